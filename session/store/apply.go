@@ -23,33 +23,38 @@ var ErrRefused = errors.New("row refused")
 //
 // The cost of a change depends on the message it belongs to, not on the size of
 // its session, except where a rewind, a fork or a compaction redraws the session.
-func Apply(tx Tx, b *Batch) (Result, error) {
-	a := applier{tx: tx, sessions: make(map[string]*sessionWork)}
+func Apply(tx Tx, b *Batch) (result Result, _ error) {
+	err := run(tx, func(set *rows) error {
+		a := applier{rows: set, sessions: make(map[string]*sessionWork)}
+		some := *b // observations may be added
+		err := a.apply(&some)
+		result = a.result
+		return err
+	})
+	return result, err
+}
+
+func (a *applier) apply(b *Batch) error {
+	a.group(b)
+	if err := a.prefetch(b); err != nil {
+		return err
+	}
 	for i := range b.Blobs {
-		changed, err := tx.PutBlob(&b.Blobs[i])
-		if err := a.wrote(changed, err); err != nil {
-			return a.result, fmt.Errorf("store %s %s: %w", b.Blobs[i].Kind, b.Blobs[i].Digest, err)
+		if err := a.wrote(a.mergeBlob(&b.Blobs[i])); err != nil {
+			return fmt.Errorf("store %s %s: %w", b.Blobs[i].Kind, b.Blobs[i].Digest, err)
 		}
 	}
 	if err := a.adoptTranscripts(b); err != nil {
-		return a.result, err
+		return err
 	}
 	if err := a.observe(b); err != nil {
-		return a.result, err
+		return err
 	}
-	a.group(b)
-	for _, w := range a.order {
-		if err := a.clear(w); err != nil {
-			return a.result, fmt.Errorf("store session %s: %w", w.id, err)
-		}
+	if err := a.prefetchRows(); err != nil {
+		return err
 	}
-	// Forks and parents of the sessions that the batch names join the list as
-	// they are found.
-	for i := 0; i < len(a.order); i++ {
-		w := a.order[i]
-		if err := a.applySession(w); err != nil {
-			return a.result, fmt.Errorf("store session %s: %w", w.id, err)
-		}
+	if err := a.applySessions(); err != nil {
+		return err
 	}
 	for _, w := range a.order {
 		a.result.Sessions = append(a.result.Sessions, w.id)
@@ -57,18 +62,62 @@ func Apply(tx Tx, b *Batch) (Result, error) {
 			continue
 		}
 		if err := a.settle(w, nil); err != nil {
-			return a.result, fmt.Errorf("store session %s: %w", w.id, err)
+			return fmt.Errorf("store session %s: %w", w.id, err)
 		}
 	}
-	return a.result, nil
+	return nil
+}
+
+// applySessions merges what the batch reports of its sessions. Those that have nothing to do with one another are merged
+// side by side, then the others. Forks and parents of the sessions that the batch names join the list as they are found.
+func (a *applier) applySessions() error {
+	alone := make([]*sessionWork, 0, len(a.order))
+	for _, w := range a.order {
+		if w.alone = a.isAlone(w); w.alone {
+			alone = append(alone, w)
+		}
+	}
+	for _, do := range []func(*sessionWork) error{a.clear, a.applySession} {
+		one := func(w *sessionWork) error {
+			if err := do(w); err != nil {
+				return fmt.Errorf("store session %s: %w", w.id, err)
+			}
+			return nil
+		}
+		if err := a.rows.inStep(len(alone), func(i int) error { return one(alone[i]) }); err != nil {
+			return err
+		}
+		for i := 0; i < len(a.order); i++ {
+			if w := a.order[i]; !w.alone {
+				if err := one(w); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// isAlone reports whether the session is neither a fork nor has any, so that the merge of it does not change another.
+func (a *applier) isAlone(w *sessionWork) bool {
+	row := a.rows.sessions.entries[w.id].row
+	if row != nil && (row.State.Fork != nil || len(row.State.Forks) > 0) || len(a.rows.forksOf[w.id]) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(w.changes, func(c *SessionChange) bool { return c.Fork != nil })
 }
 
 // applier is one run of Apply.
 type applier struct {
-	tx       Tx
+	rows     *rows
 	result   Result
 	sessions map[string]*sessionWork
 	order    []*sessionWork
+
+	// stored are the owners of the traces of the batch before it, recordThreads where the observations of the batch
+	// that are in no trace may be kept.
+	stored        map[string]TraceOwner
+	recordThreads map[thread]*Thread
 }
 
 // sessionWork is what a batch reports of one session.
@@ -81,6 +130,9 @@ type sessionWork struct {
 	order    []*messageWork
 	links    []*SpanRef
 	decided  []*Decision
+
+	// alone is set if the merge of the session does not change another, nor another's it.
+	alone bool
 
 	// observed is what the batch's observations come to in the session.
 	observed observedWork
@@ -217,7 +269,7 @@ func (a *applier) applySession(w *sessionWork) error {
 		return err
 	}
 	if w.isNew {
-		if err := a.wrote(true, a.tx.PutSession(w.row, true)); err != nil {
+		if err := a.wrote(true, a.rows.putSession(w.row)); err != nil {
 			return err
 		}
 		w.dirty = false // what follows may change it again
@@ -229,9 +281,7 @@ func (a *applier) applySession(w *sessionWork) error {
 	for _, l := range w.links {
 		if l.TraceID != trace {
 			trace = l.TraceID
-			if err := a.wrote(false, a.tx.PutTrace(trace, w.id)); err != nil {
-				return err
-			}
+			a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id})
 		}
 		if err := a.putLink(w, l); err != nil {
 			return err
@@ -288,7 +338,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	if w.dirty {
 		w.dirty = false
 		w.row.State.Rollup = w.row.Usage()
-		if err := a.wrote(true, a.tx.PutSession(w.row, false)); err != nil {
+		if err := a.wrote(true, a.rows.putSession(w.row)); err != nil {
 			return err
 		}
 	}
@@ -296,7 +346,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 		return err
 	}
 	if w.isNew || len(w.touched) > 0 || w.news || len(w.decided) > 0 || len(w.links) > 0 || w.observed.any() {
-		return a.tx.Touch(w.id)
+		a.rows.touch(w.id)
 	}
 	return nil
 }
@@ -355,7 +405,7 @@ func (r *Rewind) covers(to, m *session.Message) bool {
 // as it is stored, nil when it is not. What another program has hidden stays hidden, and
 // what it has shown again is hidden only by rewinds that did not hide it before: those
 // that are new, and those that came to cover it in this batch.
-func (w *sessionWork) hidden(m, old *session.Message, tx Tx) (*int64, error) {
+func (w *sessionWork) hidden(m, old *session.Message, set *rows) (*int64, error) {
 	was, changed := w.before[m.ID]
 	if !changed {
 		was = old
@@ -364,7 +414,7 @@ func (w *sessionWork) hidden(m, old *session.Message, tx Tx) (*int64, error) {
 		if old != nil && old.HiddenAt != nil && !w.hides(*old.HiddenAt) {
 			return old.HiddenAt, nil // imported as hidden, by no rewind
 		}
-		return w.hiddenAt(m, tx, 0)
+		return w.hiddenAt(m, set, 0)
 	}
 	if old == nil {
 		old = was // it had another id
@@ -375,34 +425,34 @@ func (w *sessionWork) hidden(m, old *session.Message, tx Tx) (*int64, error) {
 			return old.HiddenAt, nil
 		}
 	}
-	return w.hiddenBy(m, tx, 0, func(r *Rewind, to *session.Message) bool {
+	return w.hiddenBy(m, set, 0, func(r *Rewind, to *session.Message) bool {
 		return r.At >= since || w.fresh[*r] || !r.covers(w.was(to), was)
 	})
 }
 
 // hiddenAt is when a rewind hid the message, or nil when it is visible. Rewinds
 // after until (Unix milliseconds, 0 for never) do not count.
-func (w *sessionWork) hiddenAt(m *session.Message, tx Tx, until int64) (*int64, error) {
-	return w.hiddenBy(m, tx, until, func(*Rewind, *session.Message) bool { return true })
+func (w *sessionWork) hiddenAt(m *session.Message, set *rows, until int64) (*int64, error) {
+	return w.hiddenBy(m, set, until, func(*Rewind, *session.Message) bool { return true })
 }
 
 // hiddenBy is hiddenAt where only some rewinds count. counts is asked about rewinds that
 // cover the message, and the messages that they go back to.
-func (w *sessionWork) hiddenBy(m *session.Message, tx Tx, until int64, counts func(*Rewind, *session.Message) bool) (*int64, error) {
+func (w *sessionWork) hiddenBy(m *session.Message, set *rows, until int64, counts func(*Rewind, *session.Message) bool) (*int64, error) {
 	var hidden *int64
 	for i := range w.row.State.Rewinds {
 		r := &w.row.State.Rewinds[i]
 		if r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
 			continue
 		}
-		to, err := tx.Message(r.To)
+		to, err := set.message(r.To)
 		if err != nil {
 			return nil, err
 		}
 		if !r.covers(to, m) || !counts(r, to) {
 			continue
 		}
-		if err := w.noticeUndone(tx); err != nil {
+		if err := w.noticeUndone(set); err != nil {
 			return nil, err
 		}
 		if r.Undone {
@@ -420,12 +470,12 @@ func (w *sessionWork) hiddenBy(m *session.Message, tx Tx, until int64, counts fu
 // showing again what they hid, so that they hide nothing that comes late. What the batch
 // changed is looked at as it was before, and rewinds of the batch itself have not hidden
 // anything yet.
-func (w *sessionWork) noticeUndone(tx Tx) error {
+func (w *sessionWork) noticeUndone(set *rows) error {
 	if w.noticed {
 		return nil
 	}
 	w.noticed = true
-	messages, err := tx.MessagesFrom(w.id, Position{})
+	messages, err := set.messagesFrom(w.id, Position{})
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) error {
 	if !ended && (old == nil || !givenUp(old.MetadataJSON)) {
 		return nil
 	}
-	parts, err := a.tx.Parts(m.ID, 0)
+	parts, err := a.rows.partsFrom(m.ID, 0)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) error {
 		if equalParts(want, &parts[i]) {
 			continue
 		}
-		if err := a.wrote(a.tx.PutPart(want, false)); err != nil {
+		if err := a.wrote(true, a.rows.updatePart(want)); err != nil {
 			return err
 		}
 		w.touched[m.ID] = true
@@ -121,7 +121,7 @@ func (a *applier) giveUpTurn(w *sessionWork, m *session.Message) error {
 // turnIsOver looks for a turn that shows that an open one was given up, among those after
 // it: few or none, for a turn is open when it is the last.
 func (a *applier) turnIsOver(w *sessionWork, o *OpenTurn) (bool, error) {
-	messages, err := a.tx.MessagesFrom(w.id, o.Position)
+	messages, err := a.rows.messagesFrom(w.id, o.Position)
 	if err != nil {
 		return false, err
 	}
@@ -176,7 +176,7 @@ func (a *applier) giveUpOthers(w *sessionWork, m, old *session.Message) error {
 
 // showGivenUp writes the answer of an open turn as it is now.
 func (a *applier) showGivenUp(w *sessionWork, o *OpenTurn) error {
-	old, err := a.tx.Message(o.ID)
+	old, err := a.rows.message(o.ID)
 	if err != nil || old == nil {
 		return err
 	}

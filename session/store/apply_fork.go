@@ -52,16 +52,15 @@ func (a *applier) leave(w *sessionWork, old *Fork, from string) error {
 	s := &former.row.State
 	s.Forks = slices.DeleteFunc(s.Forks, func(r ForkRef) bool { return r.Session == w.id })
 	former.dirty = true
-	messages, err := a.tx.MessagesFrom(former.id, Position{})
+	messages, err := a.rows.messagesFrom(former.id, Position{})
 	if err != nil {
 		return err
 	}
+	ids := make([]string, len(messages))
 	for i := range messages {
-		if err := a.syncMessage(former, w, old, nil, messages[i].ID); err != nil {
-			return err
-		}
+		ids[i] = messages[i].ID
 	}
-	return nil
+	return a.syncMessages(former, w, old, nil, ids)
 }
 
 func (w *sessionWork) addFork(ref ForkRef) {
@@ -78,7 +77,7 @@ func (w *sessionWork) addFork(ref ForkRef) {
 // adoptForks makes a session that has just become known remember the forks that
 // were known before it.
 func (a *applier) adoptForks(w *sessionWork) error {
-	refs, err := a.tx.Forks(w.id)
+	refs, err := a.rows.forksFrom(w.id)
 	if err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func (a *applier) loaded(id string) (*sessionWork, error) {
 		}
 		return w, nil
 	}
-	row, err := a.tx.Session(id)
+	row, err := a.rows.session(id)
 	if err != nil || row == nil {
 		return nil, err
 	}
@@ -145,7 +144,7 @@ func (a *applier) syncForks(w *sessionWork, path []string) error {
 
 func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]bool) error {
 	f := child.row.State.Fork
-	point, err := a.tx.Message(f.Message)
+	point, err := a.rows.message(f.Message)
 	if err != nil {
 		return err
 	}
@@ -156,7 +155,7 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 	// of this one.
 	ids := maps.Clone(touched)
 	if all {
-		messages, err := a.tx.MessagesFrom(w.id, Position{})
+		messages, err := a.rows.messagesFrom(w.id, Position{})
 		if err != nil {
 			return err
 		}
@@ -164,9 +163,33 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 			ids[messages[i].ID] = true
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		if err := a.syncMessage(w, child, f, point, id); err != nil {
+	return a.syncMessages(w, child, f, point, slices.Sorted(maps.Keys(ids)))
+}
+
+// syncMessages makes the fork's copies of some messages what they should be. It reads what it needs for many of them at
+// once, and not for all, because a session may be large.
+func (a *applier) syncMessages(w, child *sessionWork, f *Fork, point *session.Message, ids []string) error {
+	for some := range slices.Chunk(ids, 256) {
+		both := slices.Clone(some)
+		for _, id := range some {
+			both = append(both, forkID(child.id, id))
+		}
+		if err := a.rows.loadMessages(both...); err != nil {
 			return err
+		}
+		var queries []Query
+		for _, id := range both {
+			if a.rows.messages.entries[id].row != nil && a.rows.partsOf(id).from > 0 {
+				queries = append(queries, &PartsFrom{MessageID: id})
+			}
+		}
+		if err := a.rows.ask(queries...); err != nil {
+			return err
+		}
+		for _, id := range some {
+			if err := a.syncMessage(w, child, f, point, id); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -176,7 +199,7 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 // rebuilt, it replaces the one that is stored.
 func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Message, original string) error {
 	id := forkID(child.id, original)
-	old, err := a.tx.Message(id)
+	old, err := a.rows.message(id)
 	if err != nil {
 		return err
 	}
@@ -199,7 +222,7 @@ func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Mes
 func (a *applier) copyFor(
 	w, child *sessionWork, f *Fork, point *session.Message, original string, old *session.Message,
 ) (*AssembledMessage, error) {
-	m, err := a.tx.Message(original)
+	m, err := a.rows.message(original)
 	if err != nil || m == nil || m.SessionID != w.id || point == nil || PositionOf(point).Before(PositionOf(m)) {
 		return nil, err
 	}
@@ -210,7 +233,7 @@ func (a *applier) copyFor(
 	} // what another program has shown again by the time of the fork is copied
 	copied := &AssembledMessage{Message: *m}
 	copied.ID, copied.SessionID, copied.HiddenAt = forkID(child.id, original), child.id, nil
-	source, err := a.tx.Parts(m.ID, 0)
+	source, err := a.rows.partsFrom(m.ID, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +251,7 @@ func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) (bool,
 	if m.HiddenAt != nil && *m.HiddenAt <= f.At && !w.hides(*m.HiddenAt) {
 		return true, nil
 	}
-	hidden, err := w.hiddenAt(m, a.tx, f.At)
+	hidden, err := w.hiddenAt(m, a.rows, f.At)
 	return hidden != nil, err
 }
 

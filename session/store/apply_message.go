@@ -13,7 +13,7 @@ import (
 const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
 
 func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
-	old, err := a.tx.Message(mw.id)
+	old, err := a.rows.message(mw.id)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		// has shown or hidden stays so.
 		return &m, nil
 	}
-	m.HiddenAt, err = w.hidden(&m, old, a.tx)
+	m.HiddenAt, err = w.hidden(&m, old, a.rows)
 	return &m, err
 }
 
@@ -177,25 +177,12 @@ func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool)
 	default:
 		w.forgetSteps(mw.id)
 		var err error
-		if turnStats, err = a.turnStats(w, mw.id); err != nil {
+		if turnStats, err = a.rows.turnStats(w.id, mw.id); err != nil {
 			return nil, err
 		}
 	}
 	if len(turnStats) > 0 {
 		w.sumSteps(mw.id, turnStats)
-	}
-	return turnStats, nil
-}
-
-// facts reads back what the spans of a message measured.
-func (a *applier) turnStats(w *sessionWork, messageID string) ([]*SpanRef, error) {
-	stored, err := a.tx.TurnStats(w.id, messageID)
-	if err != nil {
-		return nil, err
-	}
-	turnStats := make([]*SpanRef, len(stored))
-	for i := range stored {
-		turnStats[i] = &stored[i]
 	}
 	return turnStats, nil
 }
@@ -206,7 +193,7 @@ func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
 	if m.MetadataJSON == incompleteMetadata || w.row.State.Steps[m.ID] != nil {
 		return nil // it is incomplete, with a gap or without
 	}
-	count, next, err := a.tx.Extent(m.ID)
+	count, next, err := a.rows.extent(m.ID)
 	if err != nil {
 		return err
 	}
@@ -214,7 +201,7 @@ func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
 	if gap == isIncomplete(m.MetadataJSON) {
 		return nil
 	}
-	turnStats, err := a.turnStats(w, m.ID)
+	turnStats, err := a.rows.turnStats(w.id, m.ID)
 	if err != nil {
 		return err
 	}
@@ -232,7 +219,7 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) error {
 	if old != nil && equalMessages(m, old) {
 		return nil
 	}
-	if err := a.tx.PutMessage(m, old == nil); err != nil {
+	if err := a.rows.putMessage(m); err != nil {
 		return a.wrote(false, err)
 	}
 	a.result.Rows++
@@ -300,12 +287,15 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 	return err
 }
 
+// place is the index that the part requests.
+func (c *PartChange) place() int64 { return min(max(0, c.Index), MaxIndex) }
+
 // row is the part as a row. It shares the memory of Data, which the batch owns
 // and nobody changes: a copy of every tool's output would be a good part of the
 // cost of a span.
 func (c *PartChange) row() *session.Part {
 	p := &session.Part{
-		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: min(max(0, c.Index), MaxIndex), Type: c.Type,
+		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: c.place(), Type: c.Type,
 		DataJSON:  unsafe.String(unsafe.SliceData(c.Data), len(c.Data)),
 		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, c.UpdatedAt),
 	}

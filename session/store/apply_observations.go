@@ -45,11 +45,14 @@ type observer struct {
 	// told are the sessions of which the SDK's spans in the batch tell, by trace.
 	reported map[string][]string
 	// unsettled are traces whose owner may be another, asked the calls that the model
-	// asked for, or no longer did, where that is news.
+	// asked for, or no longer did, where that is news, and orphans the traces which that may concern.
 	unsettled map[string]bool
 	asked     []asked
-	// ranks are those of the best keys of traces.
-	ranks map[string]int
+	orphans   map[asked]*OrphanTraces
+	// traces are those that were looked at when the batch's observations were stored.
+	traces map[string]*Trace
+	// spans are those that may last longer or shorter than before.
+	spans map[ObservationKey]bool
 	// fresh are observations that were not stored before the batch, pending those of
 	// the batch of which nothing tells.
 	fresh, pending map[source]bool
@@ -59,8 +62,11 @@ type observer struct {
 	touched map[string][]timeRange
 	// rebuilt are owners where more has changed than that observations were added.
 	rebuilt map[string]bool
-	// proofs are what the observations of owners proved before the batch.
-	proofs map[string][]UsageProof
+	// proofs are what the observations of owners proved before the batch, unread those of them that are not read yet.
+	// proofNews has the owners whose observations may prove something else now.
+	proofs    map[string]*Proven
+	unread    []Query
+	proofNews map[string]bool
 	// threads are the sessions that observations of the batch's Threads name, or traces that
 	// moved, by the dialect.
 	threads  map[thread]bool
@@ -79,15 +85,14 @@ func (a *applier) observe(b *Batch) error {
 		return nil
 	}
 	o := observer{
-		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation), reported: make(map[string][]string),
-		unsettled: make(map[string]bool), fresh: make(map[source]bool), pending: make(map[source]bool), changed: make(map[string][]timeRange),
-		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), ranks: make(map[string]int),
-		proofs:  make(map[string][]UsageProof),
+		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation),
+		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*OrphanTraces),
+		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[source]bool),
+		pending: make(map[source]bool), changed: make(map[string][]timeRange), touched: make(map[string][]timeRange),
+		rebuilt: make(map[string]bool), proofs: make(map[string]*Proven), proofNews: make(map[string]bool),
 		threads: make(map[thread]bool), isThread: b.Threads,
 	}
-	if err := o.reportsOf(b.SpanRefs); err != nil {
-		return err
-	}
+	o.reportsOf(b.SpanRefs)
 	for i := range b.Observations {
 		if n := &b.Observations[i]; n.Session != "" && (o.best[n.TraceID] == nil || compareKeys(n, o.best[n.TraceID]) < 0) {
 			o.best[n.TraceID] = n
@@ -98,6 +103,9 @@ func (a *applier) observe(b *Batch) error {
 		if err := a.wrote(changed, err); err != nil {
 			return err
 		}
+	}
+	if err := o.tie(); err != nil {
+		return err
 	}
 	if err := o.resolveOwners(); err != nil {
 		return err
@@ -117,30 +125,23 @@ func compareKeys(x, y *Observation) int {
 }
 
 // reportsOf notes the traces that the SDK's spans are of.
-func (o *observer) reportsOf(links []SpanRef) error {
+func (o *observer) reportsOf(links []SpanRef) {
 	for i := range links {
 		l := &links[i]
 		if l.TraceID == "" || l.Dialect != DialectSDK || slices.Contains(o.reported[l.TraceID], l.SessionID) {
 			continue
 		}
-		if o.reported[l.TraceID] == nil {
-			owner, _, ok, err := o.tx.TraceOwner(l.TraceID)
-			if err != nil {
-				return err
-			}
-			if ok {
-				o.owners[l.TraceID], o.unsettled[l.TraceID] = owner, true
-			}
+		if stored, ok := o.stored[l.TraceID]; ok && o.reported[l.TraceID] == nil {
+			o.owners[l.TraceID], o.unsettled[l.TraceID] = stored.Owner, true
 		}
 		o.reported[l.TraceID] = append(o.reported[l.TraceID], l.SessionID)
 	}
-	return nil
 }
 
 // put stores an observation, and reports whether that changed anything.
 func (o *observer) put(n *Observation) (bool, error) {
 	id := source{n.TraceID, n.Source}
-	old, err := o.tx.Observation(n.TraceID, n.Source)
+	old, err := o.rows.observation(keyOf(n))
 	if err != nil {
 		return false, err
 	}
@@ -149,23 +150,16 @@ func (o *observer) put(n *Observation) (bool, error) {
 		return false, nil
 	}
 	o.nameThread(n)
-	row := ObservationRow{Observation: *n}
-	row.Attribution = Attribution{}
-	if row.Owner, err = o.ownerFor(n); err != nil {
-		return false, err
-	}
-	if err := o.noteProofs(row.Owner); err != nil {
-		return false, err
-	}
+	row := &ObservationRow{Observation: *n, Owner: o.ownerFor(n)}
+	row.Attribution, row.Until = Attribution{}, n.End
+	o.noteProofs(row.Owner)
 	var before *Observation
 	if old == nil {
 		o.fresh[id] = true
 	} else {
-		if err := o.noteProofs(old.Owner); err != nil {
-			return false, err
-		}
+		o.noteProofs(old.Owner)
 		before, row.Attribution = &old.Observation, old.Attribution
-		o.replaced(old, &row)
+		o.replaced(old, row)
 	}
 	for _, call := range n.Calls {
 		o.asked = append(o.asked, askedBy(call, n))
@@ -174,77 +168,81 @@ func (o *observer) put(n *Observation) (bool, error) {
 		o.touch(row.Owner, timeRange{n.Start, n.End})
 	} else {
 		o.changed[n.TraceID] = append(o.changed[n.TraceID], timeRange{n.Start, n.End})
+		if n.isSpan() {
+			o.spans[ObservationKey{n.TraceID, n.SpanID}] = true
+		}
+		o.spans[ObservationKey{n.TraceID, n.parent()}] = true
+		if before != nil {
+			o.spans[ObservationKey{n.TraceID, before.parent()}] = true
+		}
 	}
-	if err := o.tx.PutObservation(&row, before); err != nil {
-		return false, err
-	}
-	return true, o.tie(n, before)
+	return true, o.rows.observations.put(keyOf(n), row)
 }
 
-// tie makes a span last until the last of what is below it begins: the span of an
-// observation, the one above it, and the one that was above it before. Where a program
+// tie makes a span last until the last of what is below it begins: the spans of the batch's
+// observations, those above them, and those that were above them before. Where a program
 // stores the last message of a turn in a span that begins after the turn's own has ended,
 // the next turn may have begun: no boundary separates the two spans then.
-func (o *observer) tie(n, old *Observation) error {
-	spans := make([]string, 0, 3)
-	if n.isSpan() {
-		spans = append(spans, n.SpanID)
+//
+// In the same round trip it reads what decides on the owners of the traces.
+func (o *observer) tie() error {
+	times := &SpanTimes{}
+	for key := range o.spans {
+		if key.Source != "" {
+			times.Keys = append(times.Keys, key)
+		}
 	}
-	spans = append(spans, n.parent())
-	if old != nil && old.parent() != n.parent() {
-		spans = append(spans, old.parent())
+	var queries []Query
+	if len(times.Keys) > 0 {
+		queries = append(queries, times)
 	}
-	for _, span := range spans {
-		if n.TraceID == "" || span == "" {
-			continue
-		}
-		at, err := o.tx.SpanTime(n.TraceID, span)
-		if err != nil {
-			return err
-		}
-		if at == nil {
-			continue
-		}
+	for _, trace := range slices.Sorted(maps.Keys(o.unsettled)) {
+		o.traces[trace] = &Trace{TraceID: trace}
+		queries = append(queries, o.traces[trace])
+	}
+	if err := o.ask(append(queries, o.orphansOf(o.asked)...)...); err != nil {
+		return err
+	}
+	for i := range times.Rows {
+		at := &times.Rows[i]
 		before := at.Until
-		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until == before {
-			continue
-		}
-		o.changed[n.TraceID] = append(o.changed[n.TraceID], timeRange{min(before, at.Until), max(before, at.Until)})
-		if err := o.tx.SetUntil(n.TraceID, span, at); err != nil {
-			return err
+		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until != before {
+			o.changed[at.TraceID] = append(o.changed[at.TraceID], timeRange{min(before, at.Until), max(before, at.Until)})
+			o.rows.changes.SpanTimes = append(o.rows.changes.SpanTimes, *at)
 		}
 	}
 	return nil
 }
 
-// noteProofs keeps what the observations of an owner prove before any of them changes.
-func (o *observer) noteProofs(owner string) error {
-	if _, known := o.proofs[owner]; known || owner == "" {
-		return nil
+// ask has queries answered, and reads the proofs that were noted.
+func (o *observer) ask(queries ...Query) error {
+	queries = append(queries, o.unread...)
+	o.unread = nil
+	return o.rows.ask(queries...)
+}
+
+// noteProofs keeps what the observations of an owner prove before any of them changes. It is read with the next
+// query, which must be before that.
+func (o *observer) noteProofs(owner string) {
+	if owner != "" && o.proofs[owner] == nil {
+		o.proofs[owner] = &Proven{Owner: owner}
+		o.unread = append(o.unread, o.proofs[owner])
 	}
-	var err error
-	o.proofs[owner], err = o.tx.UsageProofs(owner)
-	return err
 }
 
 // ownerFor is where an observation is kept before the owners of the batch's traces
 // are settled. A record outside of any trace is where it reports.
-func (o *observer) ownerFor(n *Observation) (string, error) {
+func (o *observer) ownerFor(n *Observation) string {
 	if n.TraceID == "" {
-		if n.Session != "" && o.isThread != nil && o.isThread(n.Dialect) {
-			if owner, ok, err := o.tx.ThreadOwner(n.Session, n.Dialect); ok || err != nil {
-				return owner, err
-			}
+		if t := o.recordThreads[thread{n.Session, n.Dialect}]; t != nil && t.OK {
+			return t.Owner
 		}
-		return cmp.Or(n.Session, n.Own), nil
+		return cmp.Or(n.Session, n.Own)
 	}
 	owner, known := o.owners[n.TraceID]
 	if !known {
-		var err error
-		if owner, _, known, err = o.tx.TraceOwner(n.TraceID); err != nil {
-			return "", err
-		}
-		if !known {
+		stored, known := o.stored[n.TraceID]
+		if owner = stored.Owner; !known {
 			owner, o.unsettled[n.TraceID] = n.Own, true
 			if best := o.best[n.TraceID]; best != nil {
 				owner = best.Session
@@ -255,7 +253,7 @@ func (o *observer) ownerFor(n *Observation) (string, error) {
 	if n.Call != "" || n.Session != "" && n.Session != owner {
 		o.unsettled[n.TraceID] = true
 	}
-	return owner, nil
+	return owner
 }
 
 // replaced notes that a stored observation gives way to a better version.
@@ -290,36 +288,42 @@ func (o *observer) touch(owner string, ranges ...timeRange) {
 // calls without a parent follow the one that asked for the call, and those that it
 // asked for follow it.
 func (o *observer) resolveOwners() error {
-	settled := make(map[string]bool)
-	settle := func(trace string) error {
-		if settled[trace] {
+	settled, followed := make(map[string]bool), 0
+	for traces := slices.Sorted(maps.Keys(o.unsettled)); ; {
+		for _, trace := range traces {
+			settled[trace] = true
+		}
+		if err := o.rows.inStep(len(traces), func(i int) error { return o.resolveOwner(traces[i]) }); err != nil {
+			return err
+		}
+		news := o.asked[followed:] // those that follow are appended
+		if len(news) == 0 {
 			return nil
 		}
-		settled[trace] = true
-		return o.resolveOwner(trace)
-	}
-	for _, trace := range slices.Sorted(maps.Keys(o.unsettled)) {
-		if err := settle(trace); err != nil {
+		if err := o.ask(o.orphansOf(news)...); err != nil {
 			return err
 		}
-	}
-	followed := make(map[asked]bool)
-	for i := 0; i < len(o.asked); i++ { // those that follow are appended
-		if followed[o.asked[i]] {
-			continue
-		}
-		followed[o.asked[i]] = true
-		orphans, err := o.tx.OrphanTraces(o.asked[i].call, o.asked[i].at, o.asked[i].until)
-		if err != nil {
-			return err
-		}
-		for _, trace := range orphans {
-			if err := settle(trace); err != nil {
-				return err
+		traces = nil
+		for _, call := range news {
+			for _, trace := range o.orphans[call].TraceIDs {
+				if !settled[trace] && !slices.Contains(traces, trace) {
+					traces = append(traces, trace)
+				}
 			}
 		}
+		followed += len(news)
 	}
-	return nil
+}
+
+// orphansOf are queries for the traces that may belong to calls, those that were not asked yet.
+func (o *observer) orphansOf(calls []asked) (queries []Query) {
+	for _, call := range calls {
+		if o.orphans[call] == nil {
+			o.orphans[call] = &OrphanTraces{CallID: call.call, At: call.at, Until: call.until}
+			queries = append(queries, o.orphans[call])
+		}
+	}
+	return queries
 }
 
 // resolveOwner moves the observations of a trace to the session that it is built in,
@@ -331,25 +335,29 @@ func (o *observer) resolveOwner(trace string) error {
 	}
 	before, known := o.owners[trace]
 	if !known {
-		if before, _, known, err = o.tx.TraceOwner(trace); err != nil || !known {
+		t, err := o.trace(trace)
+		if err != nil {
 			return err
 		}
+		before = t.Owner
 	}
 	if owner == before {
 		return nil
 	}
 	o.owners[trace] = owner
-	for _, of := range []string{before, owner} {
-		if err := o.noteProofs(of); err != nil {
-			return err
-		}
+	if _, stored := o.stored[trace]; known && !stored {
+		// All of it is in the batch, and known to have changed.
+		o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
+		return nil
 	}
-	rows, err := o.tx.TraceObservations(trace)
-	if err != nil {
+	o.noteProofs(before)
+	o.noteProofs(owner)
+	q := &TraceObservations{TraceID: trace}
+	if err := o.ask(q); err != nil {
 		return err
 	}
-	for i := range rows {
-		r := &rows[i]
+	for i := range q.Rows {
+		r := &q.Rows[i]
 		o.touch(owner, timeRange{r.Start, r.Until})
 		o.nameThread(&r.Observation)
 		if !o.fresh[source{r.TraceID, r.Source}] {
@@ -361,7 +369,21 @@ func (o *observer) resolveOwner(trace string) error {
 			o.asked = append(o.asked, askedBy(call, &r.Observation))
 		}
 	}
-	return o.tx.SetTraceOwner(trace, owner)
+	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
+	return nil
+}
+
+// trace is what decides on the owner of a trace.
+func (o *observer) trace(id string) (*Trace, error) {
+	t := o.traces[id]
+	if t == nil {
+		t = &Trace{TraceID: id}
+		if err := o.ask(t); err != nil {
+			return nil, err
+		}
+		o.traces[id] = t
+	}
+	return t, nil
 }
 
 // thread is a session that a dialect names.
@@ -382,33 +404,30 @@ func (o *observer) resolveThreads() error {
 	all := slices.SortedFunc(maps.Keys(o.threads), func(x, y thread) int {
 		return cmp.Or(strings.Compare(x.session, y.session), strings.Compare(x.dialect, y.dialect))
 	})
-	for _, t := range all {
-		owner, ok, err := o.tx.ThreadOwner(t.session, t.dialect)
-		if err != nil {
+	return o.rows.inStep(len(all), func(i int) error {
+		t := &Thread{SessionID: all[i].session, Dialect: all[i].dialect, WithRecords: true}
+		if err := o.ask(t); err != nil {
 			return err
 		}
-		if !ok {
-			owner = t.session
+		owner := t.SessionID
+		if t.OK {
+			owner = t.Owner
 		}
-		records, err := o.tx.ThreadRecords(t.session, t.dialect, owner)
-		if err != nil {
-			return err
-		}
-		for i := range records {
-			if err := o.moveRecord(&records[i], owner); err != nil {
+		for i := range t.Records {
+			if err := o.moveRecord(&t.Records[i], owner); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // moveRecord gives an observation outside of any trace another owner.
 func (o *observer) moveRecord(r *ObservationRow, owner string) error {
-	for _, of := range []string{r.Owner, owner} {
-		if err := o.noteProofs(of); err != nil {
-			return err
-		}
+	o.noteProofs(r.Owner)
+	o.noteProofs(owner)
+	if err := o.ask(); err != nil {
+		return err
 	}
 	at := timeRange{r.Start, r.Until}
 	o.touch(r.Owner, at)
@@ -417,7 +436,8 @@ func (o *observer) moveRecord(r *ObservationRow, owner string) error {
 		o.moved = append(o.moved, r.Observation)
 		o.rebuilt[r.Owner], o.rebuilt[owner] = true, true
 	}
-	return o.tx.SetRecordOwner(r.Source, owner)
+	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{Source: r.Source, Owner: owner})
+	return nil
 }
 
 // ownerOf is where all of a trace's observations are built: in the session that the
@@ -426,112 +446,111 @@ func (o *observer) moveRecord(r *ObservationRow, owner string) error {
 // not told again: a trace of its that names no other session has no owner.
 func (o *observer) ownerOf(trace string) (string, error) {
 	for path := []string{trace}; ; path = append(path, trace) {
-		reported, err := o.tx.TraceSessions(trace)
+		t, err := o.trace(trace)
 		if err != nil {
 			return "", err
 		}
-		reported = append(reported, o.reported[trace]...)
-		named, _, err := o.tx.TraceKey(trace)
+		reported := slices.Concat(t.Sessions, o.reported[trace])
 		switch {
-		case err != nil:
-			return "", err
-		case named != "" && !slices.Contains(reported, named):
-			return named, nil
+		case t.Named != "" && !slices.Contains(reported, t.Named):
+			return t.Named, nil
 		case len(reported) > 0:
 			return "", nil
 		}
-		from, err := o.requester(trace)
+		from, err := o.requester(t)
 		switch {
 		case err != nil:
 			return "", err
 		case from == nil:
-			_, own, _, err := o.tx.TraceOwner(trace)
-			return own, err
+			return t.Own, nil
 		case from.TraceID == "":
 			return from.Owner, nil
 		}
 		trace = from.TraceID
 		if i := slices.Index(path, trace); i >= 0 {
 			// Each asked for a call of the next: no source reports that, but any may send it.
-			_, own, _, err := o.tx.TraceOwner(slices.Min(path[i:]))
-			return own, err
+			t, err := o.trace(slices.Min(path[i:]))
+			if err != nil {
+				return "", err
+			}
+			return t.Own, nil
 		}
 	}
 }
 
 // requester is who asked for the first call of a trace that has no parent and
-// that anybody asked for.
-func (o *observer) requester(trace string) (*Requester, error) {
-	orphans, err := o.tx.OrphanCalls(trace)
-	for i := 0; i < len(orphans) && err == nil; i++ {
-		var from *Requester
-		by, until := orphans[i].Start, int64(0)
-		if strings.HasPrefix(orphans[i].Call, ModelCallPrefix) {
-			by, until = by+ClockTick, orphans[i].End-ClockTick
+// that anybody asked for. Most are the first one's.
+func (o *observer) requester(t *Trace) (*Requester, error) {
+	for rest, n := t.Orphans, 1; len(rest) > 0; rest, n = rest[n:], len(rest)-n {
+		found := make([]RequesterOf, n)
+		queries := make([]Query, n)
+		for i := range found {
+			by, until := rest[i].Start, int64(0)
+			if strings.HasPrefix(rest[i].Call, ModelCallPrefix) {
+				by, until = by+ClockTick, rest[i].End-ClockTick
+			}
+			found[i] = RequesterOf{CallID: rest[i].Call, NotTrace: t.TraceID, By: by, Until: until}
+			queries[i] = &found[i]
 		}
-		if from, err = o.tx.Requester(orphans[i].Call, trace, by, until); from != nil {
-			return from, err
+		if err := o.ask(queries...); err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if found[i].Requester != nil {
+				return found[i].Requester, nil
+			}
 		}
 	}
-	return nil, err
+	return nil, nil
 }
 
-// rankTraces tells each observation the rank of the best key of its trace, which
-// may be in another window.
-func (o *observer) rankTraces(segment []Observation) error {
-	for i := range segment {
-		n := &segment[i]
-		if n.TraceRank = n.Rank; n.TraceID == "" {
-			continue
-		}
-		rank, known := o.ranks[n.TraceID]
-		if !known {
-			var err error
-			named := ""
-			if named, rank, err = o.tx.TraceKey(n.TraceID); err != nil {
-				return err
-			}
-			if named == "" {
-				rank = NoRank
-			}
-			o.ranks[n.TraceID] = rank
-		}
-		n.TraceRank = rank
-	}
-	return nil
+// assembled is what the observations of an owner come to that were rebuilt.
+type assembled struct {
+	rows []Observation
+	Assembly
 }
 
-// tell tells every window that was touched again.
+// rebuildAll rebuilds every window that was touched. Where that shows that tokens were
+// counted otherwise than was assumed, all that was counted is rebuilt, once: the proof is
+// the same however the tokens are read.
 func (o *observer) rebuildAll() error {
-	var rows []Observation
-	var assembled Assembly
-	for _, owner := range slices.Sorted(maps.Keys(o.touched)) {
-		some, part, err := o.rebuildOwner(owner)
-		if err != nil {
-			return err
-		}
-		rows = append(rows, some...)
-		assembled.add(&part)
+	owners := slices.Sorted(maps.Keys(o.touched))
+	for _, owner := range owners {
+		o.noteProofs(owner)
+	}
+	parts := make(map[string]*assembled)
+	if err := o.rebuildOwners(owners, parts); err != nil {
+		return err
+	}
+	again, err := o.provenAnew(owners)
+	if err != nil {
+		return err
+	}
+	if err := o.rebuildOwners(again, parts); err != nil {
+		return err
+	}
+	var all assembled
+	for _, owner := range owners {
+		all.rows = append(all.rows, parts[owner].rows...)
+		all.add(&parts[owner].Assembly)
 	}
 	if len(o.moved) > 0 {
-		among := make(map[source]bool, len(rows))
-		for i := range rows {
-			among[source{rows[i].TraceID, rows[i].Source}] = true
+		among := make(map[source]bool, len(all.rows))
+		for i := range all.rows {
+			among[source{all.rows[i].TraceID, all.rows[i].Source}] = true
 		}
 		for _, m := range o.moved {
 			// One whose new owner was told is among the rows; one that has none is not.
 			if id := (source{m.TraceID, m.Source}); !among[id] {
 				among[id] = true
-				rows, assembled.Attribution = append(rows, m), append(assembled.Attribution, Attribution{})
-				if err := o.tx.PutUsageProof(&m, UsageProof{}); err != nil {
-					return err
-				}
+				all.rows, all.Attribution = append(all.rows, m), append(all.Attribution, Attribution{})
+				o.rows.prove(&m, UsageProof{})
 			}
 		}
 	}
-	for i := range rows {
-		if id := (source{rows[i].TraceID, rows[i].Source}); o.pending[id] {
-			o.pending[id] = assembled.Attribution[i].SessionID == ""
+	for i := range all.rows {
+		if id := (source{all.rows[i].TraceID, all.rows[i].Source}); o.pending[id] {
+			o.pending[id] = all.Attribution[i].SessionID == ""
 		}
 	}
 	for _, pending := range o.pending {
@@ -539,57 +558,78 @@ func (o *observer) rebuildAll() error {
 			o.result.Pending++
 		}
 	}
-	return o.replace(rows, &assembled)
+	return o.replace(all.rows, &all.Assembly)
 }
 
-// rebuildOwner rebuilds what was touched of an owner. Where that shows that tokens were
-// counted otherwise than was assumed, all that was counted is rebuilt, once: the proof is
-// the same however the tokens are read.
-func (o *observer) rebuildOwner(owner string) ([]Observation, Assembly, error) {
-	if err := o.noteProofs(owner); err != nil {
-		return nil, Assembly{}, err
+// provenAnew returns the owners whose observations prove something else than before, and touches all of theirs that
+// were counted.
+func (o *observer) provenAnew(owners []string) (anew []string, _ error) {
+	proven := make(map[string]*Proven)
+	read := func(owner string, counted bool) Query {
+		proven[owner] = &Proven{Owner: owner, WithCounted: counted}
+		return proven[owner]
 	}
-	rows, assembled, err := o.rebuildTouched(owner)
-	if err != nil {
-		return nil, Assembly{}, err
-	}
-	proofs, err := o.tx.UsageProofs(owner)
-	if err != nil || slices.Equal(proofs, o.proofs[owner]) {
-		return rows, assembled, err
-	}
-	from, to, ok, err := o.tx.Counted(owner)
-	if err != nil {
-		return nil, Assembly{}, err
-	}
-	if ok {
-		o.touch(owner, timeRange{from, to})
-	}
-	o.proofs[owner], o.rebuilt[owner] = proofs, true
-	return o.rebuildTouched(owner)
-}
-
-// rebuildTouched assembles the windows of an owner that were touched.
-func (o *observer) rebuildTouched(owner string) (rows []Observation, assembled Assembly, err error) {
-	windows, err := o.windows(owner, o.touched[owner])
-	if err != nil {
-		return nil, assembled, err
-	}
-	for _, w := range windows {
-		segments, err := o.changedSegments(owner, w)
-		if err != nil {
-			return nil, assembled, err
+	var queries []Query
+	for _, owner := range owners {
+		if o.proofNews[owner] || o.rebuilt[owner] {
+			queries = append(queries, read(owner, false))
 		}
-		for i := range segments {
-			segment := &segments[i]
-			part, err := o.rebuild(owner, segment)
-			if err != nil {
-				return nil, assembled, fmt.Errorf("assemble session %s: %w", owner, err)
+	}
+	if err := o.ask(queries...); err != nil {
+		return nil, err
+	}
+	queries = nil
+	for _, owner := range owners {
+		if p := proven[owner]; p != nil && !slices.Equal(p.Proofs, o.proofs[owner].Proofs) {
+			anew = append(anew, owner)
+			queries = append(queries, read(owner, true))
+		}
+	}
+	if err := o.ask(queries...); err != nil {
+		return nil, err
+	}
+	for _, owner := range anew {
+		if at := proven[owner].Counted; at != nil {
+			o.touch(owner, timeRange{at.From, at.To})
+		}
+		o.proofs[owner], o.rebuilt[owner] = proven[owner], true
+	}
+	return anew, nil
+}
+
+// rebuildOwners assembles the windows of owners that were touched.
+func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) error {
+	windows, err := o.windows(owners)
+	if err != nil {
+		return err
+	}
+	var queries []Query
+	for _, owner := range owners {
+		for i := range windows[owner] {
+			w := &windows[owner][i]
+			w.in = &ObservationsIn{Owner: owner, From: w.from, To: w.to, Around: w.cut != nil}
+			queries = append(queries, w.in)
+		}
+	}
+	if err := o.ask(queries...); err != nil {
+		return err
+	}
+	for _, owner := range owners {
+		part := new(assembled)
+		for i := range windows[owner] {
+			segments := o.changedSegments(owner, &windows[owner][i])
+			for k := range segments {
+				some, err := o.rebuild(owner, &segments[k])
+				if err != nil {
+					return fmt.Errorf("assemble session %s: %w", owner, err)
+				}
+				part.rows = append(part.rows, segments[k].Observations...)
+				part.add(&some)
 			}
-			rows = append(rows, segment.Observations...)
-			assembled.add(&part)
 		}
+		parts[owner] = part
 	}
-	return rows, assembled, nil
+	return nil
 }
 
 // add appends what further observations come to. Their cuts are stored by then.
@@ -602,12 +642,7 @@ func (a *Assembly) add(part *Assembly) {
 // rebuild assembles a segment and stores where it may be cut, and what it proves.
 func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) {
 	if len(s.Observations) > 0 {
-		for _, some := range [][]Observation{s.Around, s.Observations} {
-			if err := o.rankTraces(some); err != nil {
-				return part, err
-			}
-		}
-		s.Proofs = o.proofs[owner]
+		s.Proofs = o.proofs[owner].Proofs
 		if part, err = o.assemble(&s.Window); err != nil {
 			return part, err
 		}
@@ -617,9 +652,8 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) 
 		for i := range s.Observations {
 			n := &s.Observations[i]
 			if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
-				if err := o.tx.PutUsageProof(n, proof); err != nil {
-					return part, err
-				}
+				o.rows.prove(n, proof)
+				o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) || !o.isProven(owner, proof)
 			}
 		}
 	}
@@ -627,7 +661,15 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) 
 	if s.Carry != nil {
 		from++ // the cut where it begins stays
 	}
-	return part, o.tx.ReplaceCuts(owner, from, s.to, part.Cuts)
+	o.rows.changes.Cuts = append(o.rows.changes.Cuts, CutRange{owner, from, s.to, part.Cuts})
+	return part, nil
+}
+
+// isProven reports whether something was proven before the batch.
+func (o *observer) isProven(owner string, p UsageProof) bool {
+	return p.Proof == 0 || slices.ContainsFunc(o.proofs[owner].Proofs, func(q UsageProof) bool {
+		return q.Counter == p.Counter && q.Proof|p.Proof == q.Proof
+	})
 }
 
 // window is a range of an owner's time that must be rebuilt. It begins at a cut, where
@@ -635,91 +677,119 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) 
 type window struct {
 	timeRange
 	cut *Cut
+	in  *ObservationsIn
 }
 
-// windows are the windows of an owner that must be rebuilt where the touched windows
-// changed, in order of time: from an opening or a cut to another opening, where
-// nothing reaches across.
-func (o *observer) windows(owner string, touched []timeRange) ([]window, error) {
-	slices.SortFunc(touched, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
-	var all []window
-	for _, s := range touched {
-		n := len(all)
-		if n > 0 && s.to < all[n-1].to {
-			continue
+// windows are the windows of owners that must be rebuilt because of what was touched, in order of time: from an
+// opening or a cut to another opening, where nothing reaches across.
+//
+// What is in a window that was found need not be looked for. So one is looked for first, then a few of what is left,
+// spread over the time, then many.
+func (o *observer) windows(owners []string) (map[string][]window, error) {
+	type search struct {
+		owner string
+		at    timeRange
+		window
+	}
+	left, found := make(map[string][]timeRange), make(map[string][]window)
+	for _, owner := range owners {
+		left[owner] = union(o.touched[owner])
+	}
+	for most := 1; ; most *= 8 {
+		var searches []search
+		for _, owner := range owners {
+			n := min(most, len(left[owner]))
+			for i := range n {
+				searches = append(searches, search{owner: owner, at: left[owner][i*len(left[owner])/n]})
+			}
 		}
-		w, err := o.window(owner, s)
-		switch {
-		case err != nil:
+		if len(searches) == 0 {
+			return found, nil
+		}
+		err := o.rows.inStep(len(searches), func(i int) (err error) {
+			searches[i].window, err = o.window(searches[i].owner, searches[i].at)
+			return err
+		})
+		if err != nil {
 			return nil, err
-		case n > 0 && w.from < all[n-1].to:
-			all[n-1].to = w.to
-		default:
+		}
+		for _, s := range searches {
+			found[s.owner] = append(found[s.owner], s.window)
+		}
+		for _, owner := range owners {
+			found[owner] = unionWindows(found[owner])
+			left[owner] = slices.DeleteFunc(left[owner], func(at timeRange) bool {
+				return slices.ContainsFunc(found[owner], func(w window) bool { return w.from <= at.from && at.to < w.to })
+			})
+		}
+	}
+}
+
+// union joins ranges that overlap, and returns them in order.
+func union(ranges []timeRange) []timeRange {
+	ranges = slices.Clone(ranges)
+	slices.SortFunc(ranges, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
+	var all []timeRange
+	for _, r := range ranges {
+		if n := len(all); n > 0 && r.from <= all[n-1].to {
+			all[n-1].to = max(all[n-1].to, r.to)
+		} else {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func unionWindows(windows []window) (all []window) {
+	slices.SortFunc(windows, func(x, y window) int { return cmp.Compare(x.from, y.from) })
+	for _, w := range windows {
+		if n := len(all); n > 0 && w.from < all[n-1].to {
+			all[n-1].to = max(all[n-1].to, w.to)
+		} else {
 			all = append(all, w)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // window is the range from the last opening or cut before s to the first opening
 // after it. A cut that what changed in s may have a say in is none.
 func (o *observer) window(owner string, s timeRange) (window, error) {
 	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
-	cut, err := o.cutBefore(owner, s.from)
-	if err != nil {
-		return w, err
-	}
-	for before := s.from; ; {
-		at, ok, err := o.tx.Start(owner, before, -1, true)
-		if err != nil {
+	from, to := &WindowFrom{Owner: owner, CutAt: s.from, At: s.from}, &WindowTo{Owner: owner, At: s.to + 1}
+	for from != nil || to != nil {
+		var queries []Query
+		if from != nil {
+			queries = append(queries, from)
+		}
+		if to != nil {
+			queries = append(queries, to)
+		}
+		if err := o.ask(queries...); err != nil {
 			return w, err
 		}
-		if cut != nil && (!ok || at <= cut.At) {
-			w.from, w.cut = cut.At, cut
-			break
+		switch {
+		case from == nil:
+		case from.Cut != nil && (!from.OK || from.Start <= from.Cut.At):
+			w.from, w.cut, from = from.Cut.At, from.Cut, nil
+		case !from.OK:
+			from = nil
+		case from.Across == nil:
+			w.from, from = from.Start, nil
+		default:
+			from = &WindowFrom{Owner: owner, CutAt: s.from, At: min(from.Start, from.Across.From+1)}
 		}
-		if !ok {
-			break
+		switch {
+		case to == nil:
+		case !to.OK:
+			to = nil
+		case to.Across == nil:
+			w.to, to = to.Start, nil
+		default:
+			to = &WindowTo{Owner: owner, At: max(to.Start+1, to.Across.To)}
 		}
-		first, _, across, err := o.tx.Across(owner, at)
-		if err != nil {
-			return w, err
-		}
-		if !across {
-			w.from = at
-			break
-		}
-		before = min(at, first+1)
-	}
-	for from := s.to + 1; ; {
-		at, ok, err := o.tx.Start(owner, from, 1, true)
-		if err != nil {
-			return w, err
-		}
-		if !ok {
-			break
-		}
-		_, last, across, err := o.tx.Across(owner, at)
-		if err != nil {
-			return w, err
-		}
-		if !across {
-			w.to = at
-			break
-		}
-		from = max(at+1, last)
 	}
 	return w, nil
-}
-
-// cutBefore returns the last cut in which nothing that begins at the time or later
-// has a say, or nil.
-func (o *observer) cutBefore(owner string, at int64) (*Cut, error) {
-	settled, ok, err := o.tx.Start(owner, at, -CutLookahead, false)
-	if err != nil || !ok {
-		return nil, err
-	}
-	return o.tx.CutBefore(owner, settled)
 }
 
 // segment is a part of a window that is assembled by itself, and the range of time
@@ -731,17 +801,11 @@ type segment struct {
 
 // changedSegments cuts a window into segments and leaves out those that were the
 // same before the batch.
-func (o *observer) changedSegments(owner string, w window) ([]segment, error) {
-	all, err := o.tx.Observations(owner, w.from, w.to)
-	if err != nil {
-		return nil, err
-	}
+func (o *observer) changedSegments(owner string, w *window) []segment {
+	all := w.in.Rows
 	first := Window{Owner: owner}
 	if w.cut != nil {
-		first.Carry = w.cut.Carry
-		if first.Around, err = o.tx.Around(owner, w.from); err != nil {
-			return nil, err
-		}
+		first.Carry, first.Around = w.cut.Carry, w.in.AroundRows
 	}
 	reach := int64(math.MinInt64)
 	for i := range first.Around {
@@ -750,7 +814,7 @@ func (o *observer) changedSegments(owner string, w window) ([]segment, error) {
 	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
 	cut := segments(all, reach)
 	if len(cut) == 0 {
-		return []segment{{w.timeRange, first}}, nil // what was there has moved
+		return []segment{{w.timeRange, first}} // what was there has moved
 	}
 	segmented := make([]segment, len(cut))
 	for i := range cut {
@@ -762,7 +826,7 @@ func (o *observer) changedSegments(owner string, w window) ([]segment, error) {
 	segmented[0].from = w.from
 	segmented[0].Carry, segmented[0].Around = first.Carry, first.Around
 	if o.rebuilt[owner] || len(cut) == 1 {
-		return segmented, nil
+		return segmented
 	}
 	isFresh := func(x Observation) bool { return o.fresh[source{x.TraceID, x.Source}] }
 	before := make(map[source]int) // the first of each segment that there was, and its length
@@ -772,7 +836,7 @@ func (o *observer) changedSegments(owner string, w window) ([]segment, error) {
 	return slices.DeleteFunc(segmented, func(s segment) bool {
 		first := s.Observations[0]
 		return before[source{first.TraceID, first.Source}] == len(s.Observations) && !slices.ContainsFunc(s.Observations, isFresh)
-	}), nil
+	})
 }
 
 // segments cuts observations, which are in order, where one opens and none reaches

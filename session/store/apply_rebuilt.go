@@ -15,6 +15,8 @@ type observedWork struct {
 	// decisions are those that were assembled.
 	messages []*AssembledMessage
 	stale    []string
+	// known are the messages that observations were attributed to before.
+	known map[string]bool
 	// heirs are the messages that observations are attributed to which were attributed to
 	// another before, by the id of that.
 	heirs     map[string][]string
@@ -48,11 +50,13 @@ func (o *observedWork) any() bool {
 func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 	type row struct{ sessionID, id string }
 	stale, void := make(map[row]bool), make(map[row]bool) // of messages and decisions
+	known := make(map[string]bool)
 	for i := range rows {
 		old, attributed := &rows[i].Attribution, &assembled.Attribution[i]
 		for _, id := range append([]string{old.MessageID}, old.Others...) {
 			if id != "" {
 				stale[row{old.SessionID, id}] = true
+				known[id] = true
 			}
 		}
 		if old.DecisionID != "" {
@@ -63,9 +67,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 			o.session(old.SessionID).lose(&rows[i], attributed)
 		}
 		if !sameAttribution(old, attributed) || before != about {
-			if err := o.tx.Attribute(&rows[i], attributed); err != nil {
-				return err
-			}
+			o.rows.attribute(&rows[i], attributed)
 		}
 		if attributed.SessionID == "" {
 			continue
@@ -100,13 +102,13 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 		w.stale = append(w.stale, r.id)
 	}
 	for r := range void {
-		if err := o.wrote(true, o.tx.Delete(TableDecisions, r.id)); err != nil {
-			return err
-		}
+		o.rows.deleteDecision(r.id)
+		o.result.Rows++
 	}
 	// What is done to one session must not depend on chance.
 	for _, w := range o.order {
 		slices.Sort(w.observed.stale)
+		w.observed.known = known
 	}
 	return nil
 }
@@ -178,7 +180,7 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) erro
 		}
 	}
 	slices.SortFunc(s.Rewinds, compareRewinds)
-	stored, err := a.tx.Message(heir)
+	stored, err := a.rows.message(heir)
 	if err != nil {
 		return err
 	}
@@ -204,7 +206,7 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) erro
 			}
 			w.dirty, w.resync, child.dirty = true, true, true
 		}
-		copied, err := a.tx.Message(forkID(child.id, old.ID))
+		copied, err := a.rows.message(forkID(child.id, old.ID))
 		if err != nil {
 			return err
 		}
@@ -371,19 +373,16 @@ func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) error {
 		parts[m.Parts[i].ID] = &m.Parts[i]
 		delete(w.kept, m.Parts[i].ID)
 	}
-	old, err := a.tx.Message(m.ID)
+	old, err := a.rows.message(m.ID)
 	if err != nil || old == nil || old.SessionID != w.id {
 		return err
 	}
-	stored, err := a.tx.Parts(m.ID, m.From)
+	stored, err := a.rows.partsFrom(m.ID, m.From)
 	if err != nil {
 		return err
 	}
-	for i := range m.Parts {
-		if m.Parts[i].Index >= m.From {
-			continue
-		}
-		before, err := a.tx.Part(m.Parts[i].ID)
+	for _, p := range m.before() {
+		before, err := a.rows.part(p.ID)
 		if err != nil {
 			return err
 		}
@@ -400,22 +399,21 @@ func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) error {
 			w.kept[p.ID] = true
 			continue
 		}
-		if err := a.wrote(true, a.tx.Delete(TableParts, p.ID)); err != nil {
-			return err
-		}
+		a.rows.deletePart(p)
+		a.result.Rows++
 		w.changedPart(p)
 	}
 	return nil
 }
 
 func (a *applier) dropMessage(w *sessionWork, id string) error {
-	old, err := a.tx.Message(id)
+	old, err := a.rows.message(id)
 	if err != nil || old == nil || old.SessionID != w.id {
 		return err
 	}
 	if w.awaitsRewind(id) {
 		// Without the message it is not known any more whether the rewind holds.
-		if err := w.noticeUndone(a.tx); err != nil {
+		if err := w.noticeUndone(a.rows); err != nil {
 			return err
 		}
 	}
@@ -424,9 +422,8 @@ func (a *applier) dropMessage(w *sessionWork, id string) error {
 			return err
 		}
 	}
-	if err := a.wrote(true, a.tx.Delete(TableMessages, id)); err != nil {
-		return err
-	}
+	a.rows.dropMessage(id, false)
+	a.result.Rows++
 	w.remember(id, old)
 	w.account(old, -1)
 	w.touched[id] = true
@@ -466,19 +463,21 @@ func (a *applier) foldObserved(w *sessionWork) error {
 		}
 		return nil
 	}
-	left, err := a.tx.SessionAttrs(w.id, -1)
-	if err != nil {
+	sources := &Sources{SessionID: w.id, Limit: -1}
+	if err := a.rows.ask(sources); err != nil {
 		return err
 	}
-	if len(left) == 0 && !w.isNew {
+	left := sources.Rows
+	if len(left) == 0 && !w.isNew && !sources.SDK {
+		var err error
 		if w.gone, err = a.isUnknown(w); err != nil {
 			return err
 		}
 		if w.gone {
-			if err := a.wrote(true, a.tx.Delete(TableSessions, w.id)); err != nil {
-				return err
-			}
-			return a.tx.Touch(w.id)
+			a.rows.deleteSession(w.id)
+			a.result.Rows++
+			a.rows.touch(w.id)
+			return nil
 		}
 	}
 	w.rebuildColumns(slices.Collect(maps.Keys(w.row.State.Stamps))...)
@@ -541,10 +540,11 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 		return false, nil
 	}
 	const some = 64
-	left, err := a.tx.SessionAttrs(w.id, some)
-	if err != nil || len(left) == 0 {
+	sources := &Sources{SessionID: w.id, Limit: some}
+	if err := a.rows.ask(sources); err != nil || len(sources.Rows) == 0 {
 		return false, err
 	}
+	left := sources.Rows
 	row, declared := w.bounds()
 	if to {
 		row.To = declared.To
@@ -603,10 +603,7 @@ func (a *applier) isUnknown(w *sessionWork) (bool, error) {
 			return false, nil
 		}
 	}
-	if spans, err := a.tx.HasSpans(w.id); err != nil || spans {
-		return false, err
-	}
-	messages, err := a.tx.MessagesFrom(w.id, Position{})
+	messages, err := a.rows.messagesFrom(w.id, Position{})
 	return len(messages) == 0, err
 }
 
@@ -614,14 +611,10 @@ func (a *applier) isUnknown(w *sessionWork) (bool, error) {
 func (a *applier) applyObserved(w *sessionWork) error {
 	o := &w.observed
 	for _, trace := range slices.Sorted(maps.Keys(o.traces)) {
-		if err := a.tx.PutTrace(trace, w.id); err != nil {
-			return err
-		}
+		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id})
 	}
 	for _, trace := range slices.Sorted(maps.Keys(o.left)) {
-		if err := a.tx.PruneTrace(trace, w.id); err != nil {
-			return err
-		}
+		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id, Pruned: true})
 	}
 	for _, m := range o.messages {
 		if err := a.replaceMessage(w, m); err != nil {
@@ -640,7 +633,7 @@ func (a *applier) applyObserved(w *sessionWork) error {
 // they are.
 func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) error {
 	m := reported.Message
-	old, err := a.tx.Message(m.ID)
+	old, err := a.rows.message(m.ID)
 	if err != nil {
 		return err
 	}
@@ -648,7 +641,7 @@ func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) err
 		a.result.Refused += int64(1 + len(reported.Parts))
 		return nil
 	}
-	if m.HiddenAt, err = w.hidden(&m, old, a.tx); err != nil {
+	if m.HiddenAt, err = w.hidden(&m, old, a.rows); err != nil {
 		return err
 	}
 	if m.HiddenAt == nil {
@@ -662,7 +655,7 @@ func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) err
 		if w.kept[p.ID] {
 			continue
 		}
-		inserted, err := a.tx.PutPart(p, true)
+		inserted, err := a.rows.insertPart(p)
 		if err == nil && !inserted {
 			err = ErrRefused
 		}

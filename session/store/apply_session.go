@@ -17,7 +17,7 @@ import (
 const unknownAgent = "unknown"
 
 func (a *applier) loadSession(w *sessionWork) error {
-	row, err := a.tx.Session(w.id)
+	row, err := a.rows.session(w.id)
 	if err != nil {
 		return err
 	}
@@ -305,13 +305,13 @@ func compareRewinds(x, y Rewind) int {
 
 // redrawHidden hides and shows messages as the rewinds want it.
 func (a *applier) redrawHidden(w *sessionWork) error {
-	messages, err := a.tx.MessagesFrom(w.id, Position{})
+	messages, err := a.rows.messagesFrom(w.id, Position{})
 	if err != nil {
 		return err
 	}
 	for i := range messages {
 		m := &messages[i]
-		hidden, err := w.hidden(m, m, a.tx)
+		hidden, err := w.hidden(m, m, a.rows)
 		if err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (a *applier) redrawHidden(w *sessionWork) error {
 		}
 		w.remember(m.ID, m)
 		m.HiddenAt = hidden
-		if err := a.wrote(true, a.tx.PutMessage(m, false)); err != nil {
+		if err := a.wrote(true, a.rows.putMessage(m)); err != nil {
 			return err
 		}
 		w.touched[m.ID] = true
@@ -342,18 +342,24 @@ func (a *applier) moveCut(w *sessionWork) error {
 	marker, tail, index := s.Marker, s.Tail, int64(-1)
 	among := w.compacted
 	if w.recut {
-		marker, tail, among = Position{}, "", []string{""} // all of them
+		marker, tail, among = Position{}, "", nil // all of them
 	}
 	var markers []session.Part
-	for _, messageID := range among {
-		some, err := a.tx.Compactions(w.id, messageID)
-		if err != nil {
+	if w.recut || len(among) > 0 {
+		var err error
+		if markers, err = a.rows.compactions(w.id, among); err != nil {
 			return err
 		}
-		markers = append(markers, some...)
+	}
+	of := make([]string, len(markers))
+	for i := range markers {
+		of[i] = markers[i].MessageID
+	}
+	if err := a.rows.loadMessages(append(of, tail)...); err != nil {
+		return err
 	}
 	for i := range markers {
-		m, err := a.tx.Message(markers[i].MessageID)
+		m, err := a.rows.message(markers[i].MessageID)
 		if err != nil {
 			return err
 		}
@@ -366,7 +372,7 @@ func (a *applier) moveCut(w *sessionWork) error {
 	}
 	cut := marker
 	if tail != "" {
-		m, err := a.tx.Message(tail)
+		m, err := a.rows.message(tail)
 		if err != nil {
 			return err
 		}
@@ -384,7 +390,7 @@ func (a *applier) moveCut(w *sessionWork) error {
 
 // recount sums the rollup again.
 func (a *applier) recount(w *sessionWork) error {
-	messages, err := a.tx.MessagesFrom(w.id, w.row.State.Cut)
+	messages, err := a.rows.messagesFrom(w.id, w.row.State.Cut)
 	if err != nil {
 		return err
 	}

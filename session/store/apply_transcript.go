@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,59 +29,84 @@ func (a *applier) adoptTranscripts(b *Batch) error {
 	if b.Adopt == nil {
 		return nil
 	}
-	var ids []string
 	known := make(map[string]bool)
-	name := func(id string) {
-		if id != "" && !known[id] {
-			known[id] = true
-			ids = append(ids, id)
-		}
-	}
-	for i := range b.Observations {
-		name(b.Observations[i].Session)
-		name(b.Observations[i].Subagent)
-	}
-	slices.Sort(ids)
-	declared := len(ids)
-	for i := 0; i < len(ids); i++ { // sub-agents are appended
-		children, err := a.tx.TranscriptChildren(ids[i])
-		if err != nil {
+	level := namedBy(b.Observations, known)
+	stored := len(b.Observations)
+	for declared := true; len(level) > 0; declared = false { // then sub-agents
+		if err := a.rows.ask(a.transcriptQuery(level)...); err != nil {
 			return err
 		}
-		for _, id := range children {
-			name(id)
+		var below []string
+		for _, id := range level {
+			for _, child := range a.rows.transcripts[id] {
+				if !known[child] {
+					known[child] = true
+					below = append(below, child)
+				}
+			}
+			row, err := a.rows.session(id)
+			if err != nil {
+				return err
+			}
+			if row == nil || !declared && row.State.Fork != nil || !fromTranscript(&row.Session) {
+				continue
+			}
+			if err := a.adoptTranscript(b, row); err != nil {
+				return fmt.Errorf("merge the transcript of session %s with its telemetry: %w", id, err)
+			}
 		}
-		row, err := a.tx.Session(ids[i])
-		if err != nil {
-			return err
-		}
-		if row == nil || i >= declared && row.State.Fork != nil || !fromTranscript(&row.Session) {
-			continue
-		}
-		if err := a.adoptTranscript(b, row); err != nil {
-			return fmt.Errorf("merge the transcript of session %s with its telemetry: %w", ids[i], err)
+		level = below
+	}
+	queries := a.observationQueries(b, b.Observations[stored:])
+	err := a.rows.ask(queries...)
+	a.learnObservations(queries)
+	return err
+}
+
+// namedBy are the sessions that observations name, and their sub-agents, in order. They are noted in known.
+func namedBy(observations []Observation, known map[string]bool) []string {
+	for i := range observations {
+		for _, id := range []string{observations[i].Session, observations[i].Subagent} {
+			if id != "" {
+				known[id] = true
+			}
 		}
 	}
-	return nil
+	return slices.Sorted(maps.Keys(known))
+}
+
+// transcriptQuery reads sessions and the transcripts below them, those that are not read yet.
+func (a *applier) transcriptQuery(ids []string) []Query {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, read := a.rows.transcripts[id]; return read })
+	if len(ids) == 0 {
+		return nil
+	}
+	return []Query{&SessionsByID{IDs: ids, Children: true}}
 }
 
 func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
 	t := session.Transcript{Session: row.Session}
-	messages, err := a.tx.MessagesFrom(row.ID, Position{})
+	messages, err := a.rows.messagesFrom(row.ID, Position{})
 	if err != nil {
 		return err
 	}
+	queries := make([]Query, len(messages))
 	for i := range messages {
-		parts, err := a.tx.Parts(messages[i].ID, 0)
+		queries[i] = &PartsFrom{MessageID: messages[i].ID}
+	}
+	if err := a.rows.ask(queries...); err != nil {
+		return err
+	}
+	for i := range messages {
+		parts, err := a.rows.partsFrom(messages[i].ID, 0)
 		if err != nil {
 			return err
 		}
 		t.Messages = append(t.Messages, session.MessageAndParts{Message: messages[i], Parts: parts})
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
-	if err := a.wrote(true, a.tx.Delete(TableSessions, row.ID)); err != nil {
-		return err
-	}
+	a.rows.deleteSession(row.ID)
+	a.result.Rows++
 	kept := SessionRow{Session: blankSession(row.ID), State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}
 	if row.ArchivedAt == nil && len(kept.State.Rewinds) == 0 && kept.State.Fork == nil && len(kept.State.Forks) == 0 {
 		return nil
@@ -89,5 +115,5 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
 	if stamp, ok := row.State.Stamps["archived_at"]; ok {
 		kept.State.Stamps = map[string]Stamp{"archived_at": stamp}
 	}
-	return a.wrote(true, a.tx.PutSession(&kept, true))
+	return a.wrote(true, a.rows.putSession(&kept))
 }

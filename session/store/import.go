@@ -101,9 +101,12 @@ func Import(tx Tx, in *Imported) (ImportResult, error) {
 	if err := in.CheckTree(); err != nil {
 		return ImportResult{}, fmt.Errorf("import session %s: %w", in.Session.ID, err)
 	}
-	a := applier{tx: tx, sessions: make(map[string]*sessionWork)}
-	i := importer{applier: &a, work: a.session(in.Session.ID)}
-	err := i.run(in)
+	var i importer
+	err := run(tx, func(set *rows) error {
+		a := applier{rows: set, sessions: make(map[string]*sessionWork)}
+		i = importer{applier: &a, work: a.session(in.Session.ID)}
+		return i.run(in)
+	})
 	if err == nil && in.AsGiven && len(i.result.Refused) > 0 {
 		err = &NotWholeError{i.result.Refused[0]}
 	}
@@ -124,9 +127,12 @@ type importer struct {
 }
 
 func (i *importer) run(in *Imported) error {
+	if err := i.prefetch(in); err != nil {
+		return err
+	}
 	for k := range in.Blobs {
 		b := &in.Blobs[k]
-		changed, err := i.tx.PutBlob(b)
+		changed, err := i.mergeBlob(b)
 		if err := i.stored(&i.result.Blobs, changed, err, string(b.Kind)+" "+b.Digest); err != nil {
 			return err
 		}
@@ -146,7 +152,7 @@ func (i *importer) run(in *Imported) error {
 		if err := i.mergeState(in.State, 1); err != nil {
 			return err
 		}
-		if err := i.tx.PutSession(w.row, true); err != nil {
+		if err := i.rows.putSession(w.row); err != nil {
 			return err
 		}
 		i.result.Added = true
@@ -199,7 +205,7 @@ func (i *importer) run(in *Imported) error {
 	if reported := in.Session.Usage(); in.AsGiven && i.result.Added && w.row.Usage() != reported {
 		// That the state has another rollup makes the next change sum it again.
 		w.row.SetUsage(reported)
-		return i.tx.PutSession(w.row, false)
+		return i.rows.putSession(w.row)
 	}
 	return nil
 }
@@ -207,9 +213,7 @@ func (i *importer) run(in *Imported) error {
 // links stores the spans, and which traces are of the session.
 func (i *importer) links(in *Imported) error {
 	for _, trace := range in.Traces {
-		if err := i.tx.PutTrace(trace, i.work.id); err != nil {
-			return err
-		}
+		i.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: i.work.id})
 	}
 	for k := range in.SpanRefs {
 		l := &in.SpanRefs[k]
@@ -218,9 +222,7 @@ func (i *importer) links(in *Imported) error {
 			continue
 		}
 		if l.TraceID != "" {
-			if err := i.tx.PutTrace(l.TraceID, i.work.id); err != nil {
-				return err
-			}
+			i.rows.noteTrace(SessionTrace{TraceID: l.TraceID, SessionID: i.work.id})
 		}
 		i.work.forgetSteps(l.MessageID)
 		changed, _, err := i.mergeSpan(l)
@@ -247,7 +249,7 @@ func (i *importer) finish(wins bool) error {
 	}
 	i.result.Changed = i.result.Added || wins || i.applier.result.Rows > rows
 	if i.result.Changed || i.result.Decisions > 0 {
-		return i.tx.Touch(w.id)
+		i.rows.touch(w.id)
 	}
 	return nil
 }
@@ -339,7 +341,7 @@ func (i *importer) costs() (float64, error) {
 	if i.work.isNew {
 		return 0, nil
 	}
-	messages, err := i.tx.MessagesFrom(i.work.id, Position{})
+	messages, err := i.rows.messagesFrom(i.work.id, Position{})
 	sum := 0.0
 	for k := range messages {
 		sum = AddCost(sum, messageCost(&messages[k]))
@@ -386,7 +388,7 @@ func (i *importer) refuse(where string, reason error) {
 func (i *importer) message(in *session.MessageAndParts) error {
 	w := i.work
 	m := in.Message
-	old, err := i.tx.Message(m.ID)
+	old, err := i.rows.message(m.ID)
 	if err != nil {
 		return err
 	}
@@ -399,7 +401,7 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	// came.
 	marked := m.MetadataJSON
 	m.MetadataJSON = MarkGap(marked, false)
-	hidden, err := w.hiddenAt(&m, i.tx, 0)
+	hidden, err := w.hiddenAt(&m, i.rows, 0)
 	if err != nil {
 		return err
 	}
@@ -426,7 +428,7 @@ func (i *importer) message(in *session.MessageAndParts) error {
 		*was = m
 	}
 	if old == nil || moved || m.MetadataJSON != old.MetadataJSON {
-		count, next, err := i.tx.Extent(m.ID)
+		count, next, err := i.rows.extent(m.ID)
 		if err != nil {
 			return err
 		}

@@ -237,16 +237,16 @@ func (a *applier) mergeParts(
 	var collided []*session.Part
 	asked := requestedIndexes{messageID: messageID}
 	for _, p := range incoming {
-		changed, err := a.tx.PutPart(p, true)
+		changed, err := a.rows.insertPart(p)
 		var old *session.Part
 		if err == nil && !changed {
-			old, err = a.tx.Part(p.ID)
+			old, err = a.rows.part(p.ID)
 		}
 		switch index, was := displaced[p.ID]; {
 		case err != nil:
 		case changed:
 			if moved = true; was {
-				err = a.tx.MoveParts(messageID, nil, map[string]int64{p.ID: index})
+				a.rows.request(messageID, p.ID, index)
 			}
 		case old == nil: // its place is taken
 			if moved, changed = true, true; was {
@@ -289,13 +289,13 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 	}
 	merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
 	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
-		_, err = a.tx.PutPart(&merged, false)
+		err = a.rows.updatePart(&merged)
 	}
 	if err != nil || p.Index >= old.Index && from == changes {
 		return changed, err
 	}
 	if asked.stored == nil {
-		if asked.stored, err = a.tx.RequestedIndexes(asked.messageID); err != nil {
+		if asked.stored, err = a.rows.requestedIndexes(asked.messageID); err != nil {
 			return changed, err
 		}
 	}
@@ -319,11 +319,11 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 func (a *applier) placeParts(
 	messageID string, collided []*session.Part, asked map[string]int64, done func(p *session.Part, changed bool, err error) error,
 ) error {
-	stored, err := a.tx.Parts(messageID, 0)
+	stored, err := a.rows.partsFrom(messageID, 0)
 	if err != nil {
 		return err
 	}
-	noted, err := a.tx.RequestedIndexes(messageID)
+	noted, err := a.rows.requestedIndexes(messageID)
 	if err != nil {
 		return err
 	}
@@ -361,11 +361,12 @@ func (a *applier) placeParts(
 			requested[p.ID] = p.requested
 		}
 	}
-	if err := a.tx.MoveParts(messageID, index, requested); err != nil {
-		return err
+	a.rows.moveParts(messageID, index)
+	for id, index := range requested {
+		a.rows.request(messageID, id, index)
 	}
 	for _, p := range collided {
-		inserted, err := a.tx.PutPart(p, true)
+		inserted, err := a.rows.insertPart(p)
 		if err == nil && !inserted {
 			err = refuse("its place is taken")
 		}
@@ -439,20 +440,38 @@ func equalStrings(a, b *string) bool { return a == b || a != nil && b != nil && 
 // mergeDecision stores a decision, and reports whether that changed anything: one with an
 // outcome takes precedence, then the later. One that was rebuilt replaces any other.
 func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error) {
-	if inserted, err := a.tx.PutDecision(d, true); err != nil || inserted {
-		return inserted, err
-	}
-	old, err := a.tx.Decision(d.ID)
-	if err != nil || old == nil {
+	old, err := a.rows.decision(d.ID)
+	if err != nil {
 		return false, err
 	}
-	if from == imports && old.SessionID != d.SessionID {
+	if old != nil && from == imports && old.SessionID != d.SessionID {
 		return false, refuse("its id belongs to session %s; it is left out", old.SessionID)
 	}
-	if c := compareDecisions(d, old); c > 0 || c < 0 && from == rebuilt {
-		return a.tx.PutDecision(d, false)
+	if old != nil {
+		if c := compareDecisions(d, old); c == 0 || c < 0 && from != rebuilt {
+			return false, nil
+		}
 	}
-	return false, nil
+	return true, a.rows.decisions.put(d.ID, d)
+}
+
+// mergeBlob stores the body of a prompt or catalog: of two an exact one, then the longer, then the greater.
+func (a *applier) mergeBlob(b *Blob) (changed bool, _ error) {
+	old, err := a.rows.blob(b.Kind, b.Digest)
+	if err != nil || old != nil && compareBlobs(b, old) <= 0 {
+		return false, err
+	}
+	return true, a.rows.blobs.put(keyOfBlob(b), b)
+}
+
+func compareBlobs(b, o *Blob) int {
+	if b.Exact != o.Exact {
+		if b.Exact {
+			return 1
+		}
+		return -1
+	}
+	return compareGrown(b.Body, o.Body)
 }
 
 func compareDecisions(d, o *Decision) int {
@@ -472,16 +491,15 @@ func compareDecisions(d, o *Decision) int {
 // mergeSpan stores a span: of two with one id the one that ended later, then the one that
 // began later. old is the one that was stored, nil if there was none.
 func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, _ error) {
-	inserted, err := a.tx.PutSpanRef(l, true)
+	inserted, err := a.rows.insertSpan(l)
 	if err != nil || inserted {
 		return inserted, nil, err
 	}
-	old, err = a.tx.SpanRef(l.SessionID, l.TraceID, l.SpanID)
-	if err != nil || old == nil || compareSpans(l, old) <= 0 {
+	old, err = a.rows.spanRef(keyOfSpan(l))
+	if err != nil || compareSpans(l, old) <= 0 {
 		return false, old, err
 	}
-	changed, err = a.tx.PutSpanRef(l, false)
-	return changed, old, err
+	return true, old, a.rows.updateSpan(l)
 }
 
 func compareSpans(l, o *SpanRef) int {

@@ -2,8 +2,8 @@
 // them.
 //
 // Writers hand a [Batch] of changes to a [Writer]; the changes state what some
-// source knows, not what the rows shall be. [Apply] merges them into the rows of
-// any engine that can fetch and put single rows ([Tx]), so that every engine
+// source knows, not what the rows shall be. [Apply] merges them in memory, and an
+// engine reads and writes sets of rows for it ([Tx]), so that every engine
 // gives the same rows: in any order, in any batching, with any number of
 // redeliveries, the result is byte for byte the same.
 package store

@@ -6,159 +6,398 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Tx is what an engine gives to [Apply] and [Import]: rows, in one transaction that
-// sees its own writes. A Tx is used by one goroutine.
+// Tx is one transaction of an engine: all that an engine has to provide for merging.
 //
-// Methods that fetch return nil and no error when there is no such row. An
-// error of [ErrRefused] concerns the one row; any other ends the transaction.
+// [Apply] and [Import] work on rows in memory. Through a Tx they load the rows that they need, many at a
+// time, and write what has changed. For an engine behind a network a call of Do costs one round trip,
+// however many changes and queries it has; what a batch costs is the number of these calls.
 //
-// Methods that put insert a row, or else update the one with the same key. Those that
-// report whether that changed anything do not where a row with the key, or of a part in
-// its place, is there already.
+// Ownership: changes, queries and what they point to belong to the caller, who may change them when Do has
+// returned. The engine sets the results of the queries and the Refused of rows; it retains neither, and
+// every result is memory of its own.
+//
+// Concurrency: a Tx is used by one goroutine, and not after the function that got it has returned. The context and the
+// commit are the engine's, and so is isolation: an engine with several writers behaves as if its transactions ran one
+// after the other. It may lock what the queries name, in a fixed order, or fail one of two that conflict and run it again.
 type Tx interface {
-	// Delete deletes the row of a table with an id, and all that refers to it: with a
-	// message its parts.
-	Delete(t Table, id string) error
+	// Do applies the changes, then answers the queries in the state that results. Changes may be nil, and
+	// either may be empty.
+	//
+	// Order: Do applies what is deleted before what is put, what refers to a row after the row, and within
+	// one slice of changes in its order. The queries depend on the changes and on nothing else, so an engine
+	// may answer them in any order.
+	//
+	// Errors: a row that the engine cannot hold, because it violates a constraint or is too large, is no
+	// error: Do sets its Refused, leaves it out and goes on, also where another row is refused with it that
+	// refers to it. The caller then undoes everything and repeats it without the row. Any other error ends
+	// the transaction; one that may pass wraps [ErrUnavailable].
+	//
+	// Edge cases: a key without a row is left out of a result, or is its zero value. Results are in the
+	// order that the query states; where it states none, in any. To change or delete a row that is
+	// not there is no error.
+	Do(changes *Changes, queries []Query) error
 
-	Session(id string) (*SessionRow, error)
-	PutSession(row *SessionRow, insert bool) error
-	// TranscriptChildren returns the ids of the sessions whose ParentID is parentID and
-	// whose metadata has the key "transcript" anywhere, in order.
-	TranscriptChildren(parentID string) ([]string, error)
-	// Forks returns the sessions whose State.Fork.From is parentID, by id, and the
-	// message where each left.
-	Forks(parentID string) ([]ForkRef, error)
-	// Touch notes that a session changed, for exports that follow the store.
-	Touch(sessionID string) error
-
-	Message(id string) (*session.Message, error)
-	PutMessage(m *session.Message, insert bool) error
-	// MessagesFrom returns the session's messages at and after the position, in
-	// order. The zero position is before every message.
-	MessagesFrom(sessionID string, from Position) ([]session.Message, error)
-
-	Part(id string) (*session.Part, error)
-	// PutPart does not change the message of a part that is there, nor its index.
-	PutPart(p *session.Part, insert bool) (bool, error)
-	// Parts returns the parts of a message from an index on, by index.
-	Parts(messageID string, from int64) ([]session.Part, error)
-	// Extent returns how many parts a message has and the index after the last.
-	Extent(messageID string) (count, next int64, err error)
-	// Compactions returns the data-compaction parts of a message, or of the whole
-	// session where messageID is empty.
-	Compactions(sessionID, messageID string) ([]session.Part, error)
-	// MoveParts sets the indexes of parts of one message, all of them at once, and the
-	// indexes that displaced parts requested, both by the id of the part.
-	MoveParts(messageID string, index, requested map[string]int64) error
-	// RequestedIndexes returns the indexes that displaced parts of a message requested.
-	RequestedIndexes(messageID string) (map[string]int64, error)
-
-	SpanRef(sessionID, traceID, spanID string) (*SpanRef, error)
-	PutSpanRef(l *SpanRef, insert bool) (bool, error)
-	// TurnStats returns the spans of a message that have some.
-	TurnStats(sessionID, messageID string) ([]SpanRef, error)
-	// HasSpans reports whether the session has spans of the SDK, whose dialect is DialectSDK.
-	HasSpans(sessionID string) (bool, error)
-	// PutTrace notes that a trace has spans of a session, PruneTrace that it may have
-	// none any more: neither spans of the SDK nor observations that were attributed to it.
-	PutTrace(traceID, sessionID string) error
-	PruneTrace(traceID, sessionID string) error
-
-	Decision(id string) (*Decision, error)
-	PutDecision(d *Decision, insert bool) (bool, error)
-
-	// PutBlob stores the body unless the one that is there is as good, and
-	// reports whether it did.
-	PutBlob(b *Blob) (bool, error)
-
-	Observation(traceID, source string) (*ObservationRow, error)
-	// PutObservation stores it and the calls that it requests, in the place of old
-	// and those of old where that is not nil. It lasts until its end.
-	PutObservation(o *ObservationRow, old *Observation) error
-	// SpanTime returns the times of the observation of a trace whose source is the span,
-	// nil when there is none. SetUntil stores their Until.
-	SpanTime(traceID, spanID string) (*SpanTime, error)
-	SetUntil(traceID, spanID string, t *SpanTime) error
-	// Attribute changes what became of a stored observation.
-	Attribute(o *Observation, attributed *Attribution) error
-	// TraceOwner returns the owner of the observations of a trace, and the trace's own
-	// session. It is not ok when there are none. SetTraceOwner changes the owner.
-	TraceOwner(traceID string) (owner, own string, ok bool, err error)
-	SetTraceOwner(traceID, owner string) error
-	// ThreadOwner returns the owner of the first observation of the dialect, by (start,
-	// trace, source), that names the session in a trace of another owner.
-	ThreadOwner(sessionID, dialect string) (owner string, ok bool, err error)
-	// ThreadRecords returns the observations of the dialect that name the session outside of
-	// any trace and whose owner is not owner, by source, without their data.
-	// SetRecordOwner changes the owner of one.
-	ThreadRecords(sessionID, dialect, owner string) ([]ObservationRow, error)
-	SetRecordOwner(source, owner string) error
-	// TraceObservations returns those of a trace, without their data.
-	TraceObservations(traceID string) ([]ObservationRow, error)
-	// TraceKey is the session that the observations of a trace name by the best key:
-	// of the least rank, then the earliest, then the least; "" when none names one. It
-	// returns the rank too.
-	TraceKey(traceID string) (sessionID string, rank int, err error)
-	// TraceSessions returns the sessions of which the trace has spans of the SDK, whose
-	// dialect is DialectSDK.
-	TraceSessions(traceID string) ([]string, error)
-	// OrphanCalls returns the tool calls, and the calls of models, of a trace that have
-	// no parent, by (start, source).
-	OrphanCalls(traceID string) ([]OrphanCall, error)
-	// Requester is the last observation that requested the call by then, but no
-	// longer than CallLife before, of those that have an owner and are not of the trace;
-	// by (start descending, trace, source); of those that ended at until or later,
-	// unless it is 0, and then those first whose trace some key names a session for. It
-	// is nil when there is none.
-	Requester(callID, notTrace string, by, until int64) (*Requester, error)
-	// OrphanTraces returns the traces with a tool call of that id that has no parent
-	// of which one that was requested at the time may be the requester: those
-	// that begin from then on, until CallLife is over or observations of two other
-	// traces have requested it since. If until is not 0 they are those that begin by
-	// then instead, whoever has requested it since.
-	OrphanTraces(callID string, at, until int64) ([]string, error)
-
-	// Observations returns those of an owner that begin in [from, to), Unix
-	// nanoseconds.
-	Observations(owner string, from, to int64) ([]Observation, error)
-	// Start returns the start of an observation of an owner, only of one that opens a
-	// turn if opens is set: of the nth that begins at the time or later, or where n is
-	// negative of the nth before it. It is not ok when there are fewer.
-	Start(owner string, at int64, n int, opens bool) (start int64, ok bool, err error)
-	// Across bounds the observations that begin before the time and last until after it:
-	// the least of their starts and the greatest of the times until which they last. Its
-	// cost depends on how many there are, not on how many there are before or after.
-	Across(owner string, at int64) (from, to int64, ok bool, err error)
-	// Around returns the observations that begin before the time and last until after it, by
-	// (start, trace, source). Its cost is that of Across.
-	Around(owner string, at int64) ([]Observation, error)
-	// CutBefore returns the last cut of an owner before a time, nil when there is none.
-	CutBefore(owner string, before int64) (*Cut, error)
-	// ReplaceCuts makes cuts the only ones of an owner in [from, to).
-	ReplaceCuts(owner string, from, to int64, cuts []Cut) error
-	// UsageProofs returns what the observations of an owner prove, by Counter, those of
-	// which nothing is proven left out. Its cost does not depend on how many observations
-	// prove the same. PutUsageProof changes the one of a stored observation.
-	UsageProofs(owner string) ([]UsageProof, error)
-	PutUsageProof(o *Observation, p UsageProof) error
-	// Counted bounds the observations of an owner that have a UsageProof with a Counter.
-	Counted(owner string) (from, to int64, ok bool, err error)
-	// SessionAttrs returns what the observations that are attributed to a session report
-	// of it, those that end last first; all of them, or as many as limit says if it is
-	// not negative.
-	SessionAttrs(sessionID string, limit int) ([]SessionAttrs, error)
+	// Undo takes back everything that Do has applied. Afterwards the transaction is as it was when the
+	// engine handed it out, and can be used again.
+	Undo() error
 }
 
-// Table is a table of which [Tx.Delete] deletes rows.
-type Table string
+// Op is what is done to a row.
+type Op uint8
 
-// The tables.
+// What can be done to a row.
 const (
-	TableSessions  Table = "chat_sessions"
-	TableMessages  Table = "chat_messages"
-	TableParts     Table = "chat_parts"
-	TableDecisions Table = "permission_decisions"
+	// Insert adds a row. It is refused where there is one with its key, or a part at its index.
+	Insert Op = iota
+	// Update sets the columns of the row with the key. Of a message the session stays as it is, of a part
+	// the session, the message and the index.
+	Update
+	// Delete deletes the row with the key, and all rows that refer to it: with a message its parts. Only the
+	// key is set. With a session its observations stay, for they may be another's.
+	Delete
 )
+
+// Put is a change of one row.
+type Put[Row any] struct {
+	Op  Op
+	Row *Row
+	// Refused is set by the engine where it cannot hold the row.
+	Refused error
+}
+
+// Changes are the differences between the rows of an engine and those that they shall be. There is one change of
+// a row at most, except that it may be deleted and inserted.
+type Changes struct {
+	// Sessions have their state with them. A session that is put is inserted before all that refers to it.
+	Sessions []Put[SessionRow]
+	Messages []Put[session.Message]
+	// Moved are parts that get another index, before parts are put and after some are deleted. Parts of one
+	// message may exchange their indexes.
+	Moved []PartIndex
+	Parts []Put[session.Part]
+	// Requested replace the rows with the same part.
+	Requested []RequestedIndex
+	SpanRefs  []Put[SpanRef]
+	Decisions []Put[Decision]
+	Blobs     []Put[Blob]
+
+	// Observations are put with the calls that they request. Until is set by SpanTimes alone; an observation that is
+	// put lasts until its end.
+	Observations []PutObservation
+	SpanTimes    []SpanTime
+	Owners       []NewOwner
+	Attributed   []Attributed
+	Proofs       []Proof
+	Cuts         []CutRange
+
+	// Traces that have rows of a session, after all else.
+	Traces []SessionTrace
+	// Touched are sessions that changed, for exports that follow the store.
+	Touched []string
+}
+
+// PartIndex is the index of a part.
+type PartIndex struct {
+	ID    string
+	Index int64
+}
+
+// PutObservation inserts an observation, or updates the one with its trace and source, which is Old.
+type PutObservation struct {
+	Put[ObservationRow]
+	Old *Observation
+}
+
+// NewOwner changes the owner of the observations of a trace; where there is no trace, of the one with the source.
+type NewOwner struct{ TraceID, Source, Owner string }
+
+// Attributed sets what became of an observation, except for what it proves, and Proof sets that.
+type (
+	Attributed struct {
+		ObservationKey
+		Attribution *Attribution
+	}
+	Proof struct {
+		ObservationKey
+		UsageProof
+	}
+)
+
+// CutRange makes Cuts the only ones of an owner in [From, To), Unix nanoseconds.
+type CutRange struct {
+	Owner    string
+	From, To int64
+	Cuts     []Cut
+}
+
+// SessionTrace notes that a trace has spans of a session. Where Pruned is set, it may have none any more: the note
+// is deleted if there are neither spans nor observations that are attributed to the session.
+type SessionTrace struct {
+	TraceID, SessionID string
+	Pruned             bool
+}
+
+// Query is a question to an engine: a pointer to one of the types below. The first fields are the arguments,
+// the exported fields after them the results, which are zero before and set by [Tx.Do].
+type Query interface{ query() }
+
+// Queries for rows by their keys. The rows are in any order, and a row may come twice.
+type (
+	// SessionsByID also finds what hangs on a session: the forks made from it, if Forks is set, and
+	// the sessions below it that are transcripts, if Children is set.
+	SessionsByID struct {
+		IDs             []string
+		Forks, Children bool
+
+		Rows []SessionRow
+		// ForksOf are those whose State.Fork.From is the key, by session. Transcripts are the ids of those
+		// whose ParentID is the key and whose metadata has the text "transcript", in order. The keys need
+		// not be those of sessions that are stored.
+		ForksOf     map[string][]ForkRef
+		Transcripts map[string][]string
+	}
+	MessagesByID struct {
+		IDs []string
+
+		Rows []session.Message
+	}
+	// PartsByKey finds the parts with the ids, whatever message they are of. Of an id that no part has, it
+	// finds the part of the message at the index.
+	PartsByKey struct {
+		MessageID string
+		Keys      []PartIndex
+
+		Rows []session.Part
+	}
+	SpanRefsByKey struct {
+		Keys []SpanKey
+
+		Rows []SpanRef
+	}
+	DecisionsByID struct {
+		IDs []string
+
+		Rows []Decision
+	}
+	BlobsByDigest struct {
+		Kind    BlobKind
+		Digests []string
+
+		Rows []Blob
+	}
+	ObservationsByKey struct {
+		Keys []ObservationKey
+
+		Rows []ObservationRow
+	}
+)
+
+// Queries for the rows of a session or message.
+type (
+	// MessagesFrom are the messages of a session at and after the position, in order. The zero position is
+	// before every message.
+	MessagesFrom struct {
+		SessionID string
+		From      Position
+
+		Rows []session.Message
+	}
+	// PartsFrom are the parts of a message from an index on, by index.
+	PartsFrom struct {
+		MessageID string
+		From      int64
+
+		Rows []session.Part
+	}
+	// Extent is how many parts a message has, and the index after the last. Requested, if it is asked for, are the
+	// indexes that displaced ones requested.
+	Extent struct {
+		MessageID     string
+		WithRequested bool
+
+		Count, Next int64
+		Requested   []RequestedIndex
+	}
+	// Compactions are the parts of the type data-compaction of some messages, or of the whole session if
+	// there are none.
+	Compactions struct {
+		SessionID  string
+		MessageIDs []string
+
+		Rows []session.Part
+	}
+	// StatsOf are the spans of the session that have TurnStats of a message.
+	StatsOf struct {
+		SessionID, MessageID string
+
+		Rows []SpanRef
+	}
+	// Sources are what observations that are attributed to a session report of it, those that end last
+	// first: all of them, or as many as Limit if it is not negative. SDK reports that the session has spans of
+	// DialectSDK.
+	Sources struct {
+		SessionID string
+		Limit     int
+
+		Rows []SessionAttrs
+		SDK  bool
+	}
+)
+
+// Queries about traces and what connects them.
+type (
+	// TraceOwners finds under which session the observations of traces are kept. A trace without observations
+	// is left out.
+	TraceOwners struct {
+		TraceIDs []string
+
+		Rows []TraceOwner
+	}
+	// Trace is what decides on the owner of a trace.
+	Trace struct {
+		TraceID string
+
+		Owner, Own string // as in TraceOwner
+		// Named is the session that the observations of the trace name by the best key, of the least rank, then
+		// the earliest, then the least; "" if none names one.
+		Named string
+		// Sessions are those of which the trace has spans of DialectSDK, in order.
+		Sessions []string
+		// Orphans are the tool calls, and the calls of models, that have no parent, by (start, source). They may
+		// be left out if there is a name, or a session.
+		Orphans []OrphanCall
+	}
+	// TraceObservations are those of a trace, without their data, by source.
+	TraceObservations struct {
+		TraceID string
+
+		Rows []ObservationRow
+	}
+	// Thread is where the observations of a dialect are kept that name a session: Owner is that of the first,
+	// by (start, trace, source), that names it in a trace of another owner. Records, if they are asked for, are
+	// those outside of any trace with an owner other than that, or than the session if there is none; by
+	// source, without their data.
+	Thread struct {
+		SessionID, Dialect string
+		WithRecords        bool
+
+		Owner   string
+		OK      bool
+		Records []ObservationRow
+	}
+	// RequesterOf is the last observation that requested the call by the time, but no longer than CallLife before,
+	// of those that have an owner and are not of the trace; by (start descending, trace, source). If Until is
+	// not 0, it is one of those that ended then or later, and first of those whose trace some key names a session for.
+	RequesterOf struct {
+		CallID, NotTrace string
+		By, Until        int64
+
+		Requester *Requester
+	}
+	// OrphanTraces are the traces with a tool call of that id that has no parent, and for which one that was
+	// requested at the time may be the requester, in order: those that begin from then on, until CallLife
+	// is over or observations of two other traces have requested it since. If Until is not 0, they are those that begin by
+	// then instead, whoever has requested it since.
+	OrphanTraces struct {
+		CallID    string
+		At, Until int64
+
+		TraceIDs []string
+	}
+)
+
+// Queries about the timeline of an owner, in Unix nanoseconds.
+type (
+	// SpanTimes are the times of the observations whose sources are spans of their traces.
+	SpanTimes struct {
+		Keys []ObservationKey
+
+		Rows []SpanTime
+	}
+	// WindowFrom looks for where a window may begin. Cut is the last cut before the observation that is the
+	// CutLookahead-th of those that begin before CutAt, nil if there is none. Start is the last time before At when an
+	// observation that opens a turn begins. Across bounds the observations that begin before Start and last until
+	// after it, nil if there are none or Start is not after the cut. The cost depends on how many those are, not on how many
+	// come before or after.
+	WindowFrom struct {
+		Owner     string
+		CutAt, At int64
+
+		Cut    *Cut
+		OK     bool
+		Start  int64
+		Across *TimeRange
+	}
+	// WindowTo is like WindowFrom for the first time at At or after it, and has no cut.
+	WindowTo struct {
+		Owner string
+		At    int64
+
+		OK     bool
+		Start  int64
+		Across *TimeRange
+	}
+	// ObservationsIn are those that begin in [From, To), and if Around is set those that begin before From and last
+	// until after it; these by (start, trace, source). All of them have their TraceRank.
+	ObservationsIn struct {
+		Owner    string
+		From, To int64
+		Around   bool
+
+		Rows, AroundRows []Observation
+	}
+	// Proven is what the observations of an owner prove, by Counter, without those of which nothing is proven. The cost
+	// does not depend on how many prove the same. Counted, if WithCounted is set, bounds the observations with a
+	// UsageProof that has a Counter.
+	Proven struct {
+		Owner       string
+		WithCounted bool
+
+		Proofs  []UsageProof
+		Counted *TimeRange
+	}
+)
+
+func (*SessionsByID) query()      {}
+func (*MessagesByID) query()      {}
+func (*PartsByKey) query()        {}
+func (*SpanRefsByKey) query()     {}
+func (*DecisionsByID) query()     {}
+func (*BlobsByDigest) query()     {}
+func (*ObservationsByKey) query() {}
+func (*MessagesFrom) query()      {}
+func (*PartsFrom) query()         {}
+func (*Extent) query()            {}
+func (*Compactions) query()       {}
+func (*StatsOf) query()           {}
+func (*Sources) query()           {}
+func (*TraceOwners) query()       {}
+func (*Trace) query()             {}
+func (*TraceObservations) query() {}
+func (*Thread) query()            {}
+func (*RequesterOf) query()       {}
+func (*OrphanTraces) query()      {}
+func (*SpanTimes) query()         {}
+func (*WindowFrom) query()        {}
+func (*WindowTo) query()          {}
+func (*ObservationsIn) query()    {}
+func (*Proven) query()            {}
+
+// SpanKey is the key of a [SpanRef], ObservationKey that of an [Observation].
+type (
+	SpanKey        struct{ SessionID, TraceID, SpanID string }
+	ObservationKey struct {
+		TraceID string `column:"trace_id"`
+		Source  string `column:"source"`
+	}
+)
+
+// TraceOwner has the session under which the observations of a trace are kept, "" if it has none because the SDK reports
+// the trace. Own is the trace's own session.
+type TraceOwner struct{ TraceID, Owner, Own string }
+
+// TimeRange is a range of time, in Unix nanoseconds.
+type TimeRange struct{ From, To int64 }
 
 // ObservationRow is an observation with the session that it is kept under: that of
 // its trace, which may be another than the one it is built in.
@@ -169,7 +408,10 @@ type ObservationRow struct {
 
 // SpanTime has the times of an observation. LastBelow is when the last of those that
 // are below it and do not open a turn begins, 0 where there is none.
-type SpanTime struct{ Start, End, Until, LastBelow int64 }
+type SpanTime struct {
+	ObservationKey
+	Start, End, Until, LastBelow int64
+}
 
 // SessionAttrs is what a placed observation reports of its session's row.
 type SessionAttrs struct {

@@ -13,15 +13,7 @@ import (
 // says, and returns when it is committed, or with an error when none of it is.
 // It does not change or retain in.
 func (s *Store) Import(ctx context.Context, in *store.Imported) (store.ImportResult, error) {
-	var result store.ImportResult
-	err := s.run(ctx, func(t *tx) (err error) {
-		result, err = store.Import(t, in)
-		return err
-	})
-	if err != nil {
-		return store.ImportResult{}, err
-	}
-	return result, nil
+	return committed(ctx, s, func(t store.Tx) (store.ImportResult, error) { return store.Import(t, in) })
 }
 
 // importsAhead is how many sessions wait to be committed together: enough to share the

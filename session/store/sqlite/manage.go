@@ -15,6 +15,46 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
+// What the functions of package store take and return.
+type (
+	ForkOptions = store.ForkOptions
+	Rewound     = store.Rewound
+)
+
+// Errors of [Store.Fork], [Store.Rewind] and [Store.Unrewind].
+var (
+	ErrHidden   = store.ErrHidden
+	ErrNotUsers = store.ErrNotUsers
+	ErrNoRewind = store.ErrNoRewind
+)
+
+// Fork makes a fork, as [store.ForkSession] describes, and returns its id when it is committed.
+func (s *Store) Fork(ctx context.Context, o ForkOptions) (string, error) {
+	return committed(ctx, s, func(t store.Tx) (string, error) { return store.ForkSession(t, o) })
+}
+
+// Rewind hides messages, as [store.RewindSession] describes.
+func (s *Store) Rewind(ctx context.Context, id, to string, now time.Time) (Rewound, error) {
+	return committed(ctx, s, func(t store.Tx) (Rewound, error) { return store.RewindSession(t, id, to, now) })
+}
+
+// Unrewind undoes a rewind, as [store.UnrewindSession] describes.
+func (s *Store) Unrewind(ctx context.Context, id string) (Rewound, error) {
+	return committed(ctx, s, func(t store.Tx) (Rewound, error) { return store.UnrewindSession(t, id) })
+}
+
+// committed returns what do returned when it is committed, and nothing with an error.
+func committed[T any](ctx context.Context, s *Store, do func(store.Tx) (T, error)) (result T, _ error) {
+	err := s.Transact(ctx, func(t store.Tx) (err error) {
+		result, err = do(t)
+		return err
+	})
+	if err != nil {
+		return *new(T), err
+	}
+	return result, nil
+}
+
 // Archive sets or takes back that a session is archived, as said at the time now.
 // Telemetry that says otherwise counts if it is of a later time; that of an earlier
 // one, delivered again, does not. The error for a session that is not there wraps
@@ -24,22 +64,13 @@ func (s *Store) Archive(ctx context.Context, id string, archived bool, now time.
 	if archived {
 		v.Text = "1"
 	}
-	return s.amend(ctx, store.SessionChange{ID: id, Archived: v})
+	return s.Transact(ctx, func(t store.Tx) error { return store.Amend(t, store.SessionChange{ID: id, Archived: v}) })
 }
 
 // SetTitle names a session, as said at the time now; see [Store.Archive].
 func (s *Store) SetTitle(ctx context.Context, id, title string, now time.Time) error {
-	return s.amend(ctx, store.SessionChange{ID: id, Title: &store.Value{Text: title, At: now.UnixNano(), Rank: store.RankFinal}})
-}
-
-// amend changes a session that is there: a change makes one that is not.
-func (s *Store) amend(ctx context.Context, c store.SessionChange) error {
-	return s.run(ctx, func(t *tx) error {
-		if _, err := t.existing(c.ID); err != nil {
-			return err
-		}
-		return t.change(c)
-	})
+	v := &store.Value{Text: title, At: now.UnixNano(), Rank: store.RankFinal}
+	return s.Transact(ctx, func(t store.Tx) error { return store.Amend(t, store.SessionChange{ID: id, Title: v}) })
 }
 
 // Delete deletes a session with its messages, parts, decisions, spans and

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -12,12 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-func (t *tx) Observation(traceID, source string) (*store.ObservationRow, error) {
-	return observationTable.get(t.conn, traceID, source)
-}
-
 // reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at
-// most; 0 when it is but an instant. See [tx.Across].
+// most; 0 when it is but an instant. See [tx.across].
 func reach(from, until int64) int64 {
 	if until <= from {
 		return 0
@@ -26,7 +23,100 @@ func reach(from, until int64) int64 {
 	return int64(min(n+n%2, 62))
 }
 
-func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) error {
+// changeObservations applies the changes of observations.
+func (t *tx) changeObservations(c *store.Changes) error {
+	for i := range c.Observations {
+		p := &c.Observations[i]
+		if p.Refused = t.putObservation(p.Row, p.Old); p.Refused != nil && !errors.Is(p.Refused, store.ErrRefused) {
+			return p.Refused
+		}
+	}
+	for _, at := range c.SpanTimes {
+		if err := exec(t.prep(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
+			at.Until, reach(at.Start, at.Until), at.TraceID, at.Source)); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.Owners {
+		query, key := `UPDATE observations SET owner = ? WHERE trace_id = ?`, n.TraceID
+		if key == "" {
+			query, key = `UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, n.Source
+		}
+		if err := exec(t.prep(query, n.Owner, key)); err != nil {
+			return err
+		}
+	}
+	for _, p := range c.Proofs {
+		if _, err := proofTable.put(t.conn, &p, false); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.Attributed {
+		if _, err := attributionTable.put(t.conn, &attributionRow{*n.Attribution, n.ObservationKey}, false); err != nil {
+			return err
+		}
+	}
+	for i := range c.Cuts {
+		if err := t.replaceCuts(&c.Cuts[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerObservations sets the results of a query about observations.
+func (t *tx) answerObservations(q store.Query) (err error) {
+	switch q := q.(type) {
+	case *store.ObservationsByKey:
+		q.Rows, err = byKeys(t, observationTable, q.Keys, func(stmt *sqlite.Stmt, k store.ObservationKey) {
+			stmt.BindText(1, k.TraceID)
+			stmt.BindText(2, k.Source)
+		})
+	case *store.SpanTimes:
+		return t.spanTimes(q)
+	case *store.TraceOwners:
+		for _, id := range q.TraceIDs {
+			owner, err := t.traceOwner(id)
+			if err != nil {
+				return err
+			}
+			if owner != nil {
+				q.Rows = append(q.Rows, *owner)
+			}
+		}
+	case *store.Trace:
+		return t.trace(q)
+	case *store.TraceObservations:
+		q.Rows, err = observationTable.all(t.prep(`SELECT `+observationTable.prefixed("", "data")+` FROM observations WHERE trace_id = ? ORDER BY source`,
+			q.TraceID))
+	case *store.Thread:
+		return t.thread(q)
+	case *store.RequesterOf:
+		return t.requester(q)
+	case *store.OrphanTraces:
+		q.TraceIDs, err = t.orphans(q.CallID, q.At, q.Until)
+	case *store.WindowFrom:
+		return t.windowFrom(q)
+	case *store.WindowTo:
+		if q.Start, q.OK, err = nano(t.prep(openings+`start_nano >= ? ORDER BY start_nano LIMIT 1`, q.Owner, q.At)); err == nil && q.OK {
+			q.Across, err = t.across(q.Owner, q.Start)
+		}
+	case *store.ObservationsIn:
+		return t.observationsIn(q)
+	case *store.Proven:
+		if q.Proofs, err = t.usageProofs(q.Owner); err == nil && q.WithCounted {
+			q.Counted, err = bounds(t.prep(`SELECT min(start_nano), max(end_nano) FROM observations INDEXED BY idx_observations_usage_proof
+ WHERE owner = ? AND usage_counter IS NOT NULL`, q.Owner))
+		}
+	case *store.Sources:
+		return t.sources(q)
+	default:
+		return fmt.Errorf("unknown query %T", q)
+	}
+	return err
+}
+
+func (t *tx) putObservation(o *store.ObservationRow, old *store.Observation) error {
 	row := reachingRow{*o, reach(o.Start, o.End)}
 	row.Until = o.End
 	if err := refused(reachingTable.put(t.conn, &row, old == nil)); err != nil {
@@ -49,34 +139,9 @@ func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) err
 	return nil
 }
 
-func (t *tx) SpanTime(traceID, spanID string) (*store.SpanTime, error) {
-	stmt := t.prep(`SELECT start_nano, end_nano, until_nano, (
-  SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
-  WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
- ) FROM observations WHERE trace_id = ?1 AND source = ?2`, traceID, spanID)
-	return one(stmt, func(stmt *sqlite.Stmt) store.SpanTime {
-		return store.SpanTime{Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1), Until: stmt.ColumnInt64(2), LastBelow: stmt.ColumnInt64(3)}
-	})
-}
-
-func (t *tx) SetUntil(traceID, spanID string, at *store.SpanTime) error {
-	return exec(t.prep(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
-		at.Until, reach(at.Start, at.Until), traceID, spanID))
-}
-
-func (t *tx) Attribute(o *store.Observation, attributed *store.Attribution) error {
-	_, err := attributionTable.put(t.conn, &attributionRow{*attributed, o.TraceID, o.Source}, false)
-	return err
-}
-
-func (t *tx) PutUsageProof(o *store.Observation, p store.UsageProof) error {
-	_, err := proofTable.put(t.conn, &proofRow{p, o.TraceID, o.Source}, false)
-	return err
-}
-
-// UsageProofs goes from each counter to the next one in the index, and of each from one
+// usageProofs goes from each counter to the next one in the index, and of each from one
 // proof to the next.
-func (t *tx) UsageProofs(owner string) (proofs []store.UsageProof, err error) {
+func (t *tx) usageProofs(owner string) (proofs []store.UsageProof, err error) {
 	const proven = ` FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ? AND usage_counter `
 	for last := ""; ; {
 		counter, err := texts(t.prep(`SELECT usage_counter`+proven+`> ? ORDER BY usage_counter LIMIT 1`, owner, last))
@@ -97,104 +162,119 @@ func (t *tx) UsageProofs(owner string) (proofs []store.UsageProof, err error) {
 	}
 }
 
-func (t *tx) Counted(owner string) (from, to int64, ok bool, err error) {
-	return bounds(t.prep(`SELECT min(start_nano), max(end_nano) FROM observations INDEXED BY idx_observations_usage_proof
- WHERE owner = ? AND usage_counter IS NOT NULL`, owner))
-}
-
-// bounds returns the columns of the one row of a query. They are not ok if they are NULL.
-func bounds(stmt *sqlite.Stmt) (from, to int64, ok bool, err error) {
-	err = each(stmt, func() error {
-		from, to, ok = stmt.ColumnInt64(0), stmt.ColumnInt64(1), !stmt.ColumnIsNull(0)
+// bounds returns the columns of the one row of a query, nil if they are NULL.
+func bounds(stmt *sqlite.Stmt) (found *store.TimeRange, _ error) {
+	return found, each(stmt, func() error {
+		if !stmt.ColumnIsNull(0) {
+			found = &store.TimeRange{From: stmt.ColumnInt64(0), To: stmt.ColumnInt64(1)}
+		}
 		return nil
 	})
-	return from, to, ok, err
 }
 
-func (t *tx) TraceOwner(traceID string) (owner, own string, ok bool, err error) {
-	stmt := t.prep(`SELECT owner, default_session FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`, traceID)
-	err = each(stmt, func() error {
-		owner, own, ok = stmt.ColumnText(0), stmt.ColumnText(1), true
-		return nil
+func (t *tx) spanTimes(q *store.SpanTimes) error {
+	for _, key := range q.Keys {
+		stmt := t.prep(`SELECT start_nano, end_nano, until_nano, (
+  SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
+  WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
+ ) FROM observations WHERE trace_id = ?1 AND source = ?2`, key.TraceID, key.Source)
+		err := each(stmt, func() error {
+			q.Rows = append(q.Rows, store.SpanTime{ObservationKey: key,
+				Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1), Until: stmt.ColumnInt64(2), LastBelow: stmt.ColumnInt64(3)})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) traceOwner(traceID string) (*store.TraceOwner, error) {
+	return one(t.prep(`SELECT owner, default_session FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`, traceID),
+		func(stmt *sqlite.Stmt) store.TraceOwner {
+			return store.TraceOwner{TraceID: traceID, Owner: stmt.ColumnText(0), Own: stmt.ColumnText(1)}
+		})
+}
+
+func (t *tx) trace(q *store.Trace) (err error) {
+	if q.Named, _, err = t.traceKey(q.TraceID); err != nil {
+		return err
+	}
+	owner, err := t.traceOwner(q.TraceID)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
+		q.Owner, q.Own = owner.Owner, owner.Own
+	}
+	if q.Sessions, err = texts(t.prep(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
+ SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1 AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`,
+		q.TraceID)); err != nil || q.Named != "" || len(q.Sessions) > 0 {
+		return err
+	}
+	q.Orphans, err = all(t.prep(`SELECT orphan_call, start_nano, end_nano FROM observations INDEXED BY idx_observations_orphan_trace
+ WHERE trace_id = ? AND orphan_call IS NOT NULL ORDER BY start_nano, source`, q.TraceID), func(stmt *sqlite.Stmt) store.OrphanCall {
+		return store.OrphanCall{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1), End: stmt.ColumnInt64(2)}
 	})
-	return owner, own, ok, err
+	return err
 }
 
-func (t *tx) SetTraceOwner(traceID, owner string) error {
-	return exec(t.prep(`UPDATE observations SET owner = ? WHERE trace_id = ?`, owner, traceID))
-}
-
-func (t *tx) ThreadOwner(sessionID, dialect string) (owner string, ok bool, err error) {
-	stmt := t.prep(`SELECT owner FROM observations INDEXED BY idx_observations_guest
- WHERE declared_session = ? AND declared_session <> owner AND dialect = ? AND trace_id <> '' AND owner <> ''
- ORDER BY start_nano, trace_id, source LIMIT 1`, sessionID, dialect)
-	err = each(stmt, func() error {
-		owner, ok = stmt.ColumnText(0), true
-		return nil
-	})
-	return owner, ok, err
-}
-
-func (t *tx) ThreadRecords(sessionID, dialect, owner string) ([]store.ObservationRow, error) {
-	columns := observationTable.prefixed("", "data")
-	return observationTable.all(t.prep(`SELECT `+columns+` FROM observations INDEXED BY idx_observations_guest
- WHERE declared_session = ?1 AND declared_session <> owner AND trace_id = '' AND dialect = ?2 AND owner <> ?3 UNION ALL
- SELECT `+columns+` FROM observations INDEXED BY idx_observations_owner_start
- WHERE ?3 <> ?1 AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`,
-		sessionID, dialect, owner))
-}
-
-func (t *tx) SetRecordOwner(source, owner string) error {
-	return exec(t.prep(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, owner, source))
-}
-
-func (t *tx) TraceObservations(traceID string) ([]store.ObservationRow, error) {
-	return observationTable.all(t.prep(`SELECT `+observationTable.prefixed("", "data")+` FROM observations WHERE trace_id = ? ORDER BY source`,
-		traceID))
-}
-
-func (t *tx) TraceKey(traceID string) (id string, rank int, err error) {
+// traceKey is the session that the observations of a trace name by the best key, and its rank.
+func (t *tx) traceKey(traceID string) (named string, rank int, err error) {
+	rank = store.NoRank
 	stmt := t.prep(`SELECT declared_session, declared_rank FROM observations INDEXED BY idx_observations_declared
  WHERE trace_id = ? AND declared_session IS NOT NULL ORDER BY declared_rank, start_nano, declared_session LIMIT 1`, traceID)
 	err = each(stmt, func() error {
-		id, rank = stmt.ColumnText(0), stmt.ColumnInt(1)
+		named, rank = stmt.ColumnText(0), stmt.ColumnInt(1)
 		return nil
 	})
-	return id, rank, err
+	return named, rank, err
 }
 
-func (t *tx) TraceSessions(traceID string) ([]string, error) {
-	return texts(t.prep(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
- SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1 AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`,
-		traceID))
-}
-
-func (t *tx) OrphanCalls(traceID string) ([]store.OrphanCall, error) {
-	stmt := t.prep(`SELECT orphan_call, start_nano, end_nano FROM observations INDEXED BY idx_observations_orphan_trace
- WHERE trace_id = ? AND orphan_call IS NOT NULL ORDER BY start_nano, source`, traceID)
-	return all(stmt, func(stmt *sqlite.Stmt) store.OrphanCall {
-		return store.OrphanCall{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1), End: stmt.ColumnInt64(2)}
+func (t *tx) thread(q *store.Thread) error {
+	stmt := t.prep(`SELECT owner FROM observations INDEXED BY idx_observations_guest
+ WHERE declared_session = ? AND declared_session <> owner AND dialect = ? AND trace_id <> '' AND owner <> ''
+ ORDER BY start_nano, trace_id, source LIMIT 1`, q.SessionID, q.Dialect)
+	err := each(stmt, func() error {
+		q.Owner, q.OK = stmt.ColumnText(0), true
+		return nil
 	})
+	if err != nil || !q.WithRecords {
+		return err
+	}
+	owner := q.SessionID
+	if q.OK {
+		owner = q.Owner
+	}
+	columns := observationTable.prefixed("", "data")
+	q.Records, err = observationTable.all(t.prep(`SELECT `+columns+` FROM observations INDEXED BY idx_observations_guest
+ WHERE declared_session = ?1 AND declared_session <> owner AND trace_id = '' AND dialect = ?2 AND owner <> ?3 UNION ALL
+ SELECT `+columns+` FROM observations INDEXED BY idx_observations_owner_start
+ WHERE ?3 <> ?1 AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`,
+		q.SessionID, q.Dialect, owner))
+	return err
 }
 
-func (t *tx) Requester(callID, notTrace string, by, until int64) (*store.Requester, error) {
+func (t *tx) requester(q *store.RequesterOf) (err error) {
 	// Calls of tools are found in the order of the index, however often an id was used.
 	order := `ORDER BY c.start_nano DESC, c.trace_id, c.source LIMIT 1`
-	if until != 0 {
+	if q.Until != 0 {
 		order = `ORDER BY o.owner = o.default_session, c.start_nano DESC, c.trace_id, c.source LIMIT 1`
 	}
 	stmt := t.prep(`SELECT c.trace_id, o.owner FROM tool_call_requests c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
  WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.owner <> '')
  AND (?5 = 0 OR o.end_nano >= ?5)
- `+order, callID, by, int64(store.CallLife), notTrace, until)
-	return one(stmt, func(stmt *sqlite.Stmt) store.Requester {
+ `+order, q.CallID, q.By, int64(store.CallLife), q.NotTrace, q.Until)
+	q.Requester, err = one(stmt, func(stmt *sqlite.Stmt) store.Requester {
 		return store.Requester{TraceID: stmt.ColumnText(0), Owner: stmt.ColumnText(1)}
 	})
+	return err
 }
 
-// OrphanTraces looks at a few of those that requested the call later: if they are all of
+// orphans looks at a few of those that requested the call later: if they are all of
 // one trace, it finds more orphans than need be, and none too few.
-func (t *tx) OrphanTraces(callID string, at, until int64) ([]string, error) {
+func (t *tx) orphans(callID string, at, until int64) ([]string, error) {
 	if until != 0 {
 		return t.orphanTraces(callID, at, until+1)
 	}
@@ -223,29 +303,55 @@ func (t *tx) orphanTraces(callID string, at, until int64) ([]string, error) {
  WHERE orphan_call = ? AND start_nano >= ? AND start_nano < ? AND trace_id <> '' ORDER BY trace_id`, callID, at, until))
 }
 
-// withoutOwner returns the observations of rows that are all of one owner.
-func withoutOwner(rows []store.ObservationRow, err error) ([]store.Observation, error) {
-	all := make([]store.Observation, len(rows))
-	for i := range rows {
-		all[i] = rows[i].Observation
+func (t *tx) observationsIn(q *store.ObservationsIn) (err error) {
+	ranks := make(map[string]int)
+	// read reads rows that are all of one owner.
+	read := func(stmt *sqlite.Stmt) ([]store.Observation, error) {
+		rows, err := observationTable.all(stmt)
+		some := make([]store.Observation, len(rows))
+		for i := range rows {
+			n := &rows[i].Observation
+			if n.TraceRank = n.Rank; n.TraceID != "" && err == nil {
+				rank, known := ranks[n.TraceID]
+				if !known {
+					_, rank, err = t.traceKey(n.TraceID)
+					ranks[n.TraceID] = rank
+				}
+				n.TraceRank = rank
+			}
+			some[i] = *n
+		}
+		return some, err
 	}
-	return all, err
+	q.Rows, err = read(t.prep(`SELECT `+observationTable.list+` FROM observations INDEXED BY idx_observations_owner_start
+ WHERE owner = ? AND start_nano >= ? AND start_nano < ?`, q.Owner, q.From, q.To))
+	if err == nil && q.Around {
+		q.AroundRows, err = read(t.prep(`WITH RECURSIVE `+reaches+`SELECT `+observationTable.list+` `+acrossAt+
+			` ORDER BY start_nano, trace_id, source`, q.Owner, q.From))
+	}
+	return err
 }
 
-func (t *tx) Observations(owner string, from, to int64) ([]store.Observation, error) {
-	return withoutOwner(observationTable.all(t.prep(`SELECT `+observationTable.list+` FROM observations INDEXED BY idx_observations_owner_start
- WHERE owner = ? AND start_nano >= ? AND start_nano < ?`, owner, from, to)))
-}
+// openings are the starts of the observations of an owner that open a turn.
+const openings = `SELECT start_nano FROM observations INDEXED BY idx_observations_opens WHERE opens AND owner = ? AND `
 
-func (t *tx) Start(owner string, at int64, n int, opens bool) (int64, bool, error) {
-	query := `SELECT start_nano FROM observations INDEXED BY idx_observations_owner_start WHERE owner = ? AND `
-	if opens {
-		query = `SELECT start_nano FROM observations INDEXED BY idx_observations_opens WHERE opens AND owner = ? AND `
+func (t *tx) windowFrom(q *store.WindowFrom) error {
+	settled, ok, err := nano(t.prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_owner_start
+ WHERE owner = ? AND start_nano < ? ORDER BY start_nano DESC LIMIT 1 OFFSET ?`, q.Owner, q.CutAt, store.CutLookahead-1))
+	if err != nil {
+		return err
 	}
-	if n < 0 {
-		return nano(t.prep(query+`start_nano < ? ORDER BY start_nano DESC LIMIT 1 OFFSET ?`, owner, at, -n-1))
+	if ok {
+		if q.Cut, err = one(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`,
+			q.Owner, settled), scanCut); err != nil {
+			return err
+		}
 	}
-	return nano(t.prep(query+`start_nano >= ? ORDER BY start_nano LIMIT 1 OFFSET ?`, owner, at, n-1))
+	q.Start, q.OK, err = nano(t.prep(openings+`start_nano < ? ORDER BY start_nano DESC LIMIT 1`, q.Owner, q.At))
+	if err == nil && q.OK && (q.Cut == nil || q.Start > q.Cut.At) {
+		q.Across, err = t.across(q.Owner, q.Start)
+	}
+	return err
 }
 
 // reaches are the reaches that observations of the owner ?1 have, acrossAt joins
@@ -260,67 +366,59 @@ const (
  WHERE n IS NOT NULL AND o.owner = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.until_nano > ?2`
 )
 
-// Across looks among those of each reach by themselves: one that is shorter than
-// 2ⁿ nanoseconds and reaches across a time began no longer than that before it.
-// Of each reach those few are looked at that could, wherever in a long session the
-// time is.
-func (t *tx) Across(owner string, at int64) (from, to int64, ok bool, err error) {
+// across bounds the observations that begin before a time and last until after it. It looks among those of each reach
+// by themselves: one that is shorter than 2ⁿ nanoseconds and reaches across a time began no longer than that before it.
+// Of each reach those few are looked at that could, wherever in a long session the time is.
+func (t *tx) across(owner string, at int64) (*store.TimeRange, error) {
 	return bounds(t.prep(`WITH RECURSIVE `+reaches+`SELECT min(o.start_nano), max(o.until_nano) `+acrossAt, owner, at))
-}
-
-func (t *tx) Around(owner string, at int64) ([]store.Observation, error) {
-	return withoutOwner(observationTable.all(t.prep(`WITH RECURSIVE `+reaches+`SELECT `+observationTable.list+` `+acrossAt+
-		` ORDER BY start_nano, trace_id, source`, owner, at)))
 }
 
 func scanCut(stmt *sqlite.Stmt) store.Cut {
 	return store.Cut{At: stmt.ColumnInt64(0), Carry: columnBytes(stmt, 1, nil)}
 }
 
-func (t *tx) CutBefore(owner string, before int64) (*store.Cut, error) {
-	return one(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`,
-		owner, before), scanCut)
-}
-
-func (t *tx) ReplaceCuts(owner string, from, to int64, cuts []store.Cut) error {
+func (t *tx) replaceCuts(r *store.CutRange) error {
 	old, err := all(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`,
-		owner, from, to), scanCut)
+		r.Owner, r.From, r.To), scanCut)
 	if err != nil {
 		return err
 	}
-	changed := slices.Clone(cuts)
+	changed := slices.Clone(r.Cuts)
 	for _, c := range old {
 		i := slices.IndexFunc(changed, func(n store.Cut) bool { return n.At == c.At })
 		if i >= 0 && bytes.Equal(changed[i].Carry, c.Carry) {
 			changed = slices.Delete(changed, i, i+1)
 		} else if i < 0 {
-			if err := exec(t.prep(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`, owner, c.At)); err != nil {
+			if err := exec(t.prep(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`, r.Owner, c.At)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, c := range changed {
 		if err := exec(t.prep(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES (?,?,?)
- ON CONFLICT DO UPDATE SET carry = excluded.carry`, owner, c.At, c.Carry)); err != nil {
+ ON CONFLICT DO UPDATE SET carry = excluded.carry`, r.Owner, c.At, c.Carry)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *tx) SessionAttrs(sessionID string, limit int) ([]store.SessionAttrs, error) {
+func (t *tx) sources(q *store.Sources) (err error) {
 	stmt := t.prep(`SELECT start_nano, end_nano, session_attrs_json FROM observations INDEXED BY idx_observations_session_end
- WHERE session_id = ? ORDER BY max(start_nano, end_nano) DESC LIMIT ?`, sessionID, limit)
-	var all []store.SessionAttrs
-	err := each(stmt, func() error {
+ WHERE session_id = ? ORDER BY max(start_nano, end_nano) DESC LIMIT ?`, q.SessionID, q.Limit)
+	err = each(stmt, func() error {
 		a := store.SessionAttrs{Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1)}
 		if !stmt.ColumnIsNull(2) {
 			if err := json.Unmarshal([]byte(stmt.ColumnText(2)), &a.SessionAttrs); err != nil {
-				return fmt.Errorf("read observations of session %s: %w", sessionID, err)
+				return fmt.Errorf("read observations of session %s: %w", q.SessionID, err)
 			}
 		}
-		all = append(all, a)
+		q.Rows = append(q.Rows, a)
 		return nil
 	})
-	return all, err
+	if err != nil {
+		return err
+	}
+	_, q.SDK, err = nano(t.prep(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+`' LIMIT 1`, q.SessionID))
+	return err
 }

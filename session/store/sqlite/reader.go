@@ -301,7 +301,7 @@ func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript
 			return err
 		}
 		reading := &tx{conn: conn}
-		messages, err := reading.MessagesFrom(id, store.Position{})
+		messages, err := reading.messagesFrom(id, store.Position{})
 		if err != nil {
 			return err
 		}

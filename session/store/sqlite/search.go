@@ -218,7 +218,7 @@ func (s *searcher) part(conn *sqlite.Conn, stmt *sqlite.Stmt, raw []byte, ours b
 	if err != nil || in == nil || at < in.from || s.Agent != "" && in.agent != s.Agent {
 		return nil, err
 	}
-	message, err := (&tx{conn: conn}).Message(stmt.ColumnText(3))
+	message, err := messageTable.get(conn, stmt.ColumnText(3))
 	if err != nil || message == nil {
 		return nil, err
 	}

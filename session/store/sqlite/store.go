@@ -138,15 +138,13 @@ func (s *Store) Apply(ctx context.Context, b *store.Batch) (store.Result, error)
 	if b.Len() == 0 {
 		return store.Result{}, nil
 	}
-	var result store.Result
-	err := s.run(ctx, func(t *tx) (err error) {
-		result, err = store.Apply(t, b)
-		return err
-	})
-	if err != nil {
-		return store.Result{}, err
-	}
-	return result, nil
+	return committed(ctx, s, func(t store.Tx) (store.Result, error) { return store.Apply(t, b) })
+}
+
+// Transact has do executed in a transaction, which others may share, and returns when it is committed. With an
+// error, nothing that do changed is.
+func (s *Store) Transact(ctx context.Context, do func(store.Tx) error) error {
+	return s.run(ctx, func(t *tx) error { return do(t) })
 }
 
 // run has do executed in a transaction and returns when it is committed.
@@ -275,14 +273,25 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 // guarded runs do, in a savepoint if others share the transaction. A panic
 // becomes an error: no batch may take the writer with it.
 func (s *Store) guarded(t *tx, do func(*tx) error, shared bool) (err error) {
+	t.undo = []string{"ROLLBACK", "BEGIN IMMEDIATE"}
+	if shared {
+		t.undo = []string{"ROLLBACK TO request"}
+		if err := exec(s.conn.Prep("SAVEPOINT request")); err != nil {
+			return err
+		}
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("apply changes: %v\n%s", p, debug.Stack())
 		}
+		if !shared || s.conn.AutocommitEnabled() {
+			return
+		}
+		if err != nil {
+			err = errors.Join(err, t.Undo())
+		}
+		err = errors.Join(err, exec(s.conn.Prep("RELEASE request")))
 	}()
-	if shared {
-		defer sqlitex.Save(s.conn)(&err)
-	}
 	return do(t)
 }
 

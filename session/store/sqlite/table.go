@@ -39,7 +39,7 @@ var (
 	// Rows of observations are written with more columns than are read, or with fewer.
 	reachingTable    = newTable[reachingRow]("observations", "trace_id,source")
 	attributionTable = newTable[attributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
-	proofTable       = newTable[proofRow]("observations", "trace_id,source")
+	proofTable       = newTable[store.Proof]("observations", "trace_id,source")
 )
 
 // sessionColumns are those of a table that is named s in a query.
@@ -50,16 +50,9 @@ type reachingRow struct {
 	Reach int64 `column:"reach"`
 }
 
-type proofRow struct {
-	store.UsageProof
-	TraceID string `column:"trace_id"`
-	Source  string `column:"source"`
-}
-
 type attributionRow struct {
 	store.Attribution
-	TraceID string `column:"trace_id"`
-	Source  string `column:"source"`
+	store.ObservationKey
 }
 
 // newTable returns the table of a name. key are the columns of its key, with commas between

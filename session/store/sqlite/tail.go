@@ -105,7 +105,7 @@ func (r *Reader) LastTurn(ctx context.Context, id string) (*session.Transcript, 
 // messagesFrom reads the messages of a session from a position on, with those of their
 // parts that match a condition.
 func (r *Reader) messagesFrom(conn *sqlite.Conn, t *session.Transcript, from store.Position, condition string) error {
-	messages, err := (&tx{conn: conn}).MessagesFrom(t.Session.ID, from)
+	messages, err := (&tx{conn: conn}).messagesFrom(t.Session.ID, from)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"zombiezen.com/go/sqlite"
@@ -16,21 +17,184 @@ type tx struct {
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 when
 	// there is no outbox.
 	now int64
+	// undo are the statements that take back what was done since the transaction was handed out.
+	undo []string
 }
 
 var _ store.Tx = (*tx)(nil)
 
 func (t *tx) prep(query string, args ...any) *sqlite.Stmt { return prep(t.conn, query, args...) }
 
-func (t *tx) Delete(table store.Table, id string) error {
-	if table == store.TableSessions {
-		// So that what is not attributed yet stays: see the schema's trigger.
-		if err := exec(t.prep(`DELETE FROM session_state WHERE session_id = ?`, id)); err != nil {
+// Undo implements [store.Tx].
+func (t *tx) Undo() error {
+	for _, statement := range t.undo {
+		if err := exec(t.conn.Prep(statement)); err != nil {
 			return err
 		}
 	}
-	return exec(t.prep(`DELETE FROM `+string(table)+` WHERE id = ?`, id))
+	return nil
 }
+
+// Do implements [store.Tx]. SQLite is in the same process, so each change and each query is a statement or a few.
+func (t *tx) Do(c *store.Changes, queries []store.Query) error {
+	if c != nil {
+		if err := t.write(c); err != nil {
+			return err
+		}
+	}
+	for _, q := range queries {
+		if err := t.answer(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write applies changes. Deletions come first, for they make room.
+func (t *tx) write(c *store.Changes) error {
+	deletions := errors.Join(
+		deleted(t, "chat_sessions", c.Sessions, func(s *store.SessionRow) string { return s.ID }),
+		deleted(t, "chat_messages", c.Messages, func(m *session.Message) string { return m.ID }),
+		deleted(t, "chat_parts", c.Parts, func(p *session.Part) string { return p.ID }),
+		deleted(t, "permission_decisions", c.Decisions, func(d *store.Decision) string { return d.ID }))
+	if deletions != nil {
+		return deletions
+	}
+	if err := puts(c.Sessions, t.putSession); err != nil {
+		return err
+	}
+	if err := puts(c.Messages, into(t, messageTable)); err != nil {
+		return err
+	}
+	if err := t.moveParts(c.Moved); err != nil {
+		return err
+	}
+	if err := puts(c.Parts, into(t, partTable)); err != nil {
+		return err
+	}
+	for i := range c.Requested {
+		if err := exec(t.prep(indexTable.insert+` ON CONFLICT(message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
+			c.Requested[i].MessageID, c.Requested[i].PartID, c.Requested[i].RequestedIndex)); err != nil && !errors.Is(err, store.ErrRefused) {
+			return err
+		}
+	}
+	if err := puts(c.SpanRefs, into(t, spanTable)); err != nil {
+		return err
+	}
+	if err := puts(c.Decisions, into(t, decisionTable)); err != nil {
+		return err
+	}
+	if err := puts(c.Blobs, t.putBlob); err != nil {
+		return err
+	}
+	if err := t.changeObservations(c); err != nil {
+		return err
+	}
+	for i := range c.Traces {
+		if err := t.noteTrace(&c.Traces[i]); err != nil {
+			return err
+		}
+	}
+	for _, id := range c.Touched {
+		if err := t.touch(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleted deletes the rows of a table that are to be deleted.
+func deleted[Row any](t *tx, table string, rows []store.Put[Row], id func(*Row) string) error {
+	for i := range rows {
+		if rows[i].Op != store.Delete {
+			continue
+		}
+		if table == "chat_sessions" {
+			// So that what is not attributed yet stays: see the schema's trigger.
+			if err := exec(t.prep(`DELETE FROM session_state WHERE session_id = ?`, id(rows[i].Row))); err != nil {
+				return err
+			}
+		}
+		if err := exec(t.prep(`DELETE FROM `+table+` WHERE id = ?`, id(rows[i].Row))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// puts inserts and updates rows, and notes which are refused.
+func puts[Row any](rows []store.Put[Row], put func(row *Row, insert bool) error) error {
+	for i := range rows {
+		p := &rows[i]
+		if p.Op == store.Delete {
+			continue
+		}
+		if p.Refused = put(p.Row, p.Op == store.Insert); p.Refused != nil && !errors.Is(p.Refused, store.ErrRefused) {
+			return p.Refused
+		}
+	}
+	return nil
+}
+
+func into[Row any](t *tx, table *table[Row]) func(*Row, bool) error {
+	return func(row *Row, insert bool) error { return refused(table.put(t.conn, row, insert)) }
+}
+
+// answer sets the results of a query.
+func (t *tx) answer(q store.Query) (err error) {
+	switch q := q.(type) {
+	case *store.SessionsByID:
+		return t.sessions(q)
+	case *store.MessagesByID:
+		q.Rows, err = byKeys(t, messageTable, q.IDs, bindText)
+	case *store.PartsByKey:
+		return t.parts(q)
+	case *store.SpanRefsByKey:
+		q.Rows, err = byKeys(t, spanTable, q.Keys, func(stmt *sqlite.Stmt, k store.SpanKey) {
+			stmt.BindText(1, k.SessionID)
+			stmt.BindText(2, k.TraceID)
+			stmt.BindText(3, k.SpanID)
+		})
+	case *store.DecisionsByID:
+		q.Rows, err = byKeys(t, decisionTable, q.IDs, bindText)
+	case *store.BlobsByDigest:
+		if blobTables[q.Kind] != nil {
+			q.Rows, err = byKeys(t, blobTables[q.Kind], q.Digests, bindText)
+		}
+	case *store.MessagesFrom:
+		q.Rows, err = t.messagesFrom(q.SessionID, q.From)
+	case *store.PartsFrom:
+		q.Rows, err = partTable.all(t.prep(partsQuery, q.MessageID, q.From))
+	case *store.Extent:
+		return t.extent(q)
+	case *store.Compactions:
+		return t.compactions(q)
+	case *store.StatsOf:
+		q.Rows, err = spanTable.all(t.prep(turnStatsQuery, q.SessionID, q.MessageID))
+	default:
+		return t.answerObservations(q)
+	}
+	return err
+}
+
+// byKeys returns the rows with the keys.
+func byKeys[Row, Key any](t *tx, table *table[Row], keys []Key, bind func(*sqlite.Stmt, Key)) ([]Row, error) {
+	var rows []Row
+	for _, key := range keys {
+		stmt := t.conn.Prep(table.byKey)
+		bind(stmt, key)
+		err := each(stmt, func() error {
+			rows = append(rows, *new(Row))
+			return table.scan(stmt, &rows[len(rows)-1])
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+func bindText(stmt *sqlite.Stmt, key string) { stmt.BindText(1, key) }
 
 // refused returns an error where a row that must be there, or must not, was not put.
 func refused(changed bool, err error) error {
@@ -46,11 +210,44 @@ var (
  FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
 	messagesQuery = `SELECT ` + messageTable.list + ` FROM chat_messages
  WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
+	partsQuery     = `SELECT ` + partTable.list + ` FROM chat_parts WHERE message_id = ? AND "index" >= ? ORDER BY "index"`
+	partAtQuery    = `SELECT ` + partTable.list + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
 	turnStatsQuery = `SELECT ` + spanTable.list + ` FROM span_refs INDEXED BY idx_span_refs_facts
  WHERE message_id = ?2 AND facts_json IS NOT NULL AND session_id = ?1`
 )
 
-func (t *tx) Session(id string) (*store.SessionRow, error) {
+func (t *tx) sessions(q *store.SessionsByID) error {
+	if q.Forks {
+		q.ForksOf = make(map[string][]store.ForkRef)
+	}
+	if q.Children {
+		q.Transcripts = make(map[string][]string)
+	}
+	for _, id := range q.IDs {
+		row, err := t.session(id)
+		if err != nil {
+			return err
+		}
+		if row != nil {
+			q.Rows = append(q.Rows, *row)
+		}
+		if q.Forks {
+			if err := t.forks(id, q.ForksOf); err != nil {
+				return err
+			}
+		}
+		if q.Children {
+			if q.Transcripts[id], err = texts(t.prep(`SELECT id FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
+ WHERE parent_id = ? AND instr(metadata_json, '"transcript"') > 0 ORDER BY id`, id)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// session returns the row of a session, nil if there is none.
+func (t *tx) session(id string) (*store.SessionRow, error) {
 	stmt := t.prep(sessionQuery, id)
 	var row *store.SessionRow
 	err := each(stmt, func() error {
@@ -73,7 +270,24 @@ func readState(sessionID, text string, state *store.State) error {
 	return nil
 }
 
-func (t *tx) PutSession(r *store.SessionRow, insert bool) error {
+// forks adds the forks of a session, which have their parent in a column of its own.
+func (t *tx) forks(parentID string, forks map[string][]store.ForkRef) error {
+	stmt := t.prep(`SELECT session_id, state_json FROM session_state WHERE forked_from = ? ORDER BY session_id`, parentID)
+	return each(stmt, func() error {
+		ref := store.ForkRef{Session: stmt.ColumnText(0)}
+		var state store.State
+		if err := readState(ref.Session, stmt.ColumnText(1), &state); err != nil {
+			return err
+		}
+		if state.Fork != nil {
+			ref.Message = state.Fork.Message
+		}
+		forks[parentID] = append(forks[parentID], ref)
+		return nil
+	})
+}
+
+func (t *tx) putSession(r *store.SessionRow, insert bool) error {
 	if err := refused(sessionTable.put(t.conn, &r.Session, insert)); err != nil {
 		return err
 	}
@@ -86,30 +300,7 @@ func (t *tx) PutSession(r *store.SessionRow, insert bool) error {
 		r.ID, string(r.State.Encode()), forkedFrom))
 }
 
-func (t *tx) TranscriptChildren(parentID string) ([]string, error) {
-	return texts(t.prep(`SELECT id FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
- WHERE parent_id = ? AND instr(metadata_json, '"transcript"') > 0 ORDER BY id`, parentID))
-}
-
-func (t *tx) Forks(parentID string) ([]store.ForkRef, error) {
-	stmt := t.prep(`SELECT session_id, state_json FROM session_state WHERE forked_from = ? ORDER BY session_id`, parentID)
-	var refs []store.ForkRef
-	err := each(stmt, func() error {
-		ref := store.ForkRef{Session: stmt.ColumnText(0)}
-		var state store.State
-		if err := readState(ref.Session, stmt.ColumnText(1), &state); err != nil {
-			return err
-		}
-		if state.Fork != nil {
-			ref.Message = state.Fork.Message
-		}
-		refs = append(refs, ref)
-		return nil
-	})
-	return refs, err
-}
-
-func (t *tx) Touch(sessionID string) error {
+func (t *tx) touch(sessionID string) error {
 	if t.now == 0 {
 		return nil
 	}
@@ -117,124 +308,90 @@ func (t *tx) Touch(sessionID string) error {
  ON CONFLICT(session_id) DO UPDATE SET touched_at = excluded.touched_at`, sessionID, t.now))
 }
 
-func (t *tx) Message(id string) (*session.Message, error) {
-	return messageTable.get(t.conn, id)
-}
-
-func (t *tx) PutMessage(m *session.Message, insert bool) error {
-	return refused(messageTable.put(t.conn, m, insert))
-}
-
-func (t *tx) MessagesFrom(sessionID string, from store.Position) ([]session.Message, error) {
+func (t *tx) messagesFrom(sessionID string, from store.Position) ([]session.Message, error) {
 	return messageTable.all(t.prep(messagesQuery, sessionID, from.At, from.ID))
 }
 
-func (t *tx) Part(id string) (*session.Part, error) {
-	return partTable.get(t.conn, id)
-}
-
-func (t *tx) PutPart(p *session.Part, insert bool) (bool, error) {
-	return partTable.put(t.conn, p, insert)
-}
-
-func (t *tx) Parts(messageID string, from int64) ([]session.Part, error) {
-	return partTable.all(t.prep(`SELECT `+partTable.list+` FROM chat_parts WHERE message_id = ? AND "index" >= ? ORDER BY "index"`,
-		messageID, from))
-}
-
-func (t *tx) Extent(messageID string) (count, next int64, err error) {
-	stmt := t.prep(`SELECT count(*), coalesce(max("index") + 1, 0) FROM chat_parts WHERE message_id = ?`, messageID)
-	err = each(stmt, func() error {
-		count, next = stmt.ColumnInt64(0), stmt.ColumnInt64(1)
-		return nil
-	})
-	return count, next, err
-}
-
-func (t *tx) Compactions(sessionID, messageID string) ([]session.Part, error) {
-	query := `SELECT ` + partTable.list + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
- WHERE session_id = ? AND type = 'data-compaction'`
-	if messageID == "" {
-		return partTable.all(t.prep(query, sessionID))
-	}
-	return partTable.all(t.prep(query+` AND message_id = ?`, sessionID, messageID))
-}
-
-func (t *tx) RequestedIndexes(messageID string) (map[string]int64, error) {
-	rows, err := indexTable.all(t.prep(`SELECT `+indexTable.list+` FROM requested_indexes WHERE message_id = ?`, messageID))
-	requested := make(map[string]int64, len(rows))
-	for _, r := range rows {
-		requested[r.PartID] = r.RequestedIndex
-	}
-	return requested, err
-}
-
-// MoveParts moves the parts out of the way first, below zero, because the index on
-// (message_id, "index") is checked row by row.
-func (t *tx) MoveParts(messageID string, index, requested map[string]int64) error {
-	for _, away := range []bool{true, false} {
-		for id, i := range index {
-			if away {
-				i = -1 - i
-			}
-			if err := exec(t.prep(`UPDATE chat_parts SET "index" = ? WHERE id = ?`, i, id)); err != nil {
-				return err
-			}
+func (t *tx) parts(q *store.PartsByKey) error {
+	for _, k := range q.Keys {
+		p, err := partTable.get(t.conn, k.ID)
+		if err == nil && p == nil && q.MessageID != "" {
+			p, err = partTable.one(t.prep(partAtQuery, q.MessageID, k.Index))
 		}
-	}
-	for id, i := range requested {
-		if err := exec(t.prep(`INSERT INTO requested_indexes(message_id, part_id, requested_index) VALUES (?,?,?)
- ON CONFLICT(message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`, messageID, id, i)); err != nil {
+		if err != nil {
 			return err
+		}
+		if p != nil {
+			q.Rows = append(q.Rows, *p)
 		}
 	}
 	return nil
 }
 
-func (t *tx) SpanRef(sessionID, traceID, spanID string) (*store.SpanRef, error) {
-	return spanTable.get(t.conn, sessionID, traceID, spanID)
+func (t *tx) extent(q *store.Extent) error {
+	stmt := t.prep(`SELECT count(*), coalesce(max("index") + 1, 0) FROM chat_parts WHERE message_id = ?`, q.MessageID)
+	err := each(stmt, func() error {
+		q.Count, q.Next = stmt.ColumnInt64(0), stmt.ColumnInt64(1)
+		return nil
+	})
+	if err == nil && q.WithRequested {
+		q.Requested, err = indexTable.all(t.prep(`SELECT `+indexTable.list+` FROM requested_indexes WHERE message_id = ?`, q.MessageID))
+	}
+	return err
 }
 
-func (t *tx) PutSpanRef(l *store.SpanRef, insert bool) (bool, error) {
-	return spanTable.put(t.conn, l, insert)
+func (t *tx) compactions(q *store.Compactions) error {
+	query := `SELECT ` + partTable.list + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
+ WHERE session_id = ? AND type = 'data-compaction'`
+	if len(q.MessageIDs) == 0 {
+		var err error
+		q.Rows, err = partTable.all(t.prep(query, q.SessionID))
+		return err
+	}
+	for _, id := range q.MessageIDs {
+		some, err := partTable.all(t.prep(query+` AND message_id = ?`, q.SessionID, id))
+		if err != nil {
+			return err
+		}
+		q.Rows = append(q.Rows, some...)
+	}
+	return nil
 }
 
-func (t *tx) TurnStats(sessionID, messageID string) ([]store.SpanRef, error) {
-	return spanTable.all(t.prep(turnStatsQuery, sessionID, messageID))
+// moveParts moves the parts out of the way first, below zero, because the index on
+// (message_id, "index") is checked row by row.
+func (t *tx) moveParts(moved []store.PartIndex) error {
+	for _, away := range []bool{true, false} {
+		for _, p := range moved {
+			if away {
+				p.Index = -1 - p.Index
+			}
+			if err := exec(t.prep(`UPDATE chat_parts SET "index" = ? WHERE id = ?`, p.Index, p.ID)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
-func (t *tx) HasSpans(sessionID string) (bool, error) {
-	_, ok, err := nano(t.prep(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+`' LIMIT 1`, sessionID))
-	return ok, err
-}
-
-func (t *tx) PutTrace(traceID, sessionID string) error {
-	return exec(t.prep(`INSERT INTO session_traces(trace_id, session_id) VALUES (?,?) ON CONFLICT DO NOTHING`, traceID, sessionID))
-}
-
-func (t *tx) PruneTrace(traceID, sessionID string) error {
-	return exec(t.prep(`DELETE FROM session_traces WHERE trace_id = ?1 AND session_id = ?2
+func (t *tx) noteTrace(s *store.SessionTrace) error {
+	if s.Pruned {
+		return exec(t.prep(`DELETE FROM session_traces WHERE trace_id = ?1 AND session_id = ?2
  AND NOT EXISTS (SELECT 1 FROM span_refs WHERE session_id = ?2 AND trace_id = ?1)
  AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_session WHERE session_id = ?2 AND trace_id = ?1)`,
-		traceID, sessionID))
+			s.TraceID, s.SessionID))
+	}
+	err := exec(t.prep(`INSERT INTO session_traces(trace_id, session_id) VALUES (?,?) ON CONFLICT DO NOTHING`, s.TraceID, s.SessionID))
+	if errors.Is(err, store.ErrRefused) {
+		return nil // the session was
+	}
+	return err
 }
 
-func (t *tx) Decision(id string) (*store.Decision, error) {
-	return decisionTable.get(t.conn, id)
-}
-
-func (t *tx) PutDecision(d *store.Decision, insert bool) (bool, error) {
-	return decisionTable.put(t.conn, d, insert)
-}
-
-// PutBlob keeps the better of two bodies: an exact one, else the longer, else
-// the greater.
-func (t *tx) PutBlob(b *store.Blob) (bool, error) {
+func (t *tx) putBlob(b *store.Blob, insert bool) error {
 	table := blobTables[b.Kind]
 	if table == nil {
-		return false, fmt.Errorf("unknown kind of blob %s", b.Kind)
+		return fmt.Errorf("unknown kind of blob %s", b.Kind)
 	}
-	err := exec(t.prep(table.insert+` ON CONFLICT(digest) DO UPDATE SET body = excluded.body, exact = excluded.exact
- WHERE (excluded.exact, length(excluded.body), excluded.body) > (exact, length(body), body)`, b.Digest, b.Body, b.Exact))
-	return t.conn.Changes() > 0 && err == nil, err
+	return refused(table.put(t.conn, b, insert))
 }

@@ -1,7 +1,6 @@
-package sqlite
+package store
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +9,11 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
+
+// What a user does to a session is a change of it like any other. These functions are run in a transaction of any
+// engine; the engine's methods of the same names commit it.
 
 // Errors of a message that a session cannot be forked at or rewound to.
 var (
@@ -40,18 +41,17 @@ type ForkOptions struct {
 	Now time.Time
 }
 
-// Fork makes a session that holds copies, under new ids, of the parent's messages
-// up to and including o.Message, without those that are hidden, and returns its id
-// when all of it is committed. Tokens and cost are those of the copies. The title,
+// ForkSession makes a session that holds copies, under new ids, of the parent's messages
+// up to and including o.Message, without those that are hidden, and returns its id. Tokens and cost are those of the copies. The title,
 // the model, agent, mode, workspace and the metadata of the host are taken over;
 // rules of permission, and what the parent does or how it ended, are not.
 //
 // The copies follow what arrives late of their originals, as of the time of the
-// fork; see [store.Fork]. Whether the parent is at work is the caller's to ask.
+// fork; see [Fork]. Whether the parent is at work is the caller's to ask.
 //
 // The error for a session that is not there, or a message that the session has not,
-// wraps store.ErrNotFound, that for a message that is hidden [ErrHidden].
-func (s *Store) Fork(ctx context.Context, o ForkOptions) (id string, err error) {
+// wraps ErrNotFound, that for a message that is hidden [ErrHidden].
+func ForkSession(tx Tx, o ForkOptions) (id string, err error) {
 	declared := make(map[string]json.RawMessage, len(o.Metadata))
 	for key, v := range o.Metadata {
 		if declared[key], err = json.Marshal(v); err != nil {
@@ -61,62 +61,77 @@ func (s *Store) Fork(ctx context.Context, o ForkOptions) (id string, err error) 
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	err = s.run(ctx, func(t *tx) error {
-		row, err := t.existing(o.From)
-		if err != nil {
-			return err
-		}
-		message, err := t.forkPoint(&o)
-		if err != nil {
-			return err
-		}
-		id = spans.NewID(spans.PrefixSession, o.Now)
-		c := forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, declared)
-		return t.change(c)
-	})
+	row, err := existing(tx, o.From)
 	if err != nil {
 		return "", err
 	}
-	return id, nil
+	message, err := forkPoint(tx, &o)
+	if err != nil {
+		return "", err
+	}
+	id = spans.NewID(spans.PrefixSession, o.Now)
+	return id, change(tx, forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, declared))
+}
+
+// Amend applies what a user reports of a session that is there: a change makes one that is not. The error for one
+// that is not there wraps ErrNotFound.
+func Amend(tx Tx, c SessionChange) error {
+	if _, err := existing(tx, c.ID); err != nil {
+		return err
+	}
+	return change(tx, c)
 }
 
 // existing returns the row of a session, and an error where there is none.
-func (t *tx) existing(id string) (*store.SessionRow, error) {
-	row, err := t.Session(id)
-	if err == nil && row == nil {
-		err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+func existing(tx Tx, id string) (*SessionRow, error) {
+	q := &SessionsByID{IDs: []string{id}}
+	if err := tx.Do(nil, []Query{q}); err != nil {
+		return nil, err
 	}
-	return row, err
+	if len(q.Rows) == 0 {
+		return nil, fmt.Errorf("session %s: %w", id, ErrNotFound)
+	}
+	return &q.Rows[0], nil
 }
 
 // change applies what is reported of one session.
-func (t *tx) change(c store.SessionChange) error {
-	result, err := store.Apply(t, &store.Batch{Sessions: []store.SessionChange{c}})
+func change(tx Tx, c SessionChange) error {
+	result, err := Apply(tx, &Batch{Sessions: []SessionChange{c}})
 	if err == nil && result.Refused > 0 {
-		err = fmt.Errorf("session %s: %w", c.ID, store.ErrRefused)
+		err = fmt.Errorf("session %s: %w", c.ID, ErrRefused)
 	}
 	return err
 }
 
 // messageOf returns a message that must be the session's.
-func (t *tx) messageOf(sessionID, id string) (*session.Message, error) {
-	m, err := t.Message(id)
-	if err == nil && (m == nil || m.SessionID != sessionID) {
-		err = fmt.Errorf("message %s of session %s: %w", id, sessionID, store.ErrNotFound)
+func messageOf(tx Tx, sessionID, id string) (*session.Message, error) {
+	q := &MessagesByID{IDs: []string{id}}
+	if err := tx.Do(nil, []Query{q}); err != nil {
+		return nil, err
 	}
-	return m, err
+	if len(q.Rows) == 0 || q.Rows[0].SessionID != sessionID {
+		return nil, fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound)
+	}
+	return &q.Rows[0], nil
+}
+
+// messagesOf returns the messages of a session from a position on.
+func messagesOf(tx Tx, sessionID string, from Position) ([]session.Message, error) {
+	q := &MessagesFrom{SessionID: sessionID, From: from}
+	err := tx.Do(nil, []Query{q})
+	return q.Rows, err
 }
 
 // forkPoint is the id of the last message that a fork copies.
-func (t *tx) forkPoint(o *ForkOptions) (string, error) {
+func forkPoint(tx Tx, o *ForkOptions) (string, error) {
 	if o.Message != "" {
-		m, err := t.messageOf(o.From, o.Message)
+		m, err := messageOf(tx, o.From, o.Message)
 		if err == nil && m.HiddenAt != nil {
 			err = fmt.Errorf("fork session %s at %s: %w", o.From, o.Message, ErrHidden)
 		}
 		return o.Message, err
 	}
-	messages, err := t.MessagesFrom(o.From, store.Position{})
+	messages, err := messagesOf(tx, o.From, Position{})
 	if err != nil {
 		return "", err
 	}
@@ -125,19 +140,19 @@ func (t *tx) forkPoint(o *ForkOptions) (string, error) {
 			return m.ID, nil
 		}
 	}
-	return "", fmt.Errorf("messages of session %s: %w", o.From, store.ErrNotFound)
+	return "", fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound)
 }
 
 // forkOf reports of a new session what is to be reported of a fork made at a time (Unix
 // milliseconds).
-func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptions, metadata map[string]json.RawMessage) store.SessionChange {
-	value := func(text string) *store.Value {
-		return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal}
+func forkOf(parent *SessionRow, id, message string, at int64, o *ForkOptions, metadata map[string]json.RawMessage) SessionChange {
+	value := func(text string) *Value {
+		return &Value{Text: text, At: at * 1e6, Rank: RankFinal}
 	}
-	c := store.ChangeOf(&parent.Session, at)
+	c := ChangeOf(&parent.Session, at)
 	c.ID, c.Permissions = id, nil
 	c.ParentID, c.ParentMessageID = value(parent.ID), value(message)
-	c.Fork = &store.Fork{From: parent.ID, Message: message, At: at}
+	c.Fork = &Fork{From: parent.ID, Message: message, At: at}
 	switch {
 	case o.Title != "":
 		c.Title = value(strings.ToValidUTF8(o.Title, "\uFFFD"))
@@ -165,91 +180,75 @@ type Rewound struct {
 	Messages []string
 }
 
-// Rewind hides every message of a session that comes after the user message to.
-// Nothing is deleted, and [Store.Unrewind] undoes it. Where nothing comes after it
+// RewindSession hides every message of a session that comes after the user message to.
+// Nothing is deleted, and [UnrewindSession] undoes it. Where nothing comes after it
 // nothing is done.
 //
 // Telemetry that arrives late of what is hidden is hidden too; what begins after
 // now, or after the session was last seen where that is later, is not.
 //
 // The error for a session that is not there, or a message that the session has not,
-// wraps store.ErrNotFound; others wrap [ErrNotUsers] and [ErrHidden].
-func (s *Store) Rewind(ctx context.Context, id, to string, now time.Time) (Rewound, error) {
-	var r Rewound
-	err := s.run(ctx, func(t *tx) error {
-		r = Rewound{}
-		row, err := t.existing(id)
-		if err != nil {
-			return err
-		}
-		m, err := t.messageOf(id, to)
-		switch {
-		case err != nil:
-			return err
-		case m.Role != session.RoleUser:
-			return fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers)
-		case m.HiddenAt != nil:
-			return fmt.Errorf("rewind session %s to %s: %w", id, to, ErrHidden)
-		}
-		after, err := t.MessagesFrom(id, store.PositionOf(m))
-		if err != nil || !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
-			return err
-		}
-		// No two rewinds have one time, so that one is the last and can be told of.
-		at := max(now.UnixMilli(), row.UpdatedAt)
-		for _, old := range row.State.Rewinds {
-			at = max(at, old.At+1)
-		}
-		r.To, r.At = to, at
-		r.Messages, err = t.rewind(id, store.Rewind{To: to, At: at})
-		return err
-	})
+// wraps ErrNotFound; others wrap [ErrNotUsers] and [ErrHidden].
+func RewindSession(tx Tx, id, to string, now time.Time) (r Rewound, _ error) {
+	row, err := existing(tx, id)
 	if err != nil {
-		return Rewound{}, err
+		return r, err
 	}
-	return r, nil
+	m, err := messageOf(tx, id, to)
+	switch {
+	case err != nil:
+		return r, err
+	case m.Role != session.RoleUser:
+		return r, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers)
+	case m.HiddenAt != nil:
+		return r, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrHidden)
+	}
+	after, err := messagesOf(tx, id, PositionOf(m))
+	if err != nil || !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
+		return r, err
+	}
+	// No two rewinds have one time, so that one is the last and can be told of.
+	at := max(now.UnixMilli(), row.UpdatedAt)
+	for _, old := range row.State.Rewinds {
+		at = max(at, old.At+1)
+	}
+	r.To, r.At = to, at
+	r.Messages, err = rewind(tx, id, Rewind{To: to, At: at})
+	return r, err
 }
 
-// Unrewind undoes the last rewind of a session that holds, whoever made it: what it
+// UnrewindSession undoes the last rewind of a session that holds, whoever made it: what it
 // hid is seen again, except for what an earlier one hides too. The error where there is
-// none wraps [ErrNoRewind], that for a session that is not there store.ErrNotFound.
-func (s *Store) Unrewind(ctx context.Context, id string) (Rewound, error) {
-	var r Rewound
-	err := s.run(ctx, func(t *tx) error {
-		r = Rewound{}
-		row, err := t.existing(id)
-		if err != nil {
-			return err
-		}
-		last, err := t.lastRewind(row)
-		if err != nil {
-			return err
-		}
-		if last == nil {
-			return fmt.Errorf("session %s: %w", id, ErrNoRewind)
-		}
-		last.Undone = true
-		r.To, r.At = last.To, last.At
-		r.Messages, err = t.rewind(id, *last)
-		return err
-	})
+// none wraps [ErrNoRewind], that for a session that is not there ErrNotFound.
+func UnrewindSession(tx Tx, id string) (r Rewound, _ error) {
+	row, err := existing(tx, id)
 	if err != nil {
-		return Rewound{}, err
+		return r, err
 	}
-	return r, nil
+	last, err := lastRewind(tx, row)
+	if err != nil {
+		return r, err
+	}
+	if last == nil {
+		return r, fmt.Errorf("session %s: %w", id, ErrNoRewind)
+	}
+	last.Undone = true
+	r.To, r.At = last.To, last.At
+	r.Messages, err = rewind(tx, id, *last)
+	return r, err
 }
 
 // lastRewind is the last rewind that holds. One that another program made, or that
 // came with an import, is known by what it hid alone; one that another program has undone
 // does not hold.
-func (t *tx) lastRewind(row *store.SessionRow) (*store.Rewind, error) {
-	messages, err := t.MessagesFrom(row.ID, store.Position{})
+func lastRewind(tx Tx, row *SessionRow) (*Rewind, error) {
+	messages, err := messagesOf(tx, row.ID, Position{})
 	if err != nil {
 		return nil, err
 	}
-	var last *store.Rewind
+	var last *Rewind
 	known := make(map[int64]bool)
-	for i, holds := range store.RewindsInForce(row.State.Rewinds, messages) {
+	for i, holds := range RewindsInForce(row.State.Rewinds, messages) {
 		rw := row.State.Rewinds[i]
 		known[rw.At] = true
 		if holds && (last == nil || rw.At >= last.At) {
@@ -260,7 +259,7 @@ func (t *tx) lastRewind(row *store.SessionRow) (*store.Rewind, error) {
 	for i := range messages {
 		m := &messages[i]
 		if m.HiddenAt != nil && !known[*m.HiddenAt] && (last == nil || *m.HiddenAt > last.At) {
-			last = &store.Rewind{To: user, At: *m.HiddenAt}
+			last = &Rewind{To: user, At: *m.HiddenAt}
 		}
 		if m.Role == session.RoleUser {
 			user = m.ID
@@ -270,15 +269,15 @@ func (t *tx) lastRewind(row *store.SessionRow) (*store.Rewind, error) {
 }
 
 // rewind applies a rewind and returns the messages that it hid or brought back.
-func (t *tx) rewind(id string, rw store.Rewind) ([]string, error) {
-	before, err := t.MessagesFrom(id, store.Position{})
+func rewind(tx Tx, id string, rw Rewind) ([]string, error) {
+	before, err := messagesOf(tx, id, Position{})
 	if err != nil {
 		return nil, err
 	}
-	if err := t.change(store.SessionChange{ID: id, Rewinds: []store.Rewind{rw}}); err != nil {
+	if err := change(tx, SessionChange{ID: id, Rewinds: []Rewind{rw}}); err != nil {
 		return nil, err
 	}
-	after, err := t.MessagesFrom(id, store.Position{})
+	after, err := messagesOf(tx, id, Position{})
 	if err != nil {
 		return nil, err
 	}

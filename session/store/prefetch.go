@@ -1,0 +1,279 @@
+package store
+
+import "slices"
+
+// What a batch needs is known before it is merged, except for what follows from the rows. It is read in two round
+// trips: by the ids that the batch names, and then what belongs to the rows that were found. Merging asks for the
+// rest, such as what a rewind hides, when it comes to it.
+
+// wanted are the keys of rows to be read.
+type wanted struct {
+	sessions  SessionsByID
+	messages  MessagesByID
+	decisions DecisionsByID
+	spans     SpanRefsByKey
+	parts     PartsByKey
+	blobs     map[BlobKind]*BlobsByDigest
+}
+
+func (q *wanted) blob(b *Blob) {
+	if q.blobs == nil {
+		q.blobs = make(map[BlobKind]*BlobsByDigest)
+	}
+	if q.blobs[b.Kind] == nil {
+		q.blobs[b.Kind] = &BlobsByDigest{Kind: b.Kind}
+	}
+	q.blobs[b.Kind].Digests = append(q.blobs[b.Kind].Digests, b.Digest)
+}
+
+// firstSpans wants the first span of each trace. If it is stored, the others most likely are, too: see redelivered.
+func (q *wanted) firstSpans(links []*SpanRef) {
+	trace := ""
+	for _, l := range links {
+		if l.TraceID != trace {
+			trace = l.TraceID
+			q.spans.Keys = append(q.spans.Keys, keyOfSpan(l))
+		}
+	}
+}
+
+// refused wants the rows that the engine refused before: they may be another's.
+func (q *wanted) refused(r *rows) {
+	for key := range r.spanRefs.refused {
+		q.spans.Keys = append(q.spans.Keys, key)
+	}
+	for id := range r.parts.refused {
+		q.parts.Keys = append(q.parts.Keys, PartIndex{ID: id})
+	}
+}
+
+// queries are those for the rows, and some more.
+func (q *wanted) queries(queries ...Query) []Query {
+	for _, some := range []struct {
+		n int
+		q Query
+	}{
+		{len(q.sessions.IDs), &q.sessions}, {len(q.messages.IDs), &q.messages}, {len(q.decisions.IDs), &q.decisions},
+		{len(q.spans.Keys), &q.spans}, {len(q.parts.Keys), &q.parts},
+	} {
+		if some.n > 0 {
+			queries = append(queries, some.q)
+		}
+	}
+	for _, b := range q.blobs {
+		queries = append(queries, b)
+	}
+	return queries
+}
+
+// prefetch reads the rows that the batch names.
+func (a *applier) prefetch(b *Batch) error {
+	var want wanted
+	for _, w := range a.order {
+		want.sessions.IDs = append(want.sessions.IDs, w.id)
+		for _, m := range w.order {
+			want.messages.IDs = append(want.messages.IDs, m.id)
+		}
+		for _, d := range w.decided {
+			want.decisions.IDs = append(want.decisions.IDs, d.ID)
+		}
+		want.firstSpans(w.links)
+	}
+	for i := range b.Blobs {
+		want.blob(&b.Blobs[i])
+	}
+	want.refused(a.rows)
+	queries := want.queries()
+	if b.Adopt != nil {
+		queries = append(queries, a.transcriptQuery(namedBy(b.Observations, make(map[string]bool)))...)
+	}
+	if b.Assemble != nil {
+		queries = append(queries, a.observationQueries(b, b.Observations)...)
+	}
+	err := a.rows.ask(queries...)
+	a.learnObservations(queries)
+	return err
+}
+
+// observationQueries are queries for what is stored of observations, and for where those of their traces are kept.
+func (a *applier) observationQueries(b *Batch, observations []Observation) (queries []Query) {
+	stored, owners := &ObservationsByKey{}, &TraceOwners{}
+	traces, threads := make(map[string]bool), make(map[thread]bool)
+	name := func(trace string) {
+		if trace != "" && !traces[trace] {
+			traces[trace] = true
+			owners.TraceIDs = append(owners.TraceIDs, trace)
+		}
+	}
+	for i := range observations {
+		n := &observations[i]
+		stored.Keys = append(stored.Keys, keyOf(n))
+		name(n.TraceID)
+		t := thread{n.Session, n.Dialect}
+		if n.TraceID == "" && n.Session != "" && b.Threads != nil && b.Threads(n.Dialect) && !threads[t] {
+			threads[t] = true
+			queries = append(queries, &Thread{SessionID: t.session, Dialect: t.dialect})
+		}
+	}
+	for i := range b.SpanRefs {
+		if b.SpanRefs[i].Dialect == DialectSDK {
+			name(b.SpanRefs[i].TraceID)
+		}
+	}
+	if len(stored.Keys) > 0 {
+		queries = append(queries, stored)
+	}
+	if len(owners.TraceIDs) > 0 {
+		queries = append(queries, owners)
+	}
+	return queries
+}
+
+// learnObservations takes over what observationQueries found.
+func (a *applier) learnObservations(queries []Query) {
+	if a.stored == nil {
+		a.stored, a.recordThreads = make(map[string]TraceOwner), make(map[thread]*Thread)
+	}
+	for _, q := range queries {
+		switch q := q.(type) {
+		case *TraceOwners:
+			for _, t := range q.Rows {
+				a.stored[t.TraceID] = t
+			}
+		case *Thread:
+			a.recordThreads[thread{q.SessionID, q.Dialect}] = q
+		}
+	}
+}
+
+// prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
+func (a *applier) prefetchRows() error {
+	want, forks := wanted{sessions: SessionsByID{Forks: true}}, &SessionsByID{Forks: true}
+	var queries []Query
+	for _, w := range a.order {
+		row := a.rows.sessions.entries[w.id]
+		switch {
+		case row == nil:
+			want.sessions.IDs = append(want.sessions.IDs, w.id)
+		case row.row == nil:
+			forks.IDs = append(forks.IDs, w.id)
+		default:
+			for _, m := range w.order {
+				queries = append(queries, a.queriesOf(w, row.row, m)...)
+			}
+			for _, r := range row.row.State.Rewinds {
+				if a.rows.messages.entries[r.To] == nil && len(w.order)+len(w.observed.messages) > 0 {
+					want.messages.IDs = append(want.messages.IDs, r.To)
+				}
+			}
+			want.spans.Keys = append(want.spans.Keys, a.rows.redelivered(w.links)...)
+			if slices.ContainsFunc(w.changes, func(c *SessionChange) bool { return len(c.Rewinds) > 0 }) {
+				queries = append(queries, &MessagesFrom{SessionID: w.id})
+			}
+		}
+		for _, d := range w.observed.decisions {
+			want.decisions.IDs = append(want.decisions.IDs, d.ID)
+		}
+		want.messages.IDs = append(want.messages.IDs, w.observed.stale...)
+		for _, m := range w.observed.messages {
+			want.messages.IDs = append(want.messages.IDs, m.ID)
+			if w.observed.known[m.ID] {
+				queries = append(queries, &PartsFrom{MessageID: m.ID, From: m.From})
+				if parts := m.before(); len(parts) > 0 {
+					queries = append(queries, &PartsByKey{Keys: parts})
+				}
+			}
+		}
+	}
+	if len(forks.IDs) > 0 {
+		queries = append(queries, forks)
+	}
+	return a.rows.ask(want.queries(queries...)...)
+}
+
+// queriesOf are queries for what the merge of a message needs besides its row.
+func (a *applier) queriesOf(w *sessionWork, s *SessionRow, m *messageWork) (queries []Query) {
+	stored := a.rows.messages.entries[m.id].row
+	switch {
+	case stored == nil && len(m.links) > 0 && !m.contiguous():
+		return []Query{&StatsOf{SessionID: w.id, MessageID: m.id}}
+	case stored == nil || stored.SessionID != w.id:
+		return nil
+	}
+	if len(m.parts) > 0 {
+		parts := &PartsByKey{MessageID: m.id, Keys: make([]PartIndex, len(m.parts))}
+		for i, p := range m.parts {
+			parts.Keys[i] = PartIndex{p.ID, p.place()}
+		}
+		queries = append(queries, parts)
+	}
+	declared := slices.ContainsFunc(m.changes, func(c *MessageChange) bool { return c.Rank != RankStub })
+	if s.State.Steps[m.id] != nil || !declared && len(m.links) == 0 && stored.MetadataJSON == incompleteMetadata {
+		return queries
+	}
+	if declared || len(m.links) > 0 {
+		queries = append(queries, &StatsOf{SessionID: w.id, MessageID: m.id})
+	}
+	return append(queries, &Extent{MessageID: m.id})
+}
+
+// redelivered are the spans of the traces of which the first one is stored: most likely they are too.
+func (r *rows) redelivered(links []*SpanRef) (keys []SpanKey) {
+	trace, known := "", false
+	for _, l := range links {
+		if l.TraceID != trace {
+			e := r.spanRefs.entries[keyOfSpan(l)]
+			trace, known = l.TraceID, e != nil && e.row != nil
+		} else if known {
+			keys = append(keys, keyOfSpan(l))
+		}
+	}
+	return keys
+}
+
+// prefetch reads the rows that the import names, and what is stored of the session.
+func (i *importer) prefetch(in *Imported) error {
+	want := wanted{sessions: SessionsByID{IDs: []string{i.work.id}, Forks: true}}
+	for k := range in.Messages {
+		want.messages.IDs = append(want.messages.IDs, in.Messages[k].Message.ID)
+	}
+	for k := range in.Decisions {
+		want.decisions.IDs = append(want.decisions.IDs, in.Decisions[k].ID)
+	}
+	for k := range in.Blobs {
+		want.blob(&in.Blobs[k])
+	}
+	links := make([]*SpanRef, len(in.SpanRefs))
+	for k := range in.SpanRefs {
+		links[k] = &in.SpanRefs[k]
+	}
+	want.firstSpans(links)
+	want.refused(i.rows)
+	if err := i.rows.ask(want.queries()...); err != nil || i.rows.sessions.isNew(i.work.id) {
+		return err
+	}
+	queries := []Query{&MessagesFrom{SessionID: i.work.id}}
+	for k := range in.Messages {
+		m := &in.Messages[k]
+		if stored := i.rows.messages.entries[m.Message.ID].row; stored == nil || stored.SessionID != i.work.id {
+			continue
+		}
+		parts := &PartsByKey{MessageID: m.Message.ID, Keys: make([]PartIndex, len(m.Parts))}
+		for n := range m.Parts {
+			parts.Keys[n] = PartIndex{m.Parts[n].ID, m.Parts[n].Index}
+		}
+		queries = append(queries, parts)
+	}
+	again := wanted{spans: SpanRefsByKey{Keys: i.rows.redelivered(links)}}
+	return i.rows.ask(again.queries(queries...)...)
+}
+
+// before are the parts that may have changed before the index from which all parts are given.
+func (m *AssembledMessage) before() (parts []PartIndex) {
+	for i := range m.Parts {
+		if m.Parts[i].Index < m.From {
+			parts = append(parts, PartIndex{ID: m.Parts[i].ID})
+		}
+	}
+	return parts
+}
