@@ -15,13 +15,26 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Store {
-		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return dumped{s}
-	})
+	storetest.Run(t, func(t *testing.T) storetest.Store { return dumped{empty(t)} })
+}
+
+// A batch is merged in a few round trips, however long its sessions are.
+func TestRoundTrips(t *testing.T) {
+	storetest.RunRoundTrips(t, func(t *testing.T) storetest.Store { return empty(t) })
+}
+
+// A row that cannot be stored is left out with what refers to it, and nothing else changes.
+func TestRefusals(t *testing.T) {
+	storetest.RunRefusals(t, func(t *testing.T) storetest.Store { return empty(t) })
+}
+
+// empty is a new store.
+func empty(t *testing.T) *sqlite.Store {
+	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // dumped is a store of which the suite compares every table.

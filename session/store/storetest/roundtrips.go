@@ -1,0 +1,277 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Transactor is a [Store] that gives a transaction to a function, and commits it when the function returns nil.
+type Transactor interface {
+	Store
+	Transact(ctx context.Context, do func(store.Tx) error) error
+}
+
+// maxRoundTrips is how many calls of [store.Tx.Do] a batch of 512 spans of eight sessions may make. The commit comes on
+// top.
+const maxRoundTrips = 11
+
+// RunRoundTrips counts what an engine is asked for a batch: no more for one of many sessions than for one of few, and no
+// more where the sessions are long. open is as in [Run], and what it returns a [Transactor].
+func RunRoundTrips(t *testing.T, open func(t *testing.T) Store) {
+	for _, kind := range []struct {
+		name string
+		turn func(s, n int) store.Batch
+		news func(s, from int) store.Batch
+	}{
+		{"SDK", sdkTurn, sdkSpans},
+		{"foreign", foreignTurn, foreignSpans},
+		{"mixed", func(s, n int) store.Batch {
+			if s%2 == 0 {
+				return sdkTurn(s, n)
+			}
+			return foreignTurn(s, n)
+		}, func(s, from int) store.Batch {
+			if s%2 == 0 {
+				return sdkSpans(s, from)
+			}
+			return foreignSpans(s, from)
+		}},
+	} {
+		for _, turns := range []int{5, 2000} {
+			t.Run(fmt.Sprintf("%s/%d turns", kind.name, turns), func(t *testing.T) {
+				if testing.Short() {
+					turns = min(turns, 200)
+				}
+				h := &harness{T: t, open: open}
+				h.with(func(s Store) {
+					for n := 0; n < turns; n += 100 {
+						var batches []store.Batch
+						for k := n; k < min(turns, n+100); k++ {
+							for session := range 8 {
+								batches = append(batches, kind.turn(session, k))
+							}
+						}
+						h.apply(s, joined(batches))
+					}
+					var news []store.Batch
+					for session := range 8 {
+						news = append(news, kind.news(session, turns))
+					}
+					for _, how := range []string{"first", "again"} {
+						b := joined(news)
+						if n := len(b.SpanRefs) + len(b.Observations); n != 512 {
+							t.Fatalf("%d spans", n)
+						}
+						if n := h.roundTrips(s, &b); n > maxRoundTrips {
+							t.Errorf("delivered %s: %d round trips, want at most %d", how, n, maxRoundTrips)
+						} else {
+							t.Logf("delivered %s: %d round trips", how, n)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// RunRefusals examines what becomes of a batch of which the engine cannot hold a row. open is as in [Run], and what it
+// returns a [Transactor].
+func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
+	h := &harness{T: t, open: open}
+	batches := []store.Batch{sdkTurn(0, 0), sdkTurn(0, 1), sdkTurn(1, 0)}
+	const refused = "sdk-0-turn-000001" // an answer, with one part and one span
+	want := ""
+	h.with(func(s Store) {
+		b := joined(batches)
+		left := func(id string) bool { return id == refused }
+		b.Messages = slices.DeleteFunc(b.Messages, func(c store.MessageChange) bool { return left(c.ID) })
+		b.Parts = slices.DeleteFunc(b.Parts, func(c store.PartChange) bool { return left(c.MessageID) })
+		for i := range b.SpanRefs {
+			if left(b.SpanRefs[i].MessageID) {
+				b.SpanRefs[i].TurnStats = nil // the span is stored, and describes nothing
+			}
+		}
+		h.apply(s, b)
+		want = h.transcripts(s)
+	})
+	for name, order := range map[string][][]int{"one batch": {{0, 1, 2}}, "one by one": {{0}, {1}, {2}}, "twice": {{0, 1, 2}, {2, 1, 0}}} {
+		t.Run(name, func(t *testing.T) {
+			h := &harness{T: t, open: open}
+			h.with(func(s Store) {
+				n := int64(0)
+				for _, some := range order {
+					b := join(batches, some)
+					err := s.(Transactor).Transact(context.Background(), func(tx store.Tx) error {
+						result, err := store.Apply(&refuser{tx, refused}, &b)
+						n += result.Refused
+						return err
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if name != "twice" {
+					h.equal("refused", n, int64(2))
+				}
+				if got := h.transcripts(s); got != want {
+					t.Errorf("the rest differs from what it is without the row (-want +got):\n%s", cmp.Diff(want, got))
+				}
+			})
+		})
+	}
+}
+
+// transcripts are all sessions of a store as canonical lines.
+func (h *harness) transcripts(s Store) string {
+	h.Helper()
+	var b bytes.Buffer
+	for _, row := range h.sessions(s, everything) {
+		if err := jsonl.Encode(&b, h.transcript(s, row.ID)); err != nil {
+			h.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// refuser refuses to hold a message.
+type refuser struct {
+	store.Tx
+	message string
+}
+
+func (r *refuser) Do(changes *store.Changes, queries []store.Query) error {
+	held := *changes
+	held.Messages = nil
+	for i := range changes.Messages {
+		if p := &changes.Messages[i]; p.Row.ID == r.message {
+			p.Refused = store.ErrRefused
+		} else {
+			held.Messages = append(held.Messages, *p)
+		}
+	}
+	return r.Tx.Do(&held, queries)
+}
+
+// roundTrips applies a batch and counts the calls.
+func (h *harness) roundTrips(s Store, b *store.Batch) int {
+	h.Helper()
+	var c *counter
+	err := s.(Transactor).Transact(context.Background(), func(tx store.Tx) error {
+		c = &counter{Tx: tx}
+		_, err := store.Apply(c, b)
+		return err
+	})
+	if err != nil {
+		h.Fatalf("apply: %v", err)
+	}
+	return c.n
+}
+
+// counter counts the round trips of a transaction.
+type counter struct {
+	store.Tx
+	n int
+}
+
+func (c *counter) Do(changes *store.Changes, queries []store.Query) error {
+	c.n++
+	return c.Tx.Do(changes, queries)
+}
+
+func (c *counter) Undo() error {
+	c.n++
+	return c.Tx.Undo()
+}
+
+func joined(batches []store.Batch) store.Batch {
+	order := make([]int, len(batches))
+	for i := range order {
+		order[i] = i
+	}
+	return join(batches, order)
+}
+
+// sdkTurn is a turn of a session that the SDK reports.
+func sdkTurn(s, n int) store.Batch {
+	id, at := fmt.Sprintf("sdk-%d", s), int64(n)*1000
+	name := func(what string) string { return fmt.Sprintf("%s-%s-%06d", id, what, n) }
+	return joined([]store.Batch{user(id, name("user"), at), assistant(id, name("turn"), at+10, 7)})
+}
+
+// sdkSpans are 64 spans of a session: turns with tool calls, a title, a rewind, a compaction, what is seen live, and what
+// comes late of turns before them.
+func sdkSpans(s, from int) store.Batch {
+	id := fmt.Sprintf("sdk-%d", s)
+	var all []store.Batch
+	for n := range 8 {
+		all = append(all, sdkTurn(s, from+n))
+		at := int64(from+n) * 1000
+		message := fmt.Sprintf("%s-turn-%06d", id, from+n)
+		if n%2 == 0 { // of a turn that is stored
+			message = fmt.Sprintf("%s-turn-%06d", id, n*from/8)
+		}
+		for k := range 7 {
+			call := fmt.Sprintf("%s-call-%d-%d", id, from+n, k)
+			span := turn(id, message, "span-"+call, at+20, store.TurnStats{})
+			span.PartID, span.TurnStats = call, nil
+			all = append(all, store.Batch{
+				Parts:    []store.PartChange{toolPart(id, message, call, int64(k+1), at+20, store.RankFinal, session.StateOutputAvailable)},
+				SpanRefs: []store.SpanRef{span},
+			})
+		}
+	}
+	at := int64(from) * 1000
+	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant, CreatedAt: epoch + at + 9000, UpdatedAt: epoch + at + 9000,
+		Rank: store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
+	return joined(append(all, store.Batch{Messages: []store.MessageChange{live}}, compaction(id, id+"-compaction", at+5000, fmt.Sprintf("%s-user-%06d", id, from+3), 9),
+		ofSession(id, at, func(c *store.SessionChange) {
+			c.Title = said(at, "a title")
+			c.Rewinds = []store.Rewind{{To: fmt.Sprintf("%s-user-%06d", id, from+6), At: epoch + at + 8000}}
+		})))
+}
+
+// foreignTurn is a turn of a session of another agent, in a trace of its own.
+func foreignTurn(s, n int) store.Batch {
+	id, trace, at := fmt.Sprintf("foreign-%d", s), fmt.Sprintf("trace-%d-%06d", s, n), int64(n)*1000
+	return joined([]store.Batch{
+		observed(trace, "root", at, at+500, script{Title: "a title"}, opens, of(id, 0)),
+		observed(trace, "model", at+10, at+20, script{Input: 3}),
+	})
+}
+
+// foreignSpans are 64 spans of a session: turns with steps, what comes late of turns before them, a trace whose session is
+// known from the call that another requested, and a record of no trace.
+func foreignSpans(s, from int) store.Batch {
+	id := fmt.Sprintf("foreign-%d", s)
+	var all []store.Batch
+	for n := range 6 {
+		all = append(all, foreignTurn(s, from+n))
+		at := int64(from+n) * 1000
+		trace := fmt.Sprintf("trace-%d-%06d", s, from+n)
+		for k := range 5 {
+			all = append(all, observed(trace, fmt.Sprintf("step-%d", k), at+30+int64(k), at+40+int64(k), script{Outcome: "allowed"}))
+		}
+		for k := range 3 { // of turns that are stored
+			old := (n*3 + k) * from / 18
+			all = append(all, observed(fmt.Sprintf("trace-%d-%06d", s, old), fmt.Sprintf("late-%d-%d", n, k), int64(old)*1000+50, int64(old)*1000+60, script{}))
+		}
+	}
+	at := int64(from)*1000 + 45
+	call := fmt.Sprintf("call-%d-%d", s, from)
+	orphan := fmt.Sprintf("orphan-%d-%d", s, from)
+	return joined(append(all,
+		observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{}, func(o *store.Observation) { o.Calls = []string{call} }),
+		observed(orphan, "tool", at+2, at+3, script{}, func(o *store.Observation) { o.Call = call }),
+		observed(orphan, "below", at+2, at+3, script{}),
+		observed("", "record-"+id, at+4, at+4, script{}, of(id, 0)),
+	))
+}
