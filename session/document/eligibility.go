@@ -304,20 +304,18 @@ func (r *TurnEligibility) message(m *Message) {
 		switch {
 		case p.Truncated:
 			at.Why = "the end of the text was lost on the way"
-			r.miss(at)
 		case p.Kind == KindData && (p.Type == "data-damaged" || p.unread()):
 			at.Why = "the part arrived damaged"
-			r.miss(at)
 		case p.Type == session.TypeWithheld:
 			at.Why = "the content was withheld"
-			r.miss(at)
 		case p.File != nil && m.Role == session.RoleUser && !p.File.carried():
 			at.What, at.Why = MissingFile, fmt.Sprintf("the content of the file %s is not in the store", printable.OneLine(p.File.label()))
-			r.miss(at)
 		case p.Tool != nil:
 			r.call(at, p.Tool)
 		case loss(p.Text) != "":
 			at.Why = "of the text, " + loss(p.Text)
+		}
+		if at.Why != "" {
 			r.miss(at)
 		}
 		r.redacted(p.Text)

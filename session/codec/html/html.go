@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"sync"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -55,11 +57,28 @@ func Encode(w io.Writer, d *document.Document, o Options) error {
 	return nil
 }
 
+// ready are the pages with the words of options without side files, by what these words
+// depend on: cloning and escaping a template takes longer than writing a short session.
+var ready sync.Map
+
 // execute fills in a page, with the words as the options say.
 func execute(w io.Writer, page *template.Template, o Options, data any) error {
+	type key struct {
+		page *template.Template
+		full bool
+		zone *time.Location
+	}
+	k := key{page, o.Full, o.Zone}
+	if known, ok := ready.Load(k); ok && o.Files == nil {
+		return known.(*template.Template).Execute(w, data)
+	}
 	t, err := page.Clone()
 	if err != nil {
 		return err
 	}
-	return t.Funcs(o.Functions()).Funcs(functions).Execute(w, data)
+	t.Funcs(o.Functions()).Funcs(functions)
+	if o.Files == nil {
+		ready.Store(k, t)
+	}
+	return t.Execute(w, data)
 }
