@@ -379,6 +379,29 @@ func TestUnsoundSession(t *testing.T) {
 
 // FuzzDecode: whatever the trace is, it gives sound sessions that go back and forth
 // unchanged.
+// A session in which nobody has said anything is still a session in what is written of it.
+func TestSessionWithoutMessagesSurvives(t *testing.T) {
+	const trace = `{"id":1,"method":"session/new"}` + "\n" + `{"id":1,"result":{"sessionId":"s"}}`
+	for s, err := range Decode(strings.NewReader(trace), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := Encode(&b, s); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for again, err := range Decode(&b, nil) {
+			if n++; err != nil || again.Session.ID != "s" {
+				t.Errorf("read session %v, %v", again, err)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d sessions, want 1", n)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) { codectest.Fuzz(f, format) }
 
 // History that is replayed into a session which the trace already has is left

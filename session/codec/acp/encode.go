@@ -127,11 +127,11 @@ func (e *encoder) request(from side, method string, params json.RawMessage) (id 
 func (e *encoder) respond(id json.RawMessage, key string, value any) { e.send("id", id, key, value) }
 
 // session writes how a session begins. One that came from a trace has a session/new only if
-// the trace reported something of it.
+// the trace reported something of it, or nothing else names the session.
 func (e *encoder) session() {
 	row := &e.t.Session
 	e.initialize()
-	if !e.foreign && row.WorkspaceRoot == nil && row.Mode == nil {
+	if !e.foreign && row.WorkspaceRoot == nil && row.Mode == nil && len(e.t.Messages) > 0 {
 		return
 	}
 	params, result := rows.Of("cwd", ""), rows.Of("sessionId", row.ID)
