@@ -219,7 +219,7 @@ var rules = []*rule{
 		"ico-7a388b69018576d24b59331fd60aab0c.png"),
 	on("wakatime-key", "WakaTime keys", "waka_", 0, prefixed(hexSet|dash, 36),
 		"waka_|0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"),
-	on("live-key", "keys of other providers that say what they are for",
+	on("live-key", "keys of other providers whose prefix names their use",
 		"_live_|_prod_|_sk_|_pat_|_api_|_secret_|_token_|_key_", open, liveKey, "patch_live_|"+mix40,
 		"get_api_version_2_of_the_thing", "my_secret_santa", "is_live_"),
 	on("easypost-key", "EasyPost keys", "EZAK|EZTK", 0, exactly(alnum, 54), "EZAK|"+mix40+mix20[:14]),

@@ -63,7 +63,7 @@ func partOrder(c *checker, p *checkedPart) {
 		return
 	}
 	if before := p.message.row.Parts[p.place-1].Index; p.Index < before {
-		c.report(p.where(), "index %d stands after index %d", p.Index, before)
+		c.report(p.where(), "index %d comes after index %d", p.Index, before)
 	}
 }
 
@@ -151,7 +151,7 @@ func partCompaction(c *checker, p *checkedPart) {
 		return
 	}
 	if role := p.message.row.Message.Role; role != RoleAssistant {
-		c.report(p.where(), "stands in a message of role %q", role)
+		c.report(p.where(), "is in a message of role %q", role)
 	}
 	data, ok := object(string(p.data["data"]))
 	if !ok {

@@ -207,7 +207,7 @@ func messageOrder(c *checker, m *checkedMessage) {
 	}
 	before := &c.messages[m.place-1].row.Message
 	if m.row.Message.Compare(before) < 0 {
-		c.report(m.where(), "stands after %s, which is later", c.messages[m.place-1].where())
+		c.report(m.where(), "comes after %s, which is later", c.messages[m.place-1].where())
 	}
 }
 

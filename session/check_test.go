@@ -242,7 +242,7 @@ var violations = []struct {
 	{"compaction", "part msg_5_data-compaction_", "data.summary is (none), want a string", data("data-compaction", "", `"summary":"S",`, ``)},
 	{"compaction", "part msg_5_data-compaction_", "data.auto is 1, want true or false", data("data-compaction", "", `true`, `1`)},
 	{"compaction", "part msg_5_data-compaction_", "data.summary_tokens is -1, want a count", data("data-compaction", "", `"summary_tokens":1`, `"summary_tokens":-1`)},
-	{"compaction", "part msg_5_data-compaction_", `stands in a message of role "user"`, func(t *session.Transcript) {
+	{"compaction", "part msg_5_data-compaction_", `is in a message of role "user"`, func(t *session.Transcript) {
 		t.Messages[4].Message.Role = "user"
 		t.Session.PromptTokens--
 		t.Session.TotalTokens--

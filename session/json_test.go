@@ -265,9 +265,9 @@ func TestCheckTree(t *testing.T) {
 		{func(t *Transcript) { t.Session.ID = "" }, "session has no id"},
 		{func(t *Transcript) { t.Messages[1].Message.ID = "" }, "messages[1] has no id"},
 		{func(t *Transcript) { t.Messages[1].Message.ID = "m" }, "messages[1]: message m is there twice"},
-		{func(t *Transcript) { t.Messages[1].Message.SessionID = "r" }, `messages[1]: message n belongs to session "r" and stands under s`},
+		{func(t *Transcript) { t.Messages[1].Message.SessionID = "r" }, `messages[1]: message n belongs to session "r" and is below s`},
 		{func(t *Transcript) { t.Messages[0].Parts[0].ID = "" }, "messages[0].parts[0] has no id"},
-		{func(t *Transcript) { t.Messages[0].Parts[0].MessageID = "n" }, `messages[0].parts[0]: part p belongs to message "n" and stands under m`},
+		{func(t *Transcript) { t.Messages[0].Parts[0].MessageID = "n" }, `messages[0].parts[0]: part p belongs to message "n" and is below m`},
 		{func(t *Transcript) { t.Messages[0].Parts[0].SessionID = "" }, "messages[0].parts[0]: part p has no session_id"},
 	} {
 		err := tree(tt.change).CheckTree()

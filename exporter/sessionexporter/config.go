@@ -165,7 +165,7 @@ func (c *Config) Validate() error {
 		case strings.TrimSpace(key) == "":
 			errs = append(errs, fmt.Errorf("session_keys[%d] is %q: name an attribute or remove the entry", i, key))
 		case slices.Contains(c.SessionKeys[:i], key):
-			errs = append(errs, fmt.Errorf("session_keys[%d] is %q, which stands there before: remove one", i, key))
+			errs = append(errs, fmt.Errorf("session_keys[%d] is %q, which is in the list already: remove one", i, key))
 		}
 	}
 	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil && !c.RetryConfig.Enabled {

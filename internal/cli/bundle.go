@@ -117,7 +117,7 @@ func sideFiles(doc *document.Document) []sideFile {
 // more, if it is the one that was meant.
 func (f *sideFile) read(root *string) ([]byte, error) {
 	if sum, err := hex.DecodeString(f.sha256); err != nil || len(sum) != sha256.Size {
-		return nil, errors.New("the session has no SHA-256 to tell it by")
+		return nil, errors.New("the session has no SHA-256 of it")
 	}
 	path := f.path
 	if root != nil && *root != "" && !filepath.IsAbs(path) {
@@ -132,18 +132,18 @@ func (f *sideFile) read(root *string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, errors.New("it is no file")
+		return nil, errors.New("it is not a file")
 	case info.Size() > maxSideFile:
 		return nil, errors.New("it is larger than 256 MiB")
 	case f.size > 0 && info.Size() != f.size:
-		return nil, errors.New("it has another size than the session says")
+		return nil, errors.New("its size differs from the one in the session")
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.sha256 {
-		return nil, errors.New("it is not what the session says, by its SHA-256")
+		return nil, errors.New("its SHA-256 differs from the one in the session")
 	}
 	return content, nil
 }

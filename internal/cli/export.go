@@ -151,9 +151,9 @@ func (e *exporter) checkKind(cmd *cobra.Command) error {
 	f := e.format
 	switch {
 	case e.full && !f.Text:
-		return usagef("--full is for transcripts, and %s is none; use it with --format %s", f.Name, either(formatNames(isText)))
+		return usagef("--full is for transcripts, which %s is not; use it with --format %s", f.Name, either(formatNames(isText)))
 	case e.bundle != "" && !f.Text:
-		return usagef("--bundle is for transcripts, and %s is none; use it with --format %s", f.Name, either(formatNames(isText)))
+		return usagef("--bundle is for transcripts, which %s is not; use it with --format %s", f.Name, either(formatNames(isText)))
 	case e.bundle != "" && cmd.Flags().Changed("output"):
 		return usagef("--bundle and --output exclude each other; use one of them")
 	case e.explain && (e.bundle != "" || cmd.Flags().Changed("output")):

@@ -38,7 +38,7 @@ was copied, and the number of messages.`,
 		Args:              exactly(1, "one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if title = strings.TrimSpace(title); title == "" && cmd.Flags().Changed("title") {
-				return usagef("the title is empty; say what the session is called, or leave --title out")
+				return usagef("the title is empty; give one, or omit --title")
 			}
 			if err := onePlace(cmd, "at"); err != nil {
 				return err

@@ -139,7 +139,7 @@ func into(w io.Writer, path string, fn func(io.Writer) error) error {
 func makeDirectory(path string) error {
 	err := os.MkdirAll(path, 0o700)
 	if info, statErr := os.Stat(filepath.Clean(path)); err != nil && statErr == nil && !info.IsDir() {
-		return usagef("write %s: it is no directory; name another", path)
+		return usagef("write %s: it is not a directory; name another", path)
 	}
 	return unwritten(path, err)
 }

@@ -31,7 +31,7 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 			if !ok {
 				var err error
 				if age, err = time.ParseDuration(olderThan); err != nil || age < 0 {
-					return usagef("--older-than %q is no age; use one such as 30d, 8w or 12h", olderThan)
+					return usagef("--older-than %q is not an age; use one such as 30d, 8w or 12h", olderThan)
 				}
 			}
 			r, err := openStore(cmd)

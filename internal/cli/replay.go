@@ -135,7 +135,7 @@ func (p *replayer) check(cmd *cobra.Command) error {
 	case p.format != "" && p.format != bundleFormat && replay.FormatOf(p.format) == nil:
 		return usagef("unknown format %q: use %s", p.format, either(replayNames()))
 	case changed("turn") && p.turn < 1:
-		return usagef("--turn %d is no turn; they are counted from 1", p.turn)
+		return usagef("--turn %d is not a turn; turns are counted from 1", p.turn)
 	case p.run:
 		return p.checkRun()
 	}
@@ -148,11 +148,11 @@ func (p *replayer) checkRun() error {
 	case p.out.path != "":
 		return usagef("--run stores the answer; leave out --output")
 	case p.format == bundleFormat:
-		return usagef("a bundle is no request; use --format %s with --run", either(replayNames()[:len(replayNames())-1]))
+		return usagef("a bundle is not a request; use --format %s with --run", either(replayNames()[:len(replayNames())-1]))
 	case p.endpoint == "":
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
 	case p.timeout <= 0:
-		return usagef("--timeout %s is no time to wait; give more than 0", p.timeout)
+		return usagef("--timeout %s is not a time to wait; give more than 0", p.timeout)
 	case p.maxCalls < 1:
 		return usagef("--max-calls %d asks nothing; give 1 or more", p.maxCalls)
 	}
@@ -169,7 +169,7 @@ func (p *replayer) checkRequest() error {
 	case p.format != "" && p.toDirectory():
 		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file", p.out.path)
 	case writes && p.asJSON:
-		return usagef("--json is for what is said, and requests are JSON; leave it out")
+		return usagef("--json is for reports, and requests are JSON already; omit it")
 	}
 	return nil
 }
@@ -306,7 +306,7 @@ func (p *replayer) client() (*replay.Client, error) {
 	for _, h := range p.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, usagef("--header %q is no header; write it as %q", h, "name: value")
+			return nil, usagef("--header %q is not a header; write it as %q", h, "name: value")
 		}
 		c.Header.Add(name, strings.TrimSpace(value))
 	}

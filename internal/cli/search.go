@@ -39,7 +39,7 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 		Args:              exactly(1, "one text, in quotes if it has spaces"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {
-				return usagef("the text is empty; say what to look for")
+				return usagef("the text is empty; give a text to search for")
 			}
 			if limit < 1 {
 				return usagef("--limit is %d; use a number above 0", limit)

@@ -392,7 +392,7 @@ func TestTailSilence(t *testing.T) {
 	x.tick()
 	x.tick()
 	got := x.end()
-	if n := strings.Count(got, "◌ interrupted · was busy · last heard of 2026-11-20 18:15:43 UTC"); n != 1 {
+	if n := strings.Count(got, "◌ interrupted · was busy · last seen 2026-11-20 18:15:43 UTC"); n != 1 {
 		t.Errorf("interrupted is told %d times, want once:\n%s", n, got)
 	}
 }

@@ -29,7 +29,7 @@ it is delivered again. The store must not be held by a collector.
 		RunE: func(cmd *cobra.Command, args []string) error {
 			title := strings.TrimSpace(args[1])
 			if title == "" {
-				return usagef("the title is empty; say what the session is called")
+				return usagef("the title is empty; give one")
 			}
 			return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
 				id, err := s.Resolve(ctx, args[0])

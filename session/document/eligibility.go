@@ -195,7 +195,7 @@ func (doc *Document) turnReplay(number int, checked map[*Message]*TurnEligibilit
 		}
 	}
 	if r.Model == nil || r.Model.ModelID == "" {
-		r.miss(Missing{What: MissingModel, Why: "no source says which model was asked"})
+		r.miss(Missing{What: MissingModel, Why: "no source reports the model"})
 	}
 	r.prompt(doc, t)
 	r.tools(doc, t)
@@ -227,7 +227,7 @@ func (r *TurnEligibility) note(text string) {
 
 func (r *TurnEligibility) prompt(doc *Document, t *Turn) {
 	if t.SystemPromptDigest == "" {
-		r.miss(Missing{What: MissingSystemPrompt, Why: "no source says what the system prompt was"})
+		r.miss(Missing{What: MissingSystemPrompt, Why: "no source reports the system prompt"})
 		return
 	}
 	switch p := doc.Prompt(t.SystemPromptDigest); {
@@ -243,7 +243,7 @@ func (r *TurnEligibility) prompt(doc *Document, t *Turn) {
 
 func (r *TurnEligibility) tools(doc *Document, t *Turn) {
 	if t.Tools.CatalogDigest == "" {
-		r.miss(Missing{What: MissingToolCatalog, Why: "no source says which tools there were"})
+		r.miss(Missing{What: MissingToolCatalog, Why: "no source reports the tools"})
 		return
 	}
 	c := doc.Catalog(t.Tools.CatalogDigest)
@@ -292,7 +292,7 @@ func (r *TurnEligibility) message(m *Message) {
 		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has not arrived as a whole"})
 	}
 	if m.Role == session.RoleUser && len(m.Parts) == 0 {
-		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has no parts: what it said has not arrived"})
+		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has no parts: its content has not arrived"})
 	}
 	next := int64(0)
 	for _, p := range m.Parts {
@@ -334,7 +334,7 @@ func (r *TurnEligibility) call(at Missing, c *ToolCall) {
 	case c.Stub:
 		at.Why = fmt.Sprintf("the span of the call of %s has not arrived", name)
 	case c.Withheld:
-		at.Why = fmt.Sprintf("the source does not tell what %s put out", name)
+		at.Why = fmt.Sprintf("the source does not report the output of %s", name)
 	case c.Open():
 		at.Why = fmt.Sprintf("the call of %s has no result", name)
 	default:

@@ -109,7 +109,7 @@ func DecisionText(d *Decision) (text string, allowed bool) {
 		text += " (" + d.Source + ")"
 	}
 	if d.Reply != "" {
-		text += " → human said " + d.Reply
+		text += " → human replied " + d.Reply
 		if d.WaitedMS != nil {
 			text += " after " + printable.Duration(*d.WaitedMS)
 		}

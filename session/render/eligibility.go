@@ -27,7 +27,7 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 	widest = min(widest, p.Width/3)
 	switch {
 	case shown == 0:
-		p.line(span{"✗ ", p.bad}, span{"there is no turn to ask again", p.title})
+		p.line(span{"✗ ", p.bad}, span{"there is no turn to rerun", p.title})
 	case good == shown:
 		p.line(span{"✓ ", p.good}, span{"replay-eligible", p.title}, span{": of " + every(shown) + " everything that the model was given is known", p.plain})
 	default:

@@ -171,7 +171,7 @@ func (n *NewsPrinter) text(x *document.News) {
 	}
 	if x.Replaced {
 		n.endText()
-		p.line(span{"  (said anew)", p.dim})
+		p.line(span{"  (rewritten)", p.dim})
 	}
 	if x.PartID != n.part {
 		n.part, n.column = x.PartID, 2

@@ -294,7 +294,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 		p.block(bar, bar, printable.Value(c.PartialOutput), p.plain, p.Lines)
 	}
 	if c.Withheld {
-		p.line(bar, span{"what it answered is not told", p.dim})
+		p.line(bar, span{"its output is not reported", p.dim})
 	}
 	if c.Output != nil {
 		p.block(bar, bar, cmp.Or(strings.TrimRight(outputText(c.Output), "\n "), "(empty)"), p.plain, p.Lines)

@@ -119,7 +119,7 @@ func (p *printer) statsTable(s *store.Stats, by store.StatsBy) {
 		g.add(in, row...)
 	}
 	for i := range s.Groups {
-		add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(not said)"), &s.Groups[i], p.plain)
+		add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(unknown)"), &s.Groups[i], p.plain)
 	}
 	add("total", &s.Total, p.title)
 	// Columns are left out, those with the greatest shed first, until the rest fits.

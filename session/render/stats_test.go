@@ -22,7 +22,7 @@ func TestRenderStats(t *testing.T) {
 		with, without []string
 	}{
 		{200, []string{"1,234,567", "DENIED", "C.WRITE", "88%", "2m 03s"}, nil},
-		{120, []string{"1.2M", "CACHED", "P95", "(not said)"}, []string{"DENIED"}},
+		{120, []string{"1.2M", "CACHED", "P95", "(unknown)"}, []string{"DENIED"}},
 		{80, []string{"SESSIONS", "TURNS", "TOKENS", "CALLS", "$12345.67"}, []string{"INPUT"}},
 		{40, []string{"SESSIONS", "TURNS", "TOKENS"}, []string{"COST", "MEDIAN"}},
 	} {

@@ -39,7 +39,7 @@ func (p *printer) activity(a document.Activity) span {
 func (p *printer) statusLine(st *document.Status) string {
 	var facts []string
 	if st.State == document.ActivityInterrupted {
-		facts = append(facts, "was "+strings.ReplaceAll(string(st.Was), "_", " "), "last heard of "+p.ago(st.Since))
+		facts = append(facts, "was "+strings.ReplaceAll(string(st.Was), "_", " "), "last seen "+p.ago(st.Since))
 	} else if st.Since != 0 {
 		facts = append(facts, "since "+p.ago(st.Since))
 	}
@@ -80,14 +80,14 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 	} else if st.Since != 0 {
 		p.field("since", p.ago(st.Since))
 	}
-	p.field("heard of", p.ago(st.UpdatedAt))
+	p.field("last seen", p.ago(st.UpdatedAt))
 	if st.Attempt > 0 {
 		p.field("attempt", strconv.FormatInt(st.Attempt, 10))
 	}
 	p.field("detail", printable.OneLine(st.Detail))
 	p.field("waits for", printable.OneLine(waitsFor(st)))
 	if !st.Declared {
-		p.field("source", "read from the messages; the agent did not say")
+		p.field("source", "derived from the messages; the agent reports no state")
 	}
 	if len(st.OpenCalls) > 0 {
 		p.blank()

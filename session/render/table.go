@@ -25,7 +25,7 @@ func (p *printer) usageTable(d *document.Document) {
 	rows, sums := d.UsageRows()
 	all := append(slices.Clone(rows), sums...)
 	if !slices.ContainsFunc(all, func(r document.UsageRow) bool { return r.Usage != nil || p.cost(&r) != absent }) {
-		p.line(span{"Tokens", p.title}, span{"  the source says nothing of them", p.dim})
+		p.line(span{"Tokens", p.title}, span{"  not reported by the source", p.dim})
 		return
 	}
 	columns := usageColumns

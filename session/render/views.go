@@ -32,7 +32,7 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 		p.block(span{}, span{}, s.Body, p.plain, 0)
 	}
 	if len(doc.SystemPrompts) == 0 {
-		p.line(span{"no turn says what its system prompt was", p.dim})
+		p.line(span{"no turn reports its system prompt", p.dim})
 	}
 	return p.writeTo(w)
 }

@@ -115,7 +115,7 @@ func aiReply(r io.Reader) (*reply, error) {
 		}
 	}
 	if !s.known {
-		return nil, errors.New("it is no stream of UI message chunks")
+		return nil, errors.New("it is not a stream of UI message chunks")
 	}
 	return &s.reply, nil
 }

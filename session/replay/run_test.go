@@ -162,7 +162,7 @@ var wires = []wire{
 			return "data: " + strings.Join(events, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"
 		},
 		usage:   &session.Usage{Input: 40, Output: 15, Reasoning: 5, CacheRead: 60},
-		nothing: "\n\n", nothingError: "it is no stream of UI message chunks",
+		nothing: "\n\n", nothingError: "it is not a stream of UI message chunks",
 	},
 }
 

@@ -153,7 +153,7 @@ func (d *decoder) message(m *message) {
 		return
 	}
 	if m.odd != nil {
-		d.problem("params of %s is no object", m.method)
+		d.problem("params of %s is not an object", m.method)
 	}
 	x := &exchange{method: m.method, params: m.params, at: m.at, line: m.line}
 	if m.method == methodInitialize {
@@ -391,7 +391,7 @@ func failTurn(m *rows.Message, raw json.RawMessage) {
 	m.SetTrace("end_reason", "error")
 	text := string(raw)
 	if text == "null" {
-		text = "the agent gave up and did not say why"
+		text = "the agent gave up without a reason"
 	}
 	m.SetTrace("error", cmp.Or(rows.Read(string(raw)).Text("message"), text))
 }

@@ -25,7 +25,7 @@ var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "results of tool calls", Note: "those of calls that are lost"},
 	{What: "errors of tool calls", Note: "those of calls that have no error"},
 	{What: "denied tool calls", Note: "those of calls that are lost"},
-	{What: "states of tool calls without a result", Note: "one state stands for several"},
+	{What: "states of tool calls without a result", Note: "several states become one"},
 	{What: "questions to a human", Note: "those that no call shows"},
 },
 	"session model", "session times", "outcome of the run", "ids of messages and parts",

@@ -305,7 +305,7 @@ func (p *parser) clientsView() []message {
 	if len(seen) == all {
 		return seen
 	}
-	const reason = "%d messages between proxies and the agent are left out: those that the client saw say the same"
+	const reason = "%d messages between proxies and the agent are left out: the client's messages have the same content"
 	p.report(codec.Problem{Reason: fmt.Sprintf(reason, all-len(seen))})
 	return seen
 }

@@ -241,7 +241,7 @@ func TestVersion2Turns(t *testing.T) {
 	}
 	want := []string{
 		`{"agenttrace":{"turn_index":0,"stop_reason":"error","end_reason":"error","error":"model is down","duration_ms":200}}`,
-		`{"agenttrace":{"turn_index":1,"stop_reason":"error","end_reason":"error","error":"the agent gave up and did not say why","duration_ms":200}}`,
+		`{"agenttrace":{"turn_index":1,"stop_reason":"error","end_reason":"error","error":"the agent gave up without a reason","duration_ms":200}}`,
 		`{"agenttrace":{"turn_index":2,"stop_reason":"end_turn","end_reason":"finish","duration_ms":200}}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

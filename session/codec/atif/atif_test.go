@@ -92,7 +92,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{`"source":"user"`, `"source":"tool"`, `steps[0].source: is "tool", want system, user or agent`},
 		{`"message":"go"`, `"message":5`, "steps[0].message: is 5, want a text"},
 		{`"message":"go"`, `"message":[{"type":"video"}]`, "steps[0].message[0]: is neither a text nor an image"},
-		{`"message":"go"`, `"message":"go","timestamp":"noon"`, `steps[0].timestamp: is "noon", which is no time`},
+		{`"message":"go"`, `"message":"go","timestamp":"noon"`, `steps[0].timestamp: is "noon", which is not a time`},
 		{`"tool_call_id":"c"`, `"tool_call_id":7`, "steps[1].tool_calls[0]: has no tool_call_id"},
 		{`"message":"ok"`, `"message":"ok","metrics":{"prompt_tokens":-1}`, "steps[1].metrics.prompt_tokens: is -1, want a count"},
 		{`"message":"ok"`, `"message":"ok","observation":{"results":[{"source_call_id":"x","content":"y"}]}`,

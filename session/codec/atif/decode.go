@@ -330,7 +330,7 @@ func (b *builder) time(step rows.Object, place string) int64 {
 	}
 	at, ok := timeOf(step)
 	if !ok {
-		b.problem(place+".timestamp", "is %.60s, which is no time in ISO 8601: the step has that of the one before",
+		b.problem(place+".timestamp", "is %.60s, which is not a time in ISO 8601: the step has that of the one before",
 			rows.OrNull(step.Get("timestamp")))
 		return b.at
 	}

@@ -66,7 +66,7 @@ var columns = []Column{
 	{"cache_read", "Input tokens read from a cache.", func(r *row) string { return r.tokens(3) }, false},
 	{"cache_write", "Input tokens written to a cache.", func(r *row) string { return r.tokens(4) }, false},
 	{"total", "The sum of the five.", func(r *row) string { return r.total() }, false},
-	{"cost_usd", "What the source said the message cost, in US dollars.", func(r *row) string { return r.cost() }, false},
+	{"cost_usd", "The cost of the message that the source reports, in US dollars.", func(r *row) string { return r.cost() }, false},
 	{"stop_reason", "Why the model stopped, in its own word.", func(r *row) string { return r.trace().StopReason }, true},
 	{"duration_ms", "How long the turn took, in milliseconds.", func(r *row) string { return count(r.trace().DurationMS) }, false},
 	{"copied", "true when the session is a fork and has the message from its parent, where its tokens and cost count, else false.", func(r *row) string { return strconv.FormatBool(r.copied) }, false},

@@ -136,7 +136,7 @@ func (c *comparer) page() *diffPage {
 		}
 		p.Marks = append(p.Marks, turnMark{"#" + t.ID, turnLabel(&run[0]), class, t.Label + ": " + t.Count})
 	}
-	p.Verdict = "Nothing that was said or done differs."
+	p.Verdict = "The content does not differ."
 	if f := c.d.First; f != nil {
 		p.Verdict = printable.Capital(f.String())
 		p.Link, p.Excerpt = "#"+c.first, c.start
@@ -344,7 +344,7 @@ func (c *comparer) catalog(ch *diff.Change, t *diffTurn, a, b *document.Turn) *d
 	bodyA, okA := catalogBody(c.a, a.Tools.CatalogDigest)
 	bodyB, okB := catalogBody(c.b, b.Tools.CatalogDigest)
 	if okA && okB {
-		it.MoreLabel, it.More = "All that the models were told of the tools", c.runs(bodyA, bodyB, false)
+		it.MoreLabel, it.More = "The complete tool definitions", c.runs(bodyA, bodyB, false)
 	}
 	return it
 }

@@ -128,9 +128,9 @@ func TestDecodeErrors(t *testing.T) {
 		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m"}}]}`, "decode messages[0]: session_id of message m is missing"},
 		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[null]}]}`, "decode messages[0].parts[0]: id is missing"},
 		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"r"}}]}`,
-			`decode session s: messages[0]: message m belongs to session "r" and stands under s`},
+			`decode session s: messages[0]: message m belongs to session "r" and is below s`},
 		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[{"id":"p","message_id":"n","session_id":"s"}]}]}`,
-			`decode session s: messages[0].parts[0]: part p belongs to message "n" and stands under m`},
+			`decode session s: messages[0].parts[0]: part p belongs to message "n" and is below m`},
 	} {
 		got, err := jsonfile.Decode(strings.NewReader(tt.in))
 		if err == nil || err.Error() != tt.want || got != nil {

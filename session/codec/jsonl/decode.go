@@ -349,7 +349,7 @@ func (d *decoder) part(p *session.Part) error {
 	if d.parts != nil {
 		switch {
 		case p.SessionID != d.s.Session.ID:
-			return fmt.Errorf("part %s names session %s and stands under message %s of another", p.ID, p.SessionID, p.MessageID)
+			return fmt.Errorf("part %s names session %s and is below message %s of another", p.ID, p.SessionID, p.MessageID)
 		case d.parts[p.ID]:
 			return fmt.Errorf("part %s is there twice", p.ID)
 		}
@@ -435,7 +435,7 @@ func (d *decoder) blob(b *blobRow) error {
 	} else {
 		held, ok := d.blobs.held[blobKey{kind: b.Kind, digest: b.Digest}]
 		if !ok {
-			return fmt.Errorf("%s has no body, and none stands above it", what)
+			return fmt.Errorf("%s has no body, and there is none above it", what)
 		}
 		b.Blob = held.Blob
 	}

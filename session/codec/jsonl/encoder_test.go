@@ -70,8 +70,8 @@ func TestPromptIsInTheFileOnce(t *testing.T) {
 		t.Errorf("of the rest of the file %d sessions", len(got))
 	}
 	if d := cmp.Diff([]string{
-		"line 2: system_prompt d1 has no body, and none stands above it; it is left out",
-		"line 3: tool_catalog d1 has no body, and none stands above it; it is left out",
+		"line 2: system_prompt d1 has no body, and there is none above it; it is left out",
+		"line 3: tool_catalog d1 has no body, and there is none above it; it is left out",
 	}, problems[:2]); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}

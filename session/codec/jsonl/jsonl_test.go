@@ -235,7 +235,7 @@ func TestEncodeRefuses(t *testing.T) {
 		Parts: []session.Part{{ID: "p", MessageID: "n", SessionID: "s"}}}}
 	var b bytes.Buffer
 	err := jsonl.Encode(&b, tr)
-	if want := `encode session s: messages[0].parts[0]: part p belongs to message "n" and stands under m`; err == nil || err.Error() != want {
+	if want := `encode session s: messages[0].parts[0]: part p belongs to message "n" and is below m`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if b.Len() > 0 {

@@ -91,7 +91,7 @@ func TestSalvage(t *testing.T) {
 			[]string{`{"type":"y","data":{}}`, otherRow, otherPart, sessionLine}},
 		{"rows that are there twice", "s m p0", []string{"line 3: message m is there twice; it is left out", "line 5: part p0 is there twice; it is left out"},
 			[]string{sessionLine, messageLine, messageLine, part("p0", 0), part("p0", 1)}},
-		{"a part that names another session", "s m p0", []string{"line 4: part p1 names session o and stands under message m of another; it is left out"},
+		{"a part that names another session", "s m p0", []string{"line 4: part p1 names session o and is below message m of another; it is left out"},
 			[]string{sessionLine, messageLine, part("p0", 0), strings.Replace(part("p1", 1), `"s"`, `"o"`, 1)}},
 	} {
 		all, problems, err := recoverSessions(strings.NewReader(strings.Join(tt.lines, "\n")))

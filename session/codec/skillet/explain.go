@@ -33,7 +33,7 @@ var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "results of tool calls", Note: "those of calls that are lost"},
 	{What: "errors of tool calls", Note: "those of calls that are lost, and empty ones"},
 	{What: "denied tool calls", Note: "those of calls that are lost, and that only a decision shows as denied"},
-	{What: "states of tool calls without a result", Note: "one state stands for all"},
+	{What: "states of tool calls without a result", Note: "all states become one"},
 	{What: "metadata of tool calls", Note: "all but the agent"},
 },
 	"title", "mode", "workspace root", "session times", "outcome of the run", "ids of messages and parts",

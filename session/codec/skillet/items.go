@@ -132,7 +132,7 @@ func (d *itemDecoder) item(i item, o rows.Object, typ string) {
 func (d *itemDecoder) call(i item, o rows.Object) {
 	id := o.Text("callId")
 	if id == "" || d.calls[id] != nil {
-		d.problem(i, "call with the callId %q, which names no call or another one: its result cannot be told", id)
+		d.problem(i, "call with the callId %q, which names no call or another one: its result cannot be matched", id)
 		id = spans.DeriveID("call_", i.at, d.s.Row.ID, strconv.Itoa(d.count))
 	}
 	data := rows.ToolPart(o.Text("name"), id, session.StateInputAvailable)

@@ -152,10 +152,10 @@ func (d *logDecoder) entry(e rows.Object, line int) bool {
 		d.user(e.Get("userInput"))
 		return true
 	case d.turns == 0:
-		d.problem(line, "%s stands in no turn: left out, as skillet does", kind)
+		d.problem(line, "%s is not in a turn: left out, as skillet does", kind)
 		return true
 	case d.turn != nil && d.turn.done:
-		d.problem(line, "%s stands after the final result of its turn: left out, as skillet does", kind)
+		d.problem(line, "%s comes after the final result of its turn: left out, as skillet does", kind)
 		return true
 	}
 	d.s.See(d.at)

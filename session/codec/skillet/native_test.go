@@ -327,7 +327,7 @@ func TestDecodeItems(t *testing.T) {
 	}
 	wantProblems := problems{
 		`s.sqlite: session_items row 8: result of call "c9", which is not above it: kept as data-item`,
-		`s.sqlite: session_items row 9: call with the callId "c1", which names no call or another one: its result cannot be told`,
+		`s.sqlite: session_items row 9: call with the callId "c1", which names no call or another one: its result cannot be matched`,
 		`s.sqlite: session_items row 13: is not an item: left out`,
 	}
 	if diff := gocmp.Diff(wantProblems, p); diff != "" {

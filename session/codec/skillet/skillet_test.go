@@ -293,13 +293,13 @@ func TestDecodeStories(t *testing.T) {
 			strings.Replace(final(2, `"ok"`), "2026-01", "soon", 1) + step(3, `"type":"text","text":"late"`) + `{"kind":"user_message","userIn`,
 			[]string{"user", "  text x", "assistant", `  tool-t output-available null "r"`, `  data-step {"type":"dance","n":1}`, "  text ok"},
 			problems{
-				"line 1: step stands in no turn: left out, as skillet does",
+				"line 1: step is not in a turn: left out, as skillet does",
 				"line 3: is not an entry: left out",
 				"line 5: has a kind that a log does not know: left out",
 				`line 6: tool "t" ended and was not started: its input is unknown`,
 				`line 7: step of type "dance", which skillet does not know and cannot replay: kept as data-step`,
 				"line 8: timestamp is not a time: took that of the entry before it",
-				"line 9: step stands after the final result of its turn: left out, as skillet does",
+				"line 9: step comes after the final result of its turn: left out, as skillet does",
 				"line 10: is not an entry: left out",
 			}},
 	} {

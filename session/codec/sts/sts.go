@@ -398,7 +398,7 @@ var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "results of tool calls", Note: ofHidden},
 	{What: "errors of tool calls", Note: ofHidden},
 	{What: "denied tool calls", Note: "they are failed ones"},
-	{What: "states of tool calls without a result", Note: "one state stands for all"},
+	{What: "states of tool calls without a result", Note: "all states become one"},
 	{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
 },
 	"session model", "mode", "workspace root", "outcome of the run", "ids of messages and parts",

@@ -429,7 +429,7 @@ func (d *claude) blocks(content []json.RawMessage, line int) iter.Seq[rows.Objec
 		for _, v := range content {
 			block, err := rows.Parse(v)
 			if err != nil {
-				d.report(codec.Problem{Line: line, Reason: "a block of the message is no object: left out"})
+				d.report(codec.Problem{Line: line, Reason: "a block of the message is not an object: left out"})
 			} else if !yield(block) {
 				return
 			}

@@ -175,7 +175,7 @@ func (d *gemini) object(text []byte) {
 		d.report(codec.Problem{Line: line(), Reason: "the chat is damaged from here on: the rest is left out: " + err.Error()})
 	}
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		d.report(codec.Problem{Line: 1, Reason: "is no chat: left out"})
+		d.report(codec.Problem{Line: 1, Reason: "is not a chat: left out"})
 		return
 	}
 	var about rows.Object
@@ -199,7 +199,7 @@ func (d *gemini) object(text []byte) {
 			continue
 		}
 		if t, err := dec.Token(); err != nil || t != json.Delim('[') {
-			damaged(errors.New("messages is no array"))
+			damaged(errors.New("messages is not an array"))
 			return
 		}
 		for dec.More() {
@@ -211,7 +211,7 @@ func (d *gemini) object(text []byte) {
 			}
 			o, err := rows.Parse(raw)
 			if err != nil || o.Text("id") == "" {
-				d.report(codec.Problem{Line: at, Reason: "is no message with an id: left out"})
+				d.report(codec.Problem{Line: at, Reason: "is not a message with an id: left out"})
 				continue
 			}
 			d.put(o, at)
@@ -244,7 +244,7 @@ func (d *gemini) record(o rows.Object, line int) {
 			d.put(m, line)
 		}
 	default:
-		d.report(codec.Problem{Line: line, Reason: "is no record of a chat: left out"})
+		d.report(codec.Problem{Line: line, Reason: "is not a record of a chat: left out"})
 	}
 }
 
@@ -266,7 +266,7 @@ func (d *gemini) messagesIn(o rows.Object, line int) []rows.Object {
 	for _, v := range rows.Elements(o.Get("messages")) {
 		m, err := rows.Parse(v)
 		if err != nil || m.Text("id") == "" {
-			d.report(codec.Problem{Line: line, Reason: "lists what is no message with an id: left out"})
+			d.report(codec.Problem{Line: line, Reason: "lists something that is not a message with an id: left out"})
 			continue
 		}
 		all = append(all, m)

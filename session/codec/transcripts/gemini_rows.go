@@ -53,7 +53,7 @@ func (d *gemini) session(place geminiPlace) *codec.Session {
 		case "info", "warning":
 			d.info(b, m)
 		default:
-			d.report(codec.Problem{Line: m.line, Reason: "message " + m.id + " is of no known type: left out"})
+			d.report(codec.Problem{Line: m.line, Reason: "message " + m.id + " has no known type: left out"})
 		}
 		m.row = b.touched
 		if m.row != nil && m.hiddenAt > 0 {
@@ -191,7 +191,7 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 	for _, v := range done {
 		call, err := rows.Parse(v)
 		if err != nil {
-			d.report(codec.Problem{Line: m.line, Reason: "a tool call of message " + m.id + " is no object: left out"})
+			d.report(codec.Problem{Line: m.line, Reason: "a tool call of message " + m.id + " is not an object: left out"})
 			continue
 		}
 		known[call.Text("id")] = true

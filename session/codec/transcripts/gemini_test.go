@@ -127,17 +127,17 @@ func TestGeminiDamaged(t *testing.T) {
 		problems []string
 		err      string
 	}{
-		"nothing":          {"", 0, []string{"line 1: is no chat: left out"}, "no record in it names a session"},
+		"nothing":          {"", 0, []string{"line 1: is not a chat: left out"}, "no record in it names a session"},
 		"no head":          {rest, 0, nil, "no record in it names a session"},
 		"line cut":         {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"id":"u1","type":"us`, 1, []string{"line 3: is not a record: left out: unexpected EOF"}, ""},
-		"not ours":         {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n{\"a\":1}\n", 1, []string{"line 3: is no record of a chat: left out"}, ""},
-		"unknown type":     {head + "\n" + `{"id":"u","type":"dream","content":"x"}`, 0, []string{"line 2: message u is of no known type: left out"}, ""},
+		"not ours":         {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n{\"a\":1}\n", 1, []string{"line 3: is not a record of a chat: left out"}, ""},
+		"unknown type":     {head + "\n" + `{"id":"u","type":"dream","content":"x"}`, 0, []string{"line 2: message u has no known type: left out"}, ""},
 		"rewind":           {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"$rewindTo":"gone"}`, 1, []string{"line 3: rewinds to message gone, which is not there: all before is hidden"}, ""},
 		"not UTF-8":        {head + "\n" + `{"id":"u","type":"user","content":"` + "\xff" + `"}`, 1, []string{"line 2: bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
 		"object not UTF-8": {"{\n" + `"sessionId":"s","projectHash":"` + "\xff\xff\xff" + `","messages":[]}`, 0, []string{"bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
 		"object cut":       {string(object[:900]), 1, []string{"line 13: the chat is damaged from here on: the rest is left out: unexpected EOF"}, ""},
-		"odd in a list":    {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`, 1, []string{"line 1: lists what is no message with an id: left out"}, ""},
-		"odd message":      {`{"sessionId":"s","projectHash":"h","messages":[` + "\n7,\n" + `{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is no message with an id: left out"}, ""},
+		"odd in a list":    {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`, 1, []string{"line 1: lists something that is not a message with an id: left out"}, ""},
+		"odd message":      {`{"sessionId":"s","projectHash":"h","messages":[` + "\n7,\n" + `{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is not a message with an id: left out"}, ""},
 	} {
 		all, problems, err := sound(t, geminiText(tt.text))
 		if err == nil && tt.err != "" || err != nil && (tt.err == "" || !strings.Contains(err.Error(), tt.err)) {

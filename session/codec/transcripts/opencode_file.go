@@ -120,7 +120,7 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 	}
 	project := filepath.Dir(path)
 	if filepath.Ext(path) != ".json" || filepath.Base(filepath.Dir(project)) != "session" {
-		return nil, "", "", fmt.Errorf("open sessions of opencode: %s is no database, and no file storage/session/<project>/<session>.json, beside which the messages are", path)
+		return nil, "", "", fmt.Errorf("open sessions of opencode: %s is neither a database nor a file storage/session/<project>/<session>.json with the messages beside it", path)
 	}
 	return nil, filepath.Dir(filepath.Dir(project)), strings.TrimSuffix(filepath.Base(path), ".json"), nil
 }

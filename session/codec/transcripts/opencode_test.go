@@ -245,7 +245,7 @@ func TestOpencodeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		empty: "has neither a database opencode.db", odd: "is no database, and no file storage/session/",
+		empty: "has neither a database opencode.db", odd: "is neither a database nor a file storage/session/",
 		filepath.Join(empty, "gone"): "no such file",
 	} {
 		if all, _, err := sound(t, opencodeAt(path)); err == nil || len(all) > 0 || !strings.Contains(err.Error(), want) {

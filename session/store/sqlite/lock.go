@@ -163,7 +163,7 @@ func checkRegular(path string) error {
 	case info.IsDir():
 		return fmt.Errorf("open store %s: %w: it is a directory; name a file in it", path, store.ErrNotStore)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("open store %s: %w: it is no regular file; name another", path, store.ErrNotStore)
+		return fmt.Errorf("open store %s: %w: it is not a regular file; name another", path, store.ErrNotStore)
 	}
 	return nil
 }

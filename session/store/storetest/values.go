@@ -151,7 +151,7 @@ var messageCases = []testCase{
 	},
 	{
 		name: "message/order",
-		rule: "Messages stand in order of (created_at, id), never of id alone.",
+		rule: "Messages are in order of (created_at, id), never of id alone.",
 		run: func(h *harness) {
 			h.story([]store.Batch{user("s1", "a", 30), user("s1", "b", 20), user("s1", "c", 20), user("s1", "d", 10)}, func(s Store) {
 				h.equal("order", visible(h.transcript(s, "s1")), []string{"d", "b", "c", "a"})
