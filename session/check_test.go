@@ -204,7 +204,7 @@ var violations = []struct {
 	{"cost", "session ses_1", "cost_usd is -0.5", func(t *session.Transcript) { t.Session.CostUSD = -0.5 }},
 	{"cost", "session ses_1", "cost_usd is +Inf", func(t *session.Transcript) { t.Session.CostUSD = math.Inf(1) }},
 	{"role", "message msg_1", `role is "tool"`, func(t *session.Transcript) { t.Messages[0].Message.Role = "tool" }},
-	{"message-order", "message msg_1", "stands after message msg_2, which is later", func(t *session.Transcript) {
+	{"message-order", "message msg_1", "comes after message msg_2, which is later", func(t *session.Transcript) {
 		t.Messages[0], t.Messages[1] = t.Messages[1], t.Messages[0]
 	}},
 	{"metadata", "message msg_2", "model: row is a string, want an object", metadata(1, `{"provider_id":"p","model_id":"m"}`, `"m"`)},
@@ -215,7 +215,7 @@ var violations = []struct {
 		metadata(1, `"tool_catalog_digest":"`+digest, `"tool_catalog_digest":"x`)},
 	{"part-index", "part prt_first", "index is -1", func(t *session.Transcript) { t.Messages[2].Parts[0].Index = -1 }},
 	{"part-index", "part prt_second", "index 0 is taken by an earlier part", func(t *session.Transcript) { t.Messages[2].Parts[1].Index = 0 }},
-	{"part-order", "part prt_second", "index 4 stands after index 5", func(t *session.Transcript) { t.Messages[2].Parts[0].Index = 5 }},
+	{"part-order", "part prt_second", "index 4 comes after index 5", func(t *session.Transcript) { t.Messages[2].Parts[0].Index = 5 }},
 	{"part-gap", "message msg_1", "has 2 parts up to index 2; 1 is missing", func(t *session.Transcript) { t.Messages[0].Parts[1].Index = 2 }},
 	{"type", "part prt_first", `type is "image"`, func(t *session.Transcript) {
 		t.Messages[2].Parts[0].Type, t.Messages[2].Parts[0].DataJSON = "image", `{"type":"image"}`

@@ -120,7 +120,7 @@ Fix the test
 
   session   ses_1fa2bdc08000YO9dOSXjsMd9kP
   since     2026-11-20 18:15:40 UTC, 3h ago
-  heard of  2026-11-20 18:15:41 UTC, 2h ago
+  last seen 2026-11-20 18:15:41 UTC, 2h ago
   detail    pushes to ␛[31mmain
   waits for bash  git push
 
@@ -134,7 +134,7 @@ Fix the test
 
   session   ses_1fa2bdc08000YO9dOSXjsMd9kP
   was       busy
-  heard of  2026-11-20 18:15:41 UTC, 2h ago
+  last seen 2026-11-20 18:15:41 UTC, 2h ago
 
 ▸ bash  go test ./...                                   input-available 18:15:40
 
@@ -147,7 +147,7 @@ Fix the test
   session   ses_1fa2bdc08000YO9dOSXjsMd9
             kP
   was       busy
-  heard of  2026-11-20 18:15:41 UTC, 2h
+  last seen 2026-11-20 18:15:41 UTC, 2h
             ago
 
 ▸ bash  go te…  input-available 18:15:40
