@@ -91,6 +91,12 @@ func (b *tap) took(p []byte, err error) {
 		b.end(true)
 	case err != nil:
 		b.parse()
+		if _, numbered := b.x.attempt(); numbered && b.split == nil && !errors.Is(err, context.Canceled) {
+			// anthropic-sdk-go tries again when a document breaks off.
+			b.finished = true
+			b.x.failed(err, !b.x.lastAttempt(), 0)
+			return
+		}
 		b.finish(err)
 	case b.answer.complete, b.length > 0 && b.read >= b.length:
 		b.end(true)

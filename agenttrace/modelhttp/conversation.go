@@ -276,14 +276,14 @@ func (c *conversation) endTurn(err error) {
 	c.turn, c.run, c.ctx, c.waiting, c.paused = nil, nil, nil, nil, false
 }
 
-// close ends what nobody goes on with.
-func (c *conversation) close() {
+// close ends what nobody goes on with, or what goes on, too.
+func (c *conversation) close(all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.t.reg.mu.Lock()
 	busy := c.flights > 0 // a request has come meanwhile
 	c.t.reg.mu.Unlock()
-	if c.turn == nil || busy {
+	if c.turn == nil || busy && !all {
 		return
 	}
 	c.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"unfinished": true}})

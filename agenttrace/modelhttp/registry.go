@@ -489,7 +489,7 @@ func (g *registry) begin(x *exchange, r *request, data []byte) *flight {
 	g.arm(now.Add(min(g.t.o.IdleTimeout, maxAge)))
 	g.mu.Unlock()
 	for _, e := range evicted {
-		e.close()
+		e.close(false)
 	}
 	if held != nil && !m.side {
 		held.expire()
@@ -700,7 +700,7 @@ func (g *registry) sweep() {
 				next = f.deadline
 			}
 		}
-		if c.flights > 0 {
+		if c.flights > 0 && c.used.Add(maxAge).After(now) {
 			continue
 		}
 		end := c.used.Add(maxAge)
@@ -731,7 +731,7 @@ func (g *registry) sweep() {
 		f.expire()
 	}
 	for _, c := range idle {
-		c.close()
+		c.close(false)
 	}
 }
 
@@ -747,7 +747,7 @@ func (g *registry) closeAll() {
 			held = append(held, c.held)
 			c.held = nil
 		}
-		if c.flights == 0 && c.open {
+		if c.open { // also if a client has left an answer without closing it
 			c.open = false
 			all = append(all, c)
 		}
@@ -757,6 +757,6 @@ func (g *registry) closeAll() {
 		f.expire()
 	}
 	for _, c := range all {
-		c.close()
+		c.close(true)
 	}
 }

@@ -85,8 +85,8 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// Close ends the turns that still wait for results of tools, and the calls that wait to be
-// tried again. Call it before the tracer provider is shut down. The transport goes on to
+// Close ends the turns that are open: those that wait for results of tools, or for a call to
+// be tried again or to be answered. Call it before the tracer provider is shut down. The transport goes on to
 // work. It always returns nil.
 func (t *Transport) Close() error {
 	t.reg.closeAll()

@@ -92,7 +92,7 @@ func (c *console) turns(ask func(question string) error) {
 func printed(d *document.Document) (lines []string) {
 	for i := range d.Turns {
 		for k := range d.Turns[i].Messages {
-			m := &d.Turns[i].Messages[k]
+			m := d.Turns[i].Messages[k]
 			for _, p := range m.Parts {
 				switch {
 				case p.Tool != nil:
