@@ -155,7 +155,8 @@ func (t *Transcript) CheckTree() error {
 		case m.ID == "":
 			return fmt.Errorf("messages[%d] has no id", i)
 		case m.SessionID != t.Session.ID:
-			return fmt.Errorf("messages[%d]: message %s belongs to session %q and is below %s", i, m.ID, m.SessionID, t.Session.ID)
+			return fmt.Errorf("messages[%d]: message %s belongs to session %q and is below %s", i, m.ID, m.SessionID,
+				t.Session.ID)
 		case twice:
 			return fmt.Errorf("messages[%d]: message %s is there twice", i, m.ID)
 		}
@@ -166,7 +167,8 @@ func (t *Transcript) CheckTree() error {
 			case p.ID == "":
 				return fmt.Errorf("messages[%d].parts[%d] has no id", i, j)
 			case p.MessageID != m.ID:
-				return fmt.Errorf("messages[%d].parts[%d]: part %s belongs to message %q and is below %s", i, j, p.ID, p.MessageID, m.ID)
+				return fmt.Errorf("messages[%d].parts[%d]: part %s belongs to message %q and is below %s", i, j, p.ID, p.MessageID,
+					m.ID)
 			case p.SessionID == "":
 				return fmt.Errorf("messages[%d].parts[%d]: part %s has no session_id", i, j, p.ID)
 			}

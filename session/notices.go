@@ -9,7 +9,8 @@ import (
 
 // notices has the rules of [Notices], each with a remedy for the reader.
 var notices = []struct{ rule, doc, remedy string }{
-	{"telemetry", "The telemetry of a message has no problem: values of the wrong type, totals of an agent that disagree with the sum over its model calls.",
+	{"telemetry",
+		"The telemetry of a message has no problem: values of the wrong type, totals of an agent that disagree with the sum over its model calls.",
 		"compare the spans of the turn (show --provenance); of totals that disagree, the sum over the model calls counts"},
 	{"whole", "All telemetry of a message arrived: the span of its turn, and the ends of its model calls.",
 		"let the client flush its telemetry before it exits; what arrives later completes the turn"},

@@ -364,12 +364,14 @@ func (u Usage) Buckets() int {
 
 // Add returns the bucket-wise sum.
 func (u Usage) Add(o Usage) Usage {
-	return Usage{u.Input + o.Input, u.Output + o.Output, u.Reasoning + o.Reasoning, u.CacheRead + o.CacheRead, u.CacheWrite + o.CacheWrite}
+	return Usage{u.Input + o.Input, u.Output + o.Output, u.Reasoning + o.Reasoning, u.CacheRead + o.CacheRead,
+		u.CacheWrite + o.CacheWrite}
 }
 
 // Sub returns the bucket-wise difference.
 func (u Usage) Sub(o Usage) Usage {
-	return Usage{u.Input - o.Input, u.Output - o.Output, u.Reasoning - o.Reasoning, u.CacheRead - o.CacheRead, u.CacheWrite - o.CacheWrite}
+	return Usage{u.Input - o.Input, u.Output - o.Output, u.Reasoning - o.Reasoning, u.CacheRead - o.CacheRead,
+		u.CacheWrite - o.CacheWrite}
 }
 
 // Usage returns the session's rollup: the tokens that are now in the model's context.

@@ -56,6 +56,7 @@ func (t *Turns) endsBefore(m *TurnMessage) bool {
 	if before.TurnIndex != nil && m.Trace.TurnIndex != nil {
 		return *before.TurnIndex != *m.Trace.TurnIndex
 	}
-	ended := !before.Incomplete && !before.PendingApproval && (before.EndReason == "finish" || before.EndReason == "abort" || before.EndReason == "error")
+	ended := !before.Incomplete && !before.PendingApproval &&
+		(before.EndReason == "finish" || before.EndReason == "abort" || before.EndReason == "error")
 	return ended && m.Trace.Incomplete
 }

@@ -13,10 +13,13 @@ import (
 // then.
 var alphabets = map[byte]string{
 	'a': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", 'l': "abcdefghijklmnopqrstuvwxyz0123456789",
-	'h': "0123456789abcdef", 'H': "0123456789ABCDEF", 'b': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/",
-	'u': "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 'd': "0123456789", 's': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_",
+	'h': "0123456789abcdef", 'H': "0123456789ABCDEF",
+	'b': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/",
+	'u': "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 'd': "0123456789",
+	's': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_",
 	'r': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
-	'x': "abcdefghijklmnopqrstuvwxyz", 'w': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", 'p': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789!*-_.+",
+	'x': "abcdefghijklmnopqrstuvwxyz", 'w': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789",
+	'p': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789!*-_.+",
 }
 
 // chance returns n bytes of an alphabet, with what tokens and passwords have: a digit

@@ -169,7 +169,8 @@ var Aspects = []Aspect{
 	}},
 	{Name: "tool outputs that are null", Claim: true, tool: func(p *part) []string {
 		_, withheld := Withheld(p.row)
-		return when(!withheld && p.state() == session.StateOutputAvailable && canonical(p.data["output"]) == "null", p.toolName())
+		return when(!withheld && p.state() == session.StateOutputAvailable && canonical(p.data["output"]) == "null",
+			p.toolName())
 	}},
 	{Name: "values that the source withholds", Claim: true, tool: func(p *part) []string {
 		input, output := Withheld(p.row)
@@ -192,7 +193,8 @@ var Aspects = []Aspect{
 	}},
 	{Name: "denied tool calls", Claim: true, of: (*content).denials},
 	{Name: "states of tool calls without a result", tool: func(p *part) []string {
-		return when(session.StateRank(p.state()) < session.StateRank(session.StateOutputAvailable), p.toolName()+" "+p.state())
+		return when(session.StateRank(p.state()) < session.StateRank(session.StateOutputAvailable),
+			p.toolName()+" "+p.state())
 	}},
 	{Name: "questions to a human", Claim: true, of: (*content).questions, implied: (*content).shownQuestions},
 	{Name: "details of permission decisions", of: func(c *content) []string {
@@ -202,9 +204,11 @@ var Aspects = []Aspect{
 		})
 	}},
 	{Name: "metadata of tool calls", tool: func(p *part) []string {
-		own := append(p.data.except("type", "toolCallId", "toolName", "state", "input", "output", "errorText", "toolMetadata"),
+		own := append(p.data.except("type", "toolCallId", "toolName", "state", "input", "output", "errorText",
+			"toolMetadata"),
 			p.object("toolMetadata").except("agenttrace")...)
-		return append(append(own, when(p.row.Type == "dynamic-tool", p.row.Type)...), p.trace().except("denied", "withheld")...)
+		return append(append(own, when(p.row.Type == "dynamic-tool", p.row.Type)...),
+			p.trace().except("denied", "withheld")...)
 	}},
 	{Name: "columns of parts", part: func(p *part) []string {
 		return append(optional(p.row.ContinuationRunID), when(!p.isTool(), optional(p.row.ToolCallID)...)...)
@@ -470,7 +474,8 @@ func (c *content) denials() []string {
 		}
 	}
 	return c.tools(func(p *part) []string {
-		said := string(p.trace()["denied"]) == "true" || string(p.object("approval")["approved"]) == "false" || denied[p.row.ID] ||
+		said := string(p.trace()["denied"]) == "true" || string(p.object("approval")["approved"]) == "false" ||
+			denied[p.row.ID] ||
 			p.row.ToolCallID != nil && denied[*p.row.ToolCallID]
 		return when(p.state() == session.StateOutputDenied || p.state() == session.StateOutputError && said, p.toolName())
 	})

@@ -117,7 +117,8 @@ const WithheldText = "[withheld: the source does not report it]"
 // unknown. A part that is no such call has nothing withheld.
 func Withheld(p *session.Part) (input, output bool) {
 	if p.ToolCallID == nil || p.ToolState == nil ||
-		*p.ToolState != session.StateOutputAvailable && *p.ToolState != session.StateOutputError && *p.ToolState != session.StateOutputDenied {
+		*p.ToolState != session.StateOutputAvailable && *p.ToolState != session.StateOutputError &&
+			*p.ToolState != session.StateOutputDenied {
 		return false, false
 	}
 	data, err := session.ParseUIPart(p.DataJSON)

@@ -106,8 +106,10 @@ func modelCall(l *store.SpanRef) ModelCall {
 func (b *builder) head() {
 	s := &b.transcript.Session
 	h := Session{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: session.Deref(s.Mode), WorkspaceID: session.Deref(s.WorkspaceID),
-		WorkspaceRoot: session.Deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: session.Deref(s.Mode),
+		WorkspaceID:   session.Deref(s.WorkspaceID),
+		WorkspaceRoot: session.Deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+		ArchivedAt: s.ArchivedAt,
 	}
 	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check reports it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
@@ -147,7 +149,8 @@ func (b *builder) message(row *session.MessageAndParts) {
 	begins, lost := b.turns.Next(session.TurnMessage{
 		Role: m.Role, Compaction: m.Compaction != nil, Hidden: m.HiddenAt != nil,
 		Trace: &session.MessageTrace{
-			TurnIndex: m.TurnIndex, Incomplete: m.State == StateIncomplete, PendingApproval: m.State == StateWaiting, EndReason: m.EndReason,
+			TurnIndex: m.TurnIndex, Incomplete: m.State == StateIncomplete, PendingApproval: m.State == StateWaiting,
+			EndReason: m.EndReason,
 		},
 	})
 	if begins {
@@ -266,7 +269,8 @@ func (b *builder) closeTurns() {
 			continue
 		}
 		m := last
-		t.State, t.Model, t.Temperature, t.DurationMS, t.ModelCalls = m.State, m.Model, m.Temperature, m.DurationMS, m.ModelCalls
+		t.State, t.Model, t.Temperature, t.DurationMS, t.ModelCalls = m.State, m.Model, m.Temperature, m.DurationMS,
+			m.ModelCalls
 		t.StopReason, t.EndReason, t.Error = m.StopReason, m.EndReason, m.Error
 		t.SystemPromptDigest = m.SystemPromptDigest
 		t.PromptChanged = previous != "" && m.SystemPromptDigest != "" && m.SystemPromptDigest != previous
@@ -339,8 +343,10 @@ func (b *builder) children() {
 		s := &b.in.Children[i]
 		state, _ := stateOfSession(s)
 		b.doc.Children = append(b.doc.Children, Child{
-			SessionID: s.ID, MessageID: session.Deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
-			TotalTokens: totalUsed(b.in.ChildTokens[s.ID].Used), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
+			SessionID: s.ID, MessageID: session.Deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state,
+			ToolCallID:  callOf[s.ID],
+			TotalTokens: totalUsed(b.in.ChildTokens[s.ID].Used), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+			Archived: s.ArchivedAt != nil,
 		})
 	}
 	slices.SortFunc(b.doc.Children, func(x, y Child) int {

@@ -233,7 +233,8 @@ func (r *TurnEligibility) prompt(doc *Document, t *Turn) {
 	switch p := doc.Prompt(t.SystemPromptDigest); {
 	case p == nil:
 	case !p.Resolved:
-		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) + " has not arrived"})
+		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) +
+			" has not arrived"})
 	case p.Damaged:
 		r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + printable.Short(p.Digest) + " arrived damaged"})
 	default:
@@ -297,7 +298,8 @@ func (r *TurnEligibility) message(m *Message) {
 	next := int64(0)
 	for _, p := range m.Parts {
 		if n := p.Index - next; n > 0 {
-			r.miss(Missing{What: what, MessageID: m.ID, Why: printable.Plural(int(n), "part", "parts") + " before part " + strconv.FormatInt(p.Index, 10) + " never arrived"})
+			r.miss(Missing{What: what, MessageID: m.ID, Why: printable.Plural(int(n), "part", "parts") + " before part " +
+				strconv.FormatInt(p.Index, 10) + " never arrived"})
 		}
 		next = max(next, p.Index+1)
 		at := Missing{What: what, MessageID: m.ID, PartID: p.ID}
@@ -309,7 +311,8 @@ func (r *TurnEligibility) message(m *Message) {
 		case p.Type == session.TypeWithheld:
 			at.Why = "the content was withheld"
 		case p.File != nil && m.Role == session.RoleUser && !p.File.carried():
-			at.What, at.Why = MissingFile, fmt.Sprintf("the content of the file %s is not in the store", printable.OneLine(p.File.label()))
+			at.What, at.Why = MissingFile, fmt.Sprintf("the content of the file %s is not in the store",
+				printable.OneLine(p.File.label()))
 		case p.Tool != nil:
 			r.call(at, p.Tool)
 		case loss(p.Text) != "":
@@ -394,9 +397,11 @@ func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 	}
 	seen := false
 	for _, t := range doc.Turns {
-		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages, func(m *Message) bool { return m.ID == first.ID })
+		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages,
+			func(m *Message) bool { return m.ID == first.ID })
 		if (seen || begins) && t.MissingBefore != nil {
-			r.miss(Missing{What: MissingTurnsGone, Why: printable.Plural(int(t.MissingBefore.Count), "turn", "turns") + " before turn " + strconv.Itoa(t.Number) + " never arrived"})
+			r.miss(Missing{What: MissingTurnsGone, Why: printable.Plural(int(t.MissingBefore.Count), "turn", "turns") +
+				" before turn " + strconv.Itoa(t.Number) + " never arrived"})
 		}
 		if (seen || begins) && t.Unrecorded != nil {
 			r.miss(Missing{What: MissingTurnsGone, Why: t.Unrecorded.Text(t.Number)})
@@ -410,7 +415,8 @@ func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 			return
 		}
 		if seen && given {
-			r.miss(Missing{What: MissingUserMessage, Why: "the user message of turn " + strconv.Itoa(t.Number) + " has not arrived"})
+			r.miss(Missing{What: MissingUserMessage, Why: "the user message of turn " + strconv.Itoa(t.Number) +
+				" has not arrived"})
 		}
 	}
 }

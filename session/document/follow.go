@@ -113,7 +113,8 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 	next := &followed{head: *s, messages: make(map[string]*followedMessage), decisions: make(map[string]Decision)}
 	var news []News
 	if old == nil || old.head.Title != s.Title || old.head.Agent != s.Agent {
-		news = append(news, News{Event: NewsSession, At: s.UpdatedAt, Title: s.Title, Agent: s.Agent, ParentID: session.Deref(s.ParentID)})
+		news = append(news, News{Event: NewsSession, At: s.UpdatedAt, Title: s.Title, Agent: s.Agent,
+			ParentID: session.Deref(s.ParentID)})
 		if old == nil {
 			news[0].At = s.CreatedAt
 			old = new(followed)
@@ -130,11 +131,14 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 		next.decisions[d.ID] = d
 		if before, known := old.decisions[d.ID]; !known || before.Outcome != d.Outcome || before.Reply != d.Reply {
 			// It is reported before what the call came to.
-			at := slices.IndexFunc(news, func(n News) bool { return n.Tool != nil && n.Tool.CallID == d.ToolCallID && !n.Tool.Open() })
+			at := slices.IndexFunc(news, func(n News) bool {
+				return n.Tool != nil && n.Tool.CallID == d.ToolCallID && !n.Tool.Open()
+			})
 			if at < 0 {
 				at = len(news)
 			}
-			news = slices.Insert(news, at, News{Event: NewsDecision, At: d.DecidedAt, MessageID: d.MessageID, PartID: d.PartID, Decision: &d})
+			news = slices.Insert(news, at, News{Event: NewsDecision, At: d.DecidedAt, MessageID: d.MessageID, PartID: d.PartID,
+				Decision: &d})
 		}
 	}
 	next.status = StatusOf(s, t, decisions, now, f.IdleTimeout)
@@ -183,7 +187,8 @@ func (f *Follower) Prune(kept map[string]bool) []string {
 func (f *Follower) Forget(id string) { delete(f.sessions, id) }
 
 func changed(before, after *Status) (News, bool) {
-	if after.State == before.State && after.Attempt == before.Attempt && after.Detail == before.Detail && after.ToolCallID == before.ToolCallID &&
+	if after.State == before.State && after.Attempt == before.Attempt && after.Detail == before.Detail &&
+		after.ToolCallID == before.ToolCallID &&
 		after.Was == before.Was {
 		return News{}, false
 	}
@@ -225,7 +230,8 @@ func (f *followedMessage) read(news []News, m *Message, old *followedMessage) []
 	f.ended = m.answers() && m.State != StateIncomplete && m.State != StateUnknown
 	if f.ended && !old.ended {
 		news = append(news, News{
-			Event: NewsMessageEnd, At: m.UpdatedAt, MessageID: m.ID, Role: m.Role, State: m.State, Usage: m.Usage, DurationMS: m.DurationMS,
+			Event: NewsMessageEnd, At: m.UpdatedAt, MessageID: m.ID, Role: m.Role, State: m.State, Usage: m.Usage,
+			DurationMS: m.DurationMS,
 			StopReason: m.StopReason, Error: m.Error,
 		})
 	}

@@ -69,7 +69,8 @@ func readingOf(s *session.Session) string {
 // NewItem makes an item of a session's row, of its last turn and of what it spent. now and
 // idleTimeout decide which sessions are interrupted: see [StatusOf]. The cost is estimated where
 // it is not stated of the session as a whole.
-func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time, idleTimeout time.Duration) Item {
+func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time,
+	idleTimeout time.Duration) Item {
 	state, _ := stateOfSession(s)
 	var used session.Usage
 	if spent.Used != nil {
@@ -83,10 +84,12 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 		}
 	}
 	return Item{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, t, nil, now, idleTimeout).State,
-		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
-		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: session.Deref(s.ParentID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state,
+		Status: StatusOf(s, t, nil, now, idleTimeout).State,
+		Usage:  used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
+		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: session.Deref(s.ParentID),
+		WorkspaceRoot: session.Deref(s.WorkspaceRoot),
+		CreatedAt:     s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 // read makes a message of its row.
 func (b *builder) read(row *session.MessageAndParts) *Message {
 	r := &row.Message
-	m := &Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Calls: b.callsByMessage[r.ID]}
+	m := &Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+		Calls: b.callsByMessage[r.ID]}
 	meta, problems := readMetadata(r.MetadataJSON)
 	m.Problems = problems
 	trace := &meta.Trace
@@ -59,7 +60,8 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.Usage, m.CostUSD, m.counted = tokens.Used, tokens.CostUSD, tokens
 	if c := m.Compaction; c != nil {
 		m.Marker = marker || meta.Compaction
-		c.InputTokens, c.OutputTokens, c.SummarizedMessages = trace.InputTokens, trace.OutputTokens, meta.counts.SummarizedMessages
+		c.InputTokens, c.OutputTokens, c.SummarizedMessages = trace.InputTokens, trace.OutputTokens,
+			meta.counts.SummarizedMessages
 		c.ContextBefore, c.ContextAfter, c.DurationMS = meta.counts.ContextBefore, meta.counts.ContextAfter, trace.DurationMS
 		if c.SummaryTokens == 0 && m.Marker {
 			c.SummaryTokens = tokens.Context.Input
@@ -245,24 +247,28 @@ func (b *builder) part(row *session.Part) *Part {
 	d, err := session.ParseUIPart(row.DataJSON)
 	if err != nil {
 		// A field of the wrong kind leaves the others set; what is no object has none.
-		if _, kind := errors.AsType[*json.UnmarshalTypeError](err); !kind || !strings.HasPrefix(strings.TrimSpace(row.DataJSON), "{") {
+		if _, kind := errors.AsType[*json.UnmarshalTypeError](err); !kind ||
+			!strings.HasPrefix(strings.TrimSpace(row.DataJSON), "{") {
 			p.Kind, p.Data = KindData, quoted(row.DataJSON)
 			return p
 		}
 	}
 	switch {
 	case row.Type == "text", row.Type == "reasoning":
-		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), session.Deref(d.Text), d.State == "streaming", d.Trace().Truncated
+		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), session.Deref(d.Text), d.State == "streaming",
+			d.Trace().Truncated
 	case row.Type == "step-start":
 		p.Kind = KindStep
 	case row.Type == "file":
 		p.Kind, p.File = KindFile, file(&d)
 	case row.Type == "source-url", row.Type == "source-document":
-		p.Kind, p.Source = KindSource, &Source{ID: session.Deref(d.SourceID), Title: d.Title, URL: session.Deref(d.URL), Name: d.Filename}
+		p.Kind, p.Source = KindSource, &Source{ID: session.Deref(d.SourceID), Title: d.Title, URL: session.Deref(d.URL),
+			Name: d.Filename}
 	case row.Type == session.TypeCompaction:
 		p.Kind = KindCompaction
 		c, _ := session.ParseCompaction(row.DataJSON) // an object that reports nothing is an empty summary
-		p.compaction = &Compaction{Summary: c.Summary, TailStartID: session.Deref(c.TailStartID), Auto: c.Auto, SummaryTokens: c.SummaryTokens}
+		p.compaction = &Compaction{Summary: c.Summary, TailStartID: session.Deref(c.TailStartID), Auto: c.Auto,
+			SummaryTokens: c.SummaryTokens}
 	case session.IsToolType(row.Type):
 		p.Kind, p.Tool = KindTool, b.tool(row, &d)
 	default:
@@ -292,8 +298,9 @@ func file(d *session.UIPart) *File {
 func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	x := &d.ToolMetadata.Trace
 	c := &ToolCall{
-		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, session.Deref(row.ToolCallID)), State: cmp.Or(d.State, session.Deref(row.ToolState)),
-		Stub: x.Stub, Input: present(d.Input), Output: present(d.Output), Error: session.Deref(d.ErrorText),
+		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, session.Deref(row.ToolCallID)),
+		State: cmp.Or(d.State, session.Deref(row.ToolState)),
+		Stub:  x.Stub, Input: present(d.Input), Output: present(d.Output), Error: session.Deref(d.ErrorText),
 		ErrorType: x.ErrorType, DurationMS: x.DurationMS, ACPKind: x.Kind, Truncated: x.Truncated, OutputPath: x.OutputPath,
 		OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
 		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,

@@ -115,7 +115,8 @@ type LastMessage struct {
 // that is at work and was not updated for longer than idleTimeout, or than three heartbeats
 // of its agent, is interrupted; with a zero now or idleTimeout none is.
 // Nothing is written.
-func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time, idleTimeout time.Duration) Status {
+func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time,
+	idleTimeout time.Duration) Status {
 	if t == nil {
 		return statusOf(s, nil, now, idleTimeout)
 	}

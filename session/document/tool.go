@@ -18,7 +18,8 @@ func quoted(s string) json.RawMessage {
 // subjects are the keys of an input that state what a call is about, in the order
 // in which they are preferred.
 var subjects = []string{
-	"command", "cmd", "path", "file_path", "filePath", "filename", "pattern", "query", "url", "description", "prompt", "name", "title", "q",
+	"command", "cmd", "path", "file_path", "filePath", "filename", "pattern", "query", "url", "description", "prompt",
+	"name", "title", "q",
 }
 
 // Subject finds what a call is about and what is left of the input besides.

@@ -115,7 +115,8 @@ func DecisionText(d *Decision) (text string, allowed bool) {
 		}
 	}
 	// What follows from the rule or the reply need not be said.
-	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed", "reject": "denied"}
+	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed",
+		"reject": "denied"}
 	if d.Outcome != "" && follows[cmp.Or(d.Reply, d.Action)] != d.Outcome {
 		text += " → " + d.Outcome
 	}

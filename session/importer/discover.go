@@ -32,10 +32,14 @@ var places = []struct {
 	whole                          string
 	file                           string // the variable that names a file that is elsewhere
 }{
-	{"Claude Code", "CLAUDE_CONFIG_DIR", "", ".claude", []string{"projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"}, "", ""},
-	{"Codex", "CODEX_HOME", "", ".codex", []string{"sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"}, "", ""},
-	{"Gemini CLI", "GEMINI_CLI_HOME", ".gemini", ".gemini", []string{"tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"}, "", ""},
-	{"opencode", "XDG_DATA_HOME", "opencode", ".local/share/opencode", []string{""}, "a directory of sessions", "OPENCODE_DB"},
+	{"Claude Code", "CLAUDE_CONFIG_DIR", "", ".claude", []string{"projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"},
+		"", ""},
+	{"Codex", "CODEX_HOME", "", ".codex", []string{"sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"},
+		"", ""},
+	{"Gemini CLI", "GEMINI_CLI_HOME", ".gemini", ".gemini",
+		[]string{"tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"}, "", ""},
+	{"opencode", "XDG_DATA_HOME", "opencode", ".local/share/opencode", []string{""}, "a directory of sessions",
+		"OPENCODE_DB"},
 	{"Pi", "PI_CODING_AGENT_DIR", "", ".pi/agent", []string{"sessions/*/*.jsonl"}, "", ""},
 	{"AgentDbg", "AGENTDBG_DATA_DIR", "", ".agentdbg", []string{""}, "a directory of runs", ""},
 	{"Maida", "MAIDA_DATA_DIR", "", ".maida", []string{""}, "a directory of runs", ""},
@@ -67,7 +71,8 @@ func Discover() ([]Place, error) {
 			// A pattern passes over what it may not look into.
 			dir, _, _ := strings.Cut(pattern, "*")
 			if found.Err == nil {
-				found.Err = unreadable(filepath.Join(root, filepath.FromSlash(dir)), strings.Count(pattern, "/")-strings.Count(dir, "/"))
+				found.Err = unreadable(filepath.Join(root, filepath.FromSlash(dir)),
+					strings.Count(pattern, "/")-strings.Count(dir, "/"))
 			}
 		}
 		if found.Err == nil {

@@ -37,7 +37,9 @@ func Inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
 	var all []Input
 	for _, arg := range args {
 		if arg == "-" {
-			all = append(all, Input{Name: "standard input", open: func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }})
+			all = append(all, Input{Name: "standard input", open: func() (io.ReadCloser, error) {
+				return io.NopCloser(stdin), nil
+			}})
 			continue
 		}
 		info, err := os.Stat(arg)

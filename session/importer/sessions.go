@@ -99,10 +99,12 @@ func inTemporary(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("write a temporary file: %w; make room in %s, or name another directory with TMPDIR", err, os.TempDir())
+	return fmt.Errorf("write a temporary file: %w; make room in %s, or name another directory with TMPDIR", err,
+		os.TempDir())
 }
 
-func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error], t *Tally) (failed error) {
+func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error],
+	t *Tally) (failed error) {
 	next, stop := iter.Pull2(sessions)
 	defer stop()
 	// joined are transcripts of sessions that the store has from telemetry. They are
@@ -180,8 +182,9 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 	}
 	if broken := violations(s.Transcript); len(broken) > 0 {
 		if !im.options.Invalid {
-			im.damaged(t, fmt.Errorf("session %s is left out because it breaks rules: %s; fix the file, or import it as it is with --invalid",
-				s.Session.ID, named(broken)))
+			im.damaged(t,
+				fmt.Errorf("session %s is left out because it breaks rules: %s; fix the file, or import it as it is with --invalid",
+					s.Session.ID, named(broken)))
 			return fateLeaveOut, nil
 		}
 		im.warnf("%s: session %s breaks rules: %s", t.File, s.Session.ID, named(broken))
@@ -241,7 +244,9 @@ func fromTelemetry(row *session.Session) bool {
 
 // violations are those that an import does not repair: tokens are summed again.
 func violations(t *session.Transcript) []session.Violation {
-	return slices.DeleteFunc(session.Check(t), func(v session.Violation) bool { return v.Rule == "rollup" || v.Rule == "total" })
+	return slices.DeleteFunc(session.Check(t), func(v session.Violation) bool {
+		return v.Rule == "rollup" || v.Rule == "total"
+	})
 }
 
 // named lists the first of the violations for a sentence.

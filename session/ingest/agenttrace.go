@@ -24,7 +24,8 @@ const dialectAgenttrace = store.DialectSDK
 
 func recognizeAgenttrace(s *span) bool {
 	switch s.Name() {
-	case semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun, semconv.SpanPermissionEvaluate:
+	case semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
+		semconv.SpanPermissionEvaluate:
 		return true
 	}
 	return s.scope.Name() == semconv.ScopeName && strings.HasPrefix(s.Name(), semconv.OperationChat+" ")
@@ -133,7 +134,8 @@ func (o *own) identify(sessionID string) bool {
 		return false
 	}
 	if o.spanID == "" {
-		o.spanID = spans.DeriveID("", 0, o.span.Name(), o.sessionID, strconv.FormatInt(o.startNano, 10), strconv.FormatInt(o.endNano, 10))[10:]
+		o.spanID = spans.DeriveID("", 0, o.span.Name(), o.sessionID, strconv.FormatInt(o.startNano, 10),
+			strconv.FormatInt(o.endNano, 10))[10:]
 	}
 	return true
 }
@@ -274,7 +276,8 @@ func (o *own) turn(t *spans.Turn) bool {
 		id := o.derive(spans.PrefixMessage, t.User.ID, "user")
 		created := milli(t.User.CreatedAt, o.startNano)
 		o.batch.Messages = append(o.batch.Messages, store.MessageChange{
-			ID: id, SessionID: o.sessionID, Role: session.RoleUser, CreatedAt: created, UpdatedAt: created, Rank: store.RankFinal,
+			ID: id, SessionID: o.sessionID, Role: session.RoleUser, CreatedAt: created, UpdatedAt: created,
+			Rank:     store.RankFinal,
 			Metadata: o.userMetadata(model, t.User.Metadata),
 		})
 		o.closeRanks(t.User.Parts)
@@ -296,8 +299,10 @@ func (o *own) turn(t *spans.Turn) bool {
 	if len(t.Assistant.Parts) == 0 {
 		o.absent(id, t)
 	}
-	prompt := o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
-	catalog := o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
+	prompt := o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest),
+		t.SystemPrompt)
+	catalog := o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest),
+		t.ToolCatalog)
 	if t.Index != nil && *t.Index < 0 {
 		o.problem("turn_index is negative")
 	}
@@ -314,7 +319,8 @@ func (o *own) turn(t *spans.Turn) bool {
 		t.Usage.Raw = quoted(t.Usage.Raw)
 	}
 	facts := &store.TurnStats{
-		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted, Model: model, Usage: counted, SystemPromptDigest: prompt, Extra: extra,
+		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted, Model: model, Usage: counted,
+		SystemPromptDigest: prompt, Extra: extra,
 		Trace: session.MessageTrace{
 			TurnIndex: t.Index, EndReason: t.EndReason, StopReason: t.StopReason, PendingApproval: t.PendingApproval,
 			ModelCalls: t.ModelCalls, DurationMS: t.DurationMS, Temperature: t.Temperature, ToolCatalogDigest: catalog,
@@ -368,7 +374,8 @@ func (o *own) parts(messageID, role string, parts []spans.Part) {
 
 // partOf makes a change of a part that the SDK reports, at place among others and at
 // the time where it has none. whole reports that its data is JSON that may be judged.
-func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, rank store.Rank) (c store.PartChange, whole bool) {
+func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, rank store.Rank) (c store.PartChange,
+	whole bool) {
 	c = store.PartChange{
 		ID: p.ID, MessageID: messageID, SessionID: o.sessionID, Index: p.Index, Type: p.Type, Data: p.Data,
 		ToolCallID: p.ToolCallID, ToolState: p.ToolState,
@@ -442,7 +449,8 @@ func (o *own) tool(t *spans.ToolCall) bool {
 	o.stub(o.sessionID, messageID, o.startNano, o.endNano)
 	c := store.PartChange{
 		ID: o.derive(spans.PrefixPart, t.PartID, "tool"), MessageID: messageID, SessionID: o.sessionID,
-		ToolCallID: cmp.Or(t.CallID, o.spanID), CreatedAt: o.startNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
+		ToolCallID: cmp.Or(t.CallID, o.spanID), CreatedAt: o.startNano / 1e6, UpdatedAt: o.endNano / 1e6,
+		Rank: store.RankFinal,
 	}
 	if c.Index = o.anywhere(c.ID); t.PartIndex != nil && *t.PartIndex >= 0 {
 		if *t.PartIndex < noIndex {
@@ -469,7 +477,8 @@ func (o *own) compaction(r *spans.Compaction) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
 	if r.MessageID == "" && r.Error != "" {
 		// It failed and left the session as it was: there is no message to report.
-		o.link(semconv.SpanCompactionRun, "", "", &store.TurnStats{Step: true, Trace: session.MessageTrace{Error: r.Error, Problems: o.takeProblems()}})
+		o.link(semconv.SpanCompactionRun, "", "", &store.TurnStats{Step: true,
+			Trace: session.MessageTrace{Error: r.Error, Problems: o.takeProblems()}})
 		return true
 	}
 	messageID := o.derive(spans.PrefixMessage, r.MessageID, "compaction")
@@ -492,8 +501,9 @@ func (o *own) compaction(r *spans.Compaction) bool {
 	metadata.Trace.Problems = o.takeProblems()
 	raw, _ := json.Marshal(metadata)
 	o.batch.Messages = append(o.batch.Messages, store.MessageChange{
-		ID: messageID, SessionID: o.sessionID, Role: session.RoleAssistant, CreatedAt: created, UpdatedAt: max(created, o.endNano/1e6),
-		Rank: store.RankFinal, Metadata: raw,
+		ID: messageID, SessionID: o.sessionID, Role: session.RoleAssistant, CreatedAt: created,
+		UpdatedAt: max(created, o.endNano/1e6),
+		Rank:      store.RankFinal, Metadata: raw,
 	})
 	o.batch.Parts = append(o.batch.Parts, store.PartChange{
 		ID: partID, MessageID: messageID, SessionID: o.sessionID, Type: session.TypeCompaction, Data: o.compactionData(r),
@@ -506,9 +516,11 @@ func (o *own) compaction(r *spans.Compaction) bool {
 func (o *own) permission(p *spans.Permission) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
 	o.batch.Decisions = append(o.batch.Decisions, store.Decision{
-		ID: o.derive(spans.PrefixPermission, p.ID, "permission"), SessionID: o.sessionID, MessageID: p.MessageID, PartID: p.PartID,
+		ID: o.derive(spans.PrefixPermission, p.ID, "permission"), SessionID: o.sessionID, MessageID: p.MessageID,
+		PartID:     p.PartID,
 		ToolCallID: p.CallID, ToolID: p.ToolID, Pattern: p.Pattern, Action: p.Action, Source: p.Source, Outcome: p.Outcome,
-		Reply: p.Reply, Reason: p.Reason, WaitedMS: p.WaitedMS, DecidedAt: o.endNano / 1e6, TraceID: o.traceID, SpanID: o.spanID,
+		Reply: p.Reply, Reason: p.Reason, WaitedMS: p.WaitedMS, DecidedAt: o.endNano / 1e6, TraceID: o.traceID,
+		SpanID: o.spanID,
 	})
 	o.link(semconv.SpanPermissionEvaluate, p.MessageID, p.PartID, nil)
 	return true

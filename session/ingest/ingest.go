@@ -46,7 +46,8 @@ type Ingester struct {
 
 // New returns an Ingester that writes to w.
 func New(w store.Writer, o Options) *Ingester {
-	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor, pool: sync.Pool{New: func() any { return new(builder) }}}
+	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor,
+		pool: sync.Pool{New: func() any { return new(builder) }}}
 }
 
 // Report counts what a delivery held.
@@ -167,7 +168,8 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
 
 // attributeSpan adds what a span reports to the batch, and returns the dialect that read it
 // and whether it reported anything.
-func (b *builder) attributeSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, accepted bool) {
+func (b *builder) attributeSpan(s ptrace.Span, scope pcommon.InstrumentationScope,
+	resource pcommon.Resource) (name string, accepted bool) {
 	defer b.survive(&accepted)
 	b.ours = span{Span: s, scope: scope, resource: resource}
 	if recognizeAgenttrace(&b.ours) {
@@ -178,7 +180,8 @@ func (b *builder) attributeSpan(s ptrace.Span, scope pcommon.InstrumentationScop
 }
 
 // attributeRecord does the same with a log record.
-func (b *builder) attributeRecord(rec plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, accepted bool) {
+func (b *builder) attributeRecord(rec plog.LogRecord, scope pcommon.InstrumentationScope,
+	resource pcommon.Resource) (name string, accepted bool) {
 	defer b.survive(&accepted)
 	foreign := dialect.NewRecord(rec, scope, resource)
 	if recognizeLive(&foreign) {

@@ -160,8 +160,9 @@ func setKey(c *store.SessionChange, key string, v store.Value) {
 func (l *live) message(e *spans.Event) {
 	l.session(l.sessionID, l.atNano, l.atNano)
 	c := store.MessageChange{
-		ID: e.MessageID, SessionID: l.sessionID, Role: e.Role, CreatedAt: milli(e.MessageCreatedAt, l.atNano), UpdatedAt: l.atNano / 1e6,
-		Rank: store.RankLive,
+		ID: e.MessageID, SessionID: l.sessionID, Role: e.Role, CreatedAt: milli(e.MessageCreatedAt, l.atNano),
+		UpdatedAt: l.atNano / 1e6,
+		Rank:      store.RankLive,
 	}
 	switch e.Role {
 	case session.RoleUser:
@@ -290,7 +291,8 @@ type status struct {
 // event or the end of a run, so all have one rank.
 func (l *live) status(e *spans.Event) bool {
 	switch e.Status {
-	case semconv.StatusIdle, semconv.StatusBusy, semconv.StatusRetrying, semconv.StatusWaitingApproval, semconv.StatusWaitingUserInput,
+	case semconv.StatusIdle, semconv.StatusBusy, semconv.StatusRetrying, semconv.StatusWaitingApproval,
+		semconv.StatusWaitingUserInput,
 		semconv.StatusError:
 	case "":
 		return false

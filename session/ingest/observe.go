@@ -128,7 +128,8 @@ func (b *builder) noteKey(s *dialect.Span) {
 	}
 	b.noted[n] = true
 	f := fact.Fact{
-		Kind: fact.Step, Dialect: "key", TraceID: hex.EncodeToString(n.trace[:]), Name: key, Source: "key-" + digest(key, id)[:16],
+		Kind: fact.Step, Dialect: "key", TraceID: hex.EncodeToString(n.trace[:]), Name: key,
+		Source:  "key-" + digest(key, id)[:16],
 		Session: id, SessionKey: key, SessionRank: placesOfSpan*b.keys.Len() + rank,
 	}
 	b.batch.Observations = append(b.batch.Observations, observation(&f, nil))
@@ -196,7 +197,8 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	o := store.Observation{
 		TraceID: f.TraceID, Source: f.Source, Dialect: f.Dialect, SpanID: f.SpanID, ParentSpanID: f.ParentID,
 		Start: f.Start, End: f.End, Error: f.Failed, Session: f.Session, Rank: f.SessionRank,
-		Opens: assemble.Opens(f, d != nil && d.Prompts) && !(d != nil && d.PromptFirst && f.Kind == fact.Turn), Data: encode(f),
+		Opens: assemble.Opens(f, d != nil && d.Prompts) && !(d != nil && d.PromptFirst && f.Kind == fact.Turn),
+		Data:  encode(f),
 	}
 	if f.SubagentID != "" {
 		o.Subagent = f.Work()
@@ -263,7 +265,8 @@ func headerOf(f *fact.Fact) byte {
 }
 
 var (
-	encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
+	encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderCRC(false))
 	decoder, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
 )
 
@@ -325,7 +328,8 @@ func unreadable(o *store.Observation, err error) fact.Fact {
 // as many as is best.
 func assembler(size int) store.Assembler {
 	return func(w *store.Window) (store.Assembly, error) {
-		return assemble.Windows{Owner: w.Owner, Proofs: w.Proofs, Carried: w.Carry, Around: factsOf(w.Around), Facts: factsOf(w.Observations), Size: size}.Assemble()
+		return assemble.Windows{Owner: w.Owner, Proofs: w.Proofs, Carried: w.Carry, Around: factsOf(w.Around),
+			Facts: factsOf(w.Observations), Size: size}.Assemble()
 	}
 }
 
@@ -353,7 +357,8 @@ func digest(parts ...string) string {
 // delivered again has the same. Every text goes through clean.
 func recordDigest(r *dialect.Record, clean func(string) string) string {
 	parts := []string{
-		clean(r.Event), clean(r.EventName()), clean(r.SeverityText()), r.Timestamp().String(), r.ObservedTimestamp().String(), clean(r.Body().AsString()),
+		clean(r.Event), clean(r.EventName()), clean(r.SeverityText()), r.Timestamp().String(), r.ObservedTimestamp().String(),
+		clean(r.Body().AsString()),
 		r.TraceID().String(), r.SpanID().String(),
 	}
 	for _, m := range []pcommon.Map{r.Attributes(), r.Resource.Attributes()} {

@@ -18,7 +18,8 @@ import (
 // validJSON is lenient where readers are: a name may occur twice, and \ud83d without
 // its other half, as JavaScript writes a text cut in an emoji, is U+FFFD.
 func validJSON(raw []byte) bool {
-	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) && utf8.Valid(raw) && !TooDeep(raw)
+	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) &&
+		utf8.Valid(raw) && !TooDeep(raw)
 }
 
 // appendJSON appends a value that should be JSON; what is not, such as JSON cut
@@ -110,12 +111,14 @@ func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte
 	m := session.ToolTrace{
 		DurationMS: t.DurationMS, Kind: t.ACPKind, Denied: t.Denied, Inferred: t.Inferred,
 		Truncated: t.Truncated, OutputPath: t.OutputPath,
-		OutputSize: t.OutputSize, OutputSHA256: t.OutputSHA256, ChildSessionID: t.ChildSessionID, ErrorType: t.ErrorType, Problems: problems,
+		OutputSize: t.OutputSize, OutputSHA256: t.OutputSHA256, ChildSessionID: t.ChildSessionID, ErrorType: t.ErrorType,
+		Problems: problems,
 	}
 	if t.State == session.StateOutputError && t.Output != "" {
 		m.PartialOutput = t.Output // a failed call that had printed something
 	}
-	if m.Kind == "" && !m.Denied && !m.Inferred && !m.Truncated && m.OutputPath == "" && m.ChildSessionID == "" && m.ErrorType == "" && m.PartialOutput == "" &&
+	if m.Kind == "" && !m.Denied && !m.Inferred && !m.Truncated && m.OutputPath == "" && m.ChildSessionID == "" &&
+		m.ErrorType == "" && m.PartialOutput == "" &&
 		len(m.Problems) == 0 {
 		if m.DurationMS == nil {
 			return dst

@@ -83,7 +83,9 @@ func (o *own) replayTurn(t *spans.Turn) {
 		spans.Message
 	}{{session.RoleUser, t.User}, {session.RoleAssistant, t.Assistant}} {
 		if m.ID != "" {
-			o.parts(m.ID, m.role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool { return len(p.Data) == 0 && p.Damaged == "" }))
+			o.parts(m.ID, m.role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool {
+				return len(p.Data) == 0 && p.Damaged == ""
+			}))
 		}
 	}
 }
@@ -147,8 +149,9 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []s
 			return nil, false
 		}
 		c := store.PartChange{
-			ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: json.RawMessage(data), ToolCallID: p.ToolCallID,
-			ToolState: p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Rank: store.PartRank(data),
+			ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: json.RawMessage(data),
+			ToolCallID: p.ToolCallID,
+			ToolState:  p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Rank: store.PartRank(data),
 		}
 		if c.Index < 0 || c.Index >= store.MaxIndex {
 			o.problem("part " + p.ID + ": the index is not credible")
@@ -249,7 +252,8 @@ func (o *own) validateTurnStats(f *store.TurnStats) *store.TurnStats {
 	f.SystemPromptDigest = o.digest("agenttrace.system_prompt.digest", f.SystemPromptDigest)
 	f.Trace.ToolCatalogDigest = o.digest("agenttrace.tool_catalog.digest", f.Trace.ToolCatalogDigest)
 	if u := f.Usage; u != nil {
-		f.Usage = o.usage(&spans.Tokens{Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})
+		f.Usage = o.usage(&spans.Tokens{Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead,
+			CacheWrite: u.CacheWrite})
 	}
 	f.Trace.CostUSD = o.cost(f.Trace.CostUSD)
 	if TooDeep(f.Trace.UsageRaw) {

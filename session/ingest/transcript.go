@@ -126,7 +126,8 @@ func (x *transcriptReader) about(row *session.Session) {
 		f.End = f.Start // only what is reported of a sub-agent reaches across the turns above it
 	}
 	f.SessionAttrs = &fact.SessionAttrs{
-		WorkspaceRoot: session.Deref(row.WorkspaceRoot), WorkspaceID: session.Deref(row.WorkspaceID), Mode: session.Deref(row.Mode),
+		WorkspaceRoot: session.Deref(row.WorkspaceRoot), WorkspaceID: session.Deref(row.WorkspaceID),
+		Mode: session.Deref(row.Mode),
 	}
 	if f.StartedBy = x.subagent.CallID; x.subagent.SubagentID == "" { // else its id identifies it
 		f.SessionAttrs.ParentSession = session.Deref(row.ParentID)
@@ -185,7 +186,8 @@ func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session
 	f := x.add(fact.Compaction, m.Message.ID, m.Message.CreatedAt, 0)
 	f.TurnID = about.Trace.TurnID
 	f.Compacted = &fact.Compacted{
-		Summary: data.Summary, Auto: &data.Auto, Trigger: sizes.Trace.Trigger, TokensBefore: sizes.Trace.Before, TokensAfter: sizes.Trace.After,
+		Summary: data.Summary, Auto: &data.Auto, Trigger: sizes.Trace.Trigger, TokensBefore: sizes.Trace.Before,
+		TokensAfter: sizes.Trace.After,
 	}
 	if used := about.Tokens(session.RoleAssistant, true).Used; used != nil {
 		f.Usage = &fact.Usage{Tokens: *used}
@@ -296,7 +298,8 @@ func modelPart(row *session.Part) (*fact.Part, *session.UIPart) {
 	case p.Type == "step-start", p.Type == session.TypeError:
 		return nil, nil
 	case session.IsToolType(p.Type):
-		return &fact.Part{Kind: fact.PartCall, CallID: p.ToolCallID, Name: session.ToolName(p.Type, p.ToolName), Input: p.Input}, &p
+		return &fact.Part{Kind: fact.PartCall, CallID: p.ToolCallID, Name: session.ToolName(p.Type, p.ToolName),
+			Input: p.Input}, &p
 	}
 	return &fact.Part{Kind: fact.PartOther, Data: p.Data}, nil
 }

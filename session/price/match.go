@@ -10,12 +10,14 @@ import (
 // the price lists use for a provider to one of them. A name that is not a key maps to
 // itself.
 var aliases = map[string][]string{
-	"openai":               {"openai.chat", "openai.responses", "openai.completion", "text-completion-openai"},
-	"azure":                {"azure.ai.openai", "az.ai.openai", "azure-openai", "azure.openai", "azure-text"},
-	"azure-ai":             {"azure.ai.inference", "az.ai.inference"},
-	"anthropic":            {"anthropic.messages"},
-	"google":               {"gemini", "gcp.gemini", "google.generative-ai", "googleai", "google-ai", "google-genai", "google-generative-ai", "google-ai-studio", "google-ai.studio"},
-	"google-vertex":        {"vertex-ai", "vertexai", "gcp.vertex-ai", "google.vertex.chat", "google-vertex-anthropic", "vertex", "google.vertex", "google-vertexai", "vertex.anthropic.messages"},
+	"openai":    {"openai.chat", "openai.responses", "openai.completion", "text-completion-openai"},
+	"azure":     {"azure.ai.openai", "az.ai.openai", "azure-openai", "azure.openai", "azure-text"},
+	"azure-ai":  {"azure.ai.inference", "az.ai.inference"},
+	"anthropic": {"anthropic.messages"},
+	"google": {"gemini", "gcp.gemini", "google.generative-ai", "googleai", "google-ai", "google-genai",
+		"google-generative-ai", "google-ai-studio", "google-ai.studio"},
+	"google-vertex": {"vertex-ai", "vertexai", "gcp.vertex-ai", "google.vertex.chat", "google-vertex-anthropic",
+		"vertex", "google.vertex", "google-vertexai", "vertex.anthropic.messages"},
 	"amazon-bedrock":       {"bedrock", "aws.bedrock", "aws-bedrock", "bedrock-converse"},
 	"xai":                  {"x-ai", "xai.chat", "grok"},
 	"mistral":              {"mistral-ai", "mistralai", "mistral.chat"},
@@ -65,7 +67,8 @@ func canonical(provider string) string {
 
 // dated matches an id that ends in a date or a version. The lists have some models with
 // one and some without.
-var dated = regexp.MustCompile(`^(.+?)(?:[-@](?:20\d{6}|20\d\d-[01]\d-[0-3]\d|latest|default)(?:-v\d+(?::\d+)?)?|-v\d+:\d+)$`)
+var dated = regexp.MustCompile(
+	`^(.+?)(?:[-@](?:20\d{6}|20\d\d-[01]\d-[0-3]\d|latest|default)(?:-v\d+(?::\d+)?)?|-v\d+:\d+)$`)
 
 // undate returns the id without a date or version at its end.
 func undate(id string) string {

@@ -36,7 +36,8 @@ func Read(r io.Reader) (*Table, error) {
 	if err := json.Unmarshal(b, &list); err != nil {
 		return nil, fmt.Errorf("no JSON object (%w); use %s", err, Formats)
 	}
-	t := &Table{offers: map[string]map[string]*offer{}, undated: map[string]map[string][]string{}, models: map[string][]string{}}
+	t := &Table{offers: map[string]map[string]*offer{}, undated: map[string]map[string][]string{},
+		models: map[string][]string{}}
 	known := false
 	for name, raw := range list {
 		// The format of an entry shows in its content: it is a provider with its models,
@@ -242,7 +243,8 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 	_ = json.Unmarshal(entry["tiered_pricing"], &ranges)
 	for _, r := range ranges {
 		var bounds []*float64
-		if json.Unmarshal(r["range"], &bounds) == nil && len(bounds) > 0 && bounds[0] != nil && *bounds[0] >= 0 && *bounds[0] < 1e12 {
+		if json.Unmarshal(r["range"], &bounds) == nil && len(bounds) > 0 && bounds[0] != nil && *bounds[0] >= 0 &&
+			*bounds[0] < 1e12 {
 			from := int64(*bounds[0])
 			above[from] = liteLLMKeys.stated(r).over(above[from])
 		}

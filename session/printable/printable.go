@@ -213,7 +213,8 @@ func invisible(r rune) bool {
 	switch {
 	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x061c: // bidirectional
 		return true
-	case r == 0x200b, r == 0x2060, r == 0xfeff, r >= 0x2061 && r <= 0x2064, r == 0x180e, r == 0x115f, r == 0x1160, r == 0x3164:
+	case r == 0x200b, r == 0x2060, r == 0xfeff, r >= 0x2061 && r <= 0x2064, r == 0x180e, r == 0x115f, r == 0x1160,
+		r == 0x3164:
 		return true
 	case r >= 0xe0000 && r <= 0xe0fff: // tags, which spell text that nobody sees
 		return true

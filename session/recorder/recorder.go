@@ -248,7 +248,8 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 
 // mayPass reports whether a retry may succeed.
 func mayPass(err error) bool {
-	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // retry stores the waiting deliveries in order, until one fails.

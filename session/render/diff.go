@@ -71,7 +71,8 @@ func (p *diffPrinter) first(f *diff.Divergence) {
 }
 
 func (p *diffPrinter) turn(t *diff.Turn) {
-	p.header("─", span{printable.Capital(diff.TurnPair(t.A, t.B)), p.title}, span{}, printable.Plural(len(t.Changes), "difference", "differences"))
+	p.header("─", span{printable.Capital(diff.TurnPair(t.A, t.B)), p.title}, span{},
+		printable.Plural(len(t.Changes), "difference", "differences"))
 	for i := range t.Changes {
 		p.change(&t.Changes[i])
 	}
@@ -82,7 +83,8 @@ func (p *diffPrinter) change(c *diff.Change) {
 	a, b := printable.Sanitize(session.Deref(c.A)), printable.Sanitize(session.Deref(c.B))
 	switch {
 	case c.Aspect == diff.AspectSystemPrompt:
-		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " + cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)
+		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " +
+			cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)
 		if c.A == nil && c.B == nil {
 			p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+" (their texts are not both stored)", p.accent, 0)
 			return
@@ -91,10 +93,12 @@ func (p *diffPrinter) change(c *diff.Change) {
 	case c.Aspect == diff.AspectUsage && p.usage(label, a, b):
 		return
 	case a == b:
-		p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed", p.accent, 0)
+		p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed",
+			p.accent, 0)
 		return
 	case !strings.Contains(a+b, "\n") && width(label)+width(a)+width(b)+10 <= p.Width:
-		p.line(span{"  " + label + ": ", p.accent}, span{cmp.Or(a, absent), p.bad}, span{" → ", p.dim}, span{cmp.Or(b, absent), p.good})
+		p.line(span{"  " + label + ": ", p.accent}, span{cmp.Or(a, absent), p.bad}, span{" → ", p.dim},
+			span{cmp.Or(b, absent), p.good})
 		return
 	}
 	p.line(span{"  " + label, p.accent})

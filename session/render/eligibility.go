@@ -29,7 +29,8 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 	case shown == 0:
 		p.line(span{"✗ ", p.bad}, span{"there is no turn to rerun", p.title})
 	case good == shown:
-		p.line(span{"✓ ", p.good}, span{"replay-eligible", p.title}, span{": of " + every(shown) + " everything that the model was given is known", p.plain})
+		p.line(span{"✓ ", p.good}, span{"replay-eligible", p.title},
+			span{": of " + every(shown) + " everything that the model was given is known", p.plain})
 	default:
 		of := strconv.Itoa(shown-good) + " of " + strconv.Itoa(shown) + " turns"
 		if good == 0 {
@@ -75,7 +76,8 @@ func (p *printer) turnReplay(t *document.TurnEligibility, widest int) {
 	if !t.Eligible {
 		state = span{"✗", p.bad}
 	}
-	p.line(span{padLeft(strconv.Itoa(t.Turn), 4) + "  " + pad(truncate(turnModel(t), widest), widest) + "  ", p.plain}, state, span{" " + given, p.plain})
+	p.line(span{padLeft(strconv.Itoa(t.Turn), 4) + "  " + pad(truncate(turnModel(t), widest), widest) + "  ", p.plain},
+		state, span{" " + given, p.plain})
 	for _, m := range t.Missing {
 		why := printable.Sanitize(m.Why)
 		if m.ToolCallID != "" {

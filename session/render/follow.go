@@ -148,7 +148,8 @@ func (p *printer) openLine(c *document.ToolCall) {
 
 func (n *NewsPrinter) messageEnd(x *document.News) {
 	p := n.p
-	facts := printable.Join(printable.OptionalDuration(x.DurationMS), printable.Tokens(x.Usage), printable.OneLine(x.StopReason))
+	facts := printable.Join(printable.OptionalDuration(x.DurationMS), printable.Tokens(x.Usage),
+		printable.OneLine(x.StopReason))
 	p.line(p.state(x.State), span{prefixed(" · ", facts), p.dim})
 	if x.Error != "" {
 		p.block(span{"  ", p.plain}, span{"  ", p.plain}, x.Error, p.bad, p.Lines)

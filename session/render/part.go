@@ -17,7 +17,8 @@ const textFactor = 5
 // message prints what a user or the host said.
 func (p *printer) message(m *document.Message, lead span) {
 	if t := m.Trigger; t != nil {
-		p.infoLines("  ", "triggered by "+printable.OneLine(t.Source), printable.OneLine(t.ScheduleID), printable.OneLine(t.DeliveryID))
+		p.infoLines("  ", "triggered by "+printable.OneLine(t.Source), printable.OneLine(t.ScheduleID),
+			printable.OneLine(t.DeliveryID))
 	}
 	for _, part := range m.Parts {
 		if part.Kind == document.KindText {
@@ -93,7 +94,8 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 	case document.KindText:
 		p.block(span{"● ", p.plain}, indent, cmp.Or(part.Text, "(empty)"), p.plain, textFactor*p.Lines)
 	case document.KindReasoning:
-		p.block(span{"∴ ", p.reasoning}, indent, cmp.Or(part.Text, "(reasoning is not shown by the provider)"), p.reasoning, p.Lines)
+		p.block(span{"∴ ", p.reasoning}, indent, cmp.Or(part.Text, "(reasoning is not shown by the provider)"), p.reasoning,
+			p.Lines)
 	case document.KindTool:
 		p.tool(doc, part, previousRules)
 	case document.KindStep:
@@ -107,7 +109,8 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 		p.line(span{"▤ ", p.accent}, span{printable.Join(facts...), p.plain})
 	case document.KindSource:
 		s := part.Source
-		p.line(span{"↗ ", p.accent}, span{printable.Join(printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)), printable.OneLine(s.ID)), p.plain})
+		p.line(span{"↗ ", p.accent}, span{printable.Join(printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)),
+			printable.OneLine(s.ID)), p.plain})
 	default:
 		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
 		text := printable.Value(part.Data)
@@ -205,7 +208,8 @@ func (p *printer) compaction(m *document.Message) {
 	}
 	facts := []string{kind}
 	if c.SummarizedMessages > 0 {
-		facts = append(facts, printable.Plural(int(c.SummarizedMessages), "message", "messages")+" → "+printable.Count(c.SummaryTokens)+" tokens in context")
+		facts = append(facts, printable.Plural(int(c.SummarizedMessages), "message", "messages")+" → "+
+			printable.Count(c.SummaryTokens)+" tokens in context")
 	} else if c.SummaryTokens > 0 && c.ContextBefore > 0 {
 		facts = append(facts, "context "+printable.Count(c.ContextBefore)+" → "+printable.Count(c.SummaryTokens)+" tokens")
 	} else if c.SummaryTokens > 0 {
@@ -317,7 +321,9 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 	if c.ChildSessionID != "" {
 		text := printable.Sanitize(c.ChildSessionID)
 		if doc != nil {
-			if i := slices.IndexFunc(doc.Children, func(x document.Child) bool { return x.SessionID == c.ChildSessionID }); i >= 0 {
+			if i := slices.IndexFunc(doc.Children, func(x document.Child) bool {
+				return x.SessionID == c.ChildSessionID
+			}); i >= 0 {
 				text = childLine(&doc.Children[i])
 			}
 		}

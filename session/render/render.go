@@ -76,7 +76,8 @@ func (p *printer) head(doc *document.Document) {
 func (p *printer) headline(doc *document.Document) {
 	s := &doc.Session
 	state := p.state(s.State)
-	if a := doc.Status.State; a != document.ActivityIdle && (a != document.ActivityError || s.State == document.StateUnknown) && a != document.ActivityUnknown {
+	if a := doc.Status.State; a != document.ActivityIdle &&
+		(a != document.ActivityError || s.State == document.StateUnknown) && a != document.ActivityUnknown {
 		state = p.activity(a)
 	}
 	t := &doc.Totals
@@ -110,7 +111,8 @@ func (p *printer) fields(doc *document.Document) {
 	p.field("workspace", printable.OneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
 	p.field("mode", printable.OneLine(s.Mode))
 	if s.Reading == document.ReadingGeneric {
-		p.field("reading", "generic reading: no dialect knows this client; what is here was found by the names of its attributes")
+		p.field("reading",
+			"generic reading: no dialect knows this client; what is here was found by the names of its attributes")
 	}
 	p.field("started", p.moment(s.CreatedAt))
 	if s.ArchivedAt != nil {
@@ -275,7 +277,8 @@ func (p *printer) queued(m *document.Message) {
 }
 
 func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
-	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), printable.OptionalDuration(t.DurationMS), printable.Tokens(t.Usage),
+	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), printable.OptionalDuration(t.DurationMS),
+		printable.Tokens(t.Usage),
 		printable.Cost(t.CostUSD, t.EstimatedCostUSD), printable.OneLine(t.StopReason))
 	p.turnFacts(doc, t)
 	if t.QuestionMissing {
@@ -412,7 +415,8 @@ func (p *printer) notices(notices []session.Notice) {
 	}
 	const maximum = 5
 	p.blank()
-	p.line(span{"! " + printable.Plural(len(notices), "notice", "notices"), p.warn}, span{": valid, and may not be what happened", p.dim})
+	p.line(span{"! " + printable.Plural(len(notices), "notice", "notices"), p.warn},
+		span{": valid, and may not be what happened", p.dim})
 	shown := len(notices)
 	if !p.Full {
 		shown = min(shown, maximum)
@@ -423,7 +427,8 @@ func (p *printer) notices(notices []session.Notice) {
 		if n.Turn > 0 {
 			n.MessageID = "" // the turn is below
 		}
-		p.block(span{"  ", p.plain}, indent, printable.OneLine(cmp.Or(n.Where(), "session"))+": "+printable.OneLine(n.Detail), p.plain, 0)
+		p.block(span{"  ", p.plain}, indent, printable.OneLine(cmp.Or(n.Where(), "session"))+": "+printable.OneLine(n.Detail),
+			p.plain, 0)
 		p.block(indent, indent, printable.OneLine(n.Remedy), p.dim, 0)
 	}
 	if more := len(notices) - shown; more > 0 {

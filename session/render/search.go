@@ -22,7 +22,8 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 				p.blank()
 			}
 			previous = h.SessionID
-			p.line(span{printable.Sanitize(h.SessionID), p.accent}, span{"  " + printable.Join(printable.OneLine(h.Title), printable.OneLine(h.Agent)), p.title})
+			p.line(span{printable.Sanitize(h.SessionID), p.accent},
+				span{"  " + printable.Join(printable.OneLine(h.Title), printable.OneLine(h.Agent)), p.title})
 		}
 		where := []string{h.Role}
 		if h.Turn > 0 {

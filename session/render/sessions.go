@@ -37,7 +37,9 @@ const (
 // besides all columns.
 func Sessions(w io.Writer, items []document.Item, o Options) error {
 	p := newPrinter(o)
-	withCost := slices.ContainsFunc(items, func(s document.Item) bool { return s.CostUSD != 0 || s.EstimatedCostUSD != nil })
+	withCost := slices.ContainsFunc(items, func(s document.Item) bool {
+		return s.CostUSD != 0 || s.EstimatedCostUSD != nil
+	})
 	g := p.sessions(items, true, map[int]bool{columnContext: true, columnCost: !withCost})
 	room := func() int { return p.Width - g.width() + g.widths[columnTitle] }
 	whole := p.Whole && p.Width >= 100 || p.Width >= 120 && room() >= wideTitle

@@ -83,8 +83,10 @@ func (p *printer) statsList(g *store.StatsGroup) {
 	for _, bucket := range []struct {
 		name string
 		n    int64
-	}{{"input", u.Input}, {"output", u.Output}, {"reasoning", u.Reasoning}, {"cache read", u.CacheRead}, {"cache write", u.CacheWrite}} {
-		p.line(span{"    " + pad(bucket.name, 12), p.dim}, span{padLeft(printable.Count(bucket.n), len(printable.Count(g.TotalTokens))), p.plain})
+	}{{"input", u.Input}, {"output", u.Output}, {"reasoning", u.Reasoning}, {"cache read", u.CacheRead},
+		{"cache write", u.CacheWrite}} {
+		p.line(span{"    " + pad(bucket.name, 12), p.dim},
+			span{padLeft(printable.Count(bucket.n), len(printable.Count(g.TotalTokens))), p.plain})
 	}
 	if g.CacheHitRate != nil {
 		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")
@@ -104,7 +106,8 @@ func (p *printer) statsTable(s *store.Stats, by store.StatsBy) {
 	if p.Width < 140 {
 		number = printable.Brief
 	}
-	columns := slices.DeleteFunc(slices.Clone(statsColumns), func(c statsColumn) bool { return !c.calls && by == store.StatsByTool })
+	columns := slices.DeleteFunc(slices.Clone(statsColumns),
+		func(c statsColumn) bool { return !c.calls && by == store.StatsByTool })
 	g := grid{gap: 2, left: 1, drop: map[int]bool{}}
 	titles := []string{strings.ToUpper(string(by))}
 	for _, c := range columns {

@@ -132,7 +132,8 @@ func waitsFor(st *document.Status) string {
 
 func (p *printer) openCall(c *document.OpenCall) {
 	what, _ := document.Subject(c.Input)
-	p.callLine(c.Tool, what, span{cmp.Or(printable.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt), p.warn})
+	p.callLine(c.Tool, what, span{cmp.Or(printable.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt),
+		p.warn})
 }
 
 // lastLine is the last line of a text that is not blank.

@@ -60,9 +60,11 @@ func newPalette(color bool) palette {
 	}
 	s := lipgloss.NewStyle()
 	return palette{
-		title: s.Bold(true), dim: s.Faint(true), reasoning: s.Faint(true).Italic(true), rule: s.Foreground(lipgloss.BrightBlack),
-		user: s.Foreground(lipgloss.Cyan).Bold(true), call: s.Foreground(lipgloss.Blue).Bold(true), accent: s.Foreground(lipgloss.Cyan),
-		good: s.Foreground(lipgloss.Green), bad: s.Foreground(lipgloss.Red), warn: s.Foreground(lipgloss.Yellow),
+		title: s.Bold(true), dim: s.Faint(true), reasoning: s.Faint(true).Italic(true),
+		rule: s.Foreground(lipgloss.BrightBlack),
+		user: s.Foreground(lipgloss.Cyan).Bold(true), call: s.Foreground(lipgloss.Blue).Bold(true),
+		accent: s.Foreground(lipgloss.Cyan),
+		good:   s.Foreground(lipgloss.Green), bad: s.Foreground(lipgloss.Red), warn: s.Foreground(lipgloss.Yellow),
 	}
 }
 

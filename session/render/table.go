@@ -14,7 +14,8 @@ import (
 type column struct{ title, short string }
 
 var usageColumns = []column{
-	{"input", "in"}, {"output", "out"}, {"reasoning", "reas"}, {"cache read", "c.rd"}, {"cache write", "c.wr"}, {"total", "total"}, {"cost", "cost"},
+	{"input", "in"}, {"output", "out"}, {"reasoning", "reas"}, {"cache read", "c.rd"}, {"cache write", "c.wr"},
+	{"total", "total"}, {"cost", "cost"},
 }
 
 const absent = "–"
@@ -59,7 +60,8 @@ func (p *printer) usageTable(d *document.Document) {
 			case r.Aside:
 				in = p.dim
 			}
-			g.add(in, append([]string{usageLabel(&all[i], len(rows) > i)}, p.usageCells(&all[i], brevity.number)[:len(columns)]...)...)
+			g.add(in, append([]string{usageLabel(&all[i], len(rows) > i)},
+				p.usageCells(&all[i], brevity.number)[:len(columns)]...)...)
 		}
 		if g.fit(0, p.Width, brevity.label) {
 			p.grid(&g)

@@ -19,7 +19,8 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 		if i > 0 {
 			p.blank()
 		}
-		p.header("─", span{"Prompt " + printable.Sanitize(printable.Short(s.Digest)), p.title}, span{}, printable.Turns(s.Turns), printable.Bytes(int64(len(s.Body))))
+		p.header("─", span{"Prompt " + printable.Sanitize(printable.Short(s.Digest)), p.title}, span{},
+			printable.Turns(s.Turns), printable.Bytes(int64(len(s.Body))))
 		p.line(span{"sha256 " + printable.Sanitize(s.Digest), p.dim})
 		p.blank()
 		switch {
@@ -42,7 +43,8 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 func Tools(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	for _, c := range doc.ToolCatalogs {
-		p.header("─", span{"Catalog " + printable.Sanitize(printable.Short(c.Digest)), p.title}, span{}, printable.Turns(c.Turns), printable.Plural(len(c.Tools), "tool", "tools"))
+		p.header("─", span{"Catalog " + printable.Sanitize(printable.Short(c.Digest)), p.title}, span{},
+			printable.Turns(c.Turns), printable.Plural(len(c.Tools), "tool", "tools"))
 		if !c.Resolved {
 			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had it has arrived", p.warn, 0)
 		}
@@ -224,7 +226,8 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 func Provenance(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	if len(doc.Spans) == 0 {
-		p.block(span{}, span{}, "no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
+		p.block(span{}, span{},
+			"no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
 	}
 	where := map[string]string{}
 	for t, m := range doc.Messages() {
@@ -247,7 +250,8 @@ func Provenance(w io.Writer, doc *document.Document, o Options) error {
 			if s.Error {
 				mark = span{"✗ ", p.bad}
 			}
-			p.line(mark, span{printable.Sanitize(s.SpanID) + "  ", p.accent}, span{padLeft("+"+printable.Duration((s.StartNano-doc.Spans[0].StartNano)/1e6), 8) + "  ", p.dim},
+			p.line(mark, span{printable.Sanitize(s.SpanID) + "  ", p.accent},
+				span{padLeft("+"+printable.Duration((s.StartNano-doc.Spans[0].StartNano)/1e6), 8) + "  ", p.dim},
 				span{padLeft(printable.Duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
 				span{pad(printable.OneLine(s.Kind), kinds) + "  ", p.plain},
 				span{printable.Join(cmp.Or(where[s.PartID], where[s.MessageID]), printable.OneLine(s.Dialect)), p.dim})

@@ -30,7 +30,8 @@ type aiRequest struct {
 }
 
 func aiRequestOf(b *Bundle, since []entry) any {
-	r := aiRequest{ID: cmp.Or(b.chat, b.SessionID), Messages: append([]UIMessage{}, b.Messages...), Trigger: "submit-message"}
+	r := aiRequest{ID: cmp.Or(b.chat, b.SessionID), Messages: append([]UIMessage{}, b.Messages...),
+		Trigger: "submit-message"}
 	if len(since) > 0 {
 		r.Messages = append(r.Messages, aiAnswer(since))
 	}
@@ -211,7 +212,8 @@ func (s *aiStream) metadata(raw json.RawMessage) {
 	for _, reported := range []json.RawMessage{m.Total, m.Usage} {
 		var c counts
 		if json.Unmarshal(reported, &c) == nil && c.Input+c.Output > 0 {
-			s.usage = disjoint(c.Input, max(c.Cached, c.InputOf.Read), c.InputOf.Write, c.Output, max(c.Reasoning, c.OutputOf.Reasoning))
+			s.usage = disjoint(c.Input, max(c.Cached, c.InputOf.Read), c.InputOf.Write, c.Output,
+				max(c.Reasoning, c.OutputOf.Reasoning))
 			s.usageRaw, s.basis = reported, semconv.BasisInclusive
 			return
 		}

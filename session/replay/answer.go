@@ -88,7 +88,8 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 	}
 	message := spans.NewID(spans.PrefixMessage, a.Started)
 	batch := &store.Batch{Messages: []store.MessageChange{{
-		ID: message, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: from, UpdatedAt: until, Rank: store.RankFinal, Metadata: text,
+		ID: message, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: from, UpdatedAt: until,
+		Rank: store.RankFinal, Metadata: text,
 	}}}
 	session := store.SessionChange{ID: sessionID, Start: from, End: until}
 	if model, err := json.Marshal(a.Model); err == nil && a.Model.ModelID != "" {

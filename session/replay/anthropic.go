@@ -113,7 +113,8 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 			continue
 		}
 		if len(r.Messages) == 0 && role == session.RoleAssistant {
-			r.Messages = append(r.Messages, anthropicMessage{session.RoleUser, []anthropicContent{{Type: "text", Text: new(noQuestion)}}})
+			r.Messages = append(r.Messages, anthropicMessage{session.RoleUser,
+				[]anthropicContent{{Type: "text", Text: new(noQuestion)}}})
 		}
 		r.Messages = append(r.Messages, anthropicMessage{role, content})
 	}
@@ -157,7 +158,8 @@ func anthropicContents(e *entry) []anthropicContent {
 		case callBlock:
 			calls = append(calls, anthropicContent{Type: "tool_use", ID: anthropicID(b.id), Name: b.name, Input: b.inputOf()})
 		case resultBlock:
-			all = append(all, anthropicContent{Type: "tool_result", ToolUseID: anthropicID(b.id), Content: new(b.outcome()), IsError: b.failed})
+			all = append(all, anthropicContent{Type: "tool_result", ToolUseID: anthropicID(b.id), Content: new(b.outcome()),
+				IsError: b.failed})
 		}
 	}
 	return append(all, calls...)
@@ -181,12 +183,14 @@ func anthropicFile(f *file) anthropicContent {
 	here := f.content != ""
 	switch {
 	case here && (f.image() || f.pdf()):
-		return anthropicContent{Type: kind, Title: title, Source: &anthropicSource{Type: "base64", MediaType: f.mediaType, Data: f.content}}
+		return anthropicContent{Type: kind, Title: title,
+			Source: &anthropicSource{Type: "base64", MediaType: f.mediaType, Data: f.content}}
 	case f.remote() && (f.image() || f.pdf()):
 		return anthropicContent{Type: kind, Title: title, Source: &anthropicSource{Type: "url", URL: f.url}}
 	}
 	if text, ok := f.text(); ok && strings.TrimSpace(text) != "" {
-		return anthropicContent{Type: kind, Title: title, Source: &anthropicSource{Type: "text", MediaType: "text/plain", Data: text}}
+		return anthropicContent{Type: kind, Title: title,
+			Source: &anthropicSource{Type: "text", MediaType: "text/plain", Data: text}}
 	}
 	return anthropicContent{Type: "text", Text: new(f.placeholder())}
 }
@@ -231,7 +235,8 @@ func anthropicDocument(text json.RawMessage) (*reply, error) {
 				Signature    string `json:"signature,omitempty"`
 				RedactedData string `json:"redactedData,omitempty"`
 			}{c.Signature, c.Data}) // strings always encode
-			out.blocks = append(out.blocks, block{kind: reasoningBlock, text: c.Thinking, meta: map[string]json.RawMessage{"anthropic": meta}})
+			out.blocks = append(out.blocks, block{kind: reasoningBlock, text: c.Thinking,
+				meta: map[string]json.RawMessage{"anthropic": meta}})
 		case "tool_use":
 			if len(c.Input) == 0 {
 				c.Input = json.RawMessage("{}")

@@ -270,7 +270,8 @@ func (f *file) text() (string, bool) {
 	switch {
 	case f.content == "":
 		return "", false
-	case strings.HasPrefix(base, "text/"), base == "application/json", base == "application/xml", base == "application/yaml":
+	case strings.HasPrefix(base, "text/"), base == "application/json", base == "application/xml",
+		base == "application/yaml":
 		b, err := base64.StdEncoding.DecodeString(f.content)
 		return string(b), err == nil && utf8.Valid(b)
 	}

@@ -77,8 +77,10 @@ type chatToolSpec struct {
 func chatRequestOf(b *Bundle, since []entry) any {
 	p := &b.Parameters
 	r := chatRequest{
-		Model: b.Model.ModelID, Messages: []chatMessage{}, Temperature: p.Temperature, TopP: p.TopP, MaxCompletionTokens: p.MaxTokens,
-		FrequencyPenalty: p.FrequencyPenalty, PresencePenalty: p.PresencePenalty, Seed: p.Seed, Stop: p.Stop, ReasoningEffort: b.effort(),
+		Model: b.Model.ModelID, Messages: []chatMessage{}, Temperature: p.Temperature, TopP: p.TopP,
+		MaxCompletionTokens: p.MaxTokens,
+		FrequencyPenalty:    p.FrequencyPenalty, PresencePenalty: p.PresencePenalty, Seed: p.Seed, Stop: p.Stop,
+		ReasoningEffort: b.effort(),
 	}
 	if b.SystemPrompt != "" {
 		r.Messages = append(r.Messages, chatMessage{Role: "system", Content: b.SystemPrompt})
@@ -212,7 +214,8 @@ func chatDocument(text json.RawMessage) (*reply, error) {
 		out.blocks = append(out.blocks, block{kind: textBlock, text: m.Refusal})
 	}
 	for _, c := range m.ToolCalls {
-		out.blocks = append(out.blocks, block{kind: callBlock, id: c.ID, name: c.Function.Name, data: argumentsOf(c.Function.Arguments)})
+		out.blocks = append(out.blocks, block{kind: callBlock, id: c.ID, name: c.Function.Name,
+			data: argumentsOf(c.Function.Arguments)})
 	}
 	var u struct {
 		Prompt       int64         `json:"prompt_tokens"`

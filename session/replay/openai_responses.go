@@ -71,7 +71,8 @@ func responsesRequestOf(b *Bundle, since []entry) any {
 	}
 	for i := range b.Tools {
 		t := &b.Tools[i]
-		r.Tools = append(r.Tools, responsesTool{Type: "function", Name: t.Name, Description: t.Description, Parameters: t.schema()})
+		r.Tools = append(r.Tools, responsesTool{Type: "function", Name: t.Name, Description: t.Description,
+			Parameters: t.schema()})
 	}
 	return r
 }
@@ -99,7 +100,8 @@ func responsesItems(e *entry) []responsesItem {
 			}
 		case callBlock:
 			flush()
-			all = append(all, responsesItem{Type: "function_call", CallID: b.id, Name: b.name, Arguments: new(plainText(b.inputOf()))})
+			all = append(all, responsesItem{Type: "function_call", CallID: b.id, Name: b.name,
+				Arguments: new(plainText(b.inputOf()))})
 		case resultBlock:
 			all = append(all, responsesItem{Type: "function_call_output", CallID: b.id, Output: new(b.outcome())})
 		}
@@ -181,7 +183,8 @@ func responsesDocument(text json.RawMessage) (*reply, error) {
 			}
 		case "function_call":
 			out.stop = "tool-calls"
-			out.blocks = append(out.blocks, block{kind: callBlock, id: item.CallID, name: item.Name, data: argumentsOf(item.Arguments)})
+			out.blocks = append(out.blocks, block{kind: callBlock, id: item.CallID, name: item.Name,
+				data: argumentsOf(item.Arguments)})
 		}
 	}
 	if body.Status == "incomplete" {

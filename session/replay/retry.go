@@ -71,7 +71,8 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 // again reports whether a request may succeed when it is sent again.
 func again(ctx context.Context, resp *http.Response, err error) bool {
 	if err != nil {
-		return ctx.Err() == nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+		return ctx.Err() == nil && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+			errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
 	}
 	if !retryable(resp.StatusCode) || strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
 		return false
@@ -85,7 +86,8 @@ func again(ctx context.Context, resp *http.Response, err error) bool {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
-	return !bytes.Contains(head, []byte("insufficient_quota")) && !bytes.Contains(head, []byte("billing_hard_limit_reached"))
+	return !bytes.Contains(head, []byte("insufficient_quota")) &&
+		!bytes.Contains(head, []byte("billing_hard_limit_reached"))
 }
 
 // retryable reports whether a status reports that the server cannot take the request now.

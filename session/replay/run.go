@@ -247,7 +247,8 @@ func sameJSON(a, b json.RawMessage) bool {
 func (c *Client) URL() (*url.URL, error) {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("endpoint %q is no URL of a server; name one such as https://api.openai.com/v1", withoutUser(c.Endpoint))
+		return nil, fmt.Errorf("endpoint %q is no URL of a server; name one such as https://api.openai.com/v1",
+			withoutUser(c.Endpoint))
 	}
 	if c.Format.path != "" && !strings.HasSuffix(strings.TrimRight(u.Path, "/"), c.Format.path) {
 		u = u.JoinPath(c.Format.path)

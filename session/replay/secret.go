@@ -90,7 +90,8 @@ func newSecrets(values []string) *secrets {
 
 // notations are a value as it may be written.
 func notations(v string) []string {
-	all := []string{v, url.QueryEscape(v), url.PathEscape(v), hex.EncodeToString([]byte(v)), strings.ToUpper(hex.EncodeToString([]byte(v)))}
+	all := []string{v, url.QueryEscape(v), url.PathEscape(v), hex.EncodeToString([]byte(v)),
+		strings.ToUpper(hex.EncodeToString([]byte(v)))}
 	// JSON in a text of JSON escapes what is escaped.
 	const levels = 4
 	for level, last := 0, []string{v}; level < levels; level++ {

@@ -20,7 +20,8 @@ var errCutStream = errors.New("the stream ended before the answer did")
 // readDocument reads a reply that is one JSON document, or a stream of server-sent events
 // that join puts together to one. join returns with an error what there was before it.
 // decode reads the document.
-func readDocument(r io.Reader, join func([]json.RawMessage) (json.RawMessage, error), decode func(json.RawMessage) (*reply, error)) (*reply, error) {
+func readDocument(r io.Reader, join func([]json.RawMessage) (json.RawMessage, error),
+	decode func(json.RawMessage) (*reply, error)) (*reply, error) {
 	text, readErr := io.ReadAll(r)
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	if !isStream(text) {
@@ -30,7 +31,10 @@ func readDocument(r io.Reader, join func([]json.RawMessage) (json.RawMessage, er
 		case len(text) == 0:
 			return nil, errors.New("the reply is empty")
 		case !json.Valid(text):
-			return nil, fmt.Errorf("the reply is neither JSON nor a stream of events: it begins with %q; check that --endpoint is that of the API", head(text))
+			return nil,
+				fmt.Errorf(
+					"the reply is neither JSON nor a stream of events: it begins with %q; check that --endpoint is that of the API",
+					head(text))
 		}
 		return decode(text)
 	}
@@ -267,7 +271,8 @@ func joinAnthropic(all []json.RawMessage) (json.RawMessage, error) {
 				break
 			}
 			b := blocks[e.Index]
-			for name, more := range map[string]string{"text": e.Delta.Text, "thinking": e.Delta.Thinking, "signature": e.Delta.Signature, "partial": e.Delta.Input} {
+			for name, more := range map[string]string{"text": e.Delta.Text, "thinking": e.Delta.Thinking,
+				"signature": e.Delta.Signature, "partial": e.Delta.Input} {
 				if had, _ := b[name].(string); more != "" {
 					b[name] = had + more
 				}

@@ -72,7 +72,8 @@ func Records(ld plog.Logs) []sdklog.Record {
 			sdklog.WithProcessor(&all), sdklog.WithAttributeCountLimit(-1), sdklog.WithAttributeValueLengthLimit(-1))
 		for _, sl := range rl.ScopeLogs().All() {
 			scope := sl.Scope()
-			logger := provider.Logger(scope.Name(), log.WithInstrumentationVersion(scope.Version()), log.WithSchemaURL(sl.SchemaUrl()),
+			logger := provider.Logger(scope.Name(), log.WithInstrumentationVersion(scope.Version()),
+				log.WithSchemaURL(sl.SchemaUrl()),
 				log.WithInstrumentationAttributes(attributes(scope.Attributes())...))
 			for _, r := range sl.LogRecords().All() {
 				emit(logger, r)

@@ -121,22 +121,26 @@ func Spans(td ptrace.Traces) []sdktrace.ReadOnlySpan {
 }
 
 func scopeOf(s pcommon.InstrumentationScope, schemaURL string) instrumentation.Scope {
-	return instrumentation.Scope{Name: s.Name(), Version: s.Version(), SchemaURL: schemaURL, Attributes: attribute.NewSet(attributes(s.Attributes())...)}
+	return instrumentation.Scope{Name: s.Name(), Version: s.Version(), SchemaURL: schemaURL,
+		Attributes: attribute.NewSet(attributes(s.Attributes())...)}
 }
 
 func stubOf(s ptrace.Span) tracetest.SpanStub {
 	state, _ := trace.ParseTraceState(s.TraceState().AsRaw()) // it was a valid one before
 	stub := tracetest.SpanStub{
 		Name: s.Name(),
-		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()), SpanID: trace.SpanID(s.SpanID()),
+		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()),
+			SpanID:     trace.SpanID(s.SpanID()),
 			TraceFlags: trace.TraceFlags(s.Flags()), TraceState: state}),
 		StartTime: instant(s.StartTimestamp()), EndTime: instant(s.EndTimestamp()),
 		Attributes:        attributes(s.Attributes()),
-		DroppedAttributes: int(s.DroppedAttributesCount()), DroppedEvents: int(s.DroppedEventsCount()), DroppedLinks: int(s.DroppedLinksCount()),
-		Status: sdktrace.Status{Description: s.Status().Message()},
+		DroppedAttributes: int(s.DroppedAttributesCount()), DroppedEvents: int(s.DroppedEventsCount()),
+		DroppedLinks: int(s.DroppedLinksCount()),
+		Status:       sdktrace.Status{Description: s.Status().Message()},
 	}
 	if !s.ParentSpanID().IsEmpty() {
-		stub.Parent = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()), SpanID: trace.SpanID(s.ParentSpanID()),
+		stub.Parent = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()),
+			SpanID:     trace.SpanID(s.ParentSpanID()),
 			TraceFlags: trace.TraceFlags(s.Flags()), Remote: s.Flags()&flagIsRemote != 0})
 	}
 	for kind, k := range spanKinds {
@@ -150,12 +154,14 @@ func stubOf(s ptrace.Span) tracetest.SpanStub {
 		}
 	}
 	for _, e := range s.Events().All() {
-		stub.Events = append(stub.Events, sdktrace.Event{Name: e.Name(), Time: instant(e.Timestamp()), Attributes: attributes(e.Attributes()),
+		stub.Events = append(stub.Events, sdktrace.Event{Name: e.Name(), Time: instant(e.Timestamp()),
+			Attributes:            attributes(e.Attributes()),
 			DroppedAttributeCount: int(e.DroppedAttributesCount())})
 	}
 	for _, l := range s.Links().All() {
 		stub.Links = append(stub.Links, sdktrace.Link{
-			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(l.TraceID()), SpanID: trace.SpanID(l.SpanID()),
+			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(l.TraceID()),
+				SpanID:     trace.SpanID(l.SpanID()),
 				TraceFlags: trace.TraceFlags(l.Flags()), Remote: l.Flags()&flagIsRemote != 0}),
 			Attributes: attributes(l.Attributes()), DroppedAttributeCount: int(l.DroppedAttributesCount())})
 	}

@@ -74,7 +74,9 @@ var counts = []struct {
 	total string // in final_metrics
 	of    func(session.Usage) int64
 }{
-	{"prompt_tokens", false, "total_prompt_tokens", func(u session.Usage) int64 { return u.Input + u.CacheRead + u.CacheWrite }},
+	{"prompt_tokens", false, "total_prompt_tokens", func(u session.Usage) int64 {
+		return u.Input + u.CacheRead + u.CacheWrite
+	}},
 	{"completion_tokens", false, "total_completion_tokens", func(u session.Usage) int64 { return u.Output + u.Reasoning }},
 	{"cached_tokens", false, "total_cached_tokens", func(u session.Usage) int64 { return u.CacheRead }},
 	{"reasoning_tokens", true, "", func(u session.Usage) int64 { return u.Reasoning }},
@@ -113,7 +115,8 @@ var Losses = codec.Losses{
 	{What: "names and media types of files", Note: "names of images"},
 	{What: "metadata of texts and files", Note: "that of texts and images"},
 	{What: "data parts", Note: "why content is withheld"},
-	{What: "system prompts and tool catalogs", Note: "those of no visible message; a catalog of another shape than OpenAI's"},
+	{What: "system prompts and tool catalogs",
+		Note: "those of no visible message; a catalog of another shape than OpenAI's"},
 	{What: "spans, and what later telemetry needs"},
 }
 

@@ -78,7 +78,8 @@ func decode(o rows.Object, from source, report func(codec.Problem), yield func(*
 			err = check(child)
 		}
 		if err != nil {
-			report(codec.Problem{Record: strings.TrimSuffix(place, "."), Reason: "is not a trajectory, and is left out: " + err.Error()})
+			report(codec.Problem{Record: strings.TrimSuffix(place, "."),
+				Reason: "is not a trajectory, and is left out: " + err.Error()})
 			continue
 		}
 		start, started := b.children[child.Text("trajectory_id")]
@@ -362,7 +363,8 @@ func (b *builder) step(step rows.Object, place string) {
 	}
 	from := step.Text("source")
 	if !slices.Contains([]string{sourceSystem, sourceUser, sourceAgent}, from) {
-		b.problem(place+".source", "is %.40s, want system, user or agent: the step is left out", rows.OrNull(step.Get("source")))
+		b.problem(place+".source", "is %.40s, want system, user or agent: the step is left out",
+			rows.OrNull(step.Get("source")))
 		return
 	}
 	b.tools(embedded.Get("tool_definitions"), embedded.Text("tool_catalog"))
@@ -395,7 +397,8 @@ func (b *builder) message(step, row rows.Object, from string, compacted bool, at
 	if from == sourceAgent && row == nil && b.turn != nil {
 		return b.turn
 	}
-	role := map[string]string{sourceUser: session.RoleUser, sourceSystem: session.RoleSystem, sourceAgent: session.RoleAssistant}[from]
+	role := map[string]string{sourceUser: session.RoleUser, sourceSystem: session.RoleSystem,
+		sourceAgent: session.RoleAssistant}[from]
 	if compacted {
 		role = session.RoleAssistant
 	}

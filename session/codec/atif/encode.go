@@ -60,7 +60,8 @@ func (e *encoder) trajectory(s *codec.Session) rows.Object {
 	if len(e.steps) == 0 { // there must be one
 		e.add(rows.Of("source", sourceSystem, "message", "", "extra", rows.Of(own, rows.Of("placeholder", true))), false)
 	}
-	agent := rows.Of("name", cmp.Or(row.Agent, "unknown"), "version", cmp.Or(known.Object("agent").Text("version"), "unknown"))
+	agent := rows.Of("name", cmp.Or(row.Agent, "unknown"), "version",
+		cmp.Or(known.Object("agent").Text("version"), "unknown"))
 	var model session.Model
 	if row.ModelJSON != nil {
 		_ = json.Unmarshal([]byte(*row.ModelJSON), &model) // a model of another shape has no name

@@ -40,19 +40,25 @@ type check struct {
 var checks = []check{
 	{"encode", "Encode gives the same for the same rows, in whatever order they stand, and does not change them.",
 		(*Codec).writes, (*examination).encode, false},
-	{"explain", "Explain says the same of the same rows, names each loss once with a count, and does not change the session.",
+	{"explain",
+		"Explain says the same of the same rows, names each loss once with a count, and does not change the session.",
 		func(c *Codec) bool { return c.Explain != nil }, (*examination).explain, false},
-	{"round trip", "What is encoded is read without a problem and is valid; what Explain does not list comes back as it was, and rows that it lists do not.",
+	{"round trip",
+		"What is encoded is read without a problem and is valid; what Explain does not list comes back as it was, and rows that it lists do not.",
 		(*Codec).wholly, (*examination).roundTrip, false},
-	{"claims", "Reading states nothing that the session does not: no success of a call that failed, no tokens where they are unknown, no end of a turn that nobody saw.",
+	{"claims",
+		"Reading states nothing that the session does not: no success of a call that failed, no tokens where they are unknown, no end of a turn that nobody saw.",
 		(*Codec).both, (*examination).claims, false},
 	{"replay", "What a model was asked in each turn, and whether it can be asked again, is the same of what came back.",
 		func(c *Codec) bool { return c.wholly() && c.Complete }, (*examination).replay, false},
-	{"own words", "How a run ended, what it used, who was asked and what is withheld: the format says of it in its own words what the rows say.",
+	{"own words",
+		"How a run ended, what it used, who was asked and what is withheld: the format says of it in its own words what the rows say.",
 		func(c *Codec) bool { return c.Words != nil && c.Encode != nil }, (*examination).words, false},
-	{"fixed point", "What was read is encoded to what is read as the same again; of a session that loses nothing the encoding is the same, too.",
+	{"fixed point",
+		"What was read is encoded to what is read as the same again; of a session that loses nothing the encoding is the same, too.",
 		(*Codec).wholly, (*examination).fixedPoint, false},
-	{"same rows", "The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins again.",
+	{"same rows",
+		"The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins again.",
 		(*Codec).wholly, (*examination).sameRows, true},
 	{"writer fails", "The error of a writer is returned, wrapped.",
 		func(c *Codec) bool { return c.Encode != nil }, (*examination).writerFails, true},
@@ -119,7 +125,8 @@ func (x *examination) encode(s *codec.Session) error {
 func sameOutput(a, b written) error {
 	if a.dir == "" {
 		if !bytes.Equal(a.data, b.data) {
-			return fmt.Errorf("(-first +second):\n%s", gocmp.Diff(strings.Split(string(a.data), "\n"), strings.Split(string(b.data), "\n")))
+			return fmt.Errorf("(-first +second):\n%s", gocmp.Diff(strings.Split(string(a.data), "\n"),
+				strings.Split(string(b.data), "\n")))
 		}
 		return nil
 	}
@@ -389,7 +396,8 @@ func (x *examination) replay(s *codec.Session) error {
 		return err
 	}
 	requests := func(s *codec.Session) (string, error) {
-		doc := document.Build(document.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs})
+		doc := document.Build(document.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs,
+			Blobs: s.Blobs})
 		var b bytes.Buffer
 		if err := render.Eligibility(&b, doc.Eligibility(), render.Options{}); err != nil {
 			return "", err
@@ -569,7 +577,8 @@ func (x *examination) sameRows(s *codec.Session) error {
 		if third, err = collect(again, &third); err != nil {
 			return err
 		}
-		if len(third.sessions) != len(first.sessions) || len(first.sessions) > 0 && Diff(first.sessions[0], third.sessions[0]) != "" {
+		if len(third.sessions) != len(first.sessions) || len(first.sessions) > 0 &&
+			Diff(first.sessions[0], third.sessions[0]) != "" {
 			return errors.New("ranged over again the sequence is another")
 		}
 	}
@@ -617,7 +626,8 @@ func (x *examination) writerFails(s *codec.Session) error {
 	for _, n := range places(len(w.data)) {
 		limit := limitedWriter(n)
 		if err := x.Encode(&limit, s); !errors.Is(err, errBroken) {
-			return fmt.Errorf("a writer that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(err), errBroken.Error())
+			return fmt.Errorf("a writer that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(err),
+				errBroken.Error())
 		}
 	}
 	return nil
@@ -639,7 +649,8 @@ func (x *examination) readerFails(s *codec.Session) error {
 			return fmt.Errorf("a reader that fails after %d bytes: %w", n, err)
 		}
 		if !errors.Is(r.err, errBroken) {
-			return fmt.Errorf("a reader that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(r.err), errBroken.Error())
+			return fmt.Errorf("a reader that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(r.err),
+				errBroken.Error())
 		}
 	}
 	return nil

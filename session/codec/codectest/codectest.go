@@ -165,7 +165,8 @@ func Run(t *testing.T, c Codec) {
 		}
 		t.Run(k.name, func(t *testing.T) {
 			for i, s := range x.sessions {
-				if c.Fits != nil && !c.Fits(s.Session) || (k.few || c.Slow && k.name == "encode") && (i%3 != 1 || k.few && c.Slow && i%8 != 1) {
+				if c.Fits != nil && !c.Fits(s.Session) || (k.few || c.Slow && k.name == "encode") &&
+					(i%3 != 1 || k.few && c.Slow && i%8 != 1) {
 					continue
 				}
 				err := x.try(k.run, s.Session)
@@ -178,7 +179,8 @@ func Run(t *testing.T, c Codec) {
 				if again := x.try(k.run, least); again != nil {
 					err = again
 				}
-				t.Fatalf("session %s: %v\n\nthe smallest session found that fails:\n%s\nthe rule: %s", s.Name, err, Text(least), k.rule)
+				t.Fatalf("session %s: %v\n\nthe smallest session found that fails:\n%s\nthe rule: %s", s.Name, err, Text(least),
+					k.rule)
 			}
 		})
 	}
@@ -205,7 +207,8 @@ type Sample struct {
 func Generated(n int) []Sample {
 	all := make([]Sample, n)
 	for i := range all {
-		all[i] = Sample{fmt.Sprintf("generated %d", i), Generate(rand.New(rand.NewPCG(uint64(i), 1)), i%12*(1+i)/(n+1)+min(i, 2))}
+		all[i] = Sample{fmt.Sprintf("generated %d", i),
+			Generate(rand.New(rand.NewPCG(uint64(i), 1)), i%12*(1+i)/(n+1)+min(i, 2))}
 	}
 	return all
 }

@@ -111,7 +111,8 @@ func Clone(s *codec.Session) *codec.Session {
 		t.Messages[i].Parts = slices.Clone(t.Messages[i].Parts)
 	}
 	return &codec.Session{
-		Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs), SpanRefs: slices.Clone(s.SpanRefs), Traces: s.Traces,
+		Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs),
+		SpanRefs: slices.Clone(s.SpanRefs), Traces: s.Traces,
 		State: s.State, RequestedIndexes: slices.Clone(s.RequestedIndexes),
 	}
 }

@@ -20,19 +20,25 @@ func (g *generator) data(role string) string {
 	}
 	switch g.r.IntN(16) {
 	case 0:
-		return g.object(`"type":"file"`, `"mediaType":"image/png"`, `"url":`+pick(g, `"data:image/png;base64,AAAA"`, `"data:,"`, `"http://example.com/a.png?b=1&c=%20"`, `"file:///tmp/é.png"`, g.str(g.words())))
+		return g.object(`"type":"file"`, `"mediaType":"image/png"`,
+			`"url":`+pick(g, `"data:image/png;base64,AAAA"`, `"data:,"`, `"http://example.com/a.png?b=1&c=%20"`,
+				`"file:///tmp/é.png"`, g.str(g.words())))
 	case 1:
-		return g.object(`"type":"file"`, `"mediaType":`+pick(g, `"audio/mp3"`, `"application/pdf"`, `""`), `"filename":`+g.str(g.words()), `"url":`+pick(g, `"data:audio/mp3;base64,BBBB"`, `"https://example.com/a.pdf"`))
+		return g.object(`"type":"file"`, `"mediaType":`+pick(g, `"audio/mp3"`, `"application/pdf"`, `""`),
+			`"filename":`+g.str(g.words()), `"url":`+pick(g, `"data:audio/mp3;base64,BBBB"`, `"https://example.com/a.pdf"`))
 	case 2:
 		return g.object(`"type":"source-url"`, `"sourceId":"s1"`, `"url":"https://example.com"`, `"title":`+g.str(g.words()))
 	case 3:
-		return g.object(`"type":"source-document"`, `"sourceId":"s2"`, `"mediaType":"text/plain"`, `"title":`+g.str(g.words()), `"filename":"f.txt"`)
+		return g.object(`"type":"source-document"`, `"sourceId":"s2"`, `"mediaType":"text/plain"`,
+			`"title":`+g.str(g.words()), `"filename":"f.txt"`)
 	case 4:
 		return g.object(`"type":"step-start"`)
 	case 5:
 		return g.object(`"type":"data-damaged"`, `"data":{"type":"file","text":`+g.str(`{"id":`)+`}`)
 	case 6:
-		kind := pick(g, "note", "chart", "é", "plan", "log", "state", "error", "loop-warning", "session_start", "tool_call", "message_user", "handoff", "agent", "item", "content", "permission", "acp-update", "acp-request", "event-x", "current_mode_update")
+		kind := pick(g, "note", "chart", "é", "plan", "log", "state", "error", "loop-warning", "session_start", "tool_call",
+			"message_user", "handoff", "agent", "item", "content", "permission", "acp-update", "acp-request", "event-x",
+			"current_mode_update")
 		data := []string{`"type":` + quoted("data-"+kind), `"data":` + g.value()}
 		if g.chance(3) {
 			data = append(data, `"id":`+g.str(g.words()))
@@ -49,7 +55,8 @@ func (g *generator) textExtras() (extra []string) {
 		extra = append(extra, `"state":`+pick(g, `"done"`, `"streaming"`))
 	}
 	if g.chance(6) {
-		extra = append(extra, `"providerMetadata":`+pick(g, `{"p":{"n":1.50}}`, `{"agenttrace":{"stub":true,"truncated":true}}`, `{"acp":{"chunk":{"messageId":"m"}}}`, `{"jutul":{"a":1}}`))
+		extra = append(extra, `"providerMetadata":`+pick(g, `{"p":{"n":1.50}}`,
+			`{"agenttrace":{"stub":true,"truncated":true}}`, `{"acp":{"chunk":{"messageId":"m"}}}`, `{"jutul":{"a":1}}`))
 	}
 	if g.chance(10) {
 		extra = append(extra, `"unknown":`+g.value())
@@ -67,8 +74,10 @@ func (g *generator) tool() string {
 	if g.chance(12) {
 		id = pick(g, "", "call_1", "call_1")
 	}
-	state := pick(g, session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded,
-		session.StateOutputAvailable, session.StateOutputAvailable, session.StateOutputAvailable, session.StateOutputError, session.StateOutputDenied)
+	state := pick(g, session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,
+		session.StateApprovalResponded,
+		session.StateOutputAvailable, session.StateOutputAvailable, session.StateOutputAvailable, session.StateOutputError,
+		session.StateOutputDenied)
 	members = append(members, `"toolCallId":`+quoted(id), `"state":"`+state+`"`)
 	input := `"input":` + pick(g, `{"command":"ls -l","n":1e-7}`, `{}`, `{"input":"x","output":"y"}`, g.value())
 	approval := `"approval":{"id":"per_1","approved":%t,"reason":` + g.str(g.words()) + `}`
@@ -94,7 +103,8 @@ func (g *generator) tool() string {
 			members = append(members, `"rawInput":"{"`)
 		}
 	case session.StateOutputAvailable:
-		members = append(members, input, `"output":`+pick(g, `{"stdout":"a\nb","exit_code":0}`, `[{"type":"text","text":"x"}]`, g.value(), g.str(g.words())))
+		members = append(members, input, `"output":`+pick(g, `{"stdout":"a\nb","exit_code":0}`,
+			`[{"type":"text","text":"x"}]`, g.value(), g.str(g.words())))
 		if g.chance(6) {
 			members = append(members, `"preliminary":true`)
 		}
@@ -105,13 +115,15 @@ func (g *generator) tool() string {
 	if g.chance(3) {
 		members = append(members, `"toolMetadata":{"agenttrace":`+pick(g,
 			`{"duration_ms":3,"kind":"execute","truncated":true,"output_path":"out/1.txt","output_size":99,"output_sha256":"ab"}`,
-			`{"denied":true}`, `{"child_session_id":"ses_child","error_type":"E","partial_output":"half"}`, `{"withheld":true,"problems":["p"]}`, `{"stub":true}`)+`}`)
+			`{"denied":true}`, `{"child_session_id":"ses_child","error_type":"E","partial_output":"half"}`,
+			`{"withheld":true,"problems":["p"]}`, `{"stub":true}`)+`}`)
 	}
 	if g.chance(8) {
 		members = append(members, `"providerExecuted":true`, `"title":"T"`)
 	}
 	if g.chance(8) {
-		members = append(members, `"callProviderMetadata":`+pick(g, `{"p":{"output":1}}`, `{"skillet":{"agentName":"a"}}`, `{"jutul":{"call":{"x":1}}}`))
+		members = append(members, `"callProviderMetadata":`+pick(g, `{"p":{"output":1}}`, `{"skillet":{"agentName":"a"}}`,
+			`{"jutul":{"call":{"x":1}}}`))
 	}
 	return g.object(members...)
 }
@@ -121,7 +133,8 @@ func (g *generator) compaction() string {
 	if n := len(g.s.Messages); n > 0 && g.chance(2) {
 		tail = quoted(g.s.Messages[g.r.IntN(n)].Message.ID)
 	}
-	return g.object(`"type":"data-compaction"`, `"data":`+g.object(`"summary":`+g.str(g.words()), `"tail_start_id":`+tail, `"auto":`+pick(g, "true", "false"), fmt.Sprintf(`"summary_tokens":%d`, g.r.IntN(1000))))
+	return g.object(`"type":"data-compaction"`, `"data":`+g.object(`"summary":`+g.str(g.words()), `"tail_start_id":`+tail,
+		`"auto":`+pick(g, "true", "false"), fmt.Sprintf(`"summary_tokens":%d`, g.r.IntN(1000))))
 }
 
 // metadata is the metadata_json of a message.
@@ -132,10 +145,12 @@ func (g *generator) metadata(role string, incomplete bool) string {
 			members = append(members, member)
 		}
 	}
-	add(3, `"model":`+pick(g, `{"provider_id":"openai","model_id":"gpt-5"}`, `{"model_id":"m"}`, `{"provider_id":"p","model_id":"a/b","variant":"high"}`, `{}`, `null`, `{"model_id":"m","later":1}`))
+	add(3, `"model":`+pick(g, `{"provider_id":"openai","model_id":"gpt-5"}`, `{"model_id":"m"}`,
+		`{"provider_id":"p","model_id":"a/b","variant":"high"}`, `{}`, `null`, `{"model_id":"m","later":1}`))
 	add(4, `"agent":`+pick(g, `"coder"`, `""`, `null`, g.str(g.words())))
 	if role == session.RoleAssistant || g.chance(10) {
-		add(2, fmt.Sprintf(`"usage":{"input":%d,"output":%d,"reasoning":%d,"cache_read":%d,"cache_write":%d}`, g.r.Int64N(100_000), g.r.Int64N(1<<40), g.r.Int64N(10), g.r.Int64N(2), g.r.Int64N(5)))
+		add(2, fmt.Sprintf(`"usage":{"input":%d,"output":%d,"reasoning":%d,"cache_read":%d,"cache_write":%d}`,
+			g.r.Int64N(100_000), g.r.Int64N(1<<40), g.r.Int64N(10), g.r.Int64N(2), g.r.Int64N(5)))
 		add(20, `"usage":null`)
 	}
 	if g.chance(8) {

@@ -54,7 +54,8 @@ func build(id string, at int64) *builder {
 func (b *builder) add(at int64, role, metadata string, parts ...string) *session.MessageAndParts {
 	b.n++
 	m := session.MessageAndParts{Message: session.Message{
-		ID: fmt.Sprintf("msg_%s_%03d", b.Session.Session.ID, b.n), SessionID: b.Session.Session.ID, Role: role, MetadataJSON: metadata, CreatedAt: at, UpdatedAt: at,
+		ID: fmt.Sprintf("msg_%s_%03d", b.Session.Session.ID, b.n), SessionID: b.Session.Session.ID, Role: role,
+		MetadataJSON: metadata, CreatedAt: at, UpdatedAt: at,
 	}}
 	for i, data := range parts {
 		var d struct {
@@ -64,7 +65,8 @@ func (b *builder) add(at int64, role, metadata string, parts ...string) *session
 		if err := json.Unmarshal([]byte(data), &d); err != nil {
 			panic(fmt.Sprintf("part %s: %v", data, err))
 		}
-		p := session.Part{ID: fmt.Sprintf("prt_%s_%03d_%02d", b.Session.Session.ID, b.n, i), MessageID: m.Message.ID, SessionID: m.Message.SessionID, Index: int64(i), Type: d.Type, DataJSON: data, CreatedAt: at, UpdatedAt: at}
+		p := session.Part{ID: fmt.Sprintf("prt_%s_%03d_%02d", b.Session.Session.ID, b.n, i), MessageID: m.Message.ID,
+			SessionID: m.Message.SessionID, Index: int64(i), Type: d.Type, DataJSON: data, CreatedAt: at, UpdatedAt: at}
 		if session.IsToolType(d.Type) {
 			p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
 		}
@@ -101,7 +103,8 @@ func Corpus() []Sample {
 
 	b := build("ses_turn", began)
 	b.add(began, user, "{}", said("hello"))
-	b.add(began+10, assistant, `{"model":{"provider_id":"openai","model_id":"gpt-5"},"usage":{"input":10,"output":2,"reasoning":1,"cache_read":4,"cache_write":3},"agenttrace":{"end_reason":"finish","stop_reason":"stop","cost_usd":0.0125}}`, said("hi"))
+	b.add(began+10, assistant,
+		`{"model":{"provider_id":"openai","model_id":"gpt-5"},"usage":{"input":10,"output":2,"reasoning":1,"cache_read":4,"cache_write":3},"agenttrace":{"end_reason":"finish","stop_reason":"stop","cost_usd":0.0125}}`, said("hi"))
 	add("one turn", b)
 
 	b = build("ses_nothing_said", began)
@@ -123,9 +126,11 @@ func Corpus() []Sample {
 
 	b = build("ses_rewound", began)
 	b.add(began, user, "{}", said("kept"))
-	b.add(began+1, assistant, `{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, said("kept"))
+	b.add(began+1, assistant, `{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		said("kept"))
 	b.add(began+2, user, "{}", said("hidden")).Message.HiddenAt = new(int64(began + 9))
-	b.add(began+3, assistant, `{"usage":{"input":5,"output":5,"reasoning":0,"cache_read":0,"cache_write":0}}`, said("hidden")).Message.HiddenAt = new(int64(began + 9))
+	b.add(began+3, assistant, `{"usage":{"input":5,"output":5,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		said("hidden")).Message.HiddenAt = new(int64(began + 9))
 	b.add(began+10, user, "{}", said("after"))
 	add("a rewind", b)
 
@@ -142,8 +147,10 @@ func Corpus() []Sample {
 
 	b = build("ses_archived", began)
 	row := &b.Session.Session
-	row.ArchivedAt, row.Mode, row.WorkspaceID, row.WorkspaceRoot = new(int64(began+1)), new("plan"), new("wks_1"), new("/w")
-	row.ModelJSON, row.PermissionsJSON, row.MetadataJSON = new(`{"provider_id":"p","model_id":"m","variant":"high"}`), permissions, `{"agenttrace":{"outcome":"finish"},"mine":{"a":[1]}}`
+	row.ArchivedAt, row.Mode, row.WorkspaceID, row.WorkspaceRoot = new(int64(began+1)), new("plan"), new("wks_1"),
+		new("/w")
+	row.ModelJSON, row.PermissionsJSON, row.MetadataJSON = new(`{"provider_id":"p","model_id":"m","variant":"high"}`),
+		permissions, `{"agenttrace":{"outcome":"finish"},"mine":{"a":[1]}}`
 	row.UpdatedAt = began + 2
 	add("every column", b)
 
@@ -156,10 +163,13 @@ func Corpus() []Sample {
 
 	b = build("ses_compacted", began)
 	b.add(began, user, "{}", said("long ago"))
-	b.add(began+1, assistant, `{"usage":{"input":100,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, said("before"))
+	b.add(began+1, assistant, `{"usage":{"input":100,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		said("before"))
 	tail := b.add(began+2, user, "{}", said("the tail")).Message.ID
-	b.add(began+3, assistant, `{"usage":{"input":10,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, said("in the tail"))
-	b.add(began+4, assistant, `{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+	b.add(began+3, assistant, `{"usage":{"input":10,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		said("in the tail"))
+	b.add(began+4, assistant,
+		`{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`{"type":"data-compaction","data":{"summary":"So far.","tail_start_id":"`+tail+`","auto":true,"summary_tokens":7}}`)
 	b.add(began+5, user, "{}", said("go on"))
 	add("a compaction with a tail", b)
@@ -190,15 +200,20 @@ func Corpus() []Sample {
 	for i, text := range texts {
 		b.add(began+int64(i), []string{user, assistant}[i%2], "{}", said(text))
 	}
-	b.add(began+1000, assistant, "{}", `{"type":"text","text":"\u0000 \ud83d \ud83d\ude00 \/ \u003c"}`, `{ "text" : "spaced" , "type" : "text" }`)
+	b.add(began+1000, assistant, "{}", `{"type":"text","text":"\u0000 \ud83d \ud83d\ude00 \/ \u003c"}`,
+		`{ "text" : "spaced" , "type" : "text" }`)
 	add("texts of every script", b)
 
 	b = build("ses_decided", began)
 	m = b.add(began, assistant, "{}", EveryPart[15], EveryPart[16])
 	b.Decisions = []store.Decision{
-		{ID: "per_1", SessionID: "ses_decided", MessageID: m.Message.ID, PartID: m.Parts[0].ID, ToolCallID: "call_15", ToolID: "bash", Pattern: "rm *", Action: "ask", Source: "manifest", Outcome: "allowed", Reply: "always", Reason: "é", WaitedMS: new(int64(10)), DecidedAt: began, TraceID: "0000000000000000000000000000000a", SpanID: "000000000000000b"},
-		{ID: "per_2", SessionID: "ses_decided", MessageID: m.Message.ID, PartID: m.Parts[1].ID, ToolCallID: "call_16", ToolID: "bash", Action: "deny", Outcome: "denied", DecidedAt: began},
-		{ID: "per_3", SessionID: "ses_decided", ToolID: "web", Action: "allow", Outcome: "allowed", WaitedMS: new(int64(0)), DecidedAt: began},
+		{ID: "per_1", SessionID: "ses_decided", MessageID: m.Message.ID, PartID: m.Parts[0].ID, ToolCallID: "call_15",
+			ToolID: "bash", Pattern: "rm *", Action: "ask", Source: "manifest", Outcome: "allowed", Reply: "always", Reason: "é",
+			WaitedMS: new(int64(10)), DecidedAt: began, TraceID: "0000000000000000000000000000000a", SpanID: "000000000000000b"},
+		{ID: "per_2", SessionID: "ses_decided", MessageID: m.Message.ID, PartID: m.Parts[1].ID, ToolCallID: "call_16",
+			ToolID: "bash", Action: "deny", Outcome: "denied", DecidedAt: began},
+		{ID: "per_3", SessionID: "ses_decided", ToolID: "web", Action: "allow", Outcome: "allowed", WaitedMS: new(int64(0)),
+			DecidedAt: began},
 	}
 	add("decisions", b)
 
@@ -208,29 +223,36 @@ func Corpus() []Sample {
 		sum := sha256.Sum256([]byte(text))
 		return hex.EncodeToString(sum[:])
 	}
-	metadata := `{"system_prompt_digest":"` + digest(prompt) + `","agenttrace":{"tool_catalog_digest":"` + digest(catalog) + `"}}`
+	metadata := `{"system_prompt_digest":"` + digest(prompt) + `","agenttrace":{"tool_catalog_digest":"` +
+		digest(catalog) + `"}}`
 	b.add(began, user, "{}", said("go"))
 	b.add(began+1, assistant, metadata, said("one"))
 	b.add(began+2, assistant, metadata, said("two"))
-	b.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: digest(prompt), Body: prompt, Exact: true}, {Kind: store.BlobToolCatalog, Digest: digest(catalog), Body: catalog, Exact: true}}
+	b.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: digest(prompt), Body: prompt, Exact: true},
+		{Kind: store.BlobToolCatalog, Digest: digest(catalog), Body: catalog, Exact: true}}
 	add("system prompt and tools", b)
 
 	b = build("ses_interrupted", began)
 	b.add(began, user, "{}", said("go"))
-	m = b.add(began+1, assistant, `{"usage":{"input":3,"output":2,"reasoning":1,"cache_read":4,"cache_write":0},"agenttrace":{"end_reason":"abort","stop_reason":"tool_calls","steps":[`+
-		`{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}},{"usage":{"input":2,"output":1,"reasoning":1,"cache_read":4,"cache_write":0}}]}}`,
+	m = b.add(began+1, assistant,
+		`{"usage":{"input":3,"output":2,"reasoning":1,"cache_read":4,"cache_write":0},"agenttrace":{"end_reason":"abort","stop_reason":"tool_calls","steps":[`+
+			`{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}},{"usage":{"input":2,"output":1,"reasoning":1,"cache_read":4,"cache_write":0}}]}}`,
 		EveryPart[0], said("first"), EveryPart[13], EveryPart[0], said("second"), EveryPart[15], EveryPart[10])
 	for i, d := range []store.Decision{
-		{Action: "ask", Outcome: "allowed", Reply: "once"}, {Action: "allow", Outcome: "allowed"}, {Action: "ask", Outcome: "denied", Reply: "reject"}, {Action: "ask", Outcome: "pending"},
+		{Action: "ask", Outcome: "allowed", Reply: "once"}, {Action: "allow", Outcome: "allowed"},
+		{Action: "ask", Outcome: "denied", Reply: "reject"}, {Action: "ask", Outcome: "pending"},
 	} {
 		p := &m.Parts[[]int{2, 2, 5, 6}[i]]
-		d.ID, d.SessionID, d.MessageID, d.PartID, d.ToolCallID, d.ToolID, d.DecidedAt = fmt.Sprint("per_i", i), "ses_interrupted", m.Message.ID, p.ID, *p.ToolCallID, "bash", began
+		d.ID, d.SessionID, d.MessageID, d.PartID, d.ToolCallID, d.ToolID, d.DecidedAt = fmt.Sprint("per_i", i),
+			"ses_interrupted", m.Message.ID, p.ID, *p.ToolCallID, "bash", began
 		b.Decisions = append(b.Decisions, d)
 	}
 	add("an interrupted turn with questions and two model calls", b)
 
 	b = build("ses_ends", began)
-	for i, end := range []string{`{"end_reason":"finish","stop_reason":"stop"}`, `{"incomplete":true,"stop_reason":"tool_calls"}`, `{"end_reason":"finish","pending_approval":true,"stop_reason":"tool_calls"}`,
+	for i, end := range []string{`{"end_reason":"finish","stop_reason":"stop"}`,
+		`{"incomplete":true,"stop_reason":"tool_calls"}`,
+		`{"end_reason":"finish","pending_approval":true,"stop_reason":"tool_calls"}`,
 		`{"end_reason":"error","error":"overloaded"}`, `{"incomplete":true}`} {
 		b.add(began+int64(2*i), user, "{}", said("go"))
 		b.add(began+int64(2*i+1), assistant, `{"agenttrace":`+end+`}`, said("so far"))
@@ -239,7 +261,8 @@ func Corpus() []Sample {
 
 	for n, ends := range [][2]string{
 		{`"end_reason":"finish"`, `"end_reason":"error","error":"no"`}, {`"end_reason":"finish"`, `"incomplete":true`},
-		{`"end_reason":"error","error":"no"`, `"end_reason":"abort"`}, {`"end_reason":"abort","pending_approval":true`, `"end_reason":"finish"`},
+		{`"end_reason":"error","error":"no"`, `"end_reason":"abort"`},
+		{`"end_reason":"abort","pending_approval":true`, `"end_reason":"finish"`},
 	} {
 		b = build(fmt.Sprint("ses_rewound", n), began)
 		for i, end := range ends {
@@ -261,14 +284,18 @@ func Corpus() []Sample {
 
 	b = build("ses_summarized", began)
 	b.add(began, user, "{}", said("long ago"))
-	b.add(began+1, assistant, `{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"end_reason":"finish","input_tokens":70,"output_tokens":9}}`,
+	b.add(began+1, assistant,
+		`{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"end_reason":"finish","input_tokens":70,"output_tokens":9}}`,
 		`{"type":"data-compaction","data":{"summary":"So far.","tail_start_id":null,"auto":true,"summary_tokens":7}}`)
 	add("a compaction that used tokens", b)
 
 	b = build("ses_metadata", began)
 	b.add(began, user, `{"agent":null,"trigger":{"source":"cron"},"é \"key\"":[1.50,1e400]}`, said("x"))
-	b.add(began+1, assistant, `{ "zeta":{}, "agenttrace":{"later":[],"model_errors":["a","b"],"usage_raw":{"in":1}}, "model":{"model_id":"m"} }`, said("y"))
-	b.add(began+2, assistant, `{"usage":{"input":9007199254740993,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"temperature":0.5,"cost_usd":1e-9}}`, said("z"))
+	b.add(began+1, assistant,
+		`{ "zeta":{}, "agenttrace":{"later":[],"model_errors":["a","b"],"usage_raw":{"in":1}}, "model":{"model_id":"m"} }`,
+		said("y"))
+	b.add(began+2, assistant,
+		`{"usage":{"input":9007199254740993,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"temperature":0.5,"cost_usd":1e-9}}`, said("z"))
 	add("metadata of every kind", b)
 	return all
 }
@@ -286,9 +313,11 @@ func marked(place int) *codec.Session {
 	for turn := range 2 {
 		b.add(at, session.RoleUser, "{}", said(mark()))
 		call := mark()
-		b.add(at+1, session.RoleAssistant, fmt.Sprintf(`{"usage":{"input":%d,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, turn),
+		b.add(at+1, session.RoleAssistant,
+			fmt.Sprintf(`{"usage":{"input":%d,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, turn),
 			`{"type":"step-start"}`, `{"type":"reasoning","text":"`+mark()+`"}`,
-			`{"type":"tool-bash","toolCallId":"`+call+`","state":"output-available","input":{"command":"`+mark()+`"},"output":"`+mark()+`"}`,
+			`{"type":"tool-bash","toolCallId":"`+call+`","state":"output-available","input":{"command":"`+mark()+`"},"output":"`+
+				mark()+`"}`,
 			said(mark()))
 		at += 1000
 	}

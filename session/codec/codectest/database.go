@@ -23,12 +23,13 @@ func query(path, statement string, row func(*sqlite.Stmt), args ...any) (err err
 			err = closed
 		}
 	}()
-	return sqlitex.ExecuteTransient(conn, statement, &sqlitex.ExecOptions{Args: args, ResultFunc: func(stmt *sqlite.Stmt) error {
-		if row != nil {
-			row(stmt)
-		}
-		return nil
-	}})
+	return sqlitex.ExecuteTransient(conn, statement,
+		&sqlitex.ExecOptions{Args: args, ResultFunc: func(stmt *sqlite.Stmt) error {
+			if row != nil {
+				row(stmt)
+			}
+			return nil
+		}})
 }
 
 // dump is the schema of a database and all of its rows, which have no order but that of

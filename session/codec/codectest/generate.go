@@ -117,9 +117,12 @@ func (g *generator) id(prefix string) string {
 
 func (g *generator) session() {
 	row := session.Session{
-		ID: g.id(spans.PrefixSession), Title: pick(g, "New Chat", "", g.words()), Agent: pick(g, "coder", "", "unknown", g.words()),
-		WorkspaceID: maybe(g, pick(g, "wks_1", "")), WorkspaceRoot: maybe(g, pick(g, "/work space/é", "C:\\work", "")), Mode: maybe(g, pick(g, "plan", "", g.words())),
-		ModelJSON:       maybe(g, pick(g, `{"provider_id":"openai","model_id":"gpt-5"}`, `{}`, `{"model_id":"m","later":[1]}`, `{ "provider_id": "p", "model_id": "a/b", "variant": "high" }`)),
+		ID: g.id(spans.PrefixSession), Title: pick(g, "New Chat", "", g.words()),
+		Agent:       pick(g, "coder", "", "unknown", g.words()),
+		WorkspaceID: maybe(g, pick(g, "wks_1", "")), WorkspaceRoot: maybe(g, pick(g, "/work space/é", "C:\\work", "")),
+		Mode: maybe(g, pick(g, "plan", "", g.words())),
+		ModelJSON: maybe(g, pick(g, `{"provider_id":"openai","model_id":"gpt-5"}`, `{}`, `{"model_id":"m","later":[1]}`,
+			`{ "provider_id": "p", "model_id": "a/b", "variant": "high" }`)),
 		PermissionsJSON: pick(g, "[]", "[]", permissions, ` [ ]`), MetadataJSON: g.sessionMetadata(), CreatedAt: g.now,
 	}
 	if g.chance(4) {
@@ -137,8 +140,10 @@ func (g *generator) sessionMetadata() string {
 	}
 	var members []string
 	for _, m := range []string{
-		`"agenttrace":{"outcome":"error","error":"boom"}`, `"status":{"state":"idle","at":1795198540001}`, `"a":[1,{"b":null}]`, `"é <&> key":"\u2028"`,
-		`"jutul":{"session_events":[]}`, `"acp":{"x":1}`, `"agentdbg":7`, `"skillet":{"user":"u"}`, `"user_id":"u@x"`, `"":""`,
+		`"agenttrace":{"outcome":"error","error":"boom"}`, `"status":{"state":"idle","at":1795198540001}`,
+		`"a":[1,{"b":null}]`, `"é <&> key":"\u2028"`,
+		`"jutul":{"session_events":[]}`, `"acp":{"x":1}`, `"agentdbg":7`, `"skillet":{"user":"u"}`, `"user_id":"u@x"`,
+		`"":""`,
 	} {
 		if g.chance(4) {
 			members = append(members, m)
@@ -220,20 +225,26 @@ func (g *generator) words() string {
 }
 
 var texts = []string{
-	"", "hello", "Fix the build", "a\nb\r\nc\rd", "  spaces\tand tabs ", "\"quoted\" \\ back`tick`", "<script>alert(1)</script> & more", "héllo", "日本語",
-	"👩‍👩‍👧‍👦 family", "e\u0301 combining z\u0335\u0300", "\u2028\u2029", "\u202eright to left", "\u0001\u0008\u000c\u001b[31m\u001f\u007f\u0085", "\ufeffmark", "\ufffd\uffff\U0010FFFF",
-	`{"type":"session","data":{}}`, "{", "]", "null", "data: event", "=1+1", "---\n# Title", "%s %d %!", "../../etc/passwd", "1e999", "\u00a0", "ﷺ",
+	"", "hello", "Fix the build", "a\nb\r\nc\rd", "  spaces\tand tabs ", "\"quoted\" \\ back`tick`",
+	"<script>alert(1)</script> & more", "héllo", "日本語",
+	"👩‍👩‍👧‍👦 family", "e\u0301 combining z\u0335\u0300", "\u2028\u2029", "\u202eright to left",
+	"\u0001\u0008\u000c\u001b[31m\u001f\u007f\u0085", "\ufeffmark", "\ufffd\uffff\U0010FFFF",
+	`{"type":"session","data":{}}`, "{", "]", "null", "data: event", "=1+1", "---\n# Title", "%s %d %!",
+	"../../etc/passwd", "1e999", "\u00a0", "ﷺ",
 }
 
 // value spells any JSON value.
 func (g *generator) value() string {
-	return pick(g, `null`, `true`, `0`, `-0`, `1.50`, `1e-05`, `12345678901234567890`, `1e400`, `[]`, `{}`, `[[],{"a":[null]}]`, `{"b":1,"a":{"c":"d"}}`, `{ "spaced" : [ 1 , 2 ] }`, g.str(g.words()))
+	return pick(g, `null`, `true`, `0`, `-0`, `1.50`, `1e-05`, `12345678901234567890`, `1e400`, `[]`, `{}`,
+		`[[],{"a":[null]}]`, `{"b":1,"a":{"c":"d"}}`, `{ "spaced" : [ 1 , 2 ] }`, g.str(g.words()))
 }
 
 func (g *generator) message() {
-	role := pick(g, session.RoleUser, session.RoleUser, session.RoleAssistant, session.RoleAssistant, session.RoleAssistant, session.RoleSystem)
+	role := pick(g, session.RoleUser, session.RoleUser, session.RoleAssistant, session.RoleAssistant,
+		session.RoleAssistant, session.RoleSystem)
 	at := g.tick(50)
-	m := session.MessageAndParts{Message: session.Message{ID: g.id(spans.PrefixMessage), SessionID: g.s.Session.ID, Role: role, CreatedAt: at}}
+	m := session.MessageAndParts{Message: session.Message{ID: g.id(spans.PrefixMessage), SessionID: g.s.Session.ID,
+		Role: role, CreatedAt: at}}
 	if role == session.RoleAssistant && g.chance(10) {
 		m.Parts = append(m.Parts, g.part(&m.Message, g.compaction()))
 	} else {
@@ -278,7 +289,8 @@ func (g *generator) part(m *session.Message, data string) session.Part {
 	if err := json.Unmarshal([]byte(data), &d); err != nil {
 		panic(fmt.Sprintf("part %s: %v", data, err))
 	}
-	p := session.Part{ID: g.id(spans.PrefixPart), MessageID: m.ID, SessionID: m.SessionID, Type: d.Type, DataJSON: data, CreatedAt: g.now}
+	p := session.Part{ID: g.id(spans.PrefixPart), MessageID: m.ID, SessionID: m.SessionID, Type: d.Type, DataJSON: data,
+		CreatedAt: g.now}
 	p.UpdatedAt = g.tick(20)
 	if g.loose {
 		p.CreatedAt = max(0, m.CreatedAt+g.r.Int64N(40)-20)
@@ -313,9 +325,13 @@ func (g *generator) decide(m *session.MessageAndParts) {
 
 func (g *generator) decision(messageID string) store.Decision {
 	d := store.Decision{
-		ID: g.id(spans.PrefixPermission), SessionID: g.s.Session.ID, MessageID: messageID, ToolID: pick(g, "bash", "mcp__x"), Pattern: pick(g, "", "rm *", "é"),
-		Action: pick(g, "allow", "deny", "ask"), Source: pick(g, "", "manifest", "session", "project"), Outcome: pick(g, "allowed", "denied", "pending"),
-		Reply: pick(g, "", "once", "always", "reject"), Reason: pick(g, "", g.words()), WaitedMS: maybe(g, g.r.Int64N(5000)), DecidedAt: g.now,
+		ID: g.id(spans.PrefixPermission), SessionID: g.s.Session.ID, MessageID: messageID, ToolID: pick(g, "bash", "mcp__x"),
+		Pattern: pick(g, "", "rm *", "é"),
+		Action:  pick(g, "allow", "deny", "ask"), Source: pick(g, "", "manifest", "session", "project"),
+		Outcome: pick(g, "allowed", "denied", "pending"),
+		Reply:   pick(g, "", "once", "always", "reject"), Reason: pick(g, "", g.words()),
+		WaitedMS:  maybe(g, g.r.Int64N(5000)),
+		DecidedAt: g.now,
 	}
 	if g.chance(3) {
 		d.TraceID, d.SpanID = fmt.Sprintf("%032x", 1+g.n), fmt.Sprintf("%016x", 1+g.n)
@@ -375,13 +391,16 @@ func (g *generator) origin() {
 	for i := range g.s.Messages {
 		m := &g.s.Messages[i]
 		l := store.SpanRef{
-			SessionID: id, TraceID: trace, SpanID: fmt.Sprintf("%016x", 1+i), MessageID: m.Message.ID, Kind: pick(g, "session.turn", "chat", "side.é"),
-			Dialect: pick(g, "agenttrace", "vercel"), StartNano: m.Message.CreatedAt * 1e6, EndNano: m.Message.UpdatedAt*1e6 + 1, Error: g.chance(4),
+			SessionID: id, TraceID: trace, SpanID: fmt.Sprintf("%016x", 1+i), MessageID: m.Message.ID,
+			Kind:    pick(g, "session.turn", "chat", "side.é"),
+			Dialect: pick(g, "agenttrace", "vercel"), StartNano: m.Message.CreatedAt * 1e6, EndNano: m.Message.UpdatedAt*1e6 + 1,
+			Error: g.chance(4),
 		}
 		if len(m.Parts) > 0 && g.chance(2) {
 			l.PartID, l.ParentSpanID = m.Parts[0].ID, fmt.Sprintf("%016x", 1<<40)
 			if g.chance(2) {
-				g.s.RequestedIndexes = append(g.s.RequestedIndexes, store.RequestedIndex{MessageID: m.Message.ID, PartID: m.Parts[0].ID, RequestedIndex: g.r.Int64N(3)})
+				g.s.RequestedIndexes = append(g.s.RequestedIndexes,
+					store.RequestedIndex{MessageID: m.Message.ID, PartID: m.Parts[0].ID, RequestedIndex: g.r.Int64N(3)})
 			}
 		}
 		if m.Message.Role == session.RoleAssistant && g.chance(2) {

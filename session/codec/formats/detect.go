@@ -70,7 +70,8 @@ func OfDatabase(path string) (*Format, error) {
 	if len(tables) == 0 {
 		return nil, errors.New("it is an SQLite database without tables")
 	}
-	return nil, fmt.Errorf("it is an SQLite database, but of its tables (%s) none is of a store that import knows", strings.Join(tables, ", "))
+	return nil, fmt.Errorf("it is an SQLite database, but of its tables (%s) none is of a store that import knows",
+		strings.Join(tables, ", "))
 }
 
 // OfDirectory returns the format whose programs lay out a directory like this, or nil.

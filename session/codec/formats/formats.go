@@ -112,7 +112,8 @@ var All = []Format{{
 	},
 	Reading: Reading{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksAgentdbg,
-		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json", ".maida/runs/*/run.json"},
+		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json",
+			".maida/runs/*/run.json"},
 		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile),
 	},
 }, {
@@ -209,7 +210,8 @@ var All = []Format{{
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",
 	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqlitefile.EncodeFile, Explain: complete},
-	Reading:  Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"}, DecodeFile: sqlitefile.DecodeFile},
+	Reading: Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
+		DecodeFile: sqlitefile.DecodeFile},
 }}
 
 // complete explains the formats that hold all that a store has of a session.

@@ -251,7 +251,8 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 		at := slices.IndexFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect == name })
 		if at < 0 {
 			if text := strings.TrimSpace(same); text != "" {
-				add(&diffItem{Class: name, Label: printable.Capital(diff.AspectLabel(name)), Same: c.clipped(text), Open: name == diff.AspectUser})
+				add(&diffItem{Class: name, Label: printable.Capital(diff.AspectLabel(name)), Same: c.clipped(text),
+					Open: name == diff.AspectUser})
 			}
 			return
 		}
@@ -302,7 +303,8 @@ func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 
 // values are two short texts.
 func (c *comparer) values(ch *diff.Change) *diffItem {
-	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(session.Deref(ch.A)), "–"), cmp.Or(printable.Line(session.Deref(ch.B)), "–")}}
+	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(session.Deref(ch.A)), "–"),
+		cmp.Or(printable.Line(session.Deref(ch.B)), "–")}}
 }
 
 func (c *comparer) text(ch *diff.Change, prose bool) *diffItem {
@@ -321,7 +323,8 @@ func (c *comparer) prompt(ch *diff.Change, t *diffTurn) *diffItem {
 		return it
 	}
 	if ch.A == nil && ch.B == nil {
-		return &diffItem{Note: "their texts are not both stored; their digests are " + printable.Line(cmp.Or(printable.Short(ch.DigestA), "none")+" and "+cmp.Or(printable.Short(ch.DigestB), "none"))}
+		return &diffItem{Note: "their texts are not both stored; their digests are " +
+			printable.Line(cmp.Or(printable.Short(ch.DigestA), "none")+" and "+cmp.Or(printable.Short(ch.DigestB), "none"))}
 	}
 	return c.text(ch, false)
 }
@@ -337,7 +340,8 @@ func (c *comparer) shownBefore(key diff.Change, t *diffTurn) *diffItem {
 // catalog compares what could be called: the names, and behind a fold all that is said
 // of the tools.
 func (c *comparer) catalog(ch *diff.Change, t *diffTurn, a, b *document.Turn) *diffItem {
-	if it := c.shownBefore(diff.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest}, t); it != nil {
+	if it := c.shownBefore(diff.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest},
+		t); it != nil {
 		return it
 	}
 	it := c.text(ch, false)

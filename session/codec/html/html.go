@@ -45,8 +45,10 @@ var (
 		"segments": segments,
 	}
 	// Either page says on its own how it shows the texts of messages.
-	pageTemplate = template.Must(template.New("transcript.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(files, "blocks.html", "transcript.html"))
-	diffTemplate = template.Must(template.New("diff.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(files, "blocks.html", "diff.html"))
+	pageTemplate = template.Must(template.New("transcript.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(
+		files, "blocks.html", "transcript.html"))
+	diffTemplate = template.Must(template.New("diff.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(files,
+		"blocks.html", "diff.html"))
 )
 
 // Encode writes the transcript. The same document gives the same bytes.

@@ -44,7 +44,8 @@ var headings = [...]string{1: "h4", 2: "h5", 3: "h6"}
 
 // tags are the elements that nodes of a kind are, without attributes.
 var tags = map[richtext.Kind]string{
-	richtext.Paragraph: "p", richtext.Quote: "blockquote", richtext.Emphasis: "em", richtext.Strong: "strong", richtext.Strike: "del",
+	richtext.Paragraph: "p", richtext.Quote: "blockquote", richtext.Emphasis: "em", richtext.Strong: "strong",
+	richtext.Strike: "del",
 }
 
 func (w *textWriter) node(n *richtext.Node) {
@@ -74,7 +75,8 @@ func (w *textWriter) node(n *richtext.Node) {
 	case richtext.Break:
 		w.WriteString("<br>\n")
 	case richtext.Box:
-		w.WriteString(map[bool]string{true: `<input type="checkbox" checked disabled> `, false: `<input type="checkbox" disabled> `}[n.Checked])
+		w.WriteString(map[bool]string{true: `<input type="checkbox" checked disabled> `,
+			false: `<input type="checkbox" disabled> `}[n.Checked])
 	default:
 		w.element(tags[n.Kind], "", n.Children)
 	}

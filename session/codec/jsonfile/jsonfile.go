@@ -114,7 +114,9 @@ func (e *encoder) session(s *codec.Session) error {
 		e.buf = s.State.AppendJSON(append(e.buf, ",\n\"session_state\":"...), t.Session.ID)
 	}
 	traces := slices.Sorted(slices.Values(s.Traces))
-	e.rows("session_traces", len(traces), func(i int, dst []byte) []byte { return jsonl.AppendTrace(dst, traces[i], t.Session.ID) })
+	e.rows("session_traces", len(traces), func(i int, dst []byte) []byte {
+		return jsonl.AppendTrace(dst, traces[i], t.Session.ID)
+	})
 	blobs := jsonl.SortedBlobs(s.Blobs)
 	catalogs := slices.IndexFunc(blobs, func(b store.Blob) bool { return b.Kind == store.BlobToolCatalog })
 	if catalogs < 0 {

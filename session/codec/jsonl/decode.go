@@ -51,23 +51,27 @@ var lineTypes = []lineType{
 	{partPrefix, row((*session.Part).DecodeJSON, (*decoder).part)},
 	{messagePrefix, row((*session.Message).DecodeJSON, (*decoder).message)},
 	{spanPrefix, row((*store.SpanRef).DecodeJSON, func(d *decoder, l *store.SpanRef) error {
-		return add(d, func(s *codec.Session) *[]store.SpanRef { return &s.SpanRefs }, *l, spanPrefix, "span "+l.SpanID, l.TraceID+" "+l.SpanID, l.SessionID)
+		return add(d, func(s *codec.Session) *[]store.SpanRef { return &s.SpanRefs }, *l, spanPrefix, "span "+l.SpanID,
+			l.TraceID+" "+l.SpanID, l.SessionID)
 	})},
 	{sessionPrefix, (*decoder).session},
 	{decisionPrefix, row((*store.Decision).DecodeJSON, func(d *decoder, o *store.Decision) error {
-		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, decisionPrefix, "decision "+o.ID, o.ID, o.SessionID)
+		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, decisionPrefix, "decision "+o.ID,
+			o.ID, o.SessionID)
 	})},
 	{promptPrefix, row(decodeBlob(store.BlobSystemPrompt), (*decoder).blob)},
 	{catalogPrefix, row(decodeBlob(store.BlobToolCatalog), (*decoder).blob)},
 	{statePrefix, row((*stateRow).DecodeJSON, (*decoder).state)},
 	{tracePrefix, row((*traceRow).DecodeJSON, func(d *decoder, t *traceRow) error {
-		return add(d, func(s *codec.Session) *[]string { return &s.Traces }, t.TraceID, tracePrefix, "trace "+t.TraceID, t.TraceID, t.SessionID)
+		return add(d, func(s *codec.Session) *[]string { return &s.Traces }, t.TraceID, tracePrefix, "trace "+t.TraceID,
+			t.TraceID, t.SessionID)
 	})},
 	{indexPrefix, row((*store.RequestedIndex).DecodeJSON, (*decoder).requestedIndex)},
 }
 
 // row returns how a line that ends no session is taken.
-func row[T any](decode func(*T, []byte) error, take func(*decoder, *T) error) func(*decoder, string, []byte) (*codec.Session, error) {
+func row[T any](decode func(*T, []byte) error, take func(*decoder, *T) error) func(*decoder, string,
+	[]byte) (*codec.Session, error) {
 	return func(d *decoder, name string, data []byte) (*codec.Session, error) {
 		v := new(T)
 		if err := decode(v, data); err != nil {
@@ -376,7 +380,8 @@ func (d *decoder) requestedIndex(c *store.RequestedIndex) error {
 	if _, ok := d.messages[c.MessageID]; !ok {
 		return &orphanError{row: what, of: "message " + c.MessageID}
 	}
-	return add(d, func(s *codec.Session) *[]store.RequestedIndex { return &s.RequestedIndexes }, *c, indexPrefix, what, c.PartID, d.s.Session.ID)
+	return add(d, func(s *codec.Session) *[]store.RequestedIndex { return &s.RequestedIndexes }, *c, indexPrefix, what,
+		c.PartID, d.s.Session.ID)
 }
 
 // stateRow is a row of session_state.
@@ -392,7 +397,8 @@ func (r *stateRow) DecodeJSON(data []byte) (err error) {
 
 func (d *decoder) state(r *stateRow) error {
 	var all []store.State
-	if err := add(d, func(*codec.Session) *[]store.State { return &all }, r.State, statePrefix, "a state", r.id, r.id); err != nil {
+	if err := add(d, func(*codec.Session) *[]store.State { return &all }, r.State, statePrefix, "a state", r.id,
+		r.id); err != nil {
 		return err
 	}
 	d.s.State = &r.State
@@ -442,7 +448,8 @@ func (d *decoder) blob(b *blobRow) error {
 	if d.s == nil {
 		return &orphanError{row: what, of: "a session"}
 	}
-	return add(d, func(s *codec.Session) *[]store.Blob { return &s.Blobs }, b.Blob, string(b.Kind), what, b.Digest, d.s.Session.ID)
+	return add(d, func(s *codec.Session) *[]store.Blob { return &s.Blobs }, b.Blob, string(b.Kind), what, b.Digest,
+		d.s.Session.ID)
 }
 
 // finish returns the session that was read, in canonical order.

@@ -153,7 +153,8 @@ func (s *recoverer) reportLost() {
 	case lost.count == 1:
 		s.problem(lost.line, lost.first.Error()+"; it is left out")
 	case lost.count > 1:
-		s.problem(lost.line, fmt.Sprintf("%d rows belong to %s, which is not above them; they are left out", lost.count, lost.of))
+		s.problem(lost.line, fmt.Sprintf("%d rows belong to %s, which is not above them; they are left out", lost.count,
+			lost.of))
 	}
 	s.lost.of, s.lost.count = "", 0
 }

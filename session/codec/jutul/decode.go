@@ -93,7 +93,8 @@ type parser struct {
 // add takes the next event.
 func (p *parser) add(e event) {
 	problem := func(format string, args ...any) {
-		p.problems = append(p.problems, codec.Problem{Record: fmt.Sprintf("event %d", e.id), Reason: fmt.Sprintf(format, args...)})
+		p.problems = append(p.problems, codec.Problem{Record: fmt.Sprintf("event %d", e.id),
+			Reason: fmt.Sprintf(format, args...)})
 	}
 	last := int64(0)
 	if n := len(p.parsed); n > 0 {
@@ -143,7 +144,8 @@ func (p *parser) sessionID() string {
 // readers are the functions that read the events of a kind. Events of other kinds, and
 // those whose payload is no object, are kept as they are.
 var readers = map[string]func(*decoder, *parsedEvent){
-	kindStart: (*decoder).session, kindResume: (*decoder).session, kindTitle: (*decoder).session, kindEnd: (*decoder).session,
+	kindStart: (*decoder).session, kindResume: (*decoder).session, kindTitle: (*decoder).session,
+	kindEnd:        (*decoder).session,
 	kindUser:       (*decoder).user,
 	kindAssistant:  func(d *decoder, e *parsedEvent) { d.text(e, "text") },
 	kindReasoning:  func(d *decoder, e *parsedEvent) { d.text(e, "reasoning") },

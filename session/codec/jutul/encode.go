@@ -198,7 +198,8 @@ func (e *encoder) message(t *session.Transcript, i int) {
 		e.part(t, i, &m.Parts[j])
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted && used != nil && !t.Session.Copied(m.Message.CreatedAt) {
+	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted && used != nil &&
+		!t.Session.Copied(m.Message.CreatedAt) {
 		e.row(m.Message.UpdatedAt, kindUsage, usagePayload(*used))
 	}
 }
@@ -267,7 +268,8 @@ func readable(kind, partType string, payload rows.Object) (string, rows.Object) 
 	case "upload":
 		ok = payload.Text("path") != ""
 	case kindUser, kindAssistant, kindReasoning, kindCompaction:
-		ok = partType == "text" || partType == "reasoning" || partType == session.TypeCompaction || partType == session.TypeWithheld
+		ok = partType == "text" || partType == "reasoning" || partType == session.TypeCompaction ||
+			partType == session.TypeWithheld
 	case kindStart, kindResume, kindTitle, kindEnd, kindUsage, kindResult, kindRequest, kindResponse,
 		"ui", "ui_event", "eval_target", "eval_result":
 		ok = false

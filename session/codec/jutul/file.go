@@ -65,19 +65,21 @@ func decodeFile(path string, report func(codec.Problem)) (*codec.Session, error)
 		if len(p.parsed) == 0 {
 			return nil, fmt.Errorf("read trace %s: %w", path, err)
 		}
-		report(codec.Problem{Record: fmt.Sprintf("event %d", p.parsed[len(p.parsed)-1].id), Reason: fmt.Sprintf("the last that could be read: %v", err)})
+		report(codec.Problem{Record: fmt.Sprintf("event %d", p.parsed[len(p.parsed)-1].id),
+			Reason: fmt.Sprintf("the last that could be read: %v", err)})
 	}
 	return p.decode(report), nil
 }
 
 // readEvents calls fn with the events up to the error, if there is one.
 func readEvents(conn *sqlite.Conn, fn func(event)) error {
-	return sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id", &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error {
-			fn(event{id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2), payload: row.ColumnText(3)})
-			return nil
-		},
-	})
+	return sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id",
+		&sqlitex.ExecOptions{
+			ResultFunc: func(row *sqlite.Stmt) error {
+				fn(event{id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2), payload: row.ColumnText(3)})
+				return nil
+			},
+		})
 }
 
 // EncodeFile writes the session as a trace to path, which must not exist. The
@@ -90,7 +92,9 @@ func EncodeFile(path string, s *codec.Session) error {
 	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
-	if err := database.Create(path, func(temporary string) error { return writeEvents(temporary, encode(s)) }); err != nil {
+	if err := database.Create(path, func(temporary string) error {
+		return writeEvents(temporary, encode(s))
+	}); err != nil {
 		return fmt.Errorf("write trace %s: %w", path, err)
 	}
 	return nil

@@ -65,7 +65,8 @@ func begin(l string) string {
 	indent := strings.Repeat("\u00a0", len(l)-len(body))
 	out := escape(body)
 	switch digits := strings.TrimLeft(body, "0123456789"); {
-	case strings.HasPrefix(body, "-"), strings.HasPrefix(body, "+"), strings.HasPrefix(body, "="), strings.HasPrefix(body, ":"):
+	case strings.HasPrefix(body, "-"), strings.HasPrefix(body, "+"), strings.HasPrefix(body, "="),
+		strings.HasPrefix(body, ":"):
 		out = "\\" + out
 	case len(digits) < len(body) && (strings.HasPrefix(digits, ".") || strings.HasPrefix(digits, ")")):
 		n := len(body) - len(digits)

@@ -78,7 +78,8 @@ func emphasized(all []string) string {
 
 // fold writes what only opens when it is asked to.
 func fold(title string, content ...string) string {
-	return "<details><summary>" + html.EscapeString(title) + "</summary>\n\n" + strings.Join(content, "") + "</details>\n\n"
+	return "<details><summary>" + html.EscapeString(title) + "</summary>\n\n" + strings.Join(content, "") +
+		"</details>\n\n"
 }
 
 // code writes a text between fences that no line of it can close.

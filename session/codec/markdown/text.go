@@ -160,7 +160,8 @@ func (w *lineWriter) node(n *richtext.Node) {
 		if w.cell {
 			text = strings.ReplaceAll(text, "|", "\\|") // or it ends the cell
 		}
-		if strings.HasPrefix(text, "`") || strings.HasSuffix(text, "`") || strings.HasPrefix(text, " ") && strings.HasSuffix(text, " ") {
+		if strings.HasPrefix(text, "`") || strings.HasSuffix(text, "`") || strings.HasPrefix(text, " ") &&
+			strings.HasSuffix(text, " ") {
 			text = " " + text + " "
 		}
 		w.mark(ticks + text + ticks)

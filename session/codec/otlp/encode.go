@@ -30,7 +30,8 @@ func Encode(s *codec.Session, o Options) (ptrace.Traces, error) {
 	rs.Resource().Attributes().PutStr("service.name", cmp.Or(s.Session.Agent, "agenttrace"))
 	ss := rs.ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
-	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s, o.SpanRefs), blobs: make(map[blobKey]store.Blob, len(s.Blobs))}
+	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s, o.SpanRefs),
+		blobs: make(map[blobKey]store.Blob, len(s.Blobs))}
 	for _, b := range s.Blobs {
 		e.blobs[blobKey{b.Kind, b.Digest}] = b
 	}
@@ -106,8 +107,10 @@ func (e *encoder) run() error {
 		c.Archived = &store.Value{Text: "1", At: nano(*s.ArchivedAt), Rank: store.RankFinal}
 	}
 	record := spans.Run{
-		SessionID: s.ID, Agent: s.Agent, Title: s.Title, WorkspaceID: session.Deref(s.WorkspaceID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
-		Mode: session.Deref(s.Mode), CreatedAt: s.CreatedAt, ParentID: session.Deref(s.ParentID), ParentMessageID: session.Deref(s.ParentMessageID),
+		SessionID: s.ID, Agent: s.Agent, Title: s.Title, WorkspaceID: session.Deref(s.WorkspaceID),
+		WorkspaceRoot: session.Deref(s.WorkspaceRoot),
+		Mode:          session.Deref(s.Mode), CreatedAt: s.CreatedAt, ParentID: session.Deref(s.ParentID),
+		ParentMessageID: session.Deref(s.ParentMessageID),
 	}
 	var model session.Model
 	if s.ModelJSON != nil && json.Unmarshal([]byte(*s.ModelJSON), &model) == nil {
@@ -251,9 +254,12 @@ func messageRow(m *session.Message, metadata string) replay.Message {
 // turn is the record of a message, or of two.
 func (e *encoder) turn(user, m *session.MessageAndParts, meta *session.MessageMetadata, rows *replay.Rows) *spans.Turn {
 	t := &spans.Turn{
-		SessionID: e.s.Session.ID, Agent: cmp.Or(meta.Agent, e.s.Session.Agent), Index: meta.Trace.TurnIndex, Temperature: meta.Trace.Temperature,
-		SystemPromptDigest: meta.SystemPromptDigest, ToolCatalogDigest: meta.Trace.ToolCatalogDigest, ModelCalls: meta.Trace.ModelCalls,
-		StopReason: meta.Trace.StopReason, EndReason: meta.Trace.EndReason, PendingApproval: meta.Trace.PendingApproval, Error: meta.Trace.Error,
+		SessionID: e.s.Session.ID, Agent: cmp.Or(meta.Agent, e.s.Session.Agent), Index: meta.Trace.TurnIndex,
+		Temperature:        meta.Trace.Temperature,
+		SystemPromptDigest: meta.SystemPromptDigest, ToolCatalogDigest: meta.Trace.ToolCatalogDigest,
+		ModelCalls: meta.Trace.ModelCalls,
+		StopReason: meta.Trace.StopReason, EndReason: meta.Trace.EndReason, PendingApproval: meta.Trace.PendingApproval,
+		Error:      meta.Trace.Error,
 		DurationMS: meta.Trace.DurationMS, Usage: usage(meta),
 	}
 	if meta.Model != nil {
@@ -308,7 +314,8 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		part := spans.Part{
-			ID: p.ID, Index: p.Index, Type: p.Type, ToolCallID: session.Deref(p.ToolCallID), ToolState: session.Deref(p.ToolState),
+			ID: p.ID, Index: p.Index, Type: p.Type, ToolCallID: session.Deref(p.ToolCallID),
+			ToolState: session.Deref(p.ToolState),
 			CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 		}
 		switch {
@@ -330,14 +337,16 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 func isPlain(p *session.Part) bool {
 	const noIndex = 1 << 30
 	head, err := json.Marshal(p.Type)
-	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < noIndex && session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
+	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < noIndex &&
+		session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
 		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
 }
 
 func partRow(p *session.Part) replay.Part {
 	return replay.Part{
-		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON, ToolCallID: session.Deref(p.ToolCallID),
-		ToolState: session.Deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON,
+		ToolCallID: session.Deref(p.ToolCallID),
+		ToolState:  session.Deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 	}
 }
 
@@ -351,10 +360,13 @@ func compaction(m *session.MessageAndParts) *session.Part {
 	return nil
 }
 
-func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, meta *session.MessageMetadata, rows *replay.Rows) *spans.Compaction {
-	c := &spans.Compaction{SessionID: e.s.Session.ID, MessageID: m.Message.ID, MessageCreatedAt: m.Message.CreatedAt, PartID: marker.ID, Error: meta.Trace.Error}
+func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, meta *session.MessageMetadata,
+	rows *replay.Rows) *spans.Compaction {
+	c := &spans.Compaction{SessionID: e.s.Session.ID, MessageID: m.Message.ID, MessageCreatedAt: m.Message.CreatedAt,
+		PartID: marker.ID, Error: meta.Trace.Error}
 	if data, err := session.ParseCompaction(marker.DataJSON); err == nil {
-		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto, session.Deref(data.TailStartID)
+		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto,
+			session.Deref(data.TailStartID)
 	}
 	var took struct {
 		Trace struct {
@@ -376,7 +388,8 @@ func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, m
 
 // modelErrors writes a span for each model call that failed. The last of them may be
 // in the facts of the message itself.
-func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *session.MessageMetadata, whole *store.TurnStats) error {
+func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *session.MessageMetadata,
+	whole *store.TurnStats) error {
 	failed := meta.Trace.ModelErrors
 	if whole.Step && whole.Trace.Error != "" && len(failed) > 0 && failed[len(failed)-1] == whole.Trace.Error {
 		failed = failed[:len(failed)-1]
@@ -388,7 +401,8 @@ func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *sess
 			record.Model = spans.Model(*meta.Model)
 		}
 		record.Model.ModelID = cmp.Or(record.Model.ModelID, "unknown")
-		rows := &replay.Rows{FactsOf: m.Message.ID, TurnStats: &store.TurnStats{Step: true, Trace: session.MessageTrace{Error: text}}}
+		rows := &replay.Rows{FactsOf: m.Message.ID, TurnStats: &store.TurnStats{Step: true,
+			Trace: session.MessageTrace{Error: text}}}
 		if err := e.span(at, &record, rows, &text); err != nil {
 			return err
 		}
@@ -432,8 +446,9 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 
 func (e *encoder) decision(turn place, d *store.Decision) error {
 	record := spans.Permission{
-		SessionID: e.s.Session.ID, ID: d.ID, ToolID: d.ToolID, CallID: d.ToolCallID, MessageID: d.MessageID, PartID: d.PartID, Pattern: d.Pattern,
-		Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
+		SessionID: e.s.Session.ID, ID: d.ID, ToolID: d.ToolID, CallID: d.ToolCallID, MessageID: d.MessageID, PartID: d.PartID,
+		Pattern: d.Pattern,
+		Action:  d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
 	}
 	return e.span(e.ids.decision(turn, d), &record, &replay.Rows{Decision: d}, nil)
 }

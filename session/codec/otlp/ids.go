@@ -35,7 +35,8 @@ type ids struct {
 type linkKey struct{ kind, row string }
 
 func newIDs(s *codec.Session, links []store.SpanRef) *ids {
-	i := &ids{session: s.Session.ID, links: make(map[linkKey]*store.SpanRef), taken: make(map[[24]byte]bool), from: s.Session.CreatedAt, to: s.Session.UpdatedAt}
+	i := &ids{session: s.Session.ID, links: make(map[linkKey]*store.SpanRef), taken: make(map[[24]byte]bool),
+		from: s.Session.CreatedAt, to: s.Session.UpdatedAt}
 	for n := range links {
 		l := &links[n]
 		key := linkKey{l.Kind, l.MessageID}
@@ -46,7 +47,8 @@ func newIDs(s *codec.Session, links []store.SpanRef) *ids {
 			i.links[key] = l
 		}
 	}
-	i.run = i.place(linkKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: nano(i.from), end: nano(i.to)}, i.to)
+	i.run = i.place(linkKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: nano(i.from), end: nano(i.to)},
+		i.to)
 	// The run that is written stands for the whole session, whichever run had the id.
 	i.run.parent, i.run.start, i.run.end = pcommon.SpanID{}, nano(i.from), nano(i.to)
 	return i

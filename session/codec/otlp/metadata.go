@@ -38,22 +38,25 @@ func measured(m *session.Message) *store.TurnStats {
 		delete(extra, key)
 	}
 	f := &store.TurnStats{
-		Step: known.Trace.Incomplete, Model: known.Model, Agent: known.Agent, Usage: known.Usage, SystemPromptDigest: known.SystemPromptDigest,
-		Trace: known.Trace, Extra: extra,
+		Step: known.Trace.Incomplete, Model: known.Model, Agent: known.Agent, Usage: known.Usage,
+		SystemPromptDigest: known.SystemPromptDigest,
+		Trace:              known.Trace, Extra: extra,
 	}
 	if folded(f) != m.MetadataJSON {
 		return nil
 	}
 	// An incomplete message is reported by a step, and the error of a step is one of a
 	// model call.
-	if failed := known.Trace.ModelErrors; f.Step && f.Trace.Error != "" && (len(failed) == 0 || failed[len(failed)-1] != f.Trace.Error) {
+	if failed := known.Trace.ModelErrors; f.Step && f.Trace.Error != "" &&
+		(len(failed) == 0 || failed[len(failed)-1] != f.Trace.Error) {
 		return nil
 	}
 	if !credible(&known) || strings.Contains(m.MetadataJSON, `\u0000`) {
 		return nil // facts hold values, and no column the NUL in one
 	}
 	// Each error is reported by a call, whose time has its place among the others.
-	if failed := known.Trace.ModelErrors; len(failed) > store.MaxModelErrors || len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
+	if failed := known.Trace.ModelErrors; len(failed) > store.MaxModelErrors ||
+		len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
 		return nil
 	}
 	f.Trace.Incomplete = false

@@ -310,7 +310,8 @@ func unpack(kind string, r io.Reader) (_ io.Reader, done func(), err error) {
 		return &unpacker{kind, z, origin}, func() { z.Close() }, nil
 	}
 	// One goroutine, and windows as large as zstd --long=28 makes them.
-	z, err := zstd.NewReader(origin, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(256<<20))
+	z, err := zstd.NewReader(origin, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(256<<20))
 	if err != nil {
 		return nil, nil, origin.explain(kind, err)
 	}
@@ -370,7 +371,8 @@ func framing(head []byte, maximum int) string {
 		if len(text) == 1 || bytes.IndexByte([]byte("{}[]\" \t\r\n"), text[1]) >= 0 {
 			return "json"
 		}
-	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], maximum) && (head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
+	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], maximum) &&
+		(head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
 		return "frames"
 	}
 	return ""
@@ -385,7 +387,8 @@ func protobufFraming(head []byte, maximum int) string {
 	}
 	if n, k := binary.Uvarint(head); k > 0 && n > 1 && n <= uint64(maximum) && len(head) > k && head[k] == tagResource {
 		rest := head[k+1:]
-		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) && beginsResource(rest[j:], inner) {
+		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) && beginsResource(rest[j:],
+			inner) {
 			return "delimited"
 		}
 	}

@@ -90,7 +90,8 @@ func parse(text []byte, report func(codec.Problem)) (*file, error) {
 		case f.header == nil:
 			f.header = o
 		case err != nil || o.Text("type") == "":
-			report(codec.Problem{Line: n, Reason: `is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`})
+			report(codec.Problem{Line: n,
+				Reason: `is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`})
 		default:
 			f.entries = append(f.entries, entry{Object: o, line: n, parent: len(f.entries) - 1})
 			if o.Text("type") == entryCustom && o.Text("customType") == own {
@@ -128,7 +129,8 @@ func (f *file) link() {
 			at = t
 		}
 		e.at = at
-		if n, err := strconv.ParseInt(string(e.Object.Object("message").Get("timestamp")), 10, 64); err == nil && n >= 0 && n <= lastTime {
+		if n, err := strconv.ParseInt(string(e.Object.Object("message").Get("timestamp")), 10, 64); err == nil && n >= 0 &&
+			n <= lastTime {
 			e.at = n
 		}
 	}
@@ -351,7 +353,8 @@ func (b *builder) assistant(e *entry, message rows.Object, content []rows.Object
 			b.problem("message.content[%d] is neither a text, thinking, nor a call with id and name, and is left out", i)
 			continue
 		}
-		c := &rows.Call{ID: id, Name: block.Get("name"), Input: block.Get("arguments"), Extra: embedded.Object("calls").Object(id)}
+		c := &rows.Call{ID: id, Name: block.Get("name"), Input: block.Get("arguments"),
+			Extra: embedded.Object("calls").Object(id)}
 		b.calls[id], b.parts[id] = c, m.Part(c.Data(), e.at)
 	}
 	b.others(m, e, embedded, from)
@@ -370,7 +373,8 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 			b.turn = b.begin(e, session.RoleAssistant, nil)
 			b.answer = answer{}
 		}
-		b.turn.Part(rows.DataPart(typeResult, rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))), e.at)
+		b.turn.Part(rows.DataPart(typeResult, rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))),
+			e.at)
 		return
 	}
 	c.Failed = string(message.Get("isError")) == "true"

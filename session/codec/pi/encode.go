@@ -112,7 +112,8 @@ func (e *encoder) message(m *session.MessageAndParts) {
 	rows.EmbedParts(&embedded, append(order, rest...))
 	var id string
 	if row.Role == session.RoleSystem {
-		id = e.entry(entryCustomMessage, row.CreatedAt, hidden, "customType", session.RoleSystem, "content", content, "display", true)
+		id = e.entry(entryCustomMessage, row.CreatedAt, hidden, "customType", session.RoleSystem, "content", content,
+			"display", true)
 	} else {
 		id = e.say(row.CreatedAt, hidden, session.RoleUser, content)
 	}
@@ -185,7 +186,8 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool, emb
 		embedded.Set("step_start", false)
 	}
 	at, hidden := max(m.Message.CreatedAt, st.At), m.Message.HiddenAt != nil
-	fields := []any{"api", "unknown", "provider", cmp.Or(st.Model.ProviderID, "unknown"), "model", cmp.Or(st.Model.ModelID, "unknown"), "usage", usage(st)}
+	fields := []any{"api", "unknown", "provider", cmp.Or(st.Model.ProviderID, "unknown"), "model",
+		cmp.Or(st.Model.ModelID, "unknown"), "usage", usage(st)}
 	reason, failure := stop(m, last, len(calls) > 0)
 	if fields = append(fields, "stopReason", reason); failure != "" {
 		fields = append(fields, "errorMessage", failure)

@@ -152,12 +152,13 @@ func Tables(path string) (names []string, err error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	defer conn.Close()
-	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", &sqlitex.ExecOptions{
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			names = append(names, stmt.ColumnText(0))
-			return nil
-		},
-	})
+	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name",
+		&sqlitex.ExecOptions{
+			ResultFunc: func(stmt *sqlite.Stmt) error {
+				names = append(names, stmt.ColumnText(0))
+				return nil
+			},
+		})
 	if err != nil {
 		return nil, fmt.Errorf("read the schema of %s: %w", path, err)
 	}

@@ -147,13 +147,15 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
 			if input == nil {
 				input = json.RawMessage("{}")
 			}
-			calls = append(calls, rows.Of("id", id, "function", rows.Of("name", rows.ToolName(data), "arguments", string(input))))
+			calls = append(calls, rows.Of("id", id, "function",
+				rows.Of("name", rows.ToolName(data), "arguments", string(input))))
 			if result := e.result(p, data, id); result != nil {
 				results = append(results, result)
 			}
 		}
 	}
-	message := e.say(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At), "reasoningContent", reasoning, "model", st.Model.ModelID)
+	message := e.say(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At), "reasoningContent", reasoning, "model",
+		st.Model.ModelID)
 	if calls != nil {
 		message.Set("toolCalls", calls)
 	}
@@ -311,7 +313,8 @@ func (d *decoder) message(message rows.Object, content string) {
 	case roleTool:
 		d.result(message, content)
 	default:
-		d.problem("message.role is %.40s, want user, assistant, system or tool: the message is left out", rows.OrNull(message.Get("role")))
+		d.problem("message.role is %.40s, want user, assistant, system or tool: the message is left out",
+			rows.OrNull(message.Get("role")))
 	}
 }
 

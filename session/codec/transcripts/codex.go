@@ -363,7 +363,8 @@ func (d *codex) agentMessage(item rows.Object) {
 // injected reports whether a text in the user's name is one that the program writes.
 func injected(text string) bool {
 	text = strings.TrimSpace(text)
-	for _, start := range []string{"<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>", "<skill>", "# AGENTS.md instructions",
+	for _, start := range []string{"<environment_context>", "<user_instructions>", "<permissions instructions>",
+		"<turn_aborted>", "<skill>", "# AGENTS.md instructions",
 		"<subagent_notification>"} {
 		if strings.HasPrefix(text, start) {
 			return true
@@ -464,7 +465,8 @@ func (d *codex) affectsTurn(e rows.Object) bool {
 // end notes how the turn ended. A turn that failed before the model answered has an
 // answer that holds the error.
 func (d *codex) end(reason, text string, e rows.Object) {
-	if n := len(d.b.s.Messages()); reason == "error" && d.b.turn == nil && n > 0 && d.b.s.Messages()[n-1].Row.Role == session.RoleUser {
+	if n := len(d.b.s.Messages()); reason == "error" && d.b.turn == nil && n > 0 &&
+		d.b.s.Messages()[n-1].Row.Role == session.RoleUser {
 		d.b.part(errorPart(text))
 	}
 	d.b.ended(reason, text)
@@ -523,7 +525,8 @@ func codexUsage(o rows.Object) session.Usage {
 	cached := min(input, number(o, "cached_input_tokens"))
 	written := min(input-cached, number(o, "cache_write_input_tokens"))
 	reasoning := min(output, number(o, "reasoning_output_tokens"))
-	return session.Usage{Input: input - cached - written, Output: output - reasoning, CacheRead: cached, CacheWrite: written, Reasoning: reasoning}
+	return session.Usage{Input: input - cached - written, Output: output - reasoning, CacheRead: cached,
+		CacheWrite: written, Reasoning: reasoning}
 }
 
 // compacted adds a compaction, and takes the answer that is its summary out of the

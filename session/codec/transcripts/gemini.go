@@ -172,7 +172,8 @@ func (d *gemini) object(text []byte) {
 		return 1 + bytes.Count(text[:len(text)-len(next)], []byte("\n"))
 	}
 	damaged := func(err error) {
-		d.report(codec.Problem{Line: line(), Reason: "the chat is damaged from here on: the rest is left out: " + err.Error()})
+		d.report(codec.Problem{Line: line(), Reason: "the chat is damaged from here on: the rest is left out: " +
+			err.Error()})
 	}
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		d.report(codec.Problem{Line: 1, Reason: "is not a chat: left out"})
@@ -337,7 +338,8 @@ func (d *gemini) replace(set rows.Object, line int) {
 		return
 	}
 	head[0].summary, head[0].tail = true, tail
-	if len(head) > 1 && head[1].record.Text("type") == "gemini" && !head[1].record.Has("tokens") && !head[1].record.Has("toolCalls") {
+	if len(head) > 1 && head[1].record.Text("type") == "gemini" && !head[1].record.Has("tokens") &&
+		!head[1].record.Has("toolCalls") {
 		head[1].answer = true
 	}
 }

@@ -251,7 +251,8 @@ func (d *gemini) spend(b *builder, m *geminiMessage) {
 	}
 	cached := min(number(u, "input"), number(u, "cached"))
 	input := number(u, "input") - cached + number(u, "tool")
-	b.spend(m.id, session.Usage{Input: input, Output: number(u, "output"), Reasoning: number(u, "thoughts"), CacheRead: cached})
+	b.spend(m.id, session.Usage{Input: input, Output: number(u, "output"), Reasoning: number(u, "thoughts"),
+		CacheRead: cached})
 	b.turn.SetTrace("usage_basis", "inclusive")
 }
 
@@ -271,7 +272,8 @@ var refusedByUser = []string{"User denied execution", "User did not allow tool c
 
 // call adds a call with what came of it.
 func (d *gemini) call(b *builder, call rows.Object) {
-	if p := b.calls[call.Text("id")]; p != nil && call.Text("id") != "" && p.Data().Text("state") != session.StateInputAvailable {
+	if p := b.calls[call.Text("id")]; p != nil && call.Text("id") != "" &&
+		p.Data().Text("state") != session.StateInputAvailable {
 		call = call.Without("id") // another one
 	}
 	at := b.at
@@ -295,7 +297,8 @@ func (d *gemini) call(b *builder, call rows.Object) {
 		}
 		text = cmp.Or(text, status)
 		reason, _ := strings.CutPrefix(text, operationCancelled)
-		if status == "cancelled" && slices.ContainsFunc(refusedByUser, func(s string) bool { return strings.HasPrefix(reason, s) }) {
+		if status == "cancelled" && slices.ContainsFunc(refusedByUser,
+			func(s string) bool { return strings.HasPrefix(reason, s) }) {
 			o := p.Data()
 			o.Set("state", session.StateOutputDenied)
 			o.Set("approval", map[string]any{"id": id, "approved": false, "reason": reason})

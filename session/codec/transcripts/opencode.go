@@ -47,8 +47,11 @@ type opencode struct {
 func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 	info := s.info.data
 	at := info.Object("time")
-	d := opencode{report: report, ids: make(map[string]bool), rowOf: make(map[string]string), begun: make(map[*rows.Message]int)}
-	slices.SortStableFunc(s.messages, func(a, b opencodeRecord) int { return cmp.Or(cmp.Compare(a.at(), b.at()), cmp.Compare(a.id, b.id)) })
+	d := opencode{report: report, ids: make(map[string]bool), rowOf: make(map[string]string),
+		begun: make(map[*rows.Message]int)}
+	slices.SortStableFunc(s.messages, func(a, b opencodeRecord) int {
+		return cmp.Or(cmp.Compare(a.at(), b.at()), cmp.Compare(a.id, b.id))
+	})
 
 	agent := info.Text("agent")
 	for i := range s.messages {
@@ -111,7 +114,8 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 	if updated := moment(at, "updated"); updated > 0 {
 		d.b.s.See(updated)
 	}
-	if title := info.Text("title"); !strings.HasPrefix(title, "New session - ") && !strings.HasPrefix(title, "Child session - ") {
+	if title := info.Text("title"); !strings.HasPrefix(title, "New session - ") &&
+		!strings.HasPrefix(title, "Child session - ") {
 		d.b.title = title
 	}
 	return d.b.finish()
@@ -127,7 +131,8 @@ func (s *opencodeSession) reverted(report func(codec.Problem)) int {
 	i := slices.IndexFunc(s.messages, func(m opencodeRecord) bool { return m.id == id })
 	switch {
 	case i < 0:
-		report(codec.Problem{Record: "session " + s.info.id, Reason: "it is reverted to message " + id + ", which is not there: nothing is hidden"})
+		report(codec.Problem{Record: "session " + s.info.id,
+			Reason: "it is reverted to message " + id + ", which is not there: nothing is hidden"})
 		return len(s.messages)
 	case revert.Text("partID") != "":
 		return i + 1 // the message itself is kept in part
@@ -143,7 +148,8 @@ func opencodeRules(raw json.RawMessage) string {
 		if err != nil {
 			continue
 		}
-		r := session.Rule{Permission: o.Text("permission"), Pattern: o.Text("pattern"), Action: o.Text("action"), Source: "session"}
+		r := session.Rule{Permission: o.Text("permission"), Pattern: o.Text("pattern"), Action: o.Text("action"),
+			Source: "session"}
 		if r.Permission != "" && slices.Contains([]string{"allow", "deny", "ask"}, r.Action) {
 			rules = append(rules, r)
 		}
@@ -185,7 +191,8 @@ func (d *opencode) touch(row *rows.Message, m *opencodeRecord) {
 // part adds a part to a message.
 func (d *opencode) part(row *rows.Message, p *opencodeRecord, data rows.Object) *rows.Part {
 	at, inner := p.data.Object("time"), p.data.Object("state").Object("time")
-	start := cmp.Or(moment(at, "start"), moment(at, "created"), moment(inner, "start"), min(max(0, p.created), maxMoment), row.Row.CreatedAt)
+	start := cmp.Or(moment(at, "start"), moment(at, "created"), moment(inner, "start"), min(max(0, p.created), maxMoment),
+		row.Row.CreatedAt)
 	part := row.Part(data, start)
 	part.Row.ID = d.own(p.id, part.Row.ID)
 	end := max(moment(at, "end"), moment(inner, "end"), min(p.updated, maxMoment))
@@ -199,7 +206,8 @@ func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
 	var row *rows.Message
 	role := session.RoleSystem
 	for i := range parts {
-		if p := parts[i].data; p.Text("type") != "text" && p.Text("type") != "compaction" || p.Text("type") == "text" && !synthetic(p) {
+		if p := parts[i].data; p.Text("type") != "text" && p.Text("type") != "compaction" || p.Text("type") == "text" &&
+			!synthetic(p) {
 			role = session.RoleUser
 		}
 	}

@@ -104,7 +104,8 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 			tree = path
 		}
 		if tree == "" && len(databases) == 0 {
-			return nil, "", "", fmt.Errorf("open sessions of opencode: %s has neither a database opencode.db nor a directory storage/session", path)
+			return nil, "", "",
+				fmt.Errorf("open sessions of opencode: %s has neither a database opencode.db nor a directory storage/session", path)
 		}
 		return databases, tree, "", nil
 	}
@@ -120,13 +121,16 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 	}
 	project := filepath.Dir(path)
 	if filepath.Ext(path) != ".json" || filepath.Base(filepath.Dir(project)) != "session" {
-		return nil, "", "", fmt.Errorf("open sessions of opencode: %s is neither a database nor a file storage/session/<project>/<session>.json with the messages beside it", path)
+		return nil, "", "",
+			fmt.Errorf(
+				"open sessions of opencode: %s is neither a database nor a file storage/session/<project>/<session>.json with the messages beside it", path)
 	}
 	return nil, filepath.Dir(filepath.Dir(project)), strings.TrimSuffix(filepath.Base(path), ".json"), nil
 }
 
 // decodeOpencodeDatabase yields the sessions of a database, and reports whether to go on.
-func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
+func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, report func(codec.Problem),
+	yield func(*codec.Session, error) bool) bool {
 	conn, err := database.Open(path)
 	if err != nil {
 		return yield(nil, fmt.Errorf("open sessions of opencode in %s: %w", path, err))
@@ -192,7 +196,8 @@ func opencodeSessionRow(stmt *sqlite.Stmt) opencodeRecord {
 		}
 	}
 	r := opencodeRecord{id: text("id")}
-	for _, c := range []struct{ column, key string }{{"time_created", "created"}, {"time_updated", "updated"}, {"time_archived", "archived"}} {
+	for _, c := range []struct{ column, key string }{{"time_created", "created"}, {"time_updated", "updated"},
+		{"time_archived", "archived"}} {
 		if i := slices.Index(columnsOf(stmt), c.column); i >= 0 && stmt.ColumnType(i) != sqlite.TypeNull {
 			at.Set(c.key, stmt.ColumnInt64(i))
 		}
@@ -230,32 +235,37 @@ func (s *opencodeSession) read(conn *sqlite.Conn, report func(codec.Problem)) er
 		r.data = o
 		place(r)
 	}
-	err := sqlitex.Execute(conn, "SELECT id, time_created, time_updated, data FROM message WHERE session_id = ? ORDER BY time_created, id", &sqlitex.ExecOptions{
-		Args: []any{s.info.id},
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			add("message", stmt, func(r opencodeRecord) { s.messages = append(s.messages, r) })
-			return nil
-		},
-	})
+	err := sqlitex.Execute(conn,
+		"SELECT id, time_created, time_updated, data FROM message WHERE session_id = ? ORDER BY time_created, id",
+		&sqlitex.ExecOptions{
+			Args: []any{s.info.id},
+			ResultFunc: func(stmt *sqlite.Stmt) error {
+				add("message", stmt, func(r opencodeRecord) { s.messages = append(s.messages, r) })
+				return nil
+			},
+		})
 	if err != nil {
 		return err
 	}
-	return sqlitex.Execute(conn, "SELECT id, message_id, time_created, time_updated, data FROM part WHERE session_id = ? ORDER BY message_id, id", &sqlitex.ExecOptions{
-		Args: []any{s.info.id},
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			add("part", stmt, func(r opencodeRecord) {
-				message := strings.ToValidUTF8(stmt.GetText("message_id"), "\uFFFD")
-				s.parts[message] = append(s.parts[message], r)
-			})
-			return nil
-		},
-	})
+	return sqlitex.Execute(conn,
+		"SELECT id, message_id, time_created, time_updated, data FROM part WHERE session_id = ? ORDER BY message_id, id",
+		&sqlitex.ExecOptions{
+			Args: []any{s.info.id},
+			ResultFunc: func(stmt *sqlite.Stmt) error {
+				add("part", stmt, func(r opencodeRecord) {
+					message := strings.ToValidUTF8(stmt.GetText("message_id"), "\uFFFD")
+					s.parts[message] = append(s.parts[message], r)
+				})
+				return nil
+			},
+		})
 }
 
 // decodeOpencodeTree yields the sessions of a tree of files: that whose id is only,
 // or all that were not seen. Names say whose a file is; what it reports itself may be
 // from before the files were moved.
-func decodeOpencodeTree(ctx context.Context, root, only string, seen map[string]bool, report func(codec.Problem), yield func(*codec.Session, error) bool) {
+func decodeOpencodeTree(ctx context.Context, root, only string, seen map[string]bool, report func(codec.Problem),
+	yield func(*codec.Session, error) bool) {
 	projects, err := os.ReadDir(filepath.Join(root, "session"))
 	if err != nil {
 		yield(nil, fmt.Errorf("list sessions of opencode: %w", err))

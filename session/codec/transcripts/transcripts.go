@@ -275,7 +275,8 @@ func (b *builder) refused(id, reason string) {
 	}
 	d := store.Decision{
 		SessionID: b.s.Row.ID, MessageID: p.Row.MessageID, PartID: p.Row.ID, ToolCallID: id,
-		ToolID: strings.TrimPrefix(p.Row.Type, "tool-"), Action: "ask", Source: "user", Outcome: "denied", Reply: "reject", Reason: reason,
+		ToolID: strings.TrimPrefix(p.Row.Type, "tool-"), Action: "ask", Source: "user", Outcome: "denied", Reply: "reject",
+		Reason:    reason,
 		DecidedAt: b.at,
 	}
 	d.ID = spans.DeriveID(spans.PrefixPermission, b.at, d.SessionID, d.PartID, id)

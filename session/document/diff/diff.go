@@ -148,8 +148,9 @@ func compared(doc, other *document.Document) Compared {
 	s := &doc.Session
 	return Compared{
 		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(doc.Turns), CreatedAt: s.CreatedAt,
-		ToolCalls: doc.Totals.ToolCalls, Usage: doc.Totals.Usage, CostUSD: doc.Totals.CostUSD, DurationMS: doc.Totals.DurationMS,
-		ForkOf: s.Origin != nil && s.Origin.Fork && s.Origin.SessionID == other.Session.ID,
+		ToolCalls: doc.Totals.ToolCalls, Usage: doc.Totals.Usage, CostUSD: doc.Totals.CostUSD,
+		DurationMS: doc.Totals.DurationMS,
+		ForkOf:     s.Origin != nil && s.Origin.Fork && s.Origin.SessionID == other.Session.ID,
 	}
 }
 
@@ -296,7 +297,8 @@ func usageText(u *session.Usage) string {
 	if u == nil {
 		return ""
 	}
-	return fmt.Sprintf("input %s, output %s, reasoning %s, cache read %s, cache write %s", printable.Count(u.Input), printable.Count(u.Output), printable.Count(u.Reasoning),
+	return fmt.Sprintf("input %s, output %s, reasoning %s, cache read %s, cache write %s", printable.Count(u.Input),
+		printable.Count(u.Output), printable.Count(u.Reasoning),
 		printable.Count(u.CacheRead), printable.Count(u.CacheWrite))
 }
 
@@ -344,10 +346,12 @@ func compareCall(a, b *document.ToolCall, placeA, placeB int) []Change {
 	}{
 		{AspectInput, printable.Value(a.Input), printable.Value(b.Input), canonical(a.Input) == canonical(b.Input)},
 		{AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome()},
-		{AspectOutput, cmp.Or(a.Error, printable.Value(a.Output)), cmp.Or(b.Error, printable.Value(b.Output)), a.Error == b.Error && canonical(a.Output) == canonical(b.Output)},
+		{AspectOutput, cmp.Or(a.Error, printable.Value(a.Output)), cmp.Or(b.Error, printable.Value(b.Output)),
+			a.Error == b.Error && canonical(a.Output) == canonical(b.Output)},
 	} {
 		if !v.equal {
-			changes = append(changes, Change{Aspect: v.aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(v.a), B: optional(v.b)})
+			changes = append(changes, Change{Aspect: v.aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(v.a),
+				B: optional(v.b)})
 		}
 	}
 	return changes
@@ -435,9 +439,12 @@ func RunLabel(turns []Turn) string {
 }
 
 var aspectLabels = map[string]string{
-	AspectTurn: "only here", AspectUser: "user", AspectRewound: "rewound", AspectSystemPrompt: "system prompt", AspectModel: "model",
-	AspectTools: "tools available", AspectReasoning: "reasoning", AspectCall: "only here", AspectInput: "input", AspectOutcome: "outcome",
-	AspectOutput: "output", AspectAssistant: "assistant", AspectCompaction: "compaction", AspectEnd: "end", AspectUsage: "tokens",
+	AspectTurn: "only here", AspectUser: "user", AspectRewound: "rewound", AspectSystemPrompt: "system prompt",
+	AspectModel: "model",
+	AspectTools: "tools available", AspectReasoning: "reasoning", AspectCall: "only here", AspectInput: "input",
+	AspectOutcome: "outcome",
+	AspectOutput:  "output", AspectAssistant: "assistant", AspectCompaction: "compaction", AspectEnd: "end",
+	AspectUsage: "tokens",
 }
 
 // AspectLabel names an aspect.

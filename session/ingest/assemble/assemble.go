@@ -168,7 +168,8 @@ func (a *assembly) buildTree(around, facts []fact.Fact) {
 			a.nodes = append(a.nodes, &node{Fact: a.recount(f), begins: f.Start, context: sp})
 		}
 	}
-	slices.SortFunc(a.nodes, compareNodes) // which of two that name each other is the parent must not depend on the order given
+	// which of two that name each other is the parent must not depend on the order given
+	slices.SortFunc(a.nodes, compareNodes)
 	for _, n := range a.nodes {
 		if key := [2]string{n.TraceID, n.SpanID}; !n.record && n.Source == n.SpanID && n.SpanID != "" {
 			a.bySpan[key] = n
@@ -252,7 +253,8 @@ func (n *node) descend(depth int, from int64) {
 // that begin together are common where clocks count milliseconds.
 func compareNodes(x, y *node) int {
 	return cmp.Or(
-		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start), cmp.Compare(y.End, x.End),
+		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start),
+		cmp.Compare(y.End, x.End),
 		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.Source, y.Source))
 }
 
@@ -292,7 +294,8 @@ func (n *node) due(from, until int64) bool {
 // called, in a trace of its own: the library's of a provider, on the way to which a
 // framework lost the context.
 func IsOrphan(f *fact.Fact) bool {
-	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 && len(f.Output) == 0 &&
+	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 &&
+		len(f.Output) == 0 &&
 		f.Model != nil && f.Model.ModelID != ""
 }
 
@@ -301,7 +304,8 @@ func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.Recor
 
 // findSessions finds the session of each node, sub-agents' included.
 func (a *assembly) findSessions() {
-	a.sessions, a.parentRefBy, a.subagents = make(map[string]*stream), make(map[parentRef]*parentRef), make(map[[2]string]*parentRef)
+	a.sessions, a.parentRefBy, a.subagents = make(map[string]*stream), make(map[parentRef]*parentRef),
+		make(map[[2]string]*parentRef)
 	a.children = make(map[[2]string]string)
 	for _, n := range a.nodes {
 		switch {
@@ -341,7 +345,8 @@ func (a *assembly) findSessions() {
 	}
 	a.resumeTurns()
 	for _, st := range a.parentRefs {
-		if s := a.sessions[st.session]; s != nil && (s.parentRef == nil || st.from != nil && (s.parentRef.from == nil || compareNodes(st.from, s.parentRef.from) < 0)) {
+		if s := a.sessions[st.session]; s != nil && (s.parentRef == nil ||
+			st.from != nil && (s.parentRef.from == nil || compareNodes(st.from, s.parentRef.from) < 0)) {
 			s.parentRef = st
 		}
 	}
@@ -671,7 +676,8 @@ func (a *assembly) reportSessions() {
 		if n.context != nil || n.refused {
 			continue
 		}
-		if n.attribution.SessionID == "" && written[n.session] && (n.side != "" || n.Kind != fact.Step && n.Kind != fact.Permission && n.Kind != fact.Answer) {
+		if n.attribution.SessionID == "" && written[n.session] &&
+			(n.side != "" || n.Kind != fact.Step && n.Kind != fact.Permission && n.Kind != fact.Answer) {
 			n.place(n.session, "", "")
 		}
 		if n.attribution.SessionID != "" {

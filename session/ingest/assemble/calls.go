@@ -168,7 +168,8 @@ func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *nod
 		at := -1
 		for i, n := range orphans {
 			for _, c := range calls {
-				if slack, same := c.twin(n); same && (best == nil || slack < least || slack == least && n.TraceID > orphans[at].TraceID) {
+				if slack, same := c.twin(n); same && (best == nil || slack < least ||
+					slack == least && n.TraceID > orphans[at].TraceID) {
 					best, least, at = c, slack, i
 				}
 			}
@@ -250,7 +251,8 @@ func agree(x, y *fact.Fact) bool {
 	if x.Failed != y.Failed && (x.Failed && len(y.Output) > 0 || y.Failed && len(x.Output) > 0) {
 		return false
 	}
-	if a, b := textOf(x.Output), textOf(y.Output); a != "" && b != "" && !strings.Contains(a, b) && !strings.Contains(b, a) {
+	if a, b := textOf(x.Output), textOf(y.Output); a != "" && b != "" && !strings.Contains(a, b) && !strings.Contains(b,
+		a) {
 		return false
 	}
 	return true
@@ -304,7 +306,9 @@ func wrapsCallBelow(n *node, first **node) bool {
 
 // seen reports whether a record like n already reports the call.
 func (c *call) seen(n *node) bool {
-	return slices.ContainsFunc(c.nodes, func(o *node) bool { return (o.record || o.Kind == fact.Answer) && o.Name == n.Name && o.Kind == n.Kind })
+	return slices.ContainsFunc(c.nodes, func(o *node) bool {
+		return (o.record || o.Kind == fact.Answer) && o.Name == n.Name && o.Kind == n.Kind
+	})
 }
 
 // ongoing finds the calls that were going on about a time.
@@ -377,7 +381,9 @@ func (c *call) read() {
 		}
 	}
 	if len(answers) > 0 && !hasText(c.output) {
-		given := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool { return p.Kind == fact.PartCall || p.Kind == fact.PartResult })
+		given := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool {
+			return p.Kind == fact.PartCall || p.Kind == fact.PartResult
+		})
 		c.output = append(given, c.output...)
 	}
 }
@@ -421,7 +427,8 @@ func (c *call) finished() bool {
 
 // unfinished reports whether the call was not seen to end by any source.
 func (c *call) unfinished() bool {
-	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" && len(c.output) == 0
+	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" &&
+		len(c.output) == 0
 }
 
 // usage is what the call used, by the fact of it that knows most.
@@ -439,5 +446,6 @@ func (c *call) usage() *fact.Usage {
 // else the one that reports more buckets apart. Of equal ones it is the same in every call:
 // a session has one basis, whichever of two instrumentations reports a call first.
 func compareUsage(x, y *fact.Usage) int {
-	return cmp.Or(cmp.Compare(x.Tokens.Total(), y.Tokens.Total()), cmp.Compare(x.Tokens.Buckets(), y.Tokens.Buckets()), strings.Compare(x.Basis, y.Basis))
+	return cmp.Or(cmp.Compare(x.Tokens.Total(), y.Tokens.Total()), cmp.Compare(x.Tokens.Buckets(), y.Tokens.Buckets()),
+		strings.Compare(x.Basis, y.Basis))
 }

@@ -213,7 +213,8 @@ func (a *assembly) resumeTurns() {
 				source = fact.RecordPrefix
 			}
 			t.last = &node{
-				Fact:   &fact.Fact{Kind: fact.ModelCall, Start: k.Start, End: k.End, Failed: k.Failed, Name: k.Name, Source: source},
+				Fact: &fact.Fact{Kind: fact.ModelCall, Start: k.Start, End: k.End, Failed: k.Failed, Name: k.Name,
+					Source: source},
 				begins: k.Start, record: k.Record, context: &spine{Asked: k.Asked},
 			}
 		}
@@ -327,8 +328,10 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 	for n, i := range index {
 		s := &c.Spines[i]
 		*s = spine{
-			TraceID: n.TraceID, Source: n.Source, Session: n.session, Purpose: n.side, Agent: n.agent, Message: n.attribution.MessageID, Part: n.attribution.PartID,
-			Turn: turns[n.turn], Given: n.given, Base: n.base, ParentRef: parentRefs[n.parentRef], InheritedAgent: n.inheritedAgent, InheritedSide: n.inheritedSide,
+			TraceID: n.TraceID, Source: n.Source, Session: n.session, Purpose: n.side, Agent: n.agent,
+			Message: n.attribution.MessageID, Part: n.attribution.PartID,
+			Turn: turns[n.turn], Given: n.given, Base: n.base, ParentRef: parentRefs[n.parentRef],
+			InheritedAgent: n.inheritedAgent, InheritedSide: n.inheritedSide,
 		}
 		if n.turn != nil && s.Turn > 0 {
 			s.Root = slices.Contains(n.turn.roots, n)
@@ -344,8 +347,11 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 // keep notes what the next window must know of the turn.
 func (t *turn) keep(w *writer, until int64) {
 	c := turnCarry{
-		Session: t.session, ID: t.id, Key: t.key, Start: t.start, Title: t.title(), Spans: t.spans, Message: w.ID, CreatedAt: w.CreatedAt,
-		LatestID: w.latestID, Parts: w.base + int64(len(w.Parts)), User: t.user, Stepped: w.steps > 0 || w.base+int64(len(w.Parts)) > 0, Measures: w.measures, Mute: w.mute, Thought: w.thought(), Ran: w.ran(),
+		Session: t.session, ID: t.id, Key: t.key, Start: t.start, Title: t.title(), Spans: t.spans, Message: w.ID,
+		CreatedAt: w.CreatedAt,
+		LatestID:  w.latestID, Parts: w.base + int64(len(w.Parts)), User: t.user,
+		Stepped: w.steps > 0 || w.base+int64(len(w.Parts)) > 0, Measures: w.measures, Mute: w.mute, Thought: w.thought(),
+		Ran:      w.ran(),
 		Executes: t.executes(),
 		Text:     w.lastText(), Answers: w.answers, Now: t.now,
 	}
@@ -372,7 +378,8 @@ func (w *writer) ran() bool {
 
 // thought reports whether the message has reasoning so far.
 func (w *writer) thought() bool {
-	return w.resumed() != nil && w.resumed().Thought || slices.ContainsFunc(w.Parts, func(p session.Part) bool { return p.Type == fact.PartReasoning })
+	return w.resumed() != nil && w.resumed().Thought ||
+		slices.ContainsFunc(w.Parts, func(p session.Part) bool { return p.Type == fact.PartReasoning })
 }
 
 // lastText is the last text of the message, "" where it is long.
@@ -474,7 +481,8 @@ func (t *turn) unrepeated(asked []fact.Message) (rest []fact.Message, known bool
 		return asked, true
 	}
 	for i := len(asked) - 1; i >= 0; i-- {
-		if asked[i].Role != "assistant" || !slices.ContainsFunc(marks(asked[i].Parts), func(mark string) bool { return slices.Contains(t.resumed.Answers, mark) }) {
+		if asked[i].Role != "assistant" || !slices.ContainsFunc(marks(asked[i].Parts),
+			func(mark string) bool { return slices.Contains(t.resumed.Answers, mark) }) {
 			continue
 		}
 		for i++; i < len(asked) && asked[i].Role != "assistant"; i++ {

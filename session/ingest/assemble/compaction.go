@@ -52,7 +52,9 @@ func (s *stream) compactions() [][]*node {
 		at := -1
 		for i := from; i < len(groups) && at < 0; i++ {
 			switch {
-			case slices.ContainsFunc(groups[i], func(o *node) bool { return n.below(o) || n.TraceID == o.TraceID && n.Source == o.Source }):
+			case slices.ContainsFunc(groups[i], func(o *node) bool {
+				return n.below(o) || n.TraceID == o.TraceID && n.Source == o.Source
+			}):
 				at = i
 			case n.Start > reach(groups[i])+near:
 				if i == from {

@@ -185,7 +185,8 @@ func (a *assembly) reportFurther(t *turn, prompts []*node) {
 	}
 	t.user = &c
 	var m store.AssembledMessage
-	m.ID, m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt, m.MetadataJSON = c.ID, t.session, session.RoleUser, c.At/1e6, c.At/1e6, c.Metadata
+	m.ID, m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt, m.MetadataJSON = c.ID, t.session, session.RoleUser, c.At/1e6,
+		c.At/1e6, c.Metadata
 	m.From, m.HiddenAt = c.Parts, c.HiddenAt
 	w := writer{AssembledMessage: m, turn: t, seen: map[string]int{"asked": int(c.Parts)}, base: c.Parts}
 	for _, n := range once(prompts) {
@@ -311,7 +312,8 @@ func once(prompts []*node) []*node {
 	taken := make(map[*node]bool) // by a prompt of the other source
 	for _, n := range prompts {
 		i := slices.IndexFunc(kept, func(o *node) bool {
-			return o.Transcript != n.Transcript && !taken[o] && (sameWords(n.Fact, o.Fact) || messageID(n) != "" && messageID(n) == messageID(o))
+			return o.Transcript != n.Transcript && !taken[o] &&
+				(sameWords(n.Fact, o.Fact) || messageID(n) != "" && messageID(n) == messageID(o))
 		})
 		switch {
 		case i < 0:
@@ -404,7 +406,8 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 		before := at - int64(len(n.Unanswered)-i)*1e6
 		w := writer{turn: t, seen: make(map[string]int)}
 		w.ID = spans.DeriveIDNano(spans.PrefixMessage, before, t.session, t.key, "unanswered")
-		w.SessionID, w.Role, w.CreatedAt, w.UpdatedAt, w.MetadataJSON = t.session, session.RoleUser, before/1e6, before/1e6, "{}"
+		w.SessionID, w.Role, w.CreatedAt, w.UpdatedAt, w.MetadataJSON = t.session, session.RoleUser, before/1e6, before/1e6,
+			"{}"
 		for i := range m.Parts {
 			w.reportPart(&m.Parts[i], "asked", before, before)
 		}
@@ -689,7 +692,8 @@ func (w *writer) add(partType, key string, from, to int64, data any) *session.Pa
 		partType = store.TypeDamaged
 	}
 	w.Parts = append(w.Parts, session.Part{
-		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)), Type: partType, DataJSON: string(raw),
+		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)), Type: partType,
+		DataJSON:  string(raw),
 		CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]

@@ -109,7 +109,8 @@ func (m *measures) addCalls(calls []*call) {
 		m.Partial = m.Partial || c.guessed || u == nil && c.failed() == ""
 		if u != nil {
 			if u.Capped {
-				m.problem("the source states more cached or reasoning tokens than the tokens that include them" + c.nodes[0].named())
+				m.problem("the source states more cached or reasoning tokens than the tokens that include them" +
+					c.nodes[0].named())
 			}
 			total := u.Tokens.Total()
 			m.LastUsed = &total
@@ -204,7 +205,8 @@ func (m *measures) addFacts(nodes []*node) {
 			continue
 		}
 		m.Aborted = m.Aborted || n.Aborted
-		if n.Model != nil && n.Model.ModelID != "" && (m.Message.Model == nil || n.Model.ProviderID != "" || m.Message.Model.ProviderID == "") {
+		if n.Model != nil && n.Model.ModelID != "" && (m.Message.Model == nil || n.Model.ProviderID != "" ||
+			m.Message.Model.ProviderID == "") {
 			m.Message.Model = n.Model
 		}
 		m.Message.Agent = cmp.Or(n.agent, m.Message.Agent)
@@ -251,7 +253,8 @@ func (m *measures) addRoots(t *turn, from, until int64) {
 		}
 		m.RootWent = m.RootWent || !r.Aborted && !r.Unfinished
 		m.RootUnfinished = m.RootUnfinished || r.Unfinished
-		if r.Usage == nil || r.Usage.Lifetime || slices.ContainsFunc(t.roots, func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
+		if r.Usage == nil || r.Usage.Lifetime || slices.ContainsFunc(t.roots,
+			func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
 			continue
 		}
 		sum := *r.Usage
@@ -316,7 +319,8 @@ func (m *measures) setUsage() {
 				raws = append(raws, u.Raw)
 			}
 		case !m.accounted(u.Tokens, steps):
-			m.problem(fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(), steps.Total()))
+			m.problem(fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(),
+				steps.Total()))
 		}
 	}
 	switch {

@@ -110,7 +110,8 @@ func (t *turn) earlier(n *node, asked map[string]int64, open []*tool) (x *tool, 
 		return nil, false
 	}
 	id := n.CallID
-	if p := n.above(fact.ToolCall); p != nil && p.context != nil && p.context.Part != "" && (id == "" || p.CallID == "" || p.CallID == id) {
+	if p := n.above(fact.ToolCall); p != nil && p.context != nil && p.context.Part != "" &&
+		(id == "" || p.CallID == "" || p.CallID == id) {
 		for _, x := range open {
 			if x.carried.Part == p.context.Part {
 				return x, true
@@ -183,10 +184,12 @@ func (w *writer) keepCalls(c *turnCarry, until int64) {
 	slices.SortStableFunc(w.written, func(x, y *tool) int { return cmp.Compare(x.row.Index, y.row.Index) })
 	for _, x := range slices.Backward(w.written) {
 		o := openCall{
-			ID: x.callID, Name: x.name, Part: x.row.ID, Index: x.row.Index, CreatedAt: x.row.CreatedAt, Start: x.start, End: x.end, Asked: x.asked,
+			ID: x.callID, Name: x.name, Part: x.row.ID, Index: x.row.Index, CreatedAt: x.row.CreatedAt, Start: x.start,
+			End: x.end, Asked: x.asked,
 			Again: hasMark(c.Closed, x.callID) || x.carried != nil && x.carried.Again, Child: w.childOf(x.row.ID),
 		}
-		goesOn := x.state == session.StateInputAvailable || x.state == session.StateApprovalRequested || x.state == session.StateApprovalResponded
+		goesOn := x.state == session.StateInputAvailable || x.state == session.StateApprovalRequested ||
+			x.state == session.StateApprovalResponded
 		grace := int64(0)
 		if x.carried != nil {
 			grace = near // a record of the result is written when the span has ended
@@ -194,8 +197,10 @@ func (w *writer) keepCalls(c *turnCarry, until int64) {
 		for _, n := range slices.Concat(x.nodes, x.decisions) {
 			goesOn = goesOn || n.End+grace > until
 			o.Facts = append(o.Facts, fact.Fact{
-				Kind: n.Kind, Dialect: n.Dialect, TraceID: n.TraceID, SpanID: n.SpanID, Source: n.Source, Name: n.Name, Start: n.Start, End: n.End,
-				CallID: n.CallID, Tool: n.Tool, Decision: n.Decision, Failed: n.Failed, Error: n.Error, ErrorType: n.ErrorType, Aborted: n.Aborted,
+				Kind: n.Kind, Dialect: n.Dialect, TraceID: n.TraceID, SpanID: n.SpanID, Source: n.Source, Name: n.Name,
+				Start: n.Start, End: n.End,
+				CallID: n.CallID, Tool: n.Tool, Decision: n.Decision, Failed: n.Failed, Error: n.Error, ErrorType: n.ErrorType,
+				Aborted:  n.Aborted,
 				Problems: n.Problems,
 			})
 		}

@@ -38,7 +38,8 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 			Type: "file", MediaType: cmp.Or(p.MediaType, "application/octet-stream"), URL: &p.URL, Filename: p.Name,
 		})
 	case fact.PartSource:
-		w.add("source-url", key, from, to, session.UIPart{Type: "source-url", SourceID: new(cmp.Or(p.CallID, p.URL)), URL: &p.URL, Title: p.Name})
+		w.add("source-url", key, from, to, session.UIPart{Type: "source-url", SourceID: new(cmp.Or(p.CallID, p.URL)),
+			URL: &p.URL, Title: p.Name})
 	case fact.PartCall, fact.PartResult:
 		if w.Role != session.RoleAssistant {
 			return
@@ -355,8 +356,10 @@ func (a *assembly) decide(w *writer) {
 			}
 		}
 		row := store.Decision{
-			SessionID: w.SessionID, MessageID: w.ID, PartID: best.attribution.PartID, ToolCallID: cmp.Or(x.id, w.callOf(best.attribution.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
-			Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
+			SessionID: w.SessionID, MessageID: w.ID, PartID: best.attribution.PartID,
+			ToolCallID: cmp.Or(x.id, w.callOf(best.attribution.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
+			Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason,
+			WaitedMS:  d.WaitedMS,
 			DecidedAt: best.End / 1e6, TraceID: best.TraceID, SpanID: best.SpanID,
 		}
 		row.ID = spans.DeriveIDNano(spans.PrefixPermission, best.End, w.ID, row.PartID, row.ToolCallID)
@@ -376,7 +379,8 @@ func (a *assembly) refuse(w *writer, x *tool) {
 	}
 	n := x.nodes[i]
 	row := store.Decision{
-		SessionID: w.SessionID, MessageID: w.ID, PartID: n.attribution.PartID, ToolCallID: cmp.Or(x.id, w.callOf(n.attribution.PartID)), ToolID: x.name,
+		SessionID: w.SessionID, MessageID: w.ID, PartID: n.attribution.PartID,
+		ToolCallID: cmp.Or(x.id, w.callOf(n.attribution.PartID)), ToolID: x.name,
 		Action: "deny", Outcome: "denied", Reason: n.Error, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
 	}
 	row.ID = spans.DeriveIDNano(spans.PrefixPermission, n.End, w.ID, row.PartID, row.ToolCallID)

@@ -91,7 +91,8 @@ func (t *turn) ranNone(parts []fact.Part) bool {
 			return false
 		}
 		c := t.resumed
-		return c != nil && (hasMark(c.Closed, p.CallID) || slices.ContainsFunc(c.Open, func(o openCall) bool { return o.ID == p.CallID })) ||
+		return c != nil && (hasMark(c.Closed, p.CallID) ||
+			slices.ContainsFunc(c.Open, func(o openCall) bool { return o.ID == p.CallID })) ||
 			slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID == p.CallID })
 	}
 	return t.executes() && has(parts, fact.PartCall) && !slices.ContainsFunc(parts, ran)
@@ -200,7 +201,8 @@ func (c *call) given(m *fact.Message) bool {
 		return ids
 	}
 	mine, theirs := ids(c.output), ids(m.Parts)
-	if len(mine) == 0 && textOf(m.Parts) != "" && strings.TrimSpace(textOf(c.output)) == strings.TrimSpace(textOf(m.Parts)) {
+	if len(mine) == 0 && textOf(m.Parts) != "" &&
+		strings.TrimSpace(textOf(c.output)) == strings.TrimSpace(textOf(m.Parts)) {
 		return true // some instrumentations do not report the calls of an answer that has text
 	}
 	if len(mine) > 0 || len(theirs) > 0 {

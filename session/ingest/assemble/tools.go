@@ -84,7 +84,8 @@ func (t *turn) findTools(calls []*call) []*tool {
 			continue
 		}
 		id := n.CallID
-		if p := n.above(fact.ToolCall); p != nil && p.session == n.session && (id == "" || p.CallID == "" || p.CallID == id) && of[p] != nil {
+		if p := n.above(fact.ToolCall); p != nil && p.session == n.session &&
+			(id == "" || p.CallID == "" || p.CallID == id) && of[p] != nil {
 			of[p].add(n)
 			of[n] = of[p]
 			continue
@@ -366,7 +367,8 @@ func (x *tool) cameTo(result *fact.Part) int {
 	}
 	for _, n := range x.nodes {
 		switch {
-		case n.Failed && n.Error != "" && (strings.Contains(result.Error, n.Error) || bytes.Contains(result.Output, []byte(n.Error))):
+		case n.Failed && n.Error != "" && (strings.Contains(result.Error, n.Error) ||
+			bytes.Contains(result.Output, []byte(n.Error))):
 			return 1
 		case n.Failed != (result.Error != "") && (n.Failed || n.Tool != nil && n.Tool.Output != nil):
 			return -1

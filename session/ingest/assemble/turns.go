@@ -569,7 +569,8 @@ func begins(n *node, now *turn) bool {
 // failure is reported: it is in a trace of its own, and the call before it gave a last
 // answer. OpenLIT reports no input of a call that fails.
 func (n *node) failedApart(before *node) bool {
-	return n.Failed && !n.record && n.parent == nil && before != nil && before.context == nil && before.TraceID != n.TraceID &&
+	return n.Failed && !n.record && n.parent == nil && before != nil && before.context == nil &&
+		before.TraceID != n.TraceID &&
 		!before.Failed && len(before.Output) > 0 && !has(before.Output, fact.PartCall)
 }
 
@@ -657,7 +658,8 @@ func Opens(f *fact.Fact, prompts bool) bool {
 		return !goesOn(f)
 	case fact.ModelCall:
 		// A record is part of a call: it may not have the last of the input.
-		return !prompts && !f.RequiresTurn && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) && len(f.Input) > 0 && !goesOn(f)
+		return !prompts && !f.RequiresTurn && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) &&
+			len(f.Input) > 0 && !goesOn(f)
 	}
 	return false
 }

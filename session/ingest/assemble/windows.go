@@ -71,7 +71,8 @@ func (w Windows) Assemble() (store.Assembly, error) {
 	}
 	slices.SortFunc(order, func(i, j int) int {
 		x, y := &w.Facts[i], &w.Facts[j]
-		return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
+		return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(x.TraceID, y.TraceID),
+			strings.Compare(x.Source, y.Source))
 	})
 	facts := make([]fact.Fact, len(order))
 	for i, j := range order {
@@ -242,9 +243,11 @@ type known struct {
 // after the index where the one from a fact may end, or how many facts there are.
 func (c *cutter) next(from, after int) int {
 	k := known{
-		compacted: math.MinInt64 + near, requests: make(map[string]bool), answered: make(map[string][]*fact.Fact), calls: make(map[string]bool),
-		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact), attached: make(map[[2]string]bool),
-		pending: make(map[string]int), waiting: make(map[string]bool),
+		compacted: math.MinInt64 + near, requests: make(map[string]bool), answered: make(map[string][]*fact.Fact),
+		calls: make(map[string]bool),
+		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact),
+		attached: make(map[[2]string]bool),
+		pending:  make(map[string]int), waiting: make(map[string]bool),
 	}
 	for i := from; i < len(c.facts); i++ {
 		f := &c.facts[i]
@@ -274,7 +277,8 @@ func (c *cutter) begins(k *known, i int) bool {
 		case fact.ToolCall:
 			begins = k.last == fact.ToolCall && (f.CallID != "" || !isRecord(f))
 		}
-		if parentRef, _ := c.parentRef(f); begins && (parentRef == nil || parentRef.Start >= at || k.attached[spanKey(parentRef)] || c.attached[spanKey(parentRef)]) {
+		if parentRef, _ := c.parentRef(f); begins && (parentRef == nil || parentRef.Start >= at ||
+			k.attached[spanKey(parentRef)] || c.attached[spanKey(parentRef)]) {
 			return true
 		}
 	}
@@ -299,7 +303,8 @@ func (c *cutter) separates(k *known, i int) bool {
 		if k.tiesModelCall(f, again) || k.tiesToolCall(f, asked) {
 			return true
 		}
-		if p := c.parent(f); p != nil && k.spans[spanKey(p)] == p && (p.Kind != fact.ToolCall || partOf(f, p)) && k.inner[spanKey(p)] < 2 {
+		if p := c.parent(f); p != nil && k.spans[spanKey(p)] == p && (p.Kind != fact.ToolCall || partOf(f, p)) &&
+			k.inner[spanKey(p)] < 2 {
 			return true
 		}
 	}
@@ -354,7 +359,9 @@ func (k *known) tiesToolCall(f *fact.Fact, asked map[string]bool) bool {
 // that have its response id. Some servers give every answer the same id: then it
 // reports another, if it is like one of them.
 func sameAnswer(before []*fact.Fact, f *fact.Fact) bool {
-	if len(before) == 0 || slices.ContainsFunc(before, func(o *fact.Fact) bool { return isRecord(f) && isRecord(o) && o.Name == f.Name }) {
+	if len(before) == 0 || slices.ContainsFunc(before, func(o *fact.Fact) bool {
+		return isRecord(f) && isRecord(o) && o.Name == f.Name
+	}) {
 		return false
 	}
 	return slices.ContainsFunc(before, func(o *fact.Fact) bool {
@@ -380,7 +387,8 @@ func toolName(f *fact.Fact) string {
 
 // partOf reports whether what is below a tool call is about that call.
 func partOf(f, call *fact.Fact) bool {
-	return (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && (f.CallID == "" || call.CallID == "" || f.CallID == call.CallID)
+	return (f.Kind == fact.ToolCall || f.Kind == fact.Permission) &&
+		(f.CallID == "" || call.CallID == "" || f.CallID == call.CallID)
 }
 
 // note adds a fact to the window.
@@ -455,9 +463,10 @@ func (k *known) addCalls(f *fact.Fact) {
 // reportsAgain reports whether a tool's span without the call's id may be of a run that
 // another instrumentation's span in the window is of.
 func (k *known) reportsAgain(f *fact.Fact) bool {
-	return f.Kind == fact.ToolCall && f.CallID == "" && !isRecord(f) && slices.ContainsFunc(k.ran, func(o *fact.Fact) bool {
-		return f.Start < o.End+tick && byTwo(o, f) && toolName(o) == toolName(f)
-	})
+	return f.Kind == fact.ToolCall && f.CallID == "" && !isRecord(f) &&
+		slices.ContainsFunc(k.ran, func(o *fact.Fact) bool {
+			return f.Start < o.End+tick && byTwo(o, f) && toolName(o) == toolName(f)
+		})
 }
 
 // addKind notes what happened last, as far as a step may begin after it.

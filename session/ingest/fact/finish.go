@@ -12,9 +12,11 @@ func FinishReason(word string) string {
 		return "stop"
 	case "tool-calls", "tool-call", "tool-use", "tooluse", "function-call", "function-calls", "tool-calls-requested":
 		return "tool-calls"
-	case "length", "max-tokens", "maxtokens", "max-output-tokens", "model-length", "model-context-window-exceeded", "incomplete", "finish-reason-max-tokens":
+	case "length", "max-tokens", "maxtokens", "max-output-tokens", "model-length", "model-context-window-exceeded",
+		"incomplete", "finish-reason-max-tokens":
 		return "length"
-	case "content-filter", "contentfilter", "content-filtered", "safety", "refusal", "blocked", "blocklist", "prohibited-content", "recitation", "spii", "guardrail-intervened":
+	case "content-filter", "contentfilter", "content-filtered", "safety", "refusal", "blocked", "blocklist",
+		"prohibited-content", "recitation", "spii", "guardrail-intervened":
 		return "content-filter"
 	case "error", "failed", "other-error":
 		return "error"

@@ -32,7 +32,8 @@ type Stated struct {
 // Usage returns the disjoint counts of a source that counts these tokens apart. Of a part
 // that is stated to be more than what includes it, as much is counted as there is.
 func (s *Stated) Usage(apart Apart) Usage {
-	u := Usage{Basis: Inclusive, Tokens: session.Usage{Reasoning: s.Reasoning, CacheRead: s.CacheRead, CacheWrite: s.CacheWrite}}
+	u := Usage{Basis: Inclusive, Tokens: session.Usage{Reasoning: s.Reasoning, CacheRead: s.CacheRead,
+		CacheWrite: s.CacheWrite}}
 	n := &u.Tokens
 	if s.Input != nil {
 		n.Input = *s.Input

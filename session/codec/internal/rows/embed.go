@@ -114,7 +114,8 @@ func (m *Message) RestoreParts(from int, embedded Object) error {
 	}
 	for i, row := range all {
 		p := &m.parts[from+i].Row
-		p.ID, p.Index, p.CreatedAt, p.UpdatedAt, p.ContinuationRunID = row.ID, row.Index, row.CreatedAt, row.UpdatedAt, row.RunID
+		p.ID, p.Index, p.CreatedAt, p.UpdatedAt, p.ContinuationRunID = row.ID, row.Index, row.CreatedAt, row.UpdatedAt,
+			row.RunID
 		if !session.IsToolType(p.Type) {
 			p.ToolCallID = row.CallID
 		}
@@ -260,7 +261,8 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 // spansOf are the model calls of a message whose usage a span reports, in order.
 func spansOf(s *codec.Session, messageID string) (calls []session.Step) {
 	for i := range s.SpanRefs {
-		if r := &s.SpanRefs[i]; r.MessageID == messageID && r.TurnStats != nil && r.TurnStats.Step && r.TurnStats.Usage != nil {
+		if r := &s.SpanRefs[i]; r.MessageID == messageID && r.TurnStats != nil && r.TurnStats.Step &&
+			r.TurnStats.Usage != nil {
 			calls = append(calls, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage, StartedAt: r.StartNano})
 		}
 	}
@@ -358,7 +360,8 @@ func (c *Call) Data() Object {
 	case c.Result != nil:
 		state = session.StateOutputAvailable
 	}
-	if state = cmp.Or(rest.Text("state"), state); c.Result == nil && session.StateRank(state) >= session.StateRank(session.StateOutputAvailable) {
+	if state = cmp.Or(rest.Text("state"), state); c.Result == nil &&
+		session.StateRank(state) >= session.StateRank(session.StateOutputAvailable) {
 		state = session.StateInputAvailable // the result is lost, or comes later
 	}
 	name, _ := Text(c.Name)

@@ -40,9 +40,12 @@ type Words struct {
 // Functions are the words for a template of a format.
 func (w Words) Functions() map[string]any {
 	return map[string]any{
-		"line": printable.Line, "plain": printable.Sanitize, "head": w.Head, "rules": rules, "missing": missing, "summary": summary,
-		"time": w.time, "state": state, "bad": bad, "facts": w.facts, "blocks": w.blocks, "errors": modelErrors, "usage": Usage,
-		"texts": w.texts, "title": title, "compaction": compaction, "decisions": decisions, "children": children, "files": w.files, "join": printable.Join,
+		"line": printable.Line, "plain": printable.Sanitize, "head": w.Head, "rules": rules, "missing": missing,
+		"summary": summary,
+		"time":    w.time, "state": state, "bad": bad, "facts": w.facts, "blocks": w.blocks, "errors": modelErrors,
+		"usage": Usage,
+		"texts": w.texts, "title": title, "compaction": compaction, "decisions": decisions, "children": children,
+		"files": w.files, "join": printable.Join,
 	}
 }
 
@@ -238,7 +241,8 @@ func Usage(d *document.Document) [][]string {
 			r.Label = strconv.Itoa(r.Number) + " " + r.Label
 		}
 		if r.Usage != nil || r.CostUSD != nil || i == len(rows)+len(sums)-1 {
-			table = append(table, append(append([]string{printable.Line(r.Label)}, Buckets(r.Usage)...), printable.Cost(r.CostUSD, nil)))
+			table = append(table, append(append([]string{printable.Line(r.Label)}, Buckets(r.Usage)...),
+				printable.Cost(r.CostUSD, nil)))
 		}
 	}
 	return table
@@ -287,7 +291,8 @@ func decisions(d *document.Document) (all []string) {
 
 func children(d *document.Document) (all []Field) {
 	for _, c := range d.Children {
-		all = append(all, Field{printable.Line(c.SessionID), printable.Line(printable.Join(c.Title, c.Agent, string(c.State)))})
+		all = append(all, Field{printable.Line(c.SessionID),
+			printable.Line(printable.Join(c.Title, c.Agent, string(c.State)))})
 	}
 	return all
 }
@@ -356,7 +361,8 @@ func reference(title, url string, facts ...string) Block {
 
 // Call is a tool call in words.
 func (w Words) Call(c *document.ToolCall) Block {
-	b := Block{Kind: Tool, Title: printable.Line(cmp.Or(c.Name, "unnamed tool")), Subject: Subject(c), Outcome: c.Outcome()}
+	b := Block{Kind: Tool, Title: printable.Line(cmp.Or(c.Name, "unnamed tool")), Subject: Subject(c),
+		Outcome: c.Outcome()}
 	fact := func(on bool, text string) {
 		if text = printable.Line(text); on && text != "" {
 			b.Facts = append(b.Facts, text)

@@ -28,7 +28,8 @@ func simple(body string) bool {
 	fence, believe := "", true
 	for line := range strings.SplitSeq(body, "\n") {
 		if fence != "" {
-			if run := FenceOf(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] && indent(line) < 4 && strings.TrimSpace(line) == run {
+			if run := FenceOf(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] && indent(line) < 4 &&
+				strings.TrimSpace(line) == run {
 				fence = ""
 			}
 			continue
@@ -71,7 +72,8 @@ func begins(line string) bool {
 	if body == "" {
 		return true
 	}
-	return len(line)-len(body) < 4 && len(body) > 2 && strings.IndexByte("-*+", body[0]) >= 0 && body[1] == ' ' && strings.Trim(body, "-*+ ") != ""
+	return len(line)-len(body) < 4 && len(body) > 2 && strings.IndexByte("-*+", body[0]) >= 0 && body[1] == ' ' &&
+		strings.Trim(body, "-*+ ") != ""
 }
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
@@ -114,7 +116,8 @@ func columnsOf(line string) int {
 		switch c := line[i]; {
 		case c == '|':
 			n++
-		case c == '-' || c == ':' || c == ' ' || c == '>' || c == '*' || c == '+' || c == '.' || c == ')' || c >= '0' && c <= '9':
+		case c == '-' || c == ':' || c == ' ' || c == '>' || c == '*' || c == '+' || c == '.' || c == ')' ||
+			c >= '0' && c <= '9':
 		default:
 			return 0
 		}

@@ -188,7 +188,8 @@ func (r *reader) block(n ast.Node) *Node {
 	case *ast.Blockquote:
 		return &Node{Kind: Quote, Children: r.blocks(n)}
 	case *ast.List:
-		return &Node{Kind: List, Ordered: n.IsOrdered(), Start: n.Start, Marker: n.Marker, Tight: n.IsTight, Children: r.blocks(n)}
+		return &Node{Kind: List, Ordered: n.IsOrdered(), Start: n.Start, Marker: n.Marker, Tight: n.IsTight,
+			Children: r.blocks(n)}
 	case *ast.ListItem:
 		return &Node{Kind: Item, Children: r.blocks(n)}
 	case *ast.CodeBlock:
@@ -341,7 +342,8 @@ func (r *reader) link(n ast.Node, destination []byte) []*Node {
 func address(destination []byte, resolve bool) string {
 	to := string(util.URLEscape(destination, resolve))
 	lower := strings.ToLower(to)
-	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "mailto:") {
+	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") &&
+		!strings.HasPrefix(lower, "mailto:") {
 		return ""
 	}
 	for i := range len(to) {
