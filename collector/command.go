@@ -61,12 +61,14 @@ recognizes more of a client can rebuild its sessions:
 			go func() { done <- c.Run(cmd.Context()) }()
 			if err, over := waitRunning(cmd.Context(), c, done); over {
 				if errors.Is(err, syscall.EADDRINUSE) && len(o.Config) == 0 {
-					return fmt.Errorf("%w: another program listens there; stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
+					return fmt.Errorf(
+						"%w: another program listens there; stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
 				}
 				return err
 			}
 			if len(o.Config) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n", o.GRPCEndpoint, o.HTTPEndpoint, o.Store)
+				fmt.Fprintf(cmd.ErrOrStderr(), "accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n",
+					o.GRPCEndpoint, o.HTTPEndpoint, o.Store)
 				if o.OTLPEndpoint != "" {
 					fmt.Fprintf(cmd.ErrOrStderr(), "sending traces to %s too\n", o.OTLPEndpoint)
 				}
@@ -78,12 +80,18 @@ recognizes more of a client can rebuild its sessions:
 		},
 	}
 	flags := collect.PersistentFlags()
-	flags.StringArrayVar(&o.Config, "config", nil, "`file` or URI of a collector configuration to run instead of the built-in one; several are merged in order")
-	flags.StringVar(&o.Store, "store", "", "`path` of the session store (default ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db)")
-	flags.StringVar(&o.GRPCEndpoint, "grpc-endpoint", "", "loopback `host:port` to accept OTLP over gRPC on (default "+defaultGRPC+")")
-	flags.StringVar(&o.HTTPEndpoint, "http-endpoint", "", "loopback `host:port` to accept OTLP over HTTP on (default "+defaultHTTP+")")
-	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; https://host:port for TLS")
-	flags.StringVar(&o.KeepOTLP, "keep-otlp", "", "`directory` to keep all telemetry in, without secrets, so that import can rebuild the sessions after an upgrade")
+	flags.StringArrayVar(&o.Config, "config", nil,
+		"`file` or URI of a collector configuration to run instead of the built-in one; several are merged in order")
+	flags.StringVar(&o.Store, "store", "",
+		"`path` of the session store (default ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db)")
+	flags.StringVar(&o.GRPCEndpoint, "grpc-endpoint", "",
+		"loopback `host:port` to accept OTLP over gRPC on (default "+defaultGRPC+")")
+	flags.StringVar(&o.HTTPEndpoint, "http-endpoint", "",
+		"loopback `host:port` to accept OTLP over HTTP on (default "+defaultHTTP+")")
+	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "",
+		"`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; https://host:port for TLS")
+	flags.StringVar(&o.KeepOTLP, "keep-otlp", "",
+		"`directory` to keep all telemetry in, without secrets, so that import can rebuild the sessions after an upgrade")
 	collect.AddCommand(&cobra.Command{
 		Use:           "validate",
 		Short:         "Check the configuration without running it",

@@ -178,7 +178,8 @@ func headOfPart(s string) Part {
 		return p
 	}
 	fields := map[string]any{
-		"id": &p.ID, "index": &p.Index, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState, "tool_name": &p.ToolName,
+		"id": &p.ID, "index": &p.Index, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState,
+		"tool_name":  &p.ToolName,
 		"created_at": &p.CreatedAt, "updated_at": &p.UpdatedAt,
 	}
 	for {

@@ -158,8 +158,10 @@ func (r *Run) Validate() error {
 		}
 	}
 	errs = append(errs,
-		oneOf(semconv.RunOperationKey, r.Operation, semconv.RunOperationRun, semconv.RunOperationUpdate, semconv.RunOperationFork,
-			semconv.RunOperationRewind, semconv.RunOperationUnrewind, semconv.RunOperationArchive, semconv.RunOperationUnarchive),
+		oneOf(semconv.RunOperationKey, r.Operation, semconv.RunOperationRun, semconv.RunOperationUpdate,
+			semconv.RunOperationFork,
+			semconv.RunOperationRewind, semconv.RunOperationUnrewind, semconv.RunOperationArchive,
+			semconv.RunOperationUnarchive),
 		oneOf(semconv.RunOutcomeKey, r.Outcome, semconv.EndFinish, semconv.EndAbort, semconv.EndError))
 	return errors.Join(errs...)
 }

@@ -190,7 +190,9 @@ func (t *ToolCall) Validate() error {
 	errs = append(errs,
 		oneOf(semconv.ToolStateKey, t.State, "input-streaming", "input-available", "approval-requested", "approval-responded",
 			"output-available", "output-error", "output-denied"),
-		oneOf(semconv.ToolKindKey, t.ACPKind, semconv.ToolKindRead, semconv.ToolKindEdit, semconv.ToolKindDelete, semconv.ToolKindMove,
-			semconv.ToolKindSearch, semconv.ToolKindExecute, semconv.ToolKindThink, semconv.ToolKindFetch, semconv.ToolKindOther))
+		oneOf(semconv.ToolKindKey, t.ACPKind, semconv.ToolKindRead, semconv.ToolKindEdit, semconv.ToolKindDelete,
+			semconv.ToolKindMove,
+			semconv.ToolKindSearch, semconv.ToolKindExecute, semconv.ToolKindThink, semconv.ToolKindFetch,
+			semconv.ToolKindOther))
 	return errors.Join(errs...)
 }

@@ -76,7 +76,8 @@ func (t *Turn) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	if t.Index != nil {
 		dst = append(dst, semconv.TurnIndexKey.Int64(*t.Index))
 	}
-	dst = t.Assistant.append(dst, semconv.AssistantMessageIDKey, semconv.AssistantMessageCreatedAtKey, semconv.AssistantMessagePartsKey)
+	dst = t.Assistant.append(dst, semconv.AssistantMessageIDKey, semconv.AssistantMessageCreatedAtKey,
+		semconv.AssistantMessagePartsKey)
 	dst = t.User.append(dst, semconv.UserMessageIDKey, semconv.UserMessageCreatedAtKey, semconv.UserMessagePartsKey)
 	dst = appendString(dst, semconv.TurnEndReasonKey, t.EndReason)
 	dst = appendTrue(dst, semconv.TurnPendingApprovalKey, t.PendingApproval)
@@ -257,7 +258,8 @@ func (t *Turn) Validate() error {
 	if t.Assistant.ID == "" {
 		errs = append(errs, missing(semconv.AssistantMessageIDKey))
 	}
-	errs = append(errs, oneOf(semconv.TurnEndReasonKey, t.EndReason, semconv.EndFinish, semconv.EndAbort, semconv.EndError))
+	errs = append(errs, oneOf(semconv.TurnEndReasonKey, t.EndReason, semconv.EndFinish, semconv.EndAbort,
+		semconv.EndError))
 	errs = append(errs, t.Usage.validate()...)
 	return errors.Join(errs...)
 }

@@ -21,7 +21,8 @@ func (t Tokens) Total() int64 {
 
 // Add returns the bucket-wise sum.
 func (t Tokens) Add(o Tokens) Tokens {
-	return Tokens{t.Input + o.Input, t.Output + o.Output, t.Reasoning + o.Reasoning, t.CacheRead + o.CacheRead, t.CacheWrite + o.CacheWrite}
+	return Tokens{t.Input + o.Input, t.Output + o.Output, t.Reasoning + o.Reasoning, t.CacheRead + o.CacheRead,
+		t.CacheWrite + o.CacheWrite}
 }
 
 // Disjoint makes the buckets of an inclusive count disjoint: it subtracts cache reads and

@@ -139,7 +139,8 @@ func (l *recordingLogger) Emit(ctx context.Context, record log.Record) {
 	}
 	name := record.EventName()
 	e := Event{
-		Name: name, Time: record.Timestamp(), SpanContext: trace.SpanContextFromContext(ctx), Record: &spans.Event{Name: name},
+		Name: name, Time: record.Timestamp(), SpanContext: trace.SpanContextFromContext(ctx),
+		Record: &spans.Event{Name: name},
 	}
 	var errs []error
 	seen := make(map[attribute.Key]bool, record.AttributesLen())

@@ -59,7 +59,8 @@ func (a *agent) Prompt(ctx context.Context, p acp.PromptRequest) (acp.PromptResp
 			a.log.WarnContext(ctx, "a block that is no text is left out")
 			continue
 		}
-		err := a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: p.SessionId, Update: acp.UpdateAgentMessageText(block.Text.Text)})
+		err := a.conn.SessionUpdate(ctx, acp.SessionNotification{SessionId: p.SessionId,
+			Update: acp.UpdateAgentMessageText(block.Text.Text)})
 		if err != nil {
 			a.log.ErrorContext(ctx, "answer", "err", err)
 			return acp.PromptResponse{}, err
@@ -86,7 +87,8 @@ func (a *agent) ResumeSession(context.Context, acp.ResumeSessionRequest) (acp.Re
 	return acp.ResumeSessionResponse{}, acp.NewMethodNotFound(acp.AgentMethodSessionResume)
 }
 
-func (a *agent) SetSessionConfigOption(context.Context, acp.SetSessionConfigOptionRequest) (acp.SetSessionConfigOptionResponse, error) {
+func (a *agent) SetSessionConfigOption(context.Context, acp.SetSessionConfigOptionRequest) (
+	acp.SetSessionConfigOptionResponse, error) {
 	return acp.SetSessionConfigOptionResponse{}, acp.NewMethodNotFound(acp.AgentMethodSessionSetConfigOption)
 }
 

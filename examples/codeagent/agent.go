@@ -159,9 +159,10 @@ func (a *agent) tool(name string) tool {
 			return t
 		}
 	}
-	return tool{name: name, kind: agenttrace.ToolOther, bind: func(string) (string, func(context.Context) (string, error), error) {
-		return "", nil, fmt.Errorf("there is no tool %q now", name)
-	}}
+	return tool{name: name, kind: agenttrace.ToolOther,
+		bind: func(string) (string, func(context.Context) (string, error), error) {
+			return "", nil, fmt.Errorf("there is no tool %q now", name)
+		}}
 }
 
 // catalog returns the tools that the model may call now.

@@ -145,9 +145,10 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		model: agenttrace.Model{Provider: "openai", ID: c.Model},
 		limit: cmp.Or(c.ContextTokens, contextTokens),
 	}
-	a.client = &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey, retrying: func(err error, wait time.Duration) {
-		a.say("[%v Trying again in %v.]\n", err, wait)
-	}}
+	a.client = &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey,
+		retrying: func(err error, wait time.Duration) {
+			a.say("[%v Trying again in %v.]\n", err, wait)
+		}}
 	a.client.http.Transport = http.DefaultTransport.(*http.Transport).Clone()
 	defer a.client.http.CloseIdleConnections()
 	a.session = tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "codeagent", WorkspaceRoot: ws.dir, Mode: "build"})

@@ -42,7 +42,8 @@ func (a *agent) compactIfFull(ctx context.Context, run *agenttrace.Run) (err err
 	a.summary = done.message.Content
 	a.messages = append([]message(nil), a.messages[tail.at:]...)
 	a.turns = []turnStart{{0, tail.userMessageID}}
-	compaction.End(agenttrace.CompactionResult{Summary: a.summary, SummaryTokens: int64(len(a.summary)+3) / 4, Usage: result.Usage})
+	compaction.End(agenttrace.CompactionResult{Summary: a.summary, SummaryTokens: int64(len(a.summary)+3) / 4,
+		Usage: result.Usage})
 	a.say("\n[compacted %d messages: %s]\n", summarized, a.summary)
 	return nil
 }

@@ -157,7 +157,8 @@ func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning 
 			return readStream(stream, text, reasoning)
 		}
 		var status *statusError
-		if errors.As(err, &status) && status.code != http.StatusTooManyRequests && status.code < 500 || attempt == maxAttempts || ctx.Err() != nil {
+		if errors.As(err, &status) && status.code != http.StatusTooManyRequests && status.code < 500 ||
+			attempt == maxAttempts || ctx.Err() != nil {
 			return completion{}, err
 		}
 		pause := wait + rand.N(wait/4)
@@ -177,7 +178,8 @@ func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning 
 }
 
 func (c *client) post(ctx context.Context, body []byte) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.baseURL, "/")+"/chat/completions", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.baseURL, "/")+"/chat/completions",
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}

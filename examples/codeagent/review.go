@@ -22,7 +22,8 @@ func reviewTool(a *agent) tool {
 				tracer: a.tracer, ws: a.ws, client: a.client, model: a.model, limit: a.limit, say: func(string, ...any) {},
 				prompt: reviewPrompt, tools: readTools(a.ws),
 			}
-			child.session = a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer", Title: args.Question, WorkspaceRoot: a.ws.dir})
+			child.session = a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer", Title: args.Question,
+				WorkspaceRoot: a.ws.dir})
 			a.mu.Lock()
 			a.children = append(a.children, child.session.ID())
 			a.mu.Unlock()

@@ -141,7 +141,8 @@ func (c *conversation) reply() reply {
 		}
 		return reply{
 			reasoning: "There it is. CONTRIBUTING.md does not exist, which is fine.",
-			text: "`Lines` measures a word by `" + c.find(culprit) + "`: its bytes. The width is in characters, and “é” is one character of two bytes, " +
+			text: "`Lines` measures a word by `" + c.find(culprit) +
+				"`: its bytes. The width is in characters, and “é” is one character of two bytes, " +
 				"so such lines break too early. Counting runes cures it: `n := len([]rune(word))`. I changed nothing.",
 		}
 
@@ -180,8 +181,9 @@ func (c *conversation) reply() reply {
 		}
 	case "check_1":
 		return reply{
-			text:  "The sample has twelve languages, Greek and Cyrillic among them. Now a second pair of eyes.",
-			calls: []scriptedCall{{"review", map[string]any{"question": "Does the change count characters wherever width is meant?"}}},
+			text: "The sample has twelve languages, Greek and Cyrillic among them. Now a second pair of eyes.",
+			calls: []scriptedCall{
+				{"review", map[string]any{"question": "Does the change count characters wherever width is meant?"}}},
 		}
 	case "check_2":
 		return reply{
@@ -204,7 +206,8 @@ func (c *conversation) reply() reply {
 			calls:     []scriptedCall{{"run", map[string]any{"command": "go vet ./..."}}},
 		}
 	case "push_2":
-		return reply{text: "Done as far as I may: the fix is in place and go vet has nothing to say. Removing .agent and pushing are yours to do; the host refused both."}
+		return reply{
+			text: "Done as far as I may: the fix is in place and go vet has nothing to say. Removing .agent and pushing are yours to do; the host refused both."}
 
 	case "review_0":
 		return reply{
@@ -215,7 +218,8 @@ func (c *conversation) reply() reply {
 		if repaired.FindString(c.result(0, 0)) == "" {
 			return reply{text: "The file does not hold the change."}
 		}
-		return reply{text: "the change is right. Runes are not yet what a reader sees as characters, though: a combining accent counts as one."}
+		return reply{
+			text: "the change is right. Runes are not yet what a reader sees as characters, though: a combining accent counts as one."}
 
 	case "summary_0":
 		summary := "The user asked why the tests of the Go package wrap fail. Cause: Lines in wrap.go measures words in bytes (" + c.find(culprit) +

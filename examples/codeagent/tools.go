@@ -77,7 +77,8 @@ func readTools(w *workspace) []tool {
 func runTool(w *workspace) tool {
 	type command struct{ Command string }
 	return define(tool{
-		name: "run", description: "Run a program in the project's directory. There is no shell.", kind: agenttrace.ToolExecute,
+		name: "run", description: "Run a program in the project's directory. There is no shell.",
+		kind:       agenttrace.ToolExecute,
 		properties: `"command":{"type":"string","description":"program and arguments, separated by spaces"}`,
 	},
 		func(args command) string { return strings.Join(strings.Fields(args.Command), " ") },
@@ -115,7 +116,8 @@ func editTool(w *workspace) tool {
 			}
 			agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
 				"path": file, "mime": "text/x-diff", "caption": "Change of " + args.Path,
-				"tool_call_id": call.ID(), "source_code": fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New), "content": patch,
+				"tool_call_id": call.ID(), "source_code": fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New),
+				"content": patch,
 			})
 			return patch, nil
 		})

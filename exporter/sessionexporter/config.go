@@ -146,13 +146,15 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 func (c *Config) Validate() error {
 	var errs []error
 	if strings.TrimSpace(c.Path) == "" {
-		errs = append(errs, errors.New("path is empty: name the file of the session store, such as /var/lib/agenttrace/sessions.db"))
+		errs = append(errs,
+			errors.New("path is empty: name the file of the session store, such as /var/lib/agenttrace/sessions.db"))
 	}
 	if strings.ContainsRune(c.Path, 0) {
 		errs = append(errs, fmt.Errorf("path %q holds a NUL byte: name a file", c.Path))
 	}
 	if c.Synchronous != sqlite.SynchronousNormal && c.Synchronous != sqlite.SynchronousFull {
-		errs = append(errs, fmt.Errorf("synchronous is %q: use %q or %q", c.Synchronous, sqlite.SynchronousNormal, sqlite.SynchronousFull))
+		errs = append(errs, fmt.Errorf("synchronous is %q: use %q or %q", c.Synchronous, sqlite.SynchronousNormal,
+			sqlite.SynchronousFull))
 	}
 	if c.MaxSizeMiB < 0 || c.MaxSizeMiB > 1<<40 {
 		errs = append(errs, fmt.Errorf("max_size_mib is %d: use a number of MiB, or 0 for no limit", c.MaxSizeMiB))
@@ -169,7 +171,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil && !c.RetryConfig.Enabled {
-		errs = append(errs, fmt.Errorf("retry_on_failure::enabled is false with sending_queue::storage %q: the queue forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID))
+		errs = append(errs,
+			fmt.Errorf(
+				"retry_on_failure::enabled is false with sending_queue::storage %q: the queue forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID))
 	}
 	return errors.Join(errs...)
 }
@@ -213,7 +217,8 @@ func (c *TruncationConfig) Validate() error {
 func (c *JSONLConfig) Validate() error {
 	var errs []error
 	if strings.TrimSpace(c.Directory) == "" {
-		errs = append(errs, errors.New("directory is empty: name the directory for the session files, or remove the jsonl block"))
+		errs = append(errs,
+			errors.New("directory is empty: name the directory for the session files, or remove the jsonl block"))
 	}
 	if c.QuietPeriod <= 0 {
 		errs = append(errs, fmt.Errorf("quiet_period is %v: use a positive duration such as 5s", c.QuietPeriod))

@@ -85,7 +85,8 @@ func (f *factory) release(s *sink) {
 	}
 }
 
-func (f *factory) createTraces(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Traces, error) {
+func (f *factory) createTraces(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Traces,
+	error) {
 	c := cfg.(*Config)
 	e, err := f.newExporter(c, set)
 	if err != nil {

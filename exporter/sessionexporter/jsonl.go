@@ -241,7 +241,9 @@ var errUnreadable = errors.New("the session cannot be read")
 // export replaces the file of one session and tells the store.
 func (f *files) export(ctx context.Context, id, name string, touched int64) error {
 	var damaged error
-	s, err := sqlitefile.Read(ctx, f.store, id, func(p codec.Problem) { damaged = errors.Join(damaged, errors.New(p.String())) })
+	s, err := sqlitefile.Read(ctx, f.store, id, func(p codec.Problem) {
+		damaged = errors.Join(damaged, errors.New(p.String()))
+	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		// Deleted since, or told under another id now that its own is known.

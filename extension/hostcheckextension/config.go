@@ -28,14 +28,17 @@ var _ component.Config = (*Config)(nil)
 // Validate implements the collector's check of configurations.
 func (c *Config) Validate() error {
 	for _, h := range c.AllowedHosts {
-		if name := strings.TrimPrefix(h, "*."); name == "" || strings.ContainsAny(name, "*/@ ") || strings.Contains(name, ":") && net.ParseIP(strings.Trim(name, "[]")) == nil {
-			return fmt.Errorf("allowed_hosts: %q is not the name of a host without a port, such as collector.internal or *.example.com", h)
+		if name := strings.TrimPrefix(h, "*."); name == "" || strings.ContainsAny(name, "*/@ ") ||
+			strings.Contains(name, ":") && net.ParseIP(strings.Trim(name, "[]")) == nil {
+			return fmt.Errorf(
+				"allowed_hosts: %q is not the name of a host without a port, such as collector.internal or *.example.com", h)
 		}
 	}
 	for _, o := range c.AllowedOrigins {
 		scheme, host, ok := strings.Cut(o, "://")
 		if o != "*" && (!ok || scheme == "" || host == "" || strings.ContainsAny(host, "/@? ") || strings.Count(o, "*") > 1) {
-			return fmt.Errorf("allowed_origins: %q is not an origin, such as https://app.example.com or https://*.example.com", o)
+			return fmt.Errorf("allowed_origins: %q is not an origin, such as https://app.example.com or https://*.example.com",
+				o)
 		}
 	}
 	return nil

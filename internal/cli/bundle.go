@@ -50,7 +50,8 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 						missing = append(missing, fmt.Sprintf("%s: %s: %v", f.session, f.path, err))
 						continue
 					}
-					name = "files/" + f.sha256[:16] + "-" + codec.FileName(strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))) + fileExt(f.path)
+					name = "files/" + f.sha256[:16] + "-" + codec.FileName(
+						strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))) + fileExt(f.path)
 					if err := pack(z, name, content); err != nil {
 						return err
 					}

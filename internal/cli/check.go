@@ -148,7 +148,8 @@ func (c *checker) check(arg string) error {
 
 func noFileError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("check %s: %w: no such file; name a store, an export or a session of the store", path, store.ErrNotFound)
+		return fmt.Errorf("check %s: %w: no such file; name a store, an export or a session of the store", path,
+			store.ErrNotFound)
 	}
 	return fmt.Errorf("check %s: %w", path, err)
 }
@@ -193,7 +194,8 @@ func (c *checker) checkStored(r *sqlite.Reader, id string) error {
 			continue // one that arrived damaged, or was redacted, reports so itself
 		}
 		c.violations++
-		line := fmt.Sprintf("%s: row %s of %s: the text has another digest: it was altered [%s]", id, b.Digest, b.Kind, digestRule.Rule)
+		line := fmt.Sprintf("%s: row %s of %s: the text has another digest: it was altered [%s]", id, b.Digest, b.Kind,
+			digestRule.Rule)
 		if _, err := fmt.Fprintln(c.out, printable.Sanitize(line)); err != nil {
 			return err
 		}
@@ -203,7 +205,8 @@ func (c *checker) checkStored(r *sqlite.Reader, id string) error {
 
 // digestRule is the one rule that a session's rows do not show by themselves.
 var digestRule = session.RuleDoc{
-	Rule: "blob-digest", Doc: "The digest of a system prompt or tool catalog is that of its text, unless it is marked as not exact.",
+	Rule: "blob-digest",
+	Doc:  "The digest of a system prompt or tool catalog is that of its text, unless it is marked as not exact.",
 }
 
 // checkExport reads JSONL, or JSON if the first key of the text is one of the

@@ -30,8 +30,9 @@ import (
 
 // Exit codes.
 const (
-	exitOK       = 0
-	exitFinding  = 1 // check found a violation, status trouble, import a damaged piece, diff a difference, replay something missing
+	exitOK = 0
+	// check found a violation, status trouble, import a damaged piece, diff a difference, replay something missing
+	exitFinding  = 1
 	exitUsage    = 2 // the command line is wrong
 	exitNotFound = 3 // no session, or more than one, answers to the name
 	exitStore    = 4 // the store cannot be read or written
@@ -116,7 +117,8 @@ func readError(path string, err error) error {
 		return err
 	}
 	// The chain may report that it is no store, as the file of a damaged one may look.
-	return damagedError{path, fmt.Errorf("read store %s: the database is damaged: %w", path, zombiezen.ResultCorrupt.ToError())}
+	return damagedError{path, fmt.Errorf("read store %s: the database is damaged: %w", path,
+		zombiezen.ResultCorrupt.ToError())}
 }
 
 func classify(err error) (code int, hint string) {
@@ -138,7 +140,8 @@ func classify(err error) (code int, hint string) {
 		return exitNotFound, "type more of the id"
 	case errors.Is(err, store.ErrNotFound):
 		return exitNotFound, "agenttrace ls --all lists every session"
-	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotStore), errors.Is(err, store.ErrNewer), errors.Is(err, store.ErrUnavailable):
+	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotStore), errors.Is(err, store.ErrNewer),
+		errors.Is(err, store.ErrUnavailable):
 		return exitStore, ""
 	}
 	return exitOther, ""
@@ -189,12 +192,16 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 		},
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().String("store", "", "`path` of the session store (default $"+envStore+", then ~/.local/state/agenttrace/sessions.db)")
-	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	root.PersistentFlags().String("store", "", "`path` of the session store (default $"+envStore+
+		", then ~/.local/state/agenttrace/sessions.db)")
+	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string,
+		cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
-	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(), newImport(), newCheck(), newVersion(version))
-	root.AddCommand(newDiff(), newReplay(), newStats(), newSearch(), newFork(), newRewind(), newArchive(), newTitle(), newRemove(), newPrune(), newCollectGarbage(), newBackup())
+	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
+		newImport(), newCheck(), newVersion(version))
+	root.AddCommand(newDiff(), newReplay(), newStats(), newSearch(), newFork(), newRewind(), newArchive(), newTitle(),
+		newRemove(), newPrune(), newCollectGarbage(), newBackup())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()

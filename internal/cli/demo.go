@@ -52,7 +52,8 @@ the session while it runs, use "agenttrace tail" in another terminal.`,
 				}
 			}
 			begin := time.Now()
-			result, err := runDemo(cmd.Context(), collector.Options{Version: version, Store: path, OTLPEndpoint: otlp}, cmd.ErrOrStderr())
+			result, err := runDemo(cmd.Context(), collector.Options{Version: version, Store: path, OTLPEndpoint: otlp},
+				cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -74,7 +75,8 @@ func answers(ctx context.Context, endpoint string) error {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("send the trace to %s: nothing answers there: %w; start Jaeger or leave --otlp-endpoint out", endpoint, err)
+		return fmt.Errorf("send the trace to %s: nothing answers there: %w; start Jaeger or leave --otlp-endpoint out",
+			endpoint, err)
 	}
 	return conn.Close()
 }
@@ -103,7 +105,8 @@ func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (resu
 		return result, errors.Join(fmt.Errorf("connect to the collector: %w", err), exporter.Shutdown(late))
 	}
 	service := resource.NewSchemaless(attribute.String("service.name", "codeagent"))
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(demoInterval)), sdktrace.WithResource(service))
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(demoInterval)),
+		sdktrace.WithResource(service))
 	defer func() { err = errors.Join(err, tp.Shutdown(late)) }()
 	lp := sdklog.NewLoggerProvider(sdklog.WithResource(service),
 		sdklog.WithProcessor(sdklog.NewBatchProcessor(events, sdklog.WithExportInterval(demoInterval))))
@@ -131,13 +134,16 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 	}
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "  %-9s %s\n", name, value) }
-	fmt.Fprintf(&b, "\nThe agent ran, its spans went through the collector, and this is the session they left (%.1fs).\n\n", took.Seconds())
+	fmt.Fprintf(&b,
+		"\nThe agent ran, its spans went through the collector, and this is the session they left (%.1fs).\n\n",
+		took.Seconds())
 	store := ""
 	if cmd.Flags().Changed("store") {
 		store = " --store " + quote(path)
 	}
 	line("store", path)
-	line("query", fmt.Sprintf("sqlite3 %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"", quote(path), result.SessionID))
+	line("query", fmt.Sprintf("sqlite3 %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"",
+		quote(path), result.SessionID))
 	self := ownName()
 	line("show", self+" show last --prompt --tools --permissions"+store)
 	line("export", self+" export last --format jsonl"+store)
@@ -148,7 +154,8 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 		}
 	}
 	if otlp == "" {
-		line("jaeger", "add --otlp-endpoint localhost:4317 to send the trace there, then open http://localhost:16686/trace/<trace>")
+		line("jaeger",
+			"add --otlp-endpoint localhost:4317 to send the trace there, then open http://localhost:16686/trace/<trace>")
 	}
 	_, err = io.WriteString(out, b.String())
 	return err
@@ -166,7 +173,8 @@ func ownName() string {
 
 // quote makes a path one word for a shell.
 func quote(path string) string {
-	if strings.Trim(filepath.ToSlash(path), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@") == "" {
+	if strings.Trim(filepath.ToSlash(path),
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@") == "" {
 		return path
 	}
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"

@@ -141,7 +141,8 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 	isDir := err == nil && info.IsDir()
 	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !f.Many
 	if e.perSession && err == nil && !isDir {
-		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.Name, e.out.path)
+		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.Name,
+			e.out.path)
 	}
 	return nil
 }
@@ -151,9 +152,11 @@ func (e *exporter) checkKind(cmd *cobra.Command) error {
 	f := e.format
 	switch {
 	case e.full && !f.Text:
-		return usagef("--full is for transcripts, which %s is not; use it with --format %s", f.Name, either(formatNames(isText)))
+		return usagef("--full is for transcripts, which %s is not; use it with --format %s", f.Name,
+			either(formatNames(isText)))
 	case e.bundle != "" && !f.Text:
-		return usagef("--bundle is for transcripts, which %s is not; use it with --format %s", f.Name, either(formatNames(isText)))
+		return usagef("--bundle is for transcripts, which %s is not; use it with --format %s", f.Name,
+			either(formatNames(isText)))
 	case e.bundle != "" && cmd.Flags().Changed("output"):
 		return usagef("--bundle and --output exclude each other; use one of them")
 	case e.explain && (e.bundle != "" || cmd.Flags().Changed("output")):
@@ -167,7 +170,8 @@ func (e *exporter) checkStream(cmd *cobra.Command, several bool) error {
 	f := e.format
 	switch {
 	case f.Stream == nil && several && !f.Many:
-		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output", f.Name)
+		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output",
+			f.Name)
 	case f.Stream == nil:
 		return usagef("%s cannot be written to standard output; name a file with --output", f.Name)
 	case f.Binary && isTerminal(cmd.OutOrStdout()):
@@ -256,7 +260,8 @@ func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
 		e.first = fmt.Errorf("export session %s: %w", shortened(id), err)
 	}
 	what := strings.Join(strings.Fields(err.Error()), " ")
-	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: session %s is left out: %s\n", printable.Sanitize(shortened(id)), printable.Sanitize(what))
+	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: session %s is left out: %s\n", printable.Sanitize(shortened(id)),
+		printable.Sanitize(what))
 }
 
 // shortened is an id as a message shows it: whole, unless it is longer than a line.
@@ -277,7 +282,8 @@ func (e outputError) Unwrap() error { return e.error }
 func endsExport(ctx context.Context, err error) bool {
 	var out outputError
 	var writing *writeError
-	return ctx.Err() != nil || errors.As(err, &out) || errors.Is(err, syscall.EPIPE) || errors.As(err, &writing) && writing.lasting
+	return ctx.Err() != nil || errors.As(err, &out) || errors.Is(err, syscall.EPIPE) || errors.As(err, &writing) &&
+		writing.lasting
 }
 
 // whole makes of a function that writes sessions to what it is given one that writes to w
@@ -382,7 +388,8 @@ func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (s *fo
 	if s.Input, err = document.Collect(ctx, r, id); err != nil {
 		return nil, err
 	}
-	s.Session = &codec.Session{Transcript: s.Input.Transcript, Decisions: s.Input.Decisions, Blobs: s.Input.Blobs, SpanRefs: s.Input.SpanRefs}
+	s.Session = &codec.Session{Transcript: s.Input.Transcript, Decisions: s.Input.Decisions, Blobs: s.Input.Blobs,
+		SpanRefs: s.Input.SpanRefs}
 	return s, nil
 }
 
@@ -396,7 +403,8 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source
 			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", printable.Sanitize(s.Transcript.Session.ID), e.format.Name)
 			return err
 		}
-		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", printable.Sanitize(s.Transcript.Session.ID), e.format.Name); err != nil {
+		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", printable.Sanitize(s.Transcript.Session.ID),
+			e.format.Name); err != nil {
 			return err
 		}
 		for _, l := range losses {

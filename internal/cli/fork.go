@@ -77,7 +77,8 @@ was copied, and the number of messages.`,
 						Messages        int    `json:"messages"`
 					}{id, child.Session.Title, c.id, point.ID, c.turns[point.ID], len(child.Messages)})
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", counted(len(child.Messages), "message"), c.turns[point.ID],
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", counted(len(child.Messages), "message"),
+					c.turns[point.ID],
 					printable.Sanitize(c.id))
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
 				return err
@@ -112,7 +113,8 @@ type conversation struct {
 
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
-func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *sqlite.Store, c *conversation) error) error {
+func withIdle(cmd *cobra.Command, name string,
+	fn func(ctx context.Context, s *sqlite.Store, c *conversation) error) error {
 	idleTimeout, err := idleTimeout(cmd)
 	if err != nil {
 		return err
@@ -167,7 +169,8 @@ func (c *conversation) inTurn(number int, role string) (*session.Message, error)
 	}
 	var last *session.Message
 	for i := range c.transcript.Messages {
-		if m := &c.transcript.Messages[i].Message; c.turns[m.ID] == number && m.HiddenAt == nil && (role == "" || m.Role == role) {
+		if m := &c.transcript.Messages[i].Message; c.turns[m.ID] == number && m.HiddenAt == nil &&
+			(role == "" || m.Role == role) {
 			last = m
 		}
 	}
@@ -200,7 +203,8 @@ func (c *conversation) settledAt(point *session.Message) error {
 		return usagef("message %s is hidden by a rewind; choose another, or take the rewind back", point.ID)
 	}
 	last, err := c.last()
-	if err != nil || !c.timeline.Status.State.Waiting() || c.turns[point.ID] < c.turns[last.ID] || point.Role == session.RoleUser {
+	if err != nil || !c.timeline.Status.State.Waiting() || c.turns[point.ID] < c.turns[last.ID] ||
+		point.Role == session.RoleUser {
 		return err
 	}
 	return usagef("session %s waits for a human in turn %d; copy less of it, or answer first", c.id, c.turns[last.ID])

@@ -52,10 +52,12 @@ prompts and catalogs were not examined.`,
 					done = "would be deleted"
 				}
 				out := cmd.ErrOrStderr()
-				fmt.Fprintf(out, "%s, %s and %s %s\n", counted(int(g.SystemPrompts), "system prompt"), counted(int(g.ToolCatalogs), "tool catalog"),
+				fmt.Fprintf(out, "%s, %s and %s %s\n", counted(int(g.SystemPrompts), "system prompt"),
+					counted(int(g.ToolCatalogs), "tool catalog"),
 					counted(int(g.Observations), "observation"), done)
 				if g.Kept {
-					fmt.Fprintln(out, "prompts and catalogs were kept: something was going on within the last hour, and may still name them")
+					fmt.Fprintln(out,
+						"prompts and catalogs were kept: something was going on within the last hour, and may still name them")
 				}
 				return nil
 			})

@@ -121,7 +121,8 @@ the others are still read, and the exit code is 5.`,
 	f.BoolVar(&invalid, "invalid", false, "import sessions that violate rules as well")
 	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported),
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -135,7 +136,8 @@ func formatList() string {
 
 // importInputs returns what a command line names: the arguments, standard input, or what is
 // discovered. It returns nil after it has listed the latter.
-func importInputs(cmd *cobra.Command, args []string, f *formats.Format, discover, yes, asJSON bool) ([]importer.Input, error) {
+func importInputs(cmd *cobra.Command, args []string, f *formats.Format, discover, yes, asJSON bool) ([]importer.Input,
+	error) {
 	if yes && !discover {
 		return nil, usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
 	}

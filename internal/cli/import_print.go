@@ -47,14 +47,17 @@ func printTally(b *strings.Builder, t *importer.Tally, name string) {
 	case !t.Whole && !telemetry:
 		b.WriteString("nothing")
 	case t.Whole:
-		fmt.Fprintf(b, "%s, %s, %s", counted(len(t.Sessions), "session"), counted(t.Messages, "message"), counted(t.Parts, "part"))
+		fmt.Fprintf(b, "%s, %s, %s", counted(len(t.Sessions), "session"), counted(t.Messages, "message"),
+			counted(t.Parts, "part"))
 	}
 	for _, c := range []struct {
 		n    int64
 		what string
 	}{
-		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
-		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"}, {int64(t.Redacted), "redacted"},
+		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"},
+		{int64(t.Malformed), "malformed"},
+		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"},
+		{int64(t.Redacted), "redacted"},
 		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
 	} {
 		if c.n > 0 {

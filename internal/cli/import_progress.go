@@ -112,7 +112,8 @@ func (p *progress) line() string {
 		const cells = 20
 		done := min(p.read, p.total)
 		n := int(done * cells / p.total)
-		text = fmt.Sprintf("[%s%s] %3d%% of %s", strings.Repeat("=", n), strings.Repeat(" ", cells-n), done*100/p.total, mb(p.total))
+		text = fmt.Sprintf("[%s%s] %3d%% of %s", strings.Repeat("=", n), strings.Repeat(" ", cells-n), done*100/p.total,
+			mb(p.total))
 	}
 	if p.uncounted {
 		text = "reading"

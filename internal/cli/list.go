@@ -137,8 +137,10 @@ func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) erro
 		query store.SessionQuery
 		where string
 	}{
-		{store.SessionQuery{Agent: q.Agent, Children: true, Archived: true, Limit: 1}, "all of them are archived or of sub-agents; add --all"},
-		{store.SessionQuery{Children: true, Archived: true, Limit: 1}, "the store has sessions of other agents; leave out --agent"},
+		{store.SessionQuery{Agent: q.Agent, Children: true, Archived: true, Limit: 1},
+			"all of them are archived or of sub-agents; add --all"},
+		{store.SessionQuery{Children: true, Archived: true, Limit: 1},
+			"the store has sessions of other agents; leave out --agent"},
 	} {
 		for _, err := range r.Sessions(cmd.Context(), other.query) {
 			if err != nil {
@@ -154,7 +156,8 @@ func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) erro
 
 // listItems makes a list of sessions with what each of them used, and names the models that p,
 // which may be nil, has no price for.
-func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time, idleTimeout time.Duration) ([]document.Item, error) {
+func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time,
+	idleTimeout time.Duration) ([]document.Item, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID

@@ -220,7 +220,8 @@ func (o output) place(path string, fn func(temporary string) error) error {
 	case err == nil && info.IsDir():
 		return usagef("write %s: it is a directory; name a file", named)
 	case err == nil && !info.Mode().IsRegular():
-		return usagef("write %s: it is not a regular file, and this format is a database or several files; name a file", named)
+		return usagef("write %s: it is not a regular file, and this format is a database or several files; name a file",
+			named)
 	case err == nil && !o.force:
 		return exists
 	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ENOTDIR):

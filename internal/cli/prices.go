@@ -65,6 +65,7 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 			names[i] = "a model that is not named"
 		}
 	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n", printable.Sanitize(p.path), strings.Join(names, ", "))
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n",
+		printable.Sanitize(p.path), strings.Join(names, ", "))
 	return err
 }

@@ -90,16 +90,19 @@ otherwise rerun in a copy made by "agenttrace backup".`,
 	f := cmd.Flags()
 	f.IntVar(&p.turn, "turn", 0, "`number` of the turn, as in show")
 	f.StringVar(&p.format, "format", "", "write the request of a turn: "+either(replayNames()))
-	f.StringVarP(&p.out.path, "output", "o", "", "`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
+	f.StringVarP(&p.out.path, "output", "o", "",
+		"`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
 	f.BoolVar(&p.run, "run", false, "send the request and store the answer as a fork")
 	f.StringVar(&p.endpoint, "endpoint", "", "base `URL` of the API for --run")
 	f.StringVar(&p.model, "model", "", "use this model instead of the recorded one")
 	f.StringVar(&p.effort, "effort", "", "reasoning effort: none, minimal, low, medium, high, xhigh or max")
-	f.StringVar(&p.keyEnv, "key-env", "", "environment `variable` that holds the API key (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
+	f.StringVar(&p.keyEnv, "key-env", "",
+		"environment `variable` that holds the API key (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
 	f.StringArrayVar(&p.headers, "header", nil, "additional request header, as `name: value`; repeatable")
 	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "maximum number of model calls")
 	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "give up if the replies are not complete after this `duration`")
-	f.BoolVar(&p.out.force, "force", false, "replace existing files; with --run, send the request even if parts are missing")
+	f.BoolVar(&p.out.force, "force", false,
+		"replace existing files; with --run, send the request even if parts are missing")
 	f.BoolVar(&p.asJSON, "json", false, "print the report as a JSON object")
 	f.BoolVar(&p.full, "full", false, "include rewound turns")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(replayNames(), cobra.ShellCompDirectiveNoFileComp))
@@ -301,7 +304,8 @@ func (p *replayer) client() (*replay.Client, error) {
 		c.Key = os.Getenv(env)
 	}
 	if c.Key == "" && p.keyEnv != "" {
-		return nil, usagef("%s is empty, or not in the environment; set it to the key of the API, or leave out --key-env", p.keyEnv)
+		return nil, usagef("%s is empty, or not in the environment; set it to the key of the API, or leave out --key-env",
+			p.keyEnv)
 	}
 	for _, h := range p.headers {
 		name, value, ok := strings.Cut(h, ":")
@@ -389,11 +393,13 @@ func (p *replayer) refused(err error, c *replay.Client) error {
 	case !isStatus || status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
 		return err
 	case c.Key == "" && c.Format.KeyEnv != "" && p.keyEnv == "":
-		return fmt.Errorf("%w; no key was sent: set %s, or name the variable that has it with --key-env", err, c.Format.KeyEnv)
+		return fmt.Errorf("%w; no key was sent: set %s, or name the variable that has it with --key-env", err,
+			c.Format.KeyEnv)
 	case c.Key == "":
 		return fmt.Errorf("%w; no key was sent: name the variable that has it with --key-env", err)
 	}
-	return fmt.Errorf("%w; the key is that of %s: --key-env names another variable", err, cmp.Or(p.keyEnv, c.Format.KeyEnv))
+	return fmt.Errorf("%w; the key is that of %s: --key-env names another variable", err,
+		cmp.Or(p.keyEnv, c.Format.KeyEnv))
 }
 
 // replayTitle tells the replays of a session apart.
@@ -426,8 +432,9 @@ type report struct {
 
 func (p *replayer) printReport(cmd *cobra.Command, b *replay.Bundle, a *replay.Answer, fork string) error {
 	t := report{
-		SessionID: b.SessionID, Turn: b.Turn, ForkID: fork, Model: a.Model.ModelID, ModelCalls: a.ModelCalls, StopReason: a.StopReason,
-		Reused: a.Reused, Open: a.Open, Limited: a.Limited, DurationMS: a.Duration().Milliseconds(),
+		SessionID: b.SessionID, Turn: b.Turn, ForkID: fork, Model: a.Model.ModelID, ModelCalls: a.ModelCalls,
+		StopReason: a.StopReason,
+		Reused:     a.Reused, Open: a.Open, Limited: a.Limited, DurationMS: a.Duration().Milliseconds(),
 	}
 	if a.Usage != nil {
 		t.Usage = a.Usage
@@ -439,7 +446,8 @@ func (p *replayer) printReport(cmd *cobra.Command, b *replay.Bundle, a *replay.A
 		return writeJSON(cmd, t)
 	}
 	var s strings.Builder
-	facts := []string{printable.Sanitize(t.Model), counted(t.ModelCalls, "model call"), a.Duration().Round(time.Millisecond).String()}
+	facts := []string{printable.Sanitize(t.Model), counted(t.ModelCalls, "model call"),
+		a.Duration().Round(time.Millisecond).String()}
 	if a.Usage != nil {
 		facts = append(facts, counted(int(a.Usage.Total()), "token"))
 	}

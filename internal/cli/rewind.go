@@ -63,7 +63,8 @@ hidden or shown, and their turns.`,
 	return cmd
 }
 
-func rewind(ctx context.Context, s *sqlite.Store, c *conversation, to string, turn int, undo bool) (sqlite.Rewound, error) {
+func rewind(ctx context.Context, s *sqlite.Store, c *conversation, to string, turn int, undo bool) (sqlite.Rewound,
+	error) {
 	if undo {
 		done, err := s.Unrewind(ctx, c.id)
 		if errors.Is(err, sqlite.ErrNoRewind) {
@@ -79,7 +80,8 @@ func rewind(ctx context.Context, s *sqlite.Store, c *conversation, to string, tu
 	case err != nil:
 		return sqlite.Rewound{}, err
 	case point.Role != session.RoleUser:
-		return sqlite.Rewound{}, usagef("message %s is the %s's; name one of the user's, or a turn with --turn %d", point.ID, point.Role, c.turns[point.ID])
+		return sqlite.Rewound{}, usagef("message %s is the %s's; name one of the user's, or a turn with --turn %d", point.ID,
+			point.Role, c.turns[point.ID])
 	case point.HiddenAt != nil:
 		return sqlite.Rewound{}, usagef("message %s is hidden already; choose an earlier one, or --undo first", point.ID)
 	}
@@ -118,7 +120,8 @@ func reportRewind(cmd *cobra.Command, c *conversation, done sqlite.Rewound, undo
 	case undone:
 		_, err = fmt.Fprintf(out, "%s of %s brought back\n", counted(len(done.Messages), "message"), where)
 	default:
-		_, err = fmt.Fprintf(out, "%s of %s hidden; agenttrace rewind --undo %s brings them back\n", counted(len(done.Messages), "message"), where, id)
+		_, err = fmt.Fprintf(out, "%s of %s hidden; agenttrace rewind --undo %s brings them back\n",
+			counted(len(done.Messages), "message"), where, id)
 	}
 	return err
 }

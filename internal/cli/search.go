@@ -79,7 +79,8 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 				if since != "" {
 					within += " since " + since
 				}
-				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is not in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(),
+					"%s is not in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
 					printable.Sanitize(strconv.Quote(args[0])), printable.Sanitize(within), r.Path())
 				return err
 			}

@@ -16,7 +16,8 @@ import (
 func newStats() *cobra.Command {
 	var by, since string
 	var asJSON bool
-	groups := []string{string(store.StatsByDay), string(store.StatsByModel), string(store.StatsByAgent), string(store.StatsByTool)}
+	groups := []string{string(store.StatsByDay), string(store.StatsByModel), string(store.StatsByAgent),
+		string(store.StatsByTool)}
 	cmd := &cobra.Command{
 		Use:   "stats",
 		Short: "Count turns, tokens, calls and time over all sessions",

@@ -38,7 +38,8 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 
 func idleTimeoutFlag(cmd *cobra.Command) {
 	cmd.Flags().Duration("idle-timeout", document.DefaultIdleTimeout,
-		"report a busy session as interrupted after this `duration` without an update (default $"+envIdleTimeout+", then 10m)")
+		"report a busy session as interrupted after this `duration` without an update (default $"+envIdleTimeout+
+			", then 10m)")
 	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text states what it is
 }
 

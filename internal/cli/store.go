@@ -47,7 +47,8 @@ func openStore(cmd *cobra.Command) (*sqlite.Reader, error) {
 }
 
 // withSession opens the store and calls fn with the session that name means.
-func withSession(cmd *cobra.Command, name string, fn func(ctx context.Context, r *sqlite.Reader, id string) error) error {
+func withSession(cmd *cobra.Command, name string,
+	fn func(ctx context.Context, r *sqlite.Reader, id string) error) error {
 	r, err := openStore(cmd)
 	if err != nil {
 		return err
@@ -82,7 +83,8 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 	if strings.HasPrefix("last", toComplete) {
 		names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
 	}
-	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: completions(toComplete), Children: true, Archived: true}) {
+	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: completions(toComplete), Children: true,
+		Archived: true}) {
 		if err != nil {
 			break
 		}

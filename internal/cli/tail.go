@@ -133,7 +133,8 @@ func parseSince(text string, now time.Time, zone *time.Location) (time.Time, err
 			return at, nil
 		}
 	}
-	return time.Time{}, usagef("--since %q is neither a duration such as 2h nor a time such as 15:04 or 2026-11-20T15:04:05Z", text)
+	return time.Time{},
+		usagef("--since %q is neither a duration such as 2h nor a time such as 15:04 or 2026-11-20T15:04:05Z", text)
 }
 
 type tailOptions struct {

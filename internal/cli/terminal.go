@@ -19,7 +19,8 @@ import (
 // NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with
 // CLICOLOR_FORCE.
 func terminal(cmd *cobra.Command) render.Options {
-	o := render.Options{Whole: !isTerminal(cmd.OutOrStdout()), Width: 100, Location: time.Local, Color: colored(cmd.OutOrStdout()), Now: time.Now()}
+	o := render.Options{Whole: !isTerminal(cmd.OutOrStdout()), Width: 100, Location: time.Local,
+		Color: colored(cmd.OutOrStdout()), Now: time.Now()}
 	if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(f.Fd()) {
 		if w, _, err := term.GetSize(f.Fd()); err == nil && w > 0 {
 			o.Width = w

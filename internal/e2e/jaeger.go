@@ -38,7 +38,8 @@ func JaegerBinary(ctx context.Context, root string) (string, error) {
 	}
 	// An interrupted build must not leave a partial binary.
 	partial := fmt.Sprintf("%s.%d", path, os.Getpid())
-	build := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-o", partial, "github.com/jaegertracing/jaeger/cmd/jaeger")
+	build := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-o", partial,
+		"github.com/jaegertracing/jaeger/cmd/jaeger")
 	build.Dir = filepath.Join(root, "tools", "jaeger")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -84,7 +85,8 @@ func StartJaeger(ctx context.Context, binary, dir string) (*Jaeger, error) {
 	if err := os.WriteFile(config, fmt.Appendf(nil, jaegerConfig, ports[0], ports[1], ports[2]), 0o600); err != nil {
 		return nil, err
 	}
-	j := &Jaeger{OTLP: ports[0], Query: "http://" + ports[1], done: make(chan struct{}), log: filepath.Join(dir, "jaeger.log")}
+	j := &Jaeger{OTLP: ports[0], Query: "http://" + ports[1], done: make(chan struct{}),
+		log: filepath.Join(dir, "jaeger.log")}
 	out, err := os.Create(j.log)
 	if err != nil {
 		return nil, err

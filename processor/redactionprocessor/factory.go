@@ -22,7 +22,8 @@ func NewFactory() processor.Factory {
 	)
 }
 
-func createTraces(ctx context.Context, set processor.Settings, cfg component.Config, next consumer.Traces) (processor.Traces, error) {
+func createTraces(ctx context.Context, set processor.Settings, cfg component.Config,
+	next consumer.Traces) (processor.Traces, error) {
 	p, err := newRedaction(set, cfg)
 	if err != nil {
 		return nil, err
@@ -30,7 +31,8 @@ func createTraces(ctx context.Context, set processor.Settings, cfg component.Con
 	return processorhelper.NewTraces(ctx, set, cfg, next, p.traces, p.options()...)
 }
 
-func createLogs(ctx context.Context, set processor.Settings, cfg component.Config, next consumer.Logs) (processor.Logs, error) {
+func createLogs(ctx context.Context, set processor.Settings, cfg component.Config, next consumer.Logs) (processor.Logs,
+	error) {
 	p, err := newRedaction(set, cfg)
 	if err != nil {
 		return nil, err

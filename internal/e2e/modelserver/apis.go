@@ -114,7 +114,8 @@ func anthropicBody(s *Script, turn, step int, stream bool, more m) any {
 func anthropicAnswer(w *Writer, s *Step, id string) {
 	reason := stop([2]string{"end_turn", "tool_use"}, s)
 	head := m{"id": id, "type": "message", "role": "assistant", "model": "claude-x-1", "content": list{}}
-	usage := m{"input_tokens": s.Input - 30, "cache_read_input_tokens": 30, "cache_creation_input_tokens": 0, "output_tokens": 1}
+	usage := m{"input_tokens": s.Input - 30, "cache_read_input_tokens": 30, "cache_creation_input_tokens": 0,
+		"output_tokens": 1}
 	if !w.stream {
 		content := list{}
 		if s.Reasoning != "" {
@@ -173,7 +174,8 @@ func anthropicAnswer(w *Writer, s *Step, id string) {
 		}
 		block(m{"type": "tool_use", "id": c.ID, "name": c.Name, "input": m{}}, deltas...)
 	}
-	send("message_delta", m{"delta": m{"stop_reason": reason, "stop_sequence": nil}, "usage": m{"output_tokens": s.Output}})
+	send("message_delta", m{"delta": m{"stop_reason": reason, "stop_sequence": nil},
+		"usage": m{"output_tokens": s.Output}})
 	send("message_stop", m{})
 }
 

@@ -28,7 +28,8 @@ func Install(ctx context.Context, files fs.FS, dir string) (*Project, error) {
 	if err := os.CopyFS(dir, files); err != nil {
 		return nil, fmt.Errorf("write npm project: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--engine-strict=false", "--loglevel=error")
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline",
+		"--engine-strict=false", "--loglevel=error")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("install what package.json pins with npm in %s: %w: %s", dir, err, bytes.TrimSpace(out))

@@ -51,13 +51,15 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("connect to collector: %w", err)
 	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithBatchTimeout(time.Second)), sdktrace.WithResource(resource))
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithBatchTimeout(time.Second)),
+		sdktrace.WithResource(resource))
 	events, err := otlploggrpc.New(ctx, otlploggrpc.WithEndpoint(*endpoint), otlploggrpc.WithInsecure())
 	if err != nil {
 		return fmt.Errorf("connect to collector: %w", err)
 	}
 	// Export often enough for "agenttrace tail" to show text while it is generated.
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(100*time.Millisecond))), sdklog.WithResource(resource))
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(events),
+		sdklog.WithExportInterval(100*time.Millisecond))), sdklog.WithResource(resource))
 	defer func() {
 		// Send the remaining telemetry even if the agent was interrupted.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -149,7 +149,8 @@ type request struct {
 }
 
 func (p *program) runs(ctx context.Context) error {
-	model := genkit.DefineModel(p.g, "scripted/mock-1", &ai.ModelOptions{Supports: &ai.ModelSupports{Multiturn: true, Tools: true, SystemRole: true}}, p.answer)
+	model := genkit.DefineModel(p.g, "scripted/mock-1",
+		&ai.ModelOptions{Supports: &ai.ModelSupports{Multiturn: true, Tools: true, SystemRole: true}}, p.answer)
 	tools := []ai.ToolRef{
 		genkit.DefineTool(p.g, "weather", "the weather of a city", func(_ *ai.ToolContext, in city) (forecast, error) {
 			return forecast{in.City, "clear", []float64{12, 17.5}}, nil
@@ -167,7 +168,8 @@ func (p *program) runs(ctx context.Context) error {
 	var last *ai.ModelResponse
 	generate := func(ctx context.Context, prompt string, chunk ai.ModelStreamCallback) (string, error) {
 		options := []ai.GenerateOption{
-			ai.WithModel(model), ai.WithTools(tools...), ai.WithMessages(append(asked.history, ai.NewUserTextMessage(prompt))...), ai.WithMiddleware(p.watch),
+			ai.WithModel(model), ai.WithTools(tools...),
+			ai.WithMessages(append(asked.history, ai.NewUserTextMessage(prompt))...), ai.WithMiddleware(p.watch),
 		}
 		if asked.system != "" {
 			options = append(options, ai.WithSystem(asked.system))
@@ -185,22 +187,24 @@ func (p *program) runs(ctx context.Context) error {
 	assistant := genkit.DefineFlow(p.g, "assistant", func(ctx context.Context, prompt string) (string, error) {
 		return generate(ctx, prompt, nil)
 	})
-	streaming := genkit.DefineStreamingFlow(p.g, "streaming-assistant", func(ctx context.Context, prompt string, send core.StreamCallback[string]) (string, error) {
-		return generate(ctx, prompt, func(ctx context.Context, c *ai.ModelResponseChunk) error {
-			for _, part := range c.Content {
-				if part.IsText() {
-					if err := send(ctx, part.Text); err != nil {
-						return err
+	streaming := genkit.DefineStreamingFlow(p.g, "streaming-assistant",
+		func(ctx context.Context, prompt string, send core.StreamCallback[string]) (string, error) {
+			return generate(ctx, prompt, func(ctx context.Context, c *ai.ModelResponseChunk) error {
+				for _, part := range c.Content {
+					if part.IsText() {
+						if err := send(ctx, part.Text); err != nil {
+							return err
+						}
 					}
 				}
-			}
-			return nil
+				return nil
+			})
 		})
-	})
 
 	do := func(r request) error {
 		asked, last = r, nil
-		p.script, p.saw = r.script, turn{Run: r.name, Session: r.session, User: r.user, System: r.system, Tools: []string{"weather", "clock", "note"}, Steps: []step{}}
+		p.script, p.saw = r.script, turn{Run: r.name, Session: r.session, User: r.user, System: r.system,
+			Tools: []string{"weather", "clock", "note"}, Steps: []step{}}
 		if r.session != "" { // Genkit for Go has no sessions: the application's own span names it
 			ctx, span := p.tracer.Start(ctx, "POST /chat", trace.WithAttributes(attribute.String("session.id", r.session)))
 			_, err := assistant.Run(ctx, r.user)
@@ -234,24 +238,31 @@ func (p *program) runs(ctx context.Context) error {
 		{text: "Clear sky, and noted.", usage: usage{60, 9, 0, 45}},
 	}
 	threeSteps := []answer{
-		{reasoning: "First the weather.", usage: usage{21, 5, 3, 7}, calls: []*ai.ToolRequest{{Ref: "call_1", Name: "weather", Input: map[string]any{"city": "Oslo"}}}},
-		{text: "Now I note it.", usage: usage{11, 8, 0, 28}, calls: []*ai.ToolRequest{{Ref: "call_2", Name: "note", Input: map[string]any{"line": "Oslo is clear"}}}},
+		{reasoning: "First the weather.", usage: usage{21, 5, 3, 7},
+			calls: []*ai.ToolRequest{{Ref: "call_1", Name: "weather", Input: map[string]any{"city": "Oslo"}}}},
+		{text: "Now I note it.", usage: usage{11, 8, 0, 28},
+			calls: []*ai.ToolRequest{{Ref: "call_2", Name: "note", Input: map[string]any{"line": "Oslo is clear"}}}},
 		{reasoning: "Done.", text: "Oslo is clear, and it is noted.", usage: usage{13, 10, 4, 39}},
 	}
 	const conversation = "genkit/turns"
 	greeting := []*ai.Message{ai.NewUserTextMessage("I am Ada."), ai.NewModelTextMessage("Hello, Ada.")}
 	for _, r := range []request{
-		{name: "text", system: "You answer in one sentence.", user: "Who are you?", script: []answer{{text: "A scripted model.", usage: usage{30, 6, 0, 0}}}},
-		{name: "stream", user: "Think, then speak.", stream: true, script: []answer{{reasoning: "What shall I say?", text: "This is what I say: grüezi 👋", usage: usage{20, 7, 5, 8}}}},
+		{name: "text", system: "You answer in one sentence.", user: "Who are you?",
+			script: []answer{{text: "A scripted model.", usage: usage{30, 6, 0, 0}}}},
+		{name: "stream", user: "Think, then speak.", stream: true,
+			script: []answer{{reasoning: "What shall I say?", text: "This is what I say: grüezi 👋", usage: usage{20, 7, 5, 8}}}},
 		{name: "tools", user: "Weather, and note it.", script: twoTools},
 		{name: "steps", user: "Note the weather of Oslo.", script: threeSteps},
 		{name: "stream-steps", user: "Note the weather of Oslo.", stream: true, script: threeSteps},
 		{name: "tool-error", user: "What time is it?", script: []answer{
-			{text: "Looking.", usage: usage{9, 4, 0, 0}, calls: []*ai.ToolRequest{{Ref: "call_clock", Name: "clock", Input: map[string]any{"zone": "Mars/Olympus"}}}},
+			{text: "Looking.", usage: usage{9, 4, 0, 0},
+				calls: []*ai.ToolRequest{{Ref: "call_clock", Name: "clock", Input: map[string]any{"zone": "Mars/Olympus"}}}},
 		}},
 		{name: "error", user: "Fail.", script: []answer{{err: errors.New("the model is overloaded")}}},
-		{name: "turns", session: conversation, user: "I am Ada.", script: []answer{{text: "Hello, Ada.", usage: usage{10, 4, 0, 0}}}},
-		{name: "turns", session: conversation, user: "Who am I?", history: greeting, script: []answer{{text: "You are Ada.", usage: usage{6, 4, 0, 10}}}},
+		{name: "turns", session: conversation, user: "I am Ada.",
+			script: []answer{{text: "Hello, Ada.", usage: usage{10, 4, 0, 0}}}},
+		{name: "turns", session: conversation, user: "Who am I?", history: greeting,
+			script: []answer{{text: "You are Ada.", usage: usage{6, 4, 0, 10}}}},
 	} {
 		if err := do(r); err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
@@ -261,7 +272,8 @@ func (p *program) runs(ctx context.Context) error {
 }
 
 // answer is the model.
-func (p *program) answer(ctx context.Context, _ *ai.ModelRequest, send ai.ModelStreamCallback) (*ai.ModelResponse, error) {
+func (p *program) answer(ctx context.Context, _ *ai.ModelRequest, send ai.ModelStreamCallback) (*ai.ModelResponse,
+	error) {
 	if len(p.script) == 0 {
 		return nil, errors.New("the script has no more answers")
 	}
@@ -294,8 +306,9 @@ func (p *program) answer(ctx context.Context, _ *ai.ModelRequest, send ai.ModelS
 		Message:      ai.NewModelMessage(parts...),
 		FinishReason: ai.FinishReasonStop,
 		Usage: &ai.GenerationUsage{
-			InputTokens: u.Input + u.CacheRead, CachedContentTokens: u.CacheRead, OutputTokens: u.Output, ThoughtsTokens: u.Reasoning,
-			TotalTokens: u.Input + u.CacheRead + u.Output + u.Reasoning,
+			InputTokens: u.Input + u.CacheRead, CachedContentTokens: u.CacheRead, OutputTokens: u.Output,
+			ThoughtsTokens: u.Reasoning,
+			TotalTokens:    u.Input + u.CacheRead + u.Output + u.Reasoning,
 		},
 	}, nil
 }
@@ -316,7 +329,8 @@ func (p *program) watch(next ai.ModelFunc) ai.ModelFunc {
 			case part.IsText():
 				s.Text += part.Text
 			case part.IsToolRequest():
-				s.Calls = append(s.Calls, call{ID: part.ToolRequest.Ref, Name: part.ToolRequest.Name, Input: part.ToolRequest.Input})
+				s.Calls = append(s.Calls, call{ID: part.ToolRequest.Ref, Name: part.ToolRequest.Name,
+					Input: part.ToolRequest.Input})
 			}
 		}
 		p.saw.Steps = append(p.saw.Steps, s)
