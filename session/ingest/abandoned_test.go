@@ -19,7 +19,8 @@ import (
 // in whatever order the events and spans of both processes come.
 func TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn(t *testing.T) {
 	aborted := session.StateOutputError
-	abandoned(t, false, map[string]string{"known": aborted, "over": session.StateOutputAvailable, "late": aborted, "streaming": aborted, "asked": aborted})
+	abandoned(t, false, map[string]string{"known": aborted, "over": session.StateOutputAvailable, "late": aborted,
+		"streaming": aborted, "asked": aborted})
 }
 
 // TestWhatAProcessSawThatWasTakenForDeadStands: it was not, and ended its calls.
@@ -41,11 +42,13 @@ func TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn(t *testing.T)
 		turn.End(agenttrace.TurnResult{})
 		state := sess.State()
 		ctx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "on"}, agenttrace.TurnOptions{})
-		_, before := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "before", Name: "bash", Input: map[string]any{"command": "make"}})
+		_, before := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "before", Name: "bash",
+			Input: map[string]any{"command": "make"}})
 		before.End("made")
 		turn.End(agenttrace.TurnResult{})
 		ctx, lost := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "and on"}, agenttrace.TurnOptions{})
-		_, running := lost.StartTool(ctx, agenttrace.ToolOptions{ID: "running", Name: "bash", Input: map[string]any{"command": "sleep 60"}})
+		_, running := lost.StartTool(ctx, agenttrace.ToolOptions{ID: "running", Name: "bash",
+			Input: map[string]any{"command": "sleep 60"}})
 		lost.StreamText().WriteString("I am about ")
 		lostRun := run
 		// Here the process is killed.
@@ -114,10 +117,12 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 	first, options, sess := coderSession(t)
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-	_, known := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "known", Name: "bash", Input: map[string]any{"command": "make"}})
+	_, known := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "known", Name: "bash",
+		Input: map[string]any{"command": "make"}})
 	state := sess.State()
 	_ = known
-	_, over := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "over", Name: "bash", Input: map[string]any{"command": "ls"}})
+	_, over := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "over", Name: "bash",
+		Input: map[string]any{"command": "ls"}})
 	over.End("a.go")
 	_, late := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "late", Name: "bash"})
 	late.InputDelta(`{"command": "sleep `)
@@ -156,7 +161,8 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 				continue
 			}
 			states[*p.ToolCallID] = *p.ToolState
-			if *p.ToolState == session.StateOutputError && !strings.Contains(p.DataJSON, `"errorText":"`+semconv.AbortedByRestart+`"`) {
+			if *p.ToolState == session.StateOutputError &&
+				!strings.Contains(p.DataJSON, `"errorText":"`+semconv.AbortedByRestart+`"`) {
 				t.Errorf("call %s: %s", *p.ToolCallID, p.DataJSON)
 			}
 			if *p.ToolCallID == "late" && !strings.Contains(p.DataJSON, `"input":{"command":"sleep 60"}`) {

@@ -50,16 +50,24 @@ var badValues = []struct {
 		v.SetStr(`[{"permission":1},{"permission":"bash","pattern":"*","action":"allow"},[],"x"]`)
 	}},
 	{"twice the same name", semconv.String, func(v pcommon.Value) { v.SetStr(`{"a":1,"a":2}`) }},
-	{"deep JSON", semconv.String, func(v pcommon.Value) { v.SetStr(strings.Repeat(`[`, 20000) + strings.Repeat(`]`, 20000)) }},
-	{"rather deep JSON", semconv.String, func(v pcommon.Value) { v.SetStr(strings.Repeat(`{"a":`, 9999) + "1" + strings.Repeat(`}`, 9999)) }},
+	{"deep JSON", semconv.String, func(v pcommon.Value) {
+		v.SetStr(strings.Repeat(`[`, 20000) + strings.Repeat(`]`, 20000))
+	}},
+	{"rather deep JSON", semconv.String, func(v pcommon.Value) {
+		v.SetStr(strings.Repeat(`{"a":`, 9999) + "1" + strings.Repeat(`}`, 9999))
+	}},
 	{"lone surrogate", semconv.String, func(v pcommon.Value) { v.SetStr(`{"a":"\ud800"}`) }},
 	{"empty list", semconv.Strings, func(v pcommon.Value) { v.SetEmptySlice() }},
 	{"list of text", semconv.Strings, func(v pcommon.Value) {
 		s := v.SetEmptySlice()
-		for _, text := range []string{"", "x", `{}`, `{"id":""}`, `{"id":"p1","index":-4}`, `{"id":"p2","index":9223372036854775807,"type":"text","data":{"type":"text"}}`,
-			`{"id":"p3","index":9223372036854775807,"type":"text","data":{"Type":"text","text":5}}`, `{"id":"p4","type":"tool-x","tool_state":"?","data":{"type":"tool-x","state":"output-available"}}`,
-			`{"id":"p5","type":"tool-"}`, `{"id":"p6","type":"dynamic-tool"}`, `{"id":"p7","type":"data-compaction","data":{"type":"data-compaction","data":{"auto":"yes"}}}`,
-			`{"id":"p8","type":"text","data":{"type":"text","text":"a","type":"file"}}`, `{"id":"p9","index":3,"type":"nonsense","created_at":-1,"updated_at":1,"data":{"type":"nonsense"}}`} {
+		for _, text := range []string{"", "x", `{}`, `{"id":""}`, `{"id":"p1","index":-4}`,
+			`{"id":"p2","index":9223372036854775807,"type":"text","data":{"type":"text"}}`,
+			`{"id":"p3","index":9223372036854775807,"type":"text","data":{"Type":"text","text":5}}`,
+			`{"id":"p4","type":"tool-x","tool_state":"?","data":{"type":"tool-x","state":"output-available"}}`,
+			`{"id":"p5","type":"tool-"}`, `{"id":"p6","type":"dynamic-tool"}`,
+			`{"id":"p7","type":"data-compaction","data":{"type":"data-compaction","data":{"auto":"yes"}}}`,
+			`{"id":"p8","type":"text","data":{"type":"text","text":"a","type":"file"}}`,
+			`{"id":"p9","index":3,"type":"nonsense","created_at":-1,"updated_at":1,"data":{"type":"nonsense"}}`} {
 			s.AppendEmpty().SetStr(text)
 		}
 	}},
@@ -76,17 +84,25 @@ var badValues = []struct {
 
 // validRecords is one of every kind of span, of a session of its own.
 func validRecords(n int) []spans.SpanData {
-	ses, user, asst, part := id(spans.PrefixSession, n, 0), id(spans.PrefixMessage, 2*n, 1), id(spans.PrefixMessage, 2*n+1, 2), id(spans.PrefixPart, 3*n, 3)
+	ses, user, asst, part := id(spans.PrefixSession, n, 0), id(spans.PrefixMessage, 2*n, 1),
+		id(spans.PrefixMessage, 2*n+1, 2), id(spans.PrefixPart, 3*n, 3)
 	model := spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}
-	usage := spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 5}, Basis: semconv.BasisInclusive, CostUSD: ptr(0.1), Raw: json.RawMessage(`{"a":1}`)}
+	usage := spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 5}, Basis: semconv.BasisInclusive, CostUSD: ptr(0.1),
+		Raw: json.RawMessage(`{"a":1}`)}
 	return []spans.SpanData{
-		&spans.Run{SessionID: ses, Agent: "coder", Title: "t", Model: model, Outcome: semconv.EndFinish, CreatedAt: start, Permissions: json.RawMessage(`[]`), Metadata: json.RawMessage(`{"a":1}`)},
-		&spans.Turn{SessionID: ses, Agent: "coder", Index: ptr(int64(0)), Model: model, Usage: usage, EndReason: semconv.EndFinish, StopReason: "stop",
-			User: spans.Message{ID: user, CreatedAt: start, Parts: []spans.Part{textPart(3*n+1, 0, 0, "text", "hi")}}, SystemPrompt: "p", SystemPromptDigest: digest("p"),
+		&spans.Run{SessionID: ses, Agent: "coder", Title: "t", Model: model, Outcome: semconv.EndFinish, CreatedAt: start,
+			Permissions: json.RawMessage(`[]`), Metadata: json.RawMessage(`{"a":1}`)},
+		&spans.Turn{SessionID: ses, Agent: "coder", Index: ptr(int64(0)), Model: model, Usage: usage,
+			EndReason: semconv.EndFinish, StopReason: "stop",
+			User:         spans.Message{ID: user, CreatedAt: start, Parts: []spans.Part{textPart(3*n+1, 0, 0, "text", "hi")}},
+			SystemPrompt: "p", SystemPromptDigest: digest("p"),
 			Assistant: spans.Message{ID: asst, CreatedAt: start + 1, Parts: []spans.Part{textPart(3*n+2, 0, 1, "text", "ho")}}},
-		&spans.ToolCall{SessionID: ses, ToolID: "bash", CallID: "c", MessageID: asst, PartID: part, PartIndex: ptr(int64(1)), State: session.StateOutputAvailable, Input: `{}`, Output: `1`},
-		&spans.Compaction{SessionID: ses, MessageID: asst, MessageCreatedAt: start + 5, PartID: part, Summary: "s", SummaryTokens: 5, SummarizedMessages: 2},
-		&spans.Permission{SessionID: ses, ID: id(spans.PrefixPermission, n, 0), ToolID: "bash", CallID: "c", Pattern: "*", Action: semconv.ActionAllow, Source: semconv.SourceSession},
+		&spans.ToolCall{SessionID: ses, ToolID: "bash", CallID: "c", MessageID: asst, PartID: part, PartIndex: ptr(int64(1)),
+			State: session.StateOutputAvailable, Input: `{}`, Output: `1`},
+		&spans.Compaction{SessionID: ses, MessageID: asst, MessageCreatedAt: start + 5, PartID: part, Summary: "s",
+			SummaryTokens: 5, SummarizedMessages: 2},
+		&spans.Permission{SessionID: ses, ID: id(spans.PrefixPermission, n, 0), ToolID: "bash", CallID: "c", Pattern: "*",
+			Action: semconv.ActionAllow, Source: semconv.SourceSession},
 		&spans.ModelCall{SessionID: ses, MessageID: asst, Model: model, Usage: usage},
 	}
 }
@@ -120,7 +136,8 @@ func spoiledSpans() []spoiled {
 				wrong := a.Group == semconv.Own && v.Type() != pcommon.ValueTypeEmpty && bad.kind != a.Type
 				switch a.Type {
 				case semconv.String, semconv.JSON:
-					wrong = wrong && bad.kind != semconv.String && bad.kind != semconv.JSON && bad.name != "map" && bad.name != "mixed list" && bad.name != "bytes"
+					wrong = wrong && bad.kind != semconv.String && bad.kind != semconv.JSON && bad.name != "map" &&
+						bad.name != "mixed list" && bad.name != "bytes"
 				case semconv.Strings:
 					wrong = wrong && bad.kind != semconv.String && bad.name != "bytes"
 				case semconv.Double:
@@ -263,7 +280,8 @@ func TestBadSpans(t *testing.T) {
 			t.Errorf("seed %d: %d malformed, in order %d", seed, report.Malformed, malformed)
 		}
 		if got := dump(t, s.Path()); got != want {
-			t.Fatalf("seed %d: tables differ (-want +got):\n%.5000s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Fatalf("seed %d: tables differ (-want +got):\n%.5000s", seed,
+				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
 	t.Logf("%d spans, %d malformed", len(all), malformed)
@@ -284,7 +302,8 @@ func TestMalformedCounted(t *testing.T) {
 	for kind := range validRecords(0) {
 		s := newStory()
 		s.add(validRecords(1)[kind], 10, 20)
-		if report, err := in.Traces(t.Context(), traces(s.spans...)); err != nil || report.Malformed != 0 || report.Accepted != 1 {
+		if report, err := in.Traces(t.Context(), traces(s.spans...)); err != nil || report.Malformed != 0 ||
+			report.Accepted != 1 {
 			t.Errorf("a sound %s: %+v, %v", s.spans[0].Name(), report, err)
 		}
 	}

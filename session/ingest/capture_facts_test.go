@@ -40,7 +40,8 @@ func TestCaptureFacts(t *testing.T) {
 			s := openStore(t)
 			deliver(t, s, readCapture(t, dir))
 			check(t, s)
-			lines := slices.DeleteFunc(strings.Split(string(want), "\n"), func(l string) bool { return strings.HasPrefix(l, "#") })
+			lines := slices.DeleteFunc(strings.Split(string(want), "\n"),
+				func(l string) bool { return strings.HasPrefix(l, "#") })
 			if d := cmp.Diff(lines, strings.Split(recount(t, s), "\n")); d != "" {
 				t.Errorf("the session is not what happened (-happened +session):\n%s", d)
 			}
@@ -87,7 +88,8 @@ func recount(t testing.TB, s *sqlitestore.Store) string {
 	return b.String()
 }
 
-func recountAnswer(t testing.TB, s *sqlitestore.Store, b *strings.Builder, m *session.MessageAndParts, system, catalog *string) {
+func recountAnswer(t testing.TB, s *sqlitestore.Store, b *strings.Builder, m *session.MessageAndParts, system,
+	catalog *string) {
 	t.Helper()
 	var meta session.MessageMetadata
 	if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {

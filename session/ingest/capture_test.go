@@ -181,7 +181,9 @@ func captures(t testing.TB) []string {
 	if err != nil || len(dirs) == 0 {
 		t.Fatal("no captures", err)
 	}
-	return slices.DeleteFunc(dirs, func(dir string) bool { return filepath.Ext(dir) == ".txtar" || filepath.Ext(dir) == ".facts" })
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		return filepath.Ext(dir) == ".txtar" || filepath.Ext(dir) == ".facts"
+	})
 }
 
 // TestCaptures tells the sessions of what real agents sent. What the user typed
@@ -198,7 +200,8 @@ func TestCaptures(t *testing.T) {
 			}
 			names, _ := json.Marshal(report.Dialects)
 			got := []txtar.File{
-				{Name: "report", Data: fmt.Appendf(nil, "spans %d, records %d, placed %d %s, ignored %d\n", report.Spans, report.Records, report.Accepted, names, report.Ignored)},
+				{Name: "report", Data: fmt.Appendf(nil, "spans %d, records %d, placed %d %s, ignored %d\n", report.Spans,
+					report.Records, report.Accepted, names, report.Ignored)},
 				{Name: "sessions", Data: []byte(narrate(t, s))},
 			}
 			file := dir + ".txtar"
@@ -277,7 +280,8 @@ func testOrder(t *testing.T, all []request, rounds int, deliver deliverFunc) {
 		s := openStore(t)
 		deliver(t, s, requests)
 		if got := dump(t, s.Path()); got != want {
-			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
+				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
 }
@@ -302,7 +306,8 @@ func narrate(t testing.TB, s *sqlitestore.Store) string {
 		narrateSession(&b, &tr.Session)
 		for _, m := range tr.Messages {
 			at := time.UnixMilli(m.Message.CreatedAt).UTC()
-			fmt.Fprintf(&b, "  %s %s for %d ms %s\n", m.Message.Role, at.Format("15:04:05.000"), m.Message.UpdatedAt-m.Message.CreatedAt, m.Message.MetadataJSON)
+			fmt.Fprintf(&b, "  %s %s for %d ms %s\n", m.Message.Role, at.Format("15:04:05.000"),
+				m.Message.UpdatedAt-m.Message.CreatedAt, m.Message.MetadataJSON)
 			for _, p := range m.Parts {
 				fmt.Fprintf(&b, "    %d %s\n", p.Index, p.DataJSON)
 			}
@@ -321,7 +326,8 @@ func narrate(t testing.TB, s *sqlitestore.Store) string {
 			t.Fatal(err)
 		}
 		for _, l := range links {
-			fmt.Fprintf(&b, "  link %s %s %.6s/%.6s -> %s\n", l.Dialect, l.Kind, l.TraceID, l.SpanID, role(tr, l.MessageID, l.PartID))
+			fmt.Fprintf(&b, "  link %s %s %.6s/%.6s -> %s\n", l.Dialect, l.Kind, l.TraceID, l.SpanID,
+				role(tr, l.MessageID, l.PartID))
 		}
 	}
 	return b.String()
@@ -334,8 +340,10 @@ func narrateSession(b *strings.Builder, s *session.Session) {
 		}
 		return *p
 	}
-	fmt.Fprintf(b, "session %s %q agent=%s model=%s parent=%s mode=%s root=%s tokens=%d/%d/%d/%d/%d cost=%g rules=%s %s\n", s.ID, s.Title, s.Agent, text(s.ModelJSON),
-		text(s.ParentID), text(s.Mode), text(s.WorkspaceRoot), s.PromptTokens, s.CompletionTokens, s.ReasoningTokens, s.CacheRead, s.CacheWrite, s.CostUSD,
+	fmt.Fprintf(b, "session %s %q agent=%s model=%s parent=%s mode=%s root=%s tokens=%d/%d/%d/%d/%d cost=%g rules=%s %s\n",
+		s.ID, s.Title, s.Agent, text(s.ModelJSON),
+		text(s.ParentID), text(s.Mode), text(s.WorkspaceRoot), s.PromptTokens, s.CompletionTokens, s.ReasoningTokens,
+		s.CacheRead, s.CacheWrite, s.CostUSD,
 		s.PermissionsJSON, s.MetadataJSON)
 }
 

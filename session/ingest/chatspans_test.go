@@ -21,8 +21,10 @@ func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
 	message := id(spans.PrefixMessage, 1, 1)
 	var calls int64
 	for n := range int64(70) {
-		call := &spans.ModelCall{SessionID: session, MessageID: message, Model: spans.Model{ProviderID: "openai", ModelID: "m"},
-			StopReason: "tool_use", ResponseID: fmt.Sprint("r", n), Usage: spans.Usage{Tokens: &spans.Tokens{Input: 10 + n, Output: 1}, CostUSD: ptr(0.001)}}
+		call := &spans.ModelCall{SessionID: session, MessageID: message,
+			Model:      spans.Model{ProviderID: "openai", ModelID: "m"},
+			StopReason: "tool_use", ResponseID: fmt.Sprint("r", n),
+			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 10 + n, Output: 1}, CostUSD: ptr(0.001)}}
 		if n%5 == 2 {
 			call.Error, call.StopReason = fmt.Sprint("overloaded ", n), ""
 		}
@@ -30,10 +32,13 @@ func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
 		calls++
 	}
 	chats := slices.Clone(s.spans)
-	s.add(&spans.Turn{SessionID: session, Agent: "coder", Index: ptr(int64(0)), Model: spans.Model{ProviderID: "openai", ModelID: "m"}, ModelCalls: calls,
+	s.add(&spans.Turn{SessionID: session, Agent: "coder", Index: ptr(int64(0)),
+		Model: spans.Model{ProviderID: "openai", ModelID: "m"}, ModelCalls: calls,
 		Usage:     spans.Usage{Tokens: &spans.Tokens{Input: 3000, Output: 70}, Basis: semconv.BasisInclusive},
-		EndReason: semconv.EndFinish, User: spans.Message{ID: id(spans.PrefixMessage, 0, 0), CreatedAt: start, Parts: []spans.Part{textPart(0, 0, 0, "text", "go")}},
-		Assistant: spans.Message{ID: message, CreatedAt: start + 1, Parts: []spans.Part{textPart(1, 0, 1, "text", "done")}}}, 0, 800)
+		EndReason: semconv.EndFinish, User: spans.Message{ID: id(spans.PrefixMessage, 0, 0), CreatedAt: start,
+			Parts: []spans.Part{textPart(0, 0, 0, "text", "go")}},
+		Assistant: spans.Message{ID: message, CreatedAt: start + 1, Parts: []spans.Part{textPart(1, 0, 1, "text", "done")}}},
+		0, 800)
 	for name, all := range map[string]int{"model calls alone": len(chats), "with their turn": len(s.spans)} {
 		whole := s.spans[:all]
 		reference := openStore(t)

@@ -11,7 +11,8 @@ import (
 // same sessions and again, come to what they come to one after another.
 func TestConcurrent(t *testing.T) {
 	var all []request
-	for _, dir := range []string{"claude-code-2.1.329/print-bash", "gemini-cli-0.61.0/prompt-shell", "vercel-ai-sdk-v7/session", "openinference-vercel-2.8.1-on-ai-v6/multistep"} {
+	for _, dir := range []string{"claude-code-2.1.329/print-bash", "gemini-cli-0.61.0/prompt-shell",
+		"vercel-ai-sdk-v7/session", "openinference-vercel-2.8.1-on-ai-v6/multistep"} {
 		all = append(all, readCapture(t, "testdata/captures/"+dir)...)
 	}
 	reference := openStore(t)

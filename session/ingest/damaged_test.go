@@ -88,7 +88,8 @@ func TestOrderOfDamagedStories(t *testing.T) {
 			t.Errorf("seed %d: %d and %d changes refused", seed, refused, refusedAgain)
 		}
 		if once != again {
-			t.Fatalf("seed %d: tables differ (-in one request +in another order):\n%s", seed, cmp.Diff(strings.Split(once, "\n"), strings.Split(again, "\n")))
+			t.Fatalf("seed %d: tables differ (-in one request +in another order):\n%s", seed,
+				cmp.Diff(strings.Split(once, "\n"), strings.Split(again, "\n")))
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)

@@ -32,8 +32,10 @@ func (c *choices) byte() byte {
 func (c *choices) of(n int) int { return int(c.byte()) % n }
 
 func (c *choices) word() string {
-	return []string{"a", "b", "", "x\xff", "ses_1", "msg_1", "prt_1", "fork", "rewind", "unrewind", "archive", "finish", "output-available",
-		"approval-requested", "allow", `{}`, `[]`, `{"a":1}`, `{"type":"text","text":"t"}`, strings.Repeat("9f", 32)}[c.of(20)]
+	return []string{"a", "b", "", "x\xff", "ses_1", "msg_1", "prt_1", "fork", "rewind", "unrewind", "archive", "finish",
+		"output-available",
+		"approval-requested", "allow", `{}`, `[]`, `{"a":1}`, `{"type":"text","text":"t"}`,
+		strings.Repeat("9f", 32)}[c.of(20)]
 }
 
 // part is a part as a turn carries it, or nearly.
@@ -90,7 +92,8 @@ func (c *choices) value(key, session string, v pcommon.Value) {
 // spans makes a few spans of a few sessions.
 func (c *choices) spans() []ptrace.Span {
 	var all []ptrace.Span
-	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun, semconv.SpanPermissionEvaluate, "chat m", "GET /"}
+	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
+		semconv.SpanPermissionEvaluate, "chat m", "GET /"}
 	attributes := semconv.Attributes()
 	for len(*c) > 0 && len(all) < 12 {
 		s := ptrace.NewSpan()
@@ -145,7 +148,8 @@ func FuzzSpans(f *testing.F) {
 		}
 		again, refusedAgain := storeOf(t, append(requests, requests[0])...)
 		if refused == 0 && refusedAgain == 0 && once != again {
-			t.Fatalf("tables differ (-in one request +one by one in another order):\n%s", cmp.Diff(strings.Split(once, "\n"), strings.Split(again, "\n")))
+			t.Fatalf("tables differ (-in one request +one by one in another order):\n%s",
+				cmp.Diff(strings.Split(once, "\n"), strings.Split(again, "\n")))
 		}
 	})
 }

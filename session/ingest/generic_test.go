@@ -125,36 +125,51 @@ func TestUnknownClientsAreRead(t *testing.T) {
 		want  string
 	}{
 		"vendor's prefix": {want: want, spans: []unknownSpan{
-			{name: "handle", attrs: map[string]any{"acme.session_id": "s-1", "acme.question": "Weather in Oslo?", "acme.answer": "It is 4 C."}},
-			{name: "llm", parent: 1, attrs: map[string]any{"acme.session_id": "s-1", "acme.llm.model": "m", "acme.llm.prompt": talk,
+			{name: "handle", attrs: map[string]any{"acme.session_id": "s-1", "acme.question": "Weather in Oslo?",
+				"acme.answer": "It is 4 C."}},
+			{name: "llm", parent: 1, attrs: map[string]any{"acme.session_id": "s-1", "acme.llm.model": "m",
+				"acme.llm.prompt":       talk,
 				"acme.llm.completion":   `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}`,
 				"acme.llm.tokens.input": 10, "acme.llm.tokens.output": 4}},
-			{name: "tool", parent: 1, attrs: map[string]any{"acme.tool.name": "weather", "acme.tool.args": `{"city":"Oslo"}`, "acme.tool.result": "4 C"}},
-			{name: "llm", parent: 1, attrs: map[string]any{"acme.llm.model": "m", "acme.llm.prompt": talkWithTool, "acme.llm.completion": "It is 4 C.",
+			{name: "tool", parent: 1, attrs: map[string]any{"acme.tool.name": "weather", "acme.tool.args": `{"city":"Oslo"}`,
+				"acme.tool.result": "4 C"}},
+			{name: "llm", parent: 1, attrs: map[string]any{"acme.llm.model": "m", "acme.llm.prompt": talkWithTool,
+				"acme.llm.completion":   "It is 4 C.",
 				"acme.llm.tokens.input": 20, "acme.llm.tokens.output": 8}},
 		}},
 		"camel case, no prefix": {want: want, spans: []unknownSpan{
-			{name: "ask", attrs: map[string]any{"conversationId": "s-1", "userPrompt": "Weather in Oslo?", "assistantResponse": "It is 4 C."}},
-			{name: "invoke model", parent: 1, attrs: map[string]any{"modelName": "m", "inputMessages": talk, "promptTokens": 10, "completionTokens": 4, "finishReason": "tool_calls",
+			{name: "ask", attrs: map[string]any{"conversationId": "s-1", "userPrompt": "Weather in Oslo?",
+				"assistantResponse": "It is 4 C."}},
+			{name: "invoke model", parent: 1, attrs: map[string]any{"modelName": "m", "inputMessages": talk, "promptTokens": 10,
+				"completionTokens": 4, "finishReason": "tool_calls",
 				"outputMessages": `[{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}]`}},
-			{name: "run tool", parent: 1, attrs: map[string]any{"toolName": "weather", "toolCallId": "c1", "toolInput": `{"city":"Oslo"}`, "toolOutput": "4 C"}},
-			{name: "invoke model", parent: 1, attrs: map[string]any{"modelName": "m", "inputMessages": talkWithTool, "promptTokens": 20, "completionTokens": 8,
+			{name: "run tool", parent: 1, attrs: map[string]any{"toolName": "weather", "toolCallId": "c1",
+				"toolInput": `{"city":"Oslo"}`, "toolOutput": "4 C"}},
+			{name: "invoke model", parent: 1, attrs: map[string]any{"modelName": "m", "inputMessages": talkWithTool,
+				"promptTokens": 20, "completionTokens": 8,
 				"outputMessages": `[{"role":"assistant","content":"It is 4 C."}]`}},
 		}},
 		"kinds and objects": {want: want, spans: []unknownSpan{
-			{name: "crew", attrs: map[string]any{"x.span.type": "AGENT", "x.thread_id": "s-1", "x.inputs": `{"query":"Weather in Oslo?"}`, "x.outputs": `{"output":"It is 4 C."}`}},
-			{name: "step", parent: 1, attrs: map[string]any{"x.span.type": "CHAIN", "x.inputs": `{"a":1}`, "x.outputs": `{"b":2}`}},
-			{name: "model", parent: 2, attrs: map[string]any{"x.span.type": "CHAT_MODEL", "x.inputs": `{"messages":` + talk + `,"tools":[]}`, "x.model": "m",
+			{name: "crew", attrs: map[string]any{"x.span.type": "AGENT", "x.thread_id": "s-1",
+				"x.inputs": `{"query":"Weather in Oslo?"}`, "x.outputs": `{"output":"It is 4 C."}`}},
+			{name: "step", parent: 1, attrs: map[string]any{"x.span.type": "CHAIN", "x.inputs": `{"a":1}`,
+				"x.outputs": `{"b":2}`}},
+			{name: "model", parent: 2, attrs: map[string]any{"x.span.type": "CHAT_MODEL",
+				"x.inputs": `{"messages":` + talk + `,"tools":[]}`, "x.model": "m",
 				"x.outputs": `{"choices":[{"finish_reason":"tool_calls","message":{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}}]}`,
 				"x.usage":   `{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14}`}},
-			{name: "weather", parent: 2, attrs: map[string]any{"x.span.type": "TOOL", "x.inputs": `{"city":"Oslo"}`, "x.outputs": `"4 C"`}},
-			{name: "model", parent: 2, attrs: map[string]any{"x.span.type": "CHAT_MODEL", "x.inputs": `{"messages":` + talkWithTool + `}`, "x.model": "m",
+			{name: "weather", parent: 2, attrs: map[string]any{"x.span.type": "TOOL", "x.inputs": `{"city":"Oslo"}`,
+				"x.outputs": `"4 C"`}},
+			{name: "model", parent: 2, attrs: map[string]any{"x.span.type": "CHAT_MODEL",
+				"x.inputs": `{"messages":` + talkWithTool + `}`, "x.model": "m",
 				"x.outputs": `{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":"It is 4 C."}}]}`,
 				"x.usage":   `{"prompt_tokens":20,"completion_tokens":8,"total_tokens":28}`}},
 		}},
 		"below an HTTP span": {want: plain, spans: []unknownSpan{
-			{name: "POST /chat", attrs: map[string]any{"http.request.method": "POST", "url.path": "/chat", "http.response.status_code": 200}},
-			{name: "bot", parent: 1, attrs: map[string]any{"session.id": "s-1", "bot.question": "Weather in Oslo?", "bot.answer": "It is 4 C.", "bot.input_tokens": 30, "bot.output_tokens": 12}},
+			{name: "POST /chat", attrs: map[string]any{"http.request.method": "POST", "url.path": "/chat",
+				"http.response.status_code": 200}},
+			{name: "bot", parent: 1, attrs: map[string]any{"session.id": "s-1", "bot.question": "Weather in Oslo?",
+				"bot.answer": "It is 4 C.", "bot.input_tokens": 30, "bot.output_tokens": 12}},
 		}},
 		"maps and lists": {want: plain, spans: []unknownSpan{
 			{name: "agent run", attrs: map[string]any{"chat_id": "s-1",
@@ -163,54 +178,66 @@ func TestUnknownClientsAreRead(t *testing.T) {
 				"run.usage":  map[string]any{"input_tokens": 30, "output_tokens": 12}, "run.model_id": "m"}},
 		}},
 		"events": {want: plain, spans: []unknownSpan{
-			{name: "turn", attrs: map[string]any{"thread_id": "s-1", "model": "m", "usage.prompt_tokens": "30", "usage.completion_tokens": "12"},
+			{name: "turn", attrs: map[string]any{"thread_id": "s-1", "model": "m", "usage.prompt_tokens": "30",
+				"usage.completion_tokens": "12"},
 				events: []unknownEvent{
 					{"message", map[string]any{"role": "user", "content": "Weather in Oslo?"}},
 					{"message", map[string]any{"role": "assistant", "content": "It is 4 C."}},
 				}},
 		}},
 		"events named by their speaker": {want: plain, spans: []unknownSpan{
-			{name: "turn", attrs: map[string]any{"thread_id": "s-1", "tokens.prompt": 30, "tokens.completion": 12, "llm_model": "m"},
+			{name: "turn", attrs: map[string]any{"thread_id": "s-1", "tokens.prompt": 30, "tokens.completion": 12,
+				"llm_model": "m"},
 				events: []unknownEvent{
 					{"user.message", map[string]any{"content": "Weather in Oslo?"}},
 					{"assistant.message", map[string]any{"content": "It is 4 C."}},
 				}},
 		}},
 		"spread over attributes": {want: plain, spans: []unknownSpan{
-			{name: "generate", attrs: map[string]any{"session.id": "s-1", "foo.prompt.0.role": "system", "foo.prompt.0.content": "Be terse.", "foo.prompt.1.role": "user",
-				"foo.prompt.1.content": "Weather in Oslo?", "foo.completion": "It is 4 C.", "foo.model": "m", "foo.prompt_tokens": 30, "foo.completion_tokens": 12}},
+			{name: "generate", attrs: map[string]any{"session.id": "s-1", "foo.prompt.0.role": "system",
+				"foo.prompt.0.content": "Be terse.", "foo.prompt.1.role": "user",
+				"foo.prompt.1.content": "Weather in Oslo?", "foo.completion": "It is 4 C.", "foo.model": "m",
+				"foo.prompt_tokens": 30, "foo.completion_tokens": 12}},
 		}},
 		"a convention's family without its kinds": {want: plain, spans: []unknownSpan{
-			{name: "llm.call", attrs: map[string]any{"session.id": "s-1", "llm.prompts": talk, "llm.completions": "It is 4 C.", "llm.model": "m",
+			{name: "llm.call", attrs: map[string]any{"session.id": "s-1", "llm.prompts": talk, "llm.completions": "It is 4 C.",
+				"llm.model":        "m",
 				"llm.input_tokens": 30, "llm.output_tokens": 12}},
 		}},
 		"MLflow's names": {want: plain, spans: []unknownSpan{
-			{name: "predict", attrs: map[string]any{"mlflow.spanType": `"AGENT"`, "mlflow.trace.session_id": "s-1", "mlflow.spanInputs": `{"question":"Weather in Oslo?"}`,
+			{name: "predict", attrs: map[string]any{"mlflow.spanType": `"AGENT"`, "mlflow.trace.session_id": "s-1",
+				"mlflow.spanInputs":  `{"question":"Weather in Oslo?"}`,
 				"mlflow.spanOutputs": `"It is 4 C."`}},
-			{name: "Completions", parent: 1, attrs: map[string]any{"mlflow.spanType": `"CHAT_MODEL"`, "mlflow.spanInputs": `{"model":"m","messages":` + talk + `}`,
+			{name: "Completions", parent: 1, attrs: map[string]any{"mlflow.spanType": `"CHAT_MODEL"`,
+				"mlflow.spanInputs":      `{"model":"m","messages":` + talk + `}`,
 				"mlflow.spanOutputs":     `{"choices":[{"message":{"role":"assistant","content":"It is 4 C."},"finish_reason":"stop"}]}`,
 				"mlflow.chat.tokenUsage": `{"input_tokens":30,"output_tokens":12,"total_tokens":42}`}},
 		}},
 		"Braintrust's names": {want: plain, spans: []unknownSpan{
-			{name: "agent", attrs: map[string]any{"braintrust.input_json": `[{"role":"user","content":"Weather in Oslo?"}]`, "braintrust.output_json": `{"role":"assistant","content":"It is 4 C."}`,
+			{name: "agent", attrs: map[string]any{"braintrust.input_json": `[{"role":"user","content":"Weather in Oslo?"}]`,
+				"braintrust.output_json":         `{"role":"assistant","content":"It is 4 C."}`,
 				"braintrust.metadata.session_id": "s-1", "braintrust.metrics": `{"prompt_tokens":30,"completion_tokens":12}`}},
 		}},
 		"request and response of a provider": {want: plain, spans: []unknownSpan{
-			{name: "POST model", attrs: map[string]any{"proxy.session-id": "s-1", "proxy.request.body": `{"model":"m","messages":` + talk + `}`,
+			{name: "POST model", attrs: map[string]any{"proxy.session-id": "s-1",
+				"proxy.request.body":  `{"model":"m","messages":` + talk + `}`,
 				"proxy.response.body": `{"id":"r1","model":"m-1","choices":[{"message":{"role":"assistant","content":"It is 4 C."},"finish_reason":"stop"}],"usage":{"prompt_tokens":30,"completion_tokens":12}}`}},
 		}},
 		"one span": {want: plain, spans: []unknownSpan{
-			{name: "completion", attrs: map[string]any{"SessionID": "s-1", "Prompt": "Weather in Oslo?", "Completion": "It is 4 C.", "Model": "m",
+			{name: "completion", attrs: map[string]any{"SessionID": "s-1", "Prompt": "Weather in Oslo?",
+				"Completion": "It is 4 C.", "Model": "m",
 				"Usage": `{"prompt_tokens":30,"completion_tokens":12}`}},
 		}},
-		"input and output, nothing else": {want: "s-1 0/0 generic\nuser text: Weather in Oslo?\nassistant text: It is 4 C.\n", spans: []unknownSpan{
-			{name: "run", attrs: map[string]any{"session_id": "s-1", "input": "Weather in Oslo?", "output": "It is 4 C."}},
-		}},
+		"input and output, nothing else": {want: "s-1 0/0 generic\nuser text: Weather in Oslo?\nassistant text: It is 4 C.\n",
+			spans: []unknownSpan{
+				{name: "run", attrs: map[string]any{"session_id": "s-1", "input": "Weather in Oslo?", "output": "It is 4 C."}},
+			}},
 		"failed": {want: "s-1 0/0 generic\nuser text: Weather in Oslo?\nassistant data-error: {\"text\":\"500 out of tokens\"}\n", spans: []unknownSpan{
 			{name: "run", attrs: map[string]any{"session_id": "s-1", "prompt": "Weather in Oslo?"}, failed: "500 out of tokens"},
 		}},
 		"tool without its name": {spans: []unknownSpan{
-			{name: "agent", attrs: map[string]any{"conversation_id": "s-1", "query": "Weather in Oslo?", "response": "It is 4 C.", "agent_name": "scout", "input_tokens": 30, "output_tokens": 12}},
+			{name: "agent", attrs: map[string]any{"conversation_id": "s-1", "query": "Weather in Oslo?",
+				"response": "It is 4 C.", "agent_name": "scout", "input_tokens": 30, "output_tokens": 12}},
 			{name: "tool.weather", parent: 1, attrs: map[string]any{"input": `{"city":"Oslo"}`, "output": "4 C"}},
 		}, want: want},
 	} {
@@ -279,25 +306,36 @@ func TestRecordsOfUnknownClientsAreRead(t *testing.T) {
 // with.
 func TestOrdinaryTelemetryMakesNoSessions(t *testing.T) {
 	td := tracesOf(t, []unknownSpan{
-		{name: "GET /search", attrs: map[string]any{"http.request.method": "GET", "url.query": "q=shoes", "url.full": "https://x/search?q=shoes", "user_agent.original": "curl",
-			"session.id": "rum-1", "client.address": "10.0.0.1", "http.request.body.size": 12, "network.protocol.version": "1.1"}},
-		{name: "SELECT products", parent: 1, attrs: map[string]any{"db.system.name": "postgresql", "db.query.text": "SELECT 1", "db.operation.name": "SELECT", "db.response.returned_rows": 3,
+		{name: "GET /search", attrs: map[string]any{"http.request.method": "GET", "url.query": "q=shoes",
+			"url.full": "https://x/search?q=shoes", "user_agent.original": "curl",
+			"session.id": "rum-1", "client.address": "10.0.0.1", "http.request.body.size": 12,
+			"network.protocol.version": "1.1"}},
+		{name: "SELECT products", parent: 1, attrs: map[string]any{"db.system.name": "postgresql",
+			"db.query.text": "SELECT 1", "db.operation.name": "SELECT", "db.response.returned_rows": 3,
 			"thread.id": 12, "thread.name": "main", "code.function.name": "query"}},
-		{name: "orders process", parent: 1, attrs: map[string]any{"messaging.system": "kafka", "messaging.message.id": "m1", "messaging.message.conversation_id": "c1",
-			"messaging.destination.name": "orders", "messaging.operation.type": "process", "messaging.client.id": "c"}},
-		{name: "Catalog/Get", parent: 1, attrs: map[string]any{"rpc.system": "grpc", "rpc.method": "Get", "rpc.request.metadata.x": "1", "rpc.message.type": "SENT", "server.port": 443}},
-		{name: "handler", parent: 1, attrs: map[string]any{"k8s.pod.name": "p", "faas.invocation_id": "1", "aws.request_id": "r", "exception.message": "boom", "app.order.id": "o1",
+		{name: "orders process", parent: 1, attrs: map[string]any{"messaging.system": "kafka", "messaging.message.id": "m1",
+			"messaging.message.conversation_id": "c1",
+			"messaging.destination.name":        "orders", "messaging.operation.type": "process", "messaging.client.id": "c"}},
+		{name: "Catalog/Get", parent: 1, attrs: map[string]any{"rpc.system": "grpc", "rpc.method": "Get",
+			"rpc.request.metadata.x": "1", "rpc.message.type": "SENT", "server.port": 443}},
+		{name: "handler", parent: 1, attrs: map[string]any{"k8s.pod.name": "p", "faas.invocation_id": "1",
+			"aws.request_id": "r", "exception.message": "boom", "app.order.id": "o1",
 			"app.user.id": "u1", "request_id": "r1", "request.size": 12, "response.status": "ok", "enduser.id": "u"}},
-		{name: "search", parent: 1, attrs: map[string]any{"search.query": "shoes", "search.count": 10, "type": "product", "kind": "internal", "component": "search", "model": ""}},
-		{name: "render", parent: 1, attrs: map[string]any{"car.model": "Volvo 240", "content": "<html>", "message": "rendered", "text": "hello", "role": "admin", "output.format": "html"}},
-		{name: "login", attrs: map[string]any{"session.id": "web-2", "user.id": "u1", "browser.platform": "mac", "event.name": "click"}},
+		{name: "search", parent: 1, attrs: map[string]any{"search.query": "shoes", "search.count": 10, "type": "product",
+			"kind": "internal", "component": "search", "model": ""}},
+		{name: "render", parent: 1, attrs: map[string]any{"car.model": "Volvo 240", "content": "<html>",
+			"message": "rendered", "text": "hello", "role": "admin", "output.format": "html"}},
+		{name: "login", attrs: map[string]any{"session.id": "web-2", "user.id": "u1", "browser.platform": "mac",
+			"event.name": "click"}},
 		{name: "job", attrs: map[string]any{"sessionId": "web-3", "job.id": "1", "operation": "update", "status": "done"}},
 	})
 	ld := plog.NewLogs()
 	sl := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty()
 	for _, attrs := range []map[string]any{
-		{"http.request.method": "GET", "message": "done"}, {"session.id": "web-4", "message": "user clicked", "level": "info"},
-		{"role": "admin", "user.id": "u"}, {"query": "SELECT 1", "result": "ok"}, {"logger.name": "x", "input": "a", "output": "b"},
+		{"http.request.method": "GET", "message": "done"},
+		{"session.id": "web-4", "message": "user clicked", "level": "info"},
+		{"role": "admin", "user.id": "u"}, {"query": "SELECT 1", "result": "ok"},
+		{"logger.name": "x", "input": "a", "output": "b"},
 		{"event.name": "page_view", "session.id": "rum"}, {"content": "text", "type": "html"},
 	} {
 		r := sl.LogRecords().AppendEmpty()
@@ -345,7 +383,8 @@ func TestLaterReadingReplacesTheGenericOne(t *testing.T) {
 			}
 		})
 	}
-	for name, order := range map[string][]request{"upgrade": append(before, all...), "older telemetry comes later": append(all, before...)} {
+	for name, order := range map[string][]request{"upgrade": append(before, all...),
+		"older telemetry comes later": append(all, before...)} {
 		s := openStore(t)
 		report := deliver(t, s, order)
 		if report.Dialects["generic"] == 0 || report.Dialects["langfuse"] == 0 {
@@ -361,7 +400,8 @@ func TestLaterReadingReplacesTheGenericOne(t *testing.T) {
 // is no turn of its parent.
 func TestSubAgentsOfVoltAgentAndLangfuseAreChildSessions(t *testing.T) {
 	volt := func(name string, extra map[string]any) map[string]any {
-		attrs := map[string]any{"conversation.id": "s-1", "operation.id": "op-" + name, "entity.type": "agent", "entity.id": name, "entity.name": name}
+		attrs := map[string]any{"conversation.id": "s-1", "operation.id": "op-" + name, "entity.type": "agent",
+			"entity.id": name, "entity.name": name}
 		for k, v := range extra {
 			attrs[k] = v
 		}
@@ -377,10 +417,12 @@ func TestSubAgentsOfVoltAgentAndLangfuseAreChildSessions(t *testing.T) {
 	for name, all := range map[string][]unknownSpan{
 		"VoltAgent, in a tool": {
 			{name: "Lead", attrs: volt("Lead", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
-			{name: "tool.execution:delegate_task", parent: 1, attrs: volt("Lead", map[string]any{"span.type": "tool", "tool.name": "delegate_task", "tool.call.id": "c1",
-				"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
+			{name: "tool.execution:delegate_task", parent: 1,
+				attrs: volt("Lead", map[string]any{"span.type": "tool", "tool.name": "delegate_task", "tool.call.id": "c1",
+					"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
 			{name: "Scout", parent: 2, attrs: volt("Scout", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
-			{name: "llm:generateText", parent: 3, attrs: volt("Scout", map[string]any{"span.type": "llm", "llm.model": "m", "llm.messages": `[{"role":"user","content":"Find a city"}]`})},
+			{name: "llm:generateText", parent: 3, attrs: volt("Scout",
+				map[string]any{"span.type": "llm", "llm.model": "m", "llm.messages": `[{"role":"user","content":"Find a city"}]`})},
 		},
 		"VoltAgent, below the turn": {
 			{name: "Lead", attrs: volt("Lead", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
@@ -388,7 +430,8 @@ func TestSubAgentsOfVoltAgentAndLangfuseAreChildSessions(t *testing.T) {
 		},
 		"Langfuse": {
 			{name: "Lead", attrs: fuse("agent", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
-			{name: "delegate", parent: 1, attrs: fuse("tool", map[string]any{"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
+			{name: "delegate", parent: 1, attrs: fuse("tool",
+				map[string]any{"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
 			{name: "Scout", parent: 2, attrs: fuse("agent", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
 		},
 	} {

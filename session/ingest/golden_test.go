@@ -102,7 +102,8 @@ func build(t *testing.T, requests []ptrace.Traces) []txtar.File {
 	}
 	defer s.Close()
 	r := ingestAll(t, s, requests...)
-	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored, r.Malformed, r.Refused)
+	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored,
+		r.Malformed, r.Refused)
 	check(t, s)
 	var rows, decisions, links bytes.Buffer
 	var all []session.Session
@@ -134,7 +135,9 @@ func build(t *testing.T, requests []ptrace.Traces) []txtar.File {
 			t.Fatal(err)
 		}
 		for _, l := range ls {
-			fmt.Fprintln(&links, strings.Join(strings.Fields(fmt.Sprintln(l.Kind, strings.TrimLeft(l.SpanID, "0"), "of", row.ID, l.MessageID, l.PartID)), " "))
+			fmt.Fprintln(&links,
+				strings.Join(strings.Fields(fmt.Sprintln(l.Kind, strings.TrimLeft(l.SpanID, "0"), "of", row.ID, l.MessageID,
+					l.PartID)), " "))
 		}
 	}
 	files := []txtar.File{{Name: "report", Data: []byte(report)}, {Name: "session", Data: rows.Bytes()}}

@@ -57,11 +57,13 @@ func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 		fails    bool
 		limit    int // calls
 	}{
-		"none":       {dislikes: refuse(), limit: 1},
-		"one":        {dislikes: refuse("ses_077"), missing: []string{"ses_077"}, limit: 20},
-		"some":       {dislikes: refuse("ses_000", "ses_099", "ses_100", "ses_199"), missing: []string{"ses_000", "ses_099", "ses_100", "ses_199"}, limit: 70},
-		"everything": {dislikes: func(string) error { return errors.New("file is damaged") }, missing: all, fails: true, limit: 100},
-		"later":      {dislikes: func(string) error { return store.ErrUnavailable }, missing: all, fails: true, limit: 1},
+		"none": {dislikes: refuse(), limit: 1},
+		"one":  {dislikes: refuse("ses_077"), missing: []string{"ses_077"}, limit: 20},
+		"some": {dislikes: refuse("ses_000", "ses_099", "ses_100", "ses_199"),
+			missing: []string{"ses_000", "ses_099", "ses_100", "ses_199"}, limit: 70},
+		"everything": {dislikes: func(string) error { return errors.New("file is damaged") }, missing: all, fails: true,
+			limit: 100},
+		"later": {dislikes: func(string) error { return store.ErrUnavailable }, missing: all, fails: true, limit: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &picky{dislikes: tt.dislikes}
@@ -80,7 +82,8 @@ func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 			if p.calls > tt.limit {
 				t.Errorf("%d calls, want at most %d", p.calls, tt.limit)
 			}
-			if err == nil && (int(r.Refused) != len(tt.missing) || r.Spans != n || len(tt.missing) > 0 && !strings.Contains(strings.Join(r.Problems, " "), "constraint")) {
+			if err == nil && (int(r.Refused) != len(tt.missing) || r.Spans != n ||
+				len(tt.missing) > 0 && !strings.Contains(strings.Join(r.Problems, " "), "constraint")) {
 				t.Errorf("refused %d, want %d; %d spans; %q", r.Refused, len(tt.missing), r.Spans, r.Problems)
 			}
 		})

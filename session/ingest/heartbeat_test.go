@@ -58,7 +58,8 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"status":{"state":"busy","at":1795198540000,"heartbeat":15000}}`; after.Session.MetadataJSON != want || before.Session.MetadataJSON != want {
+	if want := `{"status":{"state":"busy","at":1795198540000,"heartbeat":15000}}`; after.Session.MetadataJSON != want ||
+		before.Session.MetadataJSON != want {
 		t.Errorf("metadata %s, then %s, want %s", before.Session.MetadataJSON, after.Session.MetadataJSON, want)
 	}
 	if after.Session.UpdatedAt != began+3600_000 || after.Session.CreatedAt != began || len(after.Messages) != 0 {

@@ -38,8 +38,11 @@ func hostileValues() map[string]func(pcommon.Value) {
 	for _, n := range []int{499, 500, 501, 998, 1000, 1001, 9_990, 9_998, 9_999, 10_000, 10_001, 100_000} {
 		text(fmt.Sprint("arrays ", n), nest("[", "", "]", n))
 		text(fmt.Sprint("objects ", n), nest(`{"a":`, "1", "}", n))
-		text(fmt.Sprint("deep text part ", n), `[{"role":"user","content":`+nest("[", `"x"`, "]", n)+`,"parts":[{"type":"text","content":`+nest(`{"text":`, `"x"`, "}", n)+`}]}]`)
-		text(fmt.Sprint("deep tool call ", n), `[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":`+nest("[", "", "]", n)+`}}]},{"role":"tool","tool_call_id":"c","content":`+nest(`{"a":`, "1", "}", n)+`}]`)
+		text(fmt.Sprint("deep text part ", n), `[{"role":"user","content":`+nest("[", `"x"`, "]", n)+
+			`,"parts":[{"type":"text","content":`+nest(`{"text":`, `"x"`, "}", n)+`}]}]`)
+		text(fmt.Sprint("deep tool call ", n),
+			`[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":`+nest("[", "",
+				"]", n)+`}}]},{"role":"tool","tool_call_id":"c","content":`+nest(`{"a":`, "1", "}", n)+`}]`)
 	}
 	text("JSON in JSON in JSON", `"`+strings.Repeat(`\"`, 3000)+`"`)
 	text("unclosed", strings.Repeat(`[{"a":`, 50_000))
@@ -49,7 +52,8 @@ func hostileValues() map[string]func(pcommon.Value) {
 	text("lone surrogates", `["\ud800","\udc00\ud800",{"\udfff":1}]`)
 	text("invalid UTF-8 in JSON", "[\"\xff\xfe\",{\"\xc0\x80\":\"\xed\xa0\x80\"}]")
 	text("mark of byte order", "\uFEFF{\"a\":1}")
-	text("names twice", `{"role":"user","role":"assistant","content":"a","content":"b","parts":[],"parts":[{"type":"text","type":"tool_call"}]}`)
+	text("names twice",
+		`{"role":"user","role":"assistant","content":"a","content":"b","parts":[],"parts":[{"type":"text","type":"tool_call"}]}`)
 	text("long", strings.Repeat("ä", 3<<20))
 	text("long JSON", `["`+strings.Repeat(`\u0041`, 1<<20)+`"]`)
 	text("many", "["+strings.Repeat(`{"role":"user","content":"x"},`, 20_000)+`{}]`)
@@ -92,7 +96,8 @@ func goodRequests(t *testing.T) []request {
 }
 
 // hostileTimes are times no clock shows.
-var hostileTimes = []uint64{0, 1, 1e6, 1 << 62, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64, 1795219200000, 1795219200000 * 1e6}
+var hostileTimes = []uint64{0, 1, 1e6, 1 << 62, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64, 1795219200000,
+	1795219200000 * 1e6}
 
 // spoilIdentity makes a span or record that of a session of its own: an id that two
 // sessions claim is another matter.
@@ -116,7 +121,8 @@ func spoilIdentity(m pcommon.Map, n int) {
 	}
 }
 
-func spoilValues(r *rand.Rand, m pcommon.Map, n int, names []string, values map[string]func(pcommon.Value)) (what string) {
+func spoilValues(r *rand.Rand, m pcommon.Map, n int, names []string, values map[string]func(pcommon.Value)) (
+	what string) {
 	var keys []string
 	for key := range m.All() {
 		keys = append(keys, key)
@@ -157,7 +163,8 @@ func hostileBatch(r *rand.Rand, from []request, n *int, count int) (_ []request,
 			rec := rl.ScopeLogs().At(0).LogRecords().At(0)
 			rec.SetTraceID(pcommon.TraceID{})
 			rec.SetSpanID(pcommon.SpanID{})
-			for _, m := range []pcommon.Map{rec.Attributes(), rl.Resource().Attributes(), rl.ScopeLogs().At(0).Scope().Attributes()} {
+			for _, m := range []pcommon.Map{rec.Attributes(), rl.Resource().Attributes(),
+				rl.ScopeLogs().At(0).Scope().Attributes()} {
 				spoilIdentity(m, *n)
 			}
 			// What names no session is built by none; this is that session.
@@ -289,7 +296,8 @@ func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 		got := sessionsOf(t, s)
 		for id, rows := range want {
 			if got[id] != rows {
-				t.Errorf("seed %d: session %s differs (-without hostile spans +with them):\n%s", seed, id, cmp.Diff(strings.Split(rows, "\n"), strings.Split(got[id], "\n")))
+				t.Errorf("seed %d: session %s differs (-without hostile spans +with them):\n%s", seed, id,
+					cmp.Diff(strings.Split(rows, "\n"), strings.Split(got[id], "\n")))
 			}
 		}
 		// What is delivered again, and what comes later, is not held up by what is stored.
@@ -326,7 +334,8 @@ func TestToolResultNestedDeepIsKept(t *testing.T) {
 		s.SetStartTimestamp(1795198540000 * 1e6)
 		s.SetEndTimestamp(1795198541000 * 1e6)
 		for key, value := range map[string]string{
-			"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.id": "call_1", "gen_ai.conversation.id": "deep",
+			"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.id": "call_1",
+			"gen_ai.conversation.id":     "deep",
 			"gen_ai.tool.call.arguments": result, "gen_ai.tool.call.result": result,
 		} {
 			s.Attributes().PutStr(key, value)
@@ -376,7 +385,8 @@ func TestIdsOfMegabytesStayIdsAndAreCut(t *testing.T) {
 		long := strings.Repeat("i", 8<<20) + end
 		td, s := agentSpan(long)
 		s.SetTraceID(pcommon.TraceID{end[0]})
-		for _, key := range []string{"gen_ai.agent.name", "gen_ai.request.model", "gen_ai.response.id", "gen_ai.provider.name"} {
+		for _, key := range []string{"gen_ai.agent.name", "gen_ai.request.model", "gen_ai.response.id",
+			"gen_ai.provider.name"} {
 			s.Attributes().PutStr(key, long)
 		}
 		if err := deliverWith(t, store, redactor, []request{{traces: td}}); err != nil {

@@ -35,7 +35,8 @@ func newTurnMaker(t testing.TB) turnMaker {
 func (m turnMaker) turn(n int, after time.Duration) ptrace.Traces {
 	td := ptrace.NewTraces()
 	m.pattern.CopyTo(td)
-	words := strings.NewReplacer("Weather in Paris and remove /etc/hosts", fmt.Sprint("question ", n), "12C and rain. I could not delete /etc/hosts.", fmt.Sprint("answer ", n))
+	words := strings.NewReplacer("Weather in Paris and remove /etc/hosts", fmt.Sprint("question ", n),
+		"12C and rain. I could not delete /etc/hosts.", fmt.Sprint("answer ", n))
 	eachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		trace, id, parent := s.TraceID(), s.SpanID(), s.ParentSpanID()
 		binary.BigEndian.PutUint64(trace[:], uint64(n))
@@ -173,7 +174,8 @@ func outline(t testing.TB, s *sqlitestore.Store) []string {
 					t.Fatal(err)
 				}
 				switch {
-				case part.Type == "text" && strings.HasPrefix(part.Text, "question"), part.Type == "text" && strings.HasPrefix(part.Text, "answer"):
+				case part.Type == "text" && strings.HasPrefix(part.Text, "question"),
+					part.Type == "text" && strings.HasPrefix(part.Text, "answer"):
 					line += " " + part.Text
 				case part.State != "":
 					line += " " + strings.TrimPrefix(part.Type, "tool-") + ":" + strings.TrimPrefix(part.State, "output-")
@@ -231,7 +233,8 @@ func inAnyOrder(t *testing.T, o ingest.Options, all []request) []string {
 			check(t, s)
 			want, built = got, outline(t, s)
 		} else if got != want {
-			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
+				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
 	return built
@@ -281,23 +284,36 @@ func TestIdentity(t *testing.T) {
 		want []string
 	}{
 		{"no key", nil, requestsOf(m.turn(1, 0), m.turn(2, hour)), []string{built("own", 1), built("own", 2)}},
-		{"on the root alone", nil, requestsOf(chat(m.turn(1, 0), "s1")), []string{built("s1 by ai.telemetry.metadata.sessionId", 1)}},
-		{"on the model calls alone", nil, requestsOf(onSpans(m.turn(1, 0), call, "session.id", "s1")), []string{built("s1 by session.id", 1)}},
-		{"on a tool call alone", nil, requestsOf(onSpans(m.turn(1, 0), "ai.toolCall", "conversation.id", "s1")), []string{built("s1 by conversation.id", 1)}},
+		{"on the root alone", nil, requestsOf(chat(m.turn(1, 0), "s1")),
+			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1)}},
+		{"on the model calls alone", nil, requestsOf(onSpans(m.turn(1, 0), call, "session.id", "s1")),
+			[]string{built("s1 by session.id", 1)}},
+		{"on a tool call alone", nil, requestsOf(onSpans(m.turn(1, 0), "ai.toolCall", "conversation.id", "s1")),
+			[]string{built("s1 by conversation.id", 1)}},
 		{"on the resource", nil, requestsOf(onResource), []string{built("s1 by session.id", 1)}},
 		{"on the scope", nil, requestsOf(onScope), []string{built("s1 by session.id", 1)}},
 		{"on a server span above", nil, requestsOf(below(m.turn(1, 0), "session.id", "s1")), []string{built("s1", 1)}},
-		{"a server span above and a key of its own", nil, requestsOf(below(onSpans(m.turn(1, 0), root, "threadId", "s1"), "session.id", "browser")), []string{built("s1 by threadId", 1)}},
-		{"two keys", nil, requestsOf(onSpans(onSpans(m.turn(1, 0), call, "threadId", "t1"), root, "session.id", "s1"), onSpans(m.turn(2, hour), "", "threadId", "t1")),
+		{"a server span above and a key of its own", nil,
+			requestsOf(below(onSpans(m.turn(1, 0), root, "threadId", "s1"), "session.id", "browser")),
+			[]string{built("s1 by threadId", 1)}},
+		{"two keys", nil, requestsOf(onSpans(onSpans(m.turn(1, 0), call, "threadId", "t1"), root, "session.id", "s1"),
+			onSpans(m.turn(2, hour), "", "threadId", "t1")),
 			[]string{built("s1 by session.id", 1), built("t1 by threadId", 2)}},
-		{"keys of one's own", []string{"app.chat", "session.id"}, requestsOf(onSpans(onSpans(m.turn(1, 0), root, "session.id", "other"), call, "app.chat", "s1"), m.turn(2, hour)),
+		{"keys of one's own", []string{"app.chat", "session.id"},
+			requestsOf(onSpans(onSpans(m.turn(1, 0), root, "session.id", "other"), call, "app.chat", "s1"), m.turn(2, hour)),
 			[]string{built("own", 2), built("s1 by app.chat", 1)}},
-		{"two sessions in one trace", nil, both, []string{built("s1 by ai.telemetry.metadata.sessionId", 1), built("s2 by ai.telemetry.metadata.sessionId", 2)}},
-		{"turns of two sessions in turn", nil, requestsOf(chat(m.turn(1, 0), "s1"), chat(m.turn(2, hour), "s2"), chat(m.turn(3, 2*hour), "s1"), chat(m.turn(4, 3*hour), "s2")),
-			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1, 3), built("s2 by ai.telemetry.metadata.sessionId", 2, 4)}},
-		{"tool calls in traces of their own", nil, requestsOf(append(calls, detached)...), []string{built("s1 by ai.telemetry.metadata.sessionId", 1)}},
-		{"tool calls in traces of their own, whose ids repeat", nil, requestsOf(append(calls, detached, chat(m.turn(2, 0), "s2"), chat(m.turn(3, 2*hour), "s3"))...),
-			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1), built("s2 by ai.telemetry.metadata.sessionId", 2), built("s3 by ai.telemetry.metadata.sessionId", 3)}},
+		{"two sessions in one trace", nil, both, []string{built("s1 by ai.telemetry.metadata.sessionId", 1),
+			built("s2 by ai.telemetry.metadata.sessionId", 2)}},
+		{"turns of two sessions in turn", nil, requestsOf(chat(m.turn(1, 0), "s1"), chat(m.turn(2, hour), "s2"),
+			chat(m.turn(3, 2*hour), "s1"), chat(m.turn(4, 3*hour), "s2")),
+			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1, 3),
+				built("s2 by ai.telemetry.metadata.sessionId", 2, 4)}},
+		{"tool calls in traces of their own", nil, requestsOf(append(calls, detached)...),
+			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1)}},
+		{"tool calls in traces of their own, whose ids repeat", nil,
+			requestsOf(append(calls, detached, chat(m.turn(2, 0), "s2"), chat(m.turn(3, 2*hour), "s3"))...),
+			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1), built("s2 by ai.telemetry.metadata.sessionId", 2),
+				built("s3 by ai.telemetry.metadata.sessionId", 3)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -374,7 +390,8 @@ func TestIdentityOfRecords(t *testing.T) {
 		}
 	}
 	want := ""
-	for _, order := range [][]request{slices.Concat(records, spans), slices.Concat(spans, records), slices.Concat(records[1:], spans, records[:1])} {
+	for _, order := range [][]request{slices.Concat(records, spans), slices.Concat(spans, records),
+		slices.Concat(records[1:], spans, records[:1])} {
 		s := openStore(t)
 		for i := range order {
 			deliver(t, s, order[i:i+1])

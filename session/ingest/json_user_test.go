@@ -15,28 +15,36 @@ import (
 // looks like, by whichever interface it was sent.
 func TestUserTextThatLooksLikeJSON(t *testing.T) {
 	texts := []string{
-		`{"city":"Oslo"}`, `[1,2,3]`, `"quoted"`, `{"role":"user","content":"x"}`, `{"messages":[{"role":"user","content":"x"}]}`,
-		`[{"role":"user","content":"x"}]`, `{"type":"text","text":"x"}`, `{"input":"x"}`, `null`, `{"output":"x"}`, `{"error":"x"}`,
+		`{"city":"Oslo"}`, `[1,2,3]`, `"quoted"`, `{"role":"user","content":"x"}`,
+		`{"messages":[{"role":"user","content":"x"}]}`,
+		`[{"role":"user","content":"x"}]`, `{"type":"text","text":"x"}`, `{"input":"x"}`, `null`, `{"output":"x"}`,
+		`{"error":"x"}`,
 	}
 	quoted := func(v any) string { raw, _ := json.Marshal(v); return string(raw) }
 	shapes := map[string]func(text string) map[string]string{
 		"gen_ai.input.messages": func(s string) map[string]string {
 			return map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
-				"gen_ai.input.messages": quoted([]any{map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "content": s}}}})}
+				"gen_ai.input.messages": quoted(
+					[]any{map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "content": s}}}})}
 		},
 		"chat completions": func(s string) map[string]string {
 			return map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
 				"gen_ai.prompt": quoted(map[string]any{"messages": []any{map[string]any{"role": "user", "content": s}}})}
 		},
 		"gen_ai.prompt.0": func(s string) map[string]string {
-			return map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": s}
+			return map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
+				"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": s}
 		},
 		"openinference": func(s string) map[string]string {
-			return map[string]string{"openinference.span.kind": "LLM", "llm.model_name": "m", "llm.input_messages.0.message.role": "user",
-				"llm.input_messages.0.message.content": s, "input.value": quoted(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": s}}})}
+			return map[string]string{"openinference.span.kind": "LLM", "llm.model_name": "m",
+				"llm.input_messages.0.message.role":    "user",
+				"llm.input_messages.0.message.content": s,
+				"input.value": quoted(
+					map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": s}}})}
 		},
 		"ai sdk messages": func(s string) map[string]string {
-			return map[string]string{"ai.operationId": "ai.generateText", "ai.prompt": quoted(map[string]any{"messages": []any{map[string]any{"role": "user", "content": s}}})}
+			return map[string]string{"ai.operationId": "ai.generateText",
+				"ai.prompt": quoted(map[string]any{"messages": []any{map[string]any{"role": "user", "content": s}}})}
 		},
 		"ai sdk prompt": func(s string) map[string]string {
 			return map[string]string{"ai.operationId": "ai.generateText", "ai.prompt": quoted(map[string]any{"prompt": s})}

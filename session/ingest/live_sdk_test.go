@@ -40,10 +40,12 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 	rec := agenttracetest.NewRecorder()
 	tracer := agenttrace.New(agenttrace.Options{
 		TracerProvider: rec, LoggerProvider: rec, Now: func() time.Time { now = now.Add(3 * time.Millisecond); return now },
-		Live:  agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
-		Rules: []agenttrace.Rule{{Permission: "bash", Pattern: "rm*", Action: agenttrace.ActionDeny}, {Permission: "*", Pattern: "*", Action: agenttrace.ActionAllow}},
+		Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		Rules: []agenttrace.Rule{{Permission: "bash", Pattern: "rm*", Action: agenttrace.ActionDeny},
+			{Permission: "*", Pattern: "*", Action: agenttrace.ActionAllow}},
 	})
-	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: "Fix it", Metadata: map[string]any{"ticket": "A-1"}})
+	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: "Fix it",
+		Metadata: map[string]any{"ticket": "A-1"}})
 	runCtx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "m"}})
 	ctx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "why?"}, agenttrace.TurnOptions{})
 	turn.SetSystemPrompt("be brief")
@@ -73,7 +75,8 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 	tool("bash", "ls", func(c *agenttrace.ToolCall) { c.EndText("a b") })
 	tool("bash", "go test", func(c *agenttrace.ToolCall) { c.Fail(errors.New("exit status 1")) })
 	tool("bash", "rm -rf /", func(c *agenttrace.ToolCall) { c.EndText("gone") })
-	childCtx, child := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "task", Input: map[string]string{"prompt": "review"}})
+	childCtx, child := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "task",
+		Input: map[string]string{"prompt": "review"}})
 	sub := tracer.NewSession(childCtx, agenttrace.SessionOptions{Agent: "reviewer"})
 	subCtx, subRun := sub.StartRun(childCtx, agenttrace.RunOptions{})
 	_, subTurn := subRun.StartTurn(subCtx, agenttrace.UserMessage{Text: "review"}, agenttrace.TurnOptions{})
@@ -81,7 +84,8 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 	subTurn.End(agenttrace.TurnResult{})
 	subRun.End(nil)
 	child.EndText("fine")
-	_, waits := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_w", Name: "deploy", Input: map[string]string{"to": "production"}})
+	_, waits := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_w", Name: "deploy",
+		Input: map[string]string{"to": "production"}})
 	waits.AwaitApproval("")
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
@@ -189,14 +193,17 @@ func TestSDKCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	lastSeen := time.UnixMilli(transcript.Session.UpdatedAt)
-	st := document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(30*time.Second), document.DefaultIdleTimeout)
+	st := document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(30*time.Second),
+		document.DefaultIdleTimeout)
 	if st.State != document.ActivityBusy || !st.Declared {
 		t.Errorf("state %q, said %v; want busy, as it says", st.State, st.Declared)
 	}
-	if len(st.OpenCalls) != 1 || st.OpenCalls[0].Tool != "deploy" || st.OpenCalls[0].State != session.StateApprovalResponded {
+	if len(st.OpenCalls) != 1 || st.OpenCalls[0].Tool != "deploy" ||
+		st.OpenCalls[0].State != session.StateApprovalResponded {
 		t.Errorf("open calls %+v; want deploy, approved", st.OpenCalls)
 	}
-	if st = document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(time.Minute), document.DefaultIdleTimeout); st.State != document.ActivityInterrupted {
+	if st = document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(time.Minute),
+		document.DefaultIdleTimeout); st.State != document.ActivityInterrupted {
 		t.Errorf("a minute later the state is %q, want interrupted", st.State)
 	}
 }

@@ -139,13 +139,15 @@ func eventsOf(all []ptrace.Span) []plog.LogRecord {
 			named.Outcome, named.Error = "", ""
 			say(spans.Event{Name: semconv.EventSession, Session: &named}, to-1)
 			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusBusy}, from)
-			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying, Attempt: 2, Detail: "429"}, from+5)
+			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying, Attempt: 2,
+				Detail: "429"}, from+5)
 			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusIdle}, to)
 		case *spans.Turn:
 			user := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.User.ID, Role: session.RoleUser,
 				MessageCreatedAt: r.User.CreatedAt, MessageMetadata: r.User.Metadata, Parts: r.User.Parts}
 			say(user, from)
-			answer := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.Assistant.ID, Role: session.RoleAssistant,
+			answer := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.Assistant.ID,
+				Role:             session.RoleAssistant,
 				MessageCreatedAt: r.Assistant.CreatedAt, MessageMetadata: json.RawMessage(`{"agent":"` + r.Agent + `"}`)}
 			say(answer, from+1)
 			answer.Name, answer.MessageMetadata = semconv.EventPart, nil
@@ -230,7 +232,8 @@ func TestLiveAndSpans(t *testing.T) {
 		}
 		check(t, s)
 		if got := dump(t, s.Path()); got != want {
-			t.Fatalf("seed %d: tables differ (-spans alone +with events):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Fatalf("seed %d: tables differ (-spans alone +with events):\n%s", seed,
+				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
 }
@@ -262,7 +265,8 @@ func TestLiveAlone(t *testing.T) {
 			r.Shuffle(len(kept), func(i, j int) { kept[i], kept[j] = kept[j], kept[i] })
 		}
 		if rows[0] != rows[1] {
-			t.Fatalf("seed %d: tables differ (-one order +another):\n%s", seed, cmp.Diff(strings.Split(rows[0], "\n"), strings.Split(rows[1], "\n")))
+			t.Fatalf("seed %d: tables differ (-one order +another):\n%s", seed,
+				cmp.Diff(strings.Split(rows[0], "\n"), strings.Split(rows[1], "\n")))
 		}
 		if seed%4 == 0 && strings.Contains(rows[0], "input-available") {
 			t.Fatalf("a call is not in its last state:\n%s", rows[0])
@@ -398,7 +402,8 @@ func (c *choices) events() []plog.LogRecord {
 		// Messages are of one role each: a compaction can only stand in an answer.
 		who := c.of(4)
 		put.PutStr(string(semconv.MessageIDKey), session+string(rune('a'+who)))
-		put.PutStr(string(semconv.MessageRoleKey), [][]string{{"assistant", ""}, {"assistant", "x"}, {"user", ""}, {"system", ""}}[who][c.of(2)])
+		put.PutStr(string(semconv.MessageRoleKey), [][]string{{"assistant", ""}, {"assistant", "x"}, {"user", ""},
+			{"system", ""}}[who][c.of(2)])
 		put.PutStr(string(semconv.StatusKey), []string{"busy", "idle", "error", "x"}[c.of(4)])
 		parts := put.PutEmptySlice(string(semconv.MessagePartsKey))
 		for range c.of(3) {
@@ -458,7 +463,8 @@ func FuzzEvents(f *testing.F) {
 			all = append(all, all[0])
 		}
 		if refused == 0 && rows[0] != rows[1] {
-			t.Fatalf("tables differ (-one order +another):\n%s", cmp.Diff(strings.Split(rows[0], "\n"), strings.Split(rows[1], "\n")))
+			t.Fatalf("tables differ (-one order +another):\n%s",
+				cmp.Diff(strings.Split(rows[0], "\n"), strings.Split(rows[1], "\n")))
 		}
 	})
 }

@@ -41,7 +41,8 @@ func backgroundTurn(n int) []request {
 		for _, id := range ids {
 			parts = append(parts, fmt.Sprintf(`{"type":"tool_call","id":%q,"name":"build","arguments":{"id":%q}}`, id, id))
 		}
-		return map[string]string{"gen_ai.output.messages": `[{"role":"assistant","parts":[` + strings.Join(parts, ",") + `],"finish_reason":"tool_call"}]`}
+		return map[string]string{"gen_ai.output.messages": `[{"role":"assistant","parts":[` + strings.Join(parts, ",") +
+			`],"finish_reason":"tool_call"}]`}
 	}
 	ran := func(id, output string) map[string]string {
 		m := map[string]string{"gen_ai.tool.name": "build", "gen_ai.tool.call.id": id}
@@ -52,11 +53,13 @@ func backgroundTurn(n int) []request {
 	}
 	root := map[string]string{"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"Build it."}]}]`}
 	all := []request{
-		span(2, "chat m", 10, 20, asks("slow", "late")), span(3, "execute_tool build", 21, n*100-30, ran("slow", "built slow")),
+		span(2, "chat m", 10, 20, asks("slow", "late")),
+		span(3, "execute_tool build", 21, n*100-30, ran("slow", "built slow")),
 	}
 	for i := 1; i < n; i++ {
 		id := fmt.Sprint("call", i)
-		all = append(all, span(2*i+2, "chat m", i*100, i*100+20, asks(id)), span(2*i+3, "execute_tool build", i*100+21, i*100+30, ran(id, "built "+id)))
+		all = append(all, span(2*i+2, "chat m", i*100, i*100+20, asks(id)),
+			span(2*i+3, "execute_tool build", i*100+21, i*100+30, ran(id, "built "+id)))
 	}
 	all = append(all, span(2*n+4, "execute_tool build", n*100-40, n*100-35, ran("late", "built late")))
 	return append(all, span(1, "invoke_agent coder", 0, n*100, root))
@@ -83,7 +86,8 @@ func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
 		s := openStore(t)
 		if deliverSmall(t, s, order); seed > 0 {
 			if got := dump(t, s.Path()); got != want {
-				t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
+					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 			continue
 		}

@@ -286,7 +286,9 @@ func upTo(t *testing.T, s *sqlitestore.Store, id, fork string) (messages []strin
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	last := slices.IndexFunc(tr.Messages, func(m session.MessageAndParts) bool { return m.Message.ID == *row.ParentMessageID })
+	last := slices.IndexFunc(tr.Messages, func(m session.MessageAndParts) bool {
+		return m.Message.ID == *row.ParentMessageID
+	})
 	for i := range last + 1 {
 		messages = append(messages, text(&tr.Messages[i]))
 	}
@@ -330,7 +332,8 @@ func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 			}
 			deliver(t, s, single)
 			if got := dump(t, s.Path()); got != want {
-				t.Errorf("%s, then all of it (-want +got):\n%s", name, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				t.Errorf("%s, then all of it (-want +got):\n%s", name,
+					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 		}
 	})

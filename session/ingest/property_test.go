@@ -62,8 +62,9 @@ func dump(t testing.TB, path string) string {
 	}
 	defer conn.Close()
 	var tables []string
-	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name", &sqlitex.ExecOptions{
-		ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
+	err = sqlitex.ExecuteTransient(conn,
+		"SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name", &sqlitex.ExecOptions{
+			ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,20 +72,21 @@ func dump(t testing.TB, path string) string {
 	for _, table := range tables {
 		fmt.Fprintf(&b, "== %s\n", table)
 		var rows []string
-		err := sqlitex.ExecuteTransient(conn, "SELECT * FROM "+table, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-			cols := make([]string, stmt.ColumnCount())
-			for i := range cols {
-				if table == "observations" && stmt.ColumnName(i) == "id" {
-					continue // counts what came first
+		err := sqlitex.ExecuteTransient(conn, "SELECT * FROM "+table,
+			&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+				cols := make([]string, stmt.ColumnCount())
+				for i := range cols {
+					if table == "observations" && stmt.ColumnName(i) == "id" {
+						continue // counts what came first
+					}
+					cols[i] = stmt.ColumnName(i) + "=" + stmt.ColumnText(i)
+					if stmt.ColumnIsNull(i) {
+						cols[i] = stmt.ColumnName(i) + " null"
+					}
 				}
-				cols[i] = stmt.ColumnName(i) + "=" + stmt.ColumnText(i)
-				if stmt.ColumnIsNull(i) {
-					cols[i] = stmt.ColumnName(i) + " null"
-				}
-			}
-			rows = append(rows, strings.Join(cols, " | "))
-			return nil
-		}})
+				rows = append(rows, strings.Join(cols, " | "))
+				return nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +160,8 @@ func TestOrderAndRedelivery(t *testing.T) {
 		s := openStore(t)
 		ingestAll(t, s, requests...)
 		if got := dump(t, s.Path()); got != want {
-			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
+				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
 }

@@ -68,7 +68,8 @@ func BenchmarkExport(b *testing.B) {
 		begin := cpuSeconds()
 		for range b.N {
 			for _, query := range []string{
-				`SELECT * FROM chat_sessions WHERE id = ?`, `SELECT * FROM chat_messages WHERE session_id = ? ORDER BY created_at, id`,
+				`SELECT * FROM chat_sessions WHERE id = ?`,
+				`SELECT * FROM chat_messages WHERE session_id = ? ORDER BY created_at, id`,
 				`SELECT p.* FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id WHERE m.session_id = ? ORDER BY m.created_at, m.id, p."index"`,
 			} {
 				stmt := conn.Prep(query)
@@ -112,7 +113,8 @@ func BenchmarkList(b *testing.B) {
 		var batch store.Batch
 		for i := first; i < first+5000; i++ {
 			at := start + int64(i)*1000
-			batch.Sessions = append(batch.Sessions, store.SessionChange{ID: fmt.Sprintf("ses_%024d", i), Start: at, End: at + 500,
+			batch.Sessions = append(batch.Sessions, store.SessionChange{ID: fmt.Sprintf("ses_%024d", i), Start: at,
+				End:   at + 500,
 				Title: &store.Value{Text: "a title", At: at}, Agent: &store.Value{Text: "coder", At: at}})
 		}
 		if _, err := s.Apply(b.Context(), &batch); err != nil {

@@ -29,7 +29,8 @@ func (p *planter) fill(v reflect.Value) {
 			p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret()))
 		return
 	case v.Type() == reflect.TypeFor[[]byte](), // an encoded fact, which is planted itself
-		v.Type() == reflect.TypeFor[store.Attribution](), v.Type() == reflect.TypeFor[store.BlobKind](): // the store's, of what is redacted
+		// the store's, of what is redacted
+		v.Type() == reflect.TypeFor[store.Attribution](), v.Type() == reflect.TypeFor[store.BlobKind]():
 		return
 	}
 	switch v.Kind() {
@@ -99,7 +100,8 @@ func TestNoFieldIsStoredWithASecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, partType := range []string{"", "text", "tool-x", "dynamic-tool", "data-compaction", store.TypeDamaged, "data-permission", "file"} {
+	for _, partType := range []string{"", "text", "tool-x", "dynamic-tool", "data-compaction", store.TypeDamaged,
+		"data-permission", "file"} {
 		var b store.Batch
 		p := new(planter)
 		p.fill(reflect.ValueOf(&b).Elem())
@@ -107,17 +109,21 @@ func TestNoFieldIsStoredWithASecret(t *testing.T) {
 			if partType != "" {
 				b.Parts[i].Type = partType
 			}
-			b.Parts[i].Data = fmt.Appendf(nil, `{"type":"tool-%s","id":%q,"toolCallId":%q,"toolName":%q,"state":%q,"approval":{"id":%q,"reason":%q,%q:1},`+
-				`"data":{"type":%q,"a":[%q],%q:2},"text":%q,"input":{%q:%q},"toolMetadata":{"agenttrace":{"response_id":%q,%q:3},%q:{"password":"Wq8zT3nR5mK1"}}}`,
-				p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(),
+			b.Parts[i].Data = fmt.Appendf(nil,
+				`{"type":"tool-%s","id":%q,"toolCallId":%q,"toolName":%q,"state":%q,"approval":{"id":%q,"reason":%q,%q:1},`+
+					`"data":{"type":%q,"a":[%q],%q:2},"text":%q,"input":{%q:%q},"toolMetadata":{"agenttrace":{"response_id":%q,%q:3},%q:{"password":"Wq8zT3nR5mK1"}}}`,
+				p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(),
+				p.secret(), p.secret(), p.secret(),
 				p.secret(), p.secret(), p.secret(), p.secret(), p.secret())
 		}
 		for i := range b.Messages {
-			b.Messages[i].Metadata = fmt.Appendf(nil, `{"model":{"modelID":%q,%q:1},"agent":%q,"compaction":{"x":%q},%q:1,"agenttrace":{"stop_reason":%q,"response_id":%q,"y":%q,%q:1}}`,
+			b.Messages[i].Metadata = fmt.Appendf(nil,
+				`{"model":{"modelID":%q,%q:1},"agent":%q,"compaction":{"x":%q},%q:1,"agenttrace":{"stop_reason":%q,"response_id":%q,"y":%q,%q:1}}`,
 				p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret())
 		}
 		for i := range b.Sessions {
-			b.Sessions[i].Permissions.Text = fmt.Sprintf(`[{"permission":%q,"pattern":%q,"action":%q,%q:1}]`, p.secret(), p.secret(), p.secret(), p.secret())
+			b.Sessions[i].Permissions.Text = fmt.Sprintf(`[{"permission":%q,"pattern":%q,"action":%q,%q:1}]`, p.secret(),
+				p.secret(), p.secret(), p.secret())
 			b.Sessions[i].Model.Text = fmt.Sprintf(`{"providerID":%q,"modelID":%q}`, p.secret(), p.secret())
 		}
 		(&redaction{Redactor: r}).batch(&b)
@@ -126,7 +132,8 @@ func TestNoFieldIsStoredWithASecret(t *testing.T) {
 			t.Errorf("with parts of type %q:\n%s", partType, strings.Join(found, "\n"))
 		}
 	}
-	for _, kind := range []string{"", fact.PartText, fact.PartReasoning, fact.PartCall, fact.PartResult, fact.PartFile, fact.PartSource, fact.PartCompaction, fact.PartOther} {
+	for _, kind := range []string{"", fact.PartText, fact.PartReasoning, fact.PartCall, fact.PartResult, fact.PartFile,
+		fact.PartSource, fact.PartCompaction, fact.PartOther} {
 		var f fact.Fact
 		p := new(planter)
 		p.fill(reflect.ValueOf(&f).Elem())
@@ -152,20 +159,25 @@ func TestRedactedIdentifiersStillJoin(t *testing.T) {
 	}
 	one, other := "ses_ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o", "ses_ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9x"
 	b := store.Batch{
-		Sessions: []store.SessionChange{{ID: one}, {ID: other, ParentID: &store.Value{Text: one}, Fork: &store.Fork{From: one, Message: "m password=hunter2swordfish"}}},
-		Messages: []store.MessageChange{{ID: "m password=hunter2swordfish", SessionID: one}, {ID: "m password=hunter3swordfish", SessionID: other}},
-		Parts: []store.PartChange{{ID: "p", MessageID: "m password=hunter2swordfish", SessionID: one, ToolCallID: one, Type: "tool-" + one,
+		Sessions: []store.SessionChange{{ID: one}, {ID: other, ParentID: &store.Value{Text: one},
+			Fork: &store.Fork{From: one, Message: "m password=hunter2swordfish"}}},
+		Messages: []store.MessageChange{{ID: "m password=hunter2swordfish", SessionID: one},
+			{ID: "m password=hunter3swordfish", SessionID: other}},
+		Parts: []store.PartChange{{ID: "p", MessageID: "m password=hunter2swordfish", SessionID: one, ToolCallID: one,
+			Type: "tool-" + one,
 			Data: fmt.Appendf(nil, `{"type":"tool-%s","toolCallId":"%s","toolName":"%s"}`, one, one, one)}},
 		Decisions: []store.Decision{{ToolID: one, ToolCallID: one}},
 	}
 	(&redaction{Redactor: r}).batch(&b)
 	id, p := b.Sessions[0].ID, b.Parts[0]
 	want := fmt.Sprintf(`{"type":"tool-%s","toolCallId":"%s","toolName":"%s"}`, id, id, id)
-	if id == b.Sessions[1].ID || b.Sessions[1].ParentID.Text != id || b.Sessions[1].Fork.From != id || b.Messages[0].SessionID != id || p.SessionID != id || p.ToolCallID != id ||
+	if id == b.Sessions[1].ID || b.Sessions[1].ParentID.Text != id || b.Sessions[1].Fork.From != id ||
+		b.Messages[0].SessionID != id || p.SessionID != id || p.ToolCallID != id ||
 		p.Type != "tool-"+id || string(p.Data) != want || b.Decisions[0].ToolID != id {
 		t.Errorf("%+v\n%s", b, p.Data)
 	}
-	if b.Messages[0].ID == b.Messages[1].ID || p.MessageID != b.Messages[0].ID || b.Sessions[1].Fork.Message != b.Messages[0].ID {
+	if b.Messages[0].ID == b.Messages[1].ID || p.MessageID != b.Messages[0].ID ||
+		b.Sessions[1].Fork.Message != b.Messages[0].ID {
 		t.Errorf("messages %+v", b.Messages)
 	}
 }

@@ -48,7 +48,8 @@ func TestNoFieldIsImportedWithASecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, partType := range []string{"", "text", "tool-x", "dynamic-tool", "data-compaction", store.TypeDamaged, "data-permission", "file"} {
+	for _, partType := range []string{"", "text", "tool-x", "dynamic-tool", "data-compaction", store.TypeDamaged,
+		"data-permission", "file"} {
 		in := plantedSession(partType)
 		if n := RedactRows(r, in); n == 0 {
 			t.Error("nothing was redacted")
@@ -59,7 +60,8 @@ func TestNoFieldIsImportedWithASecret(t *testing.T) {
 		}
 		once := fmt.Sprintf("%+v %+v", *in.Transcript, in.State)
 		if n := RedactRows(r, in); n != 0 {
-			t.Errorf("with parts of type %q: what was redacted is redacted again, %d values:\n%s", partType, n, cmp.Diff(once, fmt.Sprintf("%+v %+v", *in.Transcript, in.State)))
+			t.Errorf("with parts of type %q: what was redacted is redacted again, %d values:\n%s", partType, n,
+				cmp.Diff(once, fmt.Sprintf("%+v %+v", *in.Transcript, in.State)))
 		}
 	}
 }
@@ -71,27 +73,37 @@ func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := func(s string) string { d := sha256.Sum256([]byte(s)); return hex.EncodeToString(d[:]) }
-	const prompt, catalog = "Use password=hunter2swordfish to log in.", `[{"name":"x","description":"token=ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"}]`
+	const prompt, catalog = "Use password=hunter2swordfish to log in.",
+		`[{"name":"x","description":"token=ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"}]`
 	in := &store.Imported{
-		Transcript: &session.Transcript{Session: session.Session{ID: "ses", Title: "password=hunter2swordfish"}, Messages: []session.MessageAndParts{{Message: session.Message{
-			ID: "m", MetadataJSON: fmt.Sprintf(`{"system_prompt_digest":"%s","agenttrace":{"tool_catalog_digest":"%s"}}`, sum(prompt), sum(catalog))}}}},
+		Transcript: &session.Transcript{Session: session.Session{ID: "ses", Title: "password=hunter2swordfish"},
+			Messages: []session.MessageAndParts{{Message: session.Message{
+				ID: "m", MetadataJSON: fmt.Sprintf(`{"system_prompt_digest":"%s","agenttrace":{"tool_catalog_digest":"%s"}}`,
+					sum(prompt), sum(catalog))}}}},
 		Blobs: []store.Blob{
-			{Kind: store.BlobSystemPrompt, Digest: sum(prompt), Body: prompt, Exact: true}, {Kind: store.BlobToolCatalog, Digest: sum(catalog), Body: catalog, Exact: true},
+			{Kind: store.BlobSystemPrompt, Digest: sum(prompt), Body: prompt, Exact: true},
+			{Kind: store.BlobToolCatalog, Digest: sum(catalog), Body: catalog, Exact: true},
 		},
-		SpanRefs: []store.SpanRef{{TraceID: "ab", SpanID: "cd", TurnStats: &store.TurnStats{SystemPromptDigest: sum(prompt), Trace: session.MessageTrace{ToolCatalogDigest: sum(catalog)}}}},
-		State:    &store.State{Stamps: map[string]store.Stamp{"title": {At: 1, Sum: crc32.ChecksumIEEE([]byte("password=hunter2swordfish"))}}},
+		SpanRefs: []store.SpanRef{{TraceID: "ab", SpanID: "cd",
+			TurnStats: &store.TurnStats{SystemPromptDigest: sum(prompt),
+				Trace: session.MessageTrace{ToolCatalogDigest: sum(catalog)}}}},
+		State: &store.State{Stamps: map[string]store.Stamp{
+			"title": {At: 1, Sum: crc32.ChecksumIEEE([]byte("password=hunter2swordfish"))}}},
 	}
 	RedactRows(r, in)
 	for _, b := range in.Blobs {
-		if strings.Contains(b.Body, "hunter2") || strings.Contains(b.Body, "aZ3kQ9xW") || b.Digest != sum(b.Body) || !b.Exact {
+		if strings.Contains(b.Body, "hunter2") || strings.Contains(b.Body, "aZ3kQ9xW") || b.Digest != sum(b.Body) ||
+			!b.Exact {
 			t.Errorf("%+v", b)
 		}
 	}
-	want := fmt.Sprintf(`{"system_prompt_digest":"%s","agenttrace":{"tool_catalog_digest":"%s"}}`, in.Blobs[0].Digest, in.Blobs[1].Digest)
+	want := fmt.Sprintf(`{"system_prompt_digest":"%s","agenttrace":{"tool_catalog_digest":"%s"}}`, in.Blobs[0].Digest,
+		in.Blobs[1].Digest)
 	if got := in.Messages[0].Message.MetadataJSON; got != want {
 		t.Errorf("metadata %s, want %s", got, want)
 	}
-	if f := in.SpanRefs[0].TurnStats; f.SystemPromptDigest != in.Blobs[0].Digest || f.Trace.ToolCatalogDigest != in.Blobs[1].Digest {
+	if f := in.SpanRefs[0].TurnStats; f.SystemPromptDigest != in.Blobs[0].Digest ||
+		f.Trace.ToolCatalogDigest != in.Blobs[1].Digest {
 		t.Errorf("facts %+v", f)
 	}
 	if got := in.State.Stamps["title"].Sum; got != crc32.ChecksumIEEE([]byte(in.Session.Title)) {

@@ -22,7 +22,8 @@ import (
 func TestRedactedIsSound(t *testing.T) {
 	r, err := redact.New(redact.Config{
 		Keys: []string{
-			"text", "type", "state", "name", "data", "input", "model", "summary", "usage", "steps", "problems", "duration", "size", "cost", "turn", "temperature",
+			"text", "type", "state", "name", "data", "input", "model", "summary", "usage", "steps", "problems", "duration",
+			"size", "cost", "turn", "temperature",
 		}, MaxBytes: 100, MaxDepth: 1,
 		Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
 	})
@@ -76,7 +77,8 @@ func TestHugeOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	story.add(&spans.ToolCall{SessionID: "ses_1", ToolID: "bash", CallID: "call_1", MessageID: id(spans.PrefixMessage, 1, 1), PartID: id(spans.PrefixPart, 1, 1),
+	story.add(&spans.ToolCall{SessionID: "ses_1", ToolID: "bash", CallID: "call_1",
+		MessageID: id(spans.PrefixMessage, 1, 1), PartID: id(spans.PrefixPart, 1, 1),
 		State: session.StateOutputAvailable, Input: `{"cmd":"yes"}`, Output: string(quoted)}, 1, 2)
 	report, err := ingest.New(s, ingest.Options{Redactor: r}).Traces(t.Context(), traces(story.spans...))
 	if err != nil || report.Truncated != 1 || report.Redacted != 1 {
@@ -104,7 +106,8 @@ func TestHugeOutput(t *testing.T) {
 	if m := part.Metadata.Agenttrace; !m.Truncated || m.Size != len(stored) || m.SHA256 != digest(stored) {
 		t.Errorf("metadata %+v, want the size and digest of %d bytes", m, len(stored))
 	}
-	if len(part.Output) != limit || !strings.HasPrefix(stored, part.Output[:limit-100]) || !strings.Contains(part.Output[limit-100:], "__TRUNCATED__[") {
+	if len(part.Output) != limit || !strings.HasPrefix(stored, part.Output[:limit-100]) ||
+		!strings.Contains(part.Output[limit-100:], "__TRUNCATED__[") {
 		t.Errorf("output of %d bytes: %.60s … %s", len(part.Output), part.Output, part.Output[len(part.Output)-60:])
 	}
 	if bytes.Contains(data, []byte("hunter2")) {
@@ -132,7 +135,8 @@ func TestHugeForeignOutput(t *testing.T) {
 	span.SetStartTimestamp(pcommon.Timestamp(start * 1e6))
 	span.SetEndTimestamp(pcommon.Timestamp((start + 1) * 1e6))
 	for key, value := range map[string]string{
-		"gen_ai.conversation.id": "c_1", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "bash", "gen_ai.tool.call.id": "call_1",
+		"gen_ai.conversation.id": "c_1", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "bash",
+		"gen_ai.tool.call.id":        "call_1",
 		"gen_ai.tool.call.arguments": `{"cmd":"yes"}`, "gen_ai.tool.call.result": output,
 	} {
 		span.Attributes().PutStr(key, value)
@@ -148,7 +152,8 @@ func TestHugeForeignOutput(t *testing.T) {
 	for _, m := range transcript.Messages {
 		for _, p := range m.Parts {
 			if p.ToolCallID != nil {
-				for _, want := range []string{"__TRUNCATED__[21000 bytes]", `"truncated":true`, `"output_size":21000`, `"output_sha256":"` + digest(output) + `"`} {
+				for _, want := range []string{"__TRUNCATED__[21000 bytes]", `"truncated":true`, `"output_size":21000`,
+					`"output_sha256":"` + digest(output) + `"`} {
 					if !strings.Contains(p.DataJSON, want) {
 						t.Errorf("the part does not say %s: %s", want, p.DataJSON)
 					}

@@ -159,7 +159,8 @@ func TestRewindAndForkInOneMillisecond(t *testing.T) {
 func TestErrorsAreInTheStore(t *testing.T) {
 	now := time.UnixMilli(start)
 	rec := agenttracetest.NewRecorder()
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec,
+		Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
 	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{ID: "m"}})
 	_, compaction := run.StartCompaction(ctx, agenttrace.CompactionOptions{})
@@ -167,7 +168,8 @@ func TestErrorsAreInTheStore(t *testing.T) {
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "q"}, agenttrace.TurnOptions{})
 	for i, err := range []error{errors.New("first"), errors.New("overloaded"), nil} {
 		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-		call.End(agenttrace.ModelResult{ResponseID: []string{"", "", "resp_1"}[i], ResponseModel: []string{"", "", "m-2"}[i]}, err)
+		call.End(agenttrace.ModelResult{ResponseID: []string{"", "", "resp_1"}[i], ResponseModel: []string{"", "", "m-2"}[i]},
+			err)
 	}
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
@@ -207,11 +209,13 @@ func TestErrorsAreInTheStore(t *testing.T) {
 	var built []string
 	for _, l := range links {
 		if l.TurnStats != nil && l.TurnStats.Step {
-			built = append(built, strings.Join([]string{l.Kind, l.TurnStats.Trace.Error, l.TurnStats.Trace.ResponseID, l.TurnStats.Trace.ResponseModel}, "|"))
+			built = append(built, strings.Join([]string{l.Kind, l.TurnStats.Trace.Error, l.TurnStats.Trace.ResponseID,
+				l.TurnStats.Trace.ResponseModel}, "|"))
 		}
 	}
 	slices.Sort(built)
-	if d := cmp.Diff([]string{"chat|first||", "chat|overloaded||", "chat||resp_1|m-2", "compaction.run|the summary is empty||"}, built); d != "" {
+	if d := cmp.Diff([]string{"chat|first||", "chat|overloaded||", "chat||resp_1|m-2",
+		"compaction.run|the summary is empty||"}, built); d != "" {
 		t.Errorf("facts of spans (-want +got):\n%s", d)
 	}
 }
@@ -221,7 +225,8 @@ func TestErrorsAreInTheStore(t *testing.T) {
 func TestTurnTellsOfItsSession(t *testing.T) {
 	now := time.UnixMilli(start)
 	rec := agenttracetest.NewRecorder()
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec,
+		Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
 	parent := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: "Fix the test"})
 	ctx, run := parent.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "q"}, agenttrace.TurnOptions{})
@@ -243,7 +248,8 @@ func TestTurnTellsOfItsSession(t *testing.T) {
 			if title := got[0].Session.Title; title != want {
 				t.Errorf("title = %q, want %q", title, want)
 			}
-			if s := got[1].Session; s.ParentID == nil || *s.ParentID != parent.ID() || s.ParentMessageID == nil || *s.ParentMessageID != turn.UserMessageID() {
+			if s := got[1].Session; s.ParentID == nil || *s.ParentID != parent.ID() || s.ParentMessageID == nil ||
+				*s.ParentMessageID != turn.UserMessageID() {
 				t.Errorf("the sub-agent's session = %+v", s)
 			}
 		}

@@ -97,7 +97,8 @@ func digest(s string) string {
 func textPart(n int, index, at int64, partType, text string) spans.Part {
 	// The type stands first, as the SDK writes it.
 	data := []byte(`{"type":"` + partType + `","text":` + string(must(json.Marshal(text))) + `}`)
-	return spans.Part{ID: id(spans.PrefixPart, n, at), Index: index, Type: partType, CreatedAt: start + at, UpdatedAt: start + at, Data: data}
+	return spans.Part{ID: id(spans.PrefixPart, n, at), Index: index, Type: partType, CreatedAt: start + at,
+		UpdatedAt: start + at, Data: data}
 }
 
 func must[T any](v T, err error) T {
@@ -123,8 +124,9 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 		if turn%3 == 2 {
 			tail = user.ID
 			message := id(spans.PrefixMessage, base+50, at+5)
-			s.add(&spans.Compaction{SessionID: sessionID, SummarizedMessages: int64(2 * turn), InputTokens: 900, OutputTokens: 80,
-				MessageID: message, MessageCreatedAt: start + at + 5, PartID: id(spans.PrefixPart, base+50, at+5),
+			s.add(&spans.Compaction{SessionID: sessionID, SummarizedMessages: int64(2 * turn), InputTokens: 900,
+				OutputTokens: 80,
+				MessageID:    message, MessageCreatedAt: start + at + 5, PartID: id(spans.PrefixPart, base+50, at+5),
 				Summary: "what happened so far", SummaryTokens: 75, Auto: true, TailStartID: tail}, at+2, at+5)
 		}
 		assistant := spans.Message{ID: id(spans.PrefixMessage, base+1, at+10), CreatedAt: start + at + 10}
@@ -135,8 +137,10 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 			tool := &spans.ToolCall{SessionID: sessionID, ToolID: "bash", CallID: callID, MessageID: assistant.ID,
 				PartID: id(spans.PrefixPart, base+10+call, from), PartIndex: ptr(int64(call + 1)), State: "output-available",
 				Input: `{"cmd":"ls"}`, Output: `{"stdout":"a\nb"}`, DurationMS: ptr(int64(8)), ACPKind: semconv.ToolKindExecute}
-			decision := &spans.Permission{SessionID: sessionID, ID: id(spans.PrefixPermission, base+call, from), ToolID: "bash", CallID: callID,
-				MessageID: assistant.ID, PartID: tool.PartID, Pattern: "*", Action: semconv.ActionAllow, Source: semconv.SourceSession, Outcome: semconv.OutcomeAllowed}
+			decision := &spans.Permission{SessionID: sessionID, ID: id(spans.PrefixPermission, base+call, from), ToolID: "bash",
+				CallID:    callID,
+				MessageID: assistant.ID, PartID: tool.PartID, Pattern: "*", Action: semconv.ActionAllow,
+				Source: semconv.SourceSession, Outcome: semconv.OutcomeAllowed}
 			switch call {
 			case 1:
 				tool.State, tool.Output, tool.Error = "output-error", "", "exit status 1"
@@ -146,7 +150,8 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 			}
 			s.add(decision, from, from)
 			s.add(tool, from, from+8)
-			parts = append(parts, spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash", ToolCallID: callID, ToolState: tool.State,
+			parts = append(parts, spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash", ToolCallID: callID,
+				ToolState: tool.State,
 				CreatedAt: start + from, UpdatedAt: start + from + 8})
 		}
 		s.add(&spans.ModelCall{SessionID: sessionID, MessageID: assistant.ID, Index: ptr(int64(0)), Model: model,
@@ -155,7 +160,8 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 		assistant.Parts = parts
 		prompt := fmt.Sprintf("You are careful (%d)", turn/2)
 		t := &spans.Turn{SessionID: sessionID, Agent: "coder", Index: ptr(int64(turn)), Model: model, Temperature: ptr(0.25),
-			Usage:      spans.Usage{Tokens: &spans.Tokens{Input: 100, Output: 20, Reasoning: 5, CacheRead: 40, CacheWrite: 2}, Basis: semconv.BasisInclusive, CostUSD: ptr(0.001 * float64(turn))},
+			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 100, Output: 20, Reasoning: 5, CacheRead: 40, CacheWrite: 2},
+				Basis: semconv.BasisInclusive, CostUSD: ptr(0.001 * float64(turn))},
 			ModelCalls: 2, StopReason: "stop", EndReason: semconv.EndFinish, DurationMS: ptr(int64(80)),
 			SystemPromptDigest: digest(prompt), ToolCatalogDigest: digest("[]"), User: user, Assistant: assistant}
 		if turn%2 == 0 {
@@ -164,8 +170,10 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 		s.add(t, at, at+80)
 		at += 100
 	}
-	s.add(&spans.Run{SessionID: sessionID, Agent: "coder", Title: fmt.Sprintf("Fix it (%d)", first), UserID: "ann", WorkspaceRoot: "/w",
-		Model: spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, CreatedAt: start + begin, Outcome: semconv.EndFinish,
+	s.add(&spans.Run{SessionID: sessionID, Agent: "coder", Title: fmt.Sprintf("Fix it (%d)", first), UserID: "ann",
+		WorkspaceRoot: "/w",
+		Model:         spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, CreatedAt: start + begin,
+		Outcome:     semconv.EndFinish,
 		Permissions: json.RawMessage(`[{"permission":"bash","pattern":"*","action":"allow","source":"session"}]`),
 		Metadata:    json.RawMessage(fmt.Sprintf(`{"ticket":"A-%d"}`, first))}, begin, at)
 	s.trace++
@@ -178,23 +186,31 @@ func whole() *story {
 	s := newStory()
 	ses := id(spans.PrefixSession, 1, 0)
 	users := s.run(ses, 0, 4, 0)
-	s.add(&spans.Run{SessionID: ses, Agent: "coder", Operation: semconv.RunOperationRewind, TargetMessageID: users[1], TargetAt: start + 1000}, 1000, 1000)
-	s.add(&spans.Run{SessionID: ses, Agent: "coder", Operation: semconv.RunOperationUnrewind, TargetMessageID: users[1], TargetAt: start + 1000}, 1010, 1010)
-	s.add(&spans.Run{SessionID: ses, Agent: "coder", Operation: semconv.RunOperationRewind, TargetMessageID: users[2], TargetAt: start + 1020}, 1020, 1020)
+	s.add(&spans.Run{SessionID: ses, Agent: "coder", Operation: semconv.RunOperationRewind, TargetMessageID: users[1],
+		TargetAt: start + 1000}, 1000, 1000)
+	s.add(&spans.Run{SessionID: ses, Agent: "coder", Operation: semconv.RunOperationUnrewind, TargetMessageID: users[1],
+		TargetAt: start + 1000}, 1010, 1010)
+	s.add(&spans.Run{SessionID: ses, Agent: "coder", Operation: semconv.RunOperationRewind, TargetMessageID: users[2],
+		TargetAt: start + 1020}, 1020, 1020)
 	s.trace++
 	s.run(ses, 4, 3, 1100)
 	fork := id(spans.PrefixSession, 2, 2000)
-	s.add(&spans.Run{SessionID: fork, Agent: "coder", Operation: semconv.RunOperationFork, Title: "Fix it (copy)", ParentID: ses, ParentMessageID: id(spans.PrefixMessage, 500, 1200),
+	s.add(&spans.Run{SessionID: fork, Agent: "coder", Operation: semconv.RunOperationFork, Title: "Fix it (copy)",
+		ParentID: ses, ParentMessageID: id(spans.PrefixMessage, 500, 1200),
 		TargetMessageID: id(spans.PrefixMessage, 500, 1200), TargetAt: start + 2000, CreatedAt: start + 2000}, 2000, 2000)
 	s.trace++
 	s.run(fork, 20, 1, 2100)
 	again := id(spans.PrefixSession, 3, 2500)
-	s.add(&spans.Run{SessionID: again, Agent: "coder", Operation: semconv.RunOperationFork, ParentID: fork, ParentMessageID: id(spans.PrefixMessage, 2000, 2100),
+	s.add(&spans.Run{SessionID: again, Agent: "coder", Operation: semconv.RunOperationFork, ParentID: fork,
+		ParentMessageID: id(spans.PrefixMessage, 2000, 2100),
 		TargetMessageID: id(spans.PrefixMessage, 2000, 2100), TargetAt: start + 2500}, 2500, 2500)
 	s.run(id(spans.PrefixSession, 4, 3000), 30, 1, 3000)
-	child := &spans.Run{SessionID: id(spans.PrefixSession, 5, 3010), Agent: "reviewer", ParentID: id(spans.PrefixSession, 4, 3000), ParentMessageID: id(spans.PrefixMessage, 3000, 3000), Outcome: semconv.EndError, Error: "gave up"}
+	child := &spans.Run{SessionID: id(spans.PrefixSession, 5, 3010), Agent: "reviewer",
+		ParentID: id(spans.PrefixSession, 4, 3000), ParentMessageID: id(spans.PrefixMessage, 3000, 3000),
+		Outcome: semconv.EndError, Error: "gave up"}
 	s.add(child, 3010, 3050)
-	s.add(&spans.Run{SessionID: id(spans.PrefixSession, 4, 3000), Agent: "coder", Operation: semconv.RunOperationArchive}, 4000, 4000)
+	s.add(&spans.Run{SessionID: id(spans.PrefixSession, 4, 3000), Agent: "coder", Operation: semconv.RunOperationArchive},
+		4000, 4000)
 	return s
 }
 

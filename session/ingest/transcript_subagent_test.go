@@ -183,7 +183,8 @@ func delegated(t testing.TB, s *sqlitestore.Store) []string {
 			t.Fatal(err)
 		}
 		row := tr.Session
-		lines = append(lines, fmt.Sprintf("%s below %s by %s: %d tokens", briefID(&id), briefID(row.ParentID), row.Agent, row.Usage().Total()))
+		lines = append(lines, fmt.Sprintf("%s below %s by %s: %d tokens", briefID(&id), briefID(row.ParentID), row.Agent,
+			row.Usage().Total()))
 		for _, m := range tr.Messages {
 			var parts []string
 			for _, p := range m.Parts {
@@ -305,7 +306,8 @@ func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 
 // shuffled does all that there is to do in an order that r chooses, some of it twice, and
 // returns the order.
-func (r *delegatedRun) shuffled(t testing.TB, chance *rand.Rand, s *sqlitestore.Store, single []request, whole, begun []string) []string {
+func (r *delegatedRun) shuffled(t testing.TB, chance *rand.Rand, s *sqlitestore.Store, single []request, whole,
+	begun []string) []string {
 	type step struct {
 		name string
 		do   func()

@@ -112,7 +112,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				`assistant {"type":"step-start"}`,
 				`assistant {"type":"text","text":"All done: the listing has been read. "}`,
 			},
-			[]string{`"usage":{"input":611,"output":84,"reasoning":0,"cache_read":1280,"cache_write":240}`, `"model_calls":2`, `"cost_usd":0.00558`,
+			[]string{`"usage":{"input":611,"output":84,"reasoning":0,"cache_read":1280,"cache_write":240}`, `"model_calls":2`,
+				`"cost_usd":0.00558`,
 				`"sources":["claude-code","claude-code transcript"]`, `"duration_ms":806`},
 		},
 		"codex": {
@@ -127,7 +128,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				`assistant {"type":"step-start"}`,
 				`assistant {"type":"text","text":"There is one file."}`,
 			},
-			[]string{`"usage":{"input":807,"output":48,"reasoning":32,"cache_read":1600,"cache_write":0}`, `"model_calls":2`, `"end_reason":"finish"`,
+			[]string{`"usage":{"input":807,"output":48,"reasoning":32,"cache_read":1600,"cache_write":0}`, `"model_calls":2`,
+				`"end_reason":"finish"`,
 				`"sources":["codex","codex transcript"]`, `"duration_ms":988`, `"system_prompt_digest"`},
 		},
 	} {
@@ -157,7 +159,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 			}
 			want := ""
 			for _, order := range []string{
-				"telemetry transcript", "rows telemetry", "begins transcript ends", "rows reversed", "telemetry transcript transcript telemetry",
+				"telemetry transcript", "rows telemetry", "begins transcript ends", "rows reversed",
+				"telemetry transcript transcript telemetry",
 				"rows begins transcript ends transcript",
 			} {
 				s := openStore(t)
@@ -170,7 +173,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 					want = got
 					tt.compare(t, s)
 				} else if got != want {
-					t.Errorf("%s: tables differ (-want +got):\n%s", order, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+					t.Errorf("%s: tables differ (-want +got):\n%s", order,
+						cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 				}
 			}
 		})

@@ -66,7 +66,8 @@ func usages(t testing.TB, r store.Reader) (lines []string) {
 				t.Fatal(err)
 			}
 			if u := meta.Usage; u != nil {
-				lines = append(lines, fmt.Sprintf("%s: %d+%d+%d in, %d+%d out, %s, %d calls", s.ID, u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning,
+				lines = append(lines, fmt.Sprintf("%s: %d+%d+%d in, %d+%d out, %s, %d calls", s.ID, u.Input, u.CacheRead,
+					u.CacheWrite, u.Output, u.Reasoning,
 					meta.Trace.UsageBasis, meta.Trace.ModelCalls))
 			}
 		}
@@ -117,7 +118,8 @@ func countedInAnyOrder(t *testing.T, all []counted, want []string) {
 		if want := tables[seed%2]; want == "" {
 			tables[seed%2] = got
 		} else if got != want {
-			t.Fatalf("order %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Fatalf("order %d: tables differ (-want +got):\n%s", seed,
+				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
 }
@@ -127,14 +129,16 @@ func countedInAnyOrder(t *testing.T, all []counted, want []string) {
 func agentCall(service, session, model string, trace byte, from, to int, usage map[string]any) []counted {
 	attrs := map[string]any{
 		"gen_ai.operation.name": "chat", "gen_ai.request.model": model, "gen_ai.provider.name": "framework",
-		"gen_ai.input.messages":  fmt.Sprintf(`[{"role":"user","parts":[{"type":"text","content":"Question %d"}]}]`, trace),
-		"gen_ai.output.messages": fmt.Sprintf(`[{"role":"assistant","parts":[{"type":"text","content":"Answer %d"}],"finish_reason":"stop"}]`, trace),
+		"gen_ai.input.messages": fmt.Sprintf(`[{"role":"user","parts":[{"type":"text","content":"Question %d"}]}]`, trace),
+		"gen_ai.output.messages": fmt.Sprintf(
+			`[{"role":"assistant","parts":[{"type":"text","content":"Answer %d"}],"finish_reason":"stop"}]`, trace),
 		"gen_ai.conversation.id": session,
 	}
 	for key, value := range usage {
 		attrs["gen_ai.usage."+key] = value
 	}
-	turn := map[string]any{"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "Ferris", "gen_ai.conversation.id": session}
+	turn := map[string]any{"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "Ferris",
+		"gen_ai.conversation.id": session}
 	return []counted{
 		{service, "framework", "invoke_agent Ferris", trace, 1, 0, from, to, turn},
 		{service, "framework", "chat " + model, trace, 2, 1, from + 1, to - 1, attrs},
@@ -143,7 +147,8 @@ func agentCall(service, session, model string, trace byte, from, to int, usage m
 
 // libraryCall is what the library of a provider reports of a call, in a trace of its own.
 func libraryCall(service, model string, trace byte, from, to int, usage map[string]any) counted {
-	attrs := map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": model, "gen_ai.provider.name": "anthropic"}
+	attrs := map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": model,
+		"gen_ai.provider.name": "anthropic"}
 	for key, value := range usage {
 		attrs["gen_ai.usage."+key] = value
 	}
@@ -161,13 +166,15 @@ func TestCallsOfProgramsThatUseOneModelAtOnce(t *testing.T) {
 		agentCall("tug", "tug-1", "pilot", 2, 40, 460, map[string]any{"input_tokens": 120, "output_tokens": 10}),
 		[]counted{libraryCall("ferry", "pilot", 3, 100, 400, counts(120, 10, 20))},
 	)
-	countedInAnyOrder(t, all, []string{"ferry-1: 100+20+0 in, 10+0 out, inclusive, 1 calls", "tug-1: 120+0+0 in, 10+0 out, inclusive, 1 calls"})
+	countedInAnyOrder(t, all, []string{"ferry-1: 100+20+0 in, 10+0 out, inclusive, 1 calls",
+		"tug-1: 120+0+0 in, 10+0 out, inclusive, 1 calls"})
 }
 
 // usageOf are counts of a model call, 0 of what is not stated.
 func usageOf(input, output, read, reasoning, total int) map[string]any {
 	all := map[string]any{"input_tokens": input, "output_tokens": output}
-	for key, n := range map[string]int{"cache_read.input_tokens": read, "reasoning_tokens": reasoning, "total_tokens": total} {
+	for key, n := range map[string]int{"cache_read.input_tokens": read, "reasoning_tokens": reasoning,
+		"total_tokens": total} {
 		if n != 0 {
 			all[key] = n
 		}
@@ -191,25 +198,35 @@ func TestUsageBasisOfASession(t *testing.T) {
 		spans []counted
 		want  []string
 	}{
-		{"nothing is proven", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 30, 0, 0, 0), usageOf(60, 30, 50, 0, 90)), []string{
-			"s: 10+50+0 in, 30+0 out, inclusive, 1 calls", "s: 100+0+0 in, 30+0 out, inclusive, 1 calls", "s: 80+20+0 in, 23+7 out, inclusive, 1 calls",
+		{"nothing is proven", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 30, 0, 0, 0), usageOf(60, 30, 50, 0, 90)),
+			[]string{
+				"s: 10+50+0 in, 30+0 out, inclusive, 1 calls", "s: 100+0+0 in, 30+0 out, inclusive, 1 calls",
+				"s: 80+20+0 in, 23+7 out, inclusive, 1 calls",
+			}},
+		{"more cache than input", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 31, 0, 0, 0),
+			usageOf(60, 32, 70, 0, 0)), []string{
+			"s: 100+0+0 in, 31+0 out, mixed, 1 calls", "s: 100+20+0 in, 23+7 out, mixed, 1 calls",
+			"s: 60+70+0 in, 32+0 out, mixed, 1 calls",
 		}},
-		{"more cache than input", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 31, 0, 0, 0), usageOf(60, 32, 70, 0, 0)), []string{
-			"s: 100+0+0 in, 31+0 out, mixed, 1 calls", "s: 100+20+0 in, 23+7 out, mixed, 1 calls", "s: 60+70+0 in, 32+0 out, mixed, 1 calls",
-		}},
-		{"a total with the cache", turns("s", usageOf(100, 30, 20, 0, 0), usageOf(100, 31, 40, 0, 171), usageOf(60, 32, 50, 0, 0)), []string{
-			"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 100+40+0 in, 31+0 out, mixed, 1 calls", "s: 60+50+0 in, 32+0 out, mixed, 1 calls",
+		{"a total with the cache", turns("s", usageOf(100, 30, 20, 0, 0), usageOf(100, 31, 40, 0, 171),
+			usageOf(60, 32, 50, 0, 0)), []string{
+			"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 100+40+0 in, 31+0 out, mixed, 1 calls",
+			"s: 60+50+0 in, 32+0 out, mixed, 1 calls",
 		}},
 		{"a total with cache and reasoning", turns("s", usageOf(100, 30, 20, 7, 157), usageOf(100, 31, 40, 7, 0)), []string{
 			"s: 100+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
 		}},
-		{"cache by one call, reasoning by another", turns("s", usageOf(10, 30, 20, 7, 0), usageOf(100, 31, 40, 7, 0), usageOf(100, 5, 0, 7, 0)), []string{
-			"s: 10+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+0+0 in, 5+7 out, exclusive, 1 calls", "s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
+		{"cache by one call, reasoning by another", turns("s", usageOf(10, 30, 20, 7, 0), usageOf(100, 31, 40, 7, 0),
+			usageOf(100, 5, 0, 7, 0)), []string{
+			"s: 10+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+0+0 in, 5+7 out, exclusive, 1 calls",
+			"s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
 		}},
-		{"a library reports one of the calls", slices.Concat(turns("s", usageOf(100, 30, 20, 0, 130), usageOf(101, 31, 21, 0, 132), usageOf(102, 32, 22, 0, 134)),
-			[]counted{libraryCall("ferry", "pilot", 9, 1100, 1400, usageOf(122, 31, 21, 0, 0))}), []string{
-			"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 101+21+0 in, 31+0 out, mixed, 1 calls", "s: 102+22+0 in, 32+0 out, mixed, 1 calls",
-		}},
+		{"a library reports one of the calls",
+			slices.Concat(turns("s", usageOf(100, 30, 20, 0, 130), usageOf(101, 31, 21, 0, 132), usageOf(102, 32, 22, 0, 134)),
+				[]counted{libraryCall("ferry", "pilot", 9, 1100, 1400, usageOf(122, 31, 21, 0, 0))}), []string{
+				"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 101+21+0 in, 31+0 out, mixed, 1 calls",
+				"s: 102+22+0 in, 32+0 out, mixed, 1 calls",
+			}},
 		{"another session proves it", slices.Concat(turns("s", usageOf(100, 30, 20, 0, 0)),
 			agentCall("ferry", "other", "pilot", 8, 3000, 3500, usageOf(10, 30, 20, 0, 0))), []string{
 			"other: 10+20+0 in, 30+0 out, mixed, 1 calls", "s: 80+20+0 in, 30+0 out, inclusive, 1 calls",
@@ -233,9 +250,11 @@ func TestUsageBasisOfALongTurn(t *testing.T) {
 		input, output, read = input+usage["input_tokens"].(int), output+10, read+20
 		call := agentCall("ferry", "s", "pilot", 1, i*100, i*100+50, usage)[1]
 		call.span = byte(2*i + 2)
-		call.attrs["gen_ai.output.messages"] = fmt.Sprintf(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c%d","name":"scan","arguments":{}}]}]`, i)
+		call.attrs["gen_ai.output.messages"] = fmt.Sprintf(
+			`[{"role":"assistant","parts":[{"type":"tool_call","id":"c%d","name":"scan","arguments":{}}]}]`, i)
 		ran := counted{"ferry", "framework", "execute_tool scan", 1, byte(2*i + 3), 1, i*100 + 60, i*100 + 90, map[string]any{
-			"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "scan", "gen_ai.tool.call.id": fmt.Sprint("c", i), "gen_ai.tool.call.result": "calm",
+			"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "scan", "gen_ai.tool.call.id": fmt.Sprint("c", i),
+			"gen_ai.tool.call.result": "calm",
 		}}
 		all = append(all, call, ran)
 	}
@@ -243,13 +262,15 @@ func TestUsageBasisOfALongTurn(t *testing.T) {
 	for key, n := range usageOf(input, output, read, 0, 0) {
 		root.attrs["gen_ai.usage."+key] = n
 	}
-	countedInAnyOrder(t, append(all, root), []string{fmt.Sprintf("s: %d+%d+0 in, %d+0 out, mixed, %d calls", input, read, output, steps)})
+	countedInAnyOrder(t, append(all, root),
+		[]string{fmt.Sprintf("s: %d+%d+0 in, %d+0 out, mixed, %d calls", input, read, output, steps)})
 }
 
 // TestUsageBasisOfAnUnknownClient: the same for a client that no dialect knows.
 func TestUsageBasisOfAnUnknownClient(t *testing.T) {
 	call := func(trace byte, from int, usage map[string]any) []counted {
-		attrs := map[string]any{"acme.session.id": "s", "llm.prompt": fmt.Sprint("Question ", trace), "llm.response": fmt.Sprint("Answer ", trace), "llm.model": "pilot"}
+		attrs := map[string]any{"acme.session.id": "s", "llm.prompt": fmt.Sprint("Question ", trace),
+			"llm.response": fmt.Sprint("Answer ", trace), "llm.model": "pilot"}
 		for key, n := range usage {
 			attrs["acme.usage."+key] = n
 		}
@@ -260,10 +281,12 @@ func TestUsageBasisOfAnUnknownClient(t *testing.T) {
 	}
 	countedInAnyOrder(t, slices.Concat(
 		call(1, 0, map[string]any{"prompt_tokens": 100, "completion_tokens": 30, "cached_tokens": 20}),
-		call(2, 1000, map[string]any{"prompt_tokens": 100, "completion_tokens": 31, "cached_tokens": 40, "total_tokens": 171}),
+		call(2, 1000, map[string]any{"prompt_tokens": 100, "completion_tokens": 31, "cached_tokens": 40,
+			"total_tokens": 171}),
 		call(3, 2000, map[string]any{"prompt_tokens": 100, "completion_tokens": 32}),
 	), []string{
-		"s: 100+0+0 in, 32+0 out, mixed, 1 calls", "s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 100+40+0 in, 31+0 out, mixed, 1 calls",
+		"s: 100+0+0 in, 32+0 out, mixed, 1 calls", "s: 100+20+0 in, 30+0 out, mixed, 1 calls",
+		"s: 100+40+0 in, 31+0 out, mixed, 1 calls",
 	})
 }
 
@@ -273,24 +296,30 @@ func TestUsageBasisOfAnUnknownClient(t *testing.T) {
 func TestUsageBasisOfAProviderOfTheAISDK(t *testing.T) {
 	call := func(trace byte, provider string, usage map[string]any) counted {
 		attrs := map[string]any{
-			"operation.name": "ai.generateText.doGenerate", "ai.operationId": "ai.generateText.doGenerate", "ai.model.provider": provider,
-			"ai.model.id": "pilot", "ai.telemetry.metadata.sessionId": "s", "ai.response.text": fmt.Sprint("Answer ", trace), "ai.response.finishReason": "stop",
-			"ai.prompt.messages": fmt.Sprintf(`[{"role":"user","content":[{"type":"text","text":"Question %d"}]}]`, trace),
+			"operation.name": "ai.generateText.doGenerate", "ai.operationId": "ai.generateText.doGenerate",
+			"ai.model.provider": provider,
+			"ai.model.id":       "pilot", "ai.telemetry.metadata.sessionId": "s",
+			"ai.response.text":         fmt.Sprint("Answer ", trace),
+			"ai.response.finishReason": "stop",
+			"ai.prompt.messages":       fmt.Sprintf(`[{"role":"user","content":[{"type":"text","text":"Question %d"}]}]`, trace),
 		}
 		for key, n := range usage {
 			attrs["ai.usage."+key] = n
 		}
-		return counted{"web", "ai", "ai.generateText.doGenerate", trace, 1, 0, int(trace) * 1000, int(trace)*1000 + 500, attrs}
+		return counted{"web", "ai", "ai.generateText.doGenerate", trace, 1, 0, int(trace) * 1000, int(trace)*1000 + 500,
+			attrs}
 	}
 	countedInAnyOrder(t, []counted{
 		call(1, "harbour", map[string]any{"inputTokens": 100, "outputTokens": 30}),
 		call(2, "harbour", map[string]any{
-			"inputTokens": 100, "outputTokens": 31, "inputTokenDetails.noCacheTokens": 100, "inputTokenDetails.cacheReadTokens": 20,
+			"inputTokens": 100, "outputTokens": 31, "inputTokenDetails.noCacheTokens": 100,
+			"inputTokenDetails.cacheReadTokens": 20,
 		}),
 		call(3, "harbour", map[string]any{"inputTokens": 100, "outputTokens": 32, "cachedInputTokens": 50}),
 		call(4, "lighthouse", map[string]any{"inputTokens": 100, "outputTokens": 33, "cachedInputTokens": 50}),
 	}, []string{
-		"s: 100+0+0 in, 30+0 out, mixed, 1 calls", "s: 100+20+0 in, 31+0 out, mixed, 1 calls", "s: 100+50+0 in, 32+0 out, mixed, 1 calls",
+		"s: 100+0+0 in, 30+0 out, mixed, 1 calls", "s: 100+20+0 in, 31+0 out, mixed, 1 calls",
+		"s: 100+50+0 in, 32+0 out, mixed, 1 calls",
 		"s: 50+50+0 in, 33+0 out, inclusive, 1 calls",
 	})
 }
@@ -299,7 +328,8 @@ func TestUsageBasisOfAProviderOfTheAISDK(t *testing.T) {
 func TestUsageBasisOfASubagent(t *testing.T) {
 	all := turns("s", usageOf(100, 30, 20, 0, 0))
 	all = append(all, counted{"ferry", "framework", "execute_tool ask", 1, 3, 1, 200, 400, map[string]any{
-		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask", "gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": "calm",
+		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask", "gen_ai.tool.call.id": "c",
+		"gen_ai.tool.call.result": "calm",
 	}})
 	for _, below := range agentCall("ferry", "", "pilot", 1, 210, 390, usageOf(10, 31, 40, 0, 0)) {
 		delete(below.attrs, "gen_ai.conversation.id")
@@ -315,7 +345,8 @@ func TestUsageBasisOfASubagent(t *testing.T) {
 	}
 	deliver(t, s, requests)
 	lines := usages(t, s)
-	if len(lines) != 2 || !slices.Contains(lines, got[0]) || !strings.Contains(lines[0]+lines[1], ": 10+40+0 in, 31+0 out, mixed") {
+	if len(lines) != 2 || !slices.Contains(lines, got[0]) ||
+		!strings.Contains(lines[0]+lines[1], ": 10+40+0 in, 31+0 out, mixed") {
 		t.Fatalf("usage: %q", lines)
 	}
 	countedInAnyOrder(t, all, lines)
@@ -329,6 +360,7 @@ func TestUsageBasisOfTracesThatMove(t *testing.T) {
 		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "scan", "session.id": "other",
 	}})
 	countedInAnyOrder(t, all, []string{
-		"other: 10+40+0 in, 31+0 out, mixed, 1 calls", "s: 50+50+0 in, 32+0 out, inclusive, 1 calls", "s: 80+20+0 in, 30+0 out, inclusive, 1 calls",
+		"other: 10+40+0 in, 31+0 out, mixed, 1 calls", "s: 50+50+0 in, 32+0 out, inclusive, 1 calls",
+		"s: 80+20+0 in, 30+0 out, inclusive, 1 calls",
 	})
 }

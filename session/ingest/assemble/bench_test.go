@@ -18,33 +18,40 @@ func steps(trace string, n int, from int64) []fact.Fact {
 	end := int64(n*100 + 100)
 	asked := []fact.Message{{Role: "user", Parts: text("Work on it " + trace)}}
 	facts := []fact.Fact{{
-		Kind: fact.Turn, TraceID: trace, SpanID: "root", Source: "root", Start: at(0), End: at(end), Agent: "coder", Input: asked, Output: text("Done."),
+		Kind: fact.Turn, TraceID: trace, SpanID: "root", Source: "root", Start: at(0), End: at(end), Agent: "coder",
+		Input: asked, Output: text("Done."),
 	}}
 	for i := range n {
 		ms, id := int64(i*100+10), fmt.Sprintf("call_%s_%d", trace, i)
 		input := json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))
 		call := fact.Fact{
-			Kind: fact.ModelCall, TraceID: trace, SpanID: fmt.Sprint("m", i), ParentID: "root", Start: at(ms), End: at(ms + 40), Finish: "tool_calls",
-			Model: &session.Model{ModelID: "m"}, Usage: &fact.Usage{Tokens: session.Usage{Input: 10, Output: 1}},
-			Output: []fact.Part{{Kind: fact.PartText, Text: "Step " + id}, {Kind: fact.PartCall, CallID: id, Name: "ls", Input: input}},
+			Kind: fact.ModelCall, TraceID: trace, SpanID: fmt.Sprint("m", i), ParentID: "root", Start: at(ms), End: at(ms + 40),
+			Finish: "tool_calls",
+			Model:  &session.Model{ModelID: "m"}, Usage: &fact.Usage{Tokens: session.Usage{Input: 10, Output: 1}},
+			Output: []fact.Part{{Kind: fact.PartText, Text: "Step " + id},
+				{Kind: fact.PartCall, CallID: id, Name: "ls", Input: input}},
 		}
 		if i == n-1 {
 			for j := range i {
 				written := fmt.Sprintf("call_%s_%d", trace, j)
 				asked = append(asked,
 					fact.Message{Role: "assistant", Parts: []fact.Part{{Kind: fact.PartCall, CallID: written, Name: "ls"}}},
-					fact.Message{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: written, Name: "ls", Output: json.RawMessage(`"out"`)}}})
+					fact.Message{Role: "tool",
+						Parts: []fact.Part{{Kind: fact.PartResult, CallID: written, Name: "ls", Output: json.RawMessage(`"out"`)}}})
 			}
 			call.Input, call.Output, call.Finish = asked, text("Done."), "stop"
 		}
-		record := fact.Fact{Kind: fact.ModelCall, Start: at(ms + 41), End: at(ms + 41), Name: "api_request", Source: fmt.Sprintf("log-%s-%d", trace, i)}
+		record := fact.Fact{Kind: fact.ModelCall, Start: at(ms + 41), End: at(ms + 41), Name: "api_request",
+			Source: fmt.Sprintf("log-%s-%d", trace, i)}
 		tool := fact.Fact{
-			Kind: fact.ToolCall, TraceID: trace, SpanID: fmt.Sprint("t", i), ParentID: "root", Start: at(ms + 50), End: at(ms + 80),
+			Kind: fact.ToolCall, TraceID: trace, SpanID: fmt.Sprint("t", i), ParentID: "root", Start: at(ms + 50),
+			End:    at(ms + 80),
 			CallID: id, Tool: &fact.Tool{Name: "ls", Input: input},
 		}
 		result := fact.Fact{
-			Kind: fact.ToolCall, Start: at(ms + 81), End: at(ms + 81), Name: "tool_result", Source: fmt.Sprintf("log-%s-t%d", trace, i),
-			Tool: &fact.Tool{Name: "ls", Input: input, Output: json.RawMessage(`"out"`)},
+			Kind: fact.ToolCall, Start: at(ms + 81), End: at(ms + 81), Name: "tool_result",
+			Source: fmt.Sprintf("log-%s-t%d", trace, i),
+			Tool:   &fact.Tool{Name: "ls", Input: input, Output: json.RawMessage(`"out"`)},
 		}
 		call.Source, tool.Source = call.SpanID, tool.SpanID
 		facts = append(facts, call, record, tool, result)
@@ -83,7 +90,8 @@ func BenchmarkAssemble(b *testing.B) {
 		{"1000 turns", turns(1000, false)},
 		{"100 turns of records", turns(100, true)},
 		{"1000 turns of records", turns(1000, true)},
-		{"1000 turns in a wrapper", append(turns(1000, false), fact.Fact{Kind: fact.Step, TraceID: "w", SpanID: "w", Source: "w", Start: epoch, End: epoch + 1e15})},
+		{"1000 turns in a wrapper", append(turns(1000, false),
+			fact.Fact{Kind: fact.Step, TraceID: "w", SpanID: "w", Source: "w", Start: epoch, End: epoch + 1e15})},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -23,11 +23,13 @@ func at(ms int64) int64 { return epoch + ms*1e6 }
 // requested is a model call that asks for tool calls by id.
 func requested(span string, ms int64, ids ...string) fact.Fact {
 	f := fact.Fact{
-		Kind: fact.ModelCall, TraceID: "t", SpanID: span, Source: span, ParentID: "root", Start: at(ms), End: at(ms + 1), Finish: "tool_calls",
-		Model: &session.Model{ModelID: "m"},
+		Kind: fact.ModelCall, TraceID: "t", SpanID: span, Source: span, ParentID: "root", Start: at(ms), End: at(ms + 1),
+		Finish: "tool_calls",
+		Model:  &session.Model{ModelID: "m"},
 	}
 	for _, id := range ids {
-		f.Output = append(f.Output, fact.Part{Kind: fact.PartCall, CallID: id, Name: "build", Input: json.RawMessage(`{"target":"all"}`)})
+		f.Output = append(f.Output, fact.Part{Kind: fact.PartCall, CallID: id, Name: "build",
+			Input: json.RawMessage(`{"target":"all"}`)})
 	}
 	return f
 }
@@ -35,14 +37,16 @@ func requested(span string, ms int64, ids ...string) fact.Fact {
 // ran is the span of a tool, reported a record of its result.
 func ran(id string, from, to int64, output string) fact.Fact {
 	return fact.Fact{
-		Kind: fact.ToolCall, TraceID: "t", SpanID: "run-" + id, Source: "run-" + id, ParentID: "root", Start: at(from), End: at(to), CallID: id,
+		Kind: fact.ToolCall, TraceID: "t", SpanID: "run-" + id, Source: "run-" + id, ParentID: "root", Start: at(from),
+		End: at(to), CallID: id,
 		Tool: &fact.Tool{Name: "build", Output: quoted(output)},
 	}
 }
 
 func reported(id string, ms int64, output string) fact.Fact {
 	return fact.Fact{
-		Kind: fact.ToolCall, TraceID: "t", SpanID: "root", Source: fmt.Sprint(fact.RecordPrefix, id, ms), Name: "tool_result", Start: at(ms), End: at(ms),
+		Kind: fact.ToolCall, TraceID: "t", SpanID: "root", Source: fmt.Sprint(fact.RecordPrefix, id, ms), Name: "tool_result",
+		Start: at(ms), End: at(ms),
 		CallID: id, Tool: &fact.Tool{Name: "build", Output: quoted(output)},
 	}
 }
@@ -82,23 +86,28 @@ func callsOf(t *testing.T, out *store.Assembly) map[string]map[string]any {
 func TestAToolCallIsOnePartHoweverLateItsResult(t *testing.T) {
 	const late = 2_000 // 20 steps and 80 facts after the call
 	decision := fact.Fact{
-		Kind: fact.Permission, TraceID: "t", SpanID: "asked", Source: "asked", ParentID: "root", Start: at(late), End: at(late + 1), CallID: "bg",
+		Kind: fact.Permission, TraceID: "t", SpanID: "asked", Source: "asked", ParentID: "root", Start: at(late),
+		End: at(late + 1), CallID: "bg",
 		Decision: &fact.Decision{ToolName: "build", Action: "ask", Outcome: "denied", Reason: "not now"},
 	}
 	written := requested("told", late)
 	written.Input = []fact.Message{
 		{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: "Work on it t"}}},
-		{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: "bg", Name: "build", Output: json.RawMessage(`"built"`)}}},
+		{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: "bg", Name: "build",
+			Output: json.RawMessage(`"built"`)}}},
 	}
 	failed := ran("bg", late, late+1, "")
 	failed.Failed, failed.Error = true, "no space left"
-	twice := []fact.Fact{requested("ask", 5, "bg"), ran("bg", 7, 8, "built"), reported("bg", late, "built"), reported("bg", late-900, "built")}
+	twice := []fact.Fact{requested("ask", 5, "bg"), ran("bg", 7, 8, "built"), reported("bg", late, "built"),
+		reported("bg", late-900, "built")}
 	for _, c := range []struct {
 		name, state, output string
 		facts               []fact.Fact
 	}{
-		{"the tool starts late", "output-available", "built", []fact.Fact{requested("ask", 5, "bg"), ran("bg", late, late+1, "built")}},
-		{"a record has the result", "output-available", "built", []fact.Fact{requested("ask", 5, "bg"), reported("bg", late, "built")}},
+		{"the tool starts late", "output-available", "built",
+			[]fact.Fact{requested("ask", 5, "bg"), ran("bg", late, late+1, "built")}},
+		{"a record has the result", "output-available", "built",
+			[]fact.Fact{requested("ask", 5, "bg"), reported("bg", late, "built")}},
 		{
 			"the tool runs all the time", "output-available", "built",
 			[]fact.Fact{requested("ask", 5, "bg"), ran("bg", 7, late, ""), reported("bg", late, "built")},
@@ -108,7 +117,8 @@ func TestAToolCallIsOnePartHoweverLateItsResult(t *testing.T) {
 		{"it is denied late", "output-error", "", []fact.Fact{requested("ask", 5, "bg"), decision}},
 		{"there is no result", "input-available", "", []fact.Fact{requested("ask", 5, "bg")}},
 		{"the result is reported again", "output-available", "built", twice},
-		{"it ran before it was requested", "output-available", "built", []fact.Fact{ran("bg", 5, 6, "built"), requested("ask", late, "bg")}},
+		{"it ran before it was requested", "output-available", "built",
+			[]fact.Fact{ran("bg", 5, 6, "built"), requested("ask", late, "bg")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -181,7 +181,8 @@ func transcripts(out *store.Assembly) []*session.Transcript {
 	}
 	for i := range out.Messages {
 		tr := open(out.Messages[i].SessionID)
-		tr.Messages = append(tr.Messages, session.MessageAndParts{Message: out.Messages[i].Message, Parts: out.Messages[i].Parts})
+		tr.Messages = append(tr.Messages, session.MessageAndParts{Message: out.Messages[i].Message,
+			Parts: out.Messages[i].Parts})
 	}
 	for i := range out.Attribution {
 		if p := &out.Attribution[i]; p.SessionID != "" {
@@ -286,9 +287,11 @@ func narrate(facts []fact.Fact, out *store.Assembly) string {
 			column("rules", &s.PermissionsJSON)
 		}
 		u := s.Usage()
-		fmt.Fprintf(&b, " tokens=%d/%d/%d/%d/%d cost=%g\n", u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, s.CostUSD)
+		fmt.Fprintf(&b, " tokens=%d/%d/%d/%d/%d cost=%g\n", u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite,
+			s.CostUSD)
 		for _, m := range tr.Messages {
-			fmt.Fprintf(&b, "  %s %d..%d %s\n", m.Message.Role, ms(m.Message.CreatedAt), ms(m.Message.UpdatedAt), m.Message.MetadataJSON)
+			fmt.Fprintf(&b, "  %s %d..%d %s\n", m.Message.Role, ms(m.Message.CreatedAt), ms(m.Message.UpdatedAt),
+				m.Message.MetadataJSON)
 			for _, p := range m.Parts {
 				fmt.Fprintf(&b, "    %d %s\n", p.Index, p.DataJSON)
 			}

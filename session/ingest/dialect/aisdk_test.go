@@ -91,7 +91,9 @@ func TestAISDK6Capture(t *testing.T) {
 		t.Errorf("%d facts, %d not read", len(facts), rest)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"turn","dialect":"","name":"ai.generateText","agent":"weather-agent",` + mockModel + `,"input":[` + weatherTalk + `],"output":[` + weatherDone + `],"system_prompt_digest":"yes","usage":{"tokens":{"input":108,"output":62,"reasoning":12,"cache_read":192,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"}}`,
+		`{"kind":"turn","dialect":"","name":"ai.generateText","agent":"weather-agent",` + mockModel + `,"input":[` +
+			weatherTalk + `],"output":[` + weatherDone +
+			`],"system_prompt_digest":"yes","usage":{"tokens":{"input":108,"output":62,"reasoning":12,"cache_read":192,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"}}`,
 	}, ofKind(t, facts, fact.Turn)); diff != "" {
 		t.Error("turn (-want +got):", diff)
 	}
@@ -116,13 +118,15 @@ func TestAISDK6Capture(t *testing.T) {
 				t.Errorf("system prompt %q", f.SystemPrompt)
 			}
 			var tools []struct{ Name, Description string }
-			if err := json.Unmarshal([]byte(f.ToolCatalog), &tools); err != nil || len(tools) != 2 || tools[1].Name != "delete_file" || tools[1].Description != "Deletes a file" {
+			if err := json.Unmarshal([]byte(f.ToolCatalog), &tools); err != nil || len(tools) != 2 ||
+				tools[1].Name != "delete_file" || tools[1].Description != "Deletes a file" {
 				t.Errorf("catalog %s: %v", f.ToolCatalog, err)
 			}
 		}
 	}
 	facts, _ = capturedBy(t, "ai-sdk", "vercel-ai-sdk-v6/stream")
-	want := `{"kind":"turn","dialect":"","name":"ai.streamText","agent":"weather-agent",` + mockModel + `,"input":[{"role":"user","parts":[{"kind":"text","text":"Stream hello"}]}],"output":[{"kind":"reasoning","text":"User wants a greeting."},{"kind":"text","text":"Hello there from a stream "}],"usage":{"tokens":{"input":21,"output":9,"reasoning":5,"cache_read":0,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"}}`
+	want := `{"kind":"turn","dialect":"","name":"ai.streamText","agent":"weather-agent",` + mockModel +
+		`,"input":[{"role":"user","parts":[{"kind":"text","text":"Stream hello"}]}],"output":[{"kind":"reasoning","text":"User wants a greeting."},{"kind":"text","text":"Hello there from a stream "}],"usage":{"tokens":{"input":21,"output":9,"reasoning":5,"cache_read":0,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"}}`
 	if diff := cmp.Diff([]string{want}, ofKind(t, facts, fact.Turn)); diff != "" {
 		t.Error("stream (-want +got):", diff)
 	}
@@ -139,8 +143,12 @@ func TestAISDK7Capture(t *testing.T) {
 		t.Errorf("%d facts, %d not read", len(facts), rest)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel + `,"input":[` + weatherTalk + `],"output":[` + weatherCall + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":56,"output":33,"reasoning":0,"cache_read":64,"cache_write":0},"basis":"inclusive"},"response_id":"resp_06e4x7","response_model":"mock-model-2026","finish":"tool-calls"}`,
-		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel + `,"input":[` + weatherTalk + `,{"role":"assistant","parts":[` + weatherCall + `]},{"role":"tool","parts":[{"kind":"result","call":"call_1","output":{"city":"Paris","tempC":12,"sky":"rain"}},{"kind":"result","call":"call_2","output":"Error: EACCES: permission denied, unlink /etc/hosts"}]}],"output":[` + weatherDone + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":52,"output":29,"reasoning":12,"cache_read":128,"cache_write":0},"basis":"inclusive"},"response_id":"resp_4mey5s","response_model":"mock-model-2026","finish":"stop"}`,
+		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel + `,"input":[` +
+			weatherTalk + `],"output":[` + weatherCall +
+			`],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":56,"output":33,"reasoning":0,"cache_read":64,"cache_write":0},"basis":"inclusive"},"response_id":"resp_06e4x7","response_model":"mock-model-2026","finish":"tool-calls"}`,
+		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel + `,"input":[` +
+			weatherTalk + `,{"role":"assistant","parts":[` + weatherCall +
+			`]},{"role":"tool","parts":[{"kind":"result","call":"call_1","output":{"city":"Paris","tempC":12,"sky":"rain"}},{"kind":"result","call":"call_2","output":"Error: EACCES: permission denied, unlink /etc/hosts"}]}],"output":[` + weatherDone + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":52,"output":29,"reasoning":12,"cache_read":128,"cache_write":0},"basis":"inclusive"},"response_id":"resp_4mey5s","response_model":"mock-model-2026","finish":"stop"}`,
 	}, ofKind(t, facts, fact.ModelCall)); diff != "" {
 		t.Error("calls of the model (-want +got):", diff)
 	}
@@ -158,7 +166,8 @@ func TestAISDK7Capture(t *testing.T) {
 	}
 	// The turn's usage is the sum of its steps', and it speaks for the agent.
 	turn := facts[len(facts)-1]
-	if turn.Kind != fact.Turn || turn.Agent != "weather-agent" || turn.Session != "sess_42" || turn.Usage.Tokens != (session.Usage{Input: 108, Output: 62, Reasoning: 12, CacheRead: 192}) {
+	if turn.Kind != fact.Turn || turn.Agent != "weather-agent" || turn.Session != "sess_42" ||
+		turn.Usage.Tokens != (session.Usage{Input: 108, Output: 62, Reasoning: 12, CacheRead: 192}) {
 		t.Error(lines(t, facts[len(facts)-1:]))
 	}
 	// Each turn is a trace, whose history was told before.
@@ -188,55 +197,71 @@ func TestAISDKSpans(t *testing.T) {
 		{
 			"a model call of version 4", "ai", "ai.generateText.doGenerate",
 			map[string]any{
-				"operation.name": "ai.generateText.doGenerate", "ai.operationId": "ai.generateText.doGenerate", "ai.model.provider": "openai.chat", "ai.model.id": "gpt-4o",
-				"ai.prompt.format": "messages", "ai.prompt.messages": `[{"role":"user","content":[{"type":"text","text":"Weather?"}]}]`,
+				"operation.name": "ai.generateText.doGenerate", "ai.operationId": "ai.generateText.doGenerate",
+				"ai.model.provider": "openai.chat", "ai.model.id": "gpt-4o",
+				"ai.prompt.format":         "messages",
+				"ai.prompt.messages":       `[{"role":"user","content":[{"type":"text","text":"Weather?"}]}]`,
 				"ai.prompt.tools":          []any{`{"type":"function","name":"get_weather","parameters":{"type":"object"}}`},
-				"ai.response.finishReason": "tool-calls", "ai.response.toolCalls": `[{"toolCallType":"function","toolCallId":"c","toolName":"get_weather","args":"{\"city\":\"Oslo\"}"}]`,
-				"ai.usage.promptTokens": 40, "ai.usage.completionTokens": 8, "gen_ai.usage.input_tokens": 40, "gen_ai.usage.output_tokens": 8,
-				"ai.settings.temperature": 0, "ai.settings.maxTokens": 100, "ai.telemetry.metadata.plan": "pro", "ai.response.id": "r",
+				"ai.response.finishReason": "tool-calls",
+				"ai.response.toolCalls":    `[{"toolCallType":"function","toolCallId":"c","toolName":"get_weather","args":"{\"city\":\"Oslo\"}"}]`,
+				"ai.usage.promptTokens":    40, "ai.usage.completionTokens": 8, "gen_ai.usage.input_tokens": 40,
+				"gen_ai.usage.output_tokens": 8,
+				"ai.settings.temperature":    0, "ai.settings.maxTokens": 100, "ai.telemetry.metadata.plan": "pro",
+				"ai.response.id": "r",
 			}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"model":{"provider_id":"openai.chat","model_id":"gpt-4o"},"input":[{"role":"user","parts":[{"kind":"text","text":"Weather?"}]}],"output":[{"kind":"call","call":"c","name":"get_weather","input":{"city":"Oslo"}}],"tool_catalog_digest":"yes","usage":{"tokens":{"input":40,"output":8,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive"},"temperature":0,"response_id":"r","finish":"tool-calls","extra":{"ai.settings.maxTokens":100,"ai.telemetry.metadata.plan":"pro"}}`,
 		},
 		{
 			"a root of version 5, which counts its last step only", "ai", "ai.generateText",
 			map[string]any{
-				"ai.operationId": "ai.generateText", "ai.telemetry.functionId": "bot", "ai.prompt": `{"system":"Be terse.","prompt":"Weather?"}`,
-				"ai.response.finishReason": "stop", "ai.response.text": "Rain.", "ai.usage.promptTokens": 60, "ai.usage.completionTokens": 5,
+				"ai.operationId": "ai.generateText", "ai.telemetry.functionId": "bot",
+				"ai.prompt":                `{"system":"Be terse.","prompt":"Weather?"}`,
+				"ai.response.finishReason": "stop", "ai.response.text": "Rain.", "ai.usage.promptTokens": 60,
+				"ai.usage.completionTokens": 5,
 			}, nil,
 			`{"kind":"turn","dialect":"","name":"ai.generateText","agent":"bot","input":[{"role":"user","parts":[{"kind":"text","text":"Weather?"}]}],"output":[{"kind":"text","text":"Rain."}],"system_prompt_digest":"yes","finish":"stop"}`,
 		},
 		{
 			"a root of a stream of version 5, which counts all", "ai", "ai.streamText",
-			map[string]any{"ai.operationId": "ai.streamText", "ai.usage.inputTokens": 90, "ai.usage.outputTokens": 9, "ai.usage.cachedInputTokens": 30, "ai.usage.reasoningTokens": 4}, nil,
+			map[string]any{"ai.operationId": "ai.streamText", "ai.usage.inputTokens": 90, "ai.usage.outputTokens": 9,
+				"ai.usage.cachedInputTokens": 30, "ai.usage.reasoningTokens": 4}, nil,
 			`{"kind":"turn","dialect":"","name":"ai.streamText","usage":{"tokens":{"input":60,"output":5,"reasoning":4,"cache_read":30,"cache_write":0},"basis":"inclusive"}}`,
 		},
 		{
 			"an object, whose root counts its only call", "ai", "ai.generateObject",
-			map[string]any{"ai.operationId": "ai.generateObject", "ai.response.object": `{"ok":true}`, "ai.response.finishReason": "stop", "ai.schema.name": "answer", "ai.usage.promptTokens": 7, "ai.usage.completionTokens": 3}, nil,
+			map[string]any{"ai.operationId": "ai.generateObject", "ai.response.object": `{"ok":true}`,
+				"ai.response.finishReason": "stop", "ai.schema.name": "answer", "ai.usage.promptTokens": 7,
+				"ai.usage.completionTokens": 3}, nil,
 			`{"kind":"turn","dialect":"","name":"ai.generateObject","output":[{"kind":"text","text":"{\"ok\":true}"}],"usage":{"tokens":{"input":7,"output":3,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive"},"finish":"stop","extra":{"ai.schema.name":"answer"}}`,
 		},
 		{
 			"the old spans of version 7", "ai", "ai.streamText.doStream",
 			map[string]any{
-				"ai.operationId": "ai.streamText.doStream", "ai.settings.context.userId": "u", "ai.settings.context.sessionId": "s", "ai.settings.context.tier": 2,
-				"ai.response.finishReason": "stop", "ai.response.text": "Hi", "ai.response.files": `[{"type":"file","mediaType":"image/png","data":"iVBORw0KGgo="}]`,
+				"ai.operationId": "ai.streamText.doStream", "ai.settings.context.userId": "u", "ai.settings.context.sessionId": "s",
+				"ai.settings.context.tier": 2,
+				"ai.response.finishReason": "stop", "ai.response.text": "Hi",
+				"ai.response.files":     `[{"type":"file","mediaType":"image/png","data":"iVBORw0KGgo="}]`,
 				"ai.response.toolCalls": `[{"toolCallId":"c","toolName":"find","input":{"q":1}}]`,
 			}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","requires_turn":true,"output":[{"kind":"text","text":"Hi"},{"kind":"call","call":"c","name":"find","input":{"q":1}},{"kind":"file","media_type":"image/png","url":"data:image/png;base64,iVBORw0KGgo="}],"finish":"stop","session_attrs":{"user_id":"u"},"extra":{"ai.settings.context.tier":2}}`,
 		},
 		{
 			"a provider whose input excludes the cache", "ai", "ai.generateText.doGenerate",
-			map[string]any{"ai.operationId": "ai.generateText.doGenerate", "ai.usage.inputTokens": 50, "ai.usage.outputTokens": 9, "ai.usage.inputTokenDetails.noCacheTokens": 50, "ai.usage.inputTokenDetails.cacheReadTokens": 40}, nil,
+			map[string]any{"ai.operationId": "ai.generateText.doGenerate", "ai.usage.inputTokens": 50,
+				"ai.usage.outputTokens": 9, "ai.usage.inputTokenDetails.noCacheTokens": 50,
+				"ai.usage.inputTokenDetails.cacheReadTokens": 40}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"usage":{"tokens":{"input":10,"output":9,"reasoning":0,"cache_read":40,"cache_write":0},"basis":"inclusive","proof":1}}`,
 		},
 		{
 			"counts that are none", "ai", "ai.generateText.doGenerate",
-			map[string]any{"ai.operationId": "ai.generateText.doGenerate", "ai.usage.promptTokens": math.NaN(), "ai.usage.completionTokens": nil, "ai.response.finishReason": nil, "ai.response.text": 12}, nil,
+			map[string]any{"ai.operationId": "ai.generateText.doGenerate", "ai.usage.promptTokens": math.NaN(),
+				"ai.usage.completionTokens": nil, "ai.response.finishReason": nil, "ai.response.text": 12}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"output":[{"kind":"text","text":"12"}]}`,
 		},
 		{
 			"a span that was renamed", "mine", "weather-agent ai.toolCall",
-			map[string]any{"operation.name": "ai.toolCall weather-agent", "ai.toolCall.name": "f", "ai.toolCall.id": "c", "ai.toolCall.input": `"{\"a\":1}"`, "ai.toolCall.output": `"done"`}, nil,
+			map[string]any{"operation.name": "ai.toolCall weather-agent", "ai.toolCall.name": "f", "ai.toolCall.id": "c",
+				"ai.toolCall.input": `"{\"a\":1}"`, "ai.toolCall.output": `"done"`}, nil,
 			`{"kind":"tool_call","dialect":"","name":"weather-agent ai.toolCall","call":"c","tool":{"name":"f","input":{"a":1},"output":"done","succeeded":true}}`,
 		},
 		{
@@ -246,7 +271,8 @@ func TestAISDKSpans(t *testing.T) {
 		},
 		{
 			"a tool that was left", "ai", "ai.toolCall",
-			map[string]any{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "f", "ai.toolCall.id": "c", "ai.toolCall.args": `{}`}, nil,
+			map[string]any{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "f", "ai.toolCall.id": "c",
+				"ai.toolCall.args": `{}`}, nil,
 			`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"c","tool":{"name":"f","input":{}}}`,
 		},
 		{
@@ -257,7 +283,8 @@ func TestAISDKSpans(t *testing.T) {
 		},
 		{
 			"a call that the provider failed", "ai", "ai.streamText.doStream",
-			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.response.finishReason": "error", "ai.response.text": "Par"}, nil,
+			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.response.finishReason": "error",
+				"ai.response.text": "Par"}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","requires_turn":true,"output":[{"kind":"text","text":"Par"}],"finish":"error","failed":true}`,
 		},
 		{
@@ -268,7 +295,8 @@ func TestAISDKSpans(t *testing.T) {
 		{
 			"texts that were cut", "ai", "ai.generateText.doGenerate",
 			map[string]any{
-				"ai.operationId": "ai.generateText.doGenerate", "ai.prompt.messages": `[{"role":"user","content":[{"type":"text","text":"Weather in Par`,
+				"ai.operationId":        "ai.generateText.doGenerate",
+				"ai.prompt.messages":    `[{"role":"user","content":[{"type":"text","text":"Weather in Par`,
 				"ai.response.toolCalls": `[{"toolCallId":"c","toolName":"f","input":{}},{"toolCallId":"d","too`,
 			}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Weather in Par"}]}],"output":[{"kind":"call","call":"c","name":"f","input":{}}],"problems":["the prompt could not be read whole","the tool calls could not be read whole"]}`,
@@ -300,7 +328,8 @@ func failWith(s ptrace.Span, kind, message string) {
 
 // What is no part of a session is not read, and not left to other dialects.
 func TestAISDKOthers(t *testing.T) {
-	if _, got := spanOf(t, "ai", "ai.embed.doEmbed", map[string]any{"ai.operationId": "ai.embed.doEmbed", "gen_ai.request.model": "m"}); got.dialect != "ai-sdk" || got.facts != nil {
+	if _, got := spanOf(t, "ai", "ai.embed.doEmbed", map[string]any{"ai.operationId": "ai.embed.doEmbed",
+		"gen_ai.request.model": "m"}); got.dialect != "ai-sdk" || got.facts != nil {
 		t.Errorf("read by %q: %s", got.dialect, lines(t, got.facts))
 	}
 	if _, got := spanOf(t, "web", "GET /", map[string]any{"ai.team": "blue"}); got.dialect != "" {
@@ -333,7 +362,8 @@ func TestOddValues(t *testing.T) {
 				if len(whole) > 2000 {
 					continue // some 100 kB of tools, each cut of which is read anew
 				}
-				for _, odd := range []any{nil, true, 1.5, -3, "", "null", "[]", "{", []byte{0, 255}, []any{nil, 1, "x"}, map[string]any{"role": 1}, whole[:len(whole)/2], whole[:len(whole)*9/10], "\xff\x00"} {
+				for _, odd := range []any{nil, true, 1.5, -3, "", "null", "[]", "{", []byte{0, 255}, []any{nil, 1, "x"},
+					map[string]any{"role": 1}, whole[:len(whole)/2], whole[:len(whole)*9/10], "\xff\x00"} {
 					other := ptrace.NewSpan()
 					s.CopyTo(other)
 					v, _ := other.Attributes().Get(key)

@@ -28,10 +28,12 @@ func TestCodexCapture(t *testing.T) {
 		kinds[f.Kind]++
 		switch f.Kind {
 		case fact.Turn:
-			if f.Session != conversation || f.SessionKey != "thread.id" || f.TurnID != turn || f.Model.ModelID != "fake-model" || f.SessionAttrs.Client != "codex_exec 0.169.0" {
+			if f.Session != conversation || f.SessionKey != "thread.id" || f.TurnID != turn || f.Model.ModelID != "fake-model" ||
+				f.SessionAttrs.Client != "codex_exec 0.169.0" {
 				t.Error("turn:", lines(t, spans[:1]))
 			}
-			if want := (session.Usage{Input: 807, Output: 48, Reasoning: 32, CacheRead: 1600}); f.Usage.Tokens != want || f.Usage.Basis != fact.Inclusive {
+			if want := (session.Usage{Input: 807, Output: 48, Reasoning: 32, CacheRead: 1600}); f.Usage.Tokens != want ||
+				f.Usage.Basis != fact.Inclusive {
 				t.Errorf("turn's usage %+v", f.Usage)
 			}
 		case fact.ModelCall:
@@ -49,7 +51,8 @@ func TestCodexCapture(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[fact.Kind]int{fact.Turn: 1, fact.Step: 9, fact.ModelCall: 4, fact.ToolCall: 2}, kinds); diff != "" {
+	if diff := cmp.Diff(map[fact.Kind]int{fact.Turn: 1, fact.Step: 9, fact.ModelCall: 4, fact.ToolCall: 2},
+		kinds); diff != "" {
 		t.Error("kinds (-want +got):", diff)
 	}
 	want := map[string]session.Usage{
@@ -73,7 +76,8 @@ func TestCodexCapture(t *testing.T) {
 	}
 	for _, f := range records {
 		// The records' own time is unset.
-		if f.Session != conversation || f.Start != f.End || f.Start%1e6 != 0 || f.Start < 1795198754390000000 || f.Start > 1795198755397000000 {
+		if f.Session != conversation || f.Start != f.End || f.Start%1e6 != 0 || f.Start < 1795198754390000000 ||
+			f.Start > 1795198755397000000 {
 			t.Errorf("%s: session %q, time %d", f.Name, f.Session, f.Start)
 		}
 	}
@@ -87,18 +91,23 @@ func TestCodexSpans(t *testing.T) {
 	}{
 		{"the stream of a call", "receiving_stream", nil,
 			`{"kind":"model_call","dialect":"","name":"receiving_stream","request":"stream-0200000000000000","requires_turn":true}`},
-		{"a response that completed, as older versions name it", "completed", map[string]any{"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 4},
+		{"a response that completed, as older versions name it", "completed",
+			map[string]any{"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 4},
 			`{"kind":"model_call","dialect":"","name":"completed","request":"stream-0300000000000000","requires_turn":true,"usage":{"tokens":{"input":10,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":10,"gen_ai.usage.output_tokens":4}}}`},
-		{"a piece of a response", "handle_responses", map[string]any{"from": "output_item_done", "tool_name": "exec_command"}, ``},
-		{"a stopped tool", "mcp__db__query", map[string]any{"tool_name": "mcp__db__query", "call_id": "c", "aborted": true, "turn_id": "t"},
+		{"a piece of a response", "handle_responses", map[string]any{"from": "output_item_done", "tool_name": "exec_command"},
+			``},
+		{"a stopped tool", "mcp__db__query", map[string]any{"tool_name": "mcp__db__query", "call_id": "c", "aborted": true,
+			"turn_id": "t"},
 			`{"kind":"tool_call","dialect":"","name":"mcp__db__query","turn":"t","call":"c","requires_turn":true,"aborted":true,"tool":{"name":"mcp__db__query"}}`},
 		{"a compaction of a full context", "run_auto_compact", nil,
 			`{"kind":"compaction","dialect":"","name":"run_auto_compact","compacted":{"auto":true,"trigger":"auto"}}`},
-		{"the span around it", "codex.compaction", map[string]any{"conversation.id": "s", "turn.id": "t"}, `{"kind":"step","dialect":"","name":"codex.compaction","turn":"t"}`},
+		{"the span around it", "codex.compaction", map[string]any{"conversation.id": "s", "turn.id": "t"},
+			`{"kind":"step","dialect":"","name":"codex.compaction","turn":"t"}`},
 		{"a compaction that a person asked for", "session_task.compact", map[string]any{"turn.id": "t", "model": "m"},
 			`{"kind":"compaction","dialect":"","name":"session_task.compact","turn":"t","model":{"model_id":"m"},"compacted":{"auto":false,"trigger":"manual"}}`},
 		{"noise", "fs.get_metadata", map[string]any{"sandboxed": true}, ``},
-		{"noise with ids", "guardian_scoring_observation", map[string]any{"thread_id": "s", "turn_id": "t", "call_id": "c", "tool_name": "x"}, ``},
+		{"noise with ids", "guardian_scoring_observation",
+			map[string]any{"thread_id": "s", "turn_id": "t", "call_id": "c", "tool_name": "x"}, ``},
 		{"noise without anything", "", nil, ``},
 	} {
 		_, got := spanOf(t, "codex_cli_rs", test.span, test.attrs)
@@ -132,10 +141,12 @@ func TestCodexEvents(t *testing.T) {
 		}
 	}
 	_, got := spanWith(t, "codex_exec", "dispatch_tool_call_with_state", nil, func(s ptrace.Span) {
-		event(s, map[string]any{"event.name": "codex.tool_result", "call_id": "c", "tool_name": "shell", "success": "false", "duration_ms": "7", "output_length": 30, "conversation.id": "s"})
+		event(s, map[string]any{"event.name": "codex.tool_result", "call_id": "c", "tool_name": "shell", "success": "false",
+			"duration_ms": "7", "output_length": 30, "conversation.id": "s"})
 		event(s, map[string]any{"event.name": "codex.turn_ttft", "duration_ms": "7"})
 	})
-	if f := one(t, got.facts); f.Kind != fact.ToolCall || f.CallID != "c" || !f.Failed || f.Tool.Succeeded || f.Session != "s" || f.Start != 1_790_000_001_000_000_000 || *f.Tool.DurationMS != 7 {
+	if f := one(t, got.facts); f.Kind != fact.ToolCall || f.CallID != "c" || !f.Failed || f.Tool.Succeeded ||
+		f.Session != "s" || f.Start != 1_790_000_001_000_000_000 || *f.Tool.DurationMS != 7 {
 		t.Error(lines(t, got.facts))
 	}
 	_, got = spanWith(t, "codex_exec", "run_hooks_and_record_inputs", nil, func(s ptrace.Span) {
@@ -145,18 +156,24 @@ func TestCodexEvents(t *testing.T) {
 		t.Error(lines(t, got.facts))
 	}
 	_, got = spanWith(t, "codex_exec", "thread/start", nil, func(s ptrace.Span) {
-		event(s, map[string]any{"event.name": "codex.conversation_starts", "model": "m", "provider_name": "OpenAI", "approval_policy": "on-request", "sandbox_policy": "read-only", "conversation.id": "s"})
+		event(s, map[string]any{"event.name": "codex.conversation_starts", "model": "m", "provider_name": "OpenAI",
+			"approval_policy": "on-request", "sandbox_policy": "read-only", "conversation.id": "s"})
 	})
-	if f := one(t, got.facts); f.Kind != fact.Session || f.SessionAttrs.Mode != "on-request, read-only" || f.Model.ProviderID != "OpenAI" {
+	if f := one(t, got.facts); f.Kind != fact.Session || f.SessionAttrs.Mode != "on-request, read-only" ||
+		f.Model.ProviderID != "OpenAI" {
 		t.Error(lines(t, got.facts))
 	}
 
 	// A request that failed is built by a span and by a record, and is one.
-	failed := map[string]any{"event.name": "codex.api_request", "event.timestamp": "2026-09-21T14:13:21.123Z", "http.response.status_code": 503, "error.message": "unavailable", "attempt": 2, "endpoint": "/responses", "model": "m"}
-	_, got = spanWith(t, "codex_exec", "endpoint_session.stream_encoded_json_with", nil, func(s ptrace.Span) { event(s, failed) })
+	failed := map[string]any{"event.name": "codex.api_request", "event.timestamp": "2026-09-21T14:13:21.123Z",
+		"http.response.status_code": 503, "error.message": "unavailable", "attempt": 2, "endpoint": "/responses",
+		"model": "m"}
+	_, got = spanWith(t, "codex_exec", "endpoint_session.stream_encoded_json_with", nil,
+		func(s ptrace.Span) { event(s, failed) })
 	reported := one(t, got.facts)
 	again := one(t, recordOf(t, "codex_otel.log_only", "codex.api_request", failed))
-	if reported.RequestID == "" || reported.RequestID != again.RequestID || reported.Error != "unavailable" || reported.ErrorType != "503" || string(reported.Extra) != `{"attempt":2}` {
+	if reported.RequestID == "" || reported.RequestID != again.RequestID || reported.Error != "unavailable" ||
+		reported.ErrorType != "503" || string(reported.Extra) != `{"attempt":2}` {
 		t.Errorf("span: %ssrecord: %s", lines(t, []fact.Fact{reported}), lines(t, []fact.Fact{again}))
 	}
 }
@@ -169,29 +186,44 @@ func TestCodexRecords(t *testing.T) {
 	}{
 		{"a withheld prompt", "codex.user_prompt", map[string]any{"prompt": "[REDACTED]", "prompt_length": "4"},
 			`{"kind":"prompt","dialect":"","name":"codex.user_prompt","session_attrs":{"client":"codex"}}`},
-		{"a response that completed, without counts", "codex.sse_event", map[string]any{"event.kind": "response.completed", "duration_ms": "0"}, ``},
-		{"a connection that was warmed up", "codex.sse_event", map[string]any{"event.kind": "response.completed", "input_token_count": "0", "output_token_count": "0"}, ``},
-		{"counts as text, without a cache", "codex.sse_event", map[string]any{"event.kind": "response.completed", "input_token_count": "12", "output_token_count": "5", "model": "m"},
+		{"a response that completed, without counts", "codex.sse_event",
+			map[string]any{"event.kind": "response.completed", "duration_ms": "0"}, ``},
+		{"a connection that was warmed up", "codex.sse_event",
+			map[string]any{"event.kind": "response.completed", "input_token_count": "0", "output_token_count": "0"}, ``},
+		{"counts as text, without a cache", "codex.sse_event",
+			map[string]any{"event.kind": "response.completed", "input_token_count": "12", "output_token_count": "5",
+				"model": "m"},
 			`{"kind":"model_call","dialect":"","name":"codex.sse_event","model":{"model_id":"m"},"usage":{"tokens":{"input":12,"output":5,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"input_token_count":12,"output_token_count":5}}}`},
-		{"a stream that failed", "codex.sse_event", map[string]any{"event.kind": "response.failed", "error.message": "rate limit"},
+		{"a stream that failed", "codex.sse_event", map[string]any{"event.kind": "response.failed",
+			"error.message": "rate limit"},
 			`{"kind":"model_call","dialect":"","name":"codex.sse_event","failed":true,"error":"rate limit","error_type":"response.failed"}`},
-		{"a socket that failed", "codex.websocket_event", map[string]any{"success": "false", "event.kind": "unknown", "error.message": "closed"},
+		{"a socket that failed", "codex.websocket_event",
+			map[string]any{"success": "false", "event.kind": "unknown", "error.message": "closed"},
 			`{"kind":"model_call","dialect":"","name":"codex.websocket_event","failed":true,"error":"closed","error_type":"unknown"}`},
-		{"a request that did well", "codex.api_request", map[string]any{"http.response.status_code": 200, "endpoint": "/responses"}, ``},
-		{"a list of models that failed", "codex.api_request", map[string]any{"http.response.status_code": 500, "endpoint": "/models"}, ``},
-		{"a status without a message", "codex.api_request", map[string]any{"http.response.status_code": "429", "attempt": "0"},
+		{"a request that did well", "codex.api_request",
+			map[string]any{"http.response.status_code": 200, "endpoint": "/responses"}, ``},
+		{"a list of models that failed", "codex.api_request",
+			map[string]any{"http.response.status_code": 500, "endpoint": "/models"}, ``},
+		{"a status without a message", "codex.api_request",
+			map[string]any{"http.response.status_code": "429", "attempt": "0"},
 			`{"kind":"model_call","dialect":"","name":"codex.api_request","request":"request--0","failed":true,"error":"status 429","error_type":"429"}`},
-		{"a person's once", "codex.tool_decision", map[string]any{"tool_name": "shell", "call_id": "c", "decision": "approved", "source": "User"},
+		{"a person's once", "codex.tool_decision", map[string]any{"tool_name": "shell", "call_id": "c",
+			"decision": "approved", "source": "User"},
 			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"tool":"shell","action":"ask","outcome":"allowed","reply":"once","source":"User"}}`},
-		{"a person's always", "codex.tool_decision", map[string]any{"call_id": "c", "decision": "approved_for_session", "source": "user"},
+		{"a person's always", "codex.tool_decision", map[string]any{"call_id": "c", "decision": "approved_for_session",
+			"source": "user"},
 			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"ask","outcome":"allowed","reply":"always","source":"user","reason":"approved_for_session"}}`},
 		{"a person's no", "codex.tool_decision", map[string]any{"call_id": "c", "decision": "abort", "source": "user"},
 			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"ask","outcome":"denied","reply":"reject","source":"user","reason":"abort"}}`},
 		{"a rule's no", "codex.tool_decision", map[string]any{"call_id": "c", "decision": "denied", "source": "config"},
 			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"deny","outcome":"denied","source":"config"}}`},
-		{"a tool that failed", "codex.tool_result", map[string]any{"tool_name": "shell", "call_id": "c", "arguments": `{"command":["ls"]}`, "success": "false", "output": "no such file", "duration_ms": "3", "mcp_server": ""},
+		{"a tool that failed", "codex.tool_result", map[string]any{"tool_name": "shell", "call_id": "c",
+			"arguments": `{"command":["ls"]}`, "success": "false", "output": "no such file", "duration_ms": "3",
+			"mcp_server": ""},
 			`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"c","failed":true,"error":"no such file","tool":{"name":"shell","input":{"command":["ls"]},"output":"no such file","duration_ms":3}}`},
-		{"a patch, which is no JSON", "codex.tool_result", map[string]any{"tool_name": "apply_patch", "call_id": "c", "arguments": "*** Begin Patch", "success": true, "output": ""},
+		{"a patch, which is no JSON", "codex.tool_result",
+			map[string]any{"tool_name": "apply_patch", "call_id": "c", "arguments": "*** Begin Patch", "success": true,
+				"output": ""},
 			`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"c","tool":{"name":"apply_patch","input":"*** Begin Patch","output":"","succeeded":true}}`},
 		{"noise", "codex.startup_phase", map[string]any{"duration_ms": "27"}, ``},
 		{"noise of the stream", "codex.sse_event", map[string]any{"event.kind": "response.output_text.delta"}, ``},
@@ -210,21 +242,30 @@ func TestClientsOddTypes(t *testing.T) {
 		v.Map().PutEmptySlice("x").AppendEmpty()
 		return v
 	}
-	keys := []string{"model", "user_prompt", "prompt", "tool_use_id", "tool_input", "tool_parameters", "input_tokens", "success", "decision", "call_id", "tool_name", "aborted",
-		"arguments", "output", "event.kind", "error.message", "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.definitions", "gen_ai.system_instructions",
-		"response_text", "request_text", "function_args", "prompt_id", "finish_reasons", "event.timestamp", "gen_ai.usage.input_tokens", "duration_ms"}
+	keys := []string{"model", "user_prompt", "prompt", "tool_use_id", "tool_input", "tool_parameters", "input_tokens",
+		"success", "decision", "call_id", "tool_name", "aborted",
+		"arguments", "output", "event.kind", "error.message", "gen_ai.input.messages", "gen_ai.output.messages",
+		"gen_ai.tool.definitions", "gen_ai.system_instructions",
+		"response_text", "request_text", "function_args", "prompt_id", "finish_reasons", "event.timestamp",
+		"gen_ai.usage.input_tokens", "duration_ms"}
 	for _, client := range []struct {
 		scope         string
 		spans, events []string
 	}{
-		{"com.anthropic.claude_code.tracing", []string{"claude_code.interaction", "claude_code.llm_request", "claude_code.tool", "claude_code.tool.execution", "claude_code.tool.blocked_on_user"},
-			[]string{"user_prompt", "assistant_response", "api_request", "api_error", "tool_decision", "tool_result", "compaction"}},
-		{"codex_exec", []string{"session_task.turn", "receiving_stream", "handle_responses", "run_turn", "run_auto_compact", "shell"},
-			[]string{"codex.user_prompt", "codex.sse_event", "codex.api_request", "codex.tool_decision", "codex.tool_result", "codex.conversation_starts"}},
+		{"com.anthropic.claude_code.tracing", []string{"claude_code.interaction", "claude_code.llm_request",
+			"claude_code.tool", "claude_code.tool.execution", "claude_code.tool.blocked_on_user"},
+			[]string{"user_prompt", "assistant_response", "api_request", "api_error", "tool_decision", "tool_result",
+				"compaction"}},
+		{"codex_exec", []string{"session_task.turn", "receiving_stream", "handle_responses", "run_turn", "run_auto_compact",
+			"shell"},
+			[]string{"codex.user_prompt", "codex.sse_event", "codex.api_request", "codex.tool_decision", "codex.tool_result",
+				"codex.conversation_starts"}},
 		{"gemini-cli", []string{"llm_call", "tool_call", "schedule_tool_calls", "agent_call"},
-			[]string{"gemini_cli.user_prompt", "gemini_cli.api_request", "gemini_cli.api_response", "gemini_cli.api_error", "gemini_cli.tool_call", "gemini_cli.config"}},
+			[]string{"gemini_cli.user_prompt", "gemini_cli.api_request", "gemini_cli.api_response", "gemini_cli.api_error",
+				"gemini_cli.tool_call", "gemini_cli.config"}},
 	} {
-		for _, value := range []pcommon.Value{pcommon.NewValueEmpty(), odd(), pcommon.NewValueDouble(1e308), pcommon.NewValueInt(-1), pcommon.NewValueStr("[{\"\xff"), pcommon.NewValueBool(true)} {
+		for _, value := range []pcommon.Value{pcommon.NewValueEmpty(), odd(), pcommon.NewValueDouble(1e308),
+			pcommon.NewValueInt(-1), pcommon.NewValueStr("[{\"\xff"), pcommon.NewValueBool(true)} {
 			attrs := pcommon.NewMap()
 			for _, key := range keys {
 				value.CopyTo(attrs.PutEmpty(key))

@@ -153,7 +153,8 @@ func checkCapabilities(t *testing.T, place string, got read) {
 	for _, f := range got.facts {
 		for topic, reported := range topicsOf(&f) {
 			if reported && !strings.Contains(remark.ReplaceAllString(Table[i].Capabilities[topic], ""), place) {
-				t.Errorf("%s tells the %s in a %s (%s), and says %q", got.dialect, topic, place, f.Name, Table[i].Capabilities[topic])
+				t.Errorf("%s tells the %s in a %s (%s), and says %q", got.dialect, topic, place, f.Name,
+					Table[i].Capabilities[topic])
 			}
 		}
 	}
@@ -166,15 +167,18 @@ func topicsOf(f *fact.Fact) map[Topic]bool {
 	}
 	reported := map[Topic]bool{
 		TopicSession: f.Session != "", TopicTurn: f.Kind == fact.Turn || f.TurnID != "" && f.Kind != fact.Step,
-		TopicModel: f.Model != nil && f.Model.ModelID != "", TopicText: has(f.Output, fact.PartText), TopicReasoning: has(f.Output, fact.PartReasoning), TopicPermission: f.Decision != nil,
+		TopicModel: f.Model != nil && f.Model.ModelID != "", TopicText: has(f.Output, fact.PartText),
+		TopicReasoning: has(f.Output, fact.PartReasoning), TopicPermission: f.Decision != nil,
 		TopicCompaction: f.Kind == fact.Compaction, TopicPrompt: f.SystemPrompt != "", TopicCatalog: f.ToolCatalog != "",
-		TopicCost: f.CostUSD != nil, TopicFinish: f.Finish != "", TopicAbort: f.Aborted, TopicTitle: f.SessionAttrs != nil && f.SessionAttrs.Title != "",
+		TopicCost: f.CostUSD != nil, TopicFinish: f.Finish != "", TopicAbort: f.Aborted,
+		TopicTitle: f.SessionAttrs != nil && f.SessionAttrs.Title != "",
 	}
 	for _, m := range f.Input {
 		reported[TopicUser] = reported[TopicUser] || m.Role == "user" && has(m.Parts, fact.PartText)
 	}
 	if tool := f.Tool; tool != nil {
-		reported[TopicToolInput], reported[TopicToolOutput], reported[TopicToolError] = tool.Input != nil, tool.Output != nil, f.Failed
+		reported[TopicToolInput], reported[TopicToolOutput], reported[TopicToolError] = tool.Input != nil, tool.Output != nil,
+			f.Failed
 	}
 	if u := f.Usage; u != nil {
 		reported[TopicTokens] = true

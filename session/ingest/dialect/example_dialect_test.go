@@ -62,12 +62,14 @@ func readAcmeSpan(s *Span, out *Emitter) {
 		}
 		f.Finish = a.Str("acme.stop_reason")
 		// The input includes what was read from the cache.
-		f.Usage = InclusiveUsage(a.IntPtr("acme.tokens.input"), a.IntPtr("acme.tokens.output"), a.IntPtr("acme.tokens.cached"), nil, nil, nil)
+		f.Usage = InclusiveUsage(a.IntPtr("acme.tokens.input"), a.IntPtr("acme.tokens.output"),
+			a.IntPtr("acme.tokens.cached"), nil, nil, nil)
 	case "acme.tool":
 		f := out.Add(fact.ToolCall) // Failed and Error are those of the span's status
 		f.RequiresTurn = true
 		f.CallID = a.Str("acme.call.id")
-		f.Tool = &fact.Tool{Name: a.Str("acme.tool"), Input: a.JSON("acme.tool.arguments"), Output: a.JSON("acme.tool.result"), Succeeded: !f.Failed}
+		f.Tool = &fact.Tool{Name: a.Str("acme.tool"), Input: a.JSON("acme.tool.arguments"),
+			Output: a.JSON("acme.tool.result"), Succeeded: !f.Failed}
 	}
 }
 
@@ -217,7 +219,8 @@ func acmeFacts(t *testing.T) []fact.Fact {
 	read(span("acme.tool", 110, 200, map[string]any{
 		"acme.call.id": "c1", "acme.tool": "shell", "acme.tool.arguments": `{"command":"make"}`, "acme.tool.result": "ok",
 	}))
-	failed := span("acme.tool", 210, 300, map[string]any{"acme.call.id": "c2", "acme.tool": "shell", "acme.tool.arguments": `{"command":"make lint"}`})
+	failed := span("acme.tool", 210, 300, map[string]any{"acme.call.id": "c2", "acme.tool": "shell",
+		"acme.tool.arguments": `{"command":"make lint"}`})
 	failed.Status().SetCode(ptrace.StatusCodeError)
 	failed.Status().SetMessage("exit status 2")
 	read(failed)

@@ -47,17 +47,23 @@ func TestGenkitCapture(t *testing.T) {
 	model := &session.Model{ProviderID: "fake", ModelID: "model"}
 	user := fact.Message{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: "Weather in Paris?"}}}
 	answer := []fact.Part{{Kind: fact.PartText, Text: "12C and rain."}}
-	call := []fact.Part{{Kind: fact.PartText, Text: "Let me check."}, {Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: json.RawMessage(`{"city":"Paris"}`)}}
-	result := []fact.Part{{Kind: fact.PartResult, CallID: "call_1", Name: "get_weather", Output: json.RawMessage(`{"city":"Paris","tempC":12}`)}}
+	call := []fact.Part{{Kind: fact.PartText, Text: "Let me check."},
+		{Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: json.RawMessage(`{"city":"Paris"}`)}}
+	result := []fact.Part{{Kind: fact.PartResult, CallID: "call_1", Name: "get_weather",
+		Output: json.RawMessage(`{"city":"Paris","tempC":12}`)}}
 	want := []fact.Fact{
-		{Kind: fact.ModelCall, RequiresTurn: true, Agent: "weatherFlow", Model: model, Input: []fact.Message{user}, Output: call, Finish: "stop",
-			SystemPrompt: "You are a weather agent.", Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 56, Output: 20, CacheRead: 64},
+		{Kind: fact.ModelCall, RequiresTurn: true, Agent: "weatherFlow", Model: model, Input: []fact.Message{user},
+			Output: call, Finish: "stop",
+			SystemPrompt: "You are a weather agent.", Usage: &fact.Usage{Basis: fact.Inclusive,
+				Tokens:  session.Usage{Input: 56, Output: 20, CacheRead: 64},
 				Counter: "fake", Stated: &fact.Stated{Input: new(int64(120)), Output: new(int64(20)), CacheRead: 64}}},
 		{Kind: fact.ToolCall, RequiresTurn: true, Agent: "weatherFlow", Tool: &fact.Tool{
-			Name: "get_weather", Input: json.RawMessage(`{"city":"Paris"}`), Output: json.RawMessage(`{"city":"Paris","tempC":12}`), Succeeded: true,
+			Name: "get_weather", Input: json.RawMessage(`{"city":"Paris"}`),
+			Output: json.RawMessage(`{"city":"Paris","tempC":12}`), Succeeded: true,
 		}},
-		{Kind: fact.ModelCall, RequiresTurn: true, Agent: "weatherFlow", Model: model, Output: answer, Finish: "stop", SystemPrompt: "You are a weather agent.",
-			Input: []fact.Message{user, {Role: "assistant", Parts: call}, {Role: "tool", Parts: result}},
+		{Kind: fact.ModelCall, RequiresTurn: true, Agent: "weatherFlow", Model: model, Output: answer, Finish: "stop",
+			SystemPrompt: "You are a weather agent.",
+			Input:        []fact.Message{user, {Role: "assistant", Parts: call}, {Role: "tool", Parts: result}},
 			Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 180, Output: 21, Reasoning: 9},
 				Counter: "fake", Stated: &fact.Stated{Input: new(int64(180)), Output: new(int64(30)), Reasoning: 9}}},
 		{Kind: fact.Step},
@@ -72,7 +78,8 @@ func TestGenkitCapture(t *testing.T) {
 		}
 		if f.Kind == fact.ModelCall {
 			var tools []struct{ Name string }
-			if err := json.Unmarshal([]byte(f.ToolCatalog), &tools); err != nil || len(tools) != 2 || tools[0].Name != "get_weather" {
+			if err := json.Unmarshal([]byte(f.ToolCatalog), &tools); err != nil || len(tools) != 2 ||
+				tools[0].Name != "get_weather" {
 				t.Errorf("catalog %q: %v", f.ToolCatalog, err)
 			}
 			if len(f.Usage.Raw) == 0 {

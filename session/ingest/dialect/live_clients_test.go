@@ -12,7 +12,8 @@ import (
 // TestLiveClients has spans as programs on clients sent them, one for each way of writing
 // something down that only one client has.
 func TestLiveClients(t *testing.T) {
-	openAIAgents, langChain := "@arizeai/openinference-instrumentation-openai-agents", "@arizeai/openinference-instrumentation-langchain"
+	openAIAgents, langChain := "@arizeai/openinference-instrumentation-openai-agents",
+		"@arizeai/openinference-instrumentation-langchain"
 	tide := json.RawMessage(`{"port":"Oslo"}`)
 	for name, tt := range map[string]struct {
 		dialect string
@@ -84,13 +85,16 @@ func TestLiveClients(t *testing.T) {
 		},
 		"LangSmith has the arguments of a call with options": {
 			"langsmith", frameworkSpan{scope: "langsmith", name: "ChatOpenAI", attrs: map[string]any{
-				"langsmith.span.kind": "llm", "gen_ai.prompt": `{"args":[{"model":"pilot","messages":[{"role":"user","content":"Hello"}]},{"signal":{}}]}`,
+				"langsmith.span.kind": "llm",
+				"gen_ai.prompt":       `{"args":[{"model":"pilot","messages":[{"role":"user","content":"Hello"}]},{"signal":{}}]}`,
 			}},
-			func(f *fact.Fact) any { return []any{f.Input, f.Problems} }, []any{[]fact.Message{userSays("Hello")}, []string(nil)},
+			func(f *fact.Fact) any { return []any{f.Input, f.Problems} },
+			[]any{[]fact.Message{userSays("Hello")}, []string(nil)},
 		},
 		"a prompt of Genkit that looks like JSON is whole": {
 			"genkit", frameworkSpan{scope: "genkit-tracer", name: "f", root: true, attrs: map[string]any{
-				"genkit:type": "action", "genkit:metadata:subtype": "flow", "genkit:input": `"{\"port\":\"Vaasa\"}"`, "genkit:output": `"Noted."`,
+				"genkit:type": "action", "genkit:metadata:subtype": "flow", "genkit:input": `"{\"port\":\"Vaasa\"}"`,
+				"genkit:output": `"Noted."`,
 			}},
 			func(f *fact.Fact) any { return f.Problems }, []string(nil),
 		},

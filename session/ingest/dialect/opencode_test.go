@@ -55,7 +55,8 @@ func TestOpenCodeCapture(t *testing.T) {
 		t.Error("turn (-want +got):", diff)
 	}
 	for _, f := range facts {
-		if f.Session != "" && (f.Session != "ses_e05cf0965ffe7aAkDJwwC6DaRu" || f.SessionKey != "session.id" || f.SessionRank != 0) {
+		if f.Session != "" && (f.Session != "ses_e05cf0965ffe7aAkDJwwC6DaRu" || f.SessionKey != "session.id" ||
+			f.SessionRank != 0) {
 			t.Errorf("%s: session %q of %q, rank %d", f.Name, f.Session, f.SessionKey, f.SessionRank)
 		}
 		if f.Session == "" && (f.Kind == fact.ModelCall || f.Kind == fact.ToolCall || f.Kind == fact.Session) {
@@ -117,7 +118,8 @@ func TestOpenCodeChains(t *testing.T) {
 		}
 	}
 	// A sub-agent's turn stands below these, and the next step's tools below the last.
-	if diff := cmp.Diff(map[string]int{"SessionRunState.ensureRunning": 1, "SessionPrompt.loop": 1, "SessionPrompt.prompt": 1, "SessionTools.resolve": 1}, counts(others)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"SessionRunState.ensureRunning": 1, "SessionPrompt.loop": 1,
+		"SessionPrompt.prompt": 1, "SessionTools.resolve": 1}, counts(others)); diff != "" {
 		t.Error("spans that nothing stands below (-want +got):", diff)
 	}
 }
@@ -140,7 +142,8 @@ func TestOpenCodeSpans(t *testing.T) {
 	}{
 		{"an ask that a person refused", "Permission.ask", nil,
 			func(s ptrace.Span) {
-				failWith(s, "PermissionCorrectedError", "The user rejected permission to use this specific tool call with the following feedback: use git rm")
+				failWith(s, "PermissionCorrectedError",
+					"The user rejected permission to use this specific tool call with the following feedback: use git rm")
 			},
 			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"ask","outcome":"denied","reply":"reject","source":"user","reason":"use git rm","waited_ms":1500}}`},
 		{"an ask that a person refused without a word", "Permission.ask", nil,
@@ -151,7 +154,8 @@ func TestOpenCodeSpans(t *testing.T) {
 		{"an ask that a rule refused", "Permission.ask", nil,
 			func(s ptrace.Span) { failWith(s, "PermissionDeniedError", deniedByRule+" Here are []") },
 			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"deny","outcome":"denied","source":"rule","reason":"The user has specified a rule which prevents you from using this specific tool call. Here are []"}}`},
-		{"an ask that was left", "Permission.ask", map[string]any{"status.interrupted": true, "span.label": "⚠︎ Interrupted"}, interrupted,
+		{"an ask that was left", "Permission.ask", map[string]any{"status.interrupted": true, "span.label": "⚠︎ Interrupted"},
+			interrupted,
 			`{"kind":"step","dialect":"","name":"Permission.ask","aborted":true}`},
 		{"an ask that broke", "Permission.ask", nil,
 			func(s ptrace.Span) { failWith(s, "Error", "disk full") },
@@ -161,26 +165,33 @@ func TestOpenCodeSpans(t *testing.T) {
 				failWith(s, "Error", "The user rejected permission to use this specific tool call.")
 			},
 			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"failed":true,"error":"The user rejected permission to use this specific tool call.","error_type":"Error","tool":{"name":"bash","denied":true}}`},
-		{"an interrupted tool", "Tool.execute", map[string]any{"tool.name": "bash", "tool.call_id": "c", "status.interrupted": true}, interrupted,
+		{"an interrupted tool", "Tool.execute", map[string]any{"tool.name": "bash", "tool.call_id": "c",
+			"status.interrupted": true}, interrupted,
 			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"aborted":true,"tool":{"name":"bash"}}`},
 		{"a sub-agent", "TaskTool.execute", nil, nil,
 			`{"kind":"step","dialect":"","name":"TaskTool.execute"}`},
 		{"a compaction", "SessionCompaction.process", nil, nil,
 			`{"kind":"compaction","dialect":"","name":"SessionCompaction.process","compacted":{}}`},
 		{"a compaction's call", "ai.streamText.doStream",
-			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.prompt.messages": `[{"role":"system","content":"You are an anchored context summarization assistant for coding sessions."},{"role":"user","content":[{"type":"text","text":"Hi"}]}]`, "ai.response.text": "## Objective", "ai.response.finishReason": "stop"}, nil,
+			map[string]any{"ai.operationId": "ai.streamText.doStream",
+				"ai.prompt.messages": `[{"role":"system","content":"You are an anchored context summarization assistant for coding sessions."},{"role":"user","content":[{"type":"text","text":"Hi"}]}]`, "ai.response.text": "## Objective", "ai.response.finishReason": "stop"}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","requires_turn":true,"purpose":"compaction","input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"output":[{"kind":"text","text":"## Objective"}],"system_prompt_digest":"yes","finish":"stop"}`},
 		{"an aborted call, of which only the root is left", "ai.streamText",
-			map[string]any{"ai.operationId": "ai.streamText", "ai.telemetry.functionId": "session.llm", "ai.prompt": `{"messages":[{"role":"user","content":"Hi"}]}`, "ai.telemetry.metadata.userId": "unknown"}, nil,
+			map[string]any{"ai.operationId": "ai.streamText", "ai.telemetry.functionId": "session.llm",
+				"ai.prompt": `{"messages":[{"role":"user","content":"Hi"}]}`, "ai.telemetry.metadata.userId": "unknown"}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.streamText","request":"0200000000000000","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"unfinished":true}`},
 		{"an object, which is no part of a loop", "ai.generateObject",
-			map[string]any{"ai.operationId": "ai.generateObject", "ai.prompt": `{"prompt":"An agent for tests"}`, "ai.response.object": "{}", "ai.response.finishReason": "stop"}, nil,
+			map[string]any{"ai.operationId": "ai.generateObject", "ai.prompt": `{"prompt":"An agent for tests"}`,
+				"ai.response.object": "{}", "ai.response.finishReason": "stop"}, nil,
 			`{"kind":"turn","dialect":"","name":"ai.generateObject","input":[{"role":"user","parts":[{"kind":"text","text":"An agent for tests"}]}],"output":[{"kind":"text","text":"{}"}],"finish":"stop"}`},
 		{"a tool whose output was cut", "ai.toolCall",
-			map[string]any{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "read", "ai.toolCall.id": "c", "ai.toolCall.result": `{"output":"x","metadata":{"truncated":true}}`}, nil,
+			map[string]any{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "read", "ai.toolCall.id": "c",
+				"ai.toolCall.result": `{"output":"x","metadata":{"truncated":true}}`}, nil,
 			`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"c","tool":{"name":"read","output":{"output":"x","metadata":{"truncated":true}},"succeeded":true,"truncated":true}}`},
 		{"a user who types a prompt of opencode's", "ai.streamText.doStream",
-			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.prompt.messages": `[{"role":"user","content":"Generate a title for this conversation:"}]`, "ai.prompt.tools": []any{`{"name":"bash"}`}}, nil,
+			map[string]any{"ai.operationId": "ai.streamText.doStream",
+				"ai.prompt.messages": `[{"role":"user","content":"Generate a title for this conversation:"}]`,
+				"ai.prompt.tools":    []any{`{"name":"bash"}`}}, nil,
 			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:"}]}],"tool_catalog_digest":"yes","unfinished":true}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -193,7 +204,8 @@ func TestOpenCodeSpans(t *testing.T) {
 			}
 		})
 	}
-	for _, noise := range []string{"sql.execute", "FileSystem.readJson", "State.reload.update", "SessionCompaction.prune", "ShellTool.run", "Session.create", "http.server POST"} {
+	for _, noise := range []string{"sql.execute", "FileSystem.readJson", "State.reload.update", "SessionCompaction.prune",
+		"ShellTool.run", "Session.create", "http.server POST"} {
 		if _, got := spanOf(t, "opencode", noise, map[string]any{"session.id": "s"}); got.dialect != "" {
 			t.Errorf("%s is read by %q", noise, got.dialect)
 		}
@@ -207,7 +219,8 @@ func TestOpenCodeTitle(t *testing.T) {
 		"\n \n":                                     "",
 		strings.Repeat("é", 101):                    strings.Repeat("é", 97) + "...",
 	} {
-		if got := openCodeTitle([]fact.Part{{Kind: fact.PartReasoning, Text: "no"}, {Kind: fact.PartText, Text: text}}); got != want {
+		if got := openCodeTitle([]fact.Part{{Kind: fact.PartReasoning, Text: "no"},
+			{Kind: fact.PartText, Text: text}}); got != want {
 			t.Errorf("title of %q is %q, want %q", text, got, want)
 		}
 	}
@@ -233,16 +246,21 @@ func TestOpenCodeRecords(t *testing.T) {
 		detail        any
 		session, want string
 	}{
-		{"a sub-agent's session", "created", `{"id":"ses_2","directory":"/w","workspaceID":undefined,"parentID":"ses_1","title":"Look \"undefined\" up (@explore subagent)","agent":"explore","model":{"providerID":"p","id":"m","variant":"high"},"permission":undefined,"version":"2.0"}`, "ses_2",
+		{"a sub-agent's session", "created",
+			`{"id":"ses_2","directory":"/w","workspaceID":undefined,"parentID":"ses_1","title":"Look \"undefined\" up (@explore subagent)","agent":"explore","model":{"providerID":"p","id":"m","variant":"high"},"permission":undefined,"version":"2.0"}`, "ses_2",
 			`{"kind":"session","dialect":"","name":"created","agent":"explore","model":{"provider_id":"p","model_id":"m","variant":"high"},"session_attrs":{"title":"Look \"undefined\" up (@explore subagent)","workspace_root":"/w","parent_session":"ses_1","client":"opencode 2.0"}}`},
-		{"a session that was cut", "created", `{"id":"ses_3","directory":"/w","parentID":undefined,"title":"New session - 2026-11-20T18:21:15.290Z","permission":[{"permis`, "ses_3",
+		{"a session that was cut", "created",
+			`{"id":"ses_3","directory":"/w","parentID":undefined,"title":"New session - 2026-11-20T18:21:15.290Z","permission":[{"permis`, "ses_3",
 			`{"kind":"session","dialect":"","name":"created","session_attrs":{"workspace_root":"/w"},"problems":["the record could not be read whole"]}`},
 		{"something else that was created", "created", `{"id":"pty_1"}`, "", ""},
-		{"an ask", "evaluated", `{"permission":"edit","pattern":"src/a.go","action":{"action":"ask","permission":"edit","pattern":"*"}}`, "",
+		{"an ask", "evaluated",
+			`{"permission":"edit","pattern":"src/a.go","action":{"action":"ask","permission":"edit","pattern":"*"}}`, "",
 			`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"edit","pattern":"src/a.go","action":"ask","outcome":"pending"},"extra":{"rule":{"action":"ask","permission":"edit","pattern":"*"}}}`},
-		{"a refusal, as a map", "evaluated", map[string]any{"permission": "bash", "pattern": "rm *", "action": map[string]any{"action": "deny"}}, "",
+		{"a refusal, as a map", "evaluated", map[string]any{"permission": "bash", "pattern": "rm *",
+			"action": map[string]any{"action": "deny"}}, "",
 			`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"bash","pattern":"rm *","action":"deny","outcome":"denied","source":"rule"},"extra":{"rule":{"action":"deny"}}}`},
-		{"who speaks", "stream", `{"providerID":"p","modelID":"m","session.id":"ses_1","small":"false","agent":"plan","mode":"primary"}`, "ses_1",
+		{"who speaks", "stream",
+			`{"providerID":"p","modelID":"m","session.id":"ses_1","small":"false","agent":"plan","mode":"primary"}`, "ses_1",
 			`{"kind":"step","dialect":"","name":"stream","agent":"plan","model":{"provider_id":"p","model_id":"m"},"extra":{"mode":"primary"}}`},
 		{"who summarizes", "stream", `{"modelID":"m","session.id":"ses_1","agent":"compaction"}`, "ses_1",
 			`{"kind":"step","dialect":"","name":"stream","purpose":"compaction","agent":"compaction","model":{"model_id":"m"}}`},

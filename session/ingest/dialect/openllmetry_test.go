@@ -105,7 +105,8 @@ func want(t *testing.T, got []fact.Fact, want ...fact.Fact) {
 	t.Helper()
 	for i := range got {
 		f := &got[i]
-		f.Dialect, f.TraceID, f.SpanID, f.ParentID, f.Start, f.End, f.Name, f.SessionRank, f.Service, f.Extra = "", "", "", "", 0, 0, "", 0, "", nil
+		f.Dialect, f.TraceID, f.SpanID, f.ParentID, f.Start, f.End, f.Name, f.SessionRank, f.Service, f.Extra = "", "", "",
+			"", 0, 0, "", 0, "", nil
 		if f.Usage != nil {
 			f.Usage.Raw = nil
 		}
@@ -139,7 +140,8 @@ func TestOpenLLMetry(t *testing.T) {
 			}},
 			[]fact.Fact{{
 				Kind: fact.Turn, Session: "s1", SessionKey: "traceloop.association.properties.session_id",
-				Input: []fact.Message{userSays("plan a trip")}, Output: says("Go north."), SessionAttrs: &fact.SessionAttrs{UserID: "u1"},
+				Input: []fact.Message{userSays("plan a trip")}, Output: says("Go north."),
+				SessionAttrs: &fact.SessionAttrs{UserID: "u1"},
 			}},
 		},
 		"agent, a method": {
@@ -151,19 +153,24 @@ func TestOpenLLMetry(t *testing.T) {
 		},
 		"agent, JavaScript, one object": {
 			frameworkSpan{scope: "@traceloop/node-server-sdk", name: "helper.agent", root: true, attrs: map[string]any{
-				"traceloop.span.kind": "agent", "traceloop.entity.name": "helper", "traceloop.workflow.name": "helper", "traceloop.entity.path": "",
-				"gen_ai.agent.name": "helper", "traceloop.entity.input": `{"args":[],"kwargs":{"question":"why?","verbose":true}}`,
+				"traceloop.span.kind": "agent", "traceloop.entity.name": "helper", "traceloop.workflow.name": "helper",
+				"traceloop.entity.path":   "",
+				"gen_ai.agent.name":       "helper",
+				"traceloop.entity.input":  `{"args":[],"kwargs":{"question":"why?","verbose":true}}`,
 				"traceloop.entity.output": `{"answer":"because"}`,
 			}},
 			[]fact.Fact{{Kind: fact.Turn, Agent: "helper", Input: []fact.Message{userSays("why?")}, Output: says("because")}},
 		},
 		"LangGraph": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "LangGraph.workflow", root: true, attrs: map[string]any{
-				"traceloop.span.kind": "workflow", "traceloop.entity.name": "LangGraph", "traceloop.workflow.name": "LangGraph", "traceloop.entity.path": "",
-				"gen_ai.provider.name": "langgraph", "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "LangGraph", "gen_ai.conversation.id": "thread-7",
-				"traceloop.entity.input":  `{"inputs": {"messages": [{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", "type": "human"}}]}, "tags": [], "metadata": {}, "kwargs": {"name": "LangGraph"}}`,
-				"traceloop.entity.output": `{"outputs": {"messages": [{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", "type": "human"}}, {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": "Rain.", "type": "ai"}}]}, "kwargs": {"tags": []}}`,
-			}},
+			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "LangGraph.workflow", root: true,
+				attrs: map[string]any{
+					"traceloop.span.kind": "workflow", "traceloop.entity.name": "LangGraph", "traceloop.workflow.name": "LangGraph",
+					"traceloop.entity.path": "",
+					"gen_ai.provider.name":  "langgraph", "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "LangGraph",
+					"gen_ai.conversation.id":  "thread-7",
+					"traceloop.entity.input":  `{"inputs": {"messages": [{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", "type": "human"}}]}, "tags": [], "metadata": {}, "kwargs": {"name": "LangGraph"}}`,
+					"traceloop.entity.output": `{"outputs": {"messages": [{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", "type": "human"}}, {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": "Rain.", "type": "ai"}}]}, "kwargs": {"tags": []}}`,
+				}},
 			[]fact.Fact{{
 				Kind: fact.Turn, Session: "thread-7", SessionKey: "gen_ai.conversation.id",
 				Input: []fact.Message{userSays("weather?")}, Output: says("Rain."),
@@ -171,7 +178,8 @@ func TestOpenLLMetry(t *testing.T) {
 		},
 		"task": {
 			frameworkSpan{scope: "@traceloop/node-server-sdk", name: "fetch.task", attrs: map[string]any{
-				"traceloop.span.kind": "task", "traceloop.entity.name": "fetch", "traceloop.workflow.name": "trip", "gen_ai.agent.name": "helper",
+				"traceloop.span.kind": "task", "traceloop.entity.name": "fetch", "traceloop.workflow.name": "trip",
+				"gen_ai.agent.name": "helper",
 			}},
 			[]fact.Fact{{Kind: fact.Step, Agent: "helper", RequiresTurn: true}},
 		},
@@ -183,77 +191,106 @@ func TestOpenLLMetry(t *testing.T) {
 		},
 		"tool, Python": {
 			frameworkSpan{scope: "traceloop.tracer", name: "get_weather.tool", attrs: map[string]any{
-				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", "gen_ai.tool.name": "get_weather", "traceloop.workflow.name": "trip",
-				"traceloop.entity.input": `{"args": [], "kwargs": {"city":"Oslo"}}`, "traceloop.entity.output": `"rain"`,
+				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", "gen_ai.tool.name": "get_weather",
+				"traceloop.workflow.name": "trip",
+				"traceloop.entity.input":  `{"args": [], "kwargs": {"city":"Oslo"}}`, "traceloop.entity.output": `"rain"`,
 			}},
-			[]fact.Fact{{Kind: fact.ToolCall, Tool: &fact.Tool{Name: "get_weather", Input: weather, Output: json.RawMessage(`"rain"`), Succeeded: true}}},
+			[]fact.Fact{{Kind: fact.ToolCall, Tool: &fact.Tool{Name: "get_weather", Input: weather,
+				Output: json.RawMessage(`"rain"`), Succeeded: true}}},
 		},
 		"tool that fails": {
 			frameworkSpan{scope: "traceloop.tracer", name: "get_weather.tool", failed: "no such city", attrs: map[string]any{
-				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", "traceloop.entity.input": `{"args": ["Atlantis"], "kwargs": {}}`,
+				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather",
+				"traceloop.entity.input": `{"args": ["Atlantis"], "kwargs": {}}`,
 			}},
-			[]fact.Fact{{Kind: fact.ToolCall, Failed: true, Error: "no such city", Tool: &fact.Tool{Name: "get_weather", Input: json.RawMessage(`"Atlantis"`)}}},
+			[]fact.Fact{{Kind: fact.ToolCall, Failed: true, Error: "no such city",
+				Tool: &fact.Tool{Name: "get_weather", Input: json.RawMessage(`"Atlantis"`)}}},
 		},
 		"tool of LangChain": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "execute_tool get_weather", attrs: map[string]any{
-				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather",
-				"gen_ai.tool.type": "function", "gen_ai.provider.name": "langgraph",
-				"gen_ai.tool.call.arguments": `{"input_str": "{'city': 'Oslo'}", "tags": [], "metadata": {}, "inputs": {"city":"Oslo"}, "kwargs": {"color": "green"}}`,
-				"gen_ai.tool.call.result":    `{"output": {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "ToolMessage"], "kwargs": {"content": "rain", "type": "tool", "name": "get_weather", "tool_call_id": "call_1", "status": "success"}}, "kwargs": {}}`,
-			}},
-			[]fact.Fact{{Kind: fact.ToolCall, CallID: "call_1", Tool: &fact.Tool{Name: "get_weather", Input: weather, Output: json.RawMessage(`"rain"`), Succeeded: true}}},
+			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "execute_tool get_weather",
+				attrs: map[string]any{
+					"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", "gen_ai.operation.name": "execute_tool",
+					"gen_ai.tool.name": "get_weather",
+					"gen_ai.tool.type": "function", "gen_ai.provider.name": "langgraph",
+					"gen_ai.tool.call.arguments": `{"input_str": "{'city': 'Oslo'}", "tags": [], "metadata": {}, "inputs": {"city":"Oslo"}, "kwargs": {"color": "green"}}`,
+					"gen_ai.tool.call.result":    `{"output": {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "ToolMessage"], "kwargs": {"content": "rain", "type": "tool", "name": "get_weather", "tool_call_id": "call_1", "status": "success"}}, "kwargs": {}}`,
+				}},
+			[]fact.Fact{{Kind: fact.ToolCall, CallID: "call_1",
+				Tool: &fact.Tool{Name: "get_weather", Input: weather, Output: json.RawMessage(`"rain"`), Succeeded: true}}},
 		},
 		"tool whose values were cut": {
 			frameworkSpan{scope: "traceloop.tracer", name: "read.tool", attrs: map[string]any{
-				"traceloop.span.kind": "tool", "traceloop.entity.name": "read", "traceloop.entity.input": `{"args": ["/etc/ho`, "traceloop.entity.output": `"127.0.0.1 loc`,
+				"traceloop.span.kind": "tool", "traceloop.entity.name": "read", "traceloop.entity.input": `{"args": ["/etc/ho`,
+				"traceloop.entity.output": `"127.0.0.1 loc`,
 			}},
 			[]fact.Fact{{
-				Kind:     fact.ToolCall,
-				Tool:     &fact.Tool{Name: "read", Input: json.RawMessage(`"{\"args\": [\"/etc/ho"`), Output: json.RawMessage(`"\"127.0.0.1 loc"`), Succeeded: true, Truncated: true},
-				Problems: []string{"the tool's input is no JSON: it may have been cut before export", "the tool's output is no JSON: it may have been cut before export"},
+				Kind: fact.ToolCall,
+				Tool: &fact.Tool{Name: "read", Input: json.RawMessage(`"{\"args\": [\"/etc/ho"`),
+					Output: json.RawMessage(`"\"127.0.0.1 loc"`), Succeeded: true, Truncated: true},
+				Problems: []string{"the tool's input is no JSON: it may have been cut before export",
+					"the tool's output is no JSON: it may have been cut before export"},
 			}},
 		},
 		"model call, messages spread": {
 			frameworkSpan{scope: "opentelemetry.instrumentation.openai.v1", name: "openai.chat", attrs: map[string]any{
-				"llm.request.type": "chat", "gen_ai.system": "OpenAI", "gen_ai.request.model": "gpt-4o", "gen_ai.response.model": "gpt-4o-2024-08-06",
-				"gen_ai.prompt.0.role": "system", "gen_ai.prompt.0.content": "Be brief.", "gen_ai.prompt.1.role": "user", "gen_ai.prompt.1.content": "weather in Oslo?",
+				"llm.request.type": "chat", "gen_ai.system": "OpenAI", "gen_ai.request.model": "gpt-4o",
+				"gen_ai.response.model": "gpt-4o-2024-08-06",
+				"gen_ai.prompt.0.role":  "system", "gen_ai.prompt.0.content": "Be brief.", "gen_ai.prompt.1.role": "user",
+				"gen_ai.prompt.1.content":  "weather in Oslo?",
 				"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.finish_reason": "tool_calls",
-				"gen_ai.completion.0.tool_calls.0.id": "call_1", "gen_ai.completion.0.tool_calls.0.name": "get_weather", "gen_ai.completion.0.tool_calls.0.arguments": `{"city":"Oslo"}`,
-				"llm.request.functions.0.name": "get_weather", "llm.request.functions.0.description": "tells the weather", "llm.request.functions.0.parameters": `{"type":"object"}`,
-				"gen_ai.usage.prompt_tokens": 30, "gen_ai.usage.completion_tokens": 12, "llm.usage.total_tokens": 42, "gen_ai.usage.cache_read_input_tokens": 10,
-				"llm.usage.reasoning_tokens": 2, "gen_ai.response.id": "chatcmpl-1", "llm.is_streaming": false, "gen_ai.request.temperature": 0.5,
+				"gen_ai.completion.0.tool_calls.0.id": "call_1", "gen_ai.completion.0.tool_calls.0.name": "get_weather",
+				"gen_ai.completion.0.tool_calls.0.arguments": `{"city":"Oslo"}`,
+				"llm.request.functions.0.name":               "get_weather",
+				"llm.request.functions.0.description":        "tells the weather",
+				"llm.request.functions.0.parameters":         `{"type":"object"}`,
+				"gen_ai.usage.prompt_tokens":                 30, "gen_ai.usage.completion_tokens": 12,
+				"llm.usage.total_tokens":               42,
+				"gen_ai.usage.cache_read_input_tokens": 10,
+				"llm.usage.reasoning_tokens":           2, "gen_ai.response.id": "chatcmpl-1", "llm.is_streaming": false,
+				"gen_ai.request.temperature": 0.5,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"}, ResponseModel: "gpt-4o-2024-08-06", ResponseID: "chatcmpl-1",
+				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"},
+				ResponseModel: "gpt-4o-2024-08-06", ResponseID: "chatcmpl-1",
 				SystemPrompt: "Be brief.", Input: []fact.Message{userSays("weather in Oslo?")},
-				Output: []fact.Part{{Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: weather}}, Finish: "tool_calls", Temperature: new(0.5),
+				Output: []fact.Part{{Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: weather}},
+				Finish: "tool_calls", Temperature: new(0.5),
 				ToolCatalog: `[{"description":"tells the weather","name":"get_weather","parameters":{"type":"object"}}]`,
-				Usage:       &fact.Usage{Tokens: session.Usage{Input: 20, CacheRead: 10, Output: 10, Reasoning: 2}, Basis: fact.Inclusive},
+				Usage: &fact.Usage{Tokens: session.Usage{Input: 20, CacheRead: 10, Output: 10, Reasoning: 2},
+					Basis: fact.Inclusive},
 			}},
 		},
 		"model call, thinking of Anthropic": {
 			frameworkSpan{scope: "opentelemetry.instrumentation.anthropic", name: "anthropic.chat", attrs: map[string]any{
 				"llm.request.type": "completion", "gen_ai.system": "Anthropic", "gen_ai.request.model": "claude-sonnet-4-5",
-				"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi", "gen_ai.completion.0.role": "thinking", "gen_ai.completion.0.content": "Hm.",
-				"gen_ai.completion.1.role": "assistant", "gen_ai.completion.1.content": "Hello.",
-				"gen_ai.usage.prompt_tokens": 1000, "gen_ai.usage.completion_tokens": 5, "gen_ai.usage.cache_read_input_tokens": 900, "gen_ai.usage.cache_creation_input_tokens": 50,
+				"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi", "gen_ai.completion.0.role": "thinking",
+				"gen_ai.completion.0.content": "Hm.",
+				"gen_ai.completion.1.role":    "assistant", "gen_ai.completion.1.content": "Hello.",
+				"gen_ai.usage.prompt_tokens": 1000, "gen_ai.usage.completion_tokens": 5,
+				"gen_ai.usage.cache_read_input_tokens": 900, "gen_ai.usage.cache_creation_input_tokens": 50,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "anthropic", ModelID: "claude-sonnet-4-5"}, Input: []fact.Message{userSays("hi")},
+				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "anthropic", ModelID: "claude-sonnet-4-5"},
+				Input:  []fact.Message{userSays("hi")},
 				Output: []fact.Part{{Kind: fact.PartReasoning, Text: "Hm."}, {Kind: fact.PartText, Text: "Hello."}},
-				Usage:  &fact.Usage{Tokens: session.Usage{Input: 50, CacheRead: 900, CacheWrite: 50, Output: 5}, Basis: fact.Inclusive},
+				Usage: &fact.Usage{Tokens: session.Usage{Input: 50, CacheRead: 900, CacheWrite: 50, Output: 5},
+					Basis: fact.Inclusive},
 			}},
 		},
 		"model call, new messages": {
 			frameworkSpan{scope: "@traceloop/instrumentation-openai", name: "chat gpt-5", attrs: map[string]any{
-				"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5", "traceloop.workflow.name": "trip", "gen_ai.agent.name": "helper",
+				"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5",
+				"traceloop.workflow.name": "trip", "gen_ai.agent.name": "helper",
 				"gen_ai.input.messages":          `[{"role":"user","parts":[{"type":"text","content":"hi"}]}]`,
 				"gen_ai.output.messages":         `[{"role":"assistant","finish_reason":"stop","parts":[{"type":"text","content":"Hello."}]}]`,
-				"gen_ai.response.finish_reasons": []any{"stop"}, "gen_ai.usage.input_tokens": 8, "gen_ai.usage.output_tokens": 3, "gen_ai.usage.total_tokens": 11,
+				"gen_ai.response.finish_reasons": []any{"stop"}, "gen_ai.usage.input_tokens": 8, "gen_ai.usage.output_tokens": 3,
+				"gen_ai.usage.total_tokens": 11,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Agent: "helper", Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5"}, Input: []fact.Message{userSays("hi")},
-				Output: says("Hello."), Finish: "stop", Usage: &fact.Usage{Tokens: session.Usage{Input: 8, Output: 3}, Basis: fact.Inclusive},
+				Kind: fact.ModelCall, Agent: "helper", Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5"},
+				Input:  []fact.Message{userSays("hi")},
+				Output: says("Hello."), Finish: "stop", Usage: &fact.Usage{Tokens: session.Usage{Input: 8, Output: 3},
+					Basis: fact.Inclusive},
 			}},
 		},
 		"model call, streamed without tokens": {
@@ -262,7 +299,8 @@ func TestOpenLLMetry(t *testing.T) {
 				"gen_ai.output.messages": `[{"role":"assistant","finish_reason":"stop","parts":[{"type":"text","content":"Hel`,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai", ModelID: "fake-model"}, Output: says("Hel"), Finish: "stop",
+				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai", ModelID: "fake-model"}, Output: says("Hel"),
+				Finish:   "stop",
 				Problems: []string{"the output messages could not be read whole"},
 			}},
 		},
@@ -277,9 +315,11 @@ func TestOpenLLMetry(t *testing.T) {
 			}},
 		},
 		"model call of an unknown model that fails": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "ChatX.chat", failed: "429", attrs: map[string]any{
-				"gen_ai.operation.name": "chat", "gen_ai.request.model": "unknown", "gen_ai.response.model": "unknown", "traceloop.workflow.name": "LangGraph", "error.type": "RateLimitError",
-			}},
+			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "ChatX.chat", failed: "429",
+				attrs: map[string]any{
+					"gen_ai.operation.name": "chat", "gen_ai.request.model": "unknown", "gen_ai.response.model": "unknown",
+					"traceloop.workflow.name": "LangGraph", "error.type": "RateLimitError",
+				}},
 			[]fact.Fact{{Kind: fact.ModelCall, Failed: true, Error: "429", ErrorType: "RateLimitError"}},
 		},
 		"AI SDK through Traceloop": {
@@ -290,7 +330,8 @@ func TestOpenLLMetry(t *testing.T) {
 			[]fact.Fact{{Kind: fact.Turn, Input: []fact.Message{userSays("hi")}}},
 		},
 		"vector database": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.chromadb", name: "chroma.query", attrs: map[string]any{"traceloop.workflow.name": "trip", "db.system": "chroma"}},
+			frameworkSpan{scope: "opentelemetry.instrumentation.chromadb", name: "chroma.query",
+				attrs: map[string]any{"traceloop.workflow.name": "trip", "db.system": "chroma"}},
 			[]fact.Fact{{Kind: fact.Step}},
 		},
 	}
@@ -301,13 +342,17 @@ func TestOpenLLMetry(t *testing.T) {
 
 // Events instead of attributes, as use_legacy_attributes=False has them emitted.
 func TestOpenLLMetryRecord(t *testing.T) {
-	got := frameworkRecord(t, "openllmetry", "opentelemetry.instrumentation.openai.v1", "gen_ai.choice", map[string]any{"gen_ai.system": "openai"},
-		map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]any{"role": "assistant", "content": "Hello."}})
-	want(t, got, fact.Fact{Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai"}, Output: says("Hello."), Finish: "stop"})
+	got := frameworkRecord(t, "openllmetry", "opentelemetry.instrumentation.openai.v1", "gen_ai.choice",
+		map[string]any{"gen_ai.system": "openai"},
+		map[string]any{"index": 0, "finish_reason": "stop",
+			"message": map[string]any{"role": "assistant", "content": "Hello."}})
+	want(t, got, fact.Fact{Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai"}, Output: says("Hello."),
+		Finish: "stop"})
 }
 
 func TestOpenLLMetryLeavesOthers(t *testing.T) {
-	for _, scope := range []string{"opentelemetry.instrumentation.openai_v2", "opentelemetry.instrumentation.google_genai", "my.app"} {
+	for _, scope := range []string{"opentelemetry.instrumentation.openai_v2", "opentelemetry.instrumentation.google_genai",
+		"my.app"} {
 		if openLLMetryScope(scope) {
 			t.Errorf("scope %s is taken for OpenLLMetry's", scope)
 		}
@@ -324,22 +369,33 @@ func TestOpenLLMetryLeavesOthers(t *testing.T) {
 // No key may have a value of a type, or a text, that breaks a reader.
 func TestFrameworksOddValues(t *testing.T) {
 	keys := []string{
-		"traceloop.span.kind", "traceloop.entity.input", "traceloop.entity.output", "traceloop.entity.name", "gen_ai.operation.name", "gen_ai.prompt.0.content",
-		"gen_ai.prompt.99999999999999999999.role", "gen_ai.completion.0.tool_calls.0.arguments", "llm.request.functions.7.name", "llm.request.functions.-1.name",
-		"traceloop.association.properties.user_id", "mastra.span.type", "mastra.agent_run.input", "mastra.agent_run.output", "mastra.model_chunk.output",
-		"gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.usage.input_tokens",
-		"gcp.vertex.agent.llm_request", "gcp.vertex.agent.llm_response", "gcp.vertex.agent.tool_call_args", "gcp.vertex.agent.tool_response", "gen_ai.tool.definitions",
+		"traceloop.span.kind", "traceloop.entity.input", "traceloop.entity.output", "traceloop.entity.name",
+		"gen_ai.operation.name", "gen_ai.prompt.0.content",
+		"gen_ai.prompt.99999999999999999999.role", "gen_ai.completion.0.tool_calls.0.arguments",
+		"llm.request.functions.7.name", "llm.request.functions.-1.name",
+		"traceloop.association.properties.user_id", "mastra.span.type", "mastra.agent_run.input", "mastra.agent_run.output",
+		"mastra.model_chunk.output",
+		"gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages",
+		"gen_ai.usage.input_tokens",
+		"gcp.vertex.agent.llm_request", "gcp.vertex.agent.llm_response", "gcp.vertex.agent.tool_call_args",
+		"gcp.vertex.agent.tool_response", "gen_ai.tool.definitions",
 	}
 	values := []any{
-		nil, "", "\x00\xff", `{"args":[`, `{"args":{},"kwargs":[]}`, `{"inputs":null}`, `{"output":null,"kwargs":null}`, `{"output":{"lc":1,"kwargs":7},"kwargs":{}}`, "[null]", "[[]]",
-		"null", "{}", "[]", `"x"`, int64(-1), 1.5, true, []any{nil, "a", int64(1)}, map[string]any{"a": nil}, []byte{1, 2}, strings.Repeat("[", 2000),
-		`{"contents":7,"config":{"tools":[{"function_declarations":7},null],"system_instruction":[]}}`, `{"content":[],"usage_metadata":{"prompt_token_count":"x"},"error_code":3}`,
+		nil, "", "\x00\xff", `{"args":[`, `{"args":{},"kwargs":[]}`, `{"inputs":null}`, `{"output":null,"kwargs":null}`,
+		`{"output":{"lc":1,"kwargs":7},"kwargs":{}}`, "[null]", "[[]]",
+		"null", "{}", "[]", `"x"`, int64(-1), 1.5, true, []any{nil, "a", int64(1)}, map[string]any{"a": nil}, []byte{1, 2},
+		strings.Repeat("[", 2000),
+		`{"contents":7,"config":{"tools":[{"function_declarations":7},null],"system_instruction":[]}}`,
+		`{"content":[],"usage_metadata":{"prompt_token_count":"x"},"error_code":3}`,
 	}
 	kinds := []map[string]any{
-		{"traceloop.span.kind": "workflow"}, {"traceloop.span.kind": "tool"}, {"traceloop.x": 1, "gen_ai.operation.name": "chat"},
-		{"mastra.span.type": "agent_run"}, {"mastra.span.type": "model_inference", "gen_ai.operation.name": "chat"}, {"mastra.span.type": "tool_call"},
+		{"traceloop.span.kind": "workflow"}, {"traceloop.span.kind": "tool"},
+		{"traceloop.x": 1, "gen_ai.operation.name": "chat"},
+		{"mastra.span.type": "agent_run"}, {"mastra.span.type": "model_inference", "gen_ai.operation.name": "chat"},
+		{"mastra.span.type": "tool_call"},
 		{"mastra.span.type": "model_chunk"}, {"mastra.span.type": "client_tool_call"},
-		{"gcp.vertex.agent.event_id": "e", "gen_ai.operation.name": "generate_content"}, {"gcp.vertex.agent.event_id": "e", "gen_ai.operation.name": "execute_tool"},
+		{"gcp.vertex.agent.event_id": "e", "gen_ai.operation.name": "generate_content"},
+		{"gcp.vertex.agent.event_id": "e", "gen_ai.operation.name": "execute_tool"},
 	}
 	for _, kind := range kinds {
 		for _, key := range keys {

@@ -14,7 +14,8 @@ func TestConversationSpreadOverManyAttributesIsReadInTime(t *testing.T) {
 		{"openllmetry", "opentelemetry.instrumentation.openai", "gen_ai.completion.0.tool_calls.%d.name"},
 		{"openinference", "openinference.instrumentation.openai", "llm.input_messages.%d.message.content"},
 		{"openinference", "openinference.instrumentation.openai", "llm.tools.%d.tool.json_schema"},
-		{"openinference", "openinference.instrumentation.openai", "llm.input_messages.0.message.contents.%d.message_content.text"},
+		{"openinference", "openinference.instrumentation.openai",
+			"llm.input_messages.0.message.contents.%d.message_content.text"},
 	} {
 		t.Run(tt.dialect+" "+tt.key, func(t *testing.T) {
 			attrs := map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}

@@ -17,7 +17,8 @@ func TestCutHistory(t *testing.T) {
 		for i := range steps {
 			f.Input = append(f.Input,
 				fact.Message{Role: "assistant", Parts: []fact.Part{{Kind: fact.PartCall, CallID: id(i), Name: "ls"}}},
-				fact.Message{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: id(i), Output: json.RawMessage(fmt.Sprint(i))}}})
+				fact.Message{Role: "tool",
+					Parts: []fact.Part{{Kind: fact.PartResult, CallID: id(i), Output: json.RawMessage(fmt.Sprint(i))}}})
 		}
 		return f
 	}
