@@ -100,7 +100,8 @@ func validTranscript() *session.Transcript {
 		`{"type":"tool-bash","toolCallId":"c5","state":"output-available","input":{},"output":null,"preliminary":true,"approval":{"id":"a","approved":true}}`,
 		`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"c6","state":"output-error","errorText":"boom","rawInput":"{","providerExecuted":false}`,
 		`{"type":"tool-bash","toolCallId":"c7","state":"output-denied","input":{},"approval":{"id":"a","approved":false}}`)
-	message("msg_3", "assistant", `{"usage":{"input":10,"output":2,"reasoning":3,"cache_read":4,"cache_write":5},"agenttrace":{"incomplete":true}}`,
+	message("msg_3", "assistant",
+		`{"usage":{"input":10,"output":2,"reasoning":3,"cache_read":4,"cache_write":5},"agenttrace":{"incomplete":true}}`,
 		`{"type":"text","text":"a"}`, `{"type":"text","text":"b","state":"done"}`)
 	t.Messages[2].Parts[0].ID = "prt_first"
 	t.Messages[2].Parts[1].ID, t.Messages[2].Parts[1].Index = "prt_second", 4
@@ -156,49 +157,71 @@ var violations = []struct {
 	change              func(*session.Transcript)
 }{
 	{"ids", "messages[2].parts[1]", "id is empty", func(t *session.Transcript) { t.Messages[2].Parts[1].ID = "" }},
-	{"unique-ids", "message msg_1", "messages[3] has the id of an earlier message", func(t *session.Transcript) { t.Messages[3].Message.ID = "msg_1" }},
-	{"unique-ids", "part prt_first", "messages[2].parts[1] has the id of an earlier part", func(t *session.Transcript) { t.Messages[2].Parts[1].ID = "prt_first" }},
-	{"owner", "message msg_4", `session_id is "ses_2", want "ses_1"`, func(t *session.Transcript) { t.Messages[3].Message.SessionID = "ses_2" }},
-	{"owner", "part prt_first", `session_id is "ses_2", want "ses_1"`, func(t *session.Transcript) { t.Messages[2].Parts[0].SessionID = "ses_2" }},
-	{"owner", "part prt_first", `message_id is "msg_1", want "msg_3"`, func(t *session.Transcript) { t.Messages[2].Parts[0].MessageID = "msg_1" }},
-	{"parent", "session ses_1", `parent_message_id is "msg_0", but parent_id is null`, func(t *session.Transcript) { t.Session.ParentID = nil }},
-	{"parent", "session ses_1", "parent_id is the session's own id", func(t *session.Transcript) { t.Session.ParentID = new("ses_1") }},
+	{"unique-ids", "message msg_1", "messages[3] has the id of an earlier message",
+		func(t *session.Transcript) { t.Messages[3].Message.ID = "msg_1" }},
+	{"unique-ids", "part prt_first", "messages[2].parts[1] has the id of an earlier part",
+		func(t *session.Transcript) { t.Messages[2].Parts[1].ID = "prt_first" }},
+	{"owner", "message msg_4", `session_id is "ses_2", want "ses_1"`,
+		func(t *session.Transcript) { t.Messages[3].Message.SessionID = "ses_2" }},
+	{"owner", "part prt_first", `session_id is "ses_2", want "ses_1"`,
+		func(t *session.Transcript) { t.Messages[2].Parts[0].SessionID = "ses_2" }},
+	{"owner", "part prt_first", `message_id is "msg_1", want "msg_3"`,
+		func(t *session.Transcript) { t.Messages[2].Parts[0].MessageID = "msg_1" }},
+	{"parent", "session ses_1", `parent_message_id is "msg_0", but parent_id is null`,
+		func(t *session.Transcript) { t.Session.ParentID = nil }},
+	{"parent", "session ses_1", "parent_id is the session's own id",
+		func(t *session.Transcript) { t.Session.ParentID = new("ses_1") }},
 	{"utf8", "session ses_1", "title is not valid UTF-8", func(t *session.Transcript) { t.Session.Title = "\xff" }},
 	{"utf8", "part prt_first", "data_json is not valid UTF-8", func(t *session.Transcript) {
 		t.Messages[2].Parts[0].DataJSON = "{\"type\":\"text\",\"text\":\"\xff\"}"
 	}},
-	{"times", "session ses_1", "updated_at 99 is before created_at 100", func(t *session.Transcript) { t.Session.UpdatedAt = 99 }},
-	{"times", "message msg_1", "updated_at 0 is before created_at 100", func(t *session.Transcript) { t.Messages[0].Message.UpdatedAt = 0 }},
-	{"times", "part prt_first", "updated_at 1 is before created_at 300", func(t *session.Transcript) { t.Messages[2].Parts[0].UpdatedAt = 1 }},
-	{"json", "session ses_1", "permissions_json is not a JSON array", func(t *session.Transcript) { t.Session.PermissionsJSON = "{}" }},
-	{"json", "session ses_1", "metadata_json is not a JSON object", func(t *session.Transcript) { t.Session.MetadataJSON = "null" }},
-	{"json", "session ses_1", "model_json is neither null nor a JSON object", func(t *session.Transcript) { t.Session.ModelJSON = new("") }},
-	{"json", "message msg_4", "metadata_json is not a JSON object", func(t *session.Transcript) { t.Messages[3].Message.MetadataJSON = "{" }},
-	{"json", "part prt_first", "data_json is not a JSON object", func(t *session.Transcript) { t.Messages[2].Parts[0].DataJSON = "[]" }},
-	{"permissions", "session ses_1", "permissions_json[0] is not an object", func(t *session.Transcript) { t.Session.PermissionsJSON = `["bash"]` }},
+	{"times", "session ses_1", "updated_at 99 is before created_at 100",
+		func(t *session.Transcript) { t.Session.UpdatedAt = 99 }},
+	{"times", "message msg_1", "updated_at 0 is before created_at 100",
+		func(t *session.Transcript) { t.Messages[0].Message.UpdatedAt = 0 }},
+	{"times", "part prt_first", "updated_at 1 is before created_at 300",
+		func(t *session.Transcript) { t.Messages[2].Parts[0].UpdatedAt = 1 }},
+	{"json", "session ses_1", "permissions_json is not a JSON array",
+		func(t *session.Transcript) { t.Session.PermissionsJSON = "{}" }},
+	{"json", "session ses_1", "metadata_json is not a JSON object",
+		func(t *session.Transcript) { t.Session.MetadataJSON = "null" }},
+	{"json", "session ses_1", "model_json is neither null nor a JSON object",
+		func(t *session.Transcript) { t.Session.ModelJSON = new("") }},
+	{"json", "message msg_4", "metadata_json is not a JSON object",
+		func(t *session.Transcript) { t.Messages[3].Message.MetadataJSON = "{" }},
+	{"json", "part prt_first", "data_json is not a JSON object",
+		func(t *session.Transcript) { t.Messages[2].Parts[0].DataJSON = "[]" }},
+	{"permissions", "session ses_1", "permissions_json[0] is not an object",
+		func(t *session.Transcript) { t.Session.PermissionsJSON = `["bash"]` }},
 	{"permissions", "session ses_1", "permissions_json[0] has no permission", func(t *session.Transcript) {
 		t.Session.PermissionsJSON = `[{"pattern":"*","action":"deny"}]`
 	}},
 	{"permissions", "session ses_1", "permissions_json[0] has no pattern", func(t *session.Transcript) {
 		t.Session.PermissionsJSON = `[{"permission":"*","action":"deny"}]`
 	}},
-	{"permissions", "session ses_1", "permissions_json[0] has action (none), want allow, deny or ask", func(t *session.Transcript) {
-		t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*"}]`
-	}},
-	{"permissions", "session ses_1", `permissions_json[0] has action "yes", want allow, deny or ask`, func(t *session.Transcript) {
-		t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*","action":"yes"}]`
-	}},
-	{"permissions", "session ses_1", `permissions_json[0] has source "me", want manifest, session or project`, func(t *session.Transcript) {
-		t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*","action":"deny","source":"me"}]`
-	}},
-	{"permissions", "session ses_1", `permissions_json[0] has added_at "now", want milliseconds`, func(t *session.Transcript) {
-		t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*","action":"deny","added_at":"now"}]`
-	}},
+	{"permissions", "session ses_1", "permissions_json[0] has action (none), want allow, deny or ask",
+		func(t *session.Transcript) {
+			t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*"}]`
+		}},
+	{"permissions", "session ses_1", `permissions_json[0] has action "yes", want allow, deny or ask`,
+		func(t *session.Transcript) {
+			t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*","action":"yes"}]`
+		}},
+	{"permissions", "session ses_1", `permissions_json[0] has source "me", want manifest, session or project`,
+		func(t *session.Transcript) {
+			t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*","action":"deny","source":"me"}]`
+		}},
+	{"permissions", "session ses_1", `permissions_json[0] has added_at "now", want milliseconds`,
+		func(t *session.Transcript) {
+			t.Session.PermissionsJSON = `[{"permission":"*","pattern":"*","action":"deny","added_at":"now"}]`
+		}},
 	{"usage", "message msg_4", "usage.input is -7", metadata(3, "7", "-7")},
 	{"usage", "message msg_4", "usage.input is 7.5", metadata(3, "7", "7.5")},
 	{"usage", "message msg_4", "usage is [7], want an object", metadata(3, `{"input":7}`, `[7]`)},
-	{"total", "session ses_1", "total_tokens is 24, the buckets sum to 25", func(t *session.Transcript) { t.Session.TotalTokens-- }},
-	{"rollup", "session ses_1", "buckets are {Input:12 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}, the messages that count sum to {Input:11 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}",
+	{"total", "session ses_1", "total_tokens is 24, the buckets sum to 25",
+		func(t *session.Transcript) { t.Session.TotalTokens-- }},
+	{"rollup", "session ses_1",
+		"buckets are {Input:12 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}, the messages that count sum to {Input:11 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}",
 		func(t *session.Transcript) { t.Session.PromptTokens++; t.Session.TotalTokens++ }},
 	{"cost", "session ses_1", "cost_usd is NaN", func(t *session.Transcript) { t.Session.CostUSD = math.NaN() }},
 	{"cost", "session ses_1", "cost_usd is -0.5", func(t *session.Transcript) { t.Session.CostUSD = -0.5 }},
@@ -207,16 +230,22 @@ var violations = []struct {
 	{"message-order", "message msg_1", "comes after message msg_2, which is later", func(t *session.Transcript) {
 		t.Messages[0], t.Messages[1] = t.Messages[1], t.Messages[0]
 	}},
-	{"metadata", "message msg_2", "model: row is a string, want an object", metadata(1, `{"provider_id":"p","model_id":"m"}`, `"m"`)},
+	{"metadata", "message msg_2", "model: row is a string, want an object",
+		metadata(1, `{"provider_id":"p","model_id":"m"}`, `"m"`)},
 	{"metadata", "message msg_2", "agent is 1, want a string", metadata(1, `"build"`, `1`)},
-	{"metadata", "message msg_2", `system_prompt_digest is "E3", want a SHA-256 in lower-case hex`, metadata(1, digest, "E3")},
-	{"metadata", "message msg_2", `agenttrace: turn_index is a string, want an integer`, metadata(1, `"turn_index":0`, `"turn_index":"0"`)},
+	{"metadata", "message msg_2", `system_prompt_digest is "E3", want a SHA-256 in lower-case hex`,
+		metadata(1, digest, "E3")},
+	{"metadata", "message msg_2", `agenttrace: turn_index is a string, want an integer`,
+		metadata(1, `"turn_index":0`, `"turn_index":"0"`)},
 	{"metadata", "message msg_2", `agenttrace.tool_catalog_digest is "x", want a SHA-256 in lower-case hex`,
 		metadata(1, `"tool_catalog_digest":"`+digest, `"tool_catalog_digest":"x`)},
 	{"part-index", "part prt_first", "index is -1", func(t *session.Transcript) { t.Messages[2].Parts[0].Index = -1 }},
-	{"part-index", "part prt_second", "index 0 is taken by an earlier part", func(t *session.Transcript) { t.Messages[2].Parts[1].Index = 0 }},
-	{"part-order", "part prt_second", "index 4 comes after index 5", func(t *session.Transcript) { t.Messages[2].Parts[0].Index = 5 }},
-	{"part-gap", "message msg_1", "has 2 parts up to index 2; 1 is missing", func(t *session.Transcript) { t.Messages[0].Parts[1].Index = 2 }},
+	{"part-index", "part prt_second", "index 0 is taken by an earlier part",
+		func(t *session.Transcript) { t.Messages[2].Parts[1].Index = 0 }},
+	{"part-order", "part prt_second", "index 4 comes after index 5",
+		func(t *session.Transcript) { t.Messages[2].Parts[0].Index = 5 }},
+	{"part-gap", "message msg_1", "has 2 parts up to index 2; 1 is missing",
+		func(t *session.Transcript) { t.Messages[0].Parts[1].Index = 2 }},
 	{"type", "part prt_first", `type is "image"`, func(t *session.Transcript) {
 		t.Messages[2].Parts[0].Type, t.Messages[2].Parts[0].DataJSON = "image", `{"type":"image"}`
 	}},
@@ -234,55 +263,83 @@ var violations = []struct {
 	{"file", "part msg_1_file_", "mediaType is (none), want a string", data("file", "", `"mediaType":"text/plain",`, ``)},
 	{"file", "part msg_1_file_", "filename is 1, want a string", data("file", "", `"a.txt"`, `1`)},
 	{"source", "part msg_2_source-url_", "url is (none), want a string", data("source-url", "", `"url"`, `"href"`)},
-	{"source", "part msg_2_source-document_", "title is (none), want a string", data("source-document", "", `,"title":"D"`, ``)},
+	{"source", "part msg_2_source-document_", "title is (none), want a string",
+		data("source-document", "", `,"title":"D"`, ``)},
 	{"data", "part msg_2_data-mark_", "data is missing", data("data-mark", "", `,"data":null`, ``)},
 	{"compaction", "part msg_5_data-compaction_", "is flat: wrap its fields in data", func(t *session.Transcript) {
-		part(t, "data-compaction", "").DataJSON = `{"type":"data-compaction","summary":"S","tail_start_id":"msg_3","auto":true,"summary_tokens":1}`
+		part(t, "data-compaction",
+			"").DataJSON = `{"type":"data-compaction","summary":"S","tail_start_id":"msg_3","auto":true,"summary_tokens":1}`
 	}},
-	{"compaction", "part msg_5_data-compaction_", "data.summary is (none), want a string", data("data-compaction", "", `"summary":"S",`, ``)},
-	{"compaction", "part msg_5_data-compaction_", "data.auto is 1, want true or false", data("data-compaction", "", `true`, `1`)},
-	{"compaction", "part msg_5_data-compaction_", "data.summary_tokens is -1, want a count", data("data-compaction", "", `"summary_tokens":1`, `"summary_tokens":-1`)},
+	{"compaction", "part msg_5_data-compaction_", "data.summary is (none), want a string",
+		data("data-compaction", "", `"summary":"S",`, ``)},
+	{"compaction", "part msg_5_data-compaction_", "data.auto is 1, want true or false",
+		data("data-compaction", "", `true`, `1`)},
+	{"compaction", "part msg_5_data-compaction_", "data.summary_tokens is -1, want a count",
+		data("data-compaction", "", `"summary_tokens":1`, `"summary_tokens":-1`)},
 	{"compaction", "part msg_5_data-compaction_", `is in a message of role "user"`, func(t *session.Transcript) {
 		t.Messages[4].Message.Role = "user"
 		t.Session.PromptTokens--
 		t.Session.TotalTokens--
 	}},
-	{"tool", "part msg_2_dynamic-tool_output-error", "toolName is (none), want a string", data("dynamic-tool", "", `"toolName":"mcp_x",`, ``)},
-	{"tool", "part msg_2_dynamic-tool_output-error", "providerExecuted is 0, want true or false", data("dynamic-tool", "", `false`, `0`)},
+	{"tool", "part msg_2_dynamic-tool_output-error", "toolName is (none), want a string",
+		data("dynamic-tool", "", `"toolName":"mcp_x",`, ``)},
+	{"tool", "part msg_2_dynamic-tool_output-error", "providerExecuted is 0, want true or false",
+		data("dynamic-tool", "", `false`, `0`)},
 	{"tool", "part msg_2_tool-bash_input-available", "toolCallId is (none), want a string", func(t *session.Transcript) {
 		data("tool-bash", session.StateInputAvailable, `"toolCallId":"c2",`, ``)(t)
 		part(t, "tool-bash", session.StateInputAvailable).ToolCallID = nil
 	}},
-	{"tool-columns", "part prt_first", `tool_state is "output-error" on a part of type "text"`, func(t *session.Transcript) {
-		t.Messages[2].Parts[0].ToolState = new("output-error")
-	}},
-	{"tool-columns", "part msg_2_tool-bash_input-streaming", `tool_state is "input-available", state is "input-streaming"`, func(t *session.Transcript) {
-		part(t, "tool-bash", session.StateInputStreaming).ToolState = new("input-available")
-	}},
-	{"tool-columns", "part msg_2_tool-bash_input-streaming", `tool_call_id is null, toolCallId is "c1"`, func(t *session.Transcript) {
-		part(t, "tool-bash", session.StateInputStreaming).ToolCallID = nil
-	}},
+	{"tool-columns", "part prt_first", `tool_state is "output-error" on a part of type "text"`,
+		func(t *session.Transcript) {
+			t.Messages[2].Parts[0].ToolState = new("output-error")
+		}},
+	{"tool-columns", "part msg_2_tool-bash_input-streaming", `tool_state is "input-available", state is "input-streaming"`,
+		func(t *session.Transcript) {
+			part(t, "tool-bash", session.StateInputStreaming).ToolState = new("input-available")
+		}},
+	{"tool-columns", "part msg_2_tool-bash_input-streaming", `tool_call_id is null, toolCallId is "c1"`,
+		func(t *session.Transcript) {
+			part(t, "tool-bash", session.StateInputStreaming).ToolCallID = nil
+		}},
 	{"tool-state", "part msg_2_tool-bash_input-available", `state is "running"`, func(t *session.Transcript) {
 		data("tool-bash", session.StateInputAvailable, session.StateInputAvailable, "running")(t)
 		part(t, "tool-bash", session.StateInputAvailable).ToolState = new("running")
 	}},
-	{"tool-state", "part msg_2_tool-bash_input-streaming", "state is input-streaming, but there is output", data("tool-bash", session.StateInputStreaming, `"input"`, `"output"`)},
-	{"tool-state", "part msg_2_tool-bash_input-streaming", "state is input-streaming, but there is approval", data("tool-bash", session.StateInputStreaming, `"input"`, `"approval"`)},
-	{"tool-state", "part msg_2_tool-bash_input-available", "state is input-available, but input is missing", data("tool-bash", session.StateInputAvailable, `,"input":{}`, ``)},
-	{"tool-state", "part msg_2_tool-bash_approval-requested", "state is approval-requested, but approval is missing", data("tool-bash", session.StateApprovalRequested, `"approval"`, `"ask"`)},
-	{"tool-state", "part msg_2_tool-bash_approval-requested", "state is approval-requested, but approval has an answer", data("tool-bash", session.StateApprovalRequested, `{"id":"a"}`, `{"id":"a","approved":true}`)},
-	{"tool-state", "part msg_2_tool-bash_approval-requested", "approval is true, want an object", data("tool-bash", session.StateApprovalRequested, `{"id":"a"}`, `true`)},
-	{"tool-state", "part msg_2_tool-bash_approval-responded", "state is approval-responded, but approval.approved is (none)", data("tool-bash", session.StateApprovalResponded, `"approved":false,`, ``)},
-	{"tool-state", "part msg_2_tool-bash_approval-responded", "approval.reason is 3, want a string", data("tool-bash", session.StateApprovalResponded, `"no"`, `3`)},
-	{"tool-state", "part msg_2_tool-bash_approval-responded", "approval.id is 1, want a string", data("tool-bash", session.StateApprovalResponded, `"a"`, `1`)},
-	{"tool-state", "part msg_2_tool-bash_output-available", "state is output-available, but output is missing", data("tool-bash", session.StateOutputAvailable, `,"output":null`, ``)},
-	{"tool-state", "part msg_2_tool-bash_output-available", "state is output-available, but there is errorText", data("tool-bash", session.StateOutputAvailable, `"preliminary":true`, `"errorText":""`)},
-	{"tool-state", "part msg_2_tool-bash_output-available", "state is output-available, but approval.approved is false", data("tool-bash", session.StateOutputAvailable, `"approved":true`, `"approved":false`)},
-	{"tool-state", "part msg_2_tool-bash_output-available", "preliminary is 1, want true or false", data("tool-bash", session.StateOutputAvailable, `"preliminary":true`, `"preliminary":1`)},
-	{"tool-state", "part msg_2_dynamic-tool_output-error", "errorText is null, want a string", data("dynamic-tool", "", `"boom"`, `null`)},
-	{"tool-state", "part msg_2_dynamic-tool_output-error", "state is output-error, but errorText is missing", data("dynamic-tool", "", `"errorText"`, `"error"`)},
-	{"tool-state", "part msg_2_dynamic-tool_output-error", "state is output-error, but there is output", data("dynamic-tool", "", `"rawInput"`, `"output"`)},
-	{"tool-state", "part msg_2_tool-bash_output-denied", "state is output-denied, but approval.approved is true", data("tool-bash", session.StateOutputDenied, `"approved":false`, `"approved":true`)},
+	{"tool-state", "part msg_2_tool-bash_input-streaming", "state is input-streaming, but there is output",
+		data("tool-bash", session.StateInputStreaming, `"input"`, `"output"`)},
+	{"tool-state", "part msg_2_tool-bash_input-streaming", "state is input-streaming, but there is approval",
+		data("tool-bash", session.StateInputStreaming, `"input"`, `"approval"`)},
+	{"tool-state", "part msg_2_tool-bash_input-available", "state is input-available, but input is missing",
+		data("tool-bash", session.StateInputAvailable, `,"input":{}`, ``)},
+	{"tool-state", "part msg_2_tool-bash_approval-requested", "state is approval-requested, but approval is missing",
+		data("tool-bash", session.StateApprovalRequested, `"approval"`, `"ask"`)},
+	{"tool-state", "part msg_2_tool-bash_approval-requested", "state is approval-requested, but approval has an answer",
+		data("tool-bash", session.StateApprovalRequested, `{"id":"a"}`, `{"id":"a","approved":true}`)},
+	{"tool-state", "part msg_2_tool-bash_approval-requested", "approval is true, want an object",
+		data("tool-bash", session.StateApprovalRequested, `{"id":"a"}`, `true`)},
+	{"tool-state", "part msg_2_tool-bash_approval-responded",
+		"state is approval-responded, but approval.approved is (none)",
+		data("tool-bash", session.StateApprovalResponded, `"approved":false,`, ``)},
+	{"tool-state", "part msg_2_tool-bash_approval-responded", "approval.reason is 3, want a string",
+		data("tool-bash", session.StateApprovalResponded, `"no"`, `3`)},
+	{"tool-state", "part msg_2_tool-bash_approval-responded", "approval.id is 1, want a string",
+		data("tool-bash", session.StateApprovalResponded, `"a"`, `1`)},
+	{"tool-state", "part msg_2_tool-bash_output-available", "state is output-available, but output is missing",
+		data("tool-bash", session.StateOutputAvailable, `,"output":null`, ``)},
+	{"tool-state", "part msg_2_tool-bash_output-available", "state is output-available, but there is errorText",
+		data("tool-bash", session.StateOutputAvailable, `"preliminary":true`, `"errorText":""`)},
+	{"tool-state", "part msg_2_tool-bash_output-available", "state is output-available, but approval.approved is false",
+		data("tool-bash", session.StateOutputAvailable, `"approved":true`, `"approved":false`)},
+	{"tool-state", "part msg_2_tool-bash_output-available", "preliminary is 1, want true or false",
+		data("tool-bash", session.StateOutputAvailable, `"preliminary":true`, `"preliminary":1`)},
+	{"tool-state", "part msg_2_dynamic-tool_output-error", "errorText is null, want a string",
+		data("dynamic-tool", "", `"boom"`, `null`)},
+	{"tool-state", "part msg_2_dynamic-tool_output-error", "state is output-error, but errorText is missing",
+		data("dynamic-tool", "", `"errorText"`, `"error"`)},
+	{"tool-state", "part msg_2_dynamic-tool_output-error", "state is output-error, but there is output",
+		data("dynamic-tool", "", `"rawInput"`, `"output"`)},
+	{"tool-state", "part msg_2_tool-bash_output-denied", "state is output-denied, but approval.approved is true",
+		data("tool-bash", session.StateOutputDenied, `"approved":false`, `"approved":true`)},
 }
 
 func TestCheckReportsExactlyTheBrokenRule(t *testing.T) {
@@ -346,7 +403,8 @@ func TestCheckRollup(t *testing.T) {
 			m.Message.ID, m.Message.CreatedAt = "msg_0", 250
 			m.Message.MetadataJSON = `{}`
 			m.Parts = []session.Part{{ID: "prt_c", MessageID: "msg_0", SessionID: "ses_1", Type: "data-compaction",
-				DataJSON: `{"type":"data-compaction","data":{"summary":"","tail_start_id":"msg_1"}}`, CreatedAt: 250, UpdatedAt: 250}}
+				DataJSON: `{"type":"data-compaction","data":{"summary":"","tail_start_id":"msg_1"}}`, CreatedAt: 250,
+				UpdatedAt: 250}}
 			t.Messages = slices.Insert(t.Messages, 2, m)
 		}, 11},
 		{"system and user messages", func(t *session.Transcript) {

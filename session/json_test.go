@@ -178,10 +178,12 @@ func TestAppendJSONDoesNotAllocate(t *testing.T) {
 
 func TestDecodeJSONDefaults(t *testing.T) {
 	var s Session
-	if err := s.DecodeJSON([]byte(`{"id":"ses_1","agent":"a","permissions_json":null,"title":null,"later":{"x":1}}`)); err != nil {
+	if err := s.DecodeJSON(
+		[]byte(`{"id":"ses_1","agent":"a","permissions_json":null,"title":null,"later":{"x":1}}`)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}"}, s); diff != "" {
+	if diff := cmp.Diff(Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}"},
+		s); diff != "" {
 		t.Errorf("session (-want +got):\n%s", diff)
 	}
 	// Nothing of the first row may remain in a second one.
@@ -265,9 +267,11 @@ func TestCheckTree(t *testing.T) {
 		{func(t *Transcript) { t.Session.ID = "" }, "session has no id"},
 		{func(t *Transcript) { t.Messages[1].Message.ID = "" }, "messages[1] has no id"},
 		{func(t *Transcript) { t.Messages[1].Message.ID = "m" }, "messages[1]: message m is there twice"},
-		{func(t *Transcript) { t.Messages[1].Message.SessionID = "r" }, `messages[1]: message n belongs to session "r" and is below s`},
+		{func(t *Transcript) { t.Messages[1].Message.SessionID = "r" },
+			`messages[1]: message n belongs to session "r" and is below s`},
 		{func(t *Transcript) { t.Messages[0].Parts[0].ID = "" }, "messages[0].parts[0] has no id"},
-		{func(t *Transcript) { t.Messages[0].Parts[0].MessageID = "n" }, `messages[0].parts[0]: part p belongs to message "n" and is below m`},
+		{func(t *Transcript) { t.Messages[0].Parts[0].MessageID = "n" },
+			`messages[0].parts[0]: part p belongs to message "n" and is below m`},
 		{func(t *Transcript) { t.Messages[0].Parts[0].SessionID = "" }, "messages[0].parts[0]: part p has no session_id"},
 	} {
 		err := tree(tt.change).CheckTree()

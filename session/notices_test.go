@@ -11,14 +11,16 @@ import (
 // valid.
 func TestNotices(t *testing.T) {
 	call := func(id, state string) session.Part {
-		return session.Part{Type: "tool-ls", ToolCallID: &id, ToolState: &state, DataJSON: `{"type":"tool-ls","input":{"path":"."}}`}
+		return session.Part{Type: "tool-ls", ToolCallID: &id, ToolState: &state,
+			DataJSON: `{"type":"tool-ls","input":{"path":"."}}`}
 	}
 	text := func(s string) session.Part {
 		return session.Part{Type: "text", DataJSON: `{"type":"text","text":"` + s + `"}`}
 	}
 	step := session.Part{Type: "step-start", DataJSON: `{"type":"step-start"}`}
 	message := func(id, metadata string, parts ...session.Part) session.MessageAndParts {
-		return session.MessageAndParts{Message: session.Message{ID: id, Role: session.RoleAssistant, MetadataJSON: metadata}, Parts: parts}
+		return session.MessageAndParts{Message: session.Message{ID: id, Role: session.RoleAssistant, MetadataJSON: metadata},
+			Parts: parts}
 	}
 	const finished = `{"agenttrace":{"end_reason":"finish","stop_reason":"stop"}}`
 	tests := []struct {
@@ -26,15 +28,20 @@ func TestNotices(t *testing.T) {
 		messages []session.MessageAndParts
 		want     []string
 	}{
-		{"a sound turn", []session.MessageAndParts{message("m", finished, text("Hm."), call("c", session.StateOutputAvailable), step, text("Hm."))}, nil},
-		{"a total that disagrees", []session.MessageAndParts{message("m", `{"agenttrace":{"problems":["the agent states 33 tokens"]}}`, text("a"))}, []string{"telemetry"}},
-		{"a span that did not come", []session.MessageAndParts{message("m", `{"agenttrace":{"incomplete":true,"end_reason":"error"}}`, text("a"))}, []string{"whole"}},
+		{"a sound turn", []session.MessageAndParts{message("m", finished, text("Hm."),
+			call("c", session.StateOutputAvailable), step, text("Hm."))}, nil},
+		{"a total that disagrees", []session.MessageAndParts{
+			message("m", `{"agenttrace":{"problems":["the agent states 33 tokens"]}}`, text("a"))}, []string{"telemetry"}},
+		{"a span that did not come", []session.MessageAndParts{
+			message("m", `{"agenttrace":{"incomplete":true,"end_reason":"error"}}`, text("a"))}, []string{"whole"}},
 		{"a message without parts", []session.MessageAndParts{message("m", finished)}, []string{"content"}},
 		{"a message that goes on", []session.MessageAndParts{message("m", `{}`)}, nil},
-		{"a call without a result", []session.MessageAndParts{message("m", finished, call("c", session.StateInputAvailable))}, []string{"results"}},
+		{"a call without a result", []session.MessageAndParts{message("m", finished, call("c", session.StateInputAvailable))},
+			[]string{"results"}},
 		{"a text told twice", []session.MessageAndParts{message("m", finished, text("a"), text("a"))}, []string{"once"}},
 		{"a call told again by a later turn", []session.MessageAndParts{
-			message("m", finished, call("c", session.StateOutputAvailable)), message("n", finished, call("c", session.StateOutputAvailable)),
+			message("m", finished, call("c", session.StateOutputAvailable)),
+			message("n", finished, call("c", session.StateOutputAvailable)),
 		}, []string{"once"}},
 		{"metadata that is no object", []session.MessageAndParts{message("m", `7`, text("a"))}, nil},
 	}

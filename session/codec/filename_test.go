@@ -14,11 +14,14 @@ import (
 // takes, and no other id has it where case does not count.
 func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 	ids := []string{
-		"", ".", "..", "...", "/", "\\", "../../trap", "a/b", "a\\b", "a:b", "a%2Fb", "a~b", "\x00", "a\x00b", "\n", "\x1b[31m", " ", "a ", "a.", "é", "e\u0301", "\xff",
+		"", ".", "..", "...", "/", "\\", "../../trap", "a/b", "a\\b", "a:b", "a%2Fb", "a~b", "\x00", "a\x00b", "\n",
+		"\x1b[31m", " ", "a ", "a.", "é", "e\u0301", "\xff",
 		"con", "CON", "Con", "con.json", "nul", "NUL", "aux", "prn", "com1", "COM1", "com10", "lpt9", "conin$",
-		"session", "Session", "SESSION", "ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000yo9dosxjsmd9kp", "ses_1fa2bdc08000YO9DOSXJSMD9KP", "/A", "/a", "%2f", "%2F",
+		"session", "Session", "SESSION", "ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000yo9dosxjsmd9kp",
+		"ses_1fa2bdc08000YO9DOSXJSMD9KP", "/A", "/a", "%2f", "%2F",
 		strings.Repeat("a", 159) + "A", strings.Repeat("A", 160), strings.Repeat("A", 161), "%", "%25", "-", "-rf", "_",
-		strings.Repeat("a", 5000), strings.Repeat("a", 5000) + "b", strings.Repeat("A", 5000), strings.Repeat("/", 5000), strings.Repeat("é", 200), strings.Repeat("a", 159), strings.Repeat("a", 160), strings.Repeat("a", 161),
+		strings.Repeat("a", 5000), strings.Repeat("a", 5000) + "b", strings.Repeat("A", 5000), strings.Repeat("/", 5000),
+		strings.Repeat("é", 200), strings.Repeat("a", 159), strings.Repeat("a", 160), strings.Repeat("a", 161),
 	}
 	// The hash of a long id, spelled in the cases of the letters of a shorter one.
 	long := strings.Repeat("b", 5000)
@@ -62,8 +65,12 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]string{
-		"ses_1fa2bdc08000YO9dOSXjsMd9kP": "ses_1fa2bdc08000YO9dOSXjsMd9kP~0000ce44", "Ab": "Ab~8", "ab": "ab", "ef8b65a1-f918-492b-ab49-64ed656ea4c5": "ef8b65a1-f918-492b-ab49-64ed656ea4c5", "../../trap": "%2E%2E%2F%2E%2E%2Ftrap",
-		"../etc/passwd": "%2E%2E%2Fetc%2Fpasswd", ".hidden": "%2Ehidden", "a b": "a%20b", "a/b": "a%2Fb", "a-b": "a-b", "%2f": "%252f",
+		"ses_1fa2bdc08000YO9dOSXjsMd9kP": "ses_1fa2bdc08000YO9dOSXjsMd9kP~0000ce44", "Ab": "Ab~8", "ab": "ab",
+		"ef8b65a1-f918-492b-ab49-64ed656ea4c5": "ef8b65a1-f918-492b-ab49-64ed656ea4c5",
+		"../../trap":                           "%2E%2E%2F%2E%2E%2Ftrap",
+		"../etc/passwd":                        "%2E%2E%2Fetc%2Fpasswd", ".hidden": "%2Ehidden", "a b": "a%20b",
+		"a/b": "a%2Fb", "a-b": "a-b",
+		"%2f": "%252f",
 	} {
 		if got := codec.FileName(id); got != want {
 			t.Errorf("id %q has the name %q, want %q", id, got, want)

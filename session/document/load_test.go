@@ -37,7 +37,8 @@ func TestInherited(t *testing.T) {
 	parent, root := "parent", "root"
 	r := ancestry{
 		sessions: map[string]session.Session{
-			"parent": {ID: "parent", ParentID: &root}, "root": {ID: "root", ParentID: &parent}, // a circle, which no source should write
+			// a circle, which no source should write
+			"parent": {ID: "parent", ParentID: &root}, "root": {ID: "root", ParentID: &parent},
 		},
 		decisions: map[string][]store.Decision{
 			"parent": {{ID: "p1", ToolCallID: "own"}, {ID: "p2"}},
@@ -45,7 +46,8 @@ func TestInherited(t *testing.T) {
 		},
 	}
 	part := func(call string) []session.Part {
-		return []session.Part{{Type: "tool-bash", ToolCallID: &call, DataJSON: `{"type":"tool-bash","toolCallId":"` + call + `","state":"output-available"}`}}
+		return []session.Part{{Type: "tool-bash", ToolCallID: &call,
+			DataJSON: `{"type":"tool-bash","toolCallId":"` + call + `","state":"output-available"}`}}
 	}
 	transcript := &session.Transcript{
 		Session: session.Session{ID: "fork", ParentID: &parent, CreatedAt: 100},

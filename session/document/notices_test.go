@@ -16,16 +16,19 @@ func TestNoticesNameTheirPlace(t *testing.T) {
 	const finished = `{"agenttrace":{"end_reason":"finish","stop_reason":"stop","problems":["the input could not be read whole (span 00000000000000aa)"]}}`
 	call, state := "call_1", session.StateInputAvailable
 	message := func(id, role, metadata string, at int64, parts ...session.Part) session.MessageAndParts {
-		return session.MessageAndParts{Message: session.Message{ID: id, SessionID: "s", Role: role, MetadataJSON: metadata, CreatedAt: at, UpdatedAt: at}, Parts: parts}
+		return session.MessageAndParts{Message: session.Message{ID: id, SessionID: "s", Role: role, MetadataJSON: metadata,
+			CreatedAt: at, UpdatedAt: at}, Parts: parts}
 	}
 	in := document.Input{
 		Transcript: &session.Transcript{
 			Session: session.Session{ID: "s", MetadataJSON: "{}", PermissionsJSON: "[]"},
 			Messages: []session.MessageAndParts{
-				message("u1", session.RoleUser, "{}", begin), message("a1", session.RoleAssistant, `{"agenttrace":{"end_reason":"finish"}}`, begin+1),
+				message("u1", session.RoleUser, "{}", begin),
+				message("a1", session.RoleAssistant, `{"agenttrace":{"end_reason":"finish"}}`, begin+1),
 				message("u2", session.RoleUser, "{}", begin+2),
 				message("a2", session.RoleAssistant, finished, begin+3, session.Part{
-					ID: "p", MessageID: "a2", Type: "tool-bash", ToolCallID: &call, ToolState: &state, DataJSON: `{"type":"tool-bash","toolCallId":"call_1","state":"input-available","input":{}}`,
+					ID: "p", MessageID: "a2", Type: "tool-bash", ToolCallID: &call, ToolState: &state,
+					DataJSON: `{"type":"tool-bash","toolCallId":"call_1","state":"input-available","input":{}}`,
 				}),
 			},
 		},
@@ -64,7 +67,8 @@ func TestNoticesOfASessionAtWork(t *testing.T) {
 	for _, c := range []struct {
 		name, status string
 		want         int
-	}{{"busy", `{"status":{"state":"busy","at":1795198540700}}`, 0}, {"idle", `{"status":{"state":"idle","at":1795198540700}}`, 1}} {
+	}{{"busy", `{"status":{"state":"busy","at":1795198540700}}`, 0},
+		{"idle", `{"status":{"state":"idle","at":1795198540700}}`, 1}} {
 		in := document.Input{Transcript: statusSession(c.status, incomplete)}
 		doc := document.Build(in)
 		doc.FindNotices(in)

@@ -18,17 +18,20 @@ import (
 // and an answer of the parts.
 func statusSession(metadata, answer string, parts ...string) *session.Transcript {
 	t := &session.Transcript{Session: session.Session{
-		ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the test", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: metadata,
-		CreatedAt: begin, UpdatedAt: begin + 1000,
+		ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the test", Agent: "coder", PermissionsJSON: "[]",
+		MetadataJSON: metadata,
+		CreatedAt:    begin, UpdatedAt: begin + 1000,
 	}}
 	add := func(id, role, metadata string, at int64, parts ...string) {
-		m := session.MessageAndParts{Message: session.Message{ID: id, SessionID: t.Session.ID, Role: role, MetadataJSON: metadata, CreatedAt: begin + at, UpdatedAt: begin + at + 500}}
+		m := session.MessageAndParts{Message: session.Message{ID: id, SessionID: t.Session.ID, Role: role,
+			MetadataJSON: metadata, CreatedAt: begin + at, UpdatedAt: begin + at + 500}}
 		for i, data := range parts {
 			var d struct{ Type, ToolCallID, State string }
 			if err := json.Unmarshal([]byte(data), &d); err != nil {
 				panic(err)
 			}
-			p := session.Part{ID: id + string(rune('a'+i)), MessageID: id, SessionID: t.Session.ID, Index: int64(i), Type: d.Type, DataJSON: data, CreatedAt: begin + at, UpdatedAt: begin + at + 400}
+			p := session.Part{ID: id + string(rune('a'+i)), MessageID: id, SessionID: t.Session.ID, Index: int64(i),
+				Type: d.Type, DataJSON: data, CreatedAt: begin + at, UpdatedAt: begin + at + 400}
 			if d.ToolCallID != "" {
 				p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
 			}
@@ -65,36 +68,55 @@ func TestStatusOf(t *testing.T) {
 		call       string
 		rowOnly    document.Activity // what the row alone tells
 	}{
-		{name: "busy, as it says", transcript: statusSession(said, incomplete, openCall), now: soon, want: "busy", since: 700, rowOnly: "busy"},
-		{name: "busy and silent", transcript: statusSession(said, incomplete, openCall), now: late, want: "interrupted", was: "busy", since: 1000, rowOnly: "interrupted"},
-		{name: "retrying and silent", transcript: statusSession(`{"status":{"state":"retrying","attempt":2,"at":1795198540700}}`, incomplete), now: late,
+		{name: "busy, as it says", transcript: statusSession(said, incomplete, openCall), now: soon, want: "busy", since: 700,
+			rowOnly: "busy"},
+		{name: "busy and silent", transcript: statusSession(said, incomplete, openCall), now: late, want: "interrupted",
+			was: "busy", since: 1000, rowOnly: "interrupted"},
+		{name: "retrying and silent", transcript: statusSession(
+			`{"status":{"state":"retrying","attempt":2,"at":1795198540700}}`, incomplete), now: late,
 			want: "interrupted", was: "retrying", since: 1000, rowOnly: "interrupted"},
-		{name: "waiting is not interrupted", transcript: statusSession(`{"status":{"state":"waiting_on_user_input","detail":"Which?","at":1795198540700}}`, incomplete), now: late,
+		{name: "waiting is not interrupted", transcript: statusSession(
+			`{"status":{"state":"waiting_on_user_input","detail":"Which?","at":1795198540700}}`, incomplete), now: late,
 			want: "waiting_on_user_input", since: 700, rowOnly: "waiting_on_user_input"},
-		{name: "no clock, no judgement", transcript: statusSession(said, incomplete), want: "busy", since: 700, rowOnly: "busy"},
-		{name: "the run is over and a call waits", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, approval),
+		{name: "no clock, no judgement", transcript: statusSession(said, incomplete), want: "busy", since: 700,
+			rowOnly: "busy"},
+		{name: "the run is over and a call waits", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
+			`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, approval),
 			now: late, want: "waiting_on_approval", since: 500, call: "call_1", rowOnly: "idle"},
-		{name: "the run is over and a call asks", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, openCall),
+		{name: "the run is over and a call asks", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
+			`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, openCall),
 			now: late, want: "waiting_on_user_input", since: 600, call: "call_1", rowOnly: "idle"},
-		{name: "aborted with a call open", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"abort"}}`, openCall),
+		{name: "aborted with a call open", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
+			`{"agenttrace":{"end_reason":"abort"}}`, openCall),
 			now: late, want: "idle", since: 1000, rowOnly: "idle"},
-		{name: "a word that is none", transcript: statusSession(`{"status":{"state":"dreaming"}}`, finished, text), now: late, want: "idle", since: 600},
-		{name: "a host's own status", transcript: statusSession(`{"status":"open"}`, finished, text), now: late, want: "idle", since: 600},
+		{name: "a word that is none", transcript: statusSession(`{"status":{"state":"dreaming"}}`, finished, text), now: late,
+			want: "idle", since: 600},
+		{name: "a host's own status", transcript: statusSession(`{"status":"open"}`, finished, text), now: late, want: "idle",
+			since: 600},
 
-		{name: "foreign, a call is open", transcript: statusSession(`{}`, incomplete, openCall), now: soon, want: "busy", since: 500},
-		{name: "foreign, a call is open and it is silent", transcript: statusSession(`{}`, incomplete, openCall), now: late, want: "interrupted", was: "busy", since: 1000},
-		{name: "foreign, a call is open in a turn that ended", transcript: statusSession(`{}`, finished, openCall), now: late, want: "idle", since: 600},
-		{name: "foreign, a call waits", transcript: statusSession(`{}`, incomplete, approval), now: late, want: "waiting_on_approval", since: 500, call: "call_1"},
-		{name: "foreign, an error at the end", transcript: statusSession(`{}`, `{"agenttrace":{"end_reason":"error","error":"quota"}}`, text), now: late, want: "error", since: 600},
-		{name: "foreign, the run failed", transcript: statusSession(`{"agenttrace":{"outcome":"error","error":"quota"}}`, "", ""), now: late, want: "error", since: 500, rowOnly: "error"},
-		{name: "foreign, and nothing else", transcript: statusSession(`{}`, finished, text), now: late, want: "idle", since: 600},
-		{name: "live, a text streams", transcript: statusSession(`{}`, incomplete, streaming), now: soon, want: "busy", since: 600},
+		{name: "foreign, a call is open", transcript: statusSession(`{}`, incomplete, openCall), now: soon, want: "busy",
+			since: 500},
+		{name: "foreign, a call is open and it is silent", transcript: statusSession(`{}`, incomplete, openCall), now: late,
+			want: "interrupted", was: "busy", since: 1000},
+		{name: "foreign, a call is open in a turn that ended", transcript: statusSession(`{}`, finished, openCall), now: late,
+			want: "idle", since: 600},
+		{name: "foreign, a call waits", transcript: statusSession(`{}`, incomplete, approval), now: late,
+			want: "waiting_on_approval", since: 500, call: "call_1"},
+		{name: "foreign, an error at the end", transcript: statusSession(`{}`,
+			`{"agenttrace":{"end_reason":"error","error":"quota"}}`, text), now: late, want: "error", since: 600},
+		{name: "foreign, the run failed", transcript: statusSession(`{"agenttrace":{"outcome":"error","error":"quota"}}`, "",
+			""), now: late, want: "error", since: 500, rowOnly: "error"},
+		{name: "foreign, and nothing else", transcript: statusSession(`{}`, finished, text), now: late, want: "idle",
+			since: 600},
+		{name: "live, a text streams", transcript: statusSession(`{}`, incomplete, streaming), now: soon, want: "busy",
+			since: 600},
 		{name: "a lost call is not open", transcript: statusSession(`{}`, incomplete,
 			`{"type":"tool-bash","toolCallId":"c","state":"input-streaming","toolMetadata":{"agenttrace":{"stub":true,"state":"input-available"}}}`), now: soon, want: "idle", since: 600},
 	} {
 		st := document.StatusOf(&c.transcript.Session, c.transcript, nil, c.now, document.DefaultIdleTimeout)
 		if st.State != c.want || st.Was != c.was || st.Since != begin+c.since || st.ToolCallID != c.call {
-			t.Errorf("%s: %q, was %q, since %d, call %q; want %q, %q, %d, %q", c.name, st.State, st.Was, st.Since-begin, st.ToolCallID, c.want, c.was, c.since, c.call)
+			t.Errorf("%s: %q, was %q, since %d, call %q; want %q, %q, %d, %q", c.name, st.State, st.Was, st.Since-begin,
+				st.ToolCallID, c.want, c.was, c.since, c.call)
 		}
 		row := document.StatusOf(&c.transcript.Session, nil, nil, c.now, document.DefaultIdleTimeout)
 		if row.State != c.rowOnly {
@@ -104,9 +126,13 @@ func TestStatusOf(t *testing.T) {
 }
 
 func TestStatusRender(t *testing.T) {
-	waiting := statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, text, approval)
-	decisions := []store.Decision{{ID: "per_1", ToolCallID: "call_1", ToolID: "bash", Action: "ask", Outcome: "pending", Reason: "pushes to \x1b[31mmain"}}
-	crashed := statusSession(said, incomplete, `{"type":"text","text":"I will run the tests.\nAll of them, for a change, because that is what was asked for here."}`, openCall)
+	waiting := statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
+		`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, text, approval)
+	decisions := []store.Decision{{ID: "per_1", ToolCallID: "call_1", ToolID: "bash", Action: "ask", Outcome: "pending",
+		Reason: "pushes to \x1b[31mmain"}}
+	crashed := statusSession(said, incomplete,
+		`{"type":"text","text":"I will run the tests.\nAll of them, for a change, because that is what was asked for here."}`,
+		openCall)
 	now := time.UnixMilli(begin).Add(3 * time.Hour)
 	for _, c := range []struct {
 		transcript *session.Transcript
@@ -197,7 +223,8 @@ func TestFollower(t *testing.T) {
 		transcript *session.Transcript
 		want       string
 	}{
-		{statusSession(said, incomplete, streaming), "session, message, text Why does it fail?, message, text It counts, status"},
+		{statusSession(said, incomplete, streaming),
+			"session, message, text Why does it fail?, message, text It counts, status"},
 		{statusSession(said, incomplete, streaming), ""},
 		{statusSession(said, incomplete, `{"type":"text","state":"streaming","text":"It counts bytes"}`), "text  bytes"},
 		{statusSession(said, incomplete, `{"type":"text","state":"streaming","text":"Well"}`), "text Well anew"},
@@ -236,8 +263,11 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 	}{
 		{"heartbeat", heartbeat, 45 * time.Second},
 		{"no heartbeat", said, 10 * time.Minute},
-		{"waits in its process", `{"status":{"state":"waiting_on_approval","at":1795198540700,"tool_call_id":"call_1","heartbeat":15000}}`, 45 * time.Second},
-		{"waits without one", `{"status":{"state":"waiting_on_approval","at":1795198540700,"tool_call_id":"call_1"}}`, 1000 * time.Hour},
+		{"waits in its process",
+			`{"status":{"state":"waiting_on_approval","at":1795198540700,"tool_call_id":"call_1","heartbeat":15000}}`,
+			45 * time.Second},
+		{"waits without one", `{"status":{"state":"waiting_on_approval","at":1795198540700,"tool_call_id":"call_1"}}`,
+			1000 * time.Hour},
 		{"absurd heartbeat", `{"status":{"state":"busy","at":1795198540700,"heartbeat":9e15}}`, 10 * time.Minute},
 		{"negative heartbeat", `{"status":{"state":"busy","at":1795198540700,"heartbeat":-1}}`, 10 * time.Minute},
 	} {
@@ -253,15 +283,18 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 			return last
 		}
 		shown := tail(follower.Read(transcript, nil, lastSeen))
-		for _, age := range []time.Duration{0, 30 * time.Second, 44 * time.Second, 46 * time.Second, 5 * time.Minute, 11 * time.Minute, time.Hour} {
+		for _, age := range []time.Duration{0, 30 * time.Second, 44 * time.Second, 46 * time.Second, 5 * time.Minute,
+			11 * time.Minute, time.Hour} {
 			now := lastSeen.Add(age)
 			full := document.StatusOf(&transcript.Session, transcript, nil, now, document.DefaultIdleTimeout)
 			row := document.NewItem(&transcript.Session, nil, new(store.Spent), now, document.DefaultIdleTimeout).Status
 			if state := tail(follower.Idle(now)); state != "" {
 				shown = state
 			}
-			if want := age > c.lost; (full.State == document.ActivityInterrupted) != want || row != full.State || shown != full.State {
-				t.Errorf("%s, %s after the last news: status %s, ls %s, tail %s, want interrupted %t", c.name, age, full.State, row, shown, want)
+			if want := age > c.lost; (full.State == document.ActivityInterrupted) != want || row != full.State ||
+				shown != full.State {
+				t.Errorf("%s, %s after the last news: status %s, ls %s, tail %s, want interrupted %t", c.name, age, full.State, row,
+					shown, want)
 			}
 		}
 		// It is heard of again: all say so.

@@ -80,12 +80,14 @@ func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 	}
 	var stubs tracetest.SpanStubs
 	for i := range 1000 {
-		s := tracetest.SpanStub{Name: text(), Resource: resource.NewSchemaless(attribute.String("r", text()), attribute.Int("i", i/7))}
+		s := tracetest.SpanStub{Name: text(), Resource: resource.NewSchemaless(attribute.String("r", text()),
+			attribute.Int("i", i/7))}
 		for k := range r.IntN(30) {
 			s.Attributes = append(s.Attributes, attribute.KeyValue{Key: attribute.Key(fmt.Sprint("key", k)), Value: value()})
 		}
 		for range r.IntN(3) {
-			s.Events = append(s.Events, sdktrace.Event{Name: "e", Attributes: []attribute.KeyValue{{Key: "x", Value: value()}}, Time: time.Now()})
+			s.Events = append(s.Events, sdktrace.Event{Name: "e", Attributes: []attribute.KeyValue{{Key: "x", Value: value()}},
+				Time: time.Now()})
 		}
 		stubs = append(stubs, s)
 	}
@@ -120,8 +122,10 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 	stubs := tracetest.SpanStubs{
 		{Name: "before", Attributes: []attribute.KeyValue{attribute.String("a", "b")}},
 		{Name: "turn", Attributes: []attribute.KeyValue{
-			attribute.String("session.id", "ses_1"), attribute.StringSlice("parts", []string{part(5 << 20), part(40), part(3 << 20)}), attribute.String("output", `"`+strings.Repeat("x", 100<<10)+`"`),
-		}, Events: []sdktrace.Event{{Name: "exception", Attributes: []attribute.KeyValue{attribute.String("exception.stacktrace", strings.Repeat("s", 1<<20))}}}},
+			attribute.String("session.id", "ses_1"), attribute.StringSlice("parts",
+				[]string{part(5 << 20), part(40), part(3 << 20)}), attribute.String("output", `"`+strings.Repeat("x", 100<<10)+`"`),
+		}, Events: []sdktrace.Event{{Name: "exception",
+			Attributes: []attribute.KeyValue{attribute.String("exception.stacktrace", strings.Repeat("s", 1<<20))}}}},
 		{Name: "after"},
 	}
 	to := &refusing{maximum: 4 << 20}
@@ -159,7 +163,8 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 	}
 	// A span that the receiver accepts is not truncated, whatever its size.
 	to = &refusing{maximum: 64 << 20}
-	if err := otlpbatch.Spans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil || len(to.spans[1].Events()[0].Attributes[0].Value.AsString()) != 1<<20 {
+	if err := otlpbatch.Spans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil ||
+		len(to.spans[1].Events()[0].Attributes[0].Value.AsString()) != 1<<20 {
 		t.Errorf("error %v", err)
 	}
 }
@@ -176,7 +181,8 @@ func (d *down) Shutdown(context.Context) error { return nil }
 func TestAnExportEndsWithItsContext(t *testing.T) {
 	stubs := tracetest.SpanStubs{}
 	for range 5 {
-		stubs = append(stubs, tracetest.SpanStub{Attributes: []attribute.KeyValue{attribute.String("a", strings.Repeat("x", 2<<20))}})
+		stubs = append(stubs,
+			tracetest.SpanStub{Attributes: []attribute.KeyValue{attribute.String("a", strings.Repeat("x", 2<<20))}})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -275,12 +281,14 @@ func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	ptraceotlp.RegisterGRPCServer(server, r)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
-	client, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(listener.Addr().String()))
+	client, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
+		otlptracegrpc.WithEndpoint(listener.Addr().String()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(client), sdktrace.WithBlocking()))
-	ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{})
+	ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(),
+		agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 	large := strings.Repeat("word ", 1<<20/5-10)
 	for range 80 {

@@ -50,7 +50,8 @@ func TestMatch(t *testing.T) {
 		{"modelsdev", "anthropic", "claude-sonnet-4-5-thinking", none},      // nor a longer name
 		{"modelsdev", "aws.bedrock", "anthropic.claude-sonnet-4-5", sonnet}, // dated in the list
 		{"modelsdev", "amazon_bedrock", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", sonnet * 1.1},
-		{"modelsdev", "aws.bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", none}, // regions have prices of their own
+		// regions have prices of their own
+		{"modelsdev", "aws.bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", none},
 		{"modelsdev", "gcp.vertex_ai", "claude-sonnet-4-5@20250929", sonnet},
 		{"modelsdev", "openrouter", "anthropic/claude-sonnet-4.5", sonnet},
 		{"modelsdev", "", "openrouter/anthropic/claude-sonnet-4.5", sonnet},
@@ -104,7 +105,8 @@ func TestMatch(t *testing.T) {
 func TestTiers(t *testing.T) {
 	const k = 1000
 	sum := func(u session.Usage, rates ...float64) float64 {
-		return (float64(u.Input)*rates[0] + float64(u.Output)*rates[1] + float64(u.Reasoning)*rates[2] + float64(u.CacheRead)*rates[3] + float64(u.CacheWrite)*rates[4]) / 1e6
+		return (float64(u.Input)*rates[0] + float64(u.Output)*rates[1] + float64(u.Reasoning)*rates[2] +
+			float64(u.CacheRead)*rates[3] + float64(u.CacheWrite)*rates[4]) / 1e6
 	}
 	short := session.Usage{Input: 100 * k, Output: 7 * k, Reasoning: 3 * k, CacheRead: 90 * k, CacheWrite: 10 * k}
 	long := session.Usage{Input: 100 * k, Output: 7 * k, Reasoning: 3 * k, CacheRead: 90 * k, CacheWrite: 10*k + 1}
@@ -121,10 +123,13 @@ func TestTiers(t *testing.T) {
 		{"modelsdev", "anthropic", "claude-sonnet-4-5", long, 0, base},
 		{"litellm", "anthropic", "claude-sonnet-4-5", short, 1, base},
 		{"litellm", "anthropic", "claude-sonnet-4-5", long, 1, above},
-		{"modelsdev", "openai", "gpt-5.5", long, 1, []float64{5, 30, 30, 0.5, 5}}, // the tier is more precise about where it begins
+		// the tier is more precise about where it begins
+		{"modelsdev", "openai", "gpt-5.5", long, 1, []float64{5, 30, 30, 0.5, 5}},
 		{"modelsdev", "openai", "gpt-5.5", session.Usage{Input: 272*k + 1, CacheWrite: k}, 1, []float64{10, 45, 45, 1, 10}},
-		{"litellm", "gemini", "gemini-3-pro-preview", long, 1, []float64{4, 18, 18, 0.4, 4}}, // the tier charges reasoning as output too
-		{"litellm", "dashscope", "qwen-plus", session.Usage{Input: 300 * k, Output: k, Reasoning: k}, 1, []float64{1.2, 3.6, 12, 1.2, 1.2}},
+		// the tier charges reasoning as output too
+		{"litellm", "gemini", "gemini-3-pro-preview", long, 1, []float64{4, 18, 18, 0.4, 4}},
+		{"litellm", "dashscope", "qwen-plus", session.Usage{Input: 300 * k, Output: k, Reasoning: k}, 1,
+			[]float64{1.2, 3.6, 12, 1.2, 1.2}},
 	} {
 		m := session.Model{ProviderID: test.provider, ModelID: test.model}
 		got, ok := read(t, test.list).Estimate(m, test.usage, test.requests)
@@ -181,7 +186,8 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(b, "openai", "gpt-5")
 	}
-	f.Add([]byte(`{"a":{"models":{"b":{"cost":{"input":1,"output":2,"tiers":[{"tier":{"type":"context","size":-5}}]}}}}}`), "a", "b")
+	f.Add([]byte(`{"a":{"models":{"b":{"cost":{"input":1,"output":2,"tiers":[{"tier":{"type":"context","size":-5}}]}}}}}`),
+		"a", "b")
 	f.Add([]byte(`{"b":{"input_cost_per_token":"1e-6","output_cost_per_token":1e308,"litellm_provider":"a|c"}}`), "a", "b")
 	f.Fuzz(func(t *testing.T, list []byte, provider, model string) {
 		table, err := price.Read(bytes.NewReader(list))

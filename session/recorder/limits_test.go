@@ -27,15 +27,20 @@ func TestALimitOnAttributesKeepsTheMessagesAndIsSeen(t *testing.T) {
 			rec := open(t, recorder.Options{})
 			tp := sdktrace.NewTracerProvider(append(options, sdktrace.WithSyncer(rec.SpanExporter()))...)
 			tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp})
-			sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "ses_1", Agent: "coder", Title: "Fix", WorkspaceRoot: "/w", UserID: "u", Mode: "m", Metadata: map[string]any{"a": 1}})
-			ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5"}})
+			sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "ses_1", Agent: "coder", Title: "Fix",
+				WorkspaceRoot: "/w", UserID: "u", Mode: "m", Metadata: map[string]any{"a": 1}})
+			ctx, run := sess.StartRun(t.Context(),
+				agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5"}})
 			temperature := 0.5
-			ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "do the tests pass?", Metadata: map[string]any{"client": "cli"}},
+			ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "do the tests pass?",
+				Metadata: map[string]any{"client": "cli"}},
 				agenttrace.TurnOptions{SystemPrompt: "prompt", Tools: []agenttrace.Tool{{Name: "bash"}}, Temperature: &temperature})
 			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 			call.Text("They do not.")
-			call.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 7, Output: 3, CacheRead: 1, Reasoning: 1}}, nil)
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "bash", Input: map[string]any{"command": "go test"}, Kind: agenttrace.ToolExecute})
+			call.End(agenttrace.ModelResult{StopReason: "stop",
+				Usage: agenttrace.InclusiveUsage{Input: 7, Output: 3, CacheRead: 1, Reasoning: 1}}, nil)
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "bash",
+				Input: map[string]any{"command": "go test"}, Kind: agenttrace.ToolExecute})
 			tool.Fail(errors.New("exit 1"))
 			turn.Fail(errors.New("disk full"))
 			run.End(nil)
@@ -51,7 +56,8 @@ func TestALimitOnAttributesKeepsTheMessagesAndIsSeen(t *testing.T) {
 				}
 			}
 			all := strings.Join(parts, "\n")
-			for _, want := range []string{`user {"type":"text","text":"do the tests pass?"}`, "They do not.", `"input":{"command":"go test"}`, `"errorText":"exit 1"`} {
+			for _, want := range []string{`user {"type":"text","text":"do the tests pass?"}`, "They do not.",
+				`"input":{"command":"go test"}`, `"errorText":"exit 1"`} {
 				if !strings.Contains(all, want) {
 					t.Errorf("the session lacks %s in\n%s", want, all)
 				}

@@ -77,11 +77,13 @@ func (p *printer) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 // agent runs a session with turns, calls, tools and decisions.
 func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.LoggerProvider) {
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Rules: []agenttrace.Rule{
-		{Permission: "bash", Pattern: "go test *", Action: agenttrace.ActionAllow}, {Permission: "bash", Pattern: "rm *", Action: agenttrace.ActionDeny}}})
+		{Permission: "bash", Pattern: "go test *", Action: agenttrace.ActionAllow},
+		{Permission: "bash", Pattern: "rm *", Action: agenttrace.ActionDeny}}})
 	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", Title: "Fix the test"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
 	for n := range 1 + r.IntN(3) {
-		turnCtx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: fmt.Sprint("question ", n)}, agenttrace.TurnOptions{SystemPrompt: "You test."})
+		turnCtx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: fmt.Sprint("question ", n)},
+			agenttrace.TurnOptions{SystemPrompt: "You test."})
 		for i := range 1 + r.IntN(3) {
 			_, call := turn.StartModelCall(turnCtx, agenttrace.ModelCallOptions{})
 			call.Reasoning("I should look.")
@@ -90,7 +92,8 @@ func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.Lo
 			if r.IntN(5) == 0 {
 				failed = errors.New("overloaded")
 			}
-			call.End(agenttrace.ModelResult{StopReason: "tool_calls", Usage: agenttrace.InclusiveUsage{Input: 900, Output: 40, CacheRead: 800}}, failed)
+			call.End(agenttrace.ModelResult{StopReason: "tool_calls",
+				Usage: agenttrace.InclusiveUsage{Input: 900, Output: 40, CacheRead: 800}}, failed)
 			command := []string{"go test ./...", "rm -rf /", "curl -H 'Authorization: Bearer sk-ant-REDACTED' x"}[r.IntN(3)]
 			toolCtx, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: fmt.Sprintf("call_%d_%d", n, i), Name: "bash",
 				Input: fmt.Appendf(nil, `{"cmd":%q}`, command)})
@@ -170,23 +173,25 @@ func rows(t *testing.T, path string) []string {
 	}
 	defer conn.Close()
 	var tables, all []string
-	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'", &sqlitex.ExecOptions{
-		ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
+	err = sqlitex.ExecuteTransient(conn,
+		"SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'", &sqlitex.ExecOptions{
+			ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range tables {
-		err := sqlitex.ExecuteTransient(conn, "SELECT * FROM "+table, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-			row := table
-			for i := range stmt.ColumnCount() {
-				if table == "observations" && stmt.ColumnName(i) == "id" {
-					continue
+		err := sqlitex.ExecuteTransient(conn, "SELECT * FROM "+table,
+			&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+				row := table
+				for i := range stmt.ColumnCount() {
+					if table == "observations" && stmt.ColumnName(i) == "id" {
+						continue
+					}
+					row += fmt.Sprintf(" | %s=%q %v", stmt.ColumnName(i), stmt.ColumnText(i), stmt.ColumnType(i))
 				}
-				row += fmt.Sprintf(" | %s=%q %v", stmt.ColumnName(i), stmt.ColumnText(i), stmt.ColumnType(i))
-			}
-			all = append(all, row)
-			return nil
-		}})
+				all = append(all, row)
+				return nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

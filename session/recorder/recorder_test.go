@@ -44,7 +44,8 @@ func TestSameRows(t *testing.T) {
 	rec := open(t, recorder.Options{})
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans, sdktrace.WithBlocking()),
 		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking(), sdktrace.WithMaxExportBatchSize(7)))
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(logs)), sdklog.WithProcessor(sdklog.NewSimpleProcessor(rec.LogExporter())))
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(logs)),
+		sdklog.WithProcessor(sdklog.NewSimpleProcessor(rec.LogExporter())))
 	for seed := range 40 {
 		agent(t.Context(), rand.New(rand.NewPCG(uint64(seed), 3)), tp, lp)
 	}
@@ -60,7 +61,8 @@ func TestSameRows(t *testing.T) {
 		}
 		if td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(b); err == nil && td.SpanCount() > 0 {
 			all := sdkdata.Spans(td)
-			if err := errors.Join(spans.ExportSpans(t.Context(), all), rec.SpanExporter().ExportSpans(t.Context(), all)); err != nil {
+			if err := errors.Join(spans.ExportSpans(t.Context(), all),
+				rec.SpanExporter().ExportSpans(t.Context(), all)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,7 +144,8 @@ func TestPending(t *testing.T) {
 		t.Fatalf("export without a file: %v", err)
 	}
 	err = rec.ForceFlush(t.Context())
-	if !errors.As(err, &e) || e.PendingSpans != 3 || !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "3 spans wait for the store") {
+	if !errors.As(err, &e) || e.PendingSpans != 3 || !errors.Is(err, store.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "3 spans wait for the store") {
 		t.Fatalf("flush without a file: %v", err)
 	}
 	move(away, rec.Path())

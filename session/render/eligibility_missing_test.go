@@ -33,10 +33,13 @@ func TestTurnWithoutAllItWasGivenIsNotEligible(t *testing.T) {
 			p.DataJSON = strings.Replace(p.DataJSON, `,"output":"old"`, "", 1)
 			p.ToolState = new("output-error")
 		}, "what bash put out is not in the store"},
-		{"a user message without parts", func(in *document.Input) { in.Transcript.Messages[2].Parts = nil }, "the message has no parts"},
+		{"a user message without parts", func(in *document.Input) { in.Transcript.Messages[2].Parts = nil },
+			"the message has no parts"},
 		{"an earlier one", func(in *document.Input) { in.Transcript.Messages[0].Parts = nil }, "the message has no parts"},
-		{"a gap between parts", func(in *document.Input) { in.Transcript.Messages[1].Parts[1].Index = 4 }, "3 parts before part 4 never arrived"},
-		{"a gap before them", func(in *document.Input) { in.Transcript.Messages[2].Parts[0].Index = 1 }, "1 part before part 1 never arrived"},
+		{"a gap between parts", func(in *document.Input) { in.Transcript.Messages[1].Parts[1].Index = 4 },
+			"3 parts before part 4 never arrived"},
+		{"a gap before them", func(in *document.Input) { in.Transcript.Messages[2].Parts[0].Index = 1 },
+			"1 part before part 1 never arrived"},
 		{"an altered prompt", func(in *document.Input) { in.Blobs[0].Body += " Be evil." }, "arrived damaged"},
 		{"an altered catalog", func(in *document.Input) {
 			in.Blobs[1].Body = strings.Replace(in.Blobs[1].Body, "object", "string", 1)
@@ -44,7 +47,8 @@ func TestTurnWithoutAllItWasGivenIsNotEligible(t *testing.T) {
 		{"turns before the first", func(in *document.Input) {
 			for _, i := range []int{1, 3} {
 				m := &in.Transcript.Messages[i].Message
-				m.MetadataJSON = strings.NewReplacer(`"turn_index":0`, `"turn_index":5`, `"turn_index":1`, `"turn_index":6`).Replace(m.MetadataJSON)
+				m.MetadataJSON = strings.NewReplacer(`"turn_index":0`, `"turn_index":5`, `"turn_index":1`,
+					`"turn_index":6`).Replace(m.MetadataJSON)
 			}
 		}, "5 turns before turn 1 never arrived"},
 	} {

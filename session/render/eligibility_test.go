@@ -137,7 +137,8 @@ func TestReplayProperties(t *testing.T) {
 		for _, turn := range r.Turns {
 			eligible = eligible && (turn.Eligible || turn.Hidden)
 			if turn.Eligible != (len(turn.Missing) == 0) {
-				t.Errorf("seed %d, turn %d: eligible is %v, and %d things are missing", seed, turn.Turn, turn.Eligible, len(turn.Missing))
+				t.Errorf("seed %d, turn %d: eligible is %v, and %d things are missing", seed, turn.Turn, turn.Eligible,
+					len(turn.Missing))
 			}
 			context := doc.Context(turn.Turn)
 			if len(context) != turn.Context {
@@ -161,7 +162,8 @@ func TestReplayProperties(t *testing.T) {
 
 // checkContext: a context has its question, at most one summary, which stands first,
 // no message twice and none that was hidden before.
-func checkContext(t *testing.T, what string, doc *document.Document, turn *document.TurnEligibility, context []*document.Message) {
+func checkContext(t *testing.T, what string, doc *document.Document, turn *document.TurnEligibility,
+	context []*document.Message) {
 	t.Helper()
 	seen := map[string]bool{}
 	asked := int64(0)
@@ -199,11 +201,13 @@ func BenchmarkReplay(b *testing.B) {
 	t := &session.Transcript{Session: session.Session{ID: "ses_1", PermissionsJSON: "[]", MetadataJSON: "{}"}}
 	text := `{"type":"text","text":"` + strings.Repeat("word ", 2000) + `"}`
 	for i := range 1000 {
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%04d", i), SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: int64(i)}}
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%04d", i), SessionID: "ses_1",
+			Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: int64(i)}}
 		if i%2 == 1 {
 			m.Message.Role = session.RoleAssistant
 		}
-		m.Parts = []session.Part{{ID: fmt.Sprintf("prt_%04d", i), MessageID: m.Message.ID, SessionID: "ses_1", Type: "text", DataJSON: text}}
+		m.Parts = []session.Part{{ID: fmt.Sprintf("prt_%04d", i), MessageID: m.Message.ID, SessionID: "ses_1", Type: "text",
+			DataJSON: text}}
 		t.Messages = append(t.Messages, m)
 	}
 	doc := document.Build(document.Input{Transcript: t})

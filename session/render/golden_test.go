@@ -115,9 +115,12 @@ func readStory(t *testing.T, text string) document.Input {
 	}
 	refs := strings.NewReplacer(pairs...)
 	row := session.Session{
-		ID: s.Session.ID, Title: s.Session.Title, Agent: s.Session.Agent, Mode: s.Session.Mode, WorkspaceRoot: s.Session.WorkspaceRoot,
-		ParentID: s.Session.ParentID, ParentMessageID: s.Session.ParentMessage, PermissionsJSON: orObject(s.Session.Permissions, "[]"),
-		MetadataJSON: orObject(s.Session.Metadata, "{}"), CreatedAt: epoch + s.Session.At, UpdatedAt: epoch + s.Session.At, ArchivedAt: s.Session.Archived,
+		ID: s.Session.ID, Title: s.Session.Title, Agent: s.Session.Agent, Mode: s.Session.Mode,
+		WorkspaceRoot: s.Session.WorkspaceRoot,
+		ParentID:      s.Session.ParentID, ParentMessageID: s.Session.ParentMessage,
+		PermissionsJSON: orObject(s.Session.Permissions, "[]"),
+		MetadataJSON:    orObject(s.Session.Metadata, "{}"), CreatedAt: epoch + s.Session.At, UpdatedAt: epoch + s.Session.At,
+		ArchivedAt: s.Session.Archived,
 	}
 	if s.Session.Model != nil {
 		model := orObject(s.Session.Model, "")
@@ -146,7 +149,8 @@ func readStory(t *testing.T, text string) document.Input {
 			}
 			_ = json.Unmarshal([]byte(data), &head)
 			p := session.Part{
-				ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: id, SessionID: row.ID, Index: int64(k), Type: head.Type, DataJSON: data,
+				ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: id, SessionID: row.ID, Index: int64(k), Type: head.Type,
+				DataJSON:   data,
 				ToolCallID: head.ToolCallID, CreatedAt: epoch + m.At, UpdatedAt: epoch + m.At,
 			}
 			if head.ToolCallID != nil {

@@ -104,7 +104,9 @@ func TestFold(t *testing.T) {
 			}
 			all.WriteString(text(l))
 		}
-		if squeezed := func(s string) string { return strings.ReplaceAll(s, " ", "") }; squeezed(all.String()) != squeezed(text(line)) {
+		if squeezed := func(s string) string {
+			return strings.ReplaceAll(s, " ", "")
+		}; squeezed(all.String()) != squeezed(text(line)) {
 			t.Fatalf("fold(%q, %d) is %q", text(line), n, all.String())
 		}
 	}
@@ -147,7 +149,8 @@ func TestEstimate(t *testing.T) {
 		return float64(u.Input*requests) / 1000, m.ModelID == "known"
 	})
 	want := 0.2
-	if d := cmp.Diff([]*float64{&want, nil, nil, nil}, []*float64{doc.Turns[0].EstimatedCostUSD, doc.Turns[1].EstimatedCostUSD, doc.Turns[2].EstimatedCostUSD, doc.Turns[3].EstimatedCostUSD}); d != "" {
+	if d := cmp.Diff([]*float64{&want, nil, nil, nil}, []*float64{doc.Turns[0].EstimatedCostUSD,
+		doc.Turns[1].EstimatedCostUSD, doc.Turns[2].EstimatedCostUSD, doc.Turns[3].EstimatedCostUSD}); d != "" {
 		t.Errorf("turns (-want +got):\n%s", d)
 	}
 	if got := doc.Totals.EstimatedCostUSD; got == nil || *got != want || *doc.Totals.CostUSD != stated {

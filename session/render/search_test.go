@@ -9,10 +9,13 @@ import (
 
 func TestRenderHits(t *testing.T) {
 	hits := []store.Hit{
-		{SessionID: "s", Title: "One", Agent: "a", Turn: 2, Role: "assistant", Tool: "bash", Field: "input.command", Matches: 1,
+		{SessionID: "s", Title: "One", Agent: "a", Turn: 2, Role: "assistant", Tool: "bash", Field: "input.command",
+			Matches: 1,
 			Context: "run\n go test \x1b[31m", Marks: [][2]int{{5, 12}}, CutBefore: true},
-		{SessionID: "s", Role: "user", Field: "text", Matches: 2, Context: "go test, go test", Marks: [][2]int{{0, 7}, {9, 16}}, CutAfter: true, Hidden: true},
-		{SessionID: "x", Role: "user", Field: "text", Matches: 1, Context: strings.Repeat("日本", 100) + "go test", Marks: [][2]int{{600, 607}}},
+		{SessionID: "s", Role: "user", Field: "text", Matches: 2, Context: "go test, go test",
+			Marks: [][2]int{{0, 7}, {9, 16}}, CutAfter: true, Hidden: true},
+		{SessionID: "x", Role: "user", Field: "text", Matches: 1, Context: strings.Repeat("日本", 100) + "go test",
+			Marks: [][2]int{{600, 607}}},
 	}
 	for _, w := range []int{40, 80, 120} {
 		var out strings.Builder

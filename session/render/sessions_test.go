@@ -21,19 +21,24 @@ func items() []document.Item {
 	parent := "ses_1fa2bdc08000YO9dOSXjsMd9kP"
 	archived := int64(epoch)
 	rows := []session.Session{
-		{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Find out why the tests of this project fail and fix them", Agent: "codeagent", ModelJSON: &model,
+		{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Find out why the tests of this project fail and fix them",
+			Agent: "codeagent", ModelJSON: &model,
 			MetadataJSON: `{"agenttrace":{"outcome":"finish"}}`, PromptTokens: 8037, CostUSD: 0.0123, UpdatedAt: epoch},
 		{ID: "ses_1fa2bdc57000q3WDAeVveBG0kP", Title: "Review", Agent: "reviewer", ParentID: &parent,
 			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, PromptTokens: 700, CostUSD: 0.5, UpdatedAt: epoch - 86_400_000},
-		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`, UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
+		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`,
+			UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
 	}
-	spent := []store.Spent{{Tokens: session.Tokens{Used: &session.Usage{Input: 14834}}}, {Tokens: session.Tokens{Used: &session.Usage{Input: 763}}}, {}}
+	spent := []store.Spent{{Tokens: session.Tokens{Used: &session.Usage{Input: 14834}}},
+		{Tokens: session.Tokens{Used: &session.Usage{Input: 763}}}, {}}
 	var list []document.Item
 	for i := range rows {
 		list = append(list, document.NewItem(&rows[i], nil, &spent[i], time.Time{}, 0))
 	}
 	document.Abbreviate(list, func(short, id string) bool {
-		return !slices.ContainsFunc(rows, func(s session.Session) bool { return s.ID != id && strings.HasPrefix(s.ID, "ses_"+short) })
+		return !slices.ContainsFunc(rows, func(s session.Session) bool {
+			return s.ID != id && strings.HasPrefix(s.ID, "ses_"+short)
+		})
 	})
 	return list
 }
@@ -104,11 +109,13 @@ func TestReferenceStore(t *testing.T) {
 		}
 		// The user rewound to the first message: what followed is hidden, a
 		// compaction among it, and one message waits.
-		got := []any{len(doc.Turns), doc.Totals.Hidden, doc.Totals.ToolCalls, doc.Totals.Failed, doc.Totals.Compactions, len(doc.Queued), len(doc.Session.Rules)}
+		got := []any{len(doc.Turns), doc.Totals.Hidden, doc.Totals.ToolCalls, doc.Totals.Failed, doc.Totals.Compactions,
+			len(doc.Queued), len(doc.Session.Rules)}
 		if diff := cmp.Diff([]any{2, 1, 3, 1, 1, 1, 1}, got); diff != "" {
 			t.Errorf("turns, hidden, calls, failed, compactions, queued, rules (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(&session.Usage{Input: 107, Output: 21, Reasoning: 5, CacheRead: 40, CacheWrite: 10}, doc.Totals.Usage); diff != "" {
+		if diff := cmp.Diff(&session.Usage{Input: 107, Output: 21, Reasoning: 5, CacheRead: 40, CacheWrite: 10},
+			doc.Totals.Usage); diff != "" {
 			t.Errorf("usage of all turns (-want +got):\n%s", diff)
 		}
 		if doc.Session.State != document.StateUnknown {

@@ -13,8 +13,10 @@ import (
 func TestRenderStats(t *testing.T) {
 	rate, ms := 0.876, int64(123456)
 	group := func(key string) store.StatsGroup {
-		return store.StatsGroup{Key: key, Sessions: 123456, Turns: 1234567, Errors: 12, Usage: session.Usage{Input: 1e9, CacheRead: 7e9}, TotalTokens: 8e9,
-			CostUSD: 12345.67, CacheHitRate: &rate, ToolCalls: 7654321, FailedCalls: 4, DeniedCalls: 5, MedianMS: &ms, P95MS: &ms}
+		return store.StatsGroup{Key: key, Sessions: 123456, Turns: 1234567, Errors: 12,
+			Usage: session.Usage{Input: 1e9, CacheRead: 7e9}, TotalTokens: 8e9,
+			CostUSD: 12345.67, CacheHitRate: &rate, ToolCalls: 7654321, FailedCalls: 4, DeniedCalls: 5, MedianMS: &ms,
+			P95MS: &ms}
 	}
 	s := store.Stats{Total: group(""), Groups: []store.StatsGroup{group("p/a model with a long name\x1b[31m"), group("")}}
 	for _, test := range []struct {
@@ -48,7 +50,8 @@ func TestRenderStats(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := Stats(&out, &s, store.StatsByAll, Options{}); err != nil || !strings.Contains(out.String(), "1,234,567 (12 ended in an error)") {
+	if err := Stats(&out, &s, store.StatsByAll, Options{}); err != nil ||
+		!strings.Contains(out.String(), "1,234,567 (12 ended in an error)") {
 		t.Errorf("list: %v\n%s", err, out.String())
 	}
 }

@@ -64,7 +64,8 @@ func dangerous(s string) string {
 	for i, r := range s {
 		switch {
 		case r == '\n':
-		case r < ' ', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r >= 0xe0000 && r <= 0xe007f:
+		case r < ' ', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069,
+			r >= 0xe0000 && r <= 0xe007f:
 			return s[i:min(len(s), i+8)]
 		}
 	}
@@ -108,15 +109,18 @@ func hostile(text string) document.Input {
 	}
 	q := quote(text)
 	model := `{"provider_id":` + q + `,"model_id":` + q + `,"variant":` + q + `}`
-	meta := `{"model":` + model + `,"agent":` + q + `,"system_prompt_digest":` + q + `,"trigger":{"source":` + q + `},"agenttrace":{"end_reason":"error","stop_reason":` +
+	meta := `{"model":` + model + `,"agent":` + q + `,"system_prompt_digest":` + q + `,"trigger":{"source":` + q +
+		`},"agenttrace":{"end_reason":"error","stop_reason":` +
 		q + `,"error":` + q + `,"problems":[` + q + `],"tool_catalog_digest":` + q + `}}`
 	state := session.StateOutputError
 	parts := []session.Part{}
 	for i, data := range []string{
 		`{"type":"text","text":` + q + `}`,
 		`{"type":"reasoning","text":` + q + `}`,
-		`{"type":"dynamic-tool","toolName":` + q + `,"toolCallId":` + q + `,"state":"output-error","input":{` + q + `:` + q + `,"path":` + q + `},"errorText":` + q +
-			`,"toolMetadata":{"agenttrace":{"truncated":true,"output_path":` + q + `,"child_session_id":` + q + `,"error_type":` + q + `,"partial_output":` + q + `,"problems":[` + q + `]}}}`,
+		`{"type":"dynamic-tool","toolName":` + q + `,"toolCallId":` + q + `,"state":"output-error","input":{` + q + `:` + q +
+			`,"path":` + q + `},"errorText":` + q +
+			`,"toolMetadata":{"agenttrace":{"truncated":true,"output_path":` + q + `,"child_session_id":` + q +
+			`,"error_type":` + q + `,"partial_output":` + q + `,"problems":[` + q + `]}}}`,
 		`{"type":"file","filename":` + q + `,"mediaType":` + q + `,"url":` + q + `}`,
 		`{"type":"source-url","sourceId":` + q + `,"url":` + q + `,"title":` + q + `}`,
 		`{"type":"data-x","data":{` + q + `:[` + q + `]}}`,
@@ -126,12 +130,15 @@ func hostile(text string) document.Input {
 		if rest, ok := strings.CutPrefix(data, `{"type":"`); ok {
 			kind, _, _ = strings.Cut(rest, `"`)
 		}
-		parts = append(parts, session.Part{ID: text + string(rune('a'+i)), MessageID: "m", SessionID: "s", Index: int64(i), Type: kind, DataJSON: data, ToolState: &state})
+		parts = append(parts, session.Part{ID: text + string(rune('a'+i)), MessageID: "m", SessionID: "s", Index: int64(i),
+			Type: kind, DataJSON: data, ToolState: &state})
 	}
 	parent := text
 	row := session.Session{
-		ID: text, Title: text, Agent: text, Mode: &text, WorkspaceRoot: &text, ModelJSON: &model, ParentID: &parent, ParentMessageID: &parent,
-		PermissionsJSON: `[{"permission":` + q + `,"pattern":` + q + `,"action":` + q + `,"source":` + q + `}]`, MetadataJSON: `{` + q + `:` + q + `,"agenttrace":{"outcome":"error","error":` + q + `}}`,
+		ID: text, Title: text, Agent: text, Mode: &text, WorkspaceRoot: &text, ModelJSON: &model, ParentID: &parent,
+		ParentMessageID: &parent,
+		PermissionsJSON: `[{"permission":` + q + `,"pattern":` + q + `,"action":` + q + `,"source":` + q + `}]`,
+		MetadataJSON:    `{` + q + `:` + q + `,"agenttrace":{"outcome":"error","error":` + q + `}}`,
 	}
 	child := row
 	return document.Input{
@@ -140,11 +147,13 @@ func hostile(text string) document.Input {
 			{Message: session.Message{ID: "n", SessionID: "s", Role: text, MetadataJSON: text}},
 		}},
 		Decisions: []store.Decision{
-			{ID: "d", ToolCallID: text, ToolID: text, Pattern: text, Action: text, Source: text, Outcome: text, Reply: text, Reason: text},
+			{ID: "d", ToolCallID: text, ToolID: text, Pattern: text, Action: text, Source: text, Outcome: text, Reply: text,
+				Reason: text},
 			{ID: "e", ToolID: text, Action: text},
 		},
 		SpanRefs: []store.SpanRef{{TraceID: text, SpanID: text, Kind: text, Dialect: text, MessageID: "m"}},
-		Blobs:    []store.Blob{{Kind: store.BlobSystemPrompt, Digest: text, Body: text}, {Kind: store.BlobToolCatalog, Digest: text, Body: `[{"name":` + q + `,"description":` + q + `}]`}},
+		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: text, Body: text},
+			{Kind: store.BlobToolCatalog, Digest: text, Body: `[{"name":` + q + `,"description":` + q + `}]`}},
 		Children: []session.Session{child}, Parent: &row,
 	}
 }
@@ -154,12 +163,15 @@ func views(t *testing.T, in document.Input, o render.Options) {
 	t.Helper()
 	doc := document.Build(in)
 	list := func(w interface{ Write([]byte) (int, error) }) error {
-		return render.Sessions(w, []document.Item{document.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now, document.DefaultIdleTimeout)}, o)
+		return render.Sessions(w, []document.Item{document.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now,
+			document.DefaultIdleTimeout)}, o)
 	}
 	var b strings.Builder
 	for _, print := range []func() error{
-		func() error { return render.Document(&b, doc, o) }, func() error { return render.Prompts(&b, doc, o) }, func() error { return render.Tools(&b, doc, o) },
-		func() error { return render.Permissions(&b, doc, o) }, func() error { return render.Provenance(&b, doc, o) }, func() error { return list(&b) },
+		func() error { return render.Document(&b, doc, o) }, func() error { return render.Prompts(&b, doc, o) },
+		func() error { return render.Tools(&b, doc, o) },
+		func() error { return render.Permissions(&b, doc, o) }, func() error { return render.Provenance(&b, doc, o) },
+		func() error { return list(&b) },
 	} {
 		if err := print(); err != nil {
 			t.Fatalf("print: %v", err)
@@ -172,7 +184,8 @@ func views(t *testing.T, in document.Input, o render.Options) {
 // prints every view.
 func TestNothingReachesTheTerminal(t *testing.T) {
 	attack := "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u009b1;1H\r\b\x7f\u202e\U000e0041\nx\tz"
-	for _, o := range []render.Options{{Width: 40}, {Width: 80}, {Width: 120, Full: true}, {Width: 80, Color: true, Full: true}} {
+	for _, o := range []render.Options{{Width: 40}, {Width: 80}, {Width: 120, Full: true},
+		{Width: 80, Color: true, Full: true}} {
 		o.Now = time.UnixMilli(0)
 		views(t, hostile(attack), o)
 	}
@@ -180,7 +193,8 @@ func TestNothingReachesTheTerminal(t *testing.T) {
 
 // FuzzViews prints sessions made of anything at any width.
 func FuzzViews(f *testing.F) {
-	for _, s := range []string{"", "plain", "\x1b[31m", "{}", "界界界界 👩‍💻", `{"a":[1,{"b":"c\nd"}]}`, strings.Repeat("word ", 50), strings.Repeat("x", 300), "\u0301\u0301"} {
+	for _, s := range []string{"", "plain", "\x1b[31m", "{}", "界界界界 👩‍💻", `{"a":[1,{"b":"c\nd"}]}`,
+		strings.Repeat("word ", 50), strings.Repeat("x", 300), "\u0301\u0301"} {
 		f.Add(s, 80, true)
 		f.Add(s, 41, false)
 	}

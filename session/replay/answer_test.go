@@ -45,7 +45,8 @@ func stored(t *testing.T, text string) (*sqlite.Store, document.Input) {
 func fork(t *testing.T, s *sqlite.Store, b *Bundle, a *Answer, c *Client) *session.Transcript {
 	t.Helper()
 	ctx := t.Context()
-	id, err := s.Fork(ctx, sqlite.ForkOptions{From: b.SessionID, Message: b.MessageID, Title: "Story (replay)", Now: a.Ended})
+	id, err := s.Fork(ctx, sqlite.ForkOptions{From: b.SessionID, Message: b.MessageID, Title: "Story (replay)",
+		Now: a.Ended})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,8 @@ func TestChanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := serve(t, w.says("Use "+secret, call{"x1", `{"cmd":"ls","n":1}`}), w.says("", call{"x2", `{"cmd":"curl","token":"` + secret + `"}`}))
+			s := serve(t, w.says("Use "+secret, call{"x1", `{"cmd":"ls","n":1}`}),
+				w.says("", call{"x2", `{"cmd":"curl","token":"` + secret + `"}`}))
 			c := s.client(w.format)
 			c.Redactor = r
 			c.Endpoint = strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + "/v1?key=topsecret"
@@ -134,12 +136,14 @@ func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 		t.Fatal(err)
 	}
 	endpoint := url + "/v1" + c.Format.path
-	want := Origin{SessionID: "ses_1", Turn: 2, MessageID: "msg_3", Format: w.format, Endpoint: endpoint, Reused: 1, Open: []string{"bash"}}
+	want := Origin{SessionID: "ses_1", Turn: 2, MessageID: "msg_3", Format: w.format, Endpoint: endpoint, Reused: 1,
+		Open: []string{"bash"}}
 	if diff := cmp.Diff(want, meta.Replay); diff != "" {
 		t.Errorf("origin (-want +got):\n%s", diff)
 	}
 	trace := &meta.Trace
-	if trace.ModelCalls != 2 || trace.StopReason != "tool-calls" || trace.EndReason != "finish" || *trace.DurationMS != 2000 || trace.TurnIndex == nil || *trace.TurnIndex != 1 {
+	if trace.ModelCalls != 2 || trace.StopReason != "tool-calls" || trace.EndReason != "finish" ||
+		*trace.DurationMS != 2000 || trace.TurnIndex == nil || *trace.TurnIndex != 1 {
 		t.Errorf("trace is %+v", trace)
 	}
 	if meta.Model == nil || meta.Model.ModelID != "gpt-5" {
@@ -160,9 +164,10 @@ func TestChangesOfErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"tool-input-available\",\"toolCallId\":\"c\",\"toolName\":\"\",\"input\":null}\n\n"+
-		"data: {\"type\":\"tool-output-error\",\"toolCallId\":\"c\"}\n\ndata: {\"type\":\"tool-input-available\",\"toolCallId\":\"d\",\"toolName\":\"bash\"}\n\n"+
-		"data: {\"type\":\"tool-output-available\",\"toolCallId\":\"d\"}\n\ndata: {\"type\":\"error\",\"errorText\":\"key ghp_16C7e42F292c6912E7710c838347Ae178B4a is wrong\"}\n\n")
+	s := serve(t,
+		"data: {\"type\":\"start\"}\n\ndata: {\"type\":\"tool-input-available\",\"toolCallId\":\"c\",\"toolName\":\"\",\"input\":null}\n\n"+
+			"data: {\"type\":\"tool-output-error\",\"toolCallId\":\"c\"}\n\ndata: {\"type\":\"tool-input-available\",\"toolCallId\":\"d\",\"toolName\":\"bash\"}\n\n"+
+			"data: {\"type\":\"tool-output-available\",\"toolCallId\":\"d\"}\n\ndata: {\"type\":\"error\",\"errorText\":\"key ghp_16C7e42F292c6912E7710c838347Ae178B4a is wrong\"}\n\n")
 	c := s.client("ai-sdk")
 	if c.Redactor, err = redact.New(redact.Config{}); err != nil {
 		t.Fatal(err)
@@ -177,7 +182,8 @@ func TestChangesOfErrors(t *testing.T) {
 	if err := json.Unmarshal([]byte(last.Message.MetadataJSON), &meta); err != nil {
 		t.Fatal(err)
 	}
-	if meta.Trace.EndReason != "error" || !strings.Contains(meta.Trace.Error, "is wrong") || strings.Contains(meta.Trace.Error, "ghp_") {
+	if meta.Trace.EndReason != "error" || !strings.Contains(meta.Trace.Error, "is wrong") ||
+		strings.Contains(meta.Trace.Error, "ghp_") {
 		t.Errorf("trace is %+v", meta.Trace)
 	}
 	want := []string{

@@ -84,7 +84,8 @@ func TestRunKnowsInputs(t *testing.T) {
 	 {"type":"tool-bash","toolCallId":"r2","state":"output-available","input":"*** patch","output":2},
 	 {"type":"tool-bash","toolCallId":"r3","state":"output-available","input":{"n":12345678901234567890},"output":3}]}]}`)
 	for _, w := range wires {
-		s := serve(t, w.says("", call{"x1", secret}, call{"x2", `{"input":"*** patch"}`}), w.says("", call{"x3", `{"n":12345678901234567891}`}))
+		s := serve(t, w.says("", call{"x1", secret}, call{"x2", `{"input":"*** patch"}`}),
+			w.says("", call{"x3", `{"n":12345678901234567891}`}))
 		c := s.client(w.format)
 		c.Redactor = r
 		a, err := b.Run(t.Context(), c)

@@ -65,7 +65,8 @@ func TestFormats(t *testing.T) {
 func TestNewNoTurn(t *testing.T) {
 	in, _ := readStory(t, `{"messages":[{"role":"user","parts":[{"type":"text","text":"Hi"}]}]}`)
 	for _, turn := range []int{0, 2} {
-		if _, err := New(document.Build(in), in.Transcript, turn); err == nil || !strings.Contains(err.Error(), "turns are 1 to 1") {
+		if _, err := New(document.Build(in), in.Transcript, turn); err == nil || !strings.Contains(err.Error(),
+			"turns are 1 to 1") {
 			t.Errorf("New(%d) fails with %v, want the turns that there are", turn, err)
 		}
 	}

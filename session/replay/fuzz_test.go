@@ -17,8 +17,10 @@ func FuzzReply(f *testing.F) {
 		f.Add(w.says("Hi", call{"x", `{"cmd":"ls","n":1}`}, call{"", `"ls"`}, call{"x", `null`}))
 		f.Add(w.nothing)
 	}
-	f.Add(`{"choices":[{"message":{"tool_calls":[{"function":{"arguments":" \"x\""}},{"function":{"arguments":"{"}}]}}],"usage":{"prompt_tokens":-1,"completion_tokens":9}}`)
-	f.Add("data: {\"type\":\"tool-output-available\",\"toolCallId\":\"x\"}\n\ndata: {\"type\":\"tool-input-start\"}\ndata: [DONE]")
+	f.Add(
+		`{"choices":[{"message":{"tool_calls":[{"function":{"arguments":" \"x\""}},{"function":{"arguments":"{"}}]}}],"usage":{"prompt_tokens":-1,"completion_tokens":9}}`)
+	f.Add(
+		"data: {\"type\":\"tool-output-available\",\"toolCallId\":\"x\"}\n\ndata: {\"type\":\"tool-input-start\"}\ndata: [DONE]")
 	r, err := redact.New(redact.Config{})
 	if err != nil {
 		f.Fatal(err)
@@ -33,7 +35,8 @@ func FuzzReply(f *testing.F) {
 				}
 				continue
 			}
-			a := &Answer{Model: b.Model, Started: time.UnixMilli(epoch), Ended: time.UnixMilli(epoch), results: map[string]*block{}, called: b.callIDs()}
+			a := &Answer{Model: b.Model, Started: time.UnixMilli(epoch), Ended: time.UnixMilli(epoch),
+				results: map[string]*block{}, called: b.callIDs()}
 			answered, results := entry{role: session.RoleAssistant, blocks: reply.blocks}, entry{role: roleTool}
 			for _, call := range a.take(reply) {
 				results.blocks = append(results.blocks, block{kind: resultBlock, id: call.id, data: json.RawMessage(`"out"`)})
@@ -56,7 +59,8 @@ func FuzzReply(f *testing.F) {
 					t.Errorf("%s: part %s", format.Name, p.Data)
 				}
 			}
-			if a.Usage != nil && (a.Usage.Input < 0 || a.Usage.Output < 0 || a.Usage.Reasoning < 0 || a.Usage.CacheRead < 0 || a.Usage.CacheWrite < 0) {
+			if a.Usage != nil && (a.Usage.Input < 0 || a.Usage.Output < 0 || a.Usage.Reasoning < 0 || a.Usage.CacheRead < 0 ||
+				a.Usage.CacheWrite < 0) {
 				t.Errorf("%s: the usage is %+v", format.Name, a.Usage)
 			}
 		}

@@ -36,7 +36,8 @@ func serve(t *testing.T, replies ...string) *server {
 			t.Errorf("read request: %v", err)
 		}
 		n := len(s.bodies)
-		s.paths, s.headers, s.bodies = append(s.paths, r.URL.RequestURI()), append(s.headers, r.Header), append(s.bodies, string(body))
+		s.paths, s.headers, s.bodies = append(s.paths, r.URL.RequestURI()), append(s.headers, r.Header),
+			append(s.bodies, string(body))
 		if n >= len(s.replies) {
 			http.Error(w, "no further reply is scripted", http.StatusInternalServerError)
 			return
@@ -54,10 +55,11 @@ func serve(t *testing.T, replies ...string) *server {
 // takes the first answer there is.
 func (s *server) client(format string) *Client {
 	now := time.UnixMilli(epoch)
-	return &Client{Format: FormatOf(format), Endpoint: s.URL + "/v1", Key: "sk-test", MaxAttempts: 1, Now: func() time.Time {
-		now = now.Add(time.Second)
-		return now
-	}}
+	return &Client{Format: FormatOf(format), Endpoint: s.URL + "/v1", Key: "sk-test", MaxAttempts: 1,
+		Now: func() time.Time {
+			now = now.Add(time.Second)
+			return now
+		}}
 }
 
 // asked is a turn whose recorded answer calls ls twice with different outputs, cat,
@@ -100,7 +102,8 @@ var wires = []wire{
 		says: func(text string, calls ...call) string {
 			var list []string
 			for _, c := range calls {
-				list = append(list, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"bash","arguments":%s}}`, c.id, quote(c.input)))
+				list = append(list, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"bash","arguments":%s}}`, c.id,
+					quote(c.input)))
 			}
 			finish := "stop"
 			if len(calls) > 0 {
@@ -117,10 +120,14 @@ var wires = []wire{
 		says: func(text string, calls ...call) string {
 			items := []string{`{"type":"reasoning","id":"rs_1","summary":[]}`}
 			if text != "" {
-				items = append(items, fmt.Sprintf(`{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":%s,"annotations":[]}]}`, quote(text)))
+				items = append(items,
+					fmt.Sprintf(
+						`{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":%s,"annotations":[]}]}`, quote(text)))
 			}
 			for _, c := range calls {
-				items = append(items, fmt.Sprintf(`{"type":"function_call","id":"fc_1","call_id":%q,"name":"bash","arguments":%s,"status":"completed"}`, c.id, quote(c.input)))
+				items = append(items,
+					fmt.Sprintf(`{"type":"function_call","id":"fc_1","call_id":%q,"name":"bash","arguments":%s,"status":"completed"}`,
+						c.id, quote(c.input)))
 			}
 			return fmt.Sprintf(`{"id":"resp_1","model":"gpt-5-2026","status":"completed","error":null,"incomplete_details":null,"output":[%s],`+
 				`"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":20,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":120}}`, strings.Join(items, ","))
@@ -137,10 +144,12 @@ var wires = []wire{
 			}
 			stop := "end_turn"
 			for _, c := range calls {
-				items, stop = append(items, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":"bash","input":%s}`, c.id, c.input)), "tool_use"
+				items, stop = append(items, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":"bash","input":%s}`, c.id, c.input)),
+					"tool_use"
 			}
 			return fmt.Sprintf(`{"id":"msg_01","type":"message","role":"assistant","model":"gpt-5-2026","stop_reason":%q,"content":[%s],`+
-				`"usage":{"input_tokens":40,"cache_creation_input_tokens":7,"cache_read_input_tokens":60,"output_tokens":20}}`, stop, strings.Join(items, ","))
+				`"usage":{"input_tokens":40,"cache_creation_input_tokens":7,"cache_read_input_tokens":60,"output_tokens":20}}`,
+				stop, strings.Join(items, ","))
 		},
 		usage:   &session.Usage{Input: 40, Output: 20, CacheRead: 60, CacheWrite: 7},
 		nothing: `{"type":"message"}`, nothingError: "it has no content",
@@ -150,15 +159,18 @@ var wires = []wire{
 		says: func(text string, calls ...call) string {
 			events := []string{`{"type":"start","messageId":"m1"}`, `{"type":"start-step"}`}
 			if text != "" {
-				events = append(events, `{"type":"text-start","id":"t"}`, fmt.Sprintf(`{"type":"text-delta","id":"t","delta":%s}`, quote(text)), `{"type":"text-end","id":"t"}`)
+				events = append(events, `{"type":"text-start","id":"t"}`,
+					fmt.Sprintf(`{"type":"text-delta","id":"t","delta":%s}`, quote(text)), `{"type":"text-end","id":"t"}`)
 			}
 			finish := "stop"
 			for _, c := range calls {
 				finish = "tool-calls"
-				events = append(events, fmt.Sprintf(`{"type":"tool-input-available","toolCallId":%q,"toolName":"bash","input":%s}`, c.id, c.input))
+				events = append(events, fmt.Sprintf(`{"type":"tool-input-available","toolCallId":%q,"toolName":"bash","input":%s}`,
+					c.id, c.input))
 			}
-			events = append(events, `{"type":"finish-step"}`, fmt.Sprintf(`{"type":"finish","finishReason":%q,"messageMetadata":{"totalUsage":`+
-				`{"inputTokens":100,"inputTokenDetails":{"cacheReadTokens":60},"outputTokens":20,"outputTokenDetails":{"reasoningTokens":5}}}}`, finish))
+			events = append(events, `{"type":"finish-step"}`,
+				fmt.Sprintf(`{"type":"finish","finishReason":%q,"messageMetadata":{"totalUsage":`+
+					`{"inputTokens":100,"inputTokenDetails":{"cacheReadTokens":60},"outputTokens":20,"outputTokenDetails":{"reasoningTokens":5}}}}`, finish))
 			return "data: " + strings.Join(events, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"
 		},
 		usage:   &session.Usage{Input: 40, Output: 15, Reasoning: 5, CacheRead: 60},
@@ -182,7 +194,8 @@ func TestRun(t *testing.T) {
 	for _, w := range wires {
 		t.Run(w.format, func(t *testing.T) {
 			b := bundleOf(t, asked)
-			s := serve(t, w.says("Look.", call{"x1", `{"n": 1, "cmd": "ls"}`}, call{"x2", `{"cmd":"cat"}`}), w.says("", call{"x3", `{"n":1,"cmd":"ls"}`}), w.says("Two files."))
+			s := serve(t, w.says("Look.", call{"x1", `{"n": 1, "cmd": "ls"}`}, call{"x2", `{"cmd":"cat"}`}),
+				w.says("", call{"x3", `{"n":1,"cmd":"ls"}`}), w.says("Two files."))
 			a, err := b.Run(t.Context(), s.client(w.format))
 			if err != nil {
 				t.Fatal(err)
@@ -212,7 +225,8 @@ func TestRun(t *testing.T) {
 			}
 			for i, text := range []string{"old", `[\"a.txt\"]`, "second"} {
 				for k, body := range s.bodies {
-					if has := strings.Contains(body, text) || strings.Contains(body, strings.ReplaceAll(text, `\`, "")); has != (k >= i) {
+					if has := strings.Contains(body, text) ||
+						strings.Contains(body, strings.ReplaceAll(text, `\`, "")); has != (k >= i) {
 						t.Errorf("request %d has %q: %v: %s", k+1, text, has, body)
 					}
 				}
@@ -229,7 +243,8 @@ func TestRun(t *testing.T) {
 func TestRunRequests(t *testing.T) {
 	b := bundleOf(t, asked)
 	since := []entry{
-		{role: session.RoleAssistant, id: "m1", blocks: []block{{kind: stepBlock}, {kind: textBlock, text: "Look."}, {kind: callBlock, id: "x1", name: "bash", data: json.RawMessage(`{}`)}}},
+		{role: session.RoleAssistant, id: "m1", blocks: []block{{kind: stepBlock}, {kind: textBlock, text: "Look."},
+			{kind: callBlock, id: "x1", name: "bash", data: json.RawMessage(`{}`)}}},
 		{role: roleTool, blocks: []block{{kind: resultBlock, id: "x1", data: json.RawMessage(`"out"`)}}},
 	}
 	checkChat(t, chatRequestOf(b, since).(chatRequest))
@@ -262,11 +277,17 @@ func TestRunEnds(t *testing.T) {
 			want     Answer
 			err      string
 		}{
-			{name: "unknown call", replies: []string{w.says("", ls, call{"x2", `{"cmd":"rm"}`}, call{"x3", `{"cmd":"open"}`})}, want: Answer{ModelCalls: 1, Reused: 1, Open: []string{"bash", "bash"}, StopReason: "tool-calls"}},
-			{name: "the same a third time", replies: []string{w.says("", ls), w.says("", ls), w.says("", ls)}, want: Answer{ModelCalls: 3, Reused: 2, Open: []string{"bash"}, StopReason: "tool-calls"}},
-			{name: "bound", replies: []string{w.says("", ls), w.says("", ls), w.says("Never said.")}, maxCalls: 2, want: Answer{ModelCalls: 2, Reused: 2, Limited: true, StopReason: "tool-calls"}},
-			{name: "second fails", replies: []string{w.says("", ls), `{"error":{"message":"try later"}}`}, status: []int{200, 503}, want: Answer{ModelCalls: 1, Reused: 1, StopReason: "tool-calls"}, err: "503 Service Unavailable: try later"},
-			{name: "second says nothing", replies: []string{w.says("", ls), w.nothing}, want: Answer{ModelCalls: 1, Reused: 1, StopReason: "tool-calls"}, err: w.nothingError},
+			{name: "unknown call", replies: []string{w.says("", ls, call{"x2", `{"cmd":"rm"}`}, call{"x3", `{"cmd":"open"}`})},
+				want: Answer{ModelCalls: 1, Reused: 1, Open: []string{"bash", "bash"}, StopReason: "tool-calls"}},
+			{name: "the same a third time", replies: []string{w.says("", ls), w.says("", ls), w.says("", ls)},
+				want: Answer{ModelCalls: 3, Reused: 2, Open: []string{"bash"}, StopReason: "tool-calls"}},
+			{name: "bound", replies: []string{w.says("", ls), w.says("", ls), w.says("Never said.")}, maxCalls: 2,
+				want: Answer{ModelCalls: 2, Reused: 2, Limited: true, StopReason: "tool-calls"}},
+			{name: "second fails", replies: []string{w.says("", ls), `{"error":{"message":"try later"}}`},
+				status: []int{200, 503}, want: Answer{ModelCalls: 1, Reused: 1, StopReason: "tool-calls"},
+				err: "503 Service Unavailable: try later"},
+			{name: "second says nothing", replies: []string{w.says("", ls), w.nothing},
+				want: Answer{ModelCalls: 1, Reused: 1, StopReason: "tool-calls"}, err: w.nothingError},
 		} {
 			t.Run(w.format+" "+test.name, func(t *testing.T) {
 				s := serve(t, test.replies...)
@@ -277,7 +298,8 @@ func TestRunEnds(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := Answer{ModelCalls: a.ModelCalls, Reused: a.Reused, Open: a.Open, Limited: a.Limited, StopReason: a.StopReason}
+				got := Answer{ModelCalls: a.ModelCalls, Reused: a.Reused, Open: a.Open, Limited: a.Limited,
+					StopReason: a.StopReason}
 				if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(Answer{})); diff != "" {
 					t.Errorf("answer (-want +got):\n%s", diff)
 				}
@@ -299,7 +321,8 @@ func TestRunFails(t *testing.T) {
 			reply  string
 			want   string
 		}{
-			{"key", 401, `{"type":"error","error":{"type":"authentication_error","message":"Incorrect API key\n provided"}}`, "401 Unauthorized: Incorrect API key provided"},
+			{"key", 401, `{"type":"error","error":{"type":"authentication_error","message":"Incorrect API key\n provided"}}`,
+				"401 Unauthorized: Incorrect API key provided"},
 			{"key in words", 401, `{"error":"no key"}`, "401 Unauthorized: no key"},
 			{"page", 502, "<html>\n" + strings.Repeat("bad gateway ", 100), "502 Bad Gateway: <html> bad gateway"},
 			{"silence", 500, "", "500 Internal Server Error"},
@@ -324,13 +347,15 @@ func TestRunFails(t *testing.T) {
 // TestRunProviderErrors: errors that come in a reply that is one.
 func TestRunProviderErrors(t *testing.T) {
 	for _, test := range []struct{ format, reply, want string }{
-		{"openai-responses", `{"status":"failed","error":{"code":"server_error","message":"it broke"},"output":[]}`, "it broke"},
+		{"openai-responses", `{"status":"failed","error":{"code":"server_error","message":"it broke"},"output":[]}`,
+			"it broke"},
 		{"ai-sdk", "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"error\",\"errorText\":\"it broke\"}\n\n", "it broke"},
 		{"ai-sdk", "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"error\"}\n\n", "the route failed"},
 		{"ai-sdk", "data: {\"type\":\"text-delta\",\"id\":\"t\",\"delta\":\"x\"}\n\n", "which it has not begun"},
 	} {
 		s := serve(t, test.reply)
-		if a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format)); err == nil || !strings.Contains(err.Error(),
+			test.want) {
 			t.Errorf("%s: Run = %+v, %v, want an error with %q", test.format, a, err, test.want)
 		}
 	}
@@ -409,15 +434,25 @@ func TestRunReplies(t *testing.T) {
 		want          []string
 		stop          string
 	}{
-		{"openai-chat", `{"choices":[{"finish_reason":"length","message":{"content":"Yes","reasoning_content":"Hm"}}]}`, []string{`{"type":"reasoning","text":"Hm"}`, `{"type":"text","text":"Yes"}`}, "length"},
-		{"openai-chat", `{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"No"}}]}`, []string{`{"type":"text","text":"No"}`}, "stop"},
+		{"openai-chat", `{"choices":[{"finish_reason":"length","message":{"content":"Yes","reasoning_content":"Hm"}}]}`,
+			[]string{`{"type":"reasoning","text":"Hm"}`, `{"type":"text","text":"Yes"}`}, "length"},
+		{"openai-chat", `{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"No"}}]}`,
+			[]string{`{"type":"text","text":"No"}`}, "stop"},
 		{"openai-chat", `{"choices":[{"message":{"content":""}}]}`, nil, ""},
-		{"openai-chat", `{"choices":[{"message":{"content":"","reasoning":"Hm","tool_calls":[{"id":"x","function":{"name":"rm","arguments":"{"}},{"id":"y","function":{"name":"rm"}}]}}]}`,
-			[]string{`{"type":"reasoning","text":"Hm"}`, `{"type":"tool-rm","toolCallId":"x","state":"input-available","input":"{"}`, `{"type":"tool-rm","toolCallId":"y","state":"input-available","input":{}}`}, ""},
-		{"openai-responses", `{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"reasoning","summary":[{"text":"A"},{"text":"B"}]},{"type":"message","content":[{"type":"refusal","refusal":"No"}]},{"type":"web_search_call"}]}`, []string{`{"type":"reasoning","text":"AB"}`, `{"type":"text","text":"No"}`}, "length"},
-		{"anthropic", `{"stop_reason":"end_turn","content":[{"type":"thinking","thinking":"Hm","signature":"s"},{"type":"redacted_thinking","data":"d"},{"type":"server_tool_use"},{"type":"text","text":"Yes"}]}`,
-			[]string{`{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"s"}}}`, `{"type":"reasoning","text":"","providerMetadata":{"anthropic":{"redactedData":"d"}}}`, `{"type":"text","text":"Yes"}`}, "stop"},
-		{"ai-sdk", "data: {\"type\":\"start\"}\r\n\r\n: comment\n\nevent: x\ndata:{\"type\":\"text-start\",\"id\":\"1\"}\n\ndata: {\"type\":\"text-delta\",\"id\":\"1\",\"delta\":\"a\"}\n\ndata: {\"type\":\"\"}\n\ndata: {\"type\":\"data-x\",\"data\":[]}\n\ndata: {\"type\":\"abort\"}", []string{`{"type":"text","text":"a"}`}, "abort"},
+		{"openai-chat",
+			`{"choices":[{"message":{"content":"","reasoning":"Hm","tool_calls":[{"id":"x","function":{"name":"rm","arguments":"{"}},{"id":"y","function":{"name":"rm"}}]}}]}`,
+			[]string{`{"type":"reasoning","text":"Hm"}`,
+				`{"type":"tool-rm","toolCallId":"x","state":"input-available","input":"{"}`,
+				`{"type":"tool-rm","toolCallId":"y","state":"input-available","input":{}}`}, ""},
+		{"openai-responses",
+			`{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"reasoning","summary":[{"text":"A"},{"text":"B"}]},{"type":"message","content":[{"type":"refusal","refusal":"No"}]},{"type":"web_search_call"}]}`, []string{`{"type":"reasoning","text":"AB"}`, `{"type":"text","text":"No"}`}, "length"},
+		{"anthropic",
+			`{"stop_reason":"end_turn","content":[{"type":"thinking","thinking":"Hm","signature":"s"},{"type":"redacted_thinking","data":"d"},{"type":"server_tool_use"},{"type":"text","text":"Yes"}]}`,
+			[]string{`{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"s"}}}`,
+				`{"type":"reasoning","text":"","providerMetadata":{"anthropic":{"redactedData":"d"}}}`,
+				`{"type":"text","text":"Yes"}`}, "stop"},
+		{"ai-sdk",
+			"data: {\"type\":\"start\"}\r\n\r\n: comment\n\nevent: x\ndata:{\"type\":\"text-start\",\"id\":\"1\"}\n\ndata: {\"type\":\"text-delta\",\"id\":\"1\",\"delta\":\"a\"}\n\ndata: {\"type\":\"\"}\n\ndata: {\"type\":\"data-x\",\"data\":[]}\n\ndata: {\"type\":\"abort\"}", []string{`{"type":"text","text":"a"}`}, "abort"},
 	} {
 		s := serve(t, test.reply)
 		a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format))
@@ -449,7 +484,8 @@ func TestRequestHeaders(t *testing.T) {
 		if w.format == "anthropic" {
 			bearer, key, version = "", "sk-test", "2023-06-01"
 		}
-		if with.Get("Authorization") != bearer || with.Get("X-Api-Key") != key || with.Get("Anthropic-Version") != version || with.Get("Content-Type") != "application/json" {
+		if with.Get("Authorization") != bearer || with.Get("X-Api-Key") != key || with.Get("Anthropic-Version") != version ||
+			with.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: headers %v", w.format, with)
 		}
 		if without.Get("Authorization") != "" || without.Get("X-Api-Key") != "" {
@@ -481,7 +517,8 @@ func TestURL(t *testing.T) {
 			t.Errorf("%s at %s asks %v, %v, want %s", test.format, test.endpoint, u, err, test.want)
 		}
 	}
-	for _, endpoint := range []string{"", "localhost:8080", "api.openai.com/v1", "ftp://x/y", "https://", "http://[::1", "https://u:secret@"} {
+	for _, endpoint := range []string{"", "localhost:8080", "api.openai.com/v1", "ftp://x/y", "https://", "http://[::1",
+		"https://u:secret@"} {
 		c := Client{Format: FormatOf("openai-chat"), Endpoint: endpoint}
 		if u, err := c.URL(); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q is %v, %v", endpoint, u, err)
@@ -495,8 +532,11 @@ func TestURL(t *testing.T) {
 // TestProvider knows the providers by their hosts.
 func TestProvider(t *testing.T) {
 	for endpoint, want := range map[string]string{
-		"https://api.openai.com/v1": "openai", "https://api.anthropic.com/v1": "anthropic", "https://generativelanguage.googleapis.com/v1beta/openai": "gcp.gemini",
-		"https://openrouter.ai/api/v1": "openrouter", "https://x.openai.azure.com/openai": "azure.ai.openai", "http://localhost:11434/v1": "", "https://api.openai.com.evil.example/v1": "",
+		"https://api.openai.com/v1": "openai", "https://api.anthropic.com/v1": "anthropic",
+		"https://generativelanguage.googleapis.com/v1beta/openai": "gcp.gemini",
+		"https://openrouter.ai/api/v1":                            "openrouter",
+		"https://x.openai.azure.com/openai":                       "azure.ai.openai",
+		"http://localhost:11434/v1":                               "", "https://api.openai.com.evil.example/v1": "",
 	} {
 		c := Client{Format: FormatOf("openai-chat"), Endpoint: endpoint}
 		if got := c.Provider(); got != want {
@@ -512,14 +552,16 @@ func TestRunTellsNoSecret(t *testing.T) {
 	c := s.client("openai-chat")
 	c.Endpoint = strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + "/v1?key=topsecret#frag"
 	_, err := bundleOf(t, asked).Run(t.Context(), c)
-	if err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "topsecret") || !strings.Contains(err.Error(), s.URL+"/v1/chat/completions: 403") {
+	if err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "topsecret") ||
+		!strings.Contains(err.Error(), s.URL+"/v1/chat/completions: 403") {
 		t.Errorf("Run fails with %v", err)
 	}
 	if len(s.paths) != 1 || s.paths[0] != "/v1/chat/completions?key=topsecret" {
 		t.Errorf("it asked %v", s.paths)
 	}
 	s.Close()
-	if _, err := bundleOf(t, asked).Run(t.Context(), c); err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "topsecret") {
+	if _, err := bundleOf(t, asked).Run(t.Context(), c); err == nil || strings.Contains(err.Error(), "hunter2") ||
+		strings.Contains(err.Error(), "topsecret") {
 		t.Errorf("Run of a server that is gone fails with %v", err)
 	}
 }
@@ -531,7 +573,8 @@ func TestRunRedirect(t *testing.T) {
 	defer here.Close()
 	c := elsewhere.client("anthropic")
 	c.Endpoint = here.URL
-	if _, err := bundleOf(t, asked).Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "308") || len(elsewhere.bodies) != 0 {
+	if _, err := bundleOf(t, asked).Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "308") ||
+		len(elsewhere.bodies) != 0 {
 		t.Errorf("Run fails with %v, and %d requests came elsewhere", err, len(elsewhere.bodies))
 	}
 }

@@ -70,7 +70,8 @@ func readStory(t *testing.T, text string) (in document.Input, turn int) {
 	}
 	refs := strings.NewReplacer(pairs...)
 	in.Transcript = &session.Transcript{Session: session.Session{
-		ID: "ses_1", Title: "Story", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: epoch, UpdatedAt: epoch,
+		ID: "ses_1", Title: "Story", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: epoch,
+		UpdatedAt: epoch,
 	}}
 	for i, m := range s.Messages {
 		at := int64(epoch + 1000*i)

@@ -67,7 +67,8 @@ func listen(t *testing.T) (*receiver, sdktrace.SpanExporter, sdklog.Exporter) {
 	plogotlp.RegisterGRPCServer(server, &logReceiver{logs: r.logs})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	spans, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(l.Addr().String()))
+	spans, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
+		otlptracegrpc.WithEndpoint(l.Addr().String()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,8 @@ func value(r *rand.Rand, depth int) attribute.Value {
 	case n == 8 && depth < 3:
 		return attribute.SliceValue(value(r, depth+1), value(r, depth+1), attribute.Value{})
 	case n == 9 && depth < 3:
-		return attribute.MapValue(attribute.KeyValue{Key: "x", Value: value(r, depth+1)}, attribute.KeyValue{Key: "y", Value: value(r, depth+1)})
+		return attribute.MapValue(attribute.KeyValue{Key: "x", Value: value(r, depth+1)},
+			attribute.KeyValue{Key: "y", Value: value(r, depth+1)})
 	}
 	return attribute.StringValue(text())
 }
@@ -155,11 +157,13 @@ func record(r *rand.Rand, tp trace.TracerProvider) {
 	state, _ := trace.ParseTraceState("vendor=1,other=x")
 	ctx := context.Background()
 	if r.IntN(2) == 0 {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, byte(r.IntN(9))},
-			SpanID: trace.SpanID{7}, TraceFlags: trace.FlagsSampled, TraceState: state, Remote: true}))
+		ctx = trace.ContextWithRemoteSpanContext(ctx,
+			trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, byte(r.IntN(9))},
+				SpanID: trace.SpanID{7}, TraceFlags: trace.FlagsSampled, TraceState: state, Remote: true}))
 	}
 	for range 1 + r.IntN(6) {
-		tracer := tp.Tracer([]string{"a", "b"}[r.IntN(2)], trace.WithInstrumentationVersion("v1"), trace.WithSchemaURL("https://example.com/schema"),
+		tracer := tp.Tracer([]string{"a", "b"}[r.IntN(2)], trace.WithInstrumentationVersion("v1"),
+			trace.WithSchemaURL("https://example.com/schema"),
 			trace.WithInstrumentationAttributes(attribute.String("scope", "yes")))
 		opts := []trace.SpanStartOption{trace.WithAttributes(attrs(r, 12)...), trace.WithSpanKind(trace.SpanKind(r.IntN(7)))}
 		if r.IntN(2) == 0 {
@@ -170,7 +174,8 @@ func record(r *rand.Rand, tp trace.TracerProvider) {
 		for range r.IntN(5) {
 			span.AddEvent("event", trace.WithAttributes(attrs(r, 8)...))
 			span.AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(ctx), Attributes: attrs(r, 8)})
-			span.AddLink(trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{9}, SpanID: trace.SpanID{9},
+			span.AddLink(trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{9},
+				SpanID:     trace.SpanID{9},
 				TraceFlags: 1, Remote: true}), Attributes: attrs(r, 2)})
 		}
 		span.SetStatus(codes.Code(r.IntN(3)), "what went wrong")
@@ -238,7 +243,8 @@ func TestLogs(t *testing.T) {
 		lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(c)), sdklog.WithAttributeCountLimit(8),
 			sdklog.WithResource(resource.NewWithAttributes("https://example.com/resource", attrs(rnd, 4)...)))
 		for range 1 + rnd.IntN(5) {
-			logger := lp.Logger([]string{"a", "b"}[rnd.IntN(2)], log.WithInstrumentationVersion("v1"), log.WithSchemaURL("https://example.com/schema"),
+			logger := lp.Logger([]string{"a", "b"}[rnd.IntN(2)], log.WithInstrumentationVersion("v1"),
+				log.WithSchemaURL("https://example.com/schema"),
 				log.WithInstrumentationAttributes(attribute.String("scope", "yes")))
 			var rec log.Record
 			rec.SetEventName([]string{"", "agenttrace.part"}[rnd.IntN(2)])
@@ -253,7 +259,8 @@ func TestLogs(t *testing.T) {
 			rec.AddAttributes(attrs(rnd, 12)...)
 			ctx := t.Context()
 			if rnd.IntN(2) == 0 {
-				ctx = trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1}))
+				ctx = trace.ContextWithSpanContext(ctx,
+					trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1}))
 			}
 			logger.Emit(ctx, rec)
 		}

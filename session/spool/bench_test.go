@@ -57,7 +57,8 @@ func BenchmarkExport(b *testing.B) {
 			name string
 			Options
 		}{
-			{"never", Options{Sync: SyncNever}}, {"interval", Options{}}, {"full", Options{Sync: SyncNever, MaxTotalBytes: 32 << 20}},
+			{"never", Options{Sync: SyncNever}}, {"interval", Options{}},
+			{"full", Options{Sync: SyncNever, MaxTotalBytes: 32 << 20}},
 			{"every", Options{Sync: SyncEvery}},
 		} {
 			e := open(b, b.TempDir(), o.Options)

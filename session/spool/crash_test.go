@@ -77,7 +77,8 @@ func runAgent(root string) error {
 			_, call := turn.StartModelCall(turnCtx, agenttrace.ModelCallOptions{})
 			call.Text(strings.Repeat("an answer ", seed.IntN(200)))
 			call.End(agenttrace.ModelResult{}, nil)
-			_, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: fmt.Sprint("call_", n), Name: "read", Input: []byte(`{"path":"x"}`)})
+			_, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: fmt.Sprint("call_", n), Name: "read",
+				Input: []byte(`{"path":"x"}`)})
 			tool.End("content")
 			turn.End(agenttrace.TurnResult{})
 		}
@@ -228,7 +229,8 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("span %s was acknowledged; it is in the store %d times", span, found[span])
 		}
 	}
-	t.Logf("%d agents killed, %d acknowledged spans found; %d were delivered, %d files ended in a tail", *crashes, len(acknowledged), delivered, tails)
+	t.Logf("%d agents killed, %d acknowledged spans found; %d were delivered, %d files ended in a tail", *crashes,
+		len(acknowledged), delivered, tails)
 }
 
 // TestLiving: what a process that lives has spooled is left alone; when it is
@@ -249,7 +251,8 @@ func TestLiving(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	report, err = Drain(t.Context(), root, n.sink())
-	if err != nil || report.Living != 0 || sorted(n.names) != "a b record" || report.Spans != 2 || report.Records != 1 || report.Files != 1 {
+	if err != nil || report.Living != 0 || sorted(n.names) != "a b record" || report.Spans != 2 || report.Records != 1 ||
+		report.Files != 1 {
 		t.Fatalf("%+v, %v, %q", report, err, n.names)
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
@@ -263,7 +266,8 @@ func holdSpool(root string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(e.SpanExporter().ExportSpans(ctx, spansOf("a", "b")), e.LogExporter().Export(ctx, recordsOf("record")))
+	err = errors.Join(e.SpanExporter().ExportSpans(ctx, spansOf("a", "b")),
+		e.LogExporter().Export(ctx, recordsOf("record")))
 	if err != nil {
 		return err
 	}

@@ -61,10 +61,11 @@ func ExampleDrain() {
 		return
 	}
 	ingester := ingest.New(store, ingest.Options{})
-	report, err := spool.Drain(ctx, filepath.Join(dir, "spool"), spool.Sink{Traces: func(ctx context.Context, td ptrace.Traces) error {
-		_, err := ingester.Traces(ctx, td)
-		return err
-	}})
+	report, err := spool.Drain(ctx, filepath.Join(dir, "spool"),
+		spool.Sink{Traces: func(ctx context.Context, td ptrace.Traces) error {
+			_, err := ingester.Traces(ctx, td)
+			return err
+		}})
 	fmt.Println(report.Spans, "spans,", errors.Join(err, store.Close()))
 	// Output: 0 spans, <nil>
 }

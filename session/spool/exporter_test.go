@@ -54,7 +54,8 @@ func TestNetworkComesBack(t *testing.T) {
 		if got := strings.Join(n.names, " "); got != "a f b c d log e" {
 			t.Errorf("arrived %s", got)
 		}
-		if s := e.Stats(); s.Sent.Spans != 2 || s.Spooled.Spans != 4 || s.Spooled.Records != 1 || s.Drained.Spans != 4 || s.Drained.Records != 1 || s.Lost.Spans != 0 {
+		if s := e.Stats(); s.Sent.Spans != 2 || s.Spooled.Spans != 4 || s.Spooled.Records != 1 || s.Drained.Spans != 4 ||
+			s.Drained.Records != 1 || s.Lost.Spans != 0 {
 			t.Errorf("stats %+v", s)
 		}
 		if left, _ := spooled(t, root); len(left) != 0 {
@@ -215,7 +216,8 @@ func TestNeither(t *testing.T) {
 	full := errors.New("no space left on device")
 	e.writer.create = (&disk{create: full}).open
 	var l *LostError
-	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a", "b")); !errors.As(err, &l) || l.Spans != 2 || !errors.Is(err, errNetwork) || !errors.Is(err, full) {
+	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a", "b")); !errors.As(err, &l) || l.Spans != 2 ||
+		!errors.Is(err, errNetwork) || !errors.Is(err, full) {
 		t.Errorf("export: %v", err)
 	}
 	if err := e.LogExporter().Export(t.Context(), recordsOf("x")); !errors.As(err, &l) || l.Records != 1 {
@@ -321,7 +323,8 @@ func TestDamaged(t *testing.T) {
 	}
 	var d *otlpfile.DamagedError
 	said := heard()
-	if len(said) != 1 || !errors.As(said[0], &d) || d.Offset != int64(starts[1]) || !strings.Contains(said[0].Error(), path) {
+	if len(said) != 1 || !errors.As(said[0], &d) || d.Offset != int64(starts[1]) ||
+		!strings.Contains(said[0].Error(), path) {
 		t.Errorf("said %v", said)
 	}
 	files, err := Files(root)
@@ -371,7 +374,8 @@ func TestDrain(t *testing.T) {
 		t.Errorf("left %q", left)
 	}
 	n.fail, n.calls = unreachable, 0
-	if report, err = Drain(t.Context(), root, n.sink()); !errors.Is(err, errNetwork) || report.Kept.Records != 2 || !strings.Contains(err.Error(), "2 log records stay") {
+	if report, err = Drain(t.Context(), root, n.sink()); !errors.Is(err, errNetwork) || report.Kept.Records != 2 ||
+		!strings.Contains(err.Error(), "2 log records stay") {
 		t.Errorf("%+v, %v", report, err)
 	}
 	n.fail = nil

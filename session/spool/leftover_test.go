@@ -102,7 +102,8 @@ func TestWritersAndDrainsRaceForDirectories(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := e.SpanExporter().ExportSpans(t.Context(), []sdktrace.ReadOnlySpan(make(tracetest.SpanStubs, spans).Snapshots())); err != nil {
+				if err := e.SpanExporter().ExportSpans(t.Context(),
+					[]sdktrace.ReadOnlySpan(make(tracetest.SpanStubs, spans).Snapshots())); err != nil {
 					t.Error(err)
 				}
 				if err := e.Close(t.Context()); err != nil {

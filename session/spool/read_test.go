@@ -98,7 +98,8 @@ func TestFlips(t *testing.T) {
 				hit++
 			}
 			want := slices.Delete(slices.Clone(names), hit, hit+1)
-			if length := binary.BigEndian.Uint32(changed[starts[2]:]); hit == 2 && length > uint32(len(b)-starts[2]-4) && length < otlpfile.DefaultMaxBody {
+			if length := binary.BigEndian.Uint32(changed[starts[2]:]); hit == 2 && length > uint32(len(b)-starts[2]-4) &&
+				length < otlpfile.DefaultMaxBody {
 				want = names // the last one is all that follows its length
 			}
 			got, damages := read(bytes.NewReader(changed))
@@ -109,7 +110,8 @@ func TestFlips(t *testing.T) {
 				t.Fatalf("bit %d of byte %d: %q, want %q; %v", bit, i, got, want, damages)
 			}
 			var e *otlpfile.DamagedError
-			if len(damages) != 1 || !errors.As(damages[0], &e) || e.Offset != int64(starts[hit]) || errors.Is(e, otlpfile.ErrCut) {
+			if len(damages) != 1 || !errors.As(damages[0], &e) || e.Offset != int64(starts[hit]) ||
+				errors.Is(e, otlpfile.ErrCut) {
 				t.Fatalf("bit %d of byte %d: %v", bit, i, damages)
 			}
 		}
@@ -143,7 +145,8 @@ func TestReadErrors(t *testing.T) {
 		t.Errorf("of nothing: %q, %v", got, damages)
 	}
 	bad := otlpfile.AppendFrame(nil, []byte{0x0a, 0x7f})
-	if got, damages = read(bytes.NewReader(bad)); len(got) != 0 || len(damages) != 1 || errors.Is(damages[0], otlpfile.ErrCut) {
+	if got, damages = read(bytes.NewReader(bad)); len(got) != 0 || len(damages) != 1 || errors.Is(damages[0],
+		otlpfile.ErrCut) {
 		t.Errorf("of a body that is none: %q, %v", got, damages)
 	}
 	for range otlpfile.Read(bytes.NewReader(b), otlpfile.Options{Packed: true}) {

@@ -33,7 +33,8 @@ func TestRequestBytes(t *testing.T) {
 	var stubs tracetest.SpanStubs
 	for _, size := range []int{1, 1, 1, 1, 20, 1, 1} { // MiB
 		stubs = append(stubs, tracetest.SpanStub{Name: "tool.call", Attributes: []attribute.KeyValue{
-			attribute.String("gen_ai.tool.call.result", strings.Repeat("x", size<<19)), attribute.StringSlice("parts", []string{strings.Repeat("y", size<<19)}),
+			attribute.String("gen_ai.tool.call.result", strings.Repeat("x", size<<19)),
+			attribute.StringSlice("parts", []string{strings.Repeat("y", size<<19)}),
 		}})
 	}
 	c := new(counting)

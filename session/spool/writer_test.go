@@ -86,7 +86,8 @@ func TestDiskFails(t *testing.T) {
 				if !errors.As(err, &l) || l.Spans != 1 || !errors.Is(err, full) {
 					t.Fatalf("export on a full disk: %v", err)
 				}
-				if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.Spans != 1 || l.Records != 0 || !errors.Is(err, full) {
+				if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.Spans != 1 || l.Records != 0 ||
+					!errors.Is(err, full) {
 					t.Fatalf("flush: %v", err)
 				}
 				if err := e.ForceFlush(t.Context()); err != nil {
@@ -150,7 +151,8 @@ func TestSyncEvery(t *testing.T) {
 	}
 	d.sync = syscall.EIO
 	var l *LostError
-	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("c")); !errors.As(err, &l) || l.Spans != 1 || !errors.Is(err, syscall.EIO) {
+	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("c")); !errors.As(err, &l) || l.Spans != 1 ||
+		!errors.Is(err, syscall.EIO) {
 		t.Errorf("export that is not synced: %v", err)
 	}
 	d.sync = nil
@@ -197,7 +199,8 @@ func TestSyncInterval(t *testing.T) {
 		d.sync = syscall.EIO
 		export(t, e, "x")
 		pass(time.Hour)
-		if err := e.ForceFlush(t.Context()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "sync spool file") {
+		if err := e.ForceFlush(t.Context()); !errors.Is(err, syscall.EIO) ||
+			!strings.Contains(err.Error(), "sync spool file") {
 			t.Errorf("flush after a sync that failed: %v", err)
 		}
 		d.sync = nil
@@ -290,7 +293,8 @@ func TestBound(t *testing.T) {
 		}
 	}
 	names, damages := spooled(t, root)
-	if len(damages) != 0 || !strings.Contains(strings.Join(names, " "), "living") || strings.Contains(strings.Join(names, " "), "dead") {
+	if len(damages) != 0 || !strings.Contains(strings.Join(names, " "), "living") ||
+		strings.Contains(strings.Join(names, " "), "dead") {
 		t.Errorf("%q, %v", names, damages)
 	}
 	kept := int64(len(names) - 1)

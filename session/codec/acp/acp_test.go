@@ -24,7 +24,9 @@ var update = flag.Bool("update", false, "write the golden files")
 // read decodes a trace, and fails the test if a session in it is unsound.
 func read(tb testing.TB, trace string) (all []*codec.Session, problems []string) {
 	tb.Helper()
-	for s, err := range Decode(strings.NewReader(trace), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for s, err := range Decode(strings.NewReader(trace), func(p codec.Problem) {
+		problems = append(problems, p.String())
+	}) {
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -64,7 +66,8 @@ var timed = []string{
 
 var samples = []string{
 	"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl", "handmade_conductor.jsons",
-	"inspector_basic-session.jsonl", "inspector_demo-session.jsonl", "inspector_proxy-chain.jsonl", "inspector_tool-call-session.jsonl",
+	"inspector_basic-session.jsonl", "inspector_demo-session.jsonl", "inspector_proxy-chain.jsonl",
+	"inspector_tool-call-session.jsonl",
 	"story.ndjson", "version2.ndjson",
 }
 
@@ -143,14 +146,23 @@ func TestChunksJoin(t *testing.T) {
 	}
 	prompt := `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello there"}]}}` + "\n"
 	for name, tt := range map[string]struct{ in, want string }{
-		"joined":              {prompt + text(agentChunk, "a", "") + text(agentChunk, "b", ""), "user[text:hello there] assistant[text:ab]"},
-		"split by message id": {prompt + text(agentChunk, "a", `,"messageId":"1"`) + text(agentChunk, "b", `,"messageId":"2"`), "user[text:hello there] assistant[text:a text:b]"},
-		"split by a thought":  {prompt + text(agentChunk, "a", "") + text(thoughtChunk, "t", "") + text(agentChunk, "b", ""), "user[text:hello there] assistant[text:a reasoning:t text:b]"},
-		"own meta":            {prompt + text(agentChunk, "a", `,"_meta":{"n":1}`) + text(agentChunk, "b", `,"_meta":{"n":2}`), "user[text:hello there] assistant[text:ab]"},
-		"echo of the prompt":  {prompt + text(userChunk, "hello ", "") + text(userChunk, "there", "") + text(agentChunk, "a", ""), "user[text:hello there] assistant[text:a]"},
-		"another user text":   {prompt + text(agentChunk, "a", "") + text(userChunk, "more", "") + text(agentChunk, "b", ""), "user[text:hello there] assistant[text:a] user[text:more] assistant[text:b]"},
-		"replayed history":    {text(userChunk, "x", "") + text(userChunk, "y", "") + text(agentChunk, "a", "") + text(userChunk, "z", ""), "user[text:xy] assistant[text:a] user[text:z]"},
-		"image":               {prompt + update(`{"sessionUpdate":"agent_message_chunk","content":{"type":"image","data":"AAAA","mimeType":"image/png"}}`), "user[text:hello there] assistant[file:]"},
+		"joined": {prompt + text(agentChunk, "a", "") + text(agentChunk, "b", ""),
+			"user[text:hello there] assistant[text:ab]"},
+		"split by message id": {prompt + text(agentChunk, "a", `,"messageId":"1"`) + text(agentChunk, "b",
+			`,"messageId":"2"`), "user[text:hello there] assistant[text:a text:b]"},
+		"split by a thought": {prompt + text(agentChunk, "a", "") + text(thoughtChunk, "t", "") + text(agentChunk, "b", ""),
+			"user[text:hello there] assistant[text:a reasoning:t text:b]"},
+		"own meta": {prompt + text(agentChunk, "a", `,"_meta":{"n":1}`) + text(agentChunk, "b",
+			`,"_meta":{"n":2}`), "user[text:hello there] assistant[text:ab]"},
+		"echo of the prompt": {prompt + text(userChunk, "hello ", "") + text(userChunk, "there", "") + text(agentChunk, "a",
+			""), "user[text:hello there] assistant[text:a]"},
+		"another user text": {prompt + text(agentChunk, "a", "") + text(userChunk, "more", "") + text(agentChunk, "b", ""),
+			"user[text:hello there] assistant[text:a] user[text:more] assistant[text:b]"},
+		"replayed history": {text(userChunk, "x", "") + text(userChunk, "y", "") + text(agentChunk, "a", "") +
+			text(userChunk, "z", ""), "user[text:xy] assistant[text:a] user[text:z]"},
+		"image": {prompt + update(
+			`{"sessionUpdate":"agent_message_chunk","content":{"type":"image","data":"AAAA","mimeType":"image/png"}}`),
+			"user[text:hello there] assistant[file:]"},
 	} {
 		all, problems := read(t, tt.in)
 		if got := outline(all[0]); got != tt.want || len(problems) > 0 {
@@ -219,9 +231,11 @@ func TestPermissionOutcomes(t *testing.T) {
 		"rejected":           {ask + selected("c"), "approval-responded", "denied", "reject"},
 		"rejected and over":  {ask + selected("c") + end("failed"), "output-denied", "denied", "reject"},
 		"rejected, yet done": {ask + selected("c") + end("completed"), "output-available", "denied", "reject"},
-		"withdrawn":          {ask + `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}` + "\n", "input-available", "denied", ""},
-		"failed question":    {ask + `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"x"}}` + "\n", "input-available", "pending", ""},
-		"no such option":     {ask + selected("z"), "approval-requested", "pending", ""},
+		"withdrawn": {ask + `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}` + "\n",
+			"input-available", "denied", ""},
+		"failed question": {ask + `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"x"}}` + "\n", "input-available",
+			"pending", ""},
+		"no such option": {ask + selected("z"), "approval-requested", "pending", ""},
 	} {
 		all, _ := read(t, tt.in)
 		s := all[0]
@@ -229,7 +243,8 @@ func TestPermissionOutcomes(t *testing.T) {
 		if *part.ToolState != tt.state {
 			t.Errorf("%s: state %s, want %s", name, *part.ToolState, tt.state)
 		}
-		if len(s.Decisions) != 1 || s.Decisions[0].Outcome != tt.outcome || s.Decisions[0].Reply != tt.reply || s.Decisions[0].PartID != part.ID {
+		if len(s.Decisions) != 1 || s.Decisions[0].Outcome != tt.outcome || s.Decisions[0].Reply != tt.reply ||
+			s.Decisions[0].PartID != part.ID {
 			t.Errorf("%s: decisions %+v", name, s.Decisions)
 		}
 		again, _ := read(t, string(encode(s)))
@@ -271,7 +286,8 @@ func TestDamaged(t *testing.T) {
 
 func TestTwoSessions(t *testing.T) {
 	chunk := func(id, text string) string {
-		return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + id + `","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + text + `"}}}}` + "\n"
+		return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + id +
+			`","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + text + `"}}}}` + "\n"
 	}
 	all, _ := read(t, chunk("one", "a")+chunk("two", "x")+chunk("one", "b")+chunk("two", "y"))
 	if len(all) != 2 || outline(all[0]) != "assistant[text:ab]" || outline(all[1]) != "assistant[text:xy]" {
@@ -283,42 +299,51 @@ func TestTwoSessions(t *testing.T) {
 func foreign(tb testing.TB) []*codec.Session {
 	tb.Helper()
 	all := codectest.Load(tb, "../../testdata/reference.jsonl")
-	return append(slices.DeleteFunc(all, func(s *codec.Session) bool { return len(session.Check(s.Transcript)) > 0 }), handmade())
+	return append(slices.DeleteFunc(all, func(s *codec.Session) bool { return len(session.Check(s.Transcript)) > 0 }),
+		handmade())
 }
 
 var foreignParts = []string{
-	`{"type":"step-start"}`, `{"type":"reasoning","text":"r","state":"done"}`, `{"type":"text","text":"one"}`, `{"type":"text","text":"two"}`,
+	`{"type":"step-start"}`, `{"type":"reasoning","text":"r","state":"done"}`, `{"type":"text","text":"one"}`,
+	`{"type":"text","text":"two"}`,
 	`{"type":"tool-read_file","toolCallId":"c1","state":"output-available","input":{"a":1},"output":{"b":[2]}}`,
 	`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},"approval":{"id":"ap","approved":false,"reason":"never"}}`,
 	`{"type":"tool-z","toolCallId":"c3","state":"input-streaming"}`,
 	`{"type":"tool-bash","toolCallId":"c4","state":"output-error","errorText":"bad","input":1}`,
 	`{"type":"tool-z","toolCallId":"c5","state":"approval-requested","input":{},"approval":{"id":"b"}}`,
-	`{"type":"data-plan","data":[1,2]}`, `{"type":"data-plan","data":{"entries":[{"content":"c","priority":"low","status":"pending"}]}}`,
+	`{"type":"data-plan","data":[1,2]}`,
+	`{"type":"data-plan","data":{"entries":[{"content":"c","priority":"low","status":"pending"}]}}`,
 	`{"type":"data-plan","data":{"entries":7}}`, `{"type":"data-note","data":"text","id":"n"}`,
 	`{"type":"data-log","data":{"level":"info","message":"m","sessionId":"other"}}`,
 	`{"type":"data-notice","data":{"severity":"info","title":"t"}}`, `{"type":"data-permission","data":{"x":1}}`,
 	`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c4"},"options":[],"agenttrace":1}}`,
-	`{"type":"data-acp-update","data":{"sessionUpdate":"plan"}}`, `{"type":"data-acp-request","data":{"method":"session/prompt","params":{"sessionId":"ses_1","prompt":[]}}}`,
+	`{"type":"data-acp-update","data":{"sessionUpdate":"plan"}}`,
+	`{"type":"data-acp-request","data":{"method":"session/prompt","params":{"sessionId":"ses_1","prompt":[]}}}`,
 	`{"type":"data-acp-notification","data":{"method":"m"}}`, `{"type":"data-content","data":{}}`,
 	`{"type":"data-current_mode_update","data":{"currentModeId":"trap","_meta":{"agenttrace":{"derived":true}}}}`,
-	`{"type":"source-url","sourceId":"s","url":"u"}`, `{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA","filename":"f"}`,
-	`{"type":"file","mediaType":"text/plain","url":"https://x/y"}`, `{"type":"text","text":"end","providerMetadata":{"acp":{"chunk":{"messageId":"m"},"chunks":[{"a":1}]}}}`,
+	`{"type":"source-url","sourceId":"s","url":"u"}`,
+	`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA","filename":"f"}`,
+	`{"type":"file","mediaType":"text/plain","url":"https://x/y"}`,
+	`{"type":"text","text":"end","providerMetadata":{"acp":{"chunk":{"messageId":"m"},"chunks":[{"a":1}]}}}`,
 }
 
 func handmade() *codec.Session {
-	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"), Mode: new("plan"),
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"),
+		Mode:            new("plan"),
 		PermissionsJSON: `[{"permission":"*","pattern":"*","action":"ask"}]`, MetadataJSON: `{"k":1}`, CostUSD: 0.5,
 		CreatedAt: 5000, UpdatedAt: 9000, ArchivedAt: new(int64(9500))}}
 	n := 0
 	add := func(role, meta string, at int64, parts ...string) {
 		n++
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1", Role: role, MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1", Role: role,
+			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
 		for i, data := range parts {
 			o, err := rows.Parse([]byte(data))
 			if err != nil {
 				panic(err)
 			}
-			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1", Index: int64(i), Type: o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1", Index: int64(i),
+				Type: o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
 			if id := o.Text("toolCallId"); id != "" {
 				p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
 			}
@@ -327,18 +352,23 @@ func handmade() *codec.Session {
 		t.Messages = append(t.Messages, m)
 	}
 	add("system", `{}`, 5000, `{"type":"text","text":"be good"}`)
-	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"data-mention","data":{}}`, `{"type":"text","text":"two"}`, `{"type":"file","mediaType":"image/png","url":"data:,"}`)
-	add("assistant", `{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"agenttrace":{"stop_reason":"stop","end_reason":"finish"}}`, 6000, foreignParts...)
+	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"data-mention","data":{}}`,
+		`{"type":"text","text":"two"}`, `{"type":"file","mediaType":"image/png","url":"data:,"}`)
+	add("assistant",
+		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"agenttrace":{"stop_reason":"stop","end_reason":"finish"}}`, 6000, foreignParts...)
 	add("assistant", `{}`, 7000)
-	add("assistant", `{}`, 7001, `{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
+	add("assistant", `{}`, 7001,
+		`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
 	add("user", `{}`, 7002, `{"type":"text","text":"hidden"}`)
 	add("assistant", `{"agenttrace":{"end_reason":"error","error":"boom"}}`, 7003)
 	t.Messages[5].Message.HiddenAt = new(int64(8000))
 	t.Session.SetUsage(session.Usage{Input: 5, Output: 6, Reasoning: 7, CacheRead: 8, CacheWrite: 9})
 	return &codec.Session{Transcript: t,
 		Decisions: []store.Decision{
-			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed", Reply: "always", WaitedMS: new(int64(10)), DecidedAt: 6010},
-			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied", DecidedAt: 6011},
+			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed", Reply: "always",
+				WaitedMS: new(int64(10)), DecidedAt: 6010},
+			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied",
+				DecidedAt: 6011},
 		},
 		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "<b> & é", Exact: true}},
 	}

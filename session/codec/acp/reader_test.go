@@ -45,12 +45,16 @@ func encodeOne(t *testing.T, s *codec.Session) string {
 // parts.
 func answered(parts ...session.Part) *codec.Session {
 	tr := &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 99},
+		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1,
+			UpdatedAt: 99},
 		Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "user", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 1}, Parts: []session.Part{
-				{ID: "prt_0", MessageID: "msg_1", SessionID: "ses_1", Type: "text", DataJSON: `{"type":"text","text":"go"}`, CreatedAt: 1, UpdatedAt: 1},
+			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "user", MetadataJSON: "{}", CreatedAt: 1,
+				UpdatedAt: 1}, Parts: []session.Part{
+				{ID: "prt_0", MessageID: "msg_1", SessionID: "ses_1", Type: "text", DataJSON: `{"type":"text","text":"go"}`,
+					CreatedAt: 1, UpdatedAt: 1},
 			}},
-			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 2, UpdatedAt: 99}},
+			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 2,
+				UpdatedAt: 99}},
 		},
 	}
 	for i := range parts {
@@ -69,7 +73,8 @@ func tool(id, state, rest string, from, to int64) session.Part {
 }
 
 func data(kind, inner string) session.Part {
-	return session.Part{Type: "data-" + kind, DataJSON: `{"type":"data-` + kind + `","data":` + inner + `}`, CreatedAt: 3, UpdatedAt: 3}
+	return session.Part{Type: "data-" + kind, DataJSON: `{"type":"data-` + kind + `","data":` + inner + `}`, CreatedAt: 3,
+		UpdatedAt: 3}
 }
 
 // A part that only has the name of an update is no update: strict readers reject
@@ -90,7 +95,8 @@ func TestPartsThatAreNoUpdates(t *testing.T) {
 		{data("session_info_update", `{"title":5}`), false},
 		{data("current_mode_update", `{"currentModeId":"m"}`), true},
 		{data("current_mode_update", `{"currentModeId":3}`), false},
-		{data("available_commands_update", `{"availableCommands":[{"name":"n","description":"d","input":{"hint":"h"}}]}`), true},
+		{data("available_commands_update", `{"availableCommands":[{"name":"n","description":"d","input":{"hint":"h"}}]}`),
+			true},
 		{data("available_commands_update", `{"availableCommands":[{"name":"n","description":"d","input":"h"}]}`), false},
 		{data("config_option_update", `{"configOptions":[1]}`), false},
 		{data("notice", `{"severity":"info","title":"t"}`), true},
@@ -103,9 +109,11 @@ func TestPartsThatAreNoUpdates(t *testing.T) {
 		{data("log", `{"level":"info","message":"m"}`), true},
 		{data("log", `{"level":5,"message":"m"}`), false},
 		{data("log", `{"level":"loud","message":"m"}`), false},
-		{data("permission", `{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"allow_once"}],"outcome":{"outcome":"selected","optionId":"o"}}`), true},
+		{data("permission",
+			`{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"allow_once"}],"outcome":{"outcome":"selected","optionId":"o"}}`), true},
 		{data("permission", `{"toolCall":{"toolCallId":"c1"},"options":[1]}`), false},
-		{data("permission", `{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"maybe"}]}`), false},
+		{data("permission", `{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"maybe"}]}`),
+			false},
 		{data("permission", `{"toolCall":{"toolCallId":"c1","kind":7},"options":[]}`), false},
 		{data("permission", `{"toolCall":{"toolCallId":"c1"},"options":[],"outcome":{"outcome":"shrug"}}`), false},
 		{data("content", `{"block":{"type":"odd"}}`), false},
@@ -164,15 +172,18 @@ func TestCallsEndAfterTheirWork(t *testing.T) {
 		want        []string
 	}{
 		{
-			"parallel calls", encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 10), tool("c2", "output-error", `"input":{},"errorText":"e"`, 4, 9), text)),
+			"parallel calls", encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 10),
+				tool("c2", "output-error", `"input":{},"errorText":"e"`, 4, 9), text)),
 			[]string{"begin c1", "begin c2", "end c2", "end c1", "text"},
 		},
 		{
-			"calls one after another", encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 4), tool("c2", "output-available", `"input":{},"output":1`, 5, 6), text)),
+			"calls one after another", encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 4),
+				tool("c2", "output-available", `"input":{},"output":1`, 5, 6), text)),
 			[]string{"begin c1", "end c1", "begin c2", "end c2", "text"},
 		},
 		{
-			"a text that came meanwhile", encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 30), text)),
+			"a text that came meanwhile",
+			encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 30), text)),
 			[]string{"begin c1", "end c1", "text"},
 		},
 		{"a file, without times", encodeOne(t, decodeOne(t, `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[]}}
@@ -217,19 +228,27 @@ func TestVersion2Turns(t *testing.T) {
 	client := func(message string) string { return line("fromClient", message) }
 	agent := func(message string) string { return line("fromAgent", message) }
 	s := decodeOne(t,
-		client(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor","version":"1"},"capabilities":{}}}`)+
-			agent(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"info":{"name":"coder","version":"1"},"capabilities":{}}}`)+
+		client(
+			`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor","version":"1"},"capabilities":{}}}`)+
+			agent(
+				`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"info":{"name":"coder","version":"1"},"capabilities":{}}}`)+
 			client(`{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w"}}`)+
 			agent(`{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}`)+
-			client(`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hi"}]}}`)+
+			client(
+				`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hi"}]}}`)+
 			agent(`{"jsonrpc":"2.0","id":2,"result":{"messageId":"u1"}}`)+
-			agent(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error","error":{"code":-32603,"message":"model is down"}}}}`)+
-			client(`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"again"}]}}`)+
+			agent(
+				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error","error":{"code":-32603,"message":"model is down"}}}}`)+
+			client(
+				`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"again"}]}}`)+
 			agent(`{"jsonrpc":"2.0","id":3,"result":{"messageId":"u2"}}`)+
-			agent(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error"}}}`)+
-			client(`{"jsonrpc":"2.0","id":4,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"please"}]}}`)+
+			agent(
+				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error"}}}`)+
+			client(
+				`{"jsonrpc":"2.0","id":4,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"please"}]}}`)+
 			agent(`{"jsonrpc":"2.0","id":4,"result":{"messageId":"u3"}}`)+
-			agent(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}`))
+			agent(
+				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}`))
 	if s.Session.Agent != "coder" {
 		t.Errorf("agent is %q, want coder", s.Session.Agent)
 	}
@@ -249,7 +268,8 @@ func TestVersion2Turns(t *testing.T) {
 	}
 	for _, l := range codec.Lost(s, decodeOne(t, encodeOne(t, s))) {
 		switch l.What {
-		case "session times", "ids of messages and parts", "times of messages and parts", "other metadata of messages": // of times
+		case "session times", "ids of messages and parts", "times of messages and parts",
+			"other metadata of messages": // of times
 		default:
 			t.Errorf("%d %s did not come back", l.Count, l.What)
 		}

@@ -21,7 +21,8 @@ const opening = `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":
 
 // chunk is a line in which the agent says something.
 func chunk(text string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":%q}}}}`, text)
+	return fmt.Sprintf(
+		`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":%q}}}}`, text)
 }
 
 // TestStream reads lines as they come: short and very long, after a mark and space, to
@@ -32,7 +33,8 @@ func TestStream(t *testing.T) {
 	for name, file := range map[string]string{
 		"plain": text, "after a mark": "\uFEFF" + text, "carriage returns": strings.ReplaceAll(text, "\n", "\r\n"),
 	} {
-		for how, r := range map[string]io.Reader{"": strings.NewReader(file), "byte by byte": iotest.OneByteReader(strings.NewReader(file))} {
+		for how, r := range map[string]io.Reader{"": strings.NewReader(file),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(file))} {
 			var problems []string
 			var said string
 			for s, err := range Decode(r, func(p codec.Problem) { problems = append(problems, p.String()) }) {
@@ -67,7 +69,8 @@ func TestRetains(t *testing.T) {
 	b.WriteString(opening)
 	for i := range 400 {
 		b.WriteString(chunk(fmt.Sprint(i, strings.Repeat(" word", 4000))) + "\n")
-		b.WriteString(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan","entries":[]}}}` + "\n")
+		b.WriteString(
+			`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan","entries":[]}}}` + "\n")
 	}
 	text := b.String() + `{"jsonrpc":"2.0","id":77,"result":{}}` + "\n"
 	held := func() float64 {

@@ -105,7 +105,8 @@ func TestDecodeSamples(t *testing.T) {
 	if len(reported) > 0 {
 		t.Errorf("problems %q of samples that are sound", reported)
 	}
-	if !strings.Contains(readFile(t, filepath.Join("testdata", "f0ca8552-c91a-473d-a112-286a75226e66.jsonl")), `is \\\"__REDACTED__\\\": the count is unknown`) {
+	if !strings.Contains(readFile(t, filepath.Join("testdata", "f0ca8552-c91a-473d-a112-286a75226e66.jsonl")),
+		`is \\\"__REDACTED__\\\": the count is unknown`) {
 		t.Error("nothing says that counts of tokens are unknown")
 	}
 }
@@ -115,7 +116,8 @@ func TestDecodeSamples(t *testing.T) {
 func expressed(tb testing.TB, s, again *codec.Session) {
 	tb.Helper()
 	for _, l := range codec.Lost(s, again) {
-		if !slices.Contains([]string{"ids of messages and parts", "times of messages and parts", "other metadata of messages"}, l.What) {
+		if !slices.Contains([]string{"ids of messages and parts", "times of messages and parts",
+			"other metadata of messages"}, l.What) {
 			tb.Errorf("run %s: %d %s did not come back", s.Session.ID, l.Count, l.What)
 		}
 	}

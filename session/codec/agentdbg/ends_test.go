@@ -29,7 +29,8 @@ func TestTurnsOfARunKeepTheirEnds(t *testing.T) {
 			data, _ := json.Marshal(map[string]string{"type": "text", "text": text})
 			s.Messages = append(s.Messages, session.MessageAndParts{
 				Message: session.Message{ID: id, SessionID: "s", Role: role, MetadataJSON: metadata, CreatedAt: at, UpdatedAt: at},
-				Parts:   []session.Part{{ID: "p" + id, MessageID: id, SessionID: "s", Type: "text", DataJSON: string(data), CreatedAt: at, UpdatedAt: at}},
+				Parts: []session.Part{{ID: "p" + id, MessageID: id, SessionID: "s", Type: "text", DataJSON: string(data),
+					CreatedAt: at, UpdatedAt: at}},
 			})
 		}
 		for i, answer := range answers {
@@ -48,7 +49,8 @@ func TestTurnsOfARunKeepTheirEnds(t *testing.T) {
 			}
 			for i := range read.Messages {
 				var meta session.MessageMetadata
-				if m := &read.Messages[i].Message; m.Role == session.RoleAssistant && json.Unmarshal([]byte(m.MetadataJSON), &meta) == nil {
+				if m := &read.Messages[i].Message; m.Role == session.RoleAssistant &&
+					json.Unmarshal([]byte(m.MetadataJSON), &meta) == nil {
 					got = append(got, fmt.Sprint(meta.Trace.EndReason, meta.Trace.Incomplete))
 				}
 			}

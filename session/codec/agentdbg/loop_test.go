@@ -129,7 +129,8 @@ func TestRunID(t *testing.T) {
 	if got := runID(own); got != own {
 		t.Errorf("runID(%s) = %s", own, got)
 	}
-	for _, id := range []string{"", "ses_1", strings.ToUpper(own), "018f4d7c-0000-7000-8000-000000000000", own[:35], own[:35] + "g", "3cb3426d1fa6-417a-b821-6be9c94cd9f4-"} {
+	for _, id := range []string{"", "ses_1", strings.ToUpper(own), "018f4d7c-0000-7000-8000-000000000000", own[:35],
+		own[:35] + "g", "3cb3426d1fa6-417a-b821-6be9c94cd9f4-"} {
 		got := runID(id)
 		if !isUUID4(got) || got == id {
 			t.Errorf("runID(%q) = %s", id, got)

@@ -19,11 +19,13 @@ func TestRetains(t *testing.T) {
 	}
 	var events []string
 	for i := range 300 {
-		events = append(events, event(i, "TOOL_CALL", "bash", `{"tool_name":"bash","args":{},"result":"`+strings.Repeat("word ", 2000)+`","status":"ok","error":null}`))
+		events = append(events, event(i, "TOOL_CALL", "bash",
+			`{"tool_name":"bash","args":{},"result":"`+strings.Repeat("word ", 2000)+`","status":"ok","error":null}`))
 	}
 	for name, text := range map[string]string{
 		"events": strings.Join(events, "\n") + "\n",
-		"export": `{"spec_version":"0.1",` + "\n" + `"run":{"run_id":"` + run + `","status":"running"},"events":[` + strings.Join(events, ",\n") + "]}",
+		"export": `{"spec_version":"0.1",` + "\n" + `"run":{"run_id":"` + run + `","status":"running"},"events":[` +
+			strings.Join(events, ",\n") + "]}",
 	} {
 		held := func() float64 {
 			runtime.GC()

@@ -80,7 +80,8 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 	all, _ := samples(t)
 	s := all[3]
 	s.Session.Title = "renamed"
-	s.Messages[1].Parts = slices.DeleteFunc(slices.Clone(s.Messages[1].Parts), func(p session.Part) bool { return p.Index == 5 })
+	s.Messages[1].Parts = slices.DeleteFunc(slices.Clone(s.Messages[1].Parts),
+		func(p session.Part) bool { return p.Index == 5 })
 	s.Messages[1].Parts[1].DataJSON = `{"type":"text","text":"[removed]"}`
 	var b bytes.Buffer
 	if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
@@ -94,7 +95,8 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 	got, _ := decode(t, b.String())
 	lost := codec.Lost(s, got)
 	for _, l := range lost {
-		if slices.Contains([]string{"title", "texts", "tool calls", "tool inputs", "tool outputs", "results of tool calls"}, l.What) {
+		if slices.Contains([]string{"title", "texts", "tool calls", "tool inputs", "tool outputs", "results of tool calls"},
+			l.What) {
 			t.Errorf("%d %s did not come back", l.Count, l.What)
 		}
 	}
@@ -111,7 +113,8 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 func TestEncodeRefuses(t *testing.T) {
 	s := codectest.Corpus()[0].Session
 	s.Session.ID = ""
-	if err := agentdbg.Encode(new(bytes.Buffer), s, agentdbg.Options{}); err == nil || !strings.Contains(err.Error(), "session has no id") {
+	if err := agentdbg.Encode(new(bytes.Buffer), s, agentdbg.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "session has no id") {
 		t.Errorf("Encode: %v", err)
 	}
 	if _, err := agentdbg.EncodeFile(t.TempDir(), s, agentdbg.Options{}); err == nil {

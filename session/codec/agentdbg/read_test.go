@@ -23,7 +23,8 @@ const testRun = "11111111-2222-4333-8444-555555555555"
 // line writes an event as the SDK does.
 func line(n int, typ, payload string) string {
 	return fmt.Sprintf(`{"spec_version": "0.1", "event_id": "00000000-0000-4000-8000-%012d", "run_id": %q, "parent_id": null, "event_type": %q, `+
-		`"ts": "2026-01-01T00:00:%02d.000Z", "duration_ms": null, "name": "n", "payload": %s, "meta": {}}`+"\n", n, testRun, typ, n%60, payload)
+		`"ts": "2026-01-01T00:00:%02d.000Z", "duration_ms": null, "name": "n", "payload": %s, "meta": {}}`+"\n", n, testRun,
+		typ, n%60, payload)
 }
 
 // story tells a session in lines: role, then its parts.
@@ -54,7 +55,8 @@ func story(t *session.Transcript) (all []string) {
 			if err := json.Unmarshal([]byte(p.DataJSON), &d); err != nil {
 				panic(err)
 			}
-			all = append(all, strings.TrimRight(fmt.Sprintf("  %s %s%s%s%s", p.Type, d.Text, d.ErrorText, d.Output, d.Data), " "))
+			all = append(all, strings.TrimRight(fmt.Sprintf("  %s %s%s%s%s", p.Type, d.Text, d.ErrorText, d.Output, d.Data),
+				" "))
 		}
 	}
 	return all
@@ -68,11 +70,15 @@ func TestDecodeStories(t *testing.T) {
 	}{
 		{
 			"prompts that repeat the history say nothing twice",
-			line(0, "LLM_CALL", `{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],"response":"1","usage":{"prompt_tokens":10,"completion_tokens":2.0,"total_tokens":12}}`) +
+			line(0, "LLM_CALL",
+				`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],"response":"1","usage":{"prompt_tokens":10,"completion_tokens":2.0,"total_tokens":12}}`) +
 				line(1, "TOOL_CALL", `{"tool_name":"t","args":{},"result":"r","status":"ok","error":null}`) +
-				line(2, "LLM_CALL", `{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"},{"role":"assistant","content":"1"},{"role":"tool","content":"r"}],"response":"2","usage":{"prompt_tokens":20,"completion_tokens":3,"total_tokens":null}}`) +
-				line(3, "LLM_CALL", `{"model":"m","prompt":{"messages":[{"role":"user","content":"one"},{"role":"assistant","content":"2"},{"role":"user","content":[{"type":"text","text":"two"}]}]},"response":{"content":"3","reasoning_content":"hm"},"usage":null}`) +
-				line(4, "LLM_CALL", `{"model":"m","prompt":[{"type":"human","content":"two"}],"response":{"choices":[{"message":{"role":"assistant","content":"4"}}]}}`),
+				line(2, "LLM_CALL",
+					`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"},{"role":"assistant","content":"1"},{"role":"tool","content":"r"}],"response":"2","usage":{"prompt_tokens":20,"completion_tokens":3,"total_tokens":null}}`) +
+				line(3, "LLM_CALL",
+					`{"model":"m","prompt":{"messages":[{"role":"user","content":"one"},{"role":"assistant","content":"2"},{"role":"user","content":[{"type":"text","text":"two"}]}]},"response":{"content":"3","reasoning_content":"hm"},"usage":null}`) +
+				line(4, "LLM_CALL",
+					`{"model":"m","prompt":[{"type":"human","content":"two"}],"response":{"choices":[{"message":{"role":"assistant","content":"4"}}]}}`),
 			[]string{
 				"user", "  text one",
 				"assistant 30+5", "  step-start", "  text 1", `  tool-t "r"`, "  step-start", "  text 2",
@@ -82,8 +88,10 @@ func TestDecodeStories(t *testing.T) {
 		},
 		{
 			"a history that the run did not make",
-			line(0, "LLM_CALL", `{"model":"m","prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"prefill"}],"response":"d"}`),
-			[]string{"user", "  text a", "assistant", "  text b", "user", "  text c", "assistant incomplete", "  step-start", "  text d"}, nil,
+			line(0, "LLM_CALL",
+				`{"model":"m","prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"prefill"}],"response":"d"}`),
+			[]string{"user", "  text a", "assistant", "  text b", "user", "  text c", "assistant incomplete", "  step-start",
+				"  text d"}, nil,
 		},
 		{
 			"prompts that are texts",
@@ -117,17 +125,22 @@ func TestDecodeStories(t *testing.T) {
 		},
 		{
 			"failed calls",
-			line(0, "LLM_CALL", `{"model":"m","prompt":null,"response":null,"status":"error","error":{"error_type":"Timeout","message":"slow"}}`) +
-				line(1, "TOOL_CALL", `{"tool_name":"t","args":"x","result":"partial","status":"error","error":{"type":"E","message":"m"}}`) +
+			line(0, "LLM_CALL",
+				`{"model":"m","prompt":null,"response":null,"status":"error","error":{"error_type":"Timeout","message":"slow"}}`) +
+				line(1, "TOOL_CALL",
+					`{"tool_name":"t","args":"x","result":"partial","status":"error","error":{"type":"E","message":"m"}}`) +
 				line(2, "TOOL_CALL", `{"tool_name":"t","args":"x","result":null,"status":"error","error":null}`) +
 				line(3, "ERROR", `{"error_type":"E","message":"m","stack":null}`) +
 				line(4, "RUN_END", `{"status":"error","summary":{}}`),
-			[]string{"assistant error E: m", "  step-start", "  tool-t E: m", "  tool-t the call failed", `  data-error {"error_type":"E","message":"m","stack":null}`}, nil,
+			[]string{"assistant error E: m", "  step-start", "  tool-t E: m", "  tool-t the call failed",
+				`  data-error {"error_type":"E","message":"m","stack":null}`}, nil,
 		},
 		{
 			"an event after the end",
-			line(0, "RUN_START", `{}`) + line(1, "RUN_END", `{"status":"ok","summary":{}}`) + line(2, "STATE_UPDATE", `{"state":1,"diff":null}`),
-			[]string{"assistant incomplete", `  data-event-run-end {"status":"ok","summary":{}}`, `  data-state {"state":1,"diff":null}`}, nil,
+			line(0, "RUN_START", `{}`) + line(1, "RUN_END", `{"status":"ok","summary":{}}`) + line(2, "STATE_UPDATE",
+				`{"state":1,"diff":null}`),
+			[]string{"assistant incomplete", `  data-event-run-end {"status":"ok","summary":{}}`,
+				`  data-state {"state":1,"diff":null}`}, nil,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -162,8 +175,10 @@ func TestDecodeStories(t *testing.T) {
 
 func TestDecodeSystemPromptAndTimes(t *testing.T) {
 	s, _ := decode(t, line(0, "RUN_START", `{"run_name":"r","cwd":"/w"}`)+
-		line(5, "LLM_CALL", `{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],"response":"1","usage":{"prompt_tokens":"many","completion_tokens":-1}}`)+
-		strings.Replace(line(9, "TOOL_CALL", `{"tool_name":"t","args":{},"result":1}`), `"meta": {}`, `"meta": {"crewai": {"duration_ms": 2500}}`, 1)+
+		line(5, "LLM_CALL",
+			`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],"response":"1","usage":{"prompt_tokens":"many","completion_tokens":-1}}`)+
+		strings.Replace(line(9, "TOOL_CALL", `{"tool_name":"t","args":{},"result":1}`), `"meta": {}`,
+			`"meta": {"crewai": {"duration_ms": 2500}}`, 1)+
 		line(3, "STATE_UPDATE", `{"state":"the clock went back"}`))
 	if len(s.Blobs) != 1 || s.Blobs[0].Body != "be brief" || !s.Blobs[0].Exact {
 		t.Errorf("blobs %+v", s.Blobs)
@@ -229,9 +244,11 @@ func TestDecodeFileDamage(t *testing.T) {
 	meta := readFile(t, filepath.Join(dataDir, "runs", sampleRuns[0], "run.json"))
 	running := strings.NewReplacer(`"error"`, `"running"`).Replace(meta)
 	write(t, filepath.Join(run("1-no-events"), "run.json"), running)
-	write(t, filepath.Join(run("2-no-run"), "events.jsonl"), line(0, "RUN_START", `{"run_name":"crashed"}`)+line(1, "TOOL_CALL", `{"tool_name":"t"}`))
+	write(t, filepath.Join(run("2-no-run"), "events.jsonl"),
+		line(0, "RUN_START", `{"run_name":"crashed"}`)+line(1, "TOOL_CALL", `{"tool_name":"t"}`))
 	write(t, filepath.Join(run("3-damaged-run"), "run.json"), meta[:40])
-	write(t, filepath.Join(run("3-damaged-run"), "events.jsonl"), line(0, "RUN_START", `{"run_name":"r"}`)+"{\n"+line(1, "RUN_END", `{"status":"ok"}`))
+	write(t, filepath.Join(run("3-damaged-run"), "events.jsonl"),
+		line(0, "RUN_START", `{"run_name":"r"}`)+"{\n"+line(1, "RUN_END", `{"status":"ok"}`))
 	write(t, filepath.Join(run("4-nothing"), "run.json"), "")
 	write(t, filepath.Join(dir, "runs", "not-a-run"), "")
 	var p problems
@@ -271,7 +288,8 @@ func TestDecodeFileDamage(t *testing.T) {
 // A run that lost its run.json gets one that fits; a crashed one is written as
 // AgentDbg leaves it.
 func TestCrashedRunIsWrittenAsOne(t *testing.T) {
-	in := line(0, "RUN_START", `{"run_name": "crashed", "python_version": "3", "platform": "linux", "cwd": "/", "argv": []}`) +
+	in := line(0, "RUN_START",
+		`{"run_name": "crashed", "python_version": "3", "platform": "linux", "cwd": "/", "argv": []}`) +
 		line(1, "TOOL_CALL", `{"tool_name": "t", "args": null, "result": null, "status": "ok", "error": null}`)
 	s, _ := decode(t, in)
 	dir, err := agentdbg.EncodeFile(t.TempDir(), s, agentdbg.Options{})
@@ -293,7 +311,8 @@ func TestCrashedRunIsWrittenAsOne(t *testing.T) {
 }
 
 func TestDecodeErrors(t *testing.T) {
-	for name, in := range map[string]string{"empty": "", "text": "hello\n", "another format": `{"type":"session","data":{}}` + "\n", "an array": `[1]`} {
+	for name, in := range map[string]string{"empty": "", "text": "hello\n",
+		"another format": `{"type":"session","data":{}}` + "\n", "an array": `[1]`} {
 		n := 0
 		for s, err := range agentdbg.Decode(strings.NewReader(in), nil) {
 			if n++; s != nil || err == nil {
@@ -309,7 +328,8 @@ func TestDecodeErrors(t *testing.T) {
 			t.Errorf("Decode: %v", err)
 		}
 	}
-	for path, want := range map[string]string{t.TempDir(): "no run in it", filepath.Join(t.TempDir(), "x"): "no such file"} {
+	for path, want := range map[string]string{t.TempDir(): "no run in it",
+		filepath.Join(t.TempDir(), "x"): "no such file"} {
 		for _, err := range agentdbg.DecodeFile(path, nil) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("DecodeFile: %v, want %s", err, want)
@@ -344,5 +364,6 @@ func FuzzDecode(f *testing.F) {
 	for _, id := range sampleRuns {
 		runs = append(runs, readFile(f, filepath.Join(dataDir, "runs", id, "events.jsonl")))
 	}
-	codectest.Fuzz(f, export, append(runs, line(0, "LLM_CALL", `{"prompt":[{"role":"user","content":"a"}],"response":{"content":[{"type":"text","text":"b"}]}}`))...)
+	codectest.Fuzz(f, export, append(runs, line(0, "LLM_CALL",
+		`{"prompt":[{"role":"user","content":"a"}],"response":{"content":[{"type":"text","text":"b"}]}}`))...)
 }

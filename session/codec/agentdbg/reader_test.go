@@ -21,8 +21,12 @@ func TestEventsSortedByTimeStayInOrder(t *testing.T) {
 	call, done := [2]string{"call_1", "call_2"}, session.StateOutputAvailable
 	parts := []session.Part{
 		{Type: "text", DataJSON: `{"type":"text","text":"a"}`, CreatedAt: 10, UpdatedAt: 10},
-		{Type: "tool-slow", ToolCallID: &call[0], ToolState: &done, DataJSON: `{"type":"tool-slow","toolCallId":"call_1","state":"output-available","input":{},"output":1}`, CreatedAt: 20, UpdatedAt: 90},
-		{Type: "tool-fast", ToolCallID: &call[1], ToolState: &done, DataJSON: `{"type":"tool-fast","toolCallId":"call_2","state":"output-available","input":{},"output":1}`, CreatedAt: 21, UpdatedAt: 30},
+		{Type: "tool-slow", ToolCallID: &call[0], ToolState: &done,
+			DataJSON:  `{"type":"tool-slow","toolCallId":"call_1","state":"output-available","input":{},"output":1}`,
+			CreatedAt: 20, UpdatedAt: 90},
+		{Type: "tool-fast", ToolCallID: &call[1], ToolState: &done,
+			DataJSON:  `{"type":"tool-fast","toolCallId":"call_2","state":"output-available","input":{},"output":1}`,
+			CreatedAt: 21, UpdatedAt: 30},
 		// Its time is before that of what it follows, as where clocks differ.
 		{Type: "text", DataJSON: `{"type":"text","text":"b"}`, CreatedAt: 22, UpdatedAt: 22},
 		{Type: "data-state", DataJSON: `{"type":"data-state","data":{"state":1}}`, CreatedAt: 5, UpdatedAt: 5},
@@ -33,11 +37,15 @@ func TestEventsSortedByTimeStayInOrder(t *testing.T) {
 	}
 	s := &codec.Session{Transcript: &session.Transcript{
 		// It was made, so it says, after its messages.
-		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 8, UpdatedAt: 50},
+		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 8,
+			UpdatedAt: 50},
 		Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 2, UpdatedAt: 95}, Parts: parts},
-			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "user", MetadataJSON: "{}", CreatedAt: 3, UpdatedAt: 3}, Parts: []session.Part{
-				{ID: "prt_9", MessageID: "msg_2", SessionID: "ses_1", Type: "text", DataJSON: `{"type":"text","text":"q"}`, CreatedAt: 3, UpdatedAt: 3},
+			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 2,
+				UpdatedAt: 95}, Parts: parts},
+			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "user", MetadataJSON: "{}", CreatedAt: 3,
+				UpdatedAt: 3}, Parts: []session.Part{
+				{ID: "prt_9", MessageID: "msg_2", SessionID: "ses_1", Type: "text", DataJSON: `{"type":"text","text":"q"}`,
+					CreatedAt: 3, UpdatedAt: 3},
 			}},
 		},
 	}}
@@ -67,7 +75,8 @@ func TestEventsSortedByTimeStayInOrder(t *testing.T) {
 	}
 	want := []string{
 		"00.008Z RUN_START T", "00.010Z LLM_CALL unknown", "00.030Z TOOL_CALL fast", "00.090Z TOOL_CALL slow",
-		"00.090Z LLM_CALL unknown", "00.090Z STATE_UPDATE state", "00.090Z STATE_UPDATE state", "00.090Z ERROR Unfinished", "00.090Z RUN_END run_end",
+		"00.090Z LLM_CALL unknown", "00.090Z STATE_UPDATE state", "00.090Z STATE_UPDATE state", "00.090Z ERROR Unfinished",
+		"00.090Z RUN_END run_end",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

@@ -84,9 +84,11 @@ func breaches(v any, fields map[string]kind, optional ...string) (all []string) 
 }
 
 var runSchema = map[string]kind{
-	"spec_version": isVersion, "run_id": isID, "run_name": orNull(isText), "started_at": isTime, "ended_at": orNull(isTime),
+	"spec_version": isVersion, "run_id": isID, "run_name": orNull(isText), "started_at": isTime,
+	"ended_at":    orNull(isTime),
 	"duration_ms": orNull(isCount), "status": oneOf("running", "ok", "error"), "last_event_ts": orNull(isTime),
-	"counts": objectOf(map[string]kind{"llm_calls": isCount, "tool_calls": isCount, "errors": isCount, "loop_warnings": isCount}),
+	"counts": objectOf(map[string]kind{"llm_calls": isCount, "tool_calls": isCount, "errors": isCount,
+		"loop_warnings": isCount}),
 }
 
 var eventSchema = map[string]kind{
@@ -95,15 +97,19 @@ var eventSchema = map[string]kind{
 	"ts":         isTime, "duration_ms": orNull(isCount), "name": isText, "payload": isObject, "meta": isObject,
 }
 
-var errorSchema = map[string]kind{"error_type": isText, "message": isText, "details": isAnything, "stack": orNull(isText)}
+var errorSchema = map[string]kind{"error_type": isText, "message": isText, "details": isAnything,
+	"stack": orNull(isText)}
 
 var payloadSchemas = map[string]map[string]kind{
-	"RUN_START": {"run_name": orNull(isText), "python_version": isText, "platform": isText, "cwd": isText, "argv": isTexts},
+	"RUN_START": {"run_name": orNull(isText), "python_version": isText, "platform": isText, "cwd": isText,
+		"argv": isTexts},
 	"RUN_END": {"status": oneOf("ok", "error"), "summary": objectOf(map[string]kind{
 		"llm_calls": isCount, "tool_calls": isCount, "errors": isCount, "duration_ms": isCount})},
-	"LLM_CALL": {"model": isText, "prompt": isAnything, "response": isAnything, "provider": isText, "temperature": orNull(isNumber),
+	"LLM_CALL": {"model": isText, "prompt": isAnything, "response": isAnything, "provider": isText,
+		"temperature": orNull(isNumber),
 		"stop_reason": orNull(isText), "status": oneOf("ok", "error"), "error": orNull(objectOf(errorSchema)),
-		"usage": orNull(objectOf(map[string]kind{"prompt_tokens": isCount, "completion_tokens": isCount, "total_tokens": isCount}))},
+		"usage": orNull(objectOf(map[string]kind{"prompt_tokens": isCount, "completion_tokens": isCount,
+			"total_tokens": isCount}))},
 	"TOOL_CALL": {"tool_name": isText, "args": isAnything, "result": isAnything, "status": oneOf("ok", "error"),
 		"error": orNull(objectOf(errorSchema))},
 	"STATE_UPDATE": {"state": isAnything, "diff": isAnything},
@@ -142,7 +148,8 @@ func TestWhatIsWrittenFollowsTheSchemas(t *testing.T) {
 		if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		for _, br := range breaches(parse(t, b.String()), map[string]kind{"spec_version": isVersion, "run": objectOf(runSchema), "events": isAnything}) {
+		for _, br := range breaches(parse(t, b.String()),
+			map[string]kind{"spec_version": isVersion, "run": objectOf(runSchema), "events": isAnything}) {
 			t.Errorf("session %d: export: %s", i, br)
 		}
 	}
@@ -178,7 +185,8 @@ func checkEvents(t *testing.T, name, text string, run map[string]any) {
 		n++
 	}
 	want := map[string]int64{
-		"llm_calls": counts["LLM_CALL"], "tool_calls": counts["TOOL_CALL"], "errors": counts["ERROR"], "loop_warnings": counts["LOOP_WARNING"],
+		"llm_calls": counts["LLM_CALL"], "tool_calls": counts["TOOL_CALL"], "errors": counts["ERROR"],
+		"loop_warnings": counts["LOOP_WARNING"],
 	}
 	if run["status"] == "running" {
 		if counts["RUN_END"] != 0 || run["ended_at"] != nil {
@@ -204,7 +212,8 @@ func TestSamplesFollowTheSchemas(t *testing.T) {
 			t.Errorf("%s: %s", id, b)
 		}
 		// These go beyond what the schemas know: guardrails, redacted counts.
-		text := regexp.MustCompile(`, "guardrail": "[^"]*", "threshold": \d+, "actual": \d+`).ReplaceAllString(readFile(t, filepath.Join(dir, "events.jsonl")), "")
+		text := regexp.MustCompile(`, "guardrail": "[^"]*", "threshold": \d+, "actual": \d+`).ReplaceAllString(
+			readFile(t, filepath.Join(dir, "events.jsonl")), "")
 		text = strings.ReplaceAll(text, `_tokens": "__REDACTED__"`, `_tokens": 0`)
 		checkEvents(t, id, text, run)
 	}

@@ -20,7 +20,8 @@ var update = flag.Bool("update", false, "write the golden files")
 // read decodes a document, and fails the test if a session of it is invalid.
 func read(tb testing.TB, text string) (all []*codec.Session, problems []string, failed error) {
 	tb.Helper()
-	for s, err := range atif.Decode(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for s, err := range atif.Decode(strings.NewReader(text),
+		func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if err != nil {
 			return all, problems, err
 		}
@@ -52,7 +53,8 @@ func TestTrajectoriesOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		codectest.CheckGolden(t, filepath.Join("testdata", name+".golden.jsonl"), codectest.Golden(t, problems, all...), *update)
+		codectest.CheckGolden(t, filepath.Join("testdata", name+".golden.jsonl"), codectest.Golden(t, problems, all...),
+			*update)
 		for _, s := range all {
 			again, problems, err := read(t, encode(t, s))
 			if err != nil || problems != nil {
@@ -94,10 +96,12 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{`"message":"go"`, `"message":[{"type":"video"}]`, "steps[0].message[0]: is neither a text nor an image"},
 		{`"message":"go"`, `"message":"go","timestamp":"noon"`, `steps[0].timestamp: is "noon", which is not a time`},
 		{`"tool_call_id":"c"`, `"tool_call_id":7`, "steps[1].tool_calls[0]: has no tool_call_id"},
-		{`"message":"ok"`, `"message":"ok","metrics":{"prompt_tokens":-1}`, "steps[1].metrics.prompt_tokens: is -1, want a count"},
+		{`"message":"ok"`, `"message":"ok","metrics":{"prompt_tokens":-1}`,
+			"steps[1].metrics.prompt_tokens: is -1, want a count"},
 		{`"message":"ok"`, `"message":"ok","observation":{"results":[{"source_call_id":"x","content":"y"}]}`,
 			`steps[1].observation.results[0].source_call_id: is "x", which no call of the step has`},
-		{`"steps":[`, `"subagent_trajectories":[{"schema_version":"ATIF-v1.7"}],"steps":[`, "subagent_trajectories[0]: is not a trajectory"},
+		{`"steps":[`, `"subagent_trajectories":[{"schema_version":"ATIF-v1.7"}],"steps":[`,
+			"subagent_trajectories[0]: is not a trajectory"},
 	} {
 		text := strings.Replace(document, tt.from, tt.to, 1)
 		if text == document {
@@ -124,7 +128,8 @@ func TestAChangedExportIsReadAsItStands(t *testing.T) {
 			t.Fatalf("%s is not in\n%s", change[0], text)
 		}
 		got, problems, err := read(t, changed)
-		if err != nil || len(problems) != 1 || !strings.Contains(problems[0], "extra.agenttrace: the rows of agenttrace in it are not valid") {
+		if err != nil || len(problems) != 1 || !strings.Contains(problems[0],
+			"extra.agenttrace: the rows of agenttrace in it are not valid") {
 			t.Fatalf("problems %q, error %v", problems, err)
 		}
 		if n := len(got[0].Messages); n != 2 {
@@ -142,7 +147,8 @@ func TestRewoundMessagesAreNoSteps(t *testing.T) {
 	all[0].Messages[1].Message.HiddenAt = new(int64(99))
 	text := encode(t, all[0])
 	steps, rewound, _ := strings.Cut(text, `"rewound"`)
-	if strings.Contains(steps, `"ok"`) || !strings.Contains(rewound, `"ok"`) || !strings.Contains(steps, `"total_steps": 1`) {
+	if strings.Contains(steps, `"ok"`) || !strings.Contains(rewound, `"ok"`) ||
+		!strings.Contains(steps, `"total_steps": 1`) {
 		t.Errorf("the answer that was taken back is among the steps, or lost:\n%s", text)
 	}
 	if errs := broken([]byte(text)); errs != nil {

@@ -22,11 +22,14 @@ var format = codectest.Codec{
 func handmade() *codec.Session {
 	const text = `{"type":"data-withheld","data":{"text":"the policy of the company"}}`
 	return &codec.Session{Transcript: &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 2},
+		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1,
+			UpdatedAt: 2},
 		Messages: []session.MessageAndParts{{
-			Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 1},
+			Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 1,
+				UpdatedAt: 1},
 			Parts: []session.Part{
-				{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: "data-withheld", DataJSON: text, CreatedAt: 1, UpdatedAt: 1},
+				{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: "data-withheld", DataJSON: text, CreatedAt: 1,
+					UpdatedAt: 1},
 			},
 		}},
 	}}

@@ -40,7 +40,8 @@ var fields = map[string]map[string]field{
 		"llm_call_count": {"count", false}, "is_copied_context": {"bool", false}, "extra": {"object", false},
 	},
 	"tool_call": {
-		"tool_call_id": {"string", true}, "function_name": {"string", true}, "arguments": {"object", true}, "extra": {"object", false},
+		"tool_call_id": {"string", true}, "function_name": {"string", true}, "arguments": {"object", true},
+		"extra": {"object", false},
 	},
 	"observation": {"results": {"[]result", true}},
 	"result": {
@@ -59,8 +60,9 @@ var fields = map[string]map[string]field{
 		"logprobs": {"any", false}, "extra": {"object", false},
 	},
 	"final_metrics": {
-		"total_prompt_tokens": {"count", false}, "total_completion_tokens": {"count", false}, "total_cached_tokens": {"count", false},
-		"total_cost_usd": {"number", false}, "total_steps": {"count", false}, "extra": {"object", false},
+		"total_prompt_tokens": {"count", false}, "total_completion_tokens": {"count", false},
+		"total_cached_tokens": {"count", false},
+		"total_cost_usd":      {"number", false}, "total_steps": {"count", false}, "extra": {"object", false},
 	},
 }
 
@@ -171,7 +173,8 @@ func (v *validator) object(place string, value any, kind string) {
 			v.report(place, "names no trajectory")
 		}
 	case "part":
-		if isText := o["type"] == "text"; !isText && o["type"] != "image" || isText != (o["text"] != nil) || isText == (o["source"] != nil) {
+		if isText := o["type"] == "text"; !isText && o["type"] != "image" || isText != (o["text"] != nil) ||
+			isText == (o["source"] != nil) {
 			v.report(place, "is neither a text nor an image")
 		}
 	case "step":
@@ -225,17 +228,20 @@ func (v *validator) steps(place string, value any) {
 // mean nothing.
 func TestTheRulesRefuse(t *testing.T) {
 	const head = `{"schema_version":"ATIF-v1.7","agent":{"name":"a","version":"1"},"steps":[`
-	valid := head + `{"step_id":1,"source":"user","message":[{"type":"image","source":{"media_type":"image/png","path":"a.png"}}]},` +
+	valid := head +
+		`{"step_id":1,"source":"user","message":[{"type":"image","source":{"media_type":"image/png","path":"a.png"}}]},` +
 		`{"step_id":2,"source":"agent","message":"","timestamp":"2026-10-16T14:30:00Z","tool_calls":[{"tool_call_id":"c","function_name":"f","arguments":{}}],` +
 		`"observation":{"results":[{"source_call_id":"c","content":"ok"}]},"metrics":{"prompt_tokens":1}}]}`
 	if errs := broken([]byte(valid)); errs != nil {
 		t.Fatalf("a valid trajectory is refused: %v", errs)
 	}
 	for _, change := range [][2]string{
-		{"ATIF-v1.7", "ATIF-v1.6"}, {`"version":"1"`, `"version":1`}, {`"step_id":2`, `"step_id":3`}, {`"source":"user"`, `"source":"tool"`},
+		{"ATIF-v1.7", "ATIF-v1.6"}, {`"version":"1"`, `"version":1`}, {`"step_id":2`, `"step_id":3`},
+		{`"source":"user"`, `"source":"tool"`},
 		{`"message":""`, `"message":null`}, {`2026-10-16T14:30:00Z`, `yesterday`}, {`"arguments":{}`, `"arguments":"{}"`},
 		{`"source_call_id":"c"`, `"source_call_id":"d"`}, {`"metrics":{"prompt_tokens":1}`, `"metrics":{"prompt_tokens":-1}`},
-		{`"metrics":{"prompt_tokens":1}`, `"metrics":{"prompt_tokens":1},"llm_call_count":0`}, {`"metrics":`, `"function_ancestry":`},
+		{`"metrics":{"prompt_tokens":1}`, `"metrics":{"prompt_tokens":1},"llm_call_count":0`},
+		{`"metrics":`, `"function_ancestry":`},
 		{`"image/png"`, `"image/tiff"`}, {`"type":"image"`, `"type":"text"`}, {`"source":"agent"`, `"source":"user"`},
 		{`"steps":[`, `"made_up":1,"steps":[`}, {`"content":"ok"`, `"subagent_trajectory_ref":[{"session_id":"s"}]`},
 		{`"tool_calls":[`, `"tool_calls":[{"tool_call_id":"c","function_name":"g","arguments":{}},`},

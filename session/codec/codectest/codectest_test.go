@@ -85,12 +85,15 @@ func TestGenerateCovers(t *testing.T) {
 		}
 	}
 	want := []string{
-		"no messages", "parent", "parent message", "archived", "empty title", "empty mode", "permissions", "decisions", "blobs", "spans", "traces", "rewinds", "claims", "1970", "9999", "cost",
+		"no messages", "parent", "parent message", "archived", "empty title", "empty mode", "permissions", "decisions",
+		"blobs", "spans", "traces", "rewinds", "claims", "1970", "9999", "cost",
 		"role user", "role assistant", "role system", "hidden", "no parts", "one time", "gap", "run", "tail",
-		"part text", "part reasoning", "part tool", "part dynamic-tool", "part file", "part source-url", "part source-document", "part step-start",
+		"part text", "part reasoning", "part tool", "part dynamic-tool", "part file", "part source-url",
+		"part source-document", "part step-start",
 		"part data", "part data-compaction", "part data-damaged",
 	}
-	for _, state := range []string{session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded,
+	for _, state := range []string{session.StateInputStreaming, session.StateInputAvailable,
+		session.StateApprovalRequested, session.StateApprovalResponded,
 		session.StateOutputAvailable, session.StateOutputError, session.StateOutputDenied} {
 		want = append(want, "tool "+state)
 	}
@@ -178,7 +181,8 @@ func TestSuiteFinds(t *testing.T) {
 		t.Fatalf("a format of another program that lists its losses breaks %q", failures(t, foreign))
 	}
 	native := filepath.Join(t.TempDir(), "native.jsonl")
-	if err := os.WriteFile(native, []byte(`{"type":"session","data":{"id":"s"}}`+"\n"+`{"type":"message","data":{"id":"m","session_id":"s","role":"robot"}}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(native, []byte(`{"type":"session","data":{"id":"s"}}`+"\n"+
+		`{"type":"message","data":{"id":"m","session_id":"s","role":"robot"}}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// changed decodes, and gives each session to f before anybody sees it.
@@ -217,7 +221,8 @@ func TestSuiteFinds(t *testing.T) {
 			encode := c.Encode
 			c.Encode = func(w io.Writer, s *codec.Session) error { s.Session.Title += "!"; return encode(w, s) }
 		}, "encode"},
-		"loses a column in silence": {func(c *Codec) { changed(c, func(s *codec.Session) { s.Session.Mode = nil }) }, "round trip"},
+		"loses a column in silence": {func(c *Codec) { changed(c, func(s *codec.Session) { s.Session.Mode = nil }) },
+			"round trip"},
 		"cries wolf": {func(c *Codec) {
 			c.Explain = func(s *codec.Session) []codec.Loss {
 				return append(ExplainRows(s), codec.Loss{What: "title", Count: 1})
@@ -238,7 +243,8 @@ func TestSuiteFinds(t *testing.T) {
 		"lists a thing twice": {func(c *Codec) {
 			c.Explain = func(s *codec.Session) []codec.Loss { return append(ExplainRows(s), ExplainRows(s)...) }
 		}, "explain"},
-		"adds something each time": {func(c *Codec) { changed(c, func(s *codec.Session) { s.Session.Agent += "x" }) }, "fixed point"},
+		"adds something each time": {func(c *Codec) { changed(c, func(s *codec.Session) { s.Session.Agent += "x" }) },
+			"fixed point"},
 		"swallows the error of a writer": {func(c *Codec) {
 			encode := c.Encode
 			c.Encode = func(w io.Writer, s *codec.Session) error { _ = encode(w, s); return nil }

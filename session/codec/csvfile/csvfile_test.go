@@ -19,9 +19,11 @@ const header = "session_id,title,agent,message_id,role,turn,message_created_at,h
 
 func TestEncode(t *testing.T) {
 	part := func(id string, index int64, partType, data string) session.Part {
-		return session.Part{ID: id, MessageID: "m", SessionID: "s", Index: index, Type: partType, DataJSON: data, CreatedAt: 7, UpdatedAt: 8}
+		return session.Part{ID: id, MessageID: "m", SessionID: "s", Index: index, Type: partType, DataJSON: data,
+			CreatedAt: 7, UpdatedAt: 8}
 	}
-	tool := part("p1", 1, "tool-bash", `{"type":"tool-bash","toolCallId":"c","state":"output-error","input":{"cmd":"ls"},"errorText":"böm"}`)
+	tool := part("p1", 1, "tool-bash",
+		`{"type":"tool-bash","toolCallId":"c","state":"output-error","input":{"cmd":"ls"},"errorText":"böm"}`)
 	tool.ToolCallID, tool.ToolState = new("c"), new("output-error")
 	tr := &session.Transcript{
 		Session: session.Session{ID: "s", Title: "Say, \"hi\"", Agent: "a"},
@@ -35,14 +37,16 @@ func TestEncode(t *testing.T) {
 				Parts: []session.Part{
 					tool,
 					part("p0", 0, "reasoning", `{"type":"reasoning","text":""}`),
-					part("p2", 2, "dynamic-tool", `{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"d","state":"output-available","input":1,"output":[2, 3]}`),
+					part("p2", 2, "dynamic-tool",
+						`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"d","state":"output-available","input":1,"output":[2, 3]}`),
 					part("p3", 3, "data-mark", `{"type":"data-mark","data":{"a":1}}`),
 					part("p4", 4, "file", `{"type":"file","url":"data:,x"}`),
 					part("p5", 5, "step-start", `{"type":"step-start"}`),
 					part("p6", 6, "text", `{`),
 				}},
 			{Message: session.Message{ID: "u1", Role: "user", MetadataJSON: "", CreatedAt: 5}},
-			{Message: session.Message{ID: "a1", Role: "assistant", MetadataJSON: `{"model":"odd","usage":{"reasoning":3,"cache_write":4}}`, CreatedAt: 6}},
+			{Message: session.Message{ID: "a1", Role: "assistant",
+				MetadataJSON: `{"model":"odd","usage":{"reasoning":3,"cache_write":4}}`, CreatedAt: 6}},
 		},
 	}
 	var b strings.Builder
@@ -151,7 +155,8 @@ func TestWithheldValuesHaveNoSize(t *testing.T) {
 				got[call] = record[16]
 			}
 		}
-		want := map[string]string{"call_1": strconv.Itoa(len(`{"command":"ls"}`)), "call_2": "0", "call_3": "6", "call_4": "6"}
+		want := map[string]string{"call_1": strconv.Itoa(len(`{"command":"ls"}`)), "call_2": "0", "call_3": "6",
+			"call_4": "6"}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("chars of the calls (-want +got):\n%s", d)
 		}

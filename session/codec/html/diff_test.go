@@ -36,7 +36,8 @@ func twoStories(said, inB string) (a, b *document.Document) {
 	t := b.Turns[1]
 	t.Model = &session.Model{ProviderID: "anthropic", ModelID: "other" + inB}
 	t.SystemPromptDigest = strings.Repeat("cd", 32)
-	b.SystemPrompts = append(b.SystemPrompts, &document.SystemPrompt{Digest: t.SystemPromptDigest, Resolved: true, Body: "You are a coder. " + said + " And " + inB})
+	b.SystemPrompts = append(b.SystemPrompts, &document.SystemPrompt{Digest: t.SystemPromptDigest, Resolved: true,
+		Body: "You are a coder. " + said + " And " + inB})
 	answer := t.Messages[1]
 	for _, p := range answer.Parts {
 		switch {
@@ -74,8 +75,10 @@ func numbered(said string, n int) string {
 
 func conversation(at int, question, answer string) *document.Turn {
 	return &document.Turn{Messages: []*document.Message{
-		{ID: "q", Role: session.RoleUser, CreatedAt: int64(at), Parts: []*document.Part{{Kind: document.KindText, Text: question}}},
-		{ID: "a", Role: session.RoleAssistant, CreatedAt: int64(at), Parts: []*document.Part{{Kind: document.KindText, Text: answer}}},
+		{ID: "q", Role: session.RoleUser, CreatedAt: int64(at),
+			Parts: []*document.Part{{Kind: document.KindText, Text: question}}},
+		{ID: "a", Role: session.RoleAssistant, CreatedAt: int64(at),
+			Parts: []*document.Part{{Kind: document.KindText, Text: answer}}},
 	}}
 }
 
@@ -167,7 +170,8 @@ func TestDiffLinks(t *testing.T) {
 
 func TestDiffOfEqual(t *testing.T) {
 	a, b := twoStories("x", "y")
-	if page := writeDiff(t, a, a, Options{}); !strings.Contains(page, "no difference") || strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
+	if page := writeDiff(t, a, a, Options{}); !strings.Contains(page, "no difference") ||
+		strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
 		t.Error("a session and itself differ")
 	}
 	if c := diff.Compare(a, b, diff.Options{}); len(c.Turns) != 6 {
@@ -192,7 +196,8 @@ func TestDiffIsBounded(t *testing.T) {
 			t.Errorf("%q: cut %v, full %v", left, strings.Contains(cut, left), strings.Contains(full, left))
 		}
 	}
-	if strings.Contains(cut, "b499") || !strings.Contains(full, "b499") || !strings.Contains(full, strings.Repeat("long ", maxLine)) {
+	if strings.Contains(cut, "b499") || !strings.Contains(full, "b499") ||
+		!strings.Contains(full, strings.Repeat("long ", maxLine)) {
 		t.Error("not all is there, or too much")
 	}
 }

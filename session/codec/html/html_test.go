@@ -77,7 +77,8 @@ var hostile = transcripttest.Hostile
 // What a text may be shown with, and the attributes of it; those of a link are looked at
 // on their own.
 var allowed = map[string][]string{
-	"p": {""}, "h4": {""}, "h5": {""}, "h6": {""}, "blockquote": {""}, "li": {"", "class=task"}, "pre": {""}, "code": {""}, "hr": {""}, "br": {""},
+	"p": {""}, "h4": {""}, "h5": {""}, "h6": {""}, "blockquote": {""}, "li": {"", "class=task"}, "pre": {""}, "code": {""},
+	"hr": {""}, "br": {""},
 	"ul": {"", "class=loose"}, "ol": {"", "class=loose"}, "div": {"class=scroll"}, "table": {""}, "tr": {""},
 	"th": {"", "align=left", "align=right", "align=center"}, "td": {"", "align=left", "align=right", "align=center"},
 	"em": {""}, "strong": {""}, "del": {""}, "input": {"type=checkbox disabled=", "type=checkbox checked= disabled="},
@@ -111,7 +112,8 @@ func frame(t testing.TB, page string) []string {
 		case nethtml.StartTagToken:
 			switch {
 			case len(open) > 0:
-				if !slices.Contains(allowed[tok.Data], all) && !(tok.Data == "ol" && listStart.MatchString(all)) && !(tok.Data == "a" && linkTo.MatchString(all)) {
+				if !slices.Contains(allowed[tok.Data], all) && !(tok.Data == "ol" && listStart.MatchString(all)) &&
+					!(tok.Data == "a" && linkTo.MatchString(all)) {
 					t.Errorf("<%s %s> is in a text", tok.Data, all)
 				}
 				if !slices.Contains([]string{"hr", "br", "input"}, tok.Data) {
@@ -247,7 +249,8 @@ func TestMarkdown(t *testing.T) {
 		t.Errorf("a text that nests without end is %q", got)
 	}
 	page := write(t, "**bold**", Options{})
-	for what, n := range map[string]int{"<strong>bold</strong>": 4, "FAIL **bold**": 80, "You are a coder. **bold**": 1, "gave up **bold**": 1, "&#34;go test **bold**&#34;": 1} {
+	for what, n := range map[string]int{"<strong>bold</strong>": 4, "FAIL **bold**": 80, "You are a coder. **bold**": 1,
+		"gave up **bold**": 1, "&#34;go test **bold**&#34;": 1} {
 		if strings.Count(page, what) != n {
 			t.Errorf("%q %d times, want %d", what, strings.Count(page, what), n)
 		}
@@ -258,7 +261,8 @@ func TestCutAndFull(t *testing.T) {
 	if cut := write(t, "x", Options{}); !strings.Contains(cut, "are left out; a full export has them") {
 		t.Error("a long output is not cut")
 	}
-	if full := write(t, "x", Options{Full: true}); strings.Contains(full, "left out") || strings.Count(full, "FAIL x") != 120 {
+	if full := write(t, "x", Options{Full: true}); strings.Contains(full, "left out") ||
+		strings.Count(full, "FAIL x") != 120 {
 		t.Error("a full transcript is cut")
 	}
 }

@@ -87,7 +87,8 @@ func TestEncodeLong(t *testing.T) {
 	tr := &session.Transcript{Session: session.Session{ID: "s"}}
 	m := session.MessageAndParts{Message: session.Message{ID: "m", SessionID: "s"}}
 	for i := range 300 {
-		m.Parts = append(m.Parts, session.Part{ID: "p", MessageID: "m", SessionID: "s", Index: int64(i), DataJSON: strings.Repeat("é\n", 500)})
+		m.Parts = append(m.Parts, session.Part{ID: "p", MessageID: "m", SessionID: "s", Index: int64(i),
+			DataJSON: strings.Repeat("é\n", 500)})
 	}
 	tr.Messages = append(tr.Messages, m)
 	got, err := jsonfile.Decode(iotest.HalfReader(strings.NewReader(encode(t, tr))))
@@ -100,7 +101,8 @@ func TestEncodeLong(t *testing.T) {
 }
 
 func TestDecodeTolerates(t *testing.T) {
-	want := &session.Transcript{Session: session.Session{ID: "s", Title: "New Chat", PermissionsJSON: "[]", MetadataJSON: "{}"}}
+	want := &session.Transcript{Session: session.Session{ID: "s", Title: "New Chat", PermissionsJSON: "[]",
+		MetadataJSON: "{}"}}
 	for _, in := range []string{
 		`{"session":{"id":"s"}}`,
 		`{"messages":null,"later":1,"session":{"id":"s","later":2}}`,
@@ -125,8 +127,10 @@ func TestDecodeErrors(t *testing.T) {
 		{`{"session":null}`, "decode session: id is missing"},
 		{`{"session":{"id":1}}`, "decode session: id is a number, want a string"},
 		{`{"session":{"id":"s"},"messages":[{}]}`, `decode messages[0]: "message" is missing`},
-		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m"}}]}`, "decode messages[0]: session_id of message m is missing"},
-		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[null]}]}`, "decode messages[0].parts[0]: id is missing"},
+		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m"}}]}`,
+			"decode messages[0]: session_id of message m is missing"},
+		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[null]}]}`,
+			"decode messages[0].parts[0]: id is missing"},
 		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"r"}}]}`,
 			`decode session s: messages[0]: message m belongs to session "r" and is below s`},
 		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[{"id":"p","message_id":"n","session_id":"s"}]}]}`,

@@ -16,11 +16,14 @@ import (
 
 // small is a session of two messages with two parts each.
 func small() *session.Transcript {
-	t := &session.Transcript{Session: session.Session{ID: "s", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}"}}
+	t := &session.Transcript{Session: session.Session{ID: "s", Title: "T", Agent: "a", PermissionsJSON: "[]",
+		MetadataJSON: "{}"}}
 	for i, role := range []string{session.RoleUser, session.RoleAssistant} {
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprint("m", i), SessionID: "s", Role: role, MetadataJSON: "{}", CreatedAt: int64(i), UpdatedAt: int64(i)}}
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprint("m", i), SessionID: "s", Role: role,
+			MetadataJSON: "{}", CreatedAt: int64(i), UpdatedAt: int64(i)}}
 		for k := range 2 {
-			m.Parts = append(m.Parts, session.Part{ID: fmt.Sprintf("p%d%d", i, k), MessageID: m.Message.ID, SessionID: "s", Index: int64(k), Type: "text",
+			m.Parts = append(m.Parts, session.Part{ID: fmt.Sprintf("p%d%d", i, k), MessageID: m.Message.ID, SessionID: "s",
+				Index: int64(k), Type: "text",
 				DataJSON: fmt.Sprintf(`{"type":"text","text":"part %d of %d"}`, k, i)})
 		}
 		t.Messages = append(t.Messages, m)
@@ -31,7 +34,8 @@ func small() *session.Transcript {
 // salvage reads text and returns the ids of what it gave, and the problems.
 func recoverSession(t *testing.T, text string) (ids string, problems []string, failed error) {
 	t.Helper()
-	for s, err := range jsonfile.Recover(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for s, err := range jsonfile.Recover(strings.NewReader(text),
+		func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if failed = err; err != nil {
 			continue
 		}
@@ -83,11 +87,16 @@ func TestSalvage(t *testing.T) {
 		{"a flipped brace", flip(whole, "]},\n"), all, "line 7: "},
 		{"cut off", whole[:strings.Index(whole, `{"id":"p11"`)+20], "s m0 p00 p01 m1 p10", "line 10: "},
 		{"something after it", whole + "}", all, "line "},
-		{"indented, a flipped byte in a part", flip(indented.String(), `"id": "p10"`), "s m0 p00 p01 m1", "what follows is left out"},
-		{"indented, cut off", indented.String()[:strings.Index(indented.String(), `"id": "p10"`)], "s m0 p00 p01 m1", "what follows is left out"},
-		{"indented, a row that is none", strings.Replace(indented.String(), `"index": 1`, `"index": "one"`, 1), "s m0 p00 m1 p10 p11", "left out"},
-		{"sorted, a row that is none", strings.Replace(sorted.String(), `"index": 1`, `"index": "one"`, 1), "s m0 p00 m1 p10 p11", "left out"},
-		{"a message that is none", strings.Replace(whole, "\"messages\":[\n", "\"messages\":[\n7,", 1), all, "line 4: a message is no object"},
+		{"indented, a flipped byte in a part", flip(indented.String(), `"id": "p10"`), "s m0 p00 p01 m1",
+			"what follows is left out"},
+		{"indented, cut off", indented.String()[:strings.Index(indented.String(), `"id": "p10"`)], "s m0 p00 p01 m1",
+			"what follows is left out"},
+		{"indented, a row that is none", strings.Replace(indented.String(), `"index": 1`, `"index": "one"`, 1),
+			"s m0 p00 m1 p10 p11", "left out"},
+		{"sorted, a row that is none", strings.Replace(sorted.String(), `"index": 1`, `"index": "one"`, 1),
+			"s m0 p00 m1 p10 p11", "left out"},
+		{"a message that is none", strings.Replace(whole, "\"messages\":[\n", "\"messages\":[\n7,", 1), all,
+			"line 4: a message is no object"},
 	} {
 		ids, problems, err := recoverSession(t, tt.text)
 		if err != nil {

@@ -11,7 +11,8 @@ import (
 func TestLineReaderGivesUp(t *testing.T) {
 	const maximum = 1000
 	for n := 980; n < 1100; n++ {
-		l := lineReader{r: bufio.NewReaderSize(strings.NewReader("first\n"+strings.Repeat(" ", n)+"\nlast"), 16), maximum: maximum}
+		l := lineReader{r: bufio.NewReaderSize(strings.NewReader("first\n"+strings.Repeat(" ", n)+"\nlast"), 16),
+			maximum: maximum}
 		if line, err := l.next(); string(line) != "first" || err != nil {
 			t.Fatalf("line 1 = %q, %v", line, err)
 		}

@@ -17,14 +17,16 @@ import (
 
 func prompted(id string, blobs ...store.Blob) *codec.Session {
 	return &codec.Session{
-		Transcript: &session.Transcript{Session: session.Session{ID: id, Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}"}},
-		Blobs:      blobs,
+		Transcript: &session.Transcript{Session: session.Session{ID: id, Title: "T", Agent: "a", PermissionsJSON: "[]",
+			MetadataJSON: "{}"}},
+		Blobs: blobs,
 	}
 }
 
 func whole(t *testing.T, text string) (all []*codec.Session, problems []string) {
 	t.Helper()
-	for s, err := range jsonl.Recover(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for s, err := range jsonl.Recover(strings.NewReader(text),
+		func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +118,10 @@ func TestFarPromptIsWrittenAgain(t *testing.T) {
 // TestLinesOfANewerProgram are reported, and the rest is read.
 func TestLinesOfANewerProgram(t *testing.T) {
 	gap := strings.Replace(partLine, `"index":0`, `"index":3`, 1)
-	got, problems := whole(t, strings.Join([]string{sessionLine, `{"type":"session_mood","data":{"session_id":"s"}}`, messageLine, gap}, "\n"))
-	if len(got) != 1 || len(got[0].Messages) != 1 || len(got[0].Messages[0].Parts) != 1 || got[0].Messages[0].Message.MetadataJSON != "{}" {
+	got, problems := whole(t, strings.Join([]string{sessionLine, `{"type":"session_mood","data":{"session_id":"s"}}`,
+		messageLine, gap}, "\n"))
+	if len(got) != 1 || len(got[0].Messages) != 1 || len(got[0].Messages[0].Parts) != 1 ||
+		got[0].Messages[0].Message.MetadataJSON != "{}" {
 		t.Errorf("read %+v", got[0])
 	}
 	if d := cmp.Diff([]string{`line 2: type "session_mood" is unknown; it is left out`}, problems); d != "" {
@@ -151,7 +155,8 @@ func TestRowsOfAnotherSessionAreRefused(t *testing.T) {
 		`{"type":"permission_decision","data":{"id":"p","session_id":"s","waited_ms":"no"}}`:     "decode permission_decision",
 	} {
 		got, problems := whole(t, sessionLine+"\n"+line+"\n"+messageLine)
-		if len(got) != 1 || len(got[0].Messages) != 1 || len(problems) != 1 || !strings.Contains(problems[0], want) || !strings.HasPrefix(problems[0], "line 2: ") {
+		if len(got) != 1 || len(got[0].Messages) != 1 || len(problems) != 1 || !strings.Contains(problems[0], want) ||
+			!strings.HasPrefix(problems[0], "line 2: ") {
 			t.Errorf("%s: problems %q, want %q", line, problems, want)
 		}
 	}

@@ -93,7 +93,8 @@ func TestDecodeTolerates(t *testing.T) {
 		"byte order mark":       "\uFEFF" + sessionLine + "\n" + messageLine + "\n" + partLine,
 		"space and unknown keys": `{ "v": 2, "data": {"id":"s","later":[{}]}, "type": "session"}` + "\n" +
 			strings.Replace(messageLine, ":{", ": {", 1) + "\n" + strings.Replace(partLine, "{}", "{}", 1) + " \n",
-		"data with a key after it": sessionLine + "\n" + messageLine + "\n" + strings.TrimSuffix(partLine, "}") + `,"type":"part"}`,
+		"data with a key after it": sessionLine + "\n" + messageLine + "\n" + strings.TrimSuffix(partLine, "}") +
+			`,"type":"part"}`,
 	} {
 		got, err := collect(strings.NewReader(in))
 		if err != nil {
@@ -148,7 +149,8 @@ func TestDecodeErrors(t *testing.T) {
 		{"message twice", above + messageLine, "line 3: message m is there twice", 0},
 		{"no id", `{"type":"session","data":{}}`, "line 1: decode session: id is missing", 0},
 		{"null row", `{"type":"session","data":null}`, "line 1: decode session: id is missing", 0},
-		{"wrong kind", above + strings.Replace(partLine, `"index":0`, `"index":"0"`, 1), "line 3: decode part: index is a string, want an integer", 0},
+		{"wrong kind", above + strings.Replace(partLine, `"index":0`, `"index":"0"`, 1),
+			"line 3: decode part: index is a string, want an integer", 0},
 		{"unknown type", `{"type":"trace","data":{}}`, `line 1: type "trace" is unknown`, 0},
 		{"no type", `{"data":{}}`, `line 1: "type" is missing`, 0},
 		{"no data", `{"type":"part"}`, `line 1: "data" is missing`, 0},
@@ -195,8 +197,9 @@ func TestLongLines(t *testing.T) {
 	tr.Messages = []session.MessageAndParts{{Message: session.Message{ID: "m", SessionID: "s", MetadataJSON: "{}"}}}
 	// Lengths about that of the reader's buffer, and one far above it.
 	for i, n := range []int{60 << 10, 65_000, 65_300, 65_400, 65_536, 70_000, 130_000, 8 << 20} {
-		tr.Messages[0].Parts = append(tr.Messages[0].Parts, session.Part{ID: fmt.Sprint("p", i), MessageID: "m", SessionID: "s",
-			Index: int64(i), Type: "text", DataJSON: `{"type":"text","text":"` + strings.Repeat("a", n) + `"}`})
+		tr.Messages[0].Parts = append(tr.Messages[0].Parts,
+			session.Part{ID: fmt.Sprint("p", i), MessageID: "m", SessionID: "s",
+				Index: int64(i), Type: "text", DataJSON: `{"type":"text","text":"` + strings.Repeat("a", n) + `"}`})
 	}
 	var b bytes.Buffer
 	if err := jsonl.Encode(&b, tr); err != nil {
@@ -235,7 +238,8 @@ func TestEncodeRefuses(t *testing.T) {
 		Parts: []session.Part{{ID: "p", MessageID: "n", SessionID: "s"}}}}
 	var b bytes.Buffer
 	err := jsonl.Encode(&b, tr)
-	if want := `encode session s: messages[0].parts[0]: part p belongs to message "n" and is below m`; err == nil || err.Error() != want {
+	if want := `encode session s: messages[0].parts[0]: part p belongs to message "n" and is below m`; err == nil ||
+		err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if b.Len() > 0 {
@@ -260,19 +264,24 @@ func agentSession() *session.Transcript {
 		b, _ := json.Marshal(map[string]any{"type": kind, "text": words[:n]})
 		return string(b)
 	}
-	tool, _ := json.Marshal(map[string]any{"type": "tool-grep", "toolCallId": "call_0123456789", "state": "output-available",
-		"input": map[string]any{"pattern": "Println", "path": "src"}, "output": map[string]any{"stdout": files[:2450], "exit_code": 0}})
-	t := &session.Transcript{Session: session.Session{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the build", Agent: "build",
+	tool, _ := json.Marshal(map[string]any{"type": "tool-grep", "toolCallId": "call_0123456789",
+		"state":  "output-available",
+		"input":  map[string]any{"pattern": "Println", "path": "src"},
+		"output": map[string]any{"stdout": files[:2450], "exit_code": 0}})
+	t := &session.Transcript{Session: session.Session{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the build",
+		Agent:           "build",
 		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1795198540808, UpdatedAt: 1795198549999, CostUSD: 0.0123}}
 	id := func(prefix string, n int) string { return fmt.Sprintf("%s_1fa2bdc%05xYO9dOSXjsMd9kP", prefix, n) }
 	n := 0
 	add := func(role, meta string, parts ...string) {
 		n++
 		at := t.Session.CreatedAt + int64(n)
-		m := session.MessageAndParts{Message: session.Message{ID: id("msg", n), SessionID: t.Session.ID, Role: role, MetadataJSON: meta, CreatedAt: at, UpdatedAt: at}}
+		m := session.MessageAndParts{Message: session.Message{ID: id("msg", n), SessionID: t.Session.ID, Role: role,
+			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at}}
 		for i, data := range parts {
 			n++
-			p := session.Part{ID: id("prt", n), MessageID: m.Message.ID, SessionID: t.Session.ID, Index: int64(i), DataJSON: data, CreatedAt: at, UpdatedAt: at}
+			p := session.Part{ID: id("prt", n), MessageID: m.Message.ID, SessionID: t.Session.ID, Index: int64(i),
+				DataJSON: data, CreatedAt: at, UpdatedAt: at}
 			p.Type = strings.Split(data, `"type":"`)[1]
 			p.Type = p.Type[:strings.IndexByte(p.Type, '"')]
 			if p.Type == "tool-grep" {
@@ -284,7 +293,8 @@ func agentSession() *session.Transcript {
 	}
 	for range 10 {
 		add("user", "{}", text("text", 480))
-		add("assistant", `{"model":{"provider_id":"anthropic","model_id":"claude"},"usage":{"input":1200,"output":300,"reasoning":100,"cache_read":9000,"cache_write":700}}`,
+		add("assistant",
+			`{"model":{"provider_id":"anthropic","model_id":"claude"},"usage":{"input":1200,"output":300,"reasoning":100,"cache_read":9000,"cache_write":700}}`,
 			text("reasoning", 1000), string(tool), string(tool), string(tool), string(tool), text("text", 1000))
 	}
 	return t

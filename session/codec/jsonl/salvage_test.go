@@ -61,7 +61,8 @@ func TestSalvageWhole(t *testing.T) {
 
 func TestSalvage(t *testing.T) {
 	part := func(id string, index int) string {
-		return fmt.Sprintf(`{"type":"part","data":{"id":"%s","message_id":"m","session_id":"s","index":%d,"type":"text","data_json":"{\"type\":\"text\",\"text\":\"\"}"}}`, id, index)
+		return fmt.Sprintf(
+			`{"type":"part","data":{"id":"%s","message_id":"m","session_id":"s","index":%d,"type":"text","data_json":"{\"type\":\"text\",\"text\":\"\"}"}}`, id, index)
 	}
 	const (
 		other     = `{"type":"session","data":{"id":"o"}}`
@@ -79,19 +80,23 @@ func TestSalvage(t *testing.T) {
 			[]string{sessionLine, messageLine, part("p0", 0), part("p1", 1)[:50]}},
 		{"a message", "s m p0", []string{"line 2: decode message: id is missing; it is left out",
 			"line 3: part q belongs to message n, which is not above it; it is left out"},
-			[]string{sessionLine, `{"type":"message","data":{}}`, strings.Replace(otherPart, `"o"`, `"s"`, 1), messageLine, part("p0", 0)}},
+			[]string{sessionLine, `{"type":"message","data":{}}`, strings.Replace(otherPart, `"o"`, `"s"`, 1), messageLine,
+				part("p0", 0)}},
 		{"a message of many parts", "s", []string{"line 2: an array is no row; it is left out",
 			"line 3: 3 rows belong to message m, which is not above them; they are left out"},
 			[]string{sessionLine, `[]`, part("p0", 0), part("p1", 1), part("p2", 2)}},
-		{"a session", "s m p0 s", []string{"line 4: not JSON: invalid character 'x' looking for beginning of value; it is left out",
-			"line 5: 2 rows belong to session o, which is not above them; they are left out"},
+		{"a session", "s m p0 s",
+			[]string{"line 4: not JSON: invalid character 'x' looking for beginning of value; it is left out",
+				"line 5: 2 rows belong to session o, which is not above them; they are left out"},
 			[]string{sessionLine, messageLine, part("p0", 0), "x", otherRow, otherPart, sessionLine}},
 		{"the first session", "s", []string{"line 1: type \"y\" is unknown; it is left out",
 			"line 2: 2 rows belong to session o, which is not above them; they are left out"},
 			[]string{`{"type":"y","data":{}}`, otherRow, otherPart, sessionLine}},
-		{"rows that are there twice", "s m p0", []string{"line 3: message m is there twice; it is left out", "line 5: part p0 is there twice; it is left out"},
+		{"rows that are there twice", "s m p0", []string{"line 3: message m is there twice; it is left out",
+			"line 5: part p0 is there twice; it is left out"},
 			[]string{sessionLine, messageLine, messageLine, part("p0", 0), part("p0", 1)}},
-		{"a part that names another session", "s m p0", []string{"line 4: part p1 names session o and is below message m of another; it is left out"},
+		{"a part that names another session", "s m p0",
+			[]string{"line 4: part p1 names session o and is below message m of another; it is left out"},
 			[]string{sessionLine, messageLine, part("p0", 0), strings.Replace(part("p1", 1), `"s"`, `"o"`, 1)}},
 	} {
 		all, problems, err := recoverSessions(strings.NewReader(strings.Join(tt.lines, "\n")))
@@ -124,7 +129,8 @@ func TestSalvage(t *testing.T) {
 
 // TestSalvageNothing: a file of another kind is an error, told once.
 func TestSalvageNothing(t *testing.T) {
-	for name, in := range map[string]string{"one line": "x", "a row of no session": messageLine, "many lines": strings.Repeat("x\n", 100_000)} {
+	for name, in := range map[string]string{"one line": "x", "a row of no session": messageLine,
+		"many lines": strings.Repeat("x\n", 100_000)} {
 		all, problems, err := recoverSessions(strings.NewReader(in))
 		if err == nil || !strings.HasPrefix(err.Error(), "line 1: ") || len(all)+len(problems) > 0 {
 			t.Errorf("%s: %v, %d problems, %v", name, all, len(problems), err)
@@ -135,7 +141,8 @@ func TestSalvageNothing(t *testing.T) {
 // TestSalvageReadError: what was read before stands.
 func TestSalvageReadError(t *testing.T) {
 	broken := errors.New("broken pipe")
-	all, problems, err := recoverSessions(io.MultiReader(strings.NewReader(sessionLine+"\n"+messageLine+"\n"), iotest.ErrReader(broken)))
+	all, problems, err := recoverSessions(io.MultiReader(strings.NewReader(sessionLine+"\n"+messageLine+"\n"),
+		iotest.ErrReader(broken)))
 	if !errors.Is(err, broken) || shape(all) != "s m" || len(problems) > 0 {
 		t.Errorf("rows %s, problems %v, error %v", shape(all), problems, err)
 	}
@@ -178,7 +185,8 @@ func TestSalvageDamage(t *testing.T) {
 			continue
 		}
 		if err != nil || len(all) != sessions || len(problems) < cut {
-			t.Fatalf("seed %d: %d sessions of %d, %d problems of %d lines, %v", seed, len(all), sessions, len(problems), cut, err)
+			t.Fatalf("seed %d: %d sessions of %d, %d problems of %d lines, %v", seed, len(all), sessions, len(problems), cut,
+				err)
 		}
 		for _, id := range strings.Fields(shape(all)) {
 			if !known[id] {

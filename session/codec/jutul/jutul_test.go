@@ -135,7 +135,8 @@ func TestRoundTripSample(t *testing.T) {
 	if diff := cmp.Diff(golden(t, all[0], nil), golden(t, again[0], nil)); diff != "" {
 		t.Errorf("rows (-first +second):\n%s", diff)
 	}
-	for _, pragma := range []string{"table_info(events)", "index_list(events)", "index_info(events_kind_idx)", "user_version", "application_id", "encoding"} {
+	for _, pragma := range []string{"table_info(events)", "index_list(events)", "index_info(events_kind_idx)",
+		"user_version", "application_id", "encoding"} {
 		if diff := cmp.Diff(query(t, sample, "PRAGMA "+pragma), query(t, path, "PRAGMA "+pragma)); diff != "" {
 			t.Errorf("%s (-sample +ours):\n%s", pragma, diff)
 		}
@@ -272,7 +273,8 @@ func TestDamaged(t *testing.T) {
 	again, _ := decodeAll(t, encode(s))
 	third, _ := decodeAll(t, encode(again))
 	if again.Session.ID != s.Session.ID || len(again.Messages) != len(s.Messages) {
-		t.Errorf("session %s of %d messages came back as %s of %d", s.Session.ID, len(s.Messages), again.Session.ID, len(again.Messages))
+		t.Errorf("session %s of %d messages came back as %s of %d", s.Session.ID, len(s.Messages), again.Session.ID,
+			len(again.Messages))
 	}
 	if diff := cmp.Diff(golden(t, again, nil), golden(t, third, nil)); diff != "" {
 		t.Errorf("a third time (-second +third):\n%s", diff)
@@ -302,7 +304,8 @@ func TestRoundTripProperty(t *testing.T) {
 					break
 				}
 				k := r.IntN(len(open))
-				e.payload = fmt.Sprintf(`{"tool_call_id": "%s", "name": "execute", "content": "%d", "status": "success"}`, open[k], i)
+				e.payload = fmt.Sprintf(`{"tool_call_id": "%s", "name": "execute", "content": "%d", "status": "success"}`, open[k],
+					i)
 				if open = append(open[:k:k], open[k+1:]...); len(open) == 0 {
 					open = nil
 				}
@@ -322,19 +325,22 @@ func TestRoundTripProperty(t *testing.T) {
 
 // handmade is a session that no trace gave.
 func handmade() *codec.Session {
-	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"), Mode: new("plan"),
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"),
+		Mode:            new("plan"),
 		PermissionsJSON: `[{"permission":"*","pattern":"*","action":"ask"}]`, MetadataJSON: `{"k":1}`, CostUSD: 0.5,
 		CreatedAt: 5000, UpdatedAt: 9000, ArchivedAt: new(int64(9500))}}
 	n := 0
 	add := func(role, meta string, at int64, parts ...string) {
 		n++
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1", Role: role, MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1", Role: role,
+			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
 		for i, data := range parts {
 			o, err := rows.Parse([]byte(data))
 			if err != nil {
 				panic(err)
 			}
-			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1", Index: int64(i), Type: o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1", Index: int64(i),
+				Type: o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
 			if id := o.Text("toolCallId"); id != "" {
 				p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
 			}
@@ -343,8 +349,10 @@ func handmade() *codec.Session {
 		t.Messages = append(t.Messages, m)
 	}
 	add("system", `{}`, 5000, `{"type":"text","text":"be good"}`)
-	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"text","text":"two"}`, `{"type":"file","mediaType":"image/png","url":"data:,"}`)
-	add("assistant", `{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"model":{"provider_id":"p","model_id":"m"}}`, 6000,
+	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"text","text":"two"}`,
+		`{"type":"file","mediaType":"image/png","url":"data:,"}`)
+	add("assistant",
+		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"model":{"provider_id":"p","model_id":"m"}}`, 6000,
 		`{"type":"step-start"}`, `{"type":"reasoning","text":"r"}`,
 		`{"type":"tool-x","toolCallId":"c1","state":"output-available","input":{"a":1},"output":{"b":[2]}}`,
 		`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},"approval":{"id":"ap","approved":false,"reason":"never"}}`,
@@ -357,14 +365,17 @@ func handmade() *codec.Session {
 		`{"type":"data-trap","data":{"agenttrace":{"derived":true}}}`,
 		`{"type":"source-url","sourceId":"s","url":"u"}`, `{"type":"text","text":"end","state":"done"}`)
 	add("assistant", `{}`, 7000)
-	add("assistant", `{}`, 7001, `{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
+	add("assistant", `{}`, 7001,
+		`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
 	add("user", `{}`, 7002, `{"type":"text","text":"hidden"}`)
 	t.Messages[5].Message.HiddenAt = new(int64(8000))
 	t.Session.SetUsage(session.Usage{Input: 5, Output: 6, Reasoning: 7, CacheRead: 8, CacheWrite: 9})
 	return &codec.Session{Transcript: t,
 		Decisions: []store.Decision{
-			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed", Reply: "always", WaitedMS: new(int64(10)), DecidedAt: 6010},
-			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied", DecidedAt: 6011},
+			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed", Reply: "always",
+				WaitedMS: new(int64(10)), DecidedAt: 6010},
+			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied",
+				DecidedAt: 6011},
 		},
 		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "<b> & é", Exact: true}},
 	}
@@ -479,5 +490,6 @@ func TestDecodeFileErrors(t *testing.T) {
 // FuzzDecode: whatever the events are, they give a sound session that goes back and
 // forth unchanged.
 func FuzzDecode(f *testing.F) {
-	codectest.Fuzz(f, events, lines(everyKind), lines(encode(handmade())), "x\tattempt\t{\"a\":NaN}\n\ttool_call\t{\"id\":\"a\",\"name\":\"b\",\"args\":1}")
+	codectest.Fuzz(f, events, lines(everyKind), lines(encode(handmade())),
+		"x\tattempt\t{\"a\":NaN}\n\ttool_call\t{\"id\":\"a\",\"name\":\"b\",\"args\":1}")
 }

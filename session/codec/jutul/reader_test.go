@@ -40,11 +40,12 @@ func written(t *testing.T, s *codec.Session) (events []string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	err = sqlitex.ExecuteTransient(conn, "SELECT kind, payload_json FROM events ORDER BY id", &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-		o, err := rows.Parse([]byte(stmt.ColumnText(1)))
-		events = append(events, stmt.ColumnText(0)+" "+string(o.JSON()))
-		return err
-	}})
+	err = sqlitex.ExecuteTransient(conn, "SELECT kind, payload_json FROM events ORDER BY id",
+		&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+			o, err := rows.Parse([]byte(stmt.ColumnText(1)))
+			events = append(events, stmt.ColumnText(0)+" "+string(o.JSON()))
+			return err
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,20 +54,23 @@ func written(t *testing.T, s *codec.Session) (events []string) {
 
 // answer is a session that no trace gave, of one message with the parts.
 func answer(data ...string) *codec.Session {
-	m := session.MessageAndParts{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 9}}
+	m := session.MessageAndParts{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant",
+		MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 9}}
 	for i, text := range data {
 		o, err := rows.Parse([]byte(text))
 		if err != nil {
 			panic(err)
 		}
-		p := session.Part{ID: fmt.Sprintf("prt_%d", i), MessageID: "msg_1", SessionID: "ses_1", Index: int64(i), Type: o.Text("type"), DataJSON: text, CreatedAt: 5, UpdatedAt: 6}
+		p := session.Part{ID: fmt.Sprintf("prt_%d", i), MessageID: "msg_1", SessionID: "ses_1", Index: int64(i),
+			Type: o.Text("type"), DataJSON: text, CreatedAt: 5, UpdatedAt: 6}
 		if id := o.Text("toolCallId"); id != "" {
 			p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
 		}
 		m.Parts = append(m.Parts, p)
 	}
 	return &codec.Session{Transcript: &session.Transcript{
-		Session:  session.Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 9},
+		Session: session.Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+			CreatedAt: 5, UpdatedAt: 9},
 		Messages: []session.MessageAndParts{m},
 	}}
 }
@@ -75,7 +79,8 @@ func answer(data ...string) *codec.Session {
 // that is no number, a transcript takes the id of whatever session_start it sees.
 func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
 	tests := []struct{ part, want string }{
-		{`{"type":"data-attempt","data":{"id":"1","parent_id":null,"parameters_changed":{},"metrics":{"rmse":0.5}}}`, "attempt"},
+		{`{"type":"data-attempt","data":{"id":"1","parent_id":null,"parameters_changed":{},"metrics":{"rmse":0.5}}}`,
+			"attempt"},
 		{`{"type":"data-attempt","data":{"id":"1","metrics":{"rmse":"x"}}}`, "data-attempt"},
 		{`{"type":"data-attempt","data":{"id":"1","parameters_changed":[1]}}`, "data-attempt"},
 		{`{"type":"data-attempt","data":{}}`, "data-attempt"},

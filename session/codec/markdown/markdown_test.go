@@ -177,7 +177,8 @@ func TestQuote(t *testing.T) {
 		}
 		meant, ok := richtext.Parse(said)
 		if again, _ := richtext.Parse(strings.ReplaceAll(got, apart, "")); ok && !strings.Contains(got, "*"+apart) {
-			if d := cmp.Diff([]*richtext.Node{{Kind: richtext.Quote, Children: meant}}, again, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Level" }, cmp.Ignore())); d != "" {
+			if d := cmp.Diff([]*richtext.Node{{Kind: richtext.Quote, Children: meant}}, again,
+				cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Level" }, cmp.Ignore())); d != "" {
 				t.Errorf("%q is read as something else (-meant +read):\n%s", said, d)
 			}
 		}
@@ -209,7 +210,8 @@ func TestCutAndFull(t *testing.T) {
 	if cut := write(t, "x", Options{}); !strings.Contains(cut, "are left out; a full export has them") {
 		t.Error("a long output is not cut")
 	}
-	if full := write(t, "x", Options{Full: true}); strings.Contains(full, "left out") || strings.Count(full, "FAIL x") != 120 {
+	if full := write(t, "x", Options{Full: true}); strings.Contains(full, "left out") ||
+		strings.Count(full, "FAIL x") != 120 {
 		t.Error("a full transcript is cut")
 	}
 }
@@ -222,11 +224,12 @@ func TestCall(t *testing.T) {
 		`{"command":"` + strings.Repeat("é", 200) + `"}`: "**bash** " + strings.Repeat("é", 119) + "… · ok",
 		`{}`: "**bash** · ok",
 	} {
-		doc := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: "assistant", Parts: []*document.Part{
-			{Kind: document.KindStep, Step: 1},
-			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
-			{Kind: document.KindStep, Step: 2},
-		}}}}}}
+		doc := &document.Document{Turns: []*document.Turn{{Number: 1,
+			Messages: []*document.Message{{Role: "assistant", Parts: []*document.Part{
+				{Kind: document.KindStep, Step: 1},
+				{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
+				{Kind: document.KindStep, Step: 2},
+			}}}}}}
 		var b bytes.Buffer
 		if err := Encode(&b, doc, Options{}); err != nil {
 			t.Fatal(err)
@@ -242,7 +245,8 @@ func TestCall(t *testing.T) {
 
 // TestRoleOfAnyScript: a role that a program made up is text like any other.
 func TestRoleOfAnyScript(t *testing.T) {
-	for role, want := range map[string]string{"user": "### User", "ärztin": "### Ärztin", "\x1b[2J": "### ␛\\[2J", "": "### Message"} {
+	for role, want := range map[string]string{"user": "### User", "ärztin": "### Ärztin", "\x1b[2J": "### ␛\\[2J",
+		"": "### Message"} {
 		d := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: role}}}}}
 		var b bytes.Buffer
 		if err := Encode(&b, d, Options{}); err != nil {
@@ -257,9 +261,11 @@ func TestRoleOfAnyScript(t *testing.T) {
 // TestCutOfLittle leaves out no end that is shorter than what would be said of it.
 func TestCutOfLittle(t *testing.T) {
 	for lines, cut := range map[int]bool{80: false, 85: false, 200: true} {
-		doc := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: "assistant", Parts: []*document.Part{
-			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-error", Error: strings.Repeat("line\n", lines)}},
-		}}}}}}
+		doc := &document.Document{Turns: []*document.Turn{{Number: 1,
+			Messages: []*document.Message{{Role: "assistant", Parts: []*document.Part{
+				{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-error",
+					Error: strings.Repeat("line\n", lines)}},
+			}}}}}}
 		var b bytes.Buffer
 		if err := Encode(&b, doc, Options{}); err != nil {
 			t.Fatal(err)

@@ -66,7 +66,8 @@ func format(tb testing.TB) codectest.Codec {
 				for i := range s.Messages {
 					for j := range s.Messages[i].Parts {
 						p := &s.Messages[i].Parts[j]
-						if isTool(p) && session.Deref(p.ToolCallID) == "" || p.Type == store.TypeDamaged && strings.Contains(p.DataJSON, `\"toolCallId\":\"\"`) {
+						if isTool(p) && session.Deref(p.ToolCallID) == "" || p.Type == store.TypeDamaged &&
+							strings.Contains(p.DataJSON, `\"toolCallId\":\"\"`) {
 							p.Type, p.DataJSON, p.ToolCallID, p.ToolState = "", "", nil, nil
 						}
 					}
@@ -78,7 +79,8 @@ func format(tb testing.TB) codectest.Codec {
 					s.Messages[i].Message.MetadataJSON, _ = canonical(s.Messages[i].Message.MetadataJSON)
 				}
 			}},
-			{What: "the spelling of the session's metadata_json", Blank: func(s *codec.Session) { s.Session.MetadataJSON = ordered(object(s.Session.MetadataJSON)) }},
+			{What: "the spelling of the session's metadata_json",
+				Blank: func(s *codec.Session) { s.Session.MetadataJSON = ordered(object(s.Session.MetadataJSON)) }},
 			{What: "hidden_at of messages", Blank: func(s *codec.Session) {
 				for i := range s.Messages {
 					s.Messages[i].Message.HiddenAt = nil
@@ -86,7 +88,8 @@ func format(tb testing.TB) codectest.Codec {
 			}},
 			{What: "tokens of the session", Blank: func(s *codec.Session) { s.Session.SetUsage(session.Usage{}) }},
 			{What: "system prompts and tool catalogs that no turn names", Blank: func(s *codec.Session) {
-				key := map[store.BlobKind]string{store.BlobSystemPrompt: `"system_prompt_digest":"`, store.BlobToolCatalog: `"tool_catalog_digest":"`}
+				key := map[store.BlobKind]string{store.BlobSystemPrompt: `"system_prompt_digest":"`,
+					store.BlobToolCatalog: `"tool_catalog_digest":"`}
 				s.Blobs = slices.DeleteFunc(s.Blobs, func(b store.Blob) bool {
 					return b.Body == "" || !slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
 						return compaction(&m) == nil && strings.Contains(m.Message.MetadataJSON, key[b.Kind]+b.Digest)
@@ -94,7 +97,8 @@ func format(tb testing.TB) codectest.Codec {
 				})
 			}},
 		},
-		Lossless: true, Many: true, Damage: codectest.Tolerant, Head: func([]byte) bool { return true }, Ignored: []string{"{}", `[]`, "null"}, Slow: true,
+		Lossless: true, Many: true, Damage: codectest.Tolerant, Head: func([]byte) bool { return true },
+		Ignored: []string{"{}", `[]`, "null"}, Slow: true,
 		Rounds: 40,
 	}
 }
@@ -117,7 +121,8 @@ func ingestFile(r io.Reader, dir string, report func(codec.Problem)) iter.Seq2[*
 	}
 }
 
-func ingestAll(ctx context.Context, r io.Reader, dir string, report func(codec.Problem)) (all []*codec.Session, failed error) {
+func ingestAll(ctx context.Context, r io.Reader, dir string, report func(codec.Problem)) (all []*codec.Session,
+	failed error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -142,7 +147,8 @@ func ingestInto(ctx context.Context, r io.Reader, path string, report func(codec
 	in := ingest.New(st, ingest.Options{})
 	for body, err := range otlpfile.Read(r, otlpfile.Options{}) {
 		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
-			report(codec.Problem{Line: damaged.Line, Record: fmt.Sprintf("byte %d", damaged.Offset), Reason: damaged.Err.Error()})
+			report(codec.Problem{Line: damaged.Line, Record: fmt.Sprintf("byte %d", damaged.Offset),
+				Reason: damaged.Err.Error()})
 			continue
 		}
 		if err != nil {

@@ -55,7 +55,8 @@ func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.S
 		if err := json.Unmarshal([]byte(s.Messages[i].Message.MetadataJSON), &m); err != nil {
 			tb.Fatal(err)
 		}
-		for kind, digest := range map[store.BlobKind]string{store.BlobSystemPrompt: m.SystemPromptDigest, store.BlobToolCatalog: m.Trace.ToolCatalogDigest} {
+		for kind, digest := range map[store.BlobKind]string{store.BlobSystemPrompt: m.SystemPromptDigest,
+			store.BlobToolCatalog: m.Trace.ToolCatalogDigest} {
 			if b, err := r.Blob(context.Background(), kind, digest); err == nil && !slices.Contains(s.Blobs, b) {
 				s.Blobs = append(s.Blobs, b)
 			}
@@ -203,7 +204,8 @@ func TestCorpus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, l := range Explain(s) {
 				imported := strings.Contains(name, ".golden") &&
-					(strings.HasPrefix(l.What, "the spelling of ") || strings.HasPrefix(l.What, "times of messages ") || strings.HasPrefix(l.What, "cost_usd "))
+					(strings.HasPrefix(l.What, "the spelling of ") || strings.HasPrefix(l.What, "times of messages ") ||
+						strings.HasPrefix(l.What, "cost_usd "))
 				if l.Kept == "" || !imported && !strings.HasPrefix(name, "fork.txtar ") {
 					t.Errorf("would lose %+v", l)
 				}
@@ -310,7 +312,8 @@ func deliver(tb testing.TB, st *sqlite.Store, td ptrace.Traces) {
 	if _, err := ingest.New(st, ingest.Options{}).Traces(context.Background(), td); err != nil {
 		tb.Fatal(err)
 	}
-	for row, err := range st.Sessions(context.Background(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	for row, err := range st.Sessions(context.Background(),
+		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -13,7 +13,8 @@ import (
 // FuzzReplay delivers spans whose rows anybody may have written: whatever they say,
 // what is stored is sound.
 func FuzzReplay(f *testing.F) {
-	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun, semconv.SpanPermissionEvaluate, "chat m"}
+	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
+		semconv.SpanPermissionEvaluate, "chat m"}
 	for _, s := range generated(f, 3) {
 		td, err := Encode(s, Options{})
 		if err != nil {

@@ -95,7 +95,8 @@ func TestOlderVersions(t *testing.T) {
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	const header = `{"type":"session","version":3,"id":"s","timestamp":"2026-10-03T14:00:00.000Z","cwd":"/w"}` + "\n"
 	message := func(inner string) string {
-		return `{"type":"message","id":"a","parentId":null,"timestamp":"2026-10-03T14:00:01.000Z","message":{` + inner + "}}\n"
+		return `{"type":"message","id":"a","parentId":null,"timestamp":"2026-10-03T14:00:01.000Z","message":{` + inner +
+			"}}\n"
 	}
 	for _, tt := range []struct{ text, want string }{
 		{"", "it is empty"},
@@ -103,9 +104,12 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{strings.Replace(header, "3", "4", 1), "line 1: version is 4, and is read as version 3"},
 		{header + "{\n", "line 2: is not an entry, and is left out"},
 		{header + message(`"role":"robot"`), `line 2: message.role is "robot", which is not known`},
-		{header + message(`"role":"user","content":[{"type":"video"}]`), "line 2: message.content[0] is neither a text nor an image"},
-		{header + message(`"role":"assistant","content":[{"type":"toolCall","id":7}]`), "line 2: message.content[0] is neither a text, thinking"},
-		{header + message(`"role":"toolResult","toolCallId":"c","content":[]`), `line 2: message.toolCallId is "c", which no call before has`},
+		{header + message(`"role":"user","content":[{"type":"video"}]`),
+			"line 2: message.content[0] is neither a text nor an image"},
+		{header + message(`"role":"assistant","content":[{"type":"toolCall","id":7}]`),
+			"line 2: message.content[0] is neither a text, thinking"},
+		{header + message(`"role":"toolResult","toolCallId":"c","content":[]`),
+			`line 2: message.toolCallId is "c", which no call before has`},
 		{header + `{"type":"later","id":"a","parentId":null}` + "\n", `line 2: is of type "later", which is not known`},
 	} {
 		_, problems, err := read(t, tt.text)

@@ -23,7 +23,8 @@ var replayLog = codectest.Codec{
 	Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.Decode(r, skillet.Key{}, report)
 	},
-	Explain: skillet.Losses.Of, Listed: skillet.Losses, Foreign: true, Keeps: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
+	Explain: skillet.Losses.Of, Listed: skillet.Losses, Foreign: true,
+	Keeps:  func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
 	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
 	Damage: codectest.Tolerant, Native: []string{sampleLog},
 	Head: func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"kind":"user_message"`)) },
@@ -42,9 +43,12 @@ var itemStore = codectest.Codec{
 	},
 	Foreign: true, Keeps: func(s *codec.Session) []string { return what(s.Transcript, true) },
 	Fits: func(s *codec.Session) bool {
-		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool { return len(what(s.Transcript, true)) > 0 })
+		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
+			return len(what(s.Transcript, true)) > 0
+		})
 	},
-	Tables: []codectest.Table{{Name: "session_items", Columns: []string{"item_json", "created_at"}}}, Slow: true, Rounds: 8,
+	Tables: []codectest.Table{{Name: "session_items", Columns: []string{"item_json", "created_at"}}}, Slow: true,
+	Rounds: 8,
 }
 
 // spoken leaves out the answers that say nothing: the log has none that is incomplete,

@@ -65,7 +65,8 @@ func valueOf(raw json.RawMessage) string {
 // isStep says that a data part is a step of the log.
 func isStep(data json.RawMessage) bool {
 	var step struct{ Type string }
-	return json.Unmarshal(data, &step) == nil && slices.Contains([]string{"agent_start", "agent_end", "handoff"}, step.Type)
+	return json.Unmarshal(data, &step) == nil && slices.Contains([]string{"agent_start", "agent_end", "handoff"},
+		step.Type)
 }
 
 // what is left of a session when what Losses lists is taken away. With store
@@ -183,13 +184,15 @@ func TestLosses(t *testing.T) {
 	s := codectest.Corpus()[0].Session
 	m := func(role string, hidden *int64, data ...string) session.MessageAndParts {
 		n := len(s.Messages)
-		mp := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("m%d", n), SessionID: s.Session.ID, Role: role, MetadataJSON: "{}", HiddenAt: hidden, CreatedAt: int64(n), UpdatedAt: int64(n)}}
+		mp := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("m%d", n), SessionID: s.Session.ID, Role: role,
+			MetadataJSON: "{}", HiddenAt: hidden, CreatedAt: int64(n), UpdatedAt: int64(n)}}
 		for i, d := range data {
 			var fields struct{ Type string }
 			if err := json.Unmarshal([]byte(d), &fields); err != nil {
 				t.Fatal(err)
 			}
-			mp.Parts = append(mp.Parts, session.Part{ID: fmt.Sprintf("p%d.%d", n, i), MessageID: mp.Message.ID, SessionID: s.Session.ID, Index: int64(i), Type: fields.Type, DataJSON: d})
+			mp.Parts = append(mp.Parts, session.Part{ID: fmt.Sprintf("p%d.%d", n, i), MessageID: mp.Message.ID,
+				SessionID: s.Session.ID, Index: int64(i), Type: fields.Type, DataJSON: d})
 		}
 		return mp
 	}
@@ -277,11 +280,14 @@ func newStore(tb testing.TB, path string, rows ...[4]any) {
 		tb.Fatal(err)
 	}
 	defer conn.Close()
-	if err := sqlitex.ExecuteTransient(conn, `CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, session_name TEXT NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL)`, nil); err != nil {
+	if err := sqlitex.ExecuteTransient(conn,
+		`CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, session_name TEXT NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL)`, nil); err != nil {
 		tb.Fatal(err)
 	}
 	for _, r := range rows {
-		if err := sqlitex.Execute(conn, `INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`, &sqlitex.ExecOptions{Args: r[:]}); err != nil {
+		if err := sqlitex.Execute(conn,
+			`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`,
+			&sqlitex.ExecOptions{Args: r[:]}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -314,10 +320,13 @@ func TestDecodeItems(t *testing.T) {
 	want := []string{
 		"system", "  text be brief",
 		"user", "  text hi", "  file image/* https://x/a.png",
-		"assistant", "  reasoning raw thought", `  tool-t output-available {"a":1} [{"type":"input_text","text":"x"}]`, `  tool-u output-available "not JSON" "plain"`,
-		`  data-item {"type":"function_call_result","callId":"c9","name":"t","output":"of nothing"}`, "  tool-again input-available {}",
+		"assistant", "  reasoning raw thought", `  tool-t output-available {"a":1} [{"type":"input_text","text":"x"}]`,
+		`  tool-u output-available "not JSON" "plain"`,
+		`  data-item {"type":"function_call_result","callId":"c9","name":"t","output":"of nothing"}`,
+		"  tool-again input-available {}",
 		`  data-item {"type":"hosted_tool_call","name":"web_search","status":"completed"}`,
-		`  data-compaction {"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`, "  text a", `  data-content {"type":"refusal","refusal":"no"}`,
+		`  data-compaction {"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`, "  text a",
+		`  data-content {"type":"refusal","refusal":"no"}`,
 	}
 	if diff := gocmp.Diff(want, story(s.Transcript)); diff != "" {
 		t.Errorf("story (-want +got):\n%s", diff)
@@ -368,7 +377,8 @@ func TestDecodeFileFilters(t *testing.T) {
 		problems problems
 	}{
 		{skillet.Key{}, []string{"ann@x/one", "ann_x/two", "bob/one", "a.b/s", "a_b/s", "ann@x/three"},
-			problems{"bob/empty.jsonl: read log: no entry in it: want lines of kind user_message, step and final_result: the log was left out"}},
+			problems{
+				"bob/empty.jsonl: read log: no entry in it: want lines of kind user_message, step and final_result: the log was left out"}},
 		{skillet.Key{UserID: "ann@x"}, []string{"ann@x/one", "ann@x/two", "ann@x/three"}, nil},
 		{skillet.Key{SessionName: "one"}, []string{"ann@x/one", "bob/one"}, nil},
 		{skillet.Key{UserID: "ann@x", SessionName: "two"}, []string{"ann@x/two"}, nil},

@@ -20,12 +20,15 @@ import (
 
 // chat is a session of messages, each its role and the data of its parts.
 func chat(messages ...[]string) *codec.Session {
-	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 99}}
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]",
+		MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 99}}
 	for i, m := range messages {
 		at := int64(10 * (i + 1))
-		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1", Role: m[0], MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at + 5}}
+		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1", Role: m[0],
+			MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at + 5}}
 		for k, data := range m[1:] {
-			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: row.Message.ID, SessionID: "ses_1", Index: int64(k), DataJSON: data, CreatedAt: at, UpdatedAt: at + 1}
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: row.Message.ID, SessionID: "ses_1", Index: int64(k),
+				DataJSON: data, CreatedAt: at, UpdatedAt: at + 1}
 			p.Type = strings.Split(data, `"`)[3]
 			if _, id, ok := strings.Cut(data, `"toolCallId":"`); ok {
 				id, _, _ = strings.Cut(id, `"`)
@@ -62,7 +65,8 @@ func TestStoreTellsWhatTheLogLeavesOut(t *testing.T) {
 	all := back(t, chat(
 		[]string{"user", `{"type":"text","text":"one"}`},
 		[]string{"user", `{"type":"text","text":"two"}`},
-		[]string{"assistant", `{"type":"reasoning","text":"first"}`, `{"type":"tool-x","toolCallId":"call_1","state":"output-available","input":{},"output":"o"}`,
+		[]string{"assistant", `{"type":"reasoning","text":"first"}`,
+			`{"type":"tool-x","toolCallId":"call_1","state":"output-available","input":{},"output":"o"}`,
 			`{"type":"text","text":"said"}`, `{"type":"reasoning","text":"afterthought"}`},
 		[]string{"user", `{"type":"text","text":"three"}`},
 		[]string{"assistant", `{"type":"reasoning","text":"only"}`},
@@ -81,7 +85,8 @@ func TestStoreTellsWhatTheLogLeavesOut(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"text one", "text two", "reasoning first", "tool-x call_1", "text said", "reasoning afterthought", "text three", "reasoning only"}
+	want := []string{"text one", "text two", "reasoning first", "tool-x call_1", "text said", "reasoning afterthought",
+		"text three", "reasoning only"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
@@ -100,7 +105,8 @@ func TestNoTurnNoLog(t *testing.T) {
 	for s, err := range skillet.DecodeFile(dir, skillet.Key{}, func(p codec.Problem) { t.Error(p) }) {
 		t.Errorf("read %v, %v, want nothing", s, err)
 	}
-	all := []codec.Loss{{What: "session id", Count: 1}, {What: "title", Count: 1}, {What: "agent", Count: 1}, {What: "session times", Count: 2}}
+	all := []codec.Loss{{What: "session id", Count: 1}, {What: "title", Count: 1}, {What: "agent", Count: 1},
+		{What: "session times", Count: 2}}
 	if d := cmp.Diff(all, lost(t, chat())); d != "" {
 		t.Errorf("lost (-want +got):\n%s", d)
 	}
@@ -139,7 +145,8 @@ func TestLossOfTheID(t *testing.T) {
 // ReplaceFile puts a session in the place of what is there of it, and of nothing
 // else.
 func TestReplaceFile(t *testing.T) {
-	before := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"before"}`})
+	before := chat([]string{"user", `{"type":"text","text":"q"}`},
+		[]string{"assistant", `{"type":"text","text":"before"}`})
 	after := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"after"}`})
 	other := skillet.Key{UserID: "u", SessionName: "other"}
 	for _, place := range []string{"", "s.sqlite", "logs/u/s.jsonl"} {
@@ -204,13 +211,21 @@ func TestLossesOfParts(t *testing.T) {
 	tests := []struct{ role, data, want string }{
 		{"assistant", `{"type":"text","text":"t","state":"done"}`, "metadata of texts and files"},
 		{"user", `{"type":"text","text":"t","providerMetadata":{"x":{}}}`, "metadata of texts and files"},
-		{"user", `{"type":"file","mediaType":"image/png","filename":"a.png","url":"data:image/png;base64,AA=="}`, "names and media types of files"},
+		{"user", `{"type":"file","mediaType":"image/png","filename":"a.png","url":"data:image/png;base64,AA=="}`,
+			"names and media types of files"},
 		{"user", `{"type":"file","mediaType":"text/plain","url":"https://x/y"}`, "names and media types of files"},
-		{"assistant", `{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":{},"output":"o"}`, "metadata of tool calls"},
-		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","approval":{"id":"p","approved":true}}`, "questions to a human"},
-		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","toolMetadata":{"k":1}}`, "metadata of tool calls"},
-		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","callProviderMetadata":{"k":{}}}`, "metadata of tool calls"},
-		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"input-streaming"}`, "states of tool calls without a result"},
+		{"assistant",
+			`{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":{},"output":"o"}`,
+			"metadata of tool calls"},
+		{"assistant",
+			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","approval":{"id":"p","approved":true}}`, "questions to a human"},
+		{"assistant",
+			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","toolMetadata":{"k":1}}`,
+			"metadata of tool calls"},
+		{"assistant",
+			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","callProviderMetadata":{"k":{}}}`, "metadata of tool calls"},
+		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"input-streaming"}`,
+			"states of tool calls without a result"},
 	}
 	for _, tt := range tests {
 		found := false
@@ -237,14 +252,18 @@ func TestLossesOfParts(t *testing.T) {
 // no word, is not in it.
 func TestLossOfASilentAnswer(t *testing.T) {
 	s := &codec.Session{Transcript: &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "t", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 2},
+		Session: session.Session{ID: "ses_1", Title: "t", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1,
+			UpdatedAt: 2},
 		Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 1}},
-			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: session.RoleAssistant, MetadataJSON: `{"agenttrace":{"incomplete":true}}`, CreatedAt: 2, UpdatedAt: 2}},
+			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: 1,
+				UpdatedAt: 1}},
+			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: session.RoleAssistant,
+				MetadataJSON: `{"agenttrace":{"incomplete":true}}`, CreatedAt: 2, UpdatedAt: 2}},
 		},
 	}}
 	s.Messages[1].Parts = []session.Part{{
-		ID: "prt_1", MessageID: "msg_2", SessionID: "ses_1", Type: "data-agent", DataJSON: `{"type":"data-agent","data":1}`, CreatedAt: 2, UpdatedAt: 2,
+		ID: "prt_1", MessageID: "msg_2", SessionID: "ses_1", Type: "data-agent", DataJSON: `{"type":"data-agent","data":1}`,
+		CreatedAt: 2, UpdatedAt: 2,
 	}}
 	const silent = "messages of their own"
 	listed := func() bool {

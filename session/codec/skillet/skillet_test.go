@@ -96,11 +96,13 @@ func items(tb testing.TB, path string) (all []string) {
 		tb.Fatal(err)
 	}
 	defer conn.Close()
-	err = sqlitex.ExecuteTransient(conn, "SELECT id, user_id, session_name, created_at, item_json FROM session_items ORDER BY id", &sqlitex.ExecOptions{
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			all = append(all, fmt.Sprint(stmt.ColumnInt64(0), " ", stmt.ColumnText(1), " ", stmt.ColumnText(2), " ", stmt.ColumnInt64(3), " ", stmt.ColumnText(4)))
-			return nil
-		}})
+	err = sqlitex.ExecuteTransient(conn,
+		"SELECT id, user_id, session_name, created_at, item_json FROM session_items ORDER BY id", &sqlitex.ExecOptions{
+			ResultFunc: func(stmt *sqlite.Stmt) error {
+				all = append(all, fmt.Sprint(stmt.ColumnInt64(0), " ", stmt.ColumnText(1), " ", stmt.ColumnText(2), " ",
+					stmt.ColumnInt64(3), " ", stmt.ColumnText(4)))
+				return nil
+			}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -164,7 +166,8 @@ func TestSamplesComeOutAsTheyWere(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := skillet.EncodeFile(dir, only(t, skillet.DecodeFile(sampleDB, skillet.Key{}, nil)), skillet.Key{}); err != nil {
+	if err := skillet.EncodeFile(dir, only(t, skillet.DecodeFile(sampleDB, skillet.Key{}, nil)),
+		skillet.Key{}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(wantItems, items(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
@@ -189,11 +192,16 @@ func TestBothGoBackToBoth(t *testing.T) {
 	want := []string{
 		"1 " + at + `1795199010459 {"role":"user","content":"what's on my list?"}`,
 		"2 " + at + `1795199010460 {"type":"reasoning","content":[{"type":"input_text","text":"think"}]}`,
-		"3 " + at + `1795199010460 {"type":"function_call","callId":"call_1","name":"run_command_line","arguments":"{\"reason\":\"r\",\"commandLine\":\"todo list\"}","status":"completed"}`,
-		"4 " + at + `1795199010460 {"type":"function_call_result","callId":"call_1","name":"run_command_line","status":"completed","output":{"type":"text","text":"1. [ ] buy milk"}}`,
-		"5 " + at + `1795199010460 {"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"1. [ ] buy milk"}]}`,
-		"6 " + at + `1795199010462 {"role":"user","content":[{"type":"input_text","text":"see picture"},{"type":"input_image","image":"data:image/png;base64,AAAA"}]}`,
-		"7 " + at + `1795199010462 {"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"ok"}]}`,
+		"3 " + at +
+			`1795199010460 {"type":"function_call","callId":"call_1","name":"run_command_line","arguments":"{\"reason\":\"r\",\"commandLine\":\"todo list\"}","status":"completed"}`,
+		"4 " + at +
+			`1795199010460 {"type":"function_call_result","callId":"call_1","name":"run_command_line","status":"completed","output":{"type":"text","text":"1. [ ] buy milk"}}`,
+		"5 " + at +
+			`1795199010460 {"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"1. [ ] buy milk"}]}`,
+		"6 " + at +
+			`1795199010462 {"role":"user","content":[{"type":"input_text","text":"see picture"},{"type":"input_image","image":"data:image/png;base64,AAAA"}]}`,
+		"7 " + at +
+			`1795199010462 {"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"ok"}]}`,
 	}
 	if diff := cmp.Diff(want, items(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
 		t.Errorf("items (-want +got):\n%s", diff)
@@ -252,7 +260,8 @@ func story(t *session.Transcript) (all []string) {
 			if err := json.Unmarshal([]byte(p.DataJSON), &d); err != nil {
 				panic(err)
 			}
-			words := []string{" ", p.Type, d.MediaType, d.URL, d.Text, d.State, string(d.Input), string(d.Output), string(d.Data)}
+			words := []string{" ", p.Type, d.MediaType, d.URL, d.Text, d.State, string(d.Input), string(d.Output),
+				string(d.Data)}
 			all = append(all, "  "+strings.Join(strings.Fields(strings.Join(words, " ")), " "))
 		}
 	}
@@ -265,33 +274,44 @@ func TestDecodeStories(t *testing.T) {
 		want     []string
 		problems problems
 	}{
-		{"streamed text", user(0, `"go"`) + step(1, `"type":"text","text":"Hel"`) + step(2, `"type":"text","text":"lo "`) + step(2, `"type":"text","text":"é"`) + final(3, `"Hello é"`),
+		{"streamed text", user(0, `"go"`) + step(1, `"type":"text","text":"Hel"`) + step(2, `"type":"text","text":"lo "`) +
+			step(2, `"type":"text","text":"é"`) + final(3, `"Hello é"`),
 			[]string{"user", "  text go", "assistant", "  text Hello é"}, nil},
-		{"a result that no step said", user(0, `"/help"`) + step(1, `"type":"text","text":"thinking"`) + final(3, `"the answer"`),
+		{"a result that no step said", user(0, `"/help"`) + step(1, `"type":"text","text":"thinking"`) + final(3,
+			`"the answer"`),
 			[]string{"user", "  text /help", "assistant", "  text thinking", "  text the answer"}, nil},
 		{"no response", user(0, `"x"`) + final(3, `"[no response]"`), []string{"user", "  text x", "assistant"}, nil},
 		{"texts around a call", user(0, `"x"`) + step(1, `"type":"text","text":"look"`) +
 			step(2, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"{\"a\": 1}"`) +
 			step(3, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`) +
 			step(4, `"type":"text","text":"done "`) + final(5, `"done"`),
-			[]string{"user", "  text x", "assistant", "  text look", `  tool-t output-available {"a":1} "r"`, "  text done"}, nil},
+			[]string{"user", "  text x", "assistant", "  text look", `  tool-t output-available {"a":1} "r"`, "  text done"},
+			nil},
 		{"two calls at once", user(0, `"x"`) +
 			step(1, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"[no clue]"`) +
 			step(2, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"2"`) +
 			step(2, `"type":"agent_tool_start","agentName":"b","toolName":"t","toolArgumentsStr":""`) +
 			step(3, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"first"`) +
 			step(4, `"type":"agent_tool_end","agentName":"b","toolName":"t","result":"third"`),
-			[]string{"user", "  text x", "assistant incomplete", `  tool-t output-available "[no clue]" "first"`, "  tool-t input-available 2", `  tool-t output-available "" "third"`}, nil},
-		{"the next turn ends one that has no result", user(0, `"x"`) + step(1, `"type":"text","text":"part"`) + user(2, `"y"`),
+			[]string{"user", "  text x", "assistant incomplete", `  tool-t output-available "[no clue]" "first"`,
+				"  tool-t input-available 2", `  tool-t output-available "" "third"`}, nil},
+		{"the next turn ends one that has no result", user(0, `"x"`) + step(1, `"type":"text","text":"part"`) + user(2,
+			`"y"`),
 			[]string{"user", "  text x", "assistant incomplete", "  text part", "user", "  text y"}, nil},
-		{"files", user(0, `[{"type":"message","role":"user","content":[{"type":"input_file","file":"https://x/a.pdf","filename":"a.pdf"},{"type":"audio","audio":"AAAA","format":"mp3"},{"type":"input_image","image":{"id":"f"}},{"type":"input_image","image":"https://x/a.png"}]},{"role":"user","content":"and"}]`),
-			[]string{"user", "  file application/octet-stream https://x/a.pdf", "  file audio/mp3 data:audio/mp3;base64,AAAA", `  data-content {"type":"input_image","image":{"id":"f"}}`, "  file image/* https://x/a.png", "  text and"}, nil},
-		{"a model", user(0, `"x"`) + `{"kind":"final_result","finalResult":{"text":"ok"},"timestamp":"2026-01-01T00:00:01.000Z","model":"openrouter/openai/gpt-5"}` + "\n",
+		{"files",
+			user(0,
+				`[{"type":"message","role":"user","content":[{"type":"input_file","file":"https://x/a.pdf","filename":"a.pdf"},{"type":"audio","audio":"AAAA","format":"mp3"},{"type":"input_image","image":{"id":"f"}},{"type":"input_image","image":"https://x/a.png"}]},{"role":"user","content":"and"}]`),
+			[]string{"user", "  file application/octet-stream https://x/a.pdf", "  file audio/mp3 data:audio/mp3;base64,AAAA",
+				`  data-content {"type":"input_image","image":{"id":"f"}}`, "  file image/* https://x/a.png", "  text and"}, nil},
+		{"a model", user(0, `"x"`) +
+			`{"kind":"final_result","finalResult":{"text":"ok"},"timestamp":"2026-01-01T00:00:01.000Z","model":"openrouter/openai/gpt-5"}` + "\n",
 			[]string{"user", "  text x", "assistant openrouter/openai/gpt-5", "  text ok"}, nil},
 		{"damage", step(0, `"type":"text","text":"early"`) + user(1, `"x"`) + "{\n" + "\n" + entry("note", `"x":1`, 1) +
 			step(1, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`) + step(1, `"type":"dance","n":1`) +
-			strings.Replace(final(2, `"ok"`), "2026-01", "soon", 1) + step(3, `"type":"text","text":"late"`) + `{"kind":"user_message","userIn`,
-			[]string{"user", "  text x", "assistant", `  tool-t output-available null "r"`, `  data-step {"type":"dance","n":1}`, "  text ok"},
+			strings.Replace(final(2, `"ok"`), "2026-01", "soon", 1) + step(3, `"type":"text","text":"late"`) +
+			`{"kind":"user_message","userIn`,
+			[]string{"user", "  text x", "assistant", `  tool-t output-available null "r"`, `  data-step {"type":"dance","n":1}`,
+				"  text ok"},
 			problems{
 				"line 1: step is not in a turn: left out, as skillet does",
 				"line 3: is not an entry: left out",
@@ -340,7 +360,8 @@ func TestDecodeErrors(t *testing.T) {
 			t.Errorf("Decode: %v", err)
 		}
 	}
-	for path, want := range map[string]string{t.TempDir(): "no conversation in it", filepath.Join(t.TempDir(), "x"): "no such file"} {
+	for path, want := range map[string]string{t.TempDir(): "no conversation in it",
+		filepath.Join(t.TempDir(), "x"): "no such file"} {
 		for _, err := range skillet.DecodeFile(path, skillet.Key{}, nil) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("DecodeFile: %v, want %s", err, want)
@@ -352,6 +373,8 @@ func TestDecodeErrors(t *testing.T) {
 // FuzzDecode: whatever decodes is a sound session, and what is written of it reads as
 // something that is written the same.
 func FuzzDecode(f *testing.F) {
-	codectest.Fuzz(f, replayLog, user(0, `"x"`)+step(1, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"{\"a\": 1}"`)+
-		step(2, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`)+step(2, `"type":"text","text":"a"`)+step(2, `"type":"text","text":"\ud83d"`)+final(3, `"b"`))
+	codectest.Fuzz(f, replayLog, user(0, `"x"`)+step(1,
+		`"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"{\"a\": 1}"`)+
+		step(2, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`)+step(2, `"type":"text","text":"a"`)+
+		step(2, `"type":"text","text":"\ud83d"`)+final(3, `"b"`))
 }

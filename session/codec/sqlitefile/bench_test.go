@@ -34,13 +34,15 @@ func benchStore(b *testing.B) string {
 		now := int64(epoch + n*1000)
 		batch := store.Batch{
 			Sessions: []store.SessionChange{{ID: id, Start: now, End: now}},
-			Blobs:    []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "p", Body: strings.Repeat("be brief. ", 2000), Exact: true}},
+			Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "p", Body: strings.Repeat("be brief. ", 2000),
+				Exact: true}},
 		}
 		for i := range 10 {
 			for k, role := range []string{session.RoleUser, session.RoleAssistant} {
 				now++
 				m := fmt.Sprintf("msg_%06d_%d_%d", n, i, k)
-				batch.Messages = append(batch.Messages, store.MessageChange{ID: m, SessionID: id, Role: role, CreatedAt: now, UpdatedAt: now, Rank: store.RankFinal})
+				batch.Messages = append(batch.Messages, store.MessageChange{ID: m, SessionID: id, Role: role, CreatedAt: now,
+					UpdatedAt: now, Rank: store.RankFinal})
 				for index := range int64(1 + 2*k) {
 					p := text(id, m, index, now)
 					p.Data = []byte(`{"type":"text","text":"` + words + `"}`)
@@ -48,8 +50,10 @@ func benchStore(b *testing.B) string {
 				}
 				if role == session.RoleAssistant {
 					batch.SpanRefs = append(batch.SpanRefs, store.SpanRef{
-						TraceID: fmt.Sprintf("%032x", n), SpanID: fmt.Sprintf("%016x", i), SessionID: id, MessageID: m, Kind: "session.turn", Dialect: "agenttrace",
-						StartNano: now * 1e6, EndNano: now * 1e6, TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 1}, SystemPromptDigest: "p"},
+						TraceID: fmt.Sprintf("%032x", n), SpanID: fmt.Sprintf("%016x", i), SessionID: id, MessageID: m,
+						Kind: "session.turn", Dialect: "agenttrace",
+						StartNano: now * 1e6, EndNano: now * 1e6, TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 1},
+							SystemPromptDigest: "p"},
 					})
 				}
 			}

@@ -17,13 +17,14 @@ import (
 var format = codectest.Codec{
 	Name: "sqlite",
 	EncodeFile: func(dir string, all []*codec.Session) error {
-		return sqlitefile.EncodeFile(context.Background(), filepath.Join(dir, "sessions.db"), func(yield func(*codec.Session, error) bool) {
-			for _, s := range all {
-				if !yield(s, nil) {
-					return
+		return sqlitefile.EncodeFile(context.Background(), filepath.Join(dir, "sessions.db"),
+			func(yield func(*codec.Session, error) bool) {
+				for _, s := range all {
+					if !yield(s, nil) {
+						return
+					}
 				}
-			}
-		}, nil)
+			}, nil)
 	},
 	DecodeFile: func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return sqlitefile.DecodeFile(context.Background(), filepath.Join(dir, "sessions.db"), report)

@@ -27,7 +27,8 @@ import (
 const epoch = 1_795_000_000_000
 
 // carried are the tables of which an export has the rows of its sessions.
-var carried = []string{"chat_sessions", "chat_messages", "chat_parts", "permission_decisions", "system_prompts", "tool_catalogs", "span_refs", "session_traces",
+var carried = []string{"chat_sessions", "chat_messages", "chat_parts", "permission_decisions", "system_prompts",
+	"tool_catalogs", "span_refs", "session_traces",
 	"session_state", "requested_indexes"}
 
 // dump is every row of these tables as SQL literals.
@@ -41,9 +42,10 @@ func dump(t *testing.T, path string, tables ...string) string {
 	var b strings.Builder
 	for _, table := range tables {
 		var columns []string
-		err := sqlitex.ExecuteTransient(conn, "SELECT 'quote(\"' || name || '\")' FROM pragma_table_info('"+table+"')", &sqlitex.ExecOptions{
-			ResultFunc: func(stmt *zombie.Stmt) error { columns = append(columns, stmt.ColumnText(0)); return nil },
-		})
+		err := sqlitex.ExecuteTransient(conn, "SELECT 'quote(\"' || name || '\")' FROM pragma_table_info('"+table+"')",
+			&sqlitex.ExecOptions{
+				ResultFunc: func(stmt *zombie.Stmt) error { columns = append(columns, stmt.ColumnText(0)); return nil },
+			})
 		if err == nil {
 			list := strings.Join(columns, " || ',' || ")
 			err = sqlitex.ExecuteTransient(conn, "SELECT "+list+" AS row FROM "+table+" ORDER BY row", &sqlitex.ExecOptions{
@@ -97,8 +99,9 @@ func story(r *rand.Rand) []store.Batch {
 			user, answer := fmt.Sprintf("u%d-%s", i, id), fmt.Sprintf("a%d-%s", i, id)
 			users = append(users, user)
 			all = append(all, store.Batch{
-				Messages: []store.MessageChange{{ID: user, SessionID: id, Role: session.RoleUser, CreatedAt: now, UpdatedAt: now, Rank: store.RankFinal}},
-				Parts:    []store.PartChange{text(id, user, 0, now)},
+				Messages: []store.MessageChange{{ID: user, SessionID: id, Role: session.RoleUser, CreatedAt: now, UpdatedAt: now,
+					Rank: store.RankFinal}},
+				Parts: []store.PartChange{text(id, user, 0, now)},
 			})
 			spans := 1 + r.IntN(2)
 			for k := range spans {
@@ -106,20 +109,24 @@ func story(r *rand.Rand) []store.Batch {
 				cost := float64(r.IntN(100)) / 7
 				prompt, catalog := fmt.Sprintf("p%d", r.IntN(3)), fmt.Sprintf("c%d", r.IntN(2))
 				b := store.Batch{
-					Messages: []store.MessageChange{{ID: answer, SessionID: id, Role: session.RoleAssistant, CreatedAt: now, UpdatedAt: now, Rank: store.RankFinal}},
+					Messages: []store.MessageChange{{ID: answer, SessionID: id, Role: session.RoleAssistant, CreatedAt: now,
+						UpdatedAt: now, Rank: store.RankFinal}},
 					SpanRefs: []store.SpanRef{{
-						TraceID: fmt.Sprintf("%032x", n*10+i), SpanID: fmt.Sprintf("%016x", n*1000+i*10+k), SessionID: id, MessageID: answer, Kind: "session.turn",
+						TraceID: fmt.Sprintf("%032x", n*10+i), SpanID: fmt.Sprintf("%016x", n*1000+i*10+k), SessionID: id,
+						MessageID: answer, Kind: "session.turn",
 						Dialect: "agenttrace", StartNano: now * 1e6, EndNano: now*1e6 + 5, Error: r.IntN(4) == 0,
 						TurnStats: &store.TurnStats{
 							Usage: &session.Usage{Input: r.Int64N(50), Output: r.Int64N(50)}, SystemPromptDigest: prompt, Agent: "a",
-							Trace: session.MessageTrace{CostUSD: &cost, EndReason: "finish", PendingApproval: k < spans-1, ToolCatalogDigest: catalog},
+							Trace: session.MessageTrace{CostUSD: &cost, EndReason: "finish", PendingApproval: k < spans-1,
+								ToolCatalogDigest: catalog},
 						},
 					}},
 					Blobs: []store.Blob{
 						{Kind: store.BlobSystemPrompt, Digest: prompt, Body: "be " + prompt, Exact: r.IntN(2) == 0},
 						{Kind: store.BlobToolCatalog, Digest: catalog, Body: "[]", Exact: true},
 					},
-					Decisions: []store.Decision{{ID: fmt.Sprintf("per_%s_%d", answer, k), SessionID: id, MessageID: answer, ToolID: "bash", Action: "ask", Outcome: "allowed", DecidedAt: now}},
+					Decisions: []store.Decision{{ID: fmt.Sprintf("per_%s_%d", answer, k), SessionID: id, MessageID: answer,
+						ToolID: "bash", Action: "ask", Outcome: "allowed", DecidedAt: now}},
 				}
 				for index := range int64(3) {
 					if r.IntN(5) > 0 { // of a part that is missing the next shows a gap
@@ -132,9 +139,12 @@ func story(r *rand.Rand) []store.Batch {
 				now += 100
 				compaction := "cmp-" + answer
 				p := text(id, compaction, 0, now)
-				p.Type, p.Data = session.TypeCompaction, []byte(`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"`+user+`","auto":true,"summary_tokens":3}}`)
+				p.Type, p.Data = session.TypeCompaction,
+					[]byte(`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"`+user+
+						`","auto":true,"summary_tokens":3}}`)
 				all = append(all, store.Batch{
-					Messages: []store.MessageChange{{ID: compaction, SessionID: id, Role: session.RoleAssistant, CreatedAt: now, UpdatedAt: now, Rank: store.RankFinal,
+					Messages: []store.MessageChange{{ID: compaction, SessionID: id, Role: session.RoleAssistant, CreatedAt: now,
+						UpdatedAt: now, Rank: store.RankFinal,
 						Metadata: []byte(`{"compaction":true}`)}},
 					Parts: []store.PartChange{p},
 				})
@@ -150,8 +160,9 @@ func story(r *rand.Rand) []store.Batch {
 			now += 1000
 			point := users[r.IntN(len(users))]
 			all = append(all, store.Batch{Sessions: []store.SessionChange{{
-				ID: "fork-" + id, Start: now, End: now, Agent: said("a", now), ParentID: said(id, now), ParentMessageID: said(point, now),
-				Fork: &store.Fork{From: id, Message: point, At: now},
+				ID: "fork-" + id, Start: now, End: now, Agent: said("a", now), ParentID: said(id, now),
+				ParentMessageID: said(point, now),
+				Fork:            &store.Fork{From: id, Message: point, At: now},
 			}}})
 		}
 	}
@@ -161,7 +172,8 @@ func story(r *rand.Rand) []store.Batch {
 func text(id, message string, index, at int64) store.PartChange {
 	return store.PartChange{
 		ID: fmt.Sprintf("prt-%s-%d", message, index), MessageID: message, SessionID: id, Index: index, Type: "text",
-		Data: fmt.Appendf(nil, `{"type":"text","text":"%s %d é"}`, message, index), CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal,
+		Data: fmt.Appendf(nil, `{"type":"text","text":"%s %d é"}`, message, index), CreatedAt: at, UpdatedAt: at,
+		Rank: store.RankFinal,
 	}
 }
 
@@ -298,7 +310,8 @@ func TestGivenTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = sqlitex.ExecuteScript(conn, `UPDATE chat_sessions SET prompt_tokens = 7, total_tokens = 7 WHERE id = 'ses_1'`, nil)
+	err = sqlitex.ExecuteScript(conn, `UPDATE chat_sessions SET prompt_tokens = 7, total_tokens = 7 WHERE id = 'ses_1'`,
+		nil)
 	if err = errors.Join(err, conn.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +375,8 @@ func TestFile(t *testing.T) {
 		_ = yield(good, nil) && yield(&codec.Session{Transcript: &other}, nil)
 	}
 	for name, err := range map[string]error{
-		"rows that make no tree":  sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(&codec.Session{Transcript: &broken}, nil), nil),
+		"rows that make no tree": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"),
+			one(&codec.Session{Transcript: &broken}, nil), nil),
 		"a sequence that fails":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(nil, failed), nil),
 		"an id of two sessions":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), twice, nil),
 		"being canceled":          sqlitefile.EncodeFile(canceled, filepath.Join(dir, "x.db"), one(good, nil), nil),
@@ -392,7 +406,8 @@ func TestTraces(t *testing.T) {
 	path, _ := write(t)
 	const ours, foreign = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 	s := openStore(t, path)
-	apply(t, s, store.Batch{SpanRefs: []store.SpanRef{{TraceID: ours, SpanID: "0123456789abcdef", SessionID: "ses_1", Kind: "session.run", Dialect: "agenttrace", StartNano: 1, EndNano: 2}}})
+	apply(t, s, store.Batch{SpanRefs: []store.SpanRef{{TraceID: ours, SpanID: "0123456789abcdef", SessionID: "ses_1",
+		Kind: "session.run", Dialect: "agenttrace", StartNano: 1, EndNano: 2}}})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +453,8 @@ func TestTheOtherSessionsAreExported(t *testing.T) {
 	dir := t.TempDir()
 	rows := func(id string) *session.Transcript { return sessionOf(id, 2, "d").Transcript }
 	first := rows("ses_a")
-	shared := map[string]*session.Transcript{"message": rows("ses_b"), "part": rows("ses_c"), "tree": rows("ses_d"), "index": rows("ses_e")}
+	shared := map[string]*session.Transcript{"message": rows("ses_b"), "part": rows("ses_c"), "tree": rows("ses_d"),
+		"index": rows("ses_e")}
 	m := &shared["message"].Messages[0]
 	m.Message.ID = first.Messages[0].Message.ID
 	for i := range m.Parts {
@@ -471,7 +487,8 @@ func TestTheOtherSessionsAreExported(t *testing.T) {
 		"ses_d": "ses_other",
 		"ses_e": "-1",
 	} {
-		if got := problems[id]; !strings.Contains(got, want) || !strings.Contains(got, "; export it ") || strings.Contains(got, dir) {
+		if got := problems[id]; !strings.Contains(got, want) || !strings.Contains(got, "; export it ") ||
+			strings.Contains(got, dir) {
 			t.Errorf("the problem of %s is %q, want %q", id, got, want)
 		}
 	}

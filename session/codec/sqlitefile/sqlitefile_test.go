@@ -21,16 +21,20 @@ import (
 func sessionOf(id string, at int64, prompt string) *store.Imported {
 	return &store.Imported{
 		Transcript: &session.Transcript{
-			Session: session.Session{ID: id, Title: id, Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at},
+			Session: session.Session{ID: id, Title: id, Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: at,
+				UpdatedAt: at},
 			Messages: []session.MessageAndParts{{
-				Message: session.Message{ID: "msg_" + id, SessionID: id, Role: session.RoleAssistant, MetadataJSON: `{"system_prompt_digest":"` + prompt + `"}`, CreatedAt: at, UpdatedAt: at},
+				Message: session.Message{ID: "msg_" + id, SessionID: id, Role: session.RoleAssistant,
+					MetadataJSON: `{"system_prompt_digest":"` + prompt + `"}`, CreatedAt: at, UpdatedAt: at},
 				Parts: []session.Part{{
-					ID: "prt_" + id, MessageID: "msg_" + id, SessionID: id, Type: "text", DataJSON: `{"type":"text","text":"hi"}`, CreatedAt: at, UpdatedAt: at,
+					ID: "prt_" + id, MessageID: "msg_" + id, SessionID: id, Type: "text", DataJSON: `{"type":"text","text":"hi"}`,
+					CreatedAt: at, UpdatedAt: at,
 				}},
 			}},
 		},
-		Decisions: []store.Decision{{ID: "dec_" + id, SessionID: id, ToolID: "bash", Action: "deny", Outcome: "denied", DecidedAt: at}},
-		Blobs:     []store.Blob{{Kind: store.BlobSystemPrompt, Digest: prompt, Body: "be brief", Exact: true}},
+		Decisions: []store.Decision{{ID: "dec_" + id, SessionID: id, ToolID: "bash", Action: "deny", Outcome: "denied",
+			DecidedAt: at}},
+		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: prompt, Body: "be brief", Exact: true}},
 	}
 }
 
@@ -58,7 +62,8 @@ func write(t *testing.T) (path string, all []*store.Imported) {
 
 func decode(t *testing.T, path string) (sessions []*codec.Session, problems []codec.Problem, failed error) {
 	t.Helper()
-	for s, err := range sqlitefile.DecodeFile(t.Context(), path, func(p codec.Problem) { problems = append(problems, p) }) {
+	for s, err := range sqlitefile.DecodeFile(t.Context(), path,
+		func(p codec.Problem) { problems = append(problems, p) }) {
 		if err != nil {
 			failed = err
 			continue

@@ -21,7 +21,8 @@ var update = flag.Bool("update", false, "write the golden files")
 // read decodes a trace, and fails the test if its session is invalid.
 func read(tb testing.TB, trace string) (s *codec.Session, problems []string, failed error) {
 	tb.Helper()
-	for got, err := range sts.Decode(strings.NewReader(trace), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for got, err := range sts.Decode(strings.NewReader(trace),
+		func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if err != nil {
 			return nil, problems, err
 		}
@@ -67,17 +68,22 @@ func TestATraceOfAnotherHarness(t *testing.T) {
 
 // TestWhatIsWrongIsNamed: a line that cannot be read is named, with what was wanted.
 func TestWhatIsWrongIsNamed(t *testing.T) {
-	const header, message = `{"type":"session","harness":"h","id":"s"}` + "\n", `{"type":"message","message":{"role":"user","content":"go"}}` + "\n"
+	const header, message = `{"type":"session","harness":"h","id":"s"}` + "\n",
+		`{"type":"message","message":{"role":"user","content":"go"}}` + "\n"
 	for _, tt := range []struct{ trace, want string }{
 		{"", "it is empty"},
 		{message, `line 1: is not a header: want {"type":"session"`},
 		{"{\n" + header, "line 1: is not a header"},
 		{header + "{\n" + message, "line 2: is not a message, and is left out"},
-		{header + strings.Replace(message, "user", "robot", 1), `line 2: message.role is "robot", want user, assistant, system or tool`},
+		{header + strings.Replace(message, "user", "robot", 1),
+			`line 2: message.role is "robot", want user, assistant, system or tool`},
 		{header + strings.Replace(message, `"go"`, "7", 1), "line 2: message.content is 7, want a text"},
-		{header + strings.Replace(message, `"go"`, `"go","timestamp":"noon"`, 1), `line 2: message.timestamp is "noon", want milliseconds`},
-		{header + strings.Replace(message, `"user"`, `"assistant","toolCalls":[{"id":"c"}]`, 1), "line 2: message.toolCalls[0] has no function"},
-		{header + strings.Replace(message, `"user"`, `"tool","toolCallId":"c"`, 1), `line 2: message.toolCallId is "c", which no call before has`},
+		{header + strings.Replace(message, `"go"`, `"go","timestamp":"noon"`, 1),
+			`line 2: message.timestamp is "noon", want milliseconds`},
+		{header + strings.Replace(message, `"user"`, `"assistant","toolCalls":[{"id":"c"}]`, 1),
+			"line 2: message.toolCalls[0] has no function"},
+		{header + strings.Replace(message, `"user"`, `"tool","toolCallId":"c"`, 1),
+			`line 2: message.toolCallId is "c", which no call before has`},
 	} {
 		_, problems, err := read(t, tt.trace)
 		if got := fmt.Sprint(problems, err); !strings.Contains(got, tt.want) {

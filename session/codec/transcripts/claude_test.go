@@ -24,7 +24,8 @@ func sha256Hex(text string) string {
 func claudeRecords(records ...string) string {
 	var b strings.Builder
 	for i, r := range records {
-		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":false,"uuid":"u%d","timestamp":"2026-01-02T03:04:%02d.000Z",%s}`+"\n", i, i, r)
+		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":false,"uuid":"u%d","timestamp":"2026-01-02T03:04:%02d.000Z",%s}`+
+			"\n", i, i, r)
 	}
 	return b.String()
 }
@@ -34,7 +35,8 @@ func claudeUser(text string) string {
 }
 
 func claudeSays(id, text string) string {
-	return fmt.Sprintf(`"type":"assistant","requestId":"req_%s","message":{"id":%q,"model":"claude-x","content":[{"type":"text","text":%q}],"stop_reason":"end_turn"}`, id, id, text)
+	return fmt.Sprintf(
+		`"type":"assistant","requestId":"req_%s","message":{"id":%q,"model":"claude-x","content":[{"type":"text","text":%q}],"stop_reason":"end_turn"}`, id, id, text)
 }
 
 // claudeSession reads the one session of records.
@@ -83,17 +85,21 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 				claudeUser("one"), claudeSays("m1", "1"),
 				`"type":"system","subtype":"compact_boundary","compactMetadata":{"trigger":"manual","preTokens":900,"postTokens":70,"durationMs":4000}`,
 				`"type":"user","isCompactSummary":true,"message":{"role":"user","content":"so far"}`,
-				meta("<local-command-caveat>Caveat: …</local-command-caveat>"), claudeUser("<command-name>/compact</command-name>\n<command-args></command-args>"),
+				meta("<local-command-caveat>Caveat: …</local-command-caveat>"),
+				claudeUser("<command-name>/compact</command-name>\n<command-args></command-args>"),
 				claudeUser("<local-command-stdout>Compacted</local-command-stdout>"), claudeUser("two"), claudeSays("m2", "2"),
 			},
 			[]string{
-				"user: one", "assistant: 1", "assistant: compaction: so far", "system: <local-command-caveat>Caveat: …</local-command-caveat>",
-				`system: <command-name>/compact</command-name>\n<command-args></command-args>`, "system: <local-command-stdout>Compacted</local-command-stdout>",
+				"user: one", "assistant: 1", "assistant: compaction: so far",
+				"system: <local-command-caveat>Caveat: …</local-command-caveat>",
+				`system: <command-name>/compact</command-name>\n<command-args></command-args>`,
+				"system: <local-command-stdout>Compacted</local-command-stdout>",
 				"user: two", "assistant: 2",
 			},
 		},
 		"a command of the user's own": {
-			[]string{claudeUser("<command-message>review is running</command-message>\n<command-name>/review</command-name>\n<command-args>the parser</command-args>"),
+			[]string{claudeUser(
+				"<command-message>review is running</command-message>\n<command-name>/review</command-name>\n<command-args>the parser</command-args>"),
 				meta("Review what is named."), claudeSays("m1", "fine")},
 			[]string{"user: /review the parser", "system: Review what is named.", "assistant: fine"},
 		},
@@ -102,15 +108,19 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 			[]string{"user: one", "assistant: 1", "system: <command-name>/model</command-name>"},
 		},
 		"a shell command": {
-			[]string{claudeUser("<bash-input>ls</bash-input>"), claudeUser("<bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>"), claudeUser("one"), claudeSays("m1", "1")},
-			[]string{"system: <bash-input>ls</bash-input>", "system: <bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>", "user: one", "assistant: 1"},
+			[]string{claudeUser("<bash-input>ls</bash-input>"),
+				claudeUser("<bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>"), claudeUser("one"), claudeSays("m1", "1")},
+			[]string{"system: <bash-input>ls</bash-input>", "system: <bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>",
+				"user: one", "assistant: 1"},
 		},
 		"a command that is a system record": {
-			[]string{`"type":"system","subtype":"local_command","content":"<command-name>/cost</command-name>"`, claudeUser("one"), claudeSays("m1", "1")},
+			[]string{`"type":"system","subtype":"local_command","content":"<command-name>/cost</command-name>"`,
+				claudeUser("one"), claudeSays("m1", "1")},
 			[]string{"system: <command-name>/cost</command-name>", "user: one", "assistant: 1"},
 		},
 		"a notification": {
-			[]string{claudeUser("one"), claudeSays("m1", "1"), `"origin":{"kind":"task-notification"},` + claudeUser("the task is done"), claudeSays("m2", "2")},
+			[]string{claudeUser("one"), claudeSays("m1", "1"),
+				`"origin":{"kind":"task-notification"},` + claudeUser("the task is done"), claudeSays("m2", "2")},
 			[]string{"user: one", "assistant: 1", "system: the task is done", "assistant: 2"},
 		},
 		"an interruption": {
@@ -118,13 +128,15 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 			[]string{"user: one", "assistant: 1", "system: [Request interrupted by user]", "user: two"},
 		},
 		"typed while the agent works": {
-			[]string{claudeUser("one"), claudeSays("m1", "1"), `"type":"attachment","attachment":{"type":"queued_command","prompt":"and quickly"}`, claudeSays("m2", "2")},
+			[]string{claudeUser("one"), claudeSays("m1", "1"),
+				`"type":"attachment","attachment":{"type":"queued_command","prompt":"and quickly"}`, claudeSays("m2", "2")},
 			[]string{"user: one", "assistant: 1", "user: and quickly", "assistant: 2"},
 		},
 		"two compactions, one without a summary": {
 			[]string{
 				claudeUser("one"), claudeSays("m1", "1"),
-				`"type":"system","subtype":"compact_boundary","compactMetadata":{"trigger":"auto","preTokens":900}`, claudeSays("m2", "2"),
+				`"type":"system","subtype":"compact_boundary","compactMetadata":{"trigger":"auto","preTokens":900}`,
+				claudeSays("m2", "2"),
 				`"type":"system","subtype":"compact_boundary","compactMetadata":{"trigger":"auto","preTokens":900}`,
 				`"type":"user","isCompactSummary":true,"message":{"role":"user","content":"so far"}`,
 			},
@@ -162,8 +174,10 @@ func TestClaudeFacts(t *testing.T) {
 	}
 	answer := s.Messages[1]
 	for _, want := range []string{
-		`"turn_id":"p1"`, `"duration_ms":3500`, `"cost_usd":0.25`, `"request_id":"req_1"`, `"response_id":"m2"`, `"stop_reason":"end_turn"`, `"end_reason":"finish"`,
-		`"system_prompt_digest":"` + sha256Hex("be brief\n\nbe kind") + `"`, `"tool_catalog_digest":"` + sha256Hex(`[{"name":"Bash"}]`) + `"`,
+		`"turn_id":"p1"`, `"duration_ms":3500`, `"cost_usd":0.25`, `"request_id":"req_1"`, `"response_id":"m2"`,
+		`"stop_reason":"end_turn"`, `"end_reason":"finish"`,
+		`"system_prompt_digest":"` + sha256Hex("be brief\n\nbe kind") + `"`,
+		`"tool_catalog_digest":"` + sha256Hex(`[{"name":"Bash"}]`) + `"`,
 	} {
 		if !strings.Contains(answer.Message.MetadataJSON, want) {
 			t.Errorf("no %s in %s", want, answer.Message.MetadataJSON)
@@ -175,7 +189,8 @@ func TestClaudeFacts(t *testing.T) {
 	if got := answer.Parts[2].DataJSON; !strings.Contains(got, `"denied":true`) {
 		t.Errorf("refused call %s", got)
 	}
-	if len(s.Decisions) != 1 || s.Decisions[0].Outcome != "denied" || s.Decisions[0].ToolID != "Bash" || s.Decisions[0].PartID != answer.Parts[2].ID {
+	if len(s.Decisions) != 1 || s.Decisions[0].Outcome != "denied" || s.Decisions[0].ToolID != "Bash" ||
+		s.Decisions[0].PartID != answer.Parts[2].ID {
 		t.Errorf("decisions %+v", s.Decisions)
 	}
 }
@@ -185,7 +200,8 @@ func TestClaudeFacts(t *testing.T) {
 func TestClaudeErrorIsTheTurnsError(t *testing.T) {
 	s := claudeSession(t, claudeUser("run it"),
 		`"type":"assistant","isApiErrorMessage":true,"message":{"id":"x","model":"<synthetic>","content":[{"type":"text","text":"API Error: 529 overloaded"}],"usage":{"input_tokens":0,"output_tokens":0}}`)
-	if got := s.Messages[1].Message.MetadataJSON; !strings.Contains(got, `"end_reason":"error","error":"API Error: 529 overloaded"`) || strings.Contains(got, `"usage"`) {
+	if got := s.Messages[1].Message.MetadataJSON; !strings.Contains(got,
+		`"end_reason":"error","error":"API Error: 529 overloaded"`) || strings.Contains(got, `"usage"`) {
 		t.Errorf("metadata %s", got)
 	}
 }

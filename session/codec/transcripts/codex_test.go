@@ -15,7 +15,8 @@ import (
 func rollout(lines ...string) string {
 	var b strings.Builder
 	at := 0
-	for _, line := range append([]string{`session_meta {"id":"c1","model_provider":"openai","base_instructions":{"text":"be brief"}}`}, lines...) {
+	for _, line := range append(
+		[]string{`session_meta {"id":"c1","model_provider":"openai","base_instructions":{"text":"be brief"}}`}, lines...) {
 		kind, payload, _ := strings.Cut(line, " ")
 		stamp := "2026-01-02T03:04:" + string(rune('0'+at/10)) + string(rune('0'+at%10)) + ".000Z"
 		b.WriteString(`{"timestamp":"` + stamp + `","type":"` + kind + `","payload":` + payload + "}\n")
@@ -37,7 +38,8 @@ const (
 
 // codexTokens is a record of what was spent, of which the total is unlike any other.
 func codexTokens(total, input, output string) string {
-	return `event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":` + total + `},"last_token_usage":{"input_tokens":` + input +
+	return `event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":` + total +
+		`},"last_token_usage":{"input_tokens":` + input +
 		`,"cached_input_tokens":0,"output_tokens":` + output + `,"reasoning_output_tokens":0,"total_tokens":` + total + `}}}`
 }
 
@@ -67,14 +69,17 @@ func TestCodexSummaryIsNoAnswer(t *testing.T) {
 		`  user {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c"}}`,
 		`    {"type":"text","text":"list it"}`,
 		`  assistant {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c","usage_basis":"inclusive","model_calls":1,"steps":[` +
-			`{"usage":{"input":100,"output":30,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323043000}]},` + digest +
+			`{"usage":{"input":100,"output":30,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323043000}]},` +
+			digest +
 			`,"usage":{"input":100,"output":30,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"tool-exec_command","toolCallId":"k1","input":{"cmd":"ls"},"state":"output-available","output":"a.go"}`,
 		`  assistant {"compaction":true,"agenttrace":{"context_tokens_before":240,"trigger":"auto",` +
 			`"usage":{"input":200,"output":40,"reasoning":0,"cache_read":0,"cache_write":0},"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c",` +
-			`"context_tokens_after":55},` + digest + `,"usage":{"input":55,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`,
-		`    {"type":"data-compaction","data":{"summary":"` + prefix + `the user wants a list","tail_start_id":null,"auto":true,"summary_tokens":55}}`,
+			`"context_tokens_after":55},` + digest +
+			`,"usage":{"input":55,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		`    {"type":"data-compaction","data":{"summary":"` + prefix +
+			`the user wants a list","tail_start_id":null,"auto":true,"summary_tokens":55}}`,
 		`  assistant {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c","usage_basis":"inclusive","duration_ms":4200,"model_calls":1,"steps":[` +
 			`{"usage":{"input":60,"output":7,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323050000}],"end_reason":"finish"},` + digest +
 			`,"usage":{"input":60,"output":7,"reasoning":0,"cache_read":0,"cache_write":0}}`,
@@ -89,12 +94,14 @@ func TestCodexSummaryIsNoAnswer(t *testing.T) {
 // TestCodexCompactTask has a compaction that the user asked for be no turn.
 func TestCodexCompactTask(t *testing.T) {
 	got := rolloutRows(t, codexStarted, codexAsk, codexAnswer, codexTokens("10", "8", "2"), codexDone,
-		`event_msg {"type":"task_started","turn_id":"t2"}`, codexSummary, codexTokens("30", "15", "5"), `compacted {"message":"the user wants a list"}`,
+		`event_msg {"type":"task_started","turn_id":"t2"}`, codexSummary, codexTokens("30", "15", "5"),
+		`compacted {"message":"the user wants a list"}`,
 		`event_msg {"type":"task_complete","turn_id":"t2"}`)
 	answers, compactions := 0, 0
 	for _, line := range got {
 		switch {
-		case strings.HasPrefix(line, `  assistant {"compaction":true,`) && strings.Contains(line, `"usage":{"input":15,"output":5,`) && strings.Contains(line, `"trigger":"manual"`):
+		case strings.HasPrefix(line, `  assistant {"compaction":true,`) &&
+			strings.Contains(line, `"usage":{"input":15,"output":5,`) && strings.Contains(line, `"trigger":"manual"`):
 			compactions++
 		case strings.HasPrefix(line, "  assistant"):
 			answers++
@@ -113,11 +120,13 @@ func TestCodexTurns(t *testing.T) {
 		want  string // in the rows
 	}{
 		"a tool's duration": {
-			[]string{codexStarted, codexAsk, codexCall, `event_msg {"type":"exec_command_end","call_id":"k1","duration":{"secs":1,"nanos":250000000}}`, codexOutput},
+			[]string{codexStarted, codexAsk, codexCall,
+				`event_msg {"type":"exec_command_end","call_id":"k1","duration":{"secs":1,"nanos":250000000}}`, codexOutput},
 			`"toolMetadata":{"agenttrace":{"duration_ms":1250}}`,
 		},
 		"a duration as text": {
-			[]string{codexStarted, codexAsk, codexCall, `event_msg {"type":"mcp_tool_call_end","call_id":"k1","duration":"1.5s"}`, codexOutput},
+			[]string{codexStarted, codexAsk, codexCall,
+				`event_msg {"type":"mcp_tool_call_end","call_id":"k1","duration":"1.5s"}`, codexOutput},
 			`"toolMetadata":{"agenttrace":{"duration_ms":1500}}`,
 		},
 		"a turn that failed": {
@@ -129,11 +138,13 @@ func TestCodexTurns(t *testing.T) {
 			`{"type":"data-error","data":{"text":"quota exceeded"}}`,
 		},
 		"a turn that was stopped": {
-			[]string{codexStarted, codexAsk, codexAnswer, `event_msg {"type":"turn_aborted","reason":"interrupted","duration_ms":7}`},
+			[]string{codexStarted, codexAsk, codexAnswer,
+				`event_msg {"type":"turn_aborted","reason":"interrupted","duration_ms":7}`},
 			`"duration_ms":7,"model_calls":1,"steps":[{"started_at":1767323043000}],"end_reason":"abort"`,
 		},
 		"a plan that no other record has": {
-			[]string{codexStarted, codexAsk, `event_msg {"type":"item_completed","turn_id":"t1","item":{"type":"Plan","id":"p","text":"1. look"}}`},
+			[]string{codexStarted, codexAsk,
+				`event_msg {"type":"item_completed","turn_id":"t1","item":{"type":"Plan","id":"p","text":"1. look"}}`},
 			`{"type":"text","text":"1. look"}`,
 		},
 		"effort": {
@@ -151,9 +162,11 @@ func TestCodexTurns(t *testing.T) {
 // that the user gave.
 func TestCodexSettings(t *testing.T) {
 	for sandbox, want := range map[string]string{
-		`{"type":"danger-full-access"}`: "never, danger-full-access", `{"mode":"read-only"}`: "never, read-only", `"workspace-write"`: "never, workspace-write",
+		`{"type":"danger-full-access"}`: "never, danger-full-access", `{"mode":"read-only"}`: "never, read-only",
+		`"workspace-write"`: "never, workspace-write",
 	} {
-		text := rollout(`turn_context {"approval_policy":"never","sandbox_policy":`+sandbox+`}`, codexAsk, `event_msg {"type":"thread_name_updated","thread_name":"Lists"}`)
+		text := rollout(`turn_context {"approval_policy":"never","sandbox_policy":`+sandbox+`}`, codexAsk,
+			`event_msg {"type":"thread_name_updated","thread_name":"Lists"}`)
 		for s, err := range transcripts.DecodeCodex(strings.NewReader(text), nil) {
 			if err != nil {
 				t.Fatal(err)
@@ -191,7 +204,8 @@ func TestCodexRolledBack(t *testing.T) {
 // the input, also where it says that they were more than that.
 func TestCodexTotalsAreInputAndOutput(t *testing.T) {
 	count := `event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":%s},"last_token_usage":{"input_tokens":375,"cached_input_tokens":%s,"output_tokens":40,"reasoning_output_tokens":0}}}`
-	text := rollout(codexAsk, codexCall, fmt.Sprintf(count, "1", "800"), codexOutput, codexAnswer, fmt.Sprintf(count, "2", "300"))
+	text := rollout(codexAsk, codexCall, fmt.Sprintf(count, "1", "800"), codexOutput, codexAnswer,
+		fmt.Sprintf(count, "2", "300"))
 	for s, err := range transcripts.DecodeCodex(strings.NewReader(text), nil) {
 		if err != nil {
 			t.Fatal(err)

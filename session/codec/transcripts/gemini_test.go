@@ -27,7 +27,8 @@ const (
 )
 
 // sound collects sessions, each of which must keep the rules, and problems.
-func sound(t *testing.T, decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, error]) (all []*codec.Session, problems []string, err error) {
+func sound(t *testing.T, decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, error]) (
+	all []*codec.Session, problems []string, err error) {
 	t.Helper()
 	for s, e := range decode(func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if e != nil {
@@ -106,7 +107,8 @@ func TestGeminiSubagentBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, _, err := sound(t, geminiFile(path))
-	if err != nil || len(all) != 1 || all[0].Session.ID != "s-2026-01-02T03:04:05.000Z" || *all[0].Session.ParentID != "s" {
+	if err != nil || len(all) != 1 || all[0].Session.ID != "s-2026-01-02T03:04:05.000Z" ||
+		*all[0].Session.ParentID != "s" {
 		t.Errorf("%v, %+v", err, all)
 	}
 }
@@ -127,17 +129,27 @@ func TestGeminiDamaged(t *testing.T) {
 		problems []string
 		err      string
 	}{
-		"nothing":          {"", 0, []string{"line 1: is not a chat: left out"}, "no record in it names a session"},
-		"no head":          {rest, 0, nil, "no record in it names a session"},
-		"line cut":         {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"id":"u1","type":"us`, 1, []string{"line 3: is not a record: left out: unexpected EOF"}, ""},
-		"not ours":         {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n{\"a\":1}\n", 1, []string{"line 3: is not a record of a chat: left out"}, ""},
-		"unknown type":     {head + "\n" + `{"id":"u","type":"dream","content":"x"}`, 0, []string{"line 2: message u has no known type: left out"}, ""},
-		"rewind":           {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"$rewindTo":"gone"}`, 1, []string{"line 3: rewinds to message gone, which is not there: all before is hidden"}, ""},
-		"not UTF-8":        {head + "\n" + `{"id":"u","type":"user","content":"` + "\xff" + `"}`, 1, []string{"line 2: bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
-		"object not UTF-8": {"{\n" + `"sessionId":"s","projectHash":"` + "\xff\xff\xff" + `","messages":[]}`, 0, []string{"bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
-		"object cut":       {string(object[:900]), 1, []string{"line 13: the chat is damaged from here on: the rest is left out: unexpected EOF"}, ""},
-		"odd in a list":    {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`, 1, []string{"line 1: lists something that is not a message with an id: left out"}, ""},
-		"odd message":      {`{"sessionId":"s","projectHash":"h","messages":[` + "\n7,\n" + `{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is not a message with an id: left out"}, ""},
+		"nothing": {"", 0, []string{"line 1: is not a chat: left out"}, "no record in it names a session"},
+		"no head": {rest, 0, nil, "no record in it names a session"},
+		"line cut": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"id":"u1","type":"us`, 1,
+			[]string{"line 3: is not a record: left out: unexpected EOF"}, ""},
+		"not ours": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n{\"a\":1}\n", 1,
+			[]string{"line 3: is not a record of a chat: left out"}, ""},
+		"unknown type": {head + "\n" + `{"id":"u","type":"dream","content":"x"}`, 0,
+			[]string{"line 2: message u has no known type: left out"}, ""},
+		"rewind": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"$rewindTo":"gone"}`, 1,
+			[]string{"line 3: rewinds to message gone, which is not there: all before is hidden"}, ""},
+		"not UTF-8": {head + "\n" + `{"id":"u","type":"user","content":"` + "\xff" + `"}`, 1,
+			[]string{"line 2: bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
+		"object not UTF-8": {"{\n" + `"sessionId":"s","projectHash":"` + "\xff\xff\xff" + `","messages":[]}`, 0,
+			[]string{"bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
+		"object cut": {string(object[:900]), 1,
+			[]string{"line 13: the chat is damaged from here on: the rest is left out: unexpected EOF"}, ""},
+		"odd in a list": {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`, 1,
+			[]string{"line 1: lists something that is not a message with an id: left out"}, ""},
+		"odd message": {`{"sessionId":"s","projectHash":"h","messages":[` + "\n7,\n" +
+			`{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is not a message with an id: left out"},
+			""},
 	} {
 		all, problems, err := sound(t, geminiText(tt.text))
 		if err == nil && tt.err != "" || err != nil && (tt.err == "" || !strings.Contains(err.Error(), tt.err)) {

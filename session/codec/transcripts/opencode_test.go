@@ -27,7 +27,8 @@ func opencodeDatabase(t testing.TB, scripts ...string) (dir string, conn *sqlite
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := sqlite.OpenConn(filepath.Join(dir, "opencode.db"), sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
+	conn, err := sqlite.OpenConn(filepath.Join(dir, "opencode.db"), sqlite.OpenReadWrite, sqlite.OpenCreate,
+		sqlite.OpenWAL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +63,10 @@ func TestOpencode(t *testing.T) {
 		}
 		golden(t, "testdata/opencode/sessions.golden.jsonl", text(t, all))
 		if d := cmp.Diff([]store.Decision{{
-			ID: all[0].Decisions[0].ID, SessionID: "ses_4700000000000000000000main", MessageID: "msg_b7c000000002mainassist1aaa", PartID: "prt_b7c000000002a6",
-			ToolCallID: "toolu_3", ToolID: "edit", Action: "ask", Outcome: "denied", Reply: "reject", Reason: "not yet", DecidedAt: 1767323055000,
+			ID: all[0].Decisions[0].ID, SessionID: "ses_4700000000000000000000main", MessageID: "msg_b7c000000002mainassist1aaa",
+			PartID:     "prt_b7c000000002a6",
+			ToolCallID: "toolu_3", ToolID: "edit", Action: "ask", Outcome: "denied", Reply: "reject", Reason: "not yet",
+			DecidedAt: 1767323055000,
 		}}, all[0].Decisions); d != "" {
 			t.Errorf("decisions (-want +got):\n%s", d)
 		}
@@ -88,7 +91,8 @@ func opencodeTree(t *testing.T, conn *sqlite.Conn) (root string) {
 		}
 	}
 	query := func(sql string, row func(stmt *sqlite.Stmt)) {
-		if err := sqlitex.ExecuteTransient(conn, sql, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error { row(stmt); return nil }}); err != nil {
+		if err := sqlitex.ExecuteTransient(conn, sql,
+			&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error { row(stmt); return nil }}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,7 +186,8 @@ func TestOpencodeTree(t *testing.T) {
 		}
 	}
 	both, problems, err := sound(t, opencodeAt(dir))
-	if err != nil || len(both) != 4 || both[3].Session.ID != "ses_old" || both[3].Session.Title != "Old" || len(both[3].Messages) != 1 {
+	if err != nil || len(both) != 4 || both[3].Session.ID != "ses_old" || both[3].Session.Title != "Old" ||
+		len(both[3].Messages) != 1 {
 		t.Errorf("both: %v, %d sessions", err, len(both))
 	}
 	if d := cmp.Diff([]string{
@@ -265,12 +270,14 @@ func FuzzDecodeOpencode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message, part, revert string) {
 		root := t.TempDir()
 		for name, text := range map[string]string{
-			"session/p/ses_1.json":     `{"id":"ses_1","projectID":"p","time":{"created":3,"updated":4},"revert":` + revert + `}`,
+			"session/p/ses_1.json": `{"id":"ses_1","projectID":"p","time":{"created":3,"updated":4},"revert":` + revert +
+				`}`,
 			"session/p/ses_2.json":     `{"id":"ses_2","projectID":"p","permission":` + part + `,"time":` + message + `}`,
 			"message/ses_1/msg_1.json": `{"role":"user","time":{"created":3}}`,
 			"message/ses_1/msg_2.json": message, "message/ses_1/msg_3.json": message,
 			"message/ses_2/msg_4.json": `{"role":"assistant","time":{"created":1}}`, "message/ses_2/msg_5.json": message,
-			"part/msg_1/prt_1.json": part, "part/msg_2/prt_2.json": part, "part/msg_3/prt_2.json": part, "part/msg_4/prt_4.json": part,
+			"part/msg_1/prt_1.json": part, "part/msg_2/prt_2.json": part, "part/msg_3/prt_2.json": part,
+			"part/msg_4/prt_4.json": part,
 			"part/msg_5/prt_5.json": `{"type":"text","text":"x"}`,
 		} {
 			path := filepath.Join(root, filepath.FromSlash(name))

@@ -24,7 +24,8 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 		}
 		return path
 	}
-	file := strings.ReplaceAll(claudeRecords(claudeUser("look"), claudeSays("m1", "seen")), `"isSidechain":false`, `"isSidechain":true,"agentId":"a2"`)
+	file := strings.ReplaceAll(claudeRecords(claudeUser("look"), claudeSays("m1", "seen")), `"isSidechain":false`,
+		`"isSidechain":true,"agentId":"a2"`)
 	for _, tt := range []struct {
 		name, beside, parent, agent string
 		want                        session.TranscriptTrace
@@ -32,7 +33,8 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 		{"without a file beside it", "", "s1", "claude-code",
 			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2"}},
 		{"with one", `{"agentType":"Explore","toolUseId":"toolu_1","parentAgentId":"a1"}`, "s1-a1", "Explore",
-			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2", ParentSubagentID: "a1", CallID: "toolu_1"}},
+			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2", ParentSubagentID: "a1",
+				CallID: "toolu_1"}},
 	} {
 		path := write("agent-a2.jsonl", file)
 		if tt.beside != "" {
@@ -82,21 +84,25 @@ func TestCodexSubagentIsNotGivenWhatItInherits(t *testing.T) {
 		return `{"timestamp":"2026-01-02T03:04:05.000Z","type":"` + kind + `","payload":` + payload + "}\n"
 	}
 	task := func(text string) string {
-		return record("response_item", `{"type":"agent_message","author":"/root","recipient":"/root/look","content":[{"type":"input_text","text":"Message Type: NEW_TASK\nTask name: /root/look\nSender: /root\nPayload:\n`+text+`"}]}`)
+		return record("response_item",
+			`{"type":"agent_message","author":"/root","recipient":"/root/look","content":[{"type":"input_text","text":"Message Type: NEW_TASK\nTask name: /root/look\nSender: /root\nPayload:\n`+text+`"}]}`)
 	}
 	begin := record("session_meta", `{"id":"`+child+`","parent_thread_id":"`+parent+`","forked_from_id":"`+parent+`"}`)
 	inherited := record("session_meta", `{"id":"`+parent+`"}`) +
 		record("event_msg", `{"type":"task_started","turn_id":"01a20361-582d-7a53-88c5-cd467675b3af"}`) +
-		record("response_item", `{"type":"message","role":"user","content":[{"type":"input_text","text":"the parent's prompt"}]}`) +
+		record("response_item",
+			`{"type":"message","role":"user","content":[{"type":"input_text","text":"the parent's prompt"}]}`) +
 		record("response_item", `{"type":"function_call","name":"spawn_agent","arguments":"{}","call_id":"k1"}`) +
 		record("event_msg", `{"type":"turn_aborted","turn_id":"01a20361-582d-7a53-88c5-cd467675b3af"}`)
 	own := record("event_msg", `{"type":"task_started","turn_id":"01a20361-58c6-7bb3-b71b-2faab23e7d61"}`)
-	answer := record("response_item", `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"seen"}]}`)
+	answer := record("response_item",
+		`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"seen"}]}`)
 	for _, tt := range []struct {
 		name, file string
 		want       []string
 	}{
-		{"a task that can be read", begin + inherited + own + task("look there") + answer, []string{"look there", "", "seen"}},
+		{"a task that can be read", begin + inherited + own + task("look there") + answer,
+			[]string{"look there", "", "seen"}},
 		{"an encrypted task", begin + inherited + own + task("") + answer,
 			[]string{`Message Type: NEW_TASK\nTask name: /root/look\nSender: /root\nPayload:`, "", "seen"}},
 		{"nothing of its own yet", begin + inherited, nil},

@@ -56,7 +56,9 @@ type decoder func(io.Reader, func(codec.Problem)) iter.Seq2[*codec.Session, erro
 // tell is the sessions as lines: what a reader would see of each row.
 func tell(t *testing.T, decode decoder, text string) (told, problems []string) {
 	t.Helper()
-	for s, err := range decode(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for s, err := range decode(strings.NewReader(text), func(p codec.Problem) {
+		problems = append(problems, p.String())
+	}) {
 		if err != nil {
 			return append(told, "error: "+err.Error()), problems
 		}
@@ -64,7 +66,8 @@ func tell(t *testing.T, decode decoder, text string) (told, problems []string) {
 			t.Error(v)
 		}
 		row := &s.Session
-		told = append(told, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent, row.TotalTokens, row.UpdatedAt-row.CreatedAt))
+		told = append(told, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent, row.TotalTokens,
+			row.UpdatedAt-row.CreatedAt))
 		if row.ParentID != nil {
 			told = append(told, "child of "+*row.ParentID)
 		}
@@ -118,9 +121,11 @@ func TestClaude(t *testing.T) {
 }
 
 func TestClaudeTitles(t *testing.T) {
-	ai, custom := `{"type":"ai-title","sessionId":"s1","aiTitle":"guessed"}`+"\n", `{"type":"custom-title","sessionId":"s1","customTitle":"given"}`+"\n"
+	ai, custom := `{"type":"ai-title","sessionId":"s1","aiTitle":"guessed"}`+"\n",
+		`{"type":"custom-title","sessionId":"s1","customTitle":"given"}`+"\n"
 	_, bare, _ := strings.Cut(claudeFile, "\n") // without the summary
-	for text, want := range map[string]string{bare: "fix it", ai + bare: "guessed", ai + claudeFile: "Fix the parser", custom + claudeFile + ai: "given"} {
+	for text, want := range map[string]string{bare: "fix it", ai + bare: "guessed", ai + claudeFile: "Fix the parser",
+		custom + claudeFile + ai: "given"} {
 		told, _ := tell(t, transcripts.DecodeClaude, text)
 		if !strings.HasPrefix(told[0], fmt.Sprintf("s1 %q ", want)) {
 			t.Errorf("%s, want title %q", told[0], want)
@@ -232,7 +237,8 @@ func TestCodexNamedByFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for s, err := range transcripts.DecodeCodexFile(path, func(p codec.Problem) { problems = append(problems, p.String()) }) {
+		for s, err := range transcripts.DecodeCodexFile(path,
+			func(p codec.Problem) { problems = append(problems, p.String()) }) {
 			if err != nil {
 				return append(ids, err.Error()), problems
 			}
@@ -252,7 +258,8 @@ func TestCodexNamedByFile(t *testing.T) {
 	if !slices.Contains(problems, "line 2: precedes the record that names the session: it is named by the file") {
 		t.Errorf("problems %q", problems)
 	}
-	if got, _ := read("rollout-x.jsonl", rest); !slices.Equal(got, []string{"read rollout: no record session_meta in it, which names the session"}) {
+	if got, _ := read("rollout-x.jsonl", rest); !slices.Equal(got,
+		[]string{"read rollout: no record session_meta in it, which names the session"}) {
 		t.Errorf("a file of another name: %q", got)
 	}
 }

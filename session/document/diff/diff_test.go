@@ -20,7 +20,8 @@ func TestEdits(t *testing.T) {
 		var rebuilt []byte
 		kept, atA, atB := 0, 0, 0
 		for i, e := range edits(a, b) {
-			if e.a0 != atA || e.b0 != atB || e.same && string(a[e.a0:e.a1]) != string(b[e.b0:e.b1]) || e.a0 == e.a1 && e.b0 == e.b1 {
+			if e.a0 != atA || e.b0 != atB || e.same && string(a[e.a0:e.a1]) != string(b[e.b0:e.b1]) ||
+				e.a0 == e.a1 && e.b0 == e.b1 {
 				t.Fatalf("edits(%s, %s): edit %d is %+v", a, b, i, e)
 			}
 			atA, atB = e.a1, e.b1
@@ -113,7 +114,8 @@ func TestAlign(t *testing.T) {
 		b    *document.Document
 		want [][2]int
 	}{
-		{"one more", conversation("b", 1e6, "one", "1", "more", "x", "two", "2", "four", "4"), [][2]int{{1, 1}, {0, 2}, {2, 3}, {3, 4}}},
+		{"one more", conversation("b", 1e6, "one", "1", "more", "x", "two", "2", "four", "4"),
+			[][2]int{{1, 1}, {0, 2}, {2, 3}, {3, 4}}},
 		{"replaced", conversation("b", 1e6, "one", "1", "other", "2", "four", "4"), [][2]int{{1, 1}, {2, 2}, {3, 3}}},
 		{"nothing", conversation("b", 1e6), [][2]int{{1, 0}, {2, 0}, {3, 0}}},
 	} {
@@ -139,7 +141,8 @@ func TestFirstDivergence(t *testing.T) {
 	a, b := conversation("a", 0, "one", "1", "two", "2"), conversation("b", 5, "one", "1", "two", "3")
 	a.Turns[0].Usage, b.Turns[0].Usage = &session.Usage{Input: 10}, &session.Usage{Input: 11}
 	call := func(input string) *document.Part {
-		return &document.Part{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", Input: []byte(input), State: session.StateOutputAvailable}}
+		return &document.Part{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", Input: []byte(input),
+			State: session.StateOutputAvailable}}
 	}
 	answer := func(doc *document.Document) *document.Message { return doc.Turns[0].Messages[1] }
 	answer(a).Parts = append(answer(a).Parts, call(`{"a":1,"b":2}`))

@@ -18,7 +18,8 @@ func TestPythonAppend(t *testing.T) {
 		{Python{Indent: true}, `{"a":[],"b":{},"c":[1,-0.5,1e-05,true,null],"d":{"e":"x, y: [z]"}}`,
 			"{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    -0.5,\n    1e-05,\n    true,\n    null\n  ],\n" +
 				"  \"d\": {\n    \"e\": \"x, y: [z]\"\n  }\n}"},
-		{Python{}, `"\u00e9\u2028\/\u0001\u001f\u007f\b\f\n\r\t\"\\"`, "\"é\u2028/\\u0001\\u001f\x7f\\b\\f\\n\\r\\t\\\"\\\\\""},
+		{Python{}, `"\u00e9\u2028\/\u0001\u001f\u007f\b\f\n\r\t\"\\"`,
+			"\"é\u2028/\\u0001\\u001f\x7f\\b\\f\\n\\r\\t\\\"\\\\\""},
 		{Python{}, `"\ud83d\ude00"`, `"😀"`},
 		{Python{}, `"\ud83d"`, `"\ud83d"`}, // half a pair
 		{Python{}, `"\u003c"`, `"<"`},

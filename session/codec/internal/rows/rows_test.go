@@ -24,7 +24,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", in, o.JSON(), err, want)
 		}
 	}
-	for _, in := range []string{"", "[]", "null", "{", `{"a":}`, `{} {}`, `{"a":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001) + "}"} {
+	for _, in := range []string{"", "[]", "null", "{", `{"a":}`, `{} {}`,
+		`{"a":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001) + "}"} {
 		if o, err := Parse([]byte(in)); err == nil {
 			t.Errorf("%.40s: %s", in, o.JSON())
 		}
@@ -75,7 +76,8 @@ func TestMessageOrder(t *testing.T) {
 	s := New("s", "a")
 	for _, at := range []int64{5, 5, 3, 9, 9, 0} {
 		s.See(at)
-		s.Message(session.RoleUser, at).Part(Object{{"type", json.RawMessage(`"text"`)}, {"text", json.RawMessage(`"x"`)}}, at)
+		s.Message(session.RoleUser, at).Part(Object{{"type", json.RawMessage(`"text"`)}, {"text", json.RawMessage(`"x"`)}},
+			at)
 	}
 	made := s.Messages()
 	out := s.Finish()

@@ -28,7 +28,9 @@ func TestBounds(t *testing.T) {
 		text string
 		want int
 	}{
-		"prose":                   {repeat("The quick **brown** fox `jumps` over [the](http://x.y) lazy dog.\n- a *b*\n- c\n\n> d\n\n|a|b|\n|-|-|\n|c|d|\n\n```\ne\n```\n\n"), yes},
+		"prose": {
+			repeat(
+				"The quick **brown** fox `jumps` over [the](http://x.y) lazy dog.\n- a *b*\n- c\n\n> d\n\n|a|b|\n|-|-|\n|c|d|\n\n```\ne\n```\n\n"), yes},
 		"a paragraph of words":    {repeat("word "), yes},
 		"code":                    {"Look:\n\n```c\n" + repeat("*a[i++] = (b_c < *d) ? `e` : ~f;\n") + "```\n", yes},
 		"an answer without lines": {strings.Repeat("It is **that** `thing` (here). ", 500), yes},

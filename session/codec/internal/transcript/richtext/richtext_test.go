@@ -12,8 +12,10 @@ import (
 )
 
 var names = map[Kind]string{
-	Paragraph: "p", Line: "line", Heading: "h", Quote: "quote", List: "list", Item: "item", Code: "pre", Rule: "rule", Table: "table", Row: "row", Cell: "cell",
-	Text: "text", CodeSpan: "code", Emphasis: "em", Strong: "strong", Strike: "strike", Link: "link", Break: "break", Box: "box",
+	Paragraph: "p", Line: "line", Heading: "h", Quote: "quote", List: "list", Item: "item", Code: "pre", Rule: "rule",
+	Table: "table", Row: "row", Cell: "cell",
+	Text: "text", CodeSpan: "code", Emphasis: "em", Strong: "strong", Strike: "strike", Link: "link", Break: "break",
+	Box: "box",
 }
 
 // dump is a tree in a line.
@@ -124,7 +126,8 @@ func check(all []*Node, in map[Kind]bool, blocks bool) error {
 		}
 		if n.Kind == Link {
 			scheme, rest, found := strings.Cut(strings.ToLower(n.To), ":")
-			if !found || scheme != "mailto" && !(scheme == "http" || scheme == "https") || scheme != "mailto" && !strings.HasPrefix(rest, "//") || strings.ContainsAny(n.To, "<>\"'\\` ") {
+			if !found || scheme != "mailto" && !(scheme == "http" || scheme == "https") ||
+				scheme != "mailto" && !strings.HasPrefix(rest, "//") || strings.ContainsAny(n.To, "<>\"'\\` ") {
 				return fmt.Errorf("a link to %q", n.To)
 			}
 		}
