@@ -135,11 +135,13 @@ func TestLog(t *testing.T) {
 		at := time.Date(2025, 1, 21, 10, 30, 0, 0, time.UTC)
 		l, h := newLogger(t, c, acplog.Options{SessionID: func(context.Context) string { return "abc-123" }}, withLogging)
 		r := slog.NewRecord(at, slog.LevelWarn, "Backing model rate limited", 0)
-		r.AddAttrs(slog.String("logger", "model"), slog.Duration("retryIn", 5*time.Second), slog.Any("cause", errors.New("429")), slog.Any("bad", func() {}))
+		r.AddAttrs(slog.String("logger", "model"), slog.Duration("retryIn", 5*time.Second),
+			slog.Any("cause", errors.New("429")), slog.Any("bad", func() {}))
 		if err := h.Handle(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		l.With("logger", "auth").WithGroup("http").Log(t.Context(), acplog.LevelCritical, "key api_key=sk-proj-"+strings.Repeat("aB3", 16), "status", 401)
+		l.With("logger", "auth").WithGroup("http").Log(t.Context(), acplog.LevelCritical,
+			"key api_key=sk-proj-"+strings.Repeat("aB3", 16), "status", 401)
 		bad := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)
 		if text, ok := bad["bad"].(string); !ok || text == "" {
 			t.Errorf("a value that JSON cannot hold: %v", bad["bad"])
@@ -147,18 +149,22 @@ func TestLog(t *testing.T) {
 		delete(bad, "bad")
 		want := []map[string]any{
 			{"method": "log", "params": map[string]any{
-				"level": "warning", "message": "Backing model rate limited", "sessionId": "abc-123", "logger": "model", "timestamp": "2025-01-21T10:30:00Z",
-				"data": map[string]any{"retryIn": "5s", "cause": "429"},
+				"level": "warning", "message": "Backing model rate limited", "sessionId": "abc-123", "logger": "model",
+				"timestamp": "2025-01-21T10:30:00Z",
+				"data":      map[string]any{"retryIn": "5s", "cause": "429"},
 			}},
 			{"method": "log", "params": map[string]any{
-				"level": "critical", "message": c.sent[1]["params"].(map[string]any)["message"], "sessionId": "abc-123", "logger": "auth",
-				"timestamp": c.sent[1]["params"].(map[string]any)["timestamp"], "data": map[string]any{"http": map[string]any{"status": 401.0}},
+				"level": "critical", "message": c.sent[1]["params"].(map[string]any)["message"], "sessionId": "abc-123",
+				"logger":    "auth",
+				"timestamp": c.sent[1]["params"].(map[string]any)["timestamp"],
+				"data":      map[string]any{"http": map[string]any{"status": 401.0}},
 			}},
 		}
 		if d := cmp.Diff(want, c.sent); d != "" {
 			t.Error(d)
 		}
-		if message := c.sent[1]["params"].(map[string]any)["message"].(string); strings.Contains(message, "aB3aB3") || !strings.Contains(message, "api_key") {
+		if message := c.sent[1]["params"].(map[string]any)["message"].(string); strings.Contains(message, "aB3aB3") ||
+			!strings.Contains(message, "api_key") {
 			t.Errorf("secret: %q", message)
 		}
 	})
@@ -168,7 +174,8 @@ func TestLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(client)
 		l, _ := newLogger(t, c, acplog.Options{Level: slog.LevelDebug}, withLogging)
-		want := []string{"debug", "info", "notice", "notice", "warning", "error", "critical", "alert", "emergency", "emergency"}
+		want := []string{"debug", "info", "notice", "notice", "warning", "error", "critical", "alert", "emergency",
+			"emergency"}
 		for _, level := range []slog.Level{-4, 0, 2, 3, 4, 8, 12, 16, 20, 99} {
 			l.Log(t.Context(), level, "m")
 		}
@@ -179,7 +186,8 @@ func TestLevels(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Error(d)
 		}
-		if !acplog.New(acplog.Options{}).Enabled(t.Context(), slog.LevelInfo) || acplog.New(acplog.Options{}).Enabled(t.Context(), slog.LevelDebug) {
+		if !acplog.New(acplog.Options{}).Enabled(t.Context(), slog.LevelInfo) ||
+			acplog.New(acplog.Options{}).Enabled(t.Context(), slog.LevelDebug) {
 			t.Error("the default level is not info")
 		}
 	})
@@ -200,7 +208,8 @@ func TestNotice(t *testing.T) {
 		p := c.sent[0]["params"].(map[string]any)
 		update := p["update"].(map[string]any)
 		meta := update["_meta"].(map[string]any)
-		if p["sessionId"] != "abc-123" || update["sessionUpdate"] != "notice" || update["severity"] != "error" || update["title"] != "disk full" ||
+		if p["sessionId"] != "abc-123" || update["sessionUpdate"] != "notice" || update["severity"] != "error" ||
+			update["title"] != "disk full" ||
 			meta["agenttrace.level"] != "alert" || meta["agenttrace.data"].(map[string]any)["free"] != 0.0 {
 			t.Errorf("notice %v", p)
 		}
@@ -243,7 +252,8 @@ func TestClientGone(t *testing.T) {
 func TestSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
-		tracer := agenttrace.New(agenttrace.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+		tracer := agenttrace.New(agenttrace.Options{
+			TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
 		sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
 		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
@@ -264,7 +274,9 @@ func TestSession(t *testing.T) {
 				}
 			}
 		}
-		if len(parts) != 2 || !strings.Contains(parts[0], `"type":"data-log","data":{"level":"warning","message":"retrying"`) || !strings.Contains(parts[1], `"text":"hello"`) {
+		if len(parts) != 2 || !strings.Contains(parts[0],
+			`"type":"data-log","data":{"level":"warning","message":"retrying"`) ||
+			!strings.Contains(parts[1], `"text":"hello"`) {
 			t.Errorf("parts %q", parts)
 		}
 	})

@@ -102,11 +102,16 @@ func hostile() map[string]any {
 		group = slog.GroupValue(slog.Any("g", group))
 	}
 	return map[string]any{
-		"typed nil error": (*nilError)(nil), "typed nil stringer": (*nilStringer)(nil), "nil": nil, "nil in a list": []error{(*nilError)(nil)},
-		"MarshalJSON": panics{}, "MarshalJSON within": []any{map[string]any{"x": panics{}}}, "MarshalText": panicsAsText{}, "key": map[panicsAsText]int{{}: 1},
-		"Error": panicsAsError{}, "String": panicsAsString{}, "LogValue": panicsAsLogValue{}, "endless": endless{}, "fanning": fanning{}, "invalid": invalid{}, "deep JSON": deepJSON{},
-		"cyclic map": cyclic, "cyclic pointer": ring, "cyclic list": list, "cyclic in an interface": &node{Any: cyclic}, "long list": long, "deep": deep, "groups": group,
-		"func": func() {}, "channel": make(chan int), "complex": 1i, "NaN": math.NaN(), "infinite": []float64{math.Inf(1)}, "no UTF-8": "\xff\xfe", "no UTF-8 in a list": []string{"\xff"},
+		"typed nil error": (*nilError)(nil), "typed nil stringer": (*nilStringer)(nil), "nil": nil,
+		"nil in a list": []error{(*nilError)(nil)},
+		"MarshalJSON":   panics{}, "MarshalJSON within": []any{map[string]any{"x": panics{}}}, "MarshalText": panicsAsText{},
+		"key":   map[panicsAsText]int{{}: 1},
+		"Error": panicsAsError{}, "String": panicsAsString{}, "LogValue": panicsAsLogValue{}, "endless": endless{},
+		"fanning": fanning{}, "invalid": invalid{}, "deep JSON": deepJSON{},
+		"cyclic map": cyclic, "cyclic pointer": ring, "cyclic list": list, "cyclic in an interface": &node{Any: cyclic},
+		"long list": long, "deep": deep, "groups": group,
+		"func": func() {}, "channel": make(chan int), "complex": 1i, "NaN": math.NaN(), "infinite": []float64{math.Inf(1)},
+		"no UTF-8": "\xff\xfe", "no UTF-8 in a list": []string{"\xff"},
 	}
 }
 
@@ -138,7 +143,8 @@ func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 	l, _ := newLogger(t, c, acplog.Options{}, withLogging)
 	l.Error("", "err", (*nilError)(nil), "p", panics{}, "ring", hostile()["cyclic pointer"])
 	data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)
-	if data["err"] != "<nil>" || data["p"] != "!PANIC: in MarshalJSON" || data["ring"] != "!ERROR: nested deeper than 100" {
+	if data["err"] != "<nil>" || data["p"] != "!PANIC: in MarshalJSON" ||
+		data["ring"] != "!ERROR: nested deeper than 100" {
 		t.Errorf("data %v", data)
 	}
 }
@@ -184,8 +190,10 @@ func TestIntegersAreExact(t *testing.T) {
 		if err := h.Initialize([]byte(withLogging)); err != nil {
 			t.Fatal(err)
 		}
-		slog.New(h).Info("m", "min", int64(math.MinInt64), "max", uint64(math.MaxUint64), "any", []any{uint64(math.MaxUint64 - 1)}, "number", json.Number("12345678901234567890123"), "f", 0.1)
-		for _, want := range []string{`"min":-9223372036854775808`, `"max":18446744073709551615`, `"any":[18446744073709551614]`, `"number":12345678901234567890123`, `"f":0.1`} {
+		slog.New(h).Info("m", "min", int64(math.MinInt64), "max", uint64(math.MaxUint64), "any",
+			[]any{uint64(math.MaxUint64 - 1)}, "number", json.Number("12345678901234567890123"), "f", 0.1)
+		for _, want := range []string{`"min":-9223372036854775808`, `"max":18446744073709551615`,
+			`"any":[18446744073709551614]`, `"number":12345678901234567890123`, `"f":0.1`} {
 			if !strings.Contains(r.sent[0], want) {
 				t.Errorf("%s lacks %s", r.sent[0], want)
 			}
@@ -200,8 +208,10 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 	for _, initialize := range []string{withLogging, withNotices} {
 		for name, log := range map[string]func(*slog.Logger){
 			"message": func(l *slog.Logger) { l.Info(secret) }, "logger": func(l *slog.Logger) { l.Info("m", "logger", secret) },
-			"logger of With": func(l *slog.Logger) { l.With("logger", secret).Info("m") }, "value": func(l *slog.Logger) { l.Info("m", "k", secret) },
-			"key": func(l *slog.Logger) { l.Info("m", secret, 1) }, "group": func(l *slog.Logger) { l.WithGroup(secret).Info("m", "k", 1) },
+			"logger of With":   func(l *slog.Logger) { l.With("logger", secret).Info("m") },
+			"value":            func(l *slog.Logger) { l.Info("m", "k", secret) },
+			"key":              func(l *slog.Logger) { l.Info("m", secret, 1) },
+			"group":            func(l *slog.Logger) { l.WithGroup(secret).Info("m", "k", 1) },
 			"key of a map":     func(l *slog.Logger) { l.Info("m", "k", map[string]int{secret: 1}) },
 			"error":            func(l *slog.Logger) { l.Info("m", "err", errors.New(secret)) },
 			"bytes of JSON":    func(l *slog.Logger) { l.Info("m", "k", json.RawMessage(`{"password":"`+core+`"}`)) },
@@ -224,7 +234,8 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 			})
 		}
 		r := new(raw)
-		h := acplog.New(acplog.Options{Notify: r.notify, Logger: secret, SessionID: func(context.Context) string { return "s" }})
+		h := acplog.New(acplog.Options{Notify: r.notify, Logger: secret,
+			SessionID: func(context.Context) string { return "s" }})
 		_ = h.Initialize([]byte(initialize))
 		if slog.New(h).Info("m"); strings.Contains(r.sent[0], core) {
 			t.Errorf("the option Logger: %s", r.sent)
@@ -242,7 +253,8 @@ func traced(t *testing.T) (ctx context.Context, end func() []string) {
 	spans := tracetest.NewSpanRecorder()
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = -1
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithRawSpanLimits(limits))})
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(spans), sdktrace.WithRawSpanLimits(limits))})
 	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
@@ -285,10 +297,12 @@ func TestFloodReachesTheSessionAndItsErrorTheClient(t *testing.T) {
 			last = s["params"].(map[string]any)
 			levels[last["level"].(string)]++
 		}
-		if levels["debug"] > 50 || levels["info"] < 50 || levels["warning"] != 1 || levels["error"] < 100 || levels["error"] > 250 || levels["emergency"] != 1 {
+		if levels["debug"] > 50 || levels["info"] < 50 || levels["warning"] != 1 || levels["error"] < 100 ||
+			levels["error"] > 250 || levels["emergency"] != 1 {
 			t.Errorf("the client got %v", levels)
 		}
-		if last["data"].(map[string]any)["agenttrace.dropped"].(float64) < 700 || last["data"].(map[string]any)["agenttrace.dropped_by_level"].(map[string]any)["error"].(float64) < 700 {
+		if last["data"].(map[string]any)["agenttrace.dropped"].(float64) < 700 ||
+			last["data"].(map[string]any)["agenttrace.dropped_by_level"].(map[string]any)["error"].(float64) < 700 {
 			t.Errorf("the last record: %v", last)
 		}
 		if parts := end(); len(parts) != 2*250+2+1000+1 {
@@ -312,7 +326,8 @@ func TestSummaryOfWhatWasDropped(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		last := c.sent[len(c.sent)-1]["params"].(map[string]any)
-		if len(c.sent) != 4 || last["message"] != "7 log records were dropped, as there were too many for the client" || last["data"].(map[string]any)["agenttrace.dropped"] != 7.0 {
+		if len(c.sent) != 4 || last["message"] != "7 log records were dropped, as there were too many for the client" ||
+			last["data"].(map[string]any)["agenttrace.dropped"] != 7.0 {
 			t.Errorf("sent %v", c.sent)
 		}
 	})
@@ -454,7 +469,8 @@ func TestEmptyMessage(t *testing.T) {
 		c := new(client)
 		l, _ := newLogger(t, c, acplog.Options{SessionID: func(context.Context) string { return "s" }}, withNotices)
 		l.Error("", "cause", "429")
-		if err := c.sent[0]["params"].(map[string]any)["update"].(map[string]any); err["title"] != "(no message)" || err["_meta"].(map[string]any)["agenttrace.data"].(map[string]any)["cause"] != "429" {
+		if err := c.sent[0]["params"].(map[string]any)["update"].(map[string]any); err["title"] != "(no message)" ||
+			err["_meta"].(map[string]any)["agenttrace.data"].(map[string]any)["cause"] != "429" {
 			t.Errorf("sent %v", c.sent)
 		}
 	})
@@ -553,7 +569,8 @@ func TestAgentSurvivesAClientThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = w.Close()
-	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":`+withLogging+"}\n"); err != nil {
+	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":`+withLogging+
+		"}\n"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
@@ -605,8 +622,10 @@ func TestWireKeepsLinesWhole(t *testing.T) {
 
 // The wire finds the initialize request wherever the reads cut it.
 func TestWireFindsInitialize(t *testing.T) {
-	stream := `{"jsonrpc":"2.0","method":"x","params":"` + strings.Repeat("initialize", 200_000) + `"}` + "\nno JSON: initialize\n" +
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + withLogging + "}\r\n" + `{"jsonrpc":"2.0","id":2,"method":"session/new"}` + "\n"
+	stream := `{"jsonrpc":"2.0","method":"x","params":"` + strings.Repeat("initialize", 200_000) + `"}` +
+		"\nno JSON: initialize\n" +
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + withLogging + "}\r\n" +
+		`{"jsonrpc":"2.0","id":2,"method":"session/new"}` + "\n"
 	for _, size := range []int{1, 7, 4096, 1 << 20} {
 		var got []string
 		wire := acplog.NewWire(strings.NewReader(stream), io.Discard)
@@ -665,7 +684,8 @@ func FuzzHandler(f *testing.F) {
 		if err := h.Initialize([]byte(withLogging)); err != nil {
 			t.Fatal(err)
 		}
-		slog.New(h).With(key, value).WithGroup(group).Info(message, key, n, slog.Group(group, key, value, "doc", json.RawMessage(doc)), "v", doc)
+		slog.New(h).With(key, value).WithGroup(group).Info(message, key, n,
+			slog.Group(group, key, value, "doc", json.RawMessage(doc)), "v", doc)
 		if len(r.sent) != 1 {
 			t.Fatalf("sent %q", r.sent)
 		}

@@ -35,7 +35,8 @@ func agree(t *testing.T, rec *agenttracetest.Recorder) {
 	}
 	for _, turn := range rec.All().Turns() {
 		if u := turn.User; u.ID != "" {
-			want := agenttracetest.Message{ID: u.ID, Role: "user", CreatedAt: u.CreatedAt, Metadata: string(u.Metadata), Parts: u.Parts}
+			want := agenttracetest.Message{ID: u.ID, Role: "user", CreatedAt: u.CreatedAt, Metadata: string(u.Metadata),
+				Parts: u.Parts}
 			if diff := cmp.Diff(want, messages[u.ID], cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("the user's message (-span +events):\n%s", diff)
 			}

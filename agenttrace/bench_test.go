@@ -64,8 +64,10 @@ func startTurn(tp trace.TracerProvider) (context.Context, *agenttrace.Run, *agen
 // everything turns on what costs something.
 func everything() agenttrace.Options {
 	return agenttrace.Options{
-		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{})), LoggerProvider: sdklog.NewLoggerProvider(sdklog.WithProcessor(discardLog{})),
-		LoopDetection: &agenttrace.LoopDetection{Arguments: true}, Limits: agenttrace.Limits{MaxToolCalls: 1 << 40, MaxDuration: time.Hour}, MaxPartBytes: 1 << 20,
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{})),
+		LoggerProvider: sdklog.NewLoggerProvider(sdklog.WithProcessor(discardLog{})),
+		LoopDetection:  &agenttrace.LoopDetection{Arguments: true},
+		Limits:         agenttrace.Limits{MaxToolCalls: 1 << 40, MaxDuration: time.Hour}, MaxPartBytes: 1 << 20,
 	}
 }
 
@@ -101,7 +103,8 @@ func BenchmarkToolCall(b *testing.B) {
 	} {
 		p := size.payload
 		call := func(ctx context.Context, turn *agenttrace.Turn) {
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: p.input, Kind: agenttrace.ToolEdit})
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: p.input,
+				Kind: agenttrace.ToolEdit})
 			if p.text != "" {
 				tool.EndText(p.text)
 			} else {
@@ -174,14 +177,16 @@ func BenchmarkTurn(b *testing.B) {
 	prompt := strings.Repeat("You are a careful engineer. ", 700)
 	b.ReportAllocs()
 	for b.Loop() {
-		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: payloadText[:500]}, agenttrace.TurnOptions{SystemPrompt: prompt})
+		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: payloadText[:500]},
+			agenttrace.TurnOptions{SystemPrompt: prompt})
 		for i := range 4 {
 			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 			if i == 0 {
 				call.Reasoning(payloadText[:1024])
 				call.Text("ok")
 			}
-			call.End(agenttrace.ModelResult{StopReason: "tool_use", Usage: agenttrace.InclusiveUsage{Input: 1000, Output: 100}}, nil)
+			call.End(agenttrace.ModelResult{StopReason: "tool_use", Usage: agenttrace.InclusiveUsage{Input: 1000, Output: 100}},
+				nil)
 			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: payloadJSON})
 			tool.EndText(payloadText)
 		}
@@ -200,7 +205,8 @@ func BenchmarkStreamedChunk(b *testing.B) {
 		{"no-events", agenttrace.Options{}},
 		{"disabled", agenttrace.Options{LoggerProvider: sdklog.NewLoggerProvider()}},
 		{"live", agenttrace.Options{LoggerProvider: everything().LoggerProvider}},
-		{"live-unthrottled", agenttrace.Options{LoggerProvider: everything().LoggerProvider, Live: agenttrace.LiveOptions{MinInterval: -1}}},
+		{"live-unthrottled", agenttrace.Options{LoggerProvider: everything().LoggerProvider,
+			Live: agenttrace.LiveOptions{MinInterval: -1}}},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			test.o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
@@ -331,8 +337,10 @@ func BenchmarkOff(b *testing.B) {
 	}
 	b.Run("decided-tool-call", func(b *testing.B) {
 		ctx := context.Background()
-		tracer := agenttrace.New(agenttrace.Options{TracerProvider: off(), Watchdog: func(context.Context, agenttrace.ToolRequest) agenttrace.Verdict { return agenttrace.Allow() }})
-		sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "bench", Rules: []agenttrace.Rule{{Permission: "bash", Action: agenttrace.ActionAllow}}})
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: off(),
+			Watchdog: func(context.Context, agenttrace.ToolRequest) agenttrace.Verdict { return agenttrace.Allow() }})
+		sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "bench",
+			Rules: []agenttrace.Rule{{Permission: "bash", Action: agenttrace.ActionAllow}}})
 		ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 		b.ReportAllocs()
 		for b.Loop() {

@@ -29,7 +29,8 @@ func TestAgentAuthorsGainNothingElse(t *testing.T) {
 		"agenttrace/agenttracetest": {"agenttrace/agenttracetest", "spans", "semconv"},
 	}
 	for pkg, mine := range ours {
-		out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", module+pkg).Output()
+		out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}",
+			module+pkg).Output()
 		if err != nil {
 			t.Fatalf("go list -deps %s: %v", pkg, err)
 		}

@@ -49,36 +49,38 @@ func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 		value         any
 		input, output string // of a call that is given or ends with the value
 	}{
-		"JSON in a string":         {`{"command":"ls"}`, `{"command":"ls"}`, `"{\"command\":\"ls\"}"`},
-		"array in a string":        {" [1,2]\n", " [1,2]\n", `" [1,2]\n"`},
-		"JSON in a named string":   {arguments(`{"a":1}`), `{"a":1}`, `"{\"a\":1}"`},
-		"broken JSON in a string":  {`{"command":`, `"{\"command\":"`, `"{\"command\":"`},
-		"text":                     {"ls -l", `"ls -l"`, `"ls -l"`},
-		"pointer to text":          {&text, `"plain"`, `"plain"`},
-		"number in a string":       {"42", `"42"`, `"42"`},
-		"empty":                    {"", `""`, `""`},
-		"JSON in bytes":            {[]byte(`{"a":1}`), `{"a":1}`, `{"a":1}`},
-		"text in bytes":            {[]byte("a\nb"), `"a\nb"`, `"a\nb"`},
-		"named bytes":              {rawOutput("text"), `"text"`, `"text"`},
-		"bytes that are no text":   {[]byte{'a', 0xff, 'b'}, "\"a\uFFFDb\"", "\"a\uFFFDb\""},
-		"binary bytes":             {[]byte{0, 1, 2}, `"AAEC"`, `"AAEC"`},
-		"no bytes":                 {[]byte(nil), "null", "null"},
-		"raw":                      {json.RawMessage(`{"a":1}`), `{"a":1}`, `{"a":1}`},
-		"nil pointer":              {nobody, "null", "null"},
-		"nil text":                 {noText, "null", "null"},
-		"buffer":                   {bytes.NewBufferString("text"), `"text"`, `"text"`},
-		"text of its own":          {&hiddenText{"text"}, `"text"`, `"text"`},
-		"duration":                 {time.Second, "1000000000", "1000000000"},
-		"error in a map":           {map[string]any{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
-		"error in a typed map":     {map[string]error{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
-		"errors in a list":         {[]error{boom, nil, nobody}, `["boom",null,null]`, `["boom",null,null]`},
-		"error in a struct":        {result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
-		"error in a pointer":       {&result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
-		"errors deep":              {map[string]any{"r": []any{&result{"", boom}}}, `{"r":[{"Out":"","Err":"boom"}]}`, `{"r":[{"Out":"","Err":"boom"}]}`},
+		"JSON in a string":        {`{"command":"ls"}`, `{"command":"ls"}`, `"{\"command\":\"ls\"}"`},
+		"array in a string":       {" [1,2]\n", " [1,2]\n", `" [1,2]\n"`},
+		"JSON in a named string":  {arguments(`{"a":1}`), `{"a":1}`, `"{\"a\":1}"`},
+		"broken JSON in a string": {`{"command":`, `"{\"command\":"`, `"{\"command\":"`},
+		"text":                    {"ls -l", `"ls -l"`, `"ls -l"`},
+		"pointer to text":         {&text, `"plain"`, `"plain"`},
+		"number in a string":      {"42", `"42"`, `"42"`},
+		"empty":                   {"", `""`, `""`},
+		"JSON in bytes":           {[]byte(`{"a":1}`), `{"a":1}`, `{"a":1}`},
+		"text in bytes":           {[]byte("a\nb"), `"a\nb"`, `"a\nb"`},
+		"named bytes":             {rawOutput("text"), `"text"`, `"text"`},
+		"bytes that are no text":  {[]byte{'a', 0xff, 'b'}, "\"a\uFFFDb\"", "\"a\uFFFDb\""},
+		"binary bytes":            {[]byte{0, 1, 2}, `"AAEC"`, `"AAEC"`},
+		"no bytes":                {[]byte(nil), "null", "null"},
+		"raw":                     {json.RawMessage(`{"a":1}`), `{"a":1}`, `{"a":1}`},
+		"nil pointer":             {nobody, "null", "null"},
+		"nil text":                {noText, "null", "null"},
+		"buffer":                  {bytes.NewBufferString("text"), `"text"`, `"text"`},
+		"text of its own":         {&hiddenText{"text"}, `"text"`, `"text"`},
+		"duration":                {time.Second, "1000000000", "1000000000"},
+		"error in a map":          {map[string]any{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
+		"error in a typed map":    {map[string]error{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
+		"errors in a list":        {[]error{boom, nil, nobody}, `["boom",null,null]`, `["boom",null,null]`},
+		"error in a struct":       {result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
+		"error in a pointer":      {&result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
+		"errors deep": {map[string]any{"r": []any{&result{"", boom}}}, `{"r":[{"Out":"","Err":"boom"}]}`,
+			`{"r":[{"Out":"","Err":"boom"}]}`},
 		"bytes in a map":           {map[string]any{"b": []byte("x")}, `{"b":"x"}`, `{"b":"x"}`},
 		"error with names in list": {[]any{exit{3}}, `[{"code":3}]`, `[{"code":3}]`},
 		"error that encodes":       {[]any{own{}}, `[{"own":true}]`, `[{"own":true}]`},
-		"error with fields":        {[]any{&fs.PathError{Op: "open", Path: "a", Err: boom}}, `["open a: boom"]`, `["open a: boom"]`},
+		"error with fields": {[]any{&fs.PathError{Op: "open", Path: "a", Err: boom}}, `["open a: boom"]`,
+			`["open a: boom"]`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +145,8 @@ func (p panicsWithItself) String() string               { panic(p) }
 
 func TestValuesThatJSONCannotHoldDoNotStopTheAgent(t *testing.T) {
 	for name, v := range map[string]any{
-		"cycle": cyclic(), "NaN": math.NaN(), "function": func() {}, "channel": map[string]any{"c": make(chan int)}, "list in itself": func() any {
+		"cycle": cyclic(), "NaN": math.NaN(), "function": func() {}, "channel": map[string]any{"c": make(chan int)},
+		"list in itself": func() any {
 			l := make([]any, 1)
 			l[0] = l
 			return l

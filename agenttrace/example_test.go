@@ -23,20 +23,24 @@ func Example() {
 		Rules: []agenttrace.Rule{{Permission: "bash", Pattern: "go test *", Action: agenttrace.ActionAllow}},
 	})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "do the tests pass?"}, agenttrace.TurnOptions{SystemPrompt: "You test."})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "do the tests pass?"},
+		agenttrace.TurnOptions{SystemPrompt: "You test."})
 
 	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 	call.Text("Let me see.")
-	call.End(agenttrace.ModelResult{StopReason: "tool_calls", Usage: agenttrace.InclusiveUsage{Input: 900, Output: 40, CacheRead: 800}}, nil)
+	call.End(agenttrace.ModelResult{StopReason: "tool_calls",
+		Usage: agenttrace.InclusiveUsage{Input: 900, Output: 40, CacheRead: 800}}, nil)
 
-	toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"go test ./..."}`)})
+	toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash",
+		Input: json.RawMessage(`{"cmd":"go test ./..."}`)})
 	if d := tool.Authorize(toolCtx, "go test ./..."); d.Allowed() {
 		tool.End("ok")
 	}
 
 	_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 	call.Text("They pass.")
-	call.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 950, Output: 10, CacheRead: 900}}, nil)
+	call.End(agenttrace.ModelResult{StopReason: "stop",
+		Usage: agenttrace.InclusiveUsage{Input: 950, Output: 10, CacheRead: 900}}, nil)
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
 
@@ -73,7 +77,8 @@ func ExampleTracer_ResumeSession() {
 func ExampleSession_Fork() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", Title: "Fix the test"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder", Title: "Fix the test"})
 	_, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "try A"}, agenttrace.TurnOptions{})
 
@@ -91,7 +96,8 @@ func ExampleSession_Fork() {
 func ExampleSession_Rewind() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	_, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "try A"}, agenttrace.TurnOptions{})
 	turn.End(agenttrace.TurnResult{})
@@ -113,7 +119,8 @@ func ExampleSession_Rewind() {
 func ExampleRun_End() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	for _, err := range []error{nil, context.Canceled, errors.New("no network")} {
 		_, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 		run.End(err)
@@ -130,7 +137,8 @@ func ExampleRun_End() {
 func ExampleTextStream() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
 	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
@@ -146,7 +154,8 @@ func ExampleTextStream() {
 func ExampleModelCall_End() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
 	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
@@ -201,10 +210,12 @@ func ExampleToolCall_Authorize() {
 func ExampleToolCall_EndTruncated() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"yes"}`)})
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash",
+		Input: json.RawMessage(`{"cmd":"yes"}`)})
 	tool.EndTruncated("y\ny\n…", agenttrace.Truncated{Path: ".agent/output/call_1.txt", Size: 2 << 20})
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
@@ -216,13 +227,15 @@ func ExampleToolCall_EndTruncated() {
 func ExampleRun_ContinueTurn() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
-		return agenttrace.Answer{Reply: agenttrace.ReplyLater}, nil // nobody is at the keyboard
-	}})
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec,
+		Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+			return agenttrace.Answer{Reply: agenttrace.ReplyLater}, nil // nobody is at the keyboard
+		}})
 	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
 	runCtx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	turnCtx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "deploy"}, agenttrace.TurnOptions{})
-	toolCtx, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: "call_1", Name: "deploy", Input: json.RawMessage(`{}`)})
+	toolCtx, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: "call_1", Name: "deploy",
+		Input: json.RawMessage(`{}`)})
 	fmt.Println(tool.Authorize(toolCtx, "prod").Pending())
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
@@ -250,10 +263,12 @@ func ExampleRun_ContinueTurn() {
 func ExampleCompaction() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	_, c := run.StartCompaction(ctx, agenttrace.CompactionOptions{Auto: true, SummarizedMessages: 12})
-	c.End(agenttrace.CompactionResult{Summary: "## Goal\nFix the test", SummaryTokens: 390, Usage: agenttrace.ExclusiveUsage{Input: 8200, Output: 412}})
+	c.End(agenttrace.CompactionResult{Summary: "## Goal\nFix the test", SummaryTokens: 390,
+		Usage: agenttrace.ExclusiveUsage{Input: 8200, Output: 412}})
 	run.End(nil)
 	got := rec.All().Compactions()[0]
 	fmt.Println(got.SummarizedMessages, got.InputTokens, got.OutputTokens, got.Auto)
@@ -263,13 +278,15 @@ func ExampleCompaction() {
 func ExampleStartTool() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 
 	// A helper needs nothing but the context.
 	readFile := func(ctx context.Context, path string) {
-		_, tool := agenttrace.StartTool(ctx, agenttrace.ToolOptions{Name: "read", Input: map[string]string{"path": path}, Kind: agenttrace.ToolRead})
+		_, tool := agenttrace.StartTool(ctx, agenttrace.ToolOptions{Name: "read", Input: map[string]string{"path": path},
+			Kind: agenttrace.ToolRead})
 		tool.End("package main")
 	}
 	readFile(ctx, "main.go")
@@ -285,7 +302,8 @@ func ExampleStartTool() {
 func ExampleTurn_Retrying() {
 	rec := agenttracetest.NewRecorder() // a logger provider too
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})

@@ -24,9 +24,11 @@ var secret = "sk-ant-api03-" + strings.Repeat("aB3", 20)
 func tellSecrets(h *harness, question func() error) {
 	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{
 		Text: "use " + secret, Metadata: map[string]any{"password": secret},
-		Parts:   []agenttrace.Part{agenttrace.DataPart("x", "", secret), agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", URL: "https://user:" + secret + "@x.com/"})},
+		Parts: []agenttrace.Part{agenttrace.DataPart("x", "", secret),
+			agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", URL: "https://user:" + secret + "@x.com/"})},
 		Trigger: &agenttrace.Trigger{Source: "webhook", Headers: map[string]string{"Authorization": "Bearer " + secret}},
-	}, agenttrace.TurnOptions{SystemPrompt: "the key is " + secret, Tools: []agenttrace.Tool{{Name: "bash", Description: "with " + secret}}})
+	}, agenttrace.TurnOptions{SystemPrompt: "the key is " + secret,
+		Tools: []agenttrace.Tool{{Name: "bash", Description: "with " + secret}}})
 	h.sess.SetTitle(ctx, "about "+secret)
 	h.sess.SetMetadata(ctx, map[string]any{"token": secret})
 	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
@@ -43,7 +45,8 @@ func tellSecrets(h *harness, question func() error) {
 	turn.SourceDocument(agenttrace.SourceDocument{ID: "d", MediaType: "text/plain", Title: secret, Filename: secret})
 	turn.Data("x", "", map[string]string{"k": secret})
 	turn.SetMetadata(map[string]any{"k": secret})
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash", Input: map[string]string{"cmd": "echo " + secret}})
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash",
+		Input: map[string]string{"cmd": "echo " + secret}})
 	tool.Authorize(ctx, "echo "+secret)
 	tool.EndText("it is " + secret)
 	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "2", Name: "bash"})
@@ -95,7 +98,8 @@ func TestSecretsStayInTheProcess(t *testing.T) {
 	if len(seen) != 5 || !strings.Contains(state.Title+string(state.Metadata), secret) {
 		t.Errorf("%d seen, state = %+v", len(seen), state)
 	}
-	if got := h.rec.All().ToolCalls("bash")[0]; got.Input != `{"cmd":"echo [redacted:anthropic-key]"}` || got.Output != `"it is [redacted:anthropic-key]"` {
+	if got := h.rec.All().ToolCalls("bash")[0]; got.Input != `{"cmd":"echo [redacted:anthropic-key]"}` ||
+		got.Output != `"it is [redacted:anthropic-key]"` {
 		t.Errorf("call = %+v", got)
 	}
 	turn := one(t, h.rec.All().Turns())
@@ -112,7 +116,8 @@ func TestRedactionCanBeTurnedOff(t *testing.T) {
 	turn.End(agenttrace.TurnResult{})
 	h.run.End(nil)
 	h.check()
-	if got := one(t, h.rec.All().Turns()); !strings.Contains(string(got.User.Parts[0].Data)+string(got.Assistant.Parts[0].Data), secret) {
+	if got := one(t, h.rec.All().Turns()); !strings.Contains(
+		string(got.User.Parts[0].Data)+string(got.Assistant.Parts[0].Data), secret) {
 		t.Errorf("turn = %+v", got)
 	}
 }
@@ -134,15 +139,19 @@ func TestRedactorThatPanicsLetsNothingThrough(t *testing.T) {
 }
 
 func TestContentThatIsNotWantedIsOmitted(t *testing.T) {
-	r, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true}})
+	r, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true,
+		ToolOutputs: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := newHarness(t, agenttrace.Options{Redact: r}, agenttrace.SessionOptions{})
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "private thing", Parts: []agenttrace.Part{agenttrace.DataPart("x", "", map[string]string{"a": "private"})}}, agenttrace.TurnOptions{SystemPrompt: "private prompt"})
+	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "private thing",
+		Parts: []agenttrace.Part{agenttrace.DataPart("x", "", map[string]string{"a": "private"})}},
+		agenttrace.TurnOptions{SystemPrompt: "private prompt"})
 	turn.Reasoning("private thought")
 	turn.Text("public")
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash", Input: map[string]string{"cmd": "private"}})
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash",
+		Input: map[string]string{"cmd": "private"}})
 	tool.End("private")
 	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "2", Name: "bash", Input: 1})
 	tool.Fail(errors.New("private"))
@@ -156,7 +165,8 @@ func TestContentThatIsNotWantedIsOmitted(t *testing.T) {
 			}
 		}
 	}
-	if got := one(t, h.rec.All().Turns()); string(got.Assistant.Parts[1].Data) != `{"type":"text","text":"public"}` || got.User.Parts[1].Type != "data-x" {
+	if got := one(t, h.rec.All().Turns()); string(got.Assistant.Parts[1].Data) != `{"type":"text","text":"public"}` ||
+		got.User.Parts[1].Type != "data-x" {
 		t.Errorf("turn = %+v", got)
 	}
 }
@@ -169,7 +179,8 @@ func TestPartsHaveALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHarness(t, agenttrace.Options{MaxPartBytes: limit, Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}}, agenttrace.SessionOptions{})
+	h := newHarness(t, agenttrace.Options{MaxPartBytes: limit,
+		Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}}, agenttrace.SessionOptions{})
 	ctx, turn := h.turn(long)
 	s := turn.StreamText()
 	for _, word := range strings.SplitAfter(long, " ") {
@@ -181,11 +192,16 @@ func TestPartsHaveALimit(t *testing.T) {
 		end   func(*agenttrace.ToolCall)
 		want  agenttrace.Truncated
 	}{
-		{"text", long, func(c *agenttrace.ToolCall) { c.EndText(long) }, agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
-		{"any", 1, func(c *agenttrace.ToolCall) { c.End(any(long)) }, agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
-		{"object", json.RawMessage(object), func(c *agenttrace.ToolCall) { c.End(json.RawMessage(object)) }, agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
-		{"raw", 1, func(c *agenttrace.ToolCall) { c.EndRaw(object) }, agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
-		{"raw that is no JSON", 1, func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage("{" + long)) }, agenttrace.Truncated{Size: int64(len(long)) + 3, SHA256: digest(`"{` + long + `"`)}},
+		{"text", long, func(c *agenttrace.ToolCall) { c.EndText(long) },
+			agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
+		{"any", 1, func(c *agenttrace.ToolCall) { c.End(any(long)) },
+			agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
+		{"object", json.RawMessage(object), func(c *agenttrace.ToolCall) { c.End(json.RawMessage(object)) },
+			agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
+		{"raw", 1, func(c *agenttrace.ToolCall) { c.EndRaw(object) },
+			agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
+		{"raw that is no JSON", 1, func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage("{" + long)) },
+			agenttrace.Truncated{Size: int64(len(long)) + 3, SHA256: digest(`"{` + long + `"`)}},
 		{"cut before", 1, func(c *agenttrace.ToolCall) {
 			c.EndTruncated(long, agenttrace.Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"})
 		}, agenttrace.Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"}},
@@ -195,7 +211,8 @@ func TestPartsHaveALimit(t *testing.T) {
 		test.end(tool)
 		calls := h.rec.All().ToolCalls()
 		got := calls[len(calls)-1]
-		if got.Truncated != (test.want != agenttrace.Truncated{}) || got.OutputPath != test.want.Path || got.OutputSize != test.want.Size || got.OutputSHA256 != test.want.SHA256 {
+		if got.Truncated != (test.want != agenttrace.Truncated{}) || got.OutputPath != test.want.Path ||
+			got.OutputSize != test.want.Size || got.OutputSHA256 != test.want.SHA256 {
 			t.Errorf("%s: call = %+v, want %+v", test.name, got, test.want)
 		}
 		for _, v := range []string{got.Input, got.Output} {
@@ -213,14 +230,16 @@ func TestPartsHaveALimit(t *testing.T) {
 	got := one(t, h.rec.All().Turns())
 	for _, p := range []spans.Part{got.User.Parts[0], got.Assistant.Parts[0]} {
 		var data struct{ Text string }
-		if err := json.Unmarshal(p.Data, &data); err != nil || len(data.Text) > limit || !strings.HasSuffix(data.Text, redact.TruncatedMarker+"[900 bytes]") {
+		if err := json.Unmarshal(p.Data, &data); err != nil || len(data.Text) > limit ||
+			!strings.HasSuffix(data.Text, redact.TruncatedMarker+"[900 bytes]") {
 			t.Errorf("part = %s (%v)", p.Data, err)
 		}
 	}
 }
 
 func TestWordsThatGrowAreHeldBack(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}}, agenttrace.SessionOptions{})
+	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}},
+		agenttrace.SessionOptions{})
 	_, turn := h.turn("go")
 	s := turn.StreamText()
 	for _, text := range []string{"the ke", "y is", " long ", strings.Repeat("x", 3000), " end"} {
@@ -238,7 +257,9 @@ func TestWordsThatGrowAreHeldBack(t *testing.T) {
 		}
 		got = append(got, strings.ReplaceAll(data.Text, strings.Repeat("x", 100), "X"))
 	}
-	if diff := cmp.Diff([]string{"", "the ", "the key ", "the key is long ", "the key is long " + strings.Repeat("X", 9) + strings.Repeat("x", 52), "the key is long " + strings.Repeat("X", 30) + " end"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"", "the ", "the key ", "the key is long ",
+		"the key is long " + strings.Repeat("X", 9) + strings.Repeat("x", 52),
+		"the key is long " + strings.Repeat("X", 30) + " end"}, got); diff != "" {
 		t.Errorf("texts (-want +got):\n%s", diff)
 	}
 }

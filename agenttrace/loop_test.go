@@ -43,14 +43,18 @@ func TestLoopsAreWarnedOfOnce(t *testing.T) {
 		{"one call", "aaaaaaaa", agenttrace.LoopDetection{}, []string{"TOOL_CALL:a 3 3"}},
 		{"two, entered anywhere", "AbAbAbAbAbA", agenttrace.LoopDetection{}, []string{"LLM_CALL:A -> TOOL_CALL:b 3 6"}},
 		{"the shortest", "xAbbbAbb", agenttrace.LoopDetection{}, []string{"TOOL_CALL:b 3 5"}},
-		{"three with a beginning", "xyzabcabcabc", agenttrace.LoopDetection{}, []string{"TOOL_CALL:a -> TOOL_CALL:b -> TOOL_CALL:c 3 12"}},
+		{"three with a beginning", "xyzabcabcabc", agenttrace.LoopDetection{},
+			[]string{"TOOL_CALL:a -> TOOL_CALL:b -> TOOL_CALL:c 3 12"}},
 		{"too long for the window", "abcdeabcdeabcde", agenttrace.LoopDetection{}, nil},
-		{"in a longer window", "abcdeabcdeabcde", agenttrace.LoopDetection{Window: 15}, []string{"TOOL_CALL:a -> TOOL_CALL:b -> TOOL_CALL:c -> TOOL_CALL:d -> TOOL_CALL:e 3 15"}},
+		{"in a longer window", "abcdeabcdeabcde", agenttrace.LoopDetection{Window: 15},
+			[]string{"TOOL_CALL:a -> TOOL_CALL:b -> TOOL_CALL:c -> TOOL_CALL:d -> TOOL_CALL:e 3 15"}},
 		{"twice is enough", "abab", agenttrace.LoopDetection{Repetitions: 2}, []string{"TOOL_CALL:a -> TOOL_CALL:b 2 4"}},
 		{"bounds", "abcabcaa", agenttrace.LoopDetection{Window: 1, Repetitions: 1}, []string{"TOOL_CALL:a 2 4"}},
 		{"states", "!!!", agenttrace.LoopDetection{}, []string{"STATE_UPDATE 3 3"}},
-		{"another, and the first again", "aaabbbaaa", agenttrace.LoopDetection{}, []string{"TOOL_CALL:a 3 3", "TOOL_CALL:b 3 6"}},
-		{"other input", "aaaaaaaaaaaa", agenttrace.LoopDetection{Arguments: true}, []string{"TOOL_CALL:a(5feceb66) 3 3", "TOOL_CALL:a(6b86b273) 3 7", "TOOL_CALL:a(d4735e3a) 3 11"}},
+		{"another, and the first again", "aaabbbaaa", agenttrace.LoopDetection{},
+			[]string{"TOOL_CALL:a 3 3", "TOOL_CALL:b 3 6"}},
+		{"other input", "aaaaaaaaaaaa", agenttrace.LoopDetection{Arguments: true},
+			[]string{"TOOL_CALL:a(5feceb66) 3 3", "TOOL_CALL:a(6b86b273) 3 7", "TOOL_CALL:a(d4735e3a) 3 11"}},
 		{"other input, less in a row", "aaaaaaaa", agenttrace.LoopDetection{Arguments: true, Repetitions: 5}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -109,12 +113,18 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 		want        string
 		class       string
 	}{
-		{"loop", "xaaa", agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true}}, "loop detected: TOOL_CALL:a, 3 times in a row", "loop_detected"},
-		{"model calls", "ABC", agenttrace.Options{Limits: agenttrace.Limits{MaxModelCalls: 2}}, "limit passed: MaxModelCalls is 2, have 3", "limit_exceeded"},
-		{"tool calls", "abABc", agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 2}}, "limit passed: MaxToolCalls is 2, have 3", "limit_exceeded"},
-		{"events", "aB!", agenttrace.Options{Limits: agenttrace.Limits{MaxEvents: 2}}, "limit passed: MaxEvents is 2, have 3", "limit_exceeded"},
-		{"time", "a", agenttrace.Options{Limits: agenttrace.Limits{MaxDuration: time.Hour}}, "limit passed: MaxDuration is 1h0m0s, have 1h0m0", "limit_exceeded"},
-		{"the first counts", "aaaaaaa", agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true}, Limits: agenttrace.Limits{MaxToolCalls: 4}}, "loop detected", "loop_detected"},
+		{"loop", "xaaa", agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true}},
+			"loop detected: TOOL_CALL:a, 3 times in a row", "loop_detected"},
+		{"model calls", "ABC", agenttrace.Options{Limits: agenttrace.Limits{MaxModelCalls: 2}},
+			"limit passed: MaxModelCalls is 2, have 3", "limit_exceeded"},
+		{"tool calls", "abABc", agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 2}},
+			"limit passed: MaxToolCalls is 2, have 3", "limit_exceeded"},
+		{"events", "aB!", agenttrace.Options{Limits: agenttrace.Limits{MaxEvents: 2}}, "limit passed: MaxEvents is 2, have 3",
+			"limit_exceeded"},
+		{"time", "a", agenttrace.Options{Limits: agenttrace.Limits{MaxDuration: time.Hour}},
+			"limit passed: MaxDuration is 1h0m0s, have 1h0m0", "limit_exceeded"},
+		{"the first counts", "aaaaaaa", agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true},
+			Limits: agenttrace.Limits{MaxToolCalls: 4}}, "loop detected", "loop_detected"},
 	} {
 		for _, recorded := range []bool{true, false} {
 			t.Run(fmt.Sprint(test.name, " ", recorded), func(t *testing.T) {
@@ -163,7 +173,8 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 // TestContextOfAnUnrecordedCallMayBeUsedOn starts tool calls in the context of
 // one that has ended, with spans that cannot be compared.
 func TestContextOfAnUnrecordedCallMayBeUsedOn(t *testing.T) {
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: off(), Rules: []agenttrace.Rule{rule("*", "", allow, "")}}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: off(),
+		Rules: []agenttrace.Rule{rule("*", "", allow, "")}}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
 	for range 3 {

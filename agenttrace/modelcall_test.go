@@ -43,7 +43,8 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 			h.check()
 			got := one(t, h.rec.All().Turns())
 			if got.Model.ModelID != benchModel.ID || got.StopReason != "stop" || got.Temperature != nil || got.ModelCalls != 2 {
-				t.Errorf("turn has model %+v, stop reason %q, temperature %v, %d calls", got.Model, got.StopReason, got.Temperature, got.ModelCalls)
+				t.Errorf("turn has model %+v, stop reason %q, temperature %v, %d calls", got.Model, got.StopReason, got.Temperature,
+					got.ModelCalls)
 			}
 			if name != "still going on" && got.Usage.Tokens.Total() != 24 {
 				t.Errorf("usage = %+v", got.Usage.Tokens) // a side call costs tokens too
@@ -52,7 +53,9 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 				t.Errorf("the session's model is %+v", st.Model)
 			}
 			for _, e := range h.rec.Events() {
-				if e.Record.Role == "assistant" && cmp.Diff(string(e.Record.MessageMetadata), `{"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`) != "" && len(e.Record.Parts) == 0 {
+				if e.Record.Role == "assistant" && cmp.Diff(string(e.Record.MessageMetadata),
+					`{"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`) != "" &&
+					len(e.Record.Parts) == 0 {
 					t.Errorf("an event says %s", e.Record.MessageMetadata)
 				}
 			}
@@ -86,7 +89,8 @@ func TestAModelThatAnswersInsteadIsTheTurns(t *testing.T) {
 	}
 	t.Run("none was named before", func(t *testing.T) {
 		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		ctx, run := h.tracer.NewSession(h.ctx, agenttrace.SessionOptions{Agent: "other"}).StartRun(h.ctx, agenttrace.RunOptions{})
+		ctx, run := h.tracer.NewSession(h.ctx, agenttrace.SessionOptions{Agent: "other"}).StartRun(h.ctx,
+			agenttrace.RunOptions{})
 		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: big})
 		call.End(agenttrace.ModelResult{StopReason: "tool_calls"}, nil)
@@ -98,22 +102,30 @@ func TestAModelThatAnswersInsteadIsTheTurns(t *testing.T) {
 }
 
 func TestThoughtsAreTakenOutOfAnOutputOnlyWhereItHasThem(t *testing.T) {
-	gemini := json.RawMessage(`{"promptTokenCount":100,"cachedContentTokenCount":60,"candidatesTokenCount":50,"thoughtsTokenCount":20,"toolUsePromptTokenCount":5,"totalTokenCount":175}`)
+	gemini := json.RawMessage(
+		`{"promptTokenCount":100,"cachedContentTokenCount":60,"candidatesTokenCount":50,"thoughtsTokenCount":20,"toolUsePromptTokenCount":5,"totalTokenCount":175}`)
 	for name, tt := range map[string]struct {
 		usage agenttrace.Usage
 		raw   json.RawMessage
 		want  spans.Tokens
 	}{
-		"gemini":                 {agenttrace.GeminiUsage{Prompt: 100, Cached: 60, ToolUsePrompt: 5, Candidates: 50, Thoughts: 20}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini without counts":  {agenttrace.GeminiUsage{}, nil, spans.Tokens{}},
-		"gemini, negative":       {agenttrace.GeminiUsage{Prompt: -1, Cached: -1, Candidates: -5, Thoughts: -1, ToolUsePrompt: -1}, nil, spans.Tokens{}},
-		"gemini as inclusive":    {agenttrace.InclusiveUsage{Input: 105, Output: 50, Reasoning: 20, CacheRead: 60}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini, tools left out": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60}, gemini, spans.Tokens{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini, summed before":  {agenttrace.InclusiveUsage{Input: 105, Output: 70, Reasoning: 20, CacheRead: 60}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"openai":                 {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60}, json.RawMessage(`{"total_tokens":150}`), spans.Tokens{Input: 40, Output: 30, Reasoning: 20, CacheRead: 60}},
+		"gemini": {agenttrace.GeminiUsage{Prompt: 100, Cached: 60, ToolUsePrompt: 5, Candidates: 50,
+			Thoughts: 20}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"gemini without counts": {agenttrace.GeminiUsage{}, nil, spans.Tokens{}},
+		"gemini, negative": {agenttrace.GeminiUsage{Prompt: -1, Cached: -1, Candidates: -5, Thoughts: -1,
+			ToolUsePrompt: -1}, nil, spans.Tokens{}},
+		"gemini as inclusive": {agenttrace.InclusiveUsage{Input: 105, Output: 50, Reasoning: 20, CacheRead: 60}, gemini,
+			spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"gemini, tools left out": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60}, gemini,
+			spans.Tokens{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"gemini, summed before": {agenttrace.InclusiveUsage{Input: 105, Output: 70, Reasoning: 20, CacheRead: 60}, gemini,
+			spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"openai": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60},
+			json.RawMessage(`{"total_tokens":150}`), spans.Tokens{Input: 40, Output: 30, Reasoning: 20, CacheRead: 60}},
 		"more thoughts than output": {agenttrace.InclusiveUsage{Input: 100, Output: 5, Reasoning: 20, CacheRead: 60}, nil,
 			spans.Tokens{Input: 40, Output: 5, Reasoning: 20, CacheRead: 60}},
-		"more cache than input": {agenttrace.InclusiveUsage{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}, nil, spans.Tokens{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}},
+		"more cache than input": {agenttrace.InclusiveUsage{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}, nil,
+			spans.Tokens{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}},
 	} {
 		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 		ctx, turn := h.turn("go")
@@ -144,7 +156,8 @@ func TestASideCallIsNoStepOfItsTurn(t *testing.T) {
 	h.run.End(nil)
 	h.check()
 	got := one(t, h.rec.All().Turns())
-	if len(got.Assistant.Parts) != 1 || got.StopReason != "stop" || *got.Usage.Tokens != (spans.Tokens{Input: 8, Output: 3}) {
+	if len(got.Assistant.Parts) != 1 || got.StopReason != "stop" ||
+		*got.Usage.Tokens != (spans.Tokens{Input: 8, Output: 3}) {
 		t.Errorf("turn: %d parts, %s, %+v", len(got.Assistant.Parts), got.StopReason, *got.Usage.Tokens)
 	}
 	for i, span := range h.rec.All().Named("chat " + benchModel.ID) {

@@ -52,7 +52,8 @@ func TestNilIsSafe(t *testing.T) {
 		}
 	}
 	for _, handle := range []any{
-		(*agenttrace.Tracer)(nil), (*agenttrace.Session)(nil), (*agenttrace.Run)(nil), (*agenttrace.Turn)(nil), (*agenttrace.ModelCall)(nil),
+		(*agenttrace.Tracer)(nil), (*agenttrace.Session)(nil), (*agenttrace.Run)(nil), (*agenttrace.Turn)(nil),
+		(*agenttrace.ModelCall)(nil),
 		(*agenttrace.ToolCall)(nil), (*agenttrace.Compaction)(nil), (*agenttrace.TextStream)(nil),
 	} {
 		call(reflect.ValueOf(handle))
@@ -61,7 +62,8 @@ func TestNilIsSafe(t *testing.T) {
 		t.Errorf("called %d methods, expected more", called)
 	}
 	ctx := context.Background()
-	if agenttrace.SessionFromContext(ctx) != nil || agenttrace.RunFromContext(ctx) != nil || agenttrace.TurnFromContext(ctx) != nil || agenttrace.ToolFromContext(ctx) != nil {
+	if agenttrace.SessionFromContext(ctx) != nil || agenttrace.RunFromContext(ctx) != nil ||
+		agenttrace.TurnFromContext(ctx) != nil || agenttrace.ToolFromContext(ctx) != nil {
 		t.Error("an empty context knows of work")
 	}
 	if _, tool := agenttrace.StartTool(ctx, agenttrace.ToolOptions{Name: "bash"}); tool.Authorize(ctx, "ls").Allowed() {
@@ -75,7 +77,8 @@ func TestNilIsSafe(t *testing.T) {
 // TestOffKeepsWorking runs an agent's whole life with nothing recorded.
 func TestOffKeepsWorking(t *testing.T) {
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: off()}).NewSession(ctx, agenttrace.SessionOptions{Agent: "a"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: off()}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "a"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 	turnCtx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
 	if agenttrace.TurnFromContext(turnCtx) != turn || agenttrace.SessionFromContext(turnCtx) != sess {

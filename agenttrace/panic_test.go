@@ -102,7 +102,8 @@ func TestAPanicIsAFailedTurnNotASuccessfulOne(t *testing.T) {
 			}
 			h.check()
 			turn := one(t, h.rec.All().Turns())
-			if turn.EndReason != semconv.EndError || !strings.HasPrefix(turn.Error, tt.text) || turn.ErrorType != semconv.ErrorTypePanic {
+			if turn.EndReason != semconv.EndError || !strings.HasPrefix(turn.Error, tt.text) ||
+				turn.ErrorType != semconv.ErrorTypePanic {
 				t.Errorf("turn ended by %s with %q (%s)", turn.EndReason, turn.Error, turn.ErrorType)
 			}
 			run := one(t, h.rec.All().Runs())
@@ -182,7 +183,8 @@ func TestAPanicIsNoSuccessHoweverATurnIsDeferred(t *testing.T) {
 			}
 			h.check()
 			got, run := one(t, h.rec.All().Turns()), one(t, h.rec.All().Runs())
-			if got.EndReason != semconv.EndError || got.ErrorType != semconv.ErrorTypePanic || !strings.HasPrefix(got.Error, "panic") {
+			if got.EndReason != semconv.EndError || got.ErrorType != semconv.ErrorTypePanic ||
+				!strings.HasPrefix(got.Error, "panic") {
 				t.Errorf("turn ended by %s with %q", got.EndReason, got.Error)
 			}
 			if run.Outcome != semconv.EndError || run.ErrorType != semconv.ErrorTypePanic {
@@ -334,7 +336,8 @@ func TestASubAgentThatPanicsFailsTheCallThatStartedIt(t *testing.T) {
 		defer h.run.Done(nil)
 		ctx, turn := h.turn("go")
 		defer turn.Done(nil)
-		ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "agent", Input: map[string]any{}}) //nolint:staticcheck // the call is open when explode panics
+		ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "agent",
+			Input: map[string]any{}}) //nolint:staticcheck // the call is open when explode panics
 		child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "helper"})
 		ctx, run := child.StartRun(ctx, agenttrace.RunOptions{})
 		defer run.Done(nil)
@@ -351,7 +354,8 @@ func TestASubAgentThatPanicsFailsTheCallThatStartedIt(t *testing.T) {
 			t.Errorf("turn ended by %s with %q", turn.EndReason, turn.Error)
 		}
 	}
-	if c := one(t, h.rec.All().ToolCalls("agent")); c.State != "output-error" || !strings.Contains(c.Error, "panic: boom") {
+	if c := one(t, h.rec.All().ToolCalls("agent")); c.State != "output-error" ||
+		!strings.Contains(c.Error, "panic: boom") {
 		t.Errorf("call ended in %s with %q", c.State, c.Error)
 	}
 }
@@ -373,7 +377,8 @@ func TestAModelCallThatPanicsHasFailed(t *testing.T) {
 	h.run.End(nil)
 	h.check()
 	for _, s := range h.rec.All() {
-		if (strings.HasPrefix(s.Name, "chat") || s.Name == semconv.SpanCompactionRun) && (s.Status != codes.Error || s.StatusText != "panic: boom") {
+		if (strings.HasPrefix(s.Name, "chat") || s.Name == semconv.SpanCompactionRun) &&
+			(s.Status != codes.Error || s.StatusText != "panic: boom") {
 			t.Errorf("%s ended with %v %q", s.Name, s.Status, s.StatusText)
 		}
 	}

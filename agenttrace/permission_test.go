@@ -41,30 +41,45 @@ func TestRules(t *testing.T) {
 		{"no rule asks", nil, nil, "ls", ask, "", ""},
 		{"other tools' rules do not matter", []agenttrace.Rule{rule("read", "*", allow, manifest)}, nil, "ls", ask, "", ""},
 		{"any tool", []agenttrace.Rule{rule("*", "*", allow, project)}, nil, "ls", allow, "*", project},
-		{"the tool beats its kind", []agenttrace.Rule{rule("bash", "*", allow, project), rule("execute", "*", ask, project)}, nil, "ls", allow, "*", project},
-		{"its kind beats any tool", []agenttrace.Rule{rule("execute", "*", allow, project), rule("*", "*", ask, project)}, nil, "ls", allow, "*", project},
-		{"a longer pattern beats a shorter one", []agenttrace.Rule{rule("bash", "git *", allow, project), rule("bash", "git push *", ask, project)}, nil, "git push origin", ask, "git push *", project},
-		{"an exact pattern beats a longer one", []agenttrace.Rule{rule("bash", "git st*", ask, project), rule("bash", "git status", allow, project)}, nil, "git status", allow, "git status", project},
-		{"project beats manifest", []agenttrace.Rule{rule("bash", "ls", ask, manifest), rule("bash", "ls", allow, project)}, nil, "ls", allow, "ls", project},
-		{"session beats project", []agenttrace.Rule{rule("bash", "ls", allow, project)}, []agenttrace.Rule{rule("bash", "ls", deny, session)}, "ls", deny, "ls", session},
-		{"the later of equals", []agenttrace.Rule{rule("bash", "ls", allow, project), rule("bash", "ls", deny, project)}, nil, "ls", deny, "ls", project},
-		{"the manifest's deny stays", []agenttrace.Rule{rule("bash", "rm *", deny, manifest)}, []agenttrace.Rule{rule("bash", "rm a", allow, session)}, "rm a", deny, "rm *", manifest},
-		{"the manifest may make exceptions", []agenttrace.Rule{rule("bash", "rm *", deny, manifest), rule("bash", "rm tmp*", allow, manifest)}, nil, "rm tmp1", allow, "rm tmp*", manifest},
-		{"a rule without a source is the manifest's", []agenttrace.Rule{rule("bash", "rm *", deny, "")}, []agenttrace.Rule{rule("bash", "*", allow, "")}, "rm a", deny, "rm *", manifest},
+		{"the tool beats its kind", []agenttrace.Rule{rule("bash", "*", allow, project), rule("execute", "*", ask, project)},
+			nil, "ls", allow, "*", project},
+		{"its kind beats any tool", []agenttrace.Rule{rule("execute", "*", allow, project), rule("*", "*", ask, project)},
+			nil, "ls", allow, "*", project},
+		{"a longer pattern beats a shorter one", []agenttrace.Rule{rule("bash", "git *", allow, project),
+			rule("bash", "git push *", ask, project)}, nil, "git push origin", ask, "git push *", project},
+		{"an exact pattern beats a longer one", []agenttrace.Rule{rule("bash", "git st*", ask, project),
+			rule("bash", "git status", allow, project)}, nil, "git status", allow, "git status", project},
+		{"project beats manifest", []agenttrace.Rule{rule("bash", "ls", ask, manifest), rule("bash", "ls", allow, project)},
+			nil, "ls", allow, "ls", project},
+		{"session beats project", []agenttrace.Rule{rule("bash", "ls", allow, project)},
+			[]agenttrace.Rule{rule("bash", "ls", deny, session)}, "ls", deny, "ls", session},
+		{"the later of equals", []agenttrace.Rule{rule("bash", "ls", allow, project), rule("bash", "ls", deny, project)}, nil,
+			"ls", deny, "ls", project},
+		{"the manifest's deny stays", []agenttrace.Rule{rule("bash", "rm *", deny, manifest)},
+			[]agenttrace.Rule{rule("bash", "rm a", allow, session)}, "rm a", deny, "rm *", manifest},
+		{"the manifest may make exceptions", []agenttrace.Rule{rule("bash", "rm *", deny, manifest),
+			rule("bash", "rm tmp*", allow, manifest)}, nil, "rm tmp1", allow, "rm tmp*", manifest},
+		{"a rule without a source is the manifest's", []agenttrace.Rule{rule("bash", "rm *", deny, "")},
+			[]agenttrace.Rule{rule("bash", "*", allow, "")}, "rm a", deny, "rm *", manifest},
 		{"an unknown action denies", []agenttrace.Rule{rule("bash", "*", "alow", project)}, nil, "ls", deny, "*", project},
 		{"an empty pattern is any", nil, []agenttrace.Rule{rule("bash", "", allow, session)}, "ls", allow, "*", session},
-		{"question mark is one character", []agenttrace.Rule{rule("bash", "l?", allow, project)}, nil, "lé", allow, "l?", project},
-		{"a backslash takes the next as it is", []agenttrace.Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls *", allow, `ls \*`, project},
+		{"question mark is one character", []agenttrace.Rule{rule("bash", "l?", allow, project)}, nil, "lé", allow, "l?",
+			project},
+		{"a backslash takes the next as it is", []agenttrace.Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls *", allow,
+			`ls \*`, project},
 		{"and nothing else", []agenttrace.Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls a", ask, "", ""},
-		{"stars do not explode", []agenttrace.Rule{rule("bash", strings.Repeat("*a", 60)+"b", allow, project)}, nil, strings.Repeat("a", 2000), ask, "", ""},
+		{"stars do not explode", []agenttrace.Rule{rule("bash", strings.Repeat("*a", 60)+"b", allow, project)}, nil,
+			strings.Repeat("a", 2000), ask, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHarness(t, agenttrace.Options{Rules: test.rules}, agenttrace.SessionOptions{Rules: test.session})
 			ctx, turn := h.turn("go")
-			ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute, Input: 1})
+			ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute,
+				Input: 1})
 			d := tool.Authorize(ctx, test.subject)
 			if d.Action != test.want || d.Pattern != test.pattern || d.Source != test.source {
-				t.Errorf("decision = %s by %q of %s, want %s by %q of %s", d.Action, d.Pattern, d.Source, test.want, test.pattern, test.source)
+				t.Errorf("decision = %s by %q of %s, want %s by %q of %s", d.Action, d.Pattern, d.Source, test.want, test.pattern,
+					test.source)
 			}
 			// Nobody is there to ask: only allow allows.
 			if d.Allowed() != (test.want == allow) || (d.Err() == nil) != d.Allowed() {
@@ -74,21 +89,25 @@ func TestRules(t *testing.T) {
 			h.run.End(nil)
 			h.check()
 			p := one(t, h.rec.All().Permissions())
-			if p.ID != d.ID || p.Action != string(d.Action) || p.Pattern != d.Pattern || p.Source != string(d.Source) || p.CallID != "c" || p.ToolID != "bash" || p.WaitedMS != nil {
+			if p.ID != d.ID || p.Action != string(d.Action) || p.Pattern != d.Pattern || p.Source != string(d.Source) ||
+				p.CallID != "c" || p.ToolID != "bash" || p.WaitedMS != nil {
 				t.Errorf("permission = %+v, decision %+v", p, d)
 			}
 			call, span := one(t, h.rec.All().ToolCalls()), h.rec.All().Named("permission.evaluate")[0]
 			if span.Parent.SpanID() != h.rec.All().Named("tool.call")[0].SpanContext.SpanID() {
 				t.Error("the decision is not a child of the call")
 			}
-			if !d.Allowed() && (!call.Denied || call.State != "output-error" || call.Error != d.Err().Error() || call.ErrorType != "permission_denied") {
+			if !d.Allowed() && (!call.Denied || call.State != "output-error" || call.Error != d.Err().Error() ||
+				call.ErrorType != "permission_denied") {
 				t.Errorf("denied call = %+v", call)
 			}
 
 			off := agenttrace.New(agenttrace.Options{TracerProvider: off(), Rules: test.rules})
-			ctx, run := off.NewSession(context.Background(), agenttrace.SessionOptions{Agent: "a", Rules: test.session}).StartRun(context.Background(), agenttrace.RunOptions{})
+			ctx, run := off.NewSession(context.Background(),
+				agenttrace.SessionOptions{Agent: "a", Rules: test.session}).StartRun(context.Background(), agenttrace.RunOptions{})
 			ctx, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-			ctx, tool = agenttrace.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute, Input: 1})
+			ctx, tool = agenttrace.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute,
+				Input: 1})
 			if got := tool.Authorize(ctx, test.subject); got.Allowed() != d.Allowed() {
 				t.Errorf("with tracing off allowed = %v, with tracing on %v", got.Allowed(), d.Allowed())
 			}
@@ -111,11 +130,15 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 		{"allow of allow", allow, agenttrace.Allow, false, true, allow, ""},
 		{"allow does not widen deny", deny, agenttrace.Allow, true, false, deny, "the manifest denies bash *"},
 		{"allow does not widen ask", ask, agenttrace.Allow, false, false, ask, "nobody is there to approve it"},
-		{"ask narrows allow", allow, func() agenttrace.Verdict { return agenttrace.Ask("looks odd") }, false, false, ask, "looks odd"},
-		{"ask, and a human allows", allow, func() agenttrace.Verdict { return agenttrace.Ask("looks odd") }, true, true, ask, ""},
-		{"deny narrows allow", allow, func() agenttrace.Verdict { return agenttrace.Deny("outside the workspace") }, true, false, deny, "outside the workspace"},
+		{"ask narrows allow", allow, func() agenttrace.Verdict { return agenttrace.Ask("looks odd") }, false, false, ask,
+			"looks odd"},
+		{"ask, and a human allows", allow, func() agenttrace.Verdict { return agenttrace.Ask("looks odd") }, true, true, ask,
+			""},
+		{"deny narrows allow", allow, func() agenttrace.Verdict { return agenttrace.Deny("outside the workspace") }, true,
+			false, deny, "outside the workspace"},
 		{"deny narrows ask", ask, func() agenttrace.Verdict { return agenttrace.Deny("no") }, true, false, deny, "no"},
-		{"the zero verdict denies", allow, func() agenttrace.Verdict { return agenttrace.Verdict{} }, true, false, deny, "the watchdog forbids it"},
+		{"the zero verdict denies", allow, func() agenttrace.Verdict { return agenttrace.Verdict{} }, true, false, deny,
+			"the watchdog forbids it"},
 		{"a panic denies", allow, func() agenttrace.Verdict { panic("bug") }, true, false, deny, "the watchdog failed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -142,7 +165,8 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 				t.Errorf("decision = %+v, want allowed %v, %s because %q", d, test.allowed, test.action, test.reason)
 			}
 			if test.rule != deny {
-				want := agenttrace.ToolRequest{SessionID: h.sess.ID(), Agent: "coder", Mode: "plan", ToolID: "bash", CallID: "c", Kind: "execute", Input: `{"cmd":"ls"}`, Subject: "ls"}
+				want := agenttrace.ToolRequest{SessionID: h.sess.ID(), Agent: "coder", Mode: "plan", ToolID: "bash", CallID: "c",
+					Kind: "execute", Input: `{"cmd":"ls"}`, Subject: "ls"}
 				if diff := cmp.Diff([]agenttrace.ToolRequest{want}, saw); diff != "" {
 					t.Errorf("the watchdog saw (-want +got):\n%s", diff)
 				}
@@ -175,15 +199,19 @@ func TestAskingAHuman(t *testing.T) {
 	}{
 		{"once", agenttrace.Answer{Reply: agenttrace.ReplyOnce, Reason: "fine"}, nil, true, "once", "fine", false, ""},
 		{"always", agenttrace.Answer{Reply: agenttrace.ReplyAlways}, nil, true, "always", "", true, `ls \*`},
-		{"always a pattern", agenttrace.Answer{Reply: agenttrace.ReplyAlways, Pattern: "ls *"}, nil, true, "always", "", true, "ls *"},
-		{"reject", agenttrace.Answer{Reply: agenttrace.ReplyReject, Reason: "not now"}, nil, false, "reject", "not now", false, ""},
+		{"always a pattern", agenttrace.Answer{Reply: agenttrace.ReplyAlways, Pattern: "ls *"}, nil, true, "always", "", true,
+			"ls *"},
+		{"reject", agenttrace.Answer{Reply: agenttrace.ReplyReject, Reason: "not now"}, nil, false, "reject", "not now",
+			false, ""},
 		{"zero answer", agenttrace.Answer{}, nil, false, "reject", "the user rejected it", false, ""},
-		{"error", agenttrace.Answer{Reply: agenttrace.ReplyOnce}, errors.New("window closed"), false, "", "approval failed: window closed", false, ""},
+		{"error", agenttrace.Answer{Reply: agenttrace.ReplyOnce}, errors.New("window closed"), false, "",
+			"approval failed: window closed", false, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			asked := 0
 			var h *harness
-			h = newHarness(t, agenttrace.Options{Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer, error) {
+			h = newHarness(t, agenttrace.Options{Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer,
+				error) {
 				asked++
 				h.clock.Advance(2 * time.Second)
 				if q.ID == "" || q.CallID == "" || q.Rule != nil {
@@ -194,7 +222,8 @@ func TestAskingAHuman(t *testing.T) {
 			ctx, turn := h.turn("go")
 			ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
 			d := tool.Authorize(ctx, "ls *")
-			if d.Allowed() != test.allowed || string(d.Reply) != test.reply || d.Reason != test.reason || d.Waited < 2*time.Second {
+			if d.Allowed() != test.allowed || string(d.Reply) != test.reply || d.Reason != test.reason ||
+				d.Waited < 2*time.Second {
 				t.Errorf("decision = %+v", d)
 			}
 			if err := d.Err(); !test.allowed && err.Error() != "permission denied: "+test.reason {
@@ -210,7 +239,8 @@ func TestAskingAHuman(t *testing.T) {
 			h.run.End(nil)
 			h.check()
 			p := h.rec.All().Permissions()[0]
-			if p.Reply != test.reply || p.Action != "ask" || (p.WaitedMS != nil) != (test.reply != "") || p.WaitedMS != nil && *p.WaitedMS < 2000 {
+			if p.Reply != test.reply || p.Action != "ask" || (p.WaitedMS != nil) != (test.reply != "") || p.WaitedMS != nil &&
+				*p.WaitedMS < 2000 {
 				t.Errorf("permission = %+v", p)
 			}
 			run := one(t, h.rec.All().Runs())
@@ -271,19 +301,22 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 		for _, recording := range []bool{true, false} {
 			t.Run(test.name, func(t *testing.T) {
 				rec, clock := agenttracetest.NewRecorder(), newClock()
-				o := agenttrace.Options{TracerProvider: rec, Now: clock.Now, Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
-					return agenttrace.Answer{Reply: agenttrace.ReplyLater}, nil
-				}}
+				o := agenttrace.Options{TracerProvider: rec, Now: clock.Now,
+					Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+						return agenttrace.Answer{Reply: agenttrace.ReplyLater}, nil
+					}}
 				if !recording {
 					o.TracerProvider = off()
 				}
-				sess := agenttrace.New(o).NewSession(context.Background(), agenttrace.SessionOptions{Agent: "coder", Metadata: map[string]any{"k": 1}})
+				sess := agenttrace.New(o).NewSession(context.Background(),
+					agenttrace.SessionOptions{Agent: "coder", Metadata: map[string]any{"k": 1}})
 				ctx, run := sess.StartRun(context.Background(), agenttrace.RunOptions{Model: benchModel})
 				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "deploy"}, agenttrace.TurnOptions{})
 				ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 				call.Text("Deploying.")
 				call.End(agenttrace.ModelResult{StopReason: "tool_use", Usage: agenttrace.ExclusiveUsage{Input: 10}}, nil)
-				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "deploy", Input: json.RawMessage(`{"env":"prod"}`)})
+				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "deploy",
+					Input: json.RawMessage(`{"env":"prod"}`)})
 				d := tool.Authorize(ctx, "prod")
 				if d.Allowed() || !d.Pending() {
 					t.Fatalf("decision = %+v", d)
@@ -350,12 +383,15 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 				if !first.PendingApproval || first.EndReason != "finish" || second.PendingApproval {
 					t.Errorf("pending: %v, %v", first.PendingApproval, second.PendingApproval)
 				}
-				if *first.Index != *second.Index || first.Assistant.ID != second.Assistant.ID || first.Assistant.CreatedAt != second.Assistant.CreatedAt || second.User.ID != "" {
+				if *first.Index != *second.Index || first.Assistant.ID != second.Assistant.ID ||
+					first.Assistant.CreatedAt != second.Assistant.CreatedAt || second.User.ID != "" {
 					t.Errorf("the turn does not go on: %+v\n%+v", first, second)
 				}
 				if diff := cmp.Diff([]shape{
 					{0, "text", "", `{"type":"text","text":"Deploying."}`},
-					{1, "tool-deploy", "approval-requested", `{"type":"tool-deploy","toolCallId":"c","state":"approval-requested","input":{"env":"prod"},"approval":{"id":"` + perms[0].ID + `"}}`},
+					{1, "tool-deploy", "approval-requested",
+						`{"type":"tool-deploy","toolCallId":"c","state":"approval-requested","input":{"env":"prod"},"approval":{"id":"` +
+							perms[0].ID + `"}}`},
 				}, shapes(first.Assistant.Parts)); diff != "" {
 					t.Errorf("first parts (-want +got):\n%s", diff)
 				}
@@ -369,14 +405,17 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 				if second.Usage.Tokens.Input != 20 || second.ModelCalls != 1 || *rec.All().ModelCalls()[1].Index != 1 {
 					t.Errorf("second turn counts %+v", second.Usage)
 				}
-				if calls[0].PartID != calls[1].PartID || calls[0].CallID != calls[1].CallID || calls[0].State != "approval-requested" || calls[1].State != test.state || calls[1].Input != `{"env":"prod"}` {
+				if calls[0].PartID != calls[1].PartID || calls[0].CallID != calls[1].CallID ||
+					calls[0].State != "approval-requested" || calls[1].State != test.state || calls[1].Input != `{"env":"prod"}` {
 					t.Errorf("calls = %+v, %+v", calls[0], calls[1])
 				}
-				if perms[0].ID != perms[1].ID || perms[0].Outcome != "pending" || perms[1].Outcome == "pending" || *perms[1].WaitedMS < time.Hour.Milliseconds() {
+				if perms[0].ID != perms[1].ID || perms[0].Outcome != "pending" || perms[1].Outcome == "pending" ||
+					*perms[1].WaitedMS < time.Hour.Milliseconds() {
 					t.Errorf("permissions = %+v, %+v", perms[0], perms[1])
 				}
 				runs := rec.All().Named("session.run")
-				if len(runs[1].Links) != 1 || runs[1].Links[0].SpanContext.TraceID() != runs[0].SpanContext.TraceID() || string(rec.All().Runs()[1].Metadata) != `{"k":1}` {
+				if len(runs[1].Links) != 1 || runs[1].Links[0].SpanContext.TraceID() != runs[0].SpanContext.TraceID() ||
+					string(rec.All().Runs()[1].Metadata) != `{"k":1}` {
 					t.Errorf("the second run: links %v", runs[1].Links)
 				}
 			})

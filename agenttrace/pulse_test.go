@@ -14,12 +14,14 @@ import (
 )
 
 // inBubble runs an agent with a clock that moves when everything waits.
-func inBubble(t *testing.T, live agenttrace.LiveOptions, agent func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run)) {
+func inBubble(t *testing.T, live agenttrace.LiveOptions,
+	agent func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rec := agenttracetest.NewRecorder()
 		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec, Live: live})
-		ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{Model: benchModel})
+		ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(),
+			agenttrace.RunOptions{Model: benchModel})
 		agent(t, rec, ctx, run)
 		run.End(nil)
 		synctest.Wait() // the timer may have been at it
@@ -45,7 +47,8 @@ func lastPart(rec *agenttracetest.Recorder) (data string) {
 }
 
 func TestSlowTextIsSeenWithinASecond(t *testing.T) {
-	words := strings.Fields("the quick brown fox jumps over the lazy dog and runs into the woods behind the old house where nobody lives")
+	words := strings.Fields(
+		"the quick brown fox jumps over the lazy dog and runs into the woods behind the old house where nobody lives")
 	for name, start := range map[string]func(ctx context.Context, turn *agenttrace.Turn) (write func(string), end func()){
 		"text": func(_ context.Context, turn *agenttrace.Turn) (func(string), func()) {
 			s := turn.StreamText()
@@ -63,7 +66,8 @@ func TestSlowTextIsSeenWithinASecond(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+			inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
+				run *agenttrace.Run) {
 				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 				write, end := start(ctx, turn)
 				before := len(rec.Events())
@@ -96,7 +100,8 @@ func TestSlowTextIsSeenWithinASecond(t *testing.T) {
 }
 
 func TestALongTextIsNotSentWholeEverySecond(t *testing.T) {
-	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
+		run *agenttrace.Run) {
 		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 		s := turn.StreamText()
 		s.WriteString(strings.Repeat("word ", 200_000))
@@ -118,7 +123,8 @@ func TestALongTextIsNotSentWholeEverySecond(t *testing.T) {
 }
 
 func TestAToolThatRunsForAnHourIsHeardOf(t *testing.T) {
-	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
+		run *agenttrace.Run) {
 		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{}})
 		began := time.Now()
@@ -154,7 +160,8 @@ func TestAToolThatRunsForAnHourIsHeardOf(t *testing.T) {
 }
 
 func TestAHeartbeatIsSentOnlyWhenNothingElseIs(t *testing.T) {
-	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
+		run *agenttrace.Run) {
 		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 		for range 60 {
 			turn.Text("working")
@@ -170,40 +177,44 @@ func TestAHeartbeatIsSentOnlyWhenNothingElseIs(t *testing.T) {
 }
 
 func TestASessionThatWaitsForAnotherProcessHasNoHeartbeat(t *testing.T) {
-	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
+		run *agenttrace.Run) {
 		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{}})
 		tool.AwaitApproval("")
 		time.Sleep(time.Minute)
 		events := rec.Events()
-		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat == 0 || last.Since == 0 {
+		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat == 0 ||
+			last.Since == 0 {
 			t.Errorf("while the process waits it says %+v", last)
 		}
 		turn.End(agenttrace.TurnResult{})
 		events = rec.Events()
-		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat != 0 || last.Since == 0 {
+		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat != 0 ||
+			last.Since == 0 {
 			t.Errorf("when the turn is over it says %+v", last)
 		}
 	})
 }
 
 func TestHeartbeatsAndDelaysCanBeTurnedOff(t *testing.T) {
-	inBubble(t, agenttrace.LiveOptions{MaxDelay: -1, Heartbeat: -1}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
-		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-		s := turn.StreamText()
-		s.WriteString("a few words ")
-		before := len(rec.Events())
-		time.Sleep(time.Hour)
-		if more := rec.Events()[before:]; len(more) > 0 {
-			t.Errorf("events: %q", story(more))
-		}
-		for _, e := range rec.Events() {
-			if e.Record.Heartbeat != 0 {
-				t.Errorf("a status says %+v", e.Record)
+	inBubble(t, agenttrace.LiveOptions{MaxDelay: -1, Heartbeat: -1},
+		func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+			_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+			s := turn.StreamText()
+			s.WriteString("a few words ")
+			before := len(rec.Events())
+			time.Sleep(time.Hour)
+			if more := rec.Events()[before:]; len(more) > 0 {
+				t.Errorf("events: %q", story(more))
 			}
-		}
-		turn.End(agenttrace.TurnResult{})
-	})
+			for _, e := range rec.Events() {
+				if e.Record.Heartbeat != 0 {
+					t.Errorf("a status says %+v", e.Record)
+				}
+			}
+			turn.End(agenttrace.TurnResult{})
+		})
 }
 
 // A turn that nobody ends is not kept by its timer, which then stops.
@@ -211,7 +222,8 @@ func TestATurnThatIsForgottenIsNotKeptByItsHeartbeat(t *testing.T) {
 	gone := make(chan bool)
 	func() {
 		rec := agenttracetest.NewRecorder()
-		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec, Live: agenttrace.LiveOptions{Heartbeat: 5 * time.Millisecond}})
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec,
+			Live: agenttrace.LiveOptions{Heartbeat: 5 * time.Millisecond}})
 		sess := tracer.NewSession(context.Background(), agenttrace.SessionOptions{Agent: "coder"})
 		runtime.AddCleanup(sess, func(bool) { close(gone) }, true)
 		ctx, run := sess.StartRun(context.Background(), agenttrace.RunOptions{})

@@ -15,8 +15,9 @@ import (
 
 func TestSessionOperations(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{
-		Title: "Fix it", WorkspaceID: "ws", WorkspaceRoot: "/w", Mode: "plan", UserID: "u", Metadata: map[string]any{"a": 1, "b": []int{2}},
-		Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")},
+		Title: "Fix it", WorkspaceID: "ws", WorkspaceRoot: "/w", Mode: "plan", UserID: "u",
+		Metadata: map[string]any{"a": 1, "b": []int{2}},
+		Rules:    []agenttrace.Rule{rule("bash", "ls", allow, "")},
 	})
 	ctx := h.ctx
 	var users, answers []string
@@ -29,7 +30,9 @@ func TestSessionOperations(t *testing.T) {
 	h.sess.SetTitle(ctx, "Fix the test") // a run is open: its end tells
 	h.run.End(nil)
 	run := one(t, h.rec.All().Runs())
-	if run.Title != "Fix the test" || run.WorkspaceID != "ws" || run.WorkspaceRoot != "/w" || run.Mode != "plan" || run.UserID != "u" || string(run.Metadata) != `{"a":1,"b":[2]}` || run.Model.ModelID != "gpt-5-mini" || run.CreatedAt == 0 || run.Operation != "" {
+	if run.Title != "Fix the test" || run.WorkspaceID != "ws" || run.WorkspaceRoot != "/w" || run.Mode != "plan" ||
+		run.UserID != "u" || string(run.Metadata) != `{"a":1,"b":[2]}` || run.Model.ModelID != "gpt-5-mini" ||
+		run.CreatedAt == 0 || run.Operation != "" {
 		t.Errorf("run = %+v", run)
 	}
 	h.rec.Reset()
@@ -54,19 +57,22 @@ func TestSessionOperations(t *testing.T) {
 	var operations []string
 	runs := h.rec.All().Runs()
 	for _, r := range runs {
-		operations = append(operations, strings.TrimSpace(r.Operation+" "+map[string]string{users[0]: "0", users[1]: "1"}[r.TargetMessageID]))
+		operations = append(operations,
+			strings.TrimSpace(r.Operation+" "+map[string]string{users[0]: "0", users[1]: "1"}[r.TargetMessageID]))
 		if r.Outcome != "" || r.Agent != "coder" {
 			t.Errorf("moment = %+v", r)
 		}
 	}
-	if got, want := strings.Join(operations, ", "), "update, update, update, update, archive, unarchive, rewind 1, rewind 0, unrewind 0, unrewind 1"; got != want {
+	if got, want := strings.Join(operations, ", "),
+		"update, update, update, update, archive, unarchive, rewind 1, rewind 0, unrewind 0, unrewind 1"; got != want {
 		t.Errorf("operations = %s, want %s", got, want)
 	}
 	if runs[6].TargetAt != runs[9].TargetAt || runs[7].TargetAt != runs[8].TargetAt || runs[6].TargetAt == 0 {
 		t.Error("an unrewind does not name the rewind that it undoes")
 	}
 	last := runs[3]
-	if last.Title != "Again" || last.Mode != "build" || string(last.Metadata) != `{"a":1,"b":null,"c":"x"}` || !strings.Contains(string(last.Permissions), `"permission":"read","pattern":"*","action":"allow","source":"session"`) {
+	if last.Title != "Again" || last.Mode != "build" || string(last.Metadata) != `{"a":1,"b":null,"c":"x"}` ||
+		!strings.Contains(string(last.Permissions), `"permission":"read","pattern":"*","action":"allow","source":"session"`) {
 		t.Errorf("last update = %+v", last)
 	}
 	for _, s := range h.rec.All() {
@@ -93,11 +99,13 @@ func TestSessionOperations(t *testing.T) {
 }
 
 func TestFork(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Title: "Fix it", Metadata: map[string]any{"a": 1}, Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")}})
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Title: "Fix it", Metadata: map[string]any{"a": 1},
+		Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")}})
 	_, turn := h.turn("0")
 	first := turn.AssistantMessageID()
 	for name, err := range map[string]error{
-		"fork": func() error { _, err := h.sess.Fork(h.ctx, first, agenttrace.ForkOptions{}); return err }(), "rewind": h.sess.Rewind(h.ctx, turn.UserMessageID()), "unrewind": h.sess.Unrewind(h.ctx),
+		"fork":   func() error { _, err := h.sess.Fork(h.ctx, first, agenttrace.ForkOptions{}); return err }(),
+		"rewind": h.sess.Rewind(h.ctx, turn.UserMessageID()), "unrewind": h.sess.Unrewind(h.ctx),
 	} {
 		if !errors.Is(err, agenttrace.ErrBusy) {
 			t.Errorf("%s in a turn: %v, want ErrBusy", name, err)
@@ -121,7 +129,9 @@ func TestFork(t *testing.T) {
 	h.run.End(nil)
 	h.check()
 	fork := one(t, h.rec.Session(child.ID()).Operations("fork"))
-	if fork.ParentID != h.sess.ID() || fork.ParentMessageID != first || fork.TargetMessageID != first || fork.TargetAt == 0 || fork.Title != "Fix it (copy)" || string(fork.Metadata) != `{"a":1,"ephemeral":true}` || fork.Permissions != nil || fork.Agent != "coder" {
+	if fork.ParentID != h.sess.ID() || fork.ParentMessageID != first || fork.TargetMessageID != first ||
+		fork.TargetAt == 0 || fork.Title != "Fix it (copy)" || string(fork.Metadata) != `{"a":1,"ephemeral":true}` ||
+		fork.Permissions != nil || fork.Agent != "coder" {
 		t.Errorf("fork = %+v", fork)
 	}
 	if got := one(t, h.rec.Session(child.ID()).Turns()); *got.Index != 1 || got.Model.ModelID != "gpt-5-mini" {
@@ -133,7 +143,8 @@ func TestFork(t *testing.T) {
 	_, turn = run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
-	if copied, err := untitled.Fork(h.ctx, turn.UserMessageID(), agenttrace.ForkOptions{}); err != nil || copied.Title() != "" {
+	if copied, err := untitled.Fork(h.ctx, turn.UserMessageID(), agenttrace.ForkOptions{}); err != nil ||
+		copied.Title() != "" {
 		t.Errorf("copy of an untitled session: %q, %v", copied.Title(), err)
 	}
 }
@@ -144,7 +155,8 @@ func TestSubAgent(t *testing.T) {
 	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "task", Input: 1})
 	child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "researcher"})
 	childCtx, run := child.StartRun(ctx, agenttrace.RunOptions{})
-	if agenttrace.TurnFromContext(childCtx) != nil || agenttrace.ToolFromContext(childCtx) != nil || agenttrace.SessionFromContext(childCtx) != child {
+	if agenttrace.TurnFromContext(childCtx) != nil || agenttrace.ToolFromContext(childCtx) != nil ||
+		agenttrace.SessionFromContext(childCtx) != child {
 		t.Error("the child's run is in its parent's turn")
 	}
 	childCtx, childTurn := run.StartTurn(childCtx, agenttrace.UserMessage{Text: "find"}, agenttrace.TurnOptions{})
@@ -207,7 +219,8 @@ func TestStateIsBoundedAndPlain(t *testing.T) {
 	if text2, _ := json.Marshal(again.State()); string(text2) != string(text) {
 		t.Error("the state changes by being stored")
 	}
-	for name, bad := range map[string]agenttrace.State{"empty": {}, "no agent": {ID: "ses_1"}, "metadata": {ID: "s", Agent: "a", Metadata: json.RawMessage("[]")}} {
+	for name, bad := range map[string]agenttrace.State{"empty": {}, "no agent": {ID: "ses_1"},
+		"metadata": {ID: "s", Agent: "a", Metadata: json.RawMessage("[]")}} {
 		if _, err := h.tracer.ResumeSession(context.Background(), bad); err == nil {
 			t.Errorf("resume of a state that is wrong (%s) reports nothing", name)
 		}
@@ -327,7 +340,8 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 // millisecond of a rewind its spans would begin before the messages.
 func TestSpansFollowTheSessionsTime(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(t.Context(),
+		agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
 	turn.End(agenttrace.TurnResult{})

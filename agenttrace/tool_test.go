@@ -36,7 +36,8 @@ func TestToolCallEnds(t *testing.T) {
 			spans.ToolCall{State: "output-available", Input: `"in"`, Output: `"a\"b\n"`}, 0, false},
 		{"raw JSON", json.RawMessage(`{"a": 1}`), func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage(`[1]`)) },
 			spans.ToolCall{State: "output-available", Input: `{"a": 1}`, Output: `[1]`}, 0, false},
-		{"raw text that is not JSON", json.RawMessage(`{"a": `), func(c *agenttrace.ToolCall) { c.End(json.RawMessage("\xff")) },
+		{"raw text that is not JSON", json.RawMessage(`{"a": `),
+			func(c *agenttrace.ToolCall) { c.End(json.RawMessage("\xff")) },
 			spans.ToolCall{State: "output-available", Input: `"{\"a\": "`, Output: "\"\uFFFD\""}, 0, false},
 		{"invalid UTF-8 in raw JSON", json.RawMessage("\"\xff\""), func(c *agenttrace.ToolCall) { c.End(nil) },
 			spans.ToolCall{State: "output-available", Input: "\"\uFFFD\"", Output: `null`}, 0, false},
@@ -60,11 +61,15 @@ func TestToolCallEnds(t *testing.T) {
 			c.InputDelta("ignored")
 			c.End("ok")
 		}, spans.ToolCall{State: "output-available", Input: `{"cmd":"ls"}`, Output: `"ok"`}, 0, false},
-		{"input never whole", nil, func(c *agenttrace.ToolCall) { c.InputDelta(`{"cmd`); c.Fail(errors.New("invalid input")) },
+		{"input never whole", nil, func(c *agenttrace.ToolCall) {
+			c.InputDelta(`{"cmd`)
+			c.Fail(errors.New("invalid input"))
+		},
 			spans.ToolCall{State: "output-error", Input: `"{\"cmd"`, Error: "invalid input", ErrorType: "_OTHER"}, 0, true},
 		{"truncated", 1, func(c *agenttrace.ToolCall) {
 			c.EndTruncated("head", agenttrace.Truncated{Path: "/tmp/out", Size: 1 << 20, SHA256: "9f"})
-		}, spans.ToolCall{State: "output-available", Input: `1`, Output: `"head"`, Truncated: true, OutputPath: "/tmp/out", OutputSize: 1 << 20, OutputSHA256: "9f"}, 0, false},
+		}, spans.ToolCall{State: "output-available", Input: `1`, Output: `"head"`, Truncated: true, OutputPath: "/tmp/out",
+			OutputSize: 1 << 20, OutputSHA256: "9f"}, 0, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
@@ -81,8 +86,10 @@ func TestToolCallEnds(t *testing.T) {
 			h.run.End(nil)
 			h.check()
 			got := one(t, h.rec.All().ToolCalls())
-			if got.State != test.want.State || got.Input != test.want.Input || got.Output != test.want.Output || got.Error != test.want.Error || got.ErrorType != test.want.ErrorType ||
-				got.Truncated != test.want.Truncated || got.OutputPath != test.want.OutputPath || got.OutputSize != test.want.OutputSize || got.OutputSHA256 != test.want.OutputSHA256 {
+			if got.State != test.want.State || got.Input != test.want.Input || got.Output != test.want.Output ||
+				got.Error != test.want.Error || got.ErrorType != test.want.ErrorType ||
+				got.Truncated != test.want.Truncated || got.OutputPath != test.want.OutputPath ||
+				got.OutputSize != test.want.OutputSize || got.OutputSHA256 != test.want.OutputSHA256 {
 				t.Errorf("tool call = %+v\nwant %+v", got, test.want)
 			}
 			if got.CallID == "" || got.Type != "extension" || !utf8.ValidString(got.Input+got.Output) {
@@ -118,7 +125,8 @@ func TestRawInputAndOutputAreTakenOnTrust(t *testing.T) {
 		t.Errorf("ended call = %+v", calls[0])
 	}
 	parts := one(t, h.rec.All().Turns()).Assistant.Parts
-	if want := `{"type":"tool-bash","toolCallId":"open","state":"input-available","input":"{\"cut"}`; string(parts[1].Data) != want {
+	if want := `{"type":"tool-bash","toolCallId":"open","state":"input-available","input":"{\"cut"}`; string(
+		parts[1].Data) != want {
 		t.Errorf("open call = %s, want %s", parts[1].Data, want)
 	}
 	if _, err := json.Marshal(h.sess.State()); err != nil {
@@ -128,8 +136,11 @@ func TestRawInputAndOutputAreTakenOnTrust(t *testing.T) {
 
 func TestInvalidUTF8NeverReachesASpan(t *testing.T) {
 	const bad = "a\xffb"
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Agent: bad, Title: bad, UserID: bad, Metadata: map[string]any{bad: bad}, Rules: []agenttrace.Rule{{Permission: bad, Pattern: bad, Action: "allow"}}})
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: bad, Metadata: map[string]any{bad: bad}}, agenttrace.TurnOptions{SystemPrompt: bad, Model: agenttrace.Model{Provider: "p", ID: "m"}, Tools: []agenttrace.Tool{{Name: bad}}})
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Agent: bad, Title: bad, UserID: bad,
+		Metadata: map[string]any{bad: bad}, Rules: []agenttrace.Rule{{Permission: bad, Pattern: bad, Action: "allow"}}})
+	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: bad, Metadata: map[string]any{bad: bad}},
+		agenttrace.TurnOptions{SystemPrompt: bad, Model: agenttrace.Model{Provider: "p", ID: "m"},
+			Tools: []agenttrace.Tool{{Name: bad}}})
 	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 	s := call.StreamText()
 	s.WriteString(bad)
@@ -197,8 +208,10 @@ func TestManyGoroutinesInOneTurn(t *testing.T) {
 	h.run.End(nil)
 	h.check()
 	got := one(t, h.rec.All().Turns())
-	if n := len(h.rec.All().ToolCalls()); n != workers*each || got.ModelCalls != workers*each || got.Usage.Tokens.Input != workers*each {
-		t.Errorf("%d tool calls, %d model calls, %d tokens, want %d of each", n, got.ModelCalls, got.Usage.Tokens.Input, workers*each)
+	if n := len(h.rec.All().ToolCalls()); n != workers*each || got.ModelCalls != workers*each ||
+		got.Usage.Tokens.Input != workers*each {
+		t.Errorf("%d tool calls, %d model calls, %d tokens, want %d of each", n, got.ModelCalls, got.Usage.Tokens.Input,
+			workers*each)
 	}
 	seen := map[int64]bool{}
 	for i, p := range got.Assistant.Parts {

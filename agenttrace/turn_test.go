@@ -23,8 +23,9 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 	temperature := 0.2
 	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{
-		Text:     "fix it",
-		Parts:    []agenttrace.Part{agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", Bytes: []byte("hi"), Filename: "a.txt"}), agenttrace.DataPart("mention", "m1", map[string]string{"path": "<a>"})},
+		Text: "fix it",
+		Parts: []agenttrace.Part{agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", Bytes: []byte("hi"),
+			Filename: "a.txt"}), agenttrace.DataPart("mention", "m1", map[string]string{"path": "<a>"})},
 		Trigger:  &agenttrace.Trigger{Source: "schedule", FiredAt: time.UnixMilli(5), ScheduleID: "s1"},
 		Metadata: map[string]any{"client": "cli"},
 	}, agenttrace.TurnOptions{Temperature: &temperature, SystemPrompt: "be careful"})
@@ -37,10 +38,12 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	s.Close()
 	cost := 0.5
 	call.End(agenttrace.ModelResult{
-		StopReason: "tool_calls", Usage: agenttrace.InclusiveUsage{Input: 100, Output: 30, Reasoning: 10, CacheRead: 60, CacheWrite: 5}, CostUSD: &cost,
+		StopReason: "tool_calls", Usage: agenttrace.InclusiveUsage{Input: 100, Output: 30, Reasoning: 10, CacheRead: 60,
+			CacheWrite: 5}, CostUSD: &cost,
 		RawUsage: json.RawMessage(`{"prompt_tokens":100}`), ResponseID: "resp_1", ResponseModel: "gpt-5-mini-2026",
 	}, nil)
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: map[string]string{"cmd": "ls"}, Kind: agenttrace.ToolExecute})
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash",
+		Input: map[string]string{"cmd": "ls"}, Kind: agenttrace.ToolExecute})
 	h.clock.Advance(40 * time.Millisecond)
 	tool.End("a\nb")
 	turn.File(agenttrace.File{MediaType: "image/png", URL: "https://x/y.png"})
@@ -49,7 +52,8 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	turn.Data("artifact", "a1", map[string]any{"code": "plot()"})
 	_, second := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 	second.Text("Done.")
-	second.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.ExclusiveUsage{Input: 7, Output: 8, CacheRead: 9}}, nil)
+	second.End(agenttrace.ModelResult{StopReason: "stop",
+		Usage: agenttrace.ExclusiveUsage{Input: 7, Output: 8, CacheRead: 9}}, nil)
 	turn.End(agenttrace.TurnResult{Metadata: map[string]any{"schedule_id": "s1"}})
 	h.run.End(nil)
 	h.check()
@@ -62,7 +66,8 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	}, shapes(got.User.Parts)); diff != "" {
 		t.Errorf("user parts (-want +got):\n%s", diff)
 	}
-	if got, want := string(got.User.Metadata), `{"client":"cli","trigger":{"source":"schedule","fired_at":5,"schedule_id":"s1"}}`; got != want {
+	if got, want := string(got.User.Metadata),
+		`{"client":"cli","trigger":{"source":"schedule","fired_at":5,"schedule_id":"s1"}}`; got != want {
 		t.Errorf("user metadata = %s, want %s", got, want)
 	}
 	if diff := cmp.Diff([]shape{
@@ -78,17 +83,20 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	}, shapes(got.Assistant.Parts)); diff != "" {
 		t.Errorf("assistant parts (-want +got):\n%s", diff)
 	}
-	if want := (spans.Tokens{Input: 35 + 7, Output: 20 + 8, Reasoning: 10, CacheRead: 69, CacheWrite: 5}); *got.Usage.Tokens != want {
+	if want := (spans.Tokens{Input: 35 + 7, Output: 20 + 8, Reasoning: 10, CacheRead: 69,
+		CacheWrite: 5}); *got.Usage.Tokens != want {
 		t.Errorf("tokens = %+v, want %+v", *got.Usage.Tokens, want)
 	}
-	if got.ModelCalls != 2 || got.StopReason != "stop" || got.EndReason != "finish" || *got.Usage.CostUSD != 0.5 || *got.Temperature != 0.2 || got.Usage.Raw != nil {
+	if got.ModelCalls != 2 || got.StopReason != "stop" || got.EndReason != "finish" || *got.Usage.CostUSD != 0.5 ||
+		*got.Temperature != 0.2 || got.Usage.Raw != nil {
 		t.Errorf("turn = %+v", got)
 	}
 	if string(got.Assistant.Metadata) != `{"schedule_id":"s1"}` {
 		t.Errorf("assistant metadata = %s", got.Assistant.Metadata)
 	}
 	if got.User.ID >= got.Assistant.ID || got.User.CreatedAt > got.Assistant.CreatedAt {
-		t.Errorf("user message %s at %d does not sort before the answer %s at %d", got.User.ID, got.User.CreatedAt, got.Assistant.ID, got.Assistant.CreatedAt)
+		t.Errorf("user message %s at %d does not sort before the answer %s at %d", got.User.ID, got.User.CreatedAt,
+			got.Assistant.ID, got.Assistant.CreatedAt)
 	}
 	for i := 1; i < len(got.Assistant.Parts); i++ {
 		if got.Assistant.Parts[i-1].ID >= got.Assistant.Parts[i].ID {
@@ -98,11 +106,14 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 
 	call1 := one(t, h.rec.All().ToolCalls("bash"))
 	part := got.Assistant.Parts[2]
-	if call1.PartID != part.ID || *call1.PartIndex != 2 || call1.MessageID != got.Assistant.ID || call1.Input != `{"cmd":"ls"}` || call1.Output != `"a\nb"` || *call1.DurationMS < 40 || call1.ACPKind != "execute" || part.ToolCallID != "call_1" {
+	if call1.PartID != part.ID || *call1.PartIndex != 2 || call1.MessageID != got.Assistant.ID ||
+		call1.Input != `{"cmd":"ls"}` || call1.Output != `"a\nb"` || *call1.DurationMS < 40 || call1.ACPKind != "execute" ||
+		part.ToolCallID != "call_1" {
 		t.Errorf("tool call = %+v, part %+v", call1, part)
 	}
 	calls := h.rec.All().ModelCalls()
-	if len(calls) != 2 || *calls[1].Index != 1 || calls[0].MessageID != got.Assistant.ID || calls[0].ResponseID != "resp_1" || string(calls[0].Usage.Raw) != `{"prompt_tokens":100}` {
+	if len(calls) != 2 || *calls[1].Index != 1 || calls[0].MessageID != got.Assistant.ID ||
+		calls[0].ResponseID != "resp_1" || string(calls[0].Usage.Raw) != `{"prompt_tokens":100}` {
 		t.Errorf("model calls = %+v", calls)
 	}
 	// The trace: run > turn > chat, tool.
@@ -116,7 +127,8 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 			if s.Parent.SpanID() != turnSpan.SpanContext.SpanID() {
 				t.Errorf("%s is not a child of the turn", name)
 			}
-			if want := name == "tool.call"; (s.Kind == trace.SpanKindInternal) != want || (s.Kind == trace.SpanKindClient) == want {
+			if want := name == "tool.call"; (s.Kind == trace.SpanKindInternal) != want ||
+				(s.Kind == trace.SpanKindClient) == want {
 				t.Errorf("%s has kind %v", name, s.Kind)
 			}
 		}
@@ -133,10 +145,13 @@ func TestTurnEnds(t *testing.T) {
 	}{
 		{"end", func(t *agenttrace.Turn) { t.End(agenttrace.TurnResult{StopReason: "end_turn"}) }, "finish", "", codes.Unset},
 		{"abort", (*agenttrace.Turn).Abort, "abort", "", codes.Unset},
-		{"fail", func(t *agenttrace.Turn) { t.Fail(fmt.Errorf("call: %w", failure)) }, "error", "call: model overloaded", codes.Error},
-		{"fail with a cancelled context", func(t *agenttrace.Turn) { t.Fail(fmt.Errorf("call: %w", context.Canceled)) }, "abort", "", codes.Unset},
+		{"fail", func(t *agenttrace.Turn) { t.Fail(fmt.Errorf("call: %w", failure)) }, "error", "call: model overloaded",
+			codes.Error},
+		{"fail with a cancelled context", func(t *agenttrace.Turn) { t.Fail(fmt.Errorf("call: %w", context.Canceled)) },
+			"abort", "", codes.Unset},
 		{"fail with nil", func(t *agenttrace.Turn) { t.Fail(nil) }, "finish", "", codes.Unset},
-		{"first end counts", func(t *agenttrace.Turn) { t.Fail(failure); t.End(agenttrace.TurnResult{}); t.Abort() }, "error", "model overloaded", codes.Error},
+		{"first end counts", func(t *agenttrace.Turn) { t.Fail(failure); t.End(agenttrace.TurnResult{}); t.Abort() }, "error",
+			"model overloaded", codes.Error},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
@@ -145,7 +160,8 @@ func TestTurnEnds(t *testing.T) {
 			call.StreamText().WriteString("half a sen")
 			_, streaming := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "write"})
 			streaming.InputDelta(`{"path":"a`)
-			_, running := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c2", Name: "bash", Input: json.RawMessage(`{"cmd":"sleep"}`)})
+			_, running := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c2", Name: "bash",
+				Input: json.RawMessage(`{"cmd":"sleep"}`)})
 			_ = running
 			_, mcp := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c3", Name: "gh_pr", Dynamic: true, Input: 1})
 			mcp.Abort()
@@ -156,13 +172,16 @@ func TestTurnEnds(t *testing.T) {
 			if got.EndReason != test.reason || got.Error != test.errText || got.PendingApproval {
 				t.Errorf("ended %q with %q, want %q with %q", got.EndReason, got.Error, test.reason, test.errText)
 			}
-			if s := h.rec.All().Named("session.turn")[0]; s.Status != test.status || (test.status == codes.Error) != (got.ErrorType != "") {
+			if s := h.rec.All().Named("session.turn")[0]; s.Status != test.status ||
+				(test.status == codes.Error) != (got.ErrorType != "") {
 				t.Errorf("status = %v, error.type = %q", s.Status, got.ErrorType)
 			}
 			if diff := cmp.Diff([]shape{
 				{0, "text", "", `{"type":"text","text":"half a sen","state":"streaming"}`},
-				{1, "tool-write", "input-streaming", `{"type":"tool-write","toolCallId":"c1","state":"input-streaming","input":"{\"path\":\"a"}`},
-				{2, "tool-bash", "input-available", `{"type":"tool-bash","toolCallId":"c2","state":"input-available","input":{"cmd":"sleep"}}`},
+				{1, "tool-write", "input-streaming",
+					`{"type":"tool-write","toolCallId":"c1","state":"input-streaming","input":"{\"path\":\"a"}`},
+				{2, "tool-bash", "input-available",
+					`{"type":"tool-bash","toolCallId":"c2","state":"input-available","input":{"cmd":"sleep"}}`},
 				{3, "dynamic-tool", "input-available", ""},
 			}, shapes(got.Assistant.Parts)); diff != "" {
 				t.Errorf("parts (-want +got):\n%s", diff)
@@ -171,7 +190,8 @@ func TestTurnEnds(t *testing.T) {
 			for _, c := range h.rec.All().ToolCalls() {
 				states[c.CallID] = c.State
 			}
-			if diff := cmp.Diff(map[string]string{"c1": "input-streaming", "c2": "input-available", "c3": "input-available"}, states); diff != "" {
+			if diff := cmp.Diff(map[string]string{"c1": "input-streaming", "c2": "input-available", "c3": "input-available"},
+				states); diff != "" {
 				t.Errorf("states of tool spans (-want +got):\n%s", diff)
 			}
 		})
@@ -202,7 +222,8 @@ func TestRunEnds(t *testing.T) {
 			h.check()
 			run, turn := one(t, h.rec.All().Runs()), one(t, h.rec.All().Turns())
 			if run.Outcome != test.outcome || turn.EndReason != test.turn || run.ErrorType != test.errType {
-				t.Errorf("run %q (%q), turn %q; want %q (%q), %q", run.Outcome, run.ErrorType, turn.EndReason, test.outcome, test.errType, test.turn)
+				t.Errorf("run %q (%q), turn %q; want %q (%q), %q", run.Outcome, run.ErrorType, turn.EndReason, test.outcome,
+					test.errType, test.turn)
 			}
 			if h.sess.Busy() {
 				t.Error("session is busy after the run's end")
@@ -214,7 +235,8 @@ func TestRunEnds(t *testing.T) {
 func TestPromptAndToolsAreSentOncePerRun(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 	prompt := strings.Repeat("be careful ", 1000)
-	tools := []agenttrace.Tool{{Name: "bash", Description: "Run <it>", Parameters: json.RawMessage(`{"type":"object"}`)}, {Name: "ask"}}
+	tools := []agenttrace.Tool{{Name: "bash", Description: "Run <it>", Parameters: json.RawMessage(`{"type":"object"}`)},
+		{Name: "ask"}}
 	options := agenttrace.TurnOptions{SystemPrompt: prompt, Tools: tools}
 	turnWith := func(change func(*agenttrace.Turn)) {
 		_, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "x"}, options)
@@ -240,7 +262,8 @@ func TestPromptAndToolsAreSentOncePerRun(t *testing.T) {
 	for i, want := range []struct{ prompt, tools, sentPrompt, sentTools, model string }{
 		{prompt, catalog, prompt, catalog, "gpt-5-mini"},
 		{prompt, catalog, "", "", "gpt-5-mini"},
-		{"be bold", catalog[:strings.Index(catalog, `,{"name":"ask"`)] + "]", "be bold", catalog[:strings.Index(catalog, `,{"name":"ask"`)] + "]", "claude"},
+		{"be bold", catalog[:strings.Index(catalog, `,{"name":"ask"`)] + "]", "be bold",
+			catalog[:strings.Index(catalog, `,{"name":"ask"`)] + "]", "claude"},
 		{prompt, catalog, prompt, catalog, "claude"},
 	} {
 		got := turns[i]
@@ -263,8 +286,10 @@ func TestPromptAndToolsAreSentOncePerRun(t *testing.T) {
 func TestCompactionSortsBetweenQuestionAndAnswer(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 	ctx, turn := h.turn("go on")
-	_, c := h.run.StartCompaction(ctx, agenttrace.CompactionOptions{Auto: true, TailStartID: "msg_t", SummarizedMessages: 12})
-	c.End(agenttrace.CompactionResult{Summary: "## Goal", SummaryTokens: 40, Usage: agenttrace.ExclusiveUsage{Input: 10, CacheRead: 90, Output: 30, Reasoning: 5}})
+	_, c := h.run.StartCompaction(ctx, agenttrace.CompactionOptions{Auto: true, TailStartID: "msg_t",
+		SummarizedMessages: 12})
+	c.End(agenttrace.CompactionResult{Summary: "## Goal", SummaryTokens: 40,
+		Usage: agenttrace.ExclusiveUsage{Input: 10, CacheRead: 90, Output: 30, Reasoning: 5}})
 	c.Fail(errors.New("late"))
 	turn.Text("answer")
 	turn.End(agenttrace.TurnResult{})
@@ -273,10 +298,12 @@ func TestCompactionSortsBetweenQuestionAndAnswer(t *testing.T) {
 	h.run.End(nil)
 	h.check()
 	got, m := h.rec.All().Compactions(), one(t, h.rec.All().Turns())
-	if len(got) != 2 || got[0].InputTokens != 100 || got[0].OutputTokens != 35 || got[0].Summary != "## Goal" || !got[0].Auto || got[0].TailStartID != "msg_t" || got[0].SummarizedMessages != 12 {
+	if len(got) != 2 || got[0].InputTokens != 100 || got[0].OutputTokens != 35 || got[0].Summary != "## Goal" ||
+		!got[0].Auto || got[0].TailStartID != "msg_t" || got[0].SummarizedMessages != 12 {
 		t.Errorf("compactions = %+v", got)
 	}
-	if !(m.User.ID < got[0].MessageID && got[0].MessageID < m.Assistant.ID) || !(m.User.CreatedAt <= got[0].MessageCreatedAt && got[0].MessageCreatedAt <= m.Assistant.CreatedAt) {
+	if !(m.User.ID < got[0].MessageID && got[0].MessageID < m.Assistant.ID) ||
+		!(m.User.CreatedAt <= got[0].MessageCreatedAt && got[0].MessageCreatedAt <= m.Assistant.CreatedAt) {
 		t.Errorf("order of messages: %s, %s, %s", m.User.ID, got[0].MessageID, m.Assistant.ID)
 	}
 	if got[1].Error != "no summary" || got[1].MessageID != "" {
@@ -303,7 +330,8 @@ func TestLateCallsAreCountedAndReported(t *testing.T) {
 		tool.Abort()
 	})
 	if h.tracer.Dropped() != 7 || len(errs) != 3 {
-		t.Errorf("%d dropped, %d reported (%v); want 7, and 3: the first, the second and the fourth", h.tracer.Dropped(), len(errs), errs)
+		t.Errorf("%d dropped, %d reported (%v); want 7, and 3: the first, the second and the fourth", h.tracer.Dropped(),
+			len(errs), errs)
 	}
 	h.run.End(nil)
 	h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "too late"}, agenttrace.TurnOptions{})
@@ -323,7 +351,8 @@ func TestContextReuseKeepsTheTree(t *testing.T) {
 	first.End(nil)
 	ctx, outer := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "outer", Name: "batch", Input: 1})
 	innerCtx, inner := agenttrace.StartTool(ctx, agenttrace.ToolOptions{ID: "inner", Name: "bash", Input: 1})
-	if agenttrace.ToolFromContext(innerCtx) != inner || agenttrace.TurnFromContext(innerCtx) != turn || agenttrace.SessionFromContext(innerCtx) != h.sess || agenttrace.RunFromContext(innerCtx) != h.run {
+	if agenttrace.ToolFromContext(innerCtx) != inner || agenttrace.TurnFromContext(innerCtx) != turn ||
+		agenttrace.SessionFromContext(innerCtx) != h.sess || agenttrace.RunFromContext(innerCtx) != h.run {
 		t.Error("the context does not know where it is")
 	}
 	inner.End(nil)

@@ -41,7 +41,8 @@ func BenchmarkIngest(b *testing.B) {
 		{"nop", "nop: {}"},
 		{"file-json", "file: {path: %DIR%/out.json, flush_interval: 100ms}"},
 		{"session", "session: {path: %DIR%/sessions.db}"},
-		{"session without redaction", "session: {path: %DIR%/sessions.db, redaction: {enabled: false}, truncation: {max_bytes: 0}}"},
+		{"session without redaction",
+			"session: {path: %DIR%/sessions.db, redaction: {enabled: false}, truncation: {max_bytes: 0}}"},
 	} {
 		b.Run(peer.name, func(b *testing.B) {
 			b.SetBytes(payload)
@@ -119,7 +120,8 @@ func send(b *testing.B, endpoint string, bodies [][]byte) {
 			defer conn.Close()
 			for body := range work {
 				var reply []byte
-				if err := conn.Invoke(b.Context(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export", body, &reply); err != nil {
+				if err := conn.Invoke(b.Context(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export", body,
+					&reply); err != nil {
 					b.Error(err)
 				}
 			}
@@ -180,7 +182,8 @@ func agentRequests(sessions int) (bodies [][]byte, spanCount int, payload int64)
 		s := into.AppendEmpty()
 		s.SetName(record.Kind())
 		s.SetTraceID(pcommon.TraceID{0: 1, 7: byte(trace >> 8), 8: byte(trace)})
-		s.SetSpanID(pcommon.SpanID{0: 1, 3: byte(spanCount >> 24), 4: byte(spanCount >> 16), 5: byte(spanCount >> 8), 6: byte(spanCount)})
+		s.SetSpanID(pcommon.SpanID{0: 1, 3: byte(spanCount >> 24), 4: byte(spanCount >> 16), 5: byte(spanCount >> 8),
+			6: byte(spanCount)})
 		s.SetStartTimestamp(pcommon.Timestamp(at * 1e6))
 		s.SetEndTimestamp(pcommon.Timestamp((at + length) * 1e6))
 		for _, kv := range record.Append(nil) {
@@ -202,36 +205,48 @@ func session(r *rand.Rand, n uint64, add func(spans.SpanData, uint64, int64, int
 	model := spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}
 	text := func(kind string, size int, index int64) spans.Part {
 		data := spans.AppendJSONString([]byte(`{"type":"`+kind+`","text":`), filler(r, size))
-		return spans.Part{ID: spans.NewID(spans.PrefixPart, now), Index: index, Type: kind, CreatedAt: now.UnixMilli(), UpdatedAt: now.UnixMilli(), Data: append(data, '}')}
+		return spans.Part{ID: spans.NewID(spans.PrefixPart, now), Index: index, Type: kind, CreatedAt: now.UnixMilli(),
+			UpdatedAt: now.UnixMilli(), Data: append(data, '}')}
 	}
 	begin := now
 	for turn := range int64(10) {
-		user := spans.Message{ID: spans.NewID(spans.PrefixMessage, now), CreatedAt: now.UnixMilli(), Parts: []spans.Part{text("text", 500, 0)}}
-		answer := spans.Message{ID: spans.NewID(spans.PrefixMessage, now), CreatedAt: now.UnixMilli(), Parts: []spans.Part{text("reasoning", 1000, 0)}}
+		user := spans.Message{ID: spans.NewID(spans.PrefixMessage, now), CreatedAt: now.UnixMilli(),
+			Parts: []spans.Part{text("text", 500, 0)}}
+		answer := spans.Message{ID: spans.NewID(spans.PrefixMessage, now), CreatedAt: now.UnixMilli(),
+			Parts: []spans.Part{text("reasoning", 1000, 0)}}
 		for index := int64(1); index <= 4; index++ {
-			tool := &spans.ToolCall{SessionID: sessionID, ToolID: "bash", CallID: fmt.Sprintf("call_%016x", r.Uint64()), MessageID: answer.ID,
-				PartID: spans.NewID(spans.PrefixPart, now), PartIndex: &index, State: "output-available",
+			tool := &spans.ToolCall{SessionID: sessionID, ToolID: "bash", CallID: fmt.Sprintf("call_%016x", r.Uint64()),
+				MessageID: answer.ID,
+				PartID:    spans.NewID(spans.PrefixPart, now), PartIndex: &index, State: "output-available",
 				Input: `{"cmd":"` + filler(r, 200) + `"}`, Output: `{"stdout":"` + filler(r, 2700) + `"}`}
 			if turn%5 == 0 && index == 1 {
-				add(&spans.Permission{SessionID: sessionID, ID: spans.NewID(spans.PrefixPermission, now), ToolID: "bash", CallID: tool.CallID, MessageID: answer.ID,
-					PartID: tool.PartID, Pattern: "*", Action: semconv.ActionAllow, Source: semconv.SourceSession, Outcome: semconv.OutcomeAllowed}, n, now.UnixMilli(), 0)
+				add(&spans.Permission{SessionID: sessionID, ID: spans.NewID(spans.PrefixPermission, now), ToolID: "bash",
+					CallID: tool.CallID, MessageID: answer.ID,
+					PartID: tool.PartID, Pattern: "*", Action: semconv.ActionAllow, Source: semconv.SourceSession,
+					Outcome: semconv.OutcomeAllowed}, n, now.UnixMilli(), 0)
 			}
 			add(tool, n, now.UnixMilli(), 8)
-			answer.Parts = append(answer.Parts, spans.Part{ID: tool.PartID, Index: index, Type: "tool-bash", ToolCallID: tool.CallID, ToolState: tool.State,
+			answer.Parts = append(answer.Parts, spans.Part{ID: tool.PartID, Index: index, Type: "tool-bash",
+				ToolCallID: tool.CallID, ToolState: tool.State,
 				CreatedAt: now.UnixMilli(), UpdatedAt: now.UnixMilli() + 8})
 			now = now.Add(10 * time.Millisecond)
 		}
 		answer.Parts = append(answer.Parts, text("text", 1000, 5))
-		add(&spans.Turn{SessionID: sessionID, Agent: "coder", Index: &turn, Model: model, ModelCalls: 2, StopReason: "stop", EndReason: semconv.EndFinish,
-			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 1000, Output: 20, Reasoning: 5, CacheRead: 40}, Basis: semconv.BasisInclusive},
-			User:  user, Assistant: answer}, n, user.CreatedAt, 50)
+		add(&spans.Turn{SessionID: sessionID, Agent: "coder", Index: &turn, Model: model, ModelCalls: 2, StopReason: "stop",
+			EndReason: semconv.EndFinish,
+			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 1000, Output: 20, Reasoning: 5, CacheRead: 40},
+				Basis: semconv.BasisInclusive},
+			User: user, Assistant: answer}, n, user.CreatedAt, 50)
 		if turn == 7 {
-			add(&spans.Compaction{SessionID: sessionID, SummarizedMessages: 10, MessageID: spans.NewID(spans.PrefixMessage, now), MessageCreatedAt: now.UnixMilli(),
-				PartID: spans.NewID(spans.PrefixPart, now), Summary: filler(r, 800), SummaryTokens: 200, Auto: true, TailStartID: user.ID}, n, now.UnixMilli(), 5)
+			add(&spans.Compaction{SessionID: sessionID, SummarizedMessages: 10, MessageID: spans.NewID(spans.PrefixMessage, now),
+				MessageCreatedAt: now.UnixMilli(),
+				PartID:           spans.NewID(spans.PrefixPart, now), Summary: filler(r, 800), SummaryTokens: 200, Auto: true,
+				TailStartID: user.ID}, n, now.UnixMilli(), 5)
 		}
 		now = now.Add(60 * time.Millisecond)
 	}
-	add(&spans.Run{SessionID: sessionID, Agent: "coder", Title: "a title", Model: model, Outcome: semconv.EndFinish, CreatedAt: begin.UnixMilli()}, n,
+	add(&spans.Run{SessionID: sessionID, Agent: "coder", Title: "a title", Model: model, Outcome: semconv.EndFinish,
+		CreatedAt: begin.UnixMilli()}, n,
 		begin.UnixMilli(), now.Sub(begin).Milliseconds())
 }
 

@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 
 // clean keeps the environment of whoever runs the tests out of them.
 func clean(t *testing.T) {
-	for _, name := range []string{EnvStore, EnvGRPCEndpoint, EnvHTTPEndpoint, EnvOTLPEndpoint, EnvKeepOTLP, "AGENTTRACE_LOG_LEVEL", "AGENTTRACE_MEMORY_MIB", "AGENTTRACE_METRICS_LEVEL"} {
+	for _, name := range []string{EnvStore, EnvGRPCEndpoint, EnvHTTPEndpoint, EnvOTLPEndpoint, EnvKeepOTLP,
+		"AGENTTRACE_LOG_LEVEL", "AGENTTRACE_MEMORY_MIB", "AGENTTRACE_METRICS_LEVEL"} {
 		t.Setenv(name, "")
 		os.Unsetenv(name)
 	}
@@ -53,7 +54,8 @@ func clean(t *testing.T) {
 // accepts. A configuration is known by its service.
 func TestConfigurationsAreValid(t *testing.T) {
 	clean(t)
-	for name, value := range map[string]string{EnvStore: "sessions.db", "JAEGER_ENDPOINT": "jaeger:4317", "TEMPO_ENDPOINT": "tempo:4317"} {
+	for name, value := range map[string]string{EnvStore: "sessions.db", "JAEGER_ENDPOINT": "jaeger:4317",
+		"TEMPO_ENDPOINT": "tempo:4317"} {
 		t.Setenv(name, value)
 	}
 	found := 0
@@ -121,19 +123,28 @@ service: {pipelines: {traces: {receivers: [otlp], exporters: [session]}}}
 		want []string // nothing: valid
 	}{
 		{name: "nothing said"},
-		{name: "flags", args: []string{"--store", "a $HOME: b.db", "--grpc-endpoint", "127.0.0.1:1", "--http-endpoint", "[::1]:2", "--otlp-endpoint", "jaeger:4317"}},
-		{name: "environment", env: map[string]string{EnvStore: "x.db", EnvGRPCEndpoint: "localhost:9", EnvOTLPEndpoint: "https://tempo.example:4317"}},
+		{name: "flags", args: []string{"--store", "a $HOME: b.db", "--grpc-endpoint", "127.0.0.1:1", "--http-endpoint",
+			"[::1]:2", "--otlp-endpoint", "jaeger:4317"}},
+		{name: "environment", env: map[string]string{EnvStore: "x.db", EnvGRPCEndpoint: "localhost:9",
+			EnvOTLPEndpoint: "https://tempo.example:4317"}},
 		{name: "a file may listen anywhere", file: minimal},
-		{name: "all interfaces", args: []string{"--grpc-endpoint", "0.0.0.0:4317"}, want: []string{`"0.0.0.0:4317"`, "authenticator", "--config"}},
+		{name: "all interfaces", args: []string{"--grpc-endpoint", "0.0.0.0:4317"},
+			want: []string{`"0.0.0.0:4317"`, "authenticator", "--config"}},
 		{name: "no host", args: []string{"--http-endpoint", ":4318"}, want: []string{`":4318"`, "authenticator"}},
-		{name: "all interfaces by environment", env: map[string]string{EnvHTTPEndpoint: "[::]:4318"}, want: []string{`"[::]:4318"`, "authenticator"}},
-		{name: "a name that is not localhost", args: []string{"--grpc-endpoint", "localhost.example:1"}, want: []string{"authenticator"}},
+		{name: "all interfaces by environment", env: map[string]string{EnvHTTPEndpoint: "[::]:4318"},
+			want: []string{`"[::]:4318"`, "authenticator"}},
+		{name: "a name that is not localhost", args: []string{"--grpc-endpoint", "localhost.example:1"},
+			want: []string{"authenticator"}},
 		{name: "no port", args: []string{"--grpc-endpoint", "localhost"}, want: []string{`"localhost"`, "localhost:4317"}},
-		{name: "second place without port", args: []string{"--otlp-endpoint", "jaeger"}, want: []string{`"jaeger"`, "localhost:4317"}},
-		{name: "second place of another kind", args: []string{"--otlp-endpoint", "ftp://jaeger:1"}, want: []string{"https://host:port"}},
-		{name: "flag beside file", args: []string{"--store", "x.db"}, file: minimal, want: []string{`--store "x.db"`, "exporters::session::path"}},
+		{name: "second place without port", args: []string{"--otlp-endpoint", "jaeger"},
+			want: []string{`"jaeger"`, "localhost:4317"}},
+		{name: "second place of another kind", args: []string{"--otlp-endpoint", "ftp://jaeger:1"},
+			want: []string{"https://host:port"}},
+		{name: "flag beside file", args: []string{"--store", "x.db"}, file: minimal,
+			want: []string{`--store "x.db"`, "exporters::session::path"}},
 		{name: "unknown component", file: strings.ReplaceAll(minimal, "otlp", "kafka"), want: []string{"kafka"}},
-		{name: "invalid value", file: strings.ReplaceAll(minimal, "path: sessions.db", "path: ''"), want: []string{"path is empty"}},
+		{name: "invalid value", file: strings.ReplaceAll(minimal, "path: sessions.db", "path: ''"),
+			want: []string{"path is empty"}},
 		{name: "no such file", args: []string{"--config", "missing.yaml"}, want: []string{"missing.yaml"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -333,7 +344,8 @@ func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 					if id, ok := s.Attributes().Get("tool_call.id"); ok {
 						result, _ := s.Attributes().Get("gen_ai.tool.call.result")
 						got[id.Str()] = len(result.Str())
-						if input, ok := s.Attributes().Get("gen_ai.tool.call.arguments"); ok && (!json.Valid([]byte(input.Str())) || len(input.Str()) < 500_000) {
+						if input, ok := s.Attributes().Get("gen_ai.tool.call.arguments"); ok && (!json.Valid([]byte(input.Str())) ||
+							len(input.Str()) < 500_000) {
 							t.Errorf("the input that is too long arrives as %d bytes: %.60s", len(input.Str()), input.Str())
 						}
 					}
@@ -378,7 +390,8 @@ func TestCollect(t *testing.T) {
 	if err != nil {
 		t.Fatalf("nothing said: %v, %v", err, <-done)
 	}
-	if want := fmt.Sprintf("accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n", grpcAt, httpAt, path); line != want {
+	if want := fmt.Sprintf("accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n", grpcAt, httpAt,
+		path); line != want {
 		t.Errorf("said %q, want %q", line, want)
 	}
 	if err := send(t, grpcAt, oneRun("ses_1")); err != nil {
@@ -496,7 +509,8 @@ func TestStartFails(t *testing.T) {
 
 // The fragments that options add change what they name and nothing else.
 func TestFragments(t *testing.T) {
-	o := Options{Store: "$HOME/${env:X}.db", GRPCEndpoint: "localhost:1", HTTPEndpoint: "localhost:2", OTLPEndpoint: "https://tempo.example:3"}
+	o := Options{Store: "$HOME/${env:X}.db", GRPCEndpoint: "localhost:1", HTTPEndpoint: "localhost:2",
+		OTLPEndpoint: "https://tempo.example:3"}
 	uris, err := o.resolve()
 	if err != nil {
 		t.Fatal(err)

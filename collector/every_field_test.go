@@ -81,21 +81,25 @@ func (p *fieldPlanter) fill(m protoreflect.Message, path string, depth, member i
 // beside what fill sets, as no dialect knows names with secrets in them.
 func (p *fieldPlanter) known(path string, way int) []*commonpb.KeyValue {
 	text := func(key, value string) *commonpb.KeyValue {
-		return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
+		return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{
+			Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 	}
 	out := []*commonpb.KeyValue{text("gen_ai.operation.name", "chat")}
 	for _, key := range []string{"gen_ai.conversation.id", "session.id"} {
 		out = append(out, text(key, fmt.Sprintf("canary%d-%s", way, p.secret(path+" "+key))))
 	}
 	for _, key := range []string{
-		"gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model", "gen_ai.response.id", "gen_ai.agent.name", "gen_ai.agent.id",
-		"gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.tool.description", "user.id",
+		"gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model", "gen_ai.response.id", "gen_ai.agent.name",
+		"gen_ai.agent.id",
+		"gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result",
+		"gen_ai.tool.description", "user.id",
 		"gen_ai.output.type", "error.type", "server.address", "gen_ai.data_source.id", "gen_ai.prompt", "gen_ai.completion",
 	} {
 		out = append(out, text(key, p.secret(path+" "+key)))
 	}
 	message := `[{"role":"user","parts":[{"type":"text","content":%q},{"type":"tool_call","id":%q,"name":%q,"arguments":{%q:%q}}],"finish_reason":%q}]`
-	for _, key := range []string{"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions"} {
+	for _, key := range []string{"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
+		"gen_ai.tool.definitions"} {
 		s := func() string { return p.secret(path + " " + key) }
 		out = append(out, text(key, fmt.Sprintf(message, s(), s(), s(), s(), s(), s())))
 	}
@@ -125,11 +129,13 @@ func (p *fieldPlanter) requests(t *testing.T, way int) (ptrace.Traces, plog.Logs
 		}
 		return raw
 	}
-	td, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(decoded(&tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{rs}}))
+	td, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(
+		decoded(&tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{rs}}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ld, err := (&plog.ProtoUnmarshaler{}).UnmarshalLogs(decoded(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{rl}}))
+	ld, err := (&plog.ProtoUnmarshaler{}).UnmarshalLogs(
+		decoded(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{rl}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +147,8 @@ func (p *fieldPlanter) left(b []byte) []string {
 	var found []string
 	for i := bytes.Index(b, []byte(fieldCore)); i >= 0; i = bytes.Index(b, []byte(fieldCore)) {
 		n := -1
-		if _, err := fmt.Sscanf(string(b[i+len(fieldCore):min(len(b), i+len(fieldCore)+6)]), "%06d", &n); err == nil && n < len(p.at) {
+		if _, err := fmt.Sscanf(string(b[i+len(fieldCore):min(len(b), i+len(fieldCore)+6)]), "%06d",
+			&n); err == nil && n < len(p.at) {
 			found = append(found, p.at[n])
 		} else {
 			found = append(found, "a place unknown")
@@ -250,7 +257,8 @@ func TestNoFieldOfARequestLeavesASecretBehind(t *testing.T) {
 	}
 	for way := range 3 {
 		canary := fmt.Appendf(nil, "canary%d-[redacted:github-token]", way)
-		for where, b := range map[string][]byte{"rows": e["rows"], "JSONL": files, "second place": sent, "kept": e["/kept/"+keptFile]} {
+		for where, b := range map[string][]byte{"rows": e["rows"], "JSONL": files, "second place": sent,
+			"kept": e["/kept/"+keptFile]} {
 			if !bytes.Contains(b, canary) {
 				t.Errorf("%s holds nothing of the request that was sent the %d. way", where, way+1)
 			}
@@ -271,7 +279,8 @@ func sendEveryWay(t *testing.T, plants *fieldPlanter, grpcAt, httpAt string) {
 	if raw, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td); err != nil || len(plants.left(raw)) < 45 {
 		t.Fatalf("only %q are planted: %v", plants.left(raw), err)
 	}
-	if _, err := ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequestFromTraces(td)); err != nil {
+	if _, err := ptraceotlp.NewGRPCClient(conn).Export(t.Context(),
+		ptraceotlp.NewExportRequestFromTraces(td)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := plogotlp.NewGRPCClient(conn).Export(t.Context(), plogotlp.NewExportRequestFromLogs(ld)); err != nil {
@@ -282,7 +291,8 @@ func sendEveryWay(t *testing.T, plants *fieldPlanter, grpcAt, httpAt string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, httpAt+"/v1/"+signal, bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, httpAt+"/v1/"+signal,
+			bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,8 @@ type client struct {
 
 func dial(t *testing.T, endpoint string) *client {
 	t.Helper()
-	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30)))
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,8 @@ func TestKilledWithQueueOnDisk(t *testing.T) {
 // A collector that is asked to stop stores what it acknowledged and has not stored.
 func TestStopDrains(t *testing.T) {
 	clean(t)
-	for _, options := range []string{"", "    sending_queue: {wait_for_result: false}", "    sending_queue: {enabled: false}"} {
+	for _, options := range []string{"", "    sending_queue: {wait_for_result: false}",
+		"    sending_queue: {enabled: false}"} {
 		endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
 		p := startProcess(t, "--config", configured(t, endpoint, path, options))
 		c := dial(t, endpoint)
@@ -337,7 +339,8 @@ service:
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post("http://"+httpEndpoint+"/v1/traces", "application/x-protobuf", bytes.NewReader(body))
+			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post(
+				"http://"+httpEndpoint+"/v1/traces", "application/x-protobuf", bytes.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -393,7 +396,9 @@ func TestStoreLocked(t *testing.T) {
 	waits := make(chan error, 1)
 	go func() { waits <- c.send(t.Context(), "ses_patient", 0) }()
 	refusedFor(t, c, "ses_locked", 0)
-	until(t, "the collector says that it will retry", func() bool { return strings.Contains(string(p.output()), "Will retry") })
+	until(t, "the collector says that it will retry", func() bool {
+		return strings.Contains(string(p.output()), "Will retry")
+	})
 	select {
 	case err := <-waits:
 		t.Errorf("a sender was answered while the store was locked: %v", err)
@@ -463,11 +468,13 @@ func TestStoreFull(t *testing.T) {
 				for i := range n / 2 {
 					id := fmt.Sprint("ses_", i)
 					for _, table := range []string{"span_refs", "session_state"} {
-						if err := sqlitex.Execute(other, "DELETE FROM "+table+" WHERE session_id = ?", &sqlitex.ExecOptions{Args: []any{id}}); err != nil {
+						if err := sqlitex.Execute(other, "DELETE FROM "+table+" WHERE session_id = ?",
+							&sqlitex.ExecOptions{Args: []any{id}}); err != nil {
 							t.Fatal(err)
 						}
 					}
-					if err := sqlitex.Execute(other, "DELETE FROM chat_sessions WHERE id = ?", &sqlitex.ExecOptions{Args: []any{id}}); err != nil {
+					if err := sqlitex.Execute(other, "DELETE FROM chat_sessions WHERE id = ?",
+						&sqlitex.ExecOptions{Args: []any{id}}); err != nil {
 						t.Fatal(err)
 					}
 					c.mu.Lock()
@@ -506,7 +513,8 @@ func TestRequestTooLarge(t *testing.T) {
 	c := dial(t, r.Endpoint())
 	err = c.send(t.Context(), "ses_large", 65<<20)
 	s, _ := status.FromError(err)
-	if s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "larger than max") || !strings.Contains(s.Message(), "67108864") {
+	if s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "larger than max") ||
+		!strings.Contains(s.Message(), "67108864") {
 		t.Errorf("refused with %v, want words that name the limit", err)
 	}
 	if err := c.send(t.Context(), "ses_after", 0); err != nil {
@@ -531,8 +539,10 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, MaxPartBytes: 1 << 20})
 	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: strings.Repeat("question ", 1<<20)}, agenttrace.TurnOptions{})
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: map[string]any{"command": strings.Repeat("yes ", 4<<20)}})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: strings.Repeat("question ", 1<<20)},
+		agenttrace.TurnOptions{})
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash",
+		Input: map[string]any{"command": strings.Repeat("yes ", 4<<20)}})
 	tool.End(strings.Repeat("all work and no play ", 4<<20))
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
@@ -557,7 +567,8 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 			if len(p.DataJSON) < 1<<19 || len(p.DataJSON) > 3<<20 || !strings.Contains(p.DataJSON, "__TRUNCATED__[") {
 				t.Errorf("part of type %s has %d bytes and no mark", p.Type, len(p.DataJSON))
 			}
-			if p.ToolCallID != nil && !strings.Contains(p.DataJSON, fmt.Sprintf(`"truncated":true,"output_size":%d`, len("all work and no play ")<<22)) {
+			if p.ToolCallID != nil && !strings.Contains(p.DataJSON,
+				fmt.Sprintf(`"truncated":true,"output_size":%d`, len("all work and no play ")<<22)) {
 				t.Errorf("the tool does not say what was cut: …%s", p.DataJSON[len(p.DataJSON)-300:])
 			}
 		}
@@ -607,7 +618,8 @@ service:
 	if err := send(t, endpoint, td); err != nil {
 		t.Fatal(err)
 	}
-	got, _ := (<-second.traces).ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().Get(string(semconv.SessionTitleKey))
+	got, _ := (<-second.traces).ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().Get(
+		string(semconv.SessionTitleKey))
 	if want := "deploy with password=__REDACTED__"; got.Str() != want {
 		t.Errorf("the second place got %q, want %q", got.Str(), want)
 	}

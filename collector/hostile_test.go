@@ -146,10 +146,12 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 			post(t, "/v1/logs", "application/x-protobuf", logs)
 		})
 		t.Run("gRPC "+id, func(t *testing.T) {
-			if err := conn.Invoke(t.Context(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export", append(marshal(id+"_grpc"), traces...), new([]byte)); err != nil {
+			if err := conn.Invoke(t.Context(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+				append(marshal(id+"_grpc"), traces...), new([]byte)); err != nil {
 				t.Error(err)
 			}
-			if err := conn.Invoke(t.Context(), "/opentelemetry.proto.collector.logs.v1.LogsService/Export", logs, new([]byte)); err != nil {
+			if err := conn.Invoke(t.Context(), "/opentelemetry.proto.collector.logs.v1.LogsService/Export", logs,
+				new([]byte)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -160,14 +162,21 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 				t.Fatal(err)
 			}
 			value := nestedJSON(maps, 150_000)
-			deep := `{"resource":{"attributes":[{"key":"a","value":` + value + `}]},"unknown":` + value + `,"scopeSpans":[{"spans":[{"name":"chat","attributes":[{"key":"gen_ai.conversation.id","value":` + value + `}]}]}]}`
-			post(t, "/v1/traces", "application/json", bytes.Replace(body, []byte(`{"resourceSpans":[`), []byte(`{"resourceSpans":[`+deep+`,`), 1))
-			post(t, "/v1/logs", "application/json", []byte(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":`+value+`,"attributes":[{"key":"session.id","value":`+value+`}]}]}]}]}`))
+			deep := `{"resource":{"attributes":[{"key":"a","value":` + value + `}]},"unknown":` + value +
+				`,"scopeSpans":[{"spans":[{"name":"chat","attributes":[{"key":"gen_ai.conversation.id","value":` + value + `}]}]}]}`
+			post(t, "/v1/traces", "application/json", bytes.Replace(body, []byte(`{"resourceSpans":[`),
+				[]byte(`{"resourceSpans":[`+deep+`,`), 1))
+			post(t, "/v1/logs", "application/json",
+				[]byte(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":`+value+`,"attributes":[{"key":"session.id","value":`+
+					value+`}]}]}]}]}`))
 		})
 	}
 	t.Run("a million levels as an id", func(t *testing.T) {
 		for _, maps := range []bool{false, true} {
-			post(t, "/v1/traces", "application/json", []byte(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"chat","attributes":[{"key":"gen_ai.conversation.id","value":`+nestedJSON(maps, 1_000_000)+`}]}]}]}]}`))
+			post(t, "/v1/traces", "application/json",
+				[]byte(
+					`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"chat","attributes":[{"key":"gen_ai.conversation.id","value":`+
+						nestedJSON(maps, 1_000_000)+`}]}]}]}]}`))
 		}
 	})
 	if n := stored(t, path, good); n != len(good) {
@@ -194,7 +203,8 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 	}
 	defer c.Shutdown(t.Context())
 	empty := protoField(0x0a, protoField(0x12, bytes.Repeat([]byte{0x12, 0}, 16<<20))) // 16 million spans, 32 MiB
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post("http://"+c.HTTPEndpoint()+"/v1/traces", "application/x-protobuf", bytes.NewReader(empty))
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post(
+		"http://"+c.HTTPEndpoint()+"/v1/traces", "application/x-protobuf", bytes.NewReader(empty))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,9 +245,12 @@ service:
 	t.Cleanup(func() { c.Shutdown(context.Background()) })
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for name, tt := range map[string]struct{ endpoint, sent, want string }{
-		"half a header":             {httpEndpoint, "POST /v1/traces HTTP/1.1\r\nHost: local", ""},
-		"half a body in protobuf":   {httpEndpoint, "POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000\r\n\r\n\x0a", "503"},
-		"half a body in JSON":       {httpEndpoint, "POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", "503"},
+		"half a header": {httpEndpoint, "POST /v1/traces HTTP/1.1\r\nHost: local", ""},
+		"half a body in protobuf": {httpEndpoint,
+			"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000\r\n\r\n\x0a", "503"},
+		"half a body in JSON": {httpEndpoint,
+			"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{",
+			"503"},
 		"gRPC that answers no ping": {grpcEndpoint, preface, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

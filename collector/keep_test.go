@@ -33,7 +33,8 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		td := oneRun(id)
-		td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey), "deploy with "+secret)
+		td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey),
+			"deploy with "+secret)
 		if err := send(t, r.Endpoint(), td); err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,8 @@ func TestPagesOfOtherHostsCannotReachTheReceiver(t *testing.T) {
 			want                 int
 		}{
 			{"POST", "", "", 200}, {"POST", "localhost:4318", "http://localhost:3000", 200},
-			{"POST", "evil.example:4318", "", 403}, {"POST", "evil.example:4318", "http://evil.example:4318", 403}, {"POST", "", "http://evil.example", 403},
+			{"POST", "evil.example:4318", "", 403}, {"POST", "evil.example:4318", "http://evil.example:4318", 403},
+			{"POST", "", "http://evil.example", 403},
 			{"OPTIONS", "", "http://evil.example", 403}, {"GET", "evil.example", "", 403}, {"POST", "", "null", 403},
 		} {
 			h := make(http.Header)
@@ -69,7 +70,8 @@ func TestPagesOfOtherHostsCannotReachTheReceiver(t *testing.T) {
 					continue // answered by cors itself
 				}
 			}
-			if got, body := post(t, c.method, endpoint, c.host, h); got != c.want || got == 403 && !strings.Contains(body, "host_check") {
+			if got, body := post(t, c.method, endpoint, c.host, h); got != c.want || got == 403 && !strings.Contains(body,
+				"host_check") {
 				t.Errorf("%s as %q from %q: %d %s", c.method, c.host, c.origin, got, body)
 			}
 		}
@@ -119,13 +121,18 @@ func TestOnlyLoopbackServersAreGuarded(t *testing.T) {
 		extension any
 		started   any
 	}{
-		{"loopback", object{"http": object{"endpoint": "127.0.0.1:1"}}, object{"http": object{"endpoint": "127.0.0.1:1", "middlewares": guard}}, object{}, []any{"host_check"}},
+		{"loopback", object{"http": object{"endpoint": "127.0.0.1:1"}},
+			object{"http": object{"endpoint": "127.0.0.1:1", "middlewares": guard}}, object{}, []any{"host_check"}},
 		{"default", object{"http": nil}, object{"http": object{"middlewares": guard}}, object{}, []any{"host_check"}},
 		{"other middlewares", object{"http": object{"middlewares": []any{object{"id": "limit"}}}},
-			object{"http": object{"middlewares": []any{object{"id": "host_check"}, object{"id": "limit"}}}}, object{}, []any{"host_check"}},
-		{"has one", object{"http": object{"middlewares": []any{object{"id": "host_check/my"}}}}, object{"http": object{"middlewares": []any{object{"id": "host_check/my"}}}}, nil, nil},
-		{"every address", object{"http": object{"endpoint": "0.0.0.0:4318"}}, object{"http": object{"endpoint": "0.0.0.0:4318"}}, nil, nil},
-		{"another machine", object{"http": object{"endpoint": "10.1.2.3:4318"}}, object{"http": object{"endpoint": "10.1.2.3:4318"}}, nil, nil},
+			object{"http": object{"middlewares": []any{object{"id": "host_check"}, object{"id": "limit"}}}}, object{},
+			[]any{"host_check"}},
+		{"has one", object{"http": object{"middlewares": []any{object{"id": "host_check/my"}}}},
+			object{"http": object{"middlewares": []any{object{"id": "host_check/my"}}}}, nil, nil},
+		{"every address", object{"http": object{"endpoint": "0.0.0.0:4318"}},
+			object{"http": object{"endpoint": "0.0.0.0:4318"}}, nil, nil},
+		{"another machine", object{"http": object{"endpoint": "10.1.2.3:4318"}},
+			object{"http": object{"endpoint": "10.1.2.3:4318"}}, nil, nil},
 		{"gRPC", object{"grpc": nil}, object{"grpc": nil}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,7 +143,8 @@ func TestOnlyLoopbackServersAreGuarded(t *testing.T) {
 			if d := cmp.Diff(c.want, conf.Get("receivers::otlp/x::protocols")); d != "" {
 				t.Error(d)
 			}
-			if d := cmp.Diff([]any{c.extension, c.started}, []any{conf.Get("extensions::host_check"), conf.Get("service::extensions")}); d != "" {
+			if d := cmp.Diff([]any{c.extension, c.started},
+				[]any{conf.Get("extensions::host_check"), conf.Get("service::extensions")}); d != "" {
 				t.Error(d)
 			}
 		})

@@ -178,7 +178,8 @@ func newCorpus() *corpus {
 	c.text("URL of a file", func(n int64, s string) {
 		turn(func(t *spans.Turn) {
 			t.User.Parts[0].Type = "file"
-			t.User.Parts[0].Data = part(object{"type": "file", "mediaType": "text/plain", "url": "https://example.com/?q=" + s, "filename": s})
+			t.User.Parts[0].Data = part(object{"type": "file", "mediaType": "text/plain", "url": "https://example.com/?q=" + s,
+				"filename": s})
 		})(n)
 	})
 	c.text("answer", func(n int64, s string) {
@@ -191,7 +192,8 @@ func newCorpus() *corpus {
 	})
 	c.text("data part", func(n int64, s string) {
 		turn(func(t *spans.Turn) {
-			t.Assistant.Parts[0].Type, t.Assistant.Parts[0].Data = "data-note", part(object{"type": "data-note", "data": object{"deep": []string{s}}})
+			t.Assistant.Parts[0].Type, t.Assistant.Parts[0].Data = "data-note",
+				part(object{"type": "data-note", "data": object{"deep": []string{s}}})
 		})(n)
 	})
 	c.text("part cut short", func(n int64, s string) {
@@ -225,8 +227,9 @@ func newCorpus() *corpus {
 	})
 
 	tool := func(n int64) *spans.ToolCall {
-		return &spans.ToolCall{SessionID: sessionID, ToolID: "bash", CallID: fmt.Sprint("call_", n), MessageID: id(spans.PrefixMessage, 2*n+1),
-			PartID: id(spans.PrefixPart, 4*n), State: "output-available", Input: "{}", Output: "{}"}
+		return &spans.ToolCall{SessionID: sessionID, ToolID: "bash", CallID: fmt.Sprint("call_", n),
+			MessageID: id(spans.PrefixMessage, 2*n+1),
+			PartID:    id(spans.PrefixPart, 4*n), State: "output-available", Input: "{}", Output: "{}"}
 	}
 	c.text("tool input, an object", func(n int64, s string) {
 		t := tool(n)
@@ -268,28 +271,37 @@ func newCorpus() *corpus {
 		c.own(t)
 	}
 	c.text("permission", func(n int64, s string) {
-		c.own(&spans.Permission{SessionID: sessionID, ID: id(spans.PrefixPermission, n), ToolID: "bash", Pattern: s, Reason: s,
+		c.own(&spans.Permission{SessionID: sessionID, ID: id(spans.PrefixPermission, n), ToolID: "bash", Pattern: s,
+			Reason: s,
 			Action: semconv.ActionAsk, Source: semconv.SourceSession, Outcome: semconv.OutcomeAllowed})
 	})
 	c.text("summary", func(n int64, s string) {
-		c.own(&spans.Compaction{SessionID: sessionID, MessageID: id(spans.PrefixMessage, 2*n), MessageCreatedAt: plantedAt + n, PartID: id(spans.PrefixPart, 4*n), Summary: s})
+		c.own(&spans.Compaction{SessionID: sessionID, MessageID: id(spans.PrefixMessage, 2*n),
+			MessageCreatedAt: plantedAt + n, PartID: id(spans.PrefixPart, 4*n), Summary: s})
 	})
 	c.text("session", func(n int64, s string) {
-		c.own(&spans.Run{SessionID: fmt.Sprint("ses_run_", n), Agent: "coder", Title: s, WorkspaceRoot: "/srv/" + s, Error: s, Outcome: semconv.EndError,
-			Metadata: part(object{"note": s}), Permissions: part([]object{{"permission": "bash", "pattern": s, "action": "allow"}})})
+		c.own(&spans.Run{SessionID: fmt.Sprint("ses_run_", n), Agent: "coder", Title: s, WorkspaceRoot: "/srv/" + s, Error: s,
+			Outcome:     semconv.EndError,
+			Metadata:    part(object{"note": s}),
+			Permissions: part([]object{{"permission": "bash", "pattern": s, "action": "allow"}})})
 	})
 	c.text("model call", func(n int64, s string) {
-		c.span(semconv.ScopeName, semconv.OperationChat+" gpt-5-mini", (&spans.ModelCall{SessionID: sessionID, MessageID: id(spans.PrefixMessage, 2*n), Model: spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, Error: s}).Append(nil))
+		c.span(semconv.ScopeName, semconv.OperationChat+" gpt-5-mini",
+			(&spans.ModelCall{SessionID: sessionID, MessageID: id(spans.PrefixMessage, 2*n),
+				Model: spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, Error: s}).Append(nil))
 	})
 
 	// What the SDK says while things go on.
 	c.text("live part", func(n int64, s string) {
-		e := &spans.Event{Name: semconv.EventPart, SessionID: sessionID, MessageID: id(spans.PrefixMessage, 2*n), Role: "assistant", MessageCreatedAt: plantedAt + n,
-			Parts: []spans.Part{{ID: id(spans.PrefixPart, 4*n), Type: "text", Data: part(object{"type": "text", "text": s, "state": "streaming"})}}}
+		e := &spans.Event{Name: semconv.EventPart, SessionID: sessionID, MessageID: id(spans.PrefixMessage, 2*n),
+			Role: "assistant", MessageCreatedAt: plantedAt + n,
+			Parts: []spans.Part{{ID: id(spans.PrefixPart, 4*n), Type: "text",
+				Data: part(object{"type": "text", "text": s, "state": "streaming"})}}}
 		c.record(semconv.ScopeName, e.Name, e.Append(nil))
 	})
 	c.text("status", func(n int64, s string) {
-		e := &spans.Event{Name: semconv.EventStatus, SessionID: fmt.Sprint("ses_status_", n), Status: semconv.StatusRetrying, Attempt: 1, Detail: s}
+		e := &spans.Event{Name: semconv.EventStatus, SessionID: fmt.Sprint("ses_status_", n), Status: semconv.StatusRetrying,
+			Attempt: 1, Detail: s}
 		c.record(semconv.ScopeName, e.Name, e.Append(nil))
 	})
 
@@ -300,18 +312,23 @@ func newCorpus() *corpus {
 	c.text("messages by the conventions", func(n int64, s string) {
 		said := func(role string, parts ...object) string { return toJSON([]object{{"role": role, "parts": parts}}) }
 		c.span("genai", "chat gpt-5-mini", []attribute.KeyValue{
-			foreign(n), attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "openai"), attribute.String("gen_ai.request.model", "gpt-5-mini"),
+			foreign(n), attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "openai"),
+			attribute.String("gen_ai.request.model", "gpt-5-mini"),
 			attribute.String("gen_ai.system_instructions", toJSON([]object{{"type": "text", "content": s}})),
 			attribute.String("gen_ai.input.messages", said("user", object{"type": "text", "content": s})),
-			attribute.String("gen_ai.output.messages", said("assistant", object{"type": "reasoning", "content": s}, object{"type": "text", "content": s},
+			attribute.String("gen_ai.output.messages", said("assistant", object{"type": "reasoning", "content": s},
+				object{"type": "text", "content": s},
 				object{"type": "tool_call", "id": fmt.Sprint("call_f", n), "name": "bash", "arguments": object{"command": s}})),
-			attribute.String("gen_ai.tool.definitions", toJSON([]object{{"type": "function", "name": "bash", "description": s}})),
+			attribute.String("gen_ai.tool.definitions",
+				toJSON([]object{{"type": "function", "name": "bash", "description": s}})),
 		})
 	})
 	c.text("tool by the conventions", func(n int64, s string) {
 		span := c.span("genai", "execute_tool bash", []attribute.KeyValue{
-			foreign(n), attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", "bash"), attribute.String("gen_ai.tool.call.id", fmt.Sprint("call_t", n)),
-			attribute.String("gen_ai.tool.call.arguments", toJSON(object{"command": s})), attribute.String("gen_ai.tool.call.result", s),
+			foreign(n), attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", "bash"),
+			attribute.String("gen_ai.tool.call.id", fmt.Sprint("call_t", n)),
+			attribute.String("gen_ai.tool.call.arguments", toJSON(object{"command": s})),
+			attribute.String("gen_ai.tool.call.result", s),
 		})
 		span.Status().SetCode(ptrace.StatusCodeError)
 		span.Status().SetMessage(s)
@@ -322,17 +339,24 @@ func newCorpus() *corpus {
 	})
 	c.text("OpenInference", func(n int64, s string) {
 		c.span("openinference.instrumentation.openai", "ChatCompletion", []attribute.KeyValue{
-			attribute.String("session.id", fmt.Sprint("foreign_", n)), attribute.String("openinference.span.kind", "LLM"), attribute.String("llm.model_name", "gpt-5-mini"),
-			attribute.String("llm.input_messages.0.message.role", "user"), attribute.String("llm.input_messages.0.message.content", s),
-			attribute.String("llm.output_messages.0.message.role", "assistant"), attribute.String("llm.output_messages.0.message.content", s),
-			attribute.String("llm.invocation_parameters", toJSON(object{"note": s})), attribute.String("metadata", toJSON(object{"note": s})),
+			attribute.String("session.id", fmt.Sprint("foreign_", n)), attribute.String("openinference.span.kind", "LLM"),
+			attribute.String("llm.model_name", "gpt-5-mini"),
+			attribute.String("llm.input_messages.0.message.role", "user"),
+			attribute.String("llm.input_messages.0.message.content", s),
+			attribute.String("llm.output_messages.0.message.role", "assistant"),
+			attribute.String("llm.output_messages.0.message.content", s),
+			attribute.String("llm.invocation_parameters", toJSON(object{"note": s})),
+			attribute.String("metadata", toJSON(object{"note": s})),
 		})
 	})
 	c.text("record of Claude Code", func(n int64, s string) {
-		for event, key := range map[string]string{"user_prompt": "prompt", "tool_result": "tool_input", "assistant_response": "response"} {
+		for event, key := range map[string]string{"user_prompt": "prompt", "tool_result": "tool_input",
+			"assistant_response": "response"} {
 			r := c.record("com.anthropic.claude_code.events", "claude_code."+event, []attribute.KeyValue{
-				attribute.String("session.id", fmt.Sprint("foreign_", n)), attribute.String("event.name", event), attribute.String("prompt.id", fmt.Sprint("prompt_", n)),
-				attribute.String("tool_name", "Bash"), attribute.String("tool_use_id", fmt.Sprint("toolu_", n)), attribute.String("success", "true"),
+				attribute.String("session.id", fmt.Sprint("foreign_", n)), attribute.String("event.name", event),
+				attribute.String("prompt.id", fmt.Sprint("prompt_", n)),
+				attribute.String("tool_name", "Bash"), attribute.String("tool_use_id", fmt.Sprint("toolu_", n)),
+				attribute.String("success", "true"),
 			})
 			r.Attributes().PutStr(key, map[bool]string{true: toJSON(object{"command": s}), false: s}[event == "tool_result"])
 			r.Attributes().PutInt("prompt_length", int64(len(s)))
@@ -343,7 +367,8 @@ func newCorpus() *corpus {
 	// Spans of no session reach the second place only.
 	c.text("span of no session", func(n int64, s string) {
 		span := c.span("http", "GET /?"+s, []attribute.KeyValue{
-			attribute.String("url.full", "https://example.com/"+s), attribute.StringSlice("http.request.header.authorization", []string{"Basic " + s}),
+			attribute.String("url.full", "https://example.com/"+s),
+			attribute.StringSlice("http.request.header.authorization", []string{"Basic " + s}),
 			attribute.String("db.query.text", s), attribute.StringSlice("process.command_args", []string{"run", s}),
 		})
 		span.Attributes().PutEmptyMap("nested").PutEmptySlice("list").AppendEmpty().SetStr(s)

@@ -41,7 +41,8 @@ func (e evidence) leaks(plants []plant) []string {
 	for where, all := range e {
 		for _, p := range plants {
 			if i := bytes.Index(all, []byte(p.core[:24])); i >= 0 {
-				found = append(found, fmt.Sprintf("%s holds %s in %s: …%q…", where, p.kind, p.place, all[max(0, i-60):min(len(all), i+50)]))
+				found = append(found, fmt.Sprintf("%s holds %s in %s: …%q…", where, p.kind, p.place,
+					all[max(0, i-60):min(len(all), i+50)]))
 			}
 		}
 	}
@@ -91,29 +92,31 @@ func (e evidence) rows(t *testing.T, path string) {
 	}
 	defer decoder.Close()
 	var tables []string
-	if err := sqlitex.Execute(conn, "SELECT name FROM sqlite_master WHERE type = 'table'", &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
-		tables = append(tables, stmt.ColumnText(0))
-		return nil
-	}}); err != nil {
+	if err := sqlitex.Execute(conn, "SELECT name FROM sqlite_master WHERE type = 'table'",
+		&sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
+			tables = append(tables, stmt.ColumnText(0))
+			return nil
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	var all bytes.Buffer
 	for _, table := range tables {
-		if err := sqlitex.Execute(conn, `SELECT * FROM "`+table+`"`, &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
-			for i := range stmt.ColumnCount() {
-				b := make([]byte, stmt.ColumnLen(i))
-				stmt.ColumnBytes(i, b)
-				all.Write(b)
-				all.WriteByte('\n')
-				if len(b) > 1 && b[0] == 'z' {
-					if raw, err := decoder.DecodeAll(b[1:], nil); err == nil {
-						all.Write(raw)
-						all.WriteByte('\n')
+		if err := sqlitex.Execute(conn, `SELECT * FROM "`+table+`"`,
+			&sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
+				for i := range stmt.ColumnCount() {
+					b := make([]byte, stmt.ColumnLen(i))
+					stmt.ColumnBytes(i, b)
+					all.Write(b)
+					all.WriteByte('\n')
+					if len(b) > 1 && b[0] == 'z' {
+						if raw, err := decoder.DecodeAll(b[1:], nil); err == nil {
+							all.Write(raw)
+							all.WriteByte('\n')
+						}
 					}
 				}
-			}
-			return nil
-		}}); err != nil {
+				return nil
+			}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +145,8 @@ func (e evidence) report(t *testing.T, plants []plant, kept map[string][]plant) 
 	}
 	for where, want := range kept {
 		if lost := e.missing(where, want); len(lost) > 0 {
-			t.Errorf("%s lacks what stood beside %d secrets: %s", where, len(lost), strings.Join(lost[:min(len(lost), 20)], ", "))
+			t.Errorf("%s lacks what stood beside %d secrets: %s", where, len(lost),
+				strings.Join(lost[:min(len(lost), 20)], ", "))
 		}
 	}
 }
@@ -175,7 +179,8 @@ func TestSecretsThroughCollector(t *testing.T) {
 	if _, err := plogotlp.NewGRPCClient(conn).Export(t.Context(), plogotlp.NewExportRequestFromLogs(c.logs)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequestFromTraces(c.traces)); err != nil {
+	if _, err := ptraceotlp.NewGRPCClient(conn).Export(t.Context(),
+		ptraceotlp.NewExportRequestFromTraces(c.traces)); err != nil {
 		t.Fatal(err)
 	}
 	got := <-second.traces
@@ -233,7 +238,8 @@ func throughExporter(t *testing.T, c *corpus, change func(*sessionexporter.Confi
 	config := f.CreateDefaultConfig().(*sessionexporter.Config)
 	change(config)
 	config.Path = filepath.Join(dir, "sessions.db")
-	config.JSONL = configoptional.Some(sessionexporter.JSONLConfig{Directory: filepath.Join(dir, "sessions"), QuietPeriod: time.Hour})
+	config.JSONL = configoptional.Some(sessionexporter.JSONLConfig{Directory: filepath.Join(dir, "sessions"),
+		QuietPeriod: time.Hour})
 	set := exportertest.NewNopSettings(f.Type())
 	var log lockedBuffer
 	set.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &log, zap.DebugLevel))
@@ -336,7 +342,8 @@ func startProcess(t *testing.T, args ...string) *process {
 		begun := false
 		for lines.Scan() {
 			_, _ = p.said.Write(append(lines.Bytes(), '\n'))
-			if !begun && (bytes.HasPrefix(lines.Bytes(), []byte("accepting OTLP")) || bytes.Contains(lines.Bytes(), []byte("Everything is ready"))) {
+			if !begun && (bytes.HasPrefix(lines.Bytes(), []byte("accepting OTLP")) ||
+				bytes.Contains(lines.Bytes(), []byte("Everything is ready"))) {
 				begun = true
 				close(accepts)
 			}

@@ -97,7 +97,8 @@ func TestComposeCommands(t *testing.T) {
 	for name, s := range readCompose(t).Services {
 		for _, arg := range s.Command {
 			path := arg[strings.LastIndexByte(arg, '=')+1:]
-			if filepath.IsAbs(path) && !slices.ContainsFunc(s.Volumes, func(v string) bool { return strings.Contains(v, ":"+path+":") }) {
+			if filepath.IsAbs(path) && !slices.ContainsFunc(s.Volumes,
+				func(v string) bool { return strings.Contains(v, ":"+path+":") }) {
 				t.Errorf("%s: %s is not mounted", name, path)
 			}
 		}
@@ -203,7 +204,8 @@ func TestDataSources(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("data sources (-want +got):\n%s", diff)
 	}
-	if _, port, _ := net.SplitHostPort(readCompose(t).Services["jaeger"].Environment["JAEGER_HTTP_LISTEN"]); port != "16686" {
+	if _, port, _ := net.SplitHostPort(
+		readCompose(t).Services["jaeger"].Environment["JAEGER_HTTP_LISTEN"]); port != "16686" {
 		t.Errorf("jaeger serves on port %s", port)
 	}
 }
@@ -217,7 +219,8 @@ func TestDockerfile(t *testing.T) {
 	_, final, _ := strings.Cut(string(b), "\nFROM scratch\n")
 	for _, line := range []string{
 		"COPY --from=build --chown=10001:10001 /out/store /var/lib/agenttrace",
-		"USER 10001:10001", "ENV AGENTTRACE_STORE=/var/lib/agenttrace/sessions.db", "VOLUME /var/lib/agenttrace", `ENTRYPOINT ["/agenttrace"]`,
+		"USER 10001:10001", "ENV AGENTTRACE_STORE=/var/lib/agenttrace/sessions.db", "VOLUME /var/lib/agenttrace",
+		`ENTRYPOINT ["/agenttrace"]`,
 	} {
 		if !slices.Contains(strings.Split(final, "\n"), line) {
 			t.Errorf("the final stage lacks %q", line)

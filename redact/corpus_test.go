@@ -59,7 +59,9 @@ var ways = []struct {
 }{
 	{"lines", func(s string) string { return "I ran it and saw this:\n" + s + "\nand then I went on.\n" }},
 	{"tool input", func(s string) string { return asJSON(map[string]string{"command": s}) }},
-	{"tool output", func(s string) string { return asJSON(map[string]any{"output": []any{map[string]string{"text": s}}}) }},
+	{"tool output", func(s string) string {
+		return asJSON(map[string]any{"output": []any{map[string]string{"text": s}}})
+	}},
 	{"JSON in JSON", func(s string) string {
 		return asJSON(map[string]string{"output": asJSON(map[string]string{"text": s})})
 	}},

@@ -17,7 +17,8 @@ func seeds(f *testing.F) {
 		f.Add(whole)
 		f.Add(asJSON([]any{map[string]string{"password": whole, "note": asJSON([]string{whole})}}))
 	}
-	for _, s := range []string{"password=", "password=\\", `{"password":`, `{"token":"`, "Authorization: ", "://:@", "sshpass -p", `["-p",`, "curl -u", "password: |\n", "\xff password=\xff1abcdef", `"\ud83d"`} {
+	for _, s := range []string{"password=", "password=\\", `{"password":`, `{"token":"`, "Authorization: ", "://:@",
+		"sshpass -p", `["-p",`, "curl -u", "password: |\n", "\xff password=\xff1abcdef", `"\ud83d"`} {
 		f.Add(s)
 	}
 }
@@ -54,7 +55,8 @@ func FuzzJSON(f *testing.F) {
 		if json.Valid([]byte(s)) && !json.Valid(out) {
 			t.Errorf("not JSON any more: %s from %s", out, s)
 		}
-		if (skipJSON(s, skipSpace(s, 0)) >= 0 && skipSpace(s, skipJSON(s, skipSpace(s, 0))) == len(s)) != json.Valid([]byte(s)) && strings.Count(s, "[")+strings.Count(s, "{") < maxLevels {
+		if (skipJSON(s, skipSpace(s, 0)) >= 0 && skipSpace(s, skipJSON(s, skipSpace(s, 0))) == len(s)) != json.Valid(
+			[]byte(s)) && strings.Count(s, "[")+strings.Count(s, "{") < maxLevels {
 			t.Errorf("JSON or not, encoding/json disagrees: %q", s)
 		}
 	})

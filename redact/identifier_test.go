@@ -14,8 +14,10 @@ func TestIdentifier(t *testing.T) {
 	token := "ghp_" + mix40[:36]
 	seen := make(map[string]string)
 	for _, s := range []string{
-		"ses_1", "coder", "", "call-" + token, "call-" + token[:39] + "9", token, "x password=hunter2swordfish", "x password=hunter3swordfish",
-		"postgres://app:hunter2@db/main", "postgres://app:hunter3@db/main", `{"password":"hunter2"}`, `{"password":"hunter3"}`,
+		"ses_1", "coder", "", "call-" + token, "call-" + token[:39] + "9", token, "x password=hunter2swordfish",
+		"x password=hunter3swordfish",
+		"postgres://app:hunter2@db/main", "postgres://app:hunter3@db/main", `{"password":"hunter2"}`,
+		`{"password":"hunter3"}`,
 	} {
 		out := r.Identifier(s)
 		if other, taken := seen[out]; taken {
@@ -35,11 +37,14 @@ func TestIdentifier(t *testing.T) {
 			t.Errorf("%q is clean, and becomes %q", s, out)
 		}
 	}
-	if got, want := r.Identifier("call-"+token), "call-[redacted:github-token]~"; !strings.HasPrefix(got, want) || len(got) != len(want)+16 {
+	if got, want := r.Identifier("call-"+token), "call-[redacted:github-token]~"; !strings.HasPrefix(got, want) ||
+		len(got) != len(want)+16 {
 		t.Errorf("got %q", got)
 	}
 	// The tag of a token is the same on any machine, that of a password is not.
-	if !unguessable(token, r.words(token)) || unguessable("pw postgres://app:hunter2@db/main", r.Text("pw postgres://app:hunter2@db/main")) || unguessable("password=hunter2swordfish", r.Text("password=hunter2swordfish")) {
+	if !unguessable(token, r.words(token)) || unguessable("pw postgres://app:hunter2@db/main",
+		r.Text("pw postgres://app:hunter2@db/main")) ||
+		unguessable("password=hunter2swordfish", r.Text("password=hunter2swordfish")) {
 		t.Error("what can be guessed is taken for what cannot, or the reverse")
 	}
 	// Nobody hides a secret by a tag of their own.

@@ -55,8 +55,10 @@ func TestJSONKeepsItsInput(t *testing.T) {
 func TestWhatIsNotJSON(t *testing.T) {
 	r := mustNew(t, Config{})
 	for _, in := range []string{
-		`{"password":"` + password + `"`, `{"a":{"password":"` + password, `{"cookies":{"sid":"` + password + `","x":"` + password, `{"password":["` + password + `",`,
-		`{"password":"` + password + `"} {"password":"` + password + `"}`, "{\"password\":\"" + password + "\"}\n{\"b\":1}\n", `{password: "` + password + `"}`, `{"password":"` + password + TruncatedMarker + `[99 bytes]`,
+		`{"password":"` + password + `"`, `{"a":{"password":"` + password,
+		`{"cookies":{"sid":"` + password + `","x":"` + password, `{"password":["` + password + `",`,
+		`{"password":"` + password + `"} {"password":"` + password + `"}`, "{\"password\":\"" + password + "\"}\n{\"b\":1}\n",
+		`{password: "` + password + `"}`, `{"password":"` + password + TruncatedMarker + `[99 bytes]`,
 		"```json\n{\"api_key\": \"" + password + "\"}\n```", `data: {"token":"` + password + `"}` + "\n\n",
 	} {
 		if out := r.Text(in); survives(out, password) != "" {
@@ -94,12 +96,14 @@ func TestFunc(t *testing.T) {
 		calls = append(calls, call{key, value})
 		return strings.ReplaceAll(value, "ACME", "[customer]"), strings.Contains(value, "ACME")
 	}})
-	got := string(r.JSON([]byte(`{"name":"ACME \"x\"","password":"ACME","list":["ACME"],"key":"` + "gh" + "p_" + mix40[:36] + `"}`)))
+	got := string(r.JSON([]byte(`{"name":"ACME \"x\"","password":"ACME","list":["ACME"],"key":"` + "gh" + "p_" +
+		mix40[:36] + `"}`)))
 	want := `{"name":"[customer] \"x\"","password":"__REDACTED__","list":["[customer]"],"key":"[redacted:github-token]"}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if len(calls) != 3 || calls[0] != (call{"name", `ACME "x"`}) || calls[1].key != "list" || calls[2] != (call{"key", "[redacted:github-token]"}) {
+	if len(calls) != 3 || calls[0] != (call{"name", `ACME "x"`}) || calls[1].key != "list" ||
+		calls[2] != (call{"key", "[redacted:github-token]"}) {
 		t.Errorf("calls: %q", calls)
 	}
 	if got := r.Value("note", "for ACME"); got != "for [customer]" {
@@ -138,10 +142,12 @@ func TestOffSwitches(t *testing.T) {
 	if got := mustNew(t, Config{DisableKeys: true, DisablePatterns: true}).Text(s); got != s {
 		t.Errorf("all off: %q", got)
 	}
-	if got, want := mustNew(t, Config{DisablePatterns: true}).Text(s), "password=__REDACTED__ gh"+"p_"+mix40[:36]; got != want {
+	if got, want := mustNew(t, Config{DisablePatterns: true}).Text(s),
+		"password=__REDACTED__ gh"+"p_"+mix40[:36]; got != want {
 		t.Errorf("patterns off: %q", got)
 	}
-	if got, want := mustNew(t, Config{DisableKeys: true}).Text(s), "password="+password+" [redacted:github-token]"; got != want {
+	if got, want := mustNew(t, Config{DisableKeys: true}).Text(s),
+		"password="+password+" [redacted:github-token]"; got != want {
 		t.Errorf("keys off: %q", got)
 	}
 }
@@ -149,7 +155,8 @@ func TestOffSwitches(t *testing.T) {
 // Whether JSON is worth decoding does not depend on where in it a secret stands.
 func TestSuspectAtEveryPlace(t *testing.T) {
 	r := mustNew(t, Config{})
-	texts := []string{`password: "hunter2swordfish"`, `\u0070assword=hunter2swordfish`, `https:\/\/u:hunter2swordfish@example.com`}
+	texts := []string{`password: "hunter2swordfish"`, `\u0070assword=hunter2swordfish`,
+		`https:\/\/u:hunter2swordfish@example.com`}
 	for _, x := range rules {
 		texts = append(texts, strings.Join(x.example, ""))
 	}

@@ -54,7 +54,8 @@ func TestRulesFindTheirExamples(t *testing.T) {
 				only = append(only, y.name)
 			}
 		}
-		if out := mustNew(t, Config{DisableKeys: true, DisableRules: []string{x.name}}).Text(in); strings.Contains(out, x.marker) {
+		if out := mustNew(t, Config{DisableKeys: true, DisableRules: []string{x.name}}).Text(in); strings.Contains(out,
+			x.marker) {
 			t.Errorf("%s is off, yet Text(%q) = %q", x.name, in, out)
 		}
 		if out := mustNew(t, Config{DisableKeys: true, DisableRules: only}).Text(in); !strings.Contains(out, x.marker) {
@@ -79,7 +80,9 @@ var places = map[string]func(secret string) string{
 	"alone":           func(s string) string { return s },
 	"prose":           func(s string) string { return "I tried it with " + s + ", and it failed. See the log" },
 	"end of sentence": func(s string) string { return "The key is " + s + "." },
-	"log line":        func(s string) string { return "2026-01-02T03:04:05Z ERROR request failed auth=" + s + " status=401\n" },
+	"log line": func(s string) string {
+		return "2026-01-02T03:04:05Z ERROR request failed auth=" + s + " status=401\n"
+	},
 	"quoted":          func(s string) string { return `client = Client("` + s + `")` },
 	"env":             func(s string) string { return "export LINES=3\nexport VENDOR=" + s + "\necho done\n" },
 	"yaml":            func(s string) string { return "vendor:\n  value: " + s + "\n  other: 1\n" },
@@ -94,7 +97,8 @@ var places = map[string]func(secret string) string{
 		return "panic: dial: bad key \"" + s + "\"\n\ngoroutine 1 [running]:\nmain.main()\n\t/src/main.go:12 +0x1d\n"
 	},
 	"python traceback": func(s string) string {
-		return "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    raise AuthError('" + s + "')\nAuthError: " + s + "\n"
+		return "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    raise AuthError('" + s +
+			"')\nAuthError: " + s + "\n"
 	},
 }
 
@@ -162,7 +166,8 @@ func TestPrivateKeysInAllTheirForms(t *testing.T) {
 	} {
 		r := mustNew(t, Config{})
 		out := r.Text(in)
-		if piece := survives(out, random); piece != "" || !strings.Contains(out, Marker) && !strings.Contains(out, "[redacted:private-key]") {
+		if piece := survives(out, random); piece != "" || !strings.Contains(out, Marker) &&
+			!strings.Contains(out, "[redacted:private-key]") {
 			t.Errorf("%s: %q is left\nin:  %q\nout: %q", name, piece, in, out)
 		}
 		if again := r.Text(out); again != out {

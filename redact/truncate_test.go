@@ -15,7 +15,8 @@ func TestTruncateText(t *testing.T) {
 	}
 	long := strings.Repeat("é", 500)
 	got, res := r.Truncate(long)
-	if len(got) > 100 || !utf8.ValidString(got) || !strings.HasPrefix(got, "éé") || !strings.HasSuffix(got, "__TRUNCATED__[1000 bytes]") {
+	if len(got) > 100 || !utf8.ValidString(got) || !strings.HasPrefix(got, "éé") ||
+		!strings.HasSuffix(got, "__TRUNCATED__[1000 bytes]") {
 		t.Errorf("got %q", got)
 	}
 	if !res.Truncated || res.Size != 1000 || res.SHA256 != digest(long) || len(res.SHA256) != 64 {
@@ -25,7 +26,8 @@ func TestTruncateText(t *testing.T) {
 		t.Errorf("cut again: %q %+v", again, res)
 	}
 	first, _ := mustNew(t, Config{MaxBytes: 300}).Truncate(long)
-	if second, res := r.Truncate(first); !strings.HasSuffix(second, "__TRUNCATED__[1000 bytes]") || res.Size != 1000 || strings.Count(second, "TRUNC") != 1 {
+	if second, res := r.Truncate(first); !strings.HasSuffix(second, "__TRUNCATED__[1000 bytes]") || res.Size != 1000 ||
+		strings.Count(second, "TRUNC") != 1 {
 		t.Errorf("cut further, the first size is lost: %q %+v", second, res)
 	}
 }
@@ -45,7 +47,8 @@ func TestTruncateJSON(t *testing.T) {
 		if len(out) > limit || !json.Valid(out) || !utf8.Valid(out) {
 			t.Errorf("limit %d: %d bytes, valid %t: %.200s", limit, len(out), json.Valid(out), out)
 		}
-		if want := limit < len(doc); res.Truncated != want || res.Size != len(doc) || want != (res.SHA256 == digest(doc)) || want != strings.Contains(string(out), TruncatedMarker) {
+		if want := limit < len(doc); res.Truncated != want || res.Size != len(doc) || want != (res.SHA256 == digest(doc)) ||
+			want != strings.Contains(string(out), TruncatedMarker) {
 			t.Errorf("limit %d: %+v", limit, res)
 		}
 		if again, _ := r.TruncateJSON(out); string(again) != string(out) {
@@ -53,16 +56,20 @@ func TestTruncateJSON(t *testing.T) {
 		}
 	}
 	// Strings go before elements.
-	out, _ := mustNew(t, Config{MaxBytes: 300}).TruncateJSON([]byte(`{"path":"/src/a.go","content":"` + strings.Repeat("x", 5000) + `","mode":"r"}`))
-	if s := string(out); !strings.Contains(s, `"path":"/src/a.go"`) || !strings.Contains(s, `"mode":"r"`) || !strings.Contains(s, `__TRUNCATED__[5000 bytes]"`) {
+	out, _ := mustNew(t, Config{MaxBytes: 300}).TruncateJSON(
+		[]byte(`{"path":"/src/a.go","content":"` + strings.Repeat("x", 5000) + `","mode":"r"}`))
+	if s := string(out); !strings.Contains(s, `"path":"/src/a.go"`) || !strings.Contains(s, `"mode":"r"`) ||
+		!strings.Contains(s, `__TRUNCATED__[5000 bytes]"`) {
 		t.Errorf("got %s", s)
 	}
 	out, _ = mustNew(t, Config{MaxBytes: 200}).TruncateJSON([]byte(`[` + strings.Repeat("1,", 1000) + `1]`))
 	var list []any
-	if err := json.Unmarshal(out, &list); err != nil || len(list) < 10 || !strings.HasSuffix(list[len(list)-1].(string), " more]") {
+	if err := json.Unmarshal(out, &list); err != nil || len(list) < 10 ||
+		!strings.HasSuffix(list[len(list)-1].(string), " more]") {
 		t.Errorf("array: %v %s", err, out)
 	}
-	if out, res := mustNew(t, Config{MaxBytes: 100}).TruncateJSON([]byte(strings.Repeat("not JSON ", 50))); len(out) > 100 || !res.Truncated || !strings.HasPrefix(string(out), "not JSON") {
+	if out, res := mustNew(t, Config{MaxBytes: 100}).TruncateJSON([]byte(strings.Repeat("not JSON ", 50))); len(
+		out) > 100 || !res.Truncated || !strings.HasPrefix(string(out), "not JSON") {
 		t.Errorf("not JSON: %s", out)
 	}
 }
@@ -83,7 +90,8 @@ func TestTruncateDepth(t *testing.T) {
 
 func TestOmit(t *testing.T) {
 	r := mustNew(t, Config{Omit: Omit{Prompts: true, ToolOutputs: true}, MaxBytes: 100})
-	for kind, want := range map[Content]bool{Other: false, Prompt: true, Reasoning: false, ToolInput: false, ToolOutput: true, Content(99): false} {
+	for kind, want := range map[Content]bool{Other: false, Prompt: true, Reasoning: false, ToolInput: false,
+		ToolOutput: true, Content(99): false} {
 		got, res := r.Apply(kind, "", "hello")
 		if (got == "[omitted: 5 bytes]") != want || res.Omitted != want || res.Size != 5 || (res.SHA256 != "") != want {
 			t.Errorf("kind %d: %q %+v", kind, got, res)
@@ -107,10 +115,12 @@ func TestOmit(t *testing.T) {
 	if !res.Redacted || res.SHA256 == digest("password="+password) {
 		t.Errorf("digest of the secret itself: %+v", res)
 	}
-	if got, res := r.ApplyJSON(ToolInput, "password", []byte(`{"x":1}`)); string(got) != `"__REDACTED__"` || !res.Redacted {
+	if got, res := r.ApplyJSON(ToolInput, "password", []byte(`{"x":1}`)); string(got) != `"__REDACTED__"` ||
+		!res.Redacted {
 		t.Errorf("by key: %s %+v", got, res)
 	}
-	if got, res := r.Apply(ToolInput, "", "password="+password+strings.Repeat(" x", 100)); !res.Redacted || !res.Truncated || len(got) > 100 || survives(got, password) != "" {
+	if got, res := r.Apply(ToolInput, "", "password="+password+strings.Repeat(" x", 100)); !res.Redacted ||
+		!res.Truncated || len(got) > 100 || survives(got, password) != "" {
 		t.Errorf("redacted and cut: %q %+v", got, res)
 	}
 }

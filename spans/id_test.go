@@ -57,7 +57,8 @@ func TestDeriveIDDependsOnEveryPart(t *testing.T) {
 		t.Errorf("same input gives %s and %s", base, again)
 	}
 	for _, other := range []string{
-		spans.DeriveID("ses_", 1795198540808, "ab", "c"), spans.DeriveID("ses_", 1795198540808, "a", "bc", ""), spans.DeriveID("ses_", 1795198540809, "a", "bc"),
+		spans.DeriveID("ses_", 1795198540808, "ab", "c"), spans.DeriveID("ses_", 1795198540808, "a", "bc", ""),
+		spans.DeriveID("ses_", 1795198540809, "a", "bc"),
 	} {
 		if other == base {
 			t.Errorf("other input gives %s too", base)

@@ -9,7 +9,8 @@ import (
 )
 
 func FuzzAppendJSONString(f *testing.F) {
-	for _, s := range []string{"", "a", "\"", "\\", "\n\r\t\x00\x1f\x7f", "<&>", "1234567", "12345678", "123456789", "1234567\n", "12345678\"90", "é世界é世界", "\xff\xfe ok", strings.Repeat("a\"", 40), strings.Repeat("\x01", 40)} {
+	for _, s := range []string{"", "a", "\"", "\\", "\n\r\t\x00\x1f\x7f", "<&>", "1234567", "12345678", "123456789",
+		"1234567\n", "12345678\"90", "é世界é世界", "\xff\xfe ok", strings.Repeat("a\"", 40), strings.Repeat("\x01", 40)} {
 		f.Add(s, 0)
 		f.Add(s, 3)
 	}

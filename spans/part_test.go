@@ -13,8 +13,9 @@ import (
 // TestCutPartKeepsWhatStandsBeforeTheCut truncates a part at every byte.
 func TestCutPartKeepsWhatStandsBeforeTheCut(t *testing.T) {
 	whole := spans.Part{
-		ID: "prt_1", Index: 3, Type: "tool-bash", ToolCallID: "call_1", ToolState: "input-available", CreatedAt: 10, UpdatedAt: 20,
-		Data: json.RawMessage(`{"type":"tool-bash","input":{"cmd":"echo \"é\""}}`),
+		ID: "prt_1", Index: 3, Type: "tool-bash", ToolCallID: "call_1", ToolState: "input-available", CreatedAt: 10,
+		UpdatedAt: 20,
+		Data:      json.RawMessage(`{"type":"tool-bash","input":{"cmd":"echo \"é\""}}`),
 	}
 	text := string(whole.AppendJSON(nil))
 	if got, err := spans.ParsePart(text); err != nil {

@@ -162,10 +162,14 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 // garbage has a value of every type, and invalid values of every kind.
 func garbage() []spans.Value {
 	return []spans.Value{
-		{}, spans.StringValue(""), spans.StringValue("x"), spans.StringValue("\xff"), spans.StringValue("{"), spans.StringValue("[]"), spans.StringValue("{}"),
-		spans.IntValue(0), spans.IntValue(-1), spans.IntValue(math.MaxInt64), spans.DoubleValue(1.5), spans.DoubleValue(math.NaN()), spans.DoubleValue(math.Inf(-1)),
-		spans.DoubleValue(1e300), spans.BoolValue(true), spans.BoolValue(false), spans.StringsValue(nil), spans.StringsValue([]string{}),
-		spans.StringsValue([]string{"", "{", `{"id":1}`, `{"id":"p","index":"x"}`, `{"id":"p","type":"text","data":{"te`, "null", "[]", "7"}),
+		{}, spans.StringValue(""), spans.StringValue("x"), spans.StringValue("\xff"), spans.StringValue("{"),
+		spans.StringValue("[]"), spans.StringValue("{}"),
+		spans.IntValue(0), spans.IntValue(-1), spans.IntValue(math.MaxInt64), spans.DoubleValue(1.5),
+		spans.DoubleValue(math.NaN()), spans.DoubleValue(math.Inf(-1)),
+		spans.DoubleValue(1e300), spans.BoolValue(true), spans.BoolValue(false), spans.StringsValue(nil),
+		spans.StringsValue([]string{}),
+		spans.StringsValue([]string{"", "{", `{"id":1}`, `{"id":"p","index":"x"}`, `{"id":"p","type":"text","data":{"te`,
+			"null", "[]", "7"}),
 		spans.JSONValue(""), spans.JSONValue(`{"a":1}`), spans.JSONValue("["),
 	}
 }
@@ -193,7 +197,8 @@ func TestGarbageNeverPanicsAndLeavesTheRest(t *testing.T) {
 func TestWrongTypeIsReportedAndLeavesTheField(t *testing.T) {
 	wrong := map[semconv.Type]spans.Value{
 		semconv.String: spans.IntValue(1), semconv.Strings: spans.IntValue(1), semconv.Int: spans.StringValue("one"),
-		semconv.Double: spans.StringValue("one"), semconv.Bool: spans.StringValue("true"), semconv.JSON: spans.BoolValue(true),
+		semconv.Double: spans.StringValue("one"), semconv.Bool: spans.StringValue("true"),
+		semconv.JSON: spans.BoolValue(true),
 	}
 	g := generator{r: rand.New(rand.NewPCG(3, 5)), full: true}
 	// These are read only if no better attribute is present, or are always true, so their
@@ -294,7 +299,8 @@ func wireType(t semconv.Type) attribute.Type {
 }
 
 func TestNewKnowsTheFiveNames(t *testing.T) {
-	for _, name := range []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun, semconv.SpanPermissionEvaluate} {
+	for _, name := range []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall,
+		semconv.SpanCompactionRun, semconv.SpanPermissionEvaluate} {
 		r := spans.New(name)
 		if r == nil || r.Kind() != name {
 			t.Errorf("New(%q) = %v", name, r)
@@ -310,8 +316,10 @@ func TestNewKnowsTheFiveNames(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(uint8(0), "session.id", "ses_1", int64(1), uint8(1))
-	f.Add(uint8(1), "agenttrace.assistant_message.parts", `{"id":"p","index":0,"data":{"type":"text"}}`, int64(0), uint8(5))
-	f.Add(uint8(1), "agenttrace.user_message.parts", `{"id":"p","index":1,"type":"text","created_at":1,"updated_at":2,"data":{"ty`, int64(0), uint8(5))
+	f.Add(uint8(1), "agenttrace.assistant_message.parts", `{"id":"p","index":0,"data":{"type":"text"}}`, int64(0),
+		uint8(5))
+	f.Add(uint8(1), "agenttrace.user_message.parts",
+		`{"id":"p","index":1,"type":"text","created_at":1,"updated_at":2,"data":{"ty`, int64(0), uint8(5))
 	f.Add(uint8(2), "gen_ai.tool.call.arguments", `{"a":`, int64(0), uint8(1))
 	f.Add(uint8(4), "agenttrace.permission.waited_ms", "", int64(-5), uint8(3))
 	f.Add(uint8(5), "agenttrace.usage.raw", "[]", int64(0), uint8(6))

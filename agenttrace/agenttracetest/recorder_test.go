@@ -22,7 +22,8 @@ func TestRecorderKeepsSpans(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
 	tracer := rec.Tracer("x")
 	start := time.Unix(1, 0)
-	ctx, root := tracer.Start(context.Background(), "root", trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.Int("a", 1)))
+	ctx, root := tracer.Start(context.Background(), "root", trace.WithTimestamp(start),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.Int("a", 1)))
 	_, child := tracer.Start(ctx, "child", trace.WithLinks(trace.Link{SpanContext: root.SpanContext()}))
 	_, other := tracer.Start(ctx, "other", trace.WithNewRoot())
 	if open := fmt.Sprint(rec.Open()); open != "[child other root]" {
@@ -41,11 +42,14 @@ func TestRecorderKeepsSpans(t *testing.T) {
 		t.Fatalf("%d spans, open %q", len(all), rec.Open())
 	}
 	got := all[2]
-	if got.Name != "renamed" || got.Kind != trace.SpanKindServer || got.End.Sub(got.Start) != time.Second || len(got.Attributes) != 2 || got.Attributes[0].Value.AsInt64() != 2 ||
-		got.Status != codes.Error || got.StatusText != "bad" || got.Parent.IsValid() || got.Record != nil || root.IsRecording() {
+	if got.Name != "renamed" || got.Kind != trace.SpanKindServer || got.End.Sub(got.Start) != time.Second ||
+		len(got.Attributes) != 2 || got.Attributes[0].Value.AsInt64() != 2 ||
+		got.Status != codes.Error || got.StatusText != "bad" || got.Parent.IsValid() || got.Record != nil ||
+		root.IsRecording() {
 		t.Errorf("root = %+v", got)
 	}
-	if all[0].Parent.SpanID() != got.SpanContext.SpanID() || all[0].SpanContext.TraceID() != got.SpanContext.TraceID() || len(all[0].Links) != 1 {
+	if all[0].Parent.SpanID() != got.SpanContext.SpanID() || all[0].SpanContext.TraceID() != got.SpanContext.TraceID() ||
+		len(all[0].Links) != 1 {
 		t.Errorf("child = %+v", all[0])
 	}
 	if all[1].Parent.IsValid() || all[1].SpanContext.TraceID() == got.SpanContext.TraceID() {
@@ -60,10 +64,12 @@ func TestRecorderKeepsSpans(t *testing.T) {
 func TestRecorderReportsSpansThatDoNotHold(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
 	tracer := rec.Tracer("x")
-	_, span := tracer.Start(context.Background(), semconv.SpanToolCall, trace.WithAttributes(semconv.SessionIDKey.String("ses_1"), semconv.PartIndexKey.String("one")))
+	_, span := tracer.Start(context.Background(), semconv.SpanToolCall,
+		trace.WithAttributes(semconv.SessionIDKey.String("ses_1"), semconv.PartIndexKey.String("one")))
 	span.End()
 	err := rec.Err()
-	if err == nil || !strings.Contains(err.Error(), "agenttrace.part.index: want int") || !strings.Contains(err.Error(), "tool_call_id is missing") {
+	if err == nil || !strings.Contains(err.Error(), "agenttrace.part.index: want int") ||
+		!strings.Contains(err.Error(), "tool_call_id is missing") {
 		t.Errorf("err = %v", err)
 	}
 	if got := rec.Session("ses_1").ToolCalls(); len(got) != 1 {
@@ -75,7 +81,8 @@ func TestRecorderDropsLikeASampler(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
 	rec.Drop(func(name string) bool { return name == "session.run" })
 	ctx := context.Background()
-	ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "a"}).StartRun(ctx, agenttrace.RunOptions{})
+	ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{Agent: "a"}).StartRun(ctx, agenttrace.RunOptions{})
 	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
@@ -105,7 +112,8 @@ func TestRecorderKeepsEvents(t *testing.T) {
 	}
 	emit(semconv.EventPart, at.Add(2), session, message, part("later"))
 	emit(semconv.EventPart, at.Add(1), session, message, part("la"))
-	emit(semconv.EventMessage, at, session, message, semconv.MessageRoleKey.String("assistant"), semconv.MessageMetadataKey.String(`{"a":1}`))
+	emit(semconv.EventMessage, at, session, message, semconv.MessageRoleKey.String("assistant"),
+		semconv.MessageMetadataKey.String(`{"a":1}`))
 	emit(semconv.EventStatus, at, semconv.SessionIDKey.String("ses_2"), semconv.StatusKey.String("busy"))
 	emit("", at) // no event
 	if err := rec.Err(); err != nil {
@@ -115,11 +123,13 @@ func TestRecorderKeepsEvents(t *testing.T) {
 		t.Error("the logger is not enabled")
 	}
 	events := rec.Events()
-	if len(events) != 4 || len(events.Session("ses_1")) != 3 || len(events.Named(semconv.EventPart)) != 2 || len(events.Statuses()) != 1 || events.Statuses()[0].Status != "busy" {
+	if len(events) != 4 || len(events.Session("ses_1")) != 3 || len(events.Named(semconv.EventPart)) != 2 ||
+		len(events.Statuses()) != 1 || events.Statuses()[0].Status != "busy" {
 		t.Errorf("events = %+v", events)
 	}
 	got := events.Messages()
-	if len(got) != 1 || got[0].Role != "assistant" || got[0].Metadata != `{"a":1}` || len(got[0].Parts) != 1 || !strings.Contains(string(got[0].Parts[0].Data), "later") {
+	if len(got) != 1 || got[0].Role != "assistant" || got[0].Metadata != `{"a":1}` || len(got[0].Parts) != 1 ||
+		!strings.Contains(string(got[0].Parts[0].Data), "later") {
 		t.Errorf("messages = %+v", got)
 	}
 	rec.DropEvents(true)
@@ -128,7 +138,8 @@ func TestRecorderKeepsEvents(t *testing.T) {
 	}
 	emit(semconv.EventStatus, at, attribute.Int("mine", 1), semconv.StatusAttemptKey.String("one"))
 	err := rec.Err()
-	for _, want := range []string{"event agenttrace.status", "mine is not known", "agenttrace.status.attempt: want int", "session.id is missing", "agenttrace.status is missing"} {
+	for _, want := range []string{"event agenttrace.status", "mine is not known", "agenttrace.status.attempt: want int",
+		"session.id is missing", "agenttrace.status is missing"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("err = %v, want %q in it", err, want)
 		}
@@ -147,7 +158,8 @@ func ExampleRecorder() {
 	sess := tracer.NewSession(context.Background(), agenttrace.SessionOptions{Agent: "coder"})
 	ctx, run := sess.StartRun(context.Background(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "list"}, agenttrace.TurnOptions{})
-	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: map[string]string{"cmd": "ls"}})
+	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash",
+		Input: map[string]string{"cmd": "ls"}})
 	tool.Authorize(ctx, "ls")
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)

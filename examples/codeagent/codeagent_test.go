@@ -65,7 +65,8 @@ func TestDemo(t *testing.T) {
 
 	t.Run("parts", func(t *testing.T) {
 		want := [][]string{
-			{"reasoning", "text", "tool-list", "tool-run", "step-start", "reasoning", "text", "tool-read", "tool-grep", "tool-read", "step-start", "reasoning", "text"},
+			{"reasoning", "text", "tool-list", "tool-run", "step-start", "reasoning", "text", "tool-read", "tool-grep",
+				"tool-read", "step-start", "reasoning", "text"},
 			{"reasoning", "tool-edit", "data-artifact", "step-start", "text", "tool-run", "step-start", "text"},
 			{"reasoning", "tool-read", "tool-run", "step-start", "text", "tool-review", "step-start", "reasoning", "text"},
 			{"reasoning", "tool-run", "tool-run", "step-start", "reasoning", "text", "tool-run", "step-start", "text"},
@@ -96,7 +97,8 @@ func TestDemo(t *testing.T) {
 		if err := json.Unmarshal(turns[1].Assistant.Parts[2].Data, &artifact); err != nil {
 			t.Fatal(err)
 		}
-		if a := artifact.Data; a.Path != ".agent/artifacts/call_fix_0_0.patch" || a.ToolCallID != "call_fix_0_0" || a.SourceCode != `edit("wrap.go", "n := len(word)", "n := len([]rune(word))")` ||
+		if a := artifact.Data; a.Path != ".agent/artifacts/call_fix_0_0.patch" || a.ToolCallID != "call_fix_0_0" ||
+			a.SourceCode != `edit("wrap.go", "n := len(word)", "n := len([]rune(word))")` ||
 			!strings.Contains(a.Content, "+\t\tn := len([]rune(word))\n") {
 			t.Errorf("artifact = %+v", a)
 		}
@@ -139,7 +141,8 @@ func TestDemo(t *testing.T) {
 				t.Errorf("%s = %q, want %q…", id, got, want)
 			}
 		}
-		if c := byID["call_why_0_1"]; c.ErrorType != "os/exec.ExitError" || !strings.Contains(c.Error, "FAIL: TestLines/accents") {
+		if c := byID["call_why_0_1"]; c.ErrorType != "os/exec.ExitError" ||
+			!strings.Contains(c.Error, "FAIL: TestLines/accents") {
 			t.Errorf("the failing test is recorded as %s: %s", c.ErrorType, c.Error)
 		}
 		sample, err := fs.ReadFile(scratch, "testdata/project/testdata/sample.txt")
@@ -147,7 +150,8 @@ func TestDemo(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := byID["call_check_0_0"]
-		if c.OutputPath != ".agent/output/call_check_0_0.txt" || c.OutputSize != int64(len(sample)) || len(c.OutputSHA256) != 64 || len(c.Output) >= len(sample) {
+		if c.OutputPath != ".agent/output/call_check_0_0.txt" || c.OutputSize != int64(len(sample)) ||
+			len(c.OutputSHA256) != 64 || len(c.Output) >= len(sample) {
 			t.Errorf("truncated output: %s, %d bytes, sha256 %s", c.OutputPath, c.OutputSize, c.OutputSHA256)
 		}
 	})
@@ -156,7 +160,8 @@ func TestDemo(t *testing.T) {
 		var got []string
 		for _, p := range all.Permissions() {
 			if p.ToolID == "run" {
-				got = append(got, strings.TrimSpace(fmt.Sprint(p.CallID, " ", p.Action, " ", p.Outcome, " ", p.Pattern, " ", p.Reply)))
+				got = append(got, strings.TrimSpace(fmt.Sprint(p.CallID, " ", p.Action, " ", p.Outcome, " ", p.Pattern, " ",
+					p.Reply)))
 			}
 		}
 		slices.Sort(got)
@@ -179,7 +184,8 @@ func TestDemo(t *testing.T) {
 			t.Fatalf("%d compactions, want 2", len(got))
 		}
 		for i, c := range got {
-			if !c.Auto || c.SummarizedMessages != int64(2+i) || c.TailStartID != turns[i+1].User.ID || c.InputTokens == 0 || c.OutputTokens == 0 {
+			if !c.Auto || c.SummarizedMessages != int64(2+i) || c.TailStartID != turns[i+1].User.ID || c.InputTokens == 0 ||
+				c.OutputTokens == 0 {
 				t.Errorf("compaction %d = %+v", i, c)
 			}
 			if !strings.Contains(c.Summary, "n := len(word)") {
@@ -204,10 +210,12 @@ func TestDemo(t *testing.T) {
 		if diff := cmp.Diff([]string{"gpt-5-mini ", "gpt-5-mini ", "gpt-5 high", "gpt-5 high"}, models); diff != "" {
 			t.Errorf("models (-want +got):\n%s", diff)
 		}
-		if turns[0].SystemPromptDigest == turns[1].SystemPromptDigest || turns[1].SystemPromptDigest != turns[3].SystemPromptDigest {
+		if turns[0].SystemPromptDigest == turns[1].SystemPromptDigest ||
+			turns[1].SystemPromptDigest != turns[3].SystemPromptDigest {
 			t.Error("the system prompt should change once")
 		}
-		if turns[0].ToolCatalogDigest == turns[1].ToolCatalogDigest || turns[1].ToolCatalogDigest != turns[3].ToolCatalogDigest {
+		if turns[0].ToolCatalogDigest == turns[1].ToolCatalogDigest ||
+			turns[1].ToolCatalogDigest != turns[3].ToolCatalogDigest {
 			t.Error("the tool catalog should change once")
 		}
 		if strings.Contains(turns[0].ToolCatalog, `"edit"`) || !strings.Contains(turns[1].ToolCatalog, `"edit"`) {
@@ -241,7 +249,8 @@ func TestDemo(t *testing.T) {
 		}
 		child := rec.Session(result.ChildSessionIDs[0])
 		runs := child.Runs()
-		if len(runs) != 1 || runs[0].ParentID != result.SessionID || runs[0].ParentMessageID != turns[2].User.ID || runs[0].Agent != "reviewer" {
+		if len(runs) != 1 || runs[0].ParentID != result.SessionID || runs[0].ParentMessageID != turns[2].User.ID ||
+			runs[0].Agent != "reviewer" {
 			t.Errorf("runs of the sub-agent = %+v", runs)
 		}
 		if n := len(child.Turns()); n != 1 {
@@ -267,7 +276,8 @@ func TestDemoRepeats(t *testing.T) {
 		}
 	}
 	seconds := regexp.MustCompile(`\d+\.\d+s|\(cached\)`) // Go may have cached the result of a test
-	if diff := cmp.Diff(seconds.ReplaceAllString(first.String(), "s"), seconds.ReplaceAllString(second.String(), "s")); diff != "" {
+	if diff := cmp.Diff(seconds.ReplaceAllString(first.String(), "s"),
+		seconds.ReplaceAllString(second.String(), "s")); diff != "" {
 		t.Errorf("two conversations (-first +second):\n%s", diff)
 	}
 }
@@ -303,7 +313,8 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestUnknownCommand(t *testing.T) {
-	if _, err := Run(t.Context(), Config{Prompts: []string{"/dance"}}); err == nil || !strings.Contains(err.Error(), "/dance") {
+	if _, err := Run(t.Context(), Config{Prompts: []string{"/dance"}}); err == nil || !strings.Contains(err.Error(),
+		"/dance") {
 		t.Errorf("error = %v, want one that names /dance", err)
 	}
 }
@@ -311,7 +322,8 @@ func TestUnknownCommand(t *testing.T) {
 // newAgent returns an agent in a workspace with one file. Its model answers from a list.
 func newAgent(t *testing.T, rec *agenttracetest.Recorder, answers ...func() (*http.Response, error)) *agent {
 	t.Helper()
-	a := &agent{ws: newWorkspace(t, "one\n"), limit: contextTokens, say: func(string, ...any) {}, model: agenttrace.Model{ID: "m"}}
+	a := &agent{ws: newWorkspace(t, "one\n"), limit: contextTokens, say: func(string, ...any) {},
+		model: agenttrace.Model{ID: "m"}}
 	a.tracer = agenttrace.New(agenttrace.Options{TracerProvider: rec, Rules: rules, Watchdog: watchdog})
 	a.session = a.tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "test"})
 	a.client = &client{baseURL: "http://model", http: http.Client{Transport: &roundTripper{answers: answers}}}
@@ -335,7 +347,8 @@ func stream(calls ...string) func() (*http.Response, error) {
 // TestModelMistakes checks that the model gets an error for its mistakes.
 func TestModelMistakes(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
-	a := newAgent(t, rec, stream("dance", `{}`, "read", `{"file":"a.txt"}`, "read", `{"path":`, "run", `{"command":"go vet"}`), answer(200, hello))
+	a := newAgent(t, rec, stream("dance", `{}`, "read", `{"file":"a.txt"}`, "read", `{"path":`, "run",
+		`{"command":"go vet"}`), answer(200, hello))
 	ctx, run := a.session.StartRun(t.Context(), agenttrace.RunOptions{Model: a.model})
 	text, err := a.turn(ctx, run, "go")
 	run.End(err)

@@ -58,16 +58,21 @@ func TestRetry(t *testing.T) {
 	}{
 		{"at once", []func() (*http.Response, error){answer(200, hello)}, 1, 0, ""},
 		{"busy", []func() (*http.Response, error){busy, answer(200, hello)}, 2, 7 * time.Second, ""},
-		{"seconds", []func() (*http.Response, error){answer(503, "", "Retry-After", "3"), answer(200, hello)}, 2, 3 * time.Second, ""},
-		{"broken twice", []func() (*http.Response, error){answer(500, "oops"), unreachable, answer(200, hello)}, 3, 750 * time.Millisecond, ""},
-		{"for ever", []func() (*http.Response, error){answer(500, "oops")}, maxAttempts, 1750 * time.Millisecond, "model server answered 500 Internal Server Error: oops"},
-		{"our fault", []func() (*http.Response, error){answer(401, `{"error":{"message":"bad key"}}`)}, 1, 0, "model server answered 401 Unauthorized: bad key"},
+		{"seconds", []func() (*http.Response, error){answer(503, "", "Retry-After", "3"), answer(200, hello)}, 2,
+			3 * time.Second, ""},
+		{"broken twice", []func() (*http.Response, error){answer(500, "oops"), unreachable, answer(200, hello)}, 3,
+			750 * time.Millisecond, ""},
+		{"for ever", []func() (*http.Response, error){answer(500, "oops")}, maxAttempts, 1750 * time.Millisecond,
+			"model server answered 500 Internal Server Error: oops"},
+		{"our fault", []func() (*http.Response, error){answer(401, `{"error":{"message":"bad key"}}`)}, 1, 0,
+			"model server answered 401 Unauthorized: bad key"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				transport := &roundTripper{answers: test.answers}
 				retries := 0
-				c := &client{baseURL: "http://model", http: http.Client{Transport: transport}, retrying: func(error, time.Duration) { retries++ }}
+				c := &client{baseURL: "http://model", http: http.Client{Transport: transport},
+					retrying: func(error, time.Duration) { retries++ }}
 				start, text := time.Now(), ""
 				done, err := c.complete(t.Context(), chatRequest{}, func(s string) { text += s }, func(string) {})
 				if took := time.Since(start); took < test.least || took > 2*test.least {
@@ -94,7 +99,8 @@ func TestRetryStopsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		c := &client{baseURL: "http://model", http: http.Client{Transport: &roundTripper{answers: []func() (*http.Response, error){answer(429, "", "Retry-After", "60")}}}}
+		c := &client{baseURL: "http://model", http: http.Client{
+			Transport: &roundTripper{answers: []func() (*http.Response, error){answer(429, "", "Retry-After", "60")}}}}
 		start := time.Now()
 		_, err := c.complete(ctx, chatRequest{}, nil, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
@@ -127,7 +133,8 @@ data: [DONE]
 	if diff := cmp.Diff([]toolCall{a, b}, done.message.ToolCalls); diff != "" {
 		t.Errorf("tool calls (-want +got):\n%s", diff)
 	}
-	if reasoning != "Hm." || done.finishReason != "tool_calls" || done.usage == nil || done.usage.PromptTokensDetails.CachedTokens != 4 {
+	if reasoning != "Hm." || done.finishReason != "tool_calls" || done.usage == nil ||
+		done.usage.PromptTokensDetails.CachedTokens != 4 {
 		t.Errorf("got %+v, reasoning %q", done, reasoning)
 	}
 

@@ -98,8 +98,10 @@ func TestEdit(t *testing.T) {
 		want, patch    string
 		err            string
 	}{
-		{name: "word", old: "one", new: "1", want: "1\ntwo\ntwo\nlast", patch: "--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-one\n+1\n"},
-		{name: "lines", old: "one\ntwo\n", new: "", want: "two\nlast", patch: "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,0 @@\n-one\n-two\n"},
+		{name: "word", old: "one", new: "1", want: "1\ntwo\ntwo\nlast",
+			patch: "--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-one\n+1\n"},
+		{name: "lines", old: "one\ntwo\n", new: "", want: "two\nlast",
+			patch: "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,0 @@\n-one\n-two\n"},
 		{name: "no newline", old: "last", new: "end\n", want: "one\ntwo\ntwo\nend\n",
 			patch: "--- a/a.txt\n+++ b/a.txt\n@@ -4,1 +4,1 @@\n-last\n\\ No newline at end of file\n+end\n"},
 		{name: "not found", old: "three", err: "does not occur"},

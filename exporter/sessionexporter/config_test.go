@@ -59,15 +59,18 @@ func TestLoadConfig(t *testing.T) {
 			Path: "/var/lib/agenttrace/sessions.db", Synchronous: "full", MaxSizeMiB: 2048,
 			SessionKeys: []string{"session.id", "my.conversation"},
 			Redaction: RedactionConfig{
-				Enabled: true, Keys: []string{"password", "my_secret"}, AllowKeys: []string{"password_hint"}, DisableRules: []string{"jwt"},
-				Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
+				Enabled: true, Keys: []string{"password", "my_secret"}, AllowKeys: []string{"password_hint"},
+				DisableRules: []string{"jwt"},
+				Omit:         redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
 			},
 			Truncation:    TruncationConfig{MaxBytes: 65536, MaxDepth: 32},
 			TimeoutConfig: exporterhelper.TimeoutConfig{Timeout: 7 * time.Second},
-			JSONL:         configoptional.Some(JSONLConfig{Directory: "/var/lib/agenttrace/sessions", QuietPeriod: 30 * time.Second}),
+			JSONL: configoptional.Some(JSONLConfig{Directory: "/var/lib/agenttrace/sessions",
+				QuietPeriod: 30 * time.Second}),
 			QueueConfig: configoptional.Some(exporterhelper.QueueBatchConfig{
-				WaitForResult: true, BlockOnOverflow: true, Sizer: exporterhelper.RequestSizerTypeBytes, QueueSize: 1 << 20, NumConsumers: 4,
-				Batch: configoptional.Default(exporterhelper.NewDefaultBatchConfig()),
+				WaitForResult: true, BlockOnOverflow: true, Sizer: exporterhelper.RequestSizerTypeBytes, QueueSize: 1 << 20,
+				NumConsumers: 4,
+				Batch:        configoptional.Default(exporterhelper.NewDefaultBatchConfig()),
 			}),
 			RetryConfig: configretry.BackOffConfig{
 				Enabled: true, InitialInterval: 2 * time.Second, RandomizationFactor: 0.25, Multiplier: 2,

@@ -448,7 +448,8 @@ func TestUnknownScopeIsLoggedOnceAndCounted(t *testing.T) {
 	}
 	for i, spans := range []int64{2, 6} {
 		fields := all[i].ContextMap()
-		if !strings.HasPrefix(fmt.Sprint(fields["scope"]), "acme-sdk ") || fields["version"] != "3.1.4" || fields["spans"] != spans || fields["read"] != spans {
+		if !strings.HasPrefix(fmt.Sprint(fields["scope"]), "acme-sdk ") || fields["version"] != "3.1.4" ||
+			fields["spans"] != spans || fields["read"] != spans {
 			t.Errorf("line %d: %v, want acme-sdk 3.1.4 with %d spans", i, fields, spans)
 		}
 		if strings.Contains(fmt.Sprint(fields), secret) {

@@ -163,7 +163,8 @@ func TestJSONLAfterCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	died := start(t, func(context.Context, string, sqlite.Options) (sessionStore, error) { return unclosed{before}, nil }, testConfig(t), nop(), componenttest.NewNopHost())
+	died := start(t, func(context.Context, string, sqlite.Options) (sessionStore, error) { return unclosed{before}, nil },
+		testConfig(t), nop(), componenttest.NewNopHost())
 	if err := died.ConsumeTraces(ctx, runs("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,8 @@ func TestJSONLAfterCrash(t *testing.T) {
 	if err := jsonl.NewEncoder(&want).Encode(whole); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"a.jsonl": want.String(), "other.txt": "not ours"}, listing(t, dir)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a.jsonl": want.String(), "other.txt": "not ours"},
+		listing(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	info, err := os.Stat(filepath.Join(dir, "a.jsonl"))
@@ -301,7 +303,8 @@ func TestEverySessionHasAFileOfItsOwn(t *testing.T) {
 		s := newFakeStore()
 		e := start(t, s.open, c, nop(), componenttest.NewNopHost())
 		ids := []string{
-			"plain", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", strings.Repeat("é", 5000), "../../etc/passwd", "..", ".hidden", "a/b", `a\b`,
+			"plain", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", strings.Repeat("é", 5000), "../../etc/passwd",
+			"..", ".hidden", "a/b", `a\b`,
 			"a_b", "nul", "NUL", "com1.x", "Case", "CASE", "case", "a:b", "a b", " ", "a.", "a",
 			"ses_018f3a2b4c5d0AbcdefGhijk12", "ses_018f3a2b4c5d0abcdefghijk12", "ses_018f3a2b4c5d0ABCDEFGHIJK12",
 		}
@@ -365,7 +368,8 @@ func TestAFailingSessionHidesNoOther(t *testing.T) {
 				if strings.HasPrefix(l.Message, "Writing ") {
 					fields := l.ContextMap()
 					got = append(got, l.Message+" "+strings.TrimPrefix(fmt.Sprint(fields["file"]), dir))
-					if l.Level == zap.WarnLevel && (fields["remedy"] == "" || strings.Contains(fmt.Sprint(fields["error"]), tempPrefix)) {
+					if l.Level == zap.WarnLevel && (fields["remedy"] == "" ||
+						strings.Contains(fmt.Sprint(fields["error"]), tempPrefix)) {
 						t.Errorf("the log says %v", fields)
 					}
 				}
@@ -426,7 +430,8 @@ func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 		advance(10 * quiet)
 		synctest.Wait()
 		failed := logs.FilterMessage("Writing session files failed, will be tried again.")
-		if failed.Len() != 1 || failed.All()[0].ContextMap()["file"] != dir || logs.FilterLevelExact(zap.WarnLevel).Len() != 1 {
+		if failed.Len() != 1 || failed.All()[0].ContextMap()["file"] != dir ||
+			logs.FilterLevelExact(zap.WarnLevel).Len() != 1 {
 			t.Errorf("the log says %v", logs.All())
 		}
 		if err := os.Remove(dir); err != nil {

@@ -190,7 +190,8 @@ func fixture() *store.Batch {
 		return &b.Sessions[len(b.Sessions)-1]
 	}
 	message := func(sessionID, id, role string, at int64, facts *store.TurnStats, parts ...string) {
-		b.Messages = append(b.Messages, store.MessageChange{ID: id, SessionID: sessionID, Role: role, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal})
+		b.Messages = append(b.Messages, store.MessageChange{ID: id, SessionID: sessionID, Role: role, CreatedAt: epoch + at,
+			UpdatedAt: epoch + at, Rank: store.RankFinal})
 		for i, data := range parts {
 			var head struct {
 				Type       string `json:"type"`
@@ -201,7 +202,8 @@ func fixture() *store.Batch {
 				panic(err)
 			}
 			p := store.PartChange{
-				ID: "prt" + strings.TrimPrefix(id, "msg") + string(rune('a'+i)), MessageID: id, SessionID: sessionID, Index: int64(i), Type: head.Type,
+				ID: "prt" + strings.TrimPrefix(id, "msg") + string(rune('a'+i)), MessageID: id, SessionID: sessionID,
+				Index: int64(i), Type: head.Type,
 				Data: json.RawMessage(data), CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
 			}
 			if head.ToolCallID != "" {
@@ -211,17 +213,21 @@ func fixture() *store.Batch {
 		}
 		if facts != nil {
 			b.SpanRefs = append(b.SpanRefs, store.SpanRef{
-				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + id[len(id)-2:], SessionID: sessionID, MessageID: id,
-				Kind: "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6, EndNano: (epoch + at + 20) * 1e6, TurnStats: facts,
+				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + id[len(id)-2:], SessionID: sessionID,
+				MessageID: id,
+				Kind:      "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6, EndNano: (epoch + at + 20) * 1e6,
+				TurnStats: facts,
 			})
 		}
 	}
 	turn := func(index, input, output int64) *store.TurnStats {
 		duration := int64(20)
 		return &store.TurnStats{
-			Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, Usage: &session.Usage{Input: input, Output: output},
+			Model:              &session.Model{ProviderID: "openai", ModelID: "gpt-5-mini"},
+			Usage:              &session.Usage{Input: input, Output: output},
 			SystemPromptDigest: digest,
-			Trace:              session.MessageTrace{TurnIndex: &index, EndReason: "finish", StopReason: "end_turn", DurationMS: &duration},
+			Trace: session.MessageTrace{TurnIndex: &index, EndReason: "finish", StopReason: "end_turn",
+				DurationMS: &duration},
 		}
 	}
 	sess(main, "Fix the test", "codeagent", 0)
@@ -238,7 +244,8 @@ func fixture() *store.Batch {
 	old.Archived = said("1")
 	b.Blobs = append(b.Blobs, store.Blob{Kind: store.BlobSystemPrompt, Digest: digest, Body: prompt, Exact: true})
 	b.Decisions = append(b.Decisions, store.Decision{
-		ID: "per_1", SessionID: main, ToolCallID: "call_1", ToolID: "bash", Pattern: "go test*", Action: "allow", Source: "project", Outcome: "allowed", DecidedAt: epoch,
+		ID: "per_1", SessionID: main, ToolCallID: "call_1", ToolID: "bash", Pattern: "go test*", Action: "allow",
+		Source: "project", Outcome: "allowed", DecidedAt: epoch,
 	})
 	return b
 }
@@ -251,10 +258,12 @@ func liveFixture() *store.Batch {
 	}
 	title, agent := said("Fix the test", store.RankLive), said("codeagent", store.RankLive)
 	message := func(id, role string) store.MessageChange {
-		return store.MessageChange{ID: id, SessionID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Role: role, CreatedAt: at, UpdatedAt: at, Rank: store.RankLive}
+		return store.MessageChange{ID: id, SessionID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Role: role, CreatedAt: at,
+			UpdatedAt: at, Rank: store.RankLive}
 	}
 	part := func(message, partType, callID, state, data string) store.PartChange {
-		return store.PartChange{ID: "prt_" + message, MessageID: message, SessionID: id, Type: partType, Data: json.RawMessage(data), ToolCallID: callID,
+		return store.PartChange{ID: "prt_" + message, MessageID: message, SessionID: id, Type: partType,
+			Data: json.RawMessage(data), ToolCallID: callID,
 			ToolState: state, CreatedAt: at, UpdatedAt: at, Rank: store.RankLive}
 	}
 	return &store.Batch{
@@ -262,7 +271,8 @@ func liveFixture() *store.Batch {
 			Metadata: map[string]store.Value{"status": said(`{"state":"busy","at":1795198541000}`, store.RankFinal)}}},
 		Messages: []store.MessageChange{message("msg_0", session.RoleUser), message("msg_1", session.RoleAssistant)},
 		Parts: []store.PartChange{
-			part("msg_0", "text", "", "", `{"type":"text","providerMetadata":{"agenttrace":{"live":true}},"text":"Why does it fail?"}`),
+			part("msg_0", "text", "", "",
+				`{"type":"text","providerMetadata":{"agenttrace":{"live":true}},"text":"Why does it fail?"}`),
 			part("msg_1", "tool-bash", "call_1", "input-available",
 				`{"type":"tool-bash","toolMetadata":{"agenttrace":{"live":true}},"toolCallId":"call_1","state":"input-available","input":{"command":"go test"}}`),
 		},

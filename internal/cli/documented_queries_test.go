@@ -35,7 +35,8 @@ func documentedQueries(t *testing.T) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".") && len(entry.Name()) > 2):
+		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" ||
+			strings.HasPrefix(entry.Name(), ".") && len(entry.Name()) > 2):
 			return fs.SkipDir
 		case filepath.Ext(path) != ".md":
 			return nil
@@ -212,7 +213,8 @@ var answers = map[string]func(w *world) []string{
 	"'$.agenttrace.turn_index') AS turn, json_extract(metadata_json, '$.model.model_id')": func(w *world) (rows []string) {
 		w.replies(func(m *session.MessageAndParts) {
 			j := m.Message.MetadataJSON
-			rows = append(rows, row(at(j, "agenttrace", "turn_index"), at(j, "model", "model_id"), at(j, "usage", "input"), at(j, "usage", "output"),
+			rows = append(rows, row(at(j, "agenttrace", "turn_index"), at(j, "model", "model_id"), at(j, "usage", "input"),
+				at(j, "usage", "output"),
 				at(j, "usage", "cache_read"), at(j, "agenttrace", "cost_usd")))
 		})
 		return rows
@@ -223,7 +225,8 @@ var answers = map[string]func(w *world) []string{
 			counts := false
 			for i := range s.Messages {
 				m := &s.Messages[i]
-				if m.Message.Role == session.RoleAssistant && !(s.Session.ParentID != nil && m.Message.CreatedAt < s.Session.CreatedAt) {
+				if m.Message.Role == session.RoleAssistant &&
+					!(s.Session.ParentID != nil && m.Message.CreatedAt < s.Session.CreatedAt) {
 					counts = true
 					meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 					if u := meta.Tokens(m.Message.Role, m.IsMarker()).Used; u != nil {
@@ -239,7 +242,8 @@ var answers = map[string]func(w *world) []string{
 	},
 	"p.digest, p.exact, length(p.body)": func(w *world) (rows []string) {
 		w.replies(func(m *session.MessageAndParts) {
-			turn, digest := at(m.Message.MetadataJSON, "agenttrace", "turn_index"), at(m.Message.MetadataJSON, "system_prompt_digest")
+			turn, digest := at(m.Message.MetadataJSON, "agenttrace", "turn_index"),
+				at(m.Message.MetadataJSON, "system_prompt_digest")
 			for _, b := range w.one.Blobs {
 				if b.Kind == store.BlobSystemPrompt && b.Digest == digest {
 					rows = append(rows, row(turn, digest, 1, len([]rune(b.Body))))
@@ -341,8 +345,10 @@ var answers = map[string]func(w *world) []string{
 func TestDocumentedQueries(t *testing.T) {
 	path := manyAgents(t)
 	plain := store.Batch{ // an agent that caches nothing
-		Sessions: []store.SessionChange{{ID: "plain", Start: epoch, End: epoch, Agent: &store.Value{Text: "plain"}, Model: &store.Value{Text: `{"provider_id":"openai"}`}}},
-		Messages: []store.MessageChange{{ID: "plain-1", SessionID: "plain", Role: session.RoleAssistant, CreatedAt: epoch, UpdatedAt: epoch, Rank: store.RankFinal,
+		Sessions: []store.SessionChange{{ID: "plain", Start: epoch, End: epoch, Agent: &store.Value{Text: "plain"},
+			Model: &store.Value{Text: `{"provider_id":"openai"}`}}},
+		Messages: []store.MessageChange{{ID: "plain-1", SessionID: "plain", Role: session.RoleAssistant, CreatedAt: epoch,
+			UpdatedAt: epoch, Rank: store.RankFinal,
 			Metadata: []byte(`{"usage":{"input":7,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`)}},
 	}
 	if err := makeStore(path, &plain); err != nil {
@@ -366,7 +372,8 @@ func TestDocumentedQueries(t *testing.T) {
 		}
 	}
 	w.replies(func(m *session.MessageAndParts) { w.reply = cmp.Or(w.reply, m.Message.ID) })
-	place := strings.NewReplacer("ses_1", w.one.Session.ID, "ses_…", w.one.Session.ID, "assistant-1", w.reply, "'now', '-1 day'", "'2020-01-01'")
+	place := strings.NewReplacer("ses_1", w.one.Session.ID, "ses_…", w.one.Session.ID, "assistant-1", w.reply,
+		"'now', '-1 day'", "'2020-01-01'")
 	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
 	if err != nil {
 		t.Fatal(err)
@@ -389,17 +396,18 @@ func TestDocumentedQueries(t *testing.T) {
 		}
 		used[known] = true
 		var got []string
-		err := sqlitex.ExecuteTransient(conn, place.Replace(query), &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
-			var values []any
-			for i := range stmt.ColumnCount() {
-				values = append(values, stmt.ColumnText(i))
-			}
-			if strings.HasPrefix(known, "AS duration_ms") {
-				values = values[2:] // calls that took as long may be others
-			}
-			got = append(got, row(values...))
-			return nil
-		}})
+		err := sqlitex.ExecuteTransient(conn, place.Replace(query),
+			&sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
+				var values []any
+				for i := range stmt.ColumnCount() {
+					values = append(values, stmt.ColumnText(i))
+				}
+				if strings.HasPrefix(known, "AS duration_ms") {
+					values = values[2:] // calls that took as long may be others
+				}
+				got = append(got, row(values...))
+				return nil
+			}})
 		if err != nil {
 			t.Errorf("%s: %v", where, err)
 			continue
@@ -415,7 +423,8 @@ func TestDocumentedQueries(t *testing.T) {
 			got = append(got, row("parked", pending))
 		}
 		want := answers[known](w)
-		if !strings.Contains(query, "created_at, ") && !strings.Contains(query, "LIMIT") || strings.Contains(known, "p.created_at") {
+		if !strings.Contains(query, "created_at, ") && !strings.Contains(query, "LIMIT") ||
+			strings.Contains(known, "p.created_at") {
 			slices.Sort(want)
 			slices.Sort(got)
 		}
@@ -447,7 +456,8 @@ func TestDocumentedQueries(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"agenttrace", "claude-code", "codex", "gemini-cli", "opencode", "ai-sdk", "gen-ai", "openinference"} {
+	for _, want := range []string{"agenttrace", "claude-code", "codex", "gemini-cli", "opencode", "ai-sdk", "gen-ai",
+		"openinference"} {
 		if !dialects[want] {
 			t.Errorf("no message has a span of %s", want)
 		}

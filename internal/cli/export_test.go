@@ -27,21 +27,27 @@ func unusual(t *testing.T) (path string, ids int) {
 		t.Fatal(err)
 	}
 	all := []string{
-		"plain-1", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", "a/b", "..", "...", "Case", "CASE", "case", "nul", "CON", "with\x1b[31m\ncontrol", "plain-2", " ",
+		"plain-1", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", "a/b", "..", "...", "Case", "CASE", "case",
+		"nul", "CON", "with\x1b[31m\ncontrol", "plain-2", " ",
 	}
 	var sql strings.Builder
 	for i, id := range append(all, "damaged") {
 		quoted := strings.ReplaceAll(id, "'", "''")
-		fmt.Fprintf(&sql, "INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n", quoted, 1795198540000+i)
+		fmt.Fprintf(&sql,
+			"INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n",
+			quoted, 1795198540000+i)
 		const data = `{"type":"text","text":"hello"}`
 		if id == "damaged" {
-			fmt.Fprintf(&sql, "INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('other', 'plain-1', 'user', 1, 1);\n"+
-				"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('stray', 'other', 'damaged', 0, 'text', '%s', 1, 1);\n"+
-				"INSERT INTO permission_decisions(id, session_id, tool_id, action, decided_at) VALUES (x'00', 'damaged', 'bash', 'allow', 1);\n"+
-				"INSERT INTO span_refs(session_id, trace_id, span_id, kind, dialect, start_nano, end_nano, facts_json) VALUES ('damaged', '1', '2', 'chat', 'x', 1, 2, '{');\n", data)
+			fmt.Fprintf(&sql,
+				"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('other', 'plain-1', 'user', 1, 1);\n"+
+					"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('stray', 'other', 'damaged', 0, 'text', '%s', 1, 1);\n"+
+					"INSERT INTO permission_decisions(id, session_id, tool_id, action, decided_at) VALUES (x'00', 'damaged', 'bash', 'allow', 1);\n"+
+					"INSERT INTO span_refs(session_id, trace_id, span_id, kind, dialect, start_nano, end_nano, facts_json) VALUES ('damaged', '1', '2', 'chat', 'x', 1, 2, '{');\n", data)
 		}
-		fmt.Fprintf(&sql, "INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m%d', '%s', 'user', 1795198540000, 1795198540000);\n", i, quoted)
-		fmt.Fprintf(&sql, "INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('p%d', 'm%d', '%s', 0, 'text', '%s', 1795198540000, 1795198540000);\n", i, i, quoted, data)
+		fmt.Fprintf(&sql,
+			"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m%d', '%s', 'user', 1795198540000, 1795198540000);\n", i, quoted)
+		fmt.Fprintf(&sql,
+			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('p%d', 'm%d', '%s', 0, 'text', '%s', 1795198540000, 1795198540000);\n", i, i, quoted, data)
 	}
 	execute(t, path, sql.String())
 	return path, len(all)
@@ -67,7 +73,8 @@ func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
 func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 	path, want := unusual(t)
 	help, _, _ := inProcess(t, "export", "--help")
-	formats := []string{"jsonl", "json", "csv", "markdown", "html", "otlp-json", "otlp-proto", "agentdbg", "jutul", "skillet", "acp", "atif", "pi", "sts", "sqlite"}
+	formats := []string{"jsonl", "json", "csv", "markdown", "html", "otlp-json", "otlp-proto", "agentdbg", "jutul",
+		"skillet", "acp", "atif", "pi", "sts", "sqlite"}
 	for _, format := range formats {
 		if !strings.Contains(help, "  "+format+" ") {
 			t.Errorf("there is no format %s", format)
@@ -95,7 +102,8 @@ func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 		})
 	}
 	stdout, stderr, code := inProcess(t, "--store", path, "export", "--all")
-	if n := strings.Count(stdout, `{"type":"session"`); n != want || code != 1 || !strings.Contains(stderr, "session damaged is left out: ") {
+	if n := strings.Count(stdout, `{"type":"session"`); n != want || code != 1 ||
+		!strings.Contains(stderr, "session damaged is left out: ") {
 		t.Errorf("%d sessions on standard output, want %d; exit code %d\n%.600s", n, want, code, stderr)
 	}
 	if strings.Contains(stderr, "\x1b") {
@@ -150,7 +158,8 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 				b, _ := os.ReadFile(name)
 				read <- string(b)
 			}()
-			if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output", name}, force...)...); code != 0 {
+			if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output", name},
+				force...)...); code != 0 {
 				t.Fatalf("to %s: exit code %d, %s", name, code, stderr)
 			}
 			if got := <-read; got != want {
@@ -161,8 +170,10 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 	}
 	// What Linux has as a device, in a directory where this process could replace it.
 	for _, args := range [][]string{
-		{"export", "last", "--output"}, {"export", "--all", "--format", "csv", "--output"}, {"export", "last", "--format", "html", "--bundle"},
-		{"replay", "last", "--format", "anthropic", "--output"}, {"diff", "last", "1fa2bdc57", "--format", "html", "--output"},
+		{"export", "last", "--output"}, {"export", "--all", "--format", "csv", "--output"},
+		{"export", "last", "--format", "html", "--bundle"},
+		{"replay", "last", "--format", "anthropic", "--output"},
+		{"diff", "last", "1fa2bdc57", "--format", "html", "--output"},
 	} {
 		args = append([]string{"--store", path}, append(args, "/dev/null")...)
 		for _, force := range []bool{false, true} {
@@ -176,7 +187,8 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"export", "last", "--format", "sqlite", "--force", "--output"}, {"export", "last", "--format", "jutul", "--force", "--output"},
+		{"export", "last", "--format", "sqlite", "--force", "--output"},
+		{"export", "last", "--format", "jutul", "--force", "--output"},
 		{"export", "--all", "--format", "json", "--force", "--output"}, {"backup"},
 	} {
 		_, stderr, code := inProcess(t, append(append([]string{"--store", path}, args...), "/dev/null")...)
@@ -219,7 +231,8 @@ func TestExportToADescriptor(t *testing.T) {
 		}
 		f.Close()
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "export", "last", "--output", "/dev/fd/77"); code != 2 || !strings.Contains(stderr, "/dev/fd/77") {
+	if _, stderr, code := inProcess(t, "--store", path, "export", "last", "--output", "/dev/fd/77"); code != 2 ||
+		!strings.Contains(stderr, "/dev/fd/77") {
 		t.Errorf("to a descriptor that is not open: exit code %d, %s", code, stderr)
 	}
 }
@@ -240,14 +253,16 @@ func TestExportThroughASymbolicLink(t *testing.T) {
 	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, to := range map[string]string{link: "deep/out.jsonl", filepath.Join(dir, "dangling"): "nowhere", filepath.Join(dir, "loop"): "loop"} {
+	for name, to := range map[string]string{link: "deep/out.jsonl", filepath.Join(dir, "dangling"): "nowhere",
+		filepath.Join(dir, "loop"): "loop"} {
 		if err := os.Symlink(to, name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	export := func(want int, args ...string) {
 		t.Helper()
-		if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output"}, args...)...); code != want {
+		if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output"},
+			args...)...); code != want {
 			t.Errorf("%v: exit code %d, want %d: %s", args, code, want, stderr)
 		}
 	}

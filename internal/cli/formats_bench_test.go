@@ -139,8 +139,10 @@ func BenchmarkFormats(b *testing.B) {
 		imports bool
 	}{
 		{"jsonl", "all.jsonl", true}, {"json", "json/", true}, {"csv", "all.csv", false}, {"sqlite", "all.db", true},
-		{"otlp-json", "all.json", true}, {"otlp-proto", "all.pb", true}, {"agentdbg", "agentdbg/", true}, {"jutul", "jutul/", true},
-		{"skillet", "skillet/", true}, {"acp", "acp/", true}, {"atif", "atif/", true}, {"sts", "sts/", true}, {"pi", "pi/", true},
+		{"otlp-json", "all.json", true}, {"otlp-proto", "all.pb", true}, {"agentdbg", "agentdbg/", true},
+		{"jutul", "jutul/", true},
+		{"skillet", "skillet/", true}, {"acp", "acp/", true}, {"atif", "atif/", true}, {"sts", "sts/", true},
+		{"pi", "pi/", true},
 		{"markdown", "markdown/", false}, {"html", "html/", false},
 	} {
 		var last string

@@ -13,11 +13,13 @@ import (
 // TestProgress has a line that fits the terminal, and makes room for messages.
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
-	p := newProgress(&out, []importer.Input{{Name: "a", Size: 3_000_000}, {Name: "gone", Err: errors.New("gone")}, {Name: "b", Size: 1_000_000}})
+	p := newProgress(&out, []importer.Input{{Name: "a", Size: 3_000_000}, {Name: "gone", Err: errors.New("gone")},
+		{Name: "b", Size: 1_000_000}})
 	p.Begin(importer.Input{Name: "a\x1b[31m.json"})
 	_ = p.Reader(strings.NewReader(""))
 	p.read = 1_000_000
-	if got, want := p.line(), "[=====               ]  25% of 4.0 MB  a"; !strings.HasPrefix(got, want) || strings.ContainsRune(got, '\x1b') {
+	if got, want := p.line(), "[=====               ]  25% of 4.0 MB  a"; !strings.HasPrefix(got, want) ||
+		strings.ContainsRune(got, '\x1b') {
 		t.Errorf("line %q, want %q", got, want)
 	}
 	p.width = 20

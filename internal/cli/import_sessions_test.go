@@ -41,7 +41,8 @@ type imported struct {
 // importJSON imports a file or directory, which may be damaged.
 func importJSON(t *testing.T, store string, stdin []byte, args ...string) imported {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", store, "import", "--json"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "agenttrace",
+		append([]string{"--store", store, "import", "--json"}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if stdin != nil {
@@ -69,22 +70,31 @@ func TestImportSessions(t *testing.T) {
 		stream bool
 	}{
 		{path: "../testdata/reference.jsonl", format: "jsonl", golden: "../testdata/reference.jsonl", stream: true},
-		{path: "jutul/testdata/trace.sqlite", format: "jutul", golden: "jutul/testdata/trace.golden.jsonl", sessions: 1, stream: true},
-		{path: "agentdbg/testdata/export.json", format: "agentdbg", golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1, stream: true},
-		{path: "agentdbg/testdata/data", format: "agentdbg", golden: "agentdbg/testdata/3cb3426d-1fa6-417a-b821-6be9c94cd9f4.jsonl", sessions: 4},
-		{path: "agentdbg/testdata/data/runs", format: "agentdbg", golden: "agentdbg/testdata/46e80958-2ba7-4329-9bda-377db118f630.jsonl", sessions: 4},
-		{path: "agentdbg/testdata/data/runs/f0ca8552-c91a-473d-a112-286a75226e66", format: "agentdbg", golden: "agentdbg/testdata/f0ca8552-c91a-473d-a112-286a75226e66.jsonl", sessions: 1},
-		{path: "agentdbg/testdata/data/runs/dff117f0-c969-44c1-8173-1523b6eb1213/events.jsonl", format: "agentdbg", golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1},
+		{path: "jutul/testdata/trace.sqlite", format: "jutul", golden: "jutul/testdata/trace.golden.jsonl", sessions: 1,
+			stream: true},
+		{path: "agentdbg/testdata/export.json", format: "agentdbg",
+			golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1, stream: true},
+		{path: "agentdbg/testdata/data", format: "agentdbg",
+			golden: "agentdbg/testdata/3cb3426d-1fa6-417a-b821-6be9c94cd9f4.jsonl", sessions: 4},
+		{path: "agentdbg/testdata/data/runs", format: "agentdbg",
+			golden: "agentdbg/testdata/46e80958-2ba7-4329-9bda-377db118f630.jsonl", sessions: 4},
+		{path: "agentdbg/testdata/data/runs/f0ca8552-c91a-473d-a112-286a75226e66", format: "agentdbg",
+			golden: "agentdbg/testdata/f0ca8552-c91a-473d-a112-286a75226e66.jsonl", sessions: 1},
+		{path: "agentdbg/testdata/data/runs/dff117f0-c969-44c1-8173-1523b6eb1213/events.jsonl", format: "agentdbg",
+			golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1},
 		{path: "skillet/testdata/state", format: "skillet", golden: "skillet/testdata/both.golden.jsonl", sessions: 1},
-		{path: "skillet/testdata/state/.agent_sessions.sqlite", format: "skillet", golden: "skillet/testdata/store.golden.jsonl", sessions: 1, stream: true},
-		{path: "skillet/testdata/state/.agent_session_logs/john_example_com/session_2026-05-27T20_11_02_482Z_ab12.jsonl", format: "skillet", golden: "skillet/testdata/log.golden.jsonl", sessions: 1},
+		{path: "skillet/testdata/state/.agent_sessions.sqlite", format: "skillet",
+			golden: "skillet/testdata/store.golden.jsonl", sessions: 1, stream: true},
+		{path: "skillet/testdata/state/.agent_session_logs/john_example_com/session_2026-05-27T20_11_02_482Z_ab12.jsonl",
+			format: "skillet", golden: "skillet/testdata/log.golden.jsonl", sessions: 1},
 		{path: "acp/testdata/handmade_raw.ndjson", format: "acp", stream: true},
 		{path: "acp/testdata/handmade_zed.json", format: "acp", stream: true},
 		{path: "acp/testdata/handmade_inspector.jsonl", format: "acp", stream: true},
 		{path: "acp/testdata/handmade_conductor.jsons", format: "acp", stream: true},
 		{path: "acp/testdata/inspector_proxy-chain.jsonl", format: "acp", stream: true},
 		{path: "acp/testdata/version2.ndjson", format: "acp", stream: true},
-		{path: "atif/testdata/harbor.json", format: "atif", golden: "atif/testdata/harbor.golden.jsonl", sessions: 1, stream: true},
+		{path: "atif/testdata/harbor.json", format: "atif", golden: "atif/testdata/harbor.golden.jsonl", sessions: 1,
+			stream: true},
 		{path: "atif/testdata/subagents.json", format: "atif", sessions: 2, stream: true},
 		{path: "pi/testdata/session.jsonl", format: "pi", sessions: 1, stream: true},
 		{path: "sts/testdata/llama.jsonl", format: "sts", sessions: 1, stream: true},
@@ -93,7 +103,8 @@ func TestImportSessions(t *testing.T) {
 			path, store := filepath.Join(samples, filepath.FromSlash(tt.path)), filepath.Join(t.TempDir(), "s.db")
 			path = copied(t, path)
 			got := importJSON(t, store, nil, path)
-			if len(got.Files) != 1 || got.Files[0].Format != tt.format || got.Total.Sessions == 0 || tt.sessions > 0 && got.Total.Sessions != tt.sessions {
+			if len(got.Files) != 1 || got.Files[0].Format != tt.format || got.Total.Sessions == 0 ||
+				tt.sessions > 0 && got.Total.Sessions != tt.sessions {
 				t.Fatalf("imported %+v", got)
 			}
 			if got.Total.Added != got.Total.Sessions || got.Total.Unchanged != 0 {
@@ -104,13 +115,15 @@ func TestImportSessions(t *testing.T) {
 			}
 			before := string(run(t, "--store", store, "export", "--all"))
 			again := importJSON(t, store, nil, path)
-			if again.Total.Messages+again.Total.Parts+again.Total.Added != 0 || again.Total.Unchanged < got.Total.Messages+got.Total.Parts {
+			if again.Total.Messages+again.Total.Parts+again.Total.Added != 0 ||
+				again.Total.Unchanged < got.Total.Messages+got.Total.Parts {
 				t.Errorf("imported %+v the second time", again.Total)
 			}
 			if d := cmp.Diff(before, string(run(t, "--store", store, "export", "--all"))); d != "" {
 				t.Errorf("importing again changed rows:\n%s", d)
 			}
-			if out, err := exec.CommandContext(t.Context(), "agenttrace", "--store", store, "check").CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(t.Context(), "agenttrace", "--store", store,
+				"check").CombinedOutput(); err != nil {
 				t.Errorf("check: %v\n%s", err, out)
 			}
 			if !tt.stream {
@@ -158,9 +171,10 @@ func copied(t *testing.T, path string) string {
 func contents(export []byte, but ...string) string {
 	var kept strings.Builder
 	for line := range bytes.Lines(export) {
-		if !slices.ContainsFunc(append(but, "session_state", "session_trace", "session_span", "requested_index"), func(kind string) bool {
-			return bytes.HasPrefix(line, []byte(`{"type":"`+kind+`"`))
-		}) {
+		if !slices.ContainsFunc(append(but, "session_state", "session_trace", "session_span", "requested_index"),
+			func(kind string) bool {
+				return bytes.HasPrefix(line, []byte(`{"type":"`+kind+`"`))
+			}) {
 			kept.Write(line)
 		}
 	}
@@ -218,7 +232,8 @@ func TestImportExported(t *testing.T) {
 	}
 	const id = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
 	exported := string(run(t, "--store", from, "export", id))
-	for format, name := range map[string]string{"jsonl": "a.jsonl", "json": "a.json", "agentdbg": "b.json", "acp": "a.ndjson", "jutul": "a.sqlite",
+	for format, name := range map[string]string{"jsonl": "a.jsonl", "json": "a.json", "agentdbg": "b.json",
+		"acp": "a.ndjson", "jutul": "a.sqlite",
 		"atif": "a.json", "sts": "a.jsonl", "pi": "b.jsonl"} {
 		path, store := filepath.Join(dir, format+"-"+name), filepath.Join(dir, format+".db")
 		run(t, "--store", from, "export", "--format", format, "-o", path, id)
@@ -248,7 +263,8 @@ func TestImportExported(t *testing.T) {
 	if got := importJSON(t, whole, nil, from); got.Files[0].Format != "sqlite" || got.Total.Added != 3 {
 		t.Errorf("store: imported %+v", got)
 	}
-	if d := cmp.Diff(string(run(t, "--store", from, "export", "--all")), string(run(t, "--store", whole, "export", "--all"))); d != "" {
+	if d := cmp.Diff(string(run(t, "--store", from, "export", "--all")),
+		string(run(t, "--store", whole, "export", "--all"))); d != "" {
 		t.Errorf("store: sessions (-want +got):\n%s", d)
 	}
 	if got := importJSON(t, from, nil, whole); got.Total.Added+got.Total.Messages+got.Total.Parts != 0 {
@@ -259,7 +275,8 @@ func TestImportExported(t *testing.T) {
 // TestImportGrowing imports a transcript each time that a record was added to it, and
 // wants the store to hold what the whole gives: also what a later record hides.
 func TestImportGrowing(t *testing.T) {
-	gemini, err := os.ReadFile(samples + "transcripts/testdata/gemini/tmp/parser/chats/session-2026-01-02T03-04-0f4c2f6e.jsonl")
+	gemini, err := os.ReadFile(
+		samples + "transcripts/testdata/gemini/tmp/parser/chats/session-2026-01-02T03-04-0f4c2f6e.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +291,8 @@ func TestImportGrowing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, data := range map[string][]byte{"0f4c2f6e-55d1-4f0e-9a36-1c0c9a3b7d11": gemini, "s1": []byte(claude), "sess_1": acp} {
+	for id, data := range map[string][]byte{"0f4c2f6e-55d1-4f0e-9a36-1c0c9a3b7d11": gemini, "s1": []byte(claude),
+		"sess_1": acp} {
 		dir := t.TempDir()
 		grown, fresh := filepath.Join(dir, "grown.db"), filepath.Join(dir, "fresh.db")
 		var part []byte
@@ -286,7 +304,8 @@ func TestImportGrowing(t *testing.T) {
 		}
 		importJSON(t, fresh, data, "-")
 		rows := func(store string) []string {
-			out, err := exec.CommandContext(t.Context(), "agenttrace", "--store", store, "export", "--format", "jsonl", id).Output()
+			out, err := exec.CommandContext(t.Context(), "agenttrace", "--store", store, "export", "--format", "jsonl",
+				id).Output()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,7 +315,8 @@ func TestImportGrowing(t *testing.T) {
 		if d := cmp.Diff(want, rows(grown)); d != "" {
 			t.Errorf("%s (-whole +grown):\n%s", id, d)
 		}
-		if says := map[string]string{"sess_1": `\"stop_reason\":\"end_turn\"`}[id]; !strings.Contains(strings.Join(want, "\n"), hiddenOr(says)) {
+		if says := map[string]string{"sess_1": `\"stop_reason\":\"end_turn\"`}[id]; !strings.Contains(
+			strings.Join(want, "\n"), hiddenOr(says)) {
 			t.Errorf("%s: nothing is hidden, or ended", id)
 		}
 		importJSON(t, grown, data[:len(data)/2], "-") // an earlier copy
@@ -344,7 +364,8 @@ func opencodeHome(t *testing.T) (home, database string) {
 // directory, by what --discover finds, and by the variable that names it.
 func TestImportOpencode(t *testing.T) {
 	home, database := opencodeHome(t)
-	for _, name := range []string{"GEMINI_CLI_HOME", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "AGENTDBG_DATA_DIR", "MAIDA_DATA_DIR", "OPENCODE_DB"} {
+	for _, name := range []string{"GEMINI_CLI_HOME", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME",
+		"AGENTDBG_DATA_DIR", "MAIDA_DATA_DIR", "OPENCODE_DB"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", home)
@@ -352,7 +373,8 @@ func TestImportOpencode(t *testing.T) {
 		name, variable string
 		args           []string
 	}{
-		{"file", "", []string{database}}, {"directory", "", []string{filepath.Dir(database)}}, {"discover", "", []string{"--discover", "--yes"}},
+		{"file", "", []string{database}}, {"directory", "", []string{filepath.Dir(database)}},
+		{"discover", "", []string{"--discover", "--yes"}},
 		{"variable", database, []string{"--discover", "--yes"}},
 	} {
 		name, args := tt.name, tt.args
@@ -403,7 +425,8 @@ func TestImportCompressed(t *testing.T) {
 		}
 		want := importJSON(t, filepath.Join(t.TempDir(), "s.db"), nil, tt.path)
 		for name, args := range map[string][]string{
-			"file": {filepath.Join(dir, tt.name)}, "directory": {dir}, "standard input": {"-"}, "format": {"--format", tt.format, filepath.Join(dir, tt.name)},
+			"file": {filepath.Join(dir, tt.name)}, "directory": {dir}, "standard input": {"-"},
+			"format": {"--format", tt.format, filepath.Join(dir, tt.name)},
 		} {
 			got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), z.Bytes(), args...)
 			if d := cmp.Diff(want.Total, got.Total); d != "" || got.Files[0].Format != tt.format {
@@ -415,14 +438,17 @@ func TestImportCompressed(t *testing.T) {
 			t.Fatal(err)
 		}
 		packed := encoder.EncodeAll(data, nil)
-		if got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), packed, "-"); got.Files[0].Format != tt.format || cmp.Diff(want.Total, got.Total) != "" {
+		if got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), packed, "-"); got.Files[0].Format != tt.format ||
+			cmp.Diff(want.Total, got.Total) != "" {
 			t.Errorf("%s in zstd: %+v", tt.name, got)
 		}
 		if !strings.HasSuffix(tt.name, ".jsonl.gz") {
 			continue
 		}
 		cut := importJSON(t, filepath.Join(t.TempDir(), "s.db"), z.Bytes()[:z.Len()/2], "-")
-		if cut.Total.Sessions == 0 || cut.Total.Damaged == 0 || !strings.Contains(strings.Join(cut.Files[0].Damages, "\n"), "it is damaged as a gzip file: the rest is left out: unexpected EOF") {
+		if cut.Total.Sessions == 0 || cut.Total.Damaged == 0 ||
+			!strings.Contains(strings.Join(cut.Files[0].Damages, "\n"),
+				"it is damaged as a gzip file: the rest is left out: unexpected EOF") {
 			t.Errorf("%s, cut: %+v", tt.name, cut)
 		}
 	}
@@ -434,7 +460,8 @@ func checkpoint(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA wal_checkpoint(TRUNCATE)", nil), conn.Close()); err != nil {
+	if err := errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA wal_checkpoint(TRUNCATE)", nil),
+		conn.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -482,7 +509,8 @@ func TestImportDirectory(t *testing.T) {
 	put("a/runs/"+run+"/events.jsonl", "agentdbg/testdata/data/runs/"+run+"/events.jsonl")
 	put("b/c/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
 	put(".hidden/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
-	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg", "b/c/gemini.json": "gemini-cli"})
+	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg",
+		"b/c/gemini.json": "gemini-cli"})
 }
 
 // TestImportTranscriptBesideTelemetry imports what Claude Code reports of a session and
@@ -498,7 +526,8 @@ func TestImportTranscriptBesideTelemetry(t *testing.T) {
 	}
 	const telemetry = "../../session/ingest/testdata/captures/claude-code-2.1.329/print-bash"
 	var want string
-	for i, files := range [][]string{{telemetry, transcript}, {transcript, telemetry}, {transcript, telemetry, transcript, telemetry}} {
+	for i, files := range [][]string{{telemetry, transcript}, {transcript, telemetry},
+		{transcript, telemetry, transcript, telemetry}} {
 		store := filepath.Join(dir, strings.Repeat("s", i+1)+".db")
 		for _, file := range files {
 			importJSON(t, store, nil, file)
@@ -533,7 +562,8 @@ func TestStatsAndShowCountTurnsAlike(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "rollout.jsonl"), []byte(rollout), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range []string{filepath.Join(dir, "rollout.jsonl"), samples + "transcripts/testdata/gemini", samples + "transcripts/testdata/opencode/sessions.golden.jsonl"} {
+	for _, from := range []string{filepath.Join(dir, "rollout.jsonl"), samples + "transcripts/testdata/gemini",
+		samples + "transcripts/testdata/opencode/sessions.golden.jsonl"} {
 		store := filepath.Join(t.TempDir(), "s.db")
 		importJSON(t, store, nil, from)
 		var stats struct {

@@ -24,7 +24,8 @@ func TestImportSpool(t *testing.T) {
 			t.Fatal(err)
 		}
 		tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(e.SpanExporter()))
-		sess := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: title})
+		sess := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(),
+			agenttrace.SessionOptions{Agent: "coder", Title: title})
 		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "question"}, agenttrace.TurnOptions{})
 		turn.End(agenttrace.TurnResult{})
@@ -63,7 +64,8 @@ func TestImportSpool(t *testing.T) {
 	if err := os.WriteFile(files[1], changed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, errs = run(1, "import", files[1]); !strings.Contains(out, "1 span, 0 log records") || !strings.Contains(out, "1 damaged") || !strings.Contains(errs, "are damaged") {
+	if out, errs = run(1, "import", files[1]); !strings.Contains(out, "1 span, 0 log records") || !strings.Contains(out,
+		"1 damaged") || !strings.Contains(errs, "are damaged") {
 		t.Errorf("a damaged file:\n%s%s", out, errs)
 	}
 	if err := os.WriteFile(files[1], content, 0o600); err != nil {

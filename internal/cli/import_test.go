@@ -65,7 +65,8 @@ func TestImportContainers(t *testing.T) {
 	}
 	var want *result
 	var stored string
-	for name, file := range map[string][]byte{"a.jsonl": text, "a.gz": gz.Bytes(), "a.zst": z.EncodeAll(frames, nil), "a.pb": frames} {
+	for name, file := range map[string][]byte{"a.jsonl": text, "a.gz": gz.Bytes(), "a.zst": z.EncodeAll(frames, nil),
+		"a.pb": frames} {
 		dir := t.TempDir()
 		path, store := filepath.Join(dir, name), filepath.Join(dir, "s.db")
 		if err := os.WriteFile(path, file, 0o600); err != nil {

@@ -28,7 +28,8 @@ func TestNoExportIsMoreReadableThanTheStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `umask 0; exec "$0" "$@"`, agenttrace, "--store", store}, args...)...)
+		cmd := exec.CommandContext(t.Context(), "sh",
+			append([]string{"-c", `umask 0; exec "$0" "$@"`, agenttrace, "--store", store}, args...)...)
 		out, err := cmd.CombinedOutput()
 		if err != nil && cmd.ProcessState.ExitCode() != 1 {
 			t.Fatalf("agenttrace %v: %v\n%s", args, err, out)
@@ -36,7 +37,8 @@ func TestNoExportIsMoreReadableThanTheStore(t *testing.T) {
 		return string(out)
 	}
 	help := run("export", "--help")
-	formats := regexp.MustCompile(`(?m)^  ([a-z-]+) {2,}\S`).FindAllStringSubmatch(help[:strings.Index(help, "Flags:")], -1)
+	formats := regexp.MustCompile(`(?m)^  ([a-z-]+) {2,}\S`).FindAllStringSubmatch(help[:strings.Index(help, "Flags:")],
+		-1)
 	if len(formats) < 10 {
 		t.Fatalf("formats %q in\n%s", formats, help)
 	}

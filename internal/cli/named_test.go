@@ -25,7 +25,8 @@ func TestCommandsThatAreNamedExist(t *testing.T) {
 		commands = append(commands, line[1]) // topics
 	}
 	var files []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "Dockerfile", "docker-compose.yml", "deploy/*", "Makefile", "*/*/README.md", "*/*.md", "session/store/sqlite/FORMAT.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "Dockerfile", "docker-compose.yml", "deploy/*", "Makefile",
+		"*/*/README.md", "*/*.md", "session/store/sqlite/FORMAT.md"} {
 		found, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +34,8 @@ func TestCommandsThatAreNamedExist(t *testing.T) {
 		files = append(files, found...)
 	}
 	// A command is what follows the program's name in code, in a shell or behind its image.
-	named := regexp.MustCompile("(?m)(?:`|^\\s*(?:\\$ |# *)?|&& |\\| |agenttrace )agenttrace (?:--store \\S+ )?([a-z][a-z-]*)")
+	named := regexp.MustCompile(
+		"(?m)(?:`|^\\s*(?:\\$ |# *)?|&& |\\| |agenttrace )agenttrace (?:--store \\S+ )?([a-z][a-z-]*)")
 	run := regexp.MustCompile(`(?m)docker run .* agenttrace ([a-z][a-z-]*)`)
 	entry := regexp.MustCompile(`(?m)^(?:CMD \\["|\\s*command: \\[)([a-z][a-z-]*)`)
 	checked := 0
@@ -44,7 +46,8 @@ func TestCommandsThatAreNamedExist(t *testing.T) {
 		}
 		for _, pattern := range []*regexp.Regexp{named, run, entry} {
 			for _, m := range pattern.FindAllStringSubmatch(string(text), -1) {
-				if pattern == named && !strings.Contains(m[0], "`") && !strings.HasPrefix(strings.TrimLeft(m[0], " $#\t"), "agenttrace ") {
+				if pattern == named && !strings.Contains(m[0], "`") &&
+					!strings.HasPrefix(strings.TrimLeft(m[0], " $#\t"), "agenttrace ") {
 					continue
 				}
 				checked++
@@ -66,7 +69,8 @@ func TestREADMEHasEverySessionKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "| `session_keys` | `[" + strings.Join(dialect.SessionKeys, ", ") + "]` |"; !strings.Contains(string(text), want) {
+	if want := "| `session_keys` | `[" + strings.Join(dialect.SessionKeys, ", ") + "]` |"; !strings.Contains(string(text),
+		want) {
 		t.Errorf("README.md of the exporter has not %s", want)
 	}
 }
@@ -78,8 +82,10 @@ func TestPipedListCutsNothing(t *testing.T) {
 	title := strings.Repeat("a long title ", 40) + "to its end"
 	said := func(text string) *store.Value { return &store.Value{Text: text, At: 1, Rank: store.RankFinal} }
 	b := &store.Batch{}
-	for _, id := range []string{"ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000YO9dOSXjsMd9kQ", "1fa2bdc08000-other", "plain", strings.Repeat("x", 100)} {
-		b.Sessions = append(b.Sessions, store.SessionChange{ID: id, Start: epoch, End: epoch, Title: said(title), Agent: said("an-agent-with-a-long-name")})
+	for _, id := range []string{"ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000YO9dOSXjsMd9kQ", "1fa2bdc08000-other",
+		"plain", strings.Repeat("x", 100)} {
+		b.Sessions = append(b.Sessions, store.SessionChange{ID: id, Start: epoch, End: epoch, Title: said(title),
+			Agent: said("an-agent-with-a-long-name")})
 	}
 	if err := makeStore(path, b); err != nil {
 		t.Fatal(err)
@@ -98,7 +104,8 @@ func TestPipedListCutsNothing(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for _, line := range lines[1 : len(lines)-1] {
-			if !strings.Contains(line, title) || !strings.Contains(line, "an-agent-with-a-long-name") || strings.Contains(line, "…") {
+			if !strings.Contains(line, title) || !strings.Contains(line, "an-agent-with-a-long-name") ||
+				strings.Contains(line, "…") {
 				t.Errorf("COLUMNS=%s: cut: %s", columns, line)
 			}
 			short, _, _ := strings.Cut(line, " ")
@@ -109,10 +116,12 @@ func TestPipedListCutsNothing(t *testing.T) {
 			seen[id] = true
 		}
 	}
-	if stdout, _, _ := inProcess(t, "__complete", "show", "--store", path, "1fa2bdc08000Y"); !strings.Contains("\n"+stdout, "\n1fa2bdc08000YO9dOSXjsMd9kP\t") {
+	if stdout, _, _ := inProcess(t, "__complete", "show", "--store", path, "1fa2bdc08000Y"); !strings.Contains("\n"+stdout,
+		"\n1fa2bdc08000YO9dOSXjsMd9kP\t") {
 		t.Errorf("what ls prints is completed as %q", stdout)
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "show", "1fa2bdc08000YO9"); code != 3 || !strings.Contains(stderr, "ses_1fa2bdc08000YO9dOSXjsMd9kP") || !strings.Contains(stderr, "ses_1fa2bdc08000YO9dOSXjsMd9kQ") {
+	if _, stderr, code := inProcess(t, "--store", path, "show", "1fa2bdc08000YO9"); code != 3 || !strings.Contains(stderr,
+		"ses_1fa2bdc08000YO9dOSXjsMd9kP") || !strings.Contains(stderr, "ses_1fa2bdc08000YO9dOSXjsMd9kQ") {
 		t.Errorf("an ambiguous id: exit code %d, %s", code, stderr)
 	}
 }
@@ -125,9 +134,11 @@ func TestSearchFindsSystemPromptsAndToolCatalogs(t *testing.T) {
 	}
 	execute(t, path, `INSERT INTO tool_catalogs(digest, body) VALUES ('`+strings.Repeat("c", 64)+`', '[{"name":"bash","description":"runs a peculiar shell"}]');
 UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.agenttrace.tool_catalog_digest', '`+strings.Repeat("c", 64)+`') WHERE id = 'msg_03'`)
-	for text, want := range map[string]string{"You are BRIEF": "turn 1 · assistant · system prompt", "peculiar shell": "turn 2 · assistant · tool catalog"} {
+	for text, want := range map[string]string{"You are BRIEF": "turn 1 · assistant · system prompt",
+		"peculiar shell": "turn 2 · assistant · tool catalog"} {
 		stdout, stderr, code := inProcess(t, "--store", path, "search", text)
-		if code != 0 || stderr != "" || !strings.Contains(stdout, want) || strings.Count(stdout, "ses_1fa2bdc08000YO9dOSXjsMd9kP") != 1 {
+		if code != 0 || stderr != "" || !strings.Contains(stdout, want) ||
+			strings.Count(stdout, "ses_1fa2bdc08000YO9dOSXjsMd9kP") != 1 {
 			t.Errorf("%q: exit code %d, %s%s", text, code, stderr, stdout)
 		}
 	}

@@ -56,9 +56,10 @@ func large(t *testing.T, path string, parts int) {
 	}
 	var sql strings.Builder
 	for i := range parts {
-		fmt.Fprintf(&sql, "INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
-			" SELECT 'prt_large_%d', message_id, session_id, %d, 'text', json_object('type', 'text', 'text', hex(randomblob(400))), created_at, updated_at"+
-			" FROM chat_parts WHERE session_id = 'ses_1fa2bdc08000YO9dOSXjsMd9kP' ORDER BY rowid LIMIT 1;\n", i, 1000+i)
+		fmt.Fprintf(&sql,
+			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
+				" SELECT 'prt_large_%d', message_id, session_id, %d, 'text', json_object('type', 'text', 'text', hex(randomblob(400))), created_at, updated_at"+
+				" FROM chat_parts WHERE session_id = 'ses_1fa2bdc08000YO9dOSXjsMd9kP' ORDER BY rowid LIMIT 1;\n", i, 1000+i)
 	}
 	execute(t, path, sql.String())
 	if err := sqlitefile.Settle(path); err != nil {
@@ -95,7 +96,8 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 			}
 			stderr, code := inShell(t, "ulimit -f 68", args...) // blocks: what readers share of the log has 32 KiB
 			first, hint, _ := strings.Cut(stderr[max(0, strings.Index(stderr, "agenttrace: ")):], "\nhint: ")
-			if code != 5 || !strings.Contains(first, "agenttrace: write "+file+": ") || strings.Contains(stderr, "/.") || hint == "" {
+			if code != 5 || !strings.Contains(first, "agenttrace: write "+file+": ") || strings.Contains(stderr, "/.") ||
+				hint == "" {
 				t.Errorf("%v: exit code %d, %s", args, code, stderr)
 			}
 			if b, err := os.ReadFile(file); old != (err == nil) || old && string(b) != "old" {
@@ -158,17 +160,21 @@ func TestAFullDeviceIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range writers {
-		if args[0] == "backup" || strings.Contains(strings.Join(args, " "), "sqlite") || strings.Contains(strings.Join(args, " "), "jutul") {
+		if args[0] == "backup" || strings.Contains(strings.Join(args, " "), "sqlite") ||
+			strings.Contains(strings.Join(args, " "), "jutul") {
 			continue // which are files, and none is replaced
 		}
 		stderr, code := inShell(t, "true", append(append([]string{"--store", store}, args...), "/dev/full")...)
-		if want := "agenttrace: write /dev/full: no space left on device\nhint: make room"; code != 5 || !strings.Contains(stderr, want) {
+		if want := "agenttrace: write /dev/full: no space left on device\nhint: make room"; code != 5 ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
 	}
-	for _, args := range [][]string{{"export", "last"}, {"export", "--all"}, {"show", "last"}, {"ls", "--json"}, {"export", "last", "-o", "-"}} {
+	for _, args := range [][]string{{"export", "last"}, {"export", "--all"}, {"show", "last"}, {"ls", "--json"},
+		{"export", "last", "-o", "-"}} {
 		stderr, code := inShell(t, "exec >/dev/full", append([]string{"--store", store}, args...)...)
-		if want := "agenttrace: write standard output: no space left on device\nhint: make room"; code != 5 || !strings.Contains(stderr, want) {
+		if want := "agenttrace: write standard output: no space left on device\nhint: make room"; code != 5 ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
 	}
@@ -184,7 +190,8 @@ func TestAPathThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	paths := []string{filepath.Join(dir, "missing", "x"), filepath.Join(dir, "file", "x"), filepath.Join(dir, strings.Repeat("n", 300))}
+	paths := []string{filepath.Join(dir, "missing", "x"), filepath.Join(dir, "file", "x"),
+		filepath.Join(dir, strings.Repeat("n", 300))}
 	if os.Geteuid() != 0 {
 		locked := filepath.Join(dir, "locked")
 		if err := os.Mkdir(locked, 0o500); err != nil {
@@ -197,7 +204,8 @@ func TestAPathThatCannotBe(t *testing.T) {
 	for _, args := range writers {
 		for _, path := range paths {
 			stderr, code := inShell(t, "true", append(append([]string{"--store", store}, args...), path)...)
-			if code != 2 && code != 5 || !strings.Contains(stderr, "agenttrace: write "+path+": ") || strings.Contains(stderr, "/.") ||
+			if code != 2 && code != 5 || !strings.Contains(stderr, "agenttrace: write "+path+": ") ||
+				strings.Contains(stderr, "/.") ||
 				!strings.Contains(stderr, "\nhint: ") {
 				t.Errorf("%v %s: exit code %d, %s", args, path, code, stderr)
 			}
@@ -226,7 +234,8 @@ func TestNoOutputReplacesTheStore(t *testing.T) {
 	}
 	link := filepath.Join(dir, "link.db")
 	hard := filepath.Join(dir, "hard.db")
-	for _, err := range []error{os.Symlink("s.db", link), os.Link(store, hard), os.WriteFile(store+"-journal", nil, 0o600)} {
+	for _, err := range []error{os.Symlink("s.db", link), os.Link(store, hard),
+		os.WriteFile(store+"-journal", nil, 0o600)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +270,8 @@ func TestOnlyDescriptorsOfTheCallerAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 3; n < 30; n++ {
-		stderr, code := inShell(t, "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-", "--store", store, "export", "last", "--output", fmt.Sprintf("/dev/fd/%d", n))
+		stderr, code := inShell(t, "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-", "--store", store, "export", "last", "--output",
+			fmt.Sprintf("/dev/fd/%d", n))
 		if code != 2 || !strings.Contains(stderr, "hint: name a descriptor that is open") {
 			t.Errorf("descriptor %d: exit code %d, %s", n, code, stderr)
 		}
@@ -324,12 +334,18 @@ func TestExportAllOfAStoreWhoseSessionsShareIDs(t *testing.T) {
  CREATE TABLE chat_parts (id TEXT, message_id TEXT, session_id TEXT, "index" INTEGER, type TEXT, data_json TEXT, tool_call_id TEXT, tool_state TEXT,
  continuation_run_id TEXT, created_at INTEGER, updated_at INTEGER, PRIMARY KEY (session_id, message_id, id));
 `)
-	ids := [][3]string{{"a", "m1", "p1"}, {"same-message", "m1", "p2"}, {"b", "m3", "p3"}, {"same-part", "m4", "p1"}, {"Case", "m5", "p5"}, {"case", "m6", "p6"}}
+	ids := [][3]string{{"a", "m1", "p1"}, {"same-message", "m1", "p2"}, {"b", "m3", "p3"}, {"same-part", "m4", "p1"},
+		{"Case", "m5", "p5"}, {"case", "m6", "p6"}}
 	for i, id := range ids {
-		fmt.Fprintf(&sql, "INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n", id[0], 1795198540000+i)
-		fmt.Fprintf(&sql, "INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('%s', '%s', 'user', 1795198540000, 1795198540000);\n", id[1], id[0])
-		fmt.Fprintf(&sql, "INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
-			" VALUES ('%s', '%s', '%s', 0, 'text', '{\"type\":\"text\",\"text\":\"hi\"}', 1795198540000, 1795198540000);\n", id[2], id[1], id[0])
+		fmt.Fprintf(&sql,
+			"INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n",
+			id[0], 1795198540000+i)
+		fmt.Fprintf(&sql,
+			"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('%s', '%s', 'user', 1795198540000, 1795198540000);\n", id[1], id[0])
+		fmt.Fprintf(&sql,
+			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
+				" VALUES ('%s', '%s', '%s', 0, 'text', '{\"type\":\"text\",\"text\":\"hi\"}', 1795198540000, 1795198540000);\n",
+			id[2], id[1], id[0])
 	}
 	if err := sqlitex.ExecuteScript(conn, sql.String(), nil); err != nil {
 		t.Fatal(err)
@@ -383,7 +399,8 @@ func TestExportAllOfAStoreWhoseSessionsShareIDs(t *testing.T) {
 	}
 	_, stderr, code = inProcess(t, "--store", into, "import", file)
 	for _, want := range []string{
-		"session same-message: message m1: its id belongs to session a; ", "session same-part: part p1: its id belongs to message m1; ",
+		"session same-message: message m1: its id belongs to session a; ",
+		"session same-part: part p1: its id belongs to message m1; ",
 	} {
 		if code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("import: exit code %d, %q is not in\n%s", code, want, stderr)

@@ -47,7 +47,8 @@ func compareStatus(t *testing.T, path, dir string, states map[document.Activity]
 			code = 1
 		}
 		status := decode[document.Status](t, command(t, code, "--store", path, "status", item.ID, "--json"))
-		if item.Status == document.ActivityUnknown && len(shown.Turns) > 0 || shown.Status.State != item.Status || status.State != item.Status {
+		if item.Status == document.ActivityUnknown && len(shown.Turns) > 0 || shown.Status.State != item.Status ||
+			status.State != item.Status {
 			t.Errorf("%s, session %s: ls %q, show %q, status %q", dir, item.ID, item.Status, shown.Status.State, status.State)
 		}
 		if item.Notices != len(shown.Notices) {

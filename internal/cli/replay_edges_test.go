@@ -28,7 +28,8 @@ func TestReplayedAnswerIsLastAndHasNoKey(t *testing.T) {
 			http.Error(w, `{"error":{"message":"no such key: `+key+`"}}`, http.StatusUnauthorized)
 			return
 		}
-		fmt.Fprintf(w, `{"id":%q,"model":%q,"choices":[{"finish_reason":"stop","message":{"content":[{"type":"text","text":"you sent %s"}]}}]}`, key, key, r.Header.Get("Authorization"))
+		fmt.Fprintf(w,
+			`{"id":%q,"model":%q,"choices":[{"finish_reason":"stop","message":{"content":[{"type":"text","text":"you sent %s"}]}}]}`, key, key, r.Header.Get("Authorization"))
 	}))
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -50,7 +51,8 @@ func TestReplayedAnswerIsLastAndHasNoKey(t *testing.T) {
 		out, _ := cmd.CombinedOutput() // what it says is looked at
 		return string(out)
 	}
-	out := run("replay", id, "--run", "--force", "--endpoint", server.URL+"/v1", "--model", "m") + run("replay", id, "--run", "--force", "--endpoint", server.URL+"/refuse", "--model", "m") +
+	out := run("replay", id, "--run", "--force", "--endpoint", server.URL+"/v1", "--model", "m") + run("replay", id,
+		"--run", "--force", "--endpoint", server.URL+"/refuse", "--model", "m") +
 		run("show", "last", "--full")
 	if strings.Contains(out, key) || strings.Count(out, "[redacted:api-key]") < 2 {
 		t.Errorf("printed:\n%s", out)
@@ -94,7 +96,8 @@ func TestCheckFindsAnAlteredPrompt(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code, out := check(); code != 1 || !strings.Contains(out, "the text has another digest: it was altered [blob-digest]") {
+	if code, out := check(); code != 1 || !strings.Contains(out,
+		"the text has another digest: it was altered [blob-digest]") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }

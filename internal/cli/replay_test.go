@@ -102,7 +102,8 @@ func (m *plannedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body := map[string]any{
 		"id": "chatcmpl-1", "model": asked.Model,
-		"usage": map[string]any{"prompt_tokens": used, "completion_tokens": 20, "completion_tokens_details": map[string]int{"reasoning_tokens": 5}},
+		"usage": map[string]any{"prompt_tokens": used, "completion_tokens": 20,
+			"completion_tokens_details": map[string]int{"reasoning_tokens": 5}},
 	}
 	choice := map[string]any{"index": 0, "finish_reason": reason}
 	if !asked.Stream {
@@ -192,7 +193,8 @@ func TestReplayAgent(t *testing.T) {
 	again := func(args ...string) {
 		t.Helper()
 		reported.ForkID, reported.ModelCalls, reported.Reused, reported.Open = "", 0, 0, nil
-		text := run(0, append([]string{"replay", result.SessionID, "--run", "--endpoint", server.URL + "/v1", "--json"}, args...)...)
+		text := run(0, append([]string{"replay", result.SessionID, "--run", "--endpoint", server.URL + "/v1", "--json"},
+			args...)...)
 		if err := json.Unmarshal([]byte(text), &reported); err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +237,8 @@ func TestReplayAgent(t *testing.T) {
 		t.Errorf("turn 2: %+v", reported)
 	}
 	// The summary that came after the answer stands in its turn.
-	if text := run(1, "diff", result.SessionID, reported.ForkID, "--unified"); strings.Count(text, "\n    - ") != 2 || !strings.Contains(text, "compaction: A module was looked at.") {
+	if text := run(1, "diff", result.SessionID, reported.ForkID, "--unified"); strings.Count(text, "\n    - ") != 2 ||
+		!strings.Contains(text, "compaction: A module was looked at.") {
 		t.Errorf("more differs than the summary and the turn after it:\n%s", text)
 	}
 	if diff := cmp.Diff([]int{2, 3}, differences()); diff != "" {
@@ -249,7 +252,8 @@ func TestReplayAgent(t *testing.T) {
 	if diff := cmp.Diff([]int{2, 3}, differences()); diff != "" {
 		t.Errorf("turns that differ (-want +got):\n%s", diff)
 	}
-	if text := run(0, "show", reported.ForkID); !strings.Contains(text, "git push --force") || !strings.Contains(text, "careless") {
+	if text := run(0, "show", reported.ForkID); !strings.Contains(text, "git push --force") ||
+		!strings.Contains(text, "careless") {
 		t.Errorf("the fork does not show what the other model did:\n%s", text)
 	}
 }
@@ -278,14 +282,19 @@ func TestReplayRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no key":      {nil, []string{"--endpoint", server.URL}, "401 Unauthorized: Incorrect API key; no key was sent: set OPENAI_API_KEY, or name"},
-		"wrong key":   {[]string{"OPENAI_API_KEY=x"}, []string{"--endpoint", server.URL}, "the key is that of OPENAI_API_KEY: --key-env names another variable"},
-		"named key":   {[]string{"MINE=x"}, []string{"--endpoint", server.URL, "--key-env", "MINE"}, "the key is that of MINE"},
+		"no key": {nil, []string{"--endpoint", server.URL},
+			"401 Unauthorized: Incorrect API key; no key was sent: set OPENAI_API_KEY, or name"},
+		"wrong key": {[]string{"OPENAI_API_KEY=x"}, []string{"--endpoint", server.URL},
+			"the key is that of OPENAI_API_KEY: --key-env names another variable"},
+		"named key": {[]string{"MINE=x"}, []string{"--endpoint", server.URL, "--key-env", "MINE"},
+			"the key is that of MINE"},
 		"no variable": {nil, []string{"--endpoint", server.URL, "--format", "ai-sdk"}, "no key was sent: name the variable"},
-		"slow":        {nil, []string{"--endpoint", server.URL + "/slow", "--timeout", "50ms"}, "deadline exceeded; --timeout waits longer than 50ms"},
+		"slow": {nil, []string{"--endpoint", server.URL + "/slow", "--timeout", "50ms"},
+			"deadline exceeded; --timeout waits longer than 50ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", path, "replay", "last", "--run", "--force"}, c.args...)...)
+			cmd := exec.CommandContext(t.Context(), "agenttrace",
+				append([]string{"--store", path, "replay", "last", "--run", "--force"}, c.args...)...)
 			cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, c.env...)
 			out, _ := cmd.CombinedOutput() // the exit code tells
 			if code := cmd.ProcessState.ExitCode(); code != 5 || !strings.Contains(string(out), c.want) {

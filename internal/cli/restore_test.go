@@ -45,12 +45,14 @@ func manyAgents(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if code := cli.Main("v1.2.3", []string{"--store", path, "import", captures}, strings.NewReader(""), io.Discard, &out); code > 1 {
+	if code := cli.Main("v1.2.3", []string{"--store", path, "import", captures}, strings.NewReader(""), io.Discard,
+		&out); code > 1 {
 		t.Fatalf("import captures: %s", out.String())
 	}
 	sessions := sessionsOf(t, path)
 	for _, args := range [][]string{
-		{"fork", sessions[0]}, {"title", sessions[len(sessions)-1], "By hand"}, {"archive", sessions[len(sessions)-1]}, {"rewind", "sess_42", "--turn", "2"},
+		{"fork", sessions[0]}, {"title", sessions[len(sessions)-1], "By hand"}, {"archive", sessions[len(sessions)-1]},
+		{"rewind", "sess_42", "--turn", "2"},
 	} {
 		if said := commandLine(append([]string{"--store", path}, args...)...); !strings.HasSuffix(said, "exit code 0\n") {
 			t.Fatalf("%v: %s", args, said)
@@ -90,7 +92,8 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 			if strings.HasSuffix(format.file, "/") {
 				file += string(filepath.Separator)
 			}
-			if said := commandLine("--store", from, "export", "--all", "--format", format.name, "-o", file); said != "exit code 0\n" {
+			if said := commandLine("--store", from, "export", "--all", "--format", format.name, "-o",
+				file); said != "exit code 0\n" {
 				t.Fatal(said)
 			}
 			if said := commandLine("--store", to, "import", file); !strings.HasSuffix(said, "exit code 0\n") {

@@ -15,22 +15,26 @@ import (
 func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 	chat := func(trace, at, input, answer string) string {
 		return `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"app"}}]},"scopeSpans":[{"scope":{"name":"app"},"spans":[{` +
-			`"traceId":"` + strings.Repeat(trace, 32) + `","spanId":"` + strings.Repeat(trace, 16) + `","name":"chat m","kind":3,` +
+			`"traceId":"` + strings.Repeat(trace, 32) + `","spanId":"` + strings.Repeat(trace, 16) +
+			`","name":"chat m","kind":3,` +
 			`"startTimeUnixNano":"` + at + `000000000","endTimeUnixNano":"` + at + `500000000","attributes":[` +
 			`{"key":"gen_ai.operation.name","value":{"stringValue":"chat"}},{"key":"gen_ai.request.model","value":{"stringValue":"m"}},` +
 			`{"key":"gen_ai.provider.name","value":{"stringValue":"openai"}},{"key":"gen_ai.conversation.id","value":{"stringValue":"c"}},` +
 			`{"key":"gen_ai.system_instructions","value":{"stringValue":"[{\"type\":\"text\",\"content\":\"Be brief.\"}]"}},` +
 			`{"key":"gen_ai.tool.definitions","value":{"stringValue":"[{\"type\":\"function\",\"name\":\"ls\",\"parameters\":{\"type\":\"object\"}}]"}},` +
 			`{"key":"gen_ai.input.messages","value":{"stringValue":"` + strings.ReplaceAll(input, `"`, `\"`) + `"}},` +
-			`{"key":"gen_ai.output.messages","value":{"stringValue":"` + strings.ReplaceAll(list(message("assistant", answer)), `"`, `\"`) + `"}}]}]}]}]}`
+			`{"key":"gen_ai.output.messages","value":{"stringValue":"` + strings.ReplaceAll(list(message("assistant", answer)),
+			`"`, `\"`) + `"}}]}]}]}]}`
 	}
 	one := message("user", "One?") + message("assistant", "1")
 	two := one + message("user", "Two?") + message("assistant", "2")
 	three := two + message("user", "Three?") + message("assistant", "3")
 	four := three + message("user", "Four?") + message("assistant", "4")
 	turns := []string{
-		chat("a", "1795198540", list(message("user", "One?")), "1"), chat("b", "1795198550", list(one+message("user", "Two?")), "2"),
-		chat("c", "1795198560", list(two+message("user", "Three?")), "3"), chat("d", "1795198570", list(three+message("user", "Four?")), "4"),
+		chat("a", "1795198540", list(message("user", "One?")), "1"),
+		chat("b", "1795198550", list(one+message("user", "Two?")), "2"),
+		chat("c", "1795198560", list(two+message("user", "Three?")), "3"),
+		chat("d", "1795198570", list(three+message("user", "Four?")), "4"),
 		chat("e", "1795198580", list(four+message("user", "Five?")), "5"),
 	}
 	for _, c := range []struct {

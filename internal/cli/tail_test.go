@@ -47,7 +47,8 @@ func (a *agent) apply(b store.Batch) {
 func (a *agent) begin(title string) {
 	said := &store.Value{Text: title, At: tailEpoch * 1e6, Rank: store.RankLive}
 	name := &store.Value{Text: "coder", At: tailEpoch * 1e6, Rank: store.RankLive}
-	a.apply(store.Batch{Sessions: []store.SessionChange{{ID: a.id, Title: said, Agent: name, Start: tailEpoch, End: tailEpoch}}})
+	a.apply(store.Batch{Sessions: []store.SessionChange{
+		{ID: a.id, Title: said, Agent: name, Start: tailEpoch, End: tailEpoch}}})
 }
 
 func (a *agent) says(state, more string) {
@@ -70,15 +71,17 @@ func (a *agent) part(role, message string, index int64, data string) {
 		rank = store.RankLive
 	}
 	p := store.PartChange{
-		ID: message + string(rune('a'+index)), MessageID: message, SessionID: a.id, Index: index, Type: head.Type, Data: json.RawMessage(data),
+		ID: message + string(rune('a'+index)), MessageID: message, SessionID: a.id, Index: index, Type: head.Type,
+		Data:      json.RawMessage(data),
 		CreatedAt: tailEpoch + a.at, UpdatedAt: tailEpoch + a.at, Rank: rank,
 	}
 	if head.ToolCallID != "" {
 		p.ToolCallID, p.ToolState = head.ToolCallID, head.State
 	}
 	a.apply(store.Batch{
-		Messages: []store.MessageChange{{ID: message, SessionID: a.id, Role: role, CreatedAt: tailEpoch + a.at, UpdatedAt: tailEpoch + a.at, Rank: store.RankLive}},
-		Parts:    []store.PartChange{p},
+		Messages: []store.MessageChange{{ID: message, SessionID: a.id, Role: role, CreatedAt: tailEpoch + a.at,
+			UpdatedAt: tailEpoch + a.at, Rank: store.RankLive}},
+		Parts: []store.PartChange{p},
 	})
 }
 
@@ -91,13 +94,16 @@ func (a *agent) turn(n string, short bool) []func() {
 		func() { a.says("busy", "") },
 		func() { a.part(session.RoleUser, user, 0, `{"type":"text","text":"Why does the test fail?"}`) },
 		func() {
-			a.part(session.RoleAssistant, answer, 0, `{"type":"text",`+liveMark+`,"state":"streaming","text":"I will look at what the test prints, and then at the fun"}`)
+			a.part(session.RoleAssistant, answer, 0, `{"type":"text",`+liveMark+
+				`,"state":"streaming","text":"I will look at what the test prints, and then at the fun"}`)
 		},
 		func() {
-			a.part(session.RoleAssistant, answer, 0, `{"type":"text",`+liveMark+`,"state":"streaming","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m"}`)
+			a.part(session.RoleAssistant, answer, 0, `{"type":"text",`+liveMark+
+				`,"state":"streaming","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m"}`)
 		},
 		func() {
-			a.part(session.RoleAssistant, answer, 1, `{"type":"tool-bash",`+liveMark+`,"toolCallId":"call_1","state":"input-available","input":{"command":"go test ./..."}}`)
+			a.part(session.RoleAssistant, answer, 1, `{"type":"tool-bash",`+liveMark+
+				`,"toolCallId":"call_1","state":"input-available","input":{"command":"go test ./..."}}`)
 		},
 	}
 	if short {
@@ -106,17 +112,21 @@ func (a *agent) turn(n string, short bool) []func() {
 	return append(steps,
 		func() { a.says("retrying", `,"attempt":2,"detail":"overloaded"`) },
 		func() {
-			a.part(session.RoleAssistant, answer, 1, `{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test ./..."},"output":"FAIL","toolMetadata":{"agenttrace":{"duration_ms":1200}}}`)
+			a.part(session.RoleAssistant, answer, 1,
+				`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test ./..."},"output":"FAIL","toolMetadata":{"agenttrace":{"duration_ms":1200}}}`)
 		},
 		func() {
-			a.part(session.RoleAssistant, answer, 0, `{"type":"text","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m it is."}`)
+			a.part(session.RoleAssistant, answer, 0,
+				`{"type":"text","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m it is."}`)
 		},
 		func() {
 			duration := int64(9000)
 			a.apply(store.Batch{SpanRefs: []store.SpanRef{{
-				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + n + n, SessionID: a.id, MessageID: answer, Kind: "session.turn", Dialect: "agenttrace",
+				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + n + n, SessionID: a.id, MessageID: answer,
+				Kind: "session.turn", Dialect: "agenttrace",
 				StartNano: tailEpoch * 1e6, EndNano: (tailEpoch + a.at) * 1e6,
-				TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 100, Output: 20}, Trace: session.MessageTrace{EndReason: "finish", DurationMS: &duration}},
+				TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 100, Output: 20},
+					Trace: session.MessageTrace{EndReason: "finish", DurationMS: &duration}},
 			}}})
 		},
 		func() { a.says("idle", "") },
@@ -162,7 +172,8 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	x.clock.Store(now)
 	printer := render.NewNewsPrinter(render.Options{Width: width, Now: time.UnixMilli(now)})
 	printer.Grow = true
-	o := tailOptions{path: path, name: name, turns: 1, idleTimeout: document.DefaultIdleTimeout, notice: &x.notice, sink: &humanSink{w: &x.out, p: printer}}
+	o := tailOptions{path: path, name: name, turns: 1, idleTimeout: document.DefaultIdleTimeout, notice: &x.notice,
+		sink: &humanSink{w: &x.out, p: printer}}
 	o.now = func() time.Time { return time.UnixMilli(x.clock.Load()) }
 	if asJSON {
 		o.sink = &jsonSink{w: &x.out}
@@ -297,12 +308,14 @@ func TestTailJSON(t *testing.T) {
 		text[n.PartID] += n.Delta
 		got = append(got, what)
 	}
-	want := []string{"session", "status busy", "message user", "text", "message assistant", "text", "text", "tool input-available", "status retrying",
+	want := []string{"session", "status busy", "message user", "text", "message assistant", "text", "text",
+		"tool input-available", "status retrying",
 		"tool output-available", "text", "message_end finished", "status idle"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("events (-want +got):\n%s", d)
 	}
-	if got, want := text["ses_1v1a"], "I will look at what the test prints, and then at the function that it calls. \x1b[31mRed\x1b[0m it is."; got != want {
+	if got, want := text["ses_1v1a"],
+		"I will look at what the test prints, and then at the function that it calls. \x1b[31mRed\x1b[0m it is."; got != want {
 		t.Errorf("the deltas make %q, want %q", got, want)
 	}
 }
@@ -401,7 +414,8 @@ func TestTailSilence(t *testing.T) {
 func TestTailErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	run := func(name string) error {
-		o := tailOptions{path: path, name: name, turns: 1, now: time.Now, notice: new(bytes.Buffer), sink: &jsonSink{w: new(bytes.Buffer)}}
+		o := tailOptions{path: path, name: name, turns: 1, now: time.Now, notice: new(bytes.Buffer),
+			sink: &jsonSink{w: new(bytes.Buffer)}}
 		return newTailer(o).follow(t.Context(), nil)
 	}
 	if err := os.WriteFile(path, []byte("this is a letter, not a database"), 0o600); err != nil {

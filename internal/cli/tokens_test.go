@@ -66,7 +66,8 @@ func claudeCompacted() string {
 	var records []string
 	sequence := 0
 	record := func(name string, attrs map[string]any) {
-		attrs["session.id"], attrs["event.name"], attrs["event.sequence"], attrs["prompt.id"] = "ef8b65a1-f918-492b-ab49-64ed656ea4c5", name, sequence, "p1"
+		attrs["session.id"], attrs["event.name"], attrs["event.sequence"],
+			attrs["prompt.id"] = "ef8b65a1-f918-492b-ab49-64ed656ea4c5", name, sequence, "p1"
 		var all []string
 		for key, v := range attrs {
 			value := fmt.Sprintf(`{"stringValue":%q}`, fmt.Sprint(v))
@@ -75,18 +76,21 @@ func claudeCompacted() string {
 			}
 			all = append(all, fmt.Sprintf(`{"key":%q,"value":%s}`, key, value))
 		}
-		records = append(records, fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":"claude_code.%s"},"attributes":[%s]}`,
-			int64(1795198757056+1000*sequence)*1e6, name, strings.Join(all, ",")))
+		records = append(records,
+			fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":"claude_code.%s"},"attributes":[%s]}`,
+				int64(1795198757056+1000*sequence)*1e6, name, strings.Join(all, ",")))
 		sequence++
 	}
 	call := func(id, source string, input, output, cached int) {
-		record("api_request", map[string]any{"request_id": id, "model": "claude-x", "query_source": source, "input_tokens": input, "output_tokens": output,
+		record("api_request", map[string]any{"request_id": id, "model": "claude-x", "query_source": source,
+			"input_tokens": input, "output_tokens": output,
 			"cache_read_tokens": cached, "cache_creation_tokens": 0, "cost_usd": "0.01"})
 	}
 	record("user_prompt", map[string]any{"prompt": "Fix the test", "prompt_length": 12})
 	call("r1", "repl_main_thread", 100, 50, 0)
 	call("r2", "repl_main_thread", 700, 40, 900)
-	record("compaction", map[string]any{"trigger": "auto", "success": "true", "pre_tokens": 2694, "post_tokens": 2610, "duration_ms": 500})
+	record("compaction", map[string]any{"trigger": "auto", "success": "true", "pre_tokens": 2694, "post_tokens": 2610,
+		"duration_ms": 500})
 	call("r3", "repl_main_thread", 400, 63, 0)
 	return `{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"claude-code"}}]},"scopeLogs":[{"scope":{"name":"com.anthropic.claude_code.events"},"logRecords":[` +
 		strings.Join(records, ",") + `]}]}]}`
@@ -113,8 +117,10 @@ func number(t *testing.T, text string) int64 {
 // definition.
 func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 	sources := []string{
-		"../../session/testdata/reference.jsonl", "../../session/codec/transcripts/testdata/opencode", "../../session/codec/transcripts/testdata/gemini",
-		"../../session/codec/jutul/testdata/trace.sqlite", "../../session/codec/agentdbg/testdata/data", "../../session/codec/skillet/testdata/state",
+		"../../session/testdata/reference.jsonl", "../../session/codec/transcripts/testdata/opencode",
+		"../../session/codec/transcripts/testdata/gemini",
+		"../../session/codec/jutul/testdata/trace.sqlite", "../../session/codec/agentdbg/testdata/data",
+		"../../session/codec/skillet/testdata/state",
 	}
 	captures, err := filepath.Glob("../../session/ingest/testdata/captures/*/*")
 	if err != nil || len(captures) < 5 {
@@ -259,11 +265,14 @@ func compareTokens(t *testing.T, path string) (all int64) {
 		if used := exported.Tokens().Used; used != nil || want != 0 {
 			equal("json", used.Total())
 		}
-		invalid := slices.ContainsFunc(session.Check(rows), func(v session.Violation) bool { return v.Rule == "usage" || v.Rule == "metadata" })
+		invalid := slices.ContainsFunc(session.Check(rows), func(v session.Violation) bool {
+			return v.Rule == "usage" || v.Rule == "metadata"
+		})
 		if !invalid {
 			equal("the query of FORMAT.md", documented[s.ID])
 		}
-		for _, format := range []string{"jsonl", "sqlite", "otlp-json", "jutul", "agentdbg", "atif", "pi"} { // acp has no word for tokens
+		// acp has no word for tokens
+		for _, format := range []string{"jsonl", "sqlite", "otlp-json", "jutul", "agentdbg", "atif", "pi"} {
 			if format == "otlp-json" && rows.Tokens().Copied != nil {
 				continue // its spans are older than the fork, which is lost: see export --explain
 			}
@@ -340,10 +349,11 @@ func documentedTokens(t *testing.T, path string) map[string]int64 {
 	}
 	defer conn.Close()
 	tokens := map[string]int64{}
-	if err := sqlitex.ExecuteTransient(conn, strings.TrimSuffix(strings.TrimSpace(query), ";"), &sqlitex.ExecOptions{ResultFunc: func(stmt *zombiezen.Stmt) error {
-		tokens[stmt.ColumnText(0)] = stmt.ColumnInt64(1)
-		return nil
-	}}); err != nil {
+	if err := sqlitex.ExecuteTransient(conn, strings.TrimSuffix(strings.TrimSpace(query), ";"),
+		&sqlitex.ExecOptions{ResultFunc: func(stmt *zombiezen.Stmt) error {
+			tokens[stmt.ColumnText(0)] = stmt.ColumnInt64(1)
+			return nil
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	return tokens

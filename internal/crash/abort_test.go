@@ -111,7 +111,8 @@ func TestAbort(t *testing.T) {
 			_, _ = text.WriteString("I will look at")
 			_, streaming := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "streaming", Name: "bash"})
 			streaming.InputDelta(`{"command":"l`)
-			_, running := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "running", Name: "bash", Input: map[string]string{"command": "ls"}})
+			_, running := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "running", Name: "bash",
+				Input: map[string]string{"command": "ls"}})
 			_, ended := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "ended", Name: "bash", Input: 1})
 			ended.EndText("a b")
 			taskCtx, task := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "task", Name: "task", Input: 1})
@@ -150,14 +151,16 @@ func TestAbort(t *testing.T) {
 					return content{Call: id, State: session.StateOutputAvailable, Output: `"late"`}
 				}
 				want["text"] = content{Text: "I will look at it."}
-				want["streaming"], want["running"], want["task"], childWant = late("streaming"), late("running"), late("task"), late("read")
+				want["streaming"], want["running"], want["task"], childWant = late("streaming"), late("running"), late("task"),
+					late("read")
 			}
 			if diff := cmp.Diff(want, parts); diff != "" || trace.EndReason != test.want || status != document.ActivityIdle {
 				t.Errorf("ended %q, %s; want %q, idle; parts (-want +got):\n%s", trace.EndReason, status, test.want, diff)
 			}
 			trace, parts, status = answered(t, r, child.ID())
 			if trace.EndReason != test.want || parts["read"] != childWant || status != document.ActivityIdle {
-				t.Errorf("the sub-agent ended %q, %s, with %+v; want %q, idle, %+v", trace.EndReason, status, parts["read"], test.want, childWant)
+				t.Errorf("the sub-agent ended %q, %s, with %+v; want %q, idle, %+v", trace.EndReason, status, parts["read"],
+					test.want, childWant)
 			}
 		})
 	}
@@ -181,7 +184,8 @@ func TestInterruptedAgent(t *testing.T) {
 	p := newPipeline(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	result, err := codeagent.Run(ctx, codeagent.Config{TracerProvider: p.tp, LoggerProvider: p.lp, Progress: canceller{"> Fix it.", cancel}})
+	result, err := codeagent.Run(ctx, codeagent.Config{TracerProvider: p.tp, LoggerProvider: p.lp,
+		Progress: canceller{"> Fix it.", cancel}})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("the agent ended with %v, want %v", err, context.Canceled)
 	}

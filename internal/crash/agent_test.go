@@ -71,15 +71,19 @@ func runAgent() (err error) {
 		return err
 	}
 	a.rand = rand.New(rand.NewPCG(a.Seed, 1))
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { a.wire.send(line{Kind: lineTrouble, Text: err.Error()}) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		a.wire.send(line{Kind: lineTrouble, Text: err.Error()})
+	}))
 	out, err := connect(ctx, a.Endpoint, a.Spool)
 	if err != nil {
 		return err
 	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(watchedSpans{out.spans, a.wire}, sdktrace.WithBatchTimeout(a.Batch)))
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(watchedSpans{out.spans, a.wire},
+		sdktrace.WithBatchTimeout(a.Batch)))
 	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(watchedLogs{out.logs, a.wire})))
 	a.tracer = agenttrace.New(agenttrace.Options{
-		TracerProvider: tp, LoggerProvider: lp, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1}, Approver: a.approve,
+		TracerProvider: tp, LoggerProvider: lp, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		Approver: a.approve,
 		Rules: []agenttrace.Rule{
 			{Permission: "bash", Pattern: "rm *", Action: agenttrace.ActionDeny},
 			{Permission: "bash", Pattern: "make *", Action: agenttrace.ActionAllow},
@@ -115,14 +119,17 @@ type exporters struct {
 func connect(ctx context.Context, endpoint, dir string) (e exporters, err error) {
 	// Short intervals, so that a collector that stops and returns is soon noticed.
 	impatient := grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond}, MinConnectTimeout: time.Second,
+		Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond},
+		MinConnectTimeout: time.Second,
 	})
-	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint), otlptracegrpc.WithDialOption(impatient),
+	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint),
+		otlptracegrpc.WithDialOption(impatient),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: dir == ""}))
 	if err != nil {
 		return e, err
 	}
-	logs, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure(), otlploggrpc.WithEndpoint(endpoint), otlploggrpc.WithDialOption(impatient),
+	logs, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure(), otlploggrpc.WithEndpoint(endpoint),
+		otlploggrpc.WithDialOption(impatient),
 		otlploggrpc.WithRetry(otlploggrpc.RetryConfig{Enabled: dir == ""}))
 	if err != nil {
 		return e, err
@@ -200,7 +207,8 @@ func (a *agent) work(ctx context.Context) error {
 
 // turn runs one question, with everything that may happen until it is answered.
 func (a *agent) turn(ctx context.Context, run *agenttrace.Run, tag string) error {
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "question " + tag}, agenttrace.TurnOptions{SystemPrompt: "You are careful."})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "question " + tag},
+		agenttrace.TurnOptions{SystemPrompt: "You are careful."})
 	if a.chance(2) {
 		a.save(run.Session())
 	}
@@ -222,7 +230,8 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, tag string) error
 		a.delegate(ctx, turn, tag+".task")
 	}
 	if a.chance(3) {
-		_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: tag + ".later", Name: "deploy", Input: map[string]string{"to": tag}})
+		_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: tag + ".later", Name: "deploy",
+			Input: map[string]string{"to": tag}})
 		if a.chance(2) {
 			c.AwaitApproval("")
 		} else {
@@ -279,7 +288,8 @@ func (a *agent) stream(s *agenttrace.TextStream, tag string, words int) {
 // speech returns a text that begins with its tag. It is long enough for any number of
 // words; a text of fewer words is its beginning.
 func speech(tag string, words int) string {
-	lexicon := strings.Fields("look at the file and see why it fails when nobody is there to run all of the tests in peace")
+	lexicon := strings.Fields(
+		"look at the file and see why it fails when nobody is there to run all of the tests in peace")
 	text := "[" + tag + "]"
 	for i := range words {
 		text += " " + lexicon[(i*7+len(tag))%len(lexicon)]
@@ -330,7 +340,8 @@ func (a *agent) delegate(ctx context.Context, turn *agenttrace.Turn, id string) 
 	a.mu.Unlock()
 	a.maybeSave()
 	childCtx, run := child.StartRun(ctx, agenttrace.RunOptions{})
-	childCtx, childTurn := run.StartTurn(childCtx, agenttrace.UserMessage{Text: "question " + id}, agenttrace.TurnOptions{})
+	childCtx, childTurn := run.StartTurn(childCtx, agenttrace.UserMessage{Text: "question " + id},
+		agenttrace.TurnOptions{})
 	a.save(child)
 	a.maybeSave()
 	_, call := childTurn.StartModelCall(childCtx, agenttrace.ModelCallOptions{})

@@ -78,7 +78,8 @@ func TestKilledCollector(t *testing.T) {
 	if err := agent.Wait(); err != nil || !done {
 		t.Fatalf("the agent did not end well: %v", err)
 	}
-	if report, err := spool.Drain(t.Context(), root, spool.Sink{}); err != nil || report.Kept.Spans+report.Kept.Records > 0 || len(report.Damages) > 0 {
+	if report, err := spool.Drain(t.Context(), root, spool.Sink{}); err != nil || report.Kept.Spans+
+		report.Kept.Records > 0 || len(report.Damages) > 0 {
 		t.Errorf("left in the spool: %+v, %v", report, err)
 	}
 	down() // everything acknowledged is stored

@@ -32,7 +32,8 @@ func TestKilledAgents(t *testing.T) {
 	defer reader.Close()
 	var sum tally
 	for n := 0; sum.kills < *crashes; n++ {
-		s := story{reader: reader, endpoint: c.Endpoint(), known: newKnown(), rand: rand.New(rand.NewPCG(uint64(n), 7)), name: fmt.Sprint("s", n), tally: &sum}
+		s := story{reader: reader, endpoint: c.Endpoint(), known: newKnown(), rand: rand.New(rand.NewPCG(uint64(n), 7)),
+			name: fmt.Sprint("s", n), tally: &sum}
 		s.play(t)
 	}
 	if err := c.Shutdown(t.Context()); err != nil {
@@ -65,7 +66,8 @@ func (s *story) play(t *testing.T) {
 	for n, deaths := 0, 1+s.rand.IntN(3); n <= deaths; n++ {
 		j := job{
 			Endpoint: s.endpoint, Seed: s.rand.Uint64(), Name: fmt.Sprintf("%s.p%d", s.name, n), Turns: 1 + s.rand.IntN(2),
-			States: states, Answer: s.rand.IntN(2) == 0, Pause: len(states) > 0, Batch: time.Duration(1+s.rand.IntN(200)) * time.Millisecond,
+			States: states, Answer: s.rand.IntN(2) == 0, Pause: len(states) > 0,
+			Batch: time.Duration(1+s.rand.IntN(200)) * time.Millisecond,
 		}
 		last := n == deaths
 		if !last {
@@ -134,7 +136,9 @@ func (s *story) live(t *testing.T, j job, whole bool) {
 // waits reports whether the host has saved a state that waits for a person.
 func waits(l line) bool {
 	return l.State != nil && slices.ContainsFunc(l.State.Open, func(p agenttrace.PendingTurn) bool {
-		return slices.ContainsFunc(p.Tools, func(c agenttrace.PendingTool) bool { return c.State == session.StateApprovalRequested })
+		return slices.ContainsFunc(p.Tools, func(c agenttrace.PendingTool) bool {
+			return c.State == session.StateApprovalRequested
+		})
 	})
 }
 

@@ -189,7 +189,8 @@ func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 		want = document.ActivityInterrupted
 	}
 	if soon.State != ever.State || late.State != want || want == document.ActivityInterrupted && late.Was != ever.State {
-		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State, late.State, late.Was, want)
+		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State, late.State,
+			late.Was, want)
 	}
 	return want == document.ActivityInterrupted
 }
@@ -229,13 +230,16 @@ func (k *known) checkMessages(t *testing.T, stored map[string]*session.Transcrip
 				}
 			}
 			end := trace.EndReason
-			if end == semconv.EndAbort && trace.Error == semconv.AbortedByRestart && !must && k.wentOn(tr.Session.ID, m.Message.ID) {
+			if end == semconv.EndAbort && trace.Error == semconv.AbortedByRestart && !must &&
+				k.wentOn(tr.Session.ID, m.Message.ID) {
 				may = append(may, end) // its process died, and another one started the next turn
 			}
 			if end != "" && !slices.Contains(may, end) || end == "" && must {
 				t.Errorf("message %s ended %q; its agent said %q", id, end, may)
 			}
-			if spoken := slices.ContainsFunc(versions, func(v *version) bool { return v.Span == semconv.SpanSessionTurn }); !spoken && !trace.Incomplete {
+			if spoken := slices.ContainsFunc(versions, func(v *version) bool {
+				return v.Span == semconv.SpanSessionTurn
+			}); !spoken && !trace.Incomplete {
 				t.Errorf("message %s counts as whole: %s", id, m.Message.MetadataJSON)
 			}
 		}
@@ -308,7 +312,8 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 	}
 	for id, versions := range parts {
 		if !found[id] && slices.ContainsFunc(versions, acknowledged) {
-			t.Errorf("part %s of session %s was acknowledged and is not in the store: %+v", id, versions[0].Session, versions[0].content)
+			t.Errorf("part %s of session %s was acknowledged and is not in the store: %+v", id, versions[0].Session,
+				versions[0].content)
 		}
 	}
 }
@@ -392,7 +397,8 @@ func order(c content) int {
 // checkResumed checks that everything that was open in the resumed states has ended:
 // calls have failed, except those that wait or whose end was observed; turns are aborted
 // or pending; and the sessions are idle or wait.
-func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.State, said map[string]string) (orphans, waits int) {
+func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.State, said map[string]string) (orphans,
+	waits int) {
 	t.Helper()
 	for _, state := range states {
 		if len(state.Open) == 0 {
@@ -457,7 +463,8 @@ func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.S
 // seenToEnd reports whether a process that observed the end of a call reported it.
 func (k *known) seenToEnd(call string) bool {
 	return slices.ContainsFunc(k.versions, func(v *version) bool {
-		return v.Call == call && session.StateRank(v.State) >= session.StateRank(session.StateOutputAvailable) && v.Error != restarted
+		return v.Call == call && session.StateRank(v.State) >= session.StateRank(session.StateOutputAvailable) &&
+			v.Error != restarted
 	})
 }
 

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	for _, name := range []string{collector.EnvStore, collector.EnvGRPCEndpoint, collector.EnvHTTPEndpoint, collector.EnvOTLPEndpoint} {
+	for _, name := range []string{collector.EnvStore, collector.EnvGRPCEndpoint, collector.EnvHTTPEndpoint,
+		collector.EnvOTLPEndpoint} {
 		os.Unsetenv(name)
 	}
 	// An agent that disconnects is expected here.

@@ -51,7 +51,8 @@ func (h *host) boot(t *testing.T, spans bool) {
 		tp.RegisterSpanProcessor(sdktrace.NewSimpleSpanProcessor(h.recorder.SpanExporter()))
 	}
 	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(h.recorder.LogExporter())))
-	h.tracer = agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1}})
+	h.tracer = agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp,
+		Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1}})
 }
 
 func (h *host) start(t *testing.T) {
@@ -97,7 +98,8 @@ func TestOutcomeStandsAboveRestart(t *testing.T) {
 	call.EndText("done")
 	h.resume(t, state, true)
 	trace, parts, status := h.stored(t)
-	if trace.EndReason != "abort" || parts[0].State != session.StateOutputAvailable || parts[0].Output != `"done"` || status.State != document.ActivityIdle {
+	if trace.EndReason != "abort" || parts[0].State != session.StateOutputAvailable || parts[0].Output != `"done"` ||
+		status.State != document.ActivityIdle {
 		t.Errorf("%+v, %+v, %s; want an aborted turn with the output", trace, parts, status.State)
 	}
 }
@@ -118,7 +120,8 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 			_, call := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "ask", Input: 1})
 			call.AwaitInput("Which?")
 			turn.End(agenttrace.TurnResult{})
-			if trace, parts, status := h.stored(t); !trace.PendingApproval || parts[0].State != session.StateInputAvailable || status.State != document.ActivityWaitingUserInput {
+			if trace, parts, status := h.stored(t); !trace.PendingApproval || parts[0].State != session.StateInputAvailable ||
+				status.State != document.ActivityWaitingUserInput {
 				t.Fatalf("%+v, %+v, %s; want a turn that waits", trace, parts, status.State)
 			}
 			h.resume(t, h.session.State(), false)
@@ -134,7 +137,8 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 			test.end(call)
 			h.resume(t, h.session.State(), true)
 			trace, parts, status := h.stored(t)
-			if trace.EndReason != "abort" || trace.PendingApproval || parts[0].State != test.state || parts[0].Output != test.output || status.State != document.ActivityIdle {
+			if trace.EndReason != "abort" || trace.PendingApproval || parts[0].State != test.state ||
+				parts[0].Output != test.output || status.State != document.ActivityIdle {
 				t.Errorf("%+v, %+v, %s; want an aborted turn and a call at %s", trace, parts, status.State, test.state)
 			}
 		})
@@ -149,7 +153,8 @@ func TestAbortedTurnWaitsForNobody(t *testing.T) {
 	call.AwaitApproval("")
 	turn.Abort()
 	trace, parts, status := h.stored(t)
-	if trace.EndReason != "abort" || parts[0].State != session.StateApprovalRequested || status.State != document.ActivityIdle || h.session.Status().State != agenttrace.StatusIdle {
+	if trace.EndReason != "abort" || parts[0].State != session.StateApprovalRequested ||
+		status.State != document.ActivityIdle || h.session.Status().State != agenttrace.StatusIdle {
 		t.Errorf("%+v, %+v, %s; want an aborted turn, a call left as it was, an idle session", trace, parts, status.State)
 	}
 }
@@ -164,7 +169,9 @@ func TestOneAnswer(t *testing.T) {
 	h.resume(t, state, true)
 	tr := transcript(t, h.recorder.Reader(), h.session.ID())
 	trace, parts, status := h.stored(t)
-	if len(tr.Messages) != 2 || trace.EndReason != "abort" || parts[0].Text == "" || status.State != document.ActivityIdle {
-		t.Errorf("%d messages, %+v, %+v, %s; want one answer, aborted where it stopped", len(tr.Messages), trace, parts, status.State)
+	if len(tr.Messages) != 2 || trace.EndReason != "abort" || parts[0].Text == "" ||
+		status.State != document.ActivityIdle {
+		t.Errorf("%d messages, %+v, %+v, %s; want one answer, aborted where it stopped", len(tr.Messages), trace, parts,
+			status.State)
 	}
 }

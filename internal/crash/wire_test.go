@@ -159,7 +159,8 @@ func parts(of told, span string, all []spans.Part) []told {
 	for i := range all {
 		if p := &all[i]; len(p.Data) > 0 {
 			out = append(out, told{
-				Span: span, Session: of.Session, Message: of.Message, Role: of.Role, Part: p.ID, Type: p.Type, content: contentOf(p.Data),
+				Span: span, Session: of.Session, Message: of.Message, Role: of.Role, Part: p.ID, Type: p.Type,
+				content: contentOf(p.Data),
 			})
 		}
 	}
@@ -183,13 +184,15 @@ func (e watchedSpans) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnly
 			all = append(all, told{Span: s.Name(), Session: r.SessionID})
 		case *spans.Turn:
 			user := told{Span: s.Name(), Session: r.SessionID, Message: r.User.ID, Role: "user"}
-			answer := told{Span: s.Name(), Session: r.SessionID, Message: r.Assistant.ID, Role: "assistant", EndReason: r.EndReason}
+			answer := told{Span: s.Name(), Session: r.SessionID, Message: r.Assistant.ID, Role: "assistant",
+				EndReason: r.EndReason}
 			if r.User.ID != "" {
 				all = append(append(all, user), parts(user, s.Name(), r.User.Parts)...)
 			}
 			all = append(append(all, answer), parts(answer, s.Name(), r.Assistant.Parts)...)
 		case *spans.ToolCall:
-			t := told{Span: s.Name(), Session: r.SessionID, Message: r.MessageID, Role: "assistant", Part: r.PartID, Type: "tool-" + r.ToolID}
+			t := told{Span: s.Name(), Session: r.SessionID, Message: r.MessageID, Role: "assistant", Part: r.PartID,
+				Type: "tool-" + r.ToolID}
 			t.content = content{Call: r.CallID, State: r.State, Output: r.Output}
 			if r.State == session.StateOutputError {
 				t.Error = r.Error

@@ -213,8 +213,10 @@ func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 	inTrace, inStore := make(map[string]string), make(map[string]string)
 	for _, s := range spans {
 		if s.OperationName == semconv.SpanToolCall && s.tag(string(semconv.SessionIDKey)) == transcript.Session.ID {
-			inTrace[s.tag(string(semconv.ToolCallIDKey))] = fmt.Sprintf("%s %s %s in %s out %s error %s", s.tag(string(semconv.PartIDKey)), s.tag(string(semconv.ToolIDKey)),
-				s.tag(string(semconv.ToolStateKey)), s.tag(string(semconv.GenAIToolCallArgumentsKey)), s.tag(string(semconv.GenAIToolCallResultKey)), s.tag(string(semconv.ErrorKey)))
+			inTrace[s.tag(string(semconv.ToolCallIDKey))] = fmt.Sprintf("%s %s %s in %s out %s error %s",
+				s.tag(string(semconv.PartIDKey)), s.tag(string(semconv.ToolIDKey)),
+				s.tag(string(semconv.ToolStateKey)), s.tag(string(semconv.GenAIToolCallArgumentsKey)),
+				s.tag(string(semconv.GenAIToolCallResultKey)), s.tag(string(semconv.ErrorKey)))
 		}
 	}
 	for _, m := range transcript.Messages {
@@ -232,7 +234,8 @@ func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 			if err := json.Unmarshal([]byte(p.DataJSON), &data); err != nil {
 				t.Fatal(err)
 			}
-			inStore[*p.ToolCallID] = fmt.Sprintf("%s %s %s in %s out %s error %s", p.ID, data.Type[len("tool-"):], data.State, data.Input, data.Output, data.ErrorText)
+			inStore[*p.ToolCallID] = fmt.Sprintf("%s %s %s in %s out %s error %s", p.ID, data.Type[len("tool-"):], data.State,
+				data.Input, data.Output, data.ErrorText)
 		}
 	}
 	if diff := cmp.Diff(inTrace, inStore); diff != "" {

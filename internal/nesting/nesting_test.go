@@ -27,7 +27,8 @@ func jsonLists(n int) string {
 }
 
 func jsonMaps(n int) string {
-	return strings.Repeat(`{"kvlistValue":{"values":[{"key":"}","value":`, n) + `{"stringValue":"\\\"}"}` + strings.Repeat(`}]}}`, n)
+	return strings.Repeat(`{"kvlistValue":{"values":[{"key":"}","value":`, n) + `{"stringValue":"\\\"}"}` +
+		strings.Repeat(`}]}}`, n)
 }
 
 // protoRequest is the same request in protobuf.
@@ -156,7 +157,8 @@ func TestEveryPlaceOfAValueIsBounded(t *testing.T) {
 	sl := rl.ScopeLogs().AppendEmpty()
 	r := sl.LogRecords().AppendEmpty()
 	for _, v := range []pcommon.Value{
-		rl.Resource().Attributes().PutEmpty("deep"), sl.Scope().Attributes().PutEmpty("deep"), r.Attributes().PutEmpty("deep"), r.Body(),
+		rl.Resource().Attributes().PutEmpty("deep"), sl.Scope().Attributes().PutEmpty("deep"),
+		r.Attributes().PutEmpty("deep"), r.Body(),
 	} {
 		deep(v)
 	}
@@ -219,13 +221,15 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 		t.Errorf("protobuf: %v, want ErrTooLarge", err)
 	}
 	request := jsonRequest(`{}` + strings.Repeat(`,{}`, 4<<20))
-	if _, err := io.Copy(io.Discard, JSONReader(io.NopCloser(bytes.NewReader(request)), unbounded)); !errors.Is(err, ErrTooLarge) {
+	if _, err := io.Copy(io.Discard, JSONReader(io.NopCloser(bytes.NewReader(request)), unbounded)); !errors.Is(err,
+		ErrTooLarge) {
 		t.Errorf("JSON: %v, want ErrTooLarge", err)
 	}
 }
 
 func TestMalformedProtobufIsRefused(t *testing.T) {
-	for _, b := range [][]byte{{0x0a}, {0x0a, 5, 1}, {0x0b}, {0x0c}, {0x80}, bytes.Repeat([]byte{0x0b}, 1<<20), {0x0a, 2, 0x12, 9}} {
+	for _, b := range [][]byte{{0x0a}, {0x0a, 5, 1}, {0x0b}, {0x0c}, {0x80}, bytes.Repeat([]byte{0x0b}, 1<<20),
+		{0x0a, 2, 0x12, 9}} {
 		if _, _, err := Proto(SignalTraces, b, 0); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%.8x: %v, want ErrMalformed", b, err)
 		}
@@ -310,7 +314,8 @@ func TestElementsThatAreNoObjectsCount(t *testing.T) {
 		}
 	}
 	// Members of objects and what stands in texts are none.
-	request := `{"a":"` + strings.Repeat("[1,", 2_000_000) + `",` + strings.Repeat(`"a":1,`, 2_000_000) + `"b":[{"c":1},{"c":2}]}`
+	request := `{"a":"` + strings.Repeat("[1,", 2_000_000) + `",` + strings.Repeat(`"a":1,`, 2_000_000) +
+		`"b":[{"c":1},{"c":2}]}`
 	grown := int64(0)
 	_, err := io.Copy(io.Discard, JSONReader(io.NopCloser(strings.NewReader(request)), func(n int64) error {
 		grown += n

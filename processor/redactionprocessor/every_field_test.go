@@ -105,11 +105,13 @@ func TestNoFieldIsForwardedWithASecret(t *testing.T) {
 	logs.ResourceLogs = append(logs.ResourceLogs, records)
 
 	sentTraces, sentLogs := new(consumertest.TracesSink), new(consumertest.LogsSink)
-	tp, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(), sentTraces)
+	tp, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(),
+		sentTraces)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lp, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(), sentLogs)
+	lp, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(),
+		sentLogs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +166,8 @@ func TestNoFieldIsForwardedWithASecret(t *testing.T) {
 // Different keys stay different, and an id is what the session store makes of it.
 func TestRedactedKeysAndIDs(t *testing.T) {
 	sink := new(consumertest.TracesSink)
-	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(), sink)
+	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(),
+		sink)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,9 @@ func TestConfig(t *testing.T) {
 		want   string // empty: valid
 	}{
 		{"nothing said", nil, ""},
-		{"everything", map[string]any{"keys": []string{"my_secret"}, "allow_keys": []string{"a"}, "disable_keys": false, "disable_patterns": true,
-			"disable_rules": []string{"jwt"}, "max_bytes": 1000, "max_depth": 10}, ""},
+		{"everything", map[string]any{"keys": []string{"my_secret"}, "allow_keys": []string{"a"}, "disable_keys": false,
+			"disable_patterns": true,
+			"disable_rules":    []string{"jwt"}, "max_bytes": 1000, "max_depth": 10}, ""},
 		{"short key", map[string]any{"keys": []string{"pw"}}, `read key "pw"`},
 		{"unknown rule", map[string]any{"disable_rules": []string{"github"}}, `disable rule "github"`},
 		{"small limit", map[string]any{"max_bytes": 5}, "max_bytes 5"},
@@ -38,7 +39,8 @@ func TestConfig(t *testing.T) {
 		{"small span", map[string]any{"max_span_bytes": 1000}, "max_span_bytes is 1000"},
 		{"negative span", map[string]any{"max_span_bytes": -1}, "max_span_bytes is -1"},
 		{"negative depth", map[string]any{"max_depth": -5}, "max_depth -5"},
-		{"kinds of content", map[string]any{"omit": map[string]any{"prompts": true}}, "omit it in the SDK or in the session exporter"},
+		{"kinds of content", map[string]any{"omit": map[string]any{"prompts": true}},
+			"omit it in the SDK or in the session exporter"},
 		{"unknown key", map[string]any{"key": []string{"my_secret"}}, "key"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,15 +65,21 @@ const (
 func values() (before, after map[string]any) {
 	before = map[string]any{
 		"session.id": "ses_1", "gen_ai.usage.input_tokens": int64(7), "max_token": int64(9), "ratio": 0.5, "on": true,
-		"text": "use " + token, "json": `{"password": "a b", "tokens": 5}`, "db.password": "hunter2", "api_key": int64(12345), "secret": 1.5, "user.token": int64(12), "password": true,
-		"http.request.header.authorization": []any{"Basic YTpi", "x"}, "list": []any{"a", token, int64(1)}, "empty": "", "bytes": []byte("use " + token), "binary": []byte{0xff, 0xfe},
-		"credentials": map[string]any{"user": "a"}, "nested": map[string]any{"deep": []any{map[string]any{"x-api-key": "k", "n": int64(1)}}},
+		"text": "use " + token, "json": `{"password": "a b", "tokens": 5}`, "db.password": "hunter2", "api_key": int64(12345),
+		"secret": 1.5, "user.token": int64(12), "password": true,
+		"http.request.header.authorization": []any{"Basic YTpi", "x"}, "list": []any{"a", token, int64(1)}, "empty": "",
+		"bytes": []byte("use " + token), "binary": []byte{0xff, 0xfe},
+		"credentials": map[string]any{"user": "a"},
+		"nested":      map[string]any{"deep": []any{map[string]any{"x-api-key": "k", "n": int64(1)}}},
 	}
 	after = map[string]any{
 		"session.id": "ses_1", "gen_ai.usage.input_tokens": int64(7), "max_token": int64(9), "ratio": 0.5, "on": true,
-		"text": "use " + redacted, "json": `{"password": "__REDACTED__", "tokens": 5}`, "db.password": redact.Marker, "api_key": redact.Marker, "secret": redact.Marker, "user.token": int64(12), "password": true,
-		"http.request.header.authorization": []any{redact.Marker, redact.Marker}, "list": []any{"a", redacted, int64(1)}, "empty": "", "bytes": []byte("use " + redacted), "binary": []byte{0xff, 0xfe},
-		"credentials": redact.Marker, "nested": map[string]any{"deep": []any{map[string]any{"x-api-key": redact.Marker, "n": int64(1)}}},
+		"text": "use " + redacted, "json": `{"password": "__REDACTED__", "tokens": 5}`, "db.password": redact.Marker,
+		"api_key": redact.Marker, "secret": redact.Marker, "user.token": int64(12), "password": true,
+		"http.request.header.authorization": []any{redact.Marker, redact.Marker}, "list": []any{"a", redacted, int64(1)},
+		"empty": "", "bytes": []byte("use " + redacted), "binary": []byte{0xff, 0xfe},
+		"credentials": redact.Marker, "nested": map[string]any{
+			"deep": []any{map[string]any{"x-api-key": redact.Marker, "n": int64(1)}}},
 	}
 	return before, after
 }
@@ -100,7 +108,8 @@ func TestTraces(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
 	sink := new(consumertest.TracesSink)
-	p, err := NewFactory().CreateTraces(t.Context(), metadatatest.NewSettings(tel), &Config{Redaction: redact.Config{MaxBytes: 1000}}, sink)
+	p, err := NewFactory().CreateTraces(t.Context(), metadatatest.NewSettings(tel),
+		&Config{Redaction: redact.Config{MaxBytes: 1000}}, sink)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +125,8 @@ func TestTraces(t *testing.T) {
 	s := ss.Spans().AppendEmpty()
 	e, l := s.Events().AppendEmpty(), s.Links().AppendEmpty()
 	maps := map[string]pcommon.Map{
-		"the resource": rs.Resource().Attributes(), "the scope": ss.Scope().Attributes(), "the span": s.Attributes(), "the event": e.Attributes(), "the link": l.Attributes(),
+		"the resource": rs.Resource().Attributes(), "the scope": ss.Scope().Attributes(), "the span": s.Attributes(),
+		"the event": e.Attributes(), "the link": l.Attributes(),
 	}
 	for _, m := range maps {
 		fill(t, m)
@@ -131,10 +141,12 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, maps)
-	if got, want := []string{s.Name(), s.Status().Message(), e.Name(), s.TraceState().AsRaw()}, []string{"GET /?q=" + redacted, "password=__REDACTED__", "saw " + redacted, "a=b"}; !cmp.Equal(got, want) {
+	if got, want := []string{s.Name(), s.Status().Message(), e.Name(), s.TraceState().AsRaw()},
+		[]string{"GET /?q=" + redacted, "password=__REDACTED__", "saw " + redacted, "a=b"}; !cmp.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if v, _ := long.Attributes().Get("text"); len(v.Str()) > 1000 || !strings.HasSuffix(v.Str(), "__TRUNCATED__[5000 bytes]") {
+	if v, _ := long.Attributes().Get("text"); len(v.Str()) > 1000 || !strings.HasSuffix(v.Str(),
+		"__TRUNCATED__[5000 bytes]") {
 		t.Errorf("%d bytes are left of 5000", len(v.Str()))
 	}
 	if err := p.Shutdown(t.Context()); err != nil {
@@ -147,7 +159,8 @@ func TestTraces(t *testing.T) {
 
 func TestLogs(t *testing.T) {
 	sink := new(consumertest.LogsSink)
-	p, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(), sink)
+	p, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(),
+		sink)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +169,8 @@ func TestLogs(t *testing.T) {
 	sl := rl.ScopeLogs().AppendEmpty()
 	text, structured := sl.LogRecords().AppendEmpty(), sl.LogRecords().AppendEmpty()
 	maps := map[string]pcommon.Map{
-		"the resource": rl.Resource().Attributes(), "the scope": sl.Scope().Attributes(), "the record": text.Attributes(), "the body": structured.Body().SetEmptyMap(),
+		"the resource": rl.Resource().Attributes(), "the scope": sl.Scope().Attributes(), "the record": text.Attributes(),
+		"the body": structured.Body().SetEmptyMap(),
 	}
 	for _, m := range maps {
 		fill(t, m)
@@ -179,7 +193,9 @@ func TestLogs(t *testing.T) {
 
 // What holds no secret costs a look and nothing else.
 func BenchmarkTraces(b *testing.B) {
-	for _, text := range []struct{ name, text string }{{"clean", strings.Repeat("the quick func returns error nil while reading file main.go ", 50)}, {"one secret", strings.Repeat("the quick func returns ", 130) + token}} {
+	for _, text := range []struct{ name, text string }{{"clean",
+		strings.Repeat("the quick func returns error nil while reading file main.go ", 50)},
+		{"one secret", strings.Repeat("the quick func returns ", 130) + token}} {
 		b.Run(text.name, func(b *testing.B) {
 			r, err := redact.New(redact.Config{})
 			if err != nil {

@@ -25,7 +25,8 @@ func TestDefaultsCloseHalfOpenConnections(t *testing.T) {
 	if !g.Keepalive.HasValue() || !g.Keepalive.Get().ServerParameters.HasValue() {
 		t.Fatal("gRPC has no keepalive")
 	}
-	if p := g.Keepalive.Get().ServerParameters.Get(); p.Time != pingAfter || p.Timeout != pingTimeout || p.MaxConnectionIdle != idleTimeout {
+	if p := g.Keepalive.Get().ServerParameters.Get(); p.Time != pingAfter || p.Timeout != pingTimeout ||
+		p.MaxConnectionIdle != idleTimeout {
 		t.Errorf("gRPC: %+v", p)
 	}
 	if NewFactory().Type().String() != "otlp" {
@@ -38,14 +39,17 @@ func TestConfiguredPathsAreBounded(t *testing.T) {
 	deep := `{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[{"key":"a","value":` +
 		strings.Repeat(`{"arrayValue":{"values":[`, 100_000) + strings.Repeat(`]}}`, 100_000) + `}]}]}]}]}`
 	for path, paths := range map[string]map[string]nesting.Signal{
-		"/custom": {"/custom": nesting.SignalTraces, "/v1/logs": nesting.SignalLogs}, "/any/where": {"/": nesting.SignalTraces},
+		"/custom":    {"/custom": nesting.SignalTraces, "/v1/logs": nesting.SignalLogs},
+		"/any/where": {"/": nesting.SignalTraces},
 	} {
 		wrap, err := middleware{paths: paths}.GetHTTPHandler(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []byte
-		handler, err := wrap(t.Context(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = io.ReadAll(r.Body) }))
+		handler, err := wrap(t.Context(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			got, _ = io.ReadAll(r.Body)
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,8 @@ func TestReference(t *testing.T) {
 
 // TestTraces exports traces of other programs unchanged.
 func TestTraces(t *testing.T) {
-	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl", "handmade_conductor.jsons"} {
+	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl",
+		"handmade_conductor.jsons"} {
 		f, err := os.Open(filepath.Join(filepath.FromSlash("../../../session/codec/acp/testdata"), name))
 		if err != nil {
 			t.Fatal(err)
@@ -180,38 +181,54 @@ func TestCaptures(t *testing.T) {
 func TestEveryPart(t *testing.T) {
 	parts := []string{
 		`{"type":"text","text":"t"}`, `{"type":"reasoning","text":"r"}`, `{"type":"step-start"}`,
-		`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`, `{"type":"file","mediaType":"audio/wav","url":"data:audio/wav;base64,AA=="}`,
+		`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
+		`{"type":"file","mediaType":"audio/wav","url":"data:audio/wav;base64,AA=="}`,
 		`{"type":"file","mediaType":"text/plain","filename":"a b","url":"https://x/y"}`,
-		`{"type":"source-url","sourceId":"s","url":"u"}`, `{"type":"source-document","sourceId":"s","mediaType":"m","title":"t"}`,
+		`{"type":"source-url","sourceId":"s","url":"u"}`,
+		`{"type":"source-document","sourceId":"s","mediaType":"m","title":"t"}`,
 		`{"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"command":"ls"},"output":{"stdout":"a"}}`,
 		`{"type":"tool-bash","toolCallId":"c2","state":"output-error","input":1,"errorText":"e"}`,
 		`{"type":"tool-bash","toolCallId":"c3","state":"output-denied","input":{},"approval":{"id":"a","approved":false,"reason":"no"}}`,
 		`{"type":"tool-bash","toolCallId":"c4","state":"approval-requested","input":{},"approval":{"id":"a"}}`,
 		`{"type":"tool-bash","toolCallId":"c5","state":"approval-responded","input":{},"approval":{"id":"a","approved":true}}`,
-		`{"type":"tool-bash","toolCallId":"c6","state":"input-available","input":null}`, `{"type":"tool-bash","toolCallId":"c7","state":"input-streaming"}`,
+		`{"type":"tool-bash","toolCallId":"c6","state":"input-available","input":null}`,
+		`{"type":"tool-bash","toolCallId":"c7","state":"input-streaming"}`,
 		`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"c8","state":"output-available","input":[1],"output":null}`,
-		`{"type":"data-plan","data":{"entries":[{"content":"c","priority":"low","status":"pending"}]}}`, `{"type":"data-plan","data":{"entries":[{"content":"c","priority":"urgent","status":"pending"}]}}`,
-		`{"type":"data-usage_update","data":{"used":1,"size":2}}`, `{"type":"data-usage_update","data":{"used":"1","size":2}}`,
-		`{"type":"data-session_info_update","data":{"title":5}}`, `{"type":"data-current_mode_update","data":{"currentModeId":3}}`,
-		`{"type":"data-available_commands_update","data":{"availableCommands":[{"name":"n","description":"d"}]}}`, `{"type":"data-config_option_update","data":{"configOptions":[1]}}`,
-		`{"type":"data-notice","data":{"severity":"info","title":"t"}}`, `{"type":"data-notice","data":{"severity":1,"title":"t"}}`,
-		`{"type":"data-compaction_update","data":{"compactionId":"c","status":"failed"}}`, `{"type":"data-compaction_summary_chunk","data":{"compactionId":1}}`,
-		`{"type":"data-state_update","data":{"state":1}}`, `{"type":"data-terminal_update","data":{"terminalId":7}}`, `{"type":"data-terminal_output_chunk","data":{"terminalId":7}}`,
-		`{"type":"data-plan_update","data":{}}`, `{"type":"data-plan_removed","data":{}}`, `{"type":"data-subagent_update","data":{}}`, `{"type":"data-session_message","data":{}}`,
+		`{"type":"data-plan","data":{"entries":[{"content":"c","priority":"low","status":"pending"}]}}`,
+		`{"type":"data-plan","data":{"entries":[{"content":"c","priority":"urgent","status":"pending"}]}}`,
+		`{"type":"data-usage_update","data":{"used":1,"size":2}}`,
+		`{"type":"data-usage_update","data":{"used":"1","size":2}}`,
+		`{"type":"data-session_info_update","data":{"title":5}}`,
+		`{"type":"data-current_mode_update","data":{"currentModeId":3}}`,
+		`{"type":"data-available_commands_update","data":{"availableCommands":[{"name":"n","description":"d"}]}}`,
+		`{"type":"data-config_option_update","data":{"configOptions":[1]}}`,
+		`{"type":"data-notice","data":{"severity":"info","title":"t"}}`,
+		`{"type":"data-notice","data":{"severity":1,"title":"t"}}`,
+		`{"type":"data-compaction_update","data":{"compactionId":"c","status":"failed"}}`,
+		`{"type":"data-compaction_summary_chunk","data":{"compactionId":1}}`,
+		`{"type":"data-state_update","data":{"state":1}}`, `{"type":"data-terminal_update","data":{"terminalId":7}}`,
+		`{"type":"data-terminal_output_chunk","data":{"terminalId":7}}`,
+		`{"type":"data-plan_update","data":{}}`, `{"type":"data-plan_removed","data":{}}`,
+		`{"type":"data-subagent_update","data":{}}`, `{"type":"data-session_message","data":{}}`,
 		`{"type":"data-log","data":{"level":"info","message":"m"}}`, `{"type":"data-log","data":{"level":5,"message":{}}}`,
 		`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"allow_once"}],"outcome":{"outcome":"selected","optionId":"o"}}}`,
 		`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c1"},"options":[1,2]}}`,
-		`{"type":"data-acp-update","data":{"sessionUpdate":"plan"}}`, `{"type":"data-acp-fs","data":{"method":"fs/read_text_file","params":{"sessionId":"ses_1"}}}`,
-		`{"type":"data-acp-request","data":{"method":"session/prompt","params":{"sessionId":"ses_1","prompt":7}}}`, `{"type":"data-content","data":{"block":{"type":"odd"}}}`,
+		`{"type":"data-acp-update","data":{"sessionUpdate":"plan"}}`,
+		`{"type":"data-acp-fs","data":{"method":"fs/read_text_file","params":{"sessionId":"ses_1"}}}`,
+		`{"type":"data-acp-request","data":{"method":"session/prompt","params":{"sessionId":"ses_1","prompt":7}}}`,
+		`{"type":"data-content","data":{"block":{"type":"odd"}}}`,
 		`{"type":"data-note","data":null}`,
 	}
 	s := &codec.Session{Transcript: &session.Transcript{
-		Session:  session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 9},
-		Messages: []session.MessageAndParts{{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 9}}},
+		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+			CreatedAt: 1, UpdatedAt: 9},
+		Messages: []session.MessageAndParts{{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant",
+			MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 9}}},
 	}}
 	m := &s.Messages[0]
 	for i, data := range parts {
-		p := session.Part{ID: fmt.Sprintf("prt_%02d", i), MessageID: "msg_1", SessionID: "ses_1", Index: int64(i), Type: strings.Split(data, `"`)[3], DataJSON: data, CreatedAt: 1, UpdatedAt: 2}
+		p := session.Part{ID: fmt.Sprintf("prt_%02d", i), MessageID: "msg_1", SessionID: "ses_1", Index: int64(i),
+			Type: strings.Split(data, `"`)[3], DataJSON: data, CreatedAt: 1, UpdatedAt: 2}
 		if _, id, ok := strings.Cut(data, `"toolCallId":"`); ok && !strings.HasPrefix(p.Type, "data-") {
 			id, _, _ = strings.Cut(id, `"`)
 			_, state, _ := strings.Cut(data, `"state":"`)
@@ -227,9 +244,12 @@ func TestEveryPart(t *testing.T) {
 func TestFlaws(t *testing.T) {
 	begin := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}` + "\n"
 	tests := []struct{ line, want string }{
-		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call"}}}`, "line 2 (session/update, tool_call): the SDK rejects it"},
-		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","kind":"write"}}}`, "line 2 (session/update, tool_call): the SDK drops .update.kind"},
-		{`{"jsonrpc":"2.0","method":"session/steal","params":{}}`, "line 2 (session/steal): the protocol has no method session/steal"},
+		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call"}}}`,
+			"line 2 (session/update, tool_call): the SDK rejects it"},
+		{
+			`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","kind":"write"}}}`, "line 2 (session/update, tool_call): the SDK drops .update.kind"},
+		{`{"jsonrpc":"2.0","method":"session/steal","params":{}}`,
+			"line 2 (session/steal): the protocol has no method session/steal"},
 		{`{"jsonrpc":"2.0","id":5,"result":{}}`, "line 2 (response): it answers no request"},
 		{`{"jsonrpc":"2.0","id":0,"result":{}}`, "line 2 (response): the SDK rejects it"},
 		{`{"id":1,"method":"session/new"}`, "line 2 (session/new): it is not JSON-RPC 2.0"},
@@ -243,7 +263,8 @@ func TestFlaws(t *testing.T) {
 			t.Errorf("report of %s is %+v, want %q", tt.line, got, tt.want)
 		}
 	}
-	if got, err := checker.Check(t.Context(), strings.NewReader("{")); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if got, err := checker.Check(t.Context(), strings.NewReader("{")); err == nil || !strings.Contains(err.Error(),
+		"line 1") {
 		t.Errorf("Check of half a line = %+v, %v, want an error with the line", got, err)
 	}
 }

@@ -25,7 +25,8 @@ type absent struct {
 
 // clients are the programs of the project clients.
 var clients = map[string]absent{
-	"langfuse": {}, "langgraph": {}, "mastra": {}, "openai-agents": {prompt: true, failure: true}, "openinference-anthropic": {}, "strands": {},
+	"langfuse": {}, "langgraph": {}, "mastra": {}, "openai-agents": {prompt: true, failure: true},
+	"openinference-anthropic": {}, "strands": {},
 	"voltagent": {calls: true},
 }
 
@@ -200,7 +201,8 @@ func recorded(t *testing.T, transcript *session.Transcript, lacks absent) []stri
 					output, _ = json.Marshal(p.Error)
 				}
 				input, _ := json.Marshal(p.Input)
-				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", p.CallID, strings.TrimPrefix(p.Type, "tool-"), plain(input), outcome(output, lacks)))
+				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", p.CallID, strings.TrimPrefix(p.Type, "tool-"),
+					plain(input), outcome(output, lacks)))
 			case p.Type != "step-start" && p.Type != session.TypeError:
 				lines = append(lines, p.Type)
 			}
@@ -241,7 +243,8 @@ func outcome(raw json.RawMessage, lacks absent) string {
 	case i >= 0:
 		digits := strings.IndexFunc(text[i+8:]+"x", func(r rune) bool { return r < '0' || r > '9' })
 		return text[i : i+8+digits]
-	case strings.Contains(text, "noberthfree"), lacks.failure && (strings.Contains(text, "failed") || strings.Contains(text, "erroroccurred")):
+	case strings.Contains(text, "noberthfree"),
+		lacks.failure && (strings.Contains(text, "failed") || strings.Contains(text, "erroroccurred")):
 		return "failed"
 	}
 	return text

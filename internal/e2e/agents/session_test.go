@@ -70,7 +70,8 @@ func expect(turns []agents.Turn, agent string) told {
 				m.Parts = append(m.Parts, part{Type: "text", Text: step.Text})
 			}
 			for _, c := range step.Calls {
-				p := part{Type: "tool-" + c.Name, CallID: c.ID, State: session.StateOutputAvailable, Input: value(c.Input), Output: value(c.Output), Error: c.Error}
+				p := part{Type: "tool-" + c.Name, CallID: c.ID, State: session.StateOutputAvailable, Input: value(c.Input),
+					Output: value(c.Output), Error: c.Error}
 				if c.Error != "" {
 					p.State = session.StateOutputError
 				}
@@ -135,8 +136,10 @@ func storedMetadata(t *testing.T, reader store.Reader, row session.Message) mess
 		t.Errorf("message %s is incomplete (%v) or has problems: %q", row.ID, trace.Incomplete, trace.Problems)
 	}
 	m := message{
-		Role: row.Role, Agent: meta.Agent, Usage: meta.Usage, End: trace.EndReason, Stop: trace.StopReason, Error: trace.Error,
-		Calls: int(trace.ModelCalls), Failures: len(trace.ModelErrors), System: blob(t, reader, store.BlobSystemPrompt, meta.SystemPromptDigest),
+		Role: row.Role, Agent: meta.Agent, Usage: meta.Usage, End: trace.EndReason, Stop: trace.StopReason,
+		Error: trace.Error,
+		Calls: int(trace.ModelCalls), Failures: len(trace.ModelErrors),
+		System: blob(t, reader, store.BlobSystemPrompt, meta.SystemPromptDigest),
 	}
 	if meta.Model != nil {
 		m.Model = *meta.Model
@@ -163,7 +166,8 @@ func storedPart(t *testing.T, row session.Part) part {
 	if err := json.Unmarshal([]byte(row.DataJSON), &data); err != nil {
 		t.Fatal(err)
 	}
-	p := part{Type: data.Type, Text: data.Text, CallID: data.ToolCallID, Input: value(data.Input), Output: value(data.Output), Error: data.ErrorText}
+	p := part{Type: data.Type, Text: data.Text, CallID: data.ToolCallID, Input: value(data.Input),
+		Output: value(data.Output), Error: data.ErrorText}
 	if p.CallID != "" {
 		p.State = data.State
 	}

@@ -101,7 +101,8 @@ func TestStoredMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"data-compaction", "data-damaged", "data-error", "data-plan", "data-withheld", "file", "reasoning", "source-document", "source-url", "step-start", "text"}
+	want := []string{"data-compaction", "data-damaged", "data-error", "data-plan", "data-withheld", "file", "reasoning",
+		"source-document", "source-url", "step-start", "text"}
 	for _, state := range states[1:] {
 		want = append(want, "dynamic-tool "+state, "tool-bash "+state)
 	}
@@ -150,24 +151,30 @@ func TestFlawedMessages(t *testing.T) {
 		{name: "text", role: "user", partType: "text", data: `{"type":"text"}`, want: "part prt_1 (text): text: "},
 		{name: "unknown key", role: "user", partType: "text", data: `{"type":"text","text":"hi","color":"red"}`,
 			want: "part prt_1 (text): the AI SDK drops color", sdkOnly: true},
-		{name: "output too soon", role: "assistant", partType: "tool-bash", data: `{"type":"tool-bash","toolCallId":"c","state":"input-available","input":{},"output":1}`,
+		{name: "output too soon", role: "assistant", partType: "tool-bash",
+			data:  `{"type":"tool-bash","toolCallId":"c","state":"input-available","input":{},"output":1}`,
 			state: ptr("input-available"), want: "part prt_1 (tool-bash, input-available): output: "},
-		{name: "no error text", role: "assistant", partType: "dynamic-tool", data: `{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-error","input":{}}`,
+		{name: "no error text", role: "assistant", partType: "dynamic-tool",
+			data:  `{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-error","input":{}}`,
 			state: ptr("output-error"), want: "part prt_1 (dynamic-tool, output-error): errorText: "},
-		{name: "denied yet failed", role: "assistant", partType: "tool-bash", data: `{"type":"tool-bash","toolCallId":"c","state":"output-error","input":{},"errorText":"e","approval":{"id":"a","approved":false}}`,
+		{name: "denied yet failed", role: "assistant", partType: "tool-bash",
+			data:  `{"type":"tool-bash","toolCallId":"c","state":"output-error","input":{},"errorText":"e","approval":{"id":"a","approved":false}}`,
 			state: ptr("output-error"), want: "part prt_1 (tool-bash, output-error): approval.approved: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			part := session.Part{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: tt.partType, DataJSON: tt.data, ToolState: tt.state, CreatedAt: start, UpdatedAt: start}
+			part := session.Part{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: tt.partType, DataJSON: tt.data,
+				ToolState: tt.state, CreatedAt: start, UpdatedAt: start}
 			if tt.state != nil {
 				part.ToolCallID = ptr("c")
 			}
 			transcript := &session.Transcript{
-				Session: session.Session{ID: "ses_1", Title: "t", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: start, UpdatedAt: start},
+				Session: session.Session{ID: "ses_1", Title: "t", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+					CreatedAt: start, UpdatedAt: start},
 				Messages: []session.MessageAndParts{{
-					Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: tt.role, MetadataJSON: "{}", CreatedAt: start, UpdatedAt: start},
-					Parts:   []session.Part{part},
+					Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: tt.role, MetadataJSON: "{}", CreatedAt: start,
+						UpdatedAt: start},
+					Parts: []session.Part{part},
 				}},
 			}
 			if violations := session.Check(transcript); (len(violations) == 0) != tt.sdkOnly {
@@ -190,8 +197,10 @@ func TestFlawedMessages(t *testing.T) {
 
 // TestNotJSONL checks that input that is not canonical JSONL is an error.
 func TestNotJSONL(t *testing.T) {
-	for _, input := range []string{`{"type":"session"`, `{"type":"line","data":{}}`, `{"type":"part","data":{"message_id":"msg_1"}}`} {
-		if got, err := checker.Check(t.Context(), strings.NewReader(input)); err == nil || !strings.Contains(err.Error(), "line 1") {
+	for _, input := range []string{`{"type":"session"`, `{"type":"line","data":{}}`,
+		`{"type":"part","data":{"message_id":"msg_1"}}`} {
+		if got, err := checker.Check(t.Context(), strings.NewReader(input)); err == nil || !strings.Contains(err.Error(),
+			"line 1") {
 			t.Errorf("Check(%s) = %+v, %v, want an error with the line", input, got, err)
 		}
 	}

@@ -83,7 +83,8 @@ func (s *story) message(role string, data ...string) spans.Message {
 		if err := json.Unmarshal([]byte(d), &head); err != nil {
 			panic(fmt.Sprintf("part %s: %v", d, err))
 		}
-		p := spans.Part{ID: s.partID(), Index: int64(i), Type: head.Type, CreatedAt: s.at, UpdatedAt: s.at, Data: json.RawMessage(d)}
+		p := spans.Part{ID: s.partID(), Index: int64(i), Type: head.Type, CreatedAt: s.at, UpdatedAt: s.at,
+			Data: json.RawMessage(d)}
 		if head.ToolCallID != "" {
 			p.ToolCallID, p.ToolState = head.ToolCallID, head.State
 		}
@@ -99,14 +100,16 @@ func (s *story) turn(end string, answer spans.Message) {
 	index := s.turns
 	s.turns++
 	s.at += 10
-	s.add(&spans.Turn{SessionID: s.id, Agent: "coder", Index: &index, Model: spans.Model{ProviderID: "openai", ModelID: "gpt-5"},
+	s.add(&spans.Turn{SessionID: s.id, Agent: "coder", Index: &index,
+		Model: spans.Model{ProviderID: "openai", ModelID: "gpt-5"},
 		Usage: spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 5}}, EndReason: end, User: user, Assistant: answer})
 }
 
 // states are those of a tool call; the empty one is that of a source that does not report
 // any.
 var states = []string{
-	"", session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded,
+	"", session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,
+	session.StateApprovalResponded,
 	session.StateOutputAvailable, session.StateOutputError, session.StateOutputDenied,
 }
 
@@ -116,8 +119,9 @@ func (s *story) calls(dynamic bool, fill func(t *spans.ToolCall)) {
 	answer := s.message("assistant")
 	for i, state := range states {
 		index := int64(i)
-		t := &spans.ToolCall{SessionID: s.id, ToolID: "bash", CallID: fmt.Sprintf("call_%d_%d", s.turns, i), MessageID: answer.ID,
-			PartID: s.partID(), PartIndex: &index, State: state, Dynamic: dynamic}
+		t := &spans.ToolCall{SessionID: s.id, ToolID: "bash", CallID: fmt.Sprintf("call_%d_%d", s.turns, i),
+			MessageID: answer.ID,
+			PartID:    s.partID(), PartIndex: &index, State: state, Dynamic: dynamic}
 		fill(t)
 		s.at++
 		s.add(t)
@@ -134,7 +138,8 @@ func (s *story) lost() {
 				ToolCallID: fmt.Sprintf("lost_%d_%d", i, j), ToolState: state, CreatedAt: s.at, UpdatedAt: s.at})
 		}
 	}
-	answer.Parts = append(answer.Parts, spans.Part{ID: s.partID(), Index: int64(len(answer.Parts)), Type: "text", CreatedAt: s.at, UpdatedAt: s.at})
+	answer.Parts = append(answer.Parts, spans.Part{ID: s.partID(), Index: int64(len(answer.Parts)), Type: "text",
+		CreatedAt: s.at, UpdatedAt: s.at})
 	s.turn(semconv.EndFinish, answer)
 }
 
@@ -184,7 +189,8 @@ func everyKind() ptrace.Traces {
 	tail := ""
 	for range 2 { // one without a tail, one with a tail
 		marker := s.message("compaction")
-		s.add(&spans.Compaction{SessionID: s.id, MessageID: marker.ID, MessageCreatedAt: s.at, PartID: s.partID(), Summary: "so far", SummaryTokens: 3, TailStartID: tail, Auto: tail != ""})
+		s.add(&spans.Compaction{SessionID: s.id, MessageID: marker.ID, MessageCreatedAt: s.at, PartID: s.partID(),
+			Summary: "so far", SummaryTokens: 3, TailStartID: tail, Auto: tail != ""})
 		answer := s.message("assistant", `{"type":"text","text":"go on"}`)
 		tail = answer.ID
 		s.turn(semconv.EndFinish, answer)

@@ -278,7 +278,8 @@ func TestMiddlewareOfClients(t *testing.T) {
 			server := httptest.NewServer(&modelserver.Server{API: modelserver.Named(p.api), Script: &script})
 			defer server.Close()
 			r := record(t, nil)
-			c := &console{t: t, script: &script, url: server.URL, stream: true, http: http.DefaultClient, middleware: r.Middleware()}
+			c := &console{t: t, script: &script, url: server.URL, stream: true, http: http.DefaultClient,
+				middleware: r.Middleware()}
 			p.run(c)
 			if c.err != nil {
 				t.Fatal(c.err)

@@ -27,7 +27,8 @@ func rows(messages ...[]string) document.Input {
 			if err := json.Unmarshal([]byte(data), &head); err != nil {
 				panic(fmt.Sprintf("part %s: %v", data, err))
 			}
-			x.Parts = append(x.Parts, session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: x.Message.ID, SessionID: "ses_1", Index: int64(k), Type: head.Type, DataJSON: data})
+			x.Parts = append(x.Parts, session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: x.Message.ID,
+				SessionID: "ses_1", Index: int64(k), Type: head.Type, DataJSON: data})
 		}
 		t.Messages = append(t.Messages, x)
 	}
@@ -38,7 +39,8 @@ func rows(messages ...[]string) document.Input {
 func located() document.Input {
 	return rows(
 		[]string{session.RoleUser, `{"type":"text","text":"Where am I?"}`},
-		[]string{session.RoleAssistant, `{"type":"tool-locate","toolCallId":"r1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"}}`, `{"type":"text","text":"Paris."}`},
+		[]string{session.RoleAssistant,
+			`{"type":"tool-locate","toolCallId":"r1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"}}`, `{"type":"text","text":"Paris."}`},
 	)
 }
 
@@ -51,10 +53,12 @@ func generate(r *rand.Rand) document.Input {
 		return string(raw)
 	}
 	words := func() string {
-		return pick("Go on", "héllo", "日本語 👩‍👩‍👧", "<b>&amp;</b> \u2028", "  spaces ", "a\nb\r\n", "{\"x\":1}", "null", "12", "\"quoted\" \\", "")
+		return pick("Go on", "héllo", "日本語 👩‍👩‍👧", "<b>&amp;</b> \u2028", "  spaces ", "a\nb\r\n", "{\"x\":1}", "null", "12",
+			"\"quoted\" \\", "")
 	}
 	value := func() string {
-		return pick(`null`, `true`, `0`, `1.5`, `[]`, `{}`, `{"a":[{"b":null}]}`, `[1,"x"]`, quote(words()), `{"type":"text","value":"x"}`, `{"z":1,"a":2}`)
+		return pick(`null`, `true`, `0`, `1.5`, `[]`, `{}`, `{"a":[{"b":null}]}`, `[1,"x"]`, quote(words()),
+			`{"type":"text","value":"x"}`, `{"z":1,"a":2}`)
 	}
 	n := 0
 	call := func() string {
@@ -82,18 +86,22 @@ func generate(r *rand.Rand) document.Input {
 	for range 1 + r.IntN(4) {
 		question := []string{session.RoleUser, `{"type":"text","text":"Do it"}`}
 		for range r.IntN(3) {
-			question = append(question, pick(said("text"), `{"type":"data-note","data":{"x":1}}`, `{"type":"file","mediaType":"image/png","url":"data:image/png;base64,iVBORw0="}`,
-				`{"type":"file","mediaType":"application/pdf","filename":"a.pdf","url":"data:application/pdf;base64,JVBERi0="}`, `{"type":"file","mediaType":"image/jpeg","url":"https://example.com/a.jpg"}`))
+			question = append(question, pick(said("text"), `{"type":"data-note","data":{"x":1}}`,
+				`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,iVBORw0="}`,
+				`{"type":"file","mediaType":"application/pdf","filename":"a.pdf","url":"data:application/pdf;base64,JVBERi0="}`,
+				`{"type":"file","mediaType":"image/jpeg","url":"https://example.com/a.jpg"}`))
 		}
 		answer := []string{session.RoleAssistant}
 		for range r.IntN(4) {
 			answer = append(answer, `{"type":"step-start"}`)
 			if r.IntN(2) == 0 {
-				answer = append(answer, pick(said("reasoning"), `{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"sig"}}}`,
+				answer = append(answer, pick(said("reasoning"),
+					`{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"sig"}}}`,
 					`{"type":"reasoning","text":"","providerMetadata":{"anthropic":{"redactedData":"x=="}}}`))
 			}
 			for range r.IntN(4) {
-				answer = append(answer, pick(said("text"), call(), call(), `{"type":"source-url","sourceId":"s","url":"https://example.com"}`))
+				answer = append(answer, pick(said("text"), call(), call(),
+					`{"type":"source-url","sourceId":"s","url":"https://example.com"}`))
 			}
 		}
 		all = append(all, question, answer)

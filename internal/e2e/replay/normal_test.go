@@ -100,7 +100,8 @@ func tools(r object) (all []any) {
 }
 
 func normalChat(r object) any {
-	n := normal{Model: r["model"], Tools: tools(r), Settings: settings(r, "top_p", "frequency_penalty", "presence_penalty", "seed", "stop", "temperature")}
+	n := normal{Model: r["model"], Tools: tools(r), Settings: settings(r, "top_p", "frequency_penalty", "presence_penalty",
+		"seed", "stop", "temperature")}
 	for _, v := range list(r["messages"]) {
 		m := v.(object)
 		var calls []any
@@ -137,7 +138,8 @@ func normalResponses(r object) any {
 		item := v.(object)
 		switch item["type"] {
 		case "function_call":
-			n.Messages = append(n.Messages, object{"call": item["call_id"], "name": item["name"], "arguments": arguments(item["arguments"])})
+			n.Messages = append(n.Messages, object{"call": item["call_id"], "name": item["name"],
+				"arguments": arguments(item["arguments"])})
 			continue
 		case "function_call_output":
 			n.Messages = append(n.Messages, object{"result": item["call_id"], "content": parsed(item["output"])})

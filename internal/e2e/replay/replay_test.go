@@ -88,7 +88,8 @@ func TestGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Model.ModelID, b.SystemPrompt = []string{"gpt-4.1", "gpt-5", "claude-sonnet-4-5"}[seed%3], "You are a coder."
-		b.Tools = []replay.Tool{{Name: "bash", Description: "Run a command.", InputSchema: json.RawMessage(`{"type":"object"}`)}}
+		b.Tools = []replay.Tool{{Name: "bash", Description: "Run a command.",
+			InputSchema: json.RawMessage(`{"type":"object"}`)}}
 		var bundle bytes.Buffer
 		if err := b.EncodeBundle(&bundle); err != nil {
 			t.Fatal(err)
@@ -177,15 +178,19 @@ func TestStreams(t *testing.T) {
 			`{"type":"tool-list","toolCallId":"c1","state":"output-available","input":{"dir":"."},"output":{"files":["a.txt","b.txt"]}}`,
 			`{"type":"tool-fail","toolCallId":"c2","state":"output-error","input":{},"errorText":"no such file"}`,
 			step, `{"type":"text","text":"Two files."}`,
-		}, want: replay.Answer{ModelCalls: 2, StopReason: "stop", Usage: &session.Usage{Input: 90, Output: 25, Reasoning: 5, CacheRead: 160}}},
+		}, want: replay.Answer{ModelCalls: 2, StopReason: "stop",
+			Usage: &session.Usage{Input: 90, Output: 25, Reasoning: 5, CacheRead: 160}}},
 		{path: "client", parts: []string{
 			step, `{"type":"text","text":"Where?"}`,
 			`{"type":"tool-locate","toolCallId":"c1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"}}`,
 			step, `{"type":"text","text":"In Paris."}`,
-		}, want: replay.Answer{ModelCalls: 2, Reused: 1, StopReason: "stop", Usage: &session.Usage{Input: 20, Output: 5, CacheRead: 10}}},
-		{path: "error", parts: []string{step, think, look}, want: replay.Answer{ModelCalls: 1, StopReason: "error"}, broke: "overloaded"},
+		}, want: replay.Answer{ModelCalls: 2, Reused: 1, StopReason: "stop",
+			Usage: &session.Usage{Input: 20, Output: 5, CacheRead: 10}}},
+		{path: "error", parts: []string{step, think, look}, want: replay.Answer{ModelCalls: 1, StopReason: "error"},
+			broke: "overloaded"},
 		{path: "broken", err: "overloaded"},
-		{path: "invalid", parts: nil, want: replay.Answer{ModelCalls: 2, StopReason: "stop", Usage: &session.Usage{Input: 20, Output: 5, CacheRead: 10}}},
+		{path: "invalid", parts: nil, want: replay.Answer{ModelCalls: 2, StopReason: "stop",
+			Usage: &session.Usage{Input: 20, Output: 5, CacheRead: 10}}},
 		{path: "nowhere", err: "Cannot read properties"},
 	} {
 		t.Run(test.path, func(t *testing.T) {
@@ -207,7 +212,8 @@ func TestStreams(t *testing.T) {
 			if (a.Err != nil) != (test.broke != "") || a.Err != nil && !strings.Contains(a.Err.Error(), test.broke) {
 				t.Errorf("it ended with %v, want %q", a.Err, test.broke)
 			}
-			got := replay.Answer{ModelCalls: a.ModelCalls, Reused: a.Reused, Open: a.Open, StopReason: a.StopReason, Usage: a.Usage}
+			got := replay.Answer{ModelCalls: a.ModelCalls, Reused: a.Reused, Open: a.Open, StopReason: a.StopReason,
+				Usage: a.Usage}
 			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(replay.Answer{})); diff != "" {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
