@@ -173,8 +173,9 @@ func completion(w http.ResponseWriter, text string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(object{
-		"id": "chatcmpl-1", "model": "gpt-x-1", "choices": []any{object{"index": 0, "message": message, "finish_reason": finish}},
-		"usage": object{"prompt_tokens": 10, "completion_tokens": 2},
+		"id": "chatcmpl-1", "model": "gpt-x-1",
+		"choices": []any{object{"index": 0, "message": message, "finish_reason": finish}},
+		"usage":   object{"prompt_tokens": 10, "completion_tokens": 2},
 	})
 }
 

@@ -80,7 +80,9 @@ var hostile = map[string]func(w http.ResponseWriter, kind string, chunks [][]byt
 	},
 	"an error in a stream": func(w http.ResponseWriter, _ string, chunks [][]byte) {
 		flush(w, chunks[0])
-		flush(w, []byte("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"))
+		flush(w,
+			[]byte(
+				"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"))
 	},
 	"gzip": func(w http.ResponseWriter, _ string, chunks [][]byte) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -95,7 +97,8 @@ var hostile = map[string]func(w http.ResponseWriter, kind string, chunks [][]byt
 		_, _ = w.Write(bytes.Join(chunks, nil))
 	},
 	"another kind than announced": func(w http.ResponseWriter, kind string, chunks [][]byte) {
-		w.Header().Set("Content-Type", map[bool]string{true: "text/event-stream", false: "application/vnd.amazon.eventstream"}[kind == "application/json"])
+		w.Header().Set("Content-Type", map[bool]string{true: "text/event-stream",
+			false: "application/vnd.amazon.eventstream"}[kind == "application/json"])
 		_, _ = w.Write(bytes.Join(chunks, nil))
 	},
 	"an error": func(w http.ResponseWriter, _ string, _ [][]byte) {
@@ -263,7 +266,8 @@ func TestAStreamThatIsClosedEarlyIsAborted(t *testing.T) {
 			resp.Body.Close()
 			a.check()
 			turn := a.rec.All().Turns()[0]
-			if turn.EndReason != "abort" || len(turn.Assistant.Parts) != 1 || !strings.Contains(string(turn.Assistant.Parts[0].Data), "Let me ") {
+			if turn.EndReason != "abort" || len(turn.Assistant.Parts) != 1 ||
+				!strings.Contains(string(turn.Assistant.Parts[0].Data), "Let me ") {
 				t.Errorf("the turn ended with %s and %v", turn.EndReason, turn.Assistant.Parts)
 			}
 		})

@@ -47,7 +47,8 @@ func TestAMistakeInAParserNeverReachesTheAgent(t *testing.T) {
 				defer server.Close()
 				tr := New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), Options{})
 				body := `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
-				resp, err := (&http.Client{Transport: tr}).Post(server.URL+"/v1/messages", "application/json", strings.NewReader(body))
+				resp, err := (&http.Client{Transport: tr}).Post(server.URL+"/v1/messages", "application/json",
+					strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -105,7 +106,8 @@ func TestEveryPathOfTheAPIsIsRecognized(t *testing.T) {
 		switch {
 		case test.api == nil && got != nil:
 			t.Errorf("%s is taken for a model call", test.url)
-		case test.api != nil && (got == nil || got.api != test.api || got.provider != test.provider || got.model != test.model):
+		case test.api != nil && (got == nil || got.api != test.api || got.provider != test.provider ||
+			got.model != test.model):
 			t.Errorf("%s: %+v", test.url, got)
 		}
 	}

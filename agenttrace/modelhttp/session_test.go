@@ -129,7 +129,8 @@ func failing(times, status int, next http.HandlerFunc) http.HandlerFunc {
 func TestAttemptsOfARequestAreOneCall(t *testing.T) {
 	for name, headers := range map[string][]http.Header{
 		"no header": {nil, nil, nil},
-		"Stainless": {{"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"1"}}, {"X-Stainless-Retry-Count": {"2"}}},
+		"Stainless": {{"X-Stainless-Retry-Count": {"0"}}, {"X-Stainless-Retry-Count": {"1"}},
+			{"X-Stainless-Retry-Count": {"2"}}},
 		"AWS": {
 			{"Amz-Sdk-Invocation-Id": {"i"}, "Amz-Sdk-Request": {"attempt=1; max=3"}},
 			{"Amz-Sdk-Invocation-Id": {"i"}, "Amz-Sdk-Request": {"attempt=2; max=3"}},
@@ -190,7 +191,8 @@ func TestACallThatFailsForGoodFailsItsTurn(t *testing.T) {
 			a.check()
 			wantTurns(t, a, []string{"hi", "more", "still there?"})
 			turn := a.rec.All().Turns()[1]
-			if !strings.HasSuffix(turn.Error, "come back later") || turn.ErrorType != "overloaded_error" || turn.EndReason != "error" {
+			if !strings.HasSuffix(turn.Error, "come back later") || turn.ErrorType != "overloaded_error" ||
+				turn.EndReason != "error" {
 				t.Errorf("turn ended with %s: %s, %s", turn.EndReason, turn.Error, turn.ErrorType)
 			}
 		})
@@ -344,7 +346,8 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 			for i := range answers {
 				a.chat(t.Context(), nil, tools, "user: "+strings.Repeat("x", i))
 			}
-			for deadline := time.Now().Add(10 * time.Second); name == "by age" && len(a.rec.Open()) > 0 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(10 * time.Second); name == "by age" && len(a.rec.Open()) > 0 &&
+				time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 			if name != "by age" && len(a.rec.Open()) > 60 {
@@ -381,7 +384,8 @@ func TestManyConversationsAtOnce(t *testing.T) {
 			name := "user" + string(rune('a'+i/4)) + string(rune('a'+i%4))
 			id := "call_of_" + name + "_0"
 			history := []string{
-				"user: I am " + name, "call: " + id + " ls", "tool: " + id + " a.go", "assistant: Hello " + name, "user: bye " + name,
+				"user: I am " + name, "call: " + id + " ls", "tool: " + id + " a.go", "assistant: Hello " + name,
+				"user: bye " + name,
 			}
 			for _, n := range []int{1, 3, 5} {
 				a.chat(t.Context(), nil, tools, history[:n]...)
