@@ -398,7 +398,8 @@ func (w *sessionWork) was(m *session.Message) *session.Message {
 
 // covers reports whether the rewind, which goes back to a message, hides another.
 func (r *Rewind) covers(to, m *session.Message) bool {
-	return to != nil && m != nil && to.ID != m.ID && to.SessionID == m.SessionID && m.CreatedAt <= r.At && PositionOf(to).Before(PositionOf(m))
+	return to != nil && m != nil && to.ID != m.ID && to.SessionID == m.SessionID && m.CreatedAt <= r.At &&
+		PositionOf(to).Before(PositionOf(m))
 }
 
 // hidden is since when the message is hidden, nil when it is visible. old is the message
@@ -438,7 +439,8 @@ func (w *sessionWork) hiddenAt(m *session.Message, set *rows, until int64) (*int
 
 // hiddenBy is hiddenAt where only some rewinds count. counts is asked about rewinds that
 // cover the message, and the messages that they go back to.
-func (w *sessionWork) hiddenBy(m *session.Message, set *rows, until int64, counts func(*Rewind, *session.Message) bool) (*int64, error) {
+func (w *sessionWork) hiddenBy(m *session.Message, set *rows, until int64,
+	counts func(*Rewind, *session.Message) bool) (*int64, error) {
 	var hidden *int64
 	for i := range w.row.State.Rewinds {
 		r := &w.row.State.Rewinds[i]

@@ -227,7 +227,8 @@ func abandonedPart(p *session.Part) *session.Part {
 		return p
 	}
 	switch *p.ToolState {
-	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded:
+	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,
+		session.StateApprovalResponded:
 	default:
 		return p
 	}

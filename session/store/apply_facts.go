@@ -28,7 +28,9 @@ type StepSum struct {
 // precede reports whether the sum can be continued by facts: each is a step that begins
 // after those in the sum.
 func (s *StepSum) precede(turnStats []*SpanRef) bool {
-	return s != nil && !slices.ContainsFunc(turnStats, func(l *SpanRef) bool { return !l.TurnStats.Step || compareStarts(s.link(), l) >= 0 })
+	return s != nil && !slices.ContainsFunc(turnStats, func(l *SpanRef) bool {
+		return !l.TurnStats.Step || compareStarts(s.link(), l) >= 0
+	})
 }
 
 // link is the sum as if it were one span.
@@ -65,7 +67,8 @@ func (w *sessionWork) forgetSteps(messageID string) {
 
 // compareStarts orders spans by their start.
 func compareStarts(x, y *SpanRef) int {
-	return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
+	return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID),
+		strings.Compare(x.SpanID, y.SpanID))
 }
 
 // foldFacts is the metadata of a message as its spans know it. Spans are taken
@@ -91,7 +94,9 @@ func sumFacts(links []*SpanRef, gap bool) TurnStats {
 		}
 	}
 	whole := slices.DeleteFunc(slices.Clone(links), func(l *SpanRef) bool { return l.TurnStats.Step })
-	if slices.ContainsFunc(whole, func(l *SpanRef) bool { return !l.TurnStats.GivenUp && !l.TurnStats.Trace.PendingApproval }) {
+	if slices.ContainsFunc(whole, func(l *SpanRef) bool {
+		return !l.TurnStats.GivenUp && !l.TurnStats.Trace.PendingApproval
+	}) {
 		whole = slices.DeleteFunc(whole, func(l *SpanRef) bool { return l.TurnStats.GivenUp })
 	}
 	if len(whole) > 0 {

@@ -22,7 +22,8 @@ func (a *applier) mergeFork(w *sessionWork, f *Fork) error {
 		return nil
 	}
 	if old := w.row.State.Fork; old != nil {
-		if cmp.Or(cmp.Compare(f.At, old.At), strings.Compare(f.From, old.From), strings.Compare(f.Message, old.Message)) >= 0 {
+		if cmp.Or(cmp.Compare(f.At, old.At), strings.Compare(f.From, old.From),
+			strings.Compare(f.Message, old.Message)) >= 0 {
 			return nil
 		}
 		if err := a.leave(w, old, f.From); err != nil {
@@ -65,7 +66,9 @@ func (a *applier) leave(w *sessionWork, old *Fork, from string) error {
 
 func (w *sessionWork) addFork(ref ForkRef) {
 	s := &w.row.State
-	i, known := slices.BinarySearchFunc(s.Forks, ref, func(x, y ForkRef) int { return strings.Compare(x.Session, y.Session) })
+	i, known := slices.BinarySearchFunc(s.Forks, ref, func(x, y ForkRef) int {
+		return strings.Compare(x.Session, y.Session)
+	})
 	if known {
 		s.Forks[i] = ref
 	} else {

@@ -835,7 +835,8 @@ func (o *observer) changedSegments(owner string, w *window) []segment {
 	}
 	return slices.DeleteFunc(segmented, func(s segment) bool {
 		first := s.Observations[0]
-		return before[source{first.TraceID, first.Source}] == len(s.Observations) && !slices.ContainsFunc(s.Observations, isFresh)
+		return before[source{first.TraceID, first.Source}] == len(s.Observations) &&
+			!slices.ContainsFunc(s.Observations, isFresh)
 	})
 }
 

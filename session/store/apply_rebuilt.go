@@ -119,7 +119,8 @@ func (p *Attribution) messages() []string { return append([]string{p.MessageID},
 // inherit notes which messages an observation is attributed to that was attributed to
 // others of the session before.
 func (o *observedWork) inherit(old, attributed *Attribution) {
-	if old.SessionID != attributed.SessionID || old.MessageID == attributed.MessageID && slices.Equal(old.Others, attributed.Others) {
+	if old.SessionID != attributed.SessionID || old.MessageID == attributed.MessageID &&
+		slices.Equal(old.Others, attributed.Others) {
 		return
 	}
 	if o.heirs == nil {
@@ -243,7 +244,8 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 }
 
 func sameAttribution(p, q *Attribution) bool {
-	return p.SessionID == q.SessionID && p.MessageID == q.MessageID && p.PartID == q.PartID && p.DecisionID == q.DecisionID && p.Kind == q.Kind &&
+	return p.SessionID == q.SessionID && p.MessageID == q.MessageID && p.PartID == q.PartID &&
+		p.DecisionID == q.DecisionID && p.Kind == q.Kind &&
 		slices.Equal(p.Others, q.Others)
 }
 

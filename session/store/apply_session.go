@@ -211,7 +211,8 @@ func (w *sessionWork) accept(column string, v *Value, old string) bool {
 	if declared && stamp.compare(before) <= 0 {
 		return false
 	}
-	if column == "title" && !w.observed.folding && w.renamed(before) && (stamp.Sum == before.Sum || v.At/1e6 <= w.row.UpdatedAt) {
+	if column == "title" && !w.observed.folding && w.renamed(before) &&
+		(stamp.Sum == before.Sum || v.At/1e6 <= w.row.UpdatedAt) {
 		return false // another program has named it since
 	}
 	w.row.State.Stamps[column] = stamp

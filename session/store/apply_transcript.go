@@ -107,7 +107,8 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
 	a.rows.deleteSession(row.ID)
 	a.result.Rows++
-	kept := SessionRow{Session: blankSession(row.ID), State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}
+	kept := SessionRow{Session: blankSession(row.ID),
+		State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}
 	if row.ArchivedAt == nil && len(kept.State.Rewinds) == 0 && kept.State.Fork == nil && len(kept.State.Forks) == 0 {
 		return nil
 	}

@@ -145,7 +145,8 @@ func forkPoint(tx Tx, o *ForkOptions) (string, error) {
 
 // forkOf reports of a new session what is to be reported of a fork made at a time (Unix
 // milliseconds).
-func forkOf(parent *SessionRow, id, message string, at int64, o *ForkOptions, metadata map[string]json.RawMessage) SessionChange {
+func forkOf(parent *SessionRow, id, message string, at int64, o *ForkOptions,
+	metadata map[string]json.RawMessage) SessionChange {
 	value := func(text string) *Value {
 		return &Value{Text: text, At: at * 1e6, Rank: RankFinal}
 	}

@@ -190,7 +190,8 @@ func compareParts(p, q *rankedPart, from origin) int {
 	); c != 0 {
 		return c
 	}
-	c := strings.Compare(session.Deref(p.ToolCallID)+"\x00"+session.Deref(p.ToolState), session.Deref(q.ToolCallID)+"\x00"+session.Deref(q.ToolState))
+	c := strings.Compare(session.Deref(p.ToolCallID)+"\x00"+session.Deref(p.ToolState),
+		session.Deref(q.ToolCallID)+"\x00"+session.Deref(q.ToolState))
 	if c != 0 || from != imports {
 		return c
 	}
@@ -317,7 +318,8 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 // of (request, id), each has the index that it requests or the next free one. collided are
 // parts that are not stored yet; asked are new requests of parts that are.
 func (a *applier) placeParts(
-	messageID string, collided []*session.Part, asked map[string]int64, done func(p *session.Part, changed bool, err error) error,
+	messageID string, collided []*session.Part, asked map[string]int64,
+	done func(p *session.Part, changed bool, err error) error,
 ) error {
 	stored, err := a.rows.partsFrom(messageID, 0)
 	if err != nil {
@@ -414,7 +416,8 @@ const abortedMark = `"error_type":"` + semconv.ErrorTypeAborted + `"`
 // last word on it: the call may go on, and what is reported of it then counts.
 func settledRank(r Rank, state string) Rank {
 	switch state {
-	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded:
+	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,
+		session.StateApprovalResponded:
 		return min(r, RankLive)
 	}
 	return r

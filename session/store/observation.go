@@ -185,11 +185,13 @@ func (o *Observation) version() byte {
 func (o *Observation) takesPrecedence(p *Observation) bool {
 	return cmp.Or(
 		cmp.Compare(o.version(), p.version()),
-		cmp.Compare(o.End, p.End), cmp.Compare(o.Start, p.Start), cmp.Compare(len(o.Data), len(p.Data)), bytes.Compare(o.Data, p.Data),
+		cmp.Compare(o.End, p.End), cmp.Compare(o.Start, p.Start), cmp.Compare(len(o.Data), len(p.Data)),
+		bytes.Compare(o.Data, p.Data),
 		strings.Compare(o.Session, p.Session), cmp.Compare(p.Rank, o.Rank),
 	) > 0
 }
 
 func compareObservations(x, y *Observation) int {
-	return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
+	return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(x.TraceID, y.TraceID),
+		strings.Compare(x.Source, y.Source))
 }

@@ -278,8 +278,10 @@ func (r *rows) do(queries ...Query) error {
 
 // empty reports whether there is nothing to be written.
 func (c *Changes) empty() bool {
-	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+len(c.Decisions)+len(c.Blobs)+
-		len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+len(c.Proofs)+len(c.Cuts)+len(c.Traces)+len(c.Touched) == 0
+	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+len(c.Decisions)+
+		len(c.Blobs)+
+		len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+len(c.Proofs)+len(c.Cuts)+len(c.Traces)+
+		len(c.Touched) == 0
 }
 
 // learn takes over the rows that the engine found.
@@ -849,7 +851,9 @@ func (r *rows) deleteDecision(id string) {
 
 // blob returns a prompt or catalog, nil when there is none.
 func (r *rows) blob(kind BlobKind, digest string) (*Blob, error) {
-	return find(r, &r.blobs, blobKey{kind, digest}, func() Query { return &BlobsByDigest{Kind: kind, Digests: []string{digest}} })
+	return find(r, &r.blobs, blobKey{kind, digest}, func() Query {
+		return &BlobsByDigest{Kind: kind, Digests: []string{digest}}
+	})
 }
 
 // observation returns an observation, nil when there is none.

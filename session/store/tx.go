@@ -470,10 +470,10 @@ type State struct {
 	Stamps map[string]Stamp `json:"stamps,omitempty"`
 
 	// Declared bounds the session without its observations, nil when its row does so too.
-	Declared *Bounds `json:"said,omitempty"`
+	Declared *Bounds `json:"declared,omitempty"`
 	// Quarantined holds what was reported of columns in no final form by others than
 	// observations, should what an observation says in its stead be taken back.
-	Quarantined map[string]Value `json:"aside,omitempty"`
+	Quarantined map[string]Value `json:"quarantined,omitempty"`
 
 	Rewinds []Rewind `json:"rewinds,omitempty"`
 

@@ -53,7 +53,8 @@ func (s sdkSpans) step(n int) {
 	}
 	s.add("chat m", 2*n, call.Append(nil))
 	index := int64(n)
-	tool := spans.ToolCall{SessionID: "ses_1", MessageID: "msg_1", PartID: fmt.Sprintf("prt_%d", n), PartIndex: &index, CallID: fmt.Sprint("call", n),
+	tool := spans.ToolCall{SessionID: "ses_1", MessageID: "msg_1", PartID: fmt.Sprintf("prt_%d", n), PartIndex: &index,
+		CallID: fmt.Sprint("call", n),
 		ToolID: "bash", State: session.StateOutputAvailable, Input: `{}`, Output: `"ok"`}
 	s.add(semconv.SpanToolCall, 2*n+1, tool.Append(nil))
 }

@@ -25,7 +25,8 @@ const importsAhead = 16
 // committed or has failed, and ends the import by returning false; what was taken
 // from the sequence by then is imported all the same. ImportAll returns when all of
 // it is, and holds a few sessions at a time: they must not change before they are done.
-func (s *Store) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported], done func(*store.Imported, store.ImportResult, error) bool) {
+func (s *Store) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported],
+	done func(*store.Imported, store.ImportResult, error) bool) {
 	type waiting struct {
 		in     *store.Imported
 		result store.ImportResult

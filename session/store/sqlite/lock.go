@@ -60,7 +60,8 @@ func lock(path string) (*writerLock, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	owner := fmt.Sprintf("process %d (%s) on %s since %s\n", os.Getpid(), filepath.Base(os.Args[0]), host, time.Now().UTC().Format(time.RFC3339))
+	owner := fmt.Sprintf("process %d (%s) on %s since %s\n", os.Getpid(), filepath.Base(os.Args[0]), host,
+		time.Now().UTC().Format(time.RFC3339))
 	// The name is a courtesy to the next one who asks: the lock holds without it.
 	_ = os.WriteFile(real+lockSuffix, []byte(owner), 0o600)
 	return l, nil

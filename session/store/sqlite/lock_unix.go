@@ -39,7 +39,8 @@ func (l *inodeLock) lock(f *os.File) (holderName string, err error) {
 	if !got {
 		return holder(name), nil
 	}
-	_ = os.WriteFile(name, fmt.Appendf(nil, "process %d (%s), by another name of the file\n", os.Getpid(), filepath.Base(os.Args[0])), 0o600)
+	_ = os.WriteFile(name, fmt.Appendf(nil, "process %d (%s), by another name of the file\n", os.Getpid(),
+		filepath.Base(os.Args[0])), 0o600)
 	l.f, l.held = f, held
 	return "", nil
 }

@@ -50,9 +50,11 @@ var stepShapes = []stepShape{
 	{name: "AI SDK, root first", capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39, root: "first"},
 	{name: "AI SDK, without a root", capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39, root: "never"},
 	{name: "OpenInference LangChain", capture: "openinference-langchain-4.1.1/openai-chat", from: 90, to: 509},
-	{name: "OpenInference Vercel, root first", capture: "openinference-vercel-2.8.1-on-ai-v6/multistep", from: 25, to: 175, root: "first", long: true},
+	{name: "OpenInference Vercel, root first", capture: "openinference-vercel-2.8.1-on-ai-v6/multistep", from: 25, to: 175,
+		root: "first", long: true},
 	{name: "Strands", capture: "strands-js-1.19.0/chat", from: 6, to: 131},
-	{name: "Strands, a model without its maker's name", capture: "strands-js-1.19.0/chat", from: 6, to: 131, uncounted: true},
+	{name: "Strands, a model without its maker's name", capture: "strands-js-1.19.0/chat", from: 6, to: 131,
+		uncounted: true},
 	{name: "opencode", capture: "opencode-1.18.33/serve-bash", from: 8436.9, to: 10187.9},
 	{name: "Claude Code", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9},
 	{name: "Claude Code, logs", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9, only: "logs", long: true},
@@ -225,7 +227,8 @@ func beginning(t testing.TB, capture string) pcommon.Timestamp {
 }
 
 // named are ids of calls and requests in what an agent sent.
-var named = regexp.MustCompile(`\b(toolu|call|req|resp|chatcmpl|msg|fc|stream|r)([_-]?)(oslo|lima|del|[0-9][0-9A-Za-z]*)\b`)
+var named = regexp.MustCompile(
+	`\b(toolu|call|req|resp|chatcmpl|msg|fc|stream|r)([_-]?)(oslo|lima|del|[0-9][0-9A-Za-z]*)\b`)
 
 // rename makes what is the step's own another's.
 func (l *longTurn) rename(text string, n int) string {

@@ -207,11 +207,15 @@ func turnBatch(sessionID, id string) store.Batch {
 	b.Sessions = []store.SessionChange{{ID: sessionID, Start: at, End: at}}
 	for _, role := range []string{session.RoleUser, session.RoleAssistant} {
 		message := role + "-" + id
-		b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: sessionID, Role: role, CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal})
-		b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: sessionID, Type: "text",
-			Data: []byte(`{"type":"text","text":"` + strings.Repeat("word ", 100) + `"}`), CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal})
+		b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: sessionID, Role: role, CreatedAt: at,
+			UpdatedAt: at, Rank: store.RankFinal})
+		b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: sessionID,
+			Type: "text",
+			Data: []byte(`{"type":"text","text":"` + strings.Repeat("word ", 100) + `"}`), CreatedAt: at, UpdatedAt: at,
+			Rank: store.RankFinal})
 	}
-	b.SpanRefs = []store.SpanRef{{TraceID: "trace", SpanID: id, SessionID: sessionID, MessageID: "assistant-" + id, Kind: "session.turn", Dialect: "test",
+	b.SpanRefs = []store.SpanRef{{TraceID: "trace", SpanID: id, SessionID: sessionID, MessageID: "assistant-" + id,
+		Kind: "session.turn", Dialect: "test",
 		StartNano: at * 1e6, EndNano: at * 1e6, TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 1}}}}
 	return b
 }

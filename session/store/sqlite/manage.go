@@ -137,20 +137,23 @@ func (s *Store) Collect(ctx context.Context, recent time.Time, dryRun bool) (Gar
 		g = Garbage{}
 		defer sqlitex.Save(t.conn)(&err)
 		const orphans = `session_id IS NOT NULL AND session_id NOT IN (SELECT id FROM chat_sessions)`
-		if err := exec(t.conn.Prep(`CREATE TEMP TABLE IF NOT EXISTS named (digest TEXT PRIMARY KEY) WITHOUT ROWID`)); err != nil {
+		if err := exec(
+			t.conn.Prep(`CREATE TEMP TABLE IF NOT EXISTS named (digest TEXT PRIMARY KEY) WITHOUT ROWID`)); err != nil {
 			return err
 		}
 		if err := exec(t.conn.Prep(`DELETE FROM temp.named`)); err != nil {
 			return err
 		}
-		if g.Observations, err = sqlitex.ResultInt64(t.conn.Prep(`SELECT count(*) FROM observations WHERE ` + orphans)); err != nil {
+		if g.Observations, err = sqlitex.ResultInt64(
+			t.conn.Prep(`SELECT count(*) FROM observations WHERE ` + orphans)); err != nil {
 			return err
 		}
 		if !dryRun {
 			if err := t.deleteObservations(orphans); err != nil {
 				return err
 			}
-			if err := exec(t.conn.Prep(`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`)); err != nil {
+			if err := exec(
+				t.conn.Prep(`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`)); err != nil {
 				return err
 			}
 		}

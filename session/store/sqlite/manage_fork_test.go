@@ -19,12 +19,15 @@ func conversation(id string, n int) store.Batch {
 		for k, role := range []string{session.RoleUser, session.RoleAssistant} {
 			message := fmt.Sprintf("%c%d", role[0], i+1)
 			when := at + int64(2*i+k)*1000
-			b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: id, Role: role, CreatedAt: when, UpdatedAt: when, Rank: store.RankFinal})
+			b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: id, Role: role, CreatedAt: when,
+				UpdatedAt: when, Rank: store.RankFinal})
 			b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: id, Type: "text",
-				Data: fmt.Appendf(nil, `{"type":"text","text":"%s"}`, message), CreatedAt: when, UpdatedAt: when, Rank: store.RankFinal})
+				Data: fmt.Appendf(nil, `{"type":"text","text":"%s"}`, message), CreatedAt: when, UpdatedAt: when,
+				Rank: store.RankFinal})
 			if role == session.RoleAssistant {
 				cost := 0.5
-				b.SpanRefs = append(b.SpanRefs, store.SpanRef{TraceID: "trace", SpanID: message, SessionID: id, MessageID: message, Kind: "session.turn", Dialect: "test",
+				b.SpanRefs = append(b.SpanRefs, store.SpanRef{TraceID: "trace", SpanID: message, SessionID: id, MessageID: message,
+					Kind: "session.turn", Dialect: "test",
 					StartNano: when * 1e6, EndNano: when * 1e6,
 					TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 10}, Trace: session.MessageTrace{CostUSD: &cost}}})
 			}
@@ -48,11 +51,15 @@ func TestFork(t *testing.T) {
 	told := conversation("s", 3)
 	declared := func(text string) *store.Value { return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal} }
 	c := &told.Sessions[0]
-	c.Title, c.Agent, c.Model, c.WorkspaceRoot, c.Permissions = declared("Fix it"), declared("coder"), declared(`{"model_id":"m"}`), declared("/w"), declared(`[{"permission":"bash","pattern":"*","action":"allow","source":"session"}]`)
-	c.Metadata = map[string]store.Value{"team": *declared(`"a"`), "kept": *declared(`1`), "status": *declared(`{"state":"idle"}`), "agenttrace": *declared(`{"outcome":"finish"}`)}
+	c.Title, c.Agent, c.Model, c.WorkspaceRoot, c.Permissions = declared("Fix it"), declared("coder"),
+		declared(`{"model_id":"m"}`), declared("/w"),
+		declared(`[{"permission":"bash","pattern":"*","action":"allow","source":"session"}]`)
+	c.Metadata = map[string]store.Value{"team": *declared(`"a"`), "kept": *declared(`1`),
+		"status": *declared(`{"state":"idle"}`), "agenttrace": *declared(`{"outcome":"finish"}`)}
 	apply(t, s, told)
 
-	id, err := s.Fork(t.Context(), ForkOptions{From: "s", Message: "u2", Metadata: map[string]any{"team": "b"}, Now: moment(at + 60_000)})
+	id, err := s.Fork(t.Context(), ForkOptions{From: "s", Message: "u2", Metadata: map[string]any{"team": "b"},
+		Now: moment(at + 60_000)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +68,10 @@ func TestFork(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := session.Session{
-		ID: id, Title: "Fix it (copy)", Agent: "coder", ModelJSON: new(`{"model_id":"m"}`), WorkspaceRoot: new("/w"), ParentID: new("s"), ParentMessageID: new("u2"),
-		PermissionsJSON: "[]", MetadataJSON: `{"kept":1,"team":"b"}`, PromptTokens: 10, TotalTokens: 10, CostUSD: 0.5, CreatedAt: at + 60_000, UpdatedAt: at + 60_000,
+		ID: id, Title: "Fix it (copy)", Agent: "coder", ModelJSON: new(`{"model_id":"m"}`), WorkspaceRoot: new("/w"),
+		ParentID: new("s"), ParentMessageID: new("u2"),
+		PermissionsJSON: "[]", MetadataJSON: `{"kept":1,"team":"b"}`, PromptTokens: 10, TotalTokens: 10, CostUSD: 0.5,
+		CreatedAt: at + 60_000, UpdatedAt: at + 60_000,
 	}
 	if diff := cmp.Diff(want, row); diff != "" {
 		t.Errorf("row (-want +got):\n%s", diff)
@@ -75,7 +84,8 @@ func TestFork(t *testing.T) {
 	if _, err := s.Rewind(t.Context(), "s", "u3", moment(at+70_000)); err != nil {
 		t.Fatal(err)
 	}
-	script(t, path, `UPDATE chat_messages SET hidden_at = 7 WHERE id = 'a1'; UPDATE chat_sessions SET prompt_tokens = 10, total_tokens = 10 WHERE id = 's'`)
+	script(t, path,
+		`UPDATE chat_messages SET hidden_at = 7 WHERE id = 'a1'; UPDATE chat_sessions SET prompt_tokens = 10, total_tokens = 10 WHERE id = 's'`)
 	if id, err = s.Fork(t.Context(), ForkOptions{From: "s", Title: "mine", Now: moment(5)}); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +108,8 @@ func TestFork(t *testing.T) {
 			t.Errorf("fork %+v: %q, %v", test.o, id, err)
 		}
 	}
-	if id, err := s.Fork(t.Context(), ForkOptions{From: "s", Metadata: map[string]any{"f": func() {}}}); err == nil || id != "" {
+	if id, err := s.Fork(t.Context(), ForkOptions{From: "s", Metadata: map[string]any{"f": func() {}}}); err == nil ||
+		id != "" {
 		t.Errorf("metadata that is no JSON: %q, %v", id, err)
 	}
 	sound(t, path)
@@ -166,8 +177,10 @@ func TestUnrewindForeign(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	apply(t, s, conversation("s", 3))
-	script(t, path, `UPDATE chat_messages SET hidden_at = 50 WHERE id IN ('a3'); UPDATE chat_messages SET hidden_at = 60 WHERE id IN ('a2', 'u3')`)
-	for _, want := range []Rewound{{To: "u2", At: 60, Messages: []string{"a2", "u3"}}, {To: "u3", At: 50, Messages: []string{"a3"}}} {
+	script(t, path,
+		`UPDATE chat_messages SET hidden_at = 50 WHERE id IN ('a3'); UPDATE chat_messages SET hidden_at = 60 WHERE id IN ('a2', 'u3')`)
+	for _, want := range []Rewound{{To: "u2", At: 60, Messages: []string{"a2", "u3"}},
+		{To: "u3", At: 50, Messages: []string{"a3"}}} {
 		got, err := s.Unrewind(t.Context(), "s")
 		if err != nil {
 			t.Fatal(err)
@@ -185,10 +198,13 @@ func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	message := func(id, role string, ms int64) store.MessageChange {
-		return store.MessageChange{ID: id, SessionID: "s", Role: role, CreatedAt: at + ms, UpdatedAt: at + ms, Rank: store.RankFinal}
+		return store.MessageChange{ID: id, SessionID: "s", Role: role, CreatedAt: at + ms, UpdatedAt: at + ms,
+			Rank: store.RankFinal}
 	}
-	apply(t, s, store.Batch{Sessions: []store.SessionChange{{ID: "s", Start: at, End: at}}, Messages: []store.MessageChange{
-		message("u1", "user", 0), message("a1", "assistant", 10), message("u2", "user", 20), message("a2", "assistant", 30)}})
+	apply(t, s, store.Batch{Sessions: []store.SessionChange{{ID: "s", Start: at, End: at}},
+		Messages: []store.MessageChange{
+			message("u1", "user", 0), message("a1", "assistant", 10), message("u2", "user", 20),
+			message("a2", "assistant", 30)}})
 	rewind := func(to string, ms int64) {
 		t.Helper()
 		if _, err := s.Rewind(t.Context(), "s", to, moment(at+ms)); err != nil {
@@ -197,7 +213,8 @@ func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
 	}
 	hidden := func(when, want string) {
 		t.Helper()
-		got := strings.Join(query(t, path, `SELECT id FROM chat_messages WHERE hidden_at IS NOT NULL ORDER BY created_at`), " ")
+		got := strings.Join(query(t, path, `SELECT id FROM chat_messages WHERE hidden_at IS NOT NULL ORDER BY created_at`),
+			" ")
 		if got != want {
 			t.Errorf("%s: hidden are %q, want %q", when, got, want)
 		}
@@ -207,7 +224,8 @@ func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
 	script(t, path, `UPDATE chat_messages SET hidden_at = NULL WHERE session_id = 's'`)
 	apply(t, s, store.Batch{Messages: []store.MessageChange{message("late", "assistant", 25)}})
 	hidden("after a late message", "")
-	apply(t, s, store.Batch{Messages: []store.MessageChange{message("u3", "user", 200), message("a3", "assistant", 210), message("u4", "user", 220)}})
+	apply(t, s, store.Batch{Messages: []store.MessageChange{message("u3", "user", 200), message("a3", "assistant", 210),
+		message("u4", "user", 220)}})
 	rewind("u3", 300)
 	hidden("after another rewind", "a3 u4")
 	if _, err := s.Unrewind(t.Context(), "s"); err != nil {

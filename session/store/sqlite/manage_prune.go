@@ -63,7 +63,8 @@ func (r *Reader) Stale(ctx context.Context, before time.Time, archived bool) ([]
 		}); err != nil {
 			return err
 		}
-		stale, err = sessionTable.all(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.updated_at < ?`, before.UnixMilli()))
+		stale, err = sessionTable.all(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.updated_at < ?`,
+			before.UnixMilli()))
 		stale = slices.DeleteFunc(stale, func(s session.Session) bool {
 			f := families[head(s.ID)]
 			return f.updated >= before.UnixMilli() || archived && !f.archived

@@ -49,7 +49,8 @@ func TestAmend(t *testing.T) {
 	if row, err = s.Session(t.Context(), "s"); err != nil || row.ArchivedAt != nil || row.Title != "later" {
 		t.Errorf("then: %q, archived %v, %v", row.Title, row.ArchivedAt, err)
 	}
-	for _, err := range []error{s.SetTitle(t.Context(), "none", "x", moment(at)), s.Archive(t.Context(), "none", true, moment(at)), s.Delete(t.Context(), "none")} {
+	for _, err := range []error{s.SetTitle(t.Context(), "none", "x", moment(at)),
+		s.Archive(t.Context(), "none", true, moment(at)), s.Delete(t.Context(), "none")} {
 		if !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("of a session that is not there: %v", err)
 		}
@@ -98,7 +99,8 @@ func TestDelete(t *testing.T) {
 	if err != nil || g.Observations != 1 {
 		t.Errorf("collected %+v, %v", g, err)
 	}
-	if got := query(t, path, `SELECT source FROM observations UNION ALL SELECT call_id FROM tool_call_requests`); got != nil {
+	if got := query(t, path,
+		`SELECT source FROM observations UNION ALL SELECT call_id FROM tool_call_requests`); got != nil {
 		t.Errorf("left %v", got)
 	}
 	sound(t, path)

@@ -87,7 +87,8 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 	case *store.Trace:
 		return t.trace(q)
 	case *store.TraceObservations:
-		q.Rows, err = observationTable.all(t.prep(`SELECT `+observationTable.prefixed("", "data")+` FROM observations WHERE trace_id = ? ORDER BY source`,
+		q.Rows, err = observationTable.all(t.prep(`SELECT `+observationTable.prefixed("", "data")+
+			` FROM observations WHERE trace_id = ? ORDER BY source`,
 			q.TraceID))
 	case *store.Thread:
 		return t.thread(q)
@@ -98,7 +99,8 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 	case *store.WindowFrom:
 		return t.windowFrom(q)
 	case *store.WindowTo:
-		if q.Start, q.OK, err = nano(t.prep(openings+`start_nano >= ? ORDER BY start_nano LIMIT 1`, q.Owner, q.At)); err == nil && q.OK {
+		if q.Start, q.OK, err = nano(t.prep(openings+`start_nano >= ? ORDER BY start_nano LIMIT 1`, q.Owner,
+			q.At)); err == nil && q.OK {
 			q.Across, err = t.across(q.Owner, q.Start)
 		}
 	case *store.ObservationsIn:
@@ -191,7 +193,8 @@ func (t *tx) spanTimes(q *store.SpanTimes) error {
 }
 
 func (t *tx) traceOwner(traceID string) (*store.TraceOwner, error) {
-	return one(t.prep(`SELECT owner, default_session FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`, traceID),
+	return one(t.prep(`SELECT owner, default_session FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`,
+		traceID),
 		func(stmt *sqlite.Stmt) store.TraceOwner {
 			return store.TraceOwner{TraceID: traceID, Owner: stmt.ColumnText(0), Own: stmt.ColumnText(1)}
 		})
@@ -342,7 +345,8 @@ func (t *tx) windowFrom(q *store.WindowFrom) error {
 		return err
 	}
 	if ok {
-		if q.Cut, err = one(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`,
+		if q.Cut,
+			err = one(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`,
 			q.Owner, settled), scanCut); err != nil {
 			return err
 		}
@@ -378,7 +382,8 @@ func scanCut(stmt *sqlite.Stmt) store.Cut {
 }
 
 func (t *tx) replaceCuts(r *store.CutRange) error {
-	old, err := all(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`,
+	old,
+		err := all(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`,
 		r.Owner, r.From, r.To), scanCut)
 	if err != nil {
 		return err
@@ -389,7 +394,8 @@ func (t *tx) replaceCuts(r *store.CutRange) error {
 		if i >= 0 && bytes.Equal(changed[i].Carry, c.Carry) {
 			changed = slices.Delete(changed, i, i+1)
 		} else if i < 0 {
-			if err := exec(t.prep(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`, r.Owner, c.At)); err != nil {
+			if err := exec(t.prep(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`, r.Owner,
+				c.At)); err != nil {
 				return err
 			}
 		}
@@ -419,6 +425,7 @@ func (t *tx) sources(q *store.Sources) (err error) {
 	if err != nil {
 		return err
 	}
-	_, q.SDK, err = nano(t.prep(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+`' LIMIT 1`, q.SessionID))
+	_, q.SDK, err = nano(t.prep(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+
+		`' LIMIT 1`, q.SessionID))
 	return err
 }

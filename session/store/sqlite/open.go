@@ -105,7 +105,8 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 		return nil, openError(path, err)
 	}
 	if o.MaxBytes > 0 {
-		if err := sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/pageSize)), nil); err != nil {
+		if err := sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/pageSize)),
+			nil); err != nil {
 			return nil, openError(path, err)
 		}
 	}
@@ -167,7 +168,8 @@ func migrate(conn *sqlite.Conn) (err error) {
 	if err := sqlitex.ExecuteTransient(conn, "DELETE FROM agenttrace_schema", nil); err != nil {
 		return err
 	}
-	return sqlitex.ExecuteTransient(conn, "INSERT INTO agenttrace_schema(version) VALUES (?)", &sqlitex.ExecOptions{Args: []any{SchemaVersion}})
+	return sqlitex.ExecuteTransient(conn, "INSERT INTO agenttrace_schema(version) VALUES (?)",
+		&sqlitex.ExecOptions{Args: []any{SchemaVersion}})
 }
 
 // upgradeCanonical adds the columns that earlier versions of the reference
@@ -229,7 +231,8 @@ func upgradeOurs(conn *sqlite.Conn) error {
 		return err
 	}
 	for _, statement := range []string{ // version 3
-		"DROP INDEX IF EXISTS idx_observations_reach", "ALTER TABLE observations ADD COLUMN until_nano INTEGER NOT NULL DEFAULT 0",
+		"DROP INDEX IF EXISTS idx_observations_reach",
+		"ALTER TABLE observations ADD COLUMN until_nano INTEGER NOT NULL DEFAULT 0",
 		"UPDATE observations SET until_nano = end_nano",
 	} {
 		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
@@ -243,7 +246,8 @@ func upgradeOurs(conn *sqlite.Conn) error {
 // and indexes that have old names in them are dropped, and made again with the schema.
 func renameOurs(conn *sqlite.Conn) error {
 	statements := []string{"DROP VIEW IF EXISTS session_spans", "DROP TRIGGER IF EXISTS delete_observations"}
-	for _, index := range []string{"span_links_facts", "observations_home_start", "observations_said", "observations_stray", "observations_stray_trace"} {
+	for _, index := range []string{"span_links_facts", "observations_home_start", "observations_said",
+		"observations_stray", "observations_stray_trace"} {
 		statements = append(statements, "DROP INDEX IF EXISTS idx_"+index)
 	}
 	for _, statement := range statements {
@@ -272,7 +276,8 @@ func renameOurs(conn *sqlite.Conn) error {
 
 // isOlder reports whether a file has tables of ours with the names of versions 1 and 2.
 func isOlder(conn *sqlite.Conn) (bool, error) {
-	old, err := names(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('span_links', 'part_claims')")
+	old, err := names(conn,
+		"SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('span_links', 'part_claims')")
 	return len(old) > 0, err
 }
 
@@ -328,12 +333,14 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 		}
 		for _, column := range required[table] {
 			if !slices.Contains(columns, column) {
-				return fmt.Errorf("open store %s: %w: the database has no column %s.%s; name another file", path, store.ErrNotStore, table, column)
+				return fmt.Errorf("open store %s: %w: the database has no column %s.%s; name another file", path, store.ErrNotStore,
+					table, column)
 			}
 		}
 	}
 	if version > CanonicalVersion {
-		return fmt.Errorf("open store %s: %w: user_version %d, this program knows %d; use a newer agenttrace", path, store.ErrNewer, version, CanonicalVersion)
+		return fmt.Errorf("open store %s: %w: user_version %d, this program knows %d; use a newer agenttrace", path,
+			store.ErrNewer, version, CanonicalVersion)
 	}
 	if slices.Contains(tables, "agenttrace_schema") {
 		ours, err := sqlitex.ResultInt64(conn.Prep("SELECT coalesce(max(version), 0) FROM agenttrace_schema"))
@@ -341,12 +348,14 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 			return openError(path, err)
 		}
 		if ours > SchemaVersion {
-			return fmt.Errorf("open store %s: %w: schema version %d, this program knows %d; use a newer agenttrace", path, store.ErrNewer, ours, SchemaVersion)
+			return fmt.Errorf("open store %s: %w: schema version %d, this program knows %d; use a newer agenttrace", path,
+				store.ErrNewer, ours, SchemaVersion)
 		}
 		if old, err := isOlder(conn); err != nil {
 			return openError(path, err)
 		} else if old && !writer {
-			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: agenttrace gc --store %s", ours, SchemaVersion, path)
+			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: agenttrace gc --store %s", ours,
+				SchemaVersion, path)
 		}
 	}
 	return nil
@@ -380,7 +389,8 @@ func openError(path string, err error) error {
 	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
 		return fmt.Errorf("open store %s: %w: %w; name another file", path, store.ErrNotStore, err)
 	case sqlite.ResultReadOnly:
-		return fmt.Errorf("open store %s: %w: %w: the file or its directory is read-only; make it writable or name another", path, store.ErrUnavailable, err)
+		return fmt.Errorf("open store %s: %w: %w: the file or its directory is read-only; make it writable or name another",
+			path, store.ErrUnavailable, err)
 	}
 	return classify(fmt.Errorf("open store %s: %w", path, err))
 }

@@ -55,10 +55,12 @@ func TestPragmas(t *testing.T) {
 			t.Errorf("%s is %v, want %s", c.pragma, got, c.want)
 		}
 	}
-	if got, want := query(t, path, "SELECT version FROM agenttrace_schema"), []string{fmt.Sprint(SchemaVersion)}; !slices.Equal(got, want) {
+	if got, want := query(t, path, "SELECT version FROM agenttrace_schema"),
+		[]string{fmt.Sprint(SchemaVersion)}; !slices.Equal(got, want) {
 		t.Errorf("agenttrace_schema is %v, want %v", got, want)
 	}
-	for _, c := range []struct{ pragma, want string }{{"foreign_keys", "1"}, {"synchronous", "1"}, {"busy_timeout", "5000"}} {
+	for _, c := range []struct{ pragma, want string }{{"foreign_keys", "1"}, {"synchronous", "1"},
+		{"busy_timeout", "5000"}} {
 		if err := s.run(t.Context(), func(x *tx) error {
 			got, err := names(x.conn, "PRAGMA "+c.pragma)
 			if !slices.Equal(got, []string{c.want}) {
@@ -169,7 +171,8 @@ func TestNotStore(t *testing.T) {
 		{"like ours", func(p string) { script(t, p, "CREATE TABLE chat_sessions(id TEXT PRIMARY KEY);") }, store.ErrNotStore},
 		{"newer reference", func(p string) { script(t, p, referenceDDL+"PRAGMA user_version = 4;") }, store.ErrNewer},
 		{"newer agenttrace", func(p string) {
-			script(t, p, referenceDDL+"PRAGMA user_version = 3; CREATE TABLE agenttrace_schema(version INTEGER NOT NULL); INSERT INTO agenttrace_schema VALUES (99);")
+			script(t, p, referenceDDL+
+				"PRAGMA user_version = 3; CREATE TABLE agenttrace_schema(version INTEGER NOT NULL); INSERT INTO agenttrace_schema VALUES (99);")
 		}, store.ErrNewer},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -528,8 +531,10 @@ func TestViewKnowsTheSDKsSpans(t *testing.T) {
 // TestAStoreIsNamedByItsPath: a URI is refused, and nothing is created.
 func TestAStoreIsNamedByItsPath(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, uri := range []string{"file:sessions.db", "file:///tmp/sessions.db?mode=ro", "postgres://host/db", "sqlite:///sessions.db"} {
-		if s, err := Open(t.Context(), uri, Options{}); !errors.Is(err, store.ErrNotStore) || !strings.Contains(err.Error(), uri) {
+	for _, uri := range []string{"file:sessions.db", "file:///tmp/sessions.db?mode=ro", "postgres://host/db",
+		"sqlite:///sessions.db"} {
+		if s, err := Open(t.Context(), uri, Options{}); !errors.Is(err, store.ErrNotStore) || !strings.Contains(err.Error(),
+			uri) {
 			t.Errorf("Open(%q) is %v, %v", uri, s, err)
 		}
 		if r, err := OpenReader(t.Context(), uri); !errors.Is(err, store.ErrNotStore) {
@@ -569,7 +574,8 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	}
 	script(t, path, old+"UPDATE agenttrace_schema SET version = 2;")
 
-	if _, err := OpenReader(t.Context(), path); err == nil || !strings.Contains(err.Error(), "agenttrace gc --store "+path) {
+	if _, err := OpenReader(t.Context(), path); err == nil || !strings.Contains(err.Error(),
+		"agenttrace gc --store "+path) {
 		t.Errorf("a reader: %v", err)
 	}
 	s = open(t, path, Options{})

@@ -143,7 +143,8 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 	pool, err := sqlitex.NewPool(uri, sqlitex.PoolOptions{
 		Flags: flags, PoolSize: readers,
 		PrepareConn: func(conn *sqlite.Conn) error {
-			for _, pragma := range []string{"PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON", "PRAGMA cache_size = -16384"} {
+			for _, pragma := range []string{"PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON",
+				"PRAGMA cache_size = -16384"} {
 				if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
 					return err
 				}
@@ -159,7 +160,8 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 		err = checkOurs(conn, r.path, false)
 		var tables []string
 		if err == nil {
-			tables, err = names(conn, "SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations')")
+			tables, err = names(conn,
+				"SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations')")
 		}
 		r.observes = slices.Contains(tables, "observations")
 		r.ours = slices.Contains(tables, "agenttrace_schema") && slices.Contains(tables, "chat_sessions")
@@ -231,7 +233,8 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 			if q.ParentID == "" && q.Agent == "" && r.ours {
 				table += " INDEXED BY idx_chat_sessions_updated"
 			}
-			stmt, err := conn.Prepare("SELECT " + r.sessionColumns + " FROM " + table + " WHERE " + strings.Join(where, " AND ") +
+			stmt, err := conn.Prepare("SELECT " + r.sessionColumns + " FROM " + table + " WHERE " + strings.Join(where,
+				" AND ") +
 				fmt.Sprintf(" ORDER BY s.updated_at DESC, s.id DESC LIMIT %d", limit))
 			if err != nil {
 				return err
@@ -265,7 +268,9 @@ func (r *Reader) leading() string {
 	if !r.ours {
 		return "(" + orphan + " OR " + copies + ")"
 	}
-	return "(" + orphan + " OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL) OR " + copies + ")"
+	return "(" + orphan +
+		" OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL) OR " + copies +
+		")"
 }
 
 // errStop ends an iteration that its consumer has left.
@@ -342,7 +347,8 @@ func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRe
 		if r.observes {
 			query += ` UNION ALL SELECT ` + spanTable.prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
 		}
-		return spanTable.all(prep(conn, query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID))
+		return spanTable.all(prep(conn, query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`,
+			sessionID))
 	})
 }
 
@@ -481,7 +487,8 @@ func (r *Reader) Resolve(ctx context.Context, name string) (string, error) {
 	}
 	err := r.read(ctx, func(conn *sqlite.Conn) error {
 		if name == "last" {
-			return collect(conn, `SELECT s.id FROM chat_sessions s WHERE `+r.leading()+` AND s.archived_at IS NULL ORDER BY s.updated_at DESC, s.id DESC LIMIT 1`)
+			return collect(conn, `SELECT s.id FROM chat_sessions s WHERE `+r.leading()+
+				` AND s.archived_at IS NULL ORDER BY s.updated_at DESC, s.id DESC LIMIT 1`)
 		}
 		if err := collect(conn, `SELECT id FROM chat_sessions WHERE id = ?`, name); err != nil {
 			return err

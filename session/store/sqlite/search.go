@@ -100,7 +100,8 @@ func (s *searcher) titles(conn *sqlite.Conn, yield func(store.Hit, error) bool) 
 			return nil
 		}
 		hit.Type, hit.Field = store.TypeSession, "title"
-		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt = stmt.ColumnText(2), title, stmt.ColumnText(3), stmt.ColumnInt64(1)
+		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt = stmt.ColumnText(2), title, stmt.ColumnText(3),
+			stmt.ColumnInt64(1)
 		if !yield(hit, nil) {
 			return errStop
 		}
@@ -110,7 +111,8 @@ func (s *searcher) titles(conn *sqlite.Conn, yield func(store.Hit, error) bool) 
 
 // blobs yields the sessions with a system prompt or a tool catalog that has the text.
 func (s *searcher) blobs(conn *sqlite.Conn, yield func(store.Hit, error) bool) error {
-	tables, err := names(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('system_prompts', 'tool_catalogs')")
+	tables, err := names(conn,
+		"SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('system_prompts', 'tool_catalogs')")
 	if err != nil {
 		return err
 	}
@@ -145,11 +147,13 @@ func (s *searcher) blobs(conn *sqlite.Conn, yield func(store.Hit, error) bool) e
 			hit, ok := found[stmt.ColumnText(5)]
 			at := place{stmt.ColumnText(0), hit.Digest}
 			row := session.Session{ParentID: textPtr(stmt, 8), CreatedAt: stmt.ColumnInt64(9)}
-			if !ok || seen[at] || stmt.ColumnInt64(4) < s.since || s.Agent != "" && stmt.ColumnText(7) != s.Agent || row.Copied(stmt.ColumnInt64(4)) {
+			if !ok || seen[at] || stmt.ColumnInt64(4) < s.since || s.Agent != "" && stmt.ColumnText(7) != s.Agent ||
+				row.Copied(stmt.ColumnInt64(4)) {
 				return nil
 			}
 			seen[at] = true
-			hit.SessionID, hit.MessageID, hit.Role, hit.Hidden = at.session, stmt.ColumnText(1), stmt.ColumnText(2), !stmt.ColumnIsNull(3)
+			hit.SessionID, hit.MessageID, hit.Role, hit.Hidden = at.session, stmt.ColumnText(1), stmt.ColumnText(2),
+				!stmt.ColumnIsNull(3)
 			hit.CreatedAt, hit.Title, hit.Agent = stmt.ColumnInt64(4), stmt.ColumnText(6), stmt.ColumnText(7)
 			if !yield(hit, nil) {
 				return errStop
@@ -226,7 +230,8 @@ func (s *searcher) part(conn *sqlite.Conn, stmt *sqlite.Stmt, raw []byte, ours b
 		h := &hits[i]
 		h.SessionID, h.Title, h.Agent, h.CreatedAt = id, in.title, in.agent, at
 		h.MessageID, h.Role, h.Hidden = message.ID, cmp.Or(message.Role, session.RoleAssistant), message.HiddenAt != nil
-		h.PartID, h.Type, h.Tool, h.CallID = stmt.ColumnText(4), stmt.ColumnText(5), session.ToolName(stmt.ColumnText(5), p.ToolName), p.ToolCallID
+		h.PartID, h.Type, h.Tool, h.CallID = stmt.ColumnText(4), stmt.ColumnText(5),
+			session.ToolName(stmt.ColumnText(5), p.ToolName), p.ToolCallID
 	}
 	return hits, nil
 }

@@ -82,7 +82,8 @@ func TestSearch(t *testing.T) {
 		t.Errorf("a key is found: %+v, %v", h, err)
 	}
 	for h, err := range r.Search(t.Context(), store.SearchQuery{Text: "naïve"}) {
-		want := store.Hit{SessionID: "s", Title: "One", Agent: "coder", MessageID: "s0", Role: "user", PartID: "p0", Type: "text", Field: "text",
+		want := store.Hit{SessionID: "s", Title: "One", Agent: "coder", MessageID: "s0", Role: "user", PartID: "p0",
+			Type: "text", Field: "text",
 			Matches: 2, Context: "Say \"NAÏVE\" or naïve,\nCafé in K", Marks: [][2]int{{5, 11}, {16, 22}}, CreatedAt: 1}
 		if diff := cmp.Diff(want, h); diff != "" || err != nil {
 			t.Errorf("hit (-want +got):\n%s, %v", diff, err)

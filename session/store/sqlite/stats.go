@@ -19,7 +19,8 @@ import (
 // Stats counts over all sessions. It reads the metadata of every message, session by
 // session, and every tool call once: nothing is kept for it when sessions are written. Another program's store has the same figures.
 func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
-	c := &counter{StatsQuery: q, sessions: map[string]*countedSession{}, groups: map[string]*countedGroup{}, total: newGroup(""),
+	c := &counter{StatsQuery: q, sessions: map[string]*countedSession{}, groups: map[string]*countedGroup{},
+		total:  newGroup(""),
 		models: map[string]string{}, names: map[string]string{}, unpriced: map[string]bool{}}
 	if q.Location == nil {
 		c.Location = time.UTC
@@ -163,7 +164,8 @@ func (c *counter) readSessions(conn *sqlite.Conn) error {
 	agents := map[string]string{}
 	stmt := conn.Prep(`SELECT id, agent, created_at, updated_at, parent_id FROM chat_sessions`)
 	return each(stmt, func() error {
-		s := &countedSession{row: session.Session{Agent: stmt.ColumnText(1), CreatedAt: stmt.ColumnInt64(2), ParentID: textPtr(stmt, 4)}}
+		s := &countedSession{row: session.Session{Agent: stmt.ColumnText(1), CreatedAt: stmt.ColumnInt64(2),
+			ParentID: textPtr(stmt, 4)}}
 		if one, known := agents[s.row.Agent]; known {
 			s.row.Agent = one
 		} else {
@@ -218,7 +220,8 @@ func (c *counter) group(s *countedSession, at int64, model, tool string) *counte
 }
 
 // estimate adds what a message took by price, where it states usage and no cost.
-func estimate(price store.Price, m *session.MessageMetadata, tokens session.MessageTokens, sum **float64, unpriced map[string]bool) {
+func estimate(price store.Price, m *session.MessageMetadata, tokens session.MessageTokens, sum **float64,
+	unpriced map[string]bool) {
 	if price == nil || tokens.Used == nil || tokens.Used.Total() == 0 || tokens.CostUSD != nil {
 		return
 	}
@@ -397,7 +400,8 @@ func (c *counter) stats() store.Stats {
 		t := c.total
 		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD, t.Usage.Add(g.Usage)
 		addCost(&t.EstimatedCostUSD, g.EstimatedCostUSD)
-		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls, t.DeniedCalls+g.DeniedCalls
+		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls,
+			t.DeniedCalls+g.DeniedCalls
 		t.durations = append(t.durations, g.durations...)
 		g.Sessions = int64(len(g.seen))
 		all.Groups = append(all.Groups, g.finished())
@@ -411,7 +415,8 @@ func (c *counter) stats() store.Stats {
 		if c.By == store.StatsByDay {
 			return cmp.Compare(a.Key, b.Key)
 		}
-		return cmp.Or(cmp.Compare(b.TotalTokens, a.TotalTokens), cmp.Compare(b.ToolCalls, a.ToolCalls), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.TotalTokens, a.TotalTokens), cmp.Compare(b.ToolCalls, a.ToolCalls),
+			cmp.Compare(a.Key, b.Key))
 	})
 	return all
 }

@@ -45,10 +45,13 @@ func TestStats(t *testing.T) {
 	s := open(t, path, Options{})
 	script(t, path, counted)
 	total := store.StatsGroup{
-		Sessions: 4, Turns: 4, Errors: 1, Usage: session.Usage{Input: 26, Output: 6, Reasoning: 1, CacheRead: 30}, TotalTokens: 63, CostUSD: 0.5,
-		CacheHitRate: ptr(30.0 / 56), ToolCalls: 3, FailedCalls: 1, DeniedCalls: 1, MedianMS: ptr(int64(100)), P95MS: ptr(int64(300)),
+		Sessions: 4, Turns: 4, Errors: 1, Usage: session.Usage{Input: 26, Output: 6, Reasoning: 1, CacheRead: 30},
+		TotalTokens: 63, CostUSD: 0.5,
+		CacheHitRate: ptr(30.0 / 56), ToolCalls: 3, FailedCalls: 1, DeniedCalls: 1, MedianMS: ptr(int64(100)),
+		P95MS: ptr(int64(300)),
 	}
-	big := store.StatsGroup{Key: "p/big", Sessions: 1, Turns: 1, Usage: session.Usage{Input: 10, Output: 2, Reasoning: 1, CacheRead: 30}, TotalTokens: 43, CostUSD: 0.5,
+	big := store.StatsGroup{Key: "p/big", Sessions: 1, Turns: 1,
+		Usage: session.Usage{Input: 10, Output: 2, Reasoning: 1, CacheRead: 30}, TotalTokens: 43, CostUSD: 0.5,
 		CacheHitRate: ptr(0.75), ToolCalls: 2, FailedCalls: 1, MedianMS: ptr(int64(100)), P95MS: ptr(int64(100))}
 	firstDay := big
 	firstDay.Key, firstDay.Sessions, firstDay.Turns, firstDay.Errors = "2026-01-01", 2, 2, 1
@@ -59,15 +62,19 @@ func TestStats(t *testing.T) {
 	}{
 		{"all", store.StatsQuery{}, nil},
 		{"day", store.StatsQuery{By: store.StatsByDay}, []store.StatsGroup{firstDay,
-			{Key: "2026-01-02", Sessions: 2, Turns: 2, Usage: session.Usage{Input: 16, Output: 4}, TotalTokens: 20, CacheHitRate: ptr(0.0),
-				ToolCalls: 1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
+			{Key: "2026-01-02", Sessions: 2, Turns: 2, Usage: session.Usage{Input: 16, Output: 4}, TotalTokens: 20,
+				CacheHitRate: ptr(0.0),
+				ToolCalls:    1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
 		{"model", store.StatsQuery{By: store.StatsByModel}, []store.StatsGroup{big,
-			{Key: "", Sessions: 3, Turns: 2, Errors: 1, Usage: session.Usage{Input: 11, Output: 3}, TotalTokens: 14, CacheHitRate: ptr(0.0)},
-			{Key: "small", Sessions: 1, Turns: 1, Usage: session.Usage{Input: 5, Output: 1}, TotalTokens: 6, CacheHitRate: ptr(0.0),
-				ToolCalls: 1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
+			{Key: "", Sessions: 3, Turns: 2, Errors: 1, Usage: session.Usage{Input: 11, Output: 3}, TotalTokens: 14,
+				CacheHitRate: ptr(0.0)},
+			{Key: "small", Sessions: 1, Turns: 1, Usage: session.Usage{Input: 5, Output: 1}, TotalTokens: 6,
+				CacheHitRate: ptr(0.0),
+				ToolCalls:    1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
 		{"agent", store.StatsQuery{By: store.StatsByAgent}, []store.StatsGroup{
-			{Key: "coder", Sessions: 2, Turns: 3, Usage: total.Usage, TotalTokens: 63, CostUSD: 0.5, CacheHitRate: total.CacheHitRate,
-				ToolCalls: 3, FailedCalls: 1, DeniedCalls: 1, MedianMS: total.MedianMS, P95MS: total.P95MS},
+			{Key: "coder", Sessions: 2, Turns: 3, Usage: total.Usage, TotalTokens: 63, CostUSD: 0.5,
+				CacheHitRate: total.CacheHitRate,
+				ToolCalls:    3, FailedCalls: 1, DeniedCalls: 1, MedianMS: total.MedianMS, P95MS: total.P95MS},
 			{Key: "other", Sessions: 1, Turns: 1, Errors: 1}}},
 	} {
 		got, err := s.Stats(t.Context(), test.query)
@@ -159,7 +166,8 @@ func BenchmarkStats(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer r.Close()
-	for _, by := range []store.StatsBy{store.StatsByAll, store.StatsByDay, store.StatsByModel, store.StatsByAgent, store.StatsByTool} {
+	for _, by := range []store.StatsBy{store.StatsByAll, store.StatsByDay, store.StatsByModel, store.StatsByAgent,
+		store.StatsByTool} {
 		b.Run("by="+string(by), func(b *testing.B) {
 			for b.Loop() {
 				s, err := r.Stats(b.Context(), store.StatsQuery{By: by})
@@ -222,8 +230,10 @@ func TestStatsEstimate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]store.Spent{
-		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30}, CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0)},
-		"f": {Tokens: session.Tokens{Used: &session.Usage{Input: 4}, Copied: &session.Usage{Input: 10}}, Unpriced: []string{""}},
+		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30},
+			CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0)},
+		"f": {Tokens: session.Tokens{Used: &session.Usage{Input: 4}, Copied: &session.Usage{Input: 10}},
+			Unpriced: []string{""}},
 		"e": {},
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -239,7 +239,8 @@ func (s *Store) commit(group []*request) {
 // which was reached.
 func (s *Store) explain(err error) error {
 	if s.options.MaxBytes > 0 && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull {
-		return classify(fmt.Errorf("write store %s: %w: it may have %d MiB; raise the limit or delete sessions", s.path, err, s.options.MaxBytes>>20))
+		return classify(fmt.Errorf("write store %s: %w: it may have %d MiB; raise the limit or delete sessions", s.path, err,
+			s.options.MaxBytes>>20))
 	}
 	return classify(fmt.Errorf("write store %s: %w", s.path, err))
 }

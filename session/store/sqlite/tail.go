@@ -33,7 +33,8 @@ func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session
 // with their parts, and the decisions made since that time, all of one state of
 // the store. Its cost depends on what it returns, not on the session. The error
 // for a session that is not there wraps store.ErrNotFound.
-func (r *Reader) Tail(ctx context.Context, id string, from store.Position) (*session.Transcript, []store.Decision, error) {
+func (r *Reader) Tail(ctx context.Context, id string, from store.Position) (*session.Transcript, []store.Decision,
+	error) {
 	t := new(session.Transcript)
 	var decisions []store.Decision
 	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {

@@ -116,8 +116,10 @@ func TestTail(t *testing.T) {
 	message := func(id, role string, at int64) store.Batch {
 		return store.Batch{
 			Sessions: []store.SessionChange{{ID: "ses_1", Start: at, End: at}},
-			Messages: []store.MessageChange{{ID: id, SessionID: "ses_1", Role: role, CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal}},
-			Parts: []store.PartChange{{ID: "prt_" + id, MessageID: id, SessionID: "ses_1", Type: "text", Data: []byte(`{"type":"text","text":"x"}`),
+			Messages: []store.MessageChange{{ID: id, SessionID: "ses_1", Role: role, CreatedAt: at, UpdatedAt: at,
+				Rank: store.RankFinal}},
+			Parts: []store.PartChange{{ID: "prt_" + id, MessageID: id, SessionID: "ses_1", Type: "text",
+				Data:      []byte(`{"type":"text","text":"x"}`),
 				CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal}},
 			Decisions: []store.Decision{{ID: "per_" + id, SessionID: "ses_1", ToolID: "bash", Action: "allow", DecidedAt: at}},
 		}
@@ -177,12 +179,13 @@ func TestTail(t *testing.T) {
 			`SELECT p.id FROM chat_parts p WHERE p.message_id = 'm' ORDER BY p."index"`,
 			`SELECT id FROM permission_decisions WHERE session_id = 's' AND decided_at >= 5 ORDER BY decided_at, id`,
 		} {
-			if err := sqlitex.ExecuteTransient(conn, "EXPLAIN QUERY PLAN "+query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-				if plan := stmt.ColumnText(3); strings.HasPrefix(plan, "SCAN") {
-					t.Errorf("%s\n%s", query, plan)
-				}
-				return nil
-			}}); err != nil {
+			if err := sqlitex.ExecuteTransient(conn, "EXPLAIN QUERY PLAN "+query,
+				&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+					if plan := stmt.ColumnText(3); strings.HasPrefix(plan, "SCAN") {
+						t.Errorf("%s\n%s", query, plan)
+					}
+					return nil
+				}}); err != nil {
 				return err
 			}
 		}

@@ -73,8 +73,10 @@ func (t *tx) write(c *store.Changes) error {
 		return err
 	}
 	for i := range c.Requested {
-		if err := exec(t.prep(indexTable.insert+` ON CONFLICT(message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
-			c.Requested[i].MessageID, c.Requested[i].PartID, c.Requested[i].RequestedIndex)); err != nil && !errors.Is(err, store.ErrRefused) {
+		if err := exec(t.prep(indexTable.insert+
+			` ON CONFLICT(message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
+			c.Requested[i].MessageID, c.Requested[i].PartID, c.Requested[i].RequestedIndex)); err != nil &&
+			!errors.Is(err, store.ErrRefused) {
 			return err
 		}
 	}
@@ -335,7 +337,8 @@ func (t *tx) extent(q *store.Extent) error {
 		return nil
 	})
 	if err == nil && q.WithRequested {
-		q.Requested, err = indexTable.all(t.prep(`SELECT `+indexTable.list+` FROM requested_indexes WHERE message_id = ?`, q.MessageID))
+		q.Requested, err = indexTable.all(t.prep(`SELECT `+indexTable.list+` FROM requested_indexes WHERE message_id = ?`,
+			q.MessageID))
 	}
 	return err
 }
@@ -381,7 +384,8 @@ func (t *tx) noteTrace(s *store.SessionTrace) error {
  AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_session WHERE session_id = ?2 AND trace_id = ?1)`,
 			s.TraceID, s.SessionID))
 	}
-	err := exec(t.prep(`INSERT INTO session_traces(trace_id, session_id) VALUES (?,?) ON CONFLICT DO NOTHING`, s.TraceID, s.SessionID))
+	err := exec(t.prep(`INSERT INTO session_traces(trace_id, session_id) VALUES (?,?) ON CONFLICT DO NOTHING`, s.TraceID,
+		s.SessionID))
 	if errors.Is(err, store.ErrRefused) {
 		return nil // the session was
 	}

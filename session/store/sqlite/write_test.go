@@ -447,7 +447,9 @@ func TestOutbox(t *testing.T) {
 	}
 	without := open(t, newPath(t), Options{})
 	apply(t, without, turnBatch("ses_1", "1"))
-	if err := without.Outbox(t.Context(), func(id string, _ int64) { t.Errorf("a store without an outbox lists %s", id) }); err != nil {
+	if err := without.Outbox(t.Context(), func(id string, _ int64) {
+		t.Errorf("a store without an outbox lists %s", id)
+	}); err != nil {
 		t.Error(err)
 	}
 }
@@ -472,7 +474,8 @@ func TestCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range p.all() { // acknowledged before it died
-			if line := strings.Fields(s); len(line) == 3 && strings.HasPrefix(line[1], "ses_") && strings.Count(line[2], "-") == 2 {
+			if line := strings.Fields(s); len(line) == 3 && strings.HasPrefix(line[1], "ses_") &&
+				strings.Count(line[2], "-") == 2 {
 				stored = append(stored, turn{line[1], line[2]})
 			}
 		}

@@ -49,7 +49,8 @@ var contextCases = []testCase{
 		name: "context/two-compactions",
 		rule: "The latest compaction is the one in force.",
 		run: func(h *harness) {
-			h.story(append(base(), compaction("s1", "c1", 15, "u1", 1000), compaction("s1", "c2", 25, "a2", 2000)), func(s Store) { h.rollup(s, 2110) })
+			h.story(append(base(), compaction("s1", "c1", 15, "u1", 1000), compaction("s1", "c2", 25, "a2", 2000)),
+				func(s Store) { h.rollup(s, 2110) })
 		},
 	},
 	{
@@ -59,7 +60,8 @@ var contextCases = []testCase{
 			undated := compaction("s1", "c2", 0, "u3", 2000)
 			undated.Messages[0].CreatedAt, undated.Messages[0].UpdatedAt = 0, 0
 			undated.Parts[0].CreatedAt, undated.Parts[0].UpdatedAt = 0, 0
-			dated := store.Batch{Messages: []store.MessageChange{{ID: "c2", SessionID: "s1", CreatedAt: epoch + 25, UpdatedAt: epoch + 25}}}
+			dated := store.Batch{Messages: []store.MessageChange{
+				{ID: "c2", SessionID: "s1", CreatedAt: epoch + 25, UpdatedAt: epoch + 25}}}
 			h.story(append(base(), compaction("s1", "c1", 15, "u1", 1000), undated, dated), func(s Store) { h.rollup(s, 100) })
 		},
 	},
@@ -75,7 +77,9 @@ var contextCases = []testCase{
 }
 
 func rewind(to string, at int64, undone bool) store.Batch {
-	return ofSession("s1", 1, func(c *store.SessionChange) { c.Rewinds = []store.Rewind{{To: to, At: epoch + at, Undone: undone}} })
+	return ofSession("s1", 1, func(c *store.SessionChange) {
+		c.Rewinds = []store.Rewind{{To: to, At: epoch + at, Undone: undone}}
+	})
 }
 
 var rewindCases = []testCase{
@@ -96,10 +100,11 @@ var rewindCases = []testCase{
 		name: "rewind/resend",
 		rule: "What was made after the rewind is not hidden by it, whenever it arrives.",
 		run: func(h *harness) {
-			h.story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), assistant("s1", "a4", 51, 1000)), func(s Store) {
-				h.equal("visible", visible(h.transcript(s, "s1")), []string{"u1", "a1", "u2", "u4", "a4"})
-				h.rollup(s, 1001)
-			})
+			h.story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), assistant("s1", "a4", 51, 1000)),
+				func(s Store) {
+					h.equal("visible", visible(h.transcript(s, "s1")), []string{"u1", "a1", "u2", "u4", "a4"})
+					h.rollup(s, 1001)
+				})
 		},
 	},
 	{

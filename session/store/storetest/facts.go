@@ -15,7 +15,8 @@ func link(l store.SpanRef) store.Batch { return store.Batch{SpanRefs: []store.Sp
 func metadata(h *harness, s Store, sessionID, messageID string) session.MessageMetadata {
 	h.Helper()
 	var m session.MessageMetadata
-	if err := json.Unmarshal([]byte(h.message(h.transcript(s, sessionID), messageID).Message.MetadataJSON), &m); err != nil {
+	if err := json.Unmarshal([]byte(h.message(h.transcript(s, sessionID), messageID).Message.MetadataJSON),
+		&m); err != nil {
 		h.Fatal(err)
 	}
 	return m
@@ -38,10 +39,13 @@ var factCases = []testCase{
 		run: func(h *harness) {
 			one, two := int64(100), int64(50)
 			h.story([]store.Batch{
-				link(turn("s1", "m1", "b", 50, store.TurnStats{Usage: &session.Usage{Input: 3, Output: 1}, Trace: session.MessageTrace{
-					EndReason: "finish", DurationMS: &two, ModelCalls: 1}, Model: &session.Model{ModelID: "second"}})),
-				link(turn("s1", "m1", "a", 1, store.TurnStats{Usage: &session.Usage{Input: 4, CacheRead: 2}, Agent: "coder", Trace: session.MessageTrace{
-					EndReason: "finish", DurationMS: &one, ModelCalls: 2, PendingApproval: true}, Model: &session.Model{ModelID: "first"}})),
+				link(turn("s1", "m1", "b", 50, store.TurnStats{Usage: &session.Usage{Input: 3, Output: 1},
+					Trace: session.MessageTrace{
+						EndReason: "finish", DurationMS: &two, ModelCalls: 1}, Model: &session.Model{ModelID: "second"}})),
+				link(turn("s1", "m1", "a", 1, store.TurnStats{Usage: &session.Usage{Input: 4, CacheRead: 2}, Agent: "coder",
+					Trace: session.MessageTrace{
+						EndReason: "finish", DurationMS: &one, ModelCalls: 2, PendingApproval: true},
+					Model: &session.Model{ModelID: "first"}})),
 			}, func(s Store) {
 				sum := int64(150)
 				h.equal("metadata", metadata(h, s, "s1", "m1"), session.MessageMetadata{
@@ -57,13 +61,15 @@ var factCases = []testCase{
 		rule: "Model calls stand for the message only until a span that describes all of it is known; until then it is marked incomplete.",
 		run: func(h *harness) {
 			step := func(span string, at, input int64) store.Batch {
-				return link(turn("s1", "m1", span, at, store.TurnStats{Step: true, Usage: &session.Usage{Input: input}, Trace: session.MessageTrace{ModelCalls: 1}}))
+				return link(turn("s1", "m1", span, at, store.TurnStats{Step: true, Usage: &session.Usage{Input: input},
+					Trace: session.MessageTrace{ModelCalls: 1}}))
 			}
 			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6)}, func(s Store) {
 				m := metadata(h, s, "s1", "m1")
 				h.equal("steps", []any{m.Usage.Input, m.Trace.ModelCalls, m.Trace.Incomplete}, []any{int64(11), int64(2), true})
 			})
-			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6), link(turn("s1", "m1", "t", 1, store.TurnStats{Usage: &session.Usage{Input: 10}}))}, func(s Store) {
+			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6),
+				link(turn("s1", "m1", "t", 1, store.TurnStats{Usage: &session.Usage{Input: 10}}))}, func(s Store) {
 				m := metadata(h, s, "s1", "m1")
 				h.equal("whole", []any{m.Usage.Input, m.Trace.Incomplete}, []any{int64(10), false})
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(10))
@@ -79,7 +85,8 @@ var factCases = []testCase{
 				l.EndNano = nano(end)
 				return link(l)
 			}
-			h.story([]store.Batch{version(1, 10, 5), version(9, 20, 7), link(turn("s1", "m1", "b", 5, store.TurnStats{Usage: &session.Usage{Input: 100}}))}, func(s Store) {
+			h.story([]store.Batch{version(1, 10, 5), version(9, 20, 7),
+				link(turn("s1", "m1", "b", 5, store.TurnStats{Usage: &session.Usage{Input: 100}}))}, func(s Store) {
 				h.equal("input", metadata(h, s, "s1", "m1").Usage.Input, int64(107))
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(107))
 			})
@@ -93,7 +100,8 @@ var factCases = []testCase{
 				l := turn("s1", message, "a", 1, store.TurnStats{Usage: &session.Usage{Input: input}})
 				l.EndNano = nano(end)
 				b := link(l)
-				b.Messages = []store.MessageChange{{ID: message, SessionID: "s1", Role: "assistant", CreatedAt: epoch + 1, UpdatedAt: epoch + 1, Rank: store.RankFinal}}
+				b.Messages = []store.MessageChange{{ID: message, SessionID: "s1", Role: "assistant", CreatedAt: epoch + 1,
+					UpdatedAt: epoch + 1, Rank: store.RankFinal}}
 				return b
 			}
 			h.story([]store.Batch{version("m1", 10, 5), version("m2", 20, 7)}, func(s Store) {
@@ -127,12 +135,15 @@ var factCases = []testCase{
 		rule: "Annotations of an assistant message are merged, and never stand above what was measured.",
 		run: func(h *harness) {
 			extra := func(span string, at int64, key, value string) store.Batch {
-				return link(turn("s1", "m1", span, at, store.TurnStats{Usage: &session.Usage{Input: 1}, Extra: map[string]json.RawMessage{
-					key: json.RawMessage(value), "usage": json.RawMessage(`"mine"`)}}))
+				return link(turn("s1", "m1", span, at, store.TurnStats{Usage: &session.Usage{Input: 1},
+					Extra: map[string]json.RawMessage{
+						key: json.RawMessage(value), "usage": json.RawMessage(`"mine"`)}}))
 			}
-			h.story([]store.Batch{extra("a", 1, "k", `"<1>"`), extra("b", 2, "k", `2`), extra("c", 3, "l", `{"x":1}`)}, func(s Store) {
-				h.equal("metadata", h.transcript(s, "s1").Messages[0].Message.MetadataJSON, `{"usage":{"input":3,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"k":2,"l":{"x":1}}`)
-			})
+			h.story([]store.Batch{extra("a", 1, "k", `"<1>"`), extra("b", 2, "k", `2`), extra("c", 3, "l", `{"x":1}`)},
+				func(s Store) {
+					h.equal("metadata", h.transcript(s, "s1").Messages[0].Message.MetadataJSON,
+						`{"usage":{"input":3,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"k":2,"l":{"x":1}}`)
+				})
 		},
 	},
 	{
@@ -140,9 +151,11 @@ var factCases = []testCase{
 		rule: "A decision that was settled beats one that was pending, then the later stands. Decisions stand in order of time.",
 		run: func(h *harness) {
 			decision := func(id string, at int64, outcome string) store.Batch {
-				return store.Batch{Decisions: []store.Decision{{ID: id, SessionID: "s1", ToolID: "bash", Action: "ask", Outcome: outcome, DecidedAt: epoch + at}}}
+				return store.Batch{Decisions: []store.Decision{{ID: id, SessionID: "s1", ToolID: "bash", Action: "ask",
+					Outcome: outcome, DecidedAt: epoch + at}}}
 			}
-			h.story([]store.Batch{decision("d2", 1, "denied"), decision("d1", 9, "pending"), decision("d1", 5, "allowed"), ofSession("s1", 1, nil)}, func(s Store) {
+			h.story([]store.Batch{decision("d2", 1, "denied"), decision("d1", 9, "pending"), decision("d1", 5, "allowed"),
+				ofSession("s1", 1, nil)}, func(s Store) {
 				got, err := s.Decisions(context.Background(), "s1")
 				if err != nil {
 					h.Fatal(err)
@@ -163,7 +176,8 @@ var factCases = []testCase{
 			}
 			h.story([]store.Batch{blob("zz cut", false), blob("whole", true), blob("zzz cut too", false)}, func(s Store) {
 				got, err := s.Blob(context.Background(), store.BlobSystemPrompt, "d")
-				h.equal("blob", []any{got, err}, []any{store.Blob{Kind: store.BlobSystemPrompt, Digest: "d", Body: "whole", Exact: true}, nil})
+				h.equal("blob", []any{got, err},
+					[]any{store.Blob{Kind: store.BlobSystemPrompt, Digest: "d", Body: "whole", Exact: true}, nil})
 			})
 		},
 	},

@@ -11,7 +11,7 @@ import (
 // fork makes a session a copy of another up to a message.
 func fork(id, from, message string, at int64) store.Batch {
 	return ofSession(id, at, func(c *store.SessionChange) {
-		c.ParentID, c.ParentMessageID = said(at, from), said(at, message)
+		c.ParentID, c.ParentMessageID = reported(at, from), reported(at, message)
 		c.Fork = &store.Fork{From: from, Message: message, At: epoch + at}
 	})
 }
@@ -51,18 +51,21 @@ var forkCases = []testCase{
 		name: "fork/own-messages",
 		rule: "A fork goes on with messages of its own, and neither it nor its parent sees those of the other.",
 		run: func(h *harness) {
-			h.story(append(base(), fork("s2", "s1", "a2", 25), user("s2", "v1", 60), assistant("s2", "b1", 61, 5)), func(s Store) {
-				h.equal("child", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2", "answer a2", "question v1", "answer b1"})
-				h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(16))
-				h.equal("parent", len(h.transcript(s, "s1").Messages), 6)
-			})
+			h.story(append(base(), fork("s2", "s1", "a2", 25), user("s2", "v1", 60), assistant("s2", "b1", 61, 5)),
+				func(s Store) {
+					h.equal("child", texts(h.transcript(s, "s2")),
+						[]string{"question u1", "answer a1", "question u2", "answer a2", "question v1", "answer b1"})
+					h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(16))
+					h.equal("parent", len(h.transcript(s, "s1").Messages), 6)
+				})
 		},
 	},
 	{
 		name: "fork/hidden",
 		rule: "What was hidden when the fork was made is not copied; what was hidden afterwards is.",
 		run: func(h *harness) {
-			h.story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), fork("s2", "s1", "u4", 60), rewind("u1", 70, false)), func(s Store) {
+			h.story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), fork("s2", "s1", "u4", 60),
+				rewind("u1", 70, false)), func(s Store) {
 				h.equal("child", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2", "question u4"})
 				h.equal("parent", visible(h.transcript(s, "s1")), []string{"u1"})
 			})
@@ -80,7 +83,8 @@ var forkCases = []testCase{
 			})
 			story := append(base(), fork("s2", "s1", "a2", 50), fork("s3", "s2", copied, 60), user("s3", "w1", 70))
 			h.story(story, func(s Store) {
-				h.equal("grandchild", texts(h.transcript(s, "s3")), []string{"question u1", "answer a1", "question u2", "answer a2", "question w1"})
+				h.equal("grandchild", texts(h.transcript(s, "s3")),
+					[]string{"question u1", "answer a1", "question u2", "answer a2", "question w1"})
 				h.equal("rollup", h.transcript(s, "s3").Session.TotalTokens, int64(11))
 			})
 		},
@@ -102,7 +106,7 @@ var forkCases = []testCase{
 			bare := ofSession("s2", 50, func(c *store.SessionChange) {
 				c.Fork = &store.Fork{From: "s1", Message: "u2", At: epoch + 50}
 			})
-			other := ofSession("s2", 50, func(c *store.SessionChange) { c.ParentID = said(1, "s7") })
+			other := ofSession("s2", 50, func(c *store.SessionChange) { c.ParentID = reported(1, "s7") })
 			h.story(append(base(), bare, other), func(s Store) {
 				h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2"})
 			})
@@ -113,9 +117,10 @@ var forkCases = []testCase{
 		rule: "Of two things said of where a session was forked from the earlier stands, and nothing of the other is left.",
 		run: func(h *harness) {
 			other := []store.Batch{user("s9", "x1", 1), user("s9", "x2", 2)}
-			h.story(slices.Concat(base()[:2], other, []store.Batch{fork("s2", "s9", "x2", 60), fork("s2", "s1", "a1", 50)}), func(s Store) {
-				h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1"})
-			})
+			h.story(slices.Concat(base()[:2], other, []store.Batch{fork("s2", "s9", "x2", 60), fork("s2", "s1", "a1", 50)}),
+				func(s Store) {
+					h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1"})
+				})
 		},
 	},
 	{

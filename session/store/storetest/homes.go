@@ -34,9 +34,10 @@ var ownerCases = []testCase{
 		name: "home/without-key",
 		rule: "A trace in which nothing names a session is one of its own.",
 		run: func(h *harness) {
-			h.story([]store.Batch{observed("a", "t0", 0, 50, script{}, opens), observed("b", "t0", 60, 70, script{}, opens)}, func(s Store) {
-				h.equal("sessions", h.ids(s), []string{"own-a", "own-b"})
-			})
+			h.story([]store.Batch{observed("a", "t0", 0, 50, script{}, opens), observed("b", "t0", 60, 70, script{}, opens)},
+				func(s Store) {
+					h.equal("sessions", h.ids(s), []string{"own-a", "own-b"})
+				})
 		},
 	},
 	{
@@ -45,13 +46,15 @@ var ownerCases = []testCase{
 		run: func(h *harness) {
 			const trace = "0123456789abcdef0123456789abcdef"
 			h.story([]store.Batch{
-				observed(trace, "t0", 5, 50, script{Title: "the title"}, opens, of("thread", 7)), observed(trace, "s0", 10, 20, script{}, of("later", 2)),
+				observed(trace, "t0", 5, 50, script{Title: "the title"}, opens, of("thread", 7)),
+				observed(trace, "s0", 10, 20, script{}, of("later", 2)),
 				observed(trace, "s1", 8, 20, script{}, of("s2", 2)), observed(trace, "s2", 8, 21, script{}, of("s1", 2)),
 				observed("b", "t0", 100, 150, script{}, opens, of("thread", 7)),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1", "thread"})
 				h.equal("of the trace", h.resolve(s, trace), "s1")
-				h.equal("titles", []string{h.transcript(s, "s1").Session.Title, h.transcript(s, "thread").Session.Title}, []string{"the title", "New Chat"})
+				h.equal("titles", []string{h.transcript(s, "s1").Session.Title, h.transcript(s, "thread").Session.Title},
+					[]string{"the title", "New Chat"})
 			})
 		},
 	},
@@ -60,7 +63,8 @@ var ownerCases = []testCase{
 		rule: "A message whose id does not depend on its session moves with its trace.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("a", "t0", 0, 50, script{Message: "m1", Input: 3}, opens), observed("a", "key", 60, 60, script{Silent: true}, of("s1", 0)),
+				observed("a", "t0", 0, 50, script{Message: "m1", Input: 3}, opens),
+				observed("a", "key", 60, 60, script{Silent: true}, of("s1", 0)),
 			}, func(s Store) {
 				h.equal("messages", visible(h.transcript(s, "s1")), []string{"m1"})
 				h.equal("tokens", h.transcript(s, "s1").Session.TotalTokens, int64(3))
@@ -80,8 +84,8 @@ var ownerCases = []testCase{
 				observed("x4", "c", 100+day, 110+day, script{}, orphan("call_1")),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"own-x4", "s1", "s2", "s3"})
-				h.equal("first", h.said(s, "s1"), []string{"a/t0", "x1/c"})
-				h.equal("second", h.said(s, "s2"), []string{"b/t0", "x2/c"})
+				h.equal("first", h.textsOf(s, "s1"), []string{"a/t0", "x1/c"})
+				h.equal("second", h.textsOf(s, "s2"), []string{"b/t0", "x2/c"})
 			})
 		},
 	},
@@ -90,7 +94,8 @@ var ownerCases = []testCase{
 		rule: "What the model asked for only after the call had begun is another call.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("a", "t0", 10, 50, script{}, opens, asks("call_1"), of("s1", 0)), observed("x", "c", 9, 70, script{}, orphan("call_1")),
+				observed("a", "t0", 10, 50, script{}, opens, asks("call_1"), of("s1", 0)),
+				observed("x", "c", 9, 70, script{}, orphan("call_1")),
 			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"own-x", "s1"}) })
 		},
 	},
@@ -110,13 +115,15 @@ var ownerCases = []testCase{
 		run: func(h *harness) {
 			var all []store.Batch
 			for i := range 6 {
-				b := observed(fmt.Sprint("x", i), "c", int64(10*i), int64(10*i+100), script{}, orphan(fmt.Sprint("call_", i)), asks(fmt.Sprint("call_", i+1)))
+				b := observed(fmt.Sprint("x", i), "c", int64(10*i), int64(10*i+100), script{}, orphan(fmt.Sprint("call_", i)),
+					asks(fmt.Sprint("call_", i+1)))
 				all = append(all, b)
 			}
-			all = append(all, observed("a", "t0", 0, 5, script{}, opens, asks("call_0")), observed("a", "key", 7, 7, script{Silent: true}, of("s1", 0)))
+			all = append(all, observed("a", "t0", 0, 5, script{}, opens, asks("call_0")),
+				observed("a", "key", 7, 7, script{Silent: true}, of("s1", 0)))
 			h.story(all, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1"})
-				h.equal("texts", len(h.said(s, "s1")), 7)
+				h.equal("texts", len(h.textsOf(s, "s1")), 7)
 			})
 		},
 	},
@@ -125,7 +132,8 @@ var ownerCases = []testCase{
 		rule: "Traces each of which asked for a call of the next are told in one session, that of the least of them.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("x1", "c", 10, 20, script{}, orphan("call_1"), asks("call_2")), observed("x1", "m", 1, 2, script{}, asks("call_2")),
+				observed("x1", "c", 10, 20, script{}, orphan("call_1"), asks("call_2")),
+				observed("x1", "m", 1, 2, script{}, asks("call_2")),
 				observed("x2", "c", 10, 20, script{}, orphan("call_2")), observed("x2", "m", 1, 2, script{}, asks("call_1")),
 				observed("x3", "c", 30, 40, script{}, orphan("call_2")),
 			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"own-x1"}) })
@@ -136,9 +144,10 @@ var ownerCases = []testCase{
 		rule: "A record outside of any trace can ask for a call, too: the call is told where the record is.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, asks("call_1"), of("s2", 0)),
+				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)),
+				observed("", "r2", 1, 1, script{}, asks("call_1"), of("s2", 0)),
 				observed("", "r3", 2, 2, script{}, asks("call_1")), observed("x", "c", 10, 20, script{}, orphan("call_1")),
-			}, func(s Store) { h.equal("second", h.said(s, "s2"), []string{"/r2", "x/c"}) })
+			}, func(s Store) { h.equal("second", h.textsOf(s, "s2"), []string{"/r2", "x/c"}) })
 		},
 	},
 	{
@@ -146,10 +155,11 @@ var ownerCases = []testCase{
 		rule: "A record outside of any trace is told where it says itself; in a better version, where that one says.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, of("s1", 0)), observed("", "r2", 1, 2, script{}, of("s2", 0)),
+				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, of("s1", 0)),
+				observed("", "r2", 1, 2, script{}, of("s2", 0)),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1", "s2"})
-				h.equal("first", h.said(s, "s1"), []string{"/r1"})
+				h.equal("first", h.textsOf(s, "s1"), []string{"/r1"})
 			})
 		},
 	},
@@ -160,12 +170,14 @@ var ownerCases = []testCase{
 			const trace = "trace-s1"
 			h.story([]store.Batch{
 				beside(assistant("s1", "m1", 100, 7)),
-				observed(trace, "t0", 0, 500, script{Title: "again", Input: 9}, opens, asks("call_1"), of("s1", 0)), observed(trace, "s0", 10, 20, script{}),
+				observed(trace, "t0", 0, 500, script{Title: "again", Input: 9}, opens, asks("call_1"), of("s1", 0)),
+				observed(trace, "s0", 10, 20, script{}),
 				observed("x", "c", 30, 40, script{}, orphan("call_1")),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1"})
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt}, []any{"New Chat", int64(7), int64(epoch + 100), int64(epoch + 105)})
+				h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt},
+					[]any{"New Chat", int64(7), int64(epoch + 100), int64(epoch + 105)})
 			})
 		},
 	},
@@ -178,7 +190,7 @@ var ownerCases = []testCase{
 			h.story([]store.Batch{
 				beside(link(l)), observed("a", "t0", 100, 150, script{Title: "observed"}, opens, of("s1", 0)),
 			}, func(s Store) {
-				h.equal("messages", h.said(s, "s1"), []string{"a/t0"})
+				h.equal("messages", h.textsOf(s, "s1"), []string{"a/t0"})
 				h.equal("title", h.transcript(s, "s1").Session.Title, "observed")
 			})
 		},
@@ -191,8 +203,8 @@ var ownerCases = []testCase{
 				beside(assistant("s1", "m1", 100, 7)), observed("trace-s1", "t0", 0, 50, script{Input: 9}, opens, of("s2", 0)),
 				observed("b", "t0", 200, 250, script{Input: 2}, opens, of("s1", 0)),
 			}, func(s Store) {
-				h.equal("first", h.said(s, "s1"), []string{"answer m1", "b/t0"})
-				h.equal("second", h.said(s, "s2"), []string{"trace-s1/t0"})
+				h.equal("first", h.textsOf(s, "s1"), []string{"answer m1", "b/t0"})
+				h.equal("second", h.textsOf(s, "s2"), []string{"trace-s1/t0"})
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(9))
 			})
 		},
@@ -205,10 +217,11 @@ var ownerCases = []testCase{
 			l.TurnStats, l.TraceID, l.Kind = nil, "a", "session.run"
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 50, script{Title: "observed"}, opens, of("s1", 0)), beside(link(l)),
-				ofSession("s1", 12, func(c *store.SessionChange) { c.Agent = said(12, "coder") }),
+				ofSession("s1", 12, func(c *store.SessionChange) { c.Agent = reported(12, "coder") }),
 			}, func(s Store) {
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.UpdatedAt}, []any{"New Chat", "coder", int64(epoch + 10), int64(epoch + 15)})
+				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.UpdatedAt},
+					[]any{"New Chat", "coder", int64(epoch + 10), int64(epoch + 15)})
 			})
 		},
 	},
@@ -247,7 +260,8 @@ func anything(r *rand.Rand, world string) []store.Batch {
 		}
 		from := int64(1 + r.IntN(40))
 		s := script{
-			Silent: r.IntN(8) == 0, In: some(8, "child"), Input: int64(r.IntN(2) << r.IntN(10)), Title: some(3, "title"), Agent: some(4, "agent"),
+			Silent: r.IntN(8) == 0, In: some(8, "child"), Input: int64(r.IntN(2) << r.IntN(10)), Title: some(3, "title"),
+			Agent: some(4, "agent"),
 			Model: some(4, "model"), UserID: some(4, "user"),
 		}
 		if r.IntN(8) == 0 {

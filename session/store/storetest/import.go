@@ -82,12 +82,15 @@ func file(id string, updated int64, title string, messages ...session.MessageAnd
 func answer(id string, created, updated, tokens int64, parts ...session.Part) session.MessageAndParts {
 	return session.MessageAndParts{Message: session.Message{
 		ID: id, Role: session.RoleAssistant, CreatedAt: epoch + created, UpdatedAt: epoch + updated,
-		MetadataJSON: fmt.Sprintf(`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"cost_usd":%v}}`, tokens, float64(tokens)/4),
+		MetadataJSON: fmt.Sprintf(
+			`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"cost_usd":%v}}`,
+			tokens, float64(tokens)/4),
 	}, Parts: parts}
 }
 
 func words(id string, updated int64, text string) session.Part {
-	return session.Part{ID: id, Type: "text", DataJSON: `{"type": "text", "text": "` + text + `"}`, CreatedAt: epoch + 1, UpdatedAt: epoch + updated}
+	return session.Part{ID: id, Type: "text", DataJSON: `{"type": "text", "text": "` + text + `"}`, CreatedAt: epoch + 1,
+		UpdatedAt: epoch + updated}
 }
 
 var importCases = []testCase{{
@@ -97,7 +100,8 @@ var importCases = []testCase{{
 		h.with(func(s Store) {
 			in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")))
 			in.Session.CostUSD = 0.12345678901234 // a row may know more than its messages
-			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", Outcome: "allowed", DecidedAt: epoch + 2}}
+			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", Outcome: "allowed",
+				DecidedAt: epoch + 2}}
 			in.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "b", Exact: true}}
 			r := h.importing(s, in)
 			h.equal("result", r, store.ImportResult{Added: true, Changed: true, Messages: 1, Parts: 2, Decisions: 1, Blobs: 1})
@@ -113,11 +117,13 @@ var importCases = []testCase{{
 	rule: "Versions of a session leave the same rows in whatever order, and however often, they are imported.",
 	run: func(h *harness) {
 		versions := []*store.Imported{
-			file("ses_1", 9, "nine", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")), answer("msg_2", 4, 4, 1)),
+			file("ses_1", 9, "nine", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")),
+				answer("msg_2", 4, 4, 1)),
 			// Later, and another part stands first.
 			file("ses_1", 10, "ten", answer("msg_1", 2, 5, 7, words("prt_3", 5, "zero"), words("prt_1", 5, "one and more"))),
 			// As late, with other words; and a message that the others do not know.
-			file("ses_1", 10, "also ten", answer("msg_1", 2, 5, 6, words("prt_1", 5, "one and less")), answer("msg_3", 6, 6, 100, words("prt_4", 6, "x"))),
+			file("ses_1", 10, "also ten", answer("msg_1", 2, 5, 6, words("prt_1", 5, "one and less")),
+				answer("msg_3", 6, 6, 100, words("prt_4", 6, "x"))),
 		}
 		versions[2].Session.CostUSD += 8
 		order := []int{0, 1, 2}
@@ -146,12 +152,15 @@ var importCases = []testCase{{
 	rule: "Whatever versions of rows say of one time, they merge in any order, however often, and by way of another store, to the same rows.",
 	run: func(h *harness) {
 		tool := func(state, data string) session.Part {
-			return session.Part{ID: "prt_2", Type: "tool-bash", ToolCallID: new("call_1"), ToolState: &state, CreatedAt: epoch + 1, UpdatedAt: epoch + 3,
+			return session.Part{ID: "prt_2", Type: "tool-bash", ToolCallID: new("call_1"), ToolState: &state,
+				CreatedAt: epoch + 1, UpdatedAt: epoch + 3,
 				DataJSON: `{"type":"tool-bash","toolCallId":"call_1","state":"` + state + `","input":{}` + data + `}`}
 		}
-		version := func(updated int64, title string, archived, hidden *int64, metadata string, said session.Part, call session.Part) *store.Imported {
+		version := func(updated int64, title string, archived, hidden *int64, metadata string, said session.Part,
+			call session.Part) *store.Imported {
 			in := file("ses_1", updated, title, session.MessageAndParts{
-				Message: session.Message{ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1, UpdatedAt: epoch + 1},
+				Message: session.Message{ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1,
+					UpdatedAt: epoch + 1},
 			}, answer("msg_2", 2, 3, 5, said, call))
 			in.Session.ArchivedAt, in.Messages[1].Message.HiddenAt = archived, hidden
 			if metadata != "" {
@@ -167,11 +176,13 @@ var importCases = []testCase{{
 		at := func(ms int64) *int64 { return new(epoch + ms) }
 		versions := []*store.Imported{
 			// Rewound and archived, and the call was asked for.
-			version(9, session.Untitled, at(40), at(30), "", words("prt_1", 3, "one"), tool(session.StateApprovalRequested, `,"approval":{"id":"zzzzzzzzzzzzzzzzzzzzzzzz"}`)),
+			version(9, session.Untitled, at(40), at(30), "", words("prt_1", 3, "one"),
+				tool(session.StateApprovalRequested, `,"approval":{"id":"zzzzzzzzzzzzzzzzzzzzzzzz"}`)),
 			// Named, seen, further: the call has its result, though it takes less room.
 			version(9, "Aa", nil, nil, "", words("prt_1", 3, "one "), tool(session.StateOutputAvailable, `,"output":1`)),
 			// Named later than it was archived elsewhere; and incomplete, which is the longer.
-			version(90, "Zz", at(20), nil, `{"agenttrace":{"incomplete":true,"problems":["zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
+			version(90, "Zz", at(20), nil,
+				`{"agenttrace":{"incomplete":true,"problems":["zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
 				words("prt_1", 2, "of before"), tool(session.StateInputAvailable, `,"title":"zzzzzzzzzzzzzzzzzzzzzzzz"`)),
 		}
 		want := ""
@@ -215,7 +226,7 @@ var importCases = []testCase{{
 	rule: "What was archived stays so whatever else is told of the session, unless it was taken out of the archive after that.",
 	run: func(h *harness) {
 		archived := func(at int64, text string) store.Batch {
-			return ofSession("ses_1", at, func(c *store.SessionChange) { c.Archived = said(at, text) })
+			return ofSession("ses_1", at, func(c *store.SessionChange) { c.Archived = reported(at, text) })
 		}
 		row := func(s Store) *int64 { return h.transcript(s, "ses_1").Session.ArchivedAt }
 		in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5))
@@ -240,7 +251,8 @@ var importCases = []testCase{{
 	rule: "What the store has and the import has not, or has in an older version, stays.",
 	run: func(h *harness) {
 		h.with(func(s Store) {
-			h.importing(s, file("ses_1", 9, "new", answer("msg_1", 2, 8, 5, words("prt_1", 8, "new"), words("prt_2", 3, "two")), answer("msg_2", 4, 4, 1)))
+			h.importing(s, file("ses_1", 9, "new", answer("msg_1", 2, 8, 5, words("prt_1", 8, "new"), words("prt_2", 3, "two")),
+				answer("msg_2", 4, 4, 1)))
 			before := h.dump(s)
 			r := h.importing(s, file("ses_1", 8, "old", answer("msg_1", 2, 7, 4, words("prt_1", 7, "old"))))
 			h.equal("result", r, store.ImportResult{Unchanged: 2})
@@ -254,7 +266,8 @@ var importCases = []testCase{{
 		h.with(func(s Store) {
 			h.importing(s, file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"))))
 			before := encoded(h, h.transcript(s, "ses_1"))
-			in := file("ses_2", 9, "t", answer("msg_1", 2, 9, 6, words("prt_2", 9, "two")), answer("msg_2", 3, 9, 7, words("prt_1", 9, "three")), answer("msg_3", 3, 9, 8))
+			in := file("ses_2", 9, "t", answer("msg_1", 2, 9, 6, words("prt_2", 9, "two")),
+				answer("msg_2", 3, 9, 7, words("prt_1", 9, "three")), answer("msg_3", 3, 9, 8))
 			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", DecidedAt: epoch}}
 			r := h.importing(s, in)
 			var where []string
@@ -277,9 +290,11 @@ var importCases = []testCase{{
 	run: func(h *harness) {
 		in := file("ses_1", 9, "t", answer("msg_2", 20, 21, 5, words("prt_1", 21, "one")))
 		in.Messages = slices.Insert(in.Messages, 0, session.MessageAndParts{Message: session.Message{
-			ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 10, UpdatedAt: epoch + 10,
+			ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 10,
+			UpdatedAt: epoch + 10,
 		}})
-		first := turn("ses_1", "msg_2", "span_1", 20, store.TurnStats{Usage: &session.Usage{Input: 5}, Trace: session.MessageTrace{PendingApproval: true}})
+		first := turn("ses_1", "msg_2", "span_1", 20,
+			store.TurnStats{Usage: &session.Usage{Input: 5}, Trace: session.MessageTrace{PendingApproval: true}})
 		in.SpanRefs, in.Traces = []store.SpanRef{first}, []string{"0123456789abcdef0123456789abcdef"}
 		later := link(turn("ses_1", "msg_2", "span_2", 30, store.TurnStats{Usage: &session.Usage{Input: 7}}))
 		h.with(func(s Store) {
@@ -320,14 +335,14 @@ var importCases = []testCase{{
 	rule: "A session that telemetry made can be exported and imported; what telemetry says later is merged as ever.",
 	run: func(h *harness) {
 		first := []store.Batch{
-			ofSession("ses_1", 1, func(c *store.SessionChange) { c.Title = said(1, "first") }),
+			ofSession("ses_1", 1, func(c *store.SessionChange) { c.Title = reported(1, "first") }),
 			user("ses_1", "msg_1", 10), assistant("ses_1", "msg_2", 20, 7),
 			parts(textPart("ses_1", "msg_2", "prt_1", 0, 21, "hello")),
 		}
 		later := []store.Batch{
 			assistant("ses_1", "msg_3", 40, 5),
 			parts(textPart("ses_1", "msg_3", "prt_2", 0, 41, "again")),
-			ofSession("ses_1", 50, func(c *store.SessionChange) { c.Title = said(50, "second") }),
+			ofSession("ses_1", 50, func(c *store.SessionChange) { c.Title = reported(50, "second") }),
 		}
 		rows := func(s Store) string { return encoded(h, h.transcript(s, "ses_1")) }
 		var exported *store.Imported
@@ -342,10 +357,15 @@ var importCases = []testCase{{
 			want = rows(s)
 		})
 		for how, steps := range map[string][]func(Store){
-			"import, all":          {0: func(s Store) { h.importing(s, exported) }, 1: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) }, 2: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
-			"import, later":        {0: func(s Store) { h.importing(s, exported) }, 1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
-			"later, import":        {0: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }, 1: func(s Store) { h.importing(s, exported) }},
-			"first, later, import": {0: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) }, 1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }, 2: func(s Store) { h.importing(s, exported) }},
+			"import, all": {0: func(s Store) { h.importing(s, exported) },
+				1: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) },
+				2: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
+			"import, later": {0: func(s Store) { h.importing(s, exported) },
+				1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
+			"later, import": {0: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) },
+				1: func(s Store) { h.importing(s, exported) }},
+			"first, later, import": {0: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) },
+				1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }, 2: func(s Store) { h.importing(s, exported) }},
 		} {
 			h.with(func(s Store) {
 				for _, step := range steps {
@@ -361,10 +381,11 @@ var importCases = []testCase{{
 	rule: "Tokens count from where the latest compaction says, also when telemetry goes on.",
 	run: func(h *harness) {
 		h.with(func(s Store) {
-			in := file("ses_1", 30, "t", answer("msg_1", 1, 1, 100), answer("msg_2", 2, 2, 10), answer("msg_3", 3, 3, 1, session.Part{
-				ID: "prt_c", Type: session.TypeCompaction, CreatedAt: epoch + 3, UpdatedAt: epoch + 3,
-				DataJSON: `{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_2","auto":true,"summary_tokens":1}}`,
-			}))
+			in := file("ses_1", 30, "t", answer("msg_1", 1, 1, 100), answer("msg_2", 2, 2, 10),
+				answer("msg_3", 3, 3, 1, session.Part{
+					ID: "prt_c", Type: session.TypeCompaction, CreatedAt: epoch + 3, UpdatedAt: epoch + 3,
+					DataJSON: `{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_2","auto":true,"summary_tokens":1}}`,
+				}))
 			in.Session.SetUsage(session.Usage{Input: 11})
 			h.importing(s, in)
 			h.equal("rows", encoded(h, h.transcript(s, "ses_1")), encoded(h, in.Transcript))

@@ -71,7 +71,8 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		m := messages[sessionID]
 		if m == nil || n.Opens {
 			m = &store.AssembledMessage{Message: session.Message{
-				ID: cmp.Or(s.Message, "m-"+sessionID+"-"+name(i)), SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: n.Start / 1e6,
+				ID: cmp.Or(s.Message, "m-"+sessionID+"-"+name(i)), SessionID: sessionID, Role: session.RoleAssistant,
+				CreatedAt: n.Start / 1e6,
 			}}
 			if s.User {
 				m.Role = session.RoleUser
@@ -91,11 +92,13 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		m.UpdatedAt = max(m.UpdatedAt, n.End/1e6)
 		p := session.Part{
 			ID: m.ID + "+" + name(i), MessageID: m.ID, SessionID: sessionID, Index: int64(len(m.Parts)), Type: "text",
-			DataJSON: string(object("type", "text", "text", cmp.Or(s.Text, name(i)))), CreatedAt: n.Start / 1e6, UpdatedAt: n.End / 1e6,
+			DataJSON: string(object("type", "text", "text", cmp.Or(s.Text, name(i)))), CreatedAt: n.Start / 1e6,
+			UpdatedAt: n.End / 1e6,
 		}
 		if s.Tail != nil {
 			p.Type = session.TypeCompaction
-			p.DataJSON = string(object("type", p.Type, "data", map[string]any{"summary": "so far", "tail_start_id": *s.Tail, "auto": true, "summary_tokens": 1}))
+			p.DataJSON = string(object("type", p.Type, "data",
+				map[string]any{"summary": "so far", "tail_start_id": *s.Tail, "auto": true, "summary_tokens": 1}))
 		}
 		m.Parts = append(m.Parts, p)
 		attribution := &out.Attribution[i]
@@ -103,7 +106,8 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		if s.Outcome != "" {
 			attribution.DecisionID = "d-" + name(i)
 			out.Decisions = append(out.Decisions, store.Decision{
-				ID: attribution.DecisionID, SessionID: sessionID, MessageID: m.ID, ToolID: "bash", Action: "ask", Outcome: s.Outcome, DecidedAt: n.End / 1e6,
+				ID: attribution.DecisionID, SessionID: sessionID, MessageID: m.ID, ToolID: "bash", Action: "ask",
+				Outcome: s.Outcome, DecidedAt: n.End / 1e6,
 				Reason: fmt.Sprint("one of ", len(observations)),
 			})
 		}
@@ -138,7 +142,8 @@ func observed(trace, source string, from, to int64, s script, more ...func(*stor
 	if err != nil {
 		panic(err)
 	}
-	o := store.Observation{TraceID: trace, Source: source, Dialect: "storetest", SpanID: source, Start: nano(from), End: nano(to), Data: data}
+	o := store.Observation{TraceID: trace, Source: source, Dialect: "storetest", SpanID: source, Start: nano(from),
+		End: nano(to), Data: data}
 	if trace != "" {
 		o.Own = "own-" + trace
 	}
@@ -200,8 +205,8 @@ func (h *harness) ids(s Store) []string {
 	return ids
 }
 
-// said lists what a session's messages say, in order.
-func (h *harness) said(s Store, id string) []string {
+// textsOf lists the texts of a session's messages, in order.
+func (h *harness) textsOf(s Store, id string) []string {
 	h.Helper()
 	return texts(h.transcript(s, id))
 }
@@ -212,7 +217,8 @@ func conversation(trace, sessionID string, turns int) []store.Batch {
 	for i := range turns {
 		at := int64(i * 100)
 		all = append(all,
-			observed(trace, fmt.Sprint("t", i), at, at+50, script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens, of(sessionID, 0)),
+			observed(trace, fmt.Sprint("t", i), at, at+50,
+				script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens, of(sessionID, 0)),
 			observed(trace, fmt.Sprint("s", i), at+10, at+20, script{}))
 	}
 	return all
@@ -225,9 +231,10 @@ var observationCases = []testCase{
 		run: func(h *harness) {
 			h.story(conversation("a", "s1", 3), func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1"})
-				h.equal("texts", h.said(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/s1", "a/t2", "a/s2"})
+				h.equal("texts", h.textsOf(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/s1", "a/t2", "a/s2"})
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt}, []any{"title 2", int64(7), int64(epoch), int64(epoch + 250)})
+				h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt},
+					[]any{"title 2", int64(7), int64(epoch), int64(epoch + 250)})
 			})
 		},
 	},
@@ -235,15 +242,19 @@ var observationCases = []testCase{
 		name: "observation/version",
 		rule: "Of two versions of an observation the one that ended later stands, and nothing is left of the other: not its session's title, nor the calls it asked for, nor the time it lasted.",
 		run: func(h *harness) {
-			first := observed("a", "t0", 0, 60, script{Title: "first", Agent: "one", Outcome: "allowed", Input: 1}, opens, asks("c1"), of("s1", 0))
-			second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens, asks("c2"), of("s1", 0))
+			first := observed("a", "t0", 0, 60, script{Title: "first", Agent: "one", Outcome: "allowed", Input: 1}, opens,
+				asks("c1"), of("s1", 0))
+			second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens, asks("c2"),
+				of("s1", 0))
 			h.story([]store.Batch{
 				first, second, observed("a", "s0", 30, 40, script{}),
-				observed("b", "x1", 35, 36, script{Text: "stray 1"}, orphan("c1")), observed("c", "x2", 37, 38, script{Text: "stray 2"}, orphan("c2")),
+				observed("b", "x1", 35, 36, script{Text: "stray 1"}, orphan("c1")),
+				observed("c", "x2", 37, 38, script{Text: "stray 2"}, orphan("c2")),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"own-b", "s1"})
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.TotalTokens}, []any{"second", "unknown", int64(epoch + 20), int64(2)})
+				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.TotalTokens},
+					[]any{"second", "unknown", int64(epoch + 20), int64(2)})
 			})
 		},
 	},
@@ -256,7 +267,8 @@ var observationCases = []testCase{
 			for owner := range 40 {
 				for i := range 10 {
 					from := int64(r.IntN(30))
-					b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{}, of(fmt.Sprint("s", owner), 0))
+					b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{},
+						of(fmt.Sprint("s", owner), 0))
 					b.Observations[0].Opens = r.IntN(2) == 0
 					all = append(all, b)
 				}
@@ -274,7 +286,8 @@ var observationCases = []testCase{
 				for i := range 6 {
 					for version := range 2 {
 						from := int64(r.IntN(30))
-						b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
+						b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)),
+							script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
 						b.Observations[0].Opens = r.IntN(2) == 0
 						all = append(all, b)
 					}
@@ -299,7 +312,8 @@ var observationCases = []testCase{
 				for i := range 8 {
 					for version := range 1 + r.IntN(2) {
 						from := int64(r.IntN(30))
-						b := observed(fmt.Sprint(trace), fmt.Sprint(i), from, from+int64(r.IntN(3)*r.IntN(6)), script{Text: fmt.Sprint("version ", version)},
+						b := observed(fmt.Sprint(trace), fmt.Sprint(i), from, from+int64(r.IntN(3)*r.IntN(6)),
+							script{Text: fmt.Sprint("version ", version)},
 							of(fmt.Sprint("s", trace), 0), below(fmt.Sprint(r.IntN(9))))
 						b.Observations[0].Opens = r.IntN(2) == 0
 						all = append(all, b)
@@ -314,10 +328,11 @@ var observationCases = []testCase{
 		rule: "What begins at the very time at which another ends or opens is told with it or after it, never lost.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("a", "s0", 10, 10, script{}), observed("a", "t1", 10, 10, script{}, opens),
+				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("a", "s0", 10, 10, script{}),
+				observed("a", "t1", 10, 10, script{}, opens),
 				observed("a", "t2", 20, 20, script{}, opens),
 			}, func(s Store) {
-				h.equal("texts", h.said(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/t2"})
+				h.equal("texts", h.textsOf(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/t2"})
 			})
 		},
 	},
@@ -327,13 +342,16 @@ var observationCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, opens, of("s1", 0)),
-				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2", Parent: "p9", UserID: "u2"}, opens, of("s1", 5)),
+				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2", Parent: "p9", UserID: "u2"}, opens,
+					of("s1", 5)),
 				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1", "s2"})
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.ParentID, row.MetadataJSON, row.CreatedAt, row.UpdatedAt},
-					[]any{"mine", "coder", `{"model_id":"m1"}`, (*string)(nil), `{"user_id":"u1"}`, int64(epoch + 100), int64(epoch + 200)})
+				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.ParentID, row.MetadataJSON, row.CreatedAt,
+					row.UpdatedAt},
+					[]any{"mine", "coder", `{"model_id":"m1"}`, (*string)(nil), `{"user_id":"u1"}`, int64(epoch + 100),
+						int64(epoch + 200)})
 			})
 			h.story([]store.Batch{
 				observed("c", "t0", 0, 1000, script{}, opens, of("s1", 0)),
@@ -342,7 +360,8 @@ var observationCases = []testCase{
 				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
 			}, func(s Store) {
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.MetadataJSON}, []any{"mine", "coder", `{"model_id":"m1"}`, `{"user_id":"u1"}`})
+				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.MetadataJSON},
+					[]any{"mine", "coder", `{"model_id":"m1"}`, `{"user_id":"u1"}`})
 			})
 		},
 	},
@@ -353,7 +372,7 @@ var observationCases = []testCase{
 			h.story([]store.Batch{
 				ofSession("s1", 300, func(c *store.SessionChange) {
 					c.Title = &store.Value{Text: "early", At: nano(10), Rank: store.RankLive}
-					c.Agent = said(300, "coder")
+					c.Agent = reported(300, "coder")
 				}),
 				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2"}, opens, of("s1", 5)),
 				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
@@ -378,7 +397,8 @@ var observationCases = []testCase{
 					h.Fatal(err)
 				}
 				h.equal("decisions", decisions, []store.Decision{{
-					ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending", Reason: "one of 3", DecidedAt: epoch + 7,
+					ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending",
+					Reason: "one of 3", DecidedAt: epoch + 7,
 				}})
 			})
 		},
@@ -387,7 +407,9 @@ var observationCases = []testCase{
 		name: "observation/rewind",
 		rule: "A message that observations come to is hidden by a rewind as any other, whether it is told before or after, or once more; its tokens count no more.",
 		run: func(h *harness) {
-			back := ofSession("s1", 300, func(c *store.SessionChange) { c.Rewinds = []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}} })
+			back := ofSession("s1", 300, func(c *store.SessionChange) {
+				c.Rewinds = []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}}
+			})
 			h.story(append(conversation("a", "s1", 3), back), func(s Store) {
 				t := h.transcript(s, "s1")
 				h.equal("visible", visible(t), []string{"m-s1-a/t0", "m-s1-a/t1"})
@@ -404,9 +426,10 @@ var observationCases = []testCase{
 			h.story(append(conversation("a", "s1", 3), compact), func(s Store) {
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(6))
 			})
-			h.story(append(conversation("a", "s1", 3), compact, observed("a", "c0", 160, 171, script{Silent: true}, opens)), func(s Store) {
-				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(7))
-			})
+			h.story(append(conversation("a", "s1", 3), compact, observed("a", "c0", 160, 171, script{Silent: true}, opens)),
+				func(s Store) {
+					h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(7))
+				})
 		},
 	},
 	{
@@ -414,7 +437,7 @@ var observationCases = []testCase{
 		rule: "A fork follows what its parent's observations come to.",
 		run: func(h *harness) {
 			h.story(append(conversation("a", "s1", 2), fork("s2", "s1", "m-s1-a/t0", 500)), func(s Store) {
-				h.equal("texts", h.said(s, "s2"), []string{"a/t0", "a/s0"})
+				h.equal("texts", h.textsOf(s, "s2"), []string{"a/t0", "a/s0"})
 			})
 		},
 	},
@@ -426,7 +449,7 @@ var observationCases = []testCase{
 				h.apply(s, assistant("s1", "m1", 1, 7))
 				r := h.apply(s, observed("a", "t0", 0, 10, script{Message: "m1", Input: 5}, opens, of("s2", 0)))
 				h.equal("refused", r.Refused, int64(2))
-				h.equal("texts", h.said(s, "s1"), []string{"answer m1"})
+				h.equal("texts", h.textsOf(s, "s1"), []string{"answer m1"})
 				h.equal("messages of the other", len(h.transcript(s, "s2").Messages), 0)
 				h.dump(s)
 			})
@@ -457,7 +480,8 @@ var observationCases = []testCase{
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"child", "s1"})
 				h.equal("parent", *h.transcript(s, "child").Session.ParentID, "s1")
-				h.equal("rollups", []int64{h.transcript(s, "child").Session.TotalTokens, h.transcript(s, "s1").Session.TotalTokens}, []int64{4, 0})
+				h.equal("rollups", []int64{h.transcript(s, "child").Session.TotalTokens, h.transcript(s, "s1").Session.TotalTokens},
+					[]int64{4, 0})
 			})
 		},
 	},

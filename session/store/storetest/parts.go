@@ -45,11 +45,13 @@ var partCases = []testCase{
 			seen := func(at, text string, state ...any) store.Batch {
 				c := textPart("s1", "m1", "p1", 0, 10, text)
 				live := map[string]any{"agenttrace": map[string]any{"seen": "2026-11-22T14:13:55.1" + at + "Z", "live": true}}
-				c.Rank, c.Data = store.RankLive, object(append(append([]any{"type", "text", "providerMetadata", live}, state...), "text", text)...)
+				c.Rank, c.Data = store.RankLive,
+					object(append(append([]any{"type", "text", "providerMetadata", live}, state...), "text", text)...)
 				return parts(c)
 			}
 			h.story([]store.Batch{
-				seen("11100001", "The sea", "state", "streaming"), seen("11100002", "The sea is ", "state", "streaming"), seen("11100003", "The sea is calm"),
+				seen("11100001", "The sea", "state", "streaming"), seen("11100002", "The sea is ", "state", "streaming"),
+				seen("11100003", "The sea is calm"),
 			}, func(s Store) {
 				if p := h.transcript(s, "s1").Messages[0].Parts[0]; !strings.Contains(p.DataJSON, "calm") {
 					h.Errorf("the part is %s", p.DataJSON)
@@ -63,7 +65,8 @@ var partCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				parts(toolPart("s1", "m1", "p1", 0, 9, store.RankFinal, session.StateInputAvailable, "input", 1)),
-				parts(toolPart("s1", "m1", "p1", 0, 8, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval", map[string]any{"id": "a"})),
+				parts(toolPart("s1", "m1", "p1", 0, 8, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval",
+					map[string]any{"id": "a"})),
 				parts(toolPart("s1", "m1", "p1", 0, 7, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1)),
 				parts(toolPart("s1", "m1", "p1", 0, 6, store.RankFinal, session.StateOutputError, "input", 1, "errorText", "no")),
 			}, func(s Store) {
@@ -77,16 +80,20 @@ var partCases = []testCase{
 		name: "part/approval",
 		rule: "A final description of a call that waits for an approval yields to a live one of a later state, and to no earlier or equal one: the call may go on. Its next final description stands.",
 		run: func(h *harness) {
-			waits := parts(toolPart("s1", "m1", "p1", 0, 20, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval", map[string]any{"id": "a"}))
-			before := parts(toolPart("s1", "m1", "p1", 0, 90, store.RankLive, session.StateApprovalRequested, "input", 1, "approval", map[string]any{"id": "a"}))
-			goesOn := parts(toolPart("s1", "m1", "p1", 0, 50, store.RankLive, session.StateApprovalResponded, "input", 1, "approval", map[string]any{"id": "a", "approved": true}))
+			waits := parts(toolPart("s1", "m1", "p1", 0, 20, store.RankFinal, session.StateApprovalRequested, "input", 1,
+				"approval", map[string]any{"id": "a"}))
+			before := parts(toolPart("s1", "m1", "p1", 0, 90, store.RankLive, session.StateApprovalRequested, "input", 1,
+				"approval", map[string]any{"id": "a"}))
+			goesOn := parts(toolPart("s1", "m1", "p1", 0, 50, store.RankLive, session.StateApprovalResponded, "input", 1,
+				"approval", map[string]any{"id": "a", "approved": true}))
 			h.story([]store.Batch{waits, before}, func(s Store) {
 				h.equal("rank", store.PartRank(h.transcript(s, "s1").Messages[0].Parts[0].DataJSON), store.RankFinal)
 			})
 			h.story([]store.Batch{waits, before, goesOn}, func(s Store) {
 				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateApprovalResponded)
 			})
-			done := parts(toolPart("s1", "m1", "p1", 0, 70, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1))
+			done := parts(toolPart("s1", "m1", "p1", 0, 70, store.RankFinal, session.StateOutputAvailable, "input", 1, "output",
+				1))
 			h.story([]store.Batch{waits, before, goesOn, done}, func(s Store) {
 				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateOutputAvailable)
 			})
@@ -98,11 +105,13 @@ var partCases = []testCase{
 		run: func(h *harness) {
 			stub := toolPart("s1", "m1", "p1", 0, 100, store.RankStub, session.StateInputStreaming)
 			say := func(at int64, output string) store.Batch {
-				return parts(toolPart("s1", "m1", "p1", 0, at, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", output))
+				return parts(toolPart("s1", "m1", "p1", 0, at, store.RankFinal, session.StateOutputAvailable, "input", 1, "output",
+					output))
 			}
 			h.story([]store.Batch{say(10, "z"), say(50, "a"), parts(stub), say(50, "b")}, func(s Store) {
 				p := h.transcript(s, "s1").Messages[0].Parts[0]
-				h.equal("data", p.DataJSON, `{"type":"tool-bash","toolCallId":"call-p1","state":"output-available","input":1,"output":"b"}`)
+				h.equal("data", p.DataJSON,
+					`{"type":"tool-bash","toolCallId":"call-p1","state":"output-available","input":1,"output":"b"}`)
 				h.equal("times", []int64{p.CreatedAt, p.UpdatedAt}, []int64{epoch + 10, epoch + 50})
 			})
 		},
@@ -124,7 +133,8 @@ var partCases = []testCase{
 		rule: "When two parts claim one place, the lesser id has it and the other has the next.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				parts(textPart("s1", "m1", "a", 0, 1, "a")), parts(textPart("s1", "m1", "b", 0, 1, "b")), parts(textPart("s1", "m1", "c", 1, 1, "c")),
+				parts(textPart("s1", "m1", "a", 0, 1, "a")), parts(textPart("s1", "m1", "b", 0, 1, "b")),
+				parts(textPart("s1", "m1", "c", 1, 1, "c")),
 			}, func(s Store) {
 				h.equal("parts", layout(h.transcript(s, "s1").Messages[0]), []string{"0:a", "1:b", "2:c"})
 			})
@@ -135,8 +145,10 @@ var partCases = []testCase{
 		rule: "Every part has the place it claims or the next free one, in order of claim and then of id. Of several claims of a part the least counts.",
 		run: func(h *harness) {
 			at := func(id string, index int64) store.Batch { return parts(textPart("s1", "m1", id, index, 1, id)) }
-			h.story([]store.Batch{at("a", 3), at("b", 0), at("c", 0), at("d", 1), at("e", 1), at("a", 0), at("f", 9), at("g", 9)}, func(s Store) {
-				h.equal("parts", layout(h.transcript(s, "s1").Messages[0]), []string{"0:a", "1:b", "2:c", "3:d", "4:e", "9:f", "10:g"})
+			h.story([]store.Batch{at("a", 3), at("b", 0), at("c", 0), at("d", 1), at("e", 1), at("a", 0), at("f", 9),
+				at("g", 9)}, func(s Store) {
+				h.equal("parts", layout(h.transcript(s, "s1").Messages[0]),
+					[]string{"0:a", "1:b", "2:c", "3:d", "4:e", "9:f", "10:g"})
 			})
 		},
 	},
@@ -149,7 +161,8 @@ var partCases = []testCase{
 			for i := range all {
 				all[i] = textPart("s1", "m1", fmt.Sprintf("p%05d", n-i), 0, 1, "x")
 			}
-			all = append(all, textPart("s1", "m1", "q", math.MaxInt64, 1, "x"), textPart("s1", "m1", "r", math.MaxInt64, 1, "x"), textPart("s1", "m1", "n", -5, 1, "x"))
+			all = append(all, textPart("s1", "m1", "q", math.MaxInt64, 1, "x"), textPart("s1", "m1", "r", math.MaxInt64, 1, "x"),
+				textPart("s1", "m1", "n", -5, 1, "x"))
 			h.with(func(s Store) {
 				r := h.apply(s, parts(all...))
 				h.equal("refused", r.Refused, int64(0))

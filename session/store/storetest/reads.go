@@ -27,14 +27,16 @@ var readCases = []testCase{
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				for i, id := range []string{"a", "b", "c", "d", "e"} {
-					h.apply(s, ofSession(id, int64(10*(i/2)), func(c *store.SessionChange) { c.Agent = said(1, "agent-"+string(id[0]%2+'0')) }))
+					h.apply(s, ofSession(id, int64(10*(i/2)), func(c *store.SessionChange) {
+						c.Agent = reported(1, "agent-"+string(id[0]%2+'0'))
+					}))
 				}
-				h.apply(s, ofSession("child", 90, func(c *store.SessionChange) { c.ParentID = said(1, "a") }))
-				h.apply(s, ofSession("orphan", -30, func(c *store.SessionChange) { c.ParentID = said(1, "gone") }))
+				h.apply(s, ofSession("child", 90, func(c *store.SessionChange) { c.ParentID = reported(1, "a") }))
+				h.apply(s, ofSession("orphan", -30, func(c *store.SessionChange) { c.ParentID = reported(1, "gone") }))
 				h.apply(s, ofSession("fork", -20, func(c *store.SessionChange) {
-					c.ParentID, c.Fork = said(1, "a"), &store.Fork{From: "a", Message: "m", At: epoch}
+					c.ParentID, c.Fork = reported(1, "a"), &store.Fork{From: "a", Message: "m", At: epoch}
 				}))
-				h.apply(s, ofSession("old", 95, func(c *store.SessionChange) { c.Archived = said(96, "1") }))
+				h.apply(s, ofSession("old", 95, func(c *store.SessionChange) { c.Archived = reported(96, "1") }))
 				for _, c := range []struct {
 					name string
 					q    store.SessionQuery
@@ -42,7 +44,8 @@ var readCases = []testCase{
 				}{
 					{"zero value", store.SessionQuery{}, []string{"e", "d", "c", "b", "a", "fork", "orphan"}},
 					{"limit", store.SessionQuery{Limit: 2}, []string{"e", "d"}},
-					{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}}, []string{"c", "b", "a", "fork", "orphan"}},
+					{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}},
+						[]string{"c", "b", "a", "fork", "orphan"}},
 					{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}}, []string{"fork", "orphan"}},
 					{"of no session", store.SessionQuery{Before: &store.Cursor{UpdatedAt: 1, ID: "zzz"}}, []string{}},
 					{"children too", store.SessionQuery{Children: true, Limit: 2}, []string{"child", "e"}},
@@ -50,7 +53,8 @@ var readCases = []testCase{
 					{"archived too", store.SessionQuery{Archived: true, Limit: 2}, []string{"old", "e"}},
 					{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a", "fork", "orphan"}},
 					{"agent", store.SessionQuery{Agent: "agent-0"}, []string{"d", "b"}},
-					{"agent and cursor", store.SessionQuery{Agent: "agent-1", Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}}, []string{"c", "a"}},
+					{"agent and cursor", store.SessionQuery{Agent: "agent-1", Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}},
+						[]string{"c", "a"}},
 					{"unknown agent", store.SessionQuery{Agent: "x"}, []string{}},
 				} {
 					h.equal(c.name, ids(h.sessions(s, c.q)), c.want)
@@ -95,16 +99,19 @@ var readCases = []testCase{
 			h.with(func(s Store) {
 				session := func(id, trace string, at int64, more func(*store.SessionChange)) {
 					b := ofSession(id, at, more)
-					b.SpanRefs = []store.SpanRef{{TraceID: trace, SpanID: "1", SessionID: id, Kind: "session.run", Dialect: "storetest", StartNano: nano(at), EndNano: nano(at)}}
+					b.SpanRefs = []store.SpanRef{{TraceID: trace, SpanID: "1", SessionID: id, Kind: "session.run",
+						Dialect: "storetest", StartNano: nano(at), EndNano: nano(at)}}
 					h.apply(s, b)
 				}
-				const trace1, trace2, trace3 = "abcdef0123456789abcdef0123456789", "abcdef0199999999abcdef0123456789", "12345678aaaaaaaaaaaaaaaaaaaaaaaa"
+				const trace1, trace2, trace3 = "abcdef0123456789abcdef0123456789", "abcdef0199999999abcdef0123456789",
+					"12345678aaaaaaaaaaaaaaaaaaaaaaaa"
 				session("ses_a1", trace1, 1, nil)
 				session("ses_a12", trace2, 2, nil)
 				session("ses_b", trace3, 3, nil)
-				session("ses_child", trace3, 4, func(c *store.SessionChange) { c.ParentID = said(1, "ses_b") })
+				session("ses_child", trace3, 4, func(c *store.SessionChange) { c.ParentID = reported(1, "ses_b") })
 				session("ses_b", "12345678bbbbbbbbbbbbbbbbbbbbbbbb", 5, nil)
-				session("ses_old", "99999999aaaaaaaaaaaaaaaaaaaaaaaa", 9, func(c *store.SessionChange) { c.Archived = said(9, "1") })
+				session("ses_old", "99999999aaaaaaaaaaaaaaaaaaaaaaaa", 9,
+					func(c *store.SessionChange) { c.Archived = reported(9, "1") })
 				for _, c := range []struct {
 					name, want string
 					err        error
@@ -171,9 +178,12 @@ var readCases = []testCase{
 		rule: "The spans of a session come in order of their start, as they were told.",
 		run: func(h *harness) {
 			duration := int64(5)
-			a := store.SpanRef{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1", Kind: "session.turn", Dialect: "d",
-				StartNano: nano(5), EndNano: nano(9), Error: true, TurnStats: &store.TurnStats{Trace: session.MessageTrace{DurationMS: &duration}}}
-			b := store.SpanRef{TraceID: "t1", SpanID: "1", SessionID: "s1", Kind: "session.run", Dialect: "d", StartNano: nano(1), EndNano: nano(9)}
+			a := store.SpanRef{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1",
+				Kind: "session.turn", Dialect: "d",
+				StartNano: nano(5), EndNano: nano(9), Error: true,
+				TurnStats: &store.TurnStats{Trace: session.MessageTrace{DurationMS: &duration}}}
+			b := store.SpanRef{TraceID: "t1", SpanID: "1", SessionID: "s1", Kind: "session.run", Dialect: "d",
+				StartNano: nano(1), EndNano: nano(9)}
 			h.story([]store.Batch{link(a), link(b)}, func(s Store) {
 				got, err := s.SpanRefs(context.Background(), "s1")
 				if d := cmp.Diff([]store.SpanRef{b, a}, got); d != "" || err != nil {

@@ -103,7 +103,8 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 		h.apply(s, b)
 		want = h.transcripts(s)
 	})
-	for name, order := range map[string][][]int{"one batch": {{0, 1, 2}}, "one by one": {{0}, {1}, {2}}, "twice": {{0, 1, 2}, {2, 1, 0}}} {
+	for name, order := range map[string][][]int{"one batch": {{0, 1, 2}}, "one by one": {{0}, {1}, {2}},
+		"twice": {{0, 1, 2}, {2, 1, 0}}} {
 		t.Run(name, func(t *testing.T) {
 			h := &harness{T: t, open: open}
 			h.with(func(s Store) {
@@ -224,17 +225,20 @@ func sdkSpans(s, from int) store.Batch {
 			span := turn(id, message, "span-"+call, at+20, store.TurnStats{})
 			span.PartID, span.TurnStats = call, nil
 			all = append(all, store.Batch{
-				Parts:    []store.PartChange{toolPart(id, message, call, int64(k+1), at+20, store.RankFinal, session.StateOutputAvailable)},
+				Parts: []store.PartChange{toolPart(id, message, call, int64(k+1), at+20, store.RankFinal,
+					session.StateOutputAvailable)},
 				SpanRefs: []store.SpanRef{span},
 			})
 		}
 	}
 	at := int64(from) * 1000
-	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant, CreatedAt: epoch + at + 9000, UpdatedAt: epoch + at + 9000,
-		Rank: store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
-	return joined(append(all, store.Batch{Messages: []store.MessageChange{live}}, compaction(id, id+"-compaction", at+5000, fmt.Sprintf("%s-user-%06d", id, from+3), 9),
+	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant, CreatedAt: epoch + at + 9000,
+		UpdatedAt: epoch + at + 9000,
+		Rank:      store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
+	return joined(append(all, store.Batch{Messages: []store.MessageChange{live}},
+		compaction(id, id+"-compaction", at+5000, fmt.Sprintf("%s-user-%06d", id, from+3), 9),
 		ofSession(id, at, func(c *store.SessionChange) {
-			c.Title = said(at, "a title")
+			c.Title = reported(at, "a title")
 			c.Rewinds = []store.Rewind{{To: fmt.Sprintf("%s-user-%06d", id, from+6), At: epoch + at + 8000}}
 		})))
 }
@@ -258,18 +262,21 @@ func foreignSpans(s, from int) store.Batch {
 		at := int64(from+n) * 1000
 		trace := fmt.Sprintf("trace-%d-%06d", s, from+n)
 		for k := range 5 {
-			all = append(all, observed(trace, fmt.Sprintf("step-%d", k), at+30+int64(k), at+40+int64(k), script{Outcome: "allowed"}))
+			all = append(all, observed(trace, fmt.Sprintf("step-%d", k), at+30+int64(k), at+40+int64(k),
+				script{Outcome: "allowed"}))
 		}
 		for k := range 3 { // of turns that are stored
 			old := (n*3 + k) * from / 18
-			all = append(all, observed(fmt.Sprintf("trace-%d-%06d", s, old), fmt.Sprintf("late-%d-%d", n, k), int64(old)*1000+50, int64(old)*1000+60, script{}))
+			all = append(all, observed(fmt.Sprintf("trace-%d-%06d", s, old), fmt.Sprintf("late-%d-%d", n, k), int64(old)*1000+50,
+				int64(old)*1000+60, script{}))
 		}
 	}
 	at := int64(from)*1000 + 45
 	call := fmt.Sprintf("call-%d-%d", s, from)
 	orphan := fmt.Sprintf("orphan-%d-%d", s, from)
 	return joined(append(all,
-		observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{}, func(o *store.Observation) { o.Calls = []string{call} }),
+		observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{},
+			func(o *store.Observation) { o.Calls = []string{call} }),
 		observed(orphan, "tool", at+2, at+3, script{}, func(o *store.Observation) { o.Call = call }),
 		observed(orphan, "below", at+2, at+3, script{}),
 		observed("", "record-"+id, at+4, at+4, script{}, of(id, 0)),

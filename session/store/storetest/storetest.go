@@ -44,7 +44,8 @@ type Dumper interface {
 // Run examines an engine. open returns an empty store, which the suite closes;
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
-	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases, forkCases, observationCases, ownerCases, readCases} {
+	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases,
+		forkCases, observationCases, ownerCases, readCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				h := &harness{T: t, open: open}
@@ -108,7 +109,8 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 				return
 			}
 			if got != want {
-				h.Fatalf("told %s the rows differ from those told %s (-want +got):\n%s", how, wantHow, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				h.Fatalf("told %s the rows differ from those told %s (-want +got):\n%s", how, wantHow,
+					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 		})
 		if h.Failed() {
@@ -328,8 +330,8 @@ const epoch = 1_795_000_000_000
 
 func nano(at int64) int64 { return (epoch + at) * 1e6 }
 
-// said is a value that a source gave when it had ended.
-func said(at int64, text string) *store.Value {
+// reported is a value that a source gave when it had ended.
+func reported(at int64, text string) *store.Value {
 	return &store.Value{Text: text, At: nano(at), Rank: store.RankFinal}
 }
 
@@ -345,8 +347,9 @@ func ofSession(id string, at int64, more func(*store.SessionChange)) store.Batch
 // user is a user message with a text.
 func user(sessionID, id string, at int64) store.Batch {
 	return store.Batch{
-		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleUser, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal}},
-		Parts:    []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "question "+id)},
+		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleUser, CreatedAt: epoch + at,
+			UpdatedAt: epoch + at, Rank: store.RankFinal}},
+		Parts: []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "question "+id)},
 	}
 }
 
@@ -354,7 +357,8 @@ func user(sessionID, id string, at int64) store.Batch {
 // input tokens.
 func assistant(sessionID, id string, at, input int64) store.Batch {
 	return store.Batch{
-		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at, UpdatedAt: epoch + at + 5, Rank: store.RankFinal}},
+		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at,
+			UpdatedAt: epoch + at + 5, Rank: store.RankFinal}},
 		Parts:    []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "answer "+id)},
 		SpanRefs: []store.SpanRef{turn(sessionID, id, "span-"+id, at, store.TurnStats{Usage: &session.Usage{Input: input}})},
 	}
@@ -370,13 +374,15 @@ func turn(sessionID, messageID, spanID string, at int64, f store.TurnStats) stor
 
 func textPart(sessionID, messageID, id string, index, at int64, text string) store.PartChange {
 	return store.PartChange{
-		ID: id, MessageID: messageID, SessionID: sessionID, Index: index, Type: "text", Data: object("type", "text", "text", text),
+		ID: id, MessageID: messageID, SessionID: sessionID, Index: index, Type: "text",
+		Data:      object("type", "text", "text", text),
 		CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
 	}
 }
 
 // toolPart is a call of bash in some state. data holds further keys and values.
-func toolPart(sessionID, messageID, id string, index, at int64, rank store.Rank, state string, data ...any) store.PartChange {
+func toolPart(sessionID, messageID, id string, index, at int64, rank store.Rank, state string,
+	data ...any) store.PartChange {
 	keys := append([]any{"type", "tool-bash", "toolCallId", "call-" + id, "state", state}, data...)
 	switch rank {
 	case store.RankStub:
@@ -418,11 +424,13 @@ func compaction(sessionID, id string, at int64, tail string, tokens int64) store
 	}
 	return store.Batch{
 		Messages: []store.MessageChange{{
-			ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
+			ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at, UpdatedAt: epoch + at,
+			Rank:     store.RankFinal,
 			Metadata: object("compaction", true, "usage", session.Usage{Input: tokens}),
 		}},
 		Parts: []store.PartChange{{
-			ID: id + "-marker", MessageID: id, SessionID: sessionID, Type: session.TypeCompaction, Data: object("type", session.TypeCompaction, "data", data),
+			ID: id + "-marker", MessageID: id, SessionID: sessionID, Type: session.TypeCompaction,
+			Data:      object("type", session.TypeCompaction, "data", data),
 			CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
 		}},
 	}

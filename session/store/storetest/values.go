@@ -14,11 +14,17 @@ var valueCases = []testCase{
 				return &store.Value{Text: text, At: nano(at), Rank: store.RankLive}
 			}
 			h.story([]store.Batch{
-				ofSession("s1", 1, func(c *store.SessionChange) { c.Title = said(10, "early"); c.Mode = live(50, "live") }),
-				ofSession("s1", 2, func(c *store.SessionChange) { c.Title = said(20, "late a"); c.Mode = said(5, "final") }),
-				ofSession("s1", 3, func(c *store.SessionChange) { c.Title = said(20, "late b"); c.Permissions = said(1, "[]") }),
+				ofSession("s1", 1, func(c *store.SessionChange) { c.Title = reported(10, "early"); c.Mode = live(50, "live") }),
+				ofSession("s1", 2, func(c *store.SessionChange) {
+					c.Title = reported(20, "late a")
+					c.Mode = reported(5, "final")
+				}),
+				ofSession("s1", 3, func(c *store.SessionChange) {
+					c.Title = reported(20, "late b")
+					c.Permissions = reported(1, "[]")
+				}),
 				ofSession("s1", 4, func(c *store.SessionChange) {
-					c.WorkspaceRoot, c.WorkspaceID, c.Model = said(1, "/w"), said(1, "w1"), said(1, `{"model_id":"m"}`)
+					c.WorkspaceRoot, c.WorkspaceID, c.Model = reported(1, "/w"), reported(1, "w1"), reported(1, `{"model_id":"m"}`)
 				}),
 			}, func(s Store) {
 				row := h.transcript(s, "s1").Session
@@ -37,12 +43,12 @@ var valueCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				ofSession("s1", 1, func(c *store.SessionChange) {
-					c.Agent, c.ParentID, c.ParentMessageID = said(20, "second"), said(20, "s9"), said(20, "m9")
+					c.Agent, c.ParentID, c.ParentMessageID = reported(20, "second"), reported(20, "s9"), reported(20, "m9")
 				}),
 				ofSession("s1", 2, func(c *store.SessionChange) {
-					c.Agent, c.ParentID, c.ParentMessageID = said(10, "first"), said(10, "s8"), said(10, "m8")
+					c.Agent, c.ParentID, c.ParentMessageID = reported(10, "first"), reported(10, "s8"), reported(10, "m8")
 				}),
-				ofSession("s1", 3, func(c *store.SessionChange) { c.Agent = said(30, "third") }),
+				ofSession("s1", 3, func(c *store.SessionChange) { c.Agent = reported(30, "third") }),
 			}, func(s Store) {
 				row := h.transcript(s, "s1").Session
 				h.equal("agent", row.Agent, "first")
@@ -56,7 +62,8 @@ var valueCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{ofSession("s1", 1, nil)}, func(s Store) {
 				h.equal("row", h.transcript(s, "s1").Session, session.Session{
-					ID: "s1", Title: "New Chat", Agent: "unknown", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
+					ID: "s1", Title: "New Chat", Agent: "unknown", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: epoch + 1,
+					UpdatedAt: epoch + 1,
 				})
 			})
 		},
@@ -81,10 +88,13 @@ var valueCases = []testCase{
 		rule: "Metadata merges key by key: each key as last said, whatever the order and the spelling of its value.",
 		run: func(h *harness) {
 			key := func(at int64, key, text string) store.Batch {
-				return ofSession("s1", 1, func(c *store.SessionChange) { c.Metadata = map[string]store.Value{key: *said(at, text)} })
+				return ofSession("s1", 1, func(c *store.SessionChange) {
+					c.Metadata = map[string]store.Value{key: *reported(at, text)}
+				})
 			}
 			h.story([]store.Batch{
-				key(1, "a", `{"n":1}`), key(2, "a", `{"n":2}`), key(1, "b", `"<tag> &"`), key(1, "c", `{ "spaced" : [ 1 , 2 ] }`), key(1, "d", `{"cut":`),
+				key(1, "a", `{"n":1}`), key(2, "a", `{"n":2}`), key(1, "b", `"<tag> &"`), key(1, "c", `{ "spaced" : [ 1 , 2 ] }`),
+				key(1, "d", `{"cut":`),
 			}, func(s Store) {
 				h.equal("metadata", h.transcript(s, "s1").Session.MetadataJSON, `{"a":{"n":2},"b":"<tag> &","c":{"spaced":[1,2]}}`)
 			})
@@ -96,7 +106,7 @@ var valueCases = []testCase{
 		rule: "A session is archived when that was said last, at the time that it was said of.",
 		run: func(h *harness) {
 			archived := func(at int64, text string) store.Batch {
-				return ofSession("s1", 1, func(c *store.SessionChange) { c.Archived = said(at, text) })
+				return ofSession("s1", 1, func(c *store.SessionChange) { c.Archived = reported(at, text) })
 			}
 			h.story([]store.Batch{archived(10, "1"), archived(20, "0"), archived(30, "1")}, func(s Store) {
 				h.equal("archived_at", *h.transcript(s, "s1").Session.ArchivedAt, int64(epoch+30))
@@ -115,11 +125,13 @@ var messageCases = []testCase{
 		run: func(h *harness) {
 			change := func(rank store.Rank, role, metadata string) store.Batch {
 				return store.Batch{Messages: []store.MessageChange{{
-					ID: "m1", SessionID: "s1", Role: role, Metadata: []byte(metadata), CreatedAt: epoch + 1, UpdatedAt: epoch + 1, Rank: rank,
+					ID: "m1", SessionID: "s1", Role: role, Metadata: []byte(metadata), CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
+					Rank: rank,
 				}}}
 			}
 			base := ofSession("s1", 1, nil)
-			stub, live, final := change(store.RankStub, "", ""), change(store.RankLive, "user", `{"z":"live"}`), change(store.RankFinal, "user", `{"a":"final"}`)
+			stub, live, final := change(store.RankStub, "", ""), change(store.RankLive, "user", `{"z":"live"}`),
+				change(store.RankFinal, "user", `{"a":"final"}`)
 			h.story([]store.Batch{base, stub}, func(s Store) {
 				m := h.transcript(s, "s1").Messages[0].Message
 				h.equal("stub", []string{m.Role, m.MetadataJSON}, []string{"assistant", `{"agenttrace":{"incomplete":true}}`})
@@ -139,10 +151,12 @@ var messageCases = []testCase{
 		rule: "A message was created at the least time that a source gives for it or for a part of it and updated at the greatest. A time of zero is unknown.",
 		run: func(h *harness) {
 			change := func(created, updated int64) store.Batch {
-				return store.Batch{Messages: []store.MessageChange{{ID: "m1", SessionID: "s1", Role: "user", CreatedAt: created, UpdatedAt: updated, Rank: store.RankFinal}}}
+				return store.Batch{Messages: []store.MessageChange{
+					{ID: "m1", SessionID: "s1", Role: "user", CreatedAt: created, UpdatedAt: updated, Rank: store.RankFinal}}}
 			}
 			h.story([]store.Batch{
-				change(epoch+5, epoch+6), change(epoch+4, epoch+4), change(0, 0), {Parts: []store.PartChange{textPart("s1", "m1", "p1", 0, 9, "x")}},
+				change(epoch+5, epoch+6), change(epoch+4, epoch+4), change(0, 0),
+				{Parts: []store.PartChange{textPart("s1", "m1", "p1", 0, 9, "x")}},
 			}, func(s Store) {
 				m := h.transcript(s, "s1").Messages[0].Message
 				h.equal("times", []int64{m.CreatedAt, m.UpdatedAt}, []int64{epoch + 4, epoch + 9})
@@ -153,9 +167,10 @@ var messageCases = []testCase{
 		name: "message/order",
 		rule: "Messages are in order of (created_at, id), never of id alone.",
 		run: func(h *harness) {
-			h.story([]store.Batch{user("s1", "a", 30), user("s1", "b", 20), user("s1", "c", 20), user("s1", "d", 10)}, func(s Store) {
-				h.equal("order", visible(h.transcript(s, "s1")), []string{"d", "b", "c", "a"})
-			})
+			h.story([]store.Batch{user("s1", "a", 30), user("s1", "b", 20), user("s1", "c", 20), user("s1", "d", 10)},
+				func(s Store) {
+					h.equal("order", visible(h.transcript(s, "s1")), []string{"d", "b", "c", "a"})
+				})
 		},
 	},
 	{
@@ -178,7 +193,8 @@ var messageCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{assistant("s1", "m1", 3, 7), user("s1", "m0", 1)}, func(s Store) {
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Agent, row.CreatedAt, row.UpdatedAt, row.PromptTokens}, []any{"unknown", int64(epoch + 1), int64(epoch + 8), int64(7)})
+				h.equal("row", []any{row.Agent, row.CreatedAt, row.UpdatedAt, row.PromptTokens},
+					[]any{"unknown", int64(epoch + 1), int64(epoch + 8), int64(7)})
 			})
 		},
 	},
