@@ -219,7 +219,7 @@ var answers = map[string]func(w *world) []string{
 		})
 		return rows
 	},
-	"WITH said AS": func(w *world) (rows []string) {
+	"WITH answers AS": func(w *world) (rows []string) {
 		for _, s := range w.all {
 			used := int64(0)
 			counts := false

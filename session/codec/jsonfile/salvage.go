@@ -303,7 +303,7 @@ func (w *walker) members(begins jsontext.Kind, what string, fn func() error) err
 	if kind := w.PeekKind(); kind != begins {
 		v, err := w.ReadValue()
 		if err == nil && v.Kind() != 'n' {
-			w.problem(what + " is no " + map[jsontext.Kind]string{'{': "object", '[': "array"}[begins] + "; it is left out")
+			w.problem(what + " is not an " + map[jsontext.Kind]string{'{': "object", '[': "array"}[begins] + "; it is left out")
 		}
 		return err
 	}

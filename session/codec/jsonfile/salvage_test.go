@@ -96,7 +96,7 @@ func TestSalvage(t *testing.T) {
 		{"sorted, a row that is none", strings.Replace(sorted.String(), `"index": 1`, `"index": "one"`, 1),
 			"s m0 p00 m1 p10 p11", "left out"},
 		{"a message that is none", strings.Replace(whole, "\"messages\":[\n", "\"messages\":[\n7,", 1), all,
-			"line 4: a message is no object"},
+			"line 4: a message is not an object"},
 	} {
 		ids, problems, err := recoverSession(t, tt.text)
 		if err != nil {
