@@ -336,8 +336,8 @@ func TestASubAgentThatPanicsFailsTheCallThatStartedIt(t *testing.T) {
 		defer h.run.Done(nil)
 		ctx, turn := h.turn("go")
 		defer turn.Done(nil)
-		ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "agent",
-			Input: map[string]any{}}) //nolint:staticcheck // the call is open when explode panics
+		//nolint:staticcheck // the call is open when explode panics
+		ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "agent", Input: map[string]any{}})
 		child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "helper"})
 		ctx, run := child.StartRun(ctx, agenttrace.RunOptions{})
 		defer run.Done(nil)

@@ -502,16 +502,6 @@ func (r *rows) deleteSession(id string) {
 	clear(r.noted)
 }
 
-// transcriptChildren returns the ids of the sessions below one that are transcripts, in order.
-func (r *rows) transcriptChildren(parentID string) ([]string, error) {
-	if _, known := r.transcripts[parentID]; !known {
-		if err := r.ask(&SessionsByID{IDs: []string{parentID}, Children: true}); err != nil {
-			return nil, err
-		}
-	}
-	return r.transcripts[parentID], nil
-}
-
 // forksFrom returns the sessions whose State.Fork.From is a session, by id, and the message where each left.
 func (r *rows) forksFrom(parentID string) ([]ForkRef, error) {
 	if _, known := r.forksOf[parentID]; !known {

@@ -111,17 +111,17 @@ type PutObservation struct {
 // NewOwner changes the owner of the observations of a trace; where there is no trace, of the one with the source.
 type NewOwner struct{ TraceID, Source, Owner string }
 
-// Attributed sets what became of an observation, except for what it proves, and Proof sets that.
-type (
-	Attributed struct {
-		ObservationKey
-		Attribution *Attribution
-	}
-	Proof struct {
-		ObservationKey
-		UsageProof
-	}
-)
+// Attributed sets the attribution of an observation, except for its UsageProof.
+type Attributed struct {
+	ObservationKey
+	Attribution *Attribution
+}
+
+// Proof sets the UsageProof of an observation.
+type Proof struct {
+	ObservationKey
+	UsageProof
+}
 
 // CutRange makes Cuts the only ones of an owner in [From, To), Unix nanoseconds.
 type CutRange struct {
@@ -156,6 +156,7 @@ type (
 		ForksOf     map[string][]ForkRef
 		Transcripts map[string][]string
 	}
+	// MessagesByID finds the messages with the ids.
 	MessagesByID struct {
 		IDs []string
 
@@ -169,22 +170,26 @@ type (
 
 		Rows []session.Part
 	}
+	// SpanRefsByKey finds the spans with the keys.
 	SpanRefsByKey struct {
 		Keys []SpanKey
 
 		Rows []SpanRef
 	}
+	// DecisionsByID finds the permission decisions with the ids.
 	DecisionsByID struct {
 		IDs []string
 
 		Rows []Decision
 	}
+	// BlobsByDigest finds the system prompts or tool catalogs with the digests.
 	BlobsByDigest struct {
 		Kind    BlobKind
 		Digests []string
 
 		Rows []Blob
 	}
+	// ObservationsByKey finds the observations with the keys, with their data.
 	ObservationsByKey struct {
 		Keys []ObservationKey
 
@@ -383,14 +388,14 @@ func (*WindowTo) query()          {}
 func (*ObservationsIn) query()    {}
 func (*Proven) query()            {}
 
-// SpanKey is the key of a [SpanRef], ObservationKey that of an [Observation].
-type (
-	SpanKey        struct{ SessionID, TraceID, SpanID string }
-	ObservationKey struct {
-		TraceID string `column:"trace_id"`
-		Source  string `column:"source"`
-	}
-)
+// SpanKey is the key of a [SpanRef].
+type SpanKey struct{ SessionID, TraceID, SpanID string }
+
+// ObservationKey is the key of an [Observation].
+type ObservationKey struct {
+	TraceID string `column:"trace_id"`
+	Source  string `column:"source"`
+}
 
 // TraceOwner has the session under which the observations of a trace are kept, "" if it has none because the SDK reports
 // the trace. Own is the trace's own session.

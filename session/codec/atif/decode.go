@@ -413,14 +413,14 @@ func (b *builder) message(step, row rows.Object, from string, compacted bool, at
 	} else if copied(step) {
 		m.SetMeta("atif", rows.Of("is_copied_context", true))
 	}
-	switch {
-	case from == sourceAgent:
+	switch from {
+	case sourceAgent:
 		b.turn = m
 		if row == nil {
 			b.answer = &answer{m: m}
 			b.last = b.answer
 		}
-	case from == sourceUser:
+	case sourceUser:
 		b.user = m
 	}
 	return m

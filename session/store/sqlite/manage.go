@@ -15,11 +15,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// What the functions of package store take and return.
-type (
-	ForkOptions = store.ForkOptions
-	Rewound     = store.Rewound
-)
+// ForkOptions are those of [store.ForkSession].
+type ForkOptions = store.ForkOptions
+
+// Rewound is the result of [store.RewindSession].
+type Rewound = store.Rewound
 
 // Errors of [Store.Fork], [Store.Rewind] and [Store.Unrewind].
 var (
