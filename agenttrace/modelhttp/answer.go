@@ -181,6 +181,21 @@ func (a *answer) close(b *block) {
 	a.serve(b)
 }
 
+// closeAt ends the block with a key, of whichever kind, closeAll every block.
+func (a *answer) closeAt(key int) {
+	for _, b := range a.blocks {
+		if b.key == key {
+			a.close(b)
+		}
+	}
+}
+
+func (a *answer) closeAll() {
+	for _, b := range a.blocks {
+		a.close(b)
+	}
+}
+
 // whole closes a block of text whose text is known as a whole. What was streamed of it is
 // not added again.
 func (a *answer) whole(b *block, text string) {

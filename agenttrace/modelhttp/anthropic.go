@@ -155,7 +155,7 @@ func (d *anthropicAnswer) body(data []byte) {
 	d.begin(&m.anthropicMessage)
 	for i, raw := range m.Content {
 		d.start(i, raw)
-		d.stop(i)
+		d.a.closeAt(i)
 	}
 	d.a.stop = m.StopReason
 	d.end()
@@ -205,7 +205,7 @@ func (d *anthropicAnswer) event(_ string, data []byte) {
 			d.a.arguments(d.a.block(e.Index, callBlock), e.Delta.PartialJSON)
 		}
 	case "content_block_stop":
-		d.stop(e.Index)
+		d.a.closeAt(e.Index)
 	case "message_delta":
 		if e.Delta.StopReason != "" {
 			d.a.stop = e.Delta.StopReason
@@ -240,15 +240,6 @@ func (d *anthropicAnswer) start(index int, raw json.RawMessage) {
 		}
 		_, _ = stringOr(b.Content, &e) // results are lists, errors are objects
 		d.a.served(b.ToolUseID, anthropicOutput(b.Content), b.IsError || e.ErrorCode != "")
-	}
-}
-
-// stop ends the block of the index, of whichever kind.
-func (d *anthropicAnswer) stop(index int) {
-	for _, b := range d.a.blocks {
-		if b.key == index {
-			d.a.close(b)
-		}
 	}
 }
 

@@ -260,11 +260,7 @@ func (d *converseAnswer) event(name string, data []byte) {
 			d.a.arguments(d.a.block(e.Index, callBlock), e.Delta.ToolUse.Input)
 		}
 	case "contentBlockStop":
-		for _, b := range d.a.blocks {
-			if b.key == e.Index {
-				d.a.close(b)
-			}
-		}
+		d.a.closeAt(e.Index)
 	case "messageStop":
 		d.a.stop, d.a.ended = e.Stop, true
 	case "metadata":

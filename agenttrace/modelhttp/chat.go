@@ -167,13 +167,13 @@ func (d *chatAnswer) body(data []byte) {
 	if d.chunk(data) && d.a.err == nil {
 		d.a.ended = true
 	}
-	d.finish()
+	d.a.closeAll()
 }
 
 func (d *chatAnswer) event(_ string, data []byte) {
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
 		d.a.ended, d.a.complete = true, true
-		d.finish()
+		d.a.closeAll()
 		return
 	}
 	d.chunk(data)
@@ -205,7 +205,7 @@ func (d *chatAnswer) chunk(data []byte) bool {
 		d.first(m)
 		if choice.Finish != "" {
 			d.a.stop, d.a.ended = choice.Finish, true
-			d.finish()
+			d.a.closeAll()
 		}
 	}
 	d.usage(c.Usage)
@@ -254,12 +254,6 @@ func (d *chatAnswer) other(index int, m *chatMessage) {
 		if call := &m.Calls[i]; c != nil && call.ID != "" {
 			c.content.call(call.ID, call.Function.Name)
 		}
-	}
-}
-
-func (d *chatAnswer) finish() {
-	for _, b := range d.a.blocks {
-		d.a.close(b)
 	}
 }
 

@@ -218,7 +218,7 @@ func (d *geminiAnswer) body(data []byte) {
 	} else {
 		d.event("", data)
 	}
-	d.finish()
+	d.a.closeAll()
 }
 
 func (d *geminiAnswer) event(_ string, data []byte) {
@@ -243,7 +243,7 @@ func (d *geminiAnswer) event(_ string, data []byte) {
 			d.a.stop, d.a.ended = candidate.Finish, true
 			d.a.continuation = candidate.Continuation
 			d.a.paused = candidate.Continuation != ""
-			d.finish()
+			d.a.closeAll()
 		}
 	}
 	if c.Feedback.Blocked != "" {
@@ -343,12 +343,6 @@ func (d *geminiAnswer) other(index int, content *geminiContent) {
 		} else if !p.Thought {
 			c.write(d.a, p.Text)
 		}
-	}
-}
-
-func (d *geminiAnswer) finish() {
-	for _, b := range d.a.blocks {
-		d.a.close(b)
 	}
 }
 
