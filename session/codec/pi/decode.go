@@ -1,7 +1,6 @@
 package pi
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -73,17 +71,8 @@ type entry struct {
 // parse reads the lines.
 func parse(text []byte, report func(codec.Problem)) (*file, error) {
 	f := new(file)
-	n := 0
-	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
-		n++
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			continue
-		}
-		if !utf8.Valid(line) {
-			line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
-			report(codec.Problem{Line: n, Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
-		}
-		o, err := rows.Parse(line)
+	for l := range rows.Lines(text, report) {
+		n, o, err := l.N, l.Object, l.Err
 		switch {
 		case f.header == nil && (err != nil || o.Text("type") != "session" || o.Text("id") == ""):
 			return nil, fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`, n, version)

@@ -1,7 +1,6 @@
 package skillet
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -91,22 +89,13 @@ func (d *logDecoder) problem(line int, format string, args ...any) {
 
 func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
 	d.s = rows.New(d.key.sessionID(), agentName)
-	entries, n := 0, 0
-	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
-		n++
-		if line = bytes.TrimSpace(line); len(line) == 0 {
+	entries := 0
+	for l := range rows.Lines(text, func(p codec.Problem) { d.problem(p.Line, "%s", p.Reason) }) {
+		if l.Err != nil {
+			d.problem(l.N, "is not an entry: left out: %v", l.Err)
 			continue
 		}
-		if !utf8.Valid(line) {
-			line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
-			d.problem(n, "bytes that are not UTF-8 were replaced by U+FFFD")
-		}
-		e, err := rows.Parse(line)
-		if err != nil {
-			d.problem(n, "is not an entry: left out: %v", err)
-			continue
-		}
-		if d.entry(e, n) {
+		if d.entry(l.Object, l.N) {
 			entries++
 		}
 	}

@@ -11,15 +11,14 @@
 package sts
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -204,26 +203,15 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 			return
 		}
 		d := decoder{report: report, calls: make(map[string]*rows.Part)}
-		var lines []record
-		for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
-			d.n++
-			if line = bytes.TrimSpace(line); len(line) == 0 {
-				continue
-			}
-			if !utf8.Valid(line) {
-				line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
-				d.problem("bytes that are not UTF-8 were replaced by U+FFFD")
-			}
-			l := record{n: d.n}
-			l.object, l.err = rows.Parse(line)
-			if at, ok := timeOf(l.object.Object("message")); ok && d.at == 0 {
+		lines := slices.Collect(rows.Lines(text, report))
+		for _, l := range lines {
+			if at, ok := timeOf(l.Object.Object("message")); ok && d.at == 0 {
 				d.at = at // what comes before and has no time has the first
 			}
-			lines = append(lines, l)
 		}
 		for _, l := range lines {
-			d.n = l.n
-			if err := d.line(l.object, l.err); err != nil {
+			d.n = l.N
+			if err := d.line(l.Object, l.Err); err != nil {
 				yield(nil, fmt.Errorf("read session trace: line %d: %w", d.n, err))
 				return
 			}
@@ -234,13 +222,6 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 		}
 		yield(d.s.Finish(), nil)
 	}
-}
-
-// record is a line of the file, and why it is not an object.
-type record struct {
-	n      int
-	object rows.Object
-	err    error
 }
 
 // timeOf returns the time of a message, if it has one.

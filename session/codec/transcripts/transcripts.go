@@ -18,7 +18,6 @@
 package transcripts
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -27,7 +26,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -42,23 +40,12 @@ func lines(r io.Reader, report func(codec.Problem), record func(o rows.Object, l
 	if err != nil {
 		return fmt.Errorf("read transcript: %w", err)
 	}
-	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
-	n := 0
-	for line := range bytes.Lines(text) {
-		n++
-		if line = bytes.TrimSpace(line); len(line) == 0 {
+	for l := range rows.Lines(text, report) {
+		if l.Err != nil {
+			report(codec.Problem{Line: l.N, Reason: "is not a record: left out: " + l.Err.Error()})
 			continue
 		}
-		if !utf8.Valid(line) {
-			line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
-			report(codec.Problem{Line: n, Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
-		}
-		o, err := rows.Parse(line)
-		if err != nil {
-			report(codec.Problem{Line: n, Reason: "is not a record: left out: " + err.Error()})
-			continue
-		}
-		record(o, n)
+		record(l.Object, l.N)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 )
 
 // MaxDepth is the deepest nesting that [Parse] takes. It leaves room for what a
@@ -57,6 +59,37 @@ func Read(text string) Object {
 // Parse reads text that is one JSON object. Of a key that is there twice the
 // last value stands, in the place of the first. It does not retain text.
 func Parse(text []byte) (Object, error) { return parse(text, false) }
+
+// Line is a line of a file of JSON lines.
+type Line struct {
+	// N is its number, from 1.
+	N      int
+	Object Object
+	// Err is why it is not an object, as [Parse] returns it.
+	Err error
+}
+
+// Lines yields the lines of text that are not blank. Bytes that are not UTF-8 are replaced,
+// and reported with the number of their line.
+func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
+	return func(yield func(Line) bool) {
+		n := 0
+		for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
+			n++
+			if line = bytes.TrimSpace(line); len(line) == 0 {
+				continue
+			}
+			if !utf8.Valid(line) {
+				line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
+				report(codec.Problem{Line: n, Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
+			}
+			o, err := Parse(line)
+			if !yield(Line{n, o, err}) {
+				return
+			}
+		}
+	}
+}
 
 // parse is Parse that retains text if share is set: values that are spelled in it as
 // they are in the object are part of it.
