@@ -278,10 +278,9 @@ func (r *rows) do(queries ...Query) error {
 
 // empty reports whether there is nothing to be written.
 func (c *Changes) empty() bool {
-	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+len(c.Decisions)+
-		len(c.Blobs)+
-		len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+len(c.Proofs)+len(c.Cuts)+len(c.Traces)+
-		len(c.Touched) == 0
+	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+
+		len(c.Decisions)+len(c.Blobs)+len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+
+		len(c.Proofs)+len(c.Cuts)+len(c.Traces)+len(c.Touched) == 0
 }
 
 // learn takes over the rows that the engine found.
