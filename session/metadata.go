@@ -75,6 +75,11 @@ const (
 	TypeUnfinished = "data-unfinished"
 )
 
+// IsAbsence reports whether a part of the type represents missing content.
+func IsAbsence(partType string) bool {
+	return partType == TypeError || partType == TypeWithheld || partType == TypeUnfinished
+}
+
 // Absence is the data of a part that represents missing content.
 type Absence struct {
 	// Text is the reason, for a person.

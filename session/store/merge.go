@@ -348,7 +348,8 @@ func (a *applier) placeParts(
 		places = append(places, place{p, p.Index})
 	}
 	slices.SortFunc(places, func(x, y place) int {
-		return cmp.Or(cmp.Compare(x.requested, y.requested), strings.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(x.requested, y.requested), cmp.Compare(absent(x.Part), absent(y.Part)),
+			strings.Compare(x.ID, y.ID))
 	})
 	index, requested := make(map[string]int64), make(map[string]int64)
 	next := int64(0)
@@ -380,6 +381,15 @@ func (a *applier) placeParts(
 		}
 	}
 	return nil
+}
+
+// absent is 1 for a part that represents missing content, which comes after content that somebody reports in its
+// place: a process that restarted an agent knows nothing of an answer that the one before it streamed.
+func absent(p *session.Part) int {
+	if session.IsAbsence(p.Type) {
+		return 1
+	}
+	return 0
 }
 
 // PartRank tells from a part's data how much its source knew: a tool part reports so

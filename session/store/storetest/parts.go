@@ -39,6 +39,18 @@ var partCases = []testCase{
 		},
 	},
 	{
+		name: "part/absence",
+		rule: "What was answered comes before a part that represents its absence, whichever arrives first and whatever their ids.",
+		run: func(h *harness) {
+			absence := textPart("s1", "m1", "p1", 0, 20, "")
+			absence.Type, absence.Data = session.TypeUnfinished, object("type", session.TypeUnfinished, "data",
+				map[string]any{"text": "the turn ended before anything was answered"})
+			h.story([]store.Batch{parts(absence), parts(textPart("s1", "m1", "p2", 0, 10, "The sea"))}, func(s Store) {
+				h.equal("parts", layout(h.transcript(s, "s1").Messages[0]), []string{"0:p2", "1:p1"})
+			})
+		},
+	},
+	{
 		name: "part/live",
 		rule: "Of two descriptions of a live part in one millisecond the one that was seen later stands, also where it is shorter: the last has no state.",
 		run: func(h *harness) {
