@@ -7,6 +7,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // Import merges a session that a file holds into the store, as [store.Import]
@@ -82,12 +83,12 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 		var state *store.State
 		err = each(stmt, func() error {
 			state = new(store.State)
-			return readState(id, stmt.ColumnText(0), state)
+			return sqlstore.ReadState(id, stmt.ColumnText(0), state)
 		})
 		if err != nil {
 			return err
 		}
-		in.RequestedIndexes, err = indexTable.all(prep(conn, `SELECT `+indexTable.prefixed("c.")+` FROM chat_messages m
+		in.RequestedIndexes, err = rows(sqlstore.IndexTable, prep(conn, `SELECT `+sqlstore.IndexTable.Prefixed("c.")+` FROM chat_messages m
  CROSS JOIN requested_indexes c ON c.message_id = m.id WHERE m.session_id = ? ORDER BY c.message_id, c.part_id`, id))
 		in.SpanRefs, in.Traces, in.State = links, traces, state.Portable()
 		return err

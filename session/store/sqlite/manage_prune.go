@@ -10,6 +10,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // Stale returns the sessions that were last seen before a time, oldest first.
@@ -63,7 +64,7 @@ func (r *Reader) Stale(ctx context.Context, before time.Time, archived bool) ([]
 		}); err != nil {
 			return err
 		}
-		stale, err = sessionTable.all(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.updated_at < ?`,
+		stale, err = rows(sqlstore.SessionTable, prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.updated_at < ?`,
 			before.UnixMilli()))
 		stale = slices.DeleteFunc(stale, func(s session.Session) bool {
 			f := families[head(s.ID)]

@@ -5,23 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
-
-// reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at
-// most; 0 when it is but an instant. See [tx.across].
-func reach(from, until int64) int64 {
-	if until <= from {
-		return 0
-	}
-	n := bits.Len64(uint64(until - from))
-	return int64(min(n+n%2, 62))
-}
 
 // changeObservations applies the changes of observations.
 func (t *tx) changeObservations(c *store.Changes) error {
@@ -33,7 +23,7 @@ func (t *tx) changeObservations(c *store.Changes) error {
 	}
 	for _, at := range c.SpanTimes {
 		if err := exec(t.prep(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
-			at.Until, reach(at.Start, at.Until), at.TraceID, at.Source)); err != nil {
+			at.Until, sqlstore.Reach(at.Start, at.Until), at.TraceID, at.Source)); err != nil {
 			return err
 		}
 	}
@@ -47,12 +37,13 @@ func (t *tx) changeObservations(c *store.Changes) error {
 		}
 	}
 	for _, p := range c.Proofs {
-		if _, err := proofTable.put(t.conn, &p, false); err != nil {
+		if _, err := put(t.conn, sqlstore.ProofTable, &p, false); err != nil {
 			return err
 		}
 	}
 	for _, n := range c.Attributed {
-		if _, err := attributionTable.put(t.conn, &attributionRow{*n.Attribution, n.ObservationKey}, false); err != nil {
+		row := sqlstore.AttributionRow{Attribution: *n.Attribution, ObservationKey: n.ObservationKey}
+		if _, err := put(t.conn, sqlstore.AttributionTable, &row, false); err != nil {
 			return err
 		}
 	}
@@ -68,7 +59,7 @@ func (t *tx) changeObservations(c *store.Changes) error {
 func (t *tx) answerObservations(q store.Query) (err error) {
 	switch q := q.(type) {
 	case *store.ObservationsByKey:
-		q.Rows, err = byKeys(t, observationTable, q.Keys, func(stmt *sqlite.Stmt, k store.ObservationKey) {
+		q.Rows, err = byKeys(t, sqlstore.ObservationTable, q.Keys, func(stmt *sqlite.Stmt, k store.ObservationKey) {
 			stmt.BindText(1, k.TraceID)
 			stmt.BindText(2, k.Source)
 		})
@@ -87,7 +78,7 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 	case *store.Trace:
 		return t.trace(q)
 	case *store.TraceObservations:
-		q.Rows, err = observationTable.all(t.prep(`SELECT `+observationTable.prefixed("", "data")+
+		q.Rows, err = rows(sqlstore.ObservationTable, t.prep(`SELECT `+sqlstore.ObservationTable.Prefixed("", "data")+
 			` FROM observations WHERE trace_id = ? ORDER BY source`,
 			q.TraceID))
 	case *store.Thread:
@@ -119,9 +110,8 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 }
 
 func (t *tx) putObservation(o *store.ObservationRow, old *store.Observation) error {
-	row := reachingRow{*o, reach(o.Start, o.End)}
-	row.Until = o.End
-	if err := refused(reachingTable.put(t.conn, &row, old == nil)); err != nil {
+	row := sqlstore.Reaching(o)
+	if err := refused(put(t.conn, sqlstore.ReachingTable, &row, old == nil)); err != nil {
 		return err
 	}
 	if old != nil {
@@ -250,8 +240,9 @@ func (t *tx) thread(q *store.Thread) error {
 	if q.OK {
 		owner = q.Owner
 	}
-	columns := observationTable.prefixed("", "data")
-	q.Records, err = observationTable.all(t.prep(`SELECT `+columns+` FROM observations INDEXED BY idx_observations_guest
+	columns := sqlstore.ObservationTable.Prefixed("", "data")
+	q.Records, err = rows(sqlstore.ObservationTable, t.prep(`SELECT `+columns+`
+ FROM observations INDEXED BY idx_observations_guest
  WHERE declared_session = ?1 AND declared_session <> owner AND trace_id = '' AND dialect = ?2 AND owner <> ?3 UNION ALL
  SELECT `+columns+` FROM observations INDEXED BY idx_observations_owner_start
  WHERE ?3 <> ?1 AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`,
@@ -310,7 +301,7 @@ func (t *tx) observationsIn(q *store.ObservationsIn) (err error) {
 	ranks := make(map[string]int)
 	// read reads rows that are all of one owner.
 	read := func(stmt *sqlite.Stmt) ([]store.Observation, error) {
-		rows, err := observationTable.all(stmt)
+		rows, err := rows(sqlstore.ObservationTable, stmt)
 		some := make([]store.Observation, len(rows))
 		for i := range rows {
 			n := &rows[i].Observation
@@ -326,10 +317,11 @@ func (t *tx) observationsIn(q *store.ObservationsIn) (err error) {
 		}
 		return some, err
 	}
-	q.Rows, err = read(t.prep(`SELECT `+observationTable.list+` FROM observations INDEXED BY idx_observations_owner_start
+	q.Rows, err = read(t.prep(`SELECT `+sqlstore.ObservationTable.List+`
+ FROM observations INDEXED BY idx_observations_owner_start
  WHERE owner = ? AND start_nano >= ? AND start_nano < ?`, q.Owner, q.From, q.To))
 	if err == nil && q.Around {
-		q.AroundRows, err = read(t.prep(`WITH RECURSIVE `+reaches+`SELECT `+observationTable.list+` `+acrossAt+
+		q.AroundRows, err = read(t.prep(`WITH RECURSIVE `+reaches+`SELECT `+sqlstore.ObservationTable.List+` `+acrossAt+
 			` ORDER BY start_nano, trace_id, source`, q.Owner, q.From))
 	}
 	return err
@@ -378,7 +370,7 @@ func (t *tx) across(owner string, at int64) (*store.TimeRange, error) {
 }
 
 func scanCut(stmt *sqlite.Stmt) store.Cut {
-	return store.Cut{At: stmt.ColumnInt64(0), Carry: columnBytes(stmt, 1, nil)}
+	return store.Cut{At: stmt.ColumnInt64(0), Carry: sqlstore.Bytes(stmt, 1, nil)}
 }
 
 func (t *tx) replaceCuts(r *store.CutRange) error {

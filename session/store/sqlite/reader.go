@@ -17,6 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // readers is how many connections a Reader keeps.
@@ -197,7 +198,7 @@ func (r *Reader) chooseColumns(conn *sqlite.Conn) error {
 			absent = append(absent, c.column)
 		}
 	}
-	r.sessionColumns, r.partColumns = sessionTable.prefixed("s.", absent...), partTable.prefixed("p.", absent...)
+	r.sessionColumns, r.partColumns = sqlstore.SessionTable.Prefixed("s.", absent...), sqlstore.PartTable.Prefixed("p.", absent...)
 	return nil
 }
 
@@ -244,7 +245,7 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 			}
 			return each(stmt, func() error {
 				var row session.Session
-				if err := sessionTable.scan(stmt, &row); err != nil {
+				if err := sqlstore.SessionTable.Scan(stmt, &row); err != nil {
 					return err
 				}
 				if !yield(row, nil) {
@@ -287,7 +288,7 @@ func (r *Reader) Session(ctx context.Context, id string) (session.Session, error
 }
 
 func (r *Reader) session(conn *sqlite.Conn, id string) (session.Session, error) {
-	s, err := sessionTable.one(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.id = ?`, id))
+	s, err := row(sqlstore.SessionTable, prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.id = ?`, id))
 	if err != nil {
 		return session.Session{}, err
 	}
@@ -320,7 +321,7 @@ func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript
  WHERE m.session_id = ? ORDER BY m.created_at, m.id, p."index"`, id)
 		return each(stmt, func() error {
 			var p session.Part
-			err := partTable.scan(stmt, &p)
+			err := sqlstore.PartTable.Scan(stmt, &p)
 			m := &t.Messages[place[p.MessageID]]
 			m.Parts = append(m.Parts, p)
 			return err
@@ -335,7 +336,7 @@ func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript
 // Decisions implements [store.Reader].
 func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decision, error) {
 	return ours(ctx, r, func(conn *sqlite.Conn) ([]store.Decision, error) {
-		return decisionTable.all(prep(conn, `SELECT `+decisionTable.list+` FROM permission_decisions
+		return rows(sqlstore.DecisionTable, prep(conn, `SELECT `+sqlstore.DecisionTable.List+` FROM permission_decisions
  WHERE session_id = ? ORDER BY decided_at, id`, sessionID))
 	})
 }
@@ -343,11 +344,11 @@ func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decis
 // SpanRefs implements [store.Reader].
 func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
 	return ours(ctx, r, func(conn *sqlite.Conn) ([]store.SpanRef, error) {
-		query := `SELECT ` + spanTable.list + ` FROM span_refs WHERE session_id = ?1`
+		query := `SELECT ` + sqlstore.SpanTable.List + ` FROM span_refs WHERE session_id = ?1`
 		if r.observes {
-			query += ` UNION ALL SELECT ` + spanTable.prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
+			query += ` UNION ALL SELECT ` + sqlstore.SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
 		}
-		return spanTable.all(prep(conn, query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`,
+		return rows(sqlstore.SpanTable, prep(conn, query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`,
 			sessionID))
 	})
 }
@@ -366,12 +367,12 @@ func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, 
 }
 
 func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.SpanRef, error) {
-	query := `SELECT ` + spanTable.list + ` FROM span_refs WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
+	query := `SELECT ` + sqlstore.SpanTable.List + ` FROM span_refs WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
 	if r.observes {
-		query = `SELECT ` + strings.Replace(spanTable.prefixed("s."), "s.facts_json", "l.facts_json", 1) + ` FROM (` + spansQuery + `) s
+		query = `SELECT ` + strings.Replace(sqlstore.SpanTable.Prefixed("s."), "s.facts_json", "l.facts_json", 1) + ` FROM (` + spansQuery + `) s
  LEFT JOIN span_refs l USING (session_id, trace_id, span_id) WHERE s.session_id = ?1 ORDER BY s.start_nano, s.trace_id, s.span_id`
 	}
-	return spanTable.all(prep(conn, query, sessionID))
+	return rows(sqlstore.SpanTable, prep(conn, query, sessionID))
 }
 
 // MayHaveNotices returns those of the sessions of which [session.Notices] may find
@@ -437,7 +438,7 @@ func (r *Reader) Pending(ctx context.Context) (int64, error) {
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
 	found, err := ours(ctx, r, func(conn *sqlite.Conn) (*store.Blob, error) {
-		return blobTables[kind].get(conn, digest)
+		return get(conn, sqlstore.BlobTables[kind], digest)
 	})
 	if err == nil && found == nil {
 		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)

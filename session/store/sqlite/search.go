@@ -19,6 +19,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // Search yields where a text is found: in the titles of sessions, in system prompts and tool
@@ -146,7 +147,7 @@ func (s *searcher) blobs(conn *sqlite.Conn, yield func(store.Hit, error) bool) e
 		if err := each(stmt, func() error {
 			hit, ok := found[stmt.ColumnText(5)]
 			at := place{stmt.ColumnText(0), hit.Digest}
-			row := session.Session{ParentID: textPtr(stmt, 8), CreatedAt: stmt.ColumnInt64(9)}
+			row := session.Session{ParentID: sqlstore.TextPtr(stmt, 8), CreatedAt: stmt.ColumnInt64(9)}
 			if !ok || seen[at] || stmt.ColumnInt64(4) < s.since || s.Agent != "" && stmt.ColumnText(7) != s.Agent ||
 				row.Copied(stmt.ColumnInt64(4)) {
 				return nil
@@ -222,7 +223,7 @@ func (s *searcher) part(conn *sqlite.Conn, stmt *sqlite.Stmt, raw []byte, ours b
 	if err != nil || in == nil || at < in.from || s.Agent != "" && in.agent != s.Agent {
 		return nil, err
 	}
-	message, err := messageTable.get(conn, stmt.ColumnText(3))
+	message, err := get(conn, sqlstore.MessageTable, stmt.ColumnText(3))
 	if err != nil || message == nil {
 		return nil, err
 	}

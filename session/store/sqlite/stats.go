@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // Stats counts over all sessions. It reads the metadata of every message, session by
@@ -60,7 +61,7 @@ func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (ma
 			s := session.Session{ID: id}
 			known := false
 			if err := each(found, func() error {
-				known, s.ParentID, s.CreatedAt = true, textPtr(found, 0), found.ColumnInt64(1)
+				known, s.ParentID, s.CreatedAt = true, sqlstore.TextPtr(found, 0), found.ColumnInt64(1)
 				return nil
 			}); err != nil {
 				return err
@@ -90,7 +91,7 @@ func spentBy(conn *sqlite.Conn, s *session.Session, price store.Price) (store.Sp
 	stmt.SetText(":session", s.ID)
 	var text []byte
 	err := each(stmt, func() error {
-		text = columnBytes(stmt, 2, text)
+		text = sqlstore.Bytes(stmt, 2, text)
 		metadata := session.ParseMessageMetadata(text)
 		marker, at := stmt.ColumnBool(3), stmt.ColumnInt64(0)
 		tokens := metadata.Tokens(stmt.ColumnText(1), marker)
@@ -108,17 +109,6 @@ func spentBy(conn *sqlite.Conn, s *session.Session, price store.Price) (store.Sp
 // isMarker says in SQL what session.MessageAndParts.IsMarker reports of the message m.
 const isMarker = `(EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type = 'data-compaction')
  AND NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type <> 'data-compaction'))`
-
-// columnBytes reads a column into a buffer that is large enough, which may be buf.
-func columnBytes(stmt *sqlite.Stmt, column int, buf []byte) []byte {
-	if n := stmt.ColumnLen(column); n > cap(buf) {
-		buf = make([]byte, n)
-	} else {
-		buf = buf[:n]
-	}
-	stmt.ColumnBytes(column, buf)
-	return buf
-}
 
 // counter adds up.
 type counter struct {
@@ -165,7 +155,7 @@ func (c *counter) readSessions(conn *sqlite.Conn) error {
 	stmt := conn.Prep(`SELECT id, agent, created_at, updated_at, parent_id FROM chat_sessions`)
 	return each(stmt, func() error {
 		s := &countedSession{row: session.Session{Agent: stmt.ColumnText(1), CreatedAt: stmt.ColumnInt64(2),
-			ParentID: textPtr(stmt, 4)}}
+			ParentID: sqlstore.TextPtr(stmt, 4)}}
 		if one, known := agents[s.row.Agent]; known {
 			s.row.Agent = one
 		} else {
@@ -278,7 +268,7 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 			last = s
 		}
 		at, role := stmt.ColumnInt64(1), stmt.ColumnText(4)
-		text = columnBytes(stmt, 2, text)
+		text = sqlstore.Bytes(stmt, 2, text)
 		m := session.ParseMessageMetadata(text)
 		marker := m.Compaction
 		if len(markers) > 0 && !marker {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // SessionsSince returns the sessions that were seen at that time or later,
@@ -19,7 +20,7 @@ import (
 func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
 	var all []session.Session
 	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
-		all, err = sessionTable.all(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s
+		all, err = rows(sqlstore.SessionTable, prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s
  WHERE s.updated_at >= ? ORDER BY s.updated_at, s.id`, at))
 		return err
 	})
@@ -47,7 +48,7 @@ func (r *Reader) Tail(ctx context.Context, id string, from store.Position) (*ses
 		if !r.ours {
 			return nil
 		}
-		decisions, err = decisionTable.all(prep(conn, `SELECT `+decisionTable.list+` FROM permission_decisions
+		decisions, err = rows(sqlstore.DecisionTable, prep(conn, `SELECT `+sqlstore.DecisionTable.List+` FROM permission_decisions
  WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`, id, from.At))
 		return err
 	})
@@ -114,7 +115,7 @@ func (r *Reader) messagesFrom(conn *sqlite.Conn, t *session.Transcript, from sto
 	query := `SELECT ` + r.partColumns + ` FROM chat_parts p WHERE p.message_id = ? ` + condition + ` ORDER BY p."index"`
 	for i, m := range messages {
 		t.Messages[i].Message = m
-		if t.Messages[i].Parts, err = partTable.all(prep(conn, query, m.ID)); err != nil {
+		if t.Messages[i].Parts, err = rows(sqlstore.PartTable, prep(conn, query, m.ID)); err != nil {
 			return err
 		}
 	}

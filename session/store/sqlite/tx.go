@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // tx implements [store.Tx] on one connection.
@@ -63,27 +63,27 @@ func (t *tx) write(c *store.Changes) error {
 	if err := puts(c.Sessions, t.putSession); err != nil {
 		return err
 	}
-	if err := puts(c.Messages, into(t, messageTable)); err != nil {
+	if err := puts(c.Messages, into(t, sqlstore.MessageTable)); err != nil {
 		return err
 	}
 	if err := t.moveParts(c.Moved); err != nil {
 		return err
 	}
-	if err := puts(c.Parts, into(t, partTable)); err != nil {
+	if err := puts(c.Parts, into(t, sqlstore.PartTable)); err != nil {
 		return err
 	}
 	for i := range c.Requested {
-		if err := exec(t.prep(indexTable.insert+
+		if err := exec(t.prep(sqlstore.IndexTable.Insert+
 			` ON CONFLICT(message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
 			c.Requested[i].MessageID, c.Requested[i].PartID, c.Requested[i].RequestedIndex)); err != nil &&
 			!errors.Is(err, store.ErrRefused) {
 			return err
 		}
 	}
-	if err := puts(c.SpanRefs, into(t, spanTable)); err != nil {
+	if err := puts(c.SpanRefs, into(t, sqlstore.SpanTable)); err != nil {
 		return err
 	}
-	if err := puts(c.Decisions, into(t, decisionTable)); err != nil {
+	if err := puts(c.Decisions, into(t, sqlstore.DecisionTable)); err != nil {
 		return err
 	}
 	if err := puts(c.Blobs, t.putBlob); err != nil {
@@ -138,8 +138,8 @@ func puts[Row any](rows []store.Put[Row], put func(row *Row, insert bool) error)
 	return nil
 }
 
-func into[Row any](t *tx, table *table[Row]) func(*Row, bool) error {
-	return func(row *Row, insert bool) error { return refused(table.put(t.conn, row, insert)) }
+func into[Row any](t *tx, table *sqlstore.Table[Row]) func(*Row, bool) error {
+	return func(row *Row, insert bool) error { return refused(put(t.conn, table, row, insert)) }
 }
 
 // answer sets the results of a query.
@@ -148,31 +148,31 @@ func (t *tx) answer(q store.Query) (err error) {
 	case *store.SessionsByID:
 		return t.sessions(q)
 	case *store.MessagesByID:
-		q.Rows, err = byKeys(t, messageTable, q.IDs, bindText)
+		q.Rows, err = byKeys(t, sqlstore.MessageTable, q.IDs, bindText)
 	case *store.PartsByKey:
 		return t.parts(q)
 	case *store.SpanRefsByKey:
-		q.Rows, err = byKeys(t, spanTable, q.Keys, func(stmt *sqlite.Stmt, k store.SpanKey) {
+		q.Rows, err = byKeys(t, sqlstore.SpanTable, q.Keys, func(stmt *sqlite.Stmt, k store.SpanKey) {
 			stmt.BindText(1, k.SessionID)
 			stmt.BindText(2, k.TraceID)
 			stmt.BindText(3, k.SpanID)
 		})
 	case *store.DecisionsByID:
-		q.Rows, err = byKeys(t, decisionTable, q.IDs, bindText)
+		q.Rows, err = byKeys(t, sqlstore.DecisionTable, q.IDs, bindText)
 	case *store.BlobsByDigest:
-		if blobTables[q.Kind] != nil {
-			q.Rows, err = byKeys(t, blobTables[q.Kind], q.Digests, bindText)
+		if sqlstore.BlobTables[q.Kind] != nil {
+			q.Rows, err = byKeys(t, sqlstore.BlobTables[q.Kind], q.Digests, bindText)
 		}
 	case *store.MessagesFrom:
 		q.Rows, err = t.messagesFrom(q.SessionID, q.From)
 	case *store.PartsFrom:
-		q.Rows, err = partTable.all(t.prep(partsQuery, q.MessageID, q.From))
+		q.Rows, err = rows(sqlstore.PartTable, t.prep(partsQuery, q.MessageID, q.From))
 	case *store.Extent:
 		return t.extent(q)
 	case *store.Compactions:
 		return t.compactions(q)
 	case *store.StatsOf:
-		q.Rows, err = spanTable.all(t.prep(turnStatsQuery, q.SessionID, q.MessageID))
+		q.Rows, err = rows(sqlstore.SpanTable, t.prep(turnStatsQuery, q.SessionID, q.MessageID))
 	default:
 		return t.answerObservations(q)
 	}
@@ -180,14 +180,14 @@ func (t *tx) answer(q store.Query) (err error) {
 }
 
 // byKeys returns the rows with the keys.
-func byKeys[Row, Key any](t *tx, table *table[Row], keys []Key, bind func(*sqlite.Stmt, Key)) ([]Row, error) {
+func byKeys[Row, Key any](t *tx, table *sqlstore.Table[Row], keys []Key, bind func(*sqlite.Stmt, Key)) ([]Row, error) {
 	var rows []Row
 	for _, key := range keys {
-		stmt := t.conn.Prep(table.byKey)
+		stmt := t.conn.Prep(table.ByKey)
 		bind(stmt, key)
 		err := each(stmt, func() error {
 			rows = append(rows, *new(Row))
-			return table.scan(stmt, &rows[len(rows)-1])
+			return table.Scan(stmt, &rows[len(rows)-1])
 		})
 		if err != nil {
 			return nil, err
@@ -210,11 +210,12 @@ func refused(changed bool, err error) error {
 var (
 	sessionQuery = `SELECT ` + sessionColumns + `, st.state_json
  FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
-	messagesQuery = `SELECT ` + messageTable.list + ` FROM chat_messages
+	messagesQuery = `SELECT ` + sqlstore.MessageTable.List + ` FROM chat_messages
  WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
-	partsQuery     = `SELECT ` + partTable.list + ` FROM chat_parts WHERE message_id = ? AND "index" >= ? ORDER BY "index"`
-	partAtQuery    = `SELECT ` + partTable.list + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
-	turnStatsQuery = `SELECT ` + spanTable.list + ` FROM span_refs INDEXED BY idx_span_refs_facts
+	partsQuery = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts
+ WHERE message_id = ? AND "index" >= ? ORDER BY "index"`
+	partAtQuery    = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
+	turnStatsQuery = `SELECT ` + sqlstore.SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_facts
  WHERE message_id = ?2 AND facts_json IS NOT NULL AND session_id = ?1`
 )
 
@@ -254,22 +255,15 @@ func (t *tx) session(id string) (*store.SessionRow, error) {
 	var row *store.SessionRow
 	err := each(stmt, func() error {
 		row = new(store.SessionRow)
-		if err := sessionTable.scan(stmt, &row.Session); err != nil {
+		if err := sqlstore.SessionTable.Scan(stmt, &row.Session); err != nil {
 			return err
 		}
-		if state := stmt.ColumnText(len(sessionTable.columns)); state != "" {
-			return readState(id, state, &row.State)
+		if state := stmt.ColumnText(len(sqlstore.SessionTable.Columns)); state != "" {
+			return sqlstore.ReadState(id, state, &row.State)
 		}
 		return nil
 	})
 	return row, err
-}
-
-func readState(sessionID, text string, state *store.State) error {
-	if err := json.Unmarshal([]byte(text), state); err != nil {
-		return fmt.Errorf("read state of session %s: %w", sessionID, err)
-	}
-	return nil
 }
 
 // forks adds the forks of a session, which have their parent in a column of its own.
@@ -278,7 +272,7 @@ func (t *tx) forks(parentID string, forks map[string][]store.ForkRef) error {
 	return each(stmt, func() error {
 		ref := store.ForkRef{Session: stmt.ColumnText(0)}
 		var state store.State
-		if err := readState(ref.Session, stmt.ColumnText(1), &state); err != nil {
+		if err := sqlstore.ReadState(ref.Session, stmt.ColumnText(1), &state); err != nil {
 			return err
 		}
 		if state.Fork != nil {
@@ -290,7 +284,7 @@ func (t *tx) forks(parentID string, forks map[string][]store.ForkRef) error {
 }
 
 func (t *tx) putSession(r *store.SessionRow, insert bool) error {
-	if err := refused(sessionTable.put(t.conn, &r.Session, insert)); err != nil {
+	if err := refused(put(t.conn, sqlstore.SessionTable, &r.Session, insert)); err != nil {
 		return err
 	}
 	var forkedFrom any
@@ -311,14 +305,14 @@ func (t *tx) touch(sessionID string) error {
 }
 
 func (t *tx) messagesFrom(sessionID string, from store.Position) ([]session.Message, error) {
-	return messageTable.all(t.prep(messagesQuery, sessionID, from.At, from.ID))
+	return rows(sqlstore.MessageTable, t.prep(messagesQuery, sessionID, from.At, from.ID))
 }
 
 func (t *tx) parts(q *store.PartsByKey) error {
 	for _, k := range q.Keys {
-		p, err := partTable.get(t.conn, k.ID)
+		p, err := get(t.conn, sqlstore.PartTable, k.ID)
 		if err == nil && p == nil && q.MessageID != "" {
-			p, err = partTable.one(t.prep(partAtQuery, q.MessageID, k.Index))
+			p, err = row(sqlstore.PartTable, t.prep(partAtQuery, q.MessageID, k.Index))
 		}
 		if err != nil {
 			return err
@@ -337,22 +331,22 @@ func (t *tx) extent(q *store.Extent) error {
 		return nil
 	})
 	if err == nil && q.WithRequested {
-		q.Requested, err = indexTable.all(t.prep(`SELECT `+indexTable.list+` FROM requested_indexes WHERE message_id = ?`,
-			q.MessageID))
+		q.Requested, err = rows(sqlstore.IndexTable, t.prep(`SELECT `+sqlstore.IndexTable.List+`
+ FROM requested_indexes WHERE message_id = ?`, q.MessageID))
 	}
 	return err
 }
 
 func (t *tx) compactions(q *store.Compactions) error {
-	query := `SELECT ` + partTable.list + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
+	query := `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
  WHERE session_id = ? AND type = 'data-compaction'`
 	if len(q.MessageIDs) == 0 {
 		var err error
-		q.Rows, err = partTable.all(t.prep(query, q.SessionID))
+		q.Rows, err = rows(sqlstore.PartTable, t.prep(query, q.SessionID))
 		return err
 	}
 	for _, id := range q.MessageIDs {
-		some, err := partTable.all(t.prep(query+` AND message_id = ?`, q.SessionID, id))
+		some, err := rows(sqlstore.PartTable, t.prep(query+` AND message_id = ?`, q.SessionID, id))
 		if err != nil {
 			return err
 		}
@@ -393,9 +387,9 @@ func (t *tx) noteTrace(s *store.SessionTrace) error {
 }
 
 func (t *tx) putBlob(b *store.Blob, insert bool) error {
-	table := blobTables[b.Kind]
+	table := sqlstore.BlobTables[b.Kind]
 	if table == nil {
 		return fmt.Errorf("unknown kind of blob %s", b.Kind)
 	}
-	return refused(table.put(t.conn, b, insert))
+	return refused(put(t.conn, table, b, insert))
 }

@@ -1,0 +1,284 @@
+package sqlstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Row is a row of a result. Columns count from 0. Text and numbers are converted where a column has another type
+// than is asked for; NULL is the zero value. The methods are those of the SQLite driver's statement.
+type Row interface {
+	ColumnText(col int) string
+	ColumnInt(col int) int
+	ColumnInt64(col int) int64
+	ColumnFloat(col int) float64
+	// ColumnBool reports whether a number is not 0.
+	ColumnBool(col int) bool
+	ColumnIsNull(col int) bool
+	// ColumnLen is the length of a text or of bytes, ColumnBytes copies as much of it as buf can hold and returns
+	// how much that is.
+	ColumnLen(col int) int
+	ColumnBytes(col int, buf []byte) int
+}
+
+// Binder takes the values of a statement's parameters, which count from 1. The methods are those of the SQLite
+// driver's statement, so that binding a row to it allocates nothing; [Args] is a Binder too.
+type Binder interface {
+	BindText(param int, v string)
+	BindInt64(param int, v int64)
+	BindFloat(param int, v float64)
+	BindBool(param int, v bool)
+	BindBytes(param int, v []byte)
+	BindNull(param int)
+}
+
+// Args are the values of parameters in their order: string, int64, float64, []byte or nil. A bool is 0 or 1.
+type Args []any
+
+// BindText implements [Binder].
+func (a *Args) BindText(_ int, v string) { *a = append(*a, v) }
+
+// BindInt64 implements [Binder].
+func (a *Args) BindInt64(_ int, v int64) { *a = append(*a, v) }
+
+// BindFloat implements [Binder].
+func (a *Args) BindFloat(_ int, v float64) { *a = append(*a, v) }
+
+// BindBytes implements [Binder].
+func (a *Args) BindBytes(_ int, v []byte) { *a = append(*a, v) }
+
+// BindNull implements [Binder].
+func (a *Args) BindNull(int) { *a = append(*a, nil) }
+
+// BindBool implements [Binder].
+func (a *Args) BindBool(param int, v bool) {
+	n := int64(0)
+	if v {
+		n = 1
+	}
+	a.BindInt64(param, n)
+}
+
+// Table reads and writes the rows of a table. Its SQL, and which parameter or result has which field of a row,
+// follow from the fields of the row's type: see [session.Columns].
+type Table[R any] struct {
+	Name    string
+	Columns session.Columns[R]
+	// Key are the columns of the key that rows are looked up by.
+	Key []string
+	// List has the columns for a SELECT, ByKey selects the row with a key.
+	List, ByKey string
+	// Insert, InsertNew and Update write a row that Bind has bound. InsertNew does nothing if there is such a row.
+	// Update changes the columns that may change, of the row with the same key.
+	Insert, InsertNew, Update string
+}
+
+// The tables whose rows are values of a type.
+var (
+	SessionTable  = newTable[session.Session]("chat_sessions", "id")
+	MessageTable  = newTable[session.Message]("chat_messages", "id", "session_id")
+	PartTable     = newTable[session.Part]("chat_parts", "id", "message_id", "session_id", "index")
+	DecisionTable = newTable[store.Decision]("permission_decisions", "id")
+	SpanTable     = newTable[store.SpanRef]("span_refs", "session_id,trace_id,span_id")
+	BlobTables    = map[store.BlobKind]*Table[store.Blob]{
+		store.BlobSystemPrompt: newTable[store.Blob](string(store.BlobSystemPrompt), "digest"),
+		store.BlobToolCatalog:  newTable[store.Blob](string(store.BlobToolCatalog), "digest"),
+	}
+	IndexTable       = newTable[store.RequestedIndex]("requested_indexes", "message_id,part_id")
+	ObservationTable = newTable[store.ObservationRow]("observations", "trace_id,source")
+	// Rows of observations are written with more columns than are read, or with fewer.
+	ReachingTable    = newTable[ReachingRow]("observations", "trace_id,source")
+	AttributionTable = newTable[AttributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
+	ProofTable       = newTable[store.Proof]("observations", "trace_id,source")
+)
+
+// ReachingRow is an observation as it is written when it is put.
+type ReachingRow struct {
+	store.ObservationRow
+	Reach int64 `column:"reach"`
+}
+
+// Reaching is the row of an observation that is put. It lasts until its end.
+func Reaching(o *store.ObservationRow) ReachingRow {
+	row := ReachingRow{*o, Reach(o.Start, o.End)}
+	row.Until = o.End
+	return row
+}
+
+// Reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at most; 0 if it is an instant.
+// Observations that last across a given time are looked for reach by reach: those that are shorter than 2ⁿ began
+// no longer than that before it, wherever in a long session the time is.
+func Reach(from, until int64) int64 {
+	if until <= from {
+		return 0
+	}
+	n := bits.Len64(uint64(until - from))
+	return int64(min(n+n%2, 62))
+}
+
+// AttributionRow is the attribution of the observation with a key.
+type AttributionRow struct {
+	store.Attribution
+	store.ObservationKey
+}
+
+// newTable returns the table of a name. key are the columns of its key, with commas between them, fixed others that
+// an update leaves as they are.
+func newTable[R any](name, key string, fixed ...string) *Table[R] {
+	t := &Table[R]{Name: name, Columns: session.ColumnsOf[R](), Key: strings.Split(key, ",")}
+	t.List = t.Prefixed("")
+	var set, where []string
+	for i, column := range t.Columns.Names() {
+		assignment := fmt.Sprintf("%s=?%d", quoted(column), i+1)
+		switch {
+		case slices.Contains(t.Key, column):
+			where = append(where, assignment)
+		case !slices.Contains(fixed, column):
+			set = append(set, assignment)
+		}
+	}
+	values := strings.Repeat("?,", len(t.Columns)-1) + "?"
+	t.Insert = "INSERT INTO " + name + "(" + t.List + ") VALUES (" + values + ")"
+	t.InsertNew = t.Insert + " ON CONFLICT DO NOTHING"
+	t.ByKey = "SELECT " + t.List + " FROM " + name + " WHERE " + strings.Join(t.Key, " = ? AND ") + " = ?"
+	t.Update = "UPDATE " + name + " SET " + strings.Join(set, ", ") + " WHERE " + strings.Join(where, " AND ")
+	return t
+}
+
+// quoted is the name of a column in SQL.
+func quoted(column string) string {
+	if column == "index" {
+		return `"index"`
+	}
+	return column
+}
+
+// Prefixed is the list of columns for a SELECT, each with a prefix such as "s.", with NULL for those that are absent.
+func (t *Table[R]) Prefixed(prefix string, absent ...string) string {
+	names := t.Columns.Names()
+	for i, column := range names {
+		if names[i] = prefix + quoted(column); slices.Contains(absent, column) {
+			names[i] = "NULL"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Bind binds the columns of a row to the parameters from 1 on, in their order.
+func (t *Table[R]) Bind(b Binder, row *R) {
+	for i := range t.Columns {
+		param := i + 1
+		switch v := t.Columns.Field(row, i).(type) {
+		case *string:
+			if t.Columns[i].Optional && *v == "" {
+				b.BindNull(param)
+			} else {
+				b.BindText(param, *v)
+			}
+		case **string:
+			if *v == nil {
+				b.BindNull(param)
+			} else {
+				b.BindText(param, **v)
+			}
+		case *int:
+			b.BindInt64(param, int64(*v))
+		case *int64:
+			b.BindInt64(param, *v)
+		case **int64:
+			if *v == nil {
+				b.BindNull(param)
+			} else {
+				b.BindInt64(param, **v)
+			}
+		case *float64:
+			b.BindFloat(param, *v)
+		case *bool:
+			b.BindBool(param, *v)
+		case *[]byte:
+			b.BindBytes(param, *v)
+		default:
+			if text := t.Columns.JSON(row, i); text != "" {
+				b.BindText(param, text)
+			} else {
+				b.BindNull(param)
+			}
+		}
+	}
+}
+
+// Args appends the values of a row's columns, in their order, and returns the extended slice; see [Args].
+func (t *Table[R]) Args(row *R, args []any) []any {
+	a := Args(args)
+	t.Bind(&a, row)
+	return a
+}
+
+// Scan sets a row, which is zero, to the row of a SELECT that begins with the columns.
+func (t *Table[R]) Scan(from Row, row *R) error {
+	for i := range t.Columns {
+		switch v := t.Columns.Field(row, i).(type) {
+		case *string:
+			*v = from.ColumnText(i)
+		case **string:
+			*v = TextPtr(from, i)
+		case *int:
+			*v = from.ColumnInt(i)
+		case *int64:
+			*v = from.ColumnInt64(i)
+		case **int64:
+			if !from.ColumnIsNull(i) {
+				n := from.ColumnInt64(i)
+				*v = &n
+			}
+		case *float64:
+			*v = from.ColumnFloat(i)
+		case *bool:
+			*v = from.ColumnBool(i)
+		case *[]byte:
+			*v = Bytes(from, i, nil)
+		default:
+			if from.ColumnIsNull(i) {
+				continue
+			}
+			if err := json.Unmarshal([]byte(from.ColumnText(i)), v); err != nil {
+				return fmt.Errorf("read %s: %w", t.Columns[i].Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// TextPtr returns the text of a column, nil for NULL.
+func TextPtr(from Row, col int) *string {
+	if from.ColumnIsNull(col) {
+		return nil
+	}
+	s := from.ColumnText(col)
+	return &s
+}
+
+// Bytes reads a column into a buffer that is large enough, which may be buf.
+func Bytes(from Row, col int, buf []byte) []byte {
+	if n := from.ColumnLen(col); n > cap(buf) {
+		buf = make([]byte, n)
+	} else {
+		buf = buf[:n]
+	}
+	from.ColumnBytes(col, buf)
+	return buf
+}
+
+// ReadState reads the state of a session from the text of its column.
+func ReadState(sessionID, text string, state *store.State) error {
+	if err := json.Unmarshal([]byte(text), state); err != nil {
+		return fmt.Errorf("read state of session %s: %w", sessionID, err)
+	}
+	return nil
+}
