@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -23,28 +24,6 @@ type Place struct {
 	Err error
 }
 
-// places are the usual ones: below the directory that a variable of the environment
-// names, or in the user's home, and patterns of what to import of it. A pattern of
-// nothing is for the directory as a whole, which is what whole says.
-var places = []struct {
-	program, variable, below, home string
-	patterns                       []string
-	whole                          string
-	file                           string // the variable that names a file that is elsewhere
-}{
-	{"Claude Code", "CLAUDE_CONFIG_DIR", "", ".claude", []string{"projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"},
-		"", ""},
-	{"Codex", "CODEX_HOME", "", ".codex", []string{"sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"},
-		"", ""},
-	{"Gemini CLI", "GEMINI_CLI_HOME", ".gemini", ".gemini",
-		[]string{"tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"}, "", ""},
-	{"opencode", "XDG_DATA_HOME", "opencode", ".local/share/opencode", []string{""}, "a directory of sessions",
-		"OPENCODE_DB"},
-	{"Pi", "PI_CODING_AGENT_DIR", "", ".pi/agent", []string{"sessions/*/*.jsonl"}, "", ""},
-	{"AgentDbg", "AGENTDBG_DATA_DIR", "", ".agentdbg", []string{""}, "a directory of runs", ""},
-	{"Maida", "MAIDA_DATA_DIR", "", ".maida", []string{""}, "a directory of runs", ""},
-}
-
 // Discover looks for the sessions of known agents in their usual places. It returns all
 // places; one without sessions has no files.
 func Discover() ([]Place, error) {
@@ -54,10 +33,7 @@ func Discover() ([]Place, error) {
 	}
 	var all []Place
 	for _, p := range places {
-		root := filepath.Join(home, filepath.FromSlash(p.home))
-		if dir := os.Getenv(p.variable); dir != "" {
-			root = filepath.Join(dir, p.below)
-		}
+		root := p.root(runtime.GOOS, home, os.Getenv)
 		found := Place{Program: p.program, Path: root, Whole: p.whole}
 		for _, pattern := range p.patterns {
 			if pattern == "" {

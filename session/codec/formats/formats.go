@@ -206,6 +206,12 @@ var All = []Format{{
 		DecodeFile: transcripts.DecodeOpencode, Transcript: true,
 	},
 }, {
+	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI",
+	Reading: Reading{
+		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCopilot, Transcript: true,
+		Decode: transcripts.DecodeCopilot, DecodeFile: file(transcripts.DecodeCopilotFile),
+	},
+}, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",

@@ -22,6 +22,7 @@ func TestConformance(t *testing.T) {
 		{Name: "claude-code", Decode: transcripts.DecodeClaude, Native: []string{filepath.Join(dir, "claude.jsonl")}},
 		{Name: "codex", Decode: transcripts.DecodeCodex, Native: []string{filepath.Join(dir, "codex.jsonl")}},
 		{Name: "gemini-cli", Decode: transcripts.DecodeGemini, Native: []string{geminiMain, geminiOld, geminiChild}},
+		{Name: "copilot-cli", Decode: transcripts.DecodeCopilot, Native: []string{copilotEvents}},
 	} {
 		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })
 	}

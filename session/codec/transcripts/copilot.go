@@ -1,0 +1,566 @@
+package transcripts
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"path/filepath"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// LooksCopilot reports whether a record with these keys, and the values of those that
+// are strings, is an event of GitHub Copilot CLI.
+func LooksCopilot(keys map[string]string) bool {
+	kind := keys["type"]
+	return keys["data"] == "{" && keys["timestamp"] != "" && (kind == "session.start" || kind == "session.resume" ||
+		kind == "user.message" || strings.HasPrefix(kind, "assistant.") || strings.HasPrefix(kind, "tool.execution_"))
+}
+
+// DecodeCopilot reads the events of a session of GitHub Copilot CLI, which are JSON lines.
+// The session is followed by those of its sub-agents.
+//
+//	session.start               id, workspace, model
+//	system.message              system prompt
+//	user.message                user message; what the program adds is a system message
+//	assistant.message           a step: reasoning, text, and tool calls
+//	tool.execution_complete     result of a call, with its duration
+//	permission.completed        decision
+//	session.compaction_complete assistant message with a data-compaction part
+//	session.shutdown            usage of each model since the session was opened
+//	session.error, abort        how the turn ended
+//
+// An answer reports how many tokens it has; everything else is counted by model, and
+// written when the program exits. What an answer does not report is then part of the last
+// step of that model.
+//
+// Lines that cannot be read are reported and left out; report may be nil. An error is
+// yielded when reading fails, or when nothing names the session.
+func DecodeCopilot(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		return decodeCopilot(r, "", "", report)
+	})
+}
+
+// DecodeCopilotFile is [DecodeCopilot] of the file at path, beside which the program keeps
+// the title of the session. Its directory names the session if no event does.
+func DecodeCopilotFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	named, title := strings.TrimSuffix(filepath.Base(path), ".jsonl"), ""
+	if named == "events" {
+		if dir, err := filepath.Abs(filepath.Dir(path)); err == nil {
+			named = filepath.Base(dir)
+		}
+		title = yamlText(beside(path, "workspace.yaml"), "name")
+	}
+	return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		return decodeCopilot(r, strings.ToValidUTF8(named, "\uFFFD"), title, report)
+	})
+}
+
+// yamlText is the text of a key of a document of plain keys, "" if it is not there, or if
+// it has more than a line.
+func yamlText(text, key string) string {
+	for line := range strings.Lines(text) {
+		value, ok := strings.CutPrefix(line, key+":")
+		if !ok {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch {
+		case value == "" || strings.ContainsAny(value[:1], "|>&*!"):
+			return ""
+		case value[0] == '"':
+			unquoted, _ := rows.Text(json.RawMessage(value))
+			return unquoted
+		case value[0] == '\'' && len(value) > 1:
+			return strings.ReplaceAll(strings.Trim(value, "'"), "''", "'")
+		}
+		value, _, _ = strings.Cut(value, " #")
+		return strings.TrimSpace(value)
+	}
+	return ""
+}
+
+func decodeCopilot(r io.Reader, named, title string, report func(codec.Problem)) ([]*codec.Session, error) {
+	d := copilot{report: report, named: named, agents: make(map[string]*copilotAgent), began: make(map[string]int64),
+		asked: make(map[string]copilotRequest), summaries: make(map[string]session.Usage)}
+	if err := lines(r, report, d.record); err != nil {
+		return nil, err
+	}
+	if d.main == nil {
+		return nil, errors.New("read events: none of them names a session of Copilot, as session.start does")
+	}
+	d.main.b.title = title
+	all := make([]*codec.Session, 0, len(d.order))
+	for _, a := range d.order {
+		all = append(all, a.b.finish())
+	}
+	return all, nil
+}
+
+type copilot struct {
+	report func(codec.Problem)
+	named  string
+	main   *copilotAgent // nil before the session is named
+	agents map[string]*copilotAgent
+	order  []*copilotAgent
+	began  map[string]int64 // when calls began
+	asked  map[string]copilotRequest
+	// segment are the steps since the session was opened, which the next shutdown counts.
+	segment []copilotStep
+	// summaries are what compactions since then used, by model.
+	summaries map[string]session.Usage
+}
+
+// copilotAgent is the agent that the user talks to, or a sub-agent.
+type copilotAgent struct {
+	b      *builder
+	id     string // "" for the main one
+	model  string
+	prompt string // digest of the system prompt
+	// thought is the reasoning that the next message may repeat.
+	thought string
+}
+
+// copilotStep is the place of a model call.
+type copilotStep struct {
+	agent  *copilotAgent
+	m      *rows.Message
+	n      int
+	model  string
+	output int64
+}
+
+// copilotRequest is a question for a permission.
+type copilotRequest struct {
+	call, pattern string
+	at            int64
+}
+
+func (d *copilot) record(o rows.Object, line int) {
+	kind, data := o.Text("type"), o.Object("data")
+	if kind == "" || data == nil {
+		d.report(codec.Problem{Line: line, Reason: "is not an event with a type and data: left out"})
+		return
+	}
+	if d.main == nil && !d.begin(kind, o, data, line) {
+		return
+	}
+	a := d.agent(o, data)
+	at := a.b.see(o.Text("timestamp"))
+	d.main.b.s.See(at)
+	switch kind {
+	case "session.start", "session.resume":
+		d.opened(data)
+	case "session.model_change":
+		a.model = cmp.Or(data.Text("newModel"), a.model)
+		a.b.model(copilotProvider, a.model)
+	case "session.mode_changed":
+		if mode := data.Text("newMode"); mode != "" {
+			a.b.s.Row.Mode = new(mode)
+		}
+	case "system.message":
+		a.prompt = a.b.blob(store.BlobSystemPrompt, data.Text("content"))
+	case "user.message":
+		d.user(a, o, data)
+	case "assistant.reasoning":
+		if a.thought = data.Text("content"); a.thought != "" {
+			d.step(a, cmp.Or(data.Text("reasoningId"), o.Text("id")), "", "")
+			a.b.part(textPart("reasoning", a.thought))
+		}
+	case "assistant.message":
+		d.assistant(a, o, data)
+	case "tool.user_requested", "tool.execution_start":
+		d.started(a, data)
+	case "tool.execution_complete":
+		d.completed(a, data, line)
+	case "subagent.started":
+		d.spawned(a, o, data)
+	case "subagent.completed", "subagent.failed":
+		if sub := d.agents[data.Text("toolCallId")]; sub != nil && sub != d.main {
+			sub.b.see(o.Text("timestamp"))
+			if failure := data.Text("error"); failure != "" {
+				sub.b.ended("error", failure)
+			}
+		}
+	case "permission.requested", "permission.completed":
+		d.permission(a, kind, data)
+	case "session.compaction_complete":
+		d.compaction(a, data)
+	case "session.error":
+		if a.b.turn == nil {
+			a.b.part(errorPart(cmp.Or(data.Text("message"), "error")))
+		}
+		a.b.ended("error", cmp.Or(data.Text("message"), data.Text("errorType"), "error"))
+	case "abort":
+		a.b.ended("abort", "")
+	case "session.shutdown":
+		d.shutdown(data, line)
+	}
+}
+
+const copilotProvider = "github-copilot"
+
+// begin makes the session of the first event, and reports whether it could.
+func (d *copilot) begin(kind string, o, data rows.Object, line int) bool {
+	id := d.named
+	if kind == "session.start" && data.Text("sessionId") != "" {
+		id = data.Text("sessionId")
+	} else if id != "" && LooksCopilot(map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}) {
+		d.report(codec.Problem{Line: line, Reason: "precedes the event that names the session: it is named by the file"})
+	} else {
+		d.report(codec.Problem{Line: line, Reason: "precedes the event that names the session: left out"})
+		return false
+	}
+	d.main = &copilotAgent{b: newBuilder(id, "copilot-cli")}
+	d.agents[""], d.order = d.main, append(d.order, d.main)
+	return true
+}
+
+// opened notes what is known of the session when it is opened, first or again.
+func (d *copilot) opened(data rows.Object) {
+	d.segment, d.summaries = nil, make(map[string]session.Usage)
+	d.main.b.turn = nil
+	row := &d.main.b.s.Row
+	about := data.Object("context")
+	if dir := about.Text("cwd"); dir != "" && row.WorkspaceRoot == nil {
+		row.WorkspaceRoot = new(dir)
+	}
+	if parent := data.Text("detachedFromSpawningParentSessionId"); parent != "" && parent != row.ID {
+		row.ParentID = new(parent)
+	}
+	if model := data.Text("selectedModel"); model != "" {
+		d.main.model = model
+		d.main.b.model(copilotProvider, model)
+	}
+	if own := d.main.b.s.Meta("copilot_cli"); own == nil {
+		for _, f := range []struct {
+			key  string
+			from rows.Object
+		}{{"copilotVersion", data}, {"producer", data}, {"gitRoot", about}, {"branch", about}, {"repository", about}} {
+			if v := f.from.Text(f.key); v != "" {
+				own.Set(f.key, v)
+			}
+		}
+		d.main.b.s.SetMeta("copilot_cli", own)
+	}
+}
+
+// agent is the one that an event is of. Older versions name a sub-agent by the call that
+// started it.
+func (d *copilot) agent(o, data rows.Object) *copilotAgent {
+	id, call := o.Text("agentId"), data.Text("parentToolCallId")
+	if strings.HasPrefix(o.Text("type"), "subagent.") {
+		return d.main
+	}
+	if id = cmp.Or(id, call); id == "" {
+		return d.main
+	}
+	return d.sub(id, call)
+}
+
+// sub is the sub-agent of an id, or of the call that started it.
+func (d *copilot) sub(id, call string) *copilotAgent {
+	a := d.agents[id]
+	if a == nil {
+		a = &copilotAgent{id: id, b: d.main.b.child(id, call)}
+		d.agents[id], d.order = a, append(d.order, a)
+	}
+	if call != "" {
+		a.b.about.CallID, d.agents[call] = call, a
+		for _, parent := range d.order {
+			if parent != a {
+				parent.b.measure(call, "child_session_id", a.b.s.Row.ID)
+			}
+		}
+	}
+	return a
+}
+
+// spawned notes which call started a sub-agent, and what it is.
+func (d *copilot) spawned(parent *copilotAgent, o, data rows.Object) {
+	call := data.Text("toolCallId")
+	id := cmp.Or(o.Text("agentId"), call)
+	if id == "" {
+		return
+	}
+	a := d.sub(id, call)
+	a.b.see(o.Text("timestamp"))
+	if name := data.Text("agentName"); name != "" {
+		a.b.s.Row.Agent = name
+	}
+	if a.b.title = data.Text("agentDisplayName"); a.b.title == "" {
+		a.b.title = firstLine(data.Text("agentDescription"))
+	}
+	if a.model = cmp.Or(data.Text("model"), a.model, parent.model); a.model != "" {
+		a.b.model(copilotProvider, a.model)
+	}
+}
+
+func (d *copilot) user(a *copilotAgent, o, data rows.Object) {
+	parts := []rows.Object{textPart("text", data.Text("content"))}
+	for _, v := range rows.Elements(data.Get("attachments")) {
+		if f, err := rows.Parse(v); err == nil {
+			parts = append(parts, copilotFile(f))
+		}
+	}
+	source, role := data.Text("source"), session.RoleUser
+	if source != "" && source != "user" || string(data.Get("isAutopilotContinuation")) == "true" {
+		role = session.RoleSystem
+	}
+	named(a.b.message(role, parts), o.Text("id"), data.Text("interactionId"), "")
+}
+
+// copilotFile is something that is attached to a message.
+func copilotFile(f rows.Object) rows.Object {
+	part := blockPart(f)
+	switch f.Text("type") {
+	case "file", "directory":
+		if path := f.Text("path"); path != "" {
+			part = fileOf(cmp.Or(f.Text("mimeType"), "application/octet-stream"), "file://"+filepath.ToSlash(path))
+		}
+	case "blob":
+		if f.Has("data") && f.Text("mimeType") != "" {
+			part = fileOf(f.Text("mimeType"), "data:"+f.Text("mimeType")+";base64,"+f.Text("data"))
+		}
+	}
+	if name := f.Text("displayName"); name != "" && part.Text("type") == "file" {
+		part.Set("filename", name)
+	}
+	return part
+}
+
+// step begins a model call, unless it has begun: reasoning may come before the message,
+// and a message in several pieces.
+func (d *copilot) step(a *copilotAgent, id, response, model string) *copilotStep {
+	if n := len(d.segment); n > 0 && a.b.turn != nil {
+		last := &d.segment[n-1]
+		begun := &a.b.answer(last.m).steps
+		if last.agent == a && last.m == a.b.turn && last.n == len(*begun)-1 &&
+			((*begun)[last.n].ResponseID == "" && last.output == 0 || response != "" && (*begun)[last.n].ResponseID == response) {
+			(*begun)[last.n].ResponseID = cmp.Or((*begun)[last.n].ResponseID, response)
+			last.model = cmp.Or(model, last.model)
+			return last
+		}
+	}
+	a.b.step(cmp.Or(response, id)).ResponseID = response
+	a.b.promptOf(a.prompt)
+	d.segment = append(d.segment, copilotStep{agent: a, m: a.b.turn, n: len(a.b.answer(a.b.turn).steps) - 1,
+		model: cmp.Or(model, a.model)})
+	return &d.segment[len(d.segment)-1]
+}
+
+func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
+	id := cmp.Or(data.Text("messageId"), o.Text("id"))
+	s := d.step(a, id, cmp.Or(data.Text("apiCallId"), id), data.Text("model"))
+	step := &a.b.answer(s.m).steps[s.n]
+	if step.RequestID = data.Text("requestId"); s.model != "" {
+		step.Model = &session.Model{ProviderID: copilotProvider, ModelID: s.model}
+	}
+	if thought := data.Text("reasoningText"); thought != "" && thought != a.thought {
+		a.b.part(textPart("reasoning", thought))
+	}
+	a.thought = ""
+	if text := data.Text("content"); text != "" {
+		a.b.part(textPart("text", text))
+	}
+	requests := rows.Elements(data.Get("toolRequests"))
+	for _, v := range requests {
+		if call, err := rows.Parse(v); err == nil && a.b.calls[call.Text("toolCallId")] == nil {
+			a.b.call(call.Text("name"), call.Text("toolCallId"), inputOf(call.Get("arguments")))
+		}
+	}
+	named(s.m, "", data.Text("interactionId"), "")
+	if a.model = s.model; a.model != "" {
+		a.b.model(copilotProvider, a.model)
+	}
+	if n := number(data, "outputTokens"); n > s.output {
+		s.output = n
+		a.b.countAt(s.m, s.n, session.Usage{Output: n})
+		s.m.SetTrace("usage_basis", "inclusive")
+	}
+	if len(requests) == 0 && data.Text("content") != "" {
+		a.b.ended("finish", "")
+	}
+}
+
+// started adds a call that no message requested, such as one of the user.
+func (d *copilot) started(a *copilotAgent, data rows.Object) {
+	id := data.Text("toolCallId")
+	if id == "" {
+		return
+	}
+	if a.b.calls[id] == nil {
+		a.b.call(data.Text("toolName"), id, inputOf(data.Get("arguments")))
+	}
+	d.began[id] = a.b.at
+}
+
+func (d *copilot) completed(a *copilotAgent, data rows.Object, line int) {
+	id := data.Text("toolCallId")
+	failed := string(data.Get("success")) == "false"
+	output := data.Get("result")
+	if result := data.Object("result"); result != nil && result.Has("content") {
+		output = result.Get("content")
+	}
+	if failure := data.Object("error"); failed && failure.Text("message") != "" {
+		output = failure.Get("message")
+	} else if failed && data.Has("error") && failure == nil {
+		output = data.Get("error")
+	}
+	if !a.b.result(id, output, failed) {
+		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
+		return
+	}
+	if began := d.began[id]; began > 0 && a.b.at >= began {
+		a.b.measure(id, "duration_ms", a.b.at-began)
+	}
+	if code := data.Object("error").Text("code"); code != "" {
+		a.b.measure(id, "error_type", code)
+		if code == "rejected" || code == "denied" {
+			a.b.measure(id, "denied", true)
+		}
+	}
+}
+
+// permission notes how a question was decided.
+func (d *copilot) permission(a *copilotAgent, kind string, data rows.Object) {
+	id := data.Text("requestId")
+	if kind == "permission.requested" {
+		asked := data.Object("permissionRequest")
+		d.asked[id] = copilotRequest{call: asked.Text("toolCallId"), at: a.b.at,
+			pattern: cmp.Or(asked.Text("fullCommandText"), asked.Text("fileName"), asked.Text("path"), asked.Text("url"),
+				asked.Text("toolName"))}
+		return
+	}
+	asked, result := d.asked[id], data.Object("result")
+	decision := store.Decision{Action: "ask", Source: "user", Pattern: asked.pattern,
+		Reason: cmp.Or(result.Text("feedback"), result.Text("message"), result.Text("reason"))}
+	if asked.at > 0 && a.b.at >= asked.at {
+		decision.WaitedMS = new(a.b.at - asked.at)
+	}
+	switch result.Text("kind") {
+	case "approved":
+		decision.Outcome, decision.Reply = "allowed", "once"
+	case "approved-for-session", "approved-for-location":
+		decision.Outcome, decision.Reply = "allowed", "always"
+	case "denied-interactively-by-user", "cancelled":
+		decision.Outcome, decision.Reply = "denied", "reject"
+	case "denied-by-rules", "denied-by-content-exclusion-policy", "denied-by-permission-request-hook",
+		"denied-no-approval-rule-and-could-not-request-from-user":
+		decision.Action, decision.Outcome, decision.Source = "deny", "denied", ""
+	default:
+		return
+	}
+	call := cmp.Or(data.Text("toolCallId"), asked.call)
+	a.b.decide(call, decision)
+	if decision.Outcome == "denied" {
+		a.b.measure(call, "denied", true)
+	}
+}
+
+func (d *copilot) compaction(a *copilotAgent, data rows.Object) {
+	if string(data.Get("success")) == "false" {
+		return
+	}
+	c := compacted{summary: data.Text("summaryContent"), auto: data.Text("trigger") != "manual",
+		before: number(data, "preCompactionTokens"), after: number(data, "postCompactionTokens")}
+	if used := data.Object("compactionTokensUsed"); used != nil {
+		c.durationMS = number(used, "duration")
+		c.usage = new(exclusive(number(used, "inputTokens"), number(used, "outputTokens"), 0,
+			number(used, "cacheReadTokens"), number(used, "cacheWriteTokens")))
+	}
+	m := a.b.compaction(c)
+	if model := data.Object("compactionTokensUsed").Text("model"); model != "" {
+		m.SetMeta("model", session.Model{ProviderID: copilotProvider, ModelID: model})
+		d.summaries[model] = d.summaries[model].Add(*c.usage)
+	}
+}
+
+// shutdown counts what the steps since the session was opened used.
+func (d *copilot) shutdown(data rows.Object, line int) {
+	if mode := data.Text("shutdownType"); mode == "error" {
+		d.main.b.ended("error", cmp.Or(data.Text("errorReason"), "error"))
+	}
+	agents := data.Object("agentMetrics")
+	for _, f := range agents {
+		id := f.Key
+		if id == "main" {
+			id = ""
+		}
+		if a := d.agents[id]; a != nil {
+			d.count(a, agents.Object(f.Key).Object("modelMetrics"), line)
+		}
+	}
+	if len(agents) == 0 {
+		d.count(nil, data.Object("modelMetrics"), line)
+	}
+	own := d.main.b.s.Meta("copilot_cli")
+	for _, key := range []string{"totalPremiumRequests", "totalNanoAiu"} {
+		if data.Has(key) {
+			own.Set(key, data.Get(key))
+		}
+	}
+	d.main.b.s.SetMeta("copilot_cli", own)
+	d.segment, d.summaries = nil, make(map[string]session.Usage)
+}
+
+// count gives the last step of each model what the steps of an agent, nil for all, do not
+// report themselves.
+func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
+	for _, f := range metrics {
+		used := metrics.Object(f.Key).Object("usage")
+		u := exclusive(number(used, "inputTokens"), number(used, "outputTokens"), number(used, "reasoningTokens"),
+			number(used, "cacheReadTokens"), number(used, "cacheWriteTokens"))
+		if of == nil || of == d.main {
+			u = without(u, d.summaries[f.Key])
+		}
+		if u.Total() == 0 {
+			continue
+		}
+		var last, any *copilotStep
+		known := int64(0) // what the other steps report
+		for i := range d.segment {
+			s := &d.segment[i]
+			if of != nil && s.agent != of {
+				continue
+			}
+			any = s
+			if s.model == f.Key || s.model == "" {
+				if last != nil {
+					known += last.output
+				}
+				last = s
+			}
+		}
+		if any == nil {
+			d.report(codec.Problem{Line: line, Reason: "counts tokens of " + f.Key + ", which no message is of: left out"})
+			continue
+		}
+		if last == nil { // such as the model that makes titles
+			a := any.agent.b.answer(any.m)
+			a.steps = append(a.steps, session.Step{Model: &session.Model{ProviderID: copilotProvider, ModelID: f.Key}})
+			any.agent.b.countAt(any.m, len(a.steps)-1, u)
+			continue
+		}
+		rest := max(0, u.Output+u.Reasoning-known)
+		u.Reasoning = min(u.Reasoning, rest)
+		u.Output = rest - u.Reasoning
+		last.agent.b.countAt(last.m, last.n, u)
+		last.m.SetTrace("usage_basis", "inclusive")
+	}
+}
+
+// without takes from u what another message of the session has used already.
+func without(u, of session.Usage) session.Usage {
+	return session.Usage{
+		Input: max(0, u.Input-of.Input), Output: max(0, u.Output-of.Output), Reasoning: u.Reasoning,
+		CacheRead: max(0, u.CacheRead-of.CacheRead), CacheWrite: max(0, u.CacheWrite-of.CacheWrite),
+	}
+}

@@ -1,0 +1,121 @@
+package transcripts
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// decoded yields what decode makes of a stream: its sessions, or an error.
+func decoded(r io.Reader, report func(codec.Problem),
+	decode func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		all, err := decode(r, report)
+		for _, s := range all {
+			if !yield(s, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// decodedFile is [decoded] of the file at path.
+func decodedFile(path string, report func(codec.Problem),
+	decode func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(nil, fmt.Errorf("open transcript: %w", err))
+			return
+		}
+		defer f.Close()
+		decoded(f, report, decode)(yield)
+	}
+}
+
+// beside reads a small file in the directory of path. One that is missing or too large
+// is empty: what it has adds to the session, and nothing depends on it.
+func beside(path, name string) string {
+	const most = 1 << 20
+	file := filepath.Join(filepath.Dir(path), name)
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > most {
+		return ""
+	}
+	text, _ := os.ReadFile(file)
+	return strings.ToValidUTF8(string(text), "\uFFFD")
+}
+
+// promptOf notes the system prompt of the turn that began.
+func (b *builder) promptOf(digest string) {
+	if b.turn != nil && digest != "" {
+		b.turn.SetMeta("system_prompt_digest", digest)
+	}
+}
+
+// child makes a builder for a sub-agent of the session, whose id is unique in it. call is
+// the tool call that started it, "" if it is not known.
+func (b *builder) child(sub, call string) *builder {
+	agent := b.about.Transcript
+	c := newBuilder(b.s.Row.ID+"-"+sub, agent)
+	c.s.Row.ParentID, c.s.Row.WorkspaceRoot = new(b.s.Row.ID), b.s.Row.WorkspaceRoot
+	c.about.SubagentOf, c.about.SubagentID, c.about.CallID = b.s.Row.ID, sub, call
+	return c
+}
+
+// decide notes how the permission for a call was decided. What the decision has of the
+// call is filled in.
+func (b *builder) decide(id string, d store.Decision) {
+	p := b.calls[id]
+	if p == nil {
+		return
+	}
+	d.SessionID, d.MessageID, d.PartID, d.ToolCallID = b.s.Row.ID, p.Row.MessageID, p.Row.ID, id
+	d.ToolID, d.DecidedAt = strings.TrimPrefix(p.Row.Type, "tool-"), cmp.Or(d.DecidedAt, b.at)
+	d.ID = spans.DeriveID(spans.PrefixPermission, d.DecidedAt, d.SessionID, d.PartID, id)
+	b.s.Decisions = append(b.s.Decisions, d)
+}
+
+// countAt gives step n of a message its usage.
+func (b *builder) countAt(m *rows.Message, n int, u session.Usage) {
+	a := b.answer(m)
+	a.steps[n].Usage, a.counted = &u, true
+}
+
+// inputOf is the input of a call: an object, which some programs write as a text.
+func inputOf(raw json.RawMessage) json.RawMessage {
+	if text, ok := rows.Text(raw); ok {
+		if v, err := rows.Value([]byte(text)); err == nil && len(v) > 0 && v[0] == '{' {
+			return v
+		}
+	}
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// exclusive returns the buckets of counts whose input includes the cache, and whose
+// output includes the reasoning.
+func exclusive(input, output, reasoning, read, write int64) session.Usage {
+	return session.Usage{
+		Input: max(0, input-read-write), Output: max(0, output-reasoning), Reasoning: min(reasoning, output),
+		CacheRead: read, CacheWrite: write,
+	}
+}

@@ -1,0 +1,63 @@
+package importer
+
+import (
+	"cmp"
+	"path/filepath"
+	"strings"
+)
+
+// usualPlace is a directory below which a program keeps its sessions.
+type usualPlace struct {
+	program string
+	// variable is that of the environment that names another directory, of which the
+	// place is the one at below.
+	variable, below string
+	// home is the place in the user's home. macOS and windows are set where the place is
+	// another there; they may begin with a directory of Windows, such as %APPDATA%.
+	home, macOS, windows string
+	// patterns are those of what to import. The empty one is for the directory as a whole,
+	// which is what whole names.
+	patterns []string
+	whole    string
+	// file is the variable that names a file that is elsewhere.
+	file string
+}
+
+var places = []usualPlace{
+	{program: "Claude Code", variable: "CLAUDE_CONFIG_DIR", home: ".claude",
+		patterns: []string{"projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"}},
+	{program: "Codex", variable: "CODEX_HOME", home: ".codex",
+		patterns: []string{"sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"}},
+	{program: "Gemini CLI", variable: "GEMINI_CLI_HOME", below: ".gemini", home: ".gemini",
+		patterns: []string{"tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"}},
+	{program: "opencode", variable: "XDG_DATA_HOME", below: "opencode", home: ".local/share/opencode",
+		patterns: []string{""}, whole: "a directory of sessions", file: "OPENCODE_DB"},
+	{program: "Copilot CLI", variable: "COPILOT_HOME", home: ".copilot",
+		patterns: []string{"session-state/*/events.jsonl", "session-state/*.jsonl"}},
+	{program: "Pi", variable: "PI_CODING_AGENT_DIR", home: ".pi/agent", patterns: []string{"sessions/*/*.jsonl"}},
+	{program: "AgentDbg", variable: "AGENTDBG_DATA_DIR", home: ".agentdbg",
+		patterns: []string{""}, whole: "a directory of runs"},
+	{program: "Maida", variable: "MAIDA_DATA_DIR", home: ".maida",
+		patterns: []string{""}, whole: "a directory of runs"},
+}
+
+// root is where the place is on an operating system, for a user's home.
+func (p *usualPlace) root(system, home string, env func(string) string) string {
+	if dir := env(p.variable); p.variable != "" && dir != "" {
+		return filepath.Join(dir, filepath.FromSlash(p.below))
+	}
+	path := p.home
+	switch system {
+	case "darwin":
+		path = cmp.Or(p.macOS, path)
+	case "windows":
+		path = cmp.Or(p.windows, path)
+	}
+	for variable, usual := range map[string]string{"APPDATA": "AppData/Roaming", "LOCALAPPDATA": "AppData/Local"} {
+		if rest, ok := strings.CutPrefix(path, "%"+variable+"%/"); ok {
+			dir := cmp.Or(env(variable), filepath.Join(home, filepath.FromSlash(usual)))
+			return filepath.Join(dir, filepath.FromSlash(rest))
+		}
+	}
+	return filepath.Join(home, filepath.FromSlash(path))
+}

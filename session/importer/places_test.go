@@ -1,0 +1,35 @@
+package importer
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// TestUsualPlaces: where a program keeps its sessions follows from the operating system,
+// the user's home and the environment.
+func TestUsualPlaces(t *testing.T) {
+	for _, tt := range []struct {
+		program, system string
+		env             map[string]string
+		want            string
+	}{
+		{"Copilot CLI", "linux", nil, "/home/u/.copilot"},
+		{"Copilot CLI", "windows", nil, "/home/u/.copilot"},
+		{"Copilot CLI", "linux", map[string]string{"COPILOT_HOME": "/elsewhere"}, "/elsewhere"},
+		{"Gemini CLI", "darwin", map[string]string{"GEMINI_CLI_HOME": "/elsewhere"}, "/elsewhere/.gemini"},
+	} {
+		found := false
+		for i := range places {
+			if p := &places[i]; p.program == tt.program {
+				found = true
+				got := p.root(tt.system, filepath.FromSlash("/home/u"), func(name string) string { return tt.env[name] })
+				if filepath.ToSlash(got) != tt.want {
+					t.Errorf("%s on %s with %v: %s, want %s", tt.program, tt.system, tt.env, got, tt.want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("no place of %s", tt.program)
+		}
+	}
+}
