@@ -176,6 +176,8 @@ type claudeSession struct {
 	tree    branches
 	// prompt and catalog are the digests that answers have from here on.
 	prompt, catalog string
+	// shapes are the digests of prompts and catalogs by their JSON, which each request repeats.
+	shapes map[string]string
 	// paid is what each answer cost, by its id.
 	paid map[string]float64
 }
@@ -320,12 +322,20 @@ func (d *claude) shape(s *claudeSession, o rows.Object) {
 		o = shape
 	}
 	for _, key := range []string{"systemPrompt", "system"} {
-		if text := promptOf(o.Get(key)); text != "" {
+		raw := o.Get(key)
+		if digest, known := s.shapes[string(raw)]; known {
+			s.prompt = digest
+		} else if text := promptOf(raw); text != "" {
 			s.prompt = s.b.blob(store.BlobSystemPrompt, text)
+			s.shapes[string(raw)] = s.prompt
 		}
 	}
-	if tools := o.Get("tools"); len(rows.Elements(tools)) > 0 {
+	tools := o.Get("tools")
+	if digest, known := s.shapes[string(tools)]; known {
+		s.catalog = digest
+	} else if len(rows.Elements(tools)) > 0 {
 		s.catalog = s.b.blob(store.BlobToolCatalog, string(tools))
+		s.shapes[string(tools)] = s.catalog
 	}
 }
 
@@ -403,7 +413,8 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	if s != nil {
 		return s
 	}
-	s = &claudeSession{b: newBuilder(key, "claude-code"), sub: sub, paid: make(map[string]float64)}
+	s = &claudeSession{b: newBuilder(key, "claude-code"), sub: sub, paid: make(map[string]float64),
+		shapes: make(map[string]string)}
 	row := &s.b.s.Row
 	if sub != "" {
 		row.ParentID = new(id)

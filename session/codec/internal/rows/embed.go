@@ -70,7 +70,7 @@ func (m *Message) Restore(row Object) error {
 	if err := restored.DecodeJSON(row.JSON()); err != nil {
 		return err
 	}
-	m.Row = restored
+	m.Row, m.changed, m.read, m.meta, m.trace = restored, false, "", nil, nil
 	return nil
 }
 

@@ -60,6 +60,9 @@ func Read(text string) Object {
 // last value stands, in the place of the first. It does not retain text.
 func Parse(text []byte) (Object, error) { return parse(text, false) }
 
+// Share is [Parse] that may retain text, which must not change.
+func Share(text []byte) (Object, error) { return parse(text, true) }
+
 // Line is a line of a file of JSON lines.
 type Line struct {
 	// N is its number, from 1.
@@ -69,7 +72,7 @@ type Line struct {
 	Err error
 }
 
-// Lines yields the lines of text that are not blank. Bytes that are not UTF-8 are replaced,
+// Lines yields the lines of text that are not blank, and shares memory with it. Bytes that are not UTF-8 are replaced,
 // and reported with the number of their line.
 func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 	return func(yield func(Line) bool) {
@@ -83,7 +86,7 @@ func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 				line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
 				report(codec.Problem{Line: n, Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
 			}
-			o, err := Parse(line)
+			o, err := Share(line)
 			if !yield(Line{n, o, err}) {
 				return
 			}
@@ -91,9 +94,20 @@ func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 	}
 }
 
-// parse is Parse that retains text if share is set: values that are spelled in it as
-// they are in the object are part of it.
+// parse is Share if share is set, and otherwise Parse.
 func parse(text []byte, share bool) (Object, error) {
+	fast := scan{text: text}
+	if !share {
+		fast.text = bytes.Clone(text)
+	}
+	if o, ok := fast.object(); ok {
+		return o, nil
+	}
+	return decode(text)
+}
+
+// decode reads what a scan does not take: it knows what is wrong with it.
+func decode(text []byte) (Object, error) {
 	if session.NestsDeeper(text, MaxDepth) {
 		return nil, errTooDeep
 	}
@@ -114,11 +128,7 @@ func parse(text []byte, share bool) (Object, error) {
 		if err != nil {
 			return nil, invalid(text)
 		}
-		c := compact(json.RawMessage(value))
-		if end := int(d.InputOffset()); share && bytes.Equal(value, c) {
-			c = text[end-len(c) : end : end]
-		}
-		o.put(name, c)
+		o.put(name, compact(json.RawMessage(value)))
 	}
 	_, _ = d.ReadToken() // the brace
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
@@ -144,6 +154,10 @@ func invalid(text []byte) error {
 
 // Value reads text that is one JSON value and returns it without space.
 func Value(text []byte) (json.RawMessage, error) {
+	fast := scan{text: bytes.Trim(text, " \t\r\n")}
+	if end := fast.value(0, MaxDepth); end > 0 && end == len(fast.text) {
+		return compact(fast.text), nil
+	}
 	if session.NestsDeeper(text, MaxDepth) {
 		return nil, errTooDeep
 	}
@@ -154,8 +168,13 @@ func Value(text []byte) (json.RawMessage, error) {
 	return compact(v), nil
 }
 
-// Elements reads text that is a JSON array; nil when it is none.
+// Elements reads text that is a JSON array; nil when it is none. It shares memory with text, as
+// values are never written to.
 func Elements(text json.RawMessage) []json.RawMessage {
+	fast := scan{text: text}
+	if all, ok := fast.elements(); ok {
+		return all
+	}
 	var a []json.RawMessage
 	if json.Unmarshal(text, &a) != nil {
 		return nil
@@ -271,6 +290,15 @@ func (o Object) Text(key string) string {
 func Text(v json.RawMessage) (string, bool) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
+	}
+	fast := scan{text: v}
+	if fast.string(0) == len(v) && utf8.Valid(v) {
+		if bytes.IndexByte(v, '\\') < 0 {
+			return string(v[1 : len(v)-1]), true
+		}
+		if s, err := jsontext.AppendUnquote(nil, v); err == nil {
+			return string(s), true
+		}
 	}
 	var s string
 	err := json.Unmarshal(v, &s)

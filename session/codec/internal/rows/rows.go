@@ -34,6 +34,11 @@ type Message struct {
 	ordinal int    // among the messages of the session, in the order of their making
 	place   uint64 // among those of the same time
 	parts   []*Part
+	// meta is the metadata and trace its "agenttrace" object, which were read of the text read.
+	// changed reports that the row does not have what changed since.
+	meta, trace Object
+	read        string
+	changed     bool
 }
 
 // Part is a part being built.
@@ -79,10 +84,10 @@ func (s *Session) Message(role string, at int64) *Message {
 			place = last.place + 1
 		}
 	}
-	m := &Message{s: s, ordinal: ordinal, place: place}
+	m := &Message{s: s, ordinal: ordinal, place: place, read: emptyObject}
 	m.Row = session.Message{
 		ID:        stamped(spans.PrefixMessage, uint64(at)<<12+place, s.Row.ID, "message", strconv.Itoa(ordinal)),
-		SessionID: s.Row.ID, Role: role, MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at,
+		SessionID: s.Row.ID, Role: role, MetadataJSON: emptyObject, CreatedAt: at, UpdatedAt: at,
 	}
 	s.messages = append(s.messages, m)
 	return m
@@ -96,17 +101,59 @@ func stamped(prefix string, stamp uint64, parts ...string) string {
 	return fmt.Sprintf("%s%012x%s", prefix, stamp&(1<<48-1), id[n+12:])
 }
 
+// emptyObject is the metadata of a row that has none.
+const emptyObject = "{}"
+
+// traceKey is the key of what agenttrace adds to the metadata of a message.
+const traceKey = "agenttrace"
+
+// load reads the metadata of the row, unless that was done: it is asked for with each record.
+func (m *Message) load() {
+	if m.read != m.Row.MetadataJSON {
+		m.read = m.Row.MetadataJSON
+		m.meta, _ = Parse([]byte(m.read)) // not an object: what was there is unreadable
+		m.trace = m.meta.Object(traceKey)
+	}
+}
+
 // SetMeta sets a key of the message's metadata_json.
-func (m *Message) SetMeta(key string, v any) { setKey(&m.Row.MetadataJSON, key, v) }
+func (m *Message) SetMeta(key string, v any) {
+	m.load()
+	m.meta.Set(key, v)
+	m.changed = true
+	if key == traceKey {
+		m.trace = m.meta.Object(traceKey)
+	}
+}
 
 // Meta returns a key of the message's metadata_json as an object.
-func (m *Message) Meta(key string) Object { return objectKey(m.Row.MetadataJSON, key) }
+func (m *Message) Meta(key string) Object {
+	m.load()
+	if key == traceKey {
+		return m.trace
+	}
+	return m.meta.Object(key)
+}
 
 // SetTrace sets a key of the "agenttrace" object of the message's metadata_json.
 func (m *Message) SetTrace(key string, v any) {
-	o := m.Meta("agenttrace")
-	o.Set(key, v)
-	m.SetMeta("agenttrace", o)
+	m.load()
+	if len(m.trace) == 0 {
+		m.meta.Set(traceKey, Object{}) // its place among the keys
+	}
+	m.trace.Set(key, v)
+	m.changed = true
+}
+
+// row returns the row with its metadata.
+func (m *Message) row() session.Message {
+	if m.changed {
+		if len(m.trace) > 0 {
+			m.meta.Set(traceKey, m.trace)
+		}
+		m.Row.MetadataJSON = string(m.meta.JSON())
+	}
+	return m.Row
 }
 
 // Touch reports that the message changed at a time.
@@ -227,7 +274,7 @@ func (s *Session) Finish() *codec.Session {
 	}
 	t := &session.Transcript{Session: s.Row, Messages: make([]session.MessageAndParts, 0, len(s.messages))}
 	for _, m := range s.messages {
-		mp := session.MessageAndParts{Message: m.Row}
+		mp := session.MessageAndParts{Message: m.row()}
 		for _, p := range m.parts {
 			mp.Parts = append(mp.Parts, p.Row)
 		}

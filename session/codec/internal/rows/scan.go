@@ -1,0 +1,289 @@
+package rows
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math/bits"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A scan finds where the values of a JSON text begin and end, in one pass over it. Most of a
+// transcript is text that nobody asks for, so it pays to look at eight bytes at a time. A scan
+// accepts valid JSON only, and leaves it to the callers to find out what is wrong with the rest.
+type scan struct {
+	text []byte
+	// respelled reports that [compact] would change a value that was scanned.
+	respelled bool
+}
+
+// noValue is returned for the end of what is not a value.
+const noValue = -1
+
+// value returns the end of the value at i, which may nest levels deeper.
+func (s *scan) value(i, levels int) int {
+	if i >= len(s.text) {
+		return noValue
+	}
+	switch c := s.text[i]; {
+	case c == '"':
+		return s.string(i)
+	case c == '{' || c == '[':
+		if levels == 0 {
+			return noValue
+		}
+		return s.nested(i, levels)
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number(i)
+	}
+	for _, literal := range [...]string{"null", "true", "false"} {
+		if bytes.HasPrefix(s.text[i:], []byte(literal)) {
+			return i + len(literal)
+		}
+	}
+	return noValue
+}
+
+// nested returns the end of the object or array at i.
+func (s *scan) nested(i, levels int) int {
+	object := s.text[i] == '{'
+	last := byte(']')
+	if object {
+		last = '}'
+	}
+	if i = s.inner(i + 1); i < len(s.text) && s.text[i] == last {
+		return i + 1
+	}
+	for i < len(s.text) {
+		if object {
+			if s.text[i] != '"' {
+				return noValue
+			}
+			if i = s.string(i); i < 0 {
+				return noValue
+			}
+			if i = s.inner(i); i == len(s.text) || s.text[i] != ':' {
+				return noValue
+			}
+			i = s.inner(i + 1)
+		}
+		if i = s.value(i, levels-1); i < 0 {
+			return noValue
+		}
+		if i = s.inner(i); i == len(s.text) {
+			return noValue
+		}
+		switch s.text[i] {
+		case last:
+			return i + 1
+		case ',':
+			i = s.inner(i + 1)
+		default:
+			return noValue
+		}
+	}
+	return noValue
+}
+
+// inner skips the space within a value.
+func (s *scan) inner(i int) int {
+	end := s.space(i)
+	s.respelled = s.respelled || end > i
+	return end
+}
+
+func (s *scan) space(i int) int {
+	for i < len(s.text) && (s.text[i] == ' ' || s.text[i] == '\t' || s.text[i] == '\r' || s.text[i] == '\n') {
+		i++
+	}
+	return i
+}
+
+// string returns the end of the string whose quote is at i.
+func (s *scan) string(i int) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	text := s.text
+	for i++; ; {
+		for i+8 <= len(text) {
+			w := binary.LittleEndian.Uint64(text[i:])
+			quote, escape := w^(ones*'"'), w^(ones*'\\')
+			// The lowest bit that is set marks the first byte that is a quote, a backslash or a control.
+			if found := ((quote-ones)&^quote | (escape-ones)&^escape | (w-ones*' ')&^w) & highs; found != 0 {
+				i += bits.TrailingZeros64(found) / 8
+				break
+			}
+			i += 8
+		}
+		if i >= len(text) {
+			return noValue
+		}
+		switch c := text[i]; {
+		case c == '"':
+			return i + 1
+		case c == '\\':
+			if i = s.escape(i + 1); i < 0 {
+				return noValue
+			}
+		case c < ' ':
+			return noValue
+		default:
+			i++
+		}
+	}
+}
+
+// escape returns the end of the escape sequence whose letter is at i.
+func (s *scan) escape(i int) int {
+	if i >= len(s.text) {
+		return noValue
+	}
+	switch s.text[i] {
+	case '"', '\\', 'b', 'f', 'n', 'r', 't':
+		return i + 1
+	case '/':
+		s.respelled = true
+		return i + 1
+	case 'u':
+		s.respelled = true
+		if i+5 > len(s.text) {
+			return noValue
+		}
+		for _, c := range s.text[i+1 : i+5] {
+			if lower := c | 0x20; (c < '0' || c > '9') && (lower < 'a' || lower > 'f') {
+				return noValue
+			}
+		}
+		return i + 5
+	}
+	return noValue
+}
+
+// number returns the end of the number at i.
+func (s *scan) number(i int) int {
+	if s.text[i] == '-' {
+		i++
+	}
+	begin := i
+	if i = s.digits(i); i == begin || s.text[begin] == '0' && i > begin+1 {
+		return noValue
+	}
+	if i < len(s.text) && s.text[i] == '.' {
+		begin = i + 1
+		if i = s.digits(begin); i == begin {
+			return noValue
+		}
+	}
+	if i < len(s.text) && s.text[i]|0x20 == 'e' {
+		if i++; i < len(s.text) && (s.text[i] == '+' || s.text[i] == '-') {
+			i++
+		}
+		begin = i
+		if i = s.digits(begin); i == begin {
+			return noValue
+		}
+	}
+	return i
+}
+
+func (s *scan) digits(i int) int {
+	for i < len(s.text) && s.text[i] >= '0' && s.text[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// member returns the value in text[from:to], which shares memory with the text unless it is
+// spelled in another way.
+func (s *scan) member(from, to int) json.RawMessage {
+	v := json.RawMessage(s.text[from:to:to])
+	if s.respelled {
+		v = compact(v)
+	}
+	return v
+}
+
+// key returns the string in text[from:to], which has quotes.
+func (s *scan) key(from, to int) (string, bool) {
+	inner := s.text[from+1 : to-1]
+	for _, c := range inner {
+		if c == '\\' || c >= 0x80 {
+			name, err := jsontext.AppendUnquote(nil, s.text[from:to])
+			return string(name), err == nil
+		}
+	}
+	return string(inner), true
+}
+
+// object reads a text that is one object, and reports whether it is one.
+func (s *scan) object() (Object, bool) {
+	i := s.space(0)
+	if i == len(s.text) || s.text[i] != '{' {
+		return nil, false
+	}
+	o := Object{}
+	if i = s.space(i + 1); i < len(s.text) && s.text[i] == '}' {
+		return o, s.space(i+1) == len(s.text)
+	}
+	for i < len(s.text) && s.text[i] == '"' {
+		end := s.string(i)
+		if end < 0 {
+			return nil, false
+		}
+		name, ok := s.key(i, end)
+		if i = s.space(end); !ok || i == len(s.text) || s.text[i] != ':' {
+			return nil, false
+		}
+		i = s.space(i + 1)
+		s.respelled = false
+		if end = s.value(i, MaxDepth-1); end < 0 {
+			return nil, false
+		}
+		if o == nil || cap(o) == 0 {
+			o = make(Object, 0, 8)
+		}
+		o.put(name, s.member(i, end))
+		if i = s.space(end); i == len(s.text) {
+			return nil, false
+		}
+		switch s.text[i] {
+		case '}':
+			return o, s.space(i+1) == len(s.text)
+		case ',':
+			i = s.space(i + 1)
+		default:
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// elements reads a text that is one array, and reports whether it is one.
+func (s *scan) elements() ([]json.RawMessage, bool) {
+	i := s.space(0)
+	if i == len(s.text) || s.text[i] != '[' {
+		return nil, false
+	}
+	all := []json.RawMessage{}
+	if i = s.space(i + 1); i < len(s.text) && s.text[i] == ']' {
+		return all, s.space(i+1) == len(s.text)
+	}
+	for {
+		end := s.value(i, MaxDepth-1)
+		if end < 0 {
+			return nil, false
+		}
+		all = append(all, s.text[i:end:end])
+		if i = s.space(end); i == len(s.text) {
+			return nil, false
+		}
+		switch s.text[i] {
+		case ']':
+			return all, s.space(i+1) == len(s.text)
+		case ',':
+			i = s.space(i + 1)
+		default:
+			return nil, false
+		}
+	}
+}
