@@ -34,6 +34,7 @@ var places = []usualPlace{
 		patterns: []string{""}, whole: "a directory of sessions", file: "OPENCODE_DB"},
 	{program: "Copilot CLI", variable: "COPILOT_HOME", home: ".copilot",
 		patterns: []string{"session-state/*/events.jsonl", "session-state/*.jsonl"}},
+	{program: "Cursor CLI", variable: "CURSOR_DATA_DIR", home: ".cursor", patterns: []string{"chats/*/*/store.db"}},
 	{program: "Pi", variable: "PI_CODING_AGENT_DIR", home: ".pi/agent", patterns: []string{"sessions/*/*.jsonl"}},
 	{program: "AgentDbg", variable: "AGENTDBG_DATA_DIR", home: ".agentdbg",
 		patterns: []string{""}, whole: "a directory of runs"},

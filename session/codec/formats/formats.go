@@ -212,6 +212,12 @@ var All = []Format{{
 		Decode: transcripts.DecodeCopilot, DecodeFile: file(transcripts.DecodeCopilotFile),
 	},
 }, {
+	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI",
+	Reading: Reading{
+		Extensions: []string{".db"}, Tables: transcripts.CursorTables(), Transcript: true,
+		DecodeFile: transcripts.DecodeCursor,
+	},
+}, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",

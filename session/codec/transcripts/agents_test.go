@@ -2,11 +2,18 @@ package transcripts_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -16,6 +23,7 @@ import (
 // The fixtures below testdata are made after what the programs write. Their sources:
 //
 //	copilot    github/copilot-sdk, nodejs/src/generated/session-events.ts at cc0438d6
+//	cursor     closed; AgentStore of cursor-agent (agent-kv), as its bundle of 2026 has it
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
 type fileDecoder func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
@@ -34,6 +42,7 @@ func TestFilesOfAgents(t *testing.T) {
 		decode       fileDecoder
 	}{
 		{"copilot/events", copilotEvents, plain(transcripts.DecodeCopilotFile)},
+		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.DecodeCursor},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
 			all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
@@ -71,4 +80,174 @@ func FuzzDecodeAgents(f *testing.F) {
 			}
 		}
 	})
+}
+
+func readLines(t testing.TB, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
+}
+
+// newDatabase makes a database at a path of scripts. Like the programs it is in WAL mode,
+// and stays open.
+func newDatabase(t testing.TB, path string, scripts ...string) *sqlite.Conn {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	for _, script := range scripts {
+		if err := sqlitex.ExecuteScript(conn, script, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return conn
+}
+
+// cursorStore makes a chat of messages, which are JSON, and returns its path. The first
+// three are in a list of their own.
+func cursorStore(t testing.TB, messages []string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), ".cursor", "chats", "0a1b2c3d", "7d3e5c1a-0000-4000-8000-000000000001", "store.db")
+	conn := newDatabase(t, path, "CREATE TABLE blobs (id TEXT PRIMARY KEY, data BLOB); CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
+	put := func(data []byte) []byte {
+		sum := sha256.Sum256(data)
+		if err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO blobs VALUES (?, ?)",
+			&sqlitex.ExecOptions{Args: []any{hex.EncodeToString(sum[:]), data}}); err != nil {
+			t.Fatal(err)
+		}
+		return sum[:]
+	}
+	refer := func(list, sum []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(list, 1, protowire.BytesType), sum)
+	}
+	var first, root []byte
+	for i, m := range messages {
+		sum := put([]byte(m))
+		if i < 3 {
+			first = refer(first, sum)
+		} else {
+			if i == 3 {
+				root = refer(root, put(first))
+			}
+			root = refer(root, sum)
+		}
+	}
+	root = protowire.AppendString(protowire.AppendTag(root, 9, protowire.BytesType), "file:///work/app")
+	root = protowire.AppendVarint(protowire.AppendTag(root, 10, protowire.VarintType), 1)
+	about := `{"agentId":"7d3e5c1a-0000-4000-8000-000000000001","latestRootBlobId":"` + hex.EncodeToString(put(root)) +
+		`","name":"Fix the parser","mode":"default","createdAt":1785578400000,"lastUsedModel":"composer-2","blobEncryptionKey":"c2VjcmV0"}`
+	if err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO meta VALUES ('0', ?)",
+		&sqlitex.ExecOptions{Args: []any{hex.EncodeToString([]byte(about))}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "meta.json"), []byte(`{"schemaVersion":1,"createdAtMs":`+
+		`1785578400000,"updatedAtMs":1785578460000,"hasConversation":true,"title":"Fix the parser","cwd":"/work/app"}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestCursorGrowsAndIsCompacted: rows keep their ids when a chat goes on, and those of
+// messages that a summary replaces are not taken by others.
+func TestCursorGrowsAndIsCompacted(t *testing.T) {
+	messages := readLines(t, "testdata/cursor/messages.jsonl")
+	ids := func(messages []string) map[string]string {
+		all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return transcripts.DecodeCursor(t.Context(), cursorStore(t, messages), report)
+		})
+		if err != nil || len(problems) > 0 || len(all) != 1 {
+			t.Fatalf("%d sessions, %v %q", len(all), err, problems)
+		}
+		rows := make(map[string]string)
+		for _, m := range all[0].Messages {
+			for i := range m.Parts {
+				rows[m.Message.ID+" "+m.Parts[i].ID] = m.Parts[i].Type
+			}
+		}
+		return rows
+	}
+	whole := ids(messages)
+	for id, kind := range ids(messages[:4]) {
+		if whole[id] != kind {
+			t.Errorf("row %s of the shorter chat is %q in the longer one", id, whole[id])
+		}
+	}
+	compacted := ids([]string{messages[0], messages[1], messages[2], `{"role":"user","content":"Summary: all is well."}`,
+		`{"role":"user","content":"<user_query>\nand now?\n</user_query>"}`})
+	same := 0
+	for id := range compacted {
+		if whole[id] != "" {
+			same++
+		}
+	}
+	if same == 0 || same == len(compacted) {
+		t.Errorf("%d of %d rows are those of before", same, len(compacted))
+	}
+}
+
+// TestDamagedDatabasesOfAgents: damage to a row of a database costs what the row has, and
+// is reported. The program that is being read may have written anything.
+func TestDamagedDatabasesOfAgents(t *testing.T) {
+	for _, tt := range []struct {
+		name, path string
+		columns    [][3]string // table, column, and what is kept of a row
+		decode     fileDecoder
+	}{
+		{"cursor", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), [][3]string{{"blobs", "data", ""}},
+			transcripts.DecodeCursor},
+	} {
+		t.Run(tt.name, func(t *testing.T) { damageRows(t, tt.path, tt.columns, tt.decode) })
+	}
+}
+
+func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecoder) {
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, c := range columns {
+		n := 0
+		if err := sqlitex.ExecuteTransient(conn, "SELECT count(*) FROM "+c[0], &sqlitex.ExecOptions{
+			ResultFunc: func(stmt *sqlite.Stmt) error { n = stmt.ColumnInt(0); return nil },
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for row := range n {
+			for _, damage := range []string{"'{'", "'[]'", "x'0affffffff'", "NULL", "substr(" + c[1] + ", 1, length(" + c[1] + ") / 2)"} {
+				script := fmt.Sprintf("UPDATE %s SET %s = %s WHERE rowid = (SELECT rowid FROM %s LIMIT 1 OFFSET %d)", c[0], c[1],
+					damage, c[0], row)
+				damaged := filepath.Join(t.TempDir(), filepath.Base(path))
+				if err := sqlitex.ExecuteTransient(conn, "VACUUM INTO ?", &sqlitex.ExecOptions{Args: []any{damaged}}); err != nil {
+					t.Fatal(err)
+				}
+				copied, err := sqlite.OpenConn(damaged, sqlite.OpenReadWrite)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = sqlitex.ExecuteTransient(copied, script, nil)
+				if closed := copied.Close(); closed != nil {
+					t.Fatal(closed)
+				}
+				if err != nil {
+					continue // a column that is never null
+				}
+				_, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+					return decode(t.Context(), damaged, report)
+				})
+				if err == nil && len(problems) == 0 && c[2] != "silent" {
+					t.Errorf("%s: no problem is reported", script)
+				}
+			}
+		}
+	}
 }

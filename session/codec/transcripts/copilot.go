@@ -341,12 +341,12 @@ func copilotFile(f rows.Object) rows.Object {
 func (d *copilot) step(a *copilotAgent, id, response, model string) *copilotStep {
 	if n := len(d.segment); n > 0 && a.b.turn != nil {
 		last := &d.segment[n-1]
-		begun := &a.b.answer(last.m).steps
-		if last.agent == a && last.m == a.b.turn && last.n == len(*begun)-1 &&
-			((*begun)[last.n].ResponseID == "" && last.output == 0 || response != "" && (*begun)[last.n].ResponseID == response) {
-			(*begun)[last.n].ResponseID = cmp.Or((*begun)[last.n].ResponseID, response)
-			last.model = cmp.Or(model, last.model)
-			return last
+		if begun := a.b.answer(last.m).steps; last.agent == a && last.m == a.b.turn && last.n == len(begun)-1 {
+			of := &begun[last.n].ResponseID
+			if *of == "" && last.output == 0 || response != "" && *of == response {
+				*of, last.model = cmp.Or(*of, response), cmp.Or(model, last.model)
+				return last
+			}
 		}
 	}
 	a.b.step(cmp.Or(response, id)).ResponseID = response

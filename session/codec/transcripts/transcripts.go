@@ -5,6 +5,7 @@
 //	Gemini CLI   ~/.gemini/tmp/<project>/chats/session-<time>-<session>.json or .jsonl
 //	opencode     ~/.local/share/opencode/opencode.db, before that the tree storage/ beside it
 //	Copilot CLI  ~/.copilot/session-state/<session>/events.jsonl
+//	Cursor CLI   ~/.cursor/chats/<project>/<chat>/store.db
 //
 // None of these formats is specified; all are read as they are found, by what their
 // records have in common over the versions. Records that report nothing of the

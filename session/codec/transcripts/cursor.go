@@ -1,0 +1,342 @@
+package transcripts
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// CursorTables are the tables of a chat of Cursor CLI.
+func CursorTables() []string { return []string{"blobs", "meta"} }
+
+// DecodeCursor reads a chat of Cursor CLI, which is a database store.db. Its table meta
+// has one row, hexadecimal JSON that names the root; the table blobs has what the root
+// refers to by SHA-256. A reference is field 1 of a protobuf message, and what it refers
+// to is a message in the JSON of the AI SDK, or another list of references.
+//
+//	system             system prompt
+//	user               user message; what the program adds is a system message
+//	assistant          a step: reasoning, text, and tool calls
+//	tool               results of calls
+//
+// The program stores no times of messages and no usage. The ids of rows follow from the
+// digests of messages, so a chat that was compacted adds to what it was before.
+//
+// What cannot be read is reported and left out; report may be nil. An error is yielded
+// when the file is not such a database.
+func DecodeCursor(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		s, err := decodeCursor(ctx, path, report)
+		if err != nil {
+			err = fmt.Errorf("read chat of Cursor in %s: %w", path, err)
+		}
+		yield(s, err)
+	}
+}
+
+func decodeCursor(ctx context.Context, path string, report func(codec.Problem)) (*codec.Session, error) {
+	conn, err := database.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	conn.SetInterrupt(ctx.Done())
+	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil { // one moment of a chat that grows
+		return nil, err
+	}
+	about, err := cursorMeta(conn)
+	if err != nil {
+		return nil, err
+	}
+	d := cursor{conn: conn, report: report, seen: make(map[string]bool), keys: make(map[*rows.Message]string)}
+	beside, _ := rows.Parse([]byte(beside(path, "meta.json"))) // older versions write none
+	id := about.Text("agentId")
+	if dir, err := filepath.Abs(filepath.Dir(path)); id == "" && err == nil {
+		id = strings.ToValidUTF8(filepath.Base(dir), "\uFFFD")
+	}
+	d.b = newBuilder(id, "cursor-cli")
+	row := &d.b.s.Row
+	if dir := beside.Text("cwd"); dir != "" {
+		row.WorkspaceRoot = new(dir)
+	}
+	if mode := about.Text("mode"); mode != "" {
+		row.Mode = new(mode)
+	}
+	if model := about.Text("lastUsedModel"); model != "" {
+		d.b.model(cursorProvider, model)
+	}
+	if title := cmp.Or(beside.Text("title"), about.Text("name")); title != "New Agent" {
+		d.b.title = title
+	}
+	d.b.seeMilli(cmp.Or(moment(about, "createdAt"), moment(beside, "createdAtMs")))
+	root := about.Text("latestRootBlobId")
+	d.read(root, 0)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if updated := moment(beside, "updatedAtMs"); updated > 0 {
+		d.b.s.See(updated)
+	}
+	d.rename()
+	return d.b.finish(), nil
+}
+
+const cursorProvider = "cursor"
+
+// cursorMeta reads the row that names the root.
+func cursorMeta(conn *sqlite.Conn) (about rows.Object, err error) {
+	err = sqlitex.ExecuteTransient(conn, "SELECT value FROM meta ORDER BY key", &sqlitex.ExecOptions{
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			text, err := hex.DecodeString(stmt.ColumnText(0))
+			if err != nil {
+				text = []byte(stmt.ColumnText(0)) // versions may write it as it is
+			}
+			if o, err := rows.Parse([]byte(strings.ToValidUTF8(string(text), "\uFFFD"))); err == nil && about == nil &&
+				o.Text("latestRootBlobId") != "" {
+				about = o
+			}
+			return nil
+		},
+	})
+	if err == nil && about == nil {
+		err = errors.New("its table meta names no root of a chat")
+	}
+	return about, err
+}
+
+type cursor struct {
+	conn   *sqlite.Conn
+	report func(codec.Problem)
+	b      *builder
+	prompt string // digest of the system prompt
+	seen   map[string]bool
+	// keys are the digests of the first messages that rows are made of.
+	keys map[*rows.Message]string
+}
+
+// maxCursorDepth bounds how deep lists of references are nested.
+const maxCursorDepth = 1000
+
+// read reads what a digest refers to.
+func (d *cursor) read(digest string, depth int) {
+	if depth > maxCursorDepth {
+		d.report(codec.Problem{Record: "blob " + digest, Reason: "is nested too deep: left out"})
+		return
+	}
+	var data []byte
+	found := false
+	err := sqlitex.Execute(d.conn, "SELECT data FROM blobs WHERE id = ?", &sqlitex.ExecOptions{
+		Args: []any{digest},
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			found = true
+			data = make([]byte, stmt.ColumnLen(0))
+			stmt.ColumnBytes(0, data)
+			return nil
+		},
+	})
+	switch {
+	case err != nil:
+		d.report(codec.Problem{Record: "blob " + digest, Reason: "cannot be read: left out: " + err.Error()})
+	case !found:
+		d.report(codec.Problem{Record: "blob " + digest, Reason: "is not there: left out"})
+	case len(data) == 0:
+		d.report(codec.Problem{Record: "blob " + digest, Reason: "is empty: left out"})
+	case data[0] == '{':
+		d.message(digest, data)
+	default:
+		d.list(digest, data, depth)
+	}
+}
+
+// list reads the messages that a protobuf message refers to, in its field 1, and the one
+// that it may have, in its field 4.
+func (d *cursor) list(digest string, data []byte, depth int) {
+	const lists, embeds = 1, 4
+	if d.seen[digest] {
+		return // a list that has itself
+	}
+	d.seen[digest] = true
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		var value []byte
+		if n > 0 {
+			data = data[n:]
+			if kind == protowire.BytesType {
+				value, n = protowire.ConsumeBytes(data)
+			} else {
+				n = protowire.ConsumeFieldValue(number, kind, data)
+			}
+		}
+		if n < 0 {
+			d.report(codec.Problem{Record: "blob " + digest, Reason: "is damaged: the rest of it is left out"})
+			return
+		}
+		data = data[n:]
+		switch {
+		case number == lists && len(value) == 32:
+			d.read(hex.EncodeToString(value), depth+1)
+		case number == embeds && len(value) > 0 && value[0] == '{':
+			d.message(digest, value)
+		}
+	}
+}
+
+// message adds a message.
+func (d *cursor) message(digest string, data []byte) {
+	o, err := rows.Parse([]byte(strings.ToValidUTF8(string(data), "\uFFFD")))
+	if err != nil {
+		d.report(codec.Problem{Record: "blob " + digest, Reason: "is not a message: left out: " + err.Error()})
+		return
+	}
+	b := d.b
+	b.touched = nil
+	switch role := o.Text("role"); role {
+	case "system":
+		text, _ := rows.Text(resultOf(o.Get("content")))
+		d.prompt = b.blob(store.BlobSystemPrompt, text)
+	case "user":
+		d.user(o)
+	case "assistant":
+		d.assistant(digest, o)
+	case "tool":
+		for _, block := range contents(o.Get("content")) {
+			if block.Text("type") == "tool-result" {
+				d.result(digest, block)
+			}
+		}
+	default:
+		d.report(codec.Problem{Record: "blob " + digest, Reason: "is a message without a known role: left out"})
+	}
+	if m := b.touched; m != nil && d.keys[m] == "" {
+		d.keys[m] = digest
+	}
+}
+
+// user adds a message of the user, whose question is within a tag where the program adds
+// to it.
+func (d *cursor) user(o rows.Object) {
+	var parts []rows.Object
+	role, asked := session.RoleSystem, ""
+	for _, block := range contents(o.Get("content")) {
+		part := sdkPart(block)
+		text := part.Text("text")
+		if query := between(text, "<user_query>", "</user_query>"); query != "" {
+			asked, role = strings.TrimSpace(query), session.RoleUser
+		} else if text == "" || !strings.HasPrefix(strings.TrimSpace(text), "<") {
+			role = session.RoleUser
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return
+	}
+	if d.b.question == "" && role == session.RoleUser {
+		d.b.question = asked
+	}
+	d.b.message(role, parts)
+}
+
+func (d *cursor) assistant(digest string, o rows.Object) {
+	b := d.b
+	b.step(digest)
+	b.promptOf(d.prompt)
+	for _, block := range contents(o.Get("content")) {
+		model := block.Object("providerOptions").Object("cursor").Text("modelName")
+		if model != "" {
+			b.model(cursorProvider, model)
+			steps := b.answer(b.turn).steps
+			steps[len(steps)-1].Model = &session.Model{ProviderID: cursorProvider, ModelID: model}
+		}
+		switch block.Text("type") {
+		case "tool-call":
+			input := block.Get("args")
+			if input == nil {
+				input = block.Get("input")
+			}
+			b.call(block.Text("toolName"), block.Text("toolCallId"), inputOf(input))
+		case "redacted-reasoning":
+		case "reasoning":
+			if text := block.Text("text"); text != "" {
+				b.part(textPart("reasoning", text))
+			}
+		default:
+			b.part(sdkPart(block))
+		}
+	}
+}
+
+func (d *cursor) result(digest string, block rows.Object) {
+	id := block.Text("toolCallId")
+	output := block.Get("result")
+	failed := string(block.Get("isError")) == "true"
+	if value := block.Object("output"); output == nil && value != nil {
+		output = value.Get("value")
+		failed = failed || strings.HasPrefix(value.Text("type"), "error-")
+	}
+	if output == nil {
+		output = block.Get("experimental_content")
+	}
+	if !d.b.result(id, resultOf(output), failed) {
+		d.report(codec.Problem{Record: "blob " + digest, Reason: "has a result of call " + id +
+			", which is not pending: left out"})
+	}
+}
+
+// rename gives rows ids that follow from the digests of their messages, and that are in
+// the order of the messages.
+func (d *cursor) rename() {
+	own := func(id, prefix string, parts ...string) string {
+		const stamp = 12
+		derived := spans.DeriveID(prefix, 0, append([]string{d.b.s.Row.ID}, parts...)...)
+		return id[:len(prefix)+stamp] + derived[len(prefix)+stamp:]
+	}
+	for _, m := range d.b.s.Messages() {
+		m.Row.ID = own(m.Row.ID, spans.PrefixMessage, d.keys[m])
+		for i, p := range m.Parts() {
+			p.Row.MessageID = m.Row.ID
+			p.Row.ID = own(p.Row.ID, spans.PrefixPart, d.keys[m], fmt.Sprint(i))
+		}
+	}
+}
+
+// sdkPart is a block of a message of the AI SDK as a part of ours.
+func sdkPart(block rows.Object) rows.Object {
+	media := cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
+	switch kind := block.Text("type"); {
+	case block.Has("text") && (kind == "text" || kind == ""):
+		return textPart("text", block.Text("text"))
+	case kind == "image" && block.Text("image") != "":
+		return fileOf(cmp.Or(media, "image/*"), dataURL(cmp.Or(media, "image/*"), block.Text("image")))
+	case kind == "file" && block.Text("data") != "":
+		return fileOf(cmp.Or(media, "application/octet-stream"),
+			dataURL(cmp.Or(media, "application/octet-stream"), block.Text("data")))
+	}
+	return blockPart(block)
+}
+
+// dataURL is the URL of data in base64, or data if that is a URL already.
+func dataURL(media, data string) string {
+	if scheme, _, ok := strings.Cut(data, ":"); ok && !strings.ContainsAny(scheme, "/+=") {
+		return data
+	}
+	return "data:" + media + ";base64," + data
+}
