@@ -34,6 +34,9 @@ func Discover() ([]Place, error) {
 	var all []Place
 	for _, p := range places {
 		root := p.root(runtime.GOOS, home, os.Getenv)
+		if root == "" {
+			continue
+		}
 		found := Place{Program: p.program, Path: root, Whole: p.whole}
 		for _, pattern := range p.patterns {
 			if pattern == "" {

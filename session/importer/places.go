@@ -12,7 +12,7 @@ type usualPlace struct {
 	// variable is that of the environment that names another directory, of which the
 	// place is the one at below.
 	variable, below string
-	// home is the place in the user's home. macOS and windows are set where the place is
+	// home is the place in the user's home, "" for one that only the variable names. macOS and windows are set where the place is
 	// another there; they may begin with a directory of Windows, such as %APPDATA%.
 	home, macOS, windows string
 	// patterns are those of what to import. The empty one is for the directory as a whole,
@@ -35,6 +35,9 @@ var places = []usualPlace{
 	{program: "Copilot CLI", variable: "COPILOT_HOME", home: ".copilot",
 		patterns: []string{"session-state/*/events.jsonl", "session-state/*.jsonl"}},
 	{program: "Cursor CLI", variable: "CURSOR_DATA_DIR", home: ".cursor", patterns: []string{"chats/*/*/store.db"}},
+	{program: "Goose", variable: "XDG_DATA_HOME", below: "goose", home: ".local/share/goose",
+		windows: "%APPDATA%/Block/goose/data", patterns: []string{"sessions/sessions.db", "sessions/*.jsonl"}},
+	{program: "Goose (GOOSE_PATH_ROOT)", variable: "GOOSE_PATH_ROOT", below: "data", patterns: []string{"sessions/sessions.db"}},
 	{program: "Pi", variable: "PI_CODING_AGENT_DIR", home: ".pi/agent", patterns: []string{"sessions/*/*.jsonl"}},
 	{program: "AgentDbg", variable: "AGENTDBG_DATA_DIR", home: ".agentdbg",
 		patterns: []string{""}, whole: "a directory of runs"},
@@ -42,12 +45,16 @@ var places = []usualPlace{
 		patterns: []string{""}, whole: "a directory of runs"},
 }
 
-// root is where the place is on an operating system, for a user's home.
+// root is where the place is on an operating system, for a user's home; "" if it is
+// nowhere.
 func (p *usualPlace) root(system, home string, env func(string) string) string {
 	if dir := env(p.variable); p.variable != "" && dir != "" {
 		return filepath.Join(dir, filepath.FromSlash(p.below))
 	}
 	path := p.home
+	if path == "" {
+		return ""
+	}
 	switch system {
 	case "darwin":
 		path = cmp.Or(p.macOS, path)

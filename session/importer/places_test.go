@@ -16,6 +16,12 @@ func TestUsualPlaces(t *testing.T) {
 		{"Copilot CLI", "linux", nil, "/home/u/.copilot"},
 		{"Copilot CLI", "windows", nil, "/home/u/.copilot"},
 		{"Copilot CLI", "linux", map[string]string{"COPILOT_HOME": "/elsewhere"}, "/elsewhere"},
+		{"Goose", "linux", nil, "/home/u/.local/share/goose"},
+		{"Goose", "darwin", map[string]string{"XDG_DATA_HOME": "/data"}, "/data/goose"},
+		{"Goose", "windows", nil, "/home/u/AppData/Roaming/Block/goose/data"},
+		{"Goose", "windows", map[string]string{"APPDATA": "/roaming"}, "/roaming/Block/goose/data"},
+		{"Goose (GOOSE_PATH_ROOT)", "linux", nil, ""},
+		{"Goose (GOOSE_PATH_ROOT)", "linux", map[string]string{"GOOSE_PATH_ROOT": "/root"}, "/root/data"},
 		{"Gemini CLI", "darwin", map[string]string{"GEMINI_CLI_HOME": "/elsewhere"}, "/elsewhere/.gemini"},
 	} {
 		found := false

@@ -218,6 +218,12 @@ var All = []Format{{
 		DecodeFile: transcripts.DecodeCursor,
 	},
 }, {
+	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
+	Reading: Reading{
+		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: transcripts.GooseTables(),
+		Decode: transcripts.DecodeGoose, DecodeFile: transcripts.DecodeGooseFile, Transcript: true,
+	},
+}, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",

@@ -23,6 +23,7 @@ func TestConformance(t *testing.T) {
 		{Name: "codex", Decode: transcripts.DecodeCodex, Native: []string{filepath.Join(dir, "codex.jsonl")}},
 		{Name: "gemini-cli", Decode: transcripts.DecodeGemini, Native: []string{geminiMain, geminiOld, geminiChild}},
 		{Name: "copilot-cli", Decode: transcripts.DecodeCopilot, Native: []string{copilotEvents}},
+		{Name: "goose", Decode: transcripts.DecodeGoose, Native: []string{gooseLines}},
 	} {
 		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })
 	}

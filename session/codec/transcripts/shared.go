@@ -119,3 +119,16 @@ func exclusive(input, output, reasoning, read, write int64) session.Usage {
 		CacheRead: read, CacheWrite: write,
 	}
 }
+
+// isDatabase reports whether the file at path is an SQLite database.
+func isDatabase(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const magic = "SQLite format 3\x00"
+	head := make([]byte, len(magic))
+	n, _ := io.ReadFull(f, head)
+	return string(head[:n]) == magic
+}
