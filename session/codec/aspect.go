@@ -102,9 +102,12 @@ var Aspects = []Aspect{
 	}},
 	{Name: "models of messages", message: func(m *message) []string { return value(m.meta["model"]) }},
 	{Name: "agents of messages", message: func(m *message) []string { return text(m.meta["agent"]) }},
-	{Name: "tokens", Claim: true, of: (*content).tokens},
+	{Name: "tokens", Claim: true, of: (*content).tokens, implied: (*content).visibleTokens},
 	{Name: "tokens of each message, by kind", message: (*message).usage},
-	{Name: "costs of messages", Claim: true, message: func(m *message) []string { return value(m.trace["cost_usd"]) }},
+	{
+		Name: "costs of messages", Claim: true, message: func(m *message) []string { return value(m.trace["cost_usd"]) },
+		implied: (*content).costsOfAnswers,
+	},
 	{
 		Name: "ends of turns", Claim: true, message: func(m *message) []string { return text(m.trace["end_reason"]) },
 		implied: func(c *content) []string { return append(c.each((*message).impliedEnd), text(c.trace["outcome"])...) },
@@ -399,6 +402,40 @@ func (c *content) tokens() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%d in, %d out", used.Input+used.CacheRead+used.CacheWrite, used.Output+used.Reasoning)}
+}
+
+// visibleTokens are those of the messages that no rewind hid: others a format may leave out.
+func (c *content) visibleTokens() []string {
+	visible := *c.s.Transcript
+	visible.Messages = slices.Clone(visible.Messages)
+	visible.Messages = slices.DeleteFunc(visible.Messages, func(m session.MessageAndParts) bool {
+		return m.Message.HiddenAt != nil
+	})
+	return (&content{s: &Session{Transcript: &visible}}).tokens()
+}
+
+// costsOfAnswers are those of messages of the assistant that follow each other: a format may have one
+// answer for them.
+func (c *content) costsOfAnswers() (costs []string) {
+	var sums []float64 // of the messages from each one up to here
+	for i := range c.messages {
+		m := &c.messages[i]
+		if m.row.HiddenAt != nil {
+			continue
+		}
+		if m.row.Role != session.RoleAssistant {
+			sums = nil
+		}
+		sums = append(sums, 0)
+		meta := session.ParseMessageMetadata([]byte(m.row.MetadataJSON))
+		if cost := meta.Trace.CostUSD; cost != nil {
+			for j := range sums {
+				sums[j] = store.AddCost(sums[j], *cost)
+				costs = append(costs, fmt.Sprint(sums[j]))
+			}
+		}
+	}
+	return costs
 }
 
 // questions are the tool calls that a human was asked about, with the answers.

@@ -89,7 +89,9 @@ var foreign = []string{
 // the aspects that it does not hold at all, and those that hardly any such format holds.
 func ForeignLosses(noted Losses, whole ...string) Losses {
 	for _, name := range slices.Concat(whole, foreign) {
-		noted = append(noted, Loss{What: name})
+		if !slices.ContainsFunc(noted, func(l Loss) bool { return l.What == name }) {
+			noted = append(noted, Loss{What: name})
+		}
 	}
 	return noted
 }

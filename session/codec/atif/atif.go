@@ -21,12 +21,10 @@
 // # To a trajectory
 //
 // A model call is a step. The first system prompt is the first step, and a later one a system step
-// before the message that it was first used in. Of the catalogs of tools the first is the agent's,
-// and a later one is below extra of the step that it was first used in. Messages that a rewind hid
-// are not among the steps, and a message of a fork that its parent has is marked as copied. What the
-// format has no field for is below extra.agenttrace: the rows of the session, of its messages and
-// their parts, parts of other types, and the states of tool calls. [Losses] lists the rest. A sub-agent is a
-// trajectory of its own.
+// before the message that it was first used in. The first catalog of tools is the agent's. Messages
+// that a rewind hid are not among the steps, and a message of a fork that its parent has is marked as
+// copied. Below extra are the title, is_error of the result of a call that failed, and the metrics of
+// a compaction. [Losses] lists what has no field. A sub-agent is a trajectory of its own.
 package atif
 
 import (
@@ -56,9 +54,6 @@ const (
 	sourceUser   = "user"
 	sourceAgent  = "agent"
 )
-
-// own is the key below which extra has what is ours.
-const own = "agenttrace"
 
 // typeObservation is the type of a part for a result that is not a tool call's.
 const typeObservation = "data-observation"
@@ -110,15 +105,45 @@ func block(data rows.Object) rows.Object {
 	return nil
 }
 
-// Losses are what a trajectory does not hold of a session. The conformance suite checks the list.
-var Losses = codec.Losses{
-	{What: "names and media types of files", Note: "names of images"},
-	{What: "metadata of texts and files", Note: "that of texts and images"},
-	{What: "data parts", Note: "why content is withheld"},
-	{What: "system prompts and tool catalogs",
-		Note: "those of no visible message; a catalog of another shape than OpenAI's"},
-	{What: "spans, and what later telemetry needs"},
-}
+// ofHidden is what is lost of what the format has a field for.
+const ofHidden = "those of messages that a rewind hid"
 
-// Explain lists what of the session its trajectory does not hold.
-func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }
+// Losses are what a trajectory does not hold of a session. The conformance suite checks the list.
+var Losses = codec.ForeignLosses(codec.Losses{
+	{What: "session model", Note: "the provider"},
+	{What: "session times", Note: "they are those of the first and the last step"},
+	{What: "session cost", Note: "what is not the cost of a step, if one has some"},
+	{What: "session metadata", Note: "what was not read from a trajectory"},
+	{What: "times of messages and parts", Note: "a step has one time"},
+	{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
+	{What: "messages without parts", Note: "those of the assistant are a step"},
+	{What: "system messages", Note: ofHidden},
+	{What: "models of messages", Note: "the provider"},
+	{What: "tokens", Note: ofHidden},
+	{What: "tokens of each message, by kind", Note: "those of messages that are one, or hidden"},
+	{What: "costs of messages", Note: "those of messages that are one, or hidden"},
+	{What: "texts", Note: ofHidden},
+	{What: "borders between text parts", Note: "those of empty texts"},
+	{What: "reasoning", Note: "that of a step is one text"},
+	{What: "files", Note: "those that are not images"},
+	{What: "names and media types of files", Note: "names of images"},
+	{What: "steps", Note: ofHidden},
+	{What: "compactions", Note: ofHidden},
+	{What: "summaries of compactions", Note: ofHidden},
+	{What: "tool calls", Note: ofHidden},
+	{What: "tool call ids", Note: "a call with the id of another of its step gets its own"},
+	{What: "tool inputs", Note: "an input that is not an object is wrapped in one"},
+	{What: "tool outputs", Note: "they are texts"},
+	{What: "values that the source withholds", Note: "an input that is withheld is wrapped in an object"},
+	{What: "results of tool calls", Note: ofHidden},
+	{What: "errors of tool calls", Note: ofHidden},
+	{What: "denied tool calls", Note: "they are failed ones"},
+	{What: "states of tool calls without a result", Note: "all states become one"},
+	{What: "system prompts and tool catalogs",
+		Note: "the prompt is a system message, and a later catalog of another shape than OpenAI's is lost"},
+},
+	"mode", "workspace root", "outcome of the run", "ids of messages and parts", "messages that a rewind hid",
+	"agents of messages", "ends of turns", "errors of turns", "stop reasons", "unfinished messages",
+	"turns that wait for approval", "tails and sizes of compactions",
+	"marks of content that was withheld or never finished", "data parts", "tool outputs that are null",
+	"questions to a human", "metadata of tool calls")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,9 @@ func encode(tb testing.TB, s *codec.Session) string {
 
 // TestTrajectoriesOfOthers reads what Harbor's agents write.
 func TestTrajectoriesOfOthers(t *testing.T) {
+	lost := []string{"times of messages and parts", "ids of messages and parts",
+		"session metadata",                                             // the version of the format
+		"parent session", "other metadata of messages", "tool outputs"} // of sub-agents, which are read alone
 	for _, name := range []string{"harbor", "subagents"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name+".json"))
 		if err != nil {
@@ -61,7 +65,7 @@ func TestTrajectoriesOfOthers(t *testing.T) {
 				t.Fatalf("what was written is read with %v, %v", problems, err)
 			}
 			for _, l := range codec.Lost(s, again[0]) {
-				if l.What != "times of messages and parts" && l.What != "ids of messages and parts" {
+				if !slices.Contains(lost, l.What) {
 					t.Errorf("%s: %d %s are lost", name, l.Count, l.What)
 				}
 			}
@@ -114,30 +118,6 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-// TestAChangedExportIsReadAsItStands: a file of ours that somebody changed, so that the rows in it
-// are not valid, is read by what other programs read of it.
-func TestAChangedExportIsReadAsItStands(t *testing.T) {
-	all, _, err := read(t, document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, change := range [][2]string{{`"role": "user"`, `"role": "robot"`}, {`"title": "New Chat"`, `"title": 7`}} {
-		text := encode(t, all[0])
-		changed := strings.Replace(text, change[0], change[1], 1)
-		if changed == text {
-			t.Fatalf("%s is not in\n%s", change[0], text)
-		}
-		got, problems, err := read(t, changed)
-		if err != nil || len(problems) != 1 || !strings.Contains(problems[0],
-			"extra.agenttrace: the rows of agenttrace in it are not valid") {
-			t.Fatalf("problems %q, error %v", problems, err)
-		}
-		if n := len(got[0].Messages); n != 2 {
-			t.Errorf("%d messages, want 2", n)
-		}
-	}
-}
-
 // TestRewoundMessagesAreNoSteps: a trainer must not learn from what the user took back.
 func TestRewoundMessagesAreNoSteps(t *testing.T) {
 	all, _, err := read(t, document)
@@ -146,16 +126,14 @@ func TestRewoundMessagesAreNoSteps(t *testing.T) {
 	}
 	all[0].Messages[1].Message.HiddenAt = new(int64(99))
 	text := encode(t, all[0])
-	steps, rewound, _ := strings.Cut(text, `"rewound"`)
-	if strings.Contains(steps, `"ok"`) || !strings.Contains(rewound, `"ok"`) ||
-		!strings.Contains(steps, `"total_steps": 1`) {
-		t.Errorf("the answer that was taken back is among the steps, or lost:\n%s", text)
+	if strings.Contains(text, `"ok"`) || !strings.Contains(text, `"total_steps": 1`) {
+		t.Errorf("the answer that was taken back is among the steps:\n%s", text)
 	}
 	if errs := broken([]byte(text)); errs != nil {
 		t.Error(errs)
 	}
-	got, _, err := read(t, text)
-	if err != nil || codec.Lost(all[0], got[0]) != nil && len(got[0].Messages) != 2 {
-		t.Errorf("read again it has %d messages, %v", len(got[0].Messages), err)
+	got, problems, err := read(t, text)
+	if err != nil || problems != nil || len(got) != 1 || len(got[0].Messages) != 1 {
+		t.Errorf("read again it has %d sessions, problems %v, %v", len(got), problems, err)
 	}
 }

@@ -26,25 +26,17 @@ import (
 // Decode reads the trajectory in r, and after it those of its sub-agents that it has in it. It holds
 // all of r in memory. What is not a trajectory is an error that names the line or the field.
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		if report == nil {
-			report = func(codec.Problem) {}
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			yield(nil, fmt.Errorf("read trajectory: %w", err))
-			return
-		}
-		o, err := parse(text, report)
-		if err == nil {
-			err = check(o)
-		}
-		if err != nil {
-			yield(nil, fmt.Errorf("read trajectory: %w", err))
-			return
-		}
-		decode(o, source{text: text}, report, yield)
-	}
+	return rows.Whole("trajectory", r, report,
+		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			o, err := parse(text, report)
+			if err == nil {
+				err = check(o)
+			}
+			if err == nil {
+				decode(o, source{text: text}, report, yield)
+			}
+			return err
+		})
 }
 
 // source is where a trajectory comes from: a text, or for one of a sub-agent the session that
@@ -56,19 +48,10 @@ type source struct {
 	at              int64 // when it was started
 }
 
-func decode(o rows.Object, from source, report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
-	var b *builder
-	s, err := rows.Embedded(func(use bool) (*codec.Session, rows.Object, error) {
-		b = newBuilder(o, from, use)
-		return b.build(o)
-	})
-	if err != nil {
-		report(codec.Problem{Record: from.place + "extra." + own, Reason: err.Error()})
-	}
-	for _, p := range b.problems {
-		report(p)
-	}
-	if !yield(s, nil) {
+func decode(o rows.Object, from source, report func(codec.Problem), yield func(*codec.Session) bool) bool {
+	b := newBuilder(o, from, report)
+	s := b.build(o)
+	if !yield(s) {
 		return false
 	}
 	for i, raw := range rows.Elements(o.Get("subagent_trajectories")) {
@@ -134,39 +117,23 @@ func check(o rows.Object) error {
 
 // builder makes a session of a trajectory.
 type builder struct {
-	s     *rows.Session
-	place string
-	// use reports that embedded rows are used. err is the first of them that is not valid.
-	use      bool
-	err      error
-	problems []codec.Problem
-	prompts  map[string]bool
+	s      *rows.Session
+	place  string
+	report func(codec.Problem)
 
-	at     int64 // of the step before
-	turn   *rows.Message
-	answer *answer       // of the turn, nil where its row is embedded
-	user   *rows.Message // the last one
-	total  int64         // tokens, which must not overflow
-	usage  bool          // of a step is known
-	cost   bool
-	last   *answer
+	at      int64 // of the step before
+	turn    *rows.Message
+	answers []rows.Answer // the last one is of the turn
+	user    *rows.Message // the last one
+	total   int64         // tokens, which must not overflow
+	cost    bool
 	// catalog is the digest of the tools, until a message has it.
 	catalog string
 	// children are where sub-agents were started, by their ids.
 	children map[string]source
 }
 
-// answer is what the steps of an assistant message report together.
-type answer struct {
-	m     *rows.Message
-	steps []session.Step
-	model string
-	calls int64
-	cost  *float64
-	usage *session.Usage
-}
-
-func newBuilder(o rows.Object, from source, use bool) *builder {
+func newBuilder(o rows.Object, from source, report func(codec.Problem)) *builder {
 	id := cmp.Or(o.Text("trajectory_id"), o.Text("session_id"))
 	switch {
 	case id == "":
@@ -175,8 +142,8 @@ func newBuilder(o rows.Object, from source, use bool) *builder {
 		id = from.parent + "-" + id
 	}
 	b := &builder{
-		s: rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")), place: from.place, use: use,
-		prompts: make(map[string]bool), children: make(map[string]source),
+		s: rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")), place: from.place, report: report,
+		children: make(map[string]source),
 	}
 	if from.parent != "" {
 		b.s.Row.ParentID = new(from.parent)
@@ -189,22 +156,12 @@ func newBuilder(o rows.Object, from source, use bool) *builder {
 }
 
 func (b *builder) problem(place, reason string, args ...any) {
-	b.problems = append(b.problems, codec.Problem{Record: b.place + place, Reason: fmt.Sprintf(reason, args...)})
+	b.report(codec.Problem{Record: b.place + place, Reason: fmt.Sprintf(reason, args...)})
 }
 
-// own is what an extra has below our key.
-func (b *builder) own(o rows.Object) rows.Object {
-	if !b.use {
-		return nil
-	}
-	return o.Object("extra").Object(own)
-}
-
-func (b *builder) build(o rows.Object) (*codec.Session, rows.Object, error) {
-	embedded := b.own(o)
+func (b *builder) build(o rows.Object) *codec.Session {
 	b.about(o)
-	agent := o.Object("agent")
-	b.catalog = b.tools(agent.Get("tool_definitions"), b.own(agent).Text("tool_catalog"))
+	b.tools(o.Object("agent").Get("tool_definitions"))
 	steps := rows.Elements(o.Get("steps"))
 	for _, raw := range steps { // what comes before the first time, and has none, has that
 		if at, ok := timeOf(rows.Read(string(raw))); ok {
@@ -212,19 +169,7 @@ func (b *builder) build(o rows.Object) (*codec.Session, rows.Object, error) {
 			break
 		}
 	}
-	rewound := rows.Elements(embedded.Get("rewound"))
-	hidden := func(after int) {
-		for len(rewound) > 0 {
-			r := rows.Read(string(rewound[0]))
-			if n, _ := strconv.Atoi(string(r.Get("after"))); n > after && after >= 0 {
-				return
-			}
-			b.step(r.Object("step"), "extra."+own+".rewound")
-			rewound = rewound[1:]
-		}
-	}
 	for i, raw := range steps {
-		hidden(i)
 		place := fmt.Sprintf("steps[%d]", i)
 		step, err := rows.Parse(raw)
 		if err != nil {
@@ -236,9 +181,11 @@ func (b *builder) build(o rows.Object) (*codec.Session, rows.Object, error) {
 		}
 		b.step(step, place)
 	}
-	hidden(-1)
 	b.totals(o.Object("final_metrics"))
-	return b.s.Finish(), embedded, b.err
+	for i := range b.answers {
+		b.answers[i].Finish()
+	}
+	return b.s.Finish()
 }
 
 // about keeps what describes the run, for the session.
@@ -266,23 +213,16 @@ func (b *builder) about(o rows.Object) {
 		}
 	}
 	b.s.SetMeta("atif", kept)
+	b.s.Row.Title = cmp.Or(o.Object("extra").Text("title"), b.s.Row.Title)
 }
 
-// tools keeps a catalog and returns its digest, which is the one that it has in the messages, if it
-// is given. A catalog of such a digest may have been in a shape of its own: that of the functions.
-func (b *builder) tools(definitions json.RawMessage, digest string) string {
-	all := rows.Elements(definitions)
-	if len(all) == 0 {
-		return ""
+// tools keeps the catalog of tools, for the first answer.
+func (b *builder) tools(definitions json.RawMessage) {
+	if len(rows.Elements(definitions)) > 0 {
+		b.catalog = sha(string(definitions))
+		b.s.Blobs = append(b.s.Blobs, store.Blob{Kind: store.BlobToolCatalog, Digest: b.catalog,
+			Body: string(definitions), Exact: true})
 	}
-	body := string(definitions)
-	for i, raw := range all {
-		all[i] = rows.OrNull(rows.Read(string(raw)).Get("function"))
-	}
-	if bare := string(rows.Raw(all)); digest != "" && sha(bare) == digest {
-		body = bare
-	}
-	return b.blob(store.BlobToolCatalog, body, digest)
 }
 
 func sha(text string) string {
@@ -290,24 +230,11 @@ func sha(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// blob keeps a text under a digest, which it returns: its own, unless it has another.
-func (b *builder) blob(kind store.BlobKind, body, digest string) string {
-	exact := sha(body)
-	if raw, err := hex.DecodeString(digest); err != nil || len(raw) != sha256.Size || digest != strings.ToLower(digest) {
-		digest = exact
-	}
-	if key := string(kind) + digest; !b.prompts[key] {
-		b.prompts[key] = true
-		b.s.Blobs = append(b.s.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: digest == exact})
-	}
-	return digest
-}
-
 // totals takes the usage and the cost of the run where no step has one.
 func (b *builder) totals(final rows.Object) {
-	if used := b.counted(final, "total_", "final_metrics"); used != nil && !b.usage && b.last != nil {
-		b.last.usage = used
-		b.last.finish()
+	if used := b.counted(final, "total_", "final_metrics"); used != nil && len(b.answers) > 0 &&
+		!slices.ContainsFunc(b.answers, func(a rows.Answer) bool { return a.Usage != nil }) {
+		b.answers[len(b.answers)-1].Usage = used
 	}
 	if cost, ok := money(final.Get("total_cost_usd")); ok && !b.cost {
 		b.s.Row.CostUSD = cost
@@ -352,98 +279,63 @@ func timeOf(step rows.Object) (milli int64, ok bool) {
 
 // step reads a step.
 func (b *builder) step(step rows.Object, place string) {
-	embedded := b.own(step)
-	if embedded.Has("placeholder") {
-		return
-	}
 	at := b.time(step, place)
-	if digest := embedded.Text("system_prompt"); digest != "" {
-		b.blob(store.BlobSystemPrompt, step.Text("message"), digest)
-		return
-	}
 	from := step.Text("source")
-	if !slices.Contains([]string{sourceSystem, sourceUser, sourceAgent}, from) {
-		b.problem(place+".source", "is %.40s, want system, user or agent: the step is left out",
-			rows.OrNull(step.Get("source")))
-		return
-	}
-	b.tools(embedded.Get("tool_definitions"), embedded.Text("tool_catalog"))
-	compacted := from == sourceSystem && step.Object("extra").Object("context_management").Text("type") == "compaction"
-	m := b.message(step, embedded.Object("message"), from, compacted, at)
-	parts := len(m.Parts())
-	defer func() {
-		if err := m.RestoreParts(parts, embedded); b.err == nil {
-			b.err = err
-		}
-	}()
+	management := step.Object("extra").Object("context_management")
 	switch {
-	case compacted:
-		b.compaction(m, step, embedded, at)
-		return
+	case from == sourceSystem && management.Text("type") == "compaction":
+		b.compaction(step, place, at)
+	case from == sourceSystem && string(step.Get("message")) == `""` && !step.Has("timestamp"):
+		// a trajectory must have a step, and this one has nothing
 	case from == sourceAgent:
-		b.agent(m, step, embedded, place, at)
-	default:
-		b.emptyText(m, embedded, at)
+		if b.turn == nil {
+			b.turn = b.message(step, session.RoleAssistant, at)
+			b.answers = append(b.answers, rows.Answer{Message: b.turn})
+		}
+		b.agent(b.turn, step, place, at)
+	case from == sourceUser || from == sourceSystem:
+		m := b.message(step, from, at)
+		if from == sourceUser {
+			b.user = m
+		}
 		b.content(m, step.Get("message"), place+".message", at)
 		b.results(m, step, nil, place, at)
-	}
-	for _, raw := range rows.Elements(embedded.Get("parts")) {
-		m.Part(rows.Read(string(raw)), at)
+	default:
+		b.problem(place+".source", "is %.40s, want system, user or agent: the step is left out",
+			rows.OrNull(step.Get("source")))
 	}
 }
 
-// message returns the message that the step is of, with its row where that is embedded.
-func (b *builder) message(step, row rows.Object, from string, compacted bool, at int64) *rows.Message {
-	if from == sourceAgent && row == nil && b.turn != nil {
-		return b.turn
-	}
-	role := map[string]string{sourceUser: session.RoleUser, sourceSystem: session.RoleSystem,
-		sourceAgent: session.RoleAssistant}[from]
-	if compacted {
-		role = session.RoleAssistant
-	}
+// message begins a message with a step.
+func (b *builder) message(step rows.Object, role string, at int64) *rows.Message {
 	m := b.s.Message(role, at)
-	b.turn, b.answer = nil, nil
-	if row != nil {
-		if err := m.Restore(row); b.err == nil {
-			b.err = err
-		}
-	} else if compacted {
-		m.SetMeta("compaction", true)
-	} else if copied(step) {
+	b.turn = nil
+	if copied(step) {
 		m.SetMeta("atif", rows.Of("is_copied_context", true))
-	}
-	switch from {
-	case sourceAgent:
-		b.turn = m
-		if row == nil {
-			b.answer = &answer{m: m}
-			b.last = b.answer
-		}
-	case sourceUser:
-		b.user = m
 	}
 	return m
 }
 
-// compaction reads a step that stands for a compaction.
-func (b *builder) compaction(m *rows.Message, step, embedded rows.Object, at int64) {
-	parts := rows.Elements(embedded.Get("parts"))
+// compaction reads a step that stands for a compaction. Its summaries are the results, or else the
+// message.
+func (b *builder) compaction(step rows.Object, place string, at int64) {
+	m := b.message(step, session.RoleAssistant, at)
+	m.SetMeta("compaction", true)
 	results := rows.Elements(step.Object("observation").Get("results"))
-	if parts == nil {
-		parts = []json.RawMessage{rows.DataPart(session.TypeCompaction,
-			rows.Of("summary", "", "tail_start_id", nil, "auto", false, "summary_tokens", 0)).JSON()}
+	if results == nil {
+		results = []json.RawMessage{nil}
 	}
-	for i, raw := range parts {
-		data := rows.Read(string(raw))
-		summary := step.Text("message")
-		if i < len(results) {
-			summary = cmp.Or(rows.Read(string(results[i])).Text("content"), summary)
-		}
-		inner := rows.Of("summary", summary)
-		inner = append(inner, data.Object("data").Without("summary")...)
-		data.Set("data", inner)
-		m.Part(data, at)
+	for _, raw := range results {
+		summary := cmp.Or(rows.Read(string(raw)).Text("content"), step.Text("message"))
+		m.Part(rows.DataPart(session.TypeCompaction,
+			rows.Of("summary", summary, "tail_start_id", nil, "auto", false, "summary_tokens", 0)), at)
+	}
+	metrics := step.Object("extra").Object("metrics")
+	if used := b.counted(metrics, "", place+".extra.metrics"); used != nil {
+		m.SetTrace("usage", *used)
+	}
+	if cost := b.costOf(metrics); cost != nil {
+		m.SetTrace("cost_usd", *cost)
 	}
 }
 
@@ -475,26 +367,12 @@ func (b *builder) content(m *rows.Message, raw json.RawMessage, place string, at
 	}
 }
 
-// emptyText adds a text that is empty, where one is noted.
-func (b *builder) emptyText(m *rows.Message, embedded rows.Object, at int64) {
-	if embedded.Has("empty_text") {
-		m.Part(rows.TextPart("text", ""), at)
-	}
-}
-
 // agent reads a model call.
-func (b *builder) agent(m *rows.Message, step, embedded rows.Object, place string, at int64) {
-	if string(embedded.Get("step_start")) != "false" {
-		m.Part(rows.Of("type", "step-start"), at)
+func (b *builder) agent(m *rows.Message, step rows.Object, place string, at int64) {
+	m.Part(rows.Of("type", "step-start"), at)
+	if text := step.Text("reasoning_content"); text != "" {
+		m.Part(rows.TextPart("reasoning", text), at)
 	}
-	thoughts := rows.Elements(embedded.Get("reasoning"))
-	if text, ok := rows.Text(step.Get("reasoning_content")); ok && text != "" && thoughts == nil {
-		thoughts = []json.RawMessage{step.Get("reasoning_content")}
-	}
-	for _, text := range thoughts {
-		m.Part(rows.Of("type", "reasoning", "text", text), at)
-	}
-	b.emptyText(m, embedded, at)
 	b.content(m, step.Get("message"), place+".message", at)
 	outputs := make(map[string]rows.Object)
 	for _, raw := range rows.Elements(step.Object("observation").Get("results")) {
@@ -506,14 +384,17 @@ func (b *builder) agent(m *rows.Message, step, embedded rows.Object, place strin
 	answered := make(map[string]bool)
 	for i, raw := range rows.Elements(step.Get("tool_calls")) {
 		call, err := rows.Parse(raw)
-		_, named := rows.Text(call.Get("function_name"))
+		name, named := rows.Text(call.Get("function_name"))
 		id, identified := rows.Text(call.Get("tool_call_id"))
 		if err != nil || !named || !identified {
 			b.problem(fmt.Sprintf("%s.tool_calls[%d]", place, i), "has no tool_call_id and function_name, and is left out")
 			continue
 		}
-		m.Part(b.call(call, outputs[id]), at)
 		answered[id] = true
+		p := m.Call(id, name, call.Get("arguments"), at)
+		if result := outputs[id]; result != nil {
+			p.Result(b.resultOf(result), string(result.Object("extra").Get("is_error")) == "true")
+		}
 		for _, child := range childIDs(outputs[id]) {
 			if b.children[child] = (source{at: at}); b.user != nil {
 				b.children[child] = source{message: b.user.Row.ID, at: at}
@@ -521,23 +402,15 @@ func (b *builder) agent(m *rows.Message, step, embedded rows.Object, place strin
 		}
 	}
 	b.results(m, step, answered, place, at)
-	if a := b.answer; a != nil && step.Text("source") == sourceAgent {
-		b.measure(a, step, place, at)
-	}
+	b.measure(&b.answers[len(b.answers)-1], step, place, at)
 }
 
-// call returns the data of a tool call with its result, which is nil where there is none.
-func (b *builder) call(call, result rows.Object) rows.Object {
-	c := rows.Call{
-		ID: call.Text("tool_call_id"), Name: call.Get("function_name"), Input: call.Get("arguments"), Extra: b.own(call),
+// resultOf returns what a result is for the model: the session of a sub-agent, where it is no more.
+func (b *builder) resultOf(result rows.Object) json.RawMessage {
+	if ids := childIDs(result); len(ids) > 0 && !result.Has("content") {
+		return rows.Of("session_id", b.s.Row.ID+"-"+ids[0]).JSON()
 	}
-	if result != nil {
-		c.Result = rows.OrNull(joined(result.Get("content")))
-		if ids := childIDs(result); len(ids) > 0 && !result.Has("content") {
-			c.Result = rows.Of("session_id", b.s.Row.ID+"-"+ids[0]).JSON()
-		}
-	}
-	return c.Data()
+	return joined(result.Get("content"))
 }
 
 // joined is a result's content as one text, where it consists of texts.
@@ -619,55 +492,30 @@ func (b *builder) counted(metrics rows.Object, prefix, place string) *session.Us
 func copied(o rows.Object) bool { return string(o.Get("is_copied_context")) == "true" }
 
 // measure adds what a step reports of its model call. A copied one was counted where it was made.
-func (b *builder) measure(a *answer, step rows.Object, place string, at int64) {
-	calls := int64(1)
-	if n, err := strconv.ParseInt(string(step.Get("llm_call_count")), 10, 32); err == nil && n >= 0 {
-		calls = n
-	}
+func (b *builder) measure(a *rows.Answer, step rows.Object, place string, at int64) {
 	s := session.Step{StartedAt: at}
-	model := step.Text("model_name")
-	if a.model = cmp.Or(a.model, model); model != "" && model != a.model {
-		s.Model = &session.Model{ModelID: model}
-	}
+	var cost *float64
 	if !copied(step) {
 		metrics := step.Object("metrics")
-		if s.Usage = b.counted(metrics, "", place+".metrics"); s.Usage != nil {
-			b.usage = true
-			if a.usage == nil {
-				a.usage = new(session.Usage)
-			}
-			*a.usage = a.usage.Add(*s.Usage)
-		}
-		if cost, ok := money(metrics.Get("cost_usd")); ok {
-			b.cost = true
-			if a.cost == nil {
-				a.cost = new(float64)
-			}
-			*a.cost = store.AddCost(*a.cost, cost)
-			b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, cost)
-		}
+		s.Usage = b.counted(metrics, "", place+".metrics")
+		cost = b.costOf(metrics)
 	}
-	a.steps, a.calls = append(a.steps, s), a.calls+calls
+	a.Step(s, session.Model{ModelID: step.Text("model_name")}, cost)
+	if n, err := strconv.ParseInt(string(step.Get("llm_call_count")), 10, 32); err == nil && n >= 0 {
+		a.Calls += n - 1
+	}
 	if b.catalog != "" {
-		a.m.SetTrace("tool_catalog_digest", b.catalog)
+		a.SetTrace("tool_catalog_digest", b.catalog)
 		b.catalog = ""
 	}
-	a.finish()
 }
 
-// finish writes the metadata of the message.
-func (a *answer) finish() {
-	if a.model != "" {
-		a.m.SetMeta("model", session.Model{ModelID: a.model})
+// costOf returns the cost of a step, nil where it has none, and adds it to the run's.
+func (b *builder) costOf(metrics rows.Object) *float64 {
+	cost, ok := money(metrics.Get("cost_usd"))
+	if !ok {
+		return nil
 	}
-	if a.usage != nil {
-		a.m.SetMeta("usage", *a.usage)
-	}
-	if a.calls > 0 {
-		a.m.SetTrace("model_calls", a.calls)
-	}
-	a.m.SetTrace("steps", a.steps)
-	if a.cost != nil {
-		a.m.SetTrace("cost_usd", *a.cost)
-	}
+	b.cost, b.s.Row.CostUSD = true, store.AddCost(b.s.Row.CostUSD, cost)
+	return &cost
 }

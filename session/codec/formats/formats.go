@@ -166,13 +166,13 @@ var All = []Format{{
 	Name:     "atif",
 	Exported: "an ATIF 1.7 trajectory, for benchmarks and trainers",
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
-	Writing:  Writing{Ext: ".json", JSON: true, Explain: explained(atif.Explain), Stream: each(atif.Encode)},
+	Writing:  Writing{Ext: ".json", JSON: true, Explain: explained(atif.Losses.Of), Stream: each(atif.Encode)},
 	Reading:  Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
 }, {
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Explain), Stream: each(pi.Encode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: each(pi.Encode)},
 	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode},
 }, {
 	Name:     "sts",

@@ -25,13 +25,12 @@ func Encode(w io.Writer, s *codec.Session) error {
 	for i := range e.t.Messages {
 		e.message(&e.t.Messages[i])
 	}
-	if row.Title != "" && row.Title != session.Untitled {
+	// The conversation is the way to the last entry, which must not be one that a rewind hid.
+	if titled := row.Title != "" && row.Title != session.Untitled; titled {
 		e.entry(entryInfo, row.UpdatedAt, false, "name", row.Title)
+	} else if e.branch != "" {
+		e.entry(entryInfo, row.UpdatedAt, false, "name", "")
 	}
-	embedded := rows.EmbedSession(s)
-	rows.EmbedBlobs(&embedded, s.Blobs)
-	embedded.Set("entries", e.own)
-	e.entry(entryCustom, row.UpdatedAt, false, "customType", own, "data", embedded)
 	if _, err := w.Write(e.out); err != nil {
 		return fmt.Errorf("write session %s: %w", row.ID, err)
 	}
@@ -46,9 +45,8 @@ type encoder struct {
 	// leaf is the last entry of the conversation, and branch the last one of a branch that was left,
 	// empty after an entry of the conversation.
 	leaf, branch string
-	// entries are the first ones of messages, and own has what is ours of entries.
-	entries map[string]string
-	own     rows.Object
+	effort       string            // the thinking level in force
+	entries      map[string]string // the first ones of messages
 }
 
 func (e *encoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
@@ -82,121 +80,85 @@ func (e *encoder) say(at int64, hidden bool, role string, content any, fields ..
 
 func (e *encoder) message(m *session.MessageAndParts) {
 	row := &m.Message
-	embedded, hidden := rows.Of("message", rows.EmbedMessage(row)), row.HiddenAt != nil
+	hidden := row.HiddenAt != nil
 	e.entries[row.ID] = e.next()
 	switch {
 	case row.Role == session.RoleAssistant && m.IsMarker():
-		e.compaction(m, embedded)
+		e.compaction(m)
 		return
 	case row.Role == session.RoleAssistant:
 		steps := rows.Steps(e.s, m)
 		for i := range steps {
-			e.step(m, &steps[i], i == len(steps)-1, embedded)
-			embedded = rows.Object{}
+			e.step(m, &steps[i], i == len(steps)-1)
 		}
 		return
 	}
-	content, others := []rows.Object{}, []rows.Object(nil)
-	var order, rest []*session.Part
+	content := []rows.Object{}
 	for i := range m.Parts {
-		data := rows.Read(m.Parts[i].DataJSON)
-		if b := block(data); b != nil && b.Text("type") != "thinking" {
-			content, order = append(content, b), append(order, &m.Parts[i])
-		} else {
-			others, rest = append(others, data), append(rest, &m.Parts[i])
+		if b := block(rows.Read(m.Parts[i].DataJSON)); b != nil && b.Text("type") != "thinking" {
+			content = append(content, b)
 		}
 	}
-	if others != nil {
-		embedded.Set("parts", others)
-	}
-	rows.EmbedParts(&embedded, append(order, rest...))
-	var id string
 	if row.Role == session.RoleSystem {
-		id = e.entry(entryCustomMessage, row.CreatedAt, hidden, "customType", session.RoleSystem, "content", content,
+		e.entry(entryCustomMessage, row.CreatedAt, hidden, "customType", session.RoleSystem, "content", content,
 			"display", true)
 	} else {
-		id = e.say(row.CreatedAt, hidden, session.RoleUser, content)
+		e.say(row.CreatedAt, hidden, session.RoleUser, content)
 	}
-	e.own.Set(id, embedded)
 }
 
-// compaction writes the first part of a message that consists of compactions.
-func (e *encoder) compaction(m *session.MessageAndParts, embedded rows.Object) {
-	first := rows.Read(m.Parts[0].DataJSON)
-	inner := first.Object("data")
-	c, _ := session.ParseCompaction(m.Parts[0].DataJSON) // what is of another kind is unknown
-	first.Set("data", inner.Without("summary"))
-	parts, order := []rows.Object{first}, []*session.Part{&m.Parts[0]}
-	for i := range m.Parts[1:] {
-		parts, order = append(parts, rows.Read(m.Parts[i+1].DataJSON)), append(order, &m.Parts[i+1])
-	}
-	embedded.Set("parts", parts)
-	rows.EmbedParts(&embedded, order)
-	kept := e.next() // itself: nothing before it is kept
-	if c.TailStartID != nil {
-		kept = cmp.Or(e.entries[*c.TailStartID], kept)
-	}
+// compaction writes a message that consists of compactions. What the first one used is that of all.
+func (e *encoder) compaction(m *session.MessageAndParts) {
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	tokens := meta.Tokens(m.Message.Role, true)
 	var before int64
 	trace := rows.Read(m.Message.MetadataJSON).Object("agenttrace")
 	_ = json.Unmarshal(rows.OrNull(trace.Get("context_tokens_before")), &before) // of another kind is unknown
-	summary := inner.Get("summary")
-	if _, ok := rows.Text(summary); !ok {
-		summary = json.RawMessage(`""`)
+	for i := range m.Parts {
+		c, _ := session.ParseCompaction(m.Parts[i].DataJSON) // what is of another kind is unknown
+		kept := e.next()                                     // itself: nothing before it is kept
+		if c.TailStartID != nil {
+			kept = cmp.Or(e.entries[*c.TailStartID], kept)
+		}
+		fields := []any{"summary", c.Summary, "firstKeptEntryId", kept, "tokensBefore", max(0, before)}
+		if tokens.Used != nil && i == 0 && !e.t.Session.Copied(m.Message.CreatedAt) {
+			fields = append(fields, "usage", usage(&rows.Step{Usage: tokens.Used, CostUSD: tokens.CostUSD}))
+		}
+		e.entry(entryCompaction, m.Message.CreatedAt, m.Message.HiddenAt != nil, fields...)
 	}
-	e.own.Set(e.entry(entryCompaction, m.Message.CreatedAt, m.Message.HiddenAt != nil,
-		"summary", summary, "firstKeptEntryId", kept, "tokensBefore", max(0, before)), embedded)
 }
 
 // step writes a model call and the results of the tool calls that it requested.
-func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool, embedded rows.Object) {
-	content, others := []rows.Object{}, []rows.Object(nil)
-	calls := rows.Object{}
-	var results []rows.Call
-	var order, rest []*session.Part
-	if st.Start != nil {
-		order = append(order, st.Start)
-	}
+func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
+	content := []rows.Object{}
+	ids := make(map[string]bool)
+	var results []*rows.Call
 	for _, p := range st.Parts {
 		data := rows.Read(p.DataJSON)
 		if b := block(data); b != nil && b.Text("type") != "image" {
-			content, order = append(content, b), append(order, p)
-		} else if p.ToolCallID != nil && session.IsToolType(p.Type) {
-			c := rows.CallOf(p, data, func(id string) bool { return calls.Get(id) != nil })
-			content = append(content, rows.Of("type", "toolCall", "id", c.ID, "name", c.Name, "arguments", c.Input))
-			calls.Set(c.ID, c.Extra)
-			order = append(order, p)
+			content = append(content, b)
+		} else if c := rows.CallOf(p, data, func(id string) bool { return ids[id] }); c != nil {
+			ids[c.ID] = true
+			content = append(content, rows.Of("type", "toolCall", "id", c.ID, "name", c.Name, "arguments", c.Arguments()))
 			if c.Result != nil {
 				results = append(results, c)
 			}
-		} else {
-			others, rest = append(others, data), append(rest, p)
 		}
-	}
-	rows.EmbedParts(&embedded, append(order, rest...))
-	for _, set := range []struct {
-		key  string
-		n    int
-		with any
-	}{{"parts", len(others), others}, {"calls", len(calls), calls}} {
-		if set.n > 0 {
-			embedded.Set(set.key, set.with)
-		}
-	}
-	if !st.Started {
-		embedded.Set("step_start", false)
 	}
 	at, hidden := max(m.Message.CreatedAt, st.At), m.Message.HiddenAt != nil
-	fields := []any{"api", "unknown", "provider", cmp.Or(st.Model.ProviderID, "unknown"), "model",
-		cmp.Or(st.Model.ModelID, "unknown"), "usage", usage(st)}
-	reason, failure := stop(m, last, len(calls) > 0)
+	fields := []any{"api", unknown, "provider", cmp.Or(st.Model.ProviderID, unknown), "model",
+		cmp.Or(st.Model.ModelID, unknown), "usage", usage(st)}
+	if v := st.Model.Variant; v != e.effort && st.Model.ModelID != "" {
+		e.effort = v
+		e.entry(entryThinking, at, hidden, "thinkingLevel", cmp.Or(v, "off"))
+	}
+	reason, failure := stop(m, st, last, len(ids) > 0)
 	if fields = append(fields, "stopReason", reason); failure != "" {
 		fields = append(fields, "errorMessage", failure)
 	}
-	if id := e.say(at, hidden, session.RoleAssistant, content, fields...); len(embedded) > 0 {
-		e.own.Set(id, embedded)
-	}
+	e.say(at, hidden, session.RoleAssistant, content, fields...)
 	for _, c := range results {
-		e.say(max(at, c.At), hidden, roleResult, []rows.Object{rows.Of("type", "text", "text", c.Result)},
+		e.say(max(at, c.At), hidden, roleResult, []rows.Object{rows.TextPart("text", *c.Result)},
 			"toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
 	}
 }
@@ -224,14 +186,18 @@ func usage(st *rows.Step) rows.Object {
 }
 
 // stop returns why a model call stopped, and its error.
-func stop(m *session.MessageAndParts, last, called bool) (reason, failure string) {
+func stop(m *session.MessageAndParts, st *rows.Step, last, called bool) (reason, failure string) {
 	trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace
+	known := ends[st.StopReason] != ""
 	switch {
-	case last && trace.EndReason == semconv.EndError:
-		return "error", cmp.Or(trace.Error, "unknown")
-	case last && (trace.EndReason == semconv.EndAbort || trace.EndReason == "" && trace.Incomplete):
+	case last && trace.EndReason == semconv.EndError || !last && st.StopReason == "error":
+		return "error", cmp.Or(trace.Error, unknown)
+	case last && trace.EndReason == semconv.EndAbort:
 		return "aborted", ""
-	case called || !last:
+	case !last && known:
+		return st.StopReason, ""
+	case called || !last || st.StopReason == "tool_calls",
+		trace.EndReason == "" && (trace.Incomplete || trace.PendingApproval):
 		return "toolUse", ""
 	case trace.StopReason == "length":
 		return "length", ""

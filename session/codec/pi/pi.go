@@ -19,9 +19,7 @@
 // # To a file
 //
 // A model call is a message of the assistant, in the order of its parts, and messages that a rewind
-// hid are a branch that was left. What the format has no field for is in the last entry, which is of
-// type custom and changes nothing in Pi: the rows of the session, its messages and parts, system prompts and
-// catalogs of tools, parts of other types, and the states of tool calls. [Losses] lists the rest.
+// hid are a branch that was left. [Losses] lists what has no entry.
 package pi
 
 import (
@@ -29,6 +27,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -36,9 +35,6 @@ import (
 
 // version is that of the files that are written.
 const version = 3
-
-// own is the type of the entry that has what is ours.
-const own = "agenttrace"
 
 // agentName is what a session is the work of where its header names no harness.
 const agentName = "pi"
@@ -74,6 +70,14 @@ const typeBash = "data-bash-execution"
 
 // typeResult is the type of a part for a result that no call waits for.
 const typeResult = "data-tool-result"
+
+// unknown stands for values that Pi requires.
+const unknown = "unknown"
+
+// ends are how a turn ended whose last model call stopped for a reason. After toolUse it went on.
+var ends = map[string]string{
+	"stop": semconv.EndFinish, "length": semconv.EndFinish, "aborted": semconv.EndAbort, "error": semconv.EndError,
+}
 
 // buckets are the fields of Pi's usage.
 var buckets = []struct {
@@ -138,13 +142,32 @@ func blocks(content json.RawMessage) (all []rows.Object) {
 }
 
 // Losses are what a file does not hold of a session. The conformance suite checks the list.
-var Losses = codec.Losses{
+var Losses = codec.ForeignLosses(codec.Losses{
+	{What: "session model", Note: "it is that of the last call"},
+	{What: "session times", Note: "they are those of the first and the last entry"},
+	{What: "session cost", Note: "what is not the cost of a model call"},
 	{What: "times of messages and parts", Note: "an entry has one time"},
+	{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
+	{What: "messages without parts", Note: "those of the assistant are a step"},
+	{What: "messages that a rewind hid", Note: "those of the assistant that are one"},
+	{What: "models of messages", Note: "those of users, and of messages that are one"},
+	{What: "tokens of each message, by kind", Note: "those of reasoning are output; those of messages that are one"},
+	{What: "costs of messages", Note: "those of compactions, and of messages that are one"},
+	{What: "ends of turns", Note: "that of a turn in whose place another goes on"},
+	{What: "errors of turns", Note: "those of turns that did not fail"},
+	{What: "stop reasons", Note: "those for which Pi has another word"},
+	{What: "reasoning", Note: "that of users"},
+	{What: "files", Note: "those that are not images, and those of the assistant"},
 	{What: "names and media types of files", Note: "names of images"},
-	{What: "metadata of texts and files", Note: "that of texts and images"},
-	{What: "system prompts and tool catalogs", Note: "their order"},
-	{What: "spans, and what later telemetry needs"},
-}
-
-// Explain lists what of the session its file does not hold.
-func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }
+	{What: "steps", Note: "those of users"},
+	{What: "tails and sizes of compactions", Note: "sizes"},
+	{What: "data parts", Note: "commands of the user are system messages"},
+	{What: "tool inputs", Note: "an input that is not an object is wrapped in one"},
+	{What: "tool outputs", Note: "they are texts"},
+	{What: "values that the source withholds", Note: "an input that is withheld is wrapped in an object"},
+	{What: "denied tool calls", Note: "they are failed ones"},
+	{What: "states of tool calls without a result", Note: "all states become one"},
+},
+	"mode", "outcome of the run", "ids of messages and parts", "agents of messages", "unfinished messages",
+	"turns that wait for approval", "tool outputs that are null", "questions to a human", "metadata of tool calls",
+	"system prompts and tool catalogs", "tool call ids", "marks of content that was withheld or never finished")

@@ -12,7 +12,6 @@ package sts
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -133,22 +132,18 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
 	for _, p := range st.Parts {
 		data := rows.Read(p.DataJSON)
 		text += textOf(data)
-		switch {
-		case p.Type == "reasoning":
+		if p.Type == "reasoning" {
 			reasoning += data.Text("text")
-		case p.ToolCallID != nil && session.IsToolType(p.Type):
-			id := *p.ToolCallID
-			for n := 2; e.ids[id]; n++ {
-				id = fmt.Sprintf("%s#%d", *p.ToolCallID, n)
-			}
-			e.ids[id] = true
-			input := rows.Input(p, data)
-			if input == nil {
-				input = json.RawMessage("{}")
-			}
-			calls = append(calls, rows.Of("id", id, "function",
-				rows.Of("name", rows.ToolName(data), "arguments", string(input))))
-			if result := e.result(p, data, id); result != nil {
+		} else if c := rows.CallOf(p, data, func(id string) bool { return e.ids[id] }); c != nil {
+			e.ids[c.ID] = true
+			calls = append(calls, rows.Of("id", c.ID, "function",
+				rows.Of("name", c.Name, "arguments", string(c.Input))))
+			if c.Result != nil {
+				result := e.say(roleTool, *c.Result, c.At)
+				result.Set("toolCallId", c.ID)
+				if c.Failed {
+					result.Set("isError", true)
+				}
 				results = append(results, result)
 			}
 		}
@@ -164,64 +159,31 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
 	}
 }
 
-// result returns the message with the result of a call, nil where it has none.
-func (e *encoder) result(p *session.Part, data rows.Object, id string) rows.Object {
-	text, failed := "", true
-	switch data.Text("state") {
-	case session.StateOutputAvailable:
-		output := rows.Output(data)
-		said, ok := rows.Text(output)
-		if !ok {
-			said = string(rows.OrNull(output))
-		}
-		text, failed = said, false
-	case session.StateOutputError:
-		text = cmp.Or(data.Text("errorText"), data.Text("error_text"))
-	case session.StateOutputDenied:
-		text = cmp.Or(data.Object("approval").Text("reason"), "denied")
-	default:
-		return nil
-	}
-	o := e.say(roleTool, text, p.UpdatedAt)
-	o.Set("toolCallId", id)
-	if failed {
-		o.Set("isError", true)
-	}
-	return o
-}
-
 // Decode reads the session in r. A line that is not a message is reported and left out. A file
 // without a header is an error.
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		if report == nil {
-			report = func(codec.Problem) {}
+	return rows.Whole("session trace", r, report, decode)
+}
+
+func decode(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+	d := decoder{report: report, calls: make(map[string]*rows.Part)}
+	lines := slices.Collect(rows.Lines(text, report))
+	for _, l := range lines {
+		if at, ok := timeOf(l.Object.Object("message")); ok && d.at == 0 {
+			d.at = at // what comes before and has no time has the first
 		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			yield(nil, fmt.Errorf("read session trace: %w", err))
-			return
-		}
-		d := decoder{report: report, calls: make(map[string]*rows.Part)}
-		lines := slices.Collect(rows.Lines(text, report))
-		for _, l := range lines {
-			if at, ok := timeOf(l.Object.Object("message")); ok && d.at == 0 {
-				d.at = at // what comes before and has no time has the first
-			}
-		}
-		for _, l := range lines {
-			d.n = l.N
-			if err := d.line(l.Object, l.Err); err != nil {
-				yield(nil, fmt.Errorf("read session trace: line %d: %w", d.n, err))
-				return
-			}
-		}
-		if d.s == nil {
-			yield(nil, errors.New("read session trace: it is empty: want a header and messages"))
-			return
-		}
-		yield(d.s.Finish(), nil)
 	}
+	for _, l := range lines {
+		d.n = l.N
+		if err := d.line(l.Object, l.Err); err != nil {
+			return fmt.Errorf("line %d: %w", d.n, err)
+		}
+	}
+	if d.s == nil {
+		return errors.New("it is empty: want a header and messages")
+	}
+	yield(d.s.Finish())
+	return nil
 }
 
 // timeOf returns the time of a message, if it has one.
@@ -330,9 +292,7 @@ func (d *decoder) assistant(message rows.Object, content string) {
 				arguments = value
 			}
 		}
-		data := rows.ToolPart(function.Text("name"), call.Text("id"), session.StateInputAvailable)
-		data.Set("input", rows.OrNull(arguments))
-		d.calls[call.Text("id")] = d.turn.Part(data, d.at)
+		d.calls[call.Text("id")] = d.turn.Call(call.Text("id"), function.Text("name"), arguments, d.at)
 	}
 }
 
@@ -347,15 +307,7 @@ func (d *decoder) result(message rows.Object, content string) {
 		return
 	}
 	delete(d.calls, id)
-	data := p.Data()
-	if string(message.Get("isError")) == "true" {
-		data.Set("state", session.StateOutputError)
-		data.Set("errorText", content)
-	} else {
-		data.Set("state", session.StateOutputAvailable)
-		data.Set("output", content)
-	}
-	p.Set(data)
+	p.Result(rows.Raw(content), string(message.Get("isError")) == "true")
 	p.Touch(d.at)
 }
 

@@ -1,0 +1,264 @@
+package rows
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Whole decodes a file that is held in memory as a whole. What decode returns, and that r failed, is
+// the error of the sequence, about what is read.
+func Whole(what string, r io.Reader, report func(codec.Problem),
+	decode func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error,
+) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		if report == nil {
+			report = func(codec.Problem) {}
+		}
+		text, err := io.ReadAll(r)
+		if err == nil {
+			err = decode(text, report, func(s *codec.Session) bool { return yield(s, nil) })
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("read %s: %w", what, err))
+		}
+	}
+}
+
+// Step is a model call of an assistant message: its parts from one step-start, which is not among
+// them, to the next.
+type Step struct {
+	Parts []*session.Part
+	At    int64 // when the first part was made, 0 without parts
+
+	Usage   *session.Usage
+	CostUSD *float64
+	Model   session.Model
+	// StopReason is why the model stopped, empty if that is unknown.
+	StopReason string
+	// Calls is the number of model calls that no other step is, 0 where Usage is nil.
+	Calls int64
+}
+
+// Steps returns the steps of a message, at least one. Where the usage of each is not known, that of
+// the message is the last one's. A message that a fork copied used nothing itself.
+func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
+	steps, started := []Step{{}}, false
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		last := &steps[len(steps)-1]
+		switch {
+		case p.Type != "step-start":
+			last.Parts = append(last.Parts, p)
+		case started || len(last.Parts) > 0:
+			steps = append(steps, Step{})
+			last = &steps[len(steps)-1]
+			fallthrough
+		default:
+			started = true
+		}
+		if last.At == 0 {
+			last.At = p.CreatedAt
+		}
+	}
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	tokens := meta.Tokens(m.Message.Role, m.IsMarker())
+	calls := meta.Trace.Steps
+	if calls == nil {
+		calls = spansOf(s, m.Message.ID)
+	}
+	var sum session.Usage
+	each := len(calls) == len(steps)
+	for i := range steps {
+		if meta.Model != nil {
+			steps[i].Model = *meta.Model
+		}
+		if !each {
+			continue
+		}
+		if calls[i].Model != nil {
+			steps[i].Model = *calls[i].Model
+		}
+		steps[i].StopReason = calls[i].StopReason
+		if calls[i].Usage != nil {
+			sum = sum.Add(*calls[i].Usage)
+		}
+	}
+	last := &steps[len(steps)-1]
+	if s.Session.Copied(m.Message.CreatedAt) {
+		return steps
+	}
+	last.CostUSD = tokens.CostUSD
+	switch {
+	case tokens.Used == nil:
+		return steps
+	case each && sum == *tokens.Used && slices.ContainsFunc(calls, func(c session.Step) bool { return c.Usage != nil }):
+		for i := range steps {
+			if steps[i].Usage = calls[i].Usage; steps[i].Usage != nil {
+				last, steps[i].Calls = &steps[i], 1
+			}
+		}
+	default:
+		last.Usage = tokens.Used
+	}
+	last.Calls = max(1, meta.Trace.ModelCalls-int64(len(steps)-1))
+	return steps
+}
+
+// spansOf are the model calls of a message whose usage a span reports, in order.
+func spansOf(s *codec.Session, messageID string) (calls []session.Step) {
+	for i := range s.SpanRefs {
+		if r := &s.SpanRefs[i]; r.MessageID == messageID && r.TurnStats != nil && r.TurnStats.Step &&
+			r.TurnStats.Usage != nil {
+			calls = append(calls, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage, StartedAt: r.StartNano})
+		}
+	}
+	slices.SortStableFunc(calls, func(a, b session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
+	return calls
+}
+
+// Call is a tool call for formats in which its result is a text.
+type Call struct {
+	ID, Name string
+	Input    json.RawMessage
+	Result   *string // nil without a result
+	Failed   bool
+	At       int64 // when the part was updated
+}
+
+// CallOf returns the call of a part, nil for another part. Its id is another if that is taken.
+func CallOf(p *session.Part, data Object, taken func(id string) bool) *Call {
+	if p.ToolCallID == nil || !session.IsToolType(p.Type) {
+		return nil
+	}
+	c := &Call{ID: *p.ToolCallID, Name: ToolName(data), Input: Input(p, data), At: p.UpdatedAt}
+	for n := 2; taken(c.ID); n++ {
+		c.ID = fmt.Sprintf("%s#%d", *p.ToolCallID, n)
+	}
+	if c.Input == nil {
+		c.Input = json.RawMessage("{}")
+	}
+	switch data.Text("state") {
+	case session.StateOutputAvailable:
+		output := OrNull(Output(data))
+		text, ok := Text(output)
+		if !ok {
+			text = string(output)
+		}
+		c.Result = &text
+	case session.StateOutputError:
+		c.Result, c.Failed = new(cmp.Or(data.Text("errorText"), data.Text("error_text"))), true
+	case session.StateOutputDenied:
+		c.Result, c.Failed = new(cmp.Or(data.Object("approval").Text("reason"), "denied")), true
+	}
+	return c
+}
+
+// Arguments are the input for formats that take an object only.
+func (c *Call) Arguments() json.RawMessage {
+	if c.Input[0] == '{' {
+		return c.Input
+	}
+	return Of("input", c.Input).JSON()
+}
+
+// Call adds a tool call that has no result yet.
+func (m *Message) Call(id, name string, input json.RawMessage, at int64) *Part {
+	data := ToolPart(name, id, session.StateInputAvailable)
+	data.Set("input", OrNull(input))
+	return m.Part(data, at)
+}
+
+// Result gives a tool call its result. That of a call that failed is a text.
+func (p *Part) Result(result json.RawMessage, failed bool) {
+	data := p.Data()
+	result = OrNull(result)
+	if failed {
+		text, ok := Text(result)
+		if !ok {
+			text = string(result)
+		}
+		data.Set("state", session.StateOutputError)
+		data.Set("errorText", text)
+	} else {
+		data.Set("state", session.StateOutputAvailable)
+		data.Set("output", result)
+	}
+	p.Set(data)
+}
+
+// Answer is what the model calls of an assistant message report together.
+type Answer struct {
+	*Message
+	Model   session.Model
+	Steps   []session.Step
+	Calls   int64
+	Usage   *session.Usage
+	CostUSD *float64
+	// Stop, End and Error are the message's stop_reason, end_reason and error.
+	Stop, End, Error string
+}
+
+// Step adds a model call, with what it cost. Of the zero model nothing is known.
+func (a *Answer) Step(step session.Step, model session.Model, cost *float64) {
+	if a.Model == (session.Model{}) {
+		a.Model = model
+	}
+	if model != (session.Model{}) && model != a.Model {
+		step.Model = &model
+	}
+	if step.Usage != nil {
+		if a.Usage == nil {
+			a.Usage = new(session.Usage)
+		}
+		*a.Usage = a.Usage.Add(*step.Usage)
+	}
+	AddCost(&a.CostUSD, cost)
+	a.Steps, a.Calls = append(a.Steps, step), a.Calls+1
+}
+
+// AddCost adds a cost, where it is known, to a sum that may be nil.
+func AddCost(sum **float64, cost *float64) {
+	if cost == nil {
+		return
+	}
+	if *sum == nil {
+		*sum = new(float64)
+	}
+	**sum = store.AddCost(**sum, *cost)
+}
+
+// Finish writes the metadata of the message.
+func (a *Answer) Finish() {
+	if a.Model != (session.Model{}) {
+		a.SetMeta("model", a.Model)
+	}
+	if a.Usage != nil {
+		a.SetMeta("usage", *a.Usage)
+	}
+	if a.Calls > 0 {
+		a.SetTrace("model_calls", a.Calls)
+	}
+	if a.Steps != nil {
+		a.SetTrace("steps", a.Steps)
+	}
+	if a.Stop != "" {
+		a.SetTrace("stop_reason", a.Stop)
+	}
+	if a.CostUSD != nil {
+		a.SetTrace("cost_usd", *a.CostUSD)
+	}
+	if a.End != "" {
+		a.SetTrace("end_reason", a.End)
+	}
+	if a.Error != "" {
+		a.SetTrace("error", a.Error)
+	}
+}
