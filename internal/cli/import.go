@@ -23,7 +23,7 @@ func imported(f *formats.Format) bool { return f.Imported != "" }
 
 func newImport() *cobra.Command {
 	var format string
-	var asJSON, quiet, secrets, invalid, discover, yes bool
+	var asJSON, quiet, secrets, invalid, discover, yes, again bool
 	cmd := &cobra.Command{
 		Use:   "import [FILE]...",
 		Short: "Read telemetry and sessions from files into the store",
@@ -38,7 +38,10 @@ in the order of their names. Files of other formats are left out. The formats ar
 
 ` + formatList() + `
 The format is detected from the content. A file may be compressed with gzip or zstd;
-telemetry may be one body, JSON lines, or frames. Importing a file again changes nothing.
+telemetry may be one body, JSON lines, or frames. Importing a file again changes nothing. The
+store remembers its files: one that did not change is not read, unless with --again or when one
+of its sessions was deleted from the store.
+
 Secrets are removed before anything is stored, also from ids and names, and values of
 telemetry over 1 MiB are truncated, as in a collector. --keep-secrets stores everything
 unchanged.
@@ -64,22 +67,13 @@ the others are still read, and the exit code is 5.`,
 			if err != nil {
 				return err
 			}
-			o := importer.Options{KeepSecrets: secrets, Invalid: invalid}
+			o := importer.Options{KeepSecrets: secrets, Invalid: invalid, Again: again}
 			if format != "" {
 				if o.Format = formats.Named(format, imported); o.Format == nil {
 					return usagef("unknown format %q: use %s", format, either(formatNames(imported)))
 				}
 			}
-			inputs, err := importInputs(cmd, args, o.Format, discover, yes, asJSON)
-			if err != nil || inputs == nil {
-				return err
-			}
 			warn := cmd.ErrOrStderr()
-			var line *progress
-			if !quiet && isTerminal(warn) {
-				line = newProgress(warn, inputs)
-				warn, o.Progress = line, line
-			}
 			o.Warn = func(text string) {
 				fmt.Fprintf(warn, "agenttrace: %s\n", printable.Line(text))
 			}
@@ -88,6 +82,16 @@ the others are still read, and the exit code is 5.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, im.Close()) }()
+			inputs, err := importInputs(cmd, im, args, discover, yes, asJSON)
+			if err != nil || inputs == nil {
+				return err
+			}
+			var line *progress
+			if !quiet && isTerminal(warn) {
+				line = newProgress(warn, inputs)
+				im.Observe(line)
+				warn = line
+			}
 			failed, err := im.Run(cmd.Context(), inputs)
 			line.clear()
 			if err == nil {
@@ -120,6 +124,7 @@ the others are still read, and the exit code is 5.`,
 	f.BoolVar(&secrets, "keep-secrets", false, "do not remove secrets or truncate long values")
 	f.BoolVar(&invalid, "invalid", false, "import sessions that violate rules as well")
 	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
+	f.BoolVar(&again, "again", false, "read files that did not change since they were imported as well")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported),
 		cobra.ShellCompDirectiveNoFileComp))
@@ -136,8 +141,8 @@ func formatList() string {
 
 // importInputs returns what a command line names: the arguments, standard input, or what is
 // discovered. It returns nil after it has listed the latter.
-func importInputs(cmd *cobra.Command, args []string, f *formats.Format, discover, yes, asJSON bool) ([]importer.Input,
-	error) {
+func importInputs(cmd *cobra.Command, im *importer.Importer, args []string, discover, yes, asJSON bool) (
+	[]importer.Input, error) {
 	if yes && !discover {
 		return nil, usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
 	}
@@ -163,7 +168,7 @@ func importInputs(cmd *cobra.Command, args []string, f *formats.Format, discover
 		}
 		args = []string{"-"}
 	}
-	return importer.Inputs(args, cmd.InOrStdin(), f), nil
+	return im.Inputs(cmd.Context(), args, cmd.InOrStdin())
 }
 
 // findNotices adds the notices on the sessions whose telemetry was read to the summary.

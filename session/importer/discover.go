@@ -40,7 +40,7 @@ func Discover() ([]Place, error) {
 		found := Place{Program: p.program, Path: root, Whole: p.whole}
 		for _, pattern := range p.patterns {
 			if pattern == "" {
-				if formats.OfDirectory(root) != nil {
+				if formats.OfDirectory(root, nil) != nil {
 					found.Files = append(found.Files, root)
 				}
 				continue
@@ -97,8 +97,8 @@ func InputsOf(all []Place) []Input {
 			switch {
 			case err != nil: // gone meanwhile
 			case info.IsDir():
-				if format := formats.OfDirectory(file); format != nil {
-					inputs = append(inputs, wholeDirectory(file, format))
+				if format := formats.OfDirectory(file, nil); format != nil {
+					inputs = append(inputs, wholeDirectory(file, format, info))
 				}
 			default:
 				in := fileInput(file, info)

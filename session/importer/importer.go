@@ -8,10 +8,13 @@ package importer
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	zombiezen "zombiezen.com/go/sqlite"
@@ -20,6 +23,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -32,6 +36,8 @@ type Options struct {
 	KeepSecrets bool
 	// Invalid imports sessions that violate rules of [session.Check] as well.
 	Invalid bool
+	// Again reads all inputs, also those that did not change since they were imported.
+	Again bool
 	// Warn is called with a problem of an input while it is read. Nil ignores them.
 	Warn func(text string)
 	// Progress observes the import; nil if nobody does.
@@ -65,6 +71,11 @@ type Importer struct {
 	sessionRedactor *redact.Redactor
 	// pending is the number of observations that were pending before.
 	pending int64
+	// sources are what the store remembers, by path; later are to be remembered.
+	// They are those whose paths begin with prefix.
+	sources map[string]*store.ImportSource
+	prefix  string
+	later   []*store.ImportSource
 }
 
 // New returns an Importer into the store at path.
@@ -101,6 +112,9 @@ const maxOthers = 20
 // Run reads the inputs. Its first error reports that some inputs could not be read, or not to
 // their end. The second one ended the import: it is an error of the store or of ctx.
 func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error) {
+	if err := im.recall(ctx, pathsOf(inputs)); err != nil {
+		return nil, unwrapped(err)
+	}
 	failures, others := 0, 0
 	for _, in := range inputs {
 		t := &Tally{File: in.Name}
@@ -137,8 +151,8 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 			im.warnf("%v", failed)
 		}
 	}
-	if err := im.countPending(ctx); err != nil {
-		return nil, err
+	if err := cmp.Or(im.rememberAll(ctx), im.countPending(ctx)); err != nil {
+		return nil, unwrapped(err)
 	}
 	if others > maxOthers {
 		im.warnf("%d more files are left out: %v", others-maxOthers, errOther)
@@ -151,6 +165,34 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 	}
 	return failed, nil
 }
+
+// unwrapped returns the error of the store.
+func unwrapped(err error) error {
+	var stored storeError
+	if errors.As(err, &stored) {
+		return stored.error
+	}
+	return err
+}
+
+// Inputs is [Inputs] that opens no file in directories which did not change since it was imported.
+func (im *Importer) Inputs(ctx context.Context, args []string, stdin io.Reader) ([]Input, error) {
+	var directories []string
+	for _, arg := range args {
+		if info, err := os.Stat(arg); err == nil && info.IsDir() {
+			if path, err := filepath.Abs(arg); err == nil {
+				directories = append(directories, path)
+			}
+		}
+	}
+	if err := im.recall(ctx, directories); err != nil {
+		return nil, unwrapped(err)
+	}
+	return finder{im.known}.inputs(args, stdin, im.options.Format), nil
+}
+
+// Observe has p observe the import.
+func (im *Importer) Observe(p Progress) { im.options.Progress = p }
 
 // Close closes the store.
 func (im *Importer) Close() error {
@@ -167,10 +209,35 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	if in.Err != nil {
 		return in.Err
 	}
+	now := im.source(in)
+	if now != nil {
+		if was := im.unchanged(in, now); was != nil {
+			return im.repeat(was, t)
+		}
+	}
 	im.options.Progress.Begin(in)
+	if now != nil {
+		// Before it is read: what changes meanwhile is read next time.
+		if info, err := os.Stat(in.path); err == nil && in.format == nil {
+			describe(now, info)
+		}
+	}
+	err := im.readInput(ctx, in, now, t)
+	if err == nil || errors.Is(err, errOther) {
+		t.remembered = t.remembered && t.Refused == 0 // which was not known yet
+		if err != nil {
+			t.Error = err.Error()
+		}
+		return cmp.Or(im.remember(ctx, now, t), err)
+	}
+	return err
+}
+
+// readInput reads an input. now is what is to be remembered of it, nil if nothing is.
+func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSource, t *Tally) error {
 	if in.format != nil {
 		t.Format = in.format.Name
-		return im.sessions(ctx, in.format, in, nil, t)
+		return im.sessions(ctx, in.format, in, nil, now, t)
 	}
 	f, err := in.open()
 	if err != nil {
@@ -191,7 +258,7 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	if format == nil {
 		text, _ := r.Peek(otlpfile.SniffSize) // the next read reports an error
 		if formats.IsDatabase(text) {
-			return im.database(ctx, in, r, t)
+			return im.database(ctx, in, r, now, t)
 		}
 		if len(text) < otlpfile.SniffSize && len(bytes.TrimSpace(text)) == 0 {
 			return nil
@@ -208,7 +275,7 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	if format.Telemetry {
 		return im.telemetry(ctx, r, t)
 	}
-	return im.sessions(ctx, format, in, r, t)
+	return im.sessions(ctx, format, in, r, now, t)
 }
 
 // unknown returns the error of a file of no format, with what it is and what to do. The

@@ -28,12 +28,24 @@ type Input struct {
 	// is set for a directory, which is read by its path.
 	path   string
 	format *formats.Format
+	// info is what the system reported of it, nil where nobody asked.
+	info fs.FileInfo
 }
 
 // Inputs returns the inputs that arguments of a command line name: files, directories, or
 // "-" for stdin. An argument that names nothing is an input with an error. format is that of
 // all inputs, or nil.
 func Inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
+	return finder{}.inputs(args, stdin, format)
+}
+
+// A finder looks for inputs in directories. known returns the formats of files that it need not
+// open; it may be nil.
+type finder struct {
+	known func(path string) (*formats.Format, bool)
+}
+
+func (d finder) inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
 	var all []Input
 	for _, arg := range args {
 		if arg == "-" {
@@ -51,9 +63,9 @@ func Inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
 		case !info.IsDir():
 			all = append(all, fileInput(arg, info))
 		case format != nil && format.DecodeFile != nil && format.Layout != nil:
-			all = append(all, wholeDirectory(arg, format))
+			all = append(all, wholeDirectory(arg, format, info))
 		default:
-			files, err := directory(arg, format == nil)
+			files, err := d.directory(arg, format == nil)
 			if err == nil && len(files) == 0 {
 				err = fmt.Errorf("no file in the directory, or below it, ends in %s; name the files", Extensions())
 			}
@@ -80,14 +92,14 @@ func Extensions() string {
 }
 
 // wholeDirectory returns a directory that a program keeps as one input.
-func wholeDirectory(path string, f *formats.Format) Input {
-	return Input{Name: path, path: path, format: f}
+func wholeDirectory(path string, f *formats.Format, info fs.FileInfo) Input {
+	return Input{Name: path, path: path, format: f, info: info}
 }
 
 func fileInput(path string, info fs.FileInfo) Input {
 	in := Input{Name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }}
 	if info.Mode().IsRegular() {
-		in.path, in.Size = path, info.Size()
+		in.path, in.Size, in.info = path, info.Size(), info
 	}
 	return in
 }
@@ -96,7 +108,7 @@ func fileInput(path string, info fs.FileInfo) Input {
 // directories that a program laid out, where sniff is set, each as a whole, and else
 // the files that have the extension of a format. Hidden directories, and links to
 // directories, are passed over.
-func directory(root string, sniff bool) ([]Input, error) {
+func (d finder) directory(root string, sniff bool) ([]Input, error) {
 	var all []Input
 	root = strings.TrimRight(root, string(filepath.Separator)) + string(filepath.Separator) // so that a link is followed
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -121,8 +133,9 @@ func directory(root string, sniff bool) ([]Input, error) {
 			return fs.SkipDir
 		}
 		if sniff {
-			if format := formats.OfDirectory(path); format != nil && !mixed(path, format) {
-				all = append(all, wholeDirectory(filepath.Clean(path), format))
+			if format := formats.OfDirectory(path, d.known); format != nil && !d.mixed(path, format) {
+				info, _ := e.Info() // of what is gone meanwhile, reading states the error
+				all = append(all, wholeDirectory(filepath.Clean(path), format, info))
 				return fs.SkipDir
 			}
 		}
@@ -133,14 +146,14 @@ func directory(root string, sniff bool) ([]Input, error) {
 
 // mixed reports whether a directory that looks like one of the format has, beside what
 // the format reads of it, files of others, which would be lost with it as a whole.
-func mixed(path string, f *formats.Format) bool {
+func (d finder) mixed(path string, f *formats.Format) bool {
 	other := func(dir string) bool {
 		entries, _ := os.ReadDir(dir) // what cannot be read shows when it is
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 			if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 				return false
 			}
-			of := formats.OfFile(filepath.Join(dir, e.Name()))
+			of := formats.OfFile(filepath.Join(dir, e.Name()), d.known)
 			return of != nil && of != f
 		})
 	}
@@ -150,7 +163,7 @@ func mixed(path string, f *formats.Format) bool {
 			return false
 		}
 		below := filepath.Join(path, e.Name())
-		of := formats.OfDirectory(below)
+		of := formats.OfDirectory(below, d.known)
 		return of != nil && of != f || of == nil && other(below)
 	})
 }

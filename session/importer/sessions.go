@@ -21,11 +21,15 @@ import (
 
 // sessions reads what the format finds in the input, from its path where it has
 // one and the format wants it. r is the input from its beginning on.
-func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r io.Reader, t *Tally) error {
+func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r io.Reader, now *store.ImportSource,
+	t *Tally) error {
 	t.Whole = true
+	if now != nil {
+		now.Beside, _ = beside(f, now.Path)
+	}
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
 	if f.DecodeFile == nil || in.path == "" && f.Decode != nil {
-		return im.importAll(ctx, f, f.Decode(r, report), t)
+		return im.importAll(ctx, f, f.Decode(r, report), now, t)
 	}
 	path := in.path
 	if path == "" {
@@ -39,11 +43,11 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 	if im.isStore(path) {
 		return errors.New("it is the store that is imported into; name another with --store, or another file")
 	}
-	return im.importAll(ctx, f, f.DecodeFile(ctx, path, report), t)
+	return im.importAll(ctx, f, f.DecodeFile(ctx, path, report), now, t)
 }
 
 // database reads an SQLite database as what its tables show it to be.
-func (im *Importer) database(ctx context.Context, in Input, r io.Reader, t *Tally) error {
+func (im *Importer) database(ctx context.Context, in Input, r io.Reader, now *store.ImportSource, t *Tally) error {
 	if in.path == "" {
 		path, err := copied(r)
 		if err != nil {
@@ -63,7 +67,7 @@ func (im *Importer) database(ctx context.Context, in Input, r io.Reader, t *Tall
 		return err
 	}
 	t.Format = f.Name
-	return im.sessions(ctx, f, in, r, t)
+	return im.sessions(ctx, f, in, r, now, t)
 }
 
 // isStore reports whether the path is that of the store.
@@ -103,8 +107,10 @@ func inTemporary(err error) error {
 		os.TempDir())
 }
 
+// importAll stores the sessions of an input, the last of them together with what is to be
+// remembered of it.
 func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error],
-	t *Tally) (failed error) {
+	now *store.ImportSource, t *Tally) (failed error) {
 	next, stop := iter.Pull2(sessions)
 	defer stop()
 	// joined are transcripts of sessions that the store has from telemetry. They are
@@ -125,7 +131,10 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 			default:
 				t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
 				var how fate
-				if how, failed = im.wants(ctx, f, s, t); how == fateStore {
+				if how, failed = im.wants(ctx, f, s, t); how != fateLeaveOut {
+					t.has(s)
+				}
+				if how == fateStore {
 					return s
 				} else if how == fateJoin {
 					joined = append(joined, s)
@@ -136,7 +145,15 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 	}
 	if first := ready(); first != nil {
 		im.store.ImportAll(ctx, func(yield func(*store.Imported) bool) {
-			for in := first; in != nil && yield(in); in = ready() {
+			for in := first; in != nil; {
+				after := ready()
+				if after == nil && failed == nil && joined == nil && now != nil && im.complete(now, t) {
+					in.Source, t.remembered = now, true
+				}
+				if !yield(in) {
+					return
+				}
+				in = after
 			}
 		}, func(in *store.Imported, r store.ImportResult, err error) bool {
 			if err == nil {

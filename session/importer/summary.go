@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Summary is what import prints.
@@ -43,6 +44,9 @@ type Tally struct {
 	// Joined are transcripts that were merged with what telemetry reports of their
 	// sessions.
 	Joined int `json:"joined"`
+	// Same reports that the file did not change since it was imported, and was not read: the
+	// counts are those of that time.
+	Same bool `json:"same,omitempty"`
 	// Redacted counts values that a secret was taken out of.
 	Redacted int `json:"redacted"`
 	// Skipped counts bodies of metrics and profiles, Damaged pieces that could not
@@ -59,6 +63,11 @@ type Tally struct {
 	// Sessions are those that were touched.
 	Sessions SessionSet `json:"sessions,omitempty"`
 	Error    string     `json:"error,omitempty"`
+
+	// items are the messages, parts and decisions in the file. remembered is set when what is to
+	// be remembered of it is stored.
+	items      int
+	remembered bool
 }
 
 // ScopeTally counts the spans and records of an instrumentation scope that no dialect
@@ -109,6 +118,15 @@ func (t *Tally) addSession(id string) {
 		t.Sessions = SessionSet{}
 	}
 	t.Sessions[id] = struct{}{}
+}
+
+// has counts a session of the file.
+func (t *Tally) has(s *store.Imported) {
+	t.addSession(s.Session.ID)
+	t.items += len(s.Decisions) + len(s.Messages)
+	for i := range s.Messages {
+		t.items += len(s.Messages[i].Parts)
+	}
 }
 
 // include adds the counts of a file to those of all.

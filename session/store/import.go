@@ -34,6 +34,8 @@ type Imported struct {
 	// refused is an error of type [*NotWholeError], and the row of a session that the
 	// store does not have keeps its tokens, which are summed again when the session changes.
 	AsGiven bool
+	// Source, if it is set, is recorded with the session: the file that it is the last session of.
+	Source *ImportSource
 }
 
 // ImportResult states what became of an imported session.
@@ -140,6 +142,9 @@ func (i *importer) run(in *Imported) error {
 	w := i.work
 	if err := i.loadSession(w); err != nil {
 		return err
+	}
+	if in.Source != nil {
+		i.rows.changes.Sources = append(i.rows.changes.Sources, in.Source)
 	}
 	before, err := i.costs()
 	if err != nil {

@@ -280,7 +280,7 @@ func (r *rows) do(queries ...Query) error {
 func (c *Changes) empty() bool {
 	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+
 		len(c.Decisions)+len(c.Blobs)+len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+
-		len(c.Proofs)+len(c.Cuts)+len(c.Traces)+len(c.Touched) == 0
+		len(c.Proofs)+len(c.Cuts)+len(c.Traces)+len(c.Touched)+len(c.Sources) == 0
 }
 
 // learn takes over the rows that the engine found.

@@ -94,6 +94,8 @@ type Changes struct {
 	Traces []SessionTrace
 	// Touched are sessions that changed, for exports that follow the store.
 	Touched []string
+	// Sources replace those with the same paths, after all else.
+	Sources []*ImportSource
 }
 
 // PartIndex is the index of a part.

@@ -74,18 +74,20 @@ func OfDatabase(path string) (*Format, error) {
 		strings.Join(tables, ", "))
 }
 
-// OfDirectory returns the format whose programs lay out a directory like this, or nil.
-func OfDirectory(path string) *Format {
+// OfDirectory returns the format whose programs lay out a directory like this, or nil. known
+// returns the format of a file that need not be opened, or false; it may be nil.
+func OfDirectory(path string, known func(path string) (*Format, bool)) *Format {
 	return first(func(f *Format) bool {
 		return slices.ContainsFunc(f.Layout, func(pattern string) bool {
 			names, _ := filepath.Glob(filepath.Join(GlobEscape(path), filepath.FromSlash(pattern)))
-			return slices.ContainsFunc(names, func(name string) bool { return claims(name)(f) })
+			return slices.ContainsFunc(names, func(name string) bool { return claims(name, known)(f) })
 		})
 	})
 }
 
-// OfFile returns the format of a file that has the extension of one, or nil.
-func OfFile(path string) *Format {
+// OfFile returns the format of a file that has the extension of one, or nil. known is as for
+// [OfDirectory].
+func OfFile(path string, known func(path string) (*Format, bool)) *Format {
 	ext := strings.ToLower(filepath.Ext(path))
 	var claimed func(*Format) bool
 	return first(func(f *Format) bool {
@@ -93,7 +95,7 @@ func OfFile(path string) *Format {
 			return false
 		}
 		if claimed == nil {
-			claimed = claims(path)
+			claimed = claims(path, known)
 		}
 		return claimed(f)
 	})
@@ -109,7 +111,12 @@ func GlobEscape(path string) string {
 
 // claims reads the head of a file once, and returns what reports whether the file is of a
 // format.
-func claims(path string) func(*Format) bool {
+func claims(path string, known func(path string) (*Format, bool)) func(*Format) bool {
+	if known != nil {
+		if of, ok := known(path); ok {
+			return func(f *Format) bool { return of == f }
+		}
+	}
 	none := func(*Format) bool { return false }
 	file, err := os.Open(path)
 	if err != nil {

@@ -75,6 +75,9 @@ type Reading struct {
 	// Decode reads sessions from a stream, DecodeFile from a file or a directory.
 	Decode     func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 	DecodeFile func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+	// Beside lists what DecodeFile reads of an input besides the file at path, or in place of the
+	// directory: files, and directories with all that is below. Where it is nil, nobody knows.
+	Beside func(path string) []string
 	// Transcript reports that the format is a program's own record of its sessions. The
 	// program's telemetry reports the same sessions, with other message ids.
 	Transcript bool

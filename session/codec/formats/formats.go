@@ -114,7 +114,7 @@ var All = []Format{{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksAgentdbg,
 		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json",
 			".maida/runs/*/run.json"},
-		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile),
+		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile), Beside: run,
 	},
 }, {
 	Name:     "jutul",
@@ -126,6 +126,7 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutul.FileName},
 		DecodeFile: file(jutul.DecodeFile),
+		Beside:     database,
 	},
 }, {
 	Name:     "skillet",
@@ -152,6 +153,7 @@ var All = []Format{{
 		Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return skillet.Decode(r, skillet.Key{}, report)
 		},
+		Beside: database,
 		DecodeFile: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return skillet.DecodeFile(path, skillet.Key{}, report)
 		},
@@ -185,31 +187,35 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksClaude, Transcript: true,
 		Decode: transcripts.DecodeClaude, DecodeFile: file(transcripts.DecodeClaudeFile),
+		Beside: transcripts.BesideClaude,
 	},
 }, {
 	Name: "codex", Imported: "rollouts of Codex",
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCodex, Transcript: true,
 		Decode: transcripts.DecodeCodex, DecodeFile: file(transcripts.DecodeCodexFile),
+		Beside: nothing,
 	},
 }, {
 	Name: "gemini-cli", Imported: "chats of Gemini CLI",
 	Reading: Reading{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: transcripts.LooksGemini, Transcript: true,
 		Decode: transcripts.DecodeGemini, DecodeFile: file(transcripts.DecodeGeminiFile),
+		Beside: transcripts.BesideGemini,
 	},
 }, {
 	Name: "opencode", Imported: "the database of opencode, or its storage of JSON files; a directory for both",
 	Reading: Reading{
 		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode, Tables: transcripts.OpencodeTables(),
 		Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
-		DecodeFile: transcripts.DecodeOpencode, Transcript: true,
+		DecodeFile: transcripts.DecodeOpencode, Beside: transcripts.BesideOpencode, Transcript: true,
 	},
 }, {
 	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI",
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCopilot, Transcript: true,
 		Decode: transcripts.DecodeCopilot, DecodeFile: file(transcripts.DecodeCopilotFile),
+		Beside: transcripts.BesideCopilot,
 	},
 }, {
 	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI",
@@ -229,8 +235,19 @@ var All = []Format{{
 	Imported: "a session store, of this program or of the reference program",
 	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqlitefile.EncodeFile, Explain: complete},
 	Reading: Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
-		DecodeFile: sqlitefile.DecodeFile},
+		DecodeFile: sqlitefile.DecodeFile, Beside: database},
 }}
+
+// nothing is read beside the file.
+func nothing(string) []string { return nil }
+
+// database lists a directory, or a database with what SQLite keeps beside it.
+func database(path string) []string { return []string{path, path + "-wal", path + "-journal"} }
+
+// run lists a directory of runs, or the two files of one run.
+func run(path string) []string {
+	return []string{path, filepath.Join(filepath.Dir(path), "run.json"), filepath.Join(filepath.Dir(path), "events.jsonl")}
+}
 
 // complete explains the formats that hold all that a store has of a session.
 func complete(s *Source) []codec.Loss { return sqlitefile.Explain(s.Session, s.Observed) }

@@ -111,6 +111,14 @@ func decodeClaude(r io.Reader, path string, report func(codec.Problem)) iter.Seq
 	}
 }
 
+// BesideClaude lists what [DecodeClaudeFile] reads besides the file at path.
+func BesideClaude(path string) []string {
+	if name, found := strings.CutSuffix(path, ".jsonl"); found && strings.HasPrefix(filepath.Base(path), "agent-") {
+		return []string{name + ".meta.json"}
+	}
+	return nil
+}
+
 // readSidecar reads what the program keeps beside the transcript of a sub-agent, where
 // there is such a file and it is of the program.
 func (d *claude) readSidecar(path string) {

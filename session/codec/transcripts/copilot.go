@@ -48,6 +48,14 @@ func DecodeCopilot(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Ses
 	})
 }
 
+// workspaceFile states the title of a session.
+const workspaceFile = "workspace.yaml"
+
+// BesideCopilot lists what [DecodeCopilotFile] reads besides the file at path.
+func BesideCopilot(path string) []string {
+	return []string{filepath.Join(filepath.Dir(path), workspaceFile)}
+}
+
 // DecodeCopilotFile is [DecodeCopilot] of the file at path, beside which the program keeps
 // the title of the session. Its directory names the session if no event does.
 func DecodeCopilotFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
@@ -56,7 +64,7 @@ func DecodeCopilotFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 		if dir, err := filepath.Abs(filepath.Dir(path)); err == nil {
 			named = filepath.Base(dir)
 		}
-		title = yamlText(beside(path, "workspace.yaml"), "name")
+		title = yamlText(beside(path, workspaceFile), "name")
 	}
 	return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 		return decodeCopilot(r, strings.ToValidUTF8(named, "\uFFFD"), title, report)

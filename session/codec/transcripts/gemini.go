@@ -63,6 +63,15 @@ func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.
 	}
 }
 
+// BesideGemini lists what [DecodeGeminiFile] reads besides the file at path.
+func BesideGemini(path string) []string {
+	dir := filepath.Dir(path)
+	return []string{filepath.Join(dir, "..", projectRootFile), filepath.Join(dir, "..", "..", projectRootFile)}
+}
+
+// projectRootFile states which directory a project is.
+const projectRootFile = ".project_root"
+
 // geminiPlace is what the place of a file tells.
 type geminiPlace struct {
 	parent string // the session whose sub-agent's the chat is
@@ -83,7 +92,7 @@ func placeOfGemini(path string) geminiPlace {
 		dir = filepath.Dir(dir)
 	}
 	if filepath.Base(dir) == "chats" {
-		root, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), ".project_root")) // older versions write none
+		root, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), projectRootFile)) // older versions write none
 		if text := strings.TrimSpace(string(root)); filepath.IsAbs(text) {
 			p.root = strings.ToValidUTF8(text, "\uFFFD")
 		}

@@ -77,6 +77,25 @@ func DecodeOpencode(ctx context.Context, path string, report func(codec.Problem)
 	}
 }
 
+// BesideOpencode lists what [DecodeOpencode] reads of a path, be it a directory, a database or a
+// file of the tree.
+func BesideOpencode(path string) []string {
+	databases, tree, _, err := opencodeAt(path)
+	if err != nil {
+		return []string{path}
+	}
+	var all []string
+	for _, name := range databases {
+		all = append(all, name, name+"-wal", name+"-journal")
+	}
+	if tree != "" {
+		for _, name := range []string{"session", "message", "part", "project"} {
+			all = append(all, filepath.Join(tree, name))
+		}
+	}
+	return all
+}
+
 // opencodeAt finds what there is at path; only is the session that it names.
 func opencodeAt(path string) (databases []string, tree, only string, err error) {
 	info, err := os.Stat(path)

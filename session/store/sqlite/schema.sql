@@ -143,6 +143,35 @@ CREATE TABLE IF NOT EXISTS agenttrace_schema (
   version INTEGER NOT NULL
 );
 
+CREATE TABLE IF NOT EXISTS import_sources (
+  path          TEXT PRIMARY KEY,
+  format        TEXT,
+  reading       TEXT NOT NULL,
+  device        INTEGER NOT NULL,
+  inode         INTEGER NOT NULL,
+  size          INTEGER NOT NULL,
+  modified_nano INTEGER NOT NULL,
+  beside        TEXT,
+  read_to       INTEGER NOT NULL,
+  tail          TEXT,
+  resume_from   INTEGER NOT NULL,
+  state         BLOB,
+  report_json   TEXT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS import_source_sessions (
+  session_id TEXT NOT NULL,
+  path       TEXT NOT NULL,
+  PRIMARY KEY (session_id, path)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_import_source_sessions_path ON import_source_sessions(path);
+
+-- A session that was deleted is imported again from a file that did not change.
+CREATE TRIGGER IF NOT EXISTS forget_sources BEFORE DELETE ON chat_sessions BEGIN
+  DELETE FROM import_sources WHERE path IN (SELECT path FROM import_source_sessions WHERE session_id = old.id);
+  DELETE FROM import_source_sessions WHERE session_id = old.id;
+END;
+
 CREATE TABLE IF NOT EXISTS observations (
   id                 INTEGER PRIMARY KEY,
   trace_id           TEXT NOT NULL,

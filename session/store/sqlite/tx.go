@@ -102,6 +102,11 @@ func (t *tx) write(c *store.Changes) error {
 			return err
 		}
 	}
+	for _, s := range c.Sources {
+		if err := t.putSource(s); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

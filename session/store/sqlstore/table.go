@@ -90,6 +90,7 @@ var (
 		store.BlobSystemPrompt: newTable[store.Blob](string(store.BlobSystemPrompt), "digest"),
 		store.BlobToolCatalog:  newTable[store.Blob](string(store.BlobToolCatalog), "digest"),
 	}
+	SourceTable      = newTable[store.ImportSource]("import_sources", "path")
 	IndexTable       = newTable[store.RequestedIndex]("requested_indexes", "message_id,part_id")
 	ObservationTable = newTable[store.ObservationRow]("observations", "trace_id,source")
 	// Rows of observations are written with more columns than are read, or with fewer.

@@ -1,0 +1,276 @@
+package importer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// The store remembers each file that was imported, see [store.ImportSource]. A file of which the
+// system reports the same as then is not opened again. What depends on more than the file is in
+// the Reading of a source, and in what was read beside it.
+
+// readersVersion is part of the Reading of every source. It is to be raised when readers make
+// something else of the same file.
+const readersVersion = 1
+
+// report is what a source's Report has: the tally without the names of the file and the sessions.
+type report struct {
+	Tally
+	Whole bool `json:"whole,omitempty"`
+	// Items are the messages, parts and decisions in the file.
+	Items int `json:"items"`
+}
+
+// reading returns the Reading of a source of the format. A file of no format may be of one that a
+// later version of the program knows.
+func (im *Importer) reading(format string) string {
+	o := &im.options
+	b := fmt.Appendf(nil, "%d", readersVersion)
+	if o.KeepSecrets {
+		b = append(b, " secrets"...)
+	}
+	if o.Invalid {
+		b = append(b, " invalid"...)
+	}
+	if o.Format != nil {
+		b = append(b, " format "+o.Format.Name...)
+	}
+	if format == "" {
+		for i := range formats.All {
+			b = append(b, " "+formats.All[i].Name...)
+		}
+	}
+	return string(b)
+}
+
+// recall reads what the store remembers of files below the directory that all inputs are in. It
+// makes no store.
+func (im *Importer) recall(ctx context.Context, paths []string) error {
+	if im.options.Again || len(paths) == 0 {
+		return nil
+	}
+	if info, err := os.Stat(im.path); err != nil || info.Size() == 0 {
+		return nil
+	}
+	if err := im.open(ctx); err != nil {
+		return err
+	}
+	covered := func(path string) bool { return strings.HasPrefix(path, im.prefix) }
+	if im.sources != nil && !slices.ContainsFunc(paths, func(path string) bool { return !covered(path) }) {
+		return nil
+	}
+	prefix := paths[0]
+	for _, path := range paths[1:] {
+		for !strings.HasPrefix(path, prefix) {
+			prefix = prefix[:len(prefix)-1]
+		}
+	}
+	im.prefix, im.sources = prefix, make(map[string]*store.ImportSource)
+	for s, err := range im.store.ImportSources(ctx, prefix) {
+		if err != nil {
+			return storeError{err}
+		}
+		im.sources[s.Path] = &s
+	}
+	return nil
+}
+
+// source returns what the system reports of an input; nil where the input cannot be read again,
+// such as a pipe.
+func (im *Importer) source(in Input) *store.ImportSource {
+	if in.path == "" || in.info == nil {
+		return nil
+	}
+	path, err := filepath.Abs(in.path)
+	if err != nil {
+		return nil
+	}
+	s := &store.ImportSource{Path: path}
+	if in.format == nil {
+		describe(s, in.info)
+	}
+	return s
+}
+
+// describe notes what the system reports of a file.
+func describe(s *store.ImportSource, info fs.FileInfo) {
+	s.Size, s.ModifiedNano = info.Size(), info.ModTime().UnixNano()
+	s.Device, s.Inode = identity(info)
+}
+
+// unchanged returns what is remembered of an input of which the system reports the same as
+// then; nil if there is nothing.
+func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSource {
+	was := im.sources[now.Path]
+	if was == nil || was.Reading != im.reading(was.Format) || was.Device != now.Device || was.Inode != now.Inode ||
+		was.Size != now.Size || was.ModifiedNano != now.ModifiedNano {
+		return nil
+	}
+	f := formats.Named(was.Format, func(*formats.Format) bool { return true })
+	if f == nil && (was.Format != "" || !in.found) || in.format != nil && in.format != f {
+		return nil
+	}
+	if digest, known := beside(f, now.Path); !known || digest != was.Beside {
+		return nil
+	}
+	return was
+}
+
+// known returns the format of a file that is unchanged, nil if it is of none.
+func (im *Importer) known(path string) (*formats.Format, bool) {
+	if len(im.sources) == 0 {
+		return nil, false
+	}
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, false
+	}
+	in := fileInput(path, info)
+	in.found = true
+	now := im.source(in)
+	if now == nil {
+		return nil, false
+	}
+	was := im.unchanged(in, now)
+	if was == nil {
+		return nil, false
+	}
+	return formats.Named(was.Format, func(*formats.Format) bool { return true }), true
+}
+
+// beside returns a digest of what the system reports of the files that the format reads of an
+// input besides the file at path; false where nobody knows which.
+func beside(f *formats.Format, path string) (digest string, known bool) {
+	if f == nil || f.DecodeFile == nil {
+		return "", true
+	}
+	if f.Beside == nil {
+		return "", false
+	}
+	h := sha256.New()
+	for _, root := range f.Beside(path) {
+		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() || strings.HasSuffix(path, "-shm") { // which readers write to
+				return err
+			}
+			return noteFile(h, path)
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", false
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]), true
+}
+
+// noteFile adds what the system reports of a file to a digest.
+func noteFile(h hash.Hash, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone meanwhile, or a link to nothing
+	}
+	if err != nil {
+		return err
+	}
+	if info.Size() == 0 { // such as a log that SQLite creates for a reader
+		return nil
+	}
+	device, inode := identity(info)
+	fmt.Fprintf(h, "%q %d %d %d %d\n", path, device, inode, info.Size(), info.ModTime().UnixNano())
+	return nil
+}
+
+// repeat states of an input that was not read what is remembered of it.
+func (im *Importer) repeat(was *store.ImportSource, t *Tally) error {
+	var r report
+	if err := json.Unmarshal([]byte(was.Report), &r); err != nil {
+		return fmt.Errorf("read what is remembered of %s: %w; import it with --again", was.Path, err)
+	}
+	file := t.File
+	*t = r.Tally
+	t.File, t.Whole, t.Same = file, r.Whole, true
+	t.Unchanged, t.Added, t.Messages, t.Parts, t.Rows = r.Items, 0, 0, 0, 0
+	for _, id := range was.Sessions {
+		t.addSession(id)
+	}
+	if t.Format == "" && t.Error != "" {
+		t.Error = ""
+		return errOther
+	}
+	for _, what := range t.Damages {
+		im.warnf("%s: %s", t.File, what)
+	}
+	if t.Damaged > maxNamed {
+		im.warnf("%s: more that is damaged is only counted", t.File)
+	}
+	for _, problem := range t.Problems {
+		im.warnf("%s: malformed %s", t.File, problem)
+	}
+	return nil
+}
+
+// complete completes what is to be remembered of an input with what was made of it, and reports
+// whether it is to be remembered.
+func (im *Importer) complete(s *store.ImportSource, t *Tally) bool {
+	f := formats.Named(t.Format, func(*formats.Format) bool { return true })
+	digest, known := beside(f, s.Path)
+	if !known || s.Beside != digest || im.isStore(s.Path) {
+		return false
+	}
+	r := report{Tally: *t, Whole: t.Whole, Items: t.items}
+	r.File, r.Sessions = "", nil
+	text, err := json.Marshal(&r)
+	s.Format, s.Reading, s.Beside, s.Report = t.Format, im.reading(t.Format), digest, string(text)
+	s.ReadTo = max(s.ReadTo, s.Size)
+	s.Sessions = slices.Sorted(maps.Keys(t.Sessions))
+	return err == nil
+}
+
+// remember has the store remember an input that was read, unless that came with its last session.
+func (im *Importer) remember(ctx context.Context, s *store.ImportSource, t *Tally) error {
+	if s == nil || im.store == nil || t.remembered || !im.complete(s, t) {
+		return nil
+	}
+	if im.later = append(im.later, s); len(im.later) < maxLater {
+		return nil
+	}
+	return im.rememberAll(ctx)
+}
+
+// maxLater is how many sources without sessions are recorded together.
+const maxLater = 500
+
+func (im *Importer) rememberAll(ctx context.Context) error {
+	if len(im.later) == 0 {
+		return nil
+	}
+	if err := im.store.RecordSources(ctx, im.later...); err != nil {
+		return storeError{err}
+	}
+	im.later = im.later[:0]
+	return nil
+}
+
+// pathsOf returns the absolute paths of the inputs that have one.
+func pathsOf(inputs []Input) []string {
+	var all []string
+	for i := range inputs {
+		if path, err := filepath.Abs(inputs[i].path); err == nil && inputs[i].path != "" {
+			all = append(all, path)
+		}
+	}
+	return all
+}

@@ -1,0 +1,191 @@
+package importer_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// begun counts the inputs that are read.
+type begun struct{ n int }
+
+func (b *begun) Begin(importer.Input)         { b.n++ }
+func (b *begun) Reader(r io.Reader) io.Reader { return r }
+func (*begun) Uncounted()                     {}
+func (*begun) Stored()                        {}
+
+// run imports arguments of a command line, and returns the summary and how many inputs were read.
+func run(t *testing.T, db string, o importer.Options, args ...string) (importer.Summary, int) {
+	t.Helper()
+	var b begun
+	o.Progress = &b
+	im, err := importer.New(db, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs, err := im.Inputs(t.Context(), args, strings.NewReader(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := im.Run(t.Context(), inputs); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return im.Summary, b.n
+}
+
+// claudeFile is a transcript of one turn.
+func claudeFile(session, question string) string {
+	record := func(id, parent, rest string) string {
+		return fmt.Sprintf(`{"sessionId":%q,"isSidechain":false,"uuid":%q,"parentUuid":%s,`+
+			`"timestamp":"2026-01-02T03:04:0%s.000Z",%s}`+"\n", session, session+id, parent, id, rest)
+	}
+	return record("1", "null", fmt.Sprintf(`"type":"user","promptId":"p1","message":{"role":"user","content":%q}`, question)) +
+		record("2", `"`+session+`1"`, `"type":"assistant","requestId":"r","message":{"id":"m1","model":"claude-x",`+
+			`"content":[{"type":"text","text":"yes"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}`)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSecondImportReadsNothing: of files that did not change, whatever they are, none is read,
+// and the store's file stays byte for byte the same.
+func TestSecondImportReadsNothing(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	for i := range 5 {
+		write(t, filepath.Join(dir, "p", fmt.Sprintf("s%d.jsonl", i)), claudeFile(fmt.Sprintf("s%d", i), "why"))
+	}
+	write(t, filepath.Join(dir, "damaged.jsonl"), claudeFile("s9", "why")+"{\n")
+	write(t, filepath.Join(dir, "other.json"), `{"some":"file"}`)
+	write(t, filepath.Join(dir, "traces.json"), `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0af7651916cd43dd8448eb211c80319c",`+
+		`"spanId":"b7ad6b7169203331","name":"GET","startTimeUnixNano":"1","endTimeUnixNano":"2"}]}]}]}`)
+	first, n := run(t, db, importer.Options{}, dir)
+	if n != 8 || first.Total.Damaged != 1 || len(first.Total.Sessions) != 6 {
+		t.Fatalf("first import: %d read, %+v", n, first.Total)
+	}
+	before, err := os.ReadFile(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, n := run(t, db, importer.Options{}, dir)
+	after, err := os.ReadFile(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n != 0 || !bytes.Equal(before, after) {
+		t.Errorf("second import: %d read, store changed: %v", n, !bytes.Equal(before, after))
+	}
+	if got := again.Total; got.Damaged != 1 || got.Unchanged != 30 || got.Messages != 0 || len(got.Sessions) != 6 || got.Spans != 1 {
+		t.Errorf("second import: %+v", got)
+	}
+	if _, n := run(t, db, importer.Options{Again: true}, dir); n != 8 {
+		t.Errorf("%d read with Again", n)
+	}
+	if _, n := run(t, filepath.Join(t.TempDir(), "other.db"), importer.Options{}, dir); n != 8 {
+		t.Errorf("%d read into another store", n)
+	}
+	if _, n := run(t, db, importer.Options{KeepSecrets: true}, dir); n != 8 {
+		t.Errorf("%d read with other options", n)
+	}
+}
+
+// TestChangedFilesAreRead: a file that grew, was replaced or truncated, or whose session was
+// deleted from the store, is read; one that is gone loses nothing.
+func TestChangedFilesAreRead(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	path := func(name string) string { return filepath.Join(dir, name+".jsonl") }
+	for _, name := range []string{"same", "grown", "replaced", "truncated", "removed", "gone", "touched"} {
+		write(t, path(name), claudeFile(name, "why"))
+	}
+	run(t, db, importer.Options{}, dir)
+
+	write(t, path("grown"), claudeFile("grown", "why")+`{"type":"summary","summary":"a title","leafUuid":"grown2"}`+"\n")
+	info, err := os.Stat(path("replaced"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path("new"), strings.Replace(claudeFile("replaced", "who"), "yes", "you", 1)) // of the same size
+	if err := os.Rename(path("new"), path("replaced")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path("replaced"), info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	text := claudeFile("truncated", "why")
+	write(t, path("truncated"), text[:strings.Index(text, "\n")+1])
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(path("touched"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path("gone")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlite.Open(t.Context(), db, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(t.Context(), "removed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	summary, _ := run(t, db, importer.Options{}, dir)
+	for _, tally := range summary.Files {
+		if name := strings.TrimSuffix(filepath.Base(tally.File), ".jsonl"); tally.Same != (name == "same") {
+			t.Errorf("%s: read: %v", name, !tally.Same)
+		}
+	}
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, name := range []string{"same", "grown", "replaced", "truncated", "removed", "gone", "touched"} {
+		got, err := r.Transcript(context.Background(), name)
+		if err != nil || len(got.Messages) != 2 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFilesBesideAreNoticed: what is read with a transcript is part of it.
+func TestFilesBesideAreNoticed(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	name := filepath.Join(dir, "agent-a1.jsonl")
+	write(t, name, strings.ReplaceAll(claudeFile("s1", "why"), `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`))
+	run(t, db, importer.Options{}, name)
+	if _, n := run(t, db, importer.Options{}, name); n != 0 {
+		t.Errorf("%d read", n)
+	}
+	write(t, filepath.Join(dir, "agent-a1.meta.json"), `{"agentType":"Explore","toolUseId":"toolu_1"}`)
+	if _, n := run(t, db, importer.Options{}, name); n != 1 {
+		t.Errorf("%d read", n)
+	}
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if s, err := r.Session(t.Context(), "s1-a1"); err != nil || s.Agent != "Explore" {
+		t.Errorf("agent %q, %v", s.Agent, err)
+	}
+}
