@@ -38,6 +38,10 @@ var places = []usualPlace{
 	{program: "Goose", variable: "XDG_DATA_HOME", below: "goose", home: ".local/share/goose",
 		windows: "%APPDATA%/Block/goose/data", patterns: []string{"sessions/sessions.db", "sessions/*.jsonl"}},
 	{program: "Goose (GOOSE_PATH_ROOT)", variable: "GOOSE_PATH_ROOT", below: "data", patterns: []string{"sessions/sessions.db"}},
+	{program: "Cline", variable: "CLINE_DATA_DIR", home: ".cline/data", patterns: clineFiles("")},
+	{program: "Cline (CLINE_DIR)", variable: "CLINE_DIR", below: "data", patterns: clineFiles("")},
+	{program: "Cline in editors", variable: "XDG_CONFIG_HOME", home: ".config", macOS: "Library/Application Support",
+		windows: "%APPDATA%", patterns: clineFiles("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")},
 	{program: "Pi", variable: "PI_CODING_AGENT_DIR", home: ".pi/agent", patterns: []string{"sessions/*/*.jsonl"}},
 	{program: "AgentDbg", variable: "AGENTDBG_DATA_DIR", home: ".agentdbg",
 		patterns: []string{""}, whole: "a directory of runs"},
@@ -45,24 +49,31 @@ var places = []usualPlace{
 		patterns: []string{""}, whole: "a directory of runs"},
 }
 
+// clineFiles are the patterns of Cline's files; in an editor, in its directory of it.
+func clineFiles(editors ...string) (patterns []string) {
+	for _, editor := range editors {
+		dir := ""
+		if editor != "" {
+			dir = editor + "/User/globalStorage/saoudrizwan.claude-dev/"
+		}
+		patterns = append(patterns, dir+"sessions/*/*.messages.json", dir+"tasks/*/api_conversation_history.json")
+	}
+	return patterns
+}
+
 // root is where the place is on an operating system, for a user's home; "" if it is
 // nowhere.
 func (p *usualPlace) root(system, home string, env func(string) string) string {
-	if dir := env(p.variable); p.variable != "" && dir != "" {
+	path := map[string]string{"darwin": p.macOS, "windows": p.windows}[system]
+	// The directories of XDG are of systems that have no others.
+	if dir := env(p.variable); dir != "" && (path == "" || !strings.HasPrefix(p.variable, "XDG_")) {
 		return filepath.Join(dir, filepath.FromSlash(p.below))
 	}
-	path := p.home
-	if path == "" {
+	if path = cmp.Or(path, p.home); path == "" {
 		return ""
 	}
-	switch system {
-	case "darwin":
-		path = cmp.Or(p.macOS, path)
-	case "windows":
-		path = cmp.Or(p.windows, path)
-	}
 	for variable, usual := range map[string]string{"APPDATA": "AppData/Roaming", "LOCALAPPDATA": "AppData/Local"} {
-		if rest, ok := strings.CutPrefix(path, "%"+variable+"%/"); ok {
+		if rest, ok := strings.CutPrefix(path, "%"+variable+"%"); ok {
 			dir := cmp.Or(env(variable), filepath.Join(home, filepath.FromSlash(usual)))
 			return filepath.Join(dir, filepath.FromSlash(rest))
 		}

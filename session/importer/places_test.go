@@ -22,6 +22,11 @@ func TestUsualPlaces(t *testing.T) {
 		{"Goose", "windows", map[string]string{"APPDATA": "/roaming"}, "/roaming/Block/goose/data"},
 		{"Goose (GOOSE_PATH_ROOT)", "linux", nil, ""},
 		{"Goose (GOOSE_PATH_ROOT)", "linux", map[string]string{"GOOSE_PATH_ROOT": "/root"}, "/root/data"},
+		{"Goose", "windows", map[string]string{"XDG_DATA_HOME": "/data"}, "/home/u/AppData/Roaming/Block/goose/data"},
+		{"Cline", "linux", nil, "/home/u/.cline/data"},
+		{"Cline in editors", "linux", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/config"},
+		{"Cline in editors", "darwin", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/home/u/Library/Application Support"},
+		{"Cline in editors", "windows", nil, "/home/u/AppData/Roaming"},
 		{"Gemini CLI", "darwin", map[string]string{"GEMINI_CLI_HOME": "/elsewhere"}, "/elsewhere/.gemini"},
 	} {
 		found := false

@@ -230,6 +230,12 @@ var All = []Format{{
 		Decode: transcripts.DecodeGoose, DecodeFile: transcripts.DecodeGooseFile, Transcript: true,
 	},
 }, {
+	Name: "cline", Imported: "messages of sessions and tasks of Cline",
+	Reading: Reading{
+		Extensions: []string{".json"}, SniffKeys: transcripts.LooksCline, SniffText: transcripts.SniffCline,
+		Decode: transcripts.DecodeCline, DecodeFile: file(transcripts.DecodeClineFile), Transcript: true,
+	},
+}, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",

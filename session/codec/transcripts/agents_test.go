@@ -27,9 +27,18 @@ import (
 //	goose      aaif-goose/goose, crates/goose/src/session/session_manager.rs at 017176d0, and
 //	           crates/goose-provider-types/src/conversation/message.rs at 3a31f2fd; the file of
 //	           JSON lines block/goose, crates/goose/src/session/legacy.rs at decaa9d2
+//	cline      cline/cline, sdk/packages/core/src/services/session-data.ts and
+//	           sdk/packages/shared/src/llms/messages.ts at 21cb8d25; of a task
+//	           apps/vscode/src/core/task at 94f5a47a~1
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
 const gooseLines = "testdata/goose/20250601_101500.jsonl"
+
+const (
+	clineSession = "testdata/cline/sessions/1785578400000_k3f9a/1785578400000_k3f9a.messages.json"
+	clineChild   = "testdata/cline/sessions/1785578400000_k3f9a/agent_7.messages.json"
+	clineTask    = "testdata/cline/tasks/1735725600000/api_conversation_history.json"
+)
 
 type fileDecoder func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 
@@ -50,6 +59,9 @@ func TestFilesOfAgents(t *testing.T) {
 		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.DecodeCursor},
 		{"goose/sessions", gooseDatabase(t), transcripts.DecodeGooseFile},
 		{"goose/lines", gooseLines, transcripts.DecodeGooseFile},
+		{"cline/session", clineSession, plain(transcripts.DecodeClineFile)},
+		{"cline/child", clineChild, plain(transcripts.DecodeClineFile)},
+		{"cline/task", clineTask, plain(transcripts.DecodeClineFile)},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
 			all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
@@ -67,8 +79,8 @@ func TestFilesOfAgents(t *testing.T) {
 // FuzzDecodeAgents has files of agents with anything in them make sound sessions, and the
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
-	decoders := []decoder{transcripts.DecodeCopilot, transcripts.DecodeGoose}
-	for _, path := range []string{copilotEvents, gooseLines} {
+	decoders := []decoder{transcripts.DecodeCopilot, transcripts.DecodeGoose, transcripts.DecodeCline}
+	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -24,6 +24,8 @@ func TestConformance(t *testing.T) {
 		{Name: "gemini-cli", Decode: transcripts.DecodeGemini, Native: []string{geminiMain, geminiOld, geminiChild}},
 		{Name: "copilot-cli", Decode: transcripts.DecodeCopilot, Native: []string{copilotEvents}},
 		{Name: "goose", Decode: transcripts.DecodeGoose, Native: []string{gooseLines}},
+		{Name: "cline", Decode: transcripts.DecodeCline, Damage: codectest.Whole,
+			Native: []string{clineSession, clineChild, clineTask}},
 	} {
 		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })
 	}

@@ -3,8 +3,6 @@ package transcripts
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,8 +83,7 @@ func decodeGooseLines(r io.Reader, id string, report func(codec.Problem)) ([]*co
 		}
 		if d == nil {
 			if id == "" {
-				sum := sha256.Sum256(o.JSON())
-				id = "goose-" + hex.EncodeToString(sum[:8])
+				id = unnamed("goose", o)
 			}
 			d = newGoose(id, report)
 		}

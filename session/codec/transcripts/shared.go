@@ -1,14 +1,19 @@
 package transcripts
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -98,6 +103,12 @@ func (b *builder) countAt(m *rows.Message, n int, u session.Usage) {
 	a.steps[n].Usage, a.counted = &u, true
 }
 
+// unnamed is the id of a session that nothing names, which follows from its first record.
+func unnamed(program string, first rows.Object) string {
+	sum := sha256.Sum256(first.JSON())
+	return program + "-" + hex.EncodeToString(sum[:8])
+}
+
 // inputOf is the input of a call: an object, which some programs write as a text.
 func inputOf(raw json.RawMessage) json.RawMessage {
 	if text, ok := rows.Text(raw); ok {
@@ -131,4 +142,75 @@ func isDatabase(path string) bool {
 	head := make([]byte, len(magic))
 	n, _ := io.ReadFull(f, head)
 	return string(head[:n]) == magic
+}
+
+// objectsIn calls each for the objects of an array: that which text is if key is "", or
+// else the value of key in the object that text is, of which it returns the rest. What is
+// good of a damaged text is read.
+func objectsIn(text []byte, key string, report func(codec.Problem), each func(o rows.Object, line int)) (rest rows.Object) {
+	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
+	if !utf8.Valid(text) {
+		report(codec.Problem{Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
+		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	line := func() int { // of what comes next
+		done := text[:min(int64(len(text)), d.InputOffset())]
+		next := bytes.TrimLeft(text[len(done):], ", \t\r\n")
+		return 1 + bytes.Count(text[:len(text)-len(next)], []byte("\n"))
+	}
+	err := func() error {
+		if key == "" {
+			return elementsOf(d, line, report, each)
+		}
+		if t, err := d.Token(); err != nil || t != json.Delim('{') {
+			return cmp.Or(err, errors.New("it is not a JSON object"))
+		}
+		for d.More() {
+			name, err := d.Token()
+			if err != nil {
+				return err
+			}
+			if name == key {
+				err = elementsOf(d, line, report, each)
+			} else {
+				var value json.RawMessage
+				if err = d.Decode(&value); err == nil {
+					if v, err := rows.Value(value); err == nil {
+						rest.Set(fmt.Sprint(name), v)
+					}
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		_, err := d.Token()
+		return err
+	}()
+	if err != nil {
+		report(codec.Problem{Line: line(), Reason: "the file is damaged from here on: the rest is left out: " + err.Error()})
+	}
+	return rest
+}
+
+func elementsOf(d *json.Decoder, line func() int, report func(codec.Problem), each func(o rows.Object, line int)) error {
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return cmp.Or(err, errors.New("it is not a JSON array"))
+	}
+	for d.More() {
+		at := line()
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		o, err := rows.Parse(raw)
+		if err != nil {
+			report(codec.Problem{Line: at, Reason: "is not a message: left out: " + err.Error()})
+			continue
+		}
+		each(o, at)
+	}
+	_, err := d.Token()
+	return err
 }

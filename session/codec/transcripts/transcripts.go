@@ -6,6 +6,7 @@
 //	opencode     ~/.local/share/opencode/opencode.db, before that the tree storage/ beside it
 //	Copilot CLI  ~/.copilot/session-state/<session>/events.jsonl
 //	Cursor CLI   ~/.cursor/chats/<project>/<chat>/store.db
+//	Cline        ~/.cline/data/sessions/<session>/*.messages.json, before that tasks of an editor
 //	Goose        ~/.local/share/goose/sessions/sessions.db, before that a file per session beside it
 //
 // None of these formats is specified; all are read as they are found, by what their

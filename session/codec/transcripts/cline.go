@@ -1,0 +1,473 @@
+package transcripts
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// LooksCline reports whether an object with these keys, and the values of those that are
+// strings, is a file of messages of Cline.
+func LooksCline(keys map[string]string) bool {
+	return keys["messages"] == "[" && keys["sessionId"] != "" &&
+		slices.Contains([]string{"lead", "subagent", "teammate"}, keys["agent"])
+}
+
+// SniffCline reports whether a file that begins with text is the conversation of a task of
+// Cline before its version 4: a list of messages, in which the program tells the model
+// where it is.
+func SniffCline(text []byte) bool {
+	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\uFEFF")))
+	return bytes.HasPrefix(text, []byte("[")) && bytes.Contains(text, []byte(`"role"`)) &&
+		(bytes.Contains(text, []byte("environment_details")) || bytes.Contains(text, []byte(`<task>`)) ||
+			bytes.Contains(text, []byte(`\u003ctask\u003e`)))
+}
+
+// DecodeCline reads a session of Cline: a file of messages, or the conversation of a task
+// as older versions wrote it. Both have messages in the form of the Anthropic API.
+//
+//	user                   user message, or a system message where the program wrote it
+//	assistant              a step: reasoning, text, and tool calls, with its usage
+//	tool_use, tool_result  part tool-<name>
+//
+// Older versions had the model write calls as tags in its text, which become calls, too.
+//
+// What cannot be read is reported and left out; report may be nil. An error is yielded when
+// reading fails, or when nothing is of Cline.
+func DecodeCline(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		return decodeCline(r, clinePlace{}, report)
+	})
+}
+
+// DecodeClineFile is [DecodeCline] of the file at path, beside which the program keeps more:
+// a manifest, or what it showed of a task with its times and usage.
+func DecodeClineFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	var place clinePlace
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err == nil && filepath.Base(path) == "api_conversation_history.json" {
+		place.id = strings.ToValidUTF8(filepath.Base(dir), "\uFFFD")
+		place.shown = rows.Elements(json.RawMessage(beside(path, "ui_messages.json")))
+		place.about = rows.Read(beside(path, "task_metadata.json"))
+	} else if stem, ok := strings.CutSuffix(filepath.Base(path), ".messages.json"); ok {
+		place.id = strings.ToValidUTF8(stem, "\uFFFD")
+		place.about = rows.Read(beside(path, stem+".json"))
+	}
+	return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		return decodeCline(r, place, report)
+	})
+}
+
+// clinePlace is what is known of a file from its place.
+type clinePlace struct {
+	id    string
+	about rows.Object       // the manifest, or the metadata of a task
+	shown []json.RawMessage // what the program showed of a task
+}
+
+func decodeCline(r io.Reader, place clinePlace, report func(codec.Problem)) ([]*codec.Session, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read messages: %w", err)
+	}
+	type message struct {
+		o    rows.Object
+		line int
+	}
+	var all []message
+	key := "messages"
+	if head := bytes.TrimLeft(text, "\uFEFF \t\r\n"); len(head) > 0 && head[0] == '[' {
+		key = ""
+	}
+	of := objectsIn(text, key, report, func(o rows.Object, line int) { all = append(all, message{o, line}) })
+	id := cmp.Or(of.Text("sessionId"), place.id)
+	if id == "" && len(all) > 0 && key == "" {
+		id = unnamed("cline", all[0].o)
+	}
+	if id == "" || len(all) == 0 && !of.Has("sessionId") {
+		return nil, errors.New("read messages: nothing names a session of Cline, and there are no messages")
+	}
+	d := cline{b: newBuilder(id, "cline"), report: report}
+	d.about(of, place)
+	for _, m := range all {
+		d.message(m.o, m.line)
+	}
+	return []*codec.Session{d.finish(of, place)}, nil
+}
+
+type cline struct {
+	b      *builder
+	report func(codec.Problem)
+	prompt string // digest of the system prompt
+	model  session.Model
+	// requests are those that an older version showed, which nothing else has the times and
+	// usage of; the first are of the messages to come.
+	requests []clineRequest
+	// tagged is the call that the model wrote as tags and that has no result, yet.
+	tagged string
+	calls  int
+}
+
+// clineRequest is a model call as the program showed it.
+type clineRequest struct {
+	at    int64
+	usage session.Usage
+	cost  *float64
+}
+
+func (d *cline) about(of rows.Object, place clinePlace) {
+	row := &d.b.s.Row
+	if dir := cmp.Or(place.about.Text("workspace_root"), place.about.Text("cwd")); dir != "" {
+		row.WorkspaceRoot = new(dir)
+	}
+	origin := of.Object("origin")
+	parent := origin.Text("parentThreadId")
+	if root, sub, ok := strings.Cut(row.ID, "__"); ok && of.Text("agent") != "lead" && root != "" {
+		parent = cmp.Or(parent, root)
+		d.b.about.SubagentOf, d.b.about.SubagentID = root, cmp.Or(origin.Text("subagent"), sub)
+	}
+	if parent != "" && parent != row.ID {
+		row.ParentID = new(parent)
+	}
+	if prompt := of.Text("system_prompt"); prompt != "" {
+		d.prompt = d.b.blob(store.BlobSystemPrompt, prompt)
+	}
+	if model := place.about.Text("model"); model != "" {
+		d.model = session.Model{ProviderID: place.about.Text("provider"), ModelID: model}
+	}
+	for _, v := range rows.Elements(place.about.Get("model_usage")) {
+		if used, err := rows.Parse(v); err == nil && used.Text("model_id") != "" {
+			d.model = session.Model{ProviderID: used.Text("model_provider_id"), ModelID: used.Text("model_id")}
+		}
+	}
+	d.b.title = place.about.Object("metadata").Text("title")
+	d.b.seeMilli(milli(place.about.Text("started_at")))
+	if at, err := strconv.ParseInt(row.ID, 10, 64); err == nil && at > 0 && at < maxMoment { // a task is named so
+		d.b.seeMilli(at)
+	}
+	for _, v := range place.shown {
+		d.shown(v)
+	}
+}
+
+// shown takes a model call of what the program showed.
+func (d *cline) shown(v json.RawMessage) {
+	o, err := rows.Parse(v)
+	if err != nil || o.Text("say") != "api_req_started" {
+		return
+	}
+	info := rows.Read(o.Text("text"))
+	r := clineRequest{at: moment(o, "ts"), usage: session.Usage{Input: number(info, "tokensIn"),
+		Output: number(info, "tokensOut"), CacheRead: number(info, "cacheReads"), CacheWrite: number(info, "cacheWrites")}}
+	if info.Has("cost") {
+		r.cost = new(cost(info))
+	}
+	if info.Text("cancelReason") == "" || r.usage.Total() > 0 {
+		d.requests = append(d.requests, r)
+	}
+}
+
+func (d *cline) message(o rows.Object, line int) {
+	at := moment(o, "ts")
+	if at == 0 && len(d.requests) > 0 {
+		at = d.requests[0].at
+	}
+	d.b.seeMilli(at)
+	blocks := contents(o.Get("content"))
+	switch o.Text("role") {
+	case session.RoleUser:
+		d.user(o, blocks, line)
+	case session.RoleAssistant:
+		d.assistant(o, blocks)
+	default:
+		d.report(codec.Problem{Line: line, Reason: "is neither the user's nor the assistant's: left out"})
+	}
+}
+
+// clineResult begins the text that has the result of a call that was written as tags.
+var clineResult = regexp.MustCompile(`^\[(\w+)(?: (?s:.*?))?\] Result:\s*`)
+
+// user adds results of calls, and what the user or the program wrote.
+func (d *cline) user(o rows.Object, blocks []rows.Object, line int) {
+	var parts []rows.Object
+	byUser := false
+	for i := 0; i < len(blocks); i++ {
+		block := blocks[i]
+		text := block.Text("text")
+		switch {
+		case block.Text("type") == "tool_result":
+			d.result(block.Text("tool_use_id"), resultOf(block.Get("content")), string(block.Get("is_error")) == "true", line)
+		case d.tagged != "" && clineResult.MatchString(text):
+			output := clineResult.ReplaceAllString(text, "")
+			if output == "" && i+1 < len(blocks) && blocks[i+1].Has("text") &&
+				!strings.HasPrefix(blocks[i+1].Text("text"), "<environment_details>") {
+				i++
+				output = blocks[i].Text("text")
+			}
+			d.result(d.tagged, rows.Raw(output), false, line)
+			d.tagged = ""
+		default:
+			part := anthropicPart(block)
+			trimmed := strings.TrimSpace(text)
+			fromProgram := trimmed != "" && (strings.HasPrefix(trimmed, "<environment_details>") ||
+				strings.HasPrefix(trimmed, "[ERROR]") || strings.HasPrefix(trimmed, "# TODO LIST") ||
+				strings.HasPrefix(trimmed, "# task_progress"))
+			byUser = byUser || !fromProgram
+			if asked := clineQuestion(text); d.b.question == "" && !fromProgram && asked != "" {
+				d.b.question = asked
+			}
+			parts = append(parts, part)
+		}
+	}
+	switch {
+	case len(parts) == 0:
+	case byUser:
+		named(d.b.message(session.RoleUser, parts), o.Text("id"), "", "")
+	case d.b.turn == nil || d.b.turn.Last() == nil:
+		d.b.message(session.RoleSystem, parts)
+	default: // details of the environment beside results: the turn goes on
+		for _, p := range parts {
+			part := rows.Of("type", "data-environment", "data", rows.Of("text", p.Text("text")))
+			d.b.part(part)
+		}
+	}
+}
+
+// clineQuestion is what the user wrote of a text to which the program added.
+func clineQuestion(text string) string {
+	for _, tag := range []string{"user_input", "user_command", "task", "feedback", "user_message"} {
+		_, rest, ok := strings.Cut(text, "<"+tag)
+		if _, rest, closed := strings.Cut(rest, ">"); ok && closed {
+			inner, _, _ := strings.Cut(rest, "</"+tag+">")
+			return strings.TrimSpace(inner)
+		}
+	}
+	return strings.TrimSpace(text)
+}
+
+// clineDenied begins the result of a call that the user refused.
+const clineDenied = "The user denied this operation"
+
+func (d *cline) result(id string, output json.RawMessage, failed bool, line int) {
+	text, _ := rows.Text(output)
+	denied := strings.Contains(text, clineDenied)
+	if !d.b.result(id, output, failed || denied) {
+		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
+		return
+	}
+	if denied {
+		d.b.measure(id, "denied", true)
+		_, feedback, _ := strings.Cut(text, "<feedback>")
+		feedback, _, _ = strings.Cut(feedback, "</feedback>")
+		d.b.refused(id, strings.TrimSpace(feedback))
+	}
+}
+
+func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
+	b := d.b
+	n := 0
+	step := b.step(cmp.Or(o.Text("id"), strconv.Itoa(len(b.s.Messages()))))
+	step.ResponseID = o.Text("id")
+	b.promptOf(d.prompt)
+	info := o.Object("modelInfo")
+	if model := cmp.Or(info.Text("id"), info.Text("modelId")); model != "" {
+		d.model = session.Model{ProviderID: cmp.Or(info.Text("provider"), info.Text("providerId")), ModelID: model}
+		step.Model = new(d.model)
+	}
+	if mode := info.Text("mode"); mode != "" {
+		b.s.Row.Mode = new(mode)
+	}
+	if d.model.ModelID != "" {
+		b.setModel(d.model)
+	}
+	m, at := b.turn, len(b.answer(b.turn).steps)-1
+	for _, block := range blocks {
+		switch block.Text("type") {
+		case "tool_use":
+			n++
+			b.call(block.Text("name"), block.Text("id"), inputOf(block.Get("input")))
+		case "text", "":
+			n += d.tags(block.Text("text"))
+		case "thinking":
+			if text := block.Text("thinking"); text != "" {
+				b.part(textPart("reasoning", text))
+			}
+		case "redacted_thinking":
+		default:
+			b.part(anthropicPart(block))
+		}
+	}
+	d.count(m, at, o.Object("metrics"))
+	if n == 0 || m.Last().Row.Type == "tool-attempt_completion" {
+		b.ended("finish", "")
+	}
+}
+
+// count notes the usage of a step, as the message reports it, or as it was shown.
+func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
+	var r *clineRequest
+	if len(d.requests) > 0 {
+		r = &d.requests[0]
+		d.requests = d.requests[1:]
+	}
+	tokens, basis := metrics.Object("tokens"), "inclusive"
+	switch {
+	case tokens != nil:
+		r = &clineRequest{usage: exclusive(number(tokens, "prompt"), number(tokens, "completion"), 0,
+			number(tokens, "cached"), 0)}
+	case metrics.Has("inputTokens") || metrics.Has("outputTokens"):
+		r = &clineRequest{usage: exclusive(number(metrics, "inputTokens"), number(metrics, "outputTokens"), 0,
+			number(metrics, "cacheReadTokens"), number(metrics, "cacheWriteTokens"))}
+	default:
+		basis = "exclusive"
+	}
+	if r == nil {
+		return
+	}
+	if metrics.Has("cost") {
+		r.cost = new(cost(metrics))
+	}
+	d.b.countAt(m, step, r.usage)
+	if r.cost != nil && !math.IsNaN(*r.cost) {
+		d.b.paid(m, *r.cost)
+	}
+	m.SetTrace("usage_basis", basis)
+}
+
+// clineTools are the calls that models wrote as tags.
+var clineTools = []string{
+	"execute_command", "read_file", "write_to_file", "replace_in_file", "search_files", "list_files",
+	"list_code_definition_names", "browser_action", "use_mcp_tool", "access_mcp_resource", "ask_followup_question",
+	"attempt_completion", "new_task", "plan_mode_respond", "act_mode_respond", "load_mcp_documentation", "condense",
+	"web_fetch", "web_search", "use_skill", "report_bug", "new_rule", "summarize_task",
+}
+
+// tags adds a text, of which calls in tags become calls, and returns how many there are.
+// The program executes one call of an answer.
+func (d *cline) tags(text string) int {
+	before, name, inner, after := clineTag(text)
+	if name == "" {
+		if text != "" {
+			d.b.part(textPart("text", text))
+		}
+		return 0
+	}
+	if before = strings.TrimSpace(before); before != "" {
+		d.b.part(textPart("text", before))
+	}
+	d.calls++
+	d.tagged = fmt.Sprintf("tag_%d", d.calls)
+	d.b.call(name, d.tagged, clineParameters(inner))
+	if after = strings.TrimSpace(after); after != "" {
+		d.b.part(textPart("text", after))
+	}
+	return 1
+}
+
+// clineTag finds the first call in tags.
+func clineTag(text string) (before, name, inner, after string) {
+	first := len(text)
+	for _, tool := range clineTools {
+		start := strings.Index(text, "<"+tool+">")
+		if start < 0 || start > first {
+			continue
+		}
+		rest := text[start+len(tool)+2:]
+		// The parameter of a call may have the tag itself: it ends with the last.
+		if end := strings.LastIndex(rest, "</"+tool+">"); end >= 0 {
+			first = start
+			before, name, inner, after = text[:start], tool, rest[:end], rest[end+len(tool)+3:]
+		}
+	}
+	return before, name, inner, after
+}
+
+var clineParameter = regexp.MustCompile(`<([a-z_]+)>`)
+
+// clineParameters are the parameters of a call in tags.
+func clineParameters(inner string) json.RawMessage {
+	o := rows.Object{}
+	for {
+		at := clineParameter.FindStringSubmatchIndex(inner)
+		if at == nil {
+			return o.JSON()
+		}
+		name, rest := inner[at[2]:at[3]], inner[at[1]:]
+		value, after, ok := strings.Cut(rest, "</"+name+">")
+		if !ok {
+			return o.JSON()
+		}
+		if name == "content" || name == "diff" { // which may have the tag itself
+			end := strings.LastIndex(rest, "</"+name+">")
+			value, after = rest[:end], rest[end+len(name)+3:]
+		}
+		o.Set(name, strings.Trim(value, "\n"))
+		inner = after
+	}
+}
+
+func (d *cline) finish(of rows.Object, place clinePlace) *codec.Session {
+	switch status := place.about.Text("status"); status {
+	case "failed":
+		d.b.ended("error", "")
+	case "cancelled":
+		d.b.ended("abort", "")
+	}
+	for _, at := range []int64{milli(of.Text("updated_at")), milli(place.about.Text("ended_at"))} {
+		if at > 0 {
+			d.b.s.See(at)
+		}
+	}
+	var own rows.Object
+	for _, k := range []string{"source", "team_name"} {
+		if v := place.about.Text(k); v != "" {
+			own.Set(k, v)
+		}
+	}
+	if own != nil {
+		d.b.s.SetMeta("cline", own)
+	}
+	return d.b.finish()
+}
+
+// anthropicPart is a block of the Anthropic API, or of the SDK of Cline, as a part of ours.
+func anthropicPart(block rows.Object) rows.Object {
+	switch block.Text("type") {
+	case "text", "":
+		if block.Has("text") {
+			return textPart("text", block.Text("text"))
+		}
+	case "image", "document":
+		if block.Object("source") != nil {
+			return filePart(block)
+		}
+		if media := block.Text("mediaType"); media != "" && block.Text("data") != "" {
+			return fileOf(media, dataURL(media, block.Text("data")))
+		}
+	case "file":
+		if path := block.Text("path"); path != "" {
+			part := fileOf("text/plain", "file://"+filepath.ToSlash(path))
+			part.Set("filename", filepath.Base(path))
+			if content := block.Text("content"); content != "" {
+				part.Set("providerMetadata", map[string]any{"cline": map[string]any{"content": content}})
+			}
+			return part
+		}
+	}
+	return blockPart(block)
+}
