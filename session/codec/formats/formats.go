@@ -236,6 +236,12 @@ var All = []Format{{
 		Decode: transcripts.DecodeCline, DecodeFile: file(transcripts.DecodeClineFile), Transcript: true,
 	},
 }, {
+	Name: "openhands", Imported: "a directory of a conversation of OpenHands",
+	Reading: Reading{
+		Extensions: []string{".json"}, SniffKeys: transcripts.LooksOpenHands, Transcript: true,
+		Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: transcripts.DecodeOpenHands,
+	},
+}, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",

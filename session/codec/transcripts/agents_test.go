@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"zombiezen.com/go/sqlite"
@@ -30,6 +31,8 @@ import (
 //	cline      cline/cline, sdk/packages/core/src/services/session-data.ts and
 //	           sdk/packages/shared/src/llms/messages.ts at 21cb8d25; of a task
 //	           apps/vscode/src/core/task at 94f5a47a~1
+//	openhands  OpenHands/software-agent-sdk, openhands-sdk/openhands/sdk/event and
+//	           conversation/state.py at 611629e6
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
 const gooseLines = "testdata/goose/20250601_101500.jsonl"
@@ -39,6 +42,11 @@ const (
 	clineChild   = "testdata/cline/sessions/1785578400000_k3f9a/agent_7.messages.json"
 	clineTask    = "testdata/cline/tasks/1735725600000/api_conversation_history.json"
 )
+
+const openHands = "testdata/openhands/conversations/7f3c0a5e11114222833344445555aaaa"
+
+// In the files of OpenHands times have no zone.
+func init() { time.Local = time.UTC }
 
 type fileDecoder func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 
@@ -61,6 +69,7 @@ func TestFilesOfAgents(t *testing.T) {
 		{"goose/lines", gooseLines, transcripts.DecodeGooseFile},
 		{"cline/session", clineSession, plain(transcripts.DecodeClineFile)},
 		{"cline/child", clineChild, plain(transcripts.DecodeClineFile)},
+		{"openhands/conversation", openHands, transcripts.DecodeOpenHands},
 		{"cline/task", clineTask, plain(transcripts.DecodeClineFile)},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
@@ -281,6 +290,43 @@ func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecod
 					t.Errorf("%s: no problem is reported", script)
 				}
 			}
+		}
+	}
+}
+
+// TestOpenHandsFilesAreDamaged: damage to an event or to the state costs what it has.
+func TestOpenHandsFilesAreDamaged(t *testing.T) {
+	whole, _, _ := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return transcripts.DecodeOpenHands(t.Context(), openHands, report)
+	})
+	files, err := filepath.Glob(openHands + "/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := filepath.Glob(openHands + "/events/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, events...) {
+		dir := filepath.Join(t.TempDir(), filepath.Base(openHands))
+		if err := os.CopyFS(dir, os.DirFS(openHands)); err != nil {
+			t.Fatal(err)
+		}
+		rel, err := filepath.Rel(openHands, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, rel), []byte(`{"id":"x`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return transcripts.DecodeOpenHands(t.Context(), dir, report)
+		})
+		if err != nil || len(all) != len(whole) || all[0].Session.ID != whole[0].Session.ID {
+			t.Errorf("%s: %d sessions, %v", rel, len(all), err)
+		}
+		if len(problems) == 0 || !strings.Contains(problems[0], filepath.ToSlash(rel)) {
+			t.Errorf("%s is damaged, problems %q", rel, problems)
 		}
 	}
 }

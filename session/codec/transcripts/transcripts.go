@@ -7,6 +7,7 @@
 //	Copilot CLI  ~/.copilot/session-state/<session>/events.jsonl
 //	Cursor CLI   ~/.cursor/chats/<project>/<chat>/store.db
 //	Cline        ~/.cline/data/sessions/<session>/*.messages.json, before that tasks of an editor
+//	OpenHands    ~/.openhands/conversations/<conversation>/events/*.json
 //	Goose        ~/.local/share/goose/sessions/sessions.db, before that a file per session beside it
 //
 // None of these formats is specified; all are read as they are found, by what their
