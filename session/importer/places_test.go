@@ -27,6 +27,10 @@ func TestUsualPlaces(t *testing.T) {
 		{"Cline in editors", "linux", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/config"},
 		{"Cline in editors", "darwin", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/home/u/Library/Application Support"},
 		{"Cline in editors", "windows", nil, "/home/u/AppData/Roaming"},
+		{"OpenHands", "linux", nil, "/home/u/.openhands/conversations"},
+		{"Kiro CLI", "linux", map[string]string{"KIRO_HOME": "/kiro"}, "/kiro"},
+		{"Kiro CLI, classic", "darwin", nil, "/home/u/Library/Application Support/kiro-cli"},
+		{"Kiro CLI, classic", "windows", map[string]string{"LOCALAPPDATA": "/local"}, "/local/kiro-cli"},
 		{"Gemini CLI", "darwin", map[string]string{"GEMINI_CLI_HOME": "/elsewhere"}, "/elsewhere/.gemini"},
 	} {
 		found := false

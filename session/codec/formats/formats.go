@@ -242,6 +242,12 @@ var All = []Format{{
 		Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: transcripts.DecodeOpenHands,
 	},
 }, {
+	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database",
+	Reading: Reading{
+		Extensions: []string{".jsonl", ".sqlite3"}, SniffKeys: transcripts.LooksKiro, Tables: transcripts.KiroTables(),
+		Decode: transcripts.DecodeKiro, DecodeFile: transcripts.DecodeKiroFile, Transcript: true,
+	},
+}, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",

@@ -33,6 +33,9 @@ import (
 //	           apps/vscode/src/core/task at 94f5a47a~1
 //	openhands  OpenHands/software-agent-sdk, openhands-sdk/openhands/sdk/event and
 //	           conversation/state.py at 611629e6
+//	kiro       closed; aws/amazon-q-developer-cli, which it was made of,
+//	           crates/chat-cli/src/cli/chat/{conversation,message,parser}.rs at 15cc8f3c, and
+//	           crates/agent/src/agent/agent_loop/types.rs for the content of session files
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
 const gooseLines = "testdata/goose/20250601_101500.jsonl"
@@ -42,6 +45,8 @@ const (
 	clineChild   = "testdata/cline/sessions/1785578400000_k3f9a/agent_7.messages.json"
 	clineTask    = "testdata/cline/tasks/1735725600000/api_conversation_history.json"
 )
+
+const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
 
 const openHands = "testdata/openhands/conversations/7f3c0a5e11114222833344445555aaaa"
 
@@ -65,7 +70,9 @@ func TestFilesOfAgents(t *testing.T) {
 	}{
 		{"copilot/events", copilotEvents, plain(transcripts.DecodeCopilotFile)},
 		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.DecodeCursor},
-		{"goose/sessions", gooseDatabase(t), transcripts.DecodeGooseFile},
+		{"kiro/session", kiroSession, transcripts.DecodeKiroFile},
+		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.DecodeKiroFile},
+		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.DecodeGooseFile},
 		{"goose/lines", gooseLines, transcripts.DecodeGooseFile},
 		{"cline/session", clineSession, plain(transcripts.DecodeClineFile)},
 		{"cline/child", clineChild, plain(transcripts.DecodeClineFile)},
@@ -88,8 +95,9 @@ func TestFilesOfAgents(t *testing.T) {
 // FuzzDecodeAgents has files of agents with anything in them make sound sessions, and the
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
-	decoders := []decoder{transcripts.DecodeCopilot, transcripts.DecodeGoose, transcripts.DecodeCline}
-	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask} {
+	decoders := []decoder{transcripts.DecodeCopilot, transcripts.DecodeGoose, transcripts.DecodeCline,
+		transcripts.DecodeKiro}
+	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -110,11 +118,11 @@ func FuzzDecodeAgents(f *testing.F) {
 	})
 }
 
-// gooseDatabase makes the database of Goose and returns its path.
-func gooseDatabase(t testing.TB) string {
+// databaseOf makes the database of a script below testdata and returns its path.
+func databaseOf(t testing.TB, name string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "goose", "sessions", "sessions.db")
-	script, err := os.ReadFile("testdata/goose/sessions.sql")
+	path := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(name), ".sql")+".db")
+	script, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +252,9 @@ func TestDamagedDatabasesOfAgents(t *testing.T) {
 	}{
 		{"cursor", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), [][3]string{{"blobs", "data", ""}},
 			transcripts.DecodeCursor},
-		{"goose", gooseDatabase(t), [][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
+		{"kiro", databaseOf(t, "kiro/data.sql"), [][3]string{{"conversations", "value", ""}, {"conversations_v2", "value", ""}},
+			transcripts.DecodeKiroFile},
+		{"goose", databaseOf(t, "goose/sessions.sql"), [][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
 			{"usage_ledger", "input_tokens", "silent"}}, transcripts.DecodeGooseFile},
 	} {
 		t.Run(tt.name, func(t *testing.T) { damageRows(t, tt.path, tt.columns, tt.decode) })

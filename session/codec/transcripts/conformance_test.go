@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 		{Name: "gemini-cli", Decode: transcripts.DecodeGemini, Native: []string{geminiMain, geminiOld, geminiChild}},
 		{Name: "copilot-cli", Decode: transcripts.DecodeCopilot, Native: []string{copilotEvents}},
 		{Name: "goose", Decode: transcripts.DecodeGoose, Native: []string{gooseLines}},
+		{Name: "kiro-cli", Decode: transcripts.DecodeKiro, Native: []string{kiroSession}},
 		{Name: "cline", Decode: transcripts.DecodeCline, Damage: codectest.Whole,
 			Native: []string{clineSession, clineChild, clineTask}},
 	} {

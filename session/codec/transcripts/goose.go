@@ -163,7 +163,7 @@ func gooseMoment(n int64) int64 {
 // message adds a message. Those of the user have the results of tools, too.
 func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Object, place string) {
 	b := d.b
-	b.seeMilli(gooseMoment(number(o, "created")))
+	b.seeMilli(gooseMoment(moment(o, "created")))
 	b.touched = nil
 	hiddenFrom := func(who string) bool { return string(visible.Get(who)) == "false" }
 	forModel := hiddenFrom("userVisible") && !hiddenFrom("agentVisible")
@@ -468,7 +468,7 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 			report(codec.Problem{Record: place, Reason: "its content is not a JSON array: left out"})
 			continue
 		}
-		about := rows.Of("id", o.Text("message_id"), "role", o.Text("role"), "created", number(o, "created_timestamp"))
+		about := rows.Of("id", o.Text("message_id"), "role", o.Text("role"), "created", moment(o, "created_timestamp"))
 		d.message(about, content, rows.Read(o.Text("metadata_json")), place)
 	}
 	if updated := sqlTime(row.Text("updated_at")); updated > 0 {
@@ -479,7 +479,7 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 }
 
 func gooseCallOf(o rows.Object) gooseCall {
-	c := gooseCall{at: gooseMoment(number(o, "created_timestamp")), model: o.Text("model"),
+	c := gooseCall{at: gooseMoment(moment(o, "created_timestamp")), model: o.Text("model"),
 		usage: exclusive(number(o, "input_tokens"), number(o, "output_tokens"), 0, number(o, "cache_read_tokens"),
 			number(o, "cache_write_tokens")),
 		compaction: number(o, "is_compaction") != 0}

@@ -8,6 +8,7 @@
 //	Cursor CLI   ~/.cursor/chats/<project>/<chat>/store.db
 //	Cline        ~/.cline/data/sessions/<session>/*.messages.json, before that tasks of an editor
 //	OpenHands    ~/.openhands/conversations/<conversation>/events/*.json
+//	Kiro CLI     ~/.kiro/sessions/cli/<session>.jsonl, and ~/.local/share/kiro-cli/data.sqlite3
 //	Goose        ~/.local/share/goose/sessions/sessions.db, before that a file per session beside it
 //
 // None of these formats is specified; all are read as they are found, by what their

@@ -1,0 +1,439 @@
+package transcripts
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// KiroTables are those of the database of Kiro CLI.
+func KiroTables() []string { return []string{"conversations", "state"} }
+
+// kiroKinds are the kinds of records in a session file of Kiro CLI.
+var kiroKinds = []string{"Prompt", "AssistantMessage", "ToolResults", "Clear", "Compaction"}
+
+// LooksKiro reports whether a record with these keys, and the values of those that are
+// strings, is one of a session file of Kiro CLI.
+func LooksKiro(keys map[string]string) bool {
+	return keys["data"] == "{" && slices.Contains(kiroKinds, keys["kind"])
+}
+
+// DecodeKiro reads a session file of Kiro CLI, which is JSON lines.
+//
+//	Prompt             user message
+//	AssistantMessage   a step: reasoning, text, and tool calls
+//	ToolResults        results of calls
+//	Compaction         assistant message with a data-compaction part
+//
+// The file does not name its session: the name of a file does, see [DecodeKiroFile]. What
+// cannot be read is reported and left out; report may be nil. An error is yielded when
+// reading fails, or when nothing is of Kiro.
+func DecodeKiro(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		return decodeKiroLines(r, "", nil, report)
+	})
+}
+
+// DecodeKiroFile reads a session file, beside which Kiro CLI keeps its title, times and
+// usage in another: see [DecodeKiro]. It also reads the database data.sqlite3, in which
+// the program keeps, or kept, the sessions of its classic interface.
+func DecodeKiroFile(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	if !isDatabase(path) {
+		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		about := rows.Read(beside(path, id+".json"))
+		return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+			return decodeKiroLines(r, strings.ToValidUTF8(id, "\uFFFD"), about, report)
+		})
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		if err := decodeKiroDatabase(ctx, path, report, yield); err != nil {
+			yield(nil, fmt.Errorf("read sessions of Kiro in %s: %w", path, err))
+		}
+	}
+}
+
+const kiroProvider = "kiro"
+
+// kiro builds the rows of a session.
+type kiro struct {
+	b      *builder
+	report func(codec.Problem)
+	model  string
+	// turns are what is known of turns: turn is the place of the one that runs, from 1.
+	turns []rows.Object
+	turn  int
+}
+
+func decodeKiroLines(r io.Reader, id string, about rows.Object, report func(codec.Problem)) ([]*codec.Session, error) {
+	var d *kiro
+	err := lines(r, report, func(o rows.Object, line int) {
+		if !slices.Contains(kiroKinds, o.Text("kind")) || o.Object("data") == nil && o.Text("kind") != "Clear" {
+			report(codec.Problem{Line: line, Reason: "is not a record of a known kind with data: left out"})
+			return
+		}
+		if d == nil {
+			d = newKiro(cmp.Or(about.Text("session_id"), id, unnamed("kiro", o)), report)
+			d.about(about)
+		}
+		d.record(o.Text("kind"), o.Object("data"), line)
+	})
+	if err == nil && d == nil {
+		err = errors.New("read session file: nothing in it is of Kiro")
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.count()
+	if updated := milli(about.Text("updated_at")); updated > 0 {
+		d.b.s.See(updated)
+	}
+	return []*codec.Session{d.b.finish()}, nil
+}
+
+func newKiro(id string, report func(codec.Problem)) *kiro {
+	return &kiro{b: newBuilder(id, "kiro-cli"), report: report}
+}
+
+// about takes what the program keeps beside the session.
+func (d *kiro) about(o rows.Object) {
+	row := &d.b.s.Row
+	if dir := o.Text("cwd"); dir != "" {
+		row.WorkspaceRoot = new(dir)
+	}
+	if parent := o.Text("parent_session_id"); parent != "" && parent != row.ID {
+		row.ParentID = new(parent)
+	}
+	d.b.title = firstLine(o.Text("title"))
+	state := o.Object("session_state")
+	if agent := state.Text("agent_name"); agent != "" {
+		d.b.s.SetMeta("kiro", rows.Of("agent", agent))
+	}
+	info := state.Object("rts_model_state").Object("model_info")
+	d.setModel(cmp.Or(info.Text("model_id"), info.Text("model_name")))
+	for _, v := range rows.Elements(state.Object("conversation_metadata").Get("user_turn_metadatas")) {
+		if turn, err := rows.Parse(v); err == nil {
+			d.turns = append(d.turns, turn)
+		}
+	}
+	d.b.seeMilli(milli(o.Text("created_at")))
+}
+
+func (d *kiro) setModel(id string) {
+	if id != "" {
+		d.model = id
+		d.b.model(kiroProvider, id)
+	}
+}
+
+// kiroMoment is a time in seconds, which may have a fraction, 0 where it is none.
+func kiroMoment(v json.RawMessage) int64 {
+	var seconds float64
+	if json.Unmarshal(v, &seconds) != nil || !(seconds > 0) || seconds > maxMoment/1000 {
+		return 0
+	}
+	return int64(math.Round(seconds * 1000))
+}
+
+func (d *kiro) record(kind string, data rows.Object, line int) {
+	b := d.b
+	switch kind {
+	case "Prompt":
+		d.count()
+		d.turn++
+		b.seeMilli(kiroMoment(data.Object("meta").Get("timestamp")))
+		var parts []rows.Object
+		for _, block := range contents(data.Get("content")) {
+			parts = append(parts, kiroPart(block))
+		}
+		if len(parts) > 0 {
+			named(b.message(session.RoleUser, parts), data.Text("message_id"), "", "")
+		}
+	case "AssistantMessage":
+		b.seeMilli(kiroMoment(data.Object("meta").Get("timestamp")))
+		d.assistant(data)
+	case "ToolResults":
+		for _, block := range contents(data.Get("content")) {
+			if block.Text("kind") == "toolResult" {
+				result := block.Object("data")
+				d.result(result.Text("toolUseId"), kiroOutput(result.Get("content")),
+					strings.EqualFold(result.Text("status"), "error"), fmt.Sprintf("line %d", line))
+			}
+		}
+	case "Compaction":
+		b.compaction(compacted{summary: cmp.Or(data.Text("summary"), kiroText(data)), auto: true})
+	}
+}
+
+// kiroText is the text of a record.
+func kiroText(data rows.Object) (text string) {
+	for _, block := range contents(data.Get("content")) {
+		text += kiroPart(block).Text("text")
+	}
+	return text
+}
+
+func (d *kiro) assistant(data rows.Object) {
+	b, calls := d.b, 0
+	step := b.step(data.Text("message_id"))
+	step.ResponseID = data.Text("message_id")
+	if d.model != "" {
+		b.model(kiroProvider, d.model)
+	}
+	for _, block := range contents(data.Get("content")) {
+		inner := block.Object("data")
+		switch block.Text("kind") {
+		case "toolUse":
+			calls++
+			b.call(inner.Text("name"), inner.Text("toolUseId"), inputOf(inner.Get("input")))
+		case "thinking", "reasoning":
+			if text := cmp.Or(inner.Text("text"), inner.Text("thinking"), block.Text("data")); text != "" {
+				b.part(textPart("reasoning", text))
+			}
+		default:
+			if p := kiroPart(block); p.Text("type") != "text" || p.Text("text") != "" {
+				b.part(p)
+			}
+		}
+	}
+	if calls == 0 {
+		b.ended("finish", "")
+	}
+}
+
+// kiroPart is a block that is no tool's as a part of ours.
+func kiroPart(block rows.Object) rows.Object {
+	switch inner := block.Object("data"); block.Text("kind") {
+	case "text":
+		return textPart("text", block.Text("data"))
+	case "image":
+		if format := inner.Text("format"); format != "" {
+			source := inner.Object("source")
+			data := cmp.Or(source.Text("data"), source.Text("bytes"), source.Text("Bytes"))
+			if data != "" {
+				return fileOf("image/"+format, dataURL("image/"+format, data))
+			}
+		}
+	case "": // text that is not in a block
+		if block.Has("text") {
+			return textPart("text", block.Text("text"))
+		}
+	}
+	return blockPart(block)
+}
+
+// kiroOutput is the output of a tool: the value where it is one.
+func kiroOutput(content json.RawMessage) json.RawMessage {
+	blocks := rows.Elements(content)
+	if len(blocks) != 1 {
+		return content
+	}
+	block, err := rows.Parse(blocks[0])
+	if err != nil {
+		return content
+	}
+	for _, key := range []string{"data", "Text", "Json"} {
+		if block.Has(key) {
+			return block.Get(key)
+		}
+	}
+	return content
+}
+
+func (d *kiro) result(id string, output json.RawMessage, failed bool, place string) {
+	if !d.b.result(id, output, failed) {
+		d.report(codec.Problem{Record: place, Reason: "has a result of call " + id + ", which is not pending: left out"})
+	}
+}
+
+// count gives the turn that ends what is known of it: the turns are in order, and those
+// that name their messages are of these.
+func (d *kiro) count() {
+	b := d.b
+	if b.turn == nil || d.turn == 0 || d.turn > len(d.turns) {
+		return
+	}
+	m, about := b.turn, d.turns[d.turn-1]
+	end := cmp.Or(milli(about.Text("end_timestamp")), kiroMoment(about.Get("end_timestamp")))
+	if end >= m.Row.CreatedAt && end > 0 {
+		b.seeMilli(end)
+		m.Touch(end)
+		m.SetTrace("duration_ms", end-m.Row.CreatedAt)
+	}
+	a := b.answer(m)
+	last := len(a.steps) - 1
+	u := session.Usage{Input: number(about, "input_token_count"), Output: number(about, "output_token_count"),
+		CacheRead: number(about, "cache_read_input_token_count"), CacheWrite: number(about, "cache_write_input_token_count")}
+	if u.Total() > 0 && last >= 0 { // 0 is what stands for a count that is not known
+		b.countAt(m, last, u)
+		m.SetTrace("usage_basis", "exclusive")
+	}
+	if model := about.Text("model"); model != "" && model != "auto" && last >= 0 {
+		a.steps[last].Model = &session.Model{ProviderID: kiroProvider, ModelID: model}
+		d.setModel(model)
+	}
+	credits, known := 0.0, false
+	for _, v := range rows.Elements(about.Get("metering_usage")) {
+		o, err := rows.Parse(v)
+		if err == nil && o.Text("unit") == "credit" {
+			credits, known = credits+cost(rows.Of("cost", o.Get("value"))), true
+		}
+	}
+	if known {
+		m.SetMeta("kiro", rows.Of("credits", credits))
+	}
+}
+
+// decodeKiroDatabase yields the conversations of a database. Newer versions have a table
+// with a row for each; older ones one with the last of each directory.
+func decodeKiroDatabase(ctx context.Context, path string, report func(codec.Problem),
+	yield func(*codec.Session, error) bool) error {
+	conn, err := database.Open(path)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetInterrupt(ctx.Done())
+	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil {
+		return err
+	}
+	list, listed := table(conn, "SELECT * FROM conversations_v2 ORDER BY created_at, conversation_id")
+	if listed != nil && strings.Contains(listed.Error(), "no such table") {
+		listed = nil
+	}
+	older, err := table(conn, "SELECT * FROM conversations ORDER BY key")
+	seen := make(map[string]bool)
+	for _, row := range append(list, older...) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s := kiroConversation(row, seen, report)
+		if s != nil && !yield(s, nil) {
+			return nil
+		}
+	}
+	return cmp.Or(listed, err)
+}
+
+// kiroConversation reads a row, nil for one that is damaged or known.
+func kiroConversation(row rows.Object, seen map[string]bool, report func(codec.Problem)) *codec.Session {
+	place := "conversation " + cmp.Or(row.Text("conversation_id"), row.Text("key"))
+	o, err := rows.Parse([]byte(row.Text("value")))
+	if err != nil {
+		report(codec.Problem{Record: place, Reason: "its value is not a JSON object: left out: " + err.Error()})
+		return nil
+	}
+	id := cmp.Or(row.Text("conversation_id"), o.Text("conversation_id"))
+	if id == "" || seen[id] {
+		return nil
+	}
+	seen[id] = true
+	d := newKiro(id, report)
+	if dir := row.Text("key"); filepath.IsAbs(dir) {
+		d.b.s.Row.WorkspaceRoot = new(dir)
+	}
+	d.setModel(cmp.Or(o.Object("model_info").Text("model_id"), o.Text("model")))
+	d.b.seeMilli(moment(row, "created_at"))
+	history := rows.Elements(o.Get("history"))
+	if history == nil && o.Has("history") {
+		report(codec.Problem{Record: place, Reason: "its history is not a list: left out"})
+	}
+	for i, v := range history {
+		entry, err := rows.Parse(v)
+		if err != nil {
+			report(codec.Problem{Record: place, Reason: fmt.Sprintf("entry %d of its history is not an object: left out", i+1)})
+			continue
+		}
+		if summary := rows.Elements(o.Get("latest_summary")); i == 0 && len(summary) > 0 {
+			if text, ok := rows.Text(summary[0]); ok {
+				d.b.seeMilli(milli(entry.Object("user").Text("timestamp")))
+				d.b.compaction(compacted{summary: text})
+			}
+		}
+		d.entry(entry, place)
+	}
+	if updated := moment(row, "updated_at"); updated > 0 {
+		d.b.s.See(updated)
+	}
+	return d.b.finish()
+}
+
+// entry adds what the user, or a tool, said, and what the model answered.
+func (d *kiro) entry(entry rows.Object, place string) {
+	b, user, about := d.b, entry.Object("user"), entry.Object("request_metadata")
+	b.seeMilli(milli(user.Text("timestamp")))
+	content := user.Object("content")
+	for _, f := range content {
+		inner := content.Object(f.Key)
+		for _, v := range rows.Elements(inner.Get("tool_use_results")) {
+			if r, err := rows.Parse(v); err == nil {
+				id := r.Text("tool_use_id")
+				d.result(id, kiroOutput(r.Get("content")), strings.EqualFold(r.Text("status"), "error"), place)
+				if f.Key == "CancelledToolUses" {
+					b.measure(id, "denied", true)
+					b.refused(id, "")
+				}
+			}
+		}
+		prompt := inner.Text("prompt")
+		if prompt == "" {
+			continue
+		}
+		parts := []rows.Object{textPart("text", prompt)}
+		for _, v := range rows.Elements(user.Get("images")) {
+			if image, err := rows.Parse(v); err == nil {
+				parts = append(parts, blockPart(image))
+			}
+		}
+		b.message(session.RoleUser, parts)
+	}
+	b.seeMilli(moment(about, "request_start_timestamp_ms"))
+	answer := entry.Object("assistant")
+	for _, f := range answer {
+		d.answered(answer.Object(f.Key), about)
+	}
+}
+
+// answered adds a response of the model.
+func (d *kiro) answered(o, about rows.Object) {
+	b := d.b
+	step := b.step(cmp.Or(o.Text("message_id"), about.Text("message_id")))
+	step.ResponseID, step.RequestID = o.Text("message_id"), about.Text("request_id")
+	if model := about.Text("model_id"); model != "" && model != "auto" {
+		step.Model = &session.Model{ProviderID: kiroProvider, ModelID: model}
+		d.setModel(model)
+	} else if d.model != "" {
+		b.model(kiroProvider, d.model)
+	}
+	if text := o.Text("content"); text != "" {
+		b.part(textPart("text", text))
+	}
+	calls := rows.Elements(o.Get("tool_uses"))
+	for _, v := range calls {
+		if call, err := rows.Parse(v); err == nil {
+			b.call(cmp.Or(call.Text("name"), call.Text("orig_name")), call.Text("id"), inputOf(call.Get("args")))
+		}
+	}
+	b.seeMilli(moment(about, "stream_end_timestamp_ms"))
+	b.turn.Touch(b.at)
+	if len(calls) == 0 {
+		b.ended("finish", "")
+	}
+}
