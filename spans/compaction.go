@@ -38,77 +38,47 @@ type Compaction struct {
 }
 
 // Kind returns compaction.run.
-func (c *Compaction) Kind() string { return semconv.SpanCompactionRun }
+func (r *Compaction) Kind() string { return semconv.SpanCompactionRun }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
-func (c *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst, semconv.SessionIDKey.String(c.SessionID))
-	dst = appendString(dst, semconv.MessageIDKey, c.MessageID)
-	dst = appendInt(dst, semconv.MessageCreatedAtKey, c.MessageCreatedAt)
-	dst = appendString(dst, semconv.PartIDKey, c.PartID)
-	dst = appendString(dst, semconv.CompactionSummaryKey, c.Summary)
-	dst = appendString(dst, semconv.CompactionTailStartIDKey, c.TailStartID)
-	dst = appendString(dst, semconv.ErrorKey, c.Error)
-	dst = appendString(dst, semconv.ErrorTypeKey, c.ErrorType)
-	dst = append(dst,
-		semconv.SummarizedMessageCountKey.Int64(c.SummarizedMessages),
-		semconv.CompactionInputTokensKey.Int64(c.InputTokens),
-		semconv.CompactionOutputTokensKey.Int64(c.OutputTokens))
-	dst = appendInt(dst, semconv.CompactionSummaryTokensKey, c.SummaryTokens)
-	return append(dst,
-		semconv.CompactionAutoKey.Bool(c.Auto),
-		semconv.SessionIDFloorKey.String(c.SessionID),
-		semconv.GenAIConversationCompactedKey.Bool(true))
+func (r *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
+	c := coder{dst: dst}
+	r.visit(&c)
+	return c.dst
 }
 
 // Set implements [SpanData].
-func (c *Compaction) Set(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.SessionIDKey:
-		return true, setString(&c.SessionID, v)
-	case semconv.SessionIDFloorKey, semconv.GenAIConversationIDKey:
-		return true, setStringIfUnset(&c.SessionID, v)
-	case semconv.GenAIConversationCompactedKey:
-		return true, nil
-	case semconv.SummarizedMessageCountKey:
-		return true, setInt(&c.SummarizedMessages, v)
-	case semconv.CompactionInputTokensKey:
-		return true, setInt(&c.InputTokens, v)
-	case semconv.CompactionOutputTokensKey:
-		return true, setInt(&c.OutputTokens, v)
-	case semconv.MessageIDKey:
-		return true, setString(&c.MessageID, v)
-	case semconv.MessageCreatedAtKey:
-		return true, setInt(&c.MessageCreatedAt, v)
-	case semconv.PartIDKey:
-		return true, setString(&c.PartID, v)
-	case semconv.CompactionSummaryKey:
-		return true, setString(&c.Summary, v)
-	case semconv.CompactionSummaryTokensKey:
-		return true, setInt(&c.SummaryTokens, v)
-	case semconv.CompactionAutoKey:
-		return true, setBool(&c.Auto, v)
-	case semconv.CompactionTailStartIDKey:
-		return true, setString(&c.TailStartID, v)
-	case semconv.ErrorKey:
-		return true, setString(&c.Error, v)
-	case semconv.ErrorTypeKey:
-		return true, setString(&c.ErrorType, v)
-	}
-	return false, nil
+func (r *Compaction) Set(key string, v Value) (known bool, err error) {
+	c := decoder(key, v)
+	r.visit(&c)
+	return c.known, c.err
+}
+
+func (r *Compaction) visit(c *coder) {
+	c.required(semconv.SessionIDKey, &r.SessionID)
+	c.text(semconv.MessageIDKey, &r.MessageID)
+	c.count(semconv.MessageCreatedAtKey, &r.MessageCreatedAt)
+	c.text(semconv.PartIDKey, &r.PartID)
+	c.text(semconv.CompactionSummaryKey, &r.Summary)
+	c.text(semconv.CompactionTailStartIDKey, &r.TailStartID)
+	c.text(semconv.ErrorKey, &r.Error)
+	c.text(semconv.ErrorTypeKey, &r.ErrorType)
+	c.total(semconv.SummarizedMessageCountKey, &r.SummarizedMessages)
+	c.total(semconv.CompactionInputTokensKey, &r.InputTokens)
+	c.total(semconv.CompactionOutputTokensKey, &r.OutputTokens)
+	c.count(semconv.CompactionSummaryTokensKey, &r.SummaryTokens)
+	c.flag(semconv.CompactionAutoKey, &r.Auto)
+	c.copied(semconv.SessionIDFloorKey, &r.SessionID)
+	c.fallback(semconv.GenAIConversationIDKey, &r.SessionID)
+	c.constant(semconv.GenAIConversationCompactedKey, attribute.BoolValue(true))
 }
 
 // Validate implements [SpanData].
-func (c *Compaction) Validate() error {
-	var errs []error
-	if c.SessionID == "" {
-		errs = append(errs, missing(semconv.SessionIDKey))
+func (r *Compaction) Validate() error {
+	var negative error
+	if r.SummarizedMessages < 0 || r.InputTokens < 0 || r.OutputTokens < 0 || r.SummaryTokens < 0 {
+		negative = errors.New("a count is negative")
 	}
-	if c.MessageID == "" && c.Error == "" {
-		errs = append(errs, missing(semconv.MessageIDKey))
-	}
-	if c.SummarizedMessages < 0 || c.InputTokens < 0 || c.OutputTokens < 0 || c.SummaryTokens < 0 {
-		errs = append(errs, errors.New("a count is negative"))
-	}
-	return errors.Join(errs...)
+	return errors.Join(missing(semconv.SessionIDKey, r.SessionID), missing(semconv.MessageIDKey, r.MessageID+r.Error),
+		negative)
 }

@@ -58,24 +58,24 @@ func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	if e.Session != nil {
 		return e.Session.Append(dst)
 	}
-	dst = append(dst, semconv.SessionIDKey.String(e.SessionID))
-	dst = appendString(dst, semconv.MessageIDKey, e.MessageID)
-	dst = appendString(dst, semconv.MessageRoleKey, e.Role)
-	dst = appendInt(dst, semconv.MessageCreatedAtKey, e.MessageCreatedAt)
-	if len(e.Parts) > 0 {
-		all := make([]string, len(e.Parts))
-		for i := range e.Parts {
-			all[i] = e.Parts[i].text()
-		}
-		dst = append(dst, semconv.MessagePartsKey.StringSlice(all))
-	}
-	dst = appendString(dst, semconv.MessageMetadataKey, string(e.MessageMetadata))
-	dst = appendString(dst, semconv.StatusKey, e.Status)
-	dst = appendInt(dst, semconv.StatusHeartbeatKey, e.Heartbeat)
-	dst = appendInt(dst, semconv.StatusSinceKey, e.Since)
-	dst = appendInt(dst, semconv.StatusAttemptKey, e.Attempt)
-	dst = appendString(dst, semconv.StatusDetailKey, e.Detail)
-	return appendString(dst, semconv.ToolCallIDKey, e.CallID)
+	c := coder{dst: dst}
+	e.visit(&c)
+	return c.dst
+}
+
+func (e *Event) visit(c *coder) {
+	c.required(semconv.SessionIDKey, &e.SessionID)
+	c.text(semconv.MessageIDKey, &e.MessageID)
+	c.text(semconv.MessageRoleKey, &e.Role)
+	c.count(semconv.MessageCreatedAtKey, &e.MessageCreatedAt)
+	c.parts(semconv.MessagePartsKey, &e.Parts)
+	c.json(semconv.MessageMetadataKey, &e.MessageMetadata, '{')
+	c.text(semconv.StatusKey, &e.Status)
+	c.count(semconv.StatusHeartbeatKey, &e.Heartbeat)
+	c.count(semconv.StatusSinceKey, &e.Since)
+	c.count(semconv.StatusAttemptKey, &e.Attempt)
+	c.text(semconv.StatusDetailKey, &e.Detail)
+	c.text(semconv.ToolCallIDKey, &e.CallID)
 }
 
 // text returns AppendJSON as a string. It copies Data, the greater part of it, only once.
@@ -107,57 +107,25 @@ func (e *Event) Set(key string, v Value) (known bool, err error) {
 		e.SessionID = e.Session.SessionID
 		return known, err
 	}
-	switch attribute.Key(key) {
-	case semconv.SessionIDKey:
-		return true, setString(&e.SessionID, v)
-	case semconv.MessageIDKey:
-		return true, setString(&e.MessageID, v)
-	case semconv.MessageRoleKey:
-		return true, setString(&e.Role, v)
-	case semconv.MessageCreatedAtKey:
-		return true, setInt(&e.MessageCreatedAt, v)
-	case semconv.MessageMetadataKey:
-		return true, setJSON(&e.MessageMetadata, v, '{')
-	case semconv.MessagePartsKey:
-		_, err := setParts(&e.Parts, v)
-		return true, err
-	case semconv.StatusKey:
-		return true, setString(&e.Status, v)
-	case semconv.StatusAttemptKey:
-		return true, setInt(&e.Attempt, v)
-	case semconv.StatusHeartbeatKey:
-		return true, setInt(&e.Heartbeat, v)
-	case semconv.StatusSinceKey:
-		return true, setInt(&e.Since, v)
-	case semconv.StatusDetailKey:
-		return true, setString(&e.Detail, v)
-	case semconv.ToolCallIDKey:
-		return true, setString(&e.CallID, v)
-	}
-	return false, nil
+	c := decoder(key, v)
+	e.visit(&c)
+	return c.known, c.err
 }
 
 // Validate implements [SpanData].
 func (e *Event) Validate() error {
-	var errs []error
-	if e.SessionID == "" {
-		errs = append(errs, errors.New("session.id is missing"))
-	}
+	session := missing(semconv.SessionIDKey, e.SessionID)
 	switch e.Name {
 	case semconv.EventSession:
+		return session
 	case semconv.EventMessage, semconv.EventPart:
-		if e.MessageID == "" {
-			errs = append(errs, errors.New("agenttrace.message.id is missing"))
-		}
+		var parts error
 		if e.Name == semconv.EventPart && len(e.Parts) == 0 {
-			errs = append(errs, errors.New("agenttrace.message.parts is missing"))
+			parts = missing(semconv.MessagePartsKey, "")
 		}
+		return errors.Join(session, missing(semconv.MessageIDKey, e.MessageID), parts)
 	case semconv.EventStatus:
-		if e.Status == "" {
-			errs = append(errs, errors.New("agenttrace.status is missing"))
-		}
-	default:
-		errs = append(errs, errors.New("event "+e.Name+" is not known"))
+		return errors.Join(session, missing(semconv.StatusKey, e.Status))
 	}
-	return errors.Join(errs...)
+	return errors.Join(session, errors.New("event "+e.Name+" is not known"))
 }

@@ -24,22 +24,22 @@ func (e *Exception) Kind() string { return semconv.SpanEventException }
 
 // Append implements [SpanData].
 func (e *Exception) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = appendString(dst, semconv.ExceptionTypeKey, e.Type)
-	dst = appendString(dst, semconv.ExceptionMessageKey, e.Message)
-	return appendString(dst, semconv.ExceptionStacktraceKey, e.Stack)
+	c := coder{dst: dst}
+	e.visit(&c)
+	return c.dst
 }
 
 // Set implements [SpanData].
 func (e *Exception) Set(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.ExceptionTypeKey:
-		return true, setString(&e.Type, v)
-	case semconv.ExceptionMessageKey:
-		return true, setString(&e.Message, v)
-	case semconv.ExceptionStacktraceKey:
-		return true, setString(&e.Stack, v)
-	}
-	return false, nil
+	c := decoder(key, v)
+	e.visit(&c)
+	return c.known, c.err
+}
+
+func (e *Exception) visit(c *coder) {
+	c.text(semconv.ExceptionTypeKey, &e.Type)
+	c.text(semconv.ExceptionMessageKey, &e.Message)
+	c.text(semconv.ExceptionStacktraceKey, &e.Stack)
 }
 
 // Validate implements [SpanData]. The conventions require a type or a message.

@@ -1,7 +1,6 @@
 package spans
 
 import (
-	"errors"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -48,38 +47,26 @@ func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 
 // Append implements [SpanData].
 func (w *LoopWarning) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst, semconv.LoopPatternKey.String(w.Pattern))
-	dst = appendInt(dst, semconv.LoopRepetitionsKey, w.Repetitions)
-	dst = appendInt(dst, semconv.LoopWindowSizeKey, w.WindowSize)
-	if len(w.Evidence) > 0 {
-		dst = append(dst, semconv.LoopEvidenceKey.StringSlice(w.Evidence))
-	}
-	return dst
+	c := coder{dst: dst}
+	w.visit(&c)
+	return c.dst
 }
 
 // Set implements [SpanData].
 func (w *LoopWarning) Set(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.LoopPatternKey:
-		return true, setString(&w.Pattern, v)
-	case semconv.LoopRepetitionsKey:
-		return true, setInt(&w.Repetitions, v)
-	case semconv.LoopWindowSizeKey:
-		return true, setInt(&w.WindowSize, v)
-	case semconv.LoopEvidenceKey:
-		ids, err := v.Strings()
-		if err == nil {
-			w.Evidence = ids
-		}
-		return true, err
-	}
-	return false, nil
+	c := decoder(key, v)
+	w.visit(&c)
+	return c.known, c.err
+}
+
+func (w *LoopWarning) visit(c *coder) {
+	c.required(semconv.LoopPatternKey, &w.Pattern)
+	c.count(semconv.LoopRepetitionsKey, &w.Repetitions)
+	c.count(semconv.LoopWindowSizeKey, &w.WindowSize)
+	c.strings(semconv.LoopEvidenceKey, &w.Evidence)
 }
 
 // Validate implements [SpanData].
 func (w *LoopWarning) Validate() error {
-	if w.Pattern == "" {
-		return errors.New("agenttrace.loop.pattern is missing")
-	}
-	return nil
+	return missing(semconv.LoopPatternKey, w.Pattern)
 }

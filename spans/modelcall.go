@@ -33,73 +33,37 @@ func (m *ModelCall) Kind() string { return KindModelCall }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst,
-		semconv.SessionIDKey.String(m.SessionID),
-		semconv.GenAIOperationNameKey.String(semconv.OperationChat))
-	dst = appendString(dst, semconv.MessageIDKey, m.MessageID)
-	if m.Index != nil {
-		dst = append(dst, semconv.StepIndexKey.Int64(*m.Index))
-	}
-	dst = m.Model.append(dst)
-	dst = appendString(dst, semconv.ErrorKey, m.Error)
-	dst = appendString(dst, semconv.ErrorTypeKey, m.ErrorType)
-	dst = m.Usage.append(dst)
-	if m.StopReason != "" {
-		dst = append(dst, semconv.GenAIResponseFinishReasonsKey.StringSlice([]string{m.StopReason}))
-	}
-	dst = appendString(dst, semconv.GenAIResponseModelKey, m.ResponseModel)
-	dst = appendString(dst, semconv.GenAIResponseIDKey, m.ResponseID)
-	if m.Temperature != nil {
-		dst = append(dst, semconv.GenAIRequestTemperatureKey.Float64(*m.Temperature))
-	}
-	dst = append(dst, semconv.GenAIConversationIDKey.String(m.SessionID))
-	return m.Usage.appendMirror(dst)
+	c := coder{dst: dst}
+	m.visit(&c)
+	return c.dst
 }
 
 // Set implements [SpanData].
 func (m *ModelCall) Set(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.SessionIDKey:
-		return true, setString(&m.SessionID, v)
-	case semconv.GenAIConversationIDKey:
-		return true, setStringIfUnset(&m.SessionID, v)
-	case semconv.GenAIOperationNameKey:
-		return true, nil
-	case semconv.MessageIDKey:
-		return true, setString(&m.MessageID, v)
-	case semconv.StepIndexKey:
-		return true, setIntPtr(&m.Index, v)
-	case semconv.GenAIRequestTemperatureKey:
-		return true, setDoublePtr(&m.Temperature, v)
-	case semconv.GenAIResponseModelKey:
-		return true, setString(&m.ResponseModel, v)
-	case semconv.GenAIResponseIDKey:
-		return true, setString(&m.ResponseID, v)
-	case semconv.GenAIResponseFinishReasonsKey:
-		reasons, err := v.Strings()
-		if err == nil && len(reasons) > 0 {
-			m.StopReason = reasons[len(reasons)-1]
-		}
-		return true, err
-	case semconv.ErrorKey:
-		return true, setString(&m.Error, v)
-	case semconv.ErrorTypeKey:
-		return true, setString(&m.ErrorType, v)
-	}
-	if known, err := m.Usage.set(key, v); known {
-		return true, err
-	}
-	return m.Model.set(key, v)
+	c := decoder(key, v)
+	m.visit(&c)
+	return c.known, c.err
+}
+
+func (m *ModelCall) visit(c *coder) {
+	c.required(semconv.SessionIDKey, &m.SessionID)
+	c.constant(semconv.GenAIOperationNameKey, attribute.StringValue(semconv.OperationChat))
+	c.text(semconv.MessageIDKey, &m.MessageID)
+	c.number(semconv.StepIndexKey, &m.Index)
+	m.Model.visit(c)
+	c.text(semconv.ErrorKey, &m.Error)
+	c.text(semconv.ErrorTypeKey, &m.ErrorType)
+	m.Usage.visit(c)
+	c.finishReasons(&m.StopReason, false)
+	c.text(semconv.GenAIResponseModelKey, &m.ResponseModel)
+	c.text(semconv.GenAIResponseIDKey, &m.ResponseID)
+	c.double(semconv.GenAIRequestTemperatureKey, &m.Temperature)
+	c.copied(semconv.GenAIConversationIDKey, &m.SessionID)
+	m.Usage.visitMirror(c)
 }
 
 // Validate implements [SpanData].
 func (m *ModelCall) Validate() error {
-	var errs []error
-	if m.SessionID == "" {
-		errs = append(errs, missing(semconv.SessionIDKey))
-	}
-	if m.Model.ModelID == "" {
-		errs = append(errs, missing(semconv.GenAIRequestModelKey))
-	}
-	return errors.Join(append(errs, m.Usage.validate()...)...)
+	return errors.Join(missing(semconv.SessionIDKey, m.SessionID), missing(semconv.GenAIRequestModelKey, m.Model.ModelID),
+		m.Usage.validate())
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -70,43 +71,10 @@ type Model struct {
 	ProviderID, ModelID, Variant string
 }
 
-func (m *Model) append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = appendString(dst, semconv.GenAIProviderNameKey, m.ProviderID)
-	dst = appendString(dst, semconv.GenAIRequestModelKey, m.ModelID)
-	return appendString(dst, semconv.ModelVariantKey, m.Variant)
-}
-
-func (m *Model) set(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.GenAIProviderNameKey:
-		return true, setString(&m.ProviderID, v)
-	case semconv.GenAIRequestModelKey:
-		return true, setString(&m.ModelID, v)
-	case semconv.ModelVariantKey:
-		return true, setString(&m.Variant, v)
-	}
-	return false, nil
-}
-
-func appendString(dst []attribute.KeyValue, key attribute.Key, s string) []attribute.KeyValue {
-	if s == "" {
-		return dst
-	}
-	return append(dst, key.String(s))
-}
-
-func appendInt(dst []attribute.KeyValue, key attribute.Key, n int64) []attribute.KeyValue {
-	if n == 0 {
-		return dst
-	}
-	return append(dst, key.Int64(n))
-}
-
-func appendTrue(dst []attribute.KeyValue, key attribute.Key, b bool) []attribute.KeyValue {
-	if !b {
-		return dst
-	}
-	return append(dst, key.Bool(true))
+func (m *Model) visit(c *coder) {
+	c.text(semconv.GenAIProviderNameKey, &m.ProviderID)
+	c.text(semconv.GenAIRequestModelKey, &m.ModelID)
+	c.text(semconv.ModelVariantKey, &m.Variant)
 }
 
 // setJSON stores JSON text whose first character is open ('{', '[' or, for any value, 0).
@@ -135,19 +103,18 @@ func firstByte(raw []byte) byte {
 	return 0
 }
 
-func missing(key attribute.Key) error { return fmt.Errorf("%s is missing", key) }
-
-func invalid(key attribute.Key, have any) error { return fmt.Errorf("%s: invalid value %q", key, have) }
+// missing reports a value that is empty.
+func missing(key attribute.Key, have string) error {
+	if have != "" {
+		return nil
+	}
+	return fmt.Errorf("%s is missing", key)
+}
 
 // oneOf reports a value that is neither empty nor in the list.
 func oneOf(key attribute.Key, have string, allowed ...string) error {
-	if have == "" {
+	if have == "" || slices.Contains(allowed, have) {
 		return nil
 	}
-	for _, a := range allowed {
-		if have == a {
-			return nil
-		}
-	}
-	return invalid(key, have)
+	return fmt.Errorf("%s: invalid value %q", key, have)
 }

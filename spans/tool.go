@@ -61,138 +61,63 @@ func (t *ToolCall) Kind() string { return semconv.SpanToolCall }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst,
-		semconv.SessionIDKey.String(t.SessionID),
-		semconv.ToolIDKey.String(t.ToolID),
-		semconv.ToolCallIDKey.String(t.CallID))
-	dst = appendString(dst, semconv.MessageIDKey, t.MessageID)
-	dst = appendString(dst, semconv.PartIDKey, t.PartID)
-	if t.PartIndex != nil {
-		dst = append(dst, semconv.PartIndexKey.Int64(*t.PartIndex))
-	}
-	dst = appendString(dst, semconv.ToolStateKey, t.State)
-	dst = appendString(dst, semconv.GenAIToolCallArgumentsKey, t.Input)
-	dst = appendString(dst, semconv.GenAIToolCallResultKey, t.Output)
-	dst = appendString(dst, semconv.ErrorKey, t.Error)
-	dst = appendString(dst, semconv.ErrorTypeKey, t.ErrorType)
-	dst = appendTrue(dst, semconv.ToolDeniedKey, t.Denied)
-	dst = appendTrue(dst, semconv.ToolDynamicKey, t.Dynamic)
-	dst = appendTrue(dst, semconv.ToolProviderExecutedKey, t.ProviderExecuted)
-	dst = appendTrue(dst, semconv.ToolInferredKey, t.Inferred)
-	dst = appendString(dst, semconv.PermissionIDKey, t.ApprovalID)
-	dst = appendString(dst, semconv.ToolChildSessionIDKey, t.ChildSessionID)
-	dst = append(dst, semconv.TruncatedKey.Bool(t.Truncated))
-	dst = appendString(dst, semconv.ToolOutputPathKey, t.OutputPath)
-	dst = appendInt(dst, semconv.ToolOutputSizeKey, t.OutputSize)
-	dst = appendString(dst, semconv.ToolOutputSHA256Key, t.OutputSHA256)
-	if t.DurationMS != nil {
-		dst = append(dst, semconv.DurationMSKey.Int64(*t.DurationMS))
-	}
-	dst = appendString(dst, semconv.ToolKindKey, t.ACPKind)
-	dst = appendString(dst, semconv.GenAIToolDescriptionKey, t.Description)
-	dst = appendString(dst, semconv.GenAIToolTypeKey, t.Type)
-	return append(dst,
-		semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool),
-		semconv.GenAIToolNameKey.String(t.ToolID),
-		semconv.GenAIToolCallIDKey.String(t.CallID))
+	c := coder{dst: dst}
+	t.visit(&c)
+	return c.dst
 }
 
 // Set implements [SpanData].
 func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.SessionIDKey:
-		return true, setString(&t.SessionID, v)
-	case semconv.SessionIDFloorKey, semconv.GenAIConversationIDKey:
-		return true, setStringIfUnset(&t.SessionID, v)
-	case semconv.GenAIOperationNameKey:
-		return true, nil
-	case semconv.ToolIDKey:
-		return true, setString(&t.ToolID, v)
-	case semconv.GenAIToolNameKey:
-		return true, setStringIfUnset(&t.ToolID, v)
-	case semconv.ToolCallIDKey:
-		return true, setString(&t.CallID, v)
-	case semconv.GenAIToolCallIDKey:
-		return true, setStringIfUnset(&t.CallID, v)
-	case semconv.GenAIToolTypeKey:
-		return true, setString(&t.Type, v)
-	case semconv.GenAIToolDescriptionKey:
-		return true, setString(&t.Description, v)
-	case semconv.MessageIDKey:
-		return true, setString(&t.MessageID, v)
-	case semconv.PartIDKey:
-		return true, setString(&t.PartID, v)
-	case semconv.PartIndexKey:
-		return true, setIntPtr(&t.PartIndex, v)
-	case semconv.ToolStateKey:
-		return true, setString(&t.State, v)
-	case semconv.GenAIToolCallArgumentsKey:
-		return true, setString(&t.Input, v)
-	case semconv.GenAIToolCallResultKey:
-		return true, setString(&t.Output, v)
-	case semconv.ErrorKey:
-		return true, setString(&t.Error, v)
-	case semconv.ErrorTypeKey:
-		return true, setString(&t.ErrorType, v)
-	case semconv.ToolKindKey:
-		return true, setString(&t.ACPKind, v)
-	case semconv.ToolDynamicKey:
-		return true, setBool(&t.Dynamic, v)
-	case semconv.ToolProviderExecutedKey:
-		return true, setBool(&t.ProviderExecuted, v)
-	case semconv.ToolDeniedKey:
-		return true, setBool(&t.Denied, v)
-	case semconv.ToolInferredKey:
-		return true, setBool(&t.Inferred, v)
-	case semconv.PermissionIDKey:
-		return true, setString(&t.ApprovalID, v)
-	case semconv.ToolChildSessionIDKey:
-		return true, setString(&t.ChildSessionID, v)
-	case semconv.DurationMSKey:
-		return true, setIntPtr(&t.DurationMS, v)
-	}
-	return t.setTruncated(key, v)
+	c := decoder(key, v)
+	t.visit(&c)
+	return c.known, c.err
 }
 
-// setTruncated decodes an attribute that states how an output was truncated.
-func (t *ToolCall) setTruncated(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.TruncatedKey:
-		return true, setBool(&t.Truncated, v)
-	case semconv.ToolOutputPathKey:
-		return true, setString(&t.OutputPath, v)
-	case semconv.ToolOutputSizeKey:
-		return true, setInt(&t.OutputSize, v)
-	case semconv.ToolOutputSHA256Key:
-		return true, setString(&t.OutputSHA256, v)
-	}
-	return false, nil
+func (t *ToolCall) visit(c *coder) {
+	c.required(semconv.SessionIDKey, &t.SessionID)
+	c.required(semconv.ToolIDKey, &t.ToolID)
+	c.required(semconv.ToolCallIDKey, &t.CallID)
+	c.text(semconv.MessageIDKey, &t.MessageID)
+	c.text(semconv.PartIDKey, &t.PartID)
+	c.number(semconv.PartIndexKey, &t.PartIndex)
+	c.text(semconv.ToolStateKey, &t.State)
+	c.text(semconv.GenAIToolCallArgumentsKey, &t.Input)
+	c.text(semconv.GenAIToolCallResultKey, &t.Output)
+	c.text(semconv.ErrorKey, &t.Error)
+	c.text(semconv.ErrorTypeKey, &t.ErrorType)
+	c.mark(semconv.ToolDeniedKey, &t.Denied)
+	c.mark(semconv.ToolDynamicKey, &t.Dynamic)
+	c.mark(semconv.ToolProviderExecutedKey, &t.ProviderExecuted)
+	c.mark(semconv.ToolInferredKey, &t.Inferred)
+	c.text(semconv.PermissionIDKey, &t.ApprovalID)
+	c.text(semconv.ToolChildSessionIDKey, &t.ChildSessionID)
+	c.flag(semconv.TruncatedKey, &t.Truncated)
+	c.text(semconv.ToolOutputPathKey, &t.OutputPath)
+	c.count(semconv.ToolOutputSizeKey, &t.OutputSize)
+	c.text(semconv.ToolOutputSHA256Key, &t.OutputSHA256)
+	c.number(semconv.DurationMSKey, &t.DurationMS)
+	c.text(semconv.ToolKindKey, &t.ACPKind)
+	c.text(semconv.GenAIToolDescriptionKey, &t.Description)
+	c.text(semconv.GenAIToolTypeKey, &t.Type)
+	c.constant(semconv.GenAIOperationNameKey, attribute.StringValue(semconv.OperationExecuteTool))
+	c.copied(semconv.GenAIToolNameKey, &t.ToolID)
+	c.copied(semconv.GenAIToolCallIDKey, &t.CallID)
+	c.fallback(semconv.SessionIDFloorKey, &t.SessionID)
+	c.fallback(semconv.GenAIConversationIDKey, &t.SessionID)
 }
 
 // Validate implements [SpanData].
 func (t *ToolCall) Validate() error {
-	var errs []error
-	if t.SessionID == "" {
-		errs = append(errs, missing(semconv.SessionIDKey))
-	}
-	if t.ToolID == "" {
-		errs = append(errs, missing(semconv.ToolIDKey))
-	}
-	if t.CallID == "" {
-		errs = append(errs, missing(semconv.ToolCallIDKey))
-	}
-	if t.MessageID == "" {
-		errs = append(errs, missing(semconv.MessageIDKey))
-	}
+	var index error
 	if t.PartIndex != nil && *t.PartIndex < 0 {
-		errs = append(errs, errors.New("agenttrace.part.index is negative"))
+		index = errors.New("agenttrace.part.index is negative")
 	}
-	errs = append(errs,
+	return errors.Join(
+		missing(semconv.SessionIDKey, t.SessionID), missing(semconv.ToolIDKey, t.ToolID),
+		missing(semconv.ToolCallIDKey, t.CallID), missing(semconv.MessageIDKey, t.MessageID), index,
 		oneOf(semconv.ToolStateKey, t.State, "input-streaming", "input-available", "approval-requested", "approval-responded",
 			"output-available", "output-error", "output-denied"),
 		oneOf(semconv.ToolKindKey, t.ACPKind, semconv.ToolKindRead, semconv.ToolKindEdit, semconv.ToolKindDelete,
-			semconv.ToolKindMove,
-			semconv.ToolKindSearch, semconv.ToolKindExecute, semconv.ToolKindThink, semconv.ToolKindFetch,
-			semconv.ToolKindOther))
-	return errors.Join(errs...)
+			semconv.ToolKindMove, semconv.ToolKindSearch, semconv.ToolKindExecute, semconv.ToolKindThink,
+			semconv.ToolKindFetch, semconv.ToolKindOther))
 }

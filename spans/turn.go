@@ -72,154 +72,61 @@ func (t *Turn) Kind() string { return semconv.SpanSessionTurn }
 // turn ended, its tokens and model, its description, and the repetitions for the GenAI
 // conventions.
 func (t *Turn) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst, semconv.SessionIDKey.String(t.SessionID))
-	if t.Index != nil {
-		dst = append(dst, semconv.TurnIndexKey.Int64(*t.Index))
-	}
-	dst = t.Assistant.append(dst, semconv.AssistantMessageIDKey, semconv.AssistantMessageCreatedAtKey,
-		semconv.AssistantMessagePartsKey)
-	dst = t.User.append(dst, semconv.UserMessageIDKey, semconv.UserMessageCreatedAtKey, semconv.UserMessagePartsKey)
-	dst = appendString(dst, semconv.TurnEndReasonKey, t.EndReason)
-	dst = appendTrue(dst, semconv.TurnPendingApprovalKey, t.PendingApproval)
-	dst = appendString(dst, semconv.ErrorKey, t.Error)
-	dst = appendString(dst, semconv.ErrorTypeKey, t.ErrorType)
-	dst = t.Usage.append(dst)
-	dst = t.Model.append(dst)
-	dst = appendInt(dst, semconv.TurnModelCallsKey, t.ModelCalls)
-	dst = appendString(dst, semconv.StopReasonKey, t.StopReason)
-	if t.DurationMS != nil {
-		dst = append(dst, semconv.DurationMSKey.Int64(*t.DurationMS))
-	}
-	dst = appendString(dst, semconv.UserMessageMetadataKey, string(t.User.Metadata))
-	dst = appendString(dst, semconv.AssistantMessageMetadataKey, string(t.Assistant.Metadata))
-	dst = appendString(dst, semconv.SystemPromptDigestKey, t.SystemPromptDigest)
-	dst = appendString(dst, semconv.SystemPromptTextKey, t.SystemPrompt)
-	dst = appendString(dst, semconv.ToolCatalogDigestKey, t.ToolCatalogDigest)
-	dst = appendString(dst, semconv.ToolCatalogJSONKey, t.ToolCatalog)
-	if t.Temperature != nil {
-		dst = append(dst, semconv.GenAIRequestTemperatureKey.Float64(*t.Temperature))
-	}
-	dst = appendString(dst, semconv.GenAIAgentNameKey, t.Agent)
-	dst = appendString(dst, semconv.SessionTitleKey, t.Title)
-	dst = appendString(dst, semconv.SessionParentIDKey, t.ParentID)
-	dst = appendString(dst, semconv.SessionParentMessageIDKey, t.ParentMessageID)
-	dst = append(dst, semconv.GenAIConversationIDKey.String(t.SessionID))
-	if t.Usage.Tokens != nil {
-		dst = append(dst, semconv.TokensKey.Int64(t.Usage.Tokens.Total()))
-	}
-	if t.StopReason != "" {
-		dst = append(dst, semconv.GenAIResponseFinishReasonsKey.StringSlice([]string{t.StopReason}))
-	}
-	return t.Usage.appendMirror(dst)
-}
-
-// append appends the message without its metadata.
-func (m *Message) append(dst []attribute.KeyValue, id, createdAt, parts attribute.Key) []attribute.KeyValue {
-	if m.ID == "" {
-		return dst
-	}
-	dst = append(dst, id.String(m.ID))
-	dst = appendInt(dst, createdAt, m.CreatedAt)
-	if len(m.Parts) > 0 {
-		encoded := make([]string, len(m.Parts))
-		var buf []byte
-		for i := range m.Parts {
-			buf = m.Parts[i].AppendJSON(buf[:0])
-			encoded[i] = string(buf)
-		}
-		dst = append(dst, parts.StringSlice(encoded))
-	}
-	return dst
+	c := coder{dst: dst}
+	t.visit(&c)
+	return c.dst
 }
 
 // Set implements [SpanData].
 func (t *Turn) Set(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.SessionIDKey:
-		return true, setString(&t.SessionID, v)
-	case semconv.SessionIDFloorKey, semconv.GenAIConversationIDKey:
-		return true, setStringIfUnset(&t.SessionID, v)
-	case semconv.GenAIAgentNameKey:
-		return true, setString(&t.Agent, v)
-	case semconv.SessionTitleKey:
-		return true, setString(&t.Title, v)
-	case semconv.SessionParentIDKey:
-		return true, setString(&t.ParentID, v)
-	case semconv.SessionParentMessageIDKey:
-		return true, setString(&t.ParentMessageID, v)
-	case semconv.TurnIndexKey:
-		return true, setIntPtr(&t.Index, v)
-	case semconv.GenAIRequestTemperatureKey:
-		return true, setDoublePtr(&t.Temperature, v)
-	case semconv.SystemPromptDigestKey:
-		return true, setString(&t.SystemPromptDigest, v)
-	case semconv.SystemPromptTextKey:
-		return true, setString(&t.SystemPrompt, v)
-	case semconv.ToolCatalogDigestKey:
-		return true, setString(&t.ToolCatalogDigest, v)
-	case semconv.ToolCatalogJSONKey:
-		return true, setString(&t.ToolCatalog, v)
-	case semconv.TurnModelCallsKey:
-		return true, setInt(&t.ModelCalls, v)
-	case semconv.StopReasonKey:
-		return true, setString(&t.StopReason, v)
-	case semconv.GenAIResponseFinishReasonsKey:
-		return true, t.setFinishReasons(v)
-	case semconv.TurnEndReasonKey:
-		return true, setString(&t.EndReason, v)
-	case semconv.TurnPendingApprovalKey:
-		return true, setBool(&t.PendingApproval, v)
-	case semconv.ErrorKey:
-		return true, setString(&t.Error, v)
-	case semconv.ErrorTypeKey:
-		return true, setString(&t.ErrorType, v)
-	case semconv.DurationMSKey:
-		return true, setIntPtr(&t.DurationMS, v)
-	}
-	for _, set := range [...]func(string, Value) (bool, error){t.setMessage, t.Usage.set} {
-		if known, err := set(key, v); known {
-			return true, err
-		}
-	}
-	return t.Model.set(key, v)
+	c := decoder(key, v)
+	t.visit(&c)
+	return c.known, c.err
 }
 
-// setFinishReasons takes the last finish reason for the stop reason where none is given.
-func (t *Turn) setFinishReasons(v Value) error {
-	reasons, err := v.Strings()
-	if err == nil && len(reasons) > 0 && t.StopReason == "" {
-		t.StopReason = reasons[len(reasons)-1]
+func (t *Turn) visit(c *coder) {
+	c.required(semconv.SessionIDKey, &t.SessionID)
+	c.number(semconv.TurnIndexKey, &t.Index)
+	t.Assistant.visit(c, semconv.AssistantMessageIDKey, semconv.AssistantMessageCreatedAtKey,
+		semconv.AssistantMessagePartsKey)
+	t.User.visit(c, semconv.UserMessageIDKey, semconv.UserMessageCreatedAtKey, semconv.UserMessagePartsKey)
+	c.text(semconv.TurnEndReasonKey, &t.EndReason)
+	c.mark(semconv.TurnPendingApprovalKey, &t.PendingApproval)
+	c.text(semconv.ErrorKey, &t.Error)
+	c.text(semconv.ErrorTypeKey, &t.ErrorType)
+	t.Usage.visit(c)
+	t.Model.visit(c)
+	c.count(semconv.TurnModelCallsKey, &t.ModelCalls)
+	c.text(semconv.StopReasonKey, &t.StopReason)
+	c.number(semconv.DurationMSKey, &t.DurationMS)
+	c.json(semconv.UserMessageMetadataKey, &t.User.Metadata, '{')
+	c.json(semconv.AssistantMessageMetadataKey, &t.Assistant.Metadata, '{')
+	c.text(semconv.SystemPromptDigestKey, &t.SystemPromptDigest)
+	c.text(semconv.SystemPromptTextKey, &t.SystemPrompt)
+	c.text(semconv.ToolCatalogDigestKey, &t.ToolCatalogDigest)
+	c.text(semconv.ToolCatalogJSONKey, &t.ToolCatalog)
+	c.double(semconv.GenAIRequestTemperatureKey, &t.Temperature)
+	c.text(semconv.GenAIAgentNameKey, &t.Agent)
+	c.text(semconv.SessionTitleKey, &t.Title)
+	c.text(semconv.SessionParentIDKey, &t.ParentID)
+	c.text(semconv.SessionParentMessageIDKey, &t.ParentMessageID)
+	c.copied(semconv.GenAIConversationIDKey, &t.SessionID)
+	c.fallback(semconv.SessionIDFloorKey, &t.SessionID)
+	if t.Usage.Tokens != nil && !c.decoding {
+		c.dst = append(c.dst, semconv.TokensKey.Int64(t.Usage.Tokens.Total()))
 	}
-	return err
+	c.finishReasons(&t.StopReason, true)
+	t.Usage.visitMirror(c)
 }
 
-// setMessage decodes an attribute of one of the turn's two messages.
-func (t *Turn) setMessage(key string, v Value) (known bool, err error) {
-	switch attribute.Key(key) {
-	case semconv.UserMessageIDKey:
-		return true, setString(&t.User.ID, v)
-	case semconv.UserMessageCreatedAtKey:
-		return true, setInt(&t.User.CreatedAt, v)
-	case semconv.UserMessageMetadataKey:
-		return true, setJSON(&t.User.Metadata, v, '{')
-	case semconv.UserMessagePartsKey:
-		return true, t.User.setParts(v)
-	case semconv.AssistantMessageIDKey:
-		return true, setString(&t.Assistant.ID, v)
-	case semconv.AssistantMessageCreatedAtKey:
-		return true, setInt(&t.Assistant.CreatedAt, v)
-	case semconv.AssistantMessageMetadataKey:
-		return true, setJSON(&t.Assistant.Metadata, v, '{')
-	case semconv.AssistantMessagePartsKey:
-		return true, t.Assistant.setParts(v)
+// visit is about the message without its metadata. One without an id has nothing to send.
+func (m *Message) visit(c *coder, id, createdAt, parts attribute.Key) {
+	if m.ID == "" && !c.decoding {
+		return
 	}
-	return false, nil
-}
-
-func (m *Message) setParts(v Value) error {
-	damaged, err := setParts(&m.Parts, v)
-	m.Damaged += damaged
-	return err
+	c.text(id, &m.ID)
+	c.count(createdAt, &m.CreatedAt)
+	m.Damaged += c.parts(parts, &m.Parts)
 }
 
 // setParts reads each part by itself, so one that a limit on attribute length truncated
@@ -248,18 +155,12 @@ func setParts(dst *[]Part, v Value) (damaged int, _ error) {
 
 // Validate implements [SpanData].
 func (t *Turn) Validate() error {
-	var errs []error
-	if t.SessionID == "" {
-		errs = append(errs, missing(semconv.SessionIDKey))
-	}
+	index := "set"
 	if t.Index == nil {
-		errs = append(errs, missing(semconv.TurnIndexKey))
+		index = ""
 	}
-	if t.Assistant.ID == "" {
-		errs = append(errs, missing(semconv.AssistantMessageIDKey))
-	}
-	errs = append(errs, oneOf(semconv.TurnEndReasonKey, t.EndReason, semconv.EndFinish, semconv.EndAbort,
-		semconv.EndError))
-	errs = append(errs, t.Usage.validate()...)
-	return errors.Join(errs...)
+	return errors.Join(missing(semconv.SessionIDKey, t.SessionID), missing(semconv.TurnIndexKey, index),
+		missing(semconv.AssistantMessageIDKey, t.Assistant.ID),
+		oneOf(semconv.TurnEndReasonKey, t.EndReason, semconv.EndFinish, semconv.EndAbort, semconv.EndError),
+		t.Usage.validate())
 }

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -56,81 +54,50 @@ type Usage struct {
 	CostUSD *float64
 }
 
-func (u *Usage) append(dst []attribute.KeyValue) []attribute.KeyValue {
-	if t := u.Tokens; t != nil {
-		dst = append(dst,
-			semconv.UsageInputKey.Int64(t.Input),
-			semconv.UsageOutputKey.Int64(t.Output),
-			semconv.UsageReasoningKey.Int64(t.Reasoning),
-			semconv.UsageCacheReadKey.Int64(t.CacheRead),
-			semconv.UsageCacheWriteKey.Int64(t.CacheWrite))
+func (u *Usage) visit(c *coder) {
+	var t Tokens
+	if u.Tokens != nil {
+		t = *u.Tokens
 	}
-	dst = appendString(dst, semconv.UsageBasisKey, u.Basis)
-	if u.CostUSD != nil {
-		dst = append(dst, semconv.CostUSDKey.Float64(*u.CostUSD))
+	if u.Tokens != nil || c.decoding {
+		known := c.known
+		c.total(semconv.UsageInputKey, &t.Input)
+		c.total(semconv.UsageOutputKey, &t.Output)
+		c.total(semconv.UsageReasoningKey, &t.Reasoning)
+		c.total(semconv.UsageCacheReadKey, &t.CacheRead)
+		c.total(semconv.UsageCacheWriteKey, &t.CacheWrite)
+		if c.known && !known && c.err == nil {
+			if u.Tokens == nil {
+				u.Tokens = new(Tokens)
+			}
+			if t.atLeastZero() == t {
+				*u.Tokens = t
+			} else {
+				c.err = errors.New("want a count, have a negative number")
+			}
+		}
 	}
-	return appendString(dst, semconv.UsageRawKey, string(u.Raw))
+	c.text(semconv.UsageBasisKey, &u.Basis)
+	c.double(semconv.CostUSDKey, &u.CostUSD)
+	c.json(semconv.UsageRawKey, &u.Raw, '{')
 }
 
-// appendMirror appends the same counts under the keys of the GenAI conventions.
-func (u *Usage) appendMirror(dst []attribute.KeyValue) []attribute.KeyValue {
-	t := u.Tokens
-	if t == nil {
-		return dst
+// visitMirror is about the same counts under the keys of the GenAI conventions. They are not read:
+// they have less precision.
+func (u *Usage) visitMirror(c *coder) {
+	if c.decoding {
+		c.ignored(semconv.GenAIUsageInputTokensKey, semconv.GenAIUsageOutputTokensKey, semconv.GenAIUsageCacheReadKey,
+			semconv.GenAIUsageCacheWriteKey, semconv.GenAIUsageReasoningKey, semconv.TokensKey)
+	} else if t := u.Tokens; t != nil {
+		input, output := t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning
+		c.total(semconv.GenAIUsageInputTokensKey, &input)
+		c.total(semconv.GenAIUsageOutputTokensKey, &output)
+		c.count(semconv.GenAIUsageCacheReadKey, &t.CacheRead)
+		c.count(semconv.GenAIUsageCacheWriteKey, &t.CacheWrite)
+		c.count(semconv.GenAIUsageReasoningKey, &t.Reasoning)
 	}
-	dst = append(dst,
-		semconv.GenAIUsageInputTokensKey.Int64(t.Input+t.CacheRead+t.CacheWrite),
-		semconv.GenAIUsageOutputTokensKey.Int64(t.Output+t.Reasoning))
-	dst = appendInt(dst, semconv.GenAIUsageCacheReadKey, t.CacheRead)
-	dst = appendInt(dst, semconv.GenAIUsageCacheWriteKey, t.CacheWrite)
-	return appendInt(dst, semconv.GenAIUsageReasoningKey, t.Reasoning)
 }
 
-// set decodes the keys of append. It ignores those of appendMirror, which have the same
-// counts with less precision.
-func (u *Usage) set(key string, v Value) (known bool, err error) {
-	bucket := func(field func(*Tokens) *int64) error {
-		n, err := v.Int()
-		if err != nil {
-			return err
-		}
-		if u.Tokens == nil {
-			u.Tokens = new(Tokens)
-		}
-		if n < 0 {
-			return errors.New("want a count, have a negative number")
-		}
-		*field(u.Tokens) = n
-		return nil
-	}
-	switch attribute.Key(key) {
-	case semconv.UsageInputKey:
-		return true, bucket(func(t *Tokens) *int64 { return &t.Input })
-	case semconv.UsageOutputKey:
-		return true, bucket(func(t *Tokens) *int64 { return &t.Output })
-	case semconv.UsageReasoningKey:
-		return true, bucket(func(t *Tokens) *int64 { return &t.Reasoning })
-	case semconv.UsageCacheReadKey:
-		return true, bucket(func(t *Tokens) *int64 { return &t.CacheRead })
-	case semconv.UsageCacheWriteKey:
-		return true, bucket(func(t *Tokens) *int64 { return &t.CacheWrite })
-	case semconv.UsageBasisKey:
-		return true, setString(&u.Basis, v)
-	case semconv.UsageRawKey:
-		return true, setJSON(&u.Raw, v, '{')
-	case semconv.CostUSDKey:
-		return true, setDoublePtr(&u.CostUSD, v)
-	case semconv.GenAIUsageInputTokensKey, semconv.GenAIUsageOutputTokensKey, semconv.GenAIUsageCacheReadKey,
-		semconv.GenAIUsageCacheWriteKey, semconv.GenAIUsageReasoningKey, semconv.TokensKey:
-		return true, nil
-	}
-	return false, nil
-}
-
-func (u *Usage) validate() []error {
-	var errs []error
-	if u.Basis != "" && u.Basis != semconv.BasisInclusive && u.Basis != semconv.BasisExclusive {
-		errs = append(errs, invalid(semconv.UsageBasisKey, u.Basis))
-	}
-	return errs
+func (u *Usage) validate() error {
+	return oneOf(semconv.UsageBasisKey, u.Basis, semconv.BasisInclusive, semconv.BasisExclusive)
 }

@@ -1,0 +1,172 @@
+package spans
+
+import (
+	"encoding/json"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// A coder goes over the attributes of a span in the order in which they are sent, and either
+// appends those that are set or decodes the one with its key. So each type describes its
+// attributes once, in its visit method. The methods take the key of an attribute and its field.
+// They are small enough to be inlined, because decoding calls all of them for each attribute.
+type coder struct {
+	dst []attribute.KeyValue
+
+	decoding bool
+	key      attribute.Key // empty when encoding
+	v        Value
+	known    bool // the key is one of those
+	err      error
+}
+
+func decoder(key string, v Value) coder { return coder{decoding: true, key: attribute.Key(key), v: v} }
+
+func (c *coder) add(kv attribute.KeyValue) { c.dst = append(c.dst, kv) }
+
+// text is a string that is sent unless it is empty, required one that is always sent.
+func (c *coder) text(key attribute.Key, s *string) {
+	if c.key == key || !c.decoding && *s != "" {
+		c.required(key, s)
+	}
+}
+
+func (c *coder) required(key attribute.Key, s *string) {
+	if c.key == key {
+		c.known, c.err = true, setString(s, c.v)
+	} else if !c.decoding {
+		c.add(key.String(*s))
+	}
+}
+
+// fallback is another key of a string, which is not sent, and read where the string is empty.
+func (c *coder) fallback(key attribute.Key, s *string) {
+	if c.key != key {
+		return
+	}
+	if c.known = true; *s == "" {
+		c.err = setString(s, c.v)
+	}
+}
+
+// copied is a fallback that is sent too.
+func (c *coder) copied(key attribute.Key, s *string) {
+	if c.key == key {
+		c.fallback(key, s)
+	} else if !c.decoding && *s != "" {
+		c.add(key.String(*s))
+	}
+}
+
+// constant is an attribute that is always the same.
+func (c *coder) constant(key attribute.Key, value attribute.Value) {
+	if c.key == key {
+		c.known = true
+	} else if !c.decoding {
+		c.add(attribute.KeyValue{Key: key, Value: value})
+	}
+}
+
+// ignored are keys whose values are in other attributes.
+func (c *coder) ignored(keys ...attribute.Key) { c.known = c.known || slices.Contains(keys, c.key) }
+
+// total is a number that is always sent, count one that is sent unless it is 0, and number one that is
+// sent unless it is nil.
+func (c *coder) total(key attribute.Key, n *int64) {
+	if c.key == key {
+		c.known, c.err = true, setInt(n, c.v)
+	} else if !c.decoding {
+		c.add(key.Int64(*n))
+	}
+}
+
+func (c *coder) count(key attribute.Key, n *int64) {
+	if c.key == key || !c.decoding && *n != 0 {
+		c.total(key, n)
+	}
+}
+
+func (c *coder) number(key attribute.Key, n **int64) {
+	if c.key == key {
+		c.known, c.err = true, setIntPtr(n, c.v)
+	} else if !c.decoding && *n != nil {
+		c.add(key.Int64(**n))
+	}
+}
+
+func (c *coder) double(key attribute.Key, f **float64) {
+	if c.key == key {
+		c.known, c.err = true, setDoublePtr(f, c.v)
+	} else if !c.decoding && *f != nil {
+		c.add(key.Float64(**f))
+	}
+}
+
+// flag is always sent, mark if it is true.
+func (c *coder) flag(key attribute.Key, b *bool) {
+	if c.key == key {
+		c.known, c.err = true, setBool(b, c.v)
+	} else if !c.decoding {
+		c.add(key.Bool(*b))
+	}
+}
+
+func (c *coder) mark(key attribute.Key, b *bool) {
+	if c.key == key || !c.decoding && *b {
+		c.flag(key, b)
+	}
+}
+
+// json is JSON text that begins with open.
+func (c *coder) json(key attribute.Key, raw *json.RawMessage, open byte) {
+	if c.key == key {
+		c.known, c.err = true, setJSON(raw, c.v, open)
+	} else if !c.decoding && len(*raw) > 0 {
+		c.add(key.String(string(*raw)))
+	}
+}
+
+// strings is a list that is sent unless it is empty.
+func (c *coder) strings(key attribute.Key, list *[]string) {
+	if c.key == key {
+		c.known = true
+		if all, err := c.v.Strings(); err == nil {
+			*list = all
+		} else {
+			c.err = err
+		}
+	} else if !c.decoding && len(*list) > 0 {
+		c.add(key.StringSlice(*list))
+	}
+}
+
+// parts are parts of a message, each a JSON text. It returns how many are damaged.
+func (c *coder) parts(key attribute.Key, parts *[]Part) (damaged int) {
+	if c.key == key {
+		c.known = true
+		damaged, c.err = setParts(parts, c.v)
+	} else if !c.decoding && len(*parts) > 0 {
+		all := make([]string, len(*parts))
+		for i := range *parts {
+			all[i] = (*parts)[i].text()
+		}
+		c.add(key.StringSlice(all))
+	}
+	return damaged
+}
+
+// finishReasons is the stop reason as the GenAI conventions have it: the last of a list. One that is
+// known is not replaced if keep is set.
+func (c *coder) finishReasons(reason *string, keep bool) {
+	var list []string
+	if *reason != "" && !c.decoding {
+		list = []string{*reason}
+	}
+	c.strings(semconv.GenAIResponseFinishReasonsKey, &list)
+	if c.decoding && len(list) > 0 && (*reason == "" || !keep) {
+		*reason = list[len(list)-1]
+	}
+}
