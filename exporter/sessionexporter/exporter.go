@@ -15,7 +15,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // sessionExporter is the exporter of one signal.
@@ -91,7 +90,7 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 			componentstatus.ReportStatus(e.host, componentstatus.NewRecoverableErrorEvent(err))
 		}
 		return e.sink.away.answer(e.sink.config, begin, err)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, sqlite.ErrClosed):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
 		// The sender went away, the attempt took too long, or the collector is
 		// stopping: none is the fault of the data.
 		return err

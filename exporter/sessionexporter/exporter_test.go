@@ -34,7 +34,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // fakeStore keeps the ids of sessions, with an outbox, and fails as told.
@@ -120,7 +120,7 @@ func (s *fakeStore) due() int {
 	return len(s.outbox)
 }
 
-func (s *fakeStore) open(context.Context, string, sqlite.Options) (sessionStore, error) {
+func (s *fakeStore) open(context.Context, string, stores.Options) (sessionStore, error) {
 	return s, nil
 }
 
@@ -239,7 +239,7 @@ func TestLifecycle(t *testing.T) {
 // Traces and logs of one component share a store; another component does not.
 func TestShareStore(t *testing.T) {
 	var opened []*fakeStore
-	f := newFactory(func(context.Context, string, sqlite.Options) (sessionStore, error) {
+	f := newFactory(func(context.Context, string, stores.Options) (sessionStore, error) {
 		s := newFakeStore()
 		opened = append(opened, s)
 		return s, nil
@@ -307,7 +307,7 @@ func TestDoubleShutdown(t *testing.T) {
 }
 
 func TestShutdownWithoutStart(t *testing.T) {
-	f := newFactory(func(context.Context, string, sqlite.Options) (sessionStore, error) {
+	f := newFactory(func(context.Context, string, stores.Options) (sessionStore, error) {
 		t.Error("a store was opened")
 		return newFakeStore(), nil
 	})
@@ -329,7 +329,7 @@ func TestShutdownWithoutStart(t *testing.T) {
 
 func TestStartFails(t *testing.T) {
 	c := testConfig(t)
-	start(t, openSQLite, c, nop(), componenttest.NewNopHost())
+	start(t, openStore, c, nop(), componenttest.NewNopHost())
 	again := *c
 	e, err := NewFactory().CreateTraces(t.Context(), nop(), &again)
 	if err != nil {
@@ -471,7 +471,7 @@ func TestCanceled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || consumererror.IsPermanent(err) {
 		t.Errorf("error = %v, want a canceled context that is not permanent", err)
 	}
-	s.apply = func(int) error { return sqlite.ErrClosed }
+	s.apply = func(int) error { return store.ErrClosed }
 	if err := e.ConsumeTraces(t.Context(), runs("a")); err == nil || consumererror.IsPermanent(err) {
 		t.Errorf("error of a closed store = %v, want one that is not permanent", err)
 	}

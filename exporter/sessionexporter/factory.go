@@ -12,20 +12,16 @@ import (
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // NewFactory returns the factory of the exporter.
 func NewFactory() exporter.Factory {
-	return newFactory(openSQLite)
+	return newFactory(openStore)
 }
 
-func openSQLite(ctx context.Context, path string, o sqlite.Options) (sessionStore, error) {
-	s, err := sqlite.Open(ctx, path, o)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+func openStore(ctx context.Context, location string, o stores.Options) (sessionStore, error) {
+	return stores.Open(ctx, location, o)
 }
 
 // sessionStore is what the exporter needs of a store.
@@ -37,7 +33,7 @@ type sessionStore interface {
 	Close() error
 }
 
-type openFunc func(ctx context.Context, path string, o sqlite.Options) (sessionStore, error)
+type openFunc func(ctx context.Context, location string, o stores.Options) (sessionStore, error)
 
 func newFactory(open openFunc) exporter.Factory {
 	f := &factory{open: open, sinks: make(map[*Config]*sink)}

@@ -26,6 +26,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 const quiet = 5 * time.Second
@@ -163,7 +164,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	died := start(t, func(context.Context, string, sqlite.Options) (sessionStore, error) { return unclosed{before}, nil },
+	died := start(t, func(context.Context, string, stores.Options) (sessionStore, error) { return unclosed{before}, nil },
 		testConfig(t), nop(), componenttest.NewNopHost())
 	if err := died.ConsumeTraces(ctx, runs("a")); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // sink is what the exporters of one component share: the store, and what
@@ -46,7 +46,7 @@ func (s *sink) start(ctx context.Context) error {
 	if err != nil {
 		return err // Validate has reported so before
 	}
-	o := sqlite.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
+	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
 		MaxBytes: s.config.MaxSizeMiB << 20}
 	st, err := s.open(ctx, s.config.Path, o)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 func newArchive() *cobra.Command {
@@ -32,8 +32,8 @@ even if it is delivered again. The store must not be held by a collector.
 		ValidArgsFunction: completeSessions,
 		Args:              atLeastOne("one session or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
-				ids, err := resolveAll(ctx, s.Reader, args)
+			return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+				ids, err := resolveAll(ctx, s, args)
 				if err != nil {
 					return err
 				}
@@ -64,15 +64,15 @@ even if it is delivered again. The store must not be held by a collector.
 
 // withWriter opens a store that is there for writing and calls fn with it. A store
 // that another process holds is refused, with that process's name.
-func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s *sqlite.Store) error) error {
+func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Store) error) error {
 	path, err := storePath(cmd)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path); stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
 		return noStoreError{fmt.Errorf("there is no session store at %s", path)}
 	}
-	s, err := sqlite.Open(cmd.Context(), path, sqlite.Options{})
+	s, err := stores.Open(cmd.Context(), path, stores.Options{})
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s *sqlite.Store
 }
 
 // resolveAll resolves each name, and each session once.
-func resolveAll(ctx context.Context, r *sqlite.Reader, names []string) ([]string, error) {
+func resolveAll(ctx context.Context, r store.Reader, names []string) ([]string, error) {
 	var ids []string
 	for _, name := range names {
 		id, err := r.Resolve(ctx, name)
@@ -100,7 +100,7 @@ func resolveAll(ctx context.Context, r *sqlite.Reader, names []string) ([]string
 
 // allSessions are the ids of all sessions. They are read first: the store goes on changing,
 // and a listing that is written out slowly would hold back its log.
-func allSessions(ctx context.Context, r *sqlite.Reader) (ids []string, err error) {
+func allSessions(ctx context.Context, r store.Reader) (ids []string, err error) {
 	for s, err := range r.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			return nil, err

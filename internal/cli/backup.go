@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newBackup() *cobra.Command {
@@ -29,7 +31,12 @@ copy.`,
 				return err
 			}
 			defer r.Close()
-			err = r.Backup(cmd.Context(), args[0])
+			b, ok := r.(store.Backuper)
+			if !ok {
+				return usagef("backup copies a store that is a file; copy %s with the tools of its database, such as pg_dump",
+					r.Name())
+			}
+			err = b.Backup(cmd.Context(), args[0])
 			if errors.Is(err, fs.ErrExist) {
 				return usagef("%s is there already; name another file", args[0])
 			}
@@ -43,10 +50,10 @@ copy.`,
 					Store string `json:"store"`
 					Copy  string `json:"copy"`
 					Bytes int64  `json:"bytes"`
-				}{r.Path(), args[0], info.Size()})
+				}{r.Name(), args[0], info.Size()})
 			}
 			if err == nil {
-				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s copied to %s\n", r.Path(), args[0])
+				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s copied to %s\n", r.Name(), args[0])
 			}
 			return err
 		},

@@ -21,7 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 func newCheck() *cobra.Command {
@@ -155,7 +155,7 @@ func noFileError(path string, err error) error {
 }
 
 func (c *checker) checkStore(path string) error {
-	r, err := sqlite.OpenReader(c.cmd.Context(), path)
+	r, err := stores.OpenReader(c.cmd.Context(), path)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (c *checker) checkStore(path string) error {
 	return nil
 }
 
-func (c *checker) checkStored(r *sqlite.Reader, id string) error {
+func (c *checker) checkStored(r store.Reader, id string) error {
 	t, err := r.Transcript(c.cmd.Context(), id)
 	if err != nil {
 		return err

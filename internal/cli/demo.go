@@ -23,7 +23,7 @@ import (
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 func newDemo(version string) *cobra.Command {
@@ -118,7 +118,7 @@ func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (resu
 }
 
 func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp string, took time.Duration) error {
-	r, err := sqlite.OpenReader(cmd.Context(), path)
+	r, err := stores.OpenReader(cmd.Context(), path)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
 				return err
 			}
 			defer r.Close()
-			out.source = r.Path()
+			out.source = r.Name()
 			var timelines [2]*document.Document
 			for i, name := range args {
 				id, err := r.Resolve(cmd.Context(), name)

@@ -21,7 +21,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 func newExport() *cobra.Command {
@@ -89,7 +88,7 @@ others are listed.`,
 				return err
 			}
 			defer r.Close()
-			e.out.source = r.Path()
+			e.out.source = r.Name()
 			ids, err := e.sessions(cmd.Context(), r, args)
 			if err != nil {
 				return err
@@ -189,7 +188,7 @@ func (e *exporter) toStream() bool {
 }
 
 // sessions are the ids of those to export, each once.
-func (e *exporter) sessions(ctx context.Context, r *sqlite.Reader, names []string) (ids []string, err error) {
+func (e *exporter) sessions(ctx context.Context, r store.Reader, names []string) (ids []string, err error) {
 	if !e.all {
 		return resolveAll(ctx, r, names)
 	}
@@ -198,7 +197,7 @@ func (e *exporter) sessions(ctx context.Context, r *sqlite.Reader, names []strin
 
 // run exports the sessions. Of many, one that cannot be read or written is left out and
 // named, and the rest are exported; what fails for all of them, such as a full disk, ends it.
-func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error {
+func (e *exporter) run(cmd *cobra.Command, r store.Reader, ids []string) error {
 	each := func(fn func(*formats.Source) error) error {
 		for _, id := range ids {
 			s, err := e.load(cmd.Context(), r, id)
@@ -369,7 +368,7 @@ func writeFile(ctx context.Context, f *formats.Format, path string, s *formats.S
 }
 
 // load reads what the format holds of a session.
-func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (s *formats.Source, err error) {
+func (e *exporter) load(ctx context.Context, r store.Reader, id string) (s *formats.Source, err error) {
 	s = &formats.Source{Full: e.full}
 	if e.explain {
 		if s.Observed, err = r.Observed(ctx, id); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newFork() *cobra.Command {
@@ -43,7 +43,7 @@ was copied, and the number of messages.`,
 			if err := onePlace(cmd, "at"); err != nil {
 				return err
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s *sqlite.Store, c *conversation) error {
+			return withIdle(cmd, args[0], func(ctx context.Context, s store.Store, c *conversation) error {
 				point, err := c.last()
 				switch {
 				case err != nil:
@@ -59,7 +59,7 @@ was copied, and the number of messages.`,
 				if err := c.settledAt(point); err != nil {
 					return err
 				}
-				id, err := s.Fork(ctx, sqlite.ForkOptions{From: c.id, Message: point.ID, Title: title, Now: time.Now()})
+				id, err := s.Fork(ctx, store.ForkOptions{From: c.id, Message: point.ID, Title: title, Now: time.Now()})
 				if err != nil {
 					return err
 				}
@@ -114,12 +114,12 @@ type conversation struct {
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
 func withIdle(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, s *sqlite.Store, c *conversation) error) error {
+	fn func(ctx context.Context, s store.Store, c *conversation) error) error {
 	idleTimeout, err := idleTimeout(cmd)
 	if err != nil {
 		return err
 	}
-	return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+	return withWriter(cmd, func(ctx context.Context, s store.Store) error {
 		id, err := s.Resolve(ctx, name)
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // settled is how long nothing may have happened before prompts that nobody names
@@ -36,10 +36,14 @@ prompts and catalogs were not examined.`,
 			if dryRun && vacuum {
 				return usagef("--dry-run and --vacuum exclude each other; use one of them")
 			}
-			return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+			return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+				file, ok := s.(store.Compacter)
+				if vacuum && !ok {
+					return usagef("--vacuum rewrites a store that is a file; %s gets its space back without it", s.Name())
+				}
 				g, err := s.Collect(ctx, time.Now().Add(-settled), dryRun)
 				if err == nil && vacuum {
-					err = s.Compact(ctx)
+					err = file.Compact(ctx)
 				}
 				if err != nil {
 					return err

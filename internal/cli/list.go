@@ -18,7 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 func newList() *cobra.Command {
@@ -118,7 +117,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 }
 
 // printList prints a list of sessions, with ids that are as short as the store allows.
-func printList(cmd *cobra.Command, r *sqlite.Reader, items []document.Item) error {
+func printList(cmd *cobra.Command, r store.Reader, items []document.Item) error {
 	document.Abbreviate(items, func(short, id string) bool {
 		found, err := r.Resolve(cmd.Context(), short)
 		return err == nil && found == id
@@ -127,7 +126,7 @@ func printList(cmd *cobra.Command, r *sqlite.Reader, items []document.Item) erro
 }
 
 // reportNone states of which sessions there are none, and whether the store has others.
-func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) error {
+func reportNone(cmd *cobra.Command, r store.Reader, q store.SessionQuery) error {
 	of := ""
 	if q.Agent != "" {
 		of = fmt.Sprintf(" of agent %s", printable.Sanitize(fmt.Sprintf("%q", q.Agent)))
@@ -146,17 +145,17 @@ func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) erro
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(w, "no sessions%s to list in %s: %s\n", of, r.Path(), other.where)
+			_, err = fmt.Fprintf(w, "no sessions%s to list in %s: %s\n", of, r.Name(), other.where)
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "no sessions in %s\n", r.Path())
+	_, err := fmt.Fprintf(w, "no sessions in %s\n", r.Name())
 	return err
 }
 
 // listItems makes a list of sessions with what each of them used, and names the models that p,
 // which may be nil, has no price for.
-func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time,
+func listItems(cmd *cobra.Command, r store.Reader, rows []session.Session, p *prices, now time.Time,
 	idleTimeout time.Duration) ([]document.Item, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
@@ -203,7 +202,7 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 }
 
 // countNotices counts what is doubtful in a session of the store.
-func countNotices(ctx context.Context, r *sqlite.Reader, id string, idleTimeout time.Duration) (int, error) {
+func countNotices(ctx context.Context, r store.Reader, id string, idleTimeout time.Duration) (int, error) {
 	t, err := r.Transcript(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return 0, nil

@@ -22,7 +22,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/replay"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // bundleFormat is the format of a bundle itself.
@@ -79,7 +78,7 @@ otherwise rerun in a copy made by "agenttrace backup".`,
 			if p.run {
 				return p.ask(cmd, args[0])
 			}
-			return withSession(cmd, args[0], func(_ context.Context, r *sqlite.Reader, id string) error {
+			return withSession(cmd, args[0], func(_ context.Context, r store.Reader, id string) error {
 				if p.format != "" || p.out.path != "" {
 					return p.write(cmd, r, id)
 				}
@@ -185,7 +184,7 @@ func (p *replayer) toDirectory() bool {
 	return err == nil && info.IsDir() || os.IsPathSeparator(p.out.path[len(p.out.path)-1])
 }
 
-func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error {
+func (p *replayer) report(cmd *cobra.Command, r store.Reader, id string) error {
 	doc, err := document.Load(cmd.Context(), r, id)
 	if err != nil {
 		return err
@@ -241,7 +240,7 @@ func (p *replayer) bundle(doc *document.Document, t *session.Transcript) (*repla
 	return b, nil
 }
 
-func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error {
+func (p *replayer) write(cmd *cobra.Command, r store.Reader, id string) error {
 	in, err := document.Collect(cmd.Context(), r, id)
 	if err != nil {
 		return err
@@ -251,7 +250,7 @@ func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error 
 		return err
 	}
 	p.warn(cmd, b)
-	p.out.source = r.Path()
+	p.out.source = r.Name()
 	if p.toDirectory() {
 		if err := makeDirectory(p.out.path); err != nil {
 			return err
@@ -326,7 +325,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		return err
 	}
 	// The store is taken first, so that no answer is paid for that cannot be kept.
-	err = withIdle(cmd, name, func(ctx context.Context, s *sqlite.Store, of *conversation) error {
+	err = withIdle(cmd, name, func(ctx context.Context, s store.Store, of *conversation) error {
 		id := of.id
 		b, err := p.bundle(of.timeline, of.transcript)
 		if err != nil {
@@ -350,8 +349,8 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		}
 		ctx = context.WithoutCancel(ctx) // what has come is kept, also when nobody waits for more
 		title := replayTitle(of.transcript.Session.Title, b)
-		fork, err := s.Fork(ctx, sqlite.ForkOptions{From: id, Message: b.MessageID, Title: title, Now: time.Now()})
-		if errors.Is(err, sqlite.ErrHidden) {
+		fork, err := s.Fork(ctx, store.ForkOptions{From: id, Message: b.MessageID, Title: title, Now: time.Now()})
+		if errors.Is(err, store.ErrHidden) {
 			return usagef("%w; rewind --undo brings it back", err)
 		}
 		if err != nil {

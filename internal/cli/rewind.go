@@ -12,7 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newRewind() *cobra.Command {
@@ -46,7 +46,7 @@ hidden or shown, and their turns.`,
 			case !undo && !f.Changed("to") && !f.Changed("turn"):
 				return usagef("rewind does not know where to; add --turn with the number of a turn, or --to with a user's message")
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s *sqlite.Store, c *conversation) error {
+			return withIdle(cmd, args[0], func(ctx context.Context, s store.Store, c *conversation) error {
 				done, err := rewind(ctx, s, c, to, turn, undo)
 				if err != nil {
 					return err
@@ -63,11 +63,11 @@ hidden or shown, and their turns.`,
 	return cmd
 }
 
-func rewind(ctx context.Context, s *sqlite.Store, c *conversation, to string, turn int, undo bool) (sqlite.Rewound,
+func rewind(ctx context.Context, s store.Store, c *conversation, to string, turn int, undo bool) (store.Rewound,
 	error) {
 	if undo {
 		done, err := s.Unrewind(ctx, c.id)
-		if errors.Is(err, sqlite.ErrNoRewind) {
+		if errors.Is(err, store.ErrNoRewind) {
 			err = usagef("session %s has no rewind to undo; agenttrace show %s --full shows all of it", c.id, c.id)
 		}
 		return done, err
@@ -78,12 +78,12 @@ func rewind(ctx context.Context, s *sqlite.Store, c *conversation, to string, tu
 	}
 	switch {
 	case err != nil:
-		return sqlite.Rewound{}, err
+		return store.Rewound{}, err
 	case point.Role != session.RoleUser:
-		return sqlite.Rewound{}, usagef("message %s is the %s's; name one of the user's, or a turn with --turn %d", point.ID,
+		return store.Rewound{}, usagef("message %s is the %s's; name one of the user's, or a turn with --turn %d", point.ID,
 			point.Role, c.turns[point.ID])
 	case point.HiddenAt != nil:
-		return sqlite.Rewound{}, usagef("message %s is hidden already; choose an earlier one, or --undo first", point.ID)
+		return store.Rewound{}, usagef("message %s is hidden already; choose an earlier one, or --undo first", point.ID)
 	}
 	done, err := s.Rewind(ctx, c.id, point.ID, time.Now())
 	done.To = point.ID // also where nothing came after it
@@ -91,7 +91,7 @@ func rewind(ctx context.Context, s *sqlite.Store, c *conversation, to string, tu
 }
 
 // reportRewind states what was hidden, or brought back.
-func reportRewind(cmd *cobra.Command, c *conversation, done sqlite.Rewound, undone, asJSON bool) error {
+func reportRewind(cmd *cobra.Command, c *conversation, done store.Rewound, undone, asJSON bool) error {
 	turns := []int{}
 	for _, id := range done.Messages {
 		if n := c.turns[id]; n > 0 && !slices.Contains(turns, n) {

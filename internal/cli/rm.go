@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 func newRemove() *cobra.Command {
@@ -71,7 +70,7 @@ a collector.
 }
 
 // withDescendants adds the children of each session, and theirs.
-func withDescendants(ctx context.Context, r *sqlite.Reader, ids []string) ([]string, error) {
+func withDescendants(ctx context.Context, r store.Reader, ids []string) ([]string, error) {
 	seen := map[string]bool{}
 	for _, id := range ids {
 		seen[id] = true
@@ -127,7 +126,7 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 			return nil
 		}
 	}
-	err := withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+	err := withWriter(cmd, func(ctx context.Context, s store.Store) error {
 		for i := range sessions {
 			if err := s.Delete(ctx, sessions[i].ID); err == nil {
 				deleted = append(deleted, sessions[i].ID)

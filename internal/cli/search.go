@@ -81,7 +81,7 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 				}
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(),
 					"%s is not in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
-					printable.Sanitize(strconv.Quote(args[0])), printable.Sanitize(within), r.Path())
+					printable.Sanitize(strconv.Quote(args[0])), printable.Sanitize(within), r.Name())
 				return err
 			}
 			if err := render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newShow() *cobra.Command {
@@ -59,7 +59,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 			if err != nil {
 				return err
 			}
-			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
+			return withSession(cmd, args[0], func(ctx context.Context, r store.Reader, id string) error {
 				if raw {
 					t, err := r.Transcript(ctx, id)
 					if err != nil {

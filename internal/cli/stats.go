@@ -76,7 +76,7 @@ Compactions do not say their model and are not estimated.`,
 				return writeJSON(cmd, s)
 			}
 			if by != "" && len(s.Groups) == 0 {
-				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Path())
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Name())
 				return err
 			}
 			return render.Stats(cmd.OutOrStdout(), &s, q.By, terminal(cmd))

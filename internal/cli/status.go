@@ -9,7 +9,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 const envIdleTimeout = "AGENTTRACE_IDLE_TIMEOUT"
@@ -84,7 +84,7 @@ Times are in Unix milliseconds. Values that are not known are absent.`,
 			if err != nil {
 				return err
 			}
-			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
+			return withSession(cmd, args[0], func(ctx context.Context, r store.Reader, id string) error {
 				t, err := r.Transcript(ctx, id)
 				if err != nil {
 					return err

@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 const envStore = collector.EnvStore
@@ -34,12 +34,12 @@ func storePath(cmd *cobra.Command) (string, error) {
 }
 
 // openStore opens the store for reading.
-func openStore(cmd *cobra.Command) (*sqlite.Reader, error) {
+func openStore(cmd *cobra.Command) (store.Reader, error) {
 	path, err := storePath(cmd)
 	if err != nil {
 		return nil, err
 	}
-	r, err := sqlite.OpenReader(cmd.Context(), path)
+	r, err := stores.OpenReader(cmd.Context(), path)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, noStoreError{fmt.Errorf("there is no session store at %s", path)}
 	}
@@ -48,7 +48,7 @@ func openStore(cmd *cobra.Command) (*sqlite.Reader, error) {
 
 // withSession opens the store and calls fn with the session that name means.
 func withSession(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, r *sqlite.Reader, id string) error) error {
+	fn func(ctx context.Context, r store.Reader, id string) error) error {
 	r, err := openStore(cmd)
 	if err != nil {
 		return err

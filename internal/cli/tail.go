@@ -15,7 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 func newTail() *cobra.Command {
@@ -215,7 +215,7 @@ const (
 // tailer follows sessions of one store.
 type tailer struct {
 	tailOptions
-	store    *sqlite.Follower
+	store    store.Follower
 	follower document.Follower
 	// from is where the part of each session begins that is looked at.
 	from map[string]store.Position
@@ -232,7 +232,7 @@ type tailer struct {
 }
 
 func newTailer(o tailOptions) *tailer {
-	t := &tailer{tailOptions: o, store: sqlite.Follow(o.path), from: make(map[string]store.Position)}
+	t := &tailer{tailOptions: o, store: stores.Follow(o.path), from: make(map[string]store.Position)}
 	t.follower.IdleTimeout = o.idleTimeout
 	return t
 }
@@ -284,11 +284,11 @@ func (t *tailer) look(ctx context.Context) error {
 		return err
 	}
 	switch change {
-	case sqlite.Gone:
+	case store.Gone:
 		if err := t.sink.news([]document.News{{Event: newsStore, At: t.now().UnixMilli(), State: "gone"}}); err != nil {
 			return err
 		}
-	case sqlite.Opened:
+	case store.Opened:
 		if t.began {
 			// Its sessions are others, or the same with another past.
 			t.follower = document.Follower{IdleTimeout: t.idleTimeout}
@@ -298,7 +298,7 @@ func (t *tailer) look(ctx context.Context) error {
 				return err
 			}
 		}
-	case sqlite.Unchanged:
+	case store.Unchanged:
 		if r != nil {
 			return t.sink.news(t.follower.Idle(t.now()))
 		}
@@ -321,7 +321,7 @@ func (t *tailer) look(ctx context.Context) error {
 }
 
 // read reports what is new in the sessions that may have changed.
-func (t *tailer) read(ctx context.Context, r *sqlite.Reader) error {
+func (t *tailer) read(ctx context.Context, r store.Reader) error {
 	ids, err := t.candidates(ctx, r)
 	if err != nil {
 		return err
@@ -336,7 +336,7 @@ func (t *tailer) read(ctx context.Context, r *sqlite.Reader) error {
 }
 
 // candidates are the sessions to look at, the one last seen at the end.
-func (t *tailer) candidates(ctx context.Context, r *sqlite.Reader) ([]string, error) {
+func (t *tailer) candidates(ctx context.Context, r store.Reader) ([]string, error) {
 	if t.name != "" {
 		if t.id == "" {
 			id, err := r.Resolve(ctx, t.name)
@@ -388,7 +388,7 @@ func (t *tailer) candidates(ctx context.Context, r *sqlite.Reader) ([]string, er
 }
 
 // session reports what is new in one session.
-func (t *tailer) session(ctx context.Context, r *sqlite.Reader, id string) error {
+func (t *tailer) session(ctx context.Context, r store.Reader, id string) error {
 	from, known := t.from[id]
 	if !known {
 		var err error

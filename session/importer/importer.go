@@ -24,7 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // Options configure an [Importer]. The zero value is valid.
@@ -64,7 +64,7 @@ type Importer struct {
 
 	path     string
 	options  Options
-	store    *sqlite.Store
+	store    store.Store
 	ingester *ingest.Ingester
 	// sessionRedactor redacts whole sessions, and truncates nothing. It is nil if secrets
 	// are kept.
@@ -203,7 +203,7 @@ func (im *Importer) Close() error {
 }
 
 // Store returns the store, or nil if nothing was stored.
-func (im *Importer) Store() *sqlite.Store { return im.store }
+func (im *Importer) Store() store.Store { return im.store }
 
 func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	if in.Err != nil {
@@ -337,7 +337,7 @@ func (im *Importer) open(ctx context.Context) error {
 			return err
 		}
 	}
-	s, err := sqlite.Open(ctx, im.path, sqlite.Options{})
+	s, err := stores.Open(ctx, im.path, stores.Options{})
 	if err != nil {
 		return storeError{err}
 	}

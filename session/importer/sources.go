@@ -17,6 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // The store remembers each file that was imported, see [store.ImportSource]. A file of which the
@@ -63,7 +64,7 @@ func (im *Importer) recall(ctx context.Context, paths []string) error {
 	if im.options.Again || len(paths) == 0 {
 		return nil
 	}
-	if info, err := os.Stat(im.path); err != nil || info.Size() == 0 {
+	if info, err := os.Stat(im.path); stores.IsFile(im.path) && (err != nil || info.Size() == 0) {
 		return nil
 	}
 	if err := im.open(ctx); err != nil {

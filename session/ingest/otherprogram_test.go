@@ -237,7 +237,7 @@ func TestForksOfAForeignSessionFollowIt(t *testing.T) {
 				if firstUserMessage(t, s, id) == "" {
 					continue
 				}
-				fork, err := s.Fork(t.Context(), sqlitestore.ForkOptions{From: id, Now: time.UnixMilli(dating)})
+				fork, err := s.Fork(t.Context(), store.ForkOptions{From: id, Now: time.UnixMilli(dating)})
 				if err != nil {
 					t.Fatal(err)
 				}

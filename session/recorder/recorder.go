@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // DefaultMaxPendingBytes is the default limit of what waits in memory.
@@ -21,7 +21,7 @@ const DefaultMaxPendingBytes = 64 << 20
 // Options configure a [Recorder]. The zero value is ready for use.
 type Options struct {
 	// Store configures the store, such as its durability.
-	Store sqlite.Options
+	Store stores.Options
 	// SessionKeys are the attributes that name the session of telemetry that package
 	// agenttrace did not emit; see [ingest.Options].
 	SessionKeys []string
@@ -90,7 +90,7 @@ func (e *NotStoredError) Unwrap() error { return e.Err }
 // Recorder is a store that an OpenTelemetry SDK writes to. It is safe for concurrent use,
 // and several providers may share it.
 type Recorder struct {
-	store    *sqlite.Store
+	store    store.Store
 	ingester *ingest.Ingester
 	maximum  int
 
@@ -121,7 +121,7 @@ func (d *delivery) bytes() int {
 
 // Open opens or creates the store at path for this process to write.
 //
-// Its errors are those of [sqlite.Open]. One that wraps [store.ErrLocked] names
+// Its errors are those of [stores.Open]. One that wraps [store.ErrLocked] names
 // the process that writes to the store; if that is a collector, send to it.
 func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 	in := ingest.Options{SessionKeys: o.SessionKeys}
@@ -135,7 +135,7 @@ func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 			return nil, fmt.Errorf("record sessions: %w", err)
 		}
 	}
-	s, err := sqlite.Open(ctx, path, o.Store)
+	s, err := stores.Open(ctx, path, o.Store)
 	if errors.Is(err, store.ErrLocked) {
 		return nil, fmt.Errorf("record sessions: %w, or export to it by OTLP if it is a collector", err)
 	}
@@ -149,10 +149,15 @@ func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 }
 
 // Path returns the path of the store.
-func (r *Recorder) Path() string { return r.store.Path() }
+func (r *Recorder) Path() string { return r.store.Name() }
 
-// Reader returns the store for reading. The recorder closes it.
-func (r *Recorder) Reader() store.Reader { return r.store.Reader }
+// Reader returns the store for reading. The recorder closes it: its Close does nothing.
+func (r *Recorder) Reader() store.Reader { return reader{r.store} }
+
+// reader is a store that only its recorder closes.
+type reader struct{ store.Store }
+
+func (reader) Close() error { return nil }
 
 // Stats returns the counts so far.
 func (r *Recorder) Stats() Stats {

@@ -13,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -45,7 +46,7 @@ func stored(t *testing.T, text string) (*sqlite.Store, document.Input) {
 func fork(t *testing.T, s *sqlite.Store, b *Bundle, a *Answer, c *Client) *session.Transcript {
 	t.Helper()
 	ctx := t.Context()
-	id, err := s.Fork(ctx, sqlite.ForkOptions{From: b.SessionID, Message: b.MessageID, Title: "Story (replay)",
+	id, err := s.Fork(ctx, store.ForkOptions{From: b.SessionID, Message: b.MessageID, Title: "Story (replay)",
 		Now: a.Ended})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -58,13 +59,29 @@ type Result struct {
 }
 
 // Reader reads a store. It is safe for concurrent use, and while a Writer of
-// any process writes.
+// any process writes. Each call reads one state of the store. The error for a
+// session that is not there wraps ErrNotFound where one session is asked for.
+//
+// A store that another program wrote has the canonical tables only. What
+// agenttrace keeps beside them, such as decisions and spans, is empty there.
 type Reader interface {
+	// Name is the path or the address of the store, without any password.
+	Name() string
+
 	// Sessions yields sessions newest first, by (updated_at, id) descending.
 	//
 	// Edge cases: an unknown or used-up cursor yields nothing; an error is
 	// yielded once, with a zero session, and ends the sequence.
 	Sessions(ctx context.Context, q SessionQuery) iter.Seq2[session.Session, error]
+	// SessionsSince returns the sessions that were last updated at that time or
+	// later, Unix milliseconds, in order of (updated_at, id). Children and archived
+	// ones are among them.
+	SessionsSince(ctx context.Context, at int64) ([]session.Session, error)
+	// Stale returns the sessions that were last updated before a time, oldest
+	// first. A session, its forks and its sub-agents' are stale together, when all
+	// of them are: none of them loses what it came from. With archived, only those
+	// families are meant of which the oldest is archived.
+	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
 
 	// Resolve turns what a person typed into one session id: an id, a unique
 	// prefix of one (with or without "ses_"), a trace id or unique prefix of at
@@ -73,26 +90,60 @@ type Reader interface {
 
 	// Session returns one row, or ErrNotFound.
 	Session(ctx context.Context, id string) (session.Session, error)
-
 	// Transcript returns the session with all its messages, hidden ones
 	// included, or ErrNotFound.
 	Transcript(ctx context.Context, id string) (*session.Transcript, error)
+	// Tail returns the end of a session: its row, the messages from a position on
+	// with their parts, and the decisions made since that time. Its cost depends on
+	// what it returns, not on the session.
+	Tail(ctx context.Context, id string, from Position) (*session.Transcript, []Decision, error)
+	// TurnStart is the position of a session's nth last user message that is neither
+	// hidden nor queued, n from 1. It is the zero position where there are not so many.
+	TurnStart(ctx context.Context, id string, n int) (Position, error)
+	// LastTurn returns what reports what a session is doing: its row, and the messages
+	// of its last visible turn. Of their parts it has those that may be open or
+	// streaming, and the markers of compactions.
+	LastTurn(ctx context.Context, id string) (*session.Transcript, error)
+	// MayHaveNotices returns those of the sessions of which [session.Notices] may find
+	// something, or which have a span without a message. The transcript and the spans
+	// tell whether it is so.
+	MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error)
 
 	// Decisions returns the permission decisions of a session in order of time.
 	Decisions(ctx context.Context, sessionID string) ([]Decision, error)
-
 	// Spans returns the spans that a session was built from, each once, with the message
-	// and the part that it describes where they are known, in order of start. A store
-	// written by another program has none.
+	// and the part that it describes where they are known, in order of start.
 	Spans(ctx context.Context, sessionID string) ([]SpanRef, error)
 	// SpanRefs returns every source that a session was built from: the spans, each as often
 	// as it reported something, and the records of agents without the SDK.
 	SpanRefs(ctx context.Context, sessionID string) ([]SpanRef, error)
+	// Observed counts the observations that a session was built from.
+	Observed(ctx context.Context, sessionID string) (int, error)
+	// Pending counts the observations that are not attributed to a session yet: they wait
+	// for what belongs to them, or are of a trace that names no session.
+	Pending(ctx context.Context) (int64, error)
+	// Origin adds to a session what the store remembers of how it came about: the spans
+	// that it was built from, as Spans returns them; the ids of its traces; what another
+	// store can take of its state; and the indexes that displaced parts requested.
+	Origin(ctx context.Context, in *Imported) error
 
 	// Spent returns what each of the sessions used, by id, and asks price, which may be
-	// nil, for the cost of the messages that state usage and no cost. Unknown ids are not
-	// in the result.
+	// nil, for the cost of the messages that state usage and no cost.
+	//
+	// Edge cases: unknown ids are not in the result; metadata that cannot be read states
+	// nothing.
 	Spent(ctx context.Context, ids []string, price Price) (map[string]Spent, error)
+	// Stats counts over all sessions. Another program's store has the same figures.
+	Stats(ctx context.Context, q StatsQuery) (Stats, error)
+	// Search yields where a text is found: in the titles of sessions, in system prompts and
+	// tool catalogs, once for each session that was given one, and then in what was said, in
+	// the inputs and outputs of tools, and in the data of hosts; what was stored last comes
+	// first. What a fork copied from a session that is there is found in that session alone.
+	// An error is yielded once and ends the sequence.
+	//
+	// Parts are looked through one after the other, without an index, and only for as long
+	// as the consumer wants more.
+	Search(ctx context.Context, q SearchQuery) iter.Seq2[Hit, error]
 
 	// Blob returns the system prompt or tool catalog with the digest, or
 	// ErrNotFound when no source ever sent it.
@@ -100,6 +151,112 @@ type Reader interface {
 
 	Close() error
 }
+
+// Store is a store that is open for writing. It is safe for concurrent use.
+type Store interface {
+	Reader
+	Writer
+	ImportSources
+
+	// Transact has do executed in a transaction, which others may share, and returns
+	// when it is committed. With an error, nothing that do changed is.
+	Transact(ctx context.Context, do func(Tx) error) error
+	// Import merges a session as the function [Import] describes. It does not change
+	// or retain in.
+	Import(ctx context.Context, in *Imported) (ImportResult, error)
+	// ImportAll imports sessions in their order, each as Import does: whole or not at
+	// all. done is called for each, in order, when it is committed or has failed, and
+	// ends the import by returning false; what was taken from the sequence by then may
+	// be imported all the same. ImportAll returns when all of it is, and holds a few
+	// sessions at a time: they must not change before they are done.
+	ImportAll(ctx context.Context, sessions iter.Seq[*Imported], done func(*Imported, ImportResult, error) bool)
+
+	// Fork, Rewind and Unrewind commit what [ForkSession], [RewindSession] and
+	// [UnrewindSession] do.
+	Fork(ctx context.Context, o ForkOptions) (id string, err error)
+	Rewind(ctx context.Context, id, to string, now time.Time) (Rewound, error)
+	Unrewind(ctx context.Context, id string) (Rewound, error)
+	// Archive sets or takes back that a session is archived, as reported at the time
+	// now. Telemetry that reports otherwise counts if it is of a later time; that of an
+	// earlier one, delivered again, does not. SetTitle names a session likewise. The
+	// error for a session that is not there wraps ErrNotFound.
+	Archive(ctx context.Context, id string, archived bool, now time.Time) error
+	SetTitle(ctx context.Context, id, title string, now time.Time) error
+	// Delete deletes a session with its messages, parts, decisions, spans and
+	// observations. Sessions that have it as their parent stay, and so do prompts and
+	// catalogs: see Collect. The error for a session that is not there wraps ErrNotFound.
+	//
+	// Nothing remembers what was deleted: telemetry that is delivered again, or that
+	// comes late, makes the session again of what it reports.
+	Delete(ctx context.Context, id string) error
+	// Collect deletes the system prompts and tool catalogs that no message and no span
+	// names, and the observations of sessions that are gone. With dryRun it counts
+	// only. Prompts and catalogs are kept as long as a session, or an observation that
+	// no session reports yet, is younger than recent: their text is sent once, and may
+	// come before the turn that names it.
+	Collect(ctx context.Context, recent time.Time, dryRun bool) (Garbage, error)
+
+	// Outbox calls fn for every session that changed since it was last exported, with
+	// the time of its last change in Unix milliseconds, in order of that time. fn may
+	// call Exported, which forgets that a session changed, unless it changed again
+	// after touchedAt. The store keeps an outbox only if it was opened with one.
+	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
+	Exported(ctx context.Context, sessionID string, touchedAt int64) error
+}
+
+// Garbage counts what no session needs.
+type Garbage struct {
+	SystemPrompts int64 `json:"system_prompts"`
+	ToolCatalogs  int64 `json:"tool_catalogs"`
+	// Observations are those of sessions that are gone.
+	Observations int64 `json:"observations"`
+	// Kept reports that prompts and catalogs were not looked at, because something was
+	// going on too short a time ago: a turn that has not ended may name them.
+	Kept bool `json:"prompts_kept,omitempty"`
+}
+
+// Backuper is a [Reader] of a store that can be copied into a file.
+type Backuper interface {
+	// Backup copies the store into a new file, private to the user, also while another
+	// process writes it: the copy is one state of the store. It is complete when it
+	// appears under its name; the error for a name that is taken wraps fs.ErrExist.
+	Backup(ctx context.Context, path string) error
+}
+
+// Compacter is a [Store] that keeps the space of what was deleted until it is told to
+// give it back.
+type Compacter interface {
+	// Compact gives the space of what was deleted back to the file system. It needs as
+	// much room again as the store takes while it works, and fails with ErrUnavailable
+	// while somebody reads.
+	Compact(ctx context.Context) error
+}
+
+// Follower watches a store that other processes write. It waits for one that is not
+// there yet, and goes on with another that takes its place. It is used by one goroutine.
+type Follower interface {
+	// Poll looks whether the store has changed since the last Poll. The reader is nil
+	// while there is no store, and otherwise valid until the next Poll that finds
+	// another one, or Close. After an error Poll may be called again.
+	Poll(ctx context.Context) (Reader, Change, error)
+	Close() error
+}
+
+// Change is what a [Follower] finds.
+type Change int
+
+// Changes.
+const (
+	// Unchanged: nobody has committed anything.
+	Unchanged Change = iota
+	// Changed: somebody may have.
+	Changed
+	// Opened: the store is there, for the first time or again, perhaps another one under
+	// the same name: all that was read before may be different now.
+	Opened
+	// Gone: there is no store any more.
+	Gone
+)
 
 // SessionQuery selects sessions. The zero value is the newest 50 that are
 // neither archived nor sub-agents' of another session.

@@ -58,7 +58,7 @@ func TestFork(t *testing.T) {
 		"status": *declared(`{"state":"idle"}`), "agenttrace": *declared(`{"outcome":"finish"}`)}
 	apply(t, s, told)
 
-	id, err := s.Fork(t.Context(), ForkOptions{From: "s", Message: "u2", Metadata: map[string]any{"team": "b"},
+	id, err := s.Fork(t.Context(), store.ForkOptions{From: "s", Message: "u2", Metadata: map[string]any{"team": "b"},
 		Now: moment(at + 60_000)})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestFork(t *testing.T) {
 	}
 	script(t, path,
 		`UPDATE chat_messages SET hidden_at = 7 WHERE id = 'a1'; UPDATE chat_sessions SET prompt_tokens = 10, total_tokens = 10 WHERE id = 's'`)
-	if id, err = s.Fork(t.Context(), ForkOptions{From: "s", Title: "mine", Now: moment(5)}); err != nil {
+	if id, err = s.Fork(t.Context(), store.ForkOptions{From: "s", Title: "mine", Now: moment(5)}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"u1", "u2", "a2", "u3"}, seen(t, path, id)); diff != "" {
@@ -96,19 +96,19 @@ func TestFork(t *testing.T) {
 		t.Errorf("title %q, created at %d, %v", row.Title, row.CreatedAt, err)
 	}
 	for _, test := range []struct {
-		o    ForkOptions
+		o    store.ForkOptions
 		want error
 	}{
-		{ForkOptions{From: "none"}, store.ErrNotFound},
-		{ForkOptions{From: "s", Message: "none"}, store.ErrNotFound},
-		{ForkOptions{From: "s", Message: "a3"}, ErrHidden},
-		{ForkOptions{From: id, Message: "u1"}, store.ErrNotFound},
+		{store.ForkOptions{From: "none"}, store.ErrNotFound},
+		{store.ForkOptions{From: "s", Message: "none"}, store.ErrNotFound},
+		{store.ForkOptions{From: "s", Message: "a3"}, store.ErrHidden},
+		{store.ForkOptions{From: id, Message: "u1"}, store.ErrNotFound},
 	} {
 		if id, err := s.Fork(t.Context(), test.o); !errors.Is(err, test.want) || id != "" {
 			t.Errorf("fork %+v: %q, %v", test.o, id, err)
 		}
 	}
-	if id, err := s.Fork(t.Context(), ForkOptions{From: "s", Metadata: map[string]any{"f": func() {}}}); err == nil ||
+	if id, err := s.Fork(t.Context(), store.ForkOptions{From: "s", Metadata: map[string]any{"f": func() {}}}); err == nil ||
 		id != "" {
 		t.Errorf("metadata that is no JSON: %q, %v", id, err)
 	}
@@ -149,7 +149,7 @@ func TestRewind(t *testing.T) {
 	if diff := cmp.Diff([]string{"u1"}, seen(t, path, "s")); diff != "" {
 		t.Errorf("seen (-want +got):\n%s", diff)
 	}
-	for to, want := range map[string]error{"a1": ErrNotUsers, "u2": ErrHidden, "none": store.ErrNotFound} {
+	for to, want := range map[string]error{"a1": store.ErrNotUsers, "u2": store.ErrHidden, "none": store.ErrNotFound} {
 		if _, err := s.Rewind(t.Context(), "s", to, moment(at)); !errors.Is(err, want) {
 			t.Errorf("rewind to %s: %v", to, err)
 		}
@@ -158,7 +158,7 @@ func TestRewind(t *testing.T) {
 	rewind("u1", "a1", "u2", "a2", "u3")
 	undo("u1", "a1", "u2", "a2", "u3")
 	undo("u3", "a3")
-	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, ErrNoRewind) {
+	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, store.ErrNoRewind) {
 		t.Errorf("nothing to undo: %v", err)
 	}
 	if _, err := s.Unrewind(t.Context(), "none"); !errors.Is(err, store.ErrNotFound) {
@@ -179,7 +179,7 @@ func TestUnrewindForeign(t *testing.T) {
 	apply(t, s, conversation("s", 3))
 	script(t, path,
 		`UPDATE chat_messages SET hidden_at = 50 WHERE id IN ('a3'); UPDATE chat_messages SET hidden_at = 60 WHERE id IN ('a2', 'u3')`)
-	for _, want := range []Rewound{{To: "u2", At: 60, Messages: []string{"a2", "u3"}},
+	for _, want := range []store.Rewound{{To: "u2", At: 60, Messages: []string{"a2", "u3"}},
 		{To: "u3", At: 50, Messages: []string{"a3"}}} {
 		got, err := s.Unrewind(t.Context(), "s")
 		if err != nil {
@@ -232,12 +232,12 @@ func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	hidden("after it was undone", "")
-	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, ErrNoRewind) {
+	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, store.ErrNoRewind) {
 		t.Errorf("undoing once more: %v", err)
 	}
 	rewind("u3", 400)
 	script(t, path, `UPDATE chat_messages SET hidden_at = NULL WHERE session_id = 's'`)
-	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, ErrNoRewind) {
+	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, store.ErrNoRewind) {
 		t.Errorf("undoing what another program has undone: %v", err)
 	}
 	hidden("in the end", "")

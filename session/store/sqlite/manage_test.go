@@ -127,13 +127,13 @@ func TestCollect(t *testing.T) {
 	for _, test := range []struct {
 		recent int64
 		dryRun bool
-		want   Garbage
+		want   store.Garbage
 		left   []string
 	}{
-		{at, false, Garbage{Kept: true}, []string{"named", "offered", "unnamed", "unoffered"}},
-		{at + 1, true, Garbage{SystemPrompts: 1, ToolCatalogs: 1}, []string{"named", "offered", "unnamed", "unoffered"}},
-		{at + 1, false, Garbage{SystemPrompts: 1, ToolCatalogs: 1}, []string{"named", "offered"}},
-		{at + 1, false, Garbage{}, []string{"named", "offered"}},
+		{at, false, store.Garbage{Kept: true}, []string{"named", "offered", "unnamed", "unoffered"}},
+		{at + 1, true, store.Garbage{SystemPrompts: 1, ToolCatalogs: 1}, []string{"named", "offered", "unnamed", "unoffered"}},
+		{at + 1, false, store.Garbage{SystemPrompts: 1, ToolCatalogs: 1}, []string{"named", "offered"}},
+		{at + 1, false, store.Garbage{}, []string{"named", "offered"}},
 	} {
 		g, err := s.Collect(t.Context(), moment(test.recent), test.dryRun)
 		if err != nil {

@@ -92,28 +92,6 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestNeedle: what may not have the text has it in no way of writing it.
-func TestNeedle(t *testing.T) {
-	for _, test := range []struct {
-		text, raw string
-		want      bool
-	}{
-		{"go test", `{"c":"GO TEST ./..."}`, true},
-		{"go test", `{"c":"go  test"}`, false},
-		{"zig", `gigaZIg`, true},
-		{"zig", `zi`, false},
-		{"zz", `zxzxzZ`, true},
-		{`"`, `anything`, true},
-		{"日本", `{}`, true},
-		{"b/c", `b\/c`, true},
-	} {
-		n := newNeedle(test.text)
-		if got := n.mayBeIn([]byte(test.raw)); got != test.want {
-			t.Errorf("%q in %s: %v, want %v", test.text, test.raw, got, test.want)
-		}
-	}
-}
-
 // BenchmarkSearch looks for what is nowhere, so reads all of it: 120,000 parts of
 // 8 KiB, together 1 GB.
 func BenchmarkSearch(b *testing.B) {

@@ -105,21 +105,6 @@ func TestStats(t *testing.T) {
 	}
 }
 
-func TestRank(t *testing.T) {
-	for _, test := range []struct {
-		n, percent int
-		want       int64
-	}{{1, 50, 1}, {1, 95, 1}, {2, 50, 1}, {3, 50, 2}, {20, 95, 19}, {21, 95, 20}, {100, 95, 95}} {
-		sorted := make([]int64, test.n)
-		for i := range sorted {
-			sorted[i] = int64(i + 1)
-		}
-		if got := rank(sorted, test.percent); *got != test.want {
-			t.Errorf("%d%% of 1..%d is %d, want %d", test.percent, test.n, *got, test.want)
-		}
-	}
-}
-
 // generated fills a store with n sessions of two turns each, and text of so many
 // bytes in each part: four texts and two calls to a session.
 func generated(tb testing.TB, path string, n, bytes int) {

@@ -13,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // Store is the one writer of a session store, and a reader of it. It is safe
@@ -22,6 +23,7 @@ import (
 // connection and commits whatever waits.
 type Store struct {
 	*Reader
+	sqlstore.Writer
 	path    string
 	options Options
 	lock    *writerLock
@@ -42,12 +44,9 @@ type Store struct {
 }
 
 var (
-	_ store.Writer = (*Store)(nil)
-	_ store.Reader = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Compacter = (*Store)(nil)
 )
-
-// ErrClosed is the error of a closed store.
-var ErrClosed = store.ErrClosed
 
 // request is work for the writing goroutine.
 type request struct {
@@ -103,12 +102,12 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		Reader: newReader(path), path: path, options: o, lock: l, file: info, conn: conn, touched: touched,
 		requests: make(chan *request, maximum), done: make(chan struct{}),
 	}
+	s.Writer = sqlstore.NewWriter(func(ctx context.Context, do func(sqlstore.Tx) error) error {
+		return s.run(ctx, func(t *tx) error { return do(t) })
+	})
 	go s.write()
 	return s, nil
 }
-
-// Path returns the path that the store was opened with.
-func (s *Store) Path() string { return s.path }
 
 // Close commits what was accepted, closes the file and releases its lock. Calls
 // after the first do nothing.
@@ -133,20 +132,6 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Apply implements [store.Writer].
-func (s *Store) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
-	if b.Len() == 0 {
-		return store.Result{}, nil
-	}
-	return committed(ctx, s, func(t store.Tx) (store.Result, error) { return store.Apply(t, b) })
-}
-
-// Transact has do executed in a transaction, which others may share, and returns when it is committed. With an
-// error, nothing that do changed is.
-func (s *Store) Transact(ctx context.Context, do func(store.Tx) error) error {
-	return s.run(ctx, func(t *tx) error { return do(t) })
-}
-
 // run has do executed in a transaction and returns when it is committed.
 func (s *Store) run(ctx context.Context, do func(*tx) error) error {
 	r, err := s.submit(ctx, do)
@@ -162,7 +147,7 @@ func (s *Store) submit(ctx context.Context, do func(*tx) error) (*request, error
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return nil, fmt.Errorf("write store %s: %w", s.path, ErrClosed)
+		return nil, fmt.Errorf("write store %s: %w", s.path, store.ErrClosed)
 	}
 	select {
 	case s.requests <- r:
@@ -253,7 +238,7 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 	if err := exec(s.conn.Prep("BEGIN IMMEDIATE")); err != nil {
 		return err
 	}
-	t := &tx{conn: s.conn}
+	t := &tx{conn: s.conn, dialect: &dialect}
 	if s.options.Outbox {
 		// Every transaction has a stamp of its own, also within a millisecond and
 		// when the clock steps back, so that Exported forgets no later change.
@@ -294,38 +279,4 @@ func (s *Store) guarded(t *tx, do func(*tx) error, shared bool) (err error) {
 		err = errors.Join(err, exec(s.conn.Prep("RELEASE request")))
 	}()
 	return do(t)
-}
-
-// Outbox calls fn for every session that changed since it was last exported,
-// with the time of its last change in Unix milliseconds, in order of that time.
-// fn may call Exported.
-func (s *Store) Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error {
-	type entry struct {
-		id string
-		at int64
-	}
-	var all []entry
-	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		stmt := conn.Prep(`SELECT session_id, touched_at FROM export_outbox ORDER BY touched_at, session_id`)
-		return each(stmt, func() error {
-			all = append(all, entry{stmt.ColumnText(0), stmt.ColumnInt64(1)})
-			return nil
-		})
-	})
-	if err != nil {
-		return err
-	}
-	for _, e := range all {
-		fn(e.id, e.at)
-	}
-	return nil
-}
-
-// Exported forgets that a session changed, unless it changed again after
-// touchedAt.
-func (s *Store) Exported(ctx context.Context, sessionID string, touchedAt int64) error {
-	return s.run(ctx, func(t *tx) error {
-		stmt := prep(t.conn, `DELETE FROM export_outbox WHERE session_id = ? AND touched_at <= ?`, sessionID, touchedAt)
-		return exec(stmt)
-	})
 }

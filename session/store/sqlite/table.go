@@ -55,6 +55,12 @@ func put[R any](conn *sqlite.Conn, table *sqlstore.Table[R], row *R, insert bool
 // their text.
 func prep(conn *sqlite.Conn, query string, args ...any) *sqlite.Stmt {
 	stmt := conn.Prep(query)
+	bind(stmt, args)
+	return stmt
+}
+
+// bind binds parameters in their order.
+func bind(stmt *sqlite.Stmt, args []any) {
 	for i, arg := range args {
 		switch v := arg.(type) {
 		case string:
@@ -73,7 +79,6 @@ func prep(conn *sqlite.Conn, query string, args ...any) *sqlite.Stmt {
 			panic("sqlite: cannot bind a value of this type") // naming it would allocate every argument
 		}
 	}
-	return stmt
 }
 
 // exec runs a statement that returns no rows.

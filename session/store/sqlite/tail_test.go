@@ -21,7 +21,7 @@ func TestFollower(t *testing.T) {
 	path := newPath(t)
 	f := Follow(path)
 	defer f.Close()
-	look := func(what string, want Change, there bool) *Reader {
+	look := func(what string, want store.Change, there bool) store.Reader {
 		t.Helper()
 		r, got, err := f.Poll(t.Context())
 		if err != nil || got != want || (r != nil) != there {
@@ -29,24 +29,24 @@ func TestFollower(t *testing.T) {
 		}
 		return r
 	}
-	look("no file", Unchanged, false)
+	look("no file", store.Unchanged, false)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	look("an empty file", Unchanged, false)
+	look("an empty file", store.Unchanged, false)
 	s := open(t, path, Options{})
-	r := look("a store", Opened, true)
-	look("nothing new", Unchanged, true)
+	r := look("a store", store.Opened, true)
+	look("nothing new", store.Unchanged, true)
 	apply(t, s, turnBatch("ses_1", "1"))
-	look("a commit", Changed, true)
-	look("nothing since", Unchanged, true)
+	look("a commit", store.Changed, true)
+	look("nothing since", store.Unchanged, true)
 	if _, err := r.Session(t.Context(), "ses_1"); err != nil {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for change := Changed; change != Unchanged; { // the log goes into the file
+	for change := store.Changed; change != store.Unchanged; { // the log goes into the file
 		_, c, err := f.Poll(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -55,15 +55,15 @@ func TestFollower(t *testing.T) {
 	}
 	s = open(t, path, Options{})
 	apply(t, s, turnBatch("ses_1", "2"))
-	look("another writer", Changed, true)
+	look("another writer", store.Changed, true)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	moveStore(t, path, filepath.Join(t.TempDir(), "old.db"))
-	look("moved away", Gone, false)
-	look("still away", Unchanged, false)
+	look("moved away", store.Gone, false)
+	look("still away", store.Unchanged, false)
 	fresh := open(t, path, Options{})
-	r = look("another file", Opened, true)
+	r = look("another file", store.Opened, true)
 	if _, err := r.Session(t.Context(), "ses_1"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the old file is read: %v", err)
 	}
@@ -78,7 +78,7 @@ func TestFollower(t *testing.T) {
 	}
 	moveStore(t, path, filepath.Join(t.TempDir(), "old.db"))
 	moveStore(t, other, path)
-	r = look("a file put in its place", Opened, true)
+	r = look("a file put in its place", store.Opened, true)
 	if _, err := r.Session(t.Context(), "ses_2"); err != nil {
 		t.Error(err)
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
-// tx implements [store.Tx] on one connection.
+// tx implements [sqlstore.Tx] on one connection.
 type tx struct {
-	conn *sqlite.Conn
+	conn    *sqlite.Conn
+	dialect *sqlstore.Dialect
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 when
 	// there is no outbox.
 	now int64
@@ -21,9 +22,30 @@ type tx struct {
 	undo []string
 }
 
-var _ store.Tx = (*tx)(nil)
+var _ sqlstore.Tx = (*tx)(nil)
 
 func (t *tx) prep(query string, args ...any) *sqlite.Stmt { return prep(t.conn, query, args...) }
+
+// Dialect implements [sqlstore.Conn].
+func (t *tx) Dialect() *sqlstore.Dialect { return t.dialect }
+
+// Query implements [sqlstore.Conn].
+func (t *tx) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
+	stmt, err := t.conn.Prepare(query)
+	if err != nil {
+		return err
+	}
+	bind(stmt, args)
+	return each(stmt, func() error { return fn(stmt) })
+}
+
+// Exec implements [sqlstore.Tx].
+func (t *tx) Exec(query string, args ...any) (int64, error) {
+	if err := exec(t.prep(query, args...)); err != nil {
+		return 0, err
+	}
+	return int64(t.conn.Changes()), nil
+}
 
 // Undo implements [store.Tx].
 func (t *tx) Undo() error {
@@ -215,8 +237,6 @@ func refused(changed bool, err error) error {
 var (
 	sessionQuery = `SELECT ` + sessionColumns + `, st.state_json
  FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
-	messagesQuery = `SELECT ` + sqlstore.MessageTable.List + ` FROM chat_messages
- WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
 	partsQuery = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts
  WHERE message_id = ? AND "index" >= ? ORDER BY "index"`
 	partAtQuery    = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
@@ -310,7 +330,7 @@ func (t *tx) touch(sessionID string) error {
 }
 
 func (t *tx) messagesFrom(sessionID string, from store.Position) ([]session.Message, error) {
-	return rows(sqlstore.MessageTable, t.prep(messagesQuery, sessionID, from.At, from.ID))
+	return rows(sqlstore.MessageTable, t.prep(sqlstore.MessagesQuery, sessionID, from.At, from.ID))
 }
 
 func (t *tx) parts(q *store.PartsByKey) error {
@@ -397,4 +417,26 @@ func (t *tx) putBlob(b *store.Blob, insert bool) error {
 		return fmt.Errorf("unknown kind of blob %s", b.Kind)
 	}
 	return refused(put(t.conn, table, b, insert))
+}
+
+// putSource replaces a source, and which sessions it is a source of.
+func (t *tx) putSource(s *store.ImportSource) error {
+	for _, stmt := range []*sqlite.Stmt{
+		t.prep(`DELETE FROM import_sources WHERE path = ?`, s.Path),
+		t.prep(`DELETE FROM import_source_sessions WHERE path = ?`, s.Path),
+	} {
+		if err := exec(stmt); err != nil {
+			return err
+		}
+	}
+	if _, err := put(t.conn, sqlstore.SourceTable, s, true); err != nil {
+		return err
+	}
+	for _, id := range s.Sessions {
+		if err := exec(t.prep(`INSERT INTO import_source_sessions(session_id, path) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+			id, s.Path)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

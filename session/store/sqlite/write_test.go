@@ -191,7 +191,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	b := turnBatch("ses_late", "late")
-	if _, err := s.Apply(t.Context(), &b); !errors.Is(err, ErrClosed) {
+	if _, err := s.Apply(t.Context(), &b); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("apply after close: %v", err)
 	}
 	if _, err := s.Session(t.Context(), "ses_0"); err == nil {

@@ -1,0 +1,62 @@
+package sqlite
+
+import (
+	"slices"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+)
+
+// dialect is that of a file with the tables and columns of this version.
+var dialect = sqlstore.Dialect{
+	SessionColumns: sqlstore.SessionTable.Prefixed("s."),
+	PartColumns:    sqlstore.PartTable.Prefixed("p."),
+	Spans:          "(" + spansQuery() + ")",
+	Stored:         "rowid",
+	Index:          func(name string) string { return " INDEXED BY " + name },
+	NoIndex:        " NOT INDEXED",
+	Contains: func(column, literal string) string {
+		return "instr(" + column + ", '" + strings.ReplaceAll(literal, "'", "''") + "') > 0"
+	},
+	MayContain: func(_, _ string) string { return "" }, // the rows are here
+	JSON:       extract,
+	JSONInt:    extract,
+	Elements:   func(column, name string) string { return "json_each(" + column + ") AS " + name },
+	Greatest:   "max",
+}
+
+// spansQuery is what the view session_spans selects, for files that were written before there was one.
+func spansQuery() string {
+	_, query, _ := strings.Cut(schema, "CREATE VIEW IF NOT EXISTS session_spans AS\n")
+	query, _, _ = strings.Cut(query, ";")
+	return query
+}
+
+// extract is the value at a path in a column of JSON. Other programs may have written what is not JSON.
+func extract(column string, path ...string) string {
+	return "json_extract(iif(json_valid(" + column + "), " + column + ", '{}'), '$." + strings.Join(path, ".") + "')"
+}
+
+// dialectOf finds out what a file has. tables are some of those that it has.
+func dialectOf(conn *sqlite.Conn, tables []string) (sqlstore.Dialect, error) {
+	d := dialect
+	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
+	d.Unobserved = !slices.Contains(tables, "observations")
+	var absent []string
+	for _, c := range added {
+		columns, err := columnsOf(conn, c.table)
+		if err != nil {
+			return d, err
+		}
+		if !slices.Contains(columns, c.column) {
+			absent = append(absent, c.column)
+		}
+	}
+	if len(absent) > 0 {
+		d.SessionColumns = sqlstore.SessionTable.Prefixed("s.", absent...)
+		d.PartColumns = sqlstore.PartTable.Prefixed("p.", absent...)
+	}
+	return d, nil
+}

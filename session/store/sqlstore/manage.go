@@ -1,0 +1,181 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Writer has the methods of [store.Store] that write, for any engine that speaks SQL. Each is one transaction.
+type Writer struct {
+	write func(ctx context.Context, do func(Tx) error) error
+}
+
+// NewWriter returns a Writer. write has do executed in a transaction, which others may share, and returns when it
+// is committed, or with an error if nothing that do changed is.
+func NewWriter(write func(ctx context.Context, do func(Tx) error) error) Writer { return Writer{write} }
+
+// Transact implements [store.Store].
+func (w *Writer) Transact(ctx context.Context, do func(store.Tx) error) error {
+	return w.write(ctx, func(t Tx) error { return do(t) })
+}
+
+// committed returns what do returned when it is committed, and nothing with an error.
+func committed[T any](ctx context.Context, w *Writer, do func(Tx) (T, error)) (result T, _ error) {
+	err := w.write(ctx, func(t Tx) (err error) {
+		result, err = do(t)
+		return err
+	})
+	if err != nil {
+		return *new(T), err
+	}
+	return result, nil
+}
+
+// Apply implements [store.Writer].
+func (w *Writer) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
+	if b.Len() == 0 {
+		return store.Result{}, nil
+	}
+	return committed(ctx, w, func(t Tx) (store.Result, error) { return store.Apply(t, b) })
+}
+
+// Import implements [store.Store].
+func (w *Writer) Import(ctx context.Context, in *store.Imported) (store.ImportResult, error) {
+	return committed(ctx, w, func(t Tx) (store.ImportResult, error) { return store.Import(t, in) })
+}
+
+// ImportAll implements [store.Store]: each session is a transaction.
+func (w *Writer) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported],
+	done func(*store.Imported, store.ImportResult, error) bool) {
+	for in := range sessions {
+		if result, err := w.Import(ctx, in); !done(in, result, err) {
+			return
+		}
+	}
+}
+
+// Fork implements [store.Store].
+func (w *Writer) Fork(ctx context.Context, o store.ForkOptions) (string, error) {
+	return committed(ctx, w, func(t Tx) (string, error) { return store.ForkSession(t, o) })
+}
+
+// Rewind implements [store.Store].
+func (w *Writer) Rewind(ctx context.Context, id, to string, now time.Time) (store.Rewound, error) {
+	return committed(ctx, w, func(t Tx) (store.Rewound, error) { return store.RewindSession(t, id, to, now) })
+}
+
+// Unrewind implements [store.Store].
+func (w *Writer) Unrewind(ctx context.Context, id string) (store.Rewound, error) {
+	return committed(ctx, w, func(t Tx) (store.Rewound, error) { return store.UnrewindSession(t, id) })
+}
+
+// Archive implements [store.Store].
+func (w *Writer) Archive(ctx context.Context, id string, archived bool, now time.Time) error {
+	v := &store.Value{Text: "0", At: now.UnixNano(), Rank: store.RankFinal}
+	if archived {
+		v.Text = "1"
+	}
+	return w.amend(ctx, store.SessionChange{ID: id, Archived: v})
+}
+
+// SetTitle implements [store.Store].
+func (w *Writer) SetTitle(ctx context.Context, id, title string, now time.Time) error {
+	v := &store.Value{Text: title, At: now.UnixNano(), Rank: store.RankFinal}
+	return w.amend(ctx, store.SessionChange{ID: id, Title: v})
+}
+
+func (w *Writer) amend(ctx context.Context, c store.SessionChange) error {
+	return w.write(ctx, func(t Tx) error { return store.Amend(t, c) })
+}
+
+// Exported implements [store.Store].
+func (w *Writer) Exported(ctx context.Context, sessionID string, touchedAt int64) error {
+	return w.write(ctx, func(t Tx) error {
+		_, err := t.Exec(`DELETE FROM export_outbox WHERE session_id = ? AND touched_at <= ?`, sessionID, touchedAt)
+		return err
+	})
+}
+
+// Delete implements [store.Store]. Foreign keys and a trigger delete all that refers to the session.
+func (w *Writer) Delete(ctx context.Context, id string) error {
+	return w.write(ctx, func(t Tx) error {
+		if _, err := t.Exec(`DELETE FROM export_outbox WHERE session_id = ?`, id); err != nil {
+			return err
+		}
+		n, err := t.Exec(`DELETE FROM chat_sessions WHERE id = ?`, id)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+		}
+		return err
+	})
+}
+
+// Collect implements [store.Store].
+func (w *Writer) Collect(ctx context.Context, recent time.Time, dryRun bool) (store.Garbage, error) {
+	return committed(ctx, w, func(t Tx) (g store.Garbage, err error) {
+		if g.Observations, err = number(t, `SELECT count(*) FROM observations WHERE `+ofGoneSessions); err != nil {
+			return g, err
+		}
+		if !dryRun {
+			if err := deleteObservations(t); err != nil {
+				return g, err
+			}
+		}
+		busy, err := number(t, `SELECT CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE updated_at >= ?)
+ OR EXISTS (SELECT 1 FROM observations WHERE session_id IS NULL AND end_nano >= ?) THEN 1 ELSE 0 END`,
+			recent.UnixMilli(), recent.UnixMilli()*1e6)
+		if g.Kept = busy != 0; g.Kept || err != nil {
+			return g, err
+		}
+		for _, b := range blobKinds {
+			n, err := collectBlobs(t, b.kind, b.key, dryRun)
+			if err != nil {
+				return g, err
+			}
+			switch b.kind {
+			case store.BlobSystemPrompt:
+				g.SystemPrompts = n
+			case store.BlobToolCatalog:
+				g.ToolCatalogs = n
+			}
+		}
+		return g, nil
+	})
+}
+
+// ofGoneSessions is a condition on observations.
+const ofGoneSessions = `session_id IS NOT NULL AND session_id NOT IN (SELECT id FROM chat_sessions)`
+
+// deleteObservations deletes those of sessions that are gone, and what else refers to such a session.
+func deleteObservations(t Tx) error {
+	calls := t.Dialect().Elements("o.calls_json", "c")
+	for _, statement := range []string{
+		`DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN
+ (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, ` + calls + ` WHERE o.calls_json IS NOT NULL AND ` + ofGoneSessions + `)`,
+		// What is carried from window to window would speak of them still.
+		`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofGoneSessions + `)`,
+		`DELETE FROM observations WHERE ` + ofGoneSessions,
+		`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`,
+	} {
+		if _, err := t.Exec(statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collectBlobs deletes the blobs whose digest neither a message nor a span names under the key, or counts them.
+func collectBlobs(t Tx, kind store.BlobKind, key []string, dryRun bool) (int64, error) {
+	ofMessage, ofSpan := t.Dialect().JSON("metadata_json", key...), t.Dialect().JSON("facts_json", key...)
+	unnamed := ` FROM ` + string(kind) + ` WHERE digest NOT IN (
+ SELECT ` + ofMessage + ` FROM chat_messages WHERE role <> 'user' AND ` + ofMessage + ` IS NOT NULL
+ UNION SELECT ` + ofSpan + ` FROM span_refs WHERE facts_json IS NOT NULL AND ` + ofSpan + ` IS NOT NULL)`
+	if dryRun {
+		return number(t, `SELECT count(*)`+unnamed)
+	}
+	return t.Exec(`DELETE` + unnamed)
+}

@@ -1,0 +1,392 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Reader has the methods of [store.Reader] for any engine that speaks SQL, except for Close. Each reads one state of
+// the store. It is safe for concurrent use.
+type Reader struct{ source Source }
+
+// NewReader returns a Reader of a store.
+func NewReader(source Source) Reader { return Reader{source} }
+
+// Name returns the path or the address of the store.
+func (r *Reader) Name() string { return r.source.Name() }
+
+// get returns what fn reads.
+func get[T any](ctx context.Context, r *Reader, fn func(Conn) (T, error)) (v T, err error) {
+	err = r.source.Read(ctx, func(conn Conn) (err error) {
+		v, err = fn(conn)
+		return err
+	})
+	return v, err
+}
+
+// own returns what fn reads from tables that another program's store does not have: there it is the zero value.
+func own[T any](ctx context.Context, r *Reader, fn func(Conn) (T, error)) (T, error) {
+	return get(ctx, r, func(conn Conn) (v T, err error) {
+		if conn.Dialect().Foreign {
+			return v, nil
+		}
+		return fn(conn)
+	})
+}
+
+// Sessions implements [store.Reader].
+func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
+	return func(yield func(session.Session, error) bool) {
+		err := r.source.Read(ctx, func(conn Conn) error {
+			query, args := sessionsQuery(conn.Dialect(), q)
+			return conn.Query(query, func(found Row) error {
+				var row session.Session
+				if err := SessionTable.Scan(found, &row); err != nil {
+					return err
+				}
+				if !yield(row, nil) {
+					return errStop
+				}
+				return nil
+			}, args...)
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.Name(), err))
+		}
+	}
+}
+
+// errStop ends an iteration that its consumer has left.
+var errStop = errors.New("stop")
+
+func sessionsQuery(d *Dialect, q store.SessionQuery) (query string, args []any) {
+	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
+	// index is the better one.
+	query = "SELECT " + d.SessionColumns + " FROM chat_sessions s"
+	if q.ParentID == "" && q.Agent == "" && !d.Foreign {
+		query += d.Index("idx_chat_sessions_updated")
+	}
+	var where []string
+	if q.Agent != "" {
+		where, args = append(where, "s.agent = ?"), append(args, q.Agent)
+	}
+	switch {
+	case q.ParentID != "":
+		where, args = append(where, "s.parent_id = ?"), append(args, q.ParentID)
+	case !q.Children:
+		where = append(where, leading(d))
+	}
+	if !q.Archived {
+		where = append(where, "s.archived_at IS NULL")
+	}
+	if q.Before != nil {
+		where, args = append(where, "(s.updated_at, s.id) < (?, ?)"), append(args, q.Before.UpdatedAt, q.Before.ID)
+	}
+	if len(where) > 0 {
+		query += " WHERE " + strings.Join(where, " AND ")
+	}
+	query += " ORDER BY s.updated_at DESC, s.id DESC"
+	switch {
+	case q.Limit == 0:
+		query += " LIMIT 50"
+	case q.Limit > 0:
+		query += fmt.Sprintf(" LIMIT %d", q.Limit)
+	}
+	return query, args
+}
+
+// leading is the condition on a session s that no other one leads to: it has no parent, or has lost it, or is a
+// fork, with which somebody goes on.
+func leading(d *Dialect) string {
+	// The forks of other programs are known by their copies, which are older than they are.
+	condition := `(s.parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = s.parent_id)
+ OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND m.created_at < s.created_at)`
+	if !d.Foreign {
+		condition += `
+ OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL)`
+	}
+	return condition + ")"
+}
+
+// Session implements [store.Reader].
+func (r *Reader) Session(ctx context.Context, id string) (session.Session, error) {
+	return get(ctx, r, func(conn Conn) (session.Session, error) { return sessionOf(conn, id) })
+}
+
+func sessionOf(conn Conn, id string) (session.Session, error) {
+	found, err := rowsOf(conn, SessionTable,
+		`SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s WHERE s.id = ?`, id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+	}
+	if err != nil {
+		return session.Session{}, err
+	}
+	return found[0], nil
+}
+
+// MessagesQuery selects the messages of a session ?1 from a position on, the time ?2 and the id ?3.
+var MessagesQuery = `SELECT ` + MessageTable.List + ` FROM chat_messages
+ WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
+
+// Transcript implements [store.Reader].
+func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript, error) {
+	return get(ctx, r, func(conn Conn) (*session.Transcript, error) {
+		return transcript(conn, id, store.Position{}, "")
+	})
+}
+
+// transcript returns a session with its messages from a position on, and those of their parts p that match a
+// condition, which is empty or begins with AND.
+func transcript(conn Conn, id string, from store.Position, condition string) (*session.Transcript, error) {
+	row, err := sessionOf(conn, id)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := rowsOf(conn, MessageTable, MessagesQuery, id, from.At, from.ID)
+	if err != nil {
+		return nil, err
+	}
+	t := &session.Transcript{Session: row, Messages: make([]session.MessageAndParts, len(messages))}
+	place := make(map[string]int, len(messages))
+	for i, m := range messages {
+		t.Messages[i].Message = m
+		place[m.ID] = i
+	}
+	// The messages come first, so that a tail costs what it has and not what its session has: CROSS JOIN keeps
+	// SQLite from another order.
+	err = conn.Query(`SELECT `+conn.Dialect().PartColumns+` FROM chat_messages m CROSS JOIN chat_parts p
+ WHERE m.session_id = ?1 AND m.created_at >= ?2 AND (m.created_at > ?2 OR m.id >= ?3) AND p.message_id = m.id `+
+		condition+` ORDER BY m.created_at, m.id, p."index"`, func(row Row) error {
+		var p session.Part
+		err := PartTable.Scan(row, &p)
+		m := &t.Messages[place[p.MessageID]]
+		m.Parts = append(m.Parts, p)
+		return err
+	}, id, from.At, from.ID)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Decisions implements [store.Reader].
+func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decision, error) {
+	return own(ctx, r, func(conn Conn) ([]store.Decision, error) {
+		return rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.List+` FROM permission_decisions
+ WHERE session_id = ? ORDER BY decided_at, id`, sessionID)
+	})
+}
+
+// SpanRefs implements [store.Reader].
+func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
+	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) {
+		query := `SELECT ` + SpanTable.List + ` FROM span_refs WHERE session_id = ?1`
+		if !conn.Dialect().Unobserved {
+			query += ` UNION ALL SELECT ` + SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
+		}
+		return rowsOf(conn, SpanTable,
+			query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)
+	})
+}
+
+// Spans implements [store.Reader].
+func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
+	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) { return spansOf(conn, sessionID) })
+}
+
+func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
+	query := `SELECT ` + SpanTable.List + ` FROM span_refs WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
+	if d := conn.Dialect(); !d.Unobserved {
+		columns := strings.Replace(SpanTable.Prefixed("s."), "s.facts_json", "l.facts_json", 1)
+		query = `SELECT ` + columns + ` FROM ` + d.Spans + ` s LEFT JOIN span_refs l USING (session_id, trace_id, span_id)
+ WHERE s.session_id = ?1 ORDER BY s.start_nano, s.trace_id, s.span_id`
+	}
+	return rowsOf(conn, SpanTable, query, sessionID)
+}
+
+// MayHaveNotices implements [store.Reader].
+func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error) {
+	return get(ctx, r, func(conn Conn) (map[string]bool, error) {
+		may := make(map[string]bool)
+		query := noticesQuery(conn.Dialect())
+		for _, id := range ids {
+			found, err := first(conn, query, func(Row) {}, id, "\t\n\r ")
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				may[id] = true
+			}
+		}
+		return may, nil
+	})
+}
+
+// noticesQuery has a row if the session ?1 may have a notice. ?2 is white space.
+func noticesQuery(d *Dialect) string {
+	metadata := func(key string) string { return d.Contains("m.metadata_json", `"`+key+`"`) }
+	query := `SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_messages m
+ WHERE m.session_id = ?1 AND m.role = 'assistant' AND m.hidden_at IS NULL
+ AND (` + metadata("problems") + ` OR ` + metadata("incomplete") + `
+ OR NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id)))
+ OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND ` + metadata("history") + `
+ AND 1 + ` + d.Greatest + `(1, coalesce(` + d.JSONInt("m.metadata_json", "agenttrace", "history", "turns") + `, 1))
+ > (SELECT count(*) FROM chat_messages u WHERE u.session_id = ?1 AND u.role = 'user' AND u.created_at <= m.created_at))
+ OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND ` + metadata("response_id") + `
+ GROUP BY ` + d.JSON("m.metadata_json", "agenttrace", "response_id") + ` HAVING count(*) > 1)
+ OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'input-available')
+ OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_call_id IS NOT NULL
+ GROUP BY tool_call_id HAVING count(DISTINCT message_id) > 1)
+ OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND type = 'text'
+ GROUP BY message_id, trim(` + d.JSON("data_json", "text") + `, ?2) HAVING count(*) > 1)`
+	if !d.Unobserved {
+		query += ` OR EXISTS (SELECT 1 FROM observations
+ WHERE session_id = ?1 AND coalesce(message_id, '') = '' AND kind IN ('session.turn', 'chat', 'tool.call'))`
+	}
+	return query
+}
+
+// Observed implements [store.Reader].
+func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
+	n, err := r.observations(ctx, `session_id = ?`, sessionID)
+	return int(n), err
+}
+
+// Pending implements [store.Reader].
+func (r *Reader) Pending(ctx context.Context) (int64, error) {
+	return r.observations(ctx, `session_id IS NULL`)
+}
+
+// observations counts those that match a condition.
+func (r *Reader) observations(ctx context.Context, where string, args ...any) (int64, error) {
+	return own(ctx, r, func(conn Conn) (int64, error) {
+		if conn.Dialect().Unobserved {
+			return 0, nil
+		}
+		return number(conn, `SELECT count(*) FROM observations WHERE `+where, args...)
+	})
+}
+
+// Blob implements [store.Reader].
+func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
+	found, err := own(ctx, r, func(conn Conn) ([]store.Blob, error) {
+		return rowsOf(conn, BlobTables[kind], BlobTables[kind].ByKey, digest)
+	})
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
+	}
+	if err != nil {
+		return store.Blob{Kind: kind}, err
+	}
+	found[0].Kind = kind
+	return found[0], nil
+}
+
+// Resolve implements [store.Reader].
+func (r *Reader) Resolve(ctx context.Context, name string) (string, error) {
+	found, err := get(ctx, r, func(conn Conn) ([]string, error) { return resolve(conn, name) })
+	switch {
+	case err != nil:
+		return "", err
+	case len(found) == 0:
+		return "", fmt.Errorf("session %q: %w in %s", name, store.ErrNotFound, r.Name())
+	case len(found) > 1:
+		return "", fmt.Errorf("session %q: %w: %s", name, store.ErrAmbiguous, strings.Join(found, ", "))
+	}
+	return found[0], nil
+}
+
+// resolve returns the ids of the sessions that a name means by the first rule that finds any.
+func resolve(conn Conn, name string) (found []string, err error) {
+	if name == "last" {
+		return texts(conn, `SELECT s.id FROM chat_sessions s WHERE `+leading(conn.Dialect())+
+			` AND s.archived_at IS NULL ORDER BY s.updated_at DESC, s.id DESC LIMIT 1`)
+	}
+	found, err = texts(conn, `SELECT id FROM chat_sessions WHERE id = ?`, name)
+	if name == "" || err != nil || len(found) > 0 {
+		return found, err
+	}
+	for _, prefix := range []string{name, "ses_" + name} {
+		found, err = texts(conn, `SELECT id FROM chat_sessions WHERE id >= ?1 AND id < ?2 LIMIT 3`,
+			prefix, prefix+"\U0010FFFF") // after every id with the prefix
+		if err != nil || len(found) > 0 {
+			return found, err
+		}
+	}
+	trace := strings.ToLower(name)
+	if conn.Dialect().Foreign || len(name) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
+		return nil, nil
+	}
+	// A trace may hold several sessions, those of sub-agents: the one that is nobody's child is meant. Several
+	// traces may be of one session.
+	last := ""
+	err = conn.Query(`SELECT t.trace_id, t.session_id FROM session_traces t JOIN chat_sessions s ON s.id = t.session_id
+ WHERE t.trace_id >= ?1 AND t.trace_id < ?2
+ ORDER BY t.trace_id, s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`, func(row Row) error {
+		if t := row.ColumnText(0); t != last {
+			last = t
+			if id := row.ColumnText(1); !slices.Contains(found, id) {
+				found = append(found, id)
+			}
+		}
+		return nil
+	}, trace, trace+"g")
+	return found, err
+}
+
+// Origin implements [store.Reader].
+func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
+	_, err := own(ctx, r, func(conn Conn) (_ struct{}, err error) {
+		id := in.Session.ID
+		if in.SpanRefs, err = spansOf(conn, id); err != nil {
+			return
+		}
+		if in.Traces, err = texts(conn,
+			`SELECT trace_id FROM session_traces WHERE session_id = ? ORDER BY trace_id`, id); err != nil {
+			return
+		}
+		var state *store.State
+		if err = conn.Query(`SELECT state_json FROM session_state WHERE session_id = ?`, func(row Row) error {
+			state = new(store.State)
+			return ReadState(id, row.ColumnText(0), state)
+		}, id); err != nil {
+			return
+		}
+		in.State = state.Portable()
+		in.RequestedIndexes, err = rowsOf(conn, IndexTable, `SELECT `+IndexTable.Prefixed("c.")+` FROM chat_messages m
+ CROSS JOIN requested_indexes c WHERE c.message_id = m.id AND m.session_id = ? ORDER BY c.message_id, c.part_id`, id)
+		return
+	})
+	return err
+}
+
+// Outbox implements [store.Store].
+func (r *Reader) Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error {
+	type entry struct {
+		id string
+		at int64
+	}
+	all, err := get(ctx, r, func(conn Conn) (all []entry, err error) {
+		err = conn.Query(`SELECT session_id, touched_at FROM export_outbox ORDER BY touched_at, session_id`,
+			func(row Row) error {
+				all = append(all, entry{row.ColumnText(0), row.ColumnInt64(1)})
+				return nil
+			})
+		return all, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		fn(e.id, e.at)
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package sqlstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// searchPage is how many parts are looked through at a time. What was found in them is yielded before the next ones
+// are read.
+const searchPage = 256
+
+// Search implements [store.Reader].
+func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[store.Hit, error] {
+	return func(yield func(store.Hit, error) bool) {
+		if q.Text == "" {
+			return
+		}
+		s := &searcher{SearchQuery: q, needle: newNeedle(q.Text), sessions: map[string]*searchedSession{},
+			since: math.MinInt64, yield: func(h store.Hit) error {
+				if !yield(h, nil) {
+					return errStop
+				}
+				return nil
+			}}
+		if !q.Since.IsZero() {
+			s.since = q.Since.UnixMilli()
+		}
+		err := r.source.Read(ctx, func(conn Conn) error {
+			s.conn, s.dialect = conn, conn.Dialect()
+			if err := s.titles(); err != nil {
+				return err
+			}
+			if err := s.blobs(); err != nil {
+				return err
+			}
+			return s.parts()
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(store.Hit{}, fmt.Errorf("search %s: %w", r.Name(), err))
+		}
+	}
+}
+
+type searcher struct {
+	store.SearchQuery
+	conn     Conn
+	dialect  *Dialect
+	yield    func(store.Hit) error
+	needle   needle
+	since    int64
+	sessions map[string]*searchedSession
+}
+
+type searchedSession struct {
+	title, agent string
+	// from is when a fork of a session that is there began: what is older was
+	// copied.
+	from int64
+}
+
+// titles yields the sessions that have the text in their title.
+func (s *searcher) titles() error {
+	return s.conn.Query(`SELECT title, created_at, id, agent FROM chat_sessions`+s.dialect.NoIndex+`
+ WHERE created_at >= ? ORDER BY `+s.dialect.Stored+` DESC, id DESC`, func(row Row) error {
+		title := row.ColumnText(0)
+		hit, ok := s.needle.hit(title)
+		if !ok || title == session.Untitled || s.Agent != "" && row.ColumnText(3) != s.Agent {
+			return nil
+		}
+		hit.Type, hit.Field = store.TypeSession, "title"
+		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt = row.ColumnText(2), title, row.ColumnText(3), row.ColumnInt64(1)
+		return s.yield(hit)
+	}, s.since)
+}
+
+// blobs yields the sessions with a system prompt or a tool catalog that has the text.
+func (s *searcher) blobs() error {
+	if s.dialect.Foreign {
+		return nil
+	}
+	for _, b := range blobKinds {
+		found := map[string]store.Hit{}
+		if err := s.conn.Query(`SELECT digest, body FROM `+string(b.kind), func(row Row) error {
+			if hit, ok := s.needle.hit(row.ColumnText(1)); ok {
+				hit.Type, hit.Field, hit.Digest = b.hit, b.field, row.ColumnText(0)
+				found[hit.Digest] = hit
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			continue // the sessions are looked for only when something was found: it reads all messages
+		}
+		type place struct{ session, digest string }
+		seen := map[place]bool{}
+		digest := s.dialect.JSON("m.metadata_json", b.key...)
+		if err := s.conn.Query(`SELECT m.session_id, m.id, m.role, m.hidden_at, m.created_at, `+digest+`,
+ s.title, s.agent, s.parent_id, s.created_at FROM chat_messages m JOIN chat_sessions s ON s.id = m.session_id
+ WHERE m.role <> 'user' AND m.created_at >= ? AND `+digest+` IS NOT NULL
+ ORDER BY s.updated_at DESC, m.session_id, m.created_at, m.id`, func(row Row) error {
+			hit, ok := found[row.ColumnText(5)]
+			at := place{row.ColumnText(0), hit.Digest}
+			of := session.Session{ParentID: TextPtr(row, 8), CreatedAt: row.ColumnInt64(9)}
+			if !ok || seen[at] || s.Agent != "" && row.ColumnText(7) != s.Agent || of.Copied(row.ColumnInt64(4)) {
+				return nil
+			}
+			seen[at] = true
+			hit.SessionID, hit.MessageID, hit.Role, hit.Hidden = at.session, row.ColumnText(1), row.ColumnText(2),
+				!row.ColumnIsNull(3)
+			hit.CreatedAt, hit.Title, hit.Agent = row.ColumnInt64(4), row.ColumnText(6), row.ColumnText(7)
+			return s.yield(hit)
+		}, s.since); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blobKinds are the kinds of blobs: the key of the digest in the metadata of a message, and how a hit is named.
+var blobKinds = []struct {
+	kind       store.BlobKind
+	key        []string
+	hit, field string
+}{
+	{store.BlobSystemPrompt, []string{"system_prompt_digest"}, store.TypeSystemPrompt, "system prompt"},
+	{store.BlobToolCatalog, []string{"agenttrace", "tool_catalog_digest"}, store.TypeToolCatalog, "tool catalog"},
+}
+
+// parts yields what is found in parts, page by page: the sessions and messages of what was found in a page are
+// looked up when it has been read.
+func (s *searcher) parts() error {
+	stored := s.dialect.Stored
+	query := `SELECT data_json, created_at, session_id, message_id, id, type, ` + stored + ` FROM chat_parts` +
+		s.dialect.NoIndex + ` WHERE type <> 'step-start' AND created_at >= ?1 AND (` + stored + `, id) < (?2, ?3)`
+	args := []any{s.since, int64(math.MaxInt64), ""}
+	if s.needle.run != "" {
+		if condition := s.dialect.MayContain("data_json", "?4"); condition != "" {
+			query, args = query+` AND `+condition, append(args, s.needle.run)
+		}
+	}
+	query += fmt.Sprintf(` ORDER BY %s DESC, id DESC LIMIT %d`, stored, searchPage)
+	var raw []byte
+	var hits []store.Hit
+	for n := searchPage; n == searchPage; {
+		n, hits = 0, hits[:0]
+		if err := s.conn.Query(query, func(row Row) error {
+			n++
+			if n == searchPage {
+				args[1], args[2] = row.ColumnInt64(6), row.ColumnText(4)
+			}
+			if raw = Bytes(row, 0, raw); s.needle.mayBeIn(raw) {
+				hits = s.part(row, raw, hits)
+			}
+			return nil
+		}, args...); err != nil {
+			return err
+		}
+		for i := range hits {
+			if ok, err := s.locate(&hits[i]); err != nil {
+				return err
+			} else if !ok {
+				continue
+			}
+			if err := s.yield(hits[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// part appends the hits in a part, the JSON of which is raw.
+func (s *searcher) part(row Row, raw []byte, hits []store.Hit) []store.Hit {
+	p, _ := session.ParseUIPart(string(raw)) // what can be read of it is looked through
+	look := func(path, value string) {
+		if hit, ok := s.needle.hit(value); ok {
+			hit.CreatedAt, hit.SessionID, hit.MessageID = row.ColumnInt64(1), row.ColumnText(2), row.ColumnText(3)
+			hit.PartID, hit.Type, hit.Field = row.ColumnText(4), row.ColumnText(5), path
+			hit.Tool, hit.CallID = session.ToolName(hit.Type, p.ToolName), p.ToolCallID
+			hits = append(hits, hit)
+		}
+	}
+	lookText := func(name string, text *string) {
+		if text != nil {
+			look(name, *text)
+		}
+	}
+	lookJSON := func(name string, raw json.RawMessage) {
+		var v any
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.UseNumber()
+		if len(raw) > 0 && d.Decode(&v) == nil {
+			leaves(name, v, look)
+		}
+	}
+	lookText("text", p.Text)
+	if p.Input == nil {
+		p.Input = p.RawInput // as it was sent where it is no proper one
+	}
+	lookJSON("input", p.Input)
+	lookJSON("output", p.Output)
+	lookText("error", p.ErrorText)
+	lookJSON("data", p.Data)
+	return hits
+}
+
+// locate completes a hit in a part with its session and message. It reports whether the hit is one: what a fork
+// copied, and what another agent than the one asked for said, is none.
+func (s *searcher) locate(h *store.Hit) (bool, error) {
+	in, err := s.session(h.SessionID)
+	if err != nil || in == nil || h.CreatedAt < in.from || s.Agent != "" && in.agent != s.Agent {
+		return false, err
+	}
+	h.Title, h.Agent = in.title, in.agent
+	return first(s.conn, `SELECT role, hidden_at FROM chat_messages WHERE id = ?`, func(row Row) {
+		h.Role, h.Hidden = cmp.Or(row.ColumnText(0), session.RoleAssistant), !row.ColumnIsNull(1)
+	}, h.MessageID)
+}
+
+func (s *searcher) session(id string) (*searchedSession, error) {
+	if known, ok := s.sessions[id]; ok {
+		return known, nil
+	}
+	query := `SELECT title, agent, 0 FROM chat_sessions WHERE id = ?`
+	if !s.dialect.Foreign {
+		query = `SELECT s.title, s.agent, CASE WHEN o.id IS NULL THEN 0 ELSE s.created_at END FROM chat_sessions s
+ LEFT JOIN session_state st ON st.session_id = s.id LEFT JOIN chat_sessions o ON o.id = st.forked_from WHERE s.id = ?`
+	}
+	var found *searchedSession
+	_, err := first(s.conn, query, func(row Row) {
+		found = &searchedSession{row.ColumnText(0), row.ColumnText(1), row.ColumnInt64(2)}
+	}, id)
+	s.sessions[id] = found
+	return found, err
+}

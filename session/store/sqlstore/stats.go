@@ -1,0 +1,236 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Stats implements [store.Reader]. It reads the metadata of every message, session by session, and every tool call
+// once: nothing is kept for it when sessions are written.
+func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
+	c := &counter{StatsQuery: q, sessions: map[string]*countedSession{}, groups: map[string]*countedGroup{},
+		total:  newGroup(""),
+		models: map[string]string{}, names: map[string]string{}, unpriced: map[string]bool{}}
+	if q.Location == nil {
+		c.Location = time.UTC
+	}
+	if !q.Since.IsZero() {
+		c.since = q.Since.UnixMilli()
+	}
+	err := r.source.Read(ctx, func(conn Conn) error {
+		if err := c.readSessions(conn); err != nil {
+			return err
+		}
+		if q.By != store.StatsByTool {
+			if err := c.readMessages(conn); err != nil {
+				return err
+			}
+		}
+		return c.readCalls(conn)
+	})
+	if err != nil {
+		return store.Stats{}, fmt.Errorf("count in %s: %w", r.Name(), err)
+	}
+	return c.stats(), nil
+}
+
+// Spent implements [store.Reader]. It reads the metadata of every message of the sessions.
+func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (map[string]store.Spent, error) {
+	all := make(map[string]store.Spent, len(ids))
+	err := r.source.Read(ctx, func(conn Conn) error {
+		for _, id := range ids {
+			spent, found, err := spentBy(conn, id, price)
+			if err != nil {
+				return err
+			}
+			if found {
+				all[id] = spent
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count tokens in %s: %w", r.Name(), err)
+	}
+	return all, nil
+}
+
+// spentBy returns what a session used, and whether there is one with the id.
+func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found bool, err error) {
+	unpriced := map[string]bool{}
+	var text []byte
+	err = conn.Query(`SELECT s.parent_id, s.created_at, m.created_at, m.role, m.metadata_json, `+isMarker+`
+ FROM chat_sessions s LEFT JOIN chat_messages m ON m.session_id = s.id AND m.role <> 'user' WHERE s.id = ?`,
+		func(row Row) error {
+			found = true
+			if row.ColumnIsNull(3) {
+				return nil // it has no such message
+			}
+			s := session.Session{ID: id, ParentID: TextPtr(row, 0), CreatedAt: row.ColumnInt64(1)}
+			text = Bytes(row, 4, text)
+			metadata := session.ParseMessageMetadata(text)
+			marker := row.ColumnBool(5)
+			tokens := metadata.Tokens(row.ColumnText(3), marker)
+			if copied := spent.Add(&s, row.ColumnInt64(2), tokens); !copied && !marker && !metadata.Compaction {
+				estimate(price, &metadata, tokens, &spent.EstimatedUSD, unpriced)
+			}
+			return nil
+		}, id)
+	if len(unpriced) > 0 {
+		spent.Unpriced = slices.Sorted(maps.Keys(unpriced))
+	}
+	return spent, found, err
+}
+
+// isMarker says in SQL what session.MessageAndParts.IsMarker reports of the message m.
+const isMarker = `(EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type = 'data-compaction')
+ AND NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type <> 'data-compaction'))`
+
+func (c *counter) readSessions(conn Conn) error {
+	agents := map[string]string{}
+	return conn.Query(`SELECT id, agent, created_at, updated_at, parent_id FROM chat_sessions`, func(row Row) error {
+		s := &countedSession{row: session.Session{Agent: row.ColumnText(1), CreatedAt: row.ColumnInt64(2),
+			ParentID: TextPtr(row, 4)}}
+		if one, known := agents[s.row.Agent]; known {
+			s.row.Agent = one
+		} else {
+			agents[s.row.Agent] = s.row.Agent
+		}
+		c.sessions[row.ColumnText(0)] = s
+		if row.ColumnInt64(3) >= c.since {
+			c.lastSeen++
+		}
+		return nil
+	})
+}
+
+func (c *counter) readMessages(conn Conn) error {
+	markers, err := markerMessages(conn)
+	if err != nil {
+		return err
+	}
+	var text []byte
+	var last *countedSession
+	err = conn.Query(`SELECT session_id, created_at, metadata_json, id, role, hidden_at IS NOT NULL FROM chat_messages
+ ORDER BY session_id, created_at, id`, func(row Row) error {
+		s := c.sessions[row.ColumnText(0)]
+		if s == nil {
+			return nil
+		}
+		if s != last {
+			c.unanswered(last)
+			last = s
+		}
+		at, role := row.ColumnInt64(1), row.ColumnText(4)
+		text = Bytes(row, 2, text)
+		m := session.ParseMessageMetadata(text)
+		marker := m.Compaction
+		if len(markers) > 0 && !marker {
+			marker = markers[row.ColumnText(3)]
+		}
+		model := modelKey(m.Model)
+		if c.By == store.StatsByModel && model != "" && role != session.RoleUser {
+			if _, known := c.names[model]; !known {
+				c.names[model] = model
+			}
+			c.models[row.ColumnText(3)] = c.names[model]
+		}
+		queued := role == session.RoleUser && bytes.Contains(text, []byte(`"queued_at"`))
+		begins, _ := s.turns.Next(session.TurnMessage{
+			Role: role, Compaction: marker, Hidden: row.ColumnBool(5), Queued: queued, Trace: &m.Trace,
+		})
+		if role == session.RoleUser && begins {
+			c.unanswered(s)
+			s.waiting, s.asked, s.ofWhom = true, at, model
+		}
+		if role != session.RoleAssistant || !c.counts(s, at) {
+			return nil
+		}
+		g := c.group(s, at, model, "")
+		if begins || s.waiting && !marker {
+			g.Turns++
+			s.waiting = false
+		}
+		tokens := m.Tokens(role, marker)
+		if tokens.Used != nil {
+			g.Usage = g.Usage.Add(*tokens.Used)
+		}
+		if tokens.CostUSD != nil {
+			g.CostUSD += *tokens.CostUSD
+		}
+		if marker {
+			return nil
+		}
+		if m.Trace.EndReason == "error" {
+			g.Errors++
+		}
+		estimate(c.Price, &m, tokens, &g.EstimatedCostUSD, c.unpriced)
+		if m.Trace.DurationMS != nil {
+			g.durations = append(g.durations, *m.Trace.DurationMS)
+		}
+		return nil
+	})
+	c.unanswered(last)
+	return err
+}
+
+// markerMessages are the messages that are a compaction's and do not report so in their
+// metadata: other programs mark them by their parts alone.
+func markerMessages(conn Conn) (map[string]bool, error) {
+	markers := map[string]bool{}
+	err := conn.Query(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction'
+ AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id AND q.type <> 'data-compaction')`,
+		func(row Row) error {
+			markers[row.ColumnText(0)] = true
+			return nil
+		})
+	return markers, err
+}
+
+// readCalls counts tool calls. The content of a part is looked at only where it
+// reports what the columns do not.
+func (c *counter) readCalls(conn Conn) error {
+	d := conn.Dialect()
+	columns := `NULL, NULL`
+	if c.By == store.StatsByTool {
+		columns = `CASE p.type WHEN 'dynamic-tool' THEN ` + d.JSON("p.data_json", "toolName") + ` END, ` +
+			d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "duration_ms")
+	}
+	denied := d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied")
+	return conn.Query(`SELECT p.session_id, p.created_at, p.type, p.tool_state,
+ CASE p.tool_state WHEN 'output-error' THEN `+denied+` END, `+columns+`, p.message_id FROM chat_parts p`+d.NoIndex+`
+ WHERE p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.'`, func(row Row) error {
+		at := row.ColumnInt64(1)
+		s := c.sessions[row.ColumnText(0)]
+		if !c.counts(s, at) {
+			return nil
+		}
+		model, tool := "", ""
+		switch c.By {
+		case store.StatsByModel:
+			model = c.models[row.ColumnText(7)]
+		case store.StatsByTool:
+			tool = session.ToolName(row.ColumnText(2), row.ColumnText(5))
+		}
+		g := c.group(s, at, model, tool)
+		g.ToolCalls++
+		state := row.ColumnText(3)
+		switch {
+		case state == session.StateOutputDenied || row.ColumnBool(4):
+			g.DeniedCalls++
+		case state == session.StateOutputError:
+			g.FailedCalls++
+		}
+		if !row.ColumnIsNull(6) {
+			g.durations = append(g.durations, row.ColumnInt64(6))
+		}
+		return nil
+	})
+}

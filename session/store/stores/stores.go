@@ -1,0 +1,81 @@
+// Package stores opens session stores. A store is named by its location: the path of an SQLite file, or the address
+// of a database, which begins with the scheme of its engine.
+package stores
+
+import (
+	"context"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// Options configure a writer. The zero value is ready for use.
+type Options struct {
+	// Synchronous is the durability of a file, [sqlite.SynchronousNormal] when empty.
+	Synchronous string
+	// Outbox makes the store remember which sessions changed, for [store.Store.Outbox].
+	Outbox bool
+	// MaxBytes limits the size of a file: a commit that would exceed it fails with
+	// store.ErrUnavailable, as on a full disk. 0 means no limit.
+	MaxBytes int64
+}
+
+// engine opens stores of a kind.
+type engine struct {
+	open   func(ctx context.Context, location string, o Options) (store.Store, error)
+	reader func(ctx context.Context, location string) (store.Reader, error)
+	follow func(location string) store.Follower
+}
+
+// engines are those of locations with a scheme.
+var engines = map[string]engine{}
+
+// files is the engine of all other locations.
+var files = engine{
+	open: func(ctx context.Context, path string, o Options) (store.Store, error) {
+		s, err := sqlite.Open(ctx, path, sqlite.Options(o))
+		if err != nil {
+			return nil, err // and no nil pointer in an interface
+		}
+		return s, nil
+	},
+	reader: func(ctx context.Context, path string) (store.Reader, error) {
+		r, err := sqlite.OpenReader(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	},
+	follow: func(path string) store.Follower { return sqlite.Follow(path) },
+}
+
+// engineOf returns the engine of a location. A scheme that no engine has is left to files, which refuse it.
+func engineOf(location string) engine {
+	scheme, _, _ := strings.Cut(location, "://")
+	if e, ok := engines[scheme]; ok && !IsFile(location) {
+		return e
+	}
+	return files
+}
+
+// IsFile reports whether a location is the path of a file. Any other is an address: no path can be derived from it,
+// and it may contain a password.
+func IsFile(location string) bool { return !strings.Contains(location, "://") }
+
+// Open opens or creates the store at a location for writing.
+//
+// Errors wrap store.ErrLocked (naming the process that holds the store), store.ErrNotStore, store.ErrNewer, or
+// store.ErrUnavailable for what may pass.
+func Open(ctx context.Context, location string, o Options) (store.Store, error) {
+	return engineOf(location).open(ctx, location, o)
+}
+
+// OpenReader opens the store at a location for reading. It never creates one: the error for one that is not there
+// wraps store.ErrNotFound. Other errors are those of [Open].
+func OpenReader(ctx context.Context, location string) (store.Reader, error) {
+	return engineOf(location).reader(ctx, location)
+}
+
+// Follow returns a Follower of the store at a location, which need not be there.
+func Follow(location string) store.Follower { return engineOf(location).follow(location) }
