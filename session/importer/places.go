@@ -48,6 +48,8 @@ var places = []usualPlace{
 	{program: "Kiro CLI", variable: "KIRO_HOME", home: ".kiro", patterns: []string{"sessions/cli/*.jsonl"}},
 	{program: "Kiro CLI, classic", variable: "XDG_DATA_HOME", below: "kiro-cli", home: ".local/share/kiro-cli",
 		macOS: "Library/Application Support/kiro-cli", windows: "%LOCALAPPDATA%/kiro-cli", patterns: []string{"data.sqlite3"}},
+	{program: "Zed", variable: "XDG_DATA_HOME", below: "zed", home: ".local/share/zed",
+		macOS: "Library/Application Support/Zed", windows: "%LOCALAPPDATA%/Zed", patterns: []string{"threads/threads.db"}},
 	{program: "Pi", variable: "PI_CODING_AGENT_DIR", home: ".pi/agent", patterns: []string{"sessions/*/*.jsonl"}},
 	{program: "AgentDbg", variable: "AGENTDBG_DATA_DIR", home: ".agentdbg",
 		patterns: []string{""}, whole: "a directory of runs"},

@@ -31,6 +31,9 @@ func TestUsualPlaces(t *testing.T) {
 		{"Kiro CLI", "linux", map[string]string{"KIRO_HOME": "/kiro"}, "/kiro"},
 		{"Kiro CLI, classic", "darwin", nil, "/home/u/Library/Application Support/kiro-cli"},
 		{"Kiro CLI, classic", "windows", map[string]string{"LOCALAPPDATA": "/local"}, "/local/kiro-cli"},
+		{"Zed", "linux", nil, "/home/u/.local/share/zed"},
+		{"Zed", "darwin", nil, "/home/u/Library/Application Support/Zed"},
+		{"Zed", "windows", nil, "/home/u/AppData/Local/Zed"},
 		{"Gemini CLI", "darwin", map[string]string{"GEMINI_CLI_HOME": "/elsewhere"}, "/elsewhere/.gemini"},
 	} {
 		found := false

@@ -224,6 +224,12 @@ var All = []Format{{
 		DecodeFile: transcripts.DecodeCursor,
 	},
 }, {
+	// Other programs have a table of this name, too: their databases are recognized first.
+	Name: "zed", Imported: "the database of threads of Zed's agent",
+	Reading: Reading{
+		Extensions: []string{".db"}, Tables: transcripts.ZedTables(), DecodeFile: transcripts.DecodeZed, Transcript: true,
+	},
+}, {
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
 	Reading: Reading{
 		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: transcripts.GooseTables(),

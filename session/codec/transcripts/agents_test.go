@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"google.golang.org/protobuf/encoding/protowire"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -36,6 +37,7 @@ import (
 //	kiro       closed; aws/amazon-q-developer-cli, which it was made of,
 //	           crates/chat-cli/src/cli/chat/{conversation,message,parser}.rs at 15cc8f3c, and
 //	           crates/agent/src/agent/agent_loop/types.rs for the content of session files
+//	zed        zed-industries/zed, crates/agent/src/db.rs at 0642ec7e
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
 const gooseLines = "testdata/goose/20250601_101500.jsonl"
@@ -70,6 +72,7 @@ func TestFilesOfAgents(t *testing.T) {
 	}{
 		{"copilot/events", copilotEvents, plain(transcripts.DecodeCopilotFile)},
 		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.DecodeCursor},
+		{"zed/threads", zedDatabase(t), transcripts.DecodeZed},
 		{"kiro/session", kiroSession, transcripts.DecodeKiroFile},
 		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.DecodeKiroFile},
 		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.DecodeGooseFile},
@@ -127,6 +130,30 @@ func databaseOf(t testing.TB, name string) string {
 		t.Fatal(err)
 	}
 	newDatabase(t, path, string(script))
+	return path
+}
+
+// zedDatabase makes the database of Zed, which has a thread that is compressed.
+func zedDatabase(t testing.TB) string {
+	t.Helper()
+	path := databaseOf(t, "zed/threads.sql")
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	text, err := sqlitex.ResultText(conn.Prep("SELECT data FROM threads WHERE id = 'thread-1'"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sqlitex.ExecuteTransient(conn, "UPDATE threads SET data_type = 'zstd', data = ? WHERE id = 'thread-1'",
+		&sqlitex.ExecOptions{Args: []any{w.EncodeAll([]byte(text), nil)}}); err != nil {
+		t.Fatal(err)
+	}
 	return path
 }
 
@@ -252,6 +279,8 @@ func TestDamagedDatabasesOfAgents(t *testing.T) {
 	}{
 		{"cursor", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), [][3]string{{"blobs", "data", ""}},
 			transcripts.DecodeCursor},
+		{"zed", databaseOf(t, "zed/threads.sql"), [][3]string{{"threads", "data", ""}, {"threads", "data_type", ""}},
+			transcripts.DecodeZed},
 		{"kiro", databaseOf(t, "kiro/data.sql"), [][3]string{{"conversations", "value", ""}, {"conversations_v2", "value", ""}},
 			transcripts.DecodeKiroFile},
 		{"goose", databaseOf(t, "goose/sessions.sql"), [][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
@@ -337,6 +366,50 @@ func TestOpenHandsFilesAreDamaged(t *testing.T) {
 		}
 		if len(problems) == 0 || !strings.Contains(problems[0], filepath.ToSlash(rel)) {
 			t.Errorf("%s is damaged, problems %q", rel, problems)
+		}
+	}
+}
+
+// TestSessionsOfAgentsGrow: what is read of the beginning of a file has the ids that it has
+// in the whole, so importing the file again adds to the session.
+func TestSessionsOfAgentsGrow(t *testing.T) {
+	for _, tt := range []struct {
+		path   string
+		decode fileDecoder
+	}{
+		{copilotEvents, plain(transcripts.DecodeCopilotFile)},
+		{gooseLines, transcripts.DecodeGooseFile},
+		{kiroSession, transcripts.DecodeKiroFile},
+	} {
+		lines := readLines(t, tt.path)
+		rows := func(n int) map[string]bool {
+			path := filepath.Join(t.TempDir(), filepath.Base(tt.path))
+			if err := os.WriteFile(path, []byte(strings.Join(lines[:n], "\n")+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			all, _, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+				return tt.decode(t.Context(), path, report)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids := make(map[string]bool)
+			for _, s := range all {
+				for _, m := range s.Messages {
+					for i := range m.Parts {
+						ids[s.Session.ID+" "+m.Message.ID+" "+m.Parts[i].ID+" "+m.Parts[i].Type] = true
+					}
+				}
+			}
+			return ids
+		}
+		whole := rows(len(lines))
+		for n := 1; n < len(lines); n++ {
+			for id := range rows(n) {
+				if !whole[id] {
+					t.Errorf("%s: row %s of the first %d lines is not in the whole", tt.path, id, n)
+				}
+			}
 		}
 	}
 }

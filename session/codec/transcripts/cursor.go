@@ -93,9 +93,7 @@ func decodeCursor(ctx context.Context, path string, report func(codec.Problem)) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if updated := moment(beside, "updatedAtMs"); updated > 0 {
-		d.b.s.See(updated)
-	}
+	d.b.changed(moment(beside, "updatedAtMs"))
 	d.rename()
 	return d.b.finish(), nil
 }

@@ -102,9 +102,7 @@ func decodeKiroLines(r io.Reader, id string, about rows.Object, report func(code
 		return nil, err
 	}
 	d.count()
-	if updated := milli(about.Text("updated_at")); updated > 0 {
-		d.b.s.See(updated)
-	}
+	d.b.changed(milli(about.Text("updated_at")))
 	return []*codec.Session{d.b.finish()}, nil
 }
 
@@ -369,9 +367,7 @@ func kiroConversation(row rows.Object, seen map[string]bool, report func(codec.P
 		}
 		d.entry(entry, place)
 	}
-	if updated := moment(row, "updated_at"); updated > 0 {
-		d.b.s.See(updated)
-	}
+	d.b.changed(moment(row, "updated_at"))
 	return d.b.finish()
 }
 

@@ -97,6 +97,21 @@ func (b *builder) decide(id string, d store.Decision) {
 	b.s.Decisions = append(b.s.Decisions, d)
 }
 
+// changed notes when a session changed last, of which the messages have no times of their
+// own: any of them may have, and the later version of a row counts.
+func (b *builder) changed(at int64) {
+	if at <= 0 {
+		return
+	}
+	b.s.See(at)
+	for _, m := range b.s.Messages() {
+		for _, p := range m.Parts() {
+			p.Touch(at)
+		}
+		m.Touch(at)
+	}
+}
+
 // countAt gives step n of a message its usage.
 func (b *builder) countAt(m *rows.Message, n int, u session.Usage) {
 	a := b.answer(m)

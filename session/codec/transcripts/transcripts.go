@@ -9,6 +9,7 @@
 //	Cline        ~/.cline/data/sessions/<session>/*.messages.json, before that tasks of an editor
 //	OpenHands    ~/.openhands/conversations/<conversation>/events/*.json
 //	Kiro CLI     ~/.kiro/sessions/cli/<session>.jsonl, and ~/.local/share/kiro-cli/data.sqlite3
+//	Zed          ~/.local/share/zed/threads/threads.db
 //	Goose        ~/.local/share/goose/sessions/sessions.db, before that a file per session beside it
 //
 // None of these formats is specified; all are read as they are found, by what their
