@@ -112,7 +112,7 @@ func (c *ToolCall) open() PendingTool {
 		PartID: c.partID, PartIndex: c.index, CreatedAt: c.created,
 		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, ChildSessionID: c.child,
 	}
-	if c.unchecked && c.input != "" && !validJSON(c.input) {
+	if c.unchecked && c.input != "" && !redact.ValidJSON(c.input) {
 		p.Input = json.RawMessage(quote(c.input)) // or the state as a whole would be no JSON
 	}
 	if len(p.Input) == 0 {

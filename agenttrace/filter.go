@@ -105,7 +105,7 @@ func (f *filter) applyJSON(kind redact.Content, key, s string) (out string, res 
 	if len(b) == len(s) && unsafe.SliceData(b) == unsafe.StringData(s) {
 		return s, res
 	}
-	if out = string(b); !validJSON(out) {
+	if out = string(b); !redact.ValidJSON(out) {
 		out = quote(out)
 	}
 	return out, res
@@ -158,7 +158,7 @@ func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncate
 	s, res := f.applyJSON(kind, "", s)
 	cut = cutOf(res, nil)
 	if f.cutter != nil && len(s) > f.limit {
-		if !validJSON(s) {
+		if !redact.ValidJSON(s) {
 			s = quote(s) // what was taken on trust and is no JSON becomes it here
 		}
 		b, res := f.cutter.TruncateJSON([]byte(s))

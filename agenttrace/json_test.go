@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/redact"
 )
 
 var jsonSeeds = []string{
@@ -16,11 +18,14 @@ var jsonSeeds = []string{
 	`{"a":[{"b":null}]} `, `{} {}`, `{"a" : "b" , "c":[ ]}`,
 }
 
+// maxDepth is how deep encoding/json reads.
+const maxDepth = 10000
+
 func TestValidJSONAgreesWithEncodingJSON(t *testing.T) {
 	check := func(s string) {
 		t.Helper()
-		if got, want := validJSON(s), json.Valid([]byte(s)); got != want {
-			t.Errorf("validJSON(%.200q) = %v, want %v", s, got, want)
+		if got, want := redact.ValidJSON(s), json.Valid([]byte(s)); got != want {
+			t.Errorf("redact.ValidJSON(%.200q) = %v, want %v", s, got, want)
 		}
 	}
 	for _, s := range jsonSeeds {
@@ -47,8 +52,8 @@ func FuzzValidJSON(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if got, want := validJSON(s), json.Valid([]byte(s)); got != want {
-			t.Errorf("validJSON(%q) = %v, want %v", s, got, want)
+		if got, want := redact.ValidJSON(s), json.Valid([]byte(s)); got != want {
+			t.Errorf("redact.ValidJSON(%q) = %v, want %v", s, got, want)
 		}
 	})
 }

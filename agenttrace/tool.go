@@ -447,9 +447,9 @@ func (c *ToolCall) SetInput(input any) {
 // check makes JSON of input that was taken on trust and is none.
 // The caller holds mu.
 func (c *ToolCall) check() {
-	if c.unchecked && c.input != "" && !validJSON(c.input) {
+	if c.unchecked && c.input != "" && !redact.ValidJSON(c.input) {
 		c.input = quote(c.input)
-		if c.cleaned && !validJSON(c.clean) {
+		if c.cleaned && !redact.ValidJSON(c.clean) {
 			c.clean = quote(c.clean)
 		}
 	}
@@ -777,14 +777,14 @@ func (t *Turn) settle(c *ToolCall, f frozen) {
 // data returns the call as an AI SDK part with that input. The caller holds mu.
 func (c *ToolCall) data(in string) []byte {
 	if c.unchecked && in != "" {
-		if validJSON(in) {
+		if redact.ValidJSON(in) {
 			c.unchecked = false
 		} else {
 			in = quote(in)
 		}
 	}
 	output := c.output
-	if c.rawOutput && !validJSON(output) {
+	if c.rawOutput && !redact.ValidJSON(output) {
 		output = quote(output)
 	}
 	b := make([]byte, 0, len(in)+len(output)+len(c.errText)+256)
