@@ -217,20 +217,28 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	}
 	im.options.Progress.Begin(in)
 	if now != nil {
+		if done, err := im.grown(ctx, in, now, t); done || err != nil {
+			return err
+		}
 		// Before it is read: what changes meanwhile is read next time.
 		if info, err := os.Stat(in.path); err == nil && in.format == nil {
 			describe(now, info)
 		}
 	}
-	err := im.readInput(ctx, in, now, t)
-	if err == nil || errors.Is(err, errOther) {
-		t.remembered = t.remembered && t.Refused == 0 // which was not known yet
-		if err != nil {
-			t.Error = err.Error()
-		}
-		return cmp.Or(im.remember(ctx, now, t), err)
+	return im.settleRead(ctx, im.readInput(ctx, in, now, t), now, t)
+}
+
+// settleRead remembers an input that was read with an error or without, unless the error is one
+// of reading. It returns err, or the error of the store.
+func (im *Importer) settleRead(ctx context.Context, err error, now *store.ImportSource, t *Tally) error {
+	if err != nil && !errors.Is(err, errOther) {
+		return err
 	}
-	return err
+	t.remembered = t.remembered && t.Refused == 0 // which was not known yet
+	if err != nil {
+		t.Error = err.Error()
+	}
+	return cmp.Or(im.remember(ctx, now, t), err)
 }
 
 // readInput reads an input. now is what is to be remembered of it, nil if nothing is.

@@ -28,6 +28,19 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		now.Beside, _ = beside(f, now.Path)
 	}
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
+	if f.Grow != nil && in.path != "" && now != nil && r != nil {
+		text, err := readAll(r, now.Size)
+		if err != nil {
+			return err
+		}
+		g, err := f.Grow(in.path, text, codec.Checkpoint{}, 0, report)
+		if err != nil {
+			return err
+		}
+		noteRead(now, 0, text)
+		now.Resume, now.State = g.Next.Offset, g.Next.State
+		return im.importAll(ctx, f, decoded(g.Sessions), now, t)
+	}
 	if f.DecodeFile == nil || in.path == "" && f.Decode != nil {
 		return im.importAll(ctx, f, f.Decode(r, report), now, t)
 	}

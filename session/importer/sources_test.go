@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -187,5 +188,91 @@ func TestFilesBesideAreNoticed(t *testing.T) {
 	defer r.Close()
 	if s, err := r.Session(t.Context(), "s1-a1"); err != nil || s.Agent != "Explore" {
 		t.Errorf("agent %q, %v", s.Agent, err)
+	}
+}
+
+// TestFilesThatChangeWhileTheyAreRead: a thousand transcripts that grow during the import lose
+// nothing: what was written after they were read is read next time.
+func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	const files = 1000
+	name := func(i int) string { return filepath.Join(dir, fmt.Sprintf("s%d.jsonl", i)) }
+	text := func(i int) string { return claudeFile(fmt.Sprintf("s%d", i), "why") }
+	for i := range files {
+		first, _, _ := strings.Cut(text(i), "\n")
+		write(t, name(i), first+"\n")
+	}
+	done := make(chan error, 1)
+	go func() {
+		for i := range files {
+			if err := os.WriteFile(name(i), []byte(text(i)), 0o600); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	run(t, db, importer.Options{}, dir)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, importer.Options{}, dir)
+	if _, n := run(t, db, importer.Options{}, dir); n != 0 {
+		t.Errorf("%d read again", n)
+	}
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for i := range files {
+		if s, err := r.Transcript(t.Context(), fmt.Sprintf("s%d", i)); err != nil || len(s.Messages) != 2 {
+			t.Fatalf("s%d: %v", i, err)
+		}
+	}
+}
+
+// TestCompressedAndDamagedFilesAreRemembered: a compressed transcript is read when it changed, and
+// what is damaged in one is reported once when it grew.
+func TestCompressedAndDamagedFilesAreRemembered(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	packed := filepath.Join(dir, "a.jsonl.gz")
+	pack := func(text string) {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := z.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		write(t, packed, b.String())
+	}
+	pack(claudeFile("s1", "why"))
+	grows := filepath.Join(dir, "b.jsonl")
+	text := claudeFile("s2", "why")
+	write(t, grows, "{damaged\n"+text[:len(text)-20])
+	first, _ := run(t, db, importer.Options{}, dir)
+	if first.Total.Damaged != 2 {
+		t.Errorf("%d damaged: %v", first.Total.Damaged, first.Files[1].Damages)
+	}
+	if _, n := run(t, db, importer.Options{}, dir); n != 0 {
+		t.Errorf("%d read again", n)
+	}
+	pack(claudeFile("s1", "why") + `{"type":"summary","summary":"a title","leafUuid":"s12"}` + "\n")
+	write(t, grows, "{damaged\n"+text)
+	second, n := run(t, db, importer.Options{}, dir)
+	if n != 2 || second.Total.Damaged != 1 || len(second.Files[1].Damages) != 1 {
+		t.Errorf("%d read, %+v", n, second.Files[1])
+	}
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for id, title := range map[string]string{"s1": "a title", "s2": "why"} {
+		if s, err := r.Transcript(t.Context(), id); err != nil || s.Session.Title != title || len(s.Messages) != 2 {
+			t.Errorf("%s: %q, %v", id, s.Session.Title, err)
+		}
 	}
 }

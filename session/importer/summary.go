@@ -123,10 +123,16 @@ func (t *Tally) addSession(id string) {
 // has counts a session of the file.
 func (t *Tally) has(s *store.Imported) {
 	t.addSession(s.Session.ID)
-	t.items += len(s.Decisions) + len(s.Messages)
+	t.items += itemsOf(s)
+}
+
+// itemsOf counts the messages, parts and decisions of a session.
+func itemsOf(s *store.Imported) int {
+	n := len(s.Decisions) + len(s.Messages)
 	for i := range s.Messages {
-		t.items += len(s.Messages[i].Parts)
+		n += len(s.Messages[i].Parts)
 	}
+	return n
 }
 
 // include adds the counts of a file to those of all.

@@ -118,6 +118,8 @@ type applier struct {
 	// that are in no trace may be kept.
 	stored        map[string]TraceOwner
 	recordThreads map[thread]*Thread
+	// gave is what the source of an import gave before.
+	gave gave
 }
 
 // sessionWork is what a batch reports of one session.

@@ -36,6 +36,8 @@ type Imported struct {
 	AsGiven bool
 	// Source, if it is set, is recorded with the session: the file that it is the last session of.
 	Source *ImportSource
+	// Grown is set if the rows are those of a source that grew, from some message on.
+	Grown *Grown
 }
 
 // ImportResult states what became of an imported session.
@@ -106,6 +108,7 @@ func Import(tx Tx, in *Imported) (ImportResult, error) {
 	var i importer
 	err := run(tx, func(set *rows) error {
 		a := applier{rows: set, sessions: make(map[string]*sessionWork)}
+		a.gave = in.Grown.rows()
 		i = importer{applier: &a, work: a.session(in.Session.ID)}
 		return i.run(in)
 	})
@@ -126,6 +129,15 @@ type importer struct {
 	// displaced are the indexes that displaced parts of the import requested, by message
 	// and part.
 	displaced map[string]map[string]int64
+}
+
+// costOfSource is the cost of the messages that the session's row came with.
+func costOfSource(in *Imported) float64 {
+	cost := costOf(in.Transcript)
+	if in.Grown != nil {
+		cost = AddCost(in.Grown.CostUSD, cost)
+	}
+	return cost
 }
 
 func (i *importer) run(in *Imported) error {
@@ -166,7 +178,7 @@ func (i *importer) run(in *Imported) error {
 			return err
 		}
 	} else {
-		by := i.mergeRow(&in.Session, costOf(in.Transcript), before)
+		by := i.mergeRow(in, before)
 		wins = by > 0
 		if err := i.mergeState(in.State, by); err != nil {
 			return err
@@ -181,6 +193,9 @@ func (i *importer) run(in *Imported) error {
 	}
 	stored := w.row.CostUSD
 
+	if err := i.takeBack(in); err != nil {
+		return err
+	}
 	for k := range in.Messages {
 		if err := i.message(&in.Messages[k]); err != nil {
 			return err
@@ -199,7 +214,7 @@ func (i *importer) run(in *Imported) error {
 	// What the row reports of costs, it reports of the messages that it came with.
 	delta := w.cost
 	if wins {
-		delta = AddCost(before+delta, -costOf(in.Transcript))
+		delta = AddCost(before+delta, -costOfSource(in))
 	}
 	if w.cost = 0; delta != 0 {
 		w.row.CostUSD, w.dirty = max(0, AddCost(stored, delta)), true
@@ -282,15 +297,18 @@ func (i *importer) mergeState(in *State, by int) error {
 
 // mergeRow merges the session's row into the one that is stored and reports whether
 // it stands: by is greater than 0 when it does, and 0 when the rows are the same.
-// told is the cost of the messages that the row came with, known of
-// those that are stored.
-func (i *importer) mergeRow(in *session.Session, reported, known float64) (by int) {
-	w := i.work
+// known is the cost of the messages that are stored.
+func (i *importer) mergeRow(imported *Imported, known float64) (by int) {
+	w, in := i.work, &imported.Session
 	old, archived := w.row.Session, w.archived(in.ArchivedAt)
 	by = compareImportedSessions(in, &old)
 	if by == 0 {
 		// The same row, before and after it learned of other messages, perhaps.
-		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -reported)*1e9), math.Round(AddCost(old.CostUSD, -known)*1e9))
+		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -costOfSource(imported))*1e9),
+			math.Round(AddCost(old.CostUSD, -known)*1e9))
+	}
+	if g := imported.Grown; g != nil && by < 0 && compareImportedSessions(&g.Before.Session, &old) == 0 {
+		by = 1
 	}
 	if by > 0 {
 		w.row.Session = *in
@@ -416,10 +434,18 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	if old != nil {
 		was := *old
 		was.MetadataJSON = MarkGap(was.MetadataJSON, false)
-		if cmp.Or(compareMessages(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
+		replaced := i.gave.message(old)
+		if !replaced && cmp.Or(compareMessages(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
 			marked = old.MetadataJSON
 		}
-		m = mergeMessage(&was, &m, imports)
+		if !replaced || !sameTime(old.HiddenAt, i.gave.messages[m.ID].HiddenAt) {
+			merged := mergeMessage(&was, &m, imports)
+			if replaced {
+				m.HiddenAt = merged.HiddenAt
+			} else {
+				m = merged
+			}
+		}
 	} else if err := i.putMessage(w, &m, nil); err != nil {
 		return i.stored(nil, false, err, where)
 	}

@@ -289,6 +289,9 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 		old = seenPart(old)
 	}
 	merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
+	if by < 0 && a.gave.part(old) {
+		merged, by = *p, 1
+	}
 	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
 		err = a.rows.updatePart(&merged)
 	}

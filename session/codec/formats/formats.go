@@ -187,14 +187,14 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksClaude, Transcript: true,
 		Decode: transcripts.DecodeClaude, DecodeFile: file(transcripts.DecodeClaudeFile),
-		Beside: transcripts.BesideClaude,
+		Beside: transcripts.BesideClaude, Grow: transcripts.GrowClaude,
 	},
 }, {
 	Name: "codex", Imported: "rollouts of Codex",
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCodex, Transcript: true,
 		Decode: transcripts.DecodeCodex, DecodeFile: file(transcripts.DecodeCodexFile),
-		Beside: nothing,
+		Beside: nothing, Grow: transcripts.GrowCodex,
 	},
 }, {
 	Name: "gemini-cli", Imported: "chats of Gemini CLI",

@@ -81,34 +81,43 @@ func decodeClaude(r io.Reader, path string, report func(codec.Problem)) iter.Seq
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
-	return func(yield func(*codec.Session, error) bool) {
-		d := claude{
-			report: report, sessions: make(map[string]*claudeSession), roots: make(map[string]string),
-			custom: make(map[string]string), guessed: make(map[string]string),
-			links: make(map[string]string),
-		}
+	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		d := newClaude(report)
 		if err := lines(r, report, d.record); err != nil {
-			yield(nil, err)
-			return
+			return nil, err
 		}
-		if len(d.order) == 0 {
-			yield(nil, errors.New("read transcript: no message of Claude Code in it"))
-			return
-		}
-		d.readSidecar(path)
-		for _, s := range d.order {
-			s.answered(false)
-			if s.sub == "" {
-				s.tree.continues(d.links)
-				s.tree.hide()
-				id := s.b.s.Row.ID
-				s.b.title = cmp.Or(d.custom[id], d.title, d.guessed[id])
-			}
-			if !yield(s.b.finish(), nil) {
-				return
-			}
-		}
+		return d.sessions(path)
+	})
+}
+
+func newClaude(report func(codec.Problem)) *claude {
+	return &claude{
+		report: report, bySession: make(map[string]*claudeSession), roots: make(map[string]string),
+		custom: make(map[string]string), guessed: make(map[string]string),
+		links: make(map[string]string),
 	}
+}
+
+// sessions returns what was read of the file at path.
+func (d *claude) sessions(path string) ([]*codec.Session, error) {
+	if len(d.order) == 0 {
+		return nil, errors.New("read transcript: no message of Claude Code in it")
+	}
+	d.readSidecar(path)
+	var all []*codec.Session
+	for _, s := range d.order {
+		s.answered(false)
+		if s.sub == "" {
+			if !s.b.resumed {
+				s.tree.continues(d.links)
+			}
+			s.tree.hide()
+			id := s.b.s.Row.ID
+			s.b.title = cmp.Or(d.custom[id], d.title, d.guessed[id])
+		}
+		all = append(all, s.b.finish())
+	}
+	return all, nil
 }
 
 // BesideClaude lists what [DecodeClaudeFile] reads besides the file at path.
@@ -159,9 +168,9 @@ func (s *claudeSession) setAgent(kind string) {
 }
 
 type claude struct {
-	report   func(codec.Problem)
-	sessions map[string]*claudeSession
-	order    []*claudeSession
+	report    func(codec.Problem)
+	bySession map[string]*claudeSession
+	order     []*claudeSession
 	// links are the records that report nothing of the conversation, with what each of
 	// them follows from: hooks run before the first message.
 	links map[string]string
@@ -170,6 +179,10 @@ type claude struct {
 	title string // of the file, which is reported of no session
 	// custom are titles by session that the user gave, guessed that a model did.
 	custom, guessed map[string]string
+	// begun is the last turn that began when no record was waited for.
+	begun claudePlace
+	// lacks is set when a record concerns what is before the checkpoint.
+	lacks bool
 }
 
 type claudeSession struct {
@@ -224,6 +237,7 @@ func (d *claude) record(o rows.Object, line int) {
 		return
 	}
 	s := d.session(o)
+	before := d.before(s, line)
 	s.b.see(o.Text("timestamp"))
 	s.b.touched = nil
 	said := false
@@ -237,6 +251,7 @@ func (d *claude) record(o rows.Object, line int) {
 		return // it joins the tree when it is known whose it is
 	}
 	s.tree.add(o, s.b.at, said, s.b.touched)
+	d.begins(said, before)
 }
 
 // state reads a record that is not a message.
@@ -244,7 +259,7 @@ func (d *claude) state(kind string, o rows.Object, line int) {
 	if o.Text("sessionId") == "" {
 		return
 	}
-	known := d.sessions[o.Text("sessionId")]
+	known := d.bySession[o.Text("sessionId")]
 	switch kind {
 	case "system":
 		d.system(o)
@@ -281,7 +296,7 @@ func (d *claude) system(o rows.Object) {
 			durationMS: number(about, "durationMs"),
 		}
 	case "turn_duration":
-		if s := d.sessions[o.Text("sessionId")]; s != nil && s.b.turn != nil && number(o, "durationMs") > 0 {
+		if s := d.bySession[o.Text("sessionId")]; s != nil && s.b.turn != nil && number(o, "durationMs") > 0 {
 			s.b.turn.SetTrace("duration_ms", number(o, "durationMs"))
 		}
 	case "local_command":
@@ -305,6 +320,7 @@ func (d *claude) attachment(o rows.Object, line int) {
 		d.shape(d.session(o), about)
 	case "queued_command":
 		s := d.session(o)
+		before := d.before(s, line)
 		s.b.see(o.Text("timestamp"))
 		s.b.touched = nil
 		var message rows.Object
@@ -315,6 +331,7 @@ func (d *claude) attachment(o rows.Object, line int) {
 		if about.Has("prompt") {
 			said := d.user(s, o, message, line)
 			s.tree.add(o, s.b.at, said, s.b.touched)
+			d.begins(said, before)
 			return
 		}
 	}
@@ -373,7 +390,7 @@ func usdOf(raw json.RawMessage) (float64, bool) {
 
 // entitle notes a title of a session.
 func (d *claude) entitle(titles map[string]string, id, title string) {
-	if s := d.sessions[id]; s != nil {
+	if s := d.bySession[id]; s != nil {
 		s.titled(titles[id] != title)
 	}
 	titles[id] = title
@@ -394,7 +411,7 @@ func (d *claude) link(o rows.Object) {
 	if id := o.Text("uuid"); id != "" {
 		d.links[id] = o.Text("parentUuid")
 	}
-	if s := d.sessions[o.Text("sessionId")]; s != nil && string(o.Get("isSidechain")) != "true" {
+	if s := d.bySession[o.Text("sessionId")]; s != nil && string(o.Get("isSidechain")) != "true" {
 		s.tree.add(o, s.b.at, false, nil)
 	}
 }
@@ -403,6 +420,7 @@ func (d *claude) link(o rows.Object) {
 func (d *claude) session(o rows.Object) *claudeSession {
 	id, sub := o.Text("sessionId"), ""
 	if string(o.Get("isSidechain")) == "true" {
+		d.lacks = d.lacks || d.resumed()
 		uuid := o.Text("uuid")
 		root := d.roots[o.Text("parentUuid")]
 		if root == "" {
@@ -417,7 +435,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	if sub != "" {
 		key += "-" + sub
 	}
-	s := d.sessions[key]
+	s := d.bySession[key]
 	if s != nil {
 		return s
 	}
@@ -438,7 +456,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 		}
 	}
 	s.b.s.SetMeta("claude_code", own)
-	d.sessions[key], d.order = s, append(d.order, s)
+	d.bySession[key], d.order = s, append(d.order, s)
 	return s
 }
 

@@ -13,11 +13,15 @@ import (
 type branches struct {
 	order []*branch
 	byID  map[string]*branch
+	// resumed reports that only the end of the conversation is known, lacks that a record
+	// follows from another one. above is what the beginning follows from and nobody recorded.
+	resumed, lacks bool
+	above          string
 }
 
 // branch is a record, and the conversation from its beginning up to it.
 type branch struct {
-	parent string
+	id, parent string
 	// said reports that the user wrote it; row is the message that it is reported by, nil
 	// for what is no part of the conversation.
 	said bool
@@ -32,10 +36,11 @@ func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
 	if id == "" || t.byID[id] != nil {
 		return
 	}
-	b := &branch{parent: o.Text("parentUuid"), said: said, row: row, at: at}
+	b := &branch{id: id, parent: o.Text("parentUuid"), said: said, row: row, at: at}
 	if b.parent == "" {
 		b.parent = o.Text("logicalParentUuid")
 	}
+	t.lacks = t.lacks || t.resumed && (t.byID[b.parent] == nil || id == t.above)
 	if t.byID == nil {
 		t.byID = make(map[string]*branch)
 	}
@@ -61,9 +66,22 @@ func (t *branches) before(b *branch) *branch {
 // file does not have: the client resumed what was not recorded here. links are the records
 // that are no part of the conversation.
 func (t *branches) continues(links map[string]string) {
+	if t.missing(links) == "" {
+		return
+	}
+	for _, b := range t.order {
+		if b.conversation() && b.row.Row.Role == session.RoleAssistant {
+			b.row.SetTrace("history", session.History{})
+			return
+		}
+	}
+}
+
+// missing is the record that the conversation follows from and that the file does not have.
+func (t *branches) missing(links map[string]string) string {
 	first := slices.IndexFunc(t.order, (*branch).conversation)
 	if first < 0 {
-		return
+		return ""
 	}
 	above := t.order[first].parent
 	for range len(t.order) + len(links) { // the chain of a damaged file may be a circle
@@ -76,15 +94,10 @@ func (t *branches) continues(links map[string]string) {
 		}
 	}
 	_, known := links[above]
-	if above == "" || known || t.byID[above] != nil {
-		return
+	if known || t.byID[above] != nil {
+		return ""
 	}
-	for _, b := range t.order {
-		if b.conversation() && b.row.Row.Role == session.RoleAssistant {
-			b.row.SetTrace("history", session.History{})
-			return
-		}
-	}
+	return above
 }
 
 // hide hides the messages that the user left.

@@ -83,21 +83,21 @@ func rolloutID(path string) string {
 }
 
 func decodeCodex(r io.Reader, named string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
+	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 		d := codex{report: report, named: named}
-		err := lines(r, report, d.record)
-		if err == nil && d.b == nil {
-			err = errors.New("read rollout: no record session_meta in it, which names the session")
+		if err := lines(r, report, d.record); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		yield(d.b.finish(), nil)
+		return d.sessions("")
+	})
+}
+
+// sessions returns what was read.
+func (d *codex) sessions(string) ([]*codec.Session, error) {
+	if d.b == nil {
+		return nil, errors.New("read rollout: no record session_meta in it, which names the session")
 	}
+	return []*codec.Session{d.b.finish()}, nil
 }
 
 type codex struct {
@@ -122,6 +122,12 @@ type codex struct {
 	// inherited reports that what is being read is a copy of what the session above had said when
 	// it started this sub-agent.
 	inherited bool
+
+	// begun is the state before the last message of the user, which line begunAt has.
+	// before is that of the builder before the record that is being read.
+	begun   codexState
+	before  builderState
+	begunAt int
 }
 
 func (d *codex) record(o rows.Object, line int) {
@@ -147,6 +153,9 @@ func (d *codex) record(o rows.Object, line int) {
 	}
 	if d.inherits(kind, payload); d.inherited {
 		return
+	}
+	if payload.Text("role") == session.RoleUser {
+		d.before = d.b.state()
 	}
 	d.b.see(o.Text("timestamp"))
 	switch kind {
@@ -271,7 +280,7 @@ func (d *codex) item(item rows.Object, line int) {
 	kind := item.Text("type")
 	switch {
 	case kind == "message":
-		d.message(item)
+		d.message(item, line)
 	case kind == "agent_message":
 		d.agentMessage(item)
 	case kind == "reasoning":
@@ -302,7 +311,7 @@ func (d *codex) item(item rows.Object, line int) {
 	}
 }
 
-func (d *codex) message(item rows.Object) {
+func (d *codex) message(item rows.Object, line int) {
 	var parts []rows.Object
 	for _, v := range rows.Elements(item.Get("content")) {
 		block, err := rows.Parse(v)
@@ -330,6 +339,7 @@ func (d *codex) message(item rows.Object) {
 			d.part(p)
 		}
 	case role == session.RoleUser && !injected(parts[0].Text("text")):
+		d.begins(line)
 		d.b.message(session.RoleUser, parts)
 	default:
 		d.b.message(session.RoleSystem, parts)
@@ -576,6 +586,7 @@ func (d *codex) started(call, thread string) {
 // rollBack hides what the last turns said.
 func (d *codex) rollBack(turns int64) {
 	all := d.b.s.Messages()
+	defer func() { d.b.lacks = d.b.lacks || d.b.resumed && turns > 0 }()
 	for i := len(all) - 1; i >= 0 && turns > 0; i-- {
 		if all[i].Row.HiddenAt != nil || all[i].Row.Role == session.RoleSystem {
 			continue

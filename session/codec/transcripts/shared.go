@@ -87,7 +87,7 @@ func (b *builder) child(sub, call string) *builder {
 // decide notes how the permission for a call was decided. What the decision has of the
 // call is filled in.
 func (b *builder) decide(id string, d store.Decision) {
-	p := b.calls[id]
+	p := b.callOf(id)
 	if p == nil {
 		return
 	}

@@ -74,6 +74,15 @@ type builder struct {
 	cost     *float64
 	title    string // as it was given
 	question string // what the user asked first
+
+	// Of a transcript that is read from a checkpoint on: earlier is how many calls there are
+	// before it, and lacks is set when a record concerns what was before.
+	resumed bool
+	earlier int
+	lacks   bool
+	// settled is the cost of the first messages, as many as settledTo.
+	settled   float64
+	settledTo int
 }
 
 // answer is what takes more than one record to know of an assistant message.
@@ -205,7 +214,8 @@ func (b *builder) call(name, id string, input any) *rows.Part {
 		name = "unknown"
 	}
 	if id == "" {
-		id = fmt.Sprintf("call_%d", len(b.calls)+1)
+		b.lacks = b.resumed // the same id may have been used twice
+		id = fmt.Sprintf("call_%d", b.earlier+len(b.calls)+1)
 	}
 	o.Set("type", "tool-"+name)
 	o.Set("toolCallId", id)
@@ -216,10 +226,17 @@ func (b *builder) call(name, id string, input any) *rows.Part {
 	return p
 }
 
+// callOf returns the call with the id, nil if there is none.
+func (b *builder) callOf(id string) *rows.Part {
+	p := b.calls[id]
+	b.lacks = b.lacks || p == nil && b.resumed
+	return p
+}
+
 // result gives a call its outcome, and reports whether there is one that waits for
 // it.
 func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
-	p := b.calls[id]
+	p := b.callOf(id)
 	if p == nil || p.Data().Text("state") != session.StateInputAvailable {
 		return false
 	}
@@ -248,7 +265,7 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 // measure notes a key of what the AI SDK's tool part has no field for; see
 // [session.ToolTrace].
 func (b *builder) measure(id, key string, v any) {
-	p := b.calls[id]
+	p := b.callOf(id)
 	if p == nil {
 		return
 	}
@@ -263,7 +280,7 @@ func (b *builder) measure(id, key string, v any) {
 
 // refused notes that a person refused a call, for a reason.
 func (b *builder) refused(id, reason string) {
-	p := b.calls[id]
+	p := b.callOf(id)
 	if p == nil {
 		return
 	}

@@ -22,6 +22,7 @@ type Session struct {
 	Decisions []store.Decision
 	Blobs     []store.Blob
 
+	base      Base
 	messages  []*Message
 	seen      bool  // low and high hold something
 	low, high int64 // of everything seen, in Unix milliseconds
@@ -56,6 +57,38 @@ func New(id, agent string) *Session {
 	}
 }
 
+// Base is what the rows of a session depend on of the messages before them.
+type Base struct {
+	// Messages is how many there are, At and Place the time of the last and its place among
+	// those of the same time.
+	Messages int    `json:"messages,omitempty"`
+	At       int64  `json:"at,omitempty"`
+	Place    uint64 `json:"place,omitempty"`
+	// Seen, Low and High bound everything seen.
+	Seen bool  `json:"seen,omitempty"`
+	Low  int64 `json:"low,omitempty"`
+	High int64 `json:"high,omitempty"`
+}
+
+// Base returns that of the messages which are made next.
+func (s *Session) Base() Base {
+	b := s.base
+	b.Seen, b.Low, b.High = s.seen, s.low, s.high
+	if n := len(s.messages); n > 0 {
+		last := s.messages[n-1]
+		b.Messages, b.At, b.Place = last.ordinal+1, last.Row.CreatedAt, last.place
+	}
+	return b
+}
+
+// Before reports whether the message is one of those of the base.
+func (m *Message) Before(b Base) bool { return m.ordinal < b.Messages }
+
+// Continue starts a session with the messages that come after those of a base.
+func Continue(row session.Session, b Base) *Session {
+	return &Session{Row: row, base: b, seen: b.Seen, low: b.Low, high: b.High}
+}
+
 // See reports that something happened in the session at a time.
 func (s *Session) See(at int64) {
 	if !s.seen {
@@ -76,12 +109,11 @@ func (s *Session) Messages() []*Message { return s.messages }
 // Message adds a message. Messages are in order of time; where the clock of
 // the source stepped back, the message has the time of the one before it.
 func (s *Session) Message(role string, at int64) *Message {
-	ordinal, place := len(s.messages), uint64(0)
+	last, place := s.Base(), uint64(0)
+	ordinal := last.Messages
 	if ordinal > 0 {
-		last := s.messages[ordinal-1]
-		at = max(at, last.Row.CreatedAt)
-		if at == last.Row.CreatedAt {
-			place = last.place + 1
+		if at = max(at, last.At); at == last.At {
+			place = last.Place + 1
 		}
 	}
 	m := &Message{s: s, ordinal: ordinal, place: place, read: emptyObject}

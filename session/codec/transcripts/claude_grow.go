@@ -1,0 +1,153 @@
+package transcripts
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// GrowClaude reads a transcript of Claude Code from a checkpoint on; see [codec.Growth]. A
+// checkpoint is where the user began a turn. A transcript of a sub-agent has one turn, and is
+// read whole, as is one that has several sessions.
+func GrowClaude(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
+	*codec.Growth, error) {
+	g, err := grow(path, text, from, known, report, resumeClaude)
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// claudeState is what the reader has to know of the records before a checkpoint.
+type claudeState struct {
+	Builder builderState `json:"builder"`
+	Step    string       `json:"step,omitempty"`
+	Turn    string       `json:"turn,omitempty"`
+	Prompt  string       `json:"prompt,omitempty"`
+	Catalog string       `json:"catalog,omitempty"`
+	// Paid is what the last answer cost, by its id.
+	Paid map[string]float64 `json:"paid,omitempty"`
+	// Title is that of the file, Custom and Guessed are those of the session.
+	Title   string `json:"title,omitempty"`
+	Custom  string `json:"custom,omitempty"`
+	Guessed string `json:"guessed,omitempty"`
+	// Tip is the last record of the conversation, and Role whose it is; After are the records
+	// after it that follow from it. Above is what the beginning follows from, if no record is.
+	Tip   string   `json:"tip"`
+	Role  string   `json:"role"`
+	After []string `json:"after,omitempty"`
+	Above string   `json:"above,omitempty"`
+}
+
+// claudePlace is a record before which reading can go on.
+type claudePlace struct {
+	state claudeState
+	line  int // 0 for none
+	order int // how many records of the tree are before it
+}
+
+// before returns the place before a record of a session that is about to be read. It has no line
+// where reading cannot go on.
+func (d *claude) before(s *claudeSession, line int) claudePlace {
+	if len(d.order) != 1 || s.sub != "" || s.command != nil || s.boundary != nil || len(s.tree.order) == 0 {
+		return claudePlace{}
+	}
+	id := s.b.s.Row.ID
+	p := claudePlace{line: line, order: len(s.tree.order), state: claudeState{
+		Builder: s.b.state(), Step: s.step, Turn: s.turn, Prompt: s.prompt, Catalog: s.catalog,
+		Title: d.title, Custom: d.custom[id], Guessed: d.guessed[id],
+	}}
+	if usd, ok := s.paid[s.step]; ok {
+		p.state.Paid = map[string]float64{s.step: usd}
+	}
+	return p
+}
+
+// begins notes the place before a record with which the user began a turn.
+func (d *claude) begins(said bool, before claudePlace) {
+	if said && before.line > 0 && before.state.Builder.Base.Messages > 0 {
+		d.order[0].b.settle(&before.state.Builder)
+		d.begun = before
+	}
+}
+
+// place implements grower.
+func (d *claude) place() (any, float64, int) {
+	p := &d.begun
+	if p.line == 0 || len(d.order) != 1 {
+		return nil, 0, 0
+	}
+	t := &d.order[0].tree
+	order := t.order[:p.order]
+	answered := t.resumed
+	for _, b := range order {
+		answered = answered || b.conversation() && b.row.Row.Role == session.RoleAssistant
+	}
+	if p.state.Above = t.above; !t.resumed {
+		p.state.Above = t.missing(d.links)
+	}
+	if p.state.Above != "" && !answered {
+		return nil, 0, 0 // the first answer is still to be told that something is missing
+	}
+	tip := len(order) - 1
+	for tip >= 0 && !order[tip].conversation() {
+		tip--
+	}
+	if tip < 0 || t.byID[order[tip].id] != order[tip] {
+		return nil, 0, 0
+	}
+	p.state.Tip, p.state.Role = order[tip].id, order[tip].row.Row.Role
+	follows := map[string]bool{p.state.Tip: true}
+	for _, b := range order[tip+1:] {
+		if follows[b.parent] {
+			follows[b.id] = true
+			p.state.After = append(p.state.After, b.id)
+		}
+	}
+	return &p.state, p.state.Builder.Settled, p.line
+}
+
+// lacking implements grower.
+func (d *claude) lacking() bool {
+	return d.lacks || len(d.order) != 1 || d.order[0].b.lacks || d.order[0].tree.lacks
+}
+
+// resumed reports whether only the end of the transcript is read.
+func (d *claude) resumed() bool { return len(d.order) > 0 && d.order[0].b.resumed }
+
+// resumeClaude returns a reader that has a state.
+func resumeClaude(text json.RawMessage, report func(codec.Problem)) (grower, error) {
+	d := newClaude(report)
+	if text == nil {
+		return d, nil
+	}
+	var p claudeState
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, fmt.Errorf("%w: its checkpoint is damaged: %w", codec.ErrWhole, err)
+	}
+	s := &claudeSession{b: resume(&p.Builder), step: p.Step, turn: p.Turn, prompt: p.Prompt, catalog: p.Catalog,
+		paid: p.Paid, shapes: make(map[string]string)}
+	if s.paid == nil {
+		s.paid = make(map[string]float64)
+	}
+	id := s.b.s.Row.ID
+	d.bySession[id], d.order = s, []*claudeSession{s}
+	d.title = p.Title
+	for titles, title := range map[*map[string]string]string{&d.custom: p.Custom, &d.guessed: p.Guessed} {
+		if title != "" {
+			(*titles)[id] = title
+		}
+	}
+	// The messages of what came before are not known: of the conversation there is its last record.
+	tip := &branch{id: p.Tip, row: &rows.Message{Row: session.Message{Role: p.Role}}, at: s.b.at}
+	s.tree = branches{order: []*branch{tip}, byID: map[string]*branch{p.Tip: tip}, resumed: true, above: p.Above}
+	parent := p.Tip
+	for _, id := range p.After {
+		b := &branch{id: id, parent: parent, at: s.b.at}
+		s.tree.order, s.tree.byID[id] = append(s.tree.order, b), b
+	}
+	return d, nil
+}
