@@ -1,3 +1,3 @@
-// Package deploy has the configurations that docker-compose.yml uses, and tests of them
-// and of the compose file.
+// Package deploy has the configurations that the compose files use, manifests for
+// Kubernetes, and tests of all of them.
 package deploy
