@@ -50,8 +50,13 @@ func (a *Args) BindInt64(_ int, v int64) { *a = append(*a, v) }
 // BindFloat implements [Binder].
 func (a *Args) BindFloat(_ int, v float64) { *a = append(*a, v) }
 
-// BindBytes implements [Binder].
-func (a *Args) BindBytes(_ int, v []byte) { *a = append(*a, v) }
+// BindBytes implements [Binder]. No bytes are not NULL.
+func (a *Args) BindBytes(_ int, v []byte) {
+	if v == nil {
+		v = []byte{}
+	}
+	*a = append(*a, v)
+}
 
 // BindNull implements [Binder].
 func (a *Args) BindNull(int) { *a = append(*a, nil) }

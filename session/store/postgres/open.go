@@ -1,0 +1,289 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Options configure a writer. The zero value is ready for use.
+type Options struct {
+	// Outbox makes the store remember which sessions changed, for [Store.Outbox].
+	Outbox bool
+	// Distribute makes a new store's tables distributed ones of Citus. It has no effect where they are already.
+	Distribute bool
+}
+
+// Connections that a program may open if the DSN has no pool_max_conns, and what it asks of a new one unless the DSN
+// says otherwise. A batch waits for others that touch the same sessions; it does not wait forever.
+const (
+	maxConns    = 8
+	lockTimeout = "20s"
+	idleTimeout = "60s"
+)
+
+// settings reads a DSN: a URL as libpq takes it. What it leaves out comes from the environment (PGHOST, PGUSER,
+// PGPASSWORD, …), the password file and the service file. The error never has the DSN, which may have a password.
+func settings(dsn string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("the DSN of the PostgreSQL store is not valid (it is not shown, for it may contain a"+
+			" password)%s: want postgres://user@host:port/database?sslmode=…", reason(err))
+	}
+	if !strings.Contains(dsn, "pool_max_conns") {
+		config.MaxConns = maxConns
+	}
+	if !strings.Contains(dsn, "pool_max_conn_idle_time") {
+		config.MaxConnIdleTime = 5 * time.Minute
+	}
+	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, 10*time.Second)
+	params := config.ConnConfig.RuntimeParams
+	params["application_name"] = cmp.Or(params["application_name"], "agenttrace")
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		// As statements, because poolers such as PgBouncer refuse these parameters of a connection.
+		var set strings.Builder
+		for _, p := range [][2]string{{"lock_timeout", lockTimeout}, {"idle_in_transaction_session_timeout", idleTimeout}} {
+			if params[p[0]] == "" {
+				fmt.Fprintf(&set, "SET %s = '%s';", p[0], p[1])
+			}
+		}
+		_, err := conn.PgConn().Exec(ctx, set.String()).ReadAll()
+		return err
+	}
+	return config, nil
+}
+
+// reason is what an error of parsing says of the DSN's parts that have no password.
+func reason(err error) string {
+	for _, part := range []string{"sslmode", "port", "service", "target_session_attrs", "sslrootcert", "sslcert", "pool_"} {
+		if inner := errors.Unwrap(err); inner != nil && strings.Contains(inner.Error(), part) {
+			return ": check " + strings.TrimSuffix(part, "_")
+		}
+	}
+	return ""
+}
+
+// nameOf is the address of a database without its password, for messages.
+func nameOf(c *pgconn.Config) string {
+	host := c.Host
+	if strings.HasPrefix(host, "/") {
+		host = url.PathEscape(host) // a directory with a socket
+	} else {
+		host = net.JoinHostPort(host, strconv.Itoa(int(c.Port)))
+	}
+	name := "postgres://"
+	if c.User != "" {
+		name += url.User(c.User).String() + "@"
+	}
+	return name + host + "/" + url.PathEscape(c.Database)
+}
+
+// connect opens the pool and takes a first connection, to find out at once what is wrong.
+func connect(ctx context.Context, dsn string) (*pgxpool.Pool, string, error) {
+	config, err := settings(dsn)
+	if err != nil {
+		return nil, "", err
+	}
+	name := nameOf(&config.ConnConfig.Config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err == nil {
+		if err = pool.Ping(ctx); err != nil {
+			pool.Close()
+		}
+	}
+	if err != nil {
+		return nil, name, explain("open store", name, err)
+	}
+	return pool, name, nil
+}
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// SchemaVersion is that of the tables: how many migrations there are.
+var SchemaVersion = func() int {
+	files, err := migrations.ReadDir("migrations")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	return len(files)
+}()
+
+// migrationLock is the key of the lock that one program holds while it changes the schema: "agttrace" in ASCII. It is
+// held until the end of the transaction.
+const migrationLock = 0x6167747472616365
+
+// Migrate brings the tables up to date, also while others start. The statements of a version are one transaction: a
+// version is there as a whole or not at all. The error for tables of a newer version wraps [store.ErrNewer].
+func Migrate(ctx context.Context, dsn string, o Options) error {
+	pool, name, err := connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return migrate(ctx, pool, name, o)
+}
+
+func migrate(ctx context.Context, pool *pgxpool.Pool, name string, o Options) error {
+	files, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return err
+	}
+	version, err := schemaVersion(ctx, pool)
+	for attempt := 0; err == nil && version < SchemaVersion; attempt++ {
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+				return err
+			}
+			// Another program may have been faster.
+			current, err := schemaVersion(ctx, tx)
+			if err != nil || current >= SchemaVersion {
+				return err
+			}
+			text, err := migrations.ReadFile("migrations/" + files[current].Name())
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, string(text)); err != nil {
+				return err
+			}
+			if err := compress(ctx, tx); err != nil {
+				return err
+			}
+			return setVersion(ctx, tx, current+1)
+		})
+		if isConflict(err) || code(err) == "42P07" || code(err) == "23505" { // where there are no such locks
+			if attempt < 10 && wait(ctx, attempt) == nil {
+				err = nil
+			}
+		}
+		if err == nil {
+			version, err = schemaVersion(ctx, pool)
+		}
+	}
+	switch {
+	case err != nil:
+		return explain("create the tables of", name, err)
+	case o.Distribute:
+		if err := distribute(ctx, pool); err != nil {
+			return explain("distribute the tables of", name, err)
+		}
+	}
+	return checkVersion(name, version)
+}
+
+func checkVersion(name string, version int) error {
+	if version <= SchemaVersion {
+		return nil
+	}
+	return fmt.Errorf("open store %s: %w: version %d, this program knows %d; update it", name, store.ErrNewer, version,
+		SchemaVersion)
+}
+
+// compress has large values compressed by LZ4 where the server can: by the default they take several times as long.
+func compress(ctx context.Context, q queryer) error {
+	var can bool
+	err := q.QueryRow(ctx, `SELECT coalesce(bool_or('lz4' = ANY(enumvals)), false) FROM pg_settings
+ WHERE name = 'default_toast_compression'`).Scan(&can)
+	if err != nil || !can {
+		return err
+	}
+	_, err = q.Exec(ctx, `ALTER TABLE chat_parts ALTER COLUMN data_json SET COMPRESSION lz4;
+ ALTER TABLE chat_messages ALTER COLUMN metadata_json SET COMPRESSION lz4;
+ ALTER TABLE system_prompts ALTER COLUMN body SET COMPRESSION lz4;
+ ALTER TABLE tool_catalogs ALTER COLUMN body SET COMPRESSION lz4;
+ ALTER TABLE span_refs ALTER COLUMN facts_json SET COMPRESSION lz4;
+ ALTER TABLE session_state ALTER COLUMN state_json SET COMPRESSION lz4;
+ ALTER TABLE observation_windows ALTER COLUMN carry SET COMPRESSION lz4`)
+	return err
+}
+
+// queryer is a pool, a connection or a transaction.
+type queryer interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// schemaVersion is the version of the tables, 0 where there are none.
+func schemaVersion(ctx context.Context, q queryer) (version int, err error) {
+	var there bool
+	if err := q.QueryRow(ctx, `SELECT to_regclass('agenttrace_schema') IS NOT NULL`).Scan(&there); err != nil || !there {
+		return 0, err
+	}
+	err = q.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM agenttrace_schema`).Scan(&version)
+	return version, err
+}
+
+func setVersion(ctx context.Context, q queryer, version int) error {
+	for _, statement := range []string{
+		`CREATE TABLE IF NOT EXISTS agenttrace_schema (version BIGINT NOT NULL)`,
+		`DELETE FROM agenttrace_schema`,
+		`INSERT INTO agenttrace_schema VALUES (` + strconv.Itoa(version) + `)`,
+	} {
+		if _, err := q.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// distribution is the column by which Citus places the rows of each table. Tables of one session, and those of one
+// trace, are on one node.
+var distribution = []struct{ table, column, with string }{
+	{"chat_sessions", "id", "none"},
+	{"chat_messages", "session_id", "chat_sessions"},
+	{"chat_parts", "session_id", "chat_sessions"},
+	{"permission_decisions", "session_id", "chat_sessions"},
+	{"span_refs", "session_id", "chat_sessions"},
+	{"session_traces", "session_id", "chat_sessions"},
+	{"session_state", "session_id", "chat_sessions"},
+	{"requested_indexes", "session_id", "chat_sessions"},
+	{"export_outbox", "session_id", "chat_sessions"},
+	{"observation_windows", "owner", "chat_sessions"},
+	{"observations", "trace_id", "none"},
+	{"tool_call_requests", "trace_id", "observations"},
+	{"import_sources", "path", "none"},
+	{"import_source_sessions", "path", "import_sources"},
+	{"system_prompts", "digest", "none"},
+	{"tool_catalogs", "digest", "none"},
+}
+
+// isDistributed reports whether the tables are distributed ones.
+func isDistributed(ctx context.Context, q queryer) (is bool, err error) {
+	var citus bool
+	err = q.QueryRow(ctx, `SELECT to_regclass('pg_dist_partition') IS NOT NULL`).Scan(&citus)
+	if err != nil || !citus {
+		return false, err
+	}
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_dist_partition
+ WHERE logicalrelid = to_regclass('observations') AND partmethod = 'h')`).Scan(&is)
+	return is, err
+}
+
+func distribute(ctx context.Context, pool *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+			return err
+		}
+		for _, t := range distribution {
+			if _, err := tx.Exec(ctx, `SELECT create_distributed_table($1::regclass, $2, colocate_with => $3)
+ WHERE NOT EXISTS (SELECT 1 FROM citus_tables WHERE table_name = $1::regclass)`, t.table, t.column, t.with); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

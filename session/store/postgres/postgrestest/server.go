@@ -1,0 +1,292 @@
+// Package postgrestest runs a real PostgreSQL server for tests: on loopback, on a free port, in a directory of its
+// own, for as long as the test's process needs it.
+package postgrestest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is a running server.
+type Server struct {
+	// Dir has its data and its log.
+	Dir  string
+	Port int
+
+	bin     string
+	account *syscall.SysProcAttr
+	process *exec.Cmd
+}
+
+// Binaries returns the directory with initdb and postgres: that of $PG_BIN, of Debian's newest version, or of $PATH.
+func Binaries() (string, error) {
+	if dir := os.Getenv("PG_BIN"); dir != "" {
+		return dir, nil
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		path, err := exec.LookPath("postgres")
+		if err != nil {
+			return "", fmt.Errorf("PostgreSQL is not installed (apt-get install postgresql): %w", err)
+		}
+		return filepath.Dir(path), nil
+	}
+	slices.SortFunc(found, func(a, b string) int {
+		version := func(path string) int {
+			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+			return n
+		}
+		return version(a) - version(b)
+	})
+	return filepath.Dir(found[len(found)-1]), nil
+}
+
+// Start starts a server with some lines of configuration. Where none is installed the test is skipped, except in CI,
+// which installs one.
+func Start(t testing.TB, config ...string) *Server {
+	t.Helper()
+	if _, err := Binaries(); err != nil && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	s, err := start(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func start(config []string) (s *Server, err error) {
+	s = new(Server)
+	if s.bin, err = Binaries(); err != nil {
+		return nil, err
+	}
+	if s.account, err = account(); err != nil {
+		return nil, err
+	}
+	if s.Dir, err = os.MkdirTemp("", "agenttrace-postgres-"); err != nil {
+		return nil, err
+	}
+	if c := s.account.Credential; c != nil {
+		if err := os.Chown(s.Dir, int(c.Uid), int(c.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	if s.Port, err = freePort(); err != nil {
+		return nil, err
+	}
+	initialize := s.command("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-D", s.data())
+	if out, err := initialize.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	var lines bytes.Buffer
+	for _, line := range append([]string{
+		"listen_addresses = '127.0.0.1'", "port = " + strconv.Itoa(s.Port), "unix_socket_directories = ''",
+		"max_connections = 200",
+	}, config...) {
+		fmt.Fprintln(&lines, line)
+	}
+	f, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(lines.Bytes()); err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return s, s.Run()
+}
+
+// account is whom the server runs as: not root, whom it refuses.
+func account() (*syscall.SysProcAttr, error) {
+	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() != 0 {
+		return a, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, err
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	a.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return a, nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	c := exec.Command(filepath.Join(s.bin, name), args...)
+	c.Dir, c.SysProcAttr = s.Dir, s.account
+	c.Env = append(os.Environ(), "TZ=UTC", "HOME="+s.Dir)
+	return c
+}
+
+// Run starts the server, also again after [Server.Kill], and returns when it answers.
+func (s *Server) Run() error {
+	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.process = s.command("postgres", "-D", s.data())
+	s.process.Stdout, s.process.Stderr = log, log
+	if err := s.process.Start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			text, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("PostgreSQL does not answer: %w\n%s", err, text)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Signal sends the server's main process a signal: SIGINT ends it at once but in order, and waits until it has ended.
+func (s *Server) Signal(signal syscall.Signal) error {
+	if err := s.process.Process.Signal(signal); err != nil {
+		return err
+	}
+	_ = s.process.Wait() // it ends with the signal
+	return nil
+}
+
+// Kill kills all processes of the server, as a power failure does, and returns when they are gone.
+func (s *Server) Kill() error {
+	main := s.process.Process.Pid
+	if err := syscall.Kill(main, syscall.SIGSTOP); err != nil { // so that it starts no more
+		return err
+	}
+	killed := s.processes()
+	for pid := range killed {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	_ = s.process.Wait()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		for pid := range killed {
+			if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+				delete(killed, pid)
+			}
+		}
+		if len(killed) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d processes of PostgreSQL do not end", len(killed))
+		}
+	}
+}
+
+// Remove stops the server and deletes its directory.
+func (s *Server) Remove() error {
+	if s.process.ProcessState == nil {
+		if err := s.Signal(syscall.SIGINT); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(s.Dir)
+}
+
+// CPU is the processor time that the server has used since it was started.
+func (s *Server) CPU() time.Duration {
+	ticks := int64(0)
+	for _, fields := range s.processes() {
+		for _, field := range fields[11:15] { // of itself, and of children that have ended
+			n, _ := strconv.ParseInt(field, 10, 64)
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / 100
+}
+
+// processes are the fields of /proc/<pid>/stat from the third on, by process: of the main one and its children.
+func (s *Server) processes() map[int][]string {
+	found := make(map[int][]string)
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	main := strconv.Itoa(s.process.Process.Pid)
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		pid := filepath.Base(filepath.Dir(path))
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if n, err := strconv.Atoi(pid); err == nil && len(fields) > 15 && (pid == main || fields[1] == main) {
+			found[n] = fields
+		}
+	}
+	return found
+}
+
+// DSN is that of a database of the server.
+func (s *Server) DSN(database string) string {
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.Port, database)
+}
+
+// Create creates an empty database and returns its DSN.
+func (s *Server) Create(t testing.TB) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	name := "d" + strconv.FormatInt(next(), 10)
+	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return s.DSN(name)
+}
+
+var (
+	mu    sync.Mutex
+	count int64
+)
+
+func next() int64 {
+	mu.Lock()
+	defer mu.Unlock()
+	count++
+	return count
+}
