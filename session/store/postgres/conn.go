@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+)
+
+// dialect is PostgreSQL's part of the SQL that engines share. The planner needs no hints. The columns of JSON are
+// text, because what was written has to be read byte for byte; they are read as json and not as jsonb, which does not
+// take every text that JSON allows.
+var dialect = &sqlstore.Dialect{
+	SessionColumns: sqlstore.SessionTable.Prefixed("s."),
+	PartColumns:    sqlstore.PartTable.Prefixed("p."),
+	Spans:          "session_spans",
+	Stored:         "created_at",
+	Index:          func(string) string { return "" },
+	Contains: func(column, literal string) string {
+		return `strpos(` + column + `, '` + strings.ReplaceAll(literal, `'`, `''`) + `') > 0`
+	},
+	MayContain: func(column, param string) string { return `strpos(lower(` + column + `), ` + param + `) > 0` },
+	JSON:       jsonText,
+	JSONInt: func(column string, path ...string) string {
+		text := jsonText(column, path...)
+		return `(CASE ` + text + ` WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE trunc((` + text + `)::numeric)::bigint END)`
+	},
+	Elements: func(column, name string) string {
+		return `json_array_elements_text((` + column + `)::json) AS ` + name + `(value)`
+	},
+	Greatest: "greatest",
+}
+
+func jsonText(column string, path ...string) string {
+	return `((` + column + `)::json #>> '{` + strings.Join(path, ",") + `}')`
+}
+
+// numbered replaces the parameters ? and ?1 of a query by $1, $2, …, except within quotes.
+func numbered(query string) string {
+	if known, ok := numberedQueries.Load(query); ok {
+		return known.(string)
+	}
+	var b strings.Builder
+	quote, n := byte(0), 0
+	for i := 0; i < len(query); i++ {
+		c := query[i]
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c == '?' && i+1 < len(query) && query[i+1] >= '1' && query[i+1] <= '9':
+			c = '$'
+		case c == '?':
+			n++
+			b.WriteString("$" + strconv.Itoa(n))
+			continue
+		}
+		b.WriteByte(c)
+	}
+	numberedQueries.Store(query, b.String())
+	return b.String()
+}
+
+// numberedQueries has the queries of this program by their texts, which are few.
+var numberedQueries sync.Map
+
+// querying runs queries of the shared SQL on a connection.
+type querying struct {
+	ctx  context.Context
+	conn *pgx.Conn
+}
+
+// Dialect implements [sqlstore.Conn].
+func (q querying) Dialect() *sqlstore.Dialect { return dialect }
+
+// Query implements [sqlstore.Conn]. If fn fails before the end, the connection is closed: the rest of the result is
+// not waited for.
+func (q querying) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
+	ctx, cancel := context.WithCancel(q.ctx)
+	defer cancel()
+	rows, err := q.conn.Query(ctx, numbered(query), args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	r := &row{fields: rows.FieldDescriptions()}
+	for rows.Next() {
+		r.values = rows.RawValues()
+		if err := fn(r); err != nil {
+			cancel()
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// source implements [sqlstore.Source].
+type source struct {
+	pool *pgxpool.Pool
+	name string
+}
+
+// Name implements [sqlstore.Source].
+func (s *source) Name() string { return s.name }
+
+// Read implements [sqlstore.Source]. It blocks no writer, and none blocks it.
+func (s *source) Read(ctx context.Context, fn func(sqlstore.Conn) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return explain("read store", s.name, err)
+	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return explain("read store", s.name, err)
+	}
+	err = fn(querying{ctx, conn.Conn()})
+	if endErr := tx.Rollback(context.WithoutCancel(ctx)); err == nil {
+		err = endErr
+	}
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
