@@ -1,0 +1,186 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+)
+
+// Reader reads a store. It is safe for concurrent use.
+type Reader struct {
+	sqlstore.Reader
+	pool *pgxpool.Pool
+}
+
+// OpenReader opens the store of a DSN for reading. The error for a database without our tables wraps
+// [store.ErrNotFound]; other errors are those of [Open].
+func OpenReader(ctx context.Context, dsn string) (*Reader, error) {
+	pool, name, err := connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	version, err := schemaVersion(ctx, pool)
+	switch {
+	case err != nil:
+		err = explain("open store", name, err)
+	case version == 0:
+		err = fmt.Errorf("open store %s: %w: the database has no sessions; run `agenttrace migrate` or a collector", name,
+			store.ErrNotFound)
+	default:
+		err = checkVersion(name, version)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &Reader{sqlstore.NewReader(&source{pool, name}), pool}, nil
+}
+
+// Close closes the connections.
+func (r *Reader) Close() error {
+	r.pool.Close()
+	return nil
+}
+
+// Store is a writer and reader of a session store, one of any number. It is safe for concurrent use.
+type Store struct {
+	Reader
+	sqlstore.Writer
+	name    string
+	options Options
+	// distributed reports that the tables are distributed over several servers.
+	distributed bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the store of a DSN for writing, and brings its tables up to date.
+//
+// Errors name the server and the database, never a password. They wrap [store.ErrNewer], or [store.ErrUnavailable] for
+// what may pass.
+func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
+	pool, name, err := connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{Reader: Reader{sqlstore.NewReader(&source{pool, name}), pool}, name: name, options: o}
+	s.Writer = sqlstore.NewWriter(s.write)
+	if err := migrate(ctx, pool, name, o); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	if s.distributed, err = isDistributed(ctx, pool); err != nil {
+		pool.Close()
+		return nil, explain("open store", name, err)
+	}
+	return s, nil
+}
+
+// Delete implements [store.Store].
+func (s *Store) Delete(ctx context.Context, id string) error {
+	return s.write(ctx, func(t sqlstore.Tx) error {
+		q := &store.SessionsByID{IDs: []string{id}} // which locks it, too
+		if err := t.Do(nil, []store.Query{q}); err != nil {
+			return err
+		}
+		if len(q.Rows) == 0 {
+			return fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+		}
+		const ofSession = `session_id = $1 OR owner = $1 AND session_id IS NULL`
+		for _, statement := range []string{
+			`DELETE FROM tool_call_requests WHERE (trace_id, source) IN (
+ SELECT trace_id, source FROM observations WHERE calls_json IS NOT NULL AND (` + ofSession + `))`,
+			`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofSession + `)`,
+			`DELETE FROM observations WHERE ` + ofSession,
+			`DELETE FROM export_outbox WHERE session_id = $1`,
+			`DELETE FROM chat_sessions WHERE id = $1`,
+		} {
+			if _, err := t.Exec(statement, id); err != nil {
+				return err
+			}
+		}
+		for _, statement := range forgetSources {
+			if _, err := t.Exec(statement, []string{id}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// attempts is how often a transaction is done that another one was in the way of.
+const attempts = 12
+
+// commitTimeout is how long a commit may take whose caller does not wait any more.
+const commitTimeout = 30 * time.Second
+
+// write has do executed in a transaction and returns when it is committed. With an error, nothing that do changed
+// is, unless the connection broke during the commit: then nobody knows, and the batch is to be delivered again, which
+// does no harm. do may be called several times.
+//
+// Before a transaction reads, it locks what the queries name, in a fixed order. If it needs more later, two may wait
+// for one another: the server ends one, which is done again and then locks all that it needed at first.
+func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
+	needed := lockKeys{}
+	for attempt := 0; ; attempt++ {
+		err := s.transact(ctx, needed, attempt > 0, do)
+		if err == nil {
+			return nil
+		}
+		if !isConflict(err) || attempt == attempts-1 || wait(ctx, attempt) != nil {
+			return explain("write store", s.name, err)
+		}
+	}
+}
+
+func (s *Store) transact(ctx context.Context, needed lockKeys, repeated bool, do func(sqlstore.Tx) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release() // which closes a connection that is not idle
+	t := &tx{querying: querying{ctx, conn.Conn()}, needed: needed, held: lockKeys{}, repeated: repeated, distributed: s.distributed}
+	if s.options.Outbox {
+		t.now = time.Now().UnixMilli()
+	}
+	if err := guarded(t, do); err != nil {
+		if t.begun && !t.conn.IsClosed() {
+			_, rollbackErr := t.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+			if rollbackErr != nil {
+				err = errors.Join(err, rollbackErr)
+			}
+		}
+		return err
+	}
+	if !t.begun {
+		return nil
+	}
+	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	tag, err := t.conn.Exec(commit, "COMMIT")
+	if err == nil && tag.String() != "COMMIT" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if err != nil && code(err) == "" {
+		return fmt.Errorf("%w: %w; whether it was stored is unknown", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+// guarded runs do. A panic becomes an error: no batch may take the writer with it.
+func guarded(t *tx, do func(sqlstore.Tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("apply changes: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return do(t)
+}
