@@ -15,6 +15,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/postgres"
+	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -124,6 +126,7 @@ func (nothing) Apply(context.Context, *store.Batch) (store.Result, error) { retu
 // same without the store, which is the floor that decoding sets.
 func BenchmarkIngest(b *testing.B) {
 	bodies, spanCount, payload := requests(400, 10)
+	var server *postgrestest.Server
 	for _, bench := range []struct {
 		name string
 		open func(b *testing.B) store.Writer
@@ -137,9 +140,18 @@ func BenchmarkIngest(b *testing.B) {
 			b.Cleanup(func() { s.Close() })
 			return s
 		}},
+		{"postgres", func(b *testing.B) store.Writer {
+			server = postgrestest.Start(b)
+			s, err := postgres.Open(b.Context(), server.Create(b), postgres.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { s.Close() })
+			return s
+		}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			var cpu float64
+			var cpu, serverCPU float64
 			b.SetBytes(payload)
 			b.ReportAllocs()
 			for range b.N {
@@ -148,6 +160,9 @@ func BenchmarkIngest(b *testing.B) {
 				unmarshaler := ptrace.ProtoUnmarshaler{}
 				b.StartTimer()
 				begin := cpuSeconds()
+				if server != nil {
+					serverCPU -= server.CPU().Seconds()
+				}
 				for _, body := range bodies {
 					td, err := unmarshaler.UnmarshalTraces(body)
 					if err != nil {
@@ -158,6 +173,12 @@ func BenchmarkIngest(b *testing.B) {
 					}
 				}
 				cpu += cpuSeconds() - begin
+				if server != nil {
+					serverCPU += server.CPU().Seconds()
+				}
+			}
+			if server != nil {
+				b.ReportMetric(serverCPU/float64(b.N)/float64(spanCount)*1e5, "server-CPU-s/100k")
 			}
 			b.ReportMetric(float64(spanCount)*float64(b.N)/b.Elapsed().Seconds(), "spans/s")
 			b.ReportMetric(cpu/float64(b.N)/float64(spanCount)*1e5, "CPU-s/100k")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -29,7 +30,26 @@ type engine struct {
 }
 
 // engines are those of locations with a scheme.
-var engines = map[string]engine{}
+var engines = map[string]engine{"postgres": databases, "postgresql": databases}
+
+// databases is the engine of PostgreSQL.
+var databases = engine{
+	open: func(ctx context.Context, dsn string, o Options) (store.Store, error) {
+		s, err := postgres.Open(ctx, dsn, postgres.Options{Outbox: o.Outbox})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	},
+	reader: func(ctx context.Context, dsn string) (store.Reader, error) {
+		r, err := postgres.OpenReader(ctx, dsn)
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	},
+	follow: func(dsn string) store.Follower { return postgres.Follow(dsn) },
+}
 
 // files is the engine of all other locations.
 var files = engine{

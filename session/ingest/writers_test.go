@@ -1,0 +1,139 @@
+package ingest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/postgres"
+	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+)
+
+// TestManyCollectors: collectors on one database receive the telemetry of the same sessions at the same time, in any
+// order and again, and store what one stores in a file, byte for byte.
+func TestManyCollectors(t *testing.T) {
+	all := sharedTelemetry(t)
+	reference := openStore(t)
+	deliver(t, reference, all)
+	want := canonical(t, reference)
+	server := postgrestest.Start(t, "fsync = off", "synchronous_commit = off", "full_page_writes = off")
+	for round, collectors := range []int{2, 4, 8} {
+		t.Run(fmt.Sprint(collectors), func(t *testing.T) {
+			dsn := server.Create(t)
+			queue := make(chan request)
+			var wg sync.WaitGroup
+			stores := make([]*postgres.Store, collectors)
+			for i := range stores {
+				// All create the tables at the same time, too.
+				wg.Go(func() {
+					s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					stores[i] = s
+				})
+			}
+			wg.Wait()
+			if t.Failed() {
+				t.FailNow()
+			}
+			for _, s := range stores {
+				in := ingest.New(s, ingest.Options{})
+				for range 2 { // a collector receives several requests at a time
+					wg.Go(func() {
+						for r := range queue {
+							var err error
+							if r.isLogs {
+								_, err = in.Logs(t.Context(), r.logs)
+							} else {
+								_, err = in.Traces(t.Context(), r.traces)
+							}
+							if err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			r := rand.New(rand.NewPCG(uint64(round), 3))
+			order := append(r.Perm(len(all)), r.Perm(len(all))...)
+			for _, i := range order {
+				queue <- all[i]
+			}
+			close(queue)
+			wg.Wait()
+			if diff := cmp.Diff(want, canonical(t, stores[0])); diff != "" {
+				t.Errorf("the sessions differ from those of one collector and a file (-want +got):\n%.4000s", diff)
+			}
+			for _, s := range stores {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// sharedTelemetry are requests of the SDK and of other agents: a few spans each, so that those of one session are in
+// many.
+func sharedTelemetry(t *testing.T) (all []request) {
+	for _, dir := range []string{"claude-code-2.1.329/print-bash", "gemini-cli-0.61.0/prompt-shell",
+		"vercel-ai-sdk-v7/session", "openinference-vercel-2.8.1-on-ai-v6/multistep"} {
+		all = append(all, readCapture(t, "testdata/captures/"+dir)...)
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	var spans []ptrace.Span
+	for n := range 4 {
+		spans = append(spans, agentSession(r, n, 4)...)
+	}
+	r.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
+	for len(spans) > 0 {
+		n := min(1+r.IntN(12), len(spans))
+		all = append(all, request{traces: traces(spans[:n]...)})
+		spans = spans[n:]
+	}
+	return all
+}
+
+// canonical are the sessions of a store by id: their lines, spans and decisions.
+func canonical(t testing.TB, r store.Reader) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := r.Transcript(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := jsonl.Encode(&b, transcript); err != nil {
+			t.Fatal(err)
+		}
+		spans, err := r.SpanRefs(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decisions, err := r.Decisions(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, err := json.Marshal([]any{spans, decisions})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[row.ID] = b.String() + string(rest)
+	}
+	return all
+}
