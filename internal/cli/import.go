@@ -23,7 +23,7 @@ func imported(f *formats.Format) bool { return f.Imported != "" }
 
 func newImport() *cobra.Command {
 	var format string
-	var asJSON, quiet, secrets, invalid, discover, yes, again bool
+	var asJSON, quiet, secrets, invalid, discover, yes, again, watch bool
 	cmd := &cobra.Command{
 		Use:   "import [FILE]...",
 		Short: "Read telemetry and sessions from files into the store",
@@ -53,11 +53,17 @@ and names the rules. A transcript is merged with what the program's telemetry re
 same session, in any order, and so are those of its sub-agents. --discover lists the files
 that known agents keep in their usual places, and imports them with --yes.
 
+With --watch, everything is imported that is in the directories which are named, or in the
+usual places of known agents, and then what changes there, until SIGINT or SIGTERM. The store is
+held only while something is imported; while another writer, such as a collector, holds it, what
+changed waits.
+
 A damaged piece is reported and left out, and the exit code is 1. If a file cannot be read,
 the others are still read, and the exit code is 5.`,
 		Example: `  agenttrace import traces.json
   agenttrace import --store old.db exported/ more.jsonl.zst
   agenttrace import ~/.agentdbg other-machine.db
+  agenttrace import --watch
   kubectl exec collector -- cat /data/otlp.jsonl | agenttrace import`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -76,6 +82,9 @@ the others are still read, and the exit code is 5.`,
 			warn := cmd.ErrOrStderr()
 			o.Warn = func(text string) {
 				fmt.Fprintf(warn, "agenttrace: %s\n", printable.Line(text))
+			}
+			if watch {
+				return watchFiles(cmd, path, o, args, asJSON)
 			}
 			im, err := importer.New(path, o)
 			if err != nil {
@@ -125,6 +134,7 @@ the others are still read, and the exit code is 5.`,
 	f.BoolVar(&invalid, "invalid", false, "import sessions that violate rules as well")
 	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
 	f.BoolVar(&again, "again", false, "read files that did not change since they were imported as well")
+	f.BoolVar(&watch, "watch", false, "import what changes in the directories, or in those of known agents, until interrupted")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported),
 		cobra.ShellCompDirectiveNoFileComp))

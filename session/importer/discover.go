@@ -22,6 +22,8 @@ type Place struct {
 	Whole string
 	// Err is the reason why not all of the place can be read.
 	Err error
+
+	patterns []string
 }
 
 // Discover looks for the sessions of known agents in their usual places. It returns all
@@ -37,7 +39,7 @@ func Discover() ([]Place, error) {
 		if root == "" {
 			continue
 		}
-		found := Place{Program: p.program, Path: root, Whole: p.whole}
+		found := Place{Program: p.program, Path: root, Whole: p.whole, patterns: p.patterns}
 		for _, pattern := range p.patterns {
 			if pattern == "" {
 				if formats.OfDirectory(root, nil) != nil {

@@ -120,7 +120,7 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 		t := &Tally{File: in.Name}
 		im.Summary.Files = append(im.Summary.Files, t)
 		err := im.read(ctx, in, t)
-		im.Summary.Total.include(t)
+		im.Summary.Total.Include(t)
 		var stored storeError
 		if errors.As(err, &stored) {
 			return nil, stored.error

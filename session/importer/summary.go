@@ -101,7 +101,7 @@ func (s SessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s
 
 // add counts what ingestion reports.
 func (t *Tally) add(r ingest.Report) {
-	t.include(&Tally{
+	t.Include(&Tally{
 		Spans: r.Spans, Records: r.Records, Accepted: r.Accepted, Ignored: r.Ignored, Malformed: r.Malformed,
 		Rows: r.Rows, Refused: r.Refused, Redacted: r.Redacted, Dialects: r.Dialects,
 	})
@@ -135,8 +135,8 @@ func itemsOf(s *store.Imported) int {
 	return n
 }
 
-// include adds the counts of a file to those of all.
-func (t *Tally) include(o *Tally) {
+// Include adds the counts of a file to those of all.
+func (t *Tally) Include(o *Tally) {
 	t.Spans += o.Spans
 	t.Records += o.Records
 	t.Accepted += o.Accepted

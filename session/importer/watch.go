@@ -1,0 +1,364 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// A Watch imports what changes in directories, as the system reports it. Nothing is looked at
+// while nothing changes, except for directories that are not there yet.
+type Watch struct {
+	// Directories returns those that inputs are in, or will be, Inputs all that are there.
+	Directories func() ([]Directory, error)
+	Inputs      func() ([]Input, error)
+	// Import reads inputs into the store: all of them first, then those that changed. The
+	// first error of it ends the watch; a later one that wraps [store.ErrLocked] or
+	// [store.ErrUnavailable] is a warning, and the inputs are read later.
+	Import func(ctx context.Context, inputs []Input) error
+	// Warn is called with a problem that does not end the watch.
+	Warn func(text string)
+
+	// Quiet is how long nothing has to change before what changed is read, and Least the time
+	// between two imports. Missing is after how long directories that were missing are looked
+	// for, Rescan after how long everything is. Where they are 0 they have their usual values.
+	Quiet, Least, Missing, Rescan time.Duration
+}
+
+// Directory is one that a [Watch] follows, with so many levels of directories below it.
+type Directory struct {
+	Path   string
+	Levels int
+}
+
+// anyLevel follows directories however deep they are.
+const anyLevel = 32
+
+// Run watches until ctx ends, and then returns nil.
+func (w *Watch) Run(ctx context.Context) error {
+	events, err := fsnotify.NewBufferedWatcher(4096)
+	if err != nil {
+		return fmt.Errorf("watch directories: %w", err)
+	}
+	defer events.Close()
+	f := follower{Watch: w, events: events, levels: make(map[string]int), changed: make(map[string]bool),
+		ignored: make(map[string]bool)}
+	f.quiet, f.least = cmp.Or(w.Quiet, 500*time.Millisecond), cmp.Or(w.Least, 2*time.Second)
+	f.missing, f.rescan = cmp.Or(w.Missing, time.Minute), cmp.Or(w.Rescan, 15*time.Minute)
+	if err := f.scan(ctx); err != nil {
+		return stopped(ctx, err)
+	}
+	return stopped(ctx, f.follow(ctx))
+}
+
+// stopped is nil where the error is that ctx ended.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// follower is a Watch that runs.
+type follower struct {
+	*Watch
+	quiet, least, missing, rescan time.Duration
+
+	events *fsnotify.Watcher
+	// levels are those of the directories that are followed; roots are where they begin.
+	levels map[string]int
+	roots  []Directory
+	inputs map[string]Input // by absolute path
+	// wholes are the inputs that are directories, or that have files beside them, by the paths
+	// that they are read of.
+	wholes map[string]Input
+	// changed are the paths that changed since the last import, ignored those of no input.
+	changed, ignored map[string]bool
+	imported         time.Time
+	full             bool // whether events were lost, or the limit of the system is reached
+}
+
+// scan follows all directories and imports all inputs.
+func (f *follower) scan(ctx context.Context) error {
+	f.changed, f.full = make(map[string]bool), false
+	clear(f.ignored)
+	// Directories are followed before they are read, so that nothing is missed between.
+	if err := f.find(); err != nil {
+		return err
+	}
+	all := make([]Input, 0, len(f.inputs))
+	for _, path := range sortedPaths(f.inputs) {
+		all = append(all, f.inputs[path])
+	}
+	f.imported = time.Now()
+	if len(all) == 0 {
+		return nil
+	}
+	return f.Import(ctx, all)
+}
+
+// find looks for inputs, and follows their directories.
+func (f *follower) find() error {
+	roots, err := f.Directories()
+	if err != nil {
+		return err
+	}
+	f.roots = roots
+	f.followRoots()
+	inputs, err := f.Inputs()
+	if err != nil {
+		return err
+	}
+	f.inputs, f.wholes = make(map[string]Input, len(inputs)), make(map[string]Input)
+	for _, in := range inputs {
+		if in.Err != nil {
+			f.Warn(in.Name + ": " + in.Err.Error())
+			continue
+		}
+		path, err := filepath.Abs(in.path)
+		if in.path == "" || err != nil {
+			continue
+		}
+		f.inputs[path] = in
+		for _, read := range partsOfInput(in, path) {
+			f.wholes[read] = in
+			if in.format != nil {
+				f.followTree(filepath.Dir(read), 0)
+				f.followTree(read, anyLevel)
+			}
+		}
+	}
+	return nil
+}
+
+// partsOfInput lists what is read of an input besides the file at its path.
+func partsOfInput(in Input, path string) []string {
+	if in.format != nil && in.format.Beside != nil {
+		return in.format.Beside(path)
+	}
+	if strings.HasSuffix(path, ".jsonl") || strings.HasSuffix(path, ".json") {
+		return nil // what is beside one of them changes with it, or does not matter soon
+	}
+	return []string{path + "-wal", path + "-journal"}
+}
+
+func (f *follower) followRoots() {
+	for _, d := range f.roots {
+		f.followTree(d.Path, d.Levels)
+	}
+}
+
+// followTree follows a directory and as many levels below it. One that is not there is looked for
+// again.
+func (f *follower) followTree(path string, levels int) {
+	if have, known := f.levels[path]; known && have >= levels {
+		return
+	}
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return
+	}
+	if err := f.events.Add(path); err != nil {
+		if !f.full {
+			f.Warn(fmt.Sprintf("%s cannot be followed: %v; its files are looked for every %s", path, err, f.rescan))
+		}
+		f.full = true
+		return
+	}
+	f.levels[path] = levels
+	if levels == 0 {
+		return
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.Warn(err.Error())
+	}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			f.followTree(filepath.Join(path, e.Name()), levels-1)
+		}
+	}
+}
+
+// follow imports what changes.
+func (f *follower) follow(ctx context.Context) error {
+	missing, rescan := time.NewTicker(f.missing), time.NewTicker(f.rescan)
+	defer missing.Stop()
+	defer rescan.Stop()
+	due := time.NewTimer(time.Hour)
+	due.Stop()
+	wait := func() {
+		due.Reset(max(f.quiet, f.least-time.Since(f.imported)))
+	}
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-f.events.Events:
+			if f.note(e) {
+				wait()
+			}
+			continue
+		case lost := <-f.events.Errors:
+			if !errors.Is(lost, fsnotify.ErrEventOverflow) {
+				f.Warn(lost.Error())
+			}
+			err = f.scan(ctx)
+		case <-rescan.C:
+			err = f.scan(ctx)
+		case <-missing.C:
+			before := len(f.levels)
+			if f.followRoots(); len(f.levels) > before {
+				err = f.scan(ctx)
+			}
+		case <-due.C:
+			err = f.pass(ctx)
+		}
+		if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable) {
+			f.Warn(err.Error() + "; what changed is imported later")
+			f.imported, err = time.Now(), nil
+			due.Reset(10 * f.least)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// note notes an event, and reports whether something may have to be imported.
+func (f *follower) note(e fsnotify.Event) bool {
+	path := e.Name
+	if e.Op == fsnotify.Chmod || f.ignored[path] || strings.HasSuffix(path, "-shm") {
+		return false
+	}
+	if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
+		delete(f.levels, path) // what is gone loses nothing
+		return false
+	}
+	if _, known := f.inputs[path]; !known && e.Has(fsnotify.Create) {
+		if levels, followed := f.levels[filepath.Dir(path)]; followed && levels > 0 {
+			f.followTree(path, levels-1)
+		}
+	}
+	f.changed[path] = true
+	return true
+}
+
+// pass imports what changed since the last import.
+func (f *follower) pass(ctx context.Context) error {
+	inputs, unknown := f.affected()
+	if len(unknown) > 0 {
+		before := f.inputs
+		if err := f.find(); err != nil {
+			return err
+		}
+		for path, in := range f.inputs {
+			if _, known := before[path]; !known {
+				inputs[path] = in
+			}
+		}
+		for _, path := range unknown {
+			if info, err := os.Stat(path); f.inputs[path].path == "" && err == nil && !info.IsDir() {
+				f.ignored[path] = true
+			}
+		}
+	}
+	f.imported = time.Now()
+	if len(inputs) == 0 {
+		clear(f.changed)
+		return nil
+	}
+	var all []Input
+	for _, path := range sortedPaths(inputs) {
+		in := inputs[path]
+		if info, err := os.Stat(path); err == nil {
+			in.info, in.Size = info, info.Size()
+			all = append(all, in)
+		}
+	}
+	err := f.Import(ctx, all)
+	if err == nil {
+		clear(f.changed)
+	}
+	return err
+}
+
+// affected returns the inputs that changed, and the paths of no input that is known.
+func (f *follower) affected() (inputs map[string]Input, unknown []string) {
+	inputs = make(map[string]Input)
+	for path := range f.changed {
+		if in, known := f.inputs[path]; known {
+			inputs[path] = in
+			continue
+		}
+		found := false
+		for at := path; !found && at != filepath.Dir(at); at = filepath.Dir(at) {
+			var whole Input
+			if whole, found = f.wholes[at]; found {
+				if abs, err := filepath.Abs(whole.path); err == nil {
+					inputs[abs] = whole
+				}
+			}
+		}
+		if !found {
+			unknown = append(unknown, path)
+		}
+	}
+	return inputs, unknown
+}
+
+func sortedPaths(inputs map[string]Input) []string {
+	paths := make([]string, 0, len(inputs))
+	for path := range inputs {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Directories returns the directories in which files of the places are, or will be.
+func Directories(all []Place) (found []Directory) {
+	for i := range all {
+		p := &all[i]
+		for _, pattern := range p.patterns {
+			fixed, rest, _ := strings.Cut(pattern, "*")
+			dir := path.Dir(fixed + "name")
+			if abs, err := filepath.Abs(filepath.Join(p.Path, filepath.FromSlash(dir))); err == nil {
+				found = append(found, Directory{abs, strings.Count(rest, "/")})
+			}
+		}
+	}
+	return found
+}
+
+// NamedDirectories returns the directories that arguments of a command line name.
+func NamedDirectories(args []string) (found []Directory, _ error) {
+	for _, arg := range args {
+		path, err := filepath.Abs(arg)
+		if err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return nil, err
+		case info.IsDir():
+			found = append(found, Directory{path, anyLevel})
+		default:
+			found = append(found, Directory{filepath.Dir(path), 0})
+		}
+	}
+	return found, nil
+}

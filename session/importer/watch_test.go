@@ -1,0 +1,183 @@
+package importer_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// watched runs a watch of a directory into a store, and counts what it does.
+type watched struct {
+	mu                   sync.Mutex
+	imports, looks, read int
+	warnings             []string
+	done                 chan error
+}
+
+func (w *watched) counts() (imports, looks, read int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.imports, w.looks, w.read
+}
+
+func watch(t *testing.T, dir, db string) *watched {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	w := &watched{done: make(chan error, 1)}
+	run := importer.Watch{
+		Quiet: 20 * time.Millisecond, Least: 20 * time.Millisecond, Missing: 50 * time.Millisecond,
+		Directories: func() ([]importer.Directory, error) { return importer.NamedDirectories([]string{dir}) },
+		Inputs: func() ([]importer.Input, error) {
+			w.mu.Lock()
+			w.looks++
+			w.mu.Unlock()
+			return importer.Inputs([]string{dir}, nil, nil), nil
+		},
+		Import: func(ctx context.Context, inputs []importer.Input) error {
+			var b begun
+			im, err := importer.New(db, importer.Options{Progress: &b})
+			if err != nil {
+				return err
+			}
+			defer im.Close()
+			_, err = im.Run(ctx, inputs)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.imports, w.read = w.imports+1, w.read+b.n
+			return err
+		},
+		Warn: func(text string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.warnings = append(w.warnings, text)
+		},
+	}
+	go func() { w.done <- run.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-w.done; err != nil {
+			t.Errorf("watch: %v", err)
+		}
+	})
+	return w
+}
+
+// eventually waits until a session has as many messages.
+func eventually(t *testing.T, db, id string, messages int) {
+	t.Helper()
+	for range 500 {
+		if r, err := sqlite.OpenReader(t.Context(), db); err == nil {
+			s, err := r.Transcript(t.Context(), id)
+			_ = r.Close()
+			if err == nil && len(s.Messages) == messages {
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("%s does not have %d messages", id, messages)
+}
+
+// TestWatchImportsWhatChanges: what grows, what is new and what is in a new directory arrives, and
+// each costs the reading of that file alone. Nothing is done while nothing changes.
+func TestWatchImportsWhatChanges(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	for i := range 20 {
+		write(t, filepath.Join(dir, "p", fmt.Sprintf("s%d.jsonl", i)), claudeFile(fmt.Sprintf("s%d", i), "why"))
+	}
+	w := watch(t, dir, db)
+	eventually(t, db, "s19", 2)
+	time.Sleep(200 * time.Millisecond)
+	imports, looks, read := w.counts()
+	if read != 20 {
+		t.Errorf("%d files read", read)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if i, l, r := w.counts(); i != imports || l != looks || r != read {
+		t.Errorf("idle: %d imports, %d looks, %d files", i-imports, l-looks, r-read)
+	}
+
+	f, err := os.OpenFile(filepath.Join(dir, "p", "s3.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"sessionId":"s3","isSidechain":false,"uuid":"s33","parentUuid":"s32","timestamp":"2026-01-02T03:05:00.000Z",` +
+		`"type":"user","promptId":"p2","message":{"role":"user","content":"and?"}}` + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, db, "s3", 3)
+	if _, l, r := w.counts(); l != looks || r != read+1 {
+		t.Errorf("one grew: %d looks, %d files", l-looks, r-read)
+	}
+	write(t, filepath.Join(dir, "p", "new.jsonl"), claudeFile("new", "why"))
+	eventually(t, db, "new", 2)
+	write(t, filepath.Join(dir, "q", "deep", "deeper.jsonl"), claudeFile("deeper", "why"))
+	eventually(t, db, "deeper", 2)
+	if err := os.Remove(filepath.Join(dir, "p", "s4.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "p", "last.jsonl"), claudeFile("last", "why"))
+	eventually(t, db, "last", 2)
+	eventually(t, db, "s4", 2)
+}
+
+// TestWatchWaitsForTheStore: while another writer holds the store, what changed waits, and a watch
+// that begins then ends with an error that names the writer.
+func TestWatchWaitsForTheStore(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	write(t, filepath.Join(dir, "a.jsonl"), claudeFile("a", "why"))
+	w := watch(t, dir, db)
+	eventually(t, db, "a", 2)
+	var other *sqlite.Store
+	for {
+		var err error
+		if other, err = sqlite.Open(t.Context(), db, sqlite.Options{}); err == nil {
+			break
+		}
+	}
+	write(t, filepath.Join(dir, "b.jsonl"), claudeFile("b", "why"))
+	warned := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.warnings) > 0
+	}
+	for range 200 {
+		if warned() {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if !warned() {
+		t.Error("nobody was told")
+	}
+	second := importer.Watch{
+		Directories: func() ([]importer.Directory, error) { return importer.NamedDirectories([]string{dir}) },
+		Inputs:      func() ([]importer.Input, error) { return importer.Inputs([]string{dir}, nil, nil), nil },
+		Import: func(ctx context.Context, inputs []importer.Input) error {
+			im, err := importer.New(db, importer.Options{})
+			if err != nil {
+				return err
+			}
+			defer im.Close()
+			_, err = im.Run(ctx, inputs)
+			return err
+		},
+	}
+	if err := second.Run(t.Context()); err == nil {
+		t.Error("a store that is held was watched into")
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, db, "b", 2)
+}
