@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/otelcol"
+
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // Command returns the command "collect". Its flags may not be shared: each call
@@ -68,7 +70,7 @@ recognizes more of a client can rebuild its sessions:
 			}
 			if len(o.Config) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n",
-					o.GRPCEndpoint, o.HTTPEndpoint, o.Store)
+					o.GRPCEndpoint, o.HTTPEndpoint, stores.Name(o.Store))
 				if o.OTLPEndpoint != "" {
 					fmt.Fprintf(cmd.ErrOrStderr(), "sending traces to %s too\n", o.OTLPEndpoint)
 				}

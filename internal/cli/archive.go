@@ -70,7 +70,7 @@ func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Store) 
 		return err
 	}
 	if _, err := os.Stat(path); stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
-		return noStoreError{fmt.Errorf("there is no session store at %s", path)}
+		return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
 	}
 	s, err := stores.Open(cmd.Context(), path, stores.Options{})
 	if err != nil {

@@ -107,10 +107,13 @@ type checker struct {
 	idleTimeout          time.Duration
 }
 
-// check checks what an argument names: a file if there is one of that name.
+// check checks what an argument names: a store by its address, or a file if there is one of that name.
 func (c *checker) check(arg string) error {
 	if arg == "-" {
 		return c.checkExport("standard input", c.cmd.InOrStdin())
+	}
+	if !stores.IsFile(arg) {
+		return c.checkStore(arg)
 	}
 	f, err := os.Open(arg)
 	switch {

@@ -139,11 +139,15 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 		took.Seconds())
 	store := ""
 	if cmd.Flags().Changed("store") {
-		store = " --store " + quote(path)
+		store = " --store " + quote(stores.Name(path))
 	}
-	line("store", path)
-	line("query", fmt.Sprintf("sqlite3 %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"",
-		quote(path), result.SessionID))
+	line("store", stores.Name(path))
+	client := "sqlite3"
+	if !stores.IsFile(path) {
+		client = "psql"
+	}
+	line("query", fmt.Sprintf("%s %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"",
+		client, quote(stores.Name(path)), result.SessionID))
 	self := ownName()
 	line("show", self+" show last --prompt --tools --permissions"+store)
 	line("export", self+" export last --format jsonl"+store)

@@ -17,8 +17,8 @@ import (
 
 const envStore = collector.EnvStore
 
-// storePath is where the store is: as --store says, as the environment says, or
-// in the usual place.
+// storePath is where the store is, a path or an address: as --store says, as the
+// environment says, or in the usual place.
 func storePath(cmd *cobra.Command) (string, error) {
 	path, _ := cmd.Flags().GetString("store")
 	if path != "" {
@@ -41,7 +41,7 @@ func openStore(cmd *cobra.Command) (store.Reader, error) {
 	}
 	r, err := stores.OpenReader(cmd.Context(), path)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, noStoreError{fmt.Errorf("there is no session store at %s", path)}
+		return nil, noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
 	}
 	return r, err
 }

@@ -245,7 +245,7 @@ func (t *tailer) once(ctx context.Context) error {
 		return err
 	}
 	if r == nil {
-		return noStoreError{fmt.Errorf("there is no session store at %s", t.path)}
+		return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(t.path))}
 	}
 	if err := t.read(ctx, r); err != nil {
 		return err
@@ -306,7 +306,7 @@ func (t *tailer) look(ctx context.Context) error {
 	if r == nil {
 		if !t.waiting {
 			t.waiting = true
-			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", printable.Sanitize(t.path))
+			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", printable.Sanitize(stores.Name(t.path)))
 		}
 		return nil
 	}

@@ -80,7 +80,7 @@ type Importer struct {
 
 // New returns an Importer into the store at path.
 func New(path string, o Options) (*Importer, error) {
-	im := &Importer{path: path, options: o, Summary: Summary{Store: path, Files: []*Tally{}}}
+	im := &Importer{path: path, options: o, Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
 	if o.Warn == nil {
 		im.options.Warn = func(string) {}
 	}

@@ -4,6 +4,7 @@ package stores
 
 import (
 	"context"
+	"net/url"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -82,6 +83,29 @@ func engineOf(location string) engine {
 // IsFile reports whether a location is the path of a file. Any other is an address: no path can be derived from it,
 // and it may contain a password.
 func IsFile(location string) bool { return !strings.Contains(location, "://") }
+
+// Name is a location without the password that an address may have.
+func Name(location string) string {
+	if IsFile(location) {
+		return location
+	}
+	u, err := url.Parse(location)
+	if err != nil {
+		scheme, _, _ := strings.Cut(location, "://")
+		return scheme + "://…" // the password is somewhere in the rest
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	query := u.Query()
+	for key := range query {
+		if strings.HasSuffix(key, "password") {
+			query.Del(key)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
 
 // Open opens or creates the store at a location for writing.
 //
