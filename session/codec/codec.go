@@ -110,6 +110,14 @@ var foreign = []string{
 	"spans, and what later telemetry needs",
 }
 
+// Noted returns losses that have the same note.
+func Noted(note string, names ...string) (all Losses) {
+	for _, name := range names {
+		all = append(all, Loss{What: name, Note: note})
+	}
+	return all
+}
+
 // ForeignLosses returns the list of a format of another program: the losses with a note,
 // the aspects that it does not hold at all, and those that hardly any such format holds.
 func ForeignLosses(noted Losses, whole ...string) Losses {

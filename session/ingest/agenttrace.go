@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -75,7 +76,17 @@ func readRecord(b *builder, s *span) spans.SpanData {
 	if record == nil {
 		record = new(spans.ModelCall)
 	}
-	for key, v := range s.Attributes().All() {
+	b.read(record, s.Attributes())
+	if err := record.Validate(); err != nil && !carriesRows(s) {
+		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	b.problemDropped(s.DroppedAttributesCount())
+	return record
+}
+
+// read reads attributes into a record, and notes those that do not fit.
+func (b *builder) read(record spans.SpanData, attrs pcommon.Map) {
+	for key, v := range attrs.All() {
 		val, ok, clean := value(v)
 		if !ok {
 			continue
@@ -87,13 +98,12 @@ func readRecord(b *builder, s *span) spans.SpanData {
 			b.problem(key + ": " + err.Error())
 		}
 	}
-	if err := record.Validate(); err != nil && !carriesRows(s) {
-		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	if n := s.DroppedAttributesCount(); n > 0 {
+}
+
+func (b *builder) problemDropped(n uint32) {
+	if n > 0 {
 		b.problem(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
 	}
-	return record
 }
 
 // own makes a span of the SDK ready to be placed: its times and ids, and what is wrong

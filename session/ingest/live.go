@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -48,21 +47,8 @@ type live struct {
 
 func attributeLive(b *builder, r *dialect.Record) bool {
 	e := spans.Event{Name: r.Event}
-	for key, v := range r.Attributes().All() {
-		val, ok, clean := value(v)
-		if !ok {
-			continue
-		}
-		if !clean {
-			b.problem(key + ": invalid text")
-		}
-		if _, err := e.Set(key, val); err != nil {
-			b.problem(key + ": " + err.Error())
-		}
-	}
-	if n := r.DroppedAttributesCount(); n > 0 {
-		b.problem(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
-	}
+	b.read(&e, r.Attributes())
+	b.problemDropped(r.DroppedAttributesCount())
 	l := live{own: own{builder: b}, atNano: dialect.Nanos(r.Timestamp())}
 	if l.atNano == 0 {
 		l.atNano = dialect.Nanos(r.ObservedTimestamp())

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -171,24 +172,40 @@ type openAIDetails struct {
 	Reasoning int64 `json:"reasoning_tokens"`
 }
 
+// chatCompletion is an answer, or a chunk of one, whose message is a delta.
+type chatCompletion struct {
+	ID      string          `json:"id"`
+	Model   string          `json:"model"`
+	Choices []chatChoice    `json:"choices"`
+	Usage   json.RawMessage `json:"usage,omitempty"`
+}
+
+type chatChoice struct {
+	Index        int      `json:"index"`
+	FinishReason string   `json:"finish_reason"`
+	Delta        chatMade `json:"delta,omitzero"`
+	Message      chatMade `json:"message"`
+}
+
+// chatMade is what a model answered. Servers differ in the name of its reasoning.
+type chatMade struct {
+	Content          json.RawMessage `json:"content,omitempty"`
+	Refusal          string          `json:"refusal,omitempty"`
+	ReasoningContent string          `json:"reasoning_content,omitempty"`
+	Reasoning        string          `json:"reasoning,omitempty"`
+	ToolCalls        []chatPiece     `json:"tool_calls,omitempty"`
+}
+
+// chatPiece is a call, or a piece of the call with an index.
+type chatPiece struct {
+	Index *int `json:"index,omitempty"`
+	chatCall
+}
+
 func chatReply(r io.Reader) (*reply, error) { return readDocument(r, joinChat, chatDocument) }
 
 func chatDocument(text json.RawMessage) (*reply, error) {
-	var body struct {
-		ID      string `json:"id"`
-		Model   string `json:"model"`
-		Choices []struct {
-			FinishReason string `json:"finish_reason"`
-			Message      struct {
-				Content          json.RawMessage `json:"content"`
-				Refusal          string          `json:"refusal"`
-				ReasoningContent string          `json:"reasoning_content"`
-				Reasoning        string          `json:"reasoning"`
-				ToolCalls        []chatCall      `json:"tool_calls"`
-			} `json:"message"`
-		} `json:"choices"`
-		Usage json.RawMessage `json:"usage"`
-	}
+	var body chatCompletion
 	if err := json.Unmarshal(text, &body); err != nil {
 		return nil, err
 	}
@@ -201,11 +218,8 @@ func chatDocument(text json.RawMessage) (*reply, error) {
 	choice := &body.Choices[0]
 	m := &choice.Message
 	out := &reply{stop: choice.FinishReason, id: body.ID, model: body.Model}
-	for _, reasoning := range []string{m.ReasoningContent, m.Reasoning} { // servers differ in the name
-		if reasoning != "" {
-			out.blocks = append(out.blocks, block{kind: reasoningBlock, text: reasoning})
-			break
-		}
+	if reasoning := cmp.Or(m.ReasoningContent, m.Reasoning); reasoning != "" {
+		out.blocks = append(out.blocks, block{kind: reasoningBlock, text: reasoning})
 	}
 	if answer := contentText(m.Content); answer != "" {
 		out.blocks = append(out.blocks, block{kind: textBlock, text: answer})

@@ -119,30 +119,8 @@ func messageOf(raw json.RawMessage) string {
 
 // joinChat joins the chunks of Chat Completions.
 func joinChat(all []json.RawMessage) (json.RawMessage, error) {
-	type call struct {
-		Index *int `json:"index,omitempty"`
-		chatCall
-	}
-	type message struct {
-		Content   json.RawMessage `json:"content,omitempty"`
-		Refusal   string          `json:"refusal,omitempty"`
-		Reasoned  string          `json:"reasoning_content,omitempty"`
-		Reasoning string          `json:"reasoning,omitempty"`
-		ToolCalls []call          `json:"tool_calls,omitempty"`
-	}
-	type choice struct {
-		Index   int     `json:"index"`
-		Finish  string  `json:"finish_reason"`
-		Delta   message `json:"delta,omitzero"`
-		Message message `json:"message"`
-	}
-	var out struct {
-		ID      string          `json:"id"`
-		Model   string          `json:"model"`
-		Choices []choice        `json:"choices"`
-		Usage   json.RawMessage `json:"usage,omitempty"`
-	}
-	var m message
+	var out chatCompletion
+	var m chatMade
 	var content strings.Builder
 	var err error
 	finish, seen := "", false
@@ -150,8 +128,7 @@ func joinChat(all []json.RawMessage) (json.RawMessage, error) {
 		if err = streamError(event); err != nil {
 			break
 		}
-		chunk := out
-		chunk.Choices, chunk.Usage = nil, nil
+		var chunk chatCompletion
 		if err = json.Unmarshal(event, &chunk); err != nil {
 			break
 		}
@@ -169,11 +146,12 @@ func joinChat(all []json.RawMessage) (json.RawMessage, error) {
 				d.Content = c.Message.Content // some send the message as one event
 			}
 			content.WriteString(contentText(d.Content))
-			m.Refusal, m.Reasoned, m.Reasoning = m.Refusal+d.Refusal, m.Reasoned+d.Reasoned, m.Reasoning+d.Reasoning
+			m.Refusal, m.Reasoning = m.Refusal+d.Refusal, m.Reasoning+d.Reasoning
+			m.ReasoningContent += d.ReasoningContent
 			for _, piece := range slices.Concat(d.ToolCalls, c.Message.ToolCalls) {
 				at := len(m.ToolCalls)
 				if piece.Index != nil {
-					at = slices.IndexFunc(m.ToolCalls, func(k call) bool { return k.Index != nil && *k.Index == *piece.Index })
+					at = slices.IndexFunc(m.ToolCalls, func(k chatPiece) bool { return k.Index != nil && *k.Index == *piece.Index })
 				} else if piece.ID == "" {
 					at--
 				}
@@ -185,7 +163,7 @@ func joinChat(all []json.RawMessage) (json.RawMessage, error) {
 				k.ID, k.Function.Name = cmp.Or(k.ID, piece.ID), k.Function.Name+piece.Function.Name
 				k.Function.Arguments += piece.Function.Arguments
 			}
-			finish = cmp.Or(c.Finish, finish)
+			finish = cmp.Or(c.FinishReason, finish)
 		}
 	}
 	if !seen {
@@ -195,7 +173,7 @@ func joinChat(all []json.RawMessage) (json.RawMessage, error) {
 		err = errCutStream
 	}
 	m.Content, _ = json.Marshal(content.String())
-	out.Choices = []choice{{Finish: finish, Message: m}}
+	out.Choices = []chatChoice{{FinishReason: finish, Message: m}}
 	raw, _ := json.Marshal(out)
 	return raw, err
 }

@@ -43,9 +43,6 @@ type message struct {
 
 func (m *message) response() bool { return m.method == "" }
 
-// maxTime bounds times: the end of the year 9999.
-const maxTime = 253402300799999
-
 // readMessages returns the messages in r.
 func readMessages(r io.Reader, report func(codec.Problem)) ([]message, error) {
 	p := &parser{report: report}
@@ -280,13 +277,13 @@ func senderOf(method string) side {
 // multiplied.
 func (p *parser) time(m *message, raw json.RawMessage, times float64) {
 	if s, ok := rows.Text(raw); ok {
-		if t, err := time.Parse(time.RFC3339Nano, s); err == nil && t.UnixMilli() >= 0 && t.UnixMilli() <= maxTime {
+		if t, err := time.Parse(time.RFC3339Nano, s); err == nil && t.UnixMilli() >= 0 && t.UnixMilli() <= rows.MaxTime {
 			m.at, m.timed = t.UnixMilli(), true
 			return
 		}
 	} else {
 		var f float64
-		if json.Unmarshal(raw, &f) == nil && f >= 0 && f*times <= maxTime {
+		if json.Unmarshal(raw, &f) == nil && f >= 0 && f*times <= rows.MaxTime {
 			m.at, m.timed = int64(f*times+0.5), true
 			return
 		}

@@ -105,11 +105,10 @@ func block(data rows.Object) rows.Object {
 	return nil
 }
 
-// ofHidden is what is lost of what the format has a field for.
-const ofHidden = "those of messages that a rewind hid"
-
 // Losses are what a trajectory does not hold of a session. The conformance suite checks the list.
-var Losses = codec.ForeignLosses(codec.Losses{
+var Losses = codec.ForeignLosses(append(codec.Noted("those of messages that a rewind hid",
+	"system messages", "tokens", "texts", "steps", "compactions", "summaries of compactions", "tool calls",
+	"results of tool calls", "errors of tool calls"), codec.Losses{
 	{What: "session model", Note: "the provider"},
 	{What: "session times", Note: "they are those of the first and the last step"},
 	{What: "session cost", Note: "what is not the cost of a step, if one has some"},
@@ -117,31 +116,22 @@ var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "times of messages and parts", Note: "a step has one time"},
 	{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
 	{What: "messages without parts", Note: "those of the assistant are a step"},
-	{What: "system messages", Note: ofHidden},
 	{What: "models of messages", Note: "the provider"},
-	{What: "tokens", Note: ofHidden},
 	{What: "tokens of each message, by kind", Note: "those of messages that are one, or hidden"},
 	{What: "costs of messages", Note: "those of messages that are one, or hidden"},
-	{What: "texts", Note: ofHidden},
 	{What: "borders between text parts", Note: "those of empty texts"},
 	{What: "reasoning", Note: "that of a step is one text"},
 	{What: "files", Note: "those that are not images"},
 	{What: "names and media types of files", Note: "names of images"},
-	{What: "steps", Note: ofHidden},
-	{What: "compactions", Note: ofHidden},
-	{What: "summaries of compactions", Note: ofHidden},
-	{What: "tool calls", Note: ofHidden},
 	{What: "tool call ids", Note: "a call with the id of another of its step gets its own"},
 	{What: "tool inputs", Note: "an input that is not an object is wrapped in one"},
 	{What: "tool outputs", Note: "they are texts"},
 	{What: "values that the source withholds", Note: "an input that is withheld is wrapped in an object"},
-	{What: "results of tool calls", Note: ofHidden},
-	{What: "errors of tool calls", Note: ofHidden},
 	{What: "denied tool calls", Note: "they are failed ones"},
 	{What: "states of tool calls without a result", Note: "all states become one"},
 	{What: "system prompts and tool catalogs",
 		Note: "the prompt is a system message, and a later catalog of another shape than OpenAI's is lost"},
-},
+}...),
 	"mode", "workspace root", "outcome of the run", "ids of messages and parts", "messages that a rewind hid",
 	"agents of messages", "ends of turns", "errors of turns", "stop reasons", "unfinished messages",
 	"turns that wait for approval", "tails and sizes of compactions",

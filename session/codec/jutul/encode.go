@@ -114,16 +114,13 @@ func sessionEvents(row *session.Session) []waiting {
 		w := waiting{kind: o.Text("kind"), payload: o.Object("payload")}
 		switch w.kind {
 		case kindStart, kindResume, kindTitle, kindEnd:
-			if json.Unmarshal(o.Get("at"), &w.at) == nil && w.payload != nil && w.at >= 0 && w.at <= maxTime {
+			if json.Unmarshal(o.Get("at"), &w.at) == nil && w.payload != nil && w.at >= 0 && w.at <= rows.MaxTime {
 				all = append(all, w)
 			}
 		}
 	}
 	return all
 }
-
-// maxTime is the end of the year 9999, the last that Python can read.
-const maxTime = 253402300799999
 
 func (e *encoder) session(row *session.Session) {
 	if e.foreign {
@@ -236,7 +233,7 @@ func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 	var again []int64
 	_ = json.Unmarshal(meta.Get("repeated_at"), &again) // none when it is not there
 	for _, at := range again {
-		if at >= 0 && at <= maxTime {
+		if at >= 0 && at <= rows.MaxTime {
 			e.later(at, kindCall, payload)
 		}
 	}

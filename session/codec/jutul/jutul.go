@@ -81,7 +81,7 @@ type event struct {
 const timeLayout = "2006-01-02T15:04:05.000000-07:00"
 
 func formatTime(milli int64) string {
-	s := time.UnixMilli(min(max(milli, 0), maxTime)).UTC().Format(timeLayout)
+	s := time.UnixMilli(min(max(milli, 0), rows.MaxTime)).UTC().Format(timeLayout)
 	return strings.Replace(s, ".000000", "", 1)
 }
 

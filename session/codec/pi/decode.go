@@ -88,12 +88,11 @@ func (f *file) link() {
 		if id := e.Text("id"); id != "" {
 			places[id] = i
 		}
-		if t, ok := rows.ParseTime(e.Text("timestamp")); ok && t >= 0 && t <= lastTime {
+		if t, ok := rows.ParseTime(e.Text("timestamp")); ok && t >= 0 && t <= rows.MaxTime {
 			at = t
 		}
 		e.at = at
-		if n, err := strconv.ParseInt(string(e.Object.Object("message").Get("timestamp")), 10, 64); err == nil && n >= 0 &&
-			n <= lastTime {
+		if n, ok := rows.Milli(e.Object.Object("message").Get("timestamp")); ok {
 			e.at = n
 		}
 	}
@@ -108,9 +107,6 @@ func (f *file) link() {
 		}
 	}
 }
-
-// lastTime is the end of the year 9999 in Unix milliseconds.
-const lastTime = 253402300799999
 
 // builder makes a session of a file.
 type builder struct {

@@ -17,7 +17,6 @@ import (
 	"io"
 	"iter"
 	"slices"
-	"strconv"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -169,7 +168,7 @@ func decode(text []byte, report func(codec.Problem), yield func(*codec.Session) 
 	d := decoder{report: report, calls: make(map[string]*rows.Part)}
 	lines := slices.Collect(rows.Lines(text, report))
 	for _, l := range lines {
-		if at, ok := timeOf(l.Object.Object("message")); ok && d.at == 0 {
+		if at, ok := rows.Milli(l.Object.Object("message").Get("timestamp")); ok && d.at == 0 {
 			d.at = at // what comes before and has no time has the first
 		}
 	}
@@ -184,12 +183,6 @@ func decode(text []byte, report func(codec.Problem), yield func(*codec.Session) 
 	}
 	yield(d.s.Finish())
 	return nil
-}
-
-// timeOf returns the time of a message, if it has one.
-func timeOf(message rows.Object) (milli int64, ok bool) {
-	at, err := strconv.ParseInt(string(message.Get("timestamp")), 10, 64)
-	return at, err == nil && at >= 0 && at <= lastTime
 }
 
 type decoder struct {
@@ -223,7 +216,7 @@ func (d *decoder) line(o rows.Object, err error) error {
 		return nil
 	}
 	if raw := message.Get("timestamp"); raw != nil {
-		if at, ok := timeOf(message); ok {
+		if at, ok := rows.Milli(raw); ok {
 			d.at = at
 		} else {
 			d.problem("message.timestamp is %.40s, want milliseconds since 1970: it is that of the line before", raw)
@@ -239,9 +232,6 @@ func (d *decoder) line(o rows.Object, err error) error {
 	d.message(message, content)
 	return nil
 }
-
-// lastTime is the end of the year 9999 in Unix milliseconds.
-const lastTime = 253402300799999
 
 func (d *decoder) message(message rows.Object, content string) {
 	switch role := message.Text("role"); role {
@@ -311,32 +301,24 @@ func (d *decoder) result(message rows.Object, content string) {
 	p.Touch(d.at)
 }
 
-// ofHidden is what is lost of what the format has a field for.
-const ofHidden = "those of messages that a rewind hid"
-
 // Losses are what the format does not hold of a session. The conformance suite checks the list.
-var Losses = codec.ForeignLosses(codec.Losses{
-	{What: "session times", Note: "they are those of the first and the last message"},
-	{What: "times of messages and parts", Note: "a message of the file has one time"},
-	{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
-	{What: "system messages", Note: ofHidden},
-	{What: "models of messages", Note: "the provider"},
-	{What: "texts", Note: ofHidden},
-	{What: "reasoning", Note: "that of a step is one text"},
-	{What: "steps", Note: ofHidden},
-	{What: "summaries of compactions", Note: "they are system messages"},
-	{What: "tool calls", Note: ofHidden},
-	{What: "tool call ids", Note: "a call with the id of another gets its own"},
-	{What: "tool inputs", Note: ofHidden},
-	{What: "tool outputs", Note: "they are texts"},
-	{What: "tool outputs that are null", Note: "they are texts"},
-	{What: "values that the source withholds", Note: "an input that is withheld is null"},
-	{What: "results of tool calls", Note: ofHidden},
-	{What: "errors of tool calls", Note: ofHidden},
-	{What: "denied tool calls", Note: "they are failed ones"},
-	{What: "states of tool calls without a result", Note: "all states become one"},
-	{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
-},
+var Losses = codec.ForeignLosses(append(codec.Noted("those of messages that a rewind hid",
+	"system messages", "texts", "steps", "tool calls", "tool inputs", "results of tool calls", "errors of tool calls"),
+	codec.Losses{
+		{What: "session times", Note: "they are those of the first and the last message"},
+		{What: "times of messages and parts", Note: "a message of the file has one time"},
+		{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
+		{What: "models of messages", Note: "the provider"},
+		{What: "reasoning", Note: "that of a step is one text"},
+		{What: "summaries of compactions", Note: "they are system messages"},
+		{What: "tool call ids", Note: "a call with the id of another gets its own"},
+		{What: "tool outputs", Note: "they are texts"},
+		{What: "tool outputs that are null", Note: "they are texts"},
+		{What: "values that the source withholds", Note: "an input that is withheld is null"},
+		{What: "denied tool calls", Note: "they are failed ones"},
+		{What: "states of tool calls without a result", Note: "all states become one"},
+		{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
+	}...),
 	"session model", "mode", "workspace root", "outcome of the run", "ids of messages and parts",
 	"messages without parts", "messages that a rewind hid", "agents of messages", "tokens",
 	"tokens of each message, by kind", "ends of turns", "errors of turns", "stop reasons", "unfinished messages",

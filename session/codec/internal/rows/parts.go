@@ -2,10 +2,20 @@ package rows
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 )
+
+// MaxTime is the end of the year 9999 in Unix milliseconds, the last that most programs can read.
+const MaxTime = 253402300799999
+
+// Milli reads a number of Unix milliseconds.
+func Milli(raw json.RawMessage) (at int64, ok bool) {
+	at, err := strconv.ParseInt(string(raw), 10, 64)
+	return at, err == nil && at >= 0 && at <= MaxTime
+}
 
 // FormatTime writes a time in Unix milliseconds as JavaScript's toISOString does.
 func FormatTime(milli int64) string {
