@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test race lint generate fuzz bench e2e demo secrets
+.PHONY: build release test race lint generate fuzz bench e2e demo secrets kubeconform
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -44,6 +44,9 @@ bench: ## each beside its peer or floor, in the same run
 secrets: ## gitleaks, which knows nothing of how agenttrace redacts, judges its own examples and what was stored and forwarded
 	cd tools/gitleaks && go test ./...
 	dir=$$(mktemp -d) && AGENTTRACE_EVIDENCE=$$dir go test -count=1 -run 'Secrets|Corpus' ./redact ./collector && cd tools/gitleaks && go run . $$dir && rm -r $$dir
+
+kubeconform: ## the manifests of deploy/kubernetes against the schemas of Kubernetes
+	cd tools/kubeconform && go test ./... && go run . ../../deploy/kubernetes
 
 e2e: ## against a real Jaeger, which is built once and cached
 	go test -tags e2e -count=1 -timeout 20m ./internal/e2e/...

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const policy = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: x}
+spec:
+  podSelector: {}
+  ingress: [{ports: [{protocol: TCP, port: 4317}, {port: otlp}]}]
+`
+
+const deployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: x}
+spec:
+  selector: {matchLabels: {app: x}}
+  template:
+    metadata: {labels: {app: x}}
+    spec:
+      containers:
+        - {name: x, image: x, resources: {limits: {cpu: 2, memory: 1Gi}}}
+`
+
+// What the API server refuses is refused here, at any depth.
+func TestMistakesInManifests(t *testing.T) {
+	for _, tt := range []struct{ name, manifest, change, to, want string }{
+		{name: "none in a policy", manifest: policy},
+		{name: "none in a deployment", manifest: deployment},
+		{"unknown field", deployment, "image: x", "image: x, probe: {}", "'probe'"},
+		{"unknown field of a list's element", policy, "port: otlp", "prot: otlp", "'prot'"},
+		{"wrong type", deployment, "image: x", "image: [x]", "want string"},
+		{"port of a wrong type", policy, "port: 4317", "port: [4317]", "got array"},
+		{"missing field", deployment, "{name: x, image: x,", "{image: x,", "'name'"},
+		{"key twice", deployment, "image: x", "image: x, image: y", "already set"},
+		{"unknown kind", deployment, "kind: Deployment", "kind: Deploymnt", "could not find schema"},
+		{"unknown version", deployment, "apps/v1", "apps/v1beta1", "could not find schema"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := tt.manifest
+			if tt.change != "" {
+				if text = strings.Replace(text, tt.change, tt.to, 1); text == tt.manifest {
+					t.Fatalf("%q is not in the manifest", tt.change)
+				}
+			}
+			name := filepath.Join(t.TempDir(), "x.yaml")
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n, err := run(t.Context(), []string{name})
+			switch {
+			case tt.want == "" && (err != nil || n != 1):
+				t.Errorf("%d valid resources, error %v", n, err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestNoManifests(t *testing.T) {
+	if _, err := run(t.Context(), []string{t.TempDir()}); err == nil {
+		t.Error("an empty directory is valid")
+	}
+}
