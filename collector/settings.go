@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
+
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 //go:embed config.yaml
@@ -81,7 +83,8 @@ type Options struct {
 	// empty.
 	Config []string
 
-	// Store is the path of the session store; empty means EnvStore or DefaultStore.
+	// Store is the path of the session store, or the URL of a PostgreSQL database; empty
+	// means EnvStore or DefaultStore.
 	Store string
 	// GRPCEndpoint and HTTPEndpoint are where OTLP is accepted, "host:port". The
 	// host must be this machine's loopback: nothing authenticates senders.
@@ -155,6 +158,9 @@ func (o *Options) uris() ([]string, error) {
 			"http": map[string]any{"endpoint": o.HTTPEndpoint},
 		}}},
 		"exporters": map[string]any{"session": map[string]any{"path": o.Store}},
+	}
+	if stores.HasEngine(o.Store) {
+		fragment["exporters"] = map[string]any{"session": map[string]any{"path": "", "dsn": o.Store}}
 	}
 	uris := []string{"yaml:" + embedded, fragmentURI(fragment)}
 	if o.OTLPEndpoint != "" {

@@ -1,6 +1,7 @@
 package sessionexporter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configopaque"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/config/configretry"
 	"go.opentelemetry.io/collector/confmap"
@@ -16,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 const (
@@ -24,7 +27,7 @@ const (
 	defaultQuietPeriod = 5 * time.Second
 )
 
-// Config configures the exporter. Its zero value is not valid: Path must be set.
+// Config configures the exporter. Its zero value is not valid: Path or DSN must be set.
 type Config struct {
 	// TimeoutConfig bounds one attempt to write a request. 0 means no bound.
 	TimeoutConfig exporterhelper.TimeoutConfig `mapstructure:",squash"`
@@ -36,6 +39,9 @@ type Config struct {
 
 	// Path is the SQLite file. It and its directory are created when missing.
 	Path string `mapstructure:"path"`
+	// DSN is the URL of a PostgreSQL database, in place of Path. What it leaves out is
+	// taken from PGHOST, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE, …
+	DSN configopaque.String `mapstructure:"dsn"`
 	// Synchronous is "normal" or "full": whether commits survive only the death
 	// of the process or a power failure too.
 	Synchronous string `mapstructure:"synchronous"`
@@ -145,10 +151,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 // Validate implements [confmap.Validator].
 func (c *Config) Validate() error {
 	var errs []error
-	if strings.TrimSpace(c.Path) == "" {
-		errs = append(errs,
-			errors.New("path is empty: name the file of the session store, such as /var/lib/agenttrace/sessions.db"))
-	}
+	errs = append(errs, c.validateLocation())
 	if strings.ContainsRune(c.Path, 0) {
 		errs = append(errs, fmt.Errorf("path %q holds a NUL byte: name a file", c.Path))
 	}
@@ -177,6 +180,28 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+func (c *Config) validateLocation() error {
+	path := strings.TrimSpace(c.Path) != ""
+	switch scheme, _, _ := strings.Cut(string(c.DSN), "://"); {
+	case c.DSN == "" && !path:
+		return errors.New("path is empty: name the file of the session store, such as /var/lib/agenttrace/sessions.db," +
+			" or set dsn to a PostgreSQL database")
+	case c.DSN == "":
+		return nil
+	case path:
+		return errors.New("path and dsn are both set: a session store is a file or a database; remove one")
+	case !stores.HasEngine(string(c.DSN)):
+		// The rest may be a password.
+		return fmt.Errorf("dsn begins with %.12q: use postgres://user@host:5432/database", scheme)
+	case c.MaxSizeMiB != 0:
+		return errors.New("max_size_mib limits a file: remove it, and limit the database on its server")
+	}
+	return nil
+}
+
+// location is where the store is.
+func (c *Config) location() string { return cmp.Or(string(c.DSN), c.Path) }
 
 // redactor returns what does what both sections say; nil when that is nothing.
 func (c *Config) redactor() (*redact.Redactor, error) {

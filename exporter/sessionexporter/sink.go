@@ -2,13 +2,16 @@ package sessionexporter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
@@ -48,7 +51,7 @@ func (s *sink) start(ctx context.Context) error {
 	}
 	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
 		MaxBytes: s.config.MaxSizeMiB << 20}
-	st, err := s.open(ctx, s.config.Path, o)
+	st, err := s.reach(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -93,5 +96,24 @@ func (s *sink) stop(ctx context.Context) error {
 func (s *sink) changed() {
 	if s.files != nil {
 		s.files.wake()
+	}
+}
+
+// startTimeout is how long a start waits for the server of a store.
+const startTimeout = time.Minute
+
+// reach opens the store. The server of one may start at the same time as the collector.
+func (s *sink) reach(ctx context.Context, o stores.Options) (sessionStore, error) {
+	for deadline := time.Now().Add(startTimeout); ; {
+		st, err := s.open(ctx, s.config.location(), o)
+		if err == nil || s.config.DSN == "" || !errors.Is(err, store.ErrUnavailable) || time.Now().After(deadline) {
+			return st, err
+		}
+		s.logger.Warn("waiting for the session store", zap.Error(err))
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
 	}
 }

@@ -141,7 +141,7 @@ func classify(err error) (code int, hint string) {
 	case errors.Is(err, store.ErrNotFound):
 		return exitNotFound, "agenttrace ls --all lists every session"
 	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotStore), errors.Is(err, store.ErrNewer),
-		errors.Is(err, store.ErrUnavailable):
+		errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrDenied):
 		return exitStore, ""
 	}
 	return exitOther, ""
@@ -192,7 +192,7 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 		},
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().String("store", "", "`path` of the session store (default $"+envStore+
+	root.PersistentFlags().String("store", "", "`path` of the session store, or postgres://… (default $"+envStore+
 		", then ~/.local/state/agenttrace/sessions.db)")
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string,
 		cobra.ShellCompDirective) {
@@ -201,7 +201,7 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
 		newImport(), newCheck(), newVersion(version))
 	root.AddCommand(newDiff(), newReplay(), newStats(), newSearch(), newFork(), newRewind(), newArchive(), newTitle(),
-		newRemove(), newPrune(), newCollectGarbage(), newBackup())
+		newRemove(), newPrune(), newCollectGarbage(), newBackup(), newMigrate())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()

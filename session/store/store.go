@@ -33,6 +33,9 @@ var (
 	// ErrUnavailable: the change could not be stored now and may be later: disk
 	// full, file busy, I/O error. Nothing of the batch was stored.
 	ErrUnavailable = errors.New("store is unavailable")
+	// ErrDenied: the server of the store does not let the program do so: its
+	// credentials, its rights, the name of the database or the tables.
+	ErrDenied = errors.New("access to the store is denied")
 	// ErrClosed: the store was closed by this program.
 	ErrClosed = errors.New("store is closed")
 )

@@ -115,5 +115,9 @@ func explain(what, name string, err error) error {
 	if errors.Is(err, pgx.ErrTxClosed) || mayPass(err) {
 		return fmt.Errorf("%s %s: %w: %w%s", what, name, store.ErrUnavailable, err, remedy)
 	}
+	switch c := code(err); {
+	case strings.HasPrefix(c, "28"), strings.HasPrefix(c, "3D"), strings.HasPrefix(c, "3F"), c == "42501", c == "42P01":
+		return fmt.Errorf("%s %s: %w: %w%s", what, name, store.ErrDenied, err, remedy)
+	}
 	return fmt.Errorf("%s %s: %w%s", what, name, err, remedy)
 }

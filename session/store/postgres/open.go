@@ -211,6 +211,20 @@ func compress(ctx context.Context, q queryer) error {
 	return err
 }
 
+// SQL is what makes the tables in an empty database.
+func SQL() string {
+	var b strings.Builder
+	files, _ := migrations.ReadDir("migrations")
+	for _, f := range files {
+		text, _ := migrations.ReadFile("migrations/" + f.Name())
+		b.Write(text)
+	}
+	for _, statement := range versionIs(len(files)) {
+		b.WriteString("\n" + statement + ";\n")
+	}
+	return b.String()
+}
+
 // queryer is a pool, a connection or a transaction.
 type queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -227,12 +241,17 @@ func schemaVersion(ctx context.Context, q queryer) (version int, err error) {
 	return version, err
 }
 
-func setVersion(ctx context.Context, q queryer, version int) error {
-	for _, statement := range []string{
+// versionIs are the statements that note the version of the tables.
+func versionIs(version int) []string {
+	return []string{
 		`CREATE TABLE IF NOT EXISTS agenttrace_schema (version BIGINT NOT NULL)`,
 		`DELETE FROM agenttrace_schema`,
 		`INSERT INTO agenttrace_schema VALUES (` + strconv.Itoa(version) + `)`,
-	} {
+	}
+}
+
+func setVersion(ctx context.Context, q queryer, version int) error {
+	for _, statement := range versionIs(version) {
 		if _, err := q.Exec(ctx, statement); err != nil {
 			return err
 		}

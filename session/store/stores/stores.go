@@ -73,11 +73,17 @@ var files = engine{
 
 // engineOf returns the engine of a location. A scheme that no engine has is left to files, which refuse it.
 func engineOf(location string) engine {
-	scheme, _, _ := strings.Cut(location, "://")
-	if e, ok := engines[scheme]; ok && !IsFile(location) {
-		return e
+	if scheme, _, _ := strings.Cut(location, "://"); HasEngine(location) {
+		return engines[scheme]
 	}
 	return files
+}
+
+// HasEngine reports whether a location has a scheme that an engine has.
+func HasEngine(location string) bool {
+	scheme, _, found := strings.Cut(location, "://")
+	_, ok := engines[scheme]
+	return found && ok
 }
 
 // IsFile reports whether a location is the path of a file. Any other is an address: no path can be derived from it,
@@ -123,3 +129,19 @@ func OpenReader(ctx context.Context, location string) (store.Reader, error) {
 
 // Follow returns a Follower of the store at a location, which need not be there.
 func Follow(location string) store.Follower { return engineOf(location).follow(location) }
+
+// Migrate creates the tables of the store at a location, or brings them up to date, as [Open] does. Those of a cluster
+// are distributed over its nodes if that is asked for.
+func Migrate(ctx context.Context, location string, distribute bool) error {
+	if HasEngine(location) {
+		return postgres.Migrate(ctx, location, postgres.Options{Distribute: distribute})
+	}
+	s, err := sqlite.Open(ctx, location, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// MigrationSQL is what makes the tables of an empty PostgreSQL database.
+func MigrationSQL() string { return postgres.SQL() }

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store/stores"
+)
+
+func newMigrate() *cobra.Command {
+	var distribute, printed bool
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Create the tables of a store, or bring them up to date",
+		Long: `Create the tables of a store, or bring them up to date.
+
+Whatever opens a store for writing does this too. The command is for a PostgreSQL database
+in which collectors have the rights to change rows, but not tables: run it as the owner,
+and GRANT SELECT, INSERT, UPDATE, DELETE on the tables to the collectors. Several programs
+may start at the same time. Tables of a newer version are an error.
+
+--print prints the SQL and changes nothing. --distribute distributes the tables over the
+nodes of a Citus cluster, by session or trace; tables that are distributed stay as they
+are.`,
+		Example: `  agenttrace migrate --store postgres://owner@db.example.com/agenttrace
+  agenttrace migrate --print | psql agenttrace`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if printed {
+				_, err := fmt.Fprint(cmd.OutOrStdout(), stores.MigrationSQL())
+				return err
+			}
+			location, err := storePath(cmd)
+			if err != nil {
+				return err
+			}
+			if distribute && stores.IsFile(location) {
+				return usagef("--distribute is for the tables of a PostgreSQL database; %s is a file", location)
+			}
+			if err := stores.Migrate(cmd.Context(), location, distribute); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "the tables of %s are up to date\n", stores.Name(location))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&distribute, "distribute", false, "distribute the tables of a Citus cluster")
+	cmd.Flags().BoolVar(&printed, "print", false, "print the SQL for PostgreSQL")
+	return cmd
+}
