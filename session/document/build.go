@@ -158,7 +158,7 @@ func (b *builder) message(row *session.MessageAndParts) {
 		b.leading = nil
 	}
 	if len(b.doc.Turns) == 0 {
-		b.leading = append(b.leading, m) // what a program says before the first turn is shown with it
+		b.leading = append(b.leading, m) // what a program writes before the first turn is shown with it
 		return
 	}
 	turn := b.doc.Turns[len(b.doc.Turns)-1]

@@ -77,7 +77,7 @@ type Session struct {
 	WorkspaceID   string         `json:"workspace_id,omitempty"`
 	WorkspaceRoot string         `json:"workspace_root,omitempty"`
 
-	// State is what is known of how the session stands; see [State].
+	// State is what is known of the session's state; see [State].
 	State State `json:"state"`
 	// Error is what ended the last run when State is [StateError].
 	Error string `json:"error,omitempty"`
@@ -88,7 +88,7 @@ type Session struct {
 	// Rules are the permission rules of session scope as they are at the end.
 	Rules []session.Rule `json:"rules,omitempty"`
 
-	// Metadata is the row's metadata_json without what other fields say.
+	// Metadata is the row's metadata_json without what other fields have.
 	Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
 
 	// Reading is ReadingGeneric of a session whose client no dialect knows.
@@ -171,7 +171,7 @@ type Turn struct {
 	EndReason        string   `json:"end_reason,omitempty"`
 	Error            string   `json:"error,omitempty"`
 
-	// SystemPromptDigest names one of Document.SystemPrompts. PromptChanged says
+	// SystemPromptDigest names one of Document.SystemPrompts. PromptChanged reports
 	// that the turn before had another one.
 	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
 	PromptChanged      bool   `json:"system_prompt_changed,omitempty"`
@@ -316,7 +316,7 @@ type Trigger struct {
 	DeliveryID string `json:"delivery_id,omitempty"`
 }
 
-// Compaction is a summary that stands for everything before it.
+// Compaction is a summary that replaces everything before it.
 type Compaction struct {
 	Summary string `json:"summary"`
 	// TailStartID is the first message still in context word for word.

@@ -11,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Eligibility reports which turns of a session can be asked again: of which everything
+// Eligibility reports which turns of a session can be rerun: of which everything
 // that the model was given is known. Its JSON is a stable format: keys are added,
 // never renamed.
 type Eligibility struct {
@@ -21,7 +21,7 @@ type Eligibility struct {
 	Turns    []*TurnEligibility `json:"turns"`
 }
 
-// TurnEligibility reports whether one turn can be asked again.
+// TurnEligibility reports whether one turn can be rerun.
 type TurnEligibility struct {
 	// Turn is [Turn.Number].
 	Turn   int  `json:"turn"`
@@ -39,7 +39,7 @@ type TurnEligibility struct {
 	// Eligible reports that nothing is missing.
 	Eligible bool      `json:"eligible"`
 	Missing  []Missing `json:"missing,omitempty"`
-	// Notes are what a request made from the rows may say otherwise than the one
+	// Notes are what a request made from the rows may have otherwise than the one
 	// that was sent.
 	Notes []string `json:"notes,omitempty"`
 }

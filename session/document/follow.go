@@ -105,7 +105,7 @@ type followedPart struct {
 }
 
 // Read takes the end of a session as it is now, and returns what is new in it. It
-// says everything of a session that it has not seen before, and of messages that
+// reports everything of a session that it has not seen before, and of messages that
 // it has not. Messages that were there before and are not any more are forgotten.
 func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now time.Time) []News {
 	s := &t.Session

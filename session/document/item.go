@@ -22,7 +22,7 @@ type Item struct {
 	Model *session.Model `json:"model,omitempty"`
 	// State is how the last run ended, if one has and reported so. It is what the
 	// session's row has: a run that finished may have ended to wait for a human,
-	// and another may be under way. [Load] tells these apart.
+	// and another may be under way. [Load] distinguishes these.
 	State State `json:"state,omitempty"`
 	// Status is what the session is doing: see [StatusOf].
 	Status Activity `json:"status,omitempty"`
@@ -35,7 +35,7 @@ type Item struct {
 	// CostUSD is what the source states: see [session.Tokens.Cost].
 	CostUSD float64 `json:"cost_usd"`
 	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
-	// nil unless whoever lists the sessions estimated it.
+	// nil unless the caller that lists the sessions estimated it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// Reading is ReadingGeneric of a session whose client no dialect knows.
 	Reading string `json:"reading,omitempty"`
@@ -93,8 +93,8 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	}
 }
 
-// Abbreviate sets the Short of items to heads of their ids that tell the sessions of the list
-// apart, all of one length, without the prefix that every session has. means reports whether a
+// Abbreviate sets the Short of items to heads of their ids that distinguish the sessions of the list,
+// all of one length, without the prefix that every session has. means reports whether a
 // head names the session of an id and no other, also of those that are not in the list: an id
 // of which no head does is whole.
 func Abbreviate(items []Item, means func(short, id string) bool) {

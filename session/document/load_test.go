@@ -30,8 +30,8 @@ func (a ancestry) Decisions(_ context.Context, id string) ([]store.Decision, err
 	return a.decisions[id], nil
 }
 
-// TestInherited: what was decided about a call that a fork copied is told where the
-// fork is shown, from however far back; about calls of its own its parents say
+// TestInherited: what was decided about a call that a fork copied is shown where the
+// fork is shown, from however far back; about calls of its own its parents report
 // nothing, though an id be used twice.
 func TestInherited(t *testing.T) {
 	parent, root := "parent", "root"
@@ -73,7 +73,7 @@ func TestInherited(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{"copied r1"}, reported); diff != "" || doc.Decisions != nil {
-		t.Errorf("told at the calls (-want +got):\n%s; decisions of the fork %v", diff, doc.Decisions)
+		t.Errorf("shown at the calls (-want +got):\n%s; decisions of the fork %v", diff, doc.Decisions)
 	}
 
 	transcript.Session.ParentID = new("gone")

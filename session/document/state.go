@@ -6,7 +6,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// State is how a turn or a session stands.
+// State is the state of a turn or a session.
 type State string
 
 // States. A source that does not state how something ended leaves it
@@ -25,7 +25,7 @@ const (
 	StateIncomplete State = "incomplete"
 )
 
-// Bad reports that a run ended before it was done. A session's row tells no more of
+// Bad reports that a run ended before it was done. A session's row shows no more of
 // a run that did not: it may have ended to wait for a human.
 func (s State) Bad() bool { return s == StateAborted || s == StateError }
 

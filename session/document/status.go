@@ -10,10 +10,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Activity is what a session is doing, as far as its store can tell.
+// Activity is what a session is doing, as far as its store shows.
 type Activity string
 
-// Activities. All but ActivityUnknown and ActivityInterrupted are what agents say
+// Activities. All but ActivityUnknown and ActivityInterrupted are what agents report
 // of themselves.
 const (
 	// ActivityUnknown: the row reports nothing, and the messages were not looked at.
@@ -238,7 +238,7 @@ func (st *Status) wait(turn *Turn, ended bool) bool {
 	return true
 }
 
-// derive reads from the messages what the agent does not say, and from how the
+// derive reads from the messages what the agent does not report, and from how the
 // last run ended.
 func (st *Status) derive(s *session.Session, turn *Turn) {
 	outcome, problem := stateOfSession(s)
@@ -293,7 +293,7 @@ func (t *Turn) underWay() bool {
 	return false
 }
 
-// explain fills in what is waited for where that was not said.
+// explain fills in what is waited for where that was not reported.
 func (st *Status) explain(doc *Document) {
 	if doc == nil || !st.State.Waiting() || st.Detail != "" {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// statusSession is a session that was heard of last at begin+1000, with a question
+// statusSession is a session whose last update is at begin+1000, with a question
 // and an answer of the parts.
 func statusSession(metadata, answer string, parts ...string) *session.Transcript {
 	t := &session.Transcript{Session: session.Session{
@@ -47,7 +47,7 @@ func statusSession(metadata, answer string, parts ...string) *session.Transcript
 }
 
 const (
-	said       = `{"status":{"state":"busy","at":1795198540700}}`
+	busy       = `{"status":{"state":"busy","at":1795198540700}}`
 	incomplete = `{"agenttrace":{"incomplete":true}}`
 	finished   = `{"agenttrace":{"end_reason":"finish"}}`
 	openCall   = `{"type":"tool-bash","toolCallId":"call_1","state":"input-available","input":{"command":"go test ./..."}}`
@@ -66,19 +66,19 @@ func TestStatusOf(t *testing.T) {
 		was        document.Activity
 		since      int64
 		call       string
-		rowOnly    document.Activity // what the row alone tells
+		rowOnly    document.Activity // what the row alone shows
 	}{
-		{name: "busy, as it says", transcript: statusSession(said, incomplete, openCall), now: soon, want: "busy", since: 700,
+		{name: "busy, as it reports", transcript: statusSession(busy, incomplete, openCall), now: soon, want: "busy", since: 700,
 			rowOnly: "busy"},
-		{name: "busy and silent", transcript: statusSession(said, incomplete, openCall), now: late, want: "interrupted",
+		{name: "busy without an update", transcript: statusSession(busy, incomplete, openCall), now: late, want: "interrupted",
 			was: "busy", since: 1000, rowOnly: "interrupted"},
-		{name: "retrying and silent", transcript: statusSession(
+		{name: "retrying without an update", transcript: statusSession(
 			`{"status":{"state":"retrying","attempt":2,"at":1795198540700}}`, incomplete), now: late,
 			want: "interrupted", was: "retrying", since: 1000, rowOnly: "interrupted"},
 		{name: "waiting is not interrupted", transcript: statusSession(
 			`{"status":{"state":"waiting_on_user_input","detail":"Which?","at":1795198540700}}`, incomplete), now: late,
 			want: "waiting_on_user_input", since: 700, rowOnly: "waiting_on_user_input"},
-		{name: "no clock, no judgement", transcript: statusSession(said, incomplete), want: "busy", since: 700,
+		{name: "no clock, no judgement", transcript: statusSession(busy, incomplete), want: "busy", since: 700,
 			rowOnly: "busy"},
 		{name: "the run is over and a call waits", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
 			`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, approval),
@@ -96,7 +96,7 @@ func TestStatusOf(t *testing.T) {
 
 		{name: "foreign, a call is open", transcript: statusSession(`{}`, incomplete, openCall), now: soon, want: "busy",
 			since: 500},
-		{name: "foreign, a call is open and it is silent", transcript: statusSession(`{}`, incomplete, openCall), now: late,
+		{name: "foreign, a call is open without an update", transcript: statusSession(`{}`, incomplete, openCall), now: late,
 			want: "interrupted", was: "busy", since: 1000},
 		{name: "foreign, a call is open in a turn that ended", transcript: statusSession(`{}`, finished, openCall), now: late,
 			want: "idle", since: 600},
@@ -120,7 +120,7 @@ func TestStatusOf(t *testing.T) {
 		}
 		row := document.StatusOf(&c.transcript.Session, nil, nil, c.now, document.DefaultIdleTimeout)
 		if row.State != c.rowOnly {
-			t.Errorf("%s: the row alone tells %q, want %q", c.name, row.State, c.rowOnly)
+			t.Errorf("%s: the row alone shows %q, want %q", c.name, row.State, c.rowOnly)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestStatusRender(t *testing.T) {
 		`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, text, approval)
 	decisions := []store.Decision{{ID: "per_1", ToolCallID: "call_1", ToolID: "bash", Action: "ask", Outcome: "pending",
 		Reason: "pushes to \x1b[31mmain"}}
-	crashed := statusSession(said, incomplete,
+	crashed := statusSession(busy, incomplete,
 		`{"type":"text","text":"I will run the tests.\nAll of them, for a change, because that is what was asked for here."}`,
 		openCall)
 	now := time.UnixMilli(begin).Add(3 * time.Hour)
@@ -197,8 +197,8 @@ Fix the test
 	}
 }
 
-// TestFollower: what is read twice is told once, what shrinks is told anew, what a
-// rewind hides is told.
+// TestFollower: what is read twice is reported once, what shrinks is reported again, what a
+// rewind hides is reported.
 func TestFollower(t *testing.T) {
 	var f document.Follower
 	now := time.UnixMilli(begin + 2000)
@@ -209,43 +209,43 @@ func TestFollower(t *testing.T) {
 			if n.Event == document.NewsText {
 				what += " " + n.Delta
 				if n.Replaced {
-					what += " anew"
+					what += " again"
 				}
 			}
 			all = append(all, what)
 		}
 		return strings.Join(all, ", ")
 	}
-	hidden := statusSession(said, finished, `{"type":"text","text":"It counts bytes."}`)
+	hidden := statusSession(busy, finished, `{"type":"text","text":"It counts bytes."}`)
 	at := int64(begin + 900)
 	hidden.Messages[1].Message.HiddenAt = &at
 	for _, step := range []struct {
 		transcript *session.Transcript
 		want       string
 	}{
-		{statusSession(said, incomplete, streaming),
+		{statusSession(busy, incomplete, streaming),
 			"session, message, text Why does it fail?, message, text It counts, status"},
-		{statusSession(said, incomplete, streaming), ""},
-		{statusSession(said, incomplete, `{"type":"text","state":"streaming","text":"It counts bytes"}`), "text  bytes"},
-		{statusSession(said, incomplete, `{"type":"text","state":"streaming","text":"Well"}`), "text Well anew"},
-		{statusSession(said, incomplete, text), "text It counts bytes. anew"},
-		{statusSession(said, finished, text), "message_end"},
+		{statusSession(busy, incomplete, streaming), ""},
+		{statusSession(busy, incomplete, `{"type":"text","state":"streaming","text":"It counts bytes"}`), "text  bytes"},
+		{statusSession(busy, incomplete, `{"type":"text","state":"streaming","text":"Well"}`), "text Well again"},
+		{statusSession(busy, incomplete, text), "text It counts bytes. again"},
+		{statusSession(busy, finished, text), "message_end"},
 		{hidden, "message_hidden"},
-		{statusSession(said, finished, text), "message_shown"},
+		{statusSession(busy, finished, text), "message_shown"},
 	} {
 		if got := events(step.transcript); got != step.want {
 			t.Errorf("news are %q, want %q", got, step.want)
 		}
 	}
 	if news := f.Idle(now.Add(time.Hour)); len(news) != 0 {
-		t.Errorf("without a bound nobody is silent: %v", news)
+		t.Errorf("without an idle timeout no session is interrupted: %v", news)
 	}
 	f.IdleTimeout = time.Minute
 	if news := f.Idle(now.Add(time.Hour)); len(news) != 1 || news[0].Status.State != document.ActivityInterrupted {
-		t.Errorf("silent: %v", news)
+		t.Errorf("without an update: %v", news)
 	}
 	if news := f.Idle(now.Add(time.Hour)); len(news) != 0 {
-		t.Errorf("it is told twice: %v", news)
+		t.Errorf("it is reported twice: %v", news)
 	}
 	if gone := f.Prune(nil); len(gone) != 1 {
 		t.Errorf("pruned %v, want the one session", gone)
@@ -258,11 +258,11 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 	const heartbeat = `{"status":{"state":"busy","at":1795198540700,"heartbeat":15000}}`
 	for _, c := range []struct {
 		name, metadata string
-		// lost is how long after it was heard of last it counts as interrupted.
+		// lost is how long after its last update it counts as interrupted.
 		lost time.Duration
 	}{
 		{"heartbeat", heartbeat, 45 * time.Second},
-		{"no heartbeat", said, 10 * time.Minute},
+		{"no heartbeat", busy, 10 * time.Minute},
 		{"waits in its process",
 			`{"status":{"state":"waiting_on_approval","at":1795198540700,"tool_call_id":"call_1","heartbeat":15000}}`,
 			45 * time.Second},
@@ -297,7 +297,7 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 					shown, want)
 			}
 		}
-		// It is heard of again: all say so.
+		// It has an update: all show that.
 		transcript.Session.UpdatedAt += time.Hour.Milliseconds()
 		now := lastSeen.Add(time.Hour + time.Second)
 		if state := tail(follower.Read(transcript, nil, now)); state != "" {
@@ -305,7 +305,7 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 		}
 		full := document.StatusOf(&transcript.Session, transcript, nil, now, document.DefaultIdleTimeout)
 		if full.State == document.ActivityInterrupted || shown != full.State {
-			t.Errorf("%s, heard of again: status %s, tail %s", c.name, full.State, shown)
+			t.Errorf("%s, with an update: status %s, tail %s", c.name, full.State, shown)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (c *ToolCall) Outcome() string {
 }
 
 // Subject is what the call is about, such as its command or path, as far as its
-// input tells: "" where it does not.
+// input shows it: "" where it does not.
 func (c *ToolCall) Subject() string {
 	what, _ := Subject(c.Input)
 	return what

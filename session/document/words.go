@@ -114,7 +114,7 @@ func DecisionText(d *Decision) (text string, allowed bool) {
 			text += " after " + printable.Duration(*d.WaitedMS)
 		}
 	}
-	// What follows from the rule or the reply need not be said.
+	// What follows from the rule or the reply need not be printed.
 	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed",
 		"reject": "denied"}
 	if d.Outcome != "" && follows[cmp.Or(d.Reply, d.Action)] != d.Outcome {
@@ -126,7 +126,7 @@ func DecisionText(d *Decision) (text string, allowed bool) {
 	return text, d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
 }
 
-// ApprovalText is what a human said to a call, or empty where nobody reported anything yet.
+// ApprovalText is what a human answered about a call, or empty where no answer is reported.
 func ApprovalText(a *session.Approval) string {
 	if a == nil || a.Approved == nil {
 		return ""
@@ -195,7 +195,7 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 // Estimate asks price for the cost of the messages that state usage and no cost, and
 // fills in EstimatedCostUSD of these, of their turns and of the totals. What a source
 // stated stays as it is: of a session whose cost is stated as a whole nothing is
-// estimated. Compactions do not say their model and are not estimated.
+// estimated. Compactions do not name their model and are not estimated.
 //
 // It is for a document as [Build] returns it, once.
 func (doc *Document) Estimate(price store.Price) {
@@ -230,13 +230,13 @@ func (doc *Document) Estimate(price store.Price) {
 	}
 }
 
-// UserText is what the user of the turn said, with a line for each file. What a
+// UserText is what the user of the turn wrote, with a line for each file. What a
 // rewind hid is left out unless it hid the whole turn.
 func (t *Turn) UserText() string {
 	return turnText(t, func(m *Message) bool { return m.Role == session.RoleUser }, KindText)
 }
 
-// AnswerText is what was said besides: see [Turn.UserText].
+// AnswerText is the rest of the turn's text: see [Turn.UserText].
 func (t *Turn) AnswerText() string {
 	return turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindText)
 }

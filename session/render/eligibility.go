@@ -10,7 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Eligibility prints which turns can be asked again, and what is missing of the others.
+// Eligibility prints which turns can be rerun, and what is missing of the others.
 func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 	p := newPrinter(o)
 	shown, good := 0, 0

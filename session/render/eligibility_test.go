@@ -20,7 +20,7 @@ import (
 )
 
 // TestReplayStories judges the session of each story and prints it in the ways that
-// its file has sections for. A file may tell several stories, each in a file that
+// its file has sections for. A file may have several stories, each in a file that
 // ends in .json; the sections of one begin with its name.
 func TestReplayStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/replay/*.txtar")
@@ -61,7 +61,7 @@ func TestReplayStories(t *testing.T) {
 	}
 }
 
-// renderReplay prints a verdict as the section says: a width and options, as JSON, or
+// renderReplay prints a verdict as the section wants: a width and options, as JSON, or
 // of each turn the ids of what the model was given.
 func renderReplay(t *testing.T, doc *document.Document, section string) string {
 	t.Helper()
@@ -112,7 +112,7 @@ func given(doc *document.Document) string {
 	return b.String()
 }
 
-// TestReplayNoTurn: of a turn that there is not, nothing is said.
+// TestReplayNoTurn: of a turn that there is not, nothing is printed.
 func TestReplayNoTurn(t *testing.T) {
 	doc := document.Build(document.Input{Transcript: &session.Transcript{Session: session.Session{ID: "ses_1"}}})
 	if got := doc.TurnEligibility(1); got != nil {
@@ -142,7 +142,7 @@ func TestReplayProperties(t *testing.T) {
 			}
 			context := doc.Context(turn.Turn)
 			if len(context) != turn.Context {
-				t.Errorf("seed %d, turn %d: %d messages were given, and it says %d", seed, turn.Turn, len(context), turn.Context)
+				t.Errorf("seed %d, turn %d: %d messages were given, and it reports %d", seed, turn.Turn, len(context), turn.Context)
 			}
 			checkContext(t, fmt.Sprintf("seed %d, turn %d", seed, turn.Turn), doc, turn, context)
 		}
@@ -160,7 +160,7 @@ func TestReplayProperties(t *testing.T) {
 	}
 }
 
-// checkContext: a context has its question, at most one summary, which stands first,
+// checkContext: a context has its question, at most one summary, which is first,
 // no message twice and none that was hidden before.
 func checkContext(t *testing.T, what string, doc *document.Document, turn *document.TurnEligibility,
 	context []*document.Message) {

@@ -17,7 +17,7 @@ type NewsPrinter struct {
 	Grow bool
 
 	p *printer
-	// session and title are those under whose heading the last line stands.
+	// session and title are those under whose heading the last line is.
 	session string
 	titles  map[string]string
 	// fresh reports that nothing is under the heading yet.

@@ -179,7 +179,7 @@ func readStory(t *testing.T, text string) document.Input {
 	return in
 }
 
-// render prints a timeline as the name of a section says: a width, and words
+// render prints a timeline as the name of a section wants: a width, and words
 // that are options or name another view.
 func printView(t *testing.T, doc *document.Document, section string) string {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 // textFactor is how much longer than an output a text may be.
 const textFactor = 5
 
-// message prints what a user or the host said.
+// message prints a message of a user or the host.
 func (p *printer) message(m *document.Message, lead span) {
 	if t := m.Trigger; t != nil {
 		p.infoLines("  ", "triggered by "+printable.OneLine(t.Source), printable.OneLine(t.ScheduleID),
@@ -129,7 +129,7 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 }
 
 // stepCalls are the model calls of a step, in order, or none if those that are
-// known cannot be told apart: either every call began a step, or those that
+// known cannot be distinguished: either every call began a step, or those that
 // failed were tried again within theirs.
 func stepCalls(m *document.Message, n int) []document.ModelCall {
 	steps := 0
@@ -232,7 +232,7 @@ func (p *printer) compaction(m *document.Message) {
 	p.problems(m.Problems)
 }
 
-// outcome is the mark and the word for how a call stands.
+// outcome is the mark and the word for the state of a call.
 func (p *printer) outcome(c *document.ToolCall) span {
 	text, paint := "", p.warn
 	switch {

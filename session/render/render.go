@@ -72,7 +72,7 @@ func (p *printer) head(doc *document.Document) {
 	p.notices(doc.Notices)
 }
 
-// headline prints how the session stands, and its sums.
+// headline prints the state of the session, and its sums.
 func (p *printer) headline(doc *document.Document) {
 	s := &doc.Session
 	state := p.state(s.State)
@@ -223,7 +223,7 @@ func ruleLine(r *session.Rule) string {
 	return line
 }
 
-// state is how something stands, in its color.
+// state is a state in its color.
 func (p *printer) state(s document.State) span {
 	switch s {
 	case document.StateFinished:
@@ -240,7 +240,7 @@ func (p *printer) state(s document.State) span {
 	return span{}
 }
 
-// folded stands for turns that a rewind hid.
+// folded is one line for turns that a rewind hid.
 func (p *printer) folded(turns []*document.Turn) {
 	messages, calls := 0, 0
 	var at int64

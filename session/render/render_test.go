@@ -14,13 +14,13 @@ import (
 
 // conversation is a timeline with a turn for each pair of a question and an
 // answer, asked one second after the other.
-func talk(id string, at int64, said ...string) *document.Document {
+func talk(id string, at int64, texts ...string) *document.Document {
 	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
-	for i := 0; i < len(said); i += 2 {
+	for i := 0; i < len(texts); i += 2 {
 		at += 1000
 		doc.Turns = append(doc.Turns, &document.Turn{Number: i/2 + 1, Messages: []*document.Message{
-			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i]}}},
-			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i+1]}}},
+			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i]}}},
+			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i+1]}}},
 		}})
 	}
 	return doc
@@ -112,7 +112,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestDiffUsage: of tokens those counts are told that differ.
+// TestDiffUsage: of tokens those counts are shown that differ.
 func TestDiffUsage(t *testing.T) {
 	a, b := talk("a", 0, "one", "1"), talk("b", 5, "one", "1")
 	a.Turns[0].Usage = &session.Usage{Input: 1061, Output: 104, CacheRead: 768}
@@ -133,7 +133,7 @@ func TestDiffUsage(t *testing.T) {
 	}
 }
 
-// TestEstimate: a stated cost stands, and what has a mark is an estimate.
+// TestEstimate: a stated cost is printed as it is, and what has a mark is an estimate.
 func TestEstimate(t *testing.T) {
 	doc := talk("a", 0, "one", "1", "two", "2", "three", "3", "four", "4")
 	usage := &session.Usage{Input: 100}
@@ -170,7 +170,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestOutputText: the text of an output comes before what is said about it.
+// TestOutputText: the text of an output comes before what is reported about it.
 func TestOutputText(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"title":"ls","metadata":{"exit":0},"output":"a\nb\n"}`: "a\nb\ntitle: ls\nmetadata:\n  exit: 0",

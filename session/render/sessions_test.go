@@ -119,7 +119,7 @@ func TestReferenceStore(t *testing.T) {
 			t.Errorf("usage of all turns (-want +got):\n%s", diff)
 		}
 		if doc.Session.State != document.StateUnknown {
-			t.Errorf("state is %q, and the reference program does not say", doc.Session.State)
+			t.Errorf("state is %q, and the reference program does not report it", doc.Session.State)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 	return p.writeTo(w)
 }
 
-// turnLabel names a turn and says if it was rewound.
+// turnLabel names a turn and reports whether it was rewound.
 func turnLabel(name string, t *document.Turn) string {
 	if name += strconv.Itoa(t.Number); t.Hidden {
 		name += " (rewound)"
@@ -109,7 +109,7 @@ func parameters(schema json.RawMessage) string {
 		var p struct {
 			Type any `json:"type"`
 		}
-		_ = json.Unmarshal(values[i], &p) // what cannot be read says no type
+		_ = json.Unmarshal(values[i], &p) // what cannot be read has no type
 		if !slices.Contains(s.Required, name) {
 			names[i] += "?"
 		}
@@ -168,7 +168,7 @@ func Permissions(w io.Writer, doc *document.Document, o Options) error {
 }
 
 // deciding prints how many calls each rule decided about: those of the session, and
-// those that the program brought, of which nothing else tells.
+// those that the program brought, which nothing else shows.
 func (p *printer) deciding(doc *document.Document) {
 	var rules []string
 	calls := map[string]int{}

@@ -38,7 +38,7 @@ func aiRequestOf(b *Bundle, since []entry) any {
 	return r
 }
 
-// aiAnswer is what was said since as the one message that useChat makes of it and
+// aiAnswer is what came since as the one message that useChat makes of it and
 // sends when a tool of the client has put something out.
 func aiAnswer(since []entry) UIMessage {
 	m := UIMessage{ID: "answer", Role: session.RoleAssistant, Parts: []json.RawMessage{}}

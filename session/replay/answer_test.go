@@ -83,8 +83,8 @@ func TestChanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := serve(t, w.says("Use "+secret, call{"x1", `{"cmd":"ls","n":1}`}),
-				w.says("", call{"x2", `{"cmd":"curl","token":"` + secret + `"}`}))
+			s := serve(t, w.reply("Use "+secret, call{"x1", `{"cmd":"ls","n":1}`}),
+				w.reply("", call{"x2", `{"cmd":"curl","token":"` + secret + `"}`}))
 			c := s.client(w.format)
 			c.Redactor = r
 			c.Endpoint = strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + "/v1?key=topsecret"
@@ -121,7 +121,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// checkMetadata reads what the message says of the run.
+// checkMetadata reads what the message reports of the run.
 func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 	t.Helper()
 	for _, s := range []string{"hunter2", "topsecret"} {
@@ -156,8 +156,8 @@ func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 	}
 }
 
-// TestChangesOfErrors: a run that an error ended says so, without secrets; a call that
-// failed and says nothing has an error text all the same; and an answer without a
+// TestChangesOfErrors: a run that an error ended reports it, without secrets; a call that
+// failed and reports nothing has an error text all the same; and an answer without a
 // word is a message too.
 func TestChangesOfErrors(t *testing.T) {
 	db, in := stored(t, asked)
@@ -199,8 +199,8 @@ func TestChangesOfErrors(t *testing.T) {
 	if diff := cmp.Diff(want, data); diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
-	silent := &Answer{Model: b.Model, ModelCalls: 1, Started: time.UnixMilli(epoch), Ended: time.UnixMilli(epoch + 1)}
-	if got := fork(t, db, b, silent, c); len(got.Messages) != 4 || len(got.Messages[3].Parts) != 0 {
+	empty := &Answer{Model: b.Model, ModelCalls: 1, Started: time.UnixMilli(epoch), Ended: time.UnixMilli(epoch + 1)}
+	if got := fork(t, db, b, empty, c); len(got.Messages) != 4 || len(got.Messages[3].Parts) != 0 {
 		t.Errorf("the fork has %d messages", len(got.Messages))
 	}
 }

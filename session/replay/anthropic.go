@@ -19,7 +19,7 @@ var anthropicMessages = &Format{
 	authorize: func(h http.Header, key string) { h.Set("X-Api-Key", key) },
 }
 
-// defaultMaxTokens is asked for where no source told the limit, for the provider
+// defaultMaxTokens is asked for where no source reported the limit, for the provider
 // wants one.
 const defaultMaxTokens = 8192
 
@@ -107,7 +107,7 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 		if role == roleTool {
 			role = session.RoleUser
 		}
-		// Roles alternate: outputs of tools and what the user said next are one message.
+		// Roles alternate: outputs of tools and the user's next message are one.
 		if last := len(r.Messages) - 1; last >= 0 && r.Messages[last].Role == role {
 			r.Messages[last].Content = append(r.Messages[last].Content, content...)
 			continue

@@ -140,7 +140,7 @@ func textPart(text string) json.RawMessage {
 	return raw
 }
 
-// Parameters are those of the model's request that a source told. Nil is not told.
+// Parameters are those of the model's request that a source reported, and nil otherwise.
 type Parameters struct {
 	Temperature      *float64        `json:"temperature,omitempty"`
 	TopP             *float64        `json:"top_p,omitempty"`

@@ -43,7 +43,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestParameters: a parameter of another kind than it must be is not told.
+// TestParameters: a parameter of another kind than it must be is left out.
 func TestParameters(t *testing.T) {
 	b := bundleOf(t, `{"turn":1,"messages":[{"role":"user","parts":[{"type":"text","text":"One"}]},
 	 {"role":"assistant","metadata":{"gen_ai.request.top_p":"0.5","gen_ai.request.max_tokens":10.5,"ai.settings.maxTokens":99,"gen_ai.request.seed":true,"gen_ai.request.stop_sequences":"END",
@@ -84,8 +84,8 @@ func TestRunKnowsInputs(t *testing.T) {
 	 {"type":"tool-bash","toolCallId":"r2","state":"output-available","input":"*** patch","output":2},
 	 {"type":"tool-bash","toolCallId":"r3","state":"output-available","input":{"n":12345678901234567890},"output":3}]}]}`)
 	for _, w := range wires {
-		s := serve(t, w.says("", call{"x1", secret}, call{"x2", `{"input":"*** patch"}`}),
-			w.says("", call{"x3", `{"n":12345678901234567891}`}))
+		s := serve(t, w.reply("", call{"x1", secret}, call{"x2", `{"input":"*** patch"}`}),
+			w.reply("", call{"x3", `{"n":12345678901234567891}`}))
 		c := s.client(w.format)
 		c.Redactor = r
 		a, err := b.Run(t.Context(), c)

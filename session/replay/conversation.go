@@ -15,11 +15,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// entry is what one side said, in the terms of no provider: what the user, a system
-// or the model said, or what the tools put out that one request of the model called.
+// entry is a message in the terms of no provider: of the user, a system or the model, or the
+// outputs of the tools that one request of the model called.
 type entry struct {
 	role   string // that of the row, or roleTool
-	id     string // of the reply that said it; empty for what was recorded
+	id     string // of the reply that it is from; empty for what was recorded
 	blocks []block
 }
 
@@ -77,9 +77,9 @@ type block struct {
 	id, name string
 	// data is the input of a call, or the output of one that succeeded.
 	data json.RawMessage
-	// failed reports that the call did, and text is what the model was told.
+	// failed reports that the call did, and text is the error that the model got.
 	failed bool
-	// trace is what a recorded result says besides; nil for those of a reply.
+	// trace is what a recorded result reports besides; nil for those of a reply.
 	trace *session.ToolTrace
 	file  file
 	// meta is the providerMetadata, by provider.
@@ -90,8 +90,8 @@ type block struct {
 // the URL.
 type file struct{ name, mediaType, url, content string }
 
-// entries are what a message says to a model: one entry of a user, and for an
-// answer, of each of its steps, what the model said and what the tools put out.
+// entries are what a model gets of a message: one entry of a user, and for an answer, of each
+// of its steps, the model's text and calls and the outputs of the tools.
 func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []entry {
 	if m.Compaction != nil {
 		return []entry{{role: session.RoleUser, blocks: []block{{kind: textBlock, text: m.Compaction.Summary}}}}
@@ -112,7 +112,7 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 		answered.blocks, results.blocks = nil, nil
 	}
 	blank := false  // there is a text, and it is empty
-	marked := false // sources that mark no steps tell them by what follows a result
+	marked := false // sources that mark no steps show them by what follows a result
 	for i := range m.Parts {
 		marked = marked || m.Parts[i].Kind == document.KindStep
 	}
@@ -173,7 +173,7 @@ func (b *block) inputOf() json.RawMessage {
 // without one.
 const noResult = "[the output of this call was not recorded]"
 
-// What a model is told of a call that ended badly where nobody states how.
+// What a model gets of a call that failed where no source reports how.
 const (
 	callFailed = "the call failed"
 	callDenied = "the call was denied"
@@ -302,7 +302,7 @@ func (f *file) recording() bool {
 
 func (f *file) pdf() bool { return f.mediaType == "application/pdf" }
 
-// placeholder tells the model of a file whose content is not there, or that the
+// placeholder informs the model of a file whose content is not there, or that the
 // provider does not take.
 func (f *file) placeholder() string {
 	name := f.name

@@ -19,7 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 )
 
-// keptOf is all that is kept and told of an answer.
+// keptOf is all that is kept and shown of an answer.
 func keptOf(t *testing.T, b *Bundle, c *Client, a *Answer) string {
 	t.Helper()
 	changes, err := a.Changes(b, c, "ses_fork")
@@ -43,7 +43,7 @@ func keptOf(t *testing.T, b *Bundle, c *Client, a *Answer) string {
 	return text + strings.Join(a.Open, " ")
 }
 
-// A server that says the key it was sent, in whatever notation, has it neither printed
+// A server that repeats the key it was sent, in whatever notation, has it neither printed
 // nor stored: its value is known, though its shape is not.
 func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 	const key = `unknown shape/of+a"key&<1>`
@@ -79,7 +79,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 		for name, form := range forms {
 			t.Run(w.format+"/"+name, func(t *testing.T) {
 				b := bundleOf(t, asked)
-				s := serve(t, w.says("you sent "+form+".", call{"id-" + form, `{"cmd":` + quote(form) + `}`}))
+				s := serve(t, w.reply("you sent "+form+".", call{"id-" + form, `{"cmd":` + quote(form) + `}`}))
 				c := s.client(w.format)
 				c.Key, c.Redactor = key, r
 				a, err := b.Run(t.Context(), c)
@@ -117,7 +117,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 		"path": func(c *Client) { c.Endpoint += "/" + url.PathEscape(key) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, w.says("you sent "+key))
+			s := serve(t, w.reply("you sent "+key))
 			c := s.client(w.format)
 			c.Key = key
 			change(c)
@@ -157,7 +157,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 		t.Errorf("redirect: %v", err)
 	}
 	// A short key goes as a word; others that hold its letters stay.
-	s = serve(t, w.says("hunter2 is not hunter22 (hunter2)"))
+	s = serve(t, w.reply("hunter2 is not hunter22 (hunter2)"))
 	c = s.client(w.format)
 	c.Key = "hunter2"
 	if a, err = b.Run(t.Context(), c); err != nil {
@@ -191,7 +191,7 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 			return http.Header{"Retry-After": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}}
 		}, "", 1, 2, 0, ""},
 		{"milliseconds", 529, func() http.Header { return http.Header{"Retry-After-Ms": {"10"}} }, "", 1, 2, 0, ""},
-		{"nothing said", 500, func() http.Header { return nil }, "", 1, 2, 0, ""},
+		{"no header", 500, func() http.Header { return nil }, "", 1, 2, 0, ""},
 		{"for ever", 500, func() http.Header { return http.Header{"Retry-After": {"0"}} }, "broken", 100, 5, 0,
 			"500 Internal Server Error: broken"},
 		{"longer than anybody waits", 429, func() http.Header { return http.Header{"Retry-After": {"3600"}} }, "slow down",
@@ -216,7 +216,7 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 					_, _ = io.WriteString(rw, c.body)
 					return
 				}
-				_, _ = io.WriteString(rw, w.says("here"))
+				_, _ = io.WriteString(rw, w.reply("here"))
 			}))
 			defer s.Close()
 			begin := time.Now()
@@ -251,7 +251,7 @@ func TestResetConnectionIsTriedAgain(t *testing.T) {
 			_ = conn.Close()
 			return
 		}
-		_, _ = io.WriteString(rw, w.says("here"))
+		_, _ = io.WriteString(rw, w.reply("here"))
 	}))
 	defer s.Close()
 	if _, err := b.Run(t.Context(), &Client{Format: FormatOf(w.format), Endpoint: s.URL}); err != nil || n != 2 {

@@ -19,7 +19,7 @@ type Format struct {
 	KeyEnv string
 
 	path string // of the resource below an endpoint
-	// request makes the body of a request: the bundle, and what was said since.
+	// request makes the body of a request: the bundle, and what came since.
 	request func(b *Bundle, since []entry) any
 	reply   func(r io.Reader) (*reply, error)
 	// header is what every request has, by name.
@@ -58,7 +58,7 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 // reply is what a provider answered to one request.
 type reply struct {
 	blocks []block
-	// usage is nil where the provider does not tell. usageRaw is what it told, basis
+	// usage is nil where the provider reports none. usageRaw is what it reported, basis
 	// how it counts.
 	usage     *session.Usage
 	usageRaw  json.RawMessage
@@ -67,13 +67,13 @@ type reply struct {
 	id, model string
 }
 
-// conversation is everything that was said: the context, and what came since.
+// conversation is the context, and what came since.
 func (b *Bundle) conversation(since []entry) []entry {
 	return slices.Concat(b.context, since)
 }
 
-// effort is the model's variant where it is one of the words by which providers are
-// told how much to reason.
+// effort is the model's variant where it is one of the words by which providers
+// take how much to reason.
 func (b *Bundle) effort() string {
 	switch b.Model.Variant {
 	case "none", "minimal", "low", "medium", "high", "xhigh", "max":

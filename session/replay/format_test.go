@@ -61,7 +61,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestNewNoTurn: a turn that there is not is an error that says which there are.
+// TestNewNoTurn: a turn that there is not is an error that lists the turns.
 func TestNewNoTurn(t *testing.T) {
 	in, _ := readStory(t, `{"messages":[{"role":"user","parts":[{"type":"text","text":"Hi"}]}]}`)
 	for _, turn := range []int{0, 2} {

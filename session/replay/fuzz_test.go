@@ -14,7 +14,7 @@ import (
 // is taken can be asked further with and stored.
 func FuzzReply(f *testing.F) {
 	for _, w := range wires {
-		f.Add(w.says("Hi", call{"x", `{"cmd":"ls","n":1}`}, call{"", `"ls"`}, call{"x", `null`}))
+		f.Add(w.reply("Hi", call{"x", `{"cmd":"ls","n":1}`}, call{"", `"ls"`}, call{"x", `null`}))
 		f.Add(w.nothing)
 	}
 	f.Add(

@@ -81,7 +81,7 @@ func checkChat(t *testing.T, r chatRequest) {
 			t.Fatalf("openai-chat: message %d comes before the results of %q", i, waiting)
 		}
 		if m.Content == nil && m.ToolCalls == nil {
-			t.Errorf("openai-chat: message %d says nothing", i)
+			t.Errorf("openai-chat: message %d is empty", i)
 		}
 		for _, c := range m.ToolCalls {
 			if c.ID == "" || seen[c.ID] || !json.Valid([]byte(c.Function.Arguments)) {
@@ -118,7 +118,7 @@ func checkResponses(t *testing.T, r responsesRequest) {
 			}
 			for _, c := range item.Content {
 				if assistant := item.Role == session.RoleAssistant; assistant != (c.Type == "output_text") {
-					t.Errorf("openai-responses: %s says %s", item.Role, c.Type)
+					t.Errorf("openai-responses: %s has %s", item.Role, c.Type)
 				}
 			}
 		}
@@ -165,7 +165,7 @@ func checkAnthropic(t *testing.T, r anthropicRequest) {
 				calls = false
 			case "text":
 				if calls {
-					t.Errorf("anthropic: text stands behind a call in message %d", i)
+					t.Errorf("anthropic: text follows a call in message %d", i)
 				}
 			}
 		}

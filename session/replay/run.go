@@ -59,7 +59,7 @@ type Answer struct {
 	Model session.Model
 	// StopReason is the last reply's: see [fact.FinishReason].
 	StopReason, StopReasonRaw string
-	// Usage is the sum over the calls of the model, nil where no reply tells.
+	// Usage is the sum over the calls of the model, nil where no reply reports any.
 	Usage      *session.Usage
 	UsageBasis string
 	UsageRaw   []json.RawMessage
@@ -315,7 +315,7 @@ func (c *Client) exchange(ctx context.Context, b *Bundle, since []entry) (*reply
 	if resp.StatusCode/100 != 2 {
 		return nil, c.refused(u, resp)
 	}
-	// What is read is whole before it is parsed, so that the key is found wherever it stands.
+	// What is read is whole before it is parsed, so that the key is found wherever it is.
 	text, readErr := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	if len(text) > maxReply {
 		text, readErr = text[:maxReply], fmt.Errorf("the reply is longer than %d MiB", maxReply>>20)
@@ -337,7 +337,7 @@ func (f endsWith) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 // refused is the error of a response that has no answer.
 func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	hidden := c.secrets()
-	answered, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not told
+	answered, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not shown
 	status := hidden.text(resp.Status) + refusal(hidden.body(answered))
 	if wait, ok := retryAfter(resp.Header, time.Now()); ok && wait > 0 && retryable(resp.StatusCode) {
 		status += fmt.Sprintf("; the server asks to wait %s", wait.Round(time.Second))
@@ -350,7 +350,7 @@ func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	return &StatusError{Endpoint: c.shown(u), Code: resp.StatusCode, status: status}
 }
 
-// shown is a URL as it may be told: without what may prove who asks.
+// shown is a URL as it may be printed: without what may prove who asks.
 func (c *Client) shown(u *url.URL) string { return c.secrets().text(shown(u)) }
 
 // StatusError is a server's refusal of a request.
@@ -363,7 +363,7 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return "ask " + e.Endpoint + ": " + e.status }
 
-// unwrapped leaves out of an error what it reports of the request, for that is said.
+// unwrapped leaves out of an error what it reports of the request, because the caller adds that.
 func unwrapped(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		return of.Err

@@ -82,12 +82,12 @@ type call struct{ id, input string }
 // wire spells replies in the format of a provider.
 type wire struct {
 	format string
-	// says spells a reply that says the text and makes the calls.
-	says func(text string, calls ...call) string
+	// reply spells a reply with the text and the calls.
+	reply func(text string, calls ...call) string
 	// basis and buckets are what the usage of each reply counts to.
 	usage *session.Usage
-	// refusal is the body of a 401, nothing one that says nothing, each with what the
-	// error says of it.
+	// refusal is the body of a 401, nothing one that is empty, each with what the
+	// error reports of it.
 	nothing, nothingError string
 }
 
@@ -99,7 +99,7 @@ func quote(s string) string {
 var wires = []wire{
 	{
 		format: "openai-chat",
-		says: func(text string, calls ...call) string {
+		reply: func(text string, calls ...call) string {
 			var list []string
 			for _, c := range calls {
 				list = append(list, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"bash","arguments":%s}}`, c.id,
@@ -117,7 +117,7 @@ var wires = []wire{
 	},
 	{
 		format: "openai-responses",
-		says: func(text string, calls ...call) string {
+		reply: func(text string, calls ...call) string {
 			items := []string{`{"type":"reasoning","id":"rs_1","summary":[]}`}
 			if text != "" {
 				items = append(items,
@@ -137,7 +137,7 @@ var wires = []wire{
 	},
 	{
 		format: "anthropic",
-		says: func(text string, calls ...call) string {
+		reply: func(text string, calls ...call) string {
 			var items []string
 			if text != "" {
 				items = append(items, fmt.Sprintf(`{"type":"text","text":%s}`, quote(text)))
@@ -156,7 +156,7 @@ var wires = []wire{
 	},
 	{
 		format: "ai-sdk",
-		says: func(text string, calls ...call) string {
+		reply: func(text string, calls ...call) string {
 			events := []string{`{"type":"start","messageId":"m1"}`, `{"type":"start-step"}`}
 			if text != "" {
 				events = append(events, `{"type":"text-start","id":"t"}`,
@@ -188,14 +188,14 @@ func parts(a *Answer) (all []string) {
 	return all
 }
 
-// TestRun: for each format, what is said is the answer, and calls are answered from
+// TestRun: for each format, the text is the answer, and calls are answered from
 // the record until none is left.
 func TestRun(t *testing.T) {
 	for _, w := range wires {
 		t.Run(w.format, func(t *testing.T) {
 			b := bundleOf(t, asked)
-			s := serve(t, w.says("Look.", call{"x1", `{"n": 1, "cmd": "ls"}`}, call{"x2", `{"cmd":"cat"}`}),
-				w.says("", call{"x3", `{"n":1,"cmd":"ls"}`}), w.says("Two files."))
+			s := serve(t, w.reply("Look.", call{"x1", `{"n": 1, "cmd": "ls"}`}, call{"x2", `{"cmd":"cat"}`}),
+				w.reply("", call{"x3", `{"n":1,"cmd":"ls"}`}), w.reply("Two files."))
 			a, err := b.Run(t.Context(), s.client(w.format))
 			if err != nil {
 				t.Fatal(err)
@@ -232,7 +232,7 @@ func TestRun(t *testing.T) {
 				}
 			}
 			if !strings.Contains(s.bodies[2], "no such file") || !strings.Contains(s.bodies[2], "Look.") {
-				t.Errorf("the last request does not have what was said: %s", s.bodies[2])
+				t.Errorf("the last request does not have the answers: %s", s.bodies[2])
 			}
 		})
 	}
@@ -277,16 +277,16 @@ func TestRunEnds(t *testing.T) {
 			want     Answer
 			err      string
 		}{
-			{name: "unknown call", replies: []string{w.says("", ls, call{"x2", `{"cmd":"rm"}`}, call{"x3", `{"cmd":"open"}`})},
+			{name: "unknown call", replies: []string{w.reply("", ls, call{"x2", `{"cmd":"rm"}`}, call{"x3", `{"cmd":"open"}`})},
 				want: Answer{ModelCalls: 1, Reused: 1, Open: []string{"bash", "bash"}, StopReason: "tool-calls"}},
-			{name: "the same a third time", replies: []string{w.says("", ls), w.says("", ls), w.says("", ls)},
+			{name: "the same a third time", replies: []string{w.reply("", ls), w.reply("", ls), w.reply("", ls)},
 				want: Answer{ModelCalls: 3, Reused: 2, Open: []string{"bash"}, StopReason: "tool-calls"}},
-			{name: "bound", replies: []string{w.says("", ls), w.says("", ls), w.says("Never said.")}, maxCalls: 2,
+			{name: "bound", replies: []string{w.reply("", ls), w.reply("", ls), w.reply("Never sent.")}, maxCalls: 2,
 				want: Answer{ModelCalls: 2, Reused: 2, Limited: true, StopReason: "tool-calls"}},
-			{name: "second fails", replies: []string{w.says("", ls), `{"error":{"message":"try later"}}`},
+			{name: "second fails", replies: []string{w.reply("", ls), `{"error":{"message":"try later"}}`},
 				status: []int{200, 503}, want: Answer{ModelCalls: 1, Reused: 1, StopReason: "tool-calls"},
 				err: "503 Service Unavailable: try later"},
-			{name: "second says nothing", replies: []string{w.says("", ls), w.nothing},
+			{name: "second is empty", replies: []string{w.reply("", ls), w.nothing},
 				want: Answer{ModelCalls: 1, Reused: 1, StopReason: "tool-calls"}, err: w.nothingError},
 		} {
 			t.Run(w.format+" "+test.name, func(t *testing.T) {
@@ -311,8 +311,8 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// TestRunFails: a first request that brings nothing is an error that says what the
-// server said.
+// TestRunFails: a first request that brings nothing is an error that has the
+// server's.
 func TestRunFails(t *testing.T) {
 	for _, w := range wires {
 		for _, test := range []struct {
@@ -325,7 +325,7 @@ func TestRunFails(t *testing.T) {
 				"401 Unauthorized: Incorrect API key provided"},
 			{"key in words", 401, `{"error":"no key"}`, "401 Unauthorized: no key"},
 			{"page", 502, "<html>\n" + strings.Repeat("bad gateway ", 100), "502 Bad Gateway: <html> bad gateway"},
-			{"silence", 500, "", "500 Internal Server Error"},
+			{"no body", 500, "", "500 Internal Server Error"},
 			{"elsewhere", 307, "", "307 Temporary Redirect"},
 			{"nothing", 200, w.nothing, w.nothingError},
 			{"no JSON", 200, "data: <html>", "read the reply of"},
@@ -406,7 +406,7 @@ func TestRunIDs(t *testing.T) {
 	for _, w := range wires[:3] {
 		t.Run(w.format, func(t *testing.T) {
 			b := bundleOf(t, asked)
-			s := serve(t, w.says("", call{"", ls}, call{"", ls}), w.says("", call{"call_1", cat}), w.says("Done."))
+			s := serve(t, w.reply("", call{"", ls}, call{"", ls}), w.reply("", call{"call_1", cat}), w.reply("Done."))
 			a, err := b.Run(t.Context(), s.client(w.format))
 			if err != nil || a.Err != nil || a.Reused != 3 {
 				t.Fatalf("Run = %+v, %v", a, err)
@@ -427,7 +427,7 @@ func TestRunIDs(t *testing.T) {
 	}
 }
 
-// TestRunReplies: what providers say in ways of their own.
+// TestRunReplies: what providers write in ways of their own.
 func TestRunReplies(t *testing.T) {
 	for _, test := range []struct {
 		format, reply string
@@ -470,7 +470,7 @@ func TestRunReplies(t *testing.T) {
 // for besides goes along.
 func TestRequestHeaders(t *testing.T) {
 	for _, w := range wires {
-		s := serve(t, w.says("Hi"), w.says("Hi"))
+		s := serve(t, w.reply("Hi"), w.reply("Hi"))
 		c := s.client(w.format)
 		c.Header = http.Header{"X-Team": {"a", "b"}}
 		for range 2 {
@@ -545,8 +545,8 @@ func TestProvider(t *testing.T) {
 	}
 }
 
-// TestRunTellsNoSecret: what an endpoint says of a user is sent, and told nowhere.
-func TestRunTellsNoSecret(t *testing.T) {
+// TestRunShowsNoSecret: what an endpoint has of a user is sent, and shown nowhere.
+func TestRunShowsNoSecret(t *testing.T) {
 	s := serve(t, `{"error":{"message":"no"}}`)
 	s.status = []int{403}
 	c := s.client("openai-chat")
@@ -568,7 +568,7 @@ func TestRunTellsNoSecret(t *testing.T) {
 
 // TestRunRedirect: the key is not taken to where a server sends it.
 func TestRunRedirect(t *testing.T) {
-	elsewhere := serve(t, wires[2].says("Hi"))
+	elsewhere := serve(t, wires[2].reply("Hi"))
 	here := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusPermanentRedirect))
 	defer here.Close()
 	c := elsewhere.client("anthropic")

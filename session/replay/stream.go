@@ -89,7 +89,7 @@ func events(text []byte) []json.RawMessage {
 	return all
 }
 
-// streamError is what an event says went wrong, nil where it reports nothing.
+// streamError is the error that an event reports, nil where it reports none.
 func streamError(event json.RawMessage) error {
 	var e struct {
 		Type    string          `json:"type"`

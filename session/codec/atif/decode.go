@@ -316,7 +316,7 @@ func (b *builder) message(step rows.Object, role string, at int64) *rows.Message
 	return m
 }
 
-// compaction reads a step that stands for a compaction. Its summaries are the results, or else the
+// compaction reads a step of a compaction. Its summaries are the results, or else the
 // message.
 func (b *builder) compaction(step rows.Object, place string, at int64) {
 	m := b.message(step, session.RoleAssistant, at)

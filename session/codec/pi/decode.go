@@ -292,11 +292,11 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 	var text strings.Builder
 	var result json.RawMessage
 	for _, block := range content {
-		said, ok := rows.Text(block.Get("text"))
+		piece, ok := rows.Text(block.Get("text"))
 		if !ok || block.Text("type") != "text" {
 			result = message.Get("content") // it has images
 		}
-		text.WriteString(said)
+		text.WriteString(piece)
 	}
 	switch {
 	case result == nil && len(content) == 1:

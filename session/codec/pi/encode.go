@@ -71,8 +71,8 @@ func (e *encoder) entry(kind string, at int64, hidden bool, fields ...any) strin
 	return id
 }
 
-// say writes an entry that is a message.
-func (e *encoder) say(at int64, hidden bool, role string, content any, fields ...any) string {
+// send writes an entry that is a message.
+func (e *encoder) send(at int64, hidden bool, role string, content any, fields ...any) string {
 	message := append(rows.Of("role", role, "content", content), rows.Of(fields...)...)
 	message.Set("timestamp", at)
 	return e.entry(entryMessage, at, hidden, "message", message)
@@ -103,7 +103,7 @@ func (e *encoder) message(m *session.MessageAndParts) {
 		e.entry(entryCustomMessage, row.CreatedAt, hidden, "customType", session.RoleSystem, "content", content,
 			"display", true)
 	} else {
-		e.say(row.CreatedAt, hidden, session.RoleUser, content)
+		e.send(row.CreatedAt, hidden, session.RoleUser, content)
 	}
 }
 
@@ -156,9 +156,9 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 	if fields = append(fields, "stopReason", reason); failure != "" {
 		fields = append(fields, "errorMessage", failure)
 	}
-	e.say(at, hidden, session.RoleAssistant, content, fields...)
+	e.send(at, hidden, session.RoleAssistant, content, fields...)
 	for _, c := range results {
-		e.say(max(at, c.At), hidden, roleResult, []rows.Object{rows.TextPart("text", *c.Result)},
+		e.send(max(at, c.At), hidden, roleResult, []rows.Object{rows.TextPart("text", *c.Result)},
 			"toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
 	}
 }

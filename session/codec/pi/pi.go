@@ -71,7 +71,7 @@ const typeBash = "data-bash-execution"
 // typeResult is the type of a part for a result that no call waits for.
 const typeResult = "data-tool-result"
 
-// unknown stands for values that Pi requires.
+// unknown replaces values that Pi requires.
 const unknown = "unknown"
 
 // ends are how a turn ended whose last model call stopped for a reason. After toolUse it went on.

@@ -72,8 +72,8 @@ type encoder struct {
 
 func (e *encoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
 
-// say writes a message of a role, with fields that may be empty texts, and then have no meaning.
-func (e *encoder) say(role, text string, at int64, others ...string) rows.Object {
+// newMessage returns a message of a role, with fields that may be empty texts, and then have no meaning.
+func (e *encoder) newMessage(role, text string, at int64, others ...string) rows.Object {
 	o := rows.Of("role", role, "content", text)
 	for i := 0; i < len(others); i += 2 {
 		if others[i+1] != "" {
@@ -93,7 +93,7 @@ func (e *encoder) message(m *session.MessageAndParts) {
 	digest := session.ParseMessageMetadata([]byte(row.MetadataJSON)).SystemPromptDigest
 	if prompt, known := e.prompts[digest]; known && digest != e.prompt {
 		e.prompt = digest
-		e.send(e.say(session.RoleSystem, prompt, row.CreatedAt))
+		e.send(e.newMessage(session.RoleSystem, prompt, row.CreatedAt))
 	}
 	if row.Role == session.RoleAssistant && !m.IsMarker() {
 		steps := rows.Steps(e.s, m)
@@ -104,16 +104,16 @@ func (e *encoder) message(m *session.MessageAndParts) {
 	}
 	role, text := row.Role, ""
 	if row.Role == session.RoleAssistant {
-		role = session.RoleSystem // what the model is told of what came before
+		role = session.RoleSystem // what the model gets of what came before
 	}
 	for i := range m.Parts {
 		c, _ := session.ParseCompaction(m.Parts[i].DataJSON) // of another part it has no summary
 		text += cmp.Or(textOf(rows.Read(m.Parts[i].DataJSON)), c.Summary)
 	}
-	e.send(e.say(role, text, row.CreatedAt))
+	e.send(e.newMessage(role, text, row.CreatedAt))
 }
 
-// textOf is what a part says.
+// textOf is the text of a part.
 func textOf(data rows.Object) string {
 	switch data.Text("type") {
 	case "text":
@@ -138,7 +138,7 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
 			calls = append(calls, rows.Of("id", c.ID, "function",
 				rows.Of("name", c.Name, "arguments", string(c.Input))))
 			if c.Result != nil {
-				result := e.say(roleTool, *c.Result, c.At)
+				result := e.newMessage(roleTool, *c.Result, c.At)
 				result.Set("toolCallId", c.ID)
 				if c.Failed {
 					result.Set("isError", true)
@@ -147,8 +147,8 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
 			}
 		}
 	}
-	message := e.say(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At), "reasoningContent", reasoning, "model",
-		st.Model.ModelID)
+	message := e.newMessage(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At),
+		"reasoningContent", reasoning, "model", st.Model.ModelID)
 	if calls != nil {
 		message.Set("toolCalls", calls)
 	}

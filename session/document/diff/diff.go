@@ -18,14 +18,14 @@ import (
 // Diff is what two sessions differ in. Its JSON is a stable format: keys are
 // added, never renamed.
 //
-// Compared is what was said and done: texts, tool calls, outcomes, system prompts,
+// Compared is the content of a session: texts, tool calls, outcomes, system prompts,
 // models and tokens. Ids, times, durations and costs are not.
 type Diff struct {
 	A Compared `json:"a"`
 	B Compared `json:"b"`
 	// Equal reports that Turns have no changes.
 	Equal bool `json:"equal"`
-	// First is the first change of what was said or done; where only tokens
+	// First is the first change of content; where only tokens
 	// differ, the first of those. Nil when Equal.
 	First *Divergence `json:"first_divergence,omitempty"`
 	// Turns are the turns of both, aligned, in order.
@@ -112,7 +112,7 @@ type Options struct {
 
 // Compare compares two sessions, turn by turn.
 //
-// Turns are aligned by what the user said: first those that one session copied
+// Turns are aligned by the user's messages: first those that one session copied
 // from the other, then as many equal ones as can be, in order; what is between
 // two such is paired by its place.
 func Compare(a, b *document.Document, o Options) *Diff {
@@ -304,7 +304,7 @@ func usageText(u *session.Usage) string {
 
 // AlignCalls pairs the places of the calls of two turns, from 0, in an order that
 // keeps that of both: those with equal inputs first, and between them those of one
-// tool by their order. -1 stands for none.
+// tool by their order. -1 means none.
 func AlignCalls(a, b []*document.ToolCall) (pairs [][2]int) {
 	withInput := func(c *document.ToolCall) string { return c.Name + "\x00" + canonical(c.Input) }
 	for _, e := range align(a, b, withInput, func(c *document.ToolCall) string { return c.Name }) {

@@ -85,13 +85,13 @@ func TestWords(t *testing.T) {
 
 // conversation is a timeline with a turn for each pair of a question and an
 // answer, asked one second after the other.
-func conversation(id string, at int64, said ...string) *document.Document {
+func conversation(id string, at int64, texts ...string) *document.Document {
 	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
-	for i := 0; i < len(said); i += 2 {
+	for i := 0; i < len(texts); i += 2 {
 		at += 1000
 		doc.Turns = append(doc.Turns, &document.Turn{Number: i/2 + 1, Messages: []*document.Message{
-			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i]}}},
-			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i+1]}}},
+			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i]}}},
+			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i+1]}}},
 		}})
 	}
 	return doc
@@ -105,8 +105,8 @@ func pairsOf(d *Diff) (pairs [][2]int) {
 }
 
 // TestAlign: a turn that one session has more does not shift those after it, what
-// stands between equal turns is paired, and the copied turns of a fork are found
-// though the same was said again.
+// is between equal turns is paired, and the copied turns of a fork are found
+// though the same text came again.
 func TestAlign(t *testing.T) {
 	a := conversation("a", 0, "one", "1", "two", "2", "four", "4")
 	for _, test := range []struct {
@@ -135,7 +135,7 @@ func TestAlign(t *testing.T) {
 	}
 }
 
-// TestFirstDivergence: what was said goes before tokens of earlier turns, and the
+// TestFirstDivergence: content goes before tokens of earlier turns, and the
 // keys of inputs have no order.
 func TestFirstDivergence(t *testing.T) {
 	a, b := conversation("a", 0, "one", "1", "two", "2"), conversation("b", 5, "one", "1", "two", "3")

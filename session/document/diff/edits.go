@@ -155,7 +155,7 @@ type Hunk struct {
 	Apart bool
 }
 
-// Hunks cuts rows into hunks. Of rows that are the same, as many as context says are kept
+// Hunks cuts rows into hunks. Of rows that are the same, context of them are kept
 // beside a difference; the others are a hunk apart, if they are at least so many.
 func Hunks(rows []Row, context, least int) (hunks []Hunk) {
 	add := func(rows []Row, apart bool) {
