@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 )
 
-// compose has the fields of docker-compose.yml that the tests use.
+// compose has the fields of a compose file that the tests use.
 type compose struct {
 	Services map[string]service
 	Volumes  map[string]any
@@ -28,7 +29,41 @@ type service struct {
 	Environment map[string]string
 	Ports       []string
 	Volumes     []string
-	DependsOn   []string `yaml:"depends_on"`
+	Deploy      struct{ Replicas int }
+	Healthcheck struct{ Test []string }
+	DependsOn   dependencies `yaml:"depends_on"`
+	StopGrace   string       `yaml:"stop_grace_period"`
+}
+
+// dependencies maps services to conditions. A list of services has none.
+type dependencies map[string]string
+
+func (d *dependencies) UnmarshalYAML(n *yaml.Node) error {
+	*d = make(dependencies)
+	var names []string
+	if err := n.Decode(&names); err == nil {
+		for _, name := range names {
+			(*d)[name] = "service_started"
+		}
+		return nil
+	}
+	var conditions map[string]struct{ Condition string }
+	err := n.Decode(&conditions)
+	for name, c := range conditions {
+		(*d)[name] = c.Condition
+	}
+	return err
+}
+
+const (
+	withSQLite   = "docker-compose.yml"
+	withPostgres = "docker-compose.postgres.yml"
+)
+
+// composeFiles are all compose files of the repository, with their services.
+var composeFiles = map[string][]string{
+	withSQLite:   {"collector", "grafana", "jaeger", "tempo"},
+	withPostgres: {"collector", "haproxy", "postgres"},
 }
 
 func readYAML(t *testing.T, path string, into any) {
@@ -42,65 +77,86 @@ func readYAML(t *testing.T, path string, into any) {
 	}
 }
 
-func readCompose(t *testing.T) compose {
+func readCompose(t *testing.T, name string) compose {
 	t.Helper()
 	var c compose
-	readYAML(t, "../docker-compose.yml", &c)
+	readYAML(t, filepath.Join("..", name), &c)
 	return c
 }
 
 func TestCompose(t *testing.T) {
-	c := readCompose(t)
-	var names []string
-	for name, s := range c.Services {
-		names = append(names, name)
-		if (s.Build == "") == (s.Image == "") {
-			t.Errorf("%s: want either build or image", name)
-		}
-		if _, tag, _ := strings.Cut(s.Image, ":"); s.Image != "" && (tag == "" || tag == "latest") {
-			t.Errorf("%s: image %q is not pinned to a version", name, s.Image)
-		}
-		for _, port := range s.Ports {
-			if !regexp.MustCompile(`^127\.0\.0\.1:\d+:\d+$`).MatchString(port) {
-				t.Errorf("%s: port %q is published beyond this machine", name, port)
-			}
-		}
-		for _, volume := range s.Volumes {
-			source, rest, _ := strings.Cut(volume, ":")
-			if !strings.HasPrefix(source, ".") {
-				if _, ok := c.Volumes[source]; !ok {
-					t.Errorf("%s: volume %q is not declared", name, source)
-				}
-				continue
-			}
-			if _, err := os.Stat(filepath.Join("..", source)); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			if !strings.HasSuffix(rest, ":ro") {
-				t.Errorf("%s: %q is mounted for writing", name, source)
-			}
-		}
-		for _, other := range s.DependsOn {
-			if _, ok := c.Services[other]; !ok {
-				t.Errorf("%s depends on %q, which is not there", name, other)
-			}
-		}
+	found, err := filepath.Glob("../*compose*.y*ml")
+	if err != nil || len(found) != len(composeFiles) {
+		t.Errorf("compose files are %q, the tests know %d", found, len(composeFiles))
 	}
-	slices.Sort(names)
-	if diff := cmp.Diff([]string{"collector", "grafana", "jaeger", "tempo"}, names); diff != "" {
-		t.Errorf("services (-want +got):\n%s", diff)
+	for file, want := range composeFiles {
+		t.Run(file, func(t *testing.T) {
+			c := readCompose(t, file)
+			names := slices.Sorted(maps.Keys(c.Services))
+			if diff := cmp.Diff(want, names); diff != "" {
+				t.Errorf("services (-want +got):\n%s", diff)
+			}
+			for name, s := range c.Services {
+				checkImage(t, name, s)
+				checkMounts(t, c, name, s)
+				checkDependencies(t, c, name, s)
+				for _, port := range s.Ports {
+					if !regexp.MustCompile(`^127\.0\.0\.1:\d+:\d+$`).MatchString(port) {
+						t.Errorf("%s: port %q is published beyond this machine", name, port)
+					}
+				}
+			}
+		})
 	}
 }
 
-// The files that commands refer to are mounted.
-func TestComposeCommands(t *testing.T) {
-	for name, s := range readCompose(t).Services {
-		for _, arg := range s.Command {
-			path := arg[strings.LastIndexByte(arg, '=')+1:]
-			if filepath.IsAbs(path) && !slices.ContainsFunc(s.Volumes,
-				func(v string) bool { return strings.Contains(v, ":"+path+":") }) {
-				t.Errorf("%s: %s is not mounted", name, path)
+func checkImage(t *testing.T, name string, s service) {
+	t.Helper()
+	if (s.Build == "") == (s.Image == "") {
+		t.Errorf("%s: want either build or image", name)
+	}
+	if _, tag, _ := strings.Cut(s.Image, ":"); s.Image != "" && (tag == "" || tag == "latest") {
+		t.Errorf("%s: image %q is not pinned to a version", name, s.Image)
+	}
+}
+
+// Files are mounted for reading, and exist. Those that commands refer to are mounted.
+func checkMounts(t *testing.T, c compose, name string, s service) {
+	t.Helper()
+	for _, volume := range s.Volumes {
+		source, rest, _ := strings.Cut(volume, ":")
+		if !strings.HasPrefix(source, ".") {
+			if _, ok := c.Volumes[source]; !ok {
+				t.Errorf("%s: volume %q is not declared", name, source)
 			}
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("..", source)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !strings.HasSuffix(rest, ":ro") {
+			t.Errorf("%s: %q is mounted for writing", name, source)
+		}
+	}
+	for _, arg := range s.Command {
+		path := arg[strings.LastIndexByte(arg, '=')+1:]
+		if filepath.IsAbs(path) && !slices.ContainsFunc(s.Volumes,
+			func(v string) bool { return strings.Contains(v, ":"+path+":") }) {
+			t.Errorf("%s: %s is not mounted", name, path)
+		}
+	}
+}
+
+func checkDependencies(t *testing.T, c compose, name string, s service) {
+	t.Helper()
+	for other, condition := range s.DependsOn {
+		o, ok := c.Services[other]
+		if !ok {
+			t.Errorf("%s depends on %q, which is not there", name, other)
+		}
+		if healthy := condition == "service_healthy"; healthy != (len(o.Healthcheck.Test) > 0) {
+			t.Errorf("%s depends on %s with condition %s, where the health check is %q", name, other, condition,
+				o.Healthcheck.Test)
 		}
 	}
 }
@@ -108,7 +164,7 @@ func TestComposeCommands(t *testing.T) {
 // The collector's configuration is valid with the environment in the compose file, and
 // everything that it refers to exists.
 func TestCollectorInCompose(t *testing.T) {
-	c := readCompose(t)
+	c := readCompose(t, withSQLite)
 	s := c.Services["collector"]
 	for name, value := range s.Environment {
 		t.Setenv(name, value)
@@ -181,7 +237,7 @@ func TestTempoVolume(t *testing.T) {
 			t.Errorf("path %q is not on the volume", path)
 		}
 	}
-	s := readCompose(t).Services["tempo"]
+	s := readCompose(t, withSQLite).Services["tempo"]
 	if !slices.Contains(s.Volumes, "tempo:/var/tempo") || !slices.Contains(s.Command, "-target=all") {
 		t.Errorf("tempo: volumes %q, command %q", s.Volumes, s.Command)
 	}
@@ -205,7 +261,7 @@ func TestDataSources(t *testing.T) {
 		t.Errorf("data sources (-want +got):\n%s", diff)
 	}
 	if _, port, _ := net.SplitHostPort(
-		readCompose(t).Services["jaeger"].Environment["JAEGER_HTTP_LISTEN"]); port != "16686" {
+		readCompose(t, withSQLite).Services["jaeger"].Environment["JAEGER_HTTP_LISTEN"]); port != "16686" {
 		t.Errorf("jaeger serves on port %s", port)
 	}
 }
@@ -229,7 +285,7 @@ func TestDockerfile(t *testing.T) {
 	if !strings.Contains(string(b), "CGO_ENABLED=0 go build -trimpath") {
 		t.Error("the binary is not built static and reproducible")
 	}
-	if !slices.Contains(readCompose(t).Services["collector"].Volumes, "sessions:/var/lib/agenttrace") {
+	if !slices.Contains(readCompose(t, withSQLite).Services["collector"].Volumes, "sessions:/var/lib/agenttrace") {
 		t.Error("the compose file does not keep the store on a volume")
 	}
 }

@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -11,27 +12,36 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/dns/dnsmessage"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-// The load balancer of docker-compose.postgres.yml, as it is, in front of two servers:
-// requests of one connection reach both, and when one is killed in the middle of
-// requests, senders lose nothing and the killed one gets requests again when it is back.
-func TestLoadBalancer(t *testing.T) {
+// haproxy returns the path of the program. It is skipped only where it is not installed.
+func haproxy(t *testing.T) string {
+	t.Helper()
 	binary, err := exec.LookPath("haproxy")
 	if err != nil {
 		if os.Getenv("CI") != "" {
@@ -39,6 +49,14 @@ func TestLoadBalancer(t *testing.T) {
 		}
 		t.Skip("haproxy is not installed")
 	}
+	return binary
+}
+
+// The load balancer of docker-compose.postgres.yml, as it is, in front of two servers:
+// requests of one connection reach both, and when one is killed in the middle of
+// requests, senders lose nothing and the killed one gets requests again when it is back.
+func TestLoadBalancer(t *testing.T) {
+	binary := haproxy(t)
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
 			ports := freePorts(t)
@@ -48,81 +66,138 @@ func TestLoadBalancer(t *testing.T) {
 				t.Cleanup(s.kill)
 			}
 			startHAProxy(t, binary, ports)
-			send := grpcSender(t, ports.grpc)
-			if protocol == "http" {
-				send = httpSender(ports.http)
-			}
-			sendAll := func(batch string, during func()) {
+			send := senders(t, ports)[protocol]
+			deliver := func(batch string, halfway func()) {
 				t.Helper()
-				var senders sync.WaitGroup
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				for i := range 8 {
-					senders.Go(func() {
-						for j := range 25 {
-							name := fmt.Sprintf("%s %d %d", batch, i, j)
-							size := 10
-							if j%5 == 0 {
-								size = 64 << 10 // more than HAProxy can send again by itself
-							}
-							if err := send(ctx, name, size); err != nil {
-								t.Errorf("%s: %v", name, err)
-								cancel() // the others would fail in the same way
-								return
-							}
-						}
-					})
-				}
-				during()
-				senders.Wait()
-				if t.Failed() {
-					t.FailNow()
-				}
+				sent := sendAll(t, send, batch, halfway)
 				stored := make(map[string]bool)
 				for _, s := range servers {
-					for _, name := range s.names() {
-						stored[name] = true
+					for _, id := range s.ids() {
+						stored[id] = true
 					}
 				}
-				for i := range 8 {
-					for j := range 25 {
-						if name := fmt.Sprintf("%s %d %d", batch, i, j); !stored[name] {
-							t.Errorf("%s: %s was acknowledged and is not stored", protocol, name)
-						}
-					}
-				}
+				checkStored(t, sent, stored)
 			}
-
 			// waitFor sends until the server gets requests that it did not have before.
 			waitFor := func(s *server) {
 				t.Helper()
-				before := len(s.names())
-				for deadline := time.Now().Add(20 * time.Second); len(s.names()) == before; {
+				before := len(s.ids())
+				for deadline := time.Now().Add(20 * time.Second); len(s.ids()) == before; {
 					if time.Now().After(deadline) {
 						t.Fatalf("%s is ready and gets no requests", s.host)
 					}
-					sendAll("more", func() {})
+					deliver("more", func() {})
 				}
 			}
 			waitFor(servers[0])
 			waitFor(servers[1])
 
-			before := [...]int{len(servers[0].names()), len(servers[1].names())}
-			sendAll("both", func() {})
+			before := [...]int{len(servers[0].ids()), len(servers[1].ids())}
+			deliver("both", func() {})
 			for i, s := range servers {
-				if n := len(s.names()) - before[i]; n < 50 {
+				if n := len(s.ids()) - before[i]; n < 50 {
 					t.Errorf("%s got %d of 200 requests", s.host, n)
 				}
 			}
 
-			sendAll("killed", func() {
-				time.Sleep(30 * time.Millisecond)
-				servers[0].kill()
-			})
+			deliver("killed", servers[0].kill)
 
 			servers[0].start(t, ports)
 			waitFor(servers[0])
 		})
+	}
+}
+
+// Two collectors with the configuration of docker-compose.postgres.yml write one database.
+// One is killed while requests arrive and started again, and then stopped as an update
+// does: every session that a sender sent is in the database.
+func TestCollectorsBehindLoadBalancer(t *testing.T) {
+	binary := haproxy(t)
+	dsn := postgrestest.Start(t).Create(t)
+	ports := freePorts(t)
+	first := startCollector(t, hosts[0], dsn, ports)
+	startCollector(t, hosts[1], dsn, ports)
+	startHAProxy(t, binary, ports)
+	var sent []string
+	for protocol, send := range senders(t, ports) {
+		sent = append(sent, sendAll(t, send, protocol+"-killed", func() {
+			first.Process.Kill()
+			first.Wait()
+		})...)
+		first = startCollector(t, hosts[0], dsn, ports)
+		sent = append(sent, sendAll(t, send, protocol+"-stopped", func() {
+			first.Process.Signal(syscall.SIGTERM)
+			if err := first.Wait(); err != nil {
+				t.Errorf("a collector that is stopped: %v", err)
+			}
+		})...)
+		first = startCollector(t, hosts[0], dsn, ports)
+	}
+
+	reader, err := stores.OpenReader(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	stored := make(map[string]bool)
+	for s, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored[s.ID] = true
+	}
+	checkStored(t, sent, stored)
+}
+
+// sendAll sends a session per request from eight goroutines, calls halfway when half of the
+// requests are acknowledged, and returns the sessions' ids when all are.
+func sendAll(t *testing.T, send sender, batch string, halfway func()) []string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const goroutines, requests = 8, 25
+	ids := make([]string, goroutines*requests)
+	var acknowledged atomic.Int64
+	half := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		wg.Go(func() {
+			for j := range requests {
+				id := fmt.Sprintf("ses_%s_%d_%d", batch, i, j)
+				size := 10
+				if j%5 == 0 {
+					size = 64 << 10 // more than HAProxy can send again by itself
+				}
+				if err := send(ctx, id, size); err != nil {
+					t.Errorf("%s: %v", id, err)
+					cancel() // the others would fail in the same way
+					return
+				}
+				ids[i*requests+j] = id
+				if acknowledged.Add(1) == goroutines*requests/2 {
+					close(half)
+				}
+			}
+		})
+	}
+	select {
+	case <-half:
+		halfway()
+	case <-ctx.Done():
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return ids
+}
+
+func checkStored(t *testing.T, ids []string, stored map[string]bool) {
+	t.Helper()
+	for _, id := range ids {
+		if !stored[id] {
+			t.Errorf("%s was acknowledged and is not stored", id)
+		}
 	}
 }
 
@@ -204,10 +279,10 @@ func (s *server) kill() {
 	s.grpc.Stop()
 }
 
-func (s *server) names() []string {
+func (s *server) ids() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]string(nil), s.stored...)
+	return slices.Clone(s.stored)
 }
 
 func (s *server) Export(_ context.Context, r ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
@@ -217,7 +292,9 @@ func (s *server) Export(_ context.Context, r ptraceotlp.ExportRequest) (ptraceot
 	if s.killed {
 		return ptraceotlp.NewExportResponse(), status.Error(codes.Unavailable, "killed")
 	}
-	s.stored = append(s.stored, r.Traces().ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Name())
+	span := r.Traces().ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
+	id, _ := span.Attributes().Get(string(semconv.SessionIDKey))
+	s.stored = append(s.stored, id.Str())
 	return ptraceotlp.NewExportResponse(), nil
 }
 
@@ -236,59 +313,121 @@ func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// startCollector runs a collector as a process of its own. It is ready when the load
+// balancer sees it.
+func startCollector(t *testing.T, host, dsn string, p ports) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "--config", "collector-postgres.yaml")
+	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+	cmd.Env = append(os.Environ(), envCollect+"=1", "AGENTTRACE_STORE="+dsn, "AGENTTRACE_GRPC_ENDPOINT="+at(p.grpc),
+		"AGENTTRACE_HTTP_ENDPOINT="+at(p.http), "AGENTTRACE_HEALTH_ENDPOINT="+at(p.health))
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("collector on %s:\n%s", host, &log)
+		}
+	})
+	waitHealthy(t, "http://"+at(p.health))
+	return cmd
+}
+
+// envCollect makes the test binary a collector.
+const envCollect = "AGENTTRACE_TEST_COLLECT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envCollect) == "" {
+		os.Exit(m.Run())
+	}
+	if err := collector.Command("test").Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// sender sends a session with a text of a size, until it is acknowledged.
+type sender func(ctx context.Context, id string, size int) error
+
+// senders send to the load balancer, by protocol.
+func senders(t *testing.T, p ports) map[string]sender {
+	t.Helper()
+	return map[string]sender{"grpc": grpcSender(t, p.grpc), "http": httpSender(p.http)}
+}
+
+// run is the span of a run in a session.
+func run(id string, size int) tracetest.SpanStub {
+	hash := sha256.Sum256([]byte(id))
+	begin := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	return tracetest.SpanStub{
+		Name: semconv.SpanSessionRun,
+		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID(hash[:16]), SpanID: trace.SpanID(hash[16:24]),
+		}),
+		StartTime: begin, EndTime: begin.Add(time.Second),
+		Attributes: []attribute.KeyValue{
+			semconv.SessionIDKey.String(id), semconv.AgentKey.String("test"),
+			attribute.String("text", strings.Repeat("x", size)),
+		},
+	}
+}
+
 // grpcSender sends spans over one connection with the exporter of the SDK.
-func grpcSender(t *testing.T, port int) func(ctx context.Context, name string, size int) error {
+func grpcSender(t *testing.T, port int) sender {
 	t.Helper()
 	exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithEndpoint(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))),
+		otlptracegrpc.WithTimeout(time.Minute), // a busy machine is not what is tested
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{
-			Enabled: true, InitialInterval: 20 * time.Millisecond, MaxInterval: time.Second, MaxElapsedTime: 20 * time.Second,
+			Enabled: true, InitialInterval: 20 * time.Millisecond, MaxInterval: time.Second, MaxElapsedTime: time.Minute,
 		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { exporter.Shutdown(context.Background()) })
-	return func(ctx context.Context, name string, size int) error {
-		return exporter.ExportSpans(ctx, tracetest.SpanStubs{{
-			Name: name, Attributes: []attribute.KeyValue{attribute.String("text", strings.Repeat("x", size))},
-		}}.Snapshots())
+	return func(ctx context.Context, id string, size int) error {
+		return exporter.ExportSpans(ctx, tracetest.SpanStubs{run(id, size)}.Snapshots())
 	}
 }
 
 // httpSender sends spans over HTTP, and again when OTLP demands it of a sender.
-func httpSender(port int) func(ctx context.Context, name string, size int) error {
-	return func(ctx context.Context, name string, size int) error {
-		traces := ptrace.NewTraces()
-		span := traces.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
-		span.SetName(name)
-		span.Attributes().PutStr("text", strings.Repeat("x", size))
+func httpSender(port int) sender {
+	url := fmt.Sprintf("http://127.0.0.1:%d/v1/traces", port)
+	return func(ctx context.Context, id string, size int) error {
+		traces := sdkdata.Traces(tracetest.SpanStubs{run(id, size)}.Snapshots())
 		body, err := ptraceotlp.NewExportRequestFromTraces(traces).MarshalProto()
 		if err != nil {
 			return err
 		}
-		url := fmt.Sprintf("http://127.0.0.1:%d/v1/traces", port)
 		var last error
-		for range 100 {
-			request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			response, err := http.Post(url, "application/x-protobuf", bytes.NewReader(body))
 			if err != nil {
-				return err
+				last = err
+				continue
 			}
-			request.Header.Set("Content-Type", "application/x-protobuf")
-			response, err := http.DefaultClient.Do(request)
-			if err == nil {
-				response.Body.Close()
-				switch response.StatusCode {
-				case http.StatusOK:
-					return nil
-				case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
-					http.StatusGatewayTimeout:
-					err = fmt.Errorf("status %s", response.Status)
-				default:
-					return fmt.Errorf("status %s", response.Status)
-				}
+			response.Body.Close()
+			last = fmt.Errorf("status %s", response.Status)
+			switch response.StatusCode {
+			case http.StatusOK:
+				return nil
+			case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+				http.StatusGatewayTimeout:
+			default:
+				return last
 			}
-			last = err
-			time.Sleep(20 * time.Millisecond)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 		}
 		return last
 	}
@@ -320,18 +459,21 @@ func startHAProxy(t *testing.T, binary string, p ports) {
 			t.Logf("haproxy:\n%s", b)
 		}
 	})
-	url := fmt.Sprintf("http://127.0.0.1:%d/", p.health)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	waitHealthy(t, fmt.Sprintf("http://127.0.0.1:%d", p.health))
+}
+
+// waitHealthy returns when the health check at the URL succeeds.
+func waitHealthy(t *testing.T, url string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if response, err := http.Get(url); err == nil {
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
-				break
+				return
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("haproxy is not ready")
-		}
 	}
+	t.Fatalf("%s is not healthy", url)
 }
 
 // serveNames answers that the name of a collector has all hosts, as the name server of
