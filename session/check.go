@@ -246,9 +246,16 @@ func (p *checkedPart) where() string {
 	return "part " + p.ID
 }
 
+// maxScanned is the deepest nesting that is scanned; encoding/json takes deeper ones.
+const maxScanned = 1000
+
 // object parses text as a JSON object.
 func object(text string) (map[string]json.RawMessage, bool) {
-	var o map[string]json.RawMessage
+	o := make(map[string]json.RawMessage, 8)
+	if ScanObject([]byte(text), maxScanned, func(key string, value json.RawMessage, _ bool) { o[key] = value }) {
+		return o, true
+	}
+	o = nil
 	err := json.Unmarshal([]byte(text), &o)
 	return o, err == nil && o != nil
 }

@@ -93,7 +93,7 @@ func (c *checker) strings(p *checkedPart, optional bool, keys ...string) {
 		if !has && optional {
 			continue
 		}
-		if _, ok := str(raw); !ok {
+		if len(raw) == 0 || raw[0] != '"' {
 			c.report(p.where(), "%s is %s, want a string", key, show(raw))
 		}
 	}

@@ -134,7 +134,7 @@ the others are still read, and the exit code is 5.`,
 	f.BoolVar(&invalid, "invalid", false, "import sessions that violate rules as well")
 	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
 	f.BoolVar(&again, "again", false, "read files that did not change since they were imported as well")
-	f.BoolVar(&watch, "watch", false, "import what changes in the directories, or in those of known agents, until interrupted")
+	f.BoolVar(&watch, "watch", false, "import what changes in the directories, or in those of known agents")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported),
 		cobra.ShellCompDirectiveNoFileComp))

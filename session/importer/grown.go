@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -97,10 +95,9 @@ func (im *Importer) grown(ctx context.Context, in Input, now *store.ImportSource
 		im.damaged(t, errors.New(p.String()))
 	}
 	for _, before := range g.Before {
-		ingest.RedactRows(im.sessionRedactor, before)
 		for _, s := range g.Sessions {
 			if s.Session.ID == before.Session.ID {
-				s.Grown = &store.Grown{Before: before, CostUSD: g.CostUSD}
+				s.Grown = &store.Grown{Before: before.Transcript, Blobs: before.Blobs, CostUSD: g.CostUSD}
 			}
 		}
 	}
@@ -176,8 +173,8 @@ func (im *Importer) rest(in Input, was, now *store.ImportSource) (text []byte, _
 // continueReport has the tally go on from what is remembered of the file, except for the line at
 // which it ended, which is read again.
 func (im *Importer) continueReport(was *store.ImportSource, g *codec.Growth, t *Tally) error {
-	var r report
-	if err := json.Unmarshal([]byte(was.Report), &r); err != nil {
+	r, err := reportOf(was)
+	if err != nil {
 		return err
 	}
 	t.Format, t.Whole, t.items = was.Format, true, r.Items

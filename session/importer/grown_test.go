@@ -295,3 +295,26 @@ func cuts(text string) (all []int) {
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// TestSecretsAreNotRemembered: what the store remembers of a file has no secret of it, and the file
+// is read as it grows all the same.
+func TestSecretsAreNotRemembered(t *testing.T) {
+	const secret = "ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"
+	text := strings.ReplaceAll(claudeLong(), `"first"`, `"use `+secret+` for it"`)
+	text = strings.ReplaceAll(text, `["be brief"]`, `["be brief with `+secret+`"]`)
+	dir := t.TempDir()
+	path, db, fresh := filepath.Join(dir, "s.jsonl"), filepath.Join(dir, "sessions.db"), filepath.Join(dir, "fresh.db")
+	for _, cut := range []int{len(text) / 2, len(text)} {
+		write(t, path, text[:cut])
+		importFile(t, db, path)
+		for _, name := range []string{db, db + "-wal"} {
+			if b, err := os.ReadFile(name); err == nil && bytes.Contains(b, []byte(secret)) {
+				t.Errorf("%s has the secret", name)
+			}
+		}
+	}
+	importFile(t, fresh, path)
+	if diff := cmp.Diff(strings.Split(exported(t, fresh), "\n"), strings.Split(exported(t, db), "\n")); diff != "" {
+		t.Errorf("-whole +grown:\n%s", diff)
+	}
+}

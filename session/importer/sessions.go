@@ -142,7 +142,11 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 			case err != nil:
 				failed = err
 			default:
+				prompts := digestsOf(s)
 				t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
+				if now != nil && !slices.Equal(prompts, digestsOf(s)) {
+					now.Resume, now.State = 0, nil // a reader that goes on has the prompt's former digest
+				}
 				var how fate
 				if how, failed = im.wants(ctx, f, s, t); how != fateLeaveOut {
 					t.has(s)
@@ -191,6 +195,15 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 		t.Rows += r.Rows
 	}
 	return failed
+}
+
+// digestsOf are those of the prompts and catalogs of a session.
+func digestsOf(s *store.Imported) []string {
+	digests := make([]string, len(s.Blobs))
+	for i := range s.Blobs {
+		digests[i] = s.Blobs[i].Digest
+	}
+	return digests
 }
 
 // fate is what becomes of a session that was read.

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -128,6 +129,9 @@ func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSo
 	if digest, known := beside(f, now.Path); !known || digest != was.Beside {
 		return nil
 	}
+	if _, err := reportOf(was); err != nil {
+		return nil // it was written by another version
+	}
 	return was
 }
 
@@ -194,11 +198,19 @@ func noteFile(h hash.Hash, path string) error {
 	return nil
 }
 
+// reportOf returns what was made of a source.
+func reportOf(was *store.ImportSource) (r report, err error) {
+	if err = json.Unmarshal([]byte(was.Report), &r); err != nil {
+		err = fmt.Errorf("read what is remembered of %s: %w; import it with --again", was.Path, err)
+	}
+	return r, err
+}
+
 // repeat states of an input that was not read what is remembered of it.
 func (im *Importer) repeat(was *store.ImportSource, t *Tally) error {
-	var r report
-	if err := json.Unmarshal([]byte(was.Report), &r); err != nil {
-		return fmt.Errorf("read what is remembered of %s: %w; import it with --again", was.Path, err)
+	r, err := reportOf(was)
+	if err != nil {
+		return err
 	}
 	file := t.File
 	*t = r.Tally
@@ -237,6 +249,7 @@ func (im *Importer) complete(s *store.ImportSource, t *Tally) bool {
 	s.Format, s.Reading, s.Beside, s.Report = t.Format, im.reading(t.Format), digest, string(text)
 	s.ReadTo = max(s.ReadTo, s.Size)
 	s.Sessions = slices.Sorted(maps.Keys(t.Sessions))
+	ingest.RedactSource(im.sessionRedactor, s)
 	return err == nil
 }
 

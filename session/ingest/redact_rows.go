@@ -38,7 +38,29 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	}
 	x.state(in.State)
 	x.blobs(in)
+	if in.Grown != nil {
+		RedactRows(r, &store.Imported{Transcript: in.Grown.Before, Blobs: in.Grown.Blobs})
+	}
+	if in.Source != nil {
+		RedactSource(r, in.Source)
+	}
 	return x.redacted
+}
+
+// RedactSource takes secrets out of what the store would keep of a file. The state of a reader
+// cannot do without them, so one that has a secret is not kept: the file is read whole next time.
+// A nil r changes nothing.
+func RedactSource(r *redact.Redactor, s *store.ImportSource) {
+	if r == nil {
+		return
+	}
+	x := redaction{Redactor: r, rows: true}
+	x.id(&s.Path, &s.Format, &s.Beside, &s.Tail)
+	x.text(redact.Other, &s.Reading, &s.Report)
+	each(s.Sessions, func(id *string) { x.id(id) })
+	if len(s.State) > 0 && !x.clean(s.State) {
+		s.Resume, s.State = 0, nil
+	}
 }
 
 // sessionRow redacts the row of a session. A stamp holds a checksum of the value that it

@@ -10,7 +10,9 @@ type Grown struct {
 	// Before are the rows that the source gave, from the message on with which the rows of the
 	// import begin. A row that the store has as it was is replaced by that of the import, or
 	// deleted where the import has none; one that something else changed meanwhile is merged.
-	Before *Imported
+	Before *session.Transcript
+	// Blobs are those that the messages of Before name.
+	Blobs []Blob
 	// CostUSD is the cost of the source's messages before that one.
 	CostUSD float64
 }

@@ -103,11 +103,16 @@ func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 
 // parse is Share if share is set, and otherwise Parse.
 func parse(text []byte, share bool) (Object, error) {
-	fast := scan{text: text}
 	if !share {
-		fast.text = bytes.Clone(text)
+		text = bytes.Clone(text)
 	}
-	if o, ok := fast.object(); ok {
+	o := make(Object, 0, 8)
+	if session.ScanObject(text, MaxDepth, func(key string, value json.RawMessage, respelled bool) {
+		if respelled {
+			value = compact(value)
+		}
+		o.put(key, value)
+	}) {
 		return o, nil
 	}
 	return decode(text)
@@ -161,9 +166,8 @@ func invalid(text []byte) error {
 
 // Value reads text that is one JSON value and returns it without space.
 func Value(text []byte) (json.RawMessage, error) {
-	fast := scan{text: bytes.Trim(text, " \t\r\n")}
-	if end := fast.value(0, MaxDepth); end > 0 && end == len(fast.text) {
-		return compact(fast.text), nil
+	if trimmed := bytes.Trim(text, " \t\r\n"); session.IsJSON(trimmed, MaxDepth) {
+		return compact(trimmed), nil
 	}
 	if session.NestsDeeper(text, MaxDepth) {
 		return nil, errTooDeep
@@ -178,8 +182,8 @@ func Value(text []byte) (json.RawMessage, error) {
 // Elements reads text that is a JSON array; nil when it is none. It shares memory with text, as
 // values are never written to.
 func Elements(text json.RawMessage) []json.RawMessage {
-	fast := scan{text: text}
-	if all, ok := fast.elements(); ok {
+	all := []json.RawMessage{}
+	if session.ScanArray(text, MaxDepth, func(v json.RawMessage) { all = append(all, v) }) {
 		return all
 	}
 	var a []json.RawMessage
@@ -298,8 +302,7 @@ func Text(v json.RawMessage) (string, bool) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
 	}
-	fast := scan{text: v}
-	if fast.string(0) == len(v) && utf8.Valid(v) {
+	if session.IsJSON(v, 0) && utf8.Valid(v) {
 		if bytes.IndexByte(v, '\\') < 0 {
 			return string(v[1 : len(v)-1]), true
 		}

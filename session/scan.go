@@ -1,12 +1,10 @@
-package rows
+package session
 
 import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"math/bits"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A scan finds where the values of a JSON text begin and end, in one pass over it. Most of a
@@ -14,7 +12,7 @@ import (
 // accepts valid JSON only, and leaves it to the callers to find out what is wrong with the rest.
 type scan struct {
 	text []byte
-	// respelled reports that [compact] would change a value that was scanned.
+	// respelled reports that a value has space in it, or escapes that it need not have.
 	respelled bool
 }
 
@@ -193,97 +191,95 @@ func (s *scan) digits(i int) int {
 	return i
 }
 
-// member returns the value in text[from:to], which shares memory with the text unless it is
-// spelled in another way.
-func (s *scan) member(from, to int) json.RawMessage {
-	v := json.RawMessage(s.text[from:to:to])
-	if s.respelled {
-		v = compact(v)
-	}
-	return v
-}
-
 // key returns the string in text[from:to], which has quotes.
 func (s *scan) key(from, to int) (string, bool) {
 	inner := s.text[from+1 : to-1]
 	for _, c := range inner {
 		if c == '\\' || c >= 0x80 {
-			name, err := jsontext.AppendUnquote(nil, s.text[from:to])
-			return string(name), err == nil
+			var name string
+			err := json.Unmarshal(s.text[from:to], &name)
+			return name, err == nil
 		}
 	}
 	return string(inner), true
 }
 
-// object reads a text that is one object, and reports whether it is one.
-func (s *scan) object() (Object, bool) {
+// ScanObject calls yield for the members of a text that is one JSON object and nests no deeper
+// than levels, in their order and with their values as they are in the text. respelled reports
+// that there is space in a value, or an escape that it need not have. ScanObject returns false
+// where the text is something else; by then, yield may have been called.
+func ScanObject(text []byte, levels int, yield func(key string, value json.RawMessage, respelled bool)) bool {
+	s := scan{text: text}
 	i := s.space(0)
-	if i == len(s.text) || s.text[i] != '{' {
-		return nil, false
+	if i == len(text) || text[i] != '{' {
+		return false
 	}
-	o := Object{}
-	if i = s.space(i + 1); i < len(s.text) && s.text[i] == '}' {
-		return o, s.space(i+1) == len(s.text)
+	if i = s.space(i + 1); i < len(text) && text[i] == '}' {
+		return s.space(i+1) == len(text)
 	}
-	for i < len(s.text) && s.text[i] == '"' {
+	for i < len(text) && text[i] == '"' {
 		end := s.string(i)
 		if end < 0 {
-			return nil, false
+			return false
 		}
 		name, ok := s.key(i, end)
-		if i = s.space(end); !ok || i == len(s.text) || s.text[i] != ':' {
-			return nil, false
+		if i = s.space(end); !ok || i == len(text) || text[i] != ':' {
+			return false
 		}
 		i = s.space(i + 1)
 		s.respelled = false
-		if end = s.value(i, MaxDepth-1); end < 0 {
-			return nil, false
+		if end = s.value(i, levels-1); end < 0 {
+			return false
 		}
-		if o == nil || cap(o) == 0 {
-			o = make(Object, 0, 8)
+		yield(name, text[i:end:end], s.respelled)
+		if i = s.space(end); i == len(text) {
+			return false
 		}
-		o.put(name, s.member(i, end))
-		if i = s.space(end); i == len(s.text) {
-			return nil, false
-		}
-		switch s.text[i] {
+		switch text[i] {
 		case '}':
-			return o, s.space(i+1) == len(s.text)
+			return s.space(i+1) == len(text)
 		case ',':
 			i = s.space(i + 1)
 		default:
-			return nil, false
+			return false
 		}
 	}
-	return nil, false
+	return false
 }
 
-// elements reads a text that is one array, and reports whether it is one.
-func (s *scan) elements() ([]json.RawMessage, bool) {
+// ScanArray is [ScanObject] for the elements of an array.
+func ScanArray(text []byte, levels int, yield func(element json.RawMessage)) bool {
+	s := scan{text: text}
 	i := s.space(0)
-	if i == len(s.text) || s.text[i] != '[' {
-		return nil, false
+	if i == len(text) || text[i] != '[' {
+		return false
 	}
-	all := []json.RawMessage{}
-	if i = s.space(i + 1); i < len(s.text) && s.text[i] == ']' {
-		return all, s.space(i+1) == len(s.text)
+	if i = s.space(i + 1); i < len(text) && text[i] == ']' {
+		return s.space(i+1) == len(text)
 	}
 	for {
-		end := s.value(i, MaxDepth-1)
+		end := s.value(i, levels-1)
 		if end < 0 {
-			return nil, false
+			return false
 		}
-		all = append(all, s.text[i:end:end])
-		if i = s.space(end); i == len(s.text) {
-			return nil, false
+		yield(text[i:end:end])
+		if i = s.space(end); i == len(text) {
+			return false
 		}
-		switch s.text[i] {
+		switch text[i] {
 		case ']':
-			return all, s.space(i+1) == len(s.text)
+			return s.space(i+1) == len(text)
 		case ',':
 			i = s.space(i + 1)
 		default:
-			return nil, false
+			return false
 		}
 	}
+}
+
+// IsJSON reports whether a text is one JSON value, without space around it, that nests no deeper
+// than levels.
+func IsJSON(text []byte, levels int) bool {
+	s := scan{text: text}
+	return len(text) > 0 && s.value(0, levels) == len(text)
 }
