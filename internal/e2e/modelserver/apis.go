@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
+	"maps"
 	"net/url"
 )
 
@@ -63,6 +64,39 @@ func Named(name string) *API {
 	return nil
 }
 
+// each returns a list of elements as an API has them.
+func each[T any](all []T, as func(T) any) list {
+	out := list{}
+	for _, e := range all {
+		out = append(out, as(e))
+	}
+	return out
+}
+
+// blocks returns what a step consists of as an API has it. Without the function for reasoning, that is
+// left out.
+func (s *Step) blocks(reasoning, text func(string) any, call func(Call) any) list {
+	out := list{}
+	if s.Reasoning != "" && reasoning != nil {
+		out = append(out, reasoning(s.Reasoning))
+	}
+	if s.Text != "" {
+		out = append(out, text(s.Text))
+	}
+	return append(out, each(s.Calls, call)...)
+}
+
+// deltas returns the two halves of a text, as a stream has them.
+func deltas(text string, as func(half string) m) (all []m) {
+	for _, h := range halves(text) {
+		all = append(all, as(h))
+	}
+	return all
+}
+
+// under returns an object with a text below a key.
+func under(key string) func(text string) any { return func(text string) any { return m{key: text} } }
+
 func stop(a [2]string, s *Step) string {
 	if len(s.Calls) > 0 {
 		return a[1]
@@ -75,40 +109,34 @@ func anthropicBody(s *Script, turn, step int, stream bool, more m) any {
 	for _, t := range s.upTo(turn, step) {
 		messages = append(messages, m{"role": "user", "content": t.User})
 		for i, step := range t.Steps {
-			content := list{}
-			if step.Reasoning != "" {
-				content = append(content, m{"type": "thinking", "thinking": step.Reasoning, "signature": "sig"})
-			}
-			if step.Text != "" {
-				content = append(content, m{"type": "text", "text": step.Text})
-			}
-			results := list{}
-			for _, c := range step.Calls {
-				content = append(content, m{"type": "tool_use", "id": c.ID, "name": c.Name, "input": json.RawMessage(c.Input)})
-				results = append(results, m{
+			results := each(step.Calls, func(c Call) any {
+				return m{
 					"type": "tool_result", "tool_use_id": c.ID, "is_error": c.Failed,
 					"content": list{m{"type": "text", "text": c.Output}},
-				})
-			}
-			messages = append(messages, m{"role": "assistant", "content": content})
+				}
+			})
+			messages = append(messages, m{"role": "assistant", "content": anthropicContent(&step)})
 			if len(results) > 0 && i < len(t.Steps) {
 				messages = append(messages, m{"role": "user", "content": results})
 			}
 		}
 	}
 	body := m{"system": list{m{"type": "text", "text": s.System}}, "max_tokens": 100, "messages": messages}
-	tools := list{}
-	for _, t := range s.Tools {
-		tools = append(tools, m{"name": t.Name, "description": t.Description, "input_schema": json.RawMessage(t.Schema)})
-	}
-	body["tools"] = tools
+	body["tools"] = each(s.Tools, func(t Tool) any {
+		return m{"name": t.Name, "description": t.Description, "input_schema": json.RawMessage(t.Schema)}
+	})
 	if stream {
 		body["stream"] = true
 	}
-	for k, v := range more {
-		body[k] = v
-	}
+	maps.Copy(body, more)
 	return body
+}
+
+func anthropicContent(s *Step) list {
+	thinking := func(text string) any { return m{"type": "thinking", "thinking": text, "signature": "sig"} }
+	return s.blocks(thinking, func(text string) any { return m{"type": "text", "text": text} }, func(c Call) any {
+		return m{"type": "tool_use", "id": c.ID, "name": c.Name, "input": json.RawMessage(c.Input)}
+	})
 }
 
 func anthropicAnswer(w *Writer, s *Step, id string) {
@@ -117,18 +145,8 @@ func anthropicAnswer(w *Writer, s *Step, id string) {
 	usage := m{"input_tokens": s.Input - 30, "cache_read_input_tokens": 30, "cache_creation_input_tokens": 0,
 		"output_tokens": 1}
 	if !w.stream {
-		content := list{}
-		if s.Reasoning != "" {
-			content = append(content, m{"type": "thinking", "thinking": s.Reasoning, "signature": "sig"})
-		}
-		if s.Text != "" {
-			content = append(content, m{"type": "text", "text": s.Text})
-		}
-		for _, c := range s.Calls {
-			content = append(content, m{"type": "tool_use", "id": c.ID, "name": c.Name, "input": json.RawMessage(c.Input)})
-		}
 		usage["output_tokens"] = s.Output
-		head["content"], head["stop_reason"], head["usage"] = content, reason, usage
+		head["content"], head["stop_reason"], head["usage"] = anthropicContent(s), reason, usage
 		w.body(head)
 		return
 	}
@@ -153,26 +171,18 @@ func anthropicAnswer(w *Writer, s *Step, id string) {
 		index++
 	}
 	if s.Reasoning != "" {
-		var deltas []m
-		for _, h := range halves(s.Reasoning) {
-			deltas = append(deltas, m{"type": "thinking_delta", "thinking": h})
-		}
-		block(m{"type": "thinking", "thinking": "", "signature": ""},
-			append(deltas, m{"type": "signature_delta", "signature": "sig"})...)
+		block(m{"type": "thinking", "thinking": "", "signature": ""}, append(
+			deltas(s.Reasoning, func(h string) m { return m{"type": "thinking_delta", "thinking": h} }),
+			m{"type": "signature_delta", "signature": "sig"})...)
 	}
 	if s.Text != "" {
-		var deltas []m
-		for _, h := range halves(s.Text) {
-			deltas = append(deltas, m{"type": "text_delta", "text": h})
-		}
-		block(m{"type": "text", "text": ""}, deltas...)
+		block(m{"type": "text", "text": ""},
+			deltas(s.Text, func(h string) m { return m{"type": "text_delta", "text": h} })...)
 	}
 	for _, c := range s.Calls {
-		deltas := []m{{"type": "input_json_delta", "partial_json": ""}}
-		for _, h := range halves(c.Input) {
-			deltas = append(deltas, m{"type": "input_json_delta", "partial_json": h})
-		}
-		block(m{"type": "tool_use", "id": c.ID, "name": c.Name, "input": m{}}, deltas...)
+		input := func(h string) m { return m{"type": "input_json_delta", "partial_json": h} }
+		block(m{"type": "tool_use", "id": c.ID, "name": c.Name, "input": m{}},
+			append([]m{input("")}, deltas(c.Input, input)...)...)
 	}
 	send("message_delta", m{"delta": m{"stop_reason": reason, "stop_sequence": nil},
 		"usage": m{"output_tokens": s.Output}})
@@ -194,12 +204,11 @@ func chatBody(s *Script, turn, step int, stream bool) (string, any) {
 			}
 		}
 	}
-	tools := list{}
-	for _, t := range s.Tools {
-		tools = append(tools, m{"type": "function", "function": m{
+	tools := each(s.Tools, func(t Tool) any {
+		return m{"type": "function", "function": m{
 			"name": t.Name, "description": t.Description, "parameters": json.RawMessage(t.Schema),
-		}})
-	}
+		}}
+	})
 	body := m{"model": "gpt-x", "messages": messages, "tools": tools}
 	if stream {
 		body["stream"], body["stream_options"] = true, m{"include_usage": true}
@@ -208,11 +217,9 @@ func chatBody(s *Script, turn, step int, stream bool) (string, any) {
 }
 
 func chatCalls(calls []Call) list {
-	out := list{}
-	for _, c := range calls {
-		out = append(out, m{"id": c.ID, "type": "function", "function": m{"name": c.Name, "arguments": c.Input}})
-	}
-	return out
+	return each(calls, func(c Call) any {
+		return m{"id": c.ID, "type": "function", "function": m{"name": c.Name, "arguments": c.Input}}
+	})
 }
 
 func chatAnswer(w *Writer, s *Step, id string) {
@@ -285,17 +292,16 @@ func responsesBody(previous bool) func(s *Script, turn, step int, stream bool) (
 						input = append(input, m{"type": "function_call", "call_id": c.ID, "name": c.Name, "arguments": c.Input})
 					}
 				}
-				for _, c := range step.Calls {
-					input = append(input, m{"type": "function_call_output", "call_id": c.ID, "output": c.Output})
-				}
+				input = append(input, each(step.Calls, func(c Call) any {
+					return m{"type": "function_call_output", "call_id": c.ID, "output": c.Output}
+				})...)
 			}
 		}
-		tools := list{}
-		for _, t := range s.Tools {
-			tools = append(tools, m{
+		tools := each(s.Tools, func(t Tool) any {
+			return m{
 				"type": "function", "name": t.Name, "description": t.Description, "parameters": json.RawMessage(t.Schema),
-			})
-		}
+			}
+		})
 		body := m{"model": "gpt-x", "instructions": s.System, "input": input, "tools": tools}
 		if previous && answers > 0 {
 			body["previous_response_id"] = "resp_000" + string(rune('0'+answers-1))
@@ -308,24 +314,19 @@ func responsesBody(previous bool) func(s *Script, turn, step int, stream bool) (
 }
 
 func responsesAnswer(w *Writer, s *Step, id string) {
-	items := list{}
-	if s.Reasoning != "" {
-		items = append(items, m{"type": "reasoning", "id": "rs_" + id, "summary": list{
-			m{"type": "summary_text", "text": s.Reasoning},
-		}})
-	}
-	if s.Text != "" {
-		items = append(items, m{
+	items := s.blocks(func(text string) any {
+		return m{"type": "reasoning", "id": "rs_" + id, "summary": list{m{"type": "summary_text", "text": text}}}
+	}, func(text string) any {
+		return m{
 			"type": "message", "id": "msg_" + id, "role": "assistant", "status": "completed",
-			"content": list{m{"type": "output_text", "text": s.Text, "annotations": list{}}},
-		})
-	}
-	for _, c := range s.Calls {
-		items = append(items, m{
+			"content": list{m{"type": "output_text", "text": text, "annotations": list{}}},
+		}
+	}, func(c Call) any {
+		return m{
 			"type": "function_call", "id": "fc_" + c.ID, "call_id": c.ID, "name": c.Name, "arguments": c.Input,
 			"status": "completed",
-		})
-	}
+		}
+	})
 	response := m{
 		"id": id, "object": "response", "created_at": 1, "status": "completed", "model": "gpt-x-1", "output": items,
 		"error": nil, "incomplete_details": nil, "usage": m{
@@ -373,30 +374,22 @@ func geminiBody(s *Script, turn, step int, stream bool) (string, any) {
 	for _, t := range s.upTo(turn, step) {
 		contents = append(contents, m{"role": "user", "parts": list{m{"text": t.User}}})
 		for _, step := range t.Steps {
-			parts, results := list{}, list{}
-			if step.Text != "" {
-				parts = append(parts, m{"text": step.Text})
-			}
-			for _, c := range step.Calls {
-				parts = append(parts, m{"functionCall": m{"name": c.Name, "args": json.RawMessage(c.Input)}})
+			results := each(step.Calls, func(c Call) any {
 				response := m{"output": c.Output}
 				if c.Failed {
 					response = m{"error": c.Output}
 				}
-				results = append(results, m{"functionResponse": m{"name": c.Name, "response": response}})
-			}
-			contents = append(contents, m{"role": "model", "parts": parts})
+				return m{"functionResponse": m{"name": c.Name, "response": response}}
+			})
+			contents = append(contents, m{"role": "model", "parts": step.blocks(nil, under("text"), geminiCall)})
 			if len(results) > 0 {
 				contents = append(contents, m{"role": "user", "parts": results})
 			}
 		}
 	}
-	functions := list{}
-	for _, t := range s.Tools {
-		functions = append(functions, m{
-			"name": t.Name, "description": t.Description, "parametersJsonSchema": json.RawMessage(t.Schema),
-		})
-	}
+	functions := each(s.Tools, func(t Tool) any {
+		return m{"name": t.Name, "description": t.Description, "parametersJsonSchema": json.RawMessage(t.Schema)}
+	})
 	path := "/v1beta/models/gemini-x:generateContent"
 	if stream {
 		path = "/v1beta/models/gemini-x:streamGenerateContent?alt=sse"
@@ -405,6 +398,10 @@ func geminiBody(s *Script, turn, step int, stream bool) (string, any) {
 		"contents": contents, "systemInstruction": m{"parts": list{m{"text": s.System}}},
 		"tools": list{m{"functionDeclarations": functions}},
 	}
+}
+
+func geminiCall(c Call) any {
+	return m{"functionCall": m{"name": c.Name, "args": json.RawMessage(c.Input)}}
 }
 
 func geminiAnswer(w *Writer, s *Step, id string) {
@@ -417,9 +414,7 @@ func geminiAnswer(w *Writer, s *Step, id string) {
 			parts = append(parts, m{"text": h})
 		}
 	}
-	for _, c := range s.Calls {
-		parts = append(parts, m{"functionCall": m{"name": c.Name, "args": json.RawMessage(c.Input)}})
-	}
+	parts = append(parts, each(s.Calls, geminiCall)...)
 	usage := m{
 		"promptTokenCount": s.Input, "cachedContentTokenCount": 30, "candidatesTokenCount": s.Output - 2,
 		"thoughtsTokenCount": 2, "totalTokenCount": s.Input + s.Output,
@@ -449,37 +444,33 @@ func converseBody(s *Script, turn, step int, stream bool) (string, any) {
 	for _, t := range s.upTo(turn, step) {
 		messages = append(messages, m{"role": "user", "content": list{m{"text": t.User}}})
 		for _, step := range t.Steps {
-			content, results := list{}, list{}
-			if step.Text != "" {
-				content = append(content, m{"text": step.Text})
-			}
-			for _, c := range step.Calls {
-				content = append(content, m{"toolUse": m{"toolUseId": c.ID, "name": c.Name, "input": json.RawMessage(c.Input)}})
+			results := each(step.Calls, func(c Call) any {
 				status := "success"
 				if c.Failed {
 					status = "error"
 				}
-				results = append(results, m{"toolResult": m{
-					"toolUseId": c.ID, "status": status, "content": list{m{"text": c.Output}},
-				}})
-			}
-			messages = append(messages, m{"role": "assistant", "content": content})
+				return m{"toolResult": m{"toolUseId": c.ID, "status": status, "content": list{m{"text": c.Output}}}}
+			})
+			messages = append(messages, m{"role": "assistant", "content": step.blocks(nil, under("text"), converseCall)})
 			if len(results) > 0 {
 				messages = append(messages, m{"role": "user", "content": results})
 			}
 		}
 	}
-	tools := list{}
-	for _, t := range s.Tools {
-		tools = append(tools, m{"toolSpec": m{
+	tools := each(s.Tools, func(t Tool) any {
+		return m{"toolSpec": m{
 			"name": t.Name, "description": t.Description, "inputSchema": m{"json": json.RawMessage(t.Schema)},
-		}})
-	}
+		}}
+	})
 	path := "/model/amazon.nova-x%3A0/converse"
 	if stream {
 		path += "-stream"
 	}
 	return path, m{"messages": messages, "system": list{m{"text": s.System}}, "toolConfig": m{"tools": tools}}
+}
+
+func converseCall(c Call) any {
+	return m{"toolUse": m{"toolUseId": c.ID, "name": c.Name, "input": json.RawMessage(c.Input)}}
 }
 
 func converseAnswer(w *Writer, s *Step, _ string) {
@@ -489,16 +480,9 @@ func converseAnswer(w *Writer, s *Step, _ string) {
 		"cacheReadInputTokens": 30, "cacheWriteInputTokens": 0,
 	}
 	if !w.stream {
-		content := list{}
-		if s.Reasoning != "" {
-			content = append(content, m{"reasoningContent": m{"reasoningText": m{"text": s.Reasoning, "signature": "sig"}}})
-		}
-		if s.Text != "" {
-			content = append(content, m{"text": s.Text})
-		}
-		for _, c := range s.Calls {
-			content = append(content, m{"toolUse": m{"toolUseId": c.ID, "name": c.Name, "input": json.RawMessage(c.Input)}})
-		}
+		content := s.blocks(func(text string) any {
+			return m{"reasoningContent": m{"reasoningText": m{"text": text, "signature": "sig"}}}
+		}, under("text"), converseCall)
 		w.body(m{
 			"output": m{"message": m{"role": "assistant", "content": content}}, "stopReason": reason, "usage": usage,
 			"metrics": m{"latencyMs": 1},
@@ -518,25 +502,14 @@ func converseAnswer(w *Writer, s *Step, _ string) {
 		index++
 	}
 	if s.Reasoning != "" {
-		var deltas []m
-		for _, h := range halves(s.Reasoning) {
-			deltas = append(deltas, m{"reasoningContent": m{"text": h}})
-		}
-		block(nil, deltas...)
+		block(nil, deltas(s.Reasoning, func(h string) m { return m{"reasoningContent": m{"text": h}} })...)
 	}
 	if s.Text != "" {
-		var deltas []m
-		for _, h := range halves(s.Text) {
-			deltas = append(deltas, m{"text": h})
-		}
-		block(nil, deltas...)
+		block(nil, deltas(s.Text, func(h string) m { return m{"text": h} })...)
 	}
 	for _, c := range s.Calls {
-		var deltas []m
-		for _, h := range halves(c.Input) {
-			deltas = append(deltas, m{"toolUse": m{"input": h}})
-		}
-		block(m{"toolUse": m{"toolUseId": c.ID, "name": c.Name}}, deltas...)
+		block(m{"toolUse": m{"toolUseId": c.ID, "name": c.Name}},
+			deltas(c.Input, func(h string) m { return m{"toolUse": m{"input": h}} })...)
 	}
 	w.event("messageStop", m{"stopReason": reason})
 	w.event("metadata", m{"usage": usage, "metrics": m{"latencyMs": 1}})
