@@ -384,12 +384,29 @@ func (e *exporter) load(ctx context.Context, r store.Reader, id string) (s *form
 		s.Transcript, err = r.Transcript(ctx, id)
 		return s, err
 	}
-	if s.Input, err = document.Collect(ctx, r, id); err != nil {
+	if s.Input, s.Session, err = collect(ctx, r, id); err != nil || !e.format.SubAgents || e.explain {
+		return s, err
+	}
+	ids, err := withDescendants(ctx, r, []string{id})
+	if err != nil {
 		return nil, err
 	}
-	s.Session = &codec.Session{Transcript: s.Input.Transcript, Decisions: s.Input.Decisions, Blobs: s.Input.Blobs,
-		SpanRefs: s.Input.SpanRefs}
+	for _, below := range ids[1:] {
+		_, child, err := collect(ctx, r, below)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // deleted meanwhile
+		} else if err != nil {
+			return nil, err
+		}
+		s.SubAgents = append(s.SubAgents, child)
+	}
 	return s, nil
+}
+
+// collect reads what is shown of a session.
+func collect(ctx context.Context, r store.Reader, id string) (document.Input, *codec.Session, error) {
+	in, err := document.Collect(ctx, r, id)
+	return in, &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Blobs: in.Blobs, SpanRefs: in.SpanRefs}, err
 }
 
 // explainAll lists what the format would lose, and ends with errFinding when it would.

@@ -23,8 +23,8 @@
 // A model call is a step. The first system prompt is the first step, and a later one a system step
 // before the message that it was first used in. The first catalog of tools is the agent's. Messages
 // that a rewind hid are not among the steps, and a message of a fork that its parent has is marked as
-// copied. Below extra are the title, is_error of the result of a call that failed, and the metrics of
-// a compaction. [Losses] lists what has no field. A sub-agent is a trajectory of its own.
+// copied. Below extra are the title, is_error of the result of a call that failed, the metrics of a
+// compaction, and the session_id of a sub-agent. [Losses] lists what has no field.
 package atif
 
 import (

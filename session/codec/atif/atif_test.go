@@ -137,3 +137,53 @@ func TestRewoundMessagesAreNoSteps(t *testing.T) {
 		t.Errorf("read again it has %d sessions, problems %v, %v", len(got), problems, err)
 	}
 }
+
+// TestSubAgentsAreInTheTrajectory: one file has the session, those of its sub-agents at every level, and
+// which call started them. A fork is a trajectory of its own.
+func TestSubAgentsAreInTheTrajectory(t *testing.T) {
+	made := func(id, parent, output string) *codec.Session {
+		all, _, err := read(t, strings.NewReplacer(`"session_id":"s"`, `"trajectory_id":"`+id+`"`,
+			`"step_id":1,`, `"step_id":1,"timestamp":"2026-11-22T10:00:00Z",`).Replace(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := all[0]
+		if parent != "" {
+			s.Session.ParentID = &parent
+		}
+		parts := s.Messages[1].Parts
+		p := &parts[len(parts)-1]
+		p.ToolState = new("output-available")
+		p.DataJSON = `{"type":"tool-f","toolCallId":"c","state":"output-available","input":{},"output":` + output + `}`
+		return s
+	}
+	parent := made("ses_1", "", `"done","toolMetadata":{"agenttrace":{"child_session_id":"ses_2"}}`)
+	others := []*codec.Session{made("ses_2", "ses_1", `{"session_id":"ses_2-x"}`), made("ses_2-x", "ses_2", "null"),
+		made("ses_3", "ses_1", "null")}
+	others[2].Session.CreatedAt++ // a fork: its messages are older than it
+	var b bytes.Buffer
+	if err := atif.Encode(&b, parent, others...); err != nil {
+		t.Fatal(err)
+	}
+	if errs := broken(b.Bytes()); errs != nil {
+		t.Error(errs)
+	}
+	got, problems, err := read(t, b.String())
+	if err != nil || problems != nil {
+		t.Fatal(problems, err)
+	}
+	var lines []string
+	for _, s := range got {
+		parts := s.Sorted().Messages[1].Parts
+		lines = append(lines, fmt.Sprint(s.Session.ID, " of ", session.Deref(s.Session.ParentID), ": ",
+			parts[len(parts)-1].DataJSON[len(`{"type":"tool-f","toolCallId":"c",`):]))
+	}
+	want := []string{
+		`ses_1 of : "state":"output-available","input":{},"toolMetadata":{"agenttrace":{"child_session_id":"ses_2"}},"output":"done"}`,
+		`ses_2 of ses_1: "state":"output-available","input":{},"output":{"session_id":"ses_2-x"}}`,
+		`ses_2-x of ses_2: "state":"output-available","input":{},"output":"null"}`,
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("read again:\n%s\nwant:\n%s\nof:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"), b.String())
+	}
+}

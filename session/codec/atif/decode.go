@@ -131,6 +131,12 @@ type builder struct {
 	catalog string
 	// children are where sub-agents were started, by their ids.
 	children map[string]source
+	sessions map[string]string // of sub-agents that are in the trajectory, by their ids
+}
+
+// childID is the id of the session of a sub-agent.
+func childID(parent string, o rows.Object) string {
+	return cmp.Or(o.Object("extra").Text("session_id"), parent+"-"+o.Text("trajectory_id"))
 }
 
 func newBuilder(o rows.Object, from source, report func(codec.Problem)) *builder {
@@ -139,11 +145,11 @@ func newBuilder(o rows.Object, from source, report func(codec.Problem)) *builder
 	case id == "":
 		id = "atif-" + sha(string(from.text))[:16]
 	case from.parent != "":
-		id = from.parent + "-" + id
+		id = cmp.Or(o.Object("extra").Text("session_id"), from.parent+"-"+id)
 	}
 	b := &builder{
 		s: rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")), place: from.place, report: report,
-		children: make(map[string]source),
+		children: make(map[string]source), sessions: make(map[string]string),
 	}
 	if from.parent != "" {
 		b.s.Row.ParentID = new(from.parent)
@@ -160,6 +166,10 @@ func (b *builder) problem(place, reason string, args ...any) {
 }
 
 func (b *builder) build(o rows.Object) *codec.Session {
+	for _, raw := range rows.Elements(o.Get("subagent_trajectories")) {
+		child := rows.Read(string(raw))
+		b.sessions[child.Text("trajectory_id")] = childID(b.s.Row.ID, child)
+	}
 	b.about(o)
 	b.tools(o.Object("agent").Get("tool_definitions"))
 	steps := rows.Elements(o.Get("steps"))
@@ -393,7 +403,7 @@ func (b *builder) agent(m *rows.Message, step rows.Object, place string, at int6
 		answered[id] = true
 		p := m.Call(id, name, call.Get("arguments"), at)
 		if result := outputs[id]; result != nil {
-			p.Result(b.resultOf(result), string(result.Object("extra").Get("is_error")) == "true")
+			b.result(p, result)
 		}
 		for _, child := range childIDs(outputs[id]) {
 			if b.children[child] = (source{at: at}); b.user != nil {
@@ -405,12 +415,21 @@ func (b *builder) agent(m *rows.Message, step rows.Object, place string, at int6
 	b.measure(&b.answers[len(b.answers)-1], step, place, at)
 }
 
-// resultOf returns what a result is for the model: the session of a sub-agent, where it is no more.
-func (b *builder) resultOf(result rows.Object) json.RawMessage {
-	if ids := childIDs(result); len(ids) > 0 && !result.Has("content") {
-		return rows.Of("session_id", b.s.Row.ID+"-"+ids[0]).JSON()
+// result gives a call its result: the session of a sub-agent, where it is no more.
+func (b *builder) result(p *rows.Part, result rows.Object) {
+	var child string
+	if ids := childIDs(result); len(ids) > 0 {
+		child = cmp.Or(b.sessions[ids[0]], b.s.Row.ID+"-"+ids[0])
 	}
-	return joined(result.Get("content"))
+	content := joined(result.Get("content"))
+	if child != "" && content == nil {
+		content = rows.Of("session_id", child).JSON()
+	} else if child != "" {
+		data := p.Data()
+		data.Set("toolMetadata", rows.Of("agenttrace", rows.Of("child_session_id", child)))
+		p.Set(data)
+	}
+	p.Result(content, string(result.Object("extra").Get("is_error")) == "true")
 }
 
 // joined is a result's content as one text, where it consists of texts.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -13,9 +14,33 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Encode writes the session as a trajectory.
-func Encode(w io.Writer, s *codec.Session) error {
-	e := encoder{s: s, t: s.Sorted(), blobs: make(map[string]*store.Blob)}
+// Encode writes the session as a trajectory. Of others those are in it that are of sub-agents which
+// the session started, or one of these.
+func Encode(w io.Writer, s *codec.Session, others ...*codec.Session) error {
+	text := rows.Python{Indent: true}.Append(nil, trajectory(s, others).JSON())
+	if _, err := w.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("write trajectory %s: %w", s.Session.ID, err)
+	}
+	return nil
+}
+
+func trajectory(s *codec.Session, others []*codec.Session) rows.Object {
+	e := encoder{s: s, t: s.Sorted(), blobs: make(map[string]*store.Blob), children: make(map[string]string)}
+	var children []rows.Object
+	for _, c := range others {
+		if c == s || session.Deref(c.Session.ParentID) != s.Session.ID || isFork(c) {
+			continue
+		}
+		child := trajectory(c, slices.DeleteFunc(slices.Clone(others), func(o *codec.Session) bool { return o == s }))
+		id := strings.TrimPrefix(c.Session.ID, s.Session.ID+"-")
+		e.children[c.Session.ID] = id
+		if child.Set("trajectory_id", id); id == c.Session.ID {
+			extra := child.Object("extra")
+			extra.Set("session_id", id) // which is one of its own, and not one among the parent's
+			child.Set("extra", extra)
+		}
+		children = append(children, child)
+	}
 	for i := range s.Blobs {
 		e.blobs[string(s.Blobs[i].Kind)+s.Blobs[i].Digest] = &s.Blobs[i]
 	}
@@ -29,11 +54,18 @@ func Encode(w io.Writer, s *codec.Session) error {
 			e.message(m)
 		}
 	}
-	text := rows.Python{Indent: true}.Append(nil, e.trajectory(s).JSON())
-	if _, err := w.Write(append(text, '\n')); err != nil {
-		return fmt.Errorf("write trajectory %s: %w", s.Session.ID, err)
+	o := e.trajectory(s)
+	if children != nil {
+		o.Set("subagent_trajectories", children)
 	}
-	return nil
+	return o
+}
+
+// isFork reports whether a session has copies of its parent's messages, as that of a sub-agent has not.
+func isFork(s *codec.Session) bool {
+	return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
+		return s.Session.Copied(m.Message.CreatedAt)
+	})
 }
 
 type encoder struct {
@@ -45,6 +77,8 @@ type encoder struct {
 	costUSD *float64
 	prompt  string        // the digest of the system prompt in force
 	tools   []rows.Object // the first catalog
+	// children are the ids that sub-agents have in the trajectory, by those of their sessions.
+	children map[string]string
 }
 
 func (e *encoder) trajectory(s *codec.Session) rows.Object {
@@ -234,6 +268,7 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool) {
 				if c.Failed {
 					result.Set("extra", rows.Of("is_error", true))
 				}
+				e.started(&result, data)
 				results = append(results, result)
 			}
 		} else if isObservation(data) {
@@ -264,6 +299,20 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool) {
 		step.Set("llm_call_count", st.Calls)
 	}
 	e.add(step)
+}
+
+// started names the trajectory of the sub-agent that a call started.
+func (e *encoder) started(result *rows.Object, data rows.Object) {
+	output := data.Object("output")
+	child := cmp.Or(data.Object("toolMetadata").Object("agenttrace").Text("child_session_id"), output.Text("session_id"))
+	id := e.children[child]
+	if id == "" {
+		return
+	}
+	if len(output) == 1 && output.Text("session_id") == child {
+		*result = result.Without("content")
+	}
+	result.Set("subagent_trajectory_ref", []rows.Object{rows.Of("trajectory_id", id)})
 }
 
 // metrics returns what a step used, nil where that is not known, and adds it to the run's.

@@ -53,6 +53,8 @@ type Writing struct {
 	// replace, a session that is there already gives an error that is [os.ErrExist]. Where
 	// it is nil each session is a file in the directory.
 	Dir func(path string, s *Source, replace bool) error
+	// SubAgents reports that the sessions of sub-agents are in the file of the one that started them.
+	SubAgents bool
 	// Explain lists what the format does not hold of a session.
 	Explain func(s *Source) []codec.Loss
 }
@@ -101,6 +103,8 @@ type Source struct {
 	// it, by the paths that the session has for them.
 	Full  bool
 	Files map[string]string
+	// SubAgents are the sessions below this one, for formats that have them in its file.
+	SubAgents []*codec.Session
 	// Observed counts the spans and log records that the session was built from and that
 	// no rows hold.
 	Observed int

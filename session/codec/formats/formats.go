@@ -168,8 +168,13 @@ var All = []Format{{
 	Name:     "atif",
 	Exported: "an ATIF 1.7 trajectory, for benchmarks and trainers",
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
-	Writing:  Writing{Ext: ".json", JSON: true, Explain: explained(atif.Losses.Of), Stream: each(atif.Encode)},
-	Reading:  Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
+	Writing: Writing{
+		Ext: ".json", JSON: true, SubAgents: true, Explain: explained(atif.Losses.Of),
+		Stream: func(w io.Writer) func(*Source) error {
+			return func(s *Source) error { return atif.Encode(w, s.Session, s.SubAgents...) }
+		},
+	},
+	Reading: Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
 }, {
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
