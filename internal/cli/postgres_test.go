@@ -1,0 +1,88 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session/store/postgres"
+	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+)
+
+// TestCommandsOnPostgres: every command prints of a database what it prints of a file with the same sessions, those
+// that change something included, and ends with the same exit code.
+func TestCommandsOnPostgres(t *testing.T) {
+	server := postgrestest.Start(t, "fsync = off", "synchronous_commit = off", "full_page_writes = off")
+	file := filepath.Join(t.TempDir(), "s.db")
+	dsn := server.Create(t)
+	if err := makeStore(file, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), fixture()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const main = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
+	captures, err := filepath.Glob("../../session/ingest/testdata/captures/*/*/*-traces.json")
+	if err != nil || len(captures) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	commands := []string{
+		"ls", "ls --all", "ls --all --json", "ls -n 1", "ls --agent coder", "ls --limit 1",
+		"show last", "show " + main + " --prompt --tools --permissions --raw", "show last --json", "show nothing", "show " + main[:12],
+		"status last", "status last --json", "search test", "search é --json", "search prompt", "search nowhere",
+		"stats", "stats --by model", "stats --by tool", "stats --by day", "stats --by agent --json", "check", "check --rules",
+		"export " + main + " --format jsonl", "export --all --format csv", "export " + main + " --format otlp-json",
+		"export " + main + " --format markdown", "export " + main + " --format atif --explain", "diff " + main + " last",
+		"replay last", "tail last --no-follow", "tail " + main + " --since 1h --no-follow",
+		"title last titled", "ls", "archive last", "ls --all", "archive --undo " + main, "gc --dry-run", "gc", "gc --json",
+		"prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
+		"import --json " + strings.Join(captures[:min(40, len(captures))], " "), "ls --all --json", "stats --json", "search the", "check",
+		"rewind last --turn 1", "show last", "rewind last --undo", "show last", "rm " + main + " --yes", "ls --all", "gc", "export --all --format jsonl", "check",
+	}
+	names := strings.NewReplacer(file, "STORE", dsn, "STORE", "postgres://postgres@127.0.0.1:"+fmt.Sprint(server.Port)+"/d1", "STORE")
+	for _, command := range commands {
+		var out [2]string
+		for i, location := range []string{file, dsn} {
+			cmd := exec.CommandContext(t.Context(), "agenttrace", strings.Fields(command)...)
+			cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+location, "COLUMNS=100", "TZ=UTC")
+			cmd.Dir = "."
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			err := cmd.Run()
+			if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+				t.Fatal(err)
+			}
+			out[i] = fmt.Sprintf("%s%sexit %d\n", names.Replace(stdout.String()), names.Replace(stderr.String()),
+				cmd.ProcessState.ExitCode())
+			out[i] = changing.ReplaceAllString(out[i], "…")
+			if strings.HasPrefix(command, "search") { // what was stored last comes first, as each engine knows it
+				lines := strings.Split(out[i], "\n")
+				slices.Sort(lines)
+				out[i] = strings.Join(lines, "\n")
+			}
+			t.Logf("agenttrace %.60s: exit %d", command, cmd.ProcessState.ExitCode())
+		}
+		if diff := cmp.Diff(strings.Split(out[0], "\n"), strings.Split(out[1], "\n")); diff != "" {
+			t.Errorf("agenttrace %.200s: a database differs from a file (-file +database):\n%.3000s", command, diff)
+		}
+	}
+}
+
+// changing is what differs from one run to the next: ages and durations in words, and when a rewind was made.
+var changing = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s) ?(ago)?|"took[^,]*|\\"at\\":\d{13}`)
