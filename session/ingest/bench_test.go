@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -182,6 +183,66 @@ func BenchmarkIngest(b *testing.B) {
 			}
 			b.ReportMetric(float64(spanCount)*float64(b.N)/b.Elapsed().Seconds(), "spans/s")
 			b.ReportMetric(cpu/float64(b.N)/float64(spanCount)*1e5, "CPU-s/100k")
+		})
+	}
+}
+
+// BenchmarkCollectors has several collectors write one PostgreSQL database: each has a store of its own, and requests
+// of 512 spans of sessions that no other one gets. Beside it, one that writes a file.
+func BenchmarkCollectors(b *testing.B) {
+	bodies, spanCount, _ := requests(400, 10)
+	for _, collectors := range []int{0, 1, 2, 4, 8} {
+		name := fmt.Sprint(collectors)
+		if collectors == 0 {
+			name = "file"
+		}
+		b.Run(name, func(b *testing.B) {
+			for range b.N {
+				b.StopTimer()
+				open := func() store.Store {
+					s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"), sqlitestore.Options{})
+					if err != nil {
+						b.Fatal(err)
+					}
+					return s
+				}
+				if collectors > 0 {
+					dsn := postgrestest.Start(b).Create(b)
+					open = func() store.Store {
+						s, err := postgres.Open(b.Context(), dsn, postgres.Options{})
+						if err != nil {
+							b.Fatal(err)
+						}
+						return s
+					}
+				}
+				queue := make(chan []byte)
+				var wg sync.WaitGroup
+				for range max(collectors, 1) {
+					s := open()
+					defer s.Close()
+					in := ingest.New(s, ingest.Options{})
+					wg.Go(func() {
+						unmarshaler := ptrace.ProtoUnmarshaler{}
+						for body := range queue {
+							td, err := unmarshaler.UnmarshalTraces(body)
+							if err == nil {
+								_, err = in.Traces(b.Context(), td)
+							}
+							if err != nil {
+								b.Error(err)
+							}
+						}
+					})
+				}
+				b.StartTimer()
+				for _, body := range bodies {
+					queue <- body
+				}
+				close(queue)
+				wg.Wait()
+			}
+			b.ReportMetric(float64(spanCount)*float64(b.N)/b.Elapsed().Seconds(), "spans/s")
 		})
 	}
 }
