@@ -32,6 +32,11 @@ func TestRefusals(t *testing.T) {
 	storetest.RunRefusals(t, stores(t))
 }
 
+// What other programs write is read as it is.
+func TestSQL(t *testing.T) {
+	storetest.RunSQL(t, stores(t))
+}
+
 // stores returns a function that opens stores without rows, one after the other, in one database.
 func stores(t *testing.T) func(*testing.T) storetest.Store {
 	dsn := database(t)
@@ -89,6 +94,12 @@ type dumped struct {
 	*postgres.Store
 	conn   *pgx.Conn
 	tables []string
+}
+
+// Script implements [storetest.SQL].
+func (d dumped) Script(statements string) error {
+	_, err := d.conn.Exec(context.Background(), statements)
+	return err
 }
 
 // Dump writes every row of every table, but for the locks of writers, which stay.

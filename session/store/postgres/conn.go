@@ -13,8 +13,7 @@ import (
 )
 
 // dialect is PostgreSQL's part of the SQL that engines share. The planner needs no hints. The columns of JSON are
-// text, because what was written has to be read byte for byte; they are read as json and not as jsonb, which does not
-// take every text that JSON allows.
+// text, because what was written has to be read byte for byte.
 var dialect = &sqlstore.Dialect{
 	SessionColumns: sqlstore.SessionTable.Prefixed("s."),
 	PartColumns:    sqlstore.PartTable.Prefixed("p."),
@@ -25,19 +24,17 @@ var dialect = &sqlstore.Dialect{
 		return `strpos(` + column + `, '` + strings.ReplaceAll(literal, `'`, `''`) + `') > 0`
 	},
 	MayContain: func(column, param string) string { return `strpos(lower(` + column + `), ` + param + `) > 0` },
-	JSON:       jsonText,
-	JSONInt: func(column string, path ...string) string {
-		text := jsonText(column, path...)
-		return `(CASE ` + text + ` WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE trunc((` + text + `)::numeric)::bigint END)`
-	},
+	JSON:       func(column string, path ...string) string { return at("json_text", column, path) },
+	JSONInt:    func(column string, path ...string) string { return at("json_int", column, path) },
 	Elements: func(column, name string) string {
 		return `json_array_elements_text((` + column + `)::json) AS ` + name + `(value)`
 	},
 	Greatest: "greatest",
 }
 
-func jsonText(column string, path ...string) string {
-	return `((` + column + `)::json #>> '{` + strings.Join(path, ",") + `}')`
+// at calls a function of the schema.
+func at(function, column string, path []string) string {
+	return function + `(` + column + `, '{` + strings.Join(path, ",") + `}')`
 }
 
 // numbered replaces the parameters ? and ?1 of a query by $1, $2, …, except within quotes.

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,11 @@ func TestRefusals(t *testing.T) {
 	storetest.RunRefusals(t, func(t *testing.T) storetest.Store { return empty(t) })
 }
 
+// What other programs write is read as it is.
+func TestSQL(t *testing.T) {
+	storetest.RunSQL(t, func(t *testing.T) storetest.Store { return dumped{empty(t)} })
+}
+
 // empty is a new store.
 func empty(t *testing.T) *sqlite.Store {
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
@@ -39,6 +45,15 @@ func empty(t *testing.T) *sqlite.Store {
 
 // dumped is a store of which the suite compares every table.
 type dumped struct{ *sqlite.Store }
+
+// Script implements [storetest.SQL].
+func (d dumped) Script(statements string) error {
+	conn, err := zombie.OpenConn(d.Path(), zombie.OpenReadWrite)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sqlitex.ExecuteScript(conn, statements, nil), conn.Close())
+}
 
 // Dump writes every row of every table, but for ids that count what came first.
 func (d dumped) Dump() (string, error) {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -309,6 +310,9 @@ func resolve(conn Conn, name string) (found []string, err error) {
 	if name == "last" {
 		return texts(conn, `SELECT s.id FROM chat_sessions s WHERE `+leading(conn.Dialect())+
 			` AND s.archived_at IS NULL ORDER BY s.updated_at DESC, s.id DESC LIMIT 1`)
+	}
+	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return nil, nil // a server refuses it
 	}
 	found, err = texts(conn, `SELECT id FROM chat_sessions WHERE id = ?`, name)
 	if name == "" || err != nil || len(found) > 0 {

@@ -13,14 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Importer is a [Store] that takes sessions from files.
-type Importer interface {
-	Store
-	Import(ctx context.Context, in *store.Imported) (store.ImportResult, error)
-}
-
-// RunImport examines how an engine imports sessions. open is as in [Run], and what
-// it returns an [Importer].
+// RunImport examines how an engine imports sessions. open is as in [Run].
 func RunImport(t *testing.T, open func(t *testing.T) Store) {
 	for _, c := range importCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -35,7 +28,7 @@ func RunImport(t *testing.T, open func(t *testing.T) Store) {
 func (h *harness) importing(s Store, in *store.Imported) store.ImportResult {
 	h.Helper()
 	before := encoded(h, in.Transcript)
-	r, err := s.(Importer).Import(context.Background(), in)
+	r, err := s.Import(context.Background(), in)
 	if err != nil {
 		h.Fatalf("import: %v", err)
 	}
@@ -324,7 +317,7 @@ var importCases = []testCase{{
 		h.with(func(s Store) {
 			in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one")))
 			in.Messages[0].Parts[0].MessageID = "msg_2"
-			if _, err := s.(Importer).Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
+			if _, err := s.Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
 				h.Errorf("error %v", err)
 			}
 			h.equal("sessions", len(h.sessions(s, everything)), 0)

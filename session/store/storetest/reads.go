@@ -135,6 +135,8 @@ var readCases = []testCase{
 					{"zzz", "", store.ErrNotFound},
 					{"", "", store.ErrNotFound},
 					{"%", "", store.ErrNotFound},
+					{"ses\xff", "", store.ErrNotFound},
+					{"ses\x00", "", store.ErrNotFound},
 				} {
 					got, err := s.Resolve(context.Background(), c.name)
 					if got != c.want || !errors.Is(err, c.err) {

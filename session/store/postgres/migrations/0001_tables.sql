@@ -63,6 +63,7 @@ CREATE TABLE chat_parts (
 );
 CREATE UNIQUE INDEX idx_chat_parts_message_index ON chat_parts(message_id, session_id, "index");
 CREATE INDEX idx_chat_parts_session ON chat_parts(session_id);
+CREATE INDEX idx_chat_parts_created ON chat_parts(created_at, id); -- by which a search goes through them
 CREATE INDEX idx_chat_parts_tool_call ON chat_parts(tool_call_id) WHERE tool_call_id IS NOT NULL;
 CREATE INDEX idx_chat_parts_compaction ON chat_parts(session_id, message_id) WHERE type = 'data-compaction';
 CREATE INDEX idx_chat_parts_approval ON chat_parts(session_id) WHERE tool_state = 'approval-requested';
@@ -233,6 +234,23 @@ CREATE TABLE tool_call_requests (
 CREATE TABLE writer_locks (
   key BIGINT PRIMARY KEY
 );
+
+-- The text, or the whole number, at a path of keys. A row may have what is not JSON, after an import of what was not
+-- valid, and JSON may have U+0000, which text cannot: neither may fail a query over all rows.
+CREATE FUNCTION json_text(document TEXT, path TEXT[]) RETURNS TEXT LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  RETURN replace(document, '\u0000', '\ufffd')::json #>> path;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+  RETURN NULL;
+END $$;
+CREATE FUNCTION json_int(document TEXT, path TEXT[]) RETURNS BIGINT LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  found TEXT := json_text(document, path);
+BEGIN
+  RETURN CASE found WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE trunc(found::numeric)::bigint END;
+EXCEPTION WHEN data_exception THEN
+  RETURN NULL;
+END $$;
 
 CREATE VIEW session_spans AS
 SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind, dialect, start_nano, end_nano, error

@@ -1,0 +1,595 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// SQL is a [Store] whose tables other programs can change.
+type SQL interface {
+	Store
+	// Script executes statements, which are such as every engine understands.
+	Script(statements string) error
+}
+
+// RunSQL examines what an engine that speaks SQL reads, also of rows that another program wrote. open is as in [Run],
+// and what it returns is [SQL].
+func RunSQL(t *testing.T, open func(t *testing.T) Store) {
+	for _, c := range []struct {
+		name, rule string
+		run        func(h *harness, s Store)
+	}{
+		{"search", "A text is found in titles and in the values of parts, not in keys, in any case.", readSearch},
+		{"pages", "However many parts have the text, each is found once, the last first.", readPages},
+		{"stats", "What a fork copied counts once, what a rewind hid or a compaction replaced counts.", readStats},
+		{"estimates", "What is stated takes precedence; what is not is estimated with the model and the usage of the " +
+			"message, and what has no price is named.", readEstimates},
+		{"tail", "The end of a session is what comes from a user message on.", readTail},
+		{"last-turn", "Of the last turn, the parts that may be going on are read.", readLastTurn},
+		{"notices", "A session that may have a notice is found, and others are not.", readNotices},
+		{"stale", "A family goes as one, or not at all.", readStale},
+		{"amend", "A title and the archive that a user sets are kept when telemetry is delivered again, and give way to " +
+			"what is reported later.", amend},
+		{"delete", "Of a session nothing is left, and telemetry that is delivered again makes it as it was.", remove},
+		{"collect", "A blob that a message or a span names is kept, and all of them while something goes on.", collect},
+		{"origin", "A session that is exported and imported again merges with its telemetry as before.", restore},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := &harness{T: t, open: open}
+			h.with(func(s Store) { c.run(h, s) })
+			if t.Failed() {
+				t.Log("the rule: " + c.rule)
+			}
+		})
+	}
+}
+
+func (h *harness) script(s Store, statements string) {
+	h.Helper()
+	if err := s.(SQL).Script(statements); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// searched is a store of two sessions, the second a fork of the first.
+const searched = `
+INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('s', 'One', 'coder', 1, 9), ('f', 'Two', 'other', 5, 9);
+INSERT INTO session_state(session_id, state_json, forked_from) VALUES ('f', '{}', 's');
+INSERT INTO chat_messages(id, session_id, role, hidden_at, created_at, updated_at) VALUES
+ ('s0', 's', 'user', NULL, 1, 1), ('s1', 's', 'assistant', 7, 2, 2), ('f0', 'f', 'user', NULL, 1, 1), ('f1', 'f', 'user', NULL, 6, 6);
+INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES
+ ('p0', 's0', 's', 0, 'text', '{"type":"text","text":"Say \"NAÏVE\" or naïve,\nCafé in K"}', 1, 1),
+ ('p1', 's1', 's', 0, 'tool-bash', '{"toolCallId":"c","input":{"args":["x",{"deep":"needle"}],"n":42},"output":"a needle, a \u004eeedle","toolMetadata":"needle"}', 2, 2),
+ ('p2', 's1', 's', 1, 'dynamic-tool', '{"toolName":"mcp","toolCallId":"d","errorText":"no such \u00e9l\u00e8ve"}', 2, 2),
+ ('p3', 's1', 's', 2, 'step-start', '{"type":"step-start"}', 2, 2),
+ ('q0', 'f0', 'f', 0, 'text', '{"type":"text","text":"Say \"NAÏVE\""}', 1, 1),
+ ('q1', 'f1', 'f', 0, 'text', '{"type":"text","text":"not json needle', 6, 6),
+ ('q2', 'f1', 'f', 1, 'text', '{"type":"text","text":"the Needle at the end: needle"}', 6, 6)`
+
+func (h *harness) find(s Store, q store.SearchQuery) (found []string) {
+	h.Helper()
+	for hit, err := range s.Search(h.Context(), q) {
+		if err != nil {
+			h.Fatal(err)
+		}
+		found = append(found, fmt.Sprintf("%s %s %d", hit.PartID, hit.Field, hit.Matches))
+		for _, m := range hit.Marks {
+			if got := hit.Context[m[0]:m[1]]; len([]rune(got)) != len([]rune(q.Text)) {
+				h.Errorf("%q: a mark is %q", q.Text, got)
+			}
+		}
+	}
+	return found
+}
+
+func readSearch(h *harness, s Store) {
+	h.script(s, searched)
+	for _, test := range []struct {
+		query store.SearchQuery
+		want  []string
+	}{
+		{store.SearchQuery{Text: "needle"}, []string{"q2 text 2", "p1 input.args[1].deep 1", "p1 output 2"}},
+		{store.SearchQuery{Text: "eedle"}, []string{"q2 text 2", "p1 input.args[1].deep 1", "p1 output 2"}},
+		{store.SearchQuery{Text: `"naïve"`}, []string{"p0 text 1"}},
+		{store.SearchQuery{Text: "Ïve,\ncafÉ"}, []string{"p0 text 1"}},
+		{store.SearchQuery{Text: "Él"}, []string{"p2 error 1"}},
+		{store.SearchQuery{Text: "É"}, []string{"p2 error 1", "p0 text 1"}},
+		{store.SearchQuery{Text: "42"}, []string{"p1 input.n 1"}},
+		{store.SearchQuery{Text: "k"}, []string{"p0 text 1"}},
+		{store.SearchQuery{Text: "needle", Agent: "coder"}, []string{"p1 input.args[1].deep 1", "p1 output 2"}},
+		{store.SearchQuery{Text: "needle", Since: time.UnixMilli(6)}, []string{"q2 text 2"}},
+		{store.SearchQuery{Text: "o"}, []string{" title 1", " title 1", "p2 error 1", "p0 text 1"}},
+		{store.SearchQuery{Text: "tWO"}, []string{" title 1"}},
+		{store.SearchQuery{Text: "one", Agent: "other"}, nil},
+		{store.SearchQuery{Text: "one", Since: time.UnixMilli(2)}, nil},
+		{store.SearchQuery{Text: "new chat"}, nil},
+		{store.SearchQuery{Text: "nothing of it"}, nil},
+		{store.SearchQuery{}, nil},
+	} {
+		if diff := cmp.Diff(test.want, h.find(s, test.query)); diff != "" {
+			h.Errorf("%+v (-want +got):\n%s", test.query, diff)
+		}
+	}
+	for hit, err := range s.Search(h.Context(), store.SearchQuery{Text: "deep"}) {
+		h.Errorf("a key is found: %+v, %v", hit, err)
+	}
+	for hit, err := range s.Search(h.Context(), store.SearchQuery{Text: "naïve"}) {
+		want := store.Hit{SessionID: "s", Title: "One", Agent: "coder", MessageID: "s0", Role: "user", PartID: "p0",
+			Type: "text", Field: "text",
+			Matches: 2, Context: "Say \"NAÏVE\" or naïve,\nCafé in K", Marks: [][2]int{{5, 11}, {16, 22}}, CreatedAt: 1}
+		if diff := cmp.Diff(want, hit); diff != "" || err != nil {
+			h.Errorf("hit (-want +got):\n%s, %v", diff, err)
+		}
+		break // early
+	}
+}
+
+// counted is a store of three sessions: one of two days, a fork that copied its
+// first turn, and one of another agent that failed.
+const counted = `
+INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES
+ ('s', 's', 'coder', 1000, 86400500), ('f', 'f', 'coder', 86400100, 86400200), ('x', 'x', 'other', 1000, 2000), ('e', 'e', 'idle', 1000, 1000);
+INSERT INTO session_state(session_id, state_json, forked_from) VALUES ('f', '{}', 's');
+UPDATE chat_sessions SET parent_id = 's' WHERE id = 'f';
+INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
+ ('s0', 's', 'user', '{}', NULL, 1000, 1000),
+ ('s1', 's', 'assistant', '{"model":{"provider_id":"p","model_id":"big"},"usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":0},
+  "agenttrace":{"duration_ms":100,"cost_usd":0.5,"end_reason":"finish"}}', NULL, 1001, 1001),
+ ('s1u', 's', 'user', '{}', 9, 86400399, 86400399),
+ ('s2', 's', 'assistant', '{"model":{"model_id":"small"},"usage":{"input":5,"output":1},"agenttrace":{"duration_ms":300}}', 9, 86400400, 86400400),
+ ('s3', 's', 'assistant', '{"compaction":true,"usage":{"input":999},"agenttrace":{"input_tokens":7,"output_tokens":3}}', NULL, 86400500, 86400500),
+ ('f1', 'f', 'assistant', '{"usage":{"input":10},"agenttrace":{"duration_ms":100}}', NULL, 1001, 1001),
+ ('f1u', 'f', 'user', '{}', NULL, 86400149, 86400149),
+ ('f2', 'f', 'assistant', '{"model":"no object","usage":{"input":4}}', NULL, 86400150, 86400150),
+ ('x1', 'x', 'assistant', '{"agenttrace":{"end_reason":"error"}}', NULL, 1500, 1500);
+INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at) VALUES
+ ('p0', 's1', 's', 0, 'tool-bash', '{"toolMetadata":{"agenttrace":{"duration_ms":5}}}', 'c0', 'output-available', 1001, 1001),
+ ('p1', 's1', 's', 1, 'dynamic-tool', '{"toolName":"mcp","output":"\u0000"}', 'c1', 'output-error', 1001, 1001),
+ ('p2', 's2', 's', 0, 'tool-bash', '{"toolMetadata":{"agenttrace":{"denied":true}}}', 'c2', 'output-error', 86400400, 86400400),
+ ('p3', 's2', 's', 1, 'text', '{"text":"tool-"}', NULL, NULL, 86400400, 86400400),
+ ('q0', 'f1', 'f', 0, 'tool-bash', '{}', 'c0', 'output-available', 1001, 1001);
+UPDATE chat_sessions SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000;
+UPDATE chat_messages SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000;
+UPDATE chat_parts SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000`
+
+func ptr[T any](v T) *T { return &v }
+
+func readStats(h *harness, s Store) {
+	h.script(s, counted)
+	total := store.StatsGroup{
+		Sessions: 4, Turns: 4, Errors: 1, Usage: session.Usage{Input: 26, Output: 6, Reasoning: 1, CacheRead: 30},
+		TotalTokens: 63, CostUSD: 0.5,
+		CacheHitRate: ptr(30.0 / 56), ToolCalls: 3, FailedCalls: 1, DeniedCalls: 1, MedianMS: ptr(int64(100)),
+		P95MS: ptr(int64(300)),
+	}
+	big := store.StatsGroup{Key: "p/big", Sessions: 1, Turns: 1,
+		Usage: session.Usage{Input: 10, Output: 2, Reasoning: 1, CacheRead: 30}, TotalTokens: 43, CostUSD: 0.5,
+		CacheHitRate: ptr(0.75), ToolCalls: 2, FailedCalls: 1, MedianMS: ptr(int64(100)), P95MS: ptr(int64(100))}
+	firstDay := big
+	firstDay.Key, firstDay.Sessions, firstDay.Turns, firstDay.Errors = "2026-01-01", 2, 2, 1
+	for _, test := range []struct {
+		name   string
+		query  store.StatsQuery
+		groups []store.StatsGroup
+	}{
+		{"all", store.StatsQuery{}, nil},
+		{"day", store.StatsQuery{By: store.StatsByDay}, []store.StatsGroup{firstDay,
+			{Key: "2026-01-02", Sessions: 2, Turns: 2, Usage: session.Usage{Input: 16, Output: 4}, TotalTokens: 20,
+				CacheHitRate: ptr(0.0),
+				ToolCalls:    1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
+		{"model", store.StatsQuery{By: store.StatsByModel}, []store.StatsGroup{big,
+			{Key: "", Sessions: 3, Turns: 2, Errors: 1, Usage: session.Usage{Input: 11, Output: 3}, TotalTokens: 14,
+				CacheHitRate: ptr(0.0)},
+			{Key: "small", Sessions: 1, Turns: 1, Usage: session.Usage{Input: 5, Output: 1}, TotalTokens: 6,
+				CacheHitRate: ptr(0.0),
+				ToolCalls:    1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
+		{"agent", store.StatsQuery{By: store.StatsByAgent}, []store.StatsGroup{
+			{Key: "coder", Sessions: 2, Turns: 3, Usage: total.Usage, TotalTokens: 63, CostUSD: 0.5,
+				CacheHitRate: total.CacheHitRate,
+				ToolCalls:    3, FailedCalls: 1, DeniedCalls: 1, MedianMS: total.MedianMS, P95MS: total.P95MS},
+			{Key: "other", Sessions: 1, Turns: 1, Errors: 1}}},
+	} {
+		got, err := s.Stats(h.Context(), test.query)
+		if err != nil {
+			h.Fatal(err)
+		}
+		if diff := cmp.Diff(store.Stats{Total: total, Groups: test.groups}, got); diff != "" {
+			h.Errorf("by %s (-want +got):\n%s", test.name, diff)
+		}
+	}
+	h.script(s, `INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_state,
+ created_at, updated_at) VALUES ('z', 's2', 's', 9, 'dynamic-tool', '{"toolName":', 'output-error', 1767225601001, 1)`)
+	got, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByTool})
+	if err != nil {
+		h.Fatal(err)
+	}
+	want := []store.StatsGroup{
+		{Key: "bash", Sessions: 1, ToolCalls: 2, DeniedCalls: 1, MedianMS: ptr(int64(5)), P95MS: ptr(int64(5))},
+		{Key: "", Sessions: 1, ToolCalls: 1, FailedCalls: 1}, // its JSON ends too early
+		{Key: "mcp", Sessions: 1, ToolCalls: 1, FailedCalls: 1},
+	}
+	if diff := cmp.Diff(want, got.Groups); diff != "" {
+		h.Errorf("by tool (-want +got):\n%s", diff)
+	}
+	since, err := s.Stats(h.Context(), store.StatsQuery{Since: time.UnixMilli(1767225600000 + 86400200)})
+	if err != nil {
+		h.Fatal(err)
+	}
+	if since.Total.Turns != 1 || since.Total.ToolCalls != 1 || since.Total.Sessions != 2 {
+		h.Errorf("since the second day: %+v", since.Total)
+	}
+}
+
+// readEstimates: what is stated stands, what is not is asked for with the model and the
+// usage of the message, and what has no price is named.
+func readEstimates(h *harness, s Store) {
+	h.script(s, counted)
+	price := func(m session.Model, u session.Usage, requests int64) (float64, bool) {
+		return float64(u.Total()), m.ModelID == "small" && requests == 0
+	}
+	for _, test := range []struct {
+		query  store.StatsQuery
+		key    string
+		stated float64
+		want   *float64
+	}{
+		{store.StatsQuery{}, "", 0.5, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByDay}, "2026-01-02", 0, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByDay}, "2026-01-01", 0.5, nil},
+		{store.StatsQuery{By: store.StatsByModel}, "small", 0, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByModel}, "p/big", 0.5, nil},
+		{store.StatsQuery{By: store.StatsByModel}, "", 0, nil},
+	} {
+		test.query.Price = price
+		got, err := s.Stats(h.Context(), test.query)
+		if err != nil {
+			h.Fatal(err)
+		}
+		g := got.Total
+		for _, group := range got.Groups {
+			if group.Key == test.key {
+				g = group
+			}
+		}
+		if d := cmp.Diff(test.want, g.EstimatedCostUSD); d != "" || g.CostUSD != test.stated {
+			h.Errorf("by %q, %q: stated %v, estimated (-want +got):\n%s", test.query.By, test.key, g.CostUSD, d)
+		}
+		if d := cmp.Diff(ptr(6.0), got.Total.EstimatedCostUSD); d != "" {
+			h.Errorf("by %q: total (-want +got):\n%s", test.query.By, d)
+		}
+		if d := cmp.Diff([]string{""}, got.UnpricedModels); d != "" {
+			h.Errorf("by %q: without a price (-want +got):\n%s", test.query.By, d)
+		}
+	}
+	got, err := s.Spent(h.Context(), []string{"s", "f", "e", "none"}, price)
+	if err != nil {
+		h.Fatal(err)
+	}
+	want := map[string]store.Spent{
+		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30},
+			CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0)},
+		"f": {Tokens: session.Tokens{Used: &session.Usage{Input: 4}, Copied: &session.Usage{Input: 10}},
+			Unpriced: []string{""}},
+		"e": {},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		h.Errorf("of sessions (-want +got):\n%s", d)
+	}
+}
+
+// TestTail reads the end of a session, and finds by an index where it is.
+func readTail(h *harness, s Store) {
+	message := func(id, role string, at int64) store.Batch {
+		return store.Batch{
+			Sessions: []store.SessionChange{{ID: "ses_1", Start: at, End: at}},
+			Messages: []store.MessageChange{{ID: id, SessionID: "ses_1", Role: role, CreatedAt: at, UpdatedAt: at,
+				Rank: store.RankFinal}},
+			Parts: []store.PartChange{{ID: "prt_" + id, MessageID: id, SessionID: "ses_1", Type: "text",
+				Data:      []byte(`{"type":"text","text":"x"}`),
+				CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal}},
+			Decisions: []store.Decision{{ID: "per_" + id, SessionID: "ses_1", ToolID: "bash", Action: "allow", DecidedAt: at}},
+		}
+	}
+	for i, id := range []string{"u1", "a1", "u2", "a2", "u3", "a3"} {
+		role := session.RoleUser
+		if id[0] == 'a' {
+			role = session.RoleAssistant
+		}
+		h.apply(s, message(id, role, int64(1000+i)))
+	}
+	for _, c := range []struct {
+		turns int
+		want  string
+	}{{1, "u3 a3"}, {2, "u2 a2 u3 a3"}, {9, "u1 a1 u2 a2 u3 a3"}} {
+		from, err := s.TurnStart(h.Context(), "ses_1", c.turns)
+		if err != nil {
+			h.Fatal(err)
+		}
+		tail, decisions, err := s.Tail(h.Context(), "ses_1", from)
+		if err != nil {
+			h.Fatal(err)
+		}
+		var got []string
+		for _, m := range tail.Messages {
+			got = append(got, m.Message.ID)
+			if len(m.Parts) != 1 {
+				h.Errorf("message %s has %d parts", m.Message.ID, len(m.Parts))
+			}
+		}
+		if strings.Join(got, " ") != c.want || len(decisions) != len(got) {
+			h.Errorf("the last %d turns are %v with %d decisions, want %s", c.turns, got, len(decisions), c.want)
+		}
+	}
+	if from, err := s.TurnStart(h.Context(), "ses_2", 1); err != nil || from != (store.Position{}) {
+		h.Errorf("a session without messages begins at %v, %v", from, err)
+	}
+	if _, _, err := s.Tail(h.Context(), "ses_2", store.Position{}); !errors.Is(err, store.ErrNotFound) {
+		h.Errorf("a session that is not there: %v", err)
+	}
+	since, err := s.SessionsSince(h.Context(), 1005)
+	if err != nil || len(since) != 1 {
+		h.Errorf("%d sessions since then, %v", len(since), err)
+	}
+	if since, err = s.SessionsSince(h.Context(), 1006); err != nil || len(since) != 0 {
+		h.Errorf("%d sessions since later, %v", len(since), err)
+	}
+}
+
+// turnAt is a session s with one turn.
+func turnAt(at int64) store.Batch {
+	return joined([]store.Batch{ofSession("s", at, nil), user("s", "u", at), assistant("s", "a", at+1, 1)})
+}
+
+func amend(h *harness, s Store) {
+	b := turnAt(0)
+	b.Sessions[0].Title, b.Sessions[0].Archived = reported(0, "agent's"), reported(0, "0")
+	h.apply(s, b)
+	before := h.session(s, "s")
+	moment := func(at int64) time.Time { return time.UnixMilli(epoch + at) }
+	if err := s.SetTitle(h.Context(), "s", "mine", moment(5)); err != nil {
+		h.Fatal(err)
+	}
+	if err := s.Archive(h.Context(), "s", true, moment(6)); err != nil {
+		h.Fatal(err)
+	}
+	h.apply(s, b)
+	row := h.session(s, "s")
+	if row.Title != "mine" || row.ArchivedAt == nil || *row.ArchivedAt != epoch+6 || row.UpdatedAt != before.UpdatedAt {
+		h.Errorf("after a redelivery: %q, archived %v, updated %d", row.Title, row.ArchivedAt, row.UpdatedAt)
+	}
+	if err := s.Archive(h.Context(), "s", false, moment(7)); err != nil {
+		h.Fatal(err)
+	}
+	b.Sessions[0].Title = reported(10, "later")
+	h.apply(s, b)
+	if row := h.session(s, "s"); row.ArchivedAt != nil || row.Title != "later" {
+		h.Errorf("then: %q, archived %v", row.Title, row.ArchivedAt)
+	}
+	for _, err := range []error{s.SetTitle(h.Context(), "none", "x", moment(0)),
+		s.Archive(h.Context(), "none", true, moment(0)), s.Delete(h.Context(), "none")} {
+		if !errors.Is(err, store.ErrNotFound) {
+			h.Errorf("of a session that is not there: %v", err)
+		}
+	}
+	h.equal("sessions", ids(h.sessions(s, everything)), []string{"s"})
+}
+
+func (h *harness) session(s Store, id string) session.Session {
+	h.Helper()
+	row, err := s.Session(h.Context(), id)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return row
+}
+
+func remove(h *harness, s Store) {
+	b, other := turnAt(0), ofSession("t", 0, func(c *store.SessionChange) { c.ParentID = reported(0, "s") })
+	b.Decisions = []store.Decision{{ID: "d", SessionID: "s", ToolID: "bash", Action: "allow", DecidedAt: epoch}}
+	h.apply(s, other)
+	without := h.dump(s)
+	h.apply(s, b)
+	with := h.dump(s)
+	if err := s.Delete(h.Context(), "s"); err != nil {
+		h.Fatal(err)
+	}
+	h.equal("what is left", h.dump(s), without)
+	h.apply(s, b)
+	h.equal("delivered again", h.dump(s), with)
+}
+
+func collect(h *harness, s Store) {
+	b := turnAt(0)
+	b.SpanRefs[0].TurnStats.SystemPromptDigest = "named"
+	b.SpanRefs[0].TurnStats.Trace.ToolCatalogDigest = "offered"
+	all := map[string]store.BlobKind{"named": store.BlobSystemPrompt, "unnamed": store.BlobSystemPrompt,
+		"offered": store.BlobToolCatalog, "unoffered": store.BlobToolCatalog}
+	for _, digest := range slices.Sorted(maps.Keys(all)) {
+		b.Blobs = append(b.Blobs, store.Blob{Kind: all[digest], Digest: digest, Body: "[]"})
+	}
+	h.apply(s, b)
+	updated := h.session(s, "s").UpdatedAt
+	for _, test := range []struct {
+		recent int64
+		dryRun bool
+		want   store.Garbage
+		left   string
+	}{
+		{updated, false, store.Garbage{Kept: true}, "named offered unnamed unoffered"},
+		{updated + 1, true, store.Garbage{SystemPrompts: 1, ToolCatalogs: 1}, "named offered unnamed unoffered"},
+		{updated + 1, false, store.Garbage{SystemPrompts: 1, ToolCatalogs: 1}, "named offered"},
+		{updated + 1, false, store.Garbage{}, "named offered"},
+	} {
+		what := fmt.Sprintf("recent %d, dry run %v: ", test.recent-updated, test.dryRun)
+		g, err := s.Collect(h.Context(), time.UnixMilli(test.recent), test.dryRun)
+		if err != nil {
+			h.Fatal(err)
+		}
+		h.equal(what+"garbage", g, test.want)
+		var left []string
+		for _, digest := range slices.Sorted(maps.Keys(all)) {
+			if _, err := s.Blob(h.Context(), all[digest], digest); err == nil {
+				left = append(left, digest)
+			} else if !errors.Is(err, store.ErrNotFound) {
+				h.Error(err)
+			}
+		}
+		h.equal(what+"left", strings.Join(left, " "), test.left)
+	}
+}
+
+// readPages finds what is in more parts than are looked through at a time, each once and the last first.
+func readPages(h *harness, s Store) {
+	h.script(s, `INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('s', 'a', 1, 9);
+INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m', 's', 'user', 1, 1)`)
+	const count = 700
+	var rows, want []string
+	for i := range count {
+		id := fmt.Sprintf("p%03d", i)
+		rows = append(rows,
+			fmt.Sprintf(`('%s', 'm', 's', %d, 'text', '{"type":"text","text":"needle"}', %d, 1)`, id, i, i/7))
+		want = append(want, id+" text 1")
+	}
+	h.script(s, `INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at)
+ VALUES `+strings.Join(rows, ","))
+	slices.Reverse(want)
+	h.equal("parts", h.find(s, store.SearchQuery{Text: "Needle"}), want)
+}
+
+// readNotices has a session for each reason why there may be a notice.
+func readNotices(h *harness, s Store) {
+	want := map[string]bool{}
+	answer := func(response string) string {
+		return `assistant {"agenttrace":{"response_id":"` + response + `"}} text {} `
+	}
+	message := 0
+	for id, rows := range map[string]string{
+		"none":       `assistant {} text {"type":"text","text":"a"}`,
+		"problem":    `assistant {"agenttrace":{"problems":["x"]}} text {}`,
+		"incomplete": `assistant {"agenttrace":{"incomplete":true}} text {}`,
+		"history":    `assistant {"agenttrace":{"history":{"turns":3}}} text {}`,
+		"begins":     `assistant {"agenttrace":{"history":true}} text {}`,
+		"response":   answer("r") + answer("r"),
+		"responses":  answer("r") + answer("q"),
+		"open":       `assistant {} input-available {}`,
+		"empty":      `assistant {}`,
+		"twice":      "assistant {} text {\"text\":\"a\"} text {\"text\":\"\\na\\t\"}",
+		"damaged":    `assistant {"response_id":{"history": text {"text": text {"text":`,
+		"quoted":     `assistant {"text":"o'clock"} text {"text":"a"} text {"text":"b"}`,
+	} {
+		h.script(s, `INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('`+id+`', 'a', 1, 9)`)
+		fields := strings.Fields(rows)
+		for i := 0; i < len(fields); i += 2 {
+			value := strings.ReplaceAll(fields[i+1], "'", "''")
+			if fields[i] == "assistant" {
+				message++
+				h.script(s, fmt.Sprintf(`INSERT INTO chat_messages(id, session_id, role, metadata_json,
+ created_at, updated_at) VALUES ('m%d', '%s', 'assistant', '%s', %d, 1)`, message, id, value, i))
+				continue
+			}
+			kind, state := "text", "NULL"
+			if fields[i] != "text" {
+				kind, state = "tool-bash", "'"+fields[i]+"'"
+			}
+			h.script(s, fmt.Sprintf(`INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_state,
+ created_at, updated_at) VALUES ('%s%d', 'm%d', '%s', %d, '%s', '%s', %s, 1, 1)`,
+				id, i, message, id, i, kind, value, state))
+		}
+		if !slices.Contains([]string{"none", "responses", "quoted"}, id) {
+			want[id] = true
+		}
+	}
+	all := append(slices.Collect(maps.Keys(want)), "none", "responses", "quoted", "unknown")
+	got, err := s.MayHaveNotices(h.Context(), all)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.equal("sessions", got, want)
+}
+
+// readLastTurn reads of the last turn what may be going on.
+func readLastTurn(h *harness, s Store) {
+	b := turnAt(0)
+	b.Parts = append(b.Parts, toolPart("s", "a", "done", 1, 1, store.RankFinal, session.StateOutputAvailable),
+		toolPart("s", "a", "running", 2, 1, store.RankLive, "input-available"))
+	h.apply(s, joined([]store.Batch{user("s", "before", -9), assistant("s", "earlier", -8, 1), b}))
+	t, err := s.LastTurn(h.Context(), "s")
+	if err != nil {
+		h.Fatal(err)
+	}
+	var got []string
+	for _, m := range t.Messages {
+		got = append(got, m.Message.ID)
+		for _, p := range m.Parts {
+			got = append(got, p.ID)
+		}
+	}
+	h.equal("messages and parts", got, []string{"u", "a", "running"})
+	if _, err := s.LastTurn(h.Context(), "none"); !errors.Is(err, store.ErrNotFound) {
+		h.Errorf("of a session that is not there: %v", err)
+	}
+}
+
+// restore imports what a store remembers of a session into an empty one.
+func restore(h *harness, s Store) {
+	b := turnAt(0)
+	b.Parts = append(b.Parts, textPart("s", "a", "same", 0, 1, "at the index of another"))
+	h.apply(s, b)
+	in := &store.Imported{Transcript: h.transcript(s, "s")}
+	if err := s.Origin(h.Context(), in); err != nil {
+		h.Fatal(err)
+	}
+	h.equal("spans", len(in.SpanRefs), 1)
+	h.equal("traces", in.Traces, []string{"trace-s"})
+	h.equal("requested indexes", len(in.RequestedIndexes), 1)
+	before := h.dump(s)
+	if err := s.Delete(h.Context(), "s"); err != nil {
+		h.Fatal(err)
+	}
+	if _, err := s.Import(h.Context(), in); err != nil {
+		h.Fatal(err)
+	}
+	h.apply(s, b)
+	h.equal("after its telemetry was delivered again", h.dump(s), before)
+}
+
+// readStale: a family goes as one, or not at all.
+func readStale(h *harness, s Store) {
+	h.script(s, `INSERT INTO chat_sessions(id, agent, parent_id, created_at, updated_at, archived_at) VALUES
+ ('old', 'a', NULL, 1, 10, NULL), ('child', 'a', 'old', 1, 20, NULL), ('grandchild', 'a', 'child', 1, 30, NULL),
+ ('kept', 'a', NULL, 1, 10, 5), ('young', 'a', 'kept', 1, 200, NULL),
+ ('away', 'a', NULL, 1, 40, 50), ('orphan', 'a', 'gone', 1, 15, NULL),
+ ('x', 'a', 'y', 1, 5, NULL), ('y', 'a', 'x', 1, 6, NULL)`)
+	for _, test := range []struct {
+		before   int64
+		archived bool
+		want     []string
+	}{
+		{100, false, []string{"x", "y", "old", "orphan", "child", "grandchild", "away"}},
+		{30, false, []string{"x", "y", "orphan"}},
+		{100, true, []string{"away"}},
+		{1, false, nil},
+	} {
+		stale, err := s.Stale(h.Context(), time.UnixMilli(test.before), test.archived)
+		if err != nil {
+			h.Fatal(err)
+		}
+		var got []string
+		for _, s := range stale {
+			got = append(got, s.ID)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			h.Errorf("before %d, archived %v (-want +got):\n%s", test.before, test.archived, diff)
+		}
+	}
+}
