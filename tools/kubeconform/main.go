@@ -3,15 +3,18 @@
 //
 //	kubeconform FILE|DIRECTORY...
 //
-// The schemas are made of the API's description in the module k8s.io/kubernetes, which the
-// Go module proxy has, so nothing else is downloaded. Files of kustomize are left out.
+// A directory with a kustomization.yaml is built too, and the result validated. The schemas
+// are made of the API's description in the module k8s.io/kubernetes, which the Go module
+// proxy has, so nothing else is downloaded.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -19,6 +22,8 @@ import (
 	"strings"
 
 	"github.com/yannh/kubeconform/pkg/validator"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
 // The version of Kubernetes, and the checksum of its module as in a go.sum. The module
@@ -52,18 +57,10 @@ func run(ctx context.Context, paths []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	files, err := manifests(paths)
-	if err != nil {
-		return 0, err
-	}
 	var n int
 	var errs []error
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			return 0, err
-		}
-		for _, r := range v.ValidateWithContext(ctx, name, f) {
+	validate := func(name string, manifest []byte) {
+		for _, r := range v.ValidateWithContext(ctx, name, io.NopCloser(bytes.NewReader(manifest))) {
 			switch r.Status {
 			case validator.Empty:
 			case validator.Valid:
@@ -73,28 +70,41 @@ func run(ctx context.Context, paths []string) (int, error) {
 			}
 		}
 	}
+	for _, root := range paths {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if ext := filepath.Ext(path); err != nil || d.IsDir() || ext != ".yaml" && ext != ".yml" {
+				return err
+			}
+			read := os.ReadFile
+			if d.Name() == kustomization {
+				read = build
+			}
+			manifest, err := read(path)
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			validate(path, manifest)
+			return nil
+		})
+		if err != nil {
+			return n, err
+		}
+	}
 	if n == 0 && len(errs) == 0 {
 		errs = append(errs, errors.New("no resources found: name a file or a directory of manifests"))
 	}
 	return n, errors.Join(errs...)
 }
 
-// manifests returns the YAML files below the paths.
-func manifests(paths []string) ([]string, error) {
-	var files []string
-	for _, root := range paths {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if ext := filepath.Ext(path); err == nil && !d.IsDir() && (ext == ".yaml" || ext == ".yml") &&
-				d.Name() != "kustomization.yaml" {
-				files = append(files, path)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+const kustomization = "kustomization.yaml"
+
+// build returns the resources that "kubectl apply -k" would apply for a kustomization.
+func build(path string) ([]byte, error) {
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Dir(path))
+	if err != nil {
+		return nil, err
 	}
-	return files, nil
+	return resources.AsYaml()
 }
 
 // writeSchemas writes a file for each kind, with the name under which kubeconform looks for

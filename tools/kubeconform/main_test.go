@@ -63,6 +63,31 @@ func TestMistakesInManifests(t *testing.T) {
 	}
 }
 
+// What kubectl would refuse of a kustomization is refused here.
+func TestMistakesInKustomizations(t *testing.T) {
+	for _, tt := range []struct{ name, kustomization, want string }{
+		{name: "none", kustomization: "resources: [x.yaml]\nimages: [{name: x, newTag: 0.1.0}]"},
+		{"unknown field", "resources: [x.yaml]\nimage: [{name: x}]", "unknown field"},
+		{"missing file", "resources: [y.yaml]", "y.yaml"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range map[string]string{kustomization: tt.kustomization, "x.yaml": deployment} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n, err := run(t.Context(), []string{dir})
+			switch {
+			case tt.want == "" && (err != nil || n != 2):
+				t.Errorf("%d valid resources, error %v", n, err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
+
 func TestNoManifests(t *testing.T) {
 	if _, err := run(t.Context(), []string{t.TempDir()}); err == nil {
 		t.Error("an empty directory is valid")
