@@ -1,7 +1,6 @@
-// Package price estimates the cost of tokens, with prices from a file that the user
-// names. The code contains no prices, and nothing is downloaded. [Read] accepts the two
-// maintained public lists, models.dev's api.json and LiteLLM's
-// model_prices_and_context_window.json.
+// Package price estimates the cost of tokens, with prices from a list. The code contains no
+// prices, and downloads nothing: see package pricelist. [Read] accepts the two maintained
+// public lists, models.dev's api.json and LiteLLM's model_prices_and_context_window.json.
 //
 // An estimate is based on the list's price for a model of that name. It is not the billed
 // amount: it does not include discounts, subscriptions, batch or priority prices, or
@@ -10,6 +9,9 @@
 package price
 
 import (
+	"cmp"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -17,6 +19,7 @@ import (
 
 // Table has prices of models. It is immutable, and safe for concurrent use.
 type Table struct {
+	format string
 	// offers are the prices by canonical provider and lower-case model id. A nil offer is
 	// an id that the list has twice with different prices.
 	offers map[string]map[string]*offer
@@ -52,6 +55,45 @@ type rates [kinds]float64
 type tier struct {
 	above int64
 	rates
+}
+
+// What [Table.Format] returns.
+const (
+	ModelsDev = "models.dev"
+	LiteLLM   = "LiteLLM"
+)
+
+// Format returns which of the lists it was.
+func (t *Table) Format() string { return t.format }
+
+// Model is a model of a list with its price. Prices are in USD for a million tokens.
+type Model struct {
+	Provider   string  `json:"provider"`
+	ID         string  `json:"model"`
+	Input      float64 `json:"input"`
+	Output     float64 `json:"output"`
+	Reasoning  float64 `json:"reasoning"`
+	CacheRead  float64 `json:"cache_read"`
+	CacheWrite float64 `json:"cache_write"`
+}
+
+// Models returns the models with a price, in order of providers and ids. The price is that
+// of short requests.
+func (t *Table) Models() []Model {
+	all := make([]Model, 0, t.Len())
+	for provider, models := range t.offers {
+		for id, o := range models {
+			if o == nil {
+				continue
+			}
+			per := func(kind int) float64 { return math.Round(o.rates[kind]*perMillion*1e6) / 1e6 }
+			all = append(all, Model{provider, id, per(input), per(output), per(reasoning), per(cacheRead), per(cacheWrite)})
+		}
+	}
+	slices.SortFunc(all, func(a, b Model) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.ID, b.ID))
+	})
+	return all
 }
 
 // Len returns the number of models with a price, over all providers.

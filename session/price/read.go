@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// maxBytes is far more than either list has.
-const maxBytes = 64 << 20
+// MaxBytes is how large a list may be, which is far more than either has.
+const MaxBytes = 64 << 20
 
 // Formats names the formats that [Read] accepts.
 const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_window.json"
@@ -25,12 +25,12 @@ const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_win
 // different prices has no price. Read returns an error if the content has neither format,
 // has no price, or is larger than 64 MiB.
 func Read(r io.Reader) (*Table, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	b, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > maxBytes {
-		return nil, fmt.Errorf("more than %d MiB; use %s", maxBytes>>20, Formats)
+	if len(b) > MaxBytes {
+		return nil, fmt.Errorf("more than %d MiB; use %s", MaxBytes>>20, Formats)
 	}
 	var list map[string]json.RawMessage
 	if err := json.Unmarshal(b, &list); err != nil {
@@ -48,14 +48,14 @@ func Read(r io.Reader) (*Table, error) {
 		}
 		var models map[string]json.RawMessage
 		if json.Unmarshal(entry["models"], &models) == nil && models != nil {
-			known = true
+			known, t.format = true, ModelsDev
 			for id, model := range models {
 				t.addModelsDev(name, id, model)
 			}
 			continue
 		}
 		if t.addLiteLLM(name, entry) {
-			known = true
+			known, t.format = true, cmp.Or(t.format, LiteLLM)
 		}
 	}
 	switch {
