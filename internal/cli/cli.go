@@ -200,8 +200,8 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	})
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
 		newImport(), newCheck(), newVersion(version))
-	root.AddCommand(newDiff(), newReplay(), newStats(), newSearch(), newFork(), newRewind(), newArchive(), newTitle(),
-		newRemove(), newPrune(), newCollectGarbage(), newBackup(), newMigrate())
+	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
+		newArchive(), newTitle(), newRemove(), newPrune(), newCollectGarbage(), newBackup(), newMigrate())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
@@ -260,12 +260,14 @@ func environmentTopic() *cobra.Command {
   AGENTTRACE_STORE           path of the session store
   AGENTTRACE_IDLE_TIMEOUT    a busy session is reported as interrupted after this
                              duration without an update, such as 10m
-  AGENTTRACE_PRICES          price list for cost estimates; see
+  AGENTTRACE_PRICES          price list for cost estimates, or none; see
                              agenttrace help stats
   AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
   AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
   AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" also send traces
-  XDG_STATE_HOME             the store is agenttrace/sessions.db below it
+  XDG_STATE_HOME             the store is agenttrace/sessions.db below it, and the
+                             price lists are in agenttrace/prices
+  HTTPS_PROXY, NO_PROXY      proxy for "prices update"
   COLUMNS                    width of the output
   NO_COLOR                   if set, no color
   CLICOLOR                   if 0, no color

@@ -102,7 +102,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 			if len(items) == 0 {
 				return reportNone(cmd, r, q)
 			}
-			return printList(cmd, r, items)
+			return printList(cmd, r, items, p)
 		},
 	}
 	f := cmd.Flags()
@@ -117,12 +117,14 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 }
 
 // printList prints a list of sessions, with ids that are as short as the store allows.
-func printList(cmd *cobra.Command, r store.Reader, items []document.Item) error {
+func printList(cmd *cobra.Command, r store.Reader, items []document.Item, p *prices) error {
 	document.Abbreviate(items, func(short, id string) bool {
 		found, err := r.Resolve(cmd.Context(), short)
 		return err == nil && found == id
 	})
-	return render.Sessions(cmd.OutOrStdout(), items, terminal(cmd))
+	o := terminal(cmd)
+	o.Prices = p.asOf()
+	return render.Sessions(cmd.OutOrStdout(), items, o)
 }
 
 // reportNone states of which sessions there are none, and whether the store has others.
@@ -161,11 +163,7 @@ func listItems(cmd *cobra.Command, r store.Reader, rows []session.Session, p *pr
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	var price store.Price
-	if p != nil {
-		price = p.Estimate
-	}
-	spent, err := r.Spent(cmd.Context(), ids, price)
+	spent, err := r.Spent(cmd.Context(), ids, p.estimate())
 	if err != nil {
 		return nil, err
 	}

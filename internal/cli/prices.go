@@ -3,35 +3,62 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/price/pricelist"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 const envPrices = "AGENTTRACE_PRICES"
 
+// noPrices is what --prices and the environment say for no estimates.
+const noPrices = "none"
+
 // pricesHelp is what the help of every command with --prices reports of it.
-const pricesHelp = `With --prices, or $AGENTTRACE_PRICES, costs that the source does not report are
-estimated with a price list that you provide: https://models.dev/api.json or
-LiteLLM's model_prices_and_context_window.json. Estimates are marked with ~
-and never stored. Models without a price are named on standard error.`
+const pricesHelp = `Costs that the source does not report are estimated with the price lists that
+"agenttrace prices update" fetched. --prices, or $AGENTTRACE_PRICES, names another
+list: https://models.dev/api.json or LiteLLM's model_prices_and_context_window.json;
+"none" estimates nothing. Estimates are marked with ~ and never stored. Models
+without a price are named on standard error, and what they took part in has no
+total.`
 
 func pricesFlag(cmd *cobra.Command) {
-	cmd.Flags().String("prices", "", "price list to estimate costs with, a `file` (default $"+envPrices+")")
+	cmd.Flags().String("prices", "", "price list to estimate costs with, a `file`, or none (default $"+envPrices+
+		", or what \"agenttrace prices update\" fetched)")
 	_ = cmd.MarkFlagFilename("prices", "json")
 }
 
-// prices are those of the file that the user named.
+// prices are those with which costs are estimated.
 type prices struct {
-	*price.Table
-	path string
+	store.Price
+	// name is what they are from.
+	name string
+	// date is when they were current, "" of a file that the user named.
+	date string
+	kept *pricelist.Prices // nil of a file
 }
 
-// readPrices reads the file that --prices or the environment names; nil where neither
-// does.
+// pricesDir is where the lists of prices are kept.
+func pricesDir() (string, error) {
+	path, err := collector.DefaultStore()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(path), "prices"), nil
+}
+
+// readPrices reads the list that --prices or the environment names, or those that are kept;
+// nil where there is none.
 func readPrices(cmd *cobra.Command) (*prices, error) {
 	path, _ := cmd.Flags().GetString("prices")
 	if path == "" {
@@ -39,8 +66,11 @@ func readPrices(cmd *cobra.Command) (*prices, error) {
 			return nil, usagef("--prices is empty; name a file, or leave the flag out")
 		}
 		if path = os.Getenv(envPrices); path == "" {
-			return nil, nil
+			return keptPrices(cmd), nil
 		}
+	}
+	if path == noPrices {
+		return nil, nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -51,11 +81,55 @@ func readPrices(cmd *cobra.Command) (*prices, error) {
 	if err != nil {
 		return nil, usagef("read prices from %s: %w", path, err)
 	}
-	return &prices{table, path}, nil
+	return &prices{Price: table.Estimate, name: path}, nil
+}
+
+// keptPrices are those of the lists that are kept, nil if there are none. Nobody asked for
+// them: if they cannot be read, that is no error of the command.
+func keptPrices(cmd *cobra.Command) *prices {
+	dir, err := pricesDir()
+	if err != nil {
+		return nil // without a home directory nothing is kept
+	}
+	kept, err := pricelist.Open(dir)
+	if err != nil {
+		unreadable(cmd, err)
+	}
+	if kept == nil {
+		return nil
+	}
+	date := kept.Date().Local().Format(time.DateOnly)
+	return &prices{Price: kept.Estimate, name: "the price lists of " + date, date: date, kept: kept}
+}
+
+// unreadable reports price lists that cannot be read.
+func unreadable(cmd *cobra.Command, err error) {
+	what := strings.Join(strings.Fields(err.Error()), " ")
+	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\nhint: fetch the prices again with: agenttrace prices update\n",
+		printable.Sanitize(what))
+}
+
+// estimate returns the price, nil without prices.
+func (p *prices) estimate() store.Price {
+	if p == nil {
+		return nil
+	}
+	return p.Price
+}
+
+// asOf says for a person of which day estimates are, "" of a file that the user named.
+func (p *prices) asOf() string {
+	if p == nil || p.date == "" {
+		return ""
+	}
+	return "prices of " + p.date
 }
 
 // lacking names the models without a price.
 func (p *prices) lacking(cmd *cobra.Command, models []string) error {
+	if p.kept != nil && p.kept.Err() != nil {
+		unreadable(cmd, p.kept.Err())
+	}
 	if len(models) == 0 {
 		return nil
 	}
@@ -66,6 +140,168 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 		}
 	}
 	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n",
-		printable.Sanitize(p.path), strings.Join(names, ", "))
+		printable.Sanitize(p.name), strings.Join(names, ", "))
 	return err
+}
+
+func newPrices(version string) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "prices",
+		Short: "Show where the price lists are, and update them",
+		Long: `Show which price lists costs are estimated with, of when they are, and where.
+
+The lists are models.dev's and LiteLLM's. A price is looked up in the first, and in
+the second if the first has none. They are kept beside the default store, below
+$XDG_STATE_HOME. Nothing but "agenttrace prices update" fetches them.`,
+		Example: `  agenttrace prices update
+  agenttrace prices
+  agenttrace prices list gpt-5`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := pricesDir()
+			if err != nil {
+				return err
+			}
+			lists, err := pricelist.Lists(dir)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, map[string]any{"directory": dir, "lists": append([]pricelist.List{}, lists...)})
+			}
+			if len(lists) == 0 {
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no prices in %s; fetch them with: agenttrace prices update\n",
+					printable.Sanitize(dir))
+				return err
+			}
+			return printLists(cmd, lists)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	cmd.AddCommand(newPricesUpdate(version), newPricesList())
+	return cmd
+}
+
+// printLists prints a line for each list.
+func printLists(cmd *cobra.Command, lists []pricelist.List) error {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	for _, l := range lists {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.CheckedAt.Local().Format(time.DateOnly),
+			printable.Count(int64(l.Models))+" prices", printable.Sanitize(l.Path))
+	}
+	return w.Flush()
+}
+
+func newPricesUpdate(version string) *cobra.Command {
+	var from []string
+	cmd := &cobra.Command{
+		Use:   "update",
+		Short: "Fetch the price lists",
+		Long: `Fetch the price lists of models.dev and LiteLLM. This is the only command that
+uses the network without being told where to connect. A proxy is taken from
+HTTPS_PROXY and NO_PROXY. A list that did not change is not fetched again. If a list
+cannot be fetched, the one that is kept stays, and the exit code is 5.
+
+--from reads a list from a file, for a machine without a network; it may be given
+twice. Fetch the files elsewhere, from https://models.dev/api.json and
+` + pricelist.Sources()[1].URL + `.`,
+		Example: `  agenttrace prices update
+  agenttrace prices update --from api.json --from model_prices_and_context_window.json`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := pricesDir()
+			if err != nil {
+				return err
+			}
+			if len(from) > 0 {
+				var lists []pricelist.List
+				for _, path := range from {
+					l, err := pricelist.Import(dir, path)
+					if err != nil {
+						return usagef("%w; name another file with --from", err)
+					}
+					lists = append(lists, l)
+				}
+				return printLists(cmd, lists)
+			}
+			lists, failed := pricelist.Update(cmd.Context(), dir, pricelist.Options{UserAgent: "agenttrace/" + version})
+			if err := printLists(cmd, lists); err != nil {
+				return err
+			}
+			if failed == nil {
+				return nil
+			}
+			for line := range strings.Lines(failed.Error()) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\n", printable.Sanitize(strings.TrimSpace(line)))
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "hint: check the network and HTTPS_PROXY, or read a file with --from")
+			all := len(pricelist.Sources())
+			return fmt.Errorf("%d of %d price lists could not be updated", all-len(lists), all)
+		},
+	}
+	cmd.Flags().StringArrayVar(&from, "from", nil, "read a price list from a `file`, not from the network")
+	_ = cmd.MarkFlagFilename("from", "json")
+	return cmd
+}
+
+func newPricesList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list [TEXT]",
+		Short: "List the prices of models",
+		Long: `List the models with a price, or those whose provider and name have the text.
+Prices are in USD for a million tokens, those of short requests where long ones
+cost more.`,
+		Example: `  agenttrace prices list
+  agenttrace prices list anthropic/claude`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p := keptPrices(cmd)
+			if p == nil {
+				return usagef("there are no prices; fetch them with: agenttrace prices update")
+			}
+			models := []price.Model{}
+			known := make(map[string]bool)
+			for i := range p.kept.Lists {
+				t := p.kept.Table(i)
+				if t == nil {
+					unreadable(cmd, p.kept.Err())
+					continue
+				}
+				for _, m := range t.Models() {
+					name := m.Provider + "/" + m.ID
+					if known[name] || len(args) > 0 && !strings.Contains(name, strings.ToLower(args[0])) {
+						continue
+					}
+					known[name] = true
+					models = append(models, m)
+				}
+			}
+			slices.SortFunc(models, func(a, b price.Model) int {
+				return strings.Compare(a.Provider+"/"+a.ID, b.Provider+"/"+b.ID)
+			})
+			if asJSON {
+				return writeJSON(cmd, models)
+			}
+			if len(models) == 0 {
+				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "no model with a price has that name")
+				return err
+			}
+			return printPrices(cmd, models)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+func printPrices(cmd *cobra.Command, models []price.Model) error {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	number := func(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
+	fmt.Fprintln(w, "MODEL\tINPUT\tOUTPUT\tREASON\tC.READ\tC.WRITE")
+	for _, m := range models {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", printable.Line(m.Provider+"/"+m.ID), number(m.Input),
+			number(m.Output), number(m.Reasoning), number(m.CacheRead), number(m.CacheWrite))
+	}
+	return w.Flush()
 }

@@ -58,7 +58,7 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 			if asJSON {
 				return writeJSON(cmd, items)
 			}
-			return printList(cmd, r, items)
+			return printList(cmd, r, items, nil)
 		},
 	}
 	f := cmd.Flags()

@@ -78,7 +78,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				doc := document.Build(in)
 				doc.FindNotices(in)
 				if p != nil {
-					doc.Estimate(p.Estimate)
+					doc.Estimate(p.Price)
 					if err := p.lacking(cmd, doc.UnpricedModels); err != nil {
 						return err
 					}
@@ -95,7 +95,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					return writeJSON(cmd, doc)
 				}
 				o := terminal(cmd)
-				o.Full = full
+				o.Full, o.Prices = full, p.asOf()
 				views := []struct {
 					on    bool
 					print func(io.Writer, *document.Document, render.Options) error

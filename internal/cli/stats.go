@@ -16,8 +16,8 @@ import (
 func newStats() *cobra.Command {
 	var by, since string
 	var asJSON bool
-	groups := []string{string(store.StatsByDay), string(store.StatsByModel), string(store.StatsByAgent),
-		string(store.StatsByTool)}
+	groups := []string{string(store.StatsByDay), string(store.StatsByWeek), string(store.StatsByModel),
+		string(store.StatsByAgent), string(store.StatsByProject), string(store.StatsByTool)}
 	cmd := &cobra.Command{
 		Use:   "stats",
 		Short: "Count turns, tokens, calls and time over all sessions",
@@ -32,13 +32,14 @@ input tokens read from a cache. MEDIAN and P95 are durations of turns, or of cal
 --json prints an object: total, and with --by groups; both have key, sessions,
 turns, errors, usage (input, output, reasoning, cache_read, cache_write),
 total_tokens, cost_usd, cache_hit_rate, tool_calls, failed_tool_calls,
-denied_tool_calls, median_ms and p95_ms, and estimated_cost_usd if a cost was
-estimated; unpriced_models is next to total.
+denied_tool_calls, median_ms and p95_ms, estimated_cost_usd if a cost was estimated,
+and unpriced if a model has no price; unpriced_models is next to total.
 
 ` + pricesHelp + `
 Compactions do not say their model and are not estimated.`,
 		Example: `  agenttrace stats
   agenttrace stats --by day --since 7d
+  agenttrace stats --by project --since 4w
   agenttrace stats --by model --prices prices.json
   agenttrace stats --by tool --json | jq '.groups[] | select(.failed_tool_calls > 0)'`,
 		Args: exactly(0, "no arguments"),
@@ -55,9 +56,7 @@ Compactions do not say their model and are not estimated.`,
 			if err != nil {
 				return err
 			}
-			if p != nil {
-				q.Price = p.Estimate
-			}
+			q.Price = p.estimate()
 			r, err := openStore(cmd)
 			if err != nil {
 				return err
@@ -79,11 +78,13 @@ Compactions do not say their model and are not estimated.`,
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Name())
 				return err
 			}
-			return render.Stats(cmd.OutOrStdout(), &s, q.By, terminal(cmd))
+			o := terminal(cmd)
+			o.Prices = p.asOf()
+			return render.Stats(cmd.OutOrStdout(), &s, q.By, o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&by, "by", "", "group by `key`: day, model, agent or tool")
+	f.StringVar(&by, "by", "", "group by `key`: day, week, model, agent, project or tool")
 	f.StringVar(&since, "since", "", "count only turns since this `time`, or a duration before now such as 12h or 7d")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	pricesFlag(cmd)

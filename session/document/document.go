@@ -165,11 +165,13 @@ type Turn struct {
 	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
 	// [Document.Estimate].
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
-	DurationMS       *int64   `json:"duration_ms,omitempty"`
-	ModelCalls       int64    `json:"model_calls,omitempty"`
-	StopReason       string   `json:"stop_reason,omitempty"`
-	EndReason        string   `json:"end_reason,omitempty"`
-	Error            string   `json:"error,omitempty"`
+	// Unpriced reports that a message has no price: the costs are not all.
+	Unpriced   bool   `json:"unpriced,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	ModelCalls int64  `json:"model_calls,omitempty"`
+	StopReason string `json:"stop_reason,omitempty"`
+	EndReason  string `json:"end_reason,omitempty"`
+	Error      string `json:"error,omitempty"`
 
 	// SystemPromptDigest names one of Document.SystemPrompts. PromptChanged reports
 	// that the turn before had another one.
@@ -266,7 +268,8 @@ type Message struct {
 	ModelCalls       int64    `json:"model_calls,omitempty"`
 	StopReason       string   `json:"stop_reason,omitempty"`
 	EndReason        string   `json:"end_reason,omitempty"`
-	Error            string   `json:"error,omitempty"`
+	steps            []session.Step
+	Error            string `json:"error,omitempty"`
 	// ModelErrors are those of the model calls, in their order, the last few: the
 	// message may have got over them.
 	ModelErrors []string `json:"model_errors,omitempty"`
@@ -421,6 +424,8 @@ type Totals struct {
 	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
 	// [Document.Estimate].
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	// Unpriced reports that a message has no price: the costs are not all.
+	Unpriced bool `json:"unpriced,omitempty"`
 	// DurationMS sums the turns that state a duration.
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 }

@@ -37,6 +37,8 @@ type Item struct {
 	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
 	// nil unless the caller that lists the sessions estimated it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	// Unpriced reports that a model of the session has no price: the costs are not all.
+	Unpriced bool `json:"unpriced,omitempty"`
 	// Reading is ReadingGeneric of a session whose client no dialect knows.
 	Reading string `json:"reading,omitempty"`
 	// Notices counts what is doubtful in the session: see [session.Notices].
@@ -76,18 +78,18 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	if spent.Used != nil {
 		used = *spent.Used
 	}
-	cost, estimated := 0.0, spent.EstimatedUSD
+	cost, estimated, unpriced := 0.0, spent.EstimatedUSD, len(spent.Unpriced) > 0
 	if usd, whole := spent.Cost(s); usd != nil {
 		cost = *usd
 		if whole {
-			estimated = nil
+			estimated, unpriced = nil, false
 		}
 	}
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state,
 		Status: StatusOf(s, t, nil, now, idleTimeout).State,
 		Usage:  used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
-		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: session.Deref(s.ParentID),
+		CostUSD: cost, EstimatedCostUSD: estimated, Unpriced: unpriced, Reading: readingOf(s), ParentID: session.Deref(s.ParentID),
 		WorkspaceRoot: session.Deref(s.WorkspaceRoot),
 		CreatedAt:     s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}

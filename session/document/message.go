@@ -24,6 +24,7 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.QueuedAt, m.CanceledAt = meta.queuedAt, meta.canceledAt
 	m.TurnIndex, m.Temperature, m.UsageBasis = trace.TurnIndex, trace.Temperature, trace.UsageBasis
 	m.DurationMS, m.ModelCalls, m.StopReason = trace.DurationMS, trace.ModelCalls, trace.StopReason
+	m.steps = trace.Steps
 	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
 	m.ModelErrors = trace.ModelErrors
 	m.Problems = append(m.Problems, trace.Problems...)

@@ -148,6 +148,8 @@ type UsageRow struct {
 	Number                    int
 	Usage                     *session.Usage
 	CostUSD, EstimatedCostUSD *float64
+	// Unpriced reports that the costs are not all: see [Document.Estimate].
+	Unpriced bool
 	// Aside marks what is no part of the total, or was rewound.
 	Aside bool
 }
@@ -169,11 +171,11 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 		}
 		spoke := slices.ContainsFunc(t.Messages, (*Message).answers)
 		if spoke || t.Usage != nil {
-			rows = append(rows, UsageRow{label, t.Number, t.Usage, t.CostUSD, t.EstimatedCostUSD, len(marks) > 0})
+			rows = append(rows, UsageRow{label, t.Number, t.Usage, t.CostUSD, t.EstimatedCostUSD, t.Unpriced, len(marks) > 0})
 		}
 		for _, m := range t.Messages {
 			if m.Marker {
-				rows = append(rows, UsageRow{"compaction", 0, m.Usage, m.CostUSD, m.EstimatedCostUSD, true})
+				rows = append(rows, UsageRow{"compaction", 0, m.Usage, m.CostUSD, m.EstimatedCostUSD, false, true})
 			}
 		}
 	}
@@ -182,7 +184,7 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 	if len(doc.Turns) < tot.Turns {
 		label = "session" // the rows are one turn's
 	}
-	sums = []UsageRow{{label, 0, tot.Usage, tot.CostUSD, tot.EstimatedCostUSD, false}}
+	sums = []UsageRow{{label, 0, tot.Usage, tot.CostUSD, tot.EstimatedCostUSD, tot.Unpriced, false}}
 	if tot.CopiedUsage != nil {
 		sums = append(sums, UsageRow{Label: "copied", Usage: tot.CopiedUsage, Aside: true})
 	}
@@ -195,7 +197,8 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 // Estimate asks price for the cost of the messages that state usage and no cost, and
 // fills in EstimatedCostUSD of these, of their turns and of the totals. What a source
 // stated stays as it is: of a session whose cost is stated as a whole nothing is
-// estimated. Compactions do not name their model and are not estimated.
+// estimated. Compactions do not name their model and are not estimated. What has a message
+// without a price is marked as Unpriced.
 //
 // It is for a document as [Build] returns it, once.
 func (doc *Document) Estimate(price store.Price) {
@@ -208,14 +211,12 @@ func (doc *Document) Estimate(price store.Price) {
 			if m.Role == session.RoleUser || m.Marker || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
 				continue
 			}
-			var model session.Model
-			if m.Model != nil {
-				model = *m.Model
-			}
-			usd, ok := price(model, *m.Usage, m.ModelCalls)
+			usd, lacking, ok := price.Message(m.Model, *m.Usage, m.steps, m.ModelCalls)
 			if !ok {
-				model.Variant = ""
-				unpriced[printable.FullModelName(&model)] = true
+				lacking.Variant = ""
+				unpriced[printable.FullModelName(&lacking)] = true
+				t.Unpriced = true
+				doc.Totals.Unpriced = doc.Totals.Unpriced || !m.Copied
 				continue
 			}
 			m.EstimatedCostUSD = &usd

@@ -83,7 +83,8 @@ func (p *printer) headline(doc *document.Document) {
 	t := &doc.Totals
 	summary := []string{
 		printable.OneLine(s.Agent), printable.Plural(t.Turns, "turn", "turns"), toolCalls(t.ToolCalls) + t.Failures(),
-		printable.OptionalDuration(t.DurationMS), spent(t.Usage, t.CostUSD, t.EstimatedCostUSD),
+		printable.OptionalDuration(t.DurationMS),
+		spent(t.Usage, total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
 	}
 	if state.text != "" {
 		text, room := "", p.Width-width(state.text)
@@ -279,7 +280,7 @@ func (p *printer) queued(m *document.Message) {
 func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
 	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), printable.OptionalDuration(t.DurationMS),
 		printable.Tokens(t.Usage),
-		printable.Cost(t.CostUSD, t.EstimatedCostUSD), printable.OneLine(t.StopReason))
+		printable.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)), printable.OneLine(t.StopReason))
 	p.turnFacts(doc, t)
 	if t.QuestionMissing {
 		p.blank()

@@ -134,6 +134,7 @@ func TestDiffUsage(t *testing.T) {
 }
 
 // TestEstimate: a stated cost is printed as it is, and what has a mark is an estimate.
+// Without a price for one of the models there is no total.
 func TestEstimate(t *testing.T) {
 	doc := talk("a", 0, "one", "1", "two", "2", "three", "3", "four", "4")
 	usage := &session.Usage{Input: 100}
@@ -163,10 +164,17 @@ func TestEstimate(t *testing.T) {
 	if err := Tokens(&out, doc, Options{Width: 100}); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{" ~$0.20\n", " $0.50\n", " ~$0.70\n", " –\n"} {
+	for _, line := range []string{" ~$0.20\n", " $0.50\n", " –\n"} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("no %q in\n%s", line, out.String())
 		}
+	}
+	if rows := strings.Split(strings.TrimSpace(out.String()), "\n"); !strings.HasPrefix(rows[len(rows)-1], "total ") ||
+		!strings.HasSuffix(rows[len(rows)-1], " –") {
+		t.Errorf("the last row is %q, want a total without a cost", rows[len(rows)-1])
+	}
+	if !doc.Turns[2].Unpriced || doc.Turns[0].Unpriced || !doc.Totals.Unpriced {
+		t.Errorf("unpriced: turn 3 %t, turn 1 %t, total %t", doc.Turns[2].Unpriced, doc.Turns[0].Unpriced, doc.Totals.Unpriced)
 	}
 }
 

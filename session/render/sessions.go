@@ -62,7 +62,7 @@ func Sessions(w io.Writer, items []document.Item, o Options) error {
 	}
 	p.grid(g)
 	p.Width = screen
-	p.infoLines("", summary(items)...)
+	p.infoLines("", summary(items, p.Prices)...)
 	return p.writeTo(w)
 }
 
@@ -86,7 +86,7 @@ func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool)
 		g.addSpans(span{printable.Sanitize(id), p.accent}, p.sign(s), span{itemName(s), p.plain},
 			span{fit(printable.OneLine(s.Agent), 14), p.dim}, span{fit(printable.ModelName(s.Model), 20), p.dim},
 			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim},
-			span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, span{p.age(s.UpdatedAt), p.dim})
+			span{costOf(s), p.plain}, span{p.age(s.UpdatedAt), p.dim})
 	}
 	return g
 }
@@ -130,13 +130,22 @@ func itemName(s *document.Item) string {
 	return name
 }
 
+// costOf is what a session cost, absent if that is not known of all of it.
+func costOf(s *document.Item) string {
+	if s.Unpriced {
+		return absent
+	}
+	return cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent)
+}
+
 // summary is the line below the list.
-func summary(items []document.Item) []string {
-	stated, marked := 0.0, 0
+func summary(items []document.Item, prices string) []string {
+	stated, marked, unpriced := 0.0, 0, false
 	var estimated *float64
 	for i := range items {
 		s := &items[i]
 		stated += s.CostUSD
+		unpriced = unpriced || s.Unpriced
 		if s.EstimatedCostUSD != nil {
 			sum := *s.EstimatedCostUSD + session.Deref(estimated)
 			estimated = &sum
@@ -146,7 +155,10 @@ func summary(items []document.Item) []string {
 		}
 	}
 	sum := []string{printable.Plural(len(items), "session", "sessions")}
-	if text := summedCost(stated, estimated); text != "" {
+	if text := summedCost(stated, estimated); text != "" && !unpriced {
+		if estimated != nil && prices != "" {
+			text += " (" + prices + ")"
+		}
 		sum = append(sum, text)
 	}
 	if marked > 0 {

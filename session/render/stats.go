@@ -33,6 +33,9 @@ var statsColumns = []statsColumn{
 	{"C.WRITE", false, 9, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.CacheWrite) }},
 	{"CACHED", false, 5, func(g *store.StatsGroup, _ func(int64) string) string { return percent(g.CacheHitRate) }},
 	{"COST", false, 2, func(g *store.StatsGroup, _ func(int64) string) string {
+		if g.Unpriced {
+			return absent
+		}
 		return cmp.Or(summedCost(g.CostUSD, g.EstimatedCostUSD), absent)
 	}},
 	{"CALLS", true, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.ToolCalls) }},
@@ -91,11 +94,18 @@ func (p *printer) statsList(g *store.StatsGroup) {
 	if g.CacheHitRate != nil {
 		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")
 	}
-	if cost := summedCost(g.CostUSD, g.EstimatedCostUSD); cost != "" {
+	switch cost := summedCost(g.CostUSD, g.EstimatedCostUSD); {
+	case g.Unpriced:
+		p.fieldAt(16, "cost", absent+" (a model has no price)")
+	case cost != "":
+		how := "estimated"
+		if p.Prices != "" {
+			how += " with " + p.Prices
+		}
 		if g.CostUSD != 0 && g.EstimatedCostUSD != nil {
-			cost += " (" + printable.Dollars(g.CostUSD) + " stated, the rest estimated)"
+			cost += " (" + printable.Dollars(g.CostUSD) + " stated, the rest " + how + ")"
 		} else if g.EstimatedCostUSD != nil {
-			cost += " (estimated)"
+			cost += " (" + how + ")"
 		}
 		p.fieldAt(16, "cost", cost)
 	}
@@ -133,4 +143,7 @@ func (p *printer) statsTable(s *store.Stats, by store.StatsBy) {
 	}
 	g.fit(0, p.Width, 8)
 	p.grid(&g)
+	if s.Total.EstimatedCostUSD != nil && p.Prices != "" {
+		p.estimated()
+	}
 }

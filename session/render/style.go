@@ -28,6 +28,9 @@ type Options struct {
 	Lines int
 	// Location is the time zone of times shown; nil means UTC.
 	Location *time.Location
+	// Prices is of when the prices are that costs are estimated with, such as "prices of
+	// 2026-11-22"; "" if that is not known.
+	Prices string
 	// Now is what ages are counted from.
 	Now time.Time
 }

@@ -29,6 +29,9 @@ func (p *printer) usageTable(d *document.Document) {
 		p.line(span{"Tokens", p.title}, span{"  not reported by the source", p.dim})
 		return
 	}
+	if p.Prices != "" && slices.ContainsFunc(all, func(r document.UsageRow) bool { return r.EstimatedCostUSD != nil }) {
+		defer p.estimated()
+	}
 	columns := usageColumns
 	if !slices.ContainsFunc(all, func(r document.UsageRow) bool { return p.cost(&r) != absent }) {
 		columns = columns[:len(columns)-1]
@@ -79,7 +82,13 @@ func (p *printer) usageTable(d *document.Document) {
 	}
 }
 
+// estimated says of when the prices of estimates are.
+func (p *printer) estimated() { p.infoLines("", "~ estimated with "+p.Prices) }
+
 func (p *printer) cost(r *document.UsageRow) string {
+	if r.Unpriced {
+		return absent
+	}
 	return cmp.Or(printable.Cost(r.CostUSD, r.EstimatedCostUSD), absent)
 }
 
@@ -195,4 +204,12 @@ func summedCost(stated float64, estimated *float64) string {
 		return printable.Cost(nil, estimated)
 	}
 	return printable.Cost(&stated, estimated)
+}
+
+// total is a part of a total, nil if something is missing in that.
+func total(usd *float64, unpriced bool) *float64 {
+	if unpriced {
+		return nil
+	}
+	return usd
 }

@@ -11,11 +11,13 @@ type StatsBy string
 
 // What figures can be grouped by.
 const (
-	StatsByAll   StatsBy = ""
-	StatsByDay   StatsBy = "day" // on which a turn or call began
-	StatsByModel StatsBy = "model"
-	StatsByAgent StatsBy = "agent"
-	StatsByTool  StatsBy = "tool" // the figures of calls alone
+	StatsByAll     StatsBy = ""
+	StatsByDay     StatsBy = "day"  // on which a turn or call began
+	StatsByWeek    StatsBy = "week" // of ISO 8601, in which a turn or call began
+	StatsByModel   StatsBy = "model"
+	StatsByAgent   StatsBy = "agent"
+	StatsByProject StatsBy = "project" // the workspace of the session, or of its parent
+	StatsByTool    StatsBy = "tool"    // the figures of calls alone
 )
 
 // StatsQuery selects what is counted. The zero value is everything.
@@ -23,7 +25,7 @@ type StatsQuery struct {
 	By StatsBy
 	// Since leaves out what began before; zero leaves out nothing.
 	Since time.Time
-	// Location is where days begin; nil means UTC.
+	// Location is where days and weeks begin; nil means UTC.
 	Location *time.Location
 	// Price is asked for the cost of messages that state none; nil estimates nothing.
 	Price Price
@@ -32,6 +34,40 @@ type StatsQuery struct {
 // Price estimates what a number of requests to a model took in USD that used u together;
 // 0 requests are an unknown number. It is not ok where it has no price for the model.
 type Price func(m session.Model, u session.Usage, requests int64) (usd float64, ok bool)
+
+// Message estimates what a message used: what each of its model calls did, if the source
+// reports that of all, or else the sum. It is not ok if a model has no price: see lacking.
+func (price Price) Message(model *session.Model, used session.Usage, steps []session.Step, calls int64) (
+	usd float64, lacking session.Model, ok bool) {
+	var own session.Model
+	if model != nil {
+		own = *model
+	}
+	var sum session.Usage
+	for i := range steps {
+		if steps[i].Usage == nil {
+			steps = nil
+			break
+		}
+		sum = sum.Add(*steps[i].Usage)
+	}
+	if len(steps) == 0 || sum != used {
+		usd, ok = price(own, used, calls)
+		return usd, own, ok
+	}
+	for i := range steps {
+		of := own
+		if steps[i].Model != nil {
+			of = *steps[i].Model
+		}
+		one, ok := price(of, *steps[i].Usage, 1)
+		if !ok && steps[i].Usage.Total() > 0 {
+			return 0, of, false
+		}
+		usd += one
+	}
+	return usd, session.Model{}, true
+}
 
 // Spent is what a session used in all, and what that cost.
 type Spent struct {
@@ -51,7 +87,7 @@ type Stats struct {
 	// Total is over all groups. Its sessions are those that were seen, also
 	// without a turn.
 	Total StatsGroup `json:"total"`
-	// Groups are nil when nothing is grouped: days in order of time, others by
+	// Groups are nil when nothing is grouped: days and weeks in order of time, others by
 	// tokens, then calls.
 	Groups []StatsGroup `json:"groups,omitempty"`
 	// UnpricedModels are those that StatsQuery.Price has no price for, as
@@ -62,8 +98,8 @@ type Stats struct {
 
 // StatsGroup are the figures of one group.
 type StatsGroup struct {
-	// Key is the day, the model as provider/model, the agent or the tool; "" where
-	// the source did not say.
+	// Key is the day, the week such as 2026-W47, the model as provider/model, the agent,
+	// the directory of the project or the tool; "" where the source did not say.
 	Key string `json:"key"`
 	// Sessions are those with a turn or call in the group.
 	Sessions int64 `json:"sessions"`
@@ -76,10 +112,13 @@ type StatsGroup struct {
 	TotalTokens int64         `json:"total_tokens"`
 	// CostUSD sums what sources stated.
 	CostUSD float64 `json:"cost_usd"`
-	// EstimatedCostUSD sums what StatsQuery.Price reports of the turns that state no cost,
-	// and is no part of CostUSD; nil where it reports nothing. Compactions, which do not
-	// say their model, are not in it.
+	// EstimatedCostUSD sums what StatsQuery.Price reports of what states no cost, and is no
+	// part of CostUSD; nil where it reports nothing. Compactions, which do not say their
+	// model, are not in it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	// Unpriced reports that StatsQuery.Price has no price for something in the group: the
+	// costs are not all that it cost.
+	Unpriced bool `json:"unpriced,omitempty"`
 	// CacheHitRate is the share of the input that was read from a cache: nil
 	// without input.
 	CacheHitRate *float64 `json:"cache_hit_rate,omitempty"`

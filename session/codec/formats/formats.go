@@ -255,7 +255,7 @@ var All = []Format{{
 }, {
 	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database",
 	Reading: Reading{
-		Extensions: []string{".jsonl", ".sqlite3"}, SniffKeys: transcripts.LooksKiro, Tables: transcripts.KiroTables(),
+		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksKiro, Tables: transcripts.KiroTables(),
 		Decode: transcripts.DecodeKiro, DecodeFile: transcripts.DecodeKiroFile, Transcript: true,
 	},
 }, {

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,13 +26,13 @@ type counter struct {
 	names  map[string]string
 	// unpriced are models without a price.
 	unpriced map[string]bool
-	// day is the name of the day that lasts from dayFrom to before dayTo.
+	// day is the name of the day or week that lasts from dayFrom to before dayTo.
 	day            string
 	dayFrom, dayTo int64
 }
 
 type countedSession struct {
-	row  session.Session // its agent, parent and time
+	row  session.Session // its agent, parent, workspace and time
 	last *countedGroup   // that counted the session last
 	// turns are those of the messages read so far. asked is when the user began one that
 	// is not answered yet, in Unix milliseconds, and of whom is its model.
@@ -63,16 +64,16 @@ func (c *counter) group(s *countedSession, at int64, model, tool string) *counte
 	switch c.By {
 	case store.StatsByAll:
 		return c.total
-	case store.StatsByDay:
+	case store.StatsByDay, store.StatsByWeek:
 		if !session.Credible(at) {
 			break // a source without times
 		}
 		if at < c.dayFrom || at >= c.dayTo || c.day == "" {
-			y, m, d := time.UnixMilli(at).In(c.Location).Date()
-			from := time.Date(y, m, d, 0, 0, 0, 0, c.Location)
-			c.day, c.dayFrom, c.dayTo = from.Format(time.DateOnly), from.UnixMilli(), from.AddDate(0, 0, 1).UnixMilli()
+			c.begin(at)
 		}
 		key = c.day
+	case store.StatsByProject:
+		key = c.project(s)
 	case store.StatsByModel:
 		key = model
 	case store.StatsByAgent:
@@ -91,22 +92,52 @@ func (c *counter) group(s *countedSession, at int64, model, tool string) *counte
 	return g
 }
 
-// estimate adds what a message took by price, where it states usage and no cost.
+// begin begins the day, or the week, that a time is in.
+func (c *counter) begin(at int64) {
+	t := time.UnixMilli(at).In(c.Location)
+	y, m, d := t.Date()
+	length := 1
+	if c.By == store.StatsByWeek {
+		length = 7
+		d -= int(t.Weekday()+6) % 7 // a week begins on Monday
+	}
+	from := time.Date(y, m, d, 0, 0, 0, 0, c.Location)
+	c.day, c.dayFrom, c.dayTo = from.Format(time.DateOnly), from.UnixMilli(), from.AddDate(0, 0, length).UnixMilli()
+	if c.By == store.StatsByWeek {
+		year, week := from.ISOWeek()
+		c.day = fmt.Sprintf("%04d-W%02d", year, week)
+	}
+}
+
+// project returns the workspace of a session, or of the one above it that has one.
+func (c *counter) project(s *countedSession) string {
+	const maxDepth = 16 // of agents that start others
+	for range maxDepth {
+		if s.row.WorkspaceRoot != nil && *s.row.WorkspaceRoot != "" {
+			return *s.row.WorkspaceRoot
+		}
+		if s.row.ParentID == nil || c.sessions[*s.row.ParentID] == nil {
+			break
+		}
+		s = c.sessions[*s.row.ParentID]
+	}
+	return ""
+}
+
+// estimate adds what a message took by price, where it states usage and no cost, and
+// reports whether that has no price.
 func estimate(price store.Price, m *session.MessageMetadata, tokens session.MessageTokens, sum **float64,
-	unpriced map[string]bool) {
+	unpriced map[string]bool) (lacks bool) {
 	if price == nil || tokens.Used == nil || tokens.Used.Total() == 0 || tokens.CostUSD != nil {
-		return
+		return false
 	}
-	var model session.Model
-	if m.Model != nil {
-		model = *m.Model
-	}
-	usd, ok := price(model, *tokens.Used, m.Trace.ModelCalls)
+	usd, lacking, ok := price.Message(m.Model, *tokens.Used, m.Trace.Steps, m.Trace.ModelCalls)
 	if !ok {
-		unpriced[modelKey(m.Model)] = true
-		return
+		unpriced[modelKey(&lacking)] = true
+		return true
 	}
 	addCost(sum, &usd)
+	return false
 }
 
 // addCost adds what is known.
@@ -148,6 +179,7 @@ func (c *counter) stats() store.Stats {
 		t := c.total
 		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD, t.Usage.Add(g.Usage)
 		addCost(&t.EstimatedCostUSD, g.EstimatedCostUSD)
+		t.Unpriced = t.Unpriced || g.Unpriced
 		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls,
 			t.DeniedCalls+g.DeniedCalls
 		t.durations = append(t.durations, g.durations...)
@@ -160,7 +192,7 @@ func (c *counter) stats() store.Stats {
 	c.total.Sessions = c.lastSeen
 	all.Total = c.total.finished()
 	slices.SortFunc(all.Groups, func(a, b store.StatsGroup) int {
-		if c.By == store.StatsByDay {
+		if c.By == store.StatsByDay || c.By == store.StatsByWeek {
 			return cmp.Compare(a.Key, b.Key)
 		}
 		return cmp.Or(cmp.Compare(b.TotalTokens, a.TotalTokens), cmp.Compare(b.ToolCalls, a.ToolCalls),

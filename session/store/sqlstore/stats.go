@@ -95,20 +95,21 @@ const isMarker = `(EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id 
 
 func (c *counter) readSessions(conn Conn) error {
 	agents := map[string]string{}
-	return conn.Query(`SELECT id, agent, created_at, updated_at, parent_id FROM chat_sessions`, func(row Row) error {
-		s := &countedSession{row: session.Session{Agent: row.ColumnText(1), CreatedAt: row.ColumnInt64(2),
-			ParentID: TextPtr(row, 4)}}
-		if one, known := agents[s.row.Agent]; known {
-			s.row.Agent = one
-		} else {
-			agents[s.row.Agent] = s.row.Agent
-		}
-		c.sessions[row.ColumnText(0)] = s
-		if row.ColumnInt64(3) >= c.since {
-			c.lastSeen++
-		}
-		return nil
-	})
+	return conn.Query(`SELECT id, agent, created_at, updated_at, parent_id, workspace_root FROM chat_sessions`,
+		func(row Row) error {
+			s := &countedSession{row: session.Session{Agent: row.ColumnText(1), CreatedAt: row.ColumnInt64(2),
+				ParentID: TextPtr(row, 4), WorkspaceRoot: TextPtr(row, 5)}}
+			if one, known := agents[s.row.Agent]; known {
+				s.row.Agent = one
+			} else {
+				agents[s.row.Agent] = s.row.Agent
+			}
+			c.sessions[row.ColumnText(0)] = s
+			if row.ColumnInt64(3) >= c.since {
+				c.lastSeen++
+			}
+			return nil
+		})
 }
 
 func (c *counter) readMessages(conn Conn) error {
@@ -168,10 +169,12 @@ func (c *counter) readMessages(conn Conn) error {
 		if marker {
 			return nil
 		}
+		if estimate(c.Price, &m, tokens, &g.EstimatedCostUSD, c.unpriced) {
+			g.Unpriced = true
+		}
 		if m.Trace.EndReason == "error" {
 			g.Errors++
 		}
-		estimate(c.Price, &m, tokens, &g.EstimatedCostUSD, c.unpriced)
 		if m.Trace.DurationMS != nil {
 			g.durations = append(g.durations, *m.Trace.DurationMS)
 		}

@@ -34,6 +34,10 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 		{"stats", "What a fork copied counts once, what a rewind hid or a compaction replaced counts.", readStats},
 		{"estimates", "What is stated takes precedence; what is not is estimated with the model and the usage of the " +
 			"message, and what has no price is named.", readEstimates},
+		{"estimates of steps", "A message of several models costs what each of its calls costs, and has no estimate where " +
+			"one of them has no price.", readEstimatesOfSteps},
+		{"weeks and projects", "A week begins on Monday; forks and sub-agents are of the project of the session above them.",
+			readWeeksAndProjects},
 		{"tail", "The end of a session is what comes from a user message on.", readTail},
 		{"last-turn", "Of the last turn, the parts that may be going on are read.", readLastTurn},
 		{"notices", "A session that may have a notice is found, and others are not.", readNotices},
@@ -264,6 +268,9 @@ func readEstimates(h *harness, s Store) {
 		if d := cmp.Diff(test.want, g.EstimatedCostUSD); d != "" || g.CostUSD != test.stated {
 			h.Errorf("by %q, %q: stated %v, estimated (-want +got):\n%s", test.query.By, test.key, g.CostUSD, d)
 		}
+		if !got.Total.Unpriced || g.Unpriced != (test.key == "" || test.key == "2026-01-02") {
+			h.Errorf("by %q, %q: unpriced %t, total %t", test.query.By, test.key, g.Unpriced, got.Total.Unpriced)
+		}
 		if d := cmp.Diff(ptr(6.0), got.Total.EstimatedCostUSD); d != "" {
 			h.Errorf("by %q: total (-want +got):\n%s", test.query.By, d)
 		}
@@ -288,6 +295,59 @@ func readEstimates(h *harness, s Store) {
 }
 
 // TestTail reads the end of a session, and finds by an index where it is.
+func readEstimatesOfSteps(h *harness, s Store) {
+	h.script(s, `INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES
+ ('s', '', 'a', 1, 9), ('t', '', 'a', 1, 9);
+INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updated_at) VALUES
+ ('s1', 's', 'assistant', '{"model":{"model_id":"big"},"usage":{"input":30},"agenttrace":{"model_calls":2,"steps":[`+
+		`{"usage":{"input":10}},{"usage":{"input":20},"model":{"model_id":"small"}}]}}', 2, 2),
+ ('t1', 't', 'assistant', '{"model":{"model_id":"big"},"usage":{"input":30},"agenttrace":{"model_calls":2,"steps":[`+
+		`{"usage":{"input":10}},{"usage":{"input":20},"model":{"model_id":"other"}}]}}', 2, 2)`)
+	spent, err := s.Spent(h.Context(), []string{"s", "t"}, func(m session.Model, u session.Usage, _ int64) (float64, bool) {
+		rate, ok := map[string]float64{"big": 10, "small": 1}[m.ModelID]
+		return rate * float64(u.Input), ok
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	if d := cmp.Diff(ptr(120.0), spent["s"].EstimatedUSD); d != "" {
+		h.Errorf("both models have a price (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"other"}, spent["t"].Unpriced); d != "" || spent["t"].EstimatedUSD != nil {
+		h.Errorf("one has no price: estimated %v (-want +got):\n%s", spent["t"].EstimatedUSD, d)
+	}
+}
+
+func readWeeksAndProjects(h *harness, s Store) {
+	h.script(s, counted+`;
+UPDATE chat_sessions SET workspace_root = '/work/app' WHERE id = 's';
+UPDATE chat_messages SET created_at = created_at + 3 * 86400000 WHERE created_at >= 1767225600000 + 86400000;
+INSERT INTO chat_sessions(id, title, agent, parent_id, created_at, updated_at) VALUES
+ ('child', '', 'helper', 's', 1767225601000, 1767225601000);
+INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
+ ('c1', 'child', 'assistant', '{"usage":{"input":3}}', NULL, 1767225602000, 1767225602000)`)
+	for _, test := range []struct {
+		by   store.StatsBy
+		want map[string]int64 // tokens
+	}{
+		// 2026-01-01 is a Thursday of the first week, and what came a day later is on a Monday now.
+		{store.StatsByWeek, map[string]int64{"2026-W01": 46, "2026-W02": 20}},
+		{store.StatsByProject, map[string]int64{"/work/app": 66, "": 0}},
+	} {
+		got, err := s.Stats(h.Context(), store.StatsQuery{By: test.by})
+		if err != nil {
+			h.Fatal(err)
+		}
+		tokens := make(map[string]int64)
+		for _, g := range got.Groups {
+			tokens[g.Key] = g.TotalTokens
+		}
+		if d := cmp.Diff(test.want, tokens); d != "" {
+			h.Errorf("by %s (-want +got):\n%s", test.by, d)
+		}
+	}
+}
+
 func readTail(h *harness, s Store) {
 	message := func(id, role string, at int64) store.Batch {
 		return store.Batch{
