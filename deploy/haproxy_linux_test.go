@@ -104,6 +104,10 @@ func TestLoadBalancer(t *testing.T) {
 
 			servers[0].start(t, ports)
 			waitFor(servers[0])
+
+			servers[0].kill()
+			servers[1].kill()
+			waitHealth(t, "127.0.0.1", ports, http.StatusServiceUnavailable)
 		})
 	}
 }
@@ -338,7 +342,7 @@ func startCollector(t *testing.T, host, dsn string, p ports) *exec.Cmd {
 			t.Logf("collector on %s:\n%s", host, &log)
 		}
 	})
-	waitHealthy(t, "http://"+at(p.health))
+	waitHealth(t, host, p, http.StatusOK)
 	return cmd
 }
 
@@ -434,7 +438,7 @@ func httpSender(port int) sender {
 }
 
 // startHAProxy starts HAProxy with the configuration in this directory and returns when
-// a server is ready.
+// it sees a server that is ready.
 func startHAProxy(t *testing.T, binary string, p ports) {
 	t.Helper()
 	serveNames(t, p.names)
@@ -449,6 +453,7 @@ func startHAProxy(t *testing.T, binary string, p ports) {
 	cmd.Env = append(os.Environ(), "BIND=127.0.0.1", "COLLECTOR=collector",
 		fmt.Sprintf("GRPC_PORT=%d", p.grpc), fmt.Sprintf("HTTP_PORT=%d", p.http),
 		fmt.Sprintf("HEALTH_PORT=%d", p.health), fmt.Sprintf("NAME_SERVER=127.0.0.1:%d", p.names))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -459,21 +464,22 @@ func startHAProxy(t *testing.T, binary string, p ports) {
 			t.Logf("haproxy:\n%s", b)
 		}
 	})
-	waitHealthy(t, fmt.Sprintf("http://127.0.0.1:%d", p.health))
+	waitHealth(t, "127.0.0.1", p, http.StatusOK)
 }
 
-// waitHealthy returns when the health check at the URL succeeds.
-func waitHealthy(t *testing.T, url string) {
+// waitHealth returns when the health check of a host answers with the status.
+func waitHealth(t *testing.T, host string, p ports, status int) {
 	t.Helper()
+	url := "http://" + net.JoinHostPort(host, strconv.Itoa(p.health))
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if response, err := http.Get(url); err == nil {
 			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
+			if response.StatusCode == status {
 				return
 			}
 		}
 	}
-	t.Fatalf("%s is not healthy", url)
+	t.Fatalf("%s does not answer with status %d", url, status)
 }
 
 // serveNames answers that the name of a collector has all hosts, as the name server of

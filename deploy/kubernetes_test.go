@@ -232,16 +232,14 @@ func TestKubernetesSelectors(t *testing.T) {
 	}
 }
 
-// The collector runs with the configuration, the ports and the time that it is given.
+// The collector runs with the configuration and the ports that it is given.
 func TestCollectorInKubernetes(t *testing.T) {
 	resources := manifests(t)
 	if diff := cmp.Diff(readText(t, "collector-postgres.yaml"),
 		resources["ConfigMap agenttrace"].Data["collector.yaml"]); diff != "" {
 		t.Errorf("ConfigMap (-collector-postgres.yaml +collector.yaml):\n%s", diff)
 	}
-	deployment := resources["Deployment agenttrace"].Spec
-	pod := deployment.Template.Spec
-	c := pod.Containers[0]
+	c := resources["Deployment agenttrace"].Spec.Template.Spec.Containers[0]
 	env := environment(t, c, resources)
 	validCollector(t, "collector-postgres.yaml", env)
 	if dsn, err := url.Parse(env["AGENTTRACE_STORE"]); err != nil || dsn.Query().Get("sslmode") != "verify-full" {
@@ -279,7 +277,14 @@ func TestCollectorInKubernetes(t *testing.T) {
 			}
 		}
 	}
+}
 
+// An update, an eviction or a smaller number of collectors loses no request.
+func TestUpdateInKubernetes(t *testing.T) {
+	resources := manifests(t)
+	deployment := resources["Deployment agenttrace"].Spec
+	pod := deployment.Template.Spec
+	c := pod.Containers[0]
 	stop := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds)*time.Second + attemptTimeout(t)
 	if grace := time.Duration(pod.TerminationGrace) * time.Second; grace <= stop {
 		t.Errorf("a collector is killed after %v, where it may take %v to stop", grace, stop)
@@ -295,6 +300,7 @@ func TestCollectorInKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	env := environment(t, c, resources)
 	if memory, err := strconv.Atoi(env["AGENTTRACE_MEMORY_MIB"]); err != nil || memory > limit*1024*8/10 {
 		t.Errorf("the collector may use %s MiB (%v) of %d GiB", env["AGENTTRACE_MEMORY_MIB"], err, limit)
 	}
