@@ -17,9 +17,12 @@ import (
 var dialect = &sqlstore.Dialect{
 	SessionColumns: sqlstore.SessionTable.Prefixed("s."),
 	PartColumns:    sqlstore.PartTable.Prefixed("p."),
-	Spans:          "session_spans",
-	Stored:         "created_at",
-	Index:          func(string) string { return "" },
+	SameSession:    func(a, b string) string { return " AND " + a + ".session_id = " + b + ".session_id" },
+	NoSession: func(column string) string {
+		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
+	},
+	Stored: "created_at",
+	Index:  func(string) string { return "" },
 	Contains: func(column, literal string) string {
 		return `strpos(` + column + `, '` + strings.ReplaceAll(literal, `'`, `''`) + `') > 0`
 	},
@@ -36,6 +39,17 @@ var dialect = &sqlstore.Dialect{
 func at(function, column string, path []string) string {
 	return function + `(` + column + `, '{` + strings.Join(path, ",") + `}')`
 }
+
+// distributedDialect is that of tables which are distributed: no session is compared with one on another node, except
+// by a list that is made first.
+var distributedDialect = func() *sqlstore.Dialect {
+	d := *dialect
+	d.NoSession = func(column string) string {
+		return column + ` NOT IN (SELECT id FROM chat_sessions WHERE id IN (
+ SELECT parent_id FROM chat_sessions WHERE parent_id IS NOT NULL))`
+	}
+	return &d
+}()
 
 // numbered replaces the parameters ? and ?1 of a query by $1, $2, …, except within quotes.
 func numbered(query string) string {
@@ -71,12 +85,13 @@ var numberedQueries sync.Map
 
 // querying runs queries of the shared SQL on a connection.
 type querying struct {
-	ctx  context.Context
-	conn *pgx.Conn
+	ctx     context.Context
+	conn    *pgx.Conn
+	dialect *sqlstore.Dialect
 }
 
 // Dialect implements [sqlstore.Conn].
-func (q querying) Dialect() *sqlstore.Dialect { return dialect }
+func (q querying) Dialect() *sqlstore.Dialect { return q.dialect }
 
 // Query implements [sqlstore.Conn]. If fn fails before the end, the connection is closed: the rest of the result is
 // not waited for.
@@ -101,8 +116,9 @@ func (q querying) Query(query string, fn func(sqlstore.Row) error, args ...any) 
 
 // source implements [sqlstore.Source].
 type source struct {
-	pool *pgxpool.Pool
-	name string
+	pool    *pgxpool.Pool
+	name    string
+	dialect *sqlstore.Dialect
 }
 
 // Name implements [sqlstore.Source].
@@ -119,7 +135,7 @@ func (s *source) Read(ctx context.Context, fn func(sqlstore.Conn) error) error {
 	if err != nil {
 		return explain("read store", s.name, err)
 	}
-	err = fn(querying{ctx, conn.Conn()})
+	err = fn(querying{ctx, conn.Conn(), s.dialect})
 	if endErr := tx.Rollback(context.WithoutCancel(ctx)); err == nil {
 		err = endErr
 	}

@@ -17,7 +17,8 @@ import (
 // Reader reads a store. It is safe for concurrent use.
 type Reader struct {
 	sqlstore.Reader
-	pool *pgxpool.Pool
+	pool    *pgxpool.Pool
+	dialect *sqlstore.Dialect
 }
 
 // OpenReader opens the store of a DSN for reading. The error for a database without our tables wraps
@@ -41,7 +42,24 @@ func OpenReader(ctx context.Context, dsn string) (*Reader, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &Reader{sqlstore.NewReader(&source{pool, name}), pool}, nil
+	r, err := newReader(ctx, pool, name)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &r, nil
+}
+
+func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, error) {
+	distributed, err := isDistributed(ctx, pool)
+	if err != nil {
+		return Reader{}, explain("open store", name, err)
+	}
+	d := dialect
+	if distributed {
+		d = distributedDialect
+	}
+	return Reader{sqlstore.NewReader(&source{pool, name, d}), pool, d}, nil
 }
 
 // Close closes the connections.
@@ -56,8 +74,6 @@ type Store struct {
 	sqlstore.Writer
 	name    string
 	options Options
-	// distributed reports that the tables are distributed over several servers.
-	distributed bool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -71,15 +87,14 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Reader: Reader{sqlstore.NewReader(&source{pool, name}), pool}, name: name, options: o}
+	s := &Store{name: name, options: o}
 	s.Writer = sqlstore.NewWriter(s.write)
-	if err := migrate(ctx, pool, name, o); err != nil {
+	if err = migrate(ctx, pool, name, o); err == nil {
+		s.Reader, err = newReader(ctx, pool, name)
+	}
+	if err != nil {
 		pool.Close()
 		return nil, err
-	}
-	if s.distributed, err = isDistributed(ctx, pool); err != nil {
-		pool.Close()
-		return nil, explain("open store", name, err)
 	}
 	return s, nil
 }
@@ -147,7 +162,7 @@ func (s *Store) transact(ctx context.Context, needed lockKeys, repeated bool, do
 		return err
 	}
 	defer conn.Release() // which closes a connection that is not idle
-	t := &tx{querying: querying{ctx, conn.Conn()}, needed: needed, held: lockKeys{}, repeated: repeated, distributed: s.distributed}
+	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, needed: needed, held: lockKeys{}, repeated: repeated}
 	if s.options.Outbox {
 		t.now = time.Now().UnixMilli()
 	}

@@ -26,8 +26,6 @@ type tx struct {
 	// repeated reports that the transaction is done again. Where a row that was not there is in the way the first
 	// time, another writer may have inserted it between the look and the insertion.
 	repeated bool
-	// distributed reports that the tables are distributed over several servers.
-	distributed bool
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 if there is no outbox.
 	now int64
 	// trips counts calls of the server.
@@ -77,7 +75,7 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 
 // Do implements [store.Tx].
 func (t *tx) Do(c *store.Changes, queries []store.Query) error {
-	b := &batch{repeated: t.repeated, distributed: t.distributed}
+	b := &batch{repeated: t.repeated, distributed: t.dialect == distributedDialect}
 	if !t.begun {
 		b.exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}

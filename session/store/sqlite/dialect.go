@@ -13,10 +13,13 @@ import (
 var dialect = sqlstore.Dialect{
 	SessionColumns: sqlstore.SessionTable.Prefixed("s."),
 	PartColumns:    sqlstore.PartTable.Prefixed("p."),
-	Spans:          "(" + spansQuery() + ")",
-	Stored:         "rowid",
-	Index:          func(name string) string { return " INDEXED BY " + name },
-	NoIndex:        " NOT INDEXED",
+	SameSession:    func(_, _ string) string { return "" },
+	NoSession: func(column string) string {
+		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
+	},
+	Stored:  "rowid",
+	Index:   func(name string) string { return " INDEXED BY " + name },
+	NoIndex: " NOT INDEXED",
 	Contains: func(column, literal string) string {
 		return "instr(" + column + ", '" + strings.ReplaceAll(literal, "'", "''") + "') > 0"
 	},
@@ -25,13 +28,6 @@ var dialect = sqlstore.Dialect{
 	JSONInt:    extract,
 	Elements:   func(column, name string) string { return "json_each(" + column + ") AS " + name },
 	Greatest:   "max",
-}
-
-// spansQuery is what the view session_spans selects, for files that were written before there was one.
-func spansQuery() string {
-	_, query, _ := strings.Cut(schema, "CREATE VIEW IF NOT EXISTS session_spans AS\n")
-	query, _, _ = strings.Cut(query, ";")
-	return query
 }
 
 // extract is the value at a path in a column of JSON. Other programs may have written what is not JSON.

@@ -41,8 +41,12 @@ type Dialect struct {
 	Foreign, Unobserved bool
 	// SessionColumns and PartColumns are the columns of a session s and a part p, NULL for those that an old file lacks.
 	SessionColumns, PartColumns string
-	// Spans is what follows FROM for all columns of the view session_spans, in parentheses if it is no name.
-	Spans string
+	// SameSession is a condition beside the join of a message with what is of it, beginning with AND: an engine that
+	// distributes sessions over nodes has to know that the rows are of one. "" for a file, where another program may
+	// have written something else.
+	SameSession func(a, b string) string
+	// NoSession is a condition: there is no session with the id in a column.
+	NoSession func(column string) string
 
 	// Stored is the column of chat_sessions and chat_parts that orders rows by when they were stored.
 	Stored string

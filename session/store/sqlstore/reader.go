@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,7 @@ func sessionsQuery(d *Dialect, q store.SessionQuery) (query string, args []any) 
 // fork, with which somebody goes on.
 func leading(d *Dialect) string {
 	// The forks of other programs are known by their copies, which are older than they are.
-	condition := `(s.parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = s.parent_id)
+	condition := `(s.parent_id IS NULL OR ` + d.NoSession("s.parent_id") + `
  OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND m.created_at < s.created_at)`
 	if !d.Foreign {
 		condition += `
@@ -164,8 +165,8 @@ func transcript(conn Conn, id string, from store.Position, condition string) (*s
 	// The messages come first, so that a tail costs what it has and not what its session has: CROSS JOIN keeps
 	// SQLite from another order.
 	err = conn.Query(`SELECT `+conn.Dialect().PartColumns+` FROM chat_messages m CROSS JOIN chat_parts p
- WHERE m.session_id = ?1 AND m.created_at >= ?2 AND (m.created_at > ?2 OR m.id >= ?3) AND p.message_id = m.id `+
-		condition+` ORDER BY m.created_at, m.id, p."index"`, func(row Row) error {
+ WHERE m.session_id = ?1 AND m.created_at >= ?2 AND (m.created_at > ?2 OR m.id >= ?3) AND p.message_id = m.id`+
+		conn.Dialect().SameSession("p", "m")+` `+condition+` ORDER BY m.created_at, m.id, p."index"`, func(row Row) error {
 		var p session.Part
 		err := PartTable.Scan(row, &p)
 		m := &t.Messages[place[p.MessageID]]
@@ -203,14 +204,49 @@ func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, 
 	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) { return spansOf(conn, sessionID) })
 }
 
+// spansOf returns the rows of the view session_spans, with facts_json: the SDK's report of a span, or else the best
+// observation of it, or else what was imported with the session. The view is not asked, because a distributed engine
+// has the rows of a session and those of a trace on different nodes.
 func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
-	query := `SELECT ` + SpanTable.List + ` FROM span_refs WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
-	if d := conn.Dialect(); !d.Unobserved {
-		columns := strings.Replace(SpanTable.Prefixed("s."), "s.facts_json", "l.facts_json", 1)
-		query = `SELECT ` + columns + ` FROM ` + d.Spans + ` s LEFT JOIN span_refs l USING (session_id, trace_id, span_id)
- WHERE s.session_id = ?1 ORDER BY s.start_nano, s.trace_id, s.span_id`
+	spans, err := rowsOf(conn, SpanTable, `SELECT `+SpanTable.List+` FROM span_refs WHERE session_id = ?`, sessionID)
+	if err != nil || conn.Dialect().Unobserved {
+		sortSpans(spans)
+		return spans, err
 	}
-	return rowsOf(conn, SpanTable, query, sessionID)
+	at := make(map[[2]string]int, len(spans))
+	for i := range spans {
+		at[[2]string{spans[i].TraceID, spans[i].SpanID}] = i
+	}
+	observed := make(map[int]bool) // by an observation that is as good as the next ones, or better
+	// A log record represents the span in which it was written if that reported nothing itself.
+	err = conn.Query(`SELECT `+SpanTable.Prefixed("", "facts_json")+` FROM observations
+ WHERE session_id = ? AND span_id IS NOT NULL AND trace_id <> '' AND kind IS NOT NULL
+ ORDER BY CASE WHEN source LIKE 'log-%' THEN 1 ELSE 0 END, CASE WHEN message_id IS NULL THEN 1 ELSE 0 END, source`,
+		func(row Row) error {
+			var span store.SpanRef
+			if err := SpanTable.Scan(row, &span); err != nil {
+				return err
+			}
+			i, known := at[[2]string{span.TraceID, span.SpanID}]
+			if !known {
+				i, spans = len(spans), append(spans, span)
+				at[[2]string{span.TraceID, span.SpanID}] = i
+			} else if !observed[i] && spans[i].Dialect != store.DialectSDK {
+				span.TurnStats = spans[i].TurnStats
+				spans[i] = span
+			}
+			observed[i] = true
+			return nil
+		}, sessionID)
+	sortSpans(spans)
+	return spans, err
+}
+
+func sortSpans(spans []store.SpanRef) {
+	slices.SortFunc(spans, func(a, b store.SpanRef) int {
+		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano), strings.Compare(a.TraceID, b.TraceID),
+			strings.Compare(a.SpanID, b.SpanID))
+	})
 }
 
 // MayHaveNotices implements [store.Reader].
@@ -220,6 +256,9 @@ func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 		query := noticesQuery(conn.Dialect())
 		for _, id := range ids {
 			found, err := first(conn, query, func(Row) {}, id, "\t\n\r ")
+			if err == nil && !found && !conn.Dialect().Unobserved {
+				found, err = first(conn, spanWithoutMessage, func(Row) {}, id)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -234,10 +273,10 @@ func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 // noticesQuery has a row if the session ?1 may have a notice. ?2 is white space.
 func noticesQuery(d *Dialect) string {
 	metadata := func(key string) string { return d.Contains("m.metadata_json", `"`+key+`"`) }
-	query := `SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_messages m
+	return `SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_messages m
  WHERE m.session_id = ?1 AND m.role = 'assistant' AND m.hidden_at IS NULL
  AND (` + metadata("problems") + ` OR ` + metadata("incomplete") + `
- OR NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id)))
+ OR NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id` + d.SameSession("p", "m") + `)))
  OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND ` + metadata("history") + `
  AND 1 + ` + d.Greatest + `(1, coalesce(` + d.JSONInt("m.metadata_json", "agenttrace", "history", "turns") + `, 1))
  > (SELECT count(*) FROM chat_messages u WHERE u.session_id = ?1 AND u.role = 'user' AND u.created_at <= m.created_at))
@@ -248,12 +287,10 @@ func noticesQuery(d *Dialect) string {
  GROUP BY tool_call_id HAVING count(DISTINCT message_id) > 1)
  OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND type = 'text'
  GROUP BY message_id, trim(` + d.JSON("data_json", "text") + `, ?2) HAVING count(*) > 1)`
-	if !d.Unobserved {
-		query += ` OR EXISTS (SELECT 1 FROM observations
- WHERE session_id = ?1 AND coalesce(message_id, '') = '' AND kind IN ('session.turn', 'chat', 'tool.call'))`
-	}
-	return query
 }
+
+const spanWithoutMessage = `SELECT 1 FROM observations
+ WHERE session_id = ? AND coalesce(message_id, '') = '' AND kind IN ('session.turn', 'chat', 'tool.call') LIMIT 1`
 
 // Observed implements [store.Reader].
 func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
@@ -366,7 +403,8 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 		}
 		in.State = state.Portable()
 		in.RequestedIndexes, err = rowsOf(conn, IndexTable, `SELECT `+IndexTable.Prefixed("c.")+` FROM chat_messages m
- CROSS JOIN requested_indexes c WHERE c.message_id = m.id AND m.session_id = ? ORDER BY c.message_id, c.part_id`, id)
+ CROSS JOIN requested_indexes c WHERE c.message_id = m.id`+conn.Dialect().SameSession("c", "m")+`
+ AND m.session_id = ? ORDER BY c.message_id, c.part_id`, id)
 		return
 	})
 	return err

@@ -231,15 +231,24 @@ func (s *searcher) session(id string) (*searchedSession, error) {
 	if known, ok := s.sessions[id]; ok {
 		return known, nil
 	}
-	query := `SELECT title, agent, 0 FROM chat_sessions WHERE id = ?`
+	query := `SELECT title, agent, created_at, NULL FROM chat_sessions WHERE id = ?`
 	if !s.dialect.Foreign {
-		query = `SELECT s.title, s.agent, CASE WHEN o.id IS NULL THEN 0 ELSE s.created_at END FROM chat_sessions s
- LEFT JOIN session_state st ON st.session_id = s.id LEFT JOIN chat_sessions o ON o.id = st.forked_from WHERE s.id = ?`
+		query = `SELECT s.title, s.agent, s.created_at, st.forked_from FROM chat_sessions s
+ LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
 	}
 	var found *searchedSession
+	forkedFrom := ""
 	_, err := first(s.conn, query, func(row Row) {
 		found = &searchedSession{row.ColumnText(0), row.ColumnText(1), row.ColumnInt64(2)}
+		forkedFrom = row.ColumnText(3)
 	}, id)
+	there := false
+	if err == nil && forkedFrom != "" {
+		there, err = first(s.conn, `SELECT 1 FROM chat_sessions WHERE id = ?`, func(Row) {}, forkedFrom)
+	}
+	if found != nil && !there {
+		found.from = 0
+	}
 	s.sessions[id] = found
 	return found, err
 }

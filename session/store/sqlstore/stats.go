@@ -66,7 +66,7 @@ func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (ma
 func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found bool, err error) {
 	unpriced := map[string]bool{}
 	var text []byte
-	err = conn.Query(`SELECT s.parent_id, s.created_at, m.created_at, m.role, m.metadata_json, `+isMarker+`
+	err = conn.Query(`SELECT s.parent_id, s.created_at, m.created_at, m.role, m.metadata_json, `+isMarker(conn.Dialect())+`
  FROM chat_sessions s LEFT JOIN chat_messages m ON m.session_id = s.id AND m.role <> 'user' WHERE s.id = ?`,
 		func(row Row) error {
 			found = true
@@ -90,8 +90,10 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 }
 
 // isMarker says in SQL what session.MessageAndParts.IsMarker reports of the message m.
-const isMarker = `(EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type = 'data-compaction')
- AND NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type <> 'data-compaction'))`
+func isMarker(d *Dialect) string {
+	of := `(SELECT 1 FROM chat_parts p WHERE p.message_id = m.id` + d.SameSession("p", "m") + ` AND p.type `
+	return `(EXISTS ` + of + `= 'data-compaction') AND NOT EXISTS ` + of + `<> 'data-compaction'))`
+}
 
 func (c *counter) readSessions(conn Conn) error {
 	agents := map[string]string{}
@@ -189,7 +191,8 @@ func (c *counter) readMessages(conn Conn) error {
 func markerMessages(conn Conn) (map[string]bool, error) {
 	markers := map[string]bool{}
 	err := conn.Query(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction'
- AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id AND q.type <> 'data-compaction')`,
+ AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id`+
+		conn.Dialect().SameSession("q", "p")+` AND q.type <> 'data-compaction')`,
 		func(row Row) error {
 			markers[row.ColumnText(0)] = true
 			return nil
