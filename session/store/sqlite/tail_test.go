@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -8,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
-
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // TestFollower: what happens to a store and its file is built at the next look, and
@@ -108,34 +108,69 @@ func TestFollowNoStore(t *testing.T) {
 	}
 }
 
-// TestTailPlans: the end of a session is found by an index.
-func TestTailPlans(t *testing.T) {
+// TestPlans: what is read of one session, or of the newest, is found by an index, however many there are.
+func TestPlans(t *testing.T) {
 	path := newPath(t)
-	open(t, path, Options{})
-	r, err := OpenReader(t.Context(), path)
+	apply(t, open(t, path, Options{}), turnBatch("s", "1"))
+	opened, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	if err := r.read(t.Context(), func(conn *sqlite.Conn) error {
-		for _, query := range []string{
-			`SELECT s.id FROM chat_sessions s WHERE s.updated_at >= 5 ORDER BY s.updated_at, s.id`,
-			`SELECT created_at, id FROM chat_messages WHERE session_id = 's' AND role = 'user' AND hidden_at IS NULL ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET 3`,
-			`SELECT p.id FROM chat_parts p WHERE p.message_id = 'm' ORDER BY p."index"`,
-			`SELECT id FROM permission_decisions WHERE session_id = 's' AND decided_at >= 5 ORDER BY decided_at, id`,
-		} {
-			if err := sqlitex.ExecuteTransient(conn, "EXPLAIN QUERY PLAN "+query,
-				&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-					if plan := stmt.ColumnText(3); strings.HasPrefix(plan, "SCAN") {
-						t.Errorf("%s\n%s", query, plan)
-					}
-					return nil
-				}}); err != nil {
+	defer opened.Close()
+	r := sqlstore.NewReader(explained{opened, t})
+	ctx, from := t.Context(), store.Position{At: 1}
+	for name, read := range map[string]func() error{
+		"Session":        func() error { _, err := r.Session(ctx, "s"); return err },
+		"Transcript":     func() error { _, err := r.Transcript(ctx, "s"); return err },
+		"Tail":           func() error { _, _, err := r.Tail(ctx, "s", from); return err },
+		"TurnStart":      func() error { _, err := r.TurnStart(ctx, "s", 3); return err },
+		"LastTurn":       func() error { _, err := r.LastTurn(ctx, "s"); return err },
+		"SessionsSince":  func() error { _, err := r.SessionsSince(ctx, 5); return err },
+		"Decisions":      func() error { _, err := r.Decisions(ctx, "s"); return err },
+		"SpanRefs":       func() error { _, err := r.SpanRefs(ctx, "s"); return err },
+		"Observed":       func() error { _, err := r.Observed(ctx, "s"); return err },
+		"Origin":         func() error { return r.Origin(ctx, &store.Imported{Transcript: &session.Transcript{}}) },
+		"Spent":          func() error { _, err := r.Spent(ctx, []string{"s"}, nil); return err },
+		"MayHaveNotices": func() error { _, err := r.MayHaveNotices(ctx, []string{"s"}); return err },
+		"Resolve":        func() error { _, err := r.Resolve(ctx, "s"); return err },
+		"Sessions": func() error {
+			for _, err := range r.Sessions(ctx, store.SessionQuery{ParentID: "s"}) {
 				return err
 			}
+			return nil
+		},
+	} {
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// explained is a source whose queries must read no table from its beginning.
+type explained struct {
+	*Reader
+	t *testing.T
+}
+
+func (e explained) Read(ctx context.Context, fn func(sqlstore.Conn) error) error {
+	return e.Reader.Read(ctx, func(conn sqlstore.Conn) error { return fn(explainedConn{conn, e.t}) })
+}
+
+type explainedConn struct {
+	sqlstore.Conn
+	t *testing.T
+}
+
+func (e explainedConn) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
+	err := e.Conn.Query("EXPLAIN QUERY PLAN "+query, func(row sqlstore.Row) error {
+		plan := row.ColumnText(3)
+		if strings.HasPrefix(plan, "SCAN") && plan != "SCAN CONSTANT ROW" && !strings.HasPrefix(plan, "SCAN (") {
+			e.t.Errorf("%s\n%s", query, plan)
 		}
 		return nil
-	}); err != nil {
-		t.Error(err)
+	}, args...)
+	if err != nil {
+		return err
 	}
+	return e.Conn.Query(query, fn, args...)
 }
