@@ -24,7 +24,6 @@ import (
 type Store struct {
 	*Reader
 	sqlstore.Writer
-	path    string
 	options Options
 	lock    *writerLock
 	// file is the database as it was opened, to notice when another takes its
@@ -99,7 +98,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, openError(path, err)
 	}
 	s := &Store{
-		Reader: newReader(path), path: path, options: o, lock: l, file: info, conn: conn, touched: touched,
+		Reader: newReader(path), options: o, lock: l, file: info, conn: conn, touched: touched,
 		requests: make(chan *request, maximum), done: make(chan struct{}),
 	}
 	s.Writer = sqlstore.NewWriter(func(ctx context.Context, do func(sqlstore.Tx) error) error {

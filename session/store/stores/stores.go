@@ -36,18 +36,10 @@ var engines = map[string]engine{"postgres": databases, "postgresql": databases}
 // databases is the engine of PostgreSQL.
 var databases = engine{
 	open: func(ctx context.Context, dsn string, o Options) (store.Store, error) {
-		s, err := postgres.Open(ctx, dsn, postgres.Options{Outbox: o.Outbox})
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
+		return opened[store.Store](postgres.Open(ctx, dsn, postgres.Options{Outbox: o.Outbox}))
 	},
 	reader: func(ctx context.Context, dsn string) (store.Reader, error) {
-		r, err := postgres.OpenReader(ctx, dsn)
-		if err != nil {
-			return nil, err
-		}
-		return r, nil
+		return opened[store.Reader](postgres.OpenReader(ctx, dsn))
 	},
 	follow: func(dsn string) store.Follower { return postgres.Follow(dsn) },
 }
@@ -55,20 +47,20 @@ var databases = engine{
 // files is the engine of all other locations.
 var files = engine{
 	open: func(ctx context.Context, path string, o Options) (store.Store, error) {
-		s, err := sqlite.Open(ctx, path, sqlite.Options(o))
-		if err != nil {
-			return nil, err // and no nil pointer in an interface
-		}
-		return s, nil
+		return opened[store.Store](sqlite.Open(ctx, path, sqlite.Options(o)))
 	},
 	reader: func(ctx context.Context, path string) (store.Reader, error) {
-		r, err := sqlite.OpenReader(ctx, path)
-		if err != nil {
-			return nil, err
-		}
-		return r, nil
+		return opened[store.Reader](sqlite.OpenReader(ctx, path))
 	},
 	follow: func(path string) store.Follower { return sqlite.Follow(path) },
+}
+
+// opened returns a nil interface with an error, not one that has a nil pointer.
+func opened[I store.Reader](s store.Reader, err error) (none I, _ error) {
+	if err != nil {
+		return none, err
+	}
+	return s.(I), nil
 }
 
 // engineOf returns the engine of a location. A scheme that no engine has is left to files, which refuse it.
