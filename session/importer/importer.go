@@ -76,6 +76,9 @@ type Importer struct {
 	sources map[string]*store.ImportSource
 	prefix  string
 	later   []*store.ImportSource
+	// sink stores what was put, and tallies are of the files of these sessions.
+	sink    *sink
+	tallies map[*store.Imported]*Tally
 }
 
 // New returns an Importer into the store at path.
@@ -115,12 +118,17 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 	if err := im.recall(ctx, pathsOf(inputs)); err != nil {
 		return nil, unwrapped(err)
 	}
+	begun := len(im.Summary.Files)
+	defer func() {
+		for _, t := range im.Summary.Files[begun:] {
+			im.Summary.Total.Include(t)
+		}
+	}()
 	failures, others := 0, 0
 	for _, in := range inputs {
 		t := &Tally{File: in.Name}
 		im.Summary.Files = append(im.Summary.Files, t)
 		err := im.read(ctx, in, t)
-		im.Summary.Total.Include(t)
 		var stored storeError
 		if errors.As(err, &stored) {
 			return nil, stored.error
@@ -151,8 +159,12 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 			im.warnf("%v", failed)
 		}
 	}
-	if err := cmp.Or(im.rememberAll(ctx), im.countPending(ctx)); err != nil {
-		return nil, unwrapped(err)
+	for _, finish := range []func(context.Context) error{
+		func(context.Context) error { return im.flush() }, im.rememberAll, im.countPending,
+	} {
+		if err := finish(ctx); err != nil {
+			return nil, unwrapped(err)
+		}
 	}
 	if others > maxOthers {
 		im.warnf("%d more files are left out: %v", others-maxOthers, errOther)
@@ -199,7 +211,7 @@ func (im *Importer) Close() error {
 	if im.store == nil {
 		return nil
 	}
-	return im.store.Close()
+	return errors.Join(im.flush(), im.store.Close())
 }
 
 // Store returns the store, or nil if nothing was stored.
@@ -234,7 +246,6 @@ func (im *Importer) settleRead(ctx context.Context, err error, now *store.Import
 	if err != nil && !errors.Is(err, errOther) {
 		return err
 	}
-	t.remembered = t.remembered && t.Refused == 0 // which was not known yet
 	if err != nil {
 		t.Error = err.Error()
 	}

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -160,26 +161,18 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 		}
 		return nil
 	}
-	if first := ready(); first != nil {
-		im.store.ImportAll(ctx, func(yield func(*store.Imported) bool) {
-			for in := first; in != nil; {
-				after := ready()
-				if after == nil && failed == nil && joined == nil && now != nil && im.complete(now, t) {
-					in.Source, t.remembered = now, true
-				}
-				if !yield(in) {
-					return
-				}
-				in = after
-			}
-		}, func(in *store.Imported, r store.ImportResult, err error) bool {
-			if err == nil {
-				im.imported(in, &r, t)
-			} else if failed == nil {
-				failed = storeError{err}
-			}
-			return err == nil
-		})
+	for in := ready(); in != nil; {
+		after := ready()
+		if after == nil && failed == nil && joined == nil && now != nil && im.complete(now, t) {
+			in.Source, t.remembered = now, true
+		}
+		if err := im.put(ctx, in, t); err != nil {
+			return err
+		}
+		in = after
+	}
+	if len(joined) > 0 {
+		failed = cmp.Or(failed, im.flush())
 	}
 	for _, in := range joined {
 		if failed != nil {
@@ -256,6 +249,13 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 
 // imported counts what became of a session.
 func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally) {
+	if len(r.Refused) > 0 && in.Source != nil {
+		defer func() { // the report that came with the session did not know of it
+			if im.complete(in.Source, t) {
+				im.later = append(im.later, in.Source)
+			}
+		}()
+	}
 	im.options.Progress.Stored()
 	t.addSession(in.Session.ID)
 	if r.Added {

@@ -31,21 +31,26 @@ func (s *Store) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported
 		}
 		ended = !done(w.in, w.result, w.err) || ended
 	}
+	// They are submitted together: the writer commits what waits, and would not wait for more.
+	all := func() {
+		for _, w := range queue {
+			w.r, w.err = s.submit(ctx, func(t *tx) (err error) {
+				w.result, err = store.Import(t, w.in)
+				return err
+			})
+		}
+		for _, w := range queue {
+			settle(w)
+		}
+		queue = queue[:0]
+	}
 	for in := range sessions {
-		w := &waiting{in: in}
-		w.r, w.err = s.submit(ctx, func(t *tx) (err error) {
-			w.result, err = store.Import(t, in)
-			return err
-		})
-		if queue = append(queue, w); len(queue) == importsAhead {
-			settle(queue[0])
-			queue = append(queue[:0], queue[1:]...)
+		if queue = append(queue, &waiting{in: in}); len(queue) == importsAhead {
+			all()
 		}
 		if ended {
 			break
 		}
 	}
-	for _, w := range queue {
-		settle(w)
-	}
+	all()
 }
