@@ -80,7 +80,7 @@ func TestConfigurationsAreValid(t *testing.T) {
 			Service struct {
 				Pipelines map[string]any
 			}
-			Exporters map[string]any
+			Exporters map[string]map[string]any
 		}
 		// Jaeger's configurations have the same shape, with components of its own.
 		if yaml.Unmarshal(b, &c) != nil || len(c.Service.Pipelines) == 0 || strings.Contains(string(b), "jaeger_storage") {
@@ -88,6 +88,9 @@ func TestConfigurationsAreValid(t *testing.T) {
 		}
 		found++
 		t.Run(path, func(t *testing.T) {
+			if _, ok := c.Exporters["session"]["dsn"]; ok {
+				t.Setenv(EnvStore, "postgres://agenttrace@localhost/agenttrace")
+			}
 			if err := Validate(t.Context(), Options{Config: []string{path}}); err != nil {
 				t.Error(err)
 			}
@@ -97,8 +100,8 @@ func TestConfigurationsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found < 2 {
-		t.Errorf("%d configurations found, want at least the embedded one and that of the compose file", found)
+	if found < 3 {
+		t.Errorf("%d configurations found, want at least the embedded one and those of the compose files", found)
 	}
 }
 
