@@ -108,9 +108,8 @@ func (b *sentBodies) catalogOf(f *filter, tools []Tool) *catalog {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = append(text, `{"name":`...)
-		text = spans.AppendJSONString(text, t.Name)
-		text = appendMember(text, "description", t.Description)
+		text = spans.AppendJSONMember(append(text, '{'), "name", t.Name)
+		text = spans.AppendJSONMember(text, "description", t.Description)
 		text = append(text, `,"parameters":`...)
 		if len(t.Parameters) == 0 {
 			text = append(text, "{}"...)

@@ -87,10 +87,10 @@ func FilePart(f File) Part {
 
 func (f File) data(clean *filter, kind redact.Content) []byte {
 	f.URL = clean.text(kind, "", f.URL)
-	b := append([]byte(nil), `{"type":"file"`...)
-	b = appendMember(b, "mediaType", clean.id(f.MediaType))
-	b = appendMember(b, "url", f.URL)
-	b = appendOptional(b, "filename", clean.text(redact.Other, "", f.Filename))
+	b := []byte(`{"type":"file"`)
+	b = spans.AppendJSONMember(b, "mediaType", clean.id(f.MediaType))
+	b = spans.AppendJSONMember(b, "url", f.URL)
+	b = spans.AppendJSONOptional(b, "filename", clean.text(redact.Other, "", f.Filename))
 	return append(b, '}')
 }
 
@@ -99,9 +99,8 @@ func (f File) data(clean *filter, kind redact.Content) []byte {
 func DataPart(name, id string, value any) Part {
 	kind, encoded := "data-"+validUTF8(name), encodeJSON(value)
 	return Part{kind, func(f *filter, content redact.Content) []byte {
-		b := append([]byte(nil), `{"type":`...)
-		b = spans.AppendJSONString(b, f.id(kind))
-		b = appendOptional(b, "id", f.id(id))
+		b := spans.AppendJSONMember([]byte{'{'}, "type", f.id(kind))
+		b = spans.AppendJSONOptional(b, "id", f.id(id))
 		b = append(b, `,"data":`...)
 		b = append(b, f.json(content, "", encoded)...)
 		return append(b, '}')
@@ -124,26 +123,7 @@ type SourceDocument struct {
 
 // textData returns a text or reasoning part.
 func textData(kind, text string) []byte {
-	b := make([]byte, 0, len(text)+len(text)/16+64)
-	b = append(b, `{"type":"`...)
-	b = append(b, kind...)
-	b = append(b, `","text":`...)
-	b = spans.AppendJSONString(b, text)
+	b := append(make([]byte, 0, len(text)+len(text)/16+64), '{')
+	b = spans.AppendJSONMember(spans.AppendJSONMember(b, "type", kind), "text", text)
 	return append(b, '}')
-}
-
-// appendMember appends `,"name":"value"`.
-func appendMember(dst []byte, name, value string) []byte {
-	dst = append(dst, ',', '"')
-	dst = append(dst, name...)
-	dst = append(dst, '"', ':')
-	return spans.AppendJSONString(dst, value)
-}
-
-// appendOptional is appendMember for a value that is not empty.
-func appendOptional(dst []byte, name, value string) []byte {
-	if value == "" {
-		return dst
-	}
-	return appendMember(dst, name, value)
 }

@@ -96,9 +96,9 @@ func (t *Turn) SourceURL(s SourceURL) {
 			s.ID = id
 		}
 		b := append([]byte(nil), `{"type":"source-url"`...)
-		b = appendMember(b, "sourceId", s.ID)
-		b = appendMember(b, "url", t.brief(s.URL))
-		return append(appendOptional(b, "title", t.brief(s.Title)), '}')
+		b = spans.AppendJSONMember(b, "sourceId", s.ID)
+		b = spans.AppendJSONMember(b, "url", t.brief(s.URL))
+		return append(spans.AppendJSONOptional(b, "title", t.brief(s.Title)), '}')
 	})
 }
 
@@ -109,10 +109,10 @@ func (t *Turn) SourceDocument(s SourceDocument) {
 			s.ID = id
 		}
 		b := append([]byte(nil), `{"type":"source-document"`...)
-		b = appendMember(b, "sourceId", s.ID)
-		b = appendMember(b, "mediaType", s.MediaType)
-		b = appendMember(b, "title", t.brief(s.Title))
-		return append(appendOptional(b, "filename", t.brief(s.Filename)), '}')
+		b = spans.AppendJSONMember(b, "sourceId", s.ID)
+		b = spans.AppendJSONMember(b, "mediaType", s.MediaType)
+		b = spans.AppendJSONMember(b, "title", t.brief(s.Title))
+		return append(spans.AppendJSONOptional(b, "filename", t.brief(s.Filename)), '}')
 	})
 }
 

@@ -788,13 +788,12 @@ func (c *ToolCall) data(in string) []byte {
 		output = quote(output)
 	}
 	b := make([]byte, 0, len(in)+len(output)+len(c.errText)+256)
-	b = append(b, `{"type":`...)
-	b = spans.AppendJSONString(b, c.partType())
+	b = spans.AppendJSONMember(append(b, '{'), "type", c.partType())
 	if c.dynamic {
-		b = appendMember(b, "toolName", c.filter().id(c.name))
+		b = spans.AppendJSONMember(b, "toolName", c.filter().id(c.name))
 	}
-	b = appendMember(b, "toolCallId", c.filter().id(c.callID))
-	b = appendMember(b, "state", c.state)
+	b = spans.AppendJSONMember(b, "toolCallId", c.filter().id(c.callID))
+	b = spans.AppendJSONMember(b, "state", c.state)
 	if in != "" {
 		b = append(append(b, `,"input":`...), in...)
 	} else if c.state != stateInputStreaming && c.state != stateOutputError {
@@ -804,18 +803,17 @@ func (c *ToolCall) data(in string) []byte {
 		b = append(append(b, `,"output":`...), output...)
 	}
 	if c.state == stateOutputError {
-		b = appendMember(b, "errorText", c.errText)
+		b = spans.AppendJSONMember(b, "errorText", c.errText)
 	}
 	if c.providerExecuted {
 		b = append(b, `,"providerExecuted":true`...)
 	}
 	if c.approval != nil && (c.state == stateApprovalRequested || c.state == stateApprovalResponded) {
-		b = append(b, `,"approval":{"id":`...)
-		b = spans.AppendJSONString(b, c.approval.id)
+		b = spans.AppendJSONMember(append(b, `,"approval":{`...), "id", c.approval.id)
 		if c.approval.answered {
 			b = append(b, `,"approved":`...)
 			b = strconv.AppendBool(b, c.approval.approved)
-			b = appendOptional(b, "reason", c.approval.reason)
+			b = spans.AppendJSONOptional(b, "reason", c.approval.reason)
 		}
 		b = append(b, '}')
 	}

@@ -29,8 +29,7 @@ func (w *LoopWarning) Kind() string { return semconv.SpanEventLoopWarning }
 // AppendJSON appends the warning as a JSON object. Its keys are those of AgentDbg's
 // LOOP_WARNING event, and evidence.
 func (w *LoopWarning) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"pattern":`...)
-	dst = AppendJSONString(dst, w.Pattern)
+	dst = AppendJSONMember(append(dst, '{'), "pattern", w.Pattern)
 	dst = append(dst, `,"repetitions":`...)
 	dst = strconv.AppendInt(dst, w.Repetitions, 10)
 	dst = append(dst, `,"window_size":`...)

@@ -40,24 +40,13 @@ type Part struct {
 
 // AppendJSON appends the part as JSON. Data must be valid JSON.
 func (p *Part) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"id":`...)
-	dst = AppendJSONString(dst, p.ID)
+	dst = AppendJSONMember(append(dst, '{'), "id", p.ID)
 	dst = append(dst, `,"index":`...)
 	dst = strconv.AppendInt(dst, p.Index, 10)
-	dst = append(dst, `,"type":`...)
-	dst = AppendJSONString(dst, p.Type)
-	if p.ToolCallID != "" {
-		dst = append(dst, `,"tool_call_id":`...)
-		dst = AppendJSONString(dst, p.ToolCallID)
-	}
-	if p.ToolState != "" {
-		dst = append(dst, `,"tool_state":`...)
-		dst = AppendJSONString(dst, p.ToolState)
-	}
-	if p.ToolName != "" {
-		dst = append(dst, `,"tool_name":`...)
-		dst = AppendJSONString(dst, p.ToolName)
-	}
+	dst = AppendJSONMember(dst, "type", p.Type)
+	dst = AppendJSONOptional(dst, "tool_call_id", p.ToolCallID)
+	dst = AppendJSONOptional(dst, "tool_state", p.ToolState)
+	dst = AppendJSONOptional(dst, "tool_name", p.ToolName)
 	dst = append(dst, `,"created_at":`...)
 	dst = strconv.AppendInt(dst, p.CreatedAt, 10)
 	dst = append(dst, `,"updated_at":`...)
@@ -190,6 +179,23 @@ func headOfPart(s string) Part {
 			return p
 		}
 	}
+}
+
+// AppendJSONMember appends a member to an object that has no closing brace yet. name needs no escapes.
+func AppendJSONMember(dst []byte, name, value string) []byte {
+	if dst[len(dst)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	dst = append(append(append(dst, '"'), name...), '"', ':')
+	return AppendJSONString(dst, value)
+}
+
+// AppendJSONOptional is AppendJSONMember for a value that is not empty.
+func AppendJSONOptional(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
+	}
+	return AppendJSONMember(dst, name, value)
 }
 
 // AppendJSONString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD; HTML

@@ -240,8 +240,7 @@ func (l *live) mark(c *store.PartChange) {
 	delete(data, "type")
 	delete(data, key)
 
-	out := append(make([]byte, 0, len(c.Data)+128), `{"type":`...)
-	out = spans.AppendJSONString(out, c.Type)
+	out := spans.AppendJSONMember(append(make([]byte, 0, len(c.Data)+128), '{'), "type", c.Type)
 	out = append(append(out, `,"`...), key...)
 	out = append(out, `":{"agenttrace":{"seen":`...)
 	out = append(append(out, l.seen()...), `,"live":true`...)

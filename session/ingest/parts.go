@@ -61,19 +61,16 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 		state = session.StateInputAvailable
 	}
 	size := len(t.Input) + len(t.Output) + len(t.Error) + 256
-	data := make([]byte, 0, size)
+	data := append(make([]byte, 0, size), '{')
 	if c.Type = "tool-" + t.ToolID; t.Dynamic || t.ToolID == "" {
 		c.Type = "dynamic-tool"
-		data = append(data, `{"type":"dynamic-tool","toolName":`...)
-		data = spans.AppendJSONString(data, t.ToolID)
+		data = append(data, `"type":"dynamic-tool"`...)
+		data = spans.AppendJSONMember(data, "toolName", t.ToolID)
 	} else {
-		data = append(data, `{"type":`...)
-		data = spans.AppendJSONString(data, c.Type)
+		data = spans.AppendJSONMember(data, "type", c.Type)
 	}
-	data = append(data, `,"toolCallId":`...)
-	data = spans.AppendJSONString(data, c.ToolCallID)
-	data = append(data, `,"state":"`...)
-	data = append(append(data, state...), '"')
+	data = spans.AppendJSONMember(data, "toolCallId", c.ToolCallID)
+	data = spans.AppendJSONMember(data, "state", state)
 	if t.Input != "" || state != session.StateInputStreaming {
 		data = append(data, `,"input":`...)
 		var ok bool
@@ -89,14 +86,11 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 			o.problem("gen_ai.tool.call.result: invalid JSON, kept as text")
 		}
 	case session.StateOutputError:
-		data = append(data, `,"errorText":`...)
-		data = spans.AppendJSONString(data, t.Error)
+		data = spans.AppendJSONMember(data, "errorText", t.Error)
 	case session.StateApprovalRequested:
-		data = append(data, `,"approval":{"id":`...)
-		data = append(spans.AppendJSONString(data, t.ApprovalID), '}')
+		data = append(spans.AppendJSONMember(append(data, `,"approval":{`...), "id", t.ApprovalID), '}')
 	case session.StateApprovalResponded, session.StateOutputDenied:
-		data = append(data, `,"approval":{"id":`...)
-		data = spans.AppendJSONString(data, t.ApprovalID)
+		data = spans.AppendJSONMember(append(data, `,"approval":{`...), "id", t.ApprovalID)
 		data = append(data, `,"approved":`...)
 		data = append(strconv.AppendBool(data, state == session.StateApprovalResponded), '}')
 	}
@@ -145,29 +139,21 @@ func stubPart(c *store.PartChange, toolName string) {
 		c.Type = store.TypeDamaged
 		return
 	}
-	data := append([]byte(nil), `{"type":`...)
-	data = spans.AppendJSONString(data, c.Type)
+	data := spans.AppendJSONMember([]byte{'{'}, "type", c.Type)
 	if !isTool {
-		data = append(data, `,"toolName":`...)
-		data = spans.AppendJSONString(data, toolName)
+		data = spans.AppendJSONMember(data, "toolName", toolName)
 	}
 	c.ToolCallID = cmp.Or(c.ToolCallID, c.ID)
-	data = append(data, `,"toolCallId":`...)
-	data = spans.AppendJSONString(data, c.ToolCallID)
+	data = spans.AppendJSONMember(data, "toolCallId", c.ToolCallID)
 	data = append(data, `,"state":"`+session.StateInputStreaming+`","toolMetadata":{"agenttrace":{"stub":true`...)
-	if c.ToolState != "" {
-		data = append(data, `,"state":`...)
-		data = spans.AppendJSONString(data, c.ToolState)
-	}
+	data = spans.AppendJSONOptional(data, "state", c.ToolState)
 	c.Data, c.ToolState = append(data, "}}}"...), session.StateInputStreaming
 }
 
 // placeholder is a data part that states what was lost.
 func placeholder(partType, text string) json.RawMessage {
-	data := append([]byte(nil), `{"type":"`+store.TypeDamaged+`","data":{"type":`...)
-	data = spans.AppendJSONString(data, partType)
-	data = append(data, `,"text":`...)
-	return append(spans.AppendJSONString(data, text), "}}"...)
+	data := spans.AppendJSONMember([]byte(`{"type":"`+store.TypeDamaged+`","data":{`), "type", partType)
+	return append(spans.AppendJSONMember(data, "text", text), "}}"...)
 }
 
 // damagedPart saves what is left of a part that was cut short: the text that had
@@ -176,8 +162,7 @@ func damagedPart(c *store.PartChange, raw string) {
 	c.Rank = store.RankStub
 	if c.Type == "text" || c.Type == "reasoning" {
 		if _, after, ok := strings.Cut(raw, `"text":"`); ok {
-			data := append([]byte(nil), `{"type":"`+c.Type+`","text":`...)
-			data = spans.AppendJSONString(data, unquoteHead(after))
+			data := spans.AppendJSONMember([]byte(`{"type":"`+c.Type+`"`), "text", unquoteHead(after))
 			c.Data = append(data, `,"providerMetadata":{"agenttrace":{"stub":true,"truncated":true}}}`...)
 			return
 		}
