@@ -120,7 +120,10 @@ func listed(all []importer.Place) []listedPlace {
 
 func printPlaces(w io.Writer, all []importer.Place) error {
 	var b, looked strings.Builder
-	files := 0
+	files, wide := 0, 0
+	for i := range all {
+		wide = max(wide, len(all[i].Program))
+	}
 	for i := range all {
 		p := &all[i]
 		if files += len(p.Files); len(p.Files) > 0 {
@@ -129,7 +132,7 @@ func printPlaces(w io.Writer, all []importer.Place) error {
 		if p.Err != nil {
 			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, printable.Sanitize(p.Err.Error()))
 		}
-		fmt.Fprintf(&looked, "  %-11s  %s\n", p.Program, printable.Sanitize(p.Path))
+		fmt.Fprintf(&looked, "  %-*s  %s\n", wide, p.Program, printable.Sanitize(p.Path))
 	}
 	switch {
 	case files > 0:

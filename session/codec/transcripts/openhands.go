@@ -236,8 +236,10 @@ func (d *openHands) about(state rows.Object, parent string) {
 	}
 }
 
-// modelOf separates the provider from the name of a model, as LiteLLM writes both.
+// modelOf separates the provider from the name of a model, as LiteLLM writes both. A proxy
+// is not who provides the model.
 func modelOf(name string) session.Model {
+	name = strings.TrimPrefix(name, "litellm_proxy/")
 	if provider, model, ok := strings.Cut(name, "/"); ok {
 		return session.Model{ProviderID: provider, ModelID: model}
 	}
