@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -69,11 +70,11 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 var errStop = errors.New("stop")
 
 func sessionsQuery(d *Dialect, q store.SessionQuery) (query string, args []any) {
+	var index, condition, limit string
 	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
 	// index is the better one.
-	query = "SELECT " + d.SessionColumns + " FROM chat_sessions s"
 	if q.ParentID == "" && q.Agent == "" && !d.Foreign {
-		query += d.Index("idx_chat_sessions_updated")
+		index = d.Index("idx_chat_sessions_updated")
 	}
 	var where []string
 	if q.Agent != "" {
@@ -92,29 +93,26 @@ func sessionsQuery(d *Dialect, q store.SessionQuery) (query string, args []any) 
 		where, args = append(where, "(s.updated_at, s.id) < (?, ?)"), append(args, q.Before.UpdatedAt, q.Before.ID)
 	}
 	if len(where) > 0 {
-		query += " WHERE " + strings.Join(where, " AND ")
+		condition = " WHERE " + strings.Join(where, " AND ")
 	}
-	query += " ORDER BY s.updated_at DESC, s.id DESC"
-	switch {
-	case q.Limit == 0:
-		query += " LIMIT 50"
-	case q.Limit > 0:
-		query += fmt.Sprintf(" LIMIT %d", q.Limit)
+	if q.Limit >= 0 {
+		limit = " LIMIT " + strconv.Itoa(cmp.Or(q.Limit, 50))
 	}
-	return query, args
+	return "SELECT " + d.SessionColumns + " FROM chat_sessions s" + index + condition +
+		" ORDER BY s.updated_at DESC, s.id DESC" + limit, args
 }
 
 // leading is the condition on a session s that no other one leads to: it has no parent, or has lost it, or is a
 // fork, with which somebody goes on.
 func leading(d *Dialect) string {
-	// The forks of other programs are known by their copies, which are older than they are.
-	condition := `(s.parent_id IS NULL OR ` + d.NoSession("s.parent_id") + `
- OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND m.created_at < s.created_at)`
+	fork := ""
 	if !d.Foreign {
-		condition += `
+		fork = `
  OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL)`
 	}
-	return condition + ")"
+	// The forks of other programs are known by their copies, which are older than they are.
+	return `(s.parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = s.parent_id)` + fork + `
+ OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND m.created_at < s.created_at))`
 }
 
 // Session implements [store.Reader].
