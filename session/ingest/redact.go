@@ -233,14 +233,25 @@ func (x *redaction) text(kind redact.Content, all ...*string) {
 	}
 }
 
+// unquoted reads a string in JSON. One with halves of surrogate pairs takes longer.
+func unquoted(raw json.RawMessage) (s string, ok bool) {
+	if raw[0] != '"' {
+		return "", false
+	}
+	if text, err := jsontext.AppendUnquote(make([]byte, 0, len(raw)), raw); err == nil {
+		return string(text), true
+	}
+	err := json.Unmarshal(raw, &s)
+	return s, err == nil
+}
+
 // json redacts a value in JSON in place. A string counts and is cut by its own bytes,
 // not by those of its notation.
 func (x *redaction) json(kind redact.Content, key string, raw *json.RawMessage) redact.Result {
 	if len(*raw) == 0 || string(*raw) == "null" {
 		return redact.Result{}
 	}
-	var s string
-	if (*raw)[0] == '"' && json.Unmarshal(*raw, &s) == nil {
+	if s, ok := unquoted(*raw); ok {
 		out, res := x.Apply(kind, key, s)
 		x.count(res)
 		if out != s {

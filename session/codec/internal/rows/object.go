@@ -182,6 +182,9 @@ func Value(text []byte) (json.RawMessage, error) {
 // Elements reads text that is a JSON array; nil when it is none. It shares memory with text, as
 // values are never written to.
 func Elements(text json.RawMessage) []json.RawMessage {
+	if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 || text[0] != '[' {
+		return nil
+	}
 	all := []json.RawMessage{}
 	if session.ScanArray(text, MaxDepth, func(v json.RawMessage) { all = append(all, v) }) {
 		return all

@@ -1,0 +1,3 @@
+module github.com/agenttrace/agenttrace/tools/benchimport
+
+go 1.26
