@@ -226,37 +226,42 @@ var All = []Format{{
 	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI",
 	Reading: Reading{
 		Extensions: []string{".db"}, Tables: transcripts.CursorTables(), Transcript: true,
-		DecodeFile: transcripts.DecodeCursor,
+		DecodeFile: transcripts.DecodeCursor, Beside: transcripts.BesideCursor,
 	},
 }, {
 	// Other programs have a table of this name, too: their databases are recognized first.
 	Name: "zed", Imported: "the database of threads of Zed's agent",
 	Reading: Reading{
 		Extensions: []string{".db"}, Tables: transcripts.ZedTables(), DecodeFile: transcripts.DecodeZed, Transcript: true,
+		Beside: database,
 	},
 }, {
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
 	Reading: Reading{
 		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: transcripts.GooseTables(),
 		Decode: transcripts.DecodeGoose, DecodeFile: transcripts.DecodeGooseFile, Transcript: true,
+		Beside: database,
 	},
 }, {
 	Name: "cline", Imported: "messages of sessions and tasks of Cline",
 	Reading: Reading{
 		Extensions: []string{".json"}, SniffKeys: transcripts.LooksCline, SniffText: transcripts.SniffCline,
 		Decode: transcripts.DecodeCline, DecodeFile: file(transcripts.DecodeClineFile), Transcript: true,
+		Beside: transcripts.BesideCline,
 	},
 }, {
 	Name: "openhands", Imported: "a directory of a conversation of OpenHands",
 	Reading: Reading{
 		Extensions: []string{".json"}, SniffKeys: transcripts.LooksOpenHands, Transcript: true,
 		Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: transcripts.DecodeOpenHands,
+		Beside: transcripts.BesideOpenHands,
 	},
 }, {
 	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database",
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksKiro, Tables: transcripts.KiroTables(),
 		Decode: transcripts.DecodeKiro, DecodeFile: transcripts.DecodeKiroFile, Transcript: true,
+		Beside: transcripts.BesideKiro,
 	},
 }, {
 	Name:     "sqlite",

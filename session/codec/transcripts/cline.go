@@ -73,6 +73,15 @@ func DecodeClineFile(path string, report func(codec.Problem)) iter.Seq2[*codec.S
 	})
 }
 
+// BesideCline lists what [DecodeClineFile] reads besides the file at path.
+func BesideCline(path string) []string {
+	if stem, ok := strings.CutSuffix(path, ".messages.json"); ok {
+		return []string{stem + ".json"}
+	}
+	dir := filepath.Dir(path)
+	return []string{filepath.Join(dir, "ui_messages.json"), filepath.Join(dir, "task_metadata.json")}
+}
+
 // clinePlace is what is known of a file from its place.
 type clinePlace struct {
 	id    string

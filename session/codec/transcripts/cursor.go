@@ -53,6 +53,11 @@ func DecodeCursor(ctx context.Context, path string, report func(codec.Problem)) 
 	}
 }
 
+// BesideCursor lists what [DecodeCursor] reads besides the file at path.
+func BesideCursor(path string) []string {
+	return []string{path + "-wal", path + "-journal", filepath.Join(filepath.Dir(path), "meta.json")}
+}
+
 func decodeCursor(ctx context.Context, path string, report func(codec.Problem)) (*codec.Session, error) {
 	conn, err := database.Open(path)
 	if err != nil {

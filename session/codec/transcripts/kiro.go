@@ -70,6 +70,11 @@ func DecodeKiroFile(ctx context.Context, path string, report func(codec.Problem)
 	}
 }
 
+// BesideKiro lists what [DecodeKiroFile] reads besides the file at path.
+func BesideKiro(path string) []string {
+	return []string{path + "-wal", path + "-journal", strings.TrimSuffix(path, filepath.Ext(path)) + ".json"}
+}
+
 const kiroProvider = "kiro"
 
 // kiro builds the rows of a session.

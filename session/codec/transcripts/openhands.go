@@ -51,16 +51,30 @@ func DecodeOpenHands(ctx context.Context, path string, report func(codec.Problem
 		report = func(codec.Problem) {}
 	}
 	return func(yield func(*codec.Session, error) bool) {
-		dir := path
-		if info, err := os.Stat(path); err == nil && !info.IsDir() {
-			if dir = filepath.Dir(path); filepath.Base(dir) == "events" {
-				dir = filepath.Dir(dir)
-			}
+		dir, err := filepath.Abs(openHandsDir(path))
+		if err != nil {
+			yield(nil, err)
+			return
 		}
-		if dir, err := filepath.Abs(dir); err == nil {
-			openHandsIn(ctx, dir, "", 0, report, yield)
-		}
+		openHandsIn(ctx, dir, "", 0, report, yield)
 	}
+}
+
+// BesideOpenHands lists what [DecodeOpenHands] reads of a path, which is all of the
+// conversation's directory.
+func BesideOpenHands(path string) []string { return []string{openHandsDir(path)} }
+
+// openHandsDir is the directory of the conversation that a path is of.
+func openHandsDir(path string) string {
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() {
+		return path
+	}
+	dir := filepath.Dir(path)
+	if filepath.Base(dir) == "events" {
+		dir = filepath.Dir(dir)
+	}
+	return dir
 }
 
 // openHandsIn yields the conversation of a directory and those of its sub-agents, and
