@@ -163,16 +163,11 @@ func (d *copilot) record(o rows.Object, line int) {
 	a := d.agent(o, data)
 	at := a.b.see(o.Text("timestamp"))
 	d.main.b.s.See(at)
+	if strings.HasPrefix(kind, "session.") {
+		d.ofSession(a, kind, data, line)
+		return
+	}
 	switch kind {
-	case "session.start", "session.resume":
-		d.opened(data)
-	case "session.model_change":
-		a.model = cmp.Or(data.Text("newModel"), a.model)
-		a.b.model(copilotProvider, a.model)
-	case "session.mode_changed":
-		if mode := data.Text("newMode"); mode != "" {
-			a.b.s.Row.Mode = new(mode)
-		}
 	case "system.message":
 		a.prompt = a.b.blob(store.BlobSystemPrompt, data.Text("content"))
 	case "user.message":
@@ -199,6 +194,23 @@ func (d *copilot) record(o rows.Object, line int) {
 		}
 	case "permission.requested", "permission.completed":
 		d.permission(a, kind, data)
+	case "abort":
+		a.b.ended("abort", "")
+	}
+}
+
+// ofSession takes an event that is of the session, not of the conversation.
+func (d *copilot) ofSession(a *copilotAgent, kind string, data rows.Object, line int) {
+	switch kind {
+	case "session.start", "session.resume":
+		d.opened(data)
+	case "session.model_change":
+		a.model = cmp.Or(data.Text("newModel"), a.model)
+		a.b.model(copilotProvider, a.model)
+	case "session.mode_changed":
+		if mode := data.Text("newMode"); mode != "" {
+			a.b.s.Row.Mode = new(mode)
+		}
 	case "session.compaction_complete":
 		d.compaction(a, data)
 	case "session.error":
@@ -206,8 +218,6 @@ func (d *copilot) record(o rows.Object, line int) {
 			a.b.part(errorPart(cmp.Or(data.Text("message"), "error")))
 		}
 		a.b.ended("error", cmp.Or(data.Text("message"), data.Text("errorType"), "error"))
-	case "abort":
-		a.b.ended("abort", "")
 	case "session.shutdown":
 		d.shutdown(data, line)
 	}
