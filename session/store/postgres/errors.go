@@ -35,17 +35,14 @@ func isRefused(err error) bool {
 }
 
 // isConflict reports whether the server ended a transaction because of another one. It may succeed when it is
-// repeated. 55P03 is a lock that could not be had in time; 23505 a key that another one has inserted meanwhile.
+// repeated. 55P03 is a lock that could not be had in time.
 func isConflict(err error) bool {
 	switch code(err) {
 	case "40001", "40P01", "55P03", "CR000":
 		return true
 	}
-	return errors.Is(err, errInsertedMeanwhile)
+	return false
 }
-
-// errInsertedMeanwhile is the error where a row is there that was not when it was looked for.
-var errInsertedMeanwhile = errors.New("another writer inserted a row meanwhile")
 
 // mayPass reports whether what failed may succeed later, without anybody changing the request or the configuration.
 func mayPass(err error) bool {

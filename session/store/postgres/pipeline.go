@@ -17,8 +17,8 @@ import (
 // and not as a pgx.Batch, because that copies every value three times: most of a batch is the texts of messages.
 type batch struct {
 	statements []statement
-	// repeated is that of the transaction, distributed that of the store.
-	repeated, distributed bool
+	// distributed is that of the store.
+	distributed bool
 	// done are called when all results are read.
 	done []func()
 }

@@ -146,7 +146,7 @@ const commitTimeout = 30 * time.Second
 func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
 	needed := lockKeys{}
 	for attempt := 0; ; attempt++ {
-		err := s.transact(ctx, needed, attempt > 0, do)
+		err := s.transact(ctx, needed, do)
 		if err == nil {
 			return nil
 		}
@@ -156,13 +156,13 @@ func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
 	}
 }
 
-func (s *Store) transact(ctx context.Context, needed lockKeys, repeated bool, do func(sqlstore.Tx) error) error {
+func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release() // which closes a connection that is not idle
-	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, needed: needed, held: lockKeys{}, repeated: repeated}
+	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, needed: needed, held: lockKeys{}}
 	if s.options.Outbox {
 		t.now = time.Now().UnixMilli()
 	}

@@ -23,13 +23,8 @@ type tx struct {
 	// needed are the keys that were locked in this transaction, or before it was undone or repeated; held those that
 	// are locked now.
 	needed, held lockKeys
-	// repeated reports that the transaction is done again. Where a row that was not there is in the way the first
-	// time, another writer may have inserted it between the look and the insertion.
-	repeated bool
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 if there is no outbox.
 	now int64
-	// trips counts calls of the server.
-	trips int
 }
 
 var _ sqlstore.Tx = (*tx)(nil)
@@ -41,7 +36,6 @@ func (t *tx) Undo() error {
 		return nil
 	}
 	t.begun, t.held = false, lockKeys{}
-	t.trips++
 	_, err := t.conn.Exec(t.ctx, "ROLLBACK")
 	return err
 }
@@ -59,7 +53,6 @@ func (t *tx) Query(query string, fn func(sqlstore.Row) error, args ...any) error
 	if err := t.begin(); err != nil {
 		return err
 	}
-	t.trips++
 	return t.querying.Query(query, fn, args...)
 }
 
@@ -68,14 +61,13 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 	if err := t.begin(); err != nil {
 		return 0, err
 	}
-	t.trips++
 	tag, err := t.conn.Exec(t.ctx, numbered(query), args...)
 	return tag.RowsAffected(), err
 }
 
 // Do implements [store.Tx].
 func (t *tx) Do(c *store.Changes, queries []store.Query) error {
-	b := &batch{repeated: t.repeated, distributed: t.dialect == distributedDialect}
+	b := &batch{distributed: t.dialect == distributedDialect}
 	if !t.begun {
 		b.exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}
@@ -96,7 +88,6 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 			return err
 		}
 	}
-	t.trips++
 	err := b.send(t.ctx, t.conn)
 	t.begun = true
 	maps.Copy(t.held, t.needed)
@@ -110,12 +101,8 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 func put[R any](b *batch, p *store.Put[R], query string, args []any) {
 	b.add(query, args, func(r *pgconn.ResultReader) error {
 		tag, err := r.Close()
-		switch {
-		case err == nil && tag.RowsAffected() == 0:
-			if p.Op == store.Insert && !b.repeated {
-				return errInsertedMeanwhile
-			}
-			p.Refused = store.ErrRefused
+		if err == nil && tag.RowsAffected() == 0 {
+			p.Refused = store.ErrRefused // another row is in its place, or it is gone
 		}
 		return err
 	})
