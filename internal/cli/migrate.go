@@ -9,7 +9,7 @@ import (
 )
 
 func newMigrate() *cobra.Command {
-	var distribute, printed bool
+	var distribute, searchIndex, printed bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create the tables of a store, or bring them up to date",
@@ -22,7 +22,8 @@ may start at the same time. Tables of a newer version are an error.
 
 --print prints the SQL and changes nothing. --distribute distributes the tables over the
 nodes of a Citus cluster, by session or trace; tables that are distributed stay as they
-are.`,
+are. --search-index makes an index with which "agenttrace search" finds rare words at once;
+it needs the extension pg_trgm, and room and time for each part that is written.`,
 		Example: `  agenttrace migrate --store postgres://owner@db.example.com/agenttrace
   agenttrace migrate --print | psql agenttrace`,
 		Args: exactly(0, "no arguments"),
@@ -35,10 +36,10 @@ are.`,
 			if err != nil {
 				return err
 			}
-			if distribute && stores.IsFile(location) {
-				return usagef("--distribute is for the tables of a PostgreSQL database; %s is a file", location)
+			if (distribute || searchIndex) && stores.IsFile(location) {
+				return usagef("--distribute and --search-index are for a PostgreSQL database; %s is a file", location)
 			}
-			if err := stores.Migrate(cmd.Context(), location, distribute); err != nil {
+			if err := stores.Migrate(cmd.Context(), location, distribute, searchIndex); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "the tables of %s are up to date\n", stores.Name(location))
@@ -46,6 +47,7 @@ are.`,
 		},
 	}
 	cmd.Flags().BoolVar(&distribute, "distribute", false, "distribute the tables of a Citus cluster")
+	cmd.Flags().BoolVar(&searchIndex, "search-index", false, "make an index for agenttrace search")
 	cmd.Flags().BoolVar(&printed, "print", false, "print the SQL for PostgreSQL")
 	return cmd
 }

@@ -26,9 +26,12 @@ var dialect = &sqlstore.Dialect{
 	Contains: func(column, literal string) string {
 		return `strpos(` + column + `, '` + strings.ReplaceAll(literal, `'`, `''`) + `') > 0`
 	},
-	MayContain: func(column, param string) string { return `strpos(lower(` + column + `), ` + param + `) > 0` },
-	JSON:       func(column string, path ...string) string { return at("json_text", column, path) },
-	JSONInt:    func(column string, path ...string) string { return at("json_int", column, path) },
+	// As the index is that Migrate makes for searching.
+	MayContain: func(column, param string) string {
+		return `lower(` + column + `) LIKE '%' || regexp_replace(` + param + `, '([\\%_])', '\\\1', 'g') || '%'`
+	},
+	JSON:    func(column string, path ...string) string { return at("json_text", column, path) },
+	JSONInt: func(column string, path ...string) string { return at("json_int", column, path) },
 	Elements: func(column, name string) string {
 		return `json_array_elements_text((` + column + `)::json) AS ` + name + `(value)`
 	},
@@ -45,8 +48,8 @@ func at(function, column string, path []string) string {
 var distributedDialect = func() *sqlstore.Dialect {
 	d := *dialect
 	d.NoSession = func(column string) string {
-		return column + ` NOT IN (SELECT id FROM chat_sessions WHERE id IN (
- SELECT parent_id FROM chat_sessions WHERE parent_id IS NOT NULL))`
+		return column + ` NOT IN (SELECT p.id FROM chat_sessions p WHERE p.id = ANY(ARRAY(
+ SELECT parent_id FROM chat_sessions WHERE parent_id IS NOT NULL)))`
 	}
 	return &d
 }()

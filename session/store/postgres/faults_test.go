@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -282,5 +283,42 @@ func TestServerRestarts(t *testing.T) {
 		if !errors.Is(err, store.ErrUnavailable) || time.Now().After(deadline) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestSearchIndex: a search finds the same with the index as without, signs that mean something in a pattern included.
+func TestSearchIndex(t *testing.T) {
+	dsn := postgrestest.Start(t, fast...).Create(t)
+	s := open(t, dsn)
+	b := turnOf(0, 0)
+	b.Parts[0].Data = []byte(`{"type":"text","text":"A 100% sure_thing in C:\\temp, and more"}`)
+	if _, err := s.Apply(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	find := func() (found []int) {
+		for _, text := range []string{"100%", "0_ sure", "sure_thing", "SURE_Thing", "c:\\temp", "surexthing", "and more", "a"} {
+			n := 0
+			for _, err := range s.Search(t.Context(), store.SearchQuery{Text: text}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			found = append(found, n)
+		}
+		return found
+	}
+	want := []int{1, 0, 1, 1, 1, 0, 1, 1}
+	if got := find(); !slices.Equal(got, want) {
+		t.Errorf("without the index %v are found, want %v", got, want)
+	}
+	for range 2 {
+		if err := postgres.Migrate(t.Context(), dsn, postgres.Options{SearchIndex: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, dsn, "SELECT 1 FROM pg_indexes WHERE indexname = 'idx_chat_parts_texts'")
+	if got := find(); !slices.Equal(got, want) {
+		t.Errorf("with the index %v are found, want %v", got, want)
 	}
 }

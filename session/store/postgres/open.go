@@ -25,6 +25,9 @@ type Options struct {
 	Outbox bool
 	// Distribute makes a new store's tables distributed ones of Citus. It has no effect where they are already.
 	Distribute bool
+	// SearchIndex makes an index of the texts of parts, by which [Store.Search] need not read them all. It takes
+	// as much room as the texts and some of the server's time for each part that is written.
+	SearchIndex bool
 }
 
 // Connections that a program may open if the DSN has no pool_max_conns, and what it asks of a new one unless the DSN
@@ -182,6 +185,11 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, name string, o Options) er
 			return explain("distribute the tables of", name, err)
 		}
 	}
+	if o.SearchIndex {
+		if err := indexTexts(ctx, pool); err != nil {
+			return explain("index the texts of", name, err)
+		}
+	}
 	return checkVersion(name, version)
 }
 
@@ -278,6 +286,19 @@ var distribution = []struct{ table, column, with string }{
 	{"import_source_sessions", "path", "import_sources"},
 	{"system_prompts", "digest", "none"},
 	{"tool_catalogs", "digest", "none"},
+}
+
+// indexTexts makes the index for searching, while others write.
+func indexTexts(ctx context.Context, pool *pgxpool.Pool) error {
+	for _, statement := range []string{
+		`CREATE EXTENSION IF NOT EXISTS pg_trgm`,
+		`CREATE INDEX CONCURRENTLY IF NOT EXISTS idx_chat_parts_texts ON chat_parts USING gin (lower(data_json) gin_trgm_ops)`,
+	} {
+		if _, err := pool.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // isDistributed reports whether the tables are distributed ones.

@@ -234,7 +234,7 @@ func (b *batch) write(c *store.Changes, now int64) {
 			r.MessageID, r.PartID, r.RequestedIndex)
 	}
 	puts(b, spanRows, c.SpanRefs)
-	puts(b, decisionRows, c.Decisions)
+	b.putDecisions(c.Decisions)
 	// In the same order in every transaction: other sessions may have the same prompts.
 	blobs := make([]*store.Put[store.Blob], len(c.Blobs))
 	for i := range c.Blobs {
@@ -274,6 +274,25 @@ func (b *batch) write(c *store.Changes, now int64) {
 	for _, id := range c.Touched {
 		b.exec(`INSERT INTO export_outbox(session_id, touched_at) VALUES ($1, $2) ON CONFLICT (session_id)
  DO UPDATE SET touched_at = greatest(excluded.touched_at, export_outbox.touched_at + 1)`, id, now)
+	}
+}
+
+// putDecisions inserts what is updated, too: a decision may become another session's, and a distributed engine does not
+// move a row to the place of another session.
+func (b *batch) putDecisions(decisions []store.Put[store.Decision]) {
+	var updated []string
+	for i := range decisions {
+		if decisions[i].Op == store.Update {
+			updated = append(updated, decisions[i].Row.ID)
+		}
+	}
+	if len(updated) > 0 {
+		b.exec(`DELETE FROM permission_decisions WHERE id = ANY($1::text[])`, updated)
+	}
+	for i := range decisions {
+		if p := &decisions[i]; p.Op != store.Delete {
+			put(b, p, decisionRows.insert, decisionRows.args(p.Row))
+		}
 	}
 }
 

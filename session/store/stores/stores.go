@@ -122,11 +122,11 @@ func OpenReader(ctx context.Context, location string) (store.Reader, error) {
 // Follow returns a Follower of the store at a location, which need not be there.
 func Follow(location string) store.Follower { return engineOf(location).follow(location) }
 
-// Migrate creates the tables of the store at a location, or brings them up to date, as [Open] does. Those of a cluster
-// are distributed over its nodes if that is asked for.
-func Migrate(ctx context.Context, location string, distribute bool) error {
+// Migrate creates the tables of the store at a location, or brings them up to date, as [Open] does. Those of a
+// database can be distributed over a cluster, and be given an index for searching.
+func Migrate(ctx context.Context, location string, distribute, searchIndex bool) error {
 	if HasEngine(location) {
-		return postgres.Migrate(ctx, location, postgres.Options{Distribute: distribute})
+		return postgres.Migrate(ctx, location, postgres.Options{Distribute: distribute, SearchIndex: searchIndex})
 	}
 	s, err := sqlite.Open(ctx, location, sqlite.Options{})
 	if err != nil {
