@@ -145,10 +145,10 @@ the others are still read, and the exit code is 5.`,
 
 // collectLess has garbage collected less often, unless the environment decides on it, or an input
 // is so large that this would take much memory. Files are read one after the other, so what is in
-// use is about the size of one, and a collection for each costs a fifth of the time. It returns
+// use is about the size of one, and a collection for each costs a tenth of the time. It returns
 // what takes it back.
 func collectLess(inputs []importer.Input) func() {
-	const most, percent = 16 << 20, 400
+	const most, percent = 16 << 20, 200
 	_, decided := os.LookupEnv("GOGC")
 	if decided || slices.ContainsFunc(inputs, func(in importer.Input) bool { return in.Size > most || in.Size == 0 }) {
 		return func() {}
