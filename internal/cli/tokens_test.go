@@ -190,6 +190,17 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 	total["reference, with usage of every shape"] = 47 + 7 + 73 + 520 + 40 + 8
 }
 
+// hiddenTokens are the tokens of messages that a rewind hid.
+func hiddenTokens(t *session.Transcript) int64 {
+	visible := &session.Transcript{Session: t.Session}
+	for _, m := range t.Messages {
+		if m.Message.HiddenAt == nil {
+			visible.Messages = append(visible.Messages, m)
+		}
+	}
+	return definition(t) - definition(visible)
+}
+
 // compareTokens checks that all readers of a store agree, and returns the tokens of all
 // sessions.
 func compareTokens(t *testing.T, path string) (all int64) {
@@ -282,18 +293,26 @@ func compareTokens(t *testing.T, path string) (all int64) {
 				again = file
 			}
 			at("export", s.ID, "--format", format, "--output", file)
-			if format != "sqlite" && (want == 0 || invalid) {
+			if format != "sqlite" && (want == 0 || invalid || format == "atif" && want == hiddenTokens(rows)) {
 				continue // import refuses it, or the format has no word for a session without content
 			}
 			if format != "sqlite" {
 				command(t, 0, "--store", again, "import", file)
 			}
-			back := decode[[]struct {
-				Total int64 `json:"total_tokens"`
-			}](t, command(t, 0, "--store", again, "ls", "--all", "--json"))
+			type counted struct {
+				ID    string `json:"id"`
+				Total int64  `json:"total_tokens"`
+			}
+			back := decode[[]counted](t, command(t, 0, "--store", again, "ls", "--all", "--json"))
+			if format == "atif" { // it has the sub-agents of the session too, and nothing that a rewind hid
+				back = slices.DeleteFunc(back, func(c counted) bool { return c.ID != s.ID })
+			}
 			if len(back) != 1 {
 				t.Errorf("session %s: %s holds %d sessions", s.ID, format, len(back))
 				continue
+			}
+			if format == "atif" {
+				back[0].Total += hiddenTokens(rows)
 			}
 			equal(format, back[0].Total)
 		}

@@ -152,9 +152,10 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 				if how, failed = im.wants(ctx, f, s, t); how != fateLeaveOut {
 					t.has(s)
 				}
-				if how == fateStore {
+				switch how {
+				case fateStore:
 					return s
-				} else if how == fateJoin {
+				case fateJoin:
 					joined = append(joined, s)
 				}
 			}
