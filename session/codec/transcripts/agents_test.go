@@ -25,7 +25,7 @@ import (
 // The fixtures below testdata are made after what the programs write. Their sources:
 //
 //	copilot    github/copilot-sdk, nodejs/src/generated/session-events.ts at cc0438d6
-//	cursor     closed; AgentStore of cursor-agent (agent-kv), as its bundle of 2026 has it
+//	cursor     closed; AgentStore of cursor-agent (agent-kv), after public descriptions of its files
 //	goose      aaif-goose/goose, crates/goose/src/session/session_manager.rs at 017176d0, and
 //	           crates/goose-provider-types/src/conversation/message.rs at 3a31f2fd; the file of
 //	           JSON lines block/goose, crates/goose/src/session/legacy.rs at decaa9d2
