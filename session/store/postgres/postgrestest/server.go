@@ -29,6 +29,7 @@ type Server struct {
 	Dir  string
 	Port int
 
+	data    string
 	bin     string
 	account *syscall.SysProcAttr
 	process *exec.Cmd
@@ -61,10 +62,17 @@ func Binaries() (string, error) {
 // which installs one.
 func Start(t testing.TB, config ...string) *Server {
 	t.Helper()
+	return StartIn(t, "", config...)
+}
+
+// StartIn is [Start] with the data, but not the log of what is written, in a directory of its own, such as a small file
+// system.
+func StartIn(t testing.TB, dir string, config ...string) *Server {
+	t.Helper()
 	if _, err := Binaries(); err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
-	s, err := start(config)
+	s, err := start(dir, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +84,7 @@ func Start(t testing.TB, config ...string) *Server {
 	return s
 }
 
-func start(config []string) (s *Server, err error) {
+func start(data string, config []string) (s *Server, err error) {
 	s = new(Server)
 	if s.bin, err = Binaries(); err != nil {
 		return nil, err
@@ -87,36 +95,45 @@ func start(config []string) (s *Server, err error) {
 	if s.Dir, err = os.MkdirTemp("", "agenttrace-postgres-"); err != nil {
 		return nil, err
 	}
-	if c := s.account.Credential; c != nil {
-		if err := os.Chown(s.Dir, int(c.Uid), int(c.Gid)); err != nil {
-			return nil, err
+	s.data = filepath.Join(s.Dir, "data")
+	if data != "" {
+		s.data = data
+	}
+	for _, dir := range []string{s.Dir, data} {
+		if c := s.account.Credential; c != nil && dir != "" {
+			if err := os.Chown(dir, int(c.Uid), int(c.Gid)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if s.Port, err = freePort(); err != nil {
 		return nil, err
 	}
-	initialize := s.command("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-D", s.data())
+	initialize := s.command("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-X",
+		filepath.Join(s.Dir, "wal"), "-D", s.data)
 	if out, err := initialize.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	var lines bytes.Buffer
-	for _, line := range append([]string{
+	if err := s.configure(append([]string{
 		"listen_addresses = '127.0.0.1'", "port = " + strconv.Itoa(s.Port), "unix_socket_directories = ''",
 		"max_connections = 200",
-	}, config...) {
-		fmt.Fprintln(&lines, line)
-	}
-	f, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := f.Write(lines.Bytes()); err != nil {
-		return nil, err
-	}
-	if err := f.Close(); err != nil {
+	}, config...)); err != nil {
 		return nil, err
 	}
 	return s, s.Run()
+}
+
+// configure adds lines to the configuration.
+func (s *Server) configure(lines []string) error {
+	f, err := os.OpenFile(filepath.Join(s.data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString("\n" + strings.Join(lines, "\n") + "\n"); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
 }
 
 // account is whom the server runs as: not root, whom it refuses.
@@ -144,8 +161,6 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
-
 func (s *Server) command(name string, args ...string) *exec.Cmd {
 	c := exec.Command(filepath.Join(s.bin, name), args...)
 	c.Dir, c.SysProcAttr = s.Dir, s.account
@@ -160,7 +175,7 @@ func (s *Server) Run() error {
 		return err
 	}
 	defer log.Close()
-	s.process = s.command("postgres", "-D", s.data())
+	s.process = s.command("postgres", "-D", s.data)
 	s.process.Stdout, s.process.Stderr = log, log
 	if err := s.process.Start(); err != nil {
 		return err
@@ -179,6 +194,51 @@ func (s *Server) Run() error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// Standby starts a server that follows s, which has to allow replication, with some lines of configuration. It can be
+// read, and is promoted by [Server.Promote].
+func (s *Server) Standby(t testing.TB, config ...string) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agenttrace-standby-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	standby := &Server{Dir: dir, data: filepath.Join(dir, "data"), bin: s.bin, account: s.account}
+	if c := s.account.Credential; c != nil {
+		if err := os.Chown(dir, int(c.Uid), int(c.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := standby.command("pg_basebackup", "-R", "-X", "stream", "-c", "fast", "-D", standby.data,
+		"-d", s.DSN("postgres"))
+	if out, err := copied.CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v\n%s", err, out)
+	}
+	if standby.Port, err = freePort(); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.configure(append(config, "port = "+strconv.Itoa(standby.Port))); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.Run(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return standby
+}
+
+// Promote makes a standby a server that can be written.
+func (s *Server) Promote() error {
+	out, err := s.command("pg_ctl", "-D", s.data, "-w", "promote").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("pg_ctl promote: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Signal sends the server's main process a signal: SIGINT ends it at once but in order, and waits until it has ended.
