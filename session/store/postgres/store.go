@@ -74,6 +74,7 @@ type Store struct {
 	sqlstore.Writer
 	name    string
 	options Options
+	clock   func() time.Time
 }
 
 var _ store.Store = (*Store)(nil)
@@ -87,7 +88,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{name: name, options: o}
+	s := &Store{name: name, options: o, clock: time.Now}
 	s.Writer = sqlstore.NewWriter(s.write)
 	if err = migrate(ctx, pool, name, o); err == nil {
 		s.Reader, err = newReader(ctx, pool, name)
@@ -164,7 +165,7 @@ func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.
 	defer conn.Release() // which closes a connection that is not idle
 	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, needed: needed, held: lockKeys{}}
 	if s.options.Outbox {
-		t.now = time.Now().UnixMilli()
+		t.now = s.clock().UnixMilli()
 	}
 	if err := guarded(t, do); err != nil {
 		if t.begun && !t.conn.IsClosed() {
