@@ -60,7 +60,7 @@ func mayPass(err error) bool {
 		return true
 	default:
 		// A standby cannot write until it is the primary; an old one may lack what was committed.
-		return c == "25006" || c == "25P02" || c == "25P03" || c == "XX000"
+		return c == "25006" || c == "25P02" || c == "25P03"
 	}
 }
 
