@@ -384,7 +384,13 @@ func (g *generator) origin() {
 		"title": {At: g.r.Int64(), Rank: store.RankFinal, Sum: g.r.Uint32()}, "metadata.é \"": {At: -1},
 	}}
 	if g.chance(2) {
-		g.s.State.Rewinds = []store.Rewind{{To: pick(g, id, "another"), At: g.now, Undone: true}}
+		at := g.now
+		for slices.ContainsFunc(g.s.Messages, func(m session.MessageAndParts) bool {
+			return m.Message.HiddenAt != nil && *m.Message.HiddenAt == at
+		}) {
+			at++ // what was hidden then would be shown again
+		}
+		g.s.State.Rewinds = []store.Rewind{{To: pick(g, id, "another"), At: at, Undone: true}}
 	}
 	trace := fmt.Sprintf("%032x", 1+g.r.Int64N(1<<40))
 	g.s.Traces = []string{trace}
