@@ -74,8 +74,9 @@ func (b *batch) query(fn func(*row) error, query string, args ...any) {
 // then has fn called when all results are read.
 func (b *batch) then(fn func()) { b.done = append(b.done, fn) }
 
-// flushBytes is how much is encoded before it is written to the connection.
-const flushBytes = 64 << 10
+// flushBytes is how much is encoded before it is written to the connection: a few values, for the buffer of package
+// pgproto3 begins anew after each write, and grows by copying.
+const flushBytes = 12 << 10
 
 // send sends all statements and reads their results: one round trip, and another one where the connection sees a
 // statement for the first time. The error is that of the first statement that failed; those after it are not executed.
