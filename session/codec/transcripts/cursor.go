@@ -59,15 +59,11 @@ func BesideCursor(path string) []string {
 }
 
 func decodeCursor(ctx context.Context, path string, report func(codec.Problem)) (*codec.Session, error) {
-	conn, err := database.Open(path)
+	conn, err := database.Snapshot(ctx, path) // of a chat that grows
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	conn.SetInterrupt(ctx.Done())
-	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil { // one moment of a chat that grows
-		return nil, err
-	}
 	about, err := cursorMeta(conn)
 	if err != nil {
 		return nil, err

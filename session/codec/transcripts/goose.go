@@ -394,15 +394,11 @@ func (d *goose) paid(m *rows.Message, call gooseCall) {
 // decodeGooseDatabase yields the sessions of a database.
 func decodeGooseDatabase(ctx context.Context, path string, report func(codec.Problem),
 	yield func(*codec.Session, error) bool) error {
-	conn, err := database.Open(path)
+	conn, err := database.Snapshot(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	conn.SetInterrupt(ctx.Done())
-	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil {
-		return err
-	}
 	list, listed := table(conn, "SELECT * FROM sessions ORDER BY created_at, id")
 	if len(list) == 0 && listed != nil {
 		return listed

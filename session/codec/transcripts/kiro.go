@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"zombiezen.com/go/sqlite/sqlitex"
-
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
@@ -308,15 +306,11 @@ func (d *kiro) count() {
 // with a row for each; older ones one with the last of each directory.
 func decodeKiroDatabase(ctx context.Context, path string, report func(codec.Problem),
 	yield func(*codec.Session, error) bool) error {
-	conn, err := database.Open(path)
+	conn, err := database.Snapshot(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	conn.SetInterrupt(ctx.Done())
-	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil {
-		return err
-	}
 	list, listed := table(conn, "SELECT * FROM conversations_v2 ORDER BY created_at, conversation_id")
 	if listed != nil && strings.Contains(listed.Error(), "no such table") {
 		listed = nil

@@ -48,15 +48,11 @@ func DecodeZed(ctx context.Context, path string, report func(codec.Problem)) ite
 }
 
 func decodeZed(ctx context.Context, path string, report func(codec.Problem), yield func(*codec.Session, error) bool) error {
-	conn, err := database.Open(path)
+	conn, err := database.Snapshot(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	conn.SetInterrupt(ctx.Done())
-	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil {
-		return err
-	}
 	// The data of all threads may be large: it is read one by one.
 	list, err := table(conn, "SELECT id, data_type, length(data) FROM threads ORDER BY updated_at, id")
 	if err != nil {

@@ -3,6 +3,7 @@
 package database
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,19 @@ func Open(path string) (*sqlite.Conn, error) {
 	}
 	uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
 	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+}
+
+// Snapshot is [Open] for reading one state of the database, whatever is written meanwhile, until ctx ends.
+func Snapshot(ctx context.Context, path string) (*sqlite.Conn, error) {
+	conn, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetInterrupt(ctx.Done())
+	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // Create puts a database at path that fill writes to another name, in an empty directory
