@@ -54,22 +54,18 @@ func mayPass(err error) bool {
 	}
 	switch c := code(err); {
 	case c == "":
+		// The server said nothing: it was not reached, or the connection broke.
 		var network net.Error
-		return errors.As(err, &network) || pgconn.Timeout(err) || pgconn.SafeToRetry(err) || isLost(err)
+		var connect *pgconn.ConnectError
+		return errors.As(err, &network) || errors.As(err, &connect) || pgconn.Timeout(err) || pgconn.SafeToRetry(err) ||
+			errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "conn closed") ||
+			strings.Contains(err.Error(), "unexpected EOF")
 	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "53"), strings.HasPrefix(c, "57"), strings.HasPrefix(c, "58"):
 		return true
 	default:
 		// A standby cannot write until it is the primary; an old one may lack what was committed.
 		return c == "25006" || c == "25P02" || c == "25P03"
 	}
-}
-
-// isLost reports whether the connection broke, so that the outcome of what it did is unknown.
-func isLost(err error) bool {
-	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || strings.Contains(err.Error(), "conn closed") ||
-		strings.Contains(err.Error(), "unexpected EOF") || errors.Is(err, net.ErrClosed) ||
-		strings.HasPrefix(code(err), "08")
 }
 
 // wait waits before the next attempt: longer each time, and not as long as others do.

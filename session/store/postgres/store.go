@@ -72,7 +72,6 @@ func (r *Reader) Close() error {
 type Store struct {
 	Reader
 	sqlstore.Writer
-	name    string
 	options Options
 	clock   func() time.Time
 }
@@ -88,7 +87,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{name: name, options: o, clock: time.Now}
+	s := &Store{options: o, clock: time.Now}
 	s.Writer = sqlstore.NewWriter(s.write)
 	if err = migrate(ctx, pool, name, o); err == nil {
 		s.Reader, err = newReader(ctx, pool, name)
@@ -117,18 +116,12 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 			`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofSession + `)`,
 			`DELETE FROM observations WHERE ` + ofSession,
 			`DELETE FROM export_outbox WHERE session_id = $1`,
-			`DELETE FROM chat_sessions WHERE id = $1`,
 		} {
 			if _, err := t.Exec(statement, id); err != nil {
 				return err
 			}
 		}
-		for _, statement := range forgetSources {
-			if _, err := t.Exec(statement, []string{id}); err != nil {
-				return err
-			}
-		}
-		return nil
+		return t.Do(&store.Changes{Sessions: []store.Put[store.SessionRow]{{Op: store.Delete, Row: &q.Rows[0]}}}, nil)
 	})
 }
 
@@ -152,7 +145,7 @@ func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
 			return nil
 		}
 		if !isConflict(err) || attempt == attempts-1 || wait(ctx, attempt) != nil {
-			return explain("write store", s.name, err)
+			return explain("write store", s.Name(), err)
 		}
 	}
 }
