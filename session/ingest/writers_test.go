@@ -1,7 +1,6 @@
 package ingest_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -12,11 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestManyCollectors: collectors on one database receive the telemetry of the same sessions at the same time, in any
@@ -114,24 +113,13 @@ func sharedTelemetry(t *testing.T) (all []request) {
 // canonical are the sessions of a store by id: their lines, spans and decisions.
 func canonical(t testing.TB, r store.Reader) map[string]string {
 	t.Helper()
-	all := make(map[string]string)
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	all := storetest.Lines(t, r)
+	for id := range all {
+		spans, err := r.SpanRefs(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		transcript, err := r.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := jsonl.Encode(&b, transcript); err != nil {
-			t.Fatal(err)
-		}
-		spans, err := r.SpanRefs(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		decisions, err := r.Decisions(t.Context(), row.ID)
+		decisions, err := r.Decisions(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +127,7 @@ func canonical(t testing.TB, r store.Reader) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[row.ID] = b.String() + string(rest)
+		all[id] += string(rest)
 	}
 	return all
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 var crashes = flag.Int("crashes", 12, "how often a process is killed")
@@ -228,7 +229,7 @@ func TestKilledWriters(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(lines(t, reference), lines(t, s)); diff != "" {
+	if diff := cmp.Diff(storetest.Lines(t, reference), storetest.Lines(t, s)); diff != "" {
 		t.Errorf("the sessions differ from those that one writer stores in order (-want +got):\n%.3000s", diff)
 	}
 	t.Logf("killed %v; acknowledged %v batches", killed, last)

@@ -16,6 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // execute runs statements as the administrator of a database.
@@ -236,14 +237,14 @@ func TestConnectionLostInCommit(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			all := lines(t, s)
+			all := storetest.Lines(t, s)
 			one := open(t, server.Create(t))
 			for i := range 3 {
 				if _, err := one.Apply(t.Context(), turnOf(0, i)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			want := lines(t, one)
+			want := storetest.Lines(t, one)
 			for id := range want {
 				if all[id] != want[id] {
 					t.Errorf("session %s differs from what it is without the interruption", id)

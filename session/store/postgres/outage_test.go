@@ -18,6 +18,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestDiskFull: a batch for which the server has no room is not stored, and is when there is room again.
@@ -76,7 +77,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("%v; want that the store is unavailable until somebody makes room", err)
 		}
 	}
-	stored := len(strings.Join(values(lines(t, s)), ""))
+	stored := len(strings.Join(values(storetest.Lines(t, s)), ""))
 	if stored < i<<19 {
 		t.Errorf("%d bytes are there of %d batches", stored, i-1)
 	}
@@ -92,7 +93,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !bytes.Contains([]byte(strings.Join(values(lines(t, s)), "")), []byte(fmt.Sprintf("msg_0_%06d_r", i-1))) {
+	if !bytes.Contains([]byte(strings.Join(values(storetest.Lines(t, s)), "")), []byte(fmt.Sprintf("msg_0_%06d_r", i-1))) {
 		t.Error("the batch is not there that was refused at first")
 	}
 }
@@ -160,7 +161,7 @@ func TestFailover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(lines(t, reference), lines(t, s)); diff != "" {
+	if diff := cmp.Diff(storetest.Lines(t, reference), storetest.Lines(t, s)); diff != "" {
 		t.Errorf("the sessions differ from those without the failover (-want +got):\n%.2000s", diff)
 	}
 }

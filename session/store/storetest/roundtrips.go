@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -131,16 +133,36 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 	}
 }
 
-// transcripts are all sessions of a store as canonical lines.
+// transcripts are all sessions of a store as canonical lines, in order of their ids.
 func (h *harness) transcripts(s Store) string {
 	h.Helper()
-	var b bytes.Buffer
-	for _, row := range h.sessions(s, everything) {
-		if err := jsonl.Encode(&b, h.transcript(s, row.ID)); err != nil {
-			h.Fatal(err)
-		}
+	var b strings.Builder
+	all := Lines(h.T, s)
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		b.WriteString(all[id])
 	}
 	return b.String()
+}
+
+// Lines are all sessions of a store by id, each in the canonical format.
+func Lines(t testing.TB, r store.Reader) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for row, err := range r.Sessions(t.Context(), everything) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := r.Transcript(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := jsonl.Encode(&b, transcript); err != nil {
+			t.Fatal(err)
+		}
+		all[row.ID] = b.String()
+	}
+	return all
 }
 
 // refuser refuses to hold a message.
