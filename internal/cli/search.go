@@ -15,7 +15,7 @@ import (
 func newSearch() *cobra.Command {
 	var agent, since string
 	var limit int
-	var asJSON bool
+	var isRegexp, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "search TEXT",
 		Short: "Find text in titles, prompts, messages and tool calls",
@@ -23,6 +23,10 @@ func newSearch() *cobra.Command {
 the inputs, outputs and errors of tool calls. Case is ignored. Titles are listed first,
 then prompts and catalogs, once per session, then the newest messages. Messages that a
 fork copied are found in its parent only.
+
+With --regexp, TEXT is a regular expression in RE2 syntax. Case is ignored, and ^ and $
+match at the beginning and end of a line; (?-i) and (?-m) in the expression change that,
+and (?s) lets . match the end of a line.
 
 There is no index: search reads the store until it has enough results, about three
 seconds per GB. The exit code is 0 even if nothing is found.
@@ -34,6 +38,7 @@ the type "session" and the field "title", and neither message nor part; a prompt
 catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 		Example: `  agenttrace search 'permission denied'
   agenttrace search 'rm -rf' --agent codeagent --since 30d
+  agenttrace search --regexp 'timeout after \d+ ?m?s'
   agenttrace search TODO --limit 100 --json | jq -r '.[].session_id' | sort -u`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args:              exactly(1, "one text, in quotes if it has spaces"),
@@ -44,7 +49,12 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 			if limit < 1 {
 				return usagef("--limit is %d; use a number above 0", limit)
 			}
-			q := store.SearchQuery{Text: args[0], Agent: agent}
+			q := store.SearchQuery{Text: args[0], Regexp: isRegexp, Agent: agent}
+			if isRegexp {
+				if _, err := q.Compile(); err != nil {
+					return usagef("%w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
+				}
+			}
 			var err error
 			if q.Since, err = sinceDays(since); err != nil {
 				return err
@@ -72,17 +82,7 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 				return writeJSON(cmd, hits)
 			}
 			if len(hits) == 0 {
-				within := ""
-				if agent != "" {
-					within += " of agent " + strconv.Quote(agent)
-				}
-				if since != "" {
-					within += " since " + since
-				}
-				_, err := fmt.Fprintf(cmd.ErrOrStderr(),
-					"%s is not in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
-					printable.Sanitize(strconv.Quote(args[0])), printable.Sanitize(within), r.Name())
-				return err
+				return nothingFound(cmd, q, since, r.Name())
 			}
 			if err := render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err != nil {
 				return err
@@ -97,6 +97,26 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 	f.StringVar(&agent, "agent", "", "search only sessions of this `agent`")
 	f.StringVar(&since, "since", "", "search only messages since this `time`, or a duration before now such as 12h or 7d")
 	f.IntVarP(&limit, "limit", "n", 20, "maximum number of results")
+	f.BoolVarP(&isRegexp, "regexp", "E", false, "TEXT is a regular expression")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
+}
+
+// nothingFound reports where nothing was found, and by which filters.
+func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) error {
+	what := strconv.Quote(q.Text) + " is not"
+	if q.Regexp {
+		what = `no match of "` + q.Text + `"`
+	}
+	within := ""
+	if q.Agent != "" {
+		within += " of agent " + strconv.Quote(q.Agent)
+	}
+	if since != "" {
+		within += " since " + since
+	}
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(),
+		"%s in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
+		printable.Sanitize(what), printable.Sanitize(within), name)
+	return err
 }

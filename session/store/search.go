@@ -1,15 +1,55 @@
 package store
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"time"
+	"unicode/utf8"
+)
 
 // SearchQuery selects what is looked through.
 type SearchQuery struct {
 	// Text is what is looked for, upper and lower case alike. Empty finds nothing.
 	Text string
+	// Regexp reports that Text is a regular expression: see [SearchQuery.Compile].
+	Regexp bool
 	// Agent, if set, selects sessions of that agent.
 	Agent string
 	// Since leaves out parts that are older; zero leaves out nothing.
 	Since time.Time
+}
+
+// Compile returns the regular expression that Text is, in the syntax of package regexp. It ignores case, and ^ and $
+// match at the beginning and end of each line; (?-i) and (?-m) change that. An error names the character at which the
+// expression is wrong.
+func (q SearchQuery) Compile() (*regexp.Regexp, error) {
+	_, err := syntax.Parse(q.Text, syntax.Perl)
+	if err == nil {
+		return regexp.Compile("(?im)" + q.Text)
+	}
+	var wrong *syntax.Error
+	if !errors.As(err, &wrong) {
+		return nil, err
+	}
+	return nil, fmt.Errorf("regular expression %q, character %d: %s", q.Text, wrongAt(q.Text, wrong.Code), wrong.Code)
+}
+
+// wrongAt returns the number of the character, from 1, from which on an expression has a problem: no prefix that ends
+// before it does, and all others do.
+func wrongAt(text string, code syntax.ErrorCode) int {
+	at, had := 0, false
+	for i, r := range text {
+		_, err := syntax.Parse(text[:min(i+utf8.RuneLen(r), len(text))], syntax.Perl)
+		var wrong *syntax.Error
+		has := errors.As(err, &wrong) && wrong.Code == code
+		if has && !had {
+			at = i
+		}
+		had = has
+	}
+	return utf8.RuneCountInString(text[:at]) + 1
 }
 
 // Types of hits that are in no part.
@@ -44,10 +84,11 @@ type Hit struct {
 	// Field is where in the part: text, input.command, output[2].name; or title, system
 	// prompt, tool catalog.
 	Field string `json:"field"`
-	// Matches counts how often the text is in the value.
+	// Matches counts how often the text is in the value. Matches of a regular expression that are empty do not count,
+	// nor do those after the first 100,000.
 	Matches int `json:"matches"`
-	// Context is the value around the first match, and Marks are the ranges of
-	// bytes of the matches in it.
+	// Context is the value around the first match, of which it has 4 KiB at most, and Marks are
+	// the ranges of bytes of the matches in it.
 	Context string   `json:"context"`
 	Marks   [][2]int `json:"marks"`
 	// CutBefore and CutAfter report that Context is not the value's beginning or end.

@@ -297,9 +297,11 @@ func TestSearchIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	find := func() (found []int) {
-		for _, text := range []string{"100%", "0_ sure", "sure_thing", "SURE_Thing", "c:\\temp", "surexthing", "and more", "a"} {
+		for _, text := range []string{"100%", "0_ sure", "sure_thing", "SURE_Thing", "c:\\temp", "surexthing", "and more", "a",
+			`/sure.thing.*more$`, `/(?-i)sure_Thing`} {
+			expression, isRegexp := strings.CutPrefix(text, "/")
 			n := 0
-			for _, err := range s.Search(t.Context(), store.SearchQuery{Text: text}) {
+			for _, err := range s.Search(t.Context(), store.SearchQuery{Text: expression, Regexp: isRegexp}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -309,7 +311,7 @@ func TestSearchIndex(t *testing.T) {
 		}
 		return found
 	}
-	want := []int{1, 0, 1, 1, 1, 0, 1, 1}
+	want := []int{1, 0, 1, 1, 1, 0, 1, 1, 1, 0}
 	if got := find(); !slices.Equal(got, want) {
 		t.Errorf("without the index %v are found, want %v", got, want)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,22 +18,38 @@ import (
 // needle is what is searched for.
 type needle struct {
 	text string
-	// run is the longest piece of it, in lower case, that JSON writes in one way
-	// only; what does not have it has not the text either. Empty rules out nothing.
+	// re is the regular expression that is searched for instead of the text.
+	re *regexp.Regexp
+	// literals are in every value that matches, upper and lower case alike.
+	literals []string
+	// run is the longest piece of them, in lower case, that JSON writes in one way
+	// only; what does not have it does not match. Empty rules out nothing.
 	run string
 	// rare is the place in run of the letter that texts have least often.
 	rare int
 }
 
-func newNeedle(text string) needle {
-	n := needle{text: text}
+func newNeedle(q store.SearchQuery) (n needle, err error) {
+	n.text, n.literals = q.Text, []string{q.Text}
+	if q.Regexp {
+		if n.re, err = q.Compile(); err != nil {
+			return n, err
+		}
+		parsed, err := syntax.Parse(n.re.String(), syntax.Perl)
+		if err != nil {
+			return n, err
+		}
+		n.literals = literals(parsed, nil)
+	}
 	plain := func(r rune) bool {
 		// Some writers of JSON escape more than they must.
 		return r >= ' ' && r < 0x7f && !strings.ContainsRune(`"\/<>&'+`, r)
 	}
-	for _, piece := range strings.FieldsFunc(text, func(r rune) bool { return !plain(r) }) {
-		if len(piece) > len(n.run) {
-			n.run = strings.ToLower(piece)
+	for _, literal := range n.literals {
+		for _, piece := range strings.FieldsFunc(literal, func(r rune) bool { return !plain(r) }) {
+			if len(piece) > len(n.run) {
+				n.run = strings.ToLower(piece)
+			}
 		}
 	}
 	for i := range n.run {
@@ -39,7 +57,39 @@ func newNeedle(text string) needle {
 			n.rare = i
 		}
 	}
-	return n
+	return n, nil
+}
+
+// literals appends the texts that every match of a regular expression has.
+func literals(re *syntax.Regexp, all []string) []string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return append(all, strings.FieldsFunc(string(re.Rune), func(r rune) bool {
+			return re.Flags&syntax.FoldCase != 0 && foldsAcross(r)
+		})...)
+	case syntax.OpConcat, syntax.OpCapture, syntax.OpPlus:
+	case syntax.OpRepeat:
+		if re.Min == 0 {
+			return all
+		}
+	default:
+		return all
+	}
+	for _, sub := range re.Sub {
+		all = literals(sub, all)
+	}
+	return all
+}
+
+// foldsAcross reports whether a letter is equal, apart from case, to one of ASCII and to another one: to k and the
+// Kelvin sign, or to s and the long s. A regular expression takes them for equal, the search for a text does not.
+func foldsAcross(r rune) bool {
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		if (f < utf8.RuneSelf) != (r < utf8.RuneSelf) {
+			return true
+		}
+	}
+	return false
 }
 
 // rarity orders characters by how seldom they are in JSON of texts and code.
@@ -146,31 +196,50 @@ func equalFold(a, b rune) bool {
 	return false
 }
 
-// around is how many bytes of a value are built before and after a match.
-const around = 120
+const (
+	// around is how many bytes of a value are built before and after a match, longest how many of the match.
+	around  = 120
+	longest = 4 << 10
+	// maxMatches is how many matches of a regular expression in a value are counted.
+	maxMatches = 100_000
+)
+
+// matches calls fn with the range of each match in a value, in order.
+func (n *needle) matches(value string, fn func(start, end int)) {
+	if n.re == nil {
+		for start, end := n.index(value, 0); start >= 0; start, end = n.index(value, end) {
+			fn(start, end)
+		}
+		return
+	}
+	for _, m := range n.re.FindAllStringIndex(value, maxMatches) {
+		if m[0] < m[1] {
+			fn(m[0], m[1])
+		}
+	}
+}
 
 // hit returns the first match in a value, with what is around it.
-func (n *needle) hit(value string) (store.Hit, bool) {
-	start, end := n.index(value, 0)
-	if start < 0 {
-		return store.Hit{}, false
-	}
-	from, to := max(start-around, 0), min(end+around, len(value))
-	for from > 0 && !utf8.RuneStart(value[from]) {
-		from--
-	}
-	for to < len(value) && !utf8.RuneStart(value[to]) {
-		to++
-	}
-	h := store.Hit{Context: value[from:to], CutBefore: from > 0, CutAfter: to < len(value)}
-	for start >= 0 {
-		h.Matches++
-		if end <= to {
+func (n *needle) hit(value string) (h store.Hit, found bool) {
+	var from, to int
+	n.matches(value, func(start, end int) {
+		if !found {
+			found = true
+			from, to = max(start-around, 0), min(min(end, start+longest)+around, len(value))
+			for from > 0 && !utf8.RuneStart(value[from]) {
+				from--
+			}
+			for to < len(value) && !utf8.RuneStart(value[to]) {
+				to++
+			}
+			h.Context, h.CutBefore, h.CutAfter = value[from:to], from > 0, to < len(value)
+			h.Marks = append(h.Marks, [2]int{start - from, min(end, to) - from})
+		} else if end <= to {
 			h.Marks = append(h.Marks, [2]int{start - from, end - from})
 		}
-		start, end = n.index(value, end)
-	}
-	return h, true
+		h.Matches++
+	})
+	return h, found
 }
 
 // leaves calls fn for every value that is neither object nor list, by path.

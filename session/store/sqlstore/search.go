@@ -24,7 +24,12 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 		if q.Text == "" {
 			return
 		}
-		s := &searcher{SearchQuery: q, needle: newNeedle(q.Text), sessions: map[string]*searchedSession{},
+		n, err := newNeedle(q)
+		if err != nil {
+			yield(store.Hit{}, fmt.Errorf("search %s: %w", r.Name(), err))
+			return
+		}
+		s := &searcher{SearchQuery: q, needle: n, sessions: map[string]*searchedSession{},
 			since: math.MinInt64, yield: func(h store.Hit) error {
 				if !yield(h, nil) {
 					return errStop
@@ -34,7 +39,7 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 		if !q.Since.IsZero() {
 			s.since = q.Since.UnixMilli()
 		}
-		err := r.source.Read(ctx, func(conn Conn) error {
+		err = r.source.Read(ctx, func(conn Conn) error {
 			s.conn, s.dialect = conn, conn.Dialect()
 			if err := s.titles(); err != nil {
 				return err

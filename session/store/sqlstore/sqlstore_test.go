@@ -1,6 +1,10 @@
 package sqlstore
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
 
 // TestNeedle: what may not have the text has it in no way of writing it.
 func TestNeedle(t *testing.T) {
@@ -17,7 +21,7 @@ func TestNeedle(t *testing.T) {
 		{"日本", `{}`, true},
 		{"b/c", `b\/c`, true},
 	} {
-		n := newNeedle(test.text)
+		n, _ := newNeedle(store.SearchQuery{Text: test.text})
 		if got := n.mayBeIn([]byte(test.raw)); got != test.want {
 			t.Errorf("%q in %s: %v, want %v", test.text, test.raw, got, test.want)
 		}

@@ -88,7 +88,7 @@ func (h *harness) find(s Store, q store.SearchQuery) (found []string) {
 		}
 		found = append(found, fmt.Sprintf("%s %s %d", hit.PartID, hit.Field, hit.Matches))
 		for _, m := range hit.Marks {
-			if got := hit.Context[m[0]:m[1]]; len([]rune(got)) != len([]rune(q.Text)) {
+			if got := hit.Context[m[0]:m[1]]; !q.Regexp && len([]rune(got)) != len([]rune(q.Text)) {
 				h.Errorf("%q: a mark is %q", q.Text, got)
 			}
 		}
@@ -119,9 +119,23 @@ func readSearch(h *harness, s Store) {
 		{store.SearchQuery{Text: "new chat"}, nil},
 		{store.SearchQuery{Text: "nothing of it"}, nil},
 		{store.SearchQuery{}, nil},
+		{store.SearchQuery{Text: `ne+d.e\b`, Regexp: true}, []string{"q2 text 2", "p1 input.args[1].deep 1", "p1 output 2"}},
+		{store.SearchQuery{Text: `(?-i)Ne+dle`, Regexp: true}, []string{"q2 text 1", "p1 output 1"}},
+		{store.SearchQuery{Text: `^Café`, Regexp: true}, []string{"p0 text 1"}},
+		{store.SearchQuery{Text: `(?-m)^Café`, Regexp: true}, nil},
+		{store.SearchQuery{Text: `"NAÏVE"|élève$`, Regexp: true}, []string{"p2 error 1", "p0 text 1"}},
+		{store.SearchQuery{Text: `^\d+$`, Regexp: true, Agent: "coder"}, []string{"p1 input.n 1"}},
+		{store.SearchQuery{Text: `in k$`, Regexp: true}, []string{"p0 text 1"}}, // the Kelvin sign
+		{store.SearchQuery{Text: `^o.e$`, Regexp: true}, []string{" title 1"}},
+		{store.SearchQuery{Text: `x*`, Regexp: true}, []string{"p1 input.args[0] 1"}},
 	} {
 		if diff := cmp.Diff(test.want, h.find(s, test.query)); diff != "" {
 			h.Errorf("%+v (-want +got):\n%s", test.query, diff)
+		}
+	}
+	for _, err := range s.Search(h.Context(), store.SearchQuery{Text: "a(b", Regexp: true}) {
+		if err == nil || !strings.Contains(err.Error(), "character 2: missing closing )") {
+			h.Errorf("a regular expression that is wrong: %v", err)
 		}
 	}
 	for hit, err := range s.Search(h.Context(), store.SearchQuery{Text: "deep"}) {
