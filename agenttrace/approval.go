@@ -87,6 +87,7 @@ func (c *ToolCall) answered(approved bool, reason string) {
 		c.approval.answered, c.approval.approved = true, approved
 		c.approval.reason = c.filter().text(redact.Other, "", reason)
 		c.updated = max(c.updated, now.UnixMilli())
+		c.started = now
 		c.unwait(now)
 		if c.turn.events != nil {
 			c.emitEvent(now)
@@ -202,6 +203,7 @@ func (t *Turn) ResumeTool(
 		options.Input = p.Input
 	}
 	ctx, c := t.startTool(ctx, options, &p)
+	c.begun()
 	if p.AsksUser {
 		c.mu.Lock()
 		c.complete()

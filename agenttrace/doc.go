@@ -25,7 +25,12 @@
 // Done ends a turn or a run with the error that its function returns. When the
 // function panics, the panic is the error, of the turn and of the tool calls that
 // are open in it, with the stack in an event of the span; the panic then goes on. A
-// tool that runs in a goroutine of its own defers [ToolCall.Abort].
+// tool that runs in a goroutine of its own defers [ToolCall.Done] or [ToolCall.Abort].
+//
+// A call that several layers report, such as the loop, middleware and an HTTP client's
+// transport, is one: [Turn.StartTool] with its ID returns it, and [Turn.Tool] finds it. It
+// begins when the first layer announces it; its duration is that of its execution, which
+// [ToolCall.Executing] begins where the SDK cannot know.
 //
 // A call that no rule matches is put to [Options.Approver]: without rules and
 // without an approver every call is denied. A watchdog only narrows what rules

@@ -183,6 +183,9 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	if !c.side {
 		t.model, t.temperature = c.model, c.temperature
 	}
+	if !c.inTool {
+		t.stepBegin = len(t.parts)
+	}
 	c.step = t.nextStep
 	t.nextStep++
 	t.callCount++

@@ -39,7 +39,7 @@ func (t *Turn) placeData(kind string, now time.Time, data func(partID string) []
 	p.data = data(p.id)
 	t.parts[len(t.parts)-1].data = p.data
 	if t.wholes() {
-		t.emitPart(&t.assistant, now, p.freeze(now))
+		t.emitPart(&t.assistant, now, p.freeze(now, now))
 	}
 	return p.id
 }
@@ -310,8 +310,8 @@ func (s *TextStream) freeze(now time.Time) (data []byte, updated int64) {
 }
 
 // freeze returns the part as its turn carries it, and ends what is still open
-// in it.
-func (p *part) freeze(now time.Time) spans.Part {
+// in it. until is as long as the result of a tool call is accepted.
+func (p *part) freeze(now, until time.Time) spans.Part {
 	out := spans.Part{ID: p.id, Index: p.index, Type: p.kind, CreatedAt: p.created, UpdatedAt: p.created, Data: p.data}
 	switch {
 	case p.text != nil:
@@ -321,7 +321,7 @@ func (p *part) freeze(now time.Time) spans.Part {
 	case p.tool != nil || p.ended != nil:
 		f := p.ended
 		if f == nil {
-			now := p.tool.freeze(now)
+			now := p.tool.freeze(now, until)
 			f = &now
 		}
 		out.Type, out.ToolCallID, out.ToolName, out.ToolState, out.Data = f.kind, f.callID, f.name, f.state, f.data

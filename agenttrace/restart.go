@@ -96,6 +96,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 		options := tool.options()
 		options.RawInput = tool.Input
 		_, c := t.startTool(ctx, options, tool)
+		c.begun()
 		c.restore(tool)
 		if tool.waits() {
 			reason = semconv.EndFinish

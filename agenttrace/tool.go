@@ -81,8 +81,12 @@ const (
 )
 
 // ToolCall is one call of a tool: a tool.call span. End it with End,
-// EndTruncated, Fail or Abort; of these the first counts. A call that is denied
+// EndTruncated, Fail, Done or Abort; of these the first counts. A call that is denied
 // by [ToolCall.Authorize] has ended.
+//
+// A call may end after its turn, unless that was aborted: for [Options].ResultGrace its
+// result is accepted, and then dropped, counted and reported. Such a call has two spans of
+// one part, the first of which ended with the turn.
 //
 // A ToolCall is safe for concurrent use.
 type ToolCall struct {
@@ -100,12 +104,14 @@ type ToolCall struct {
 	message string
 	// answered is when the message began, in Unix milliseconds.
 	answerAt int64
-	started  time.Time
+	// announced is when the call began, started, guarded by mu, when its execution did.
+	announced, started time.Time
 
 	dynamic, providerExecuted bool
-	// inferred, guarded by mu, is that of the options; adopted reports that it was set.
-	inferred, adopted bool
-	kept              bool // the span is recorded and sampled
+	// inferred, guarded by mu, is that of the options; shared, too, reports that several
+	// layers report the call.
+	inferred, shared bool
+	kept             bool // the span is recorded and sampled
 
 	ending   // its mu guards what follows
 	state    string
@@ -131,6 +137,8 @@ type ToolCall struct {
 	asks, waits bool
 	// noted reports that the run's guard knows of the call.
 	noted bool
+	// lateUntil is set if the turn ended before the call, until when a result is accepted.
+	lateUntil time.Time
 	// changed reports that something has changed since the last event.
 	changed  bool
 	throttle throttle
@@ -155,56 +163,155 @@ type approval struct {
 
 // StartTool begins a tool call and its part of the answer. The returned context
 // carries the call, so that a sub-agent started in it is tied to it.
+//
+// However many layers report a call, it is one: when the turn has an open call of the
+// same ID, or one of the last model call's answer that has ended, StartTool returns that
+// one. Its execution then begins now, unless o is Inferred, and the first of its
+// ends counts.
 func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
 	if t == nil || t.off && !t.run.sess.decides() {
 		return ctx, nil
 	}
-	if c := t.inferredCall(o); c != nil {
-		return c.adopt(ctx, o)
+	if o.ID == "" || t.off {
+		ctx, c := t.startTool(ctx, o, nil)
+		c.begun()
+		return ctx, c
 	}
-	return t.startTool(ctx, o, nil)
+	// Two layers that report a call at the same time must not begin it twice.
+	t.starting.Lock()
+	c := t.reported(&o)
+	if c != nil {
+		t.starting.Unlock()
+		return c.again(ctx, o)
+	}
+	ctx, c = t.startTool(ctx, o, nil)
+	t.starting.Unlock()
+	c.begun()
+	return ctx, c
 }
 
-// inferredCall returns the open call that was inferred from an answer and that the
-// agent now begins itself, or nil.
-func (t *Turn) inferredCall(o ToolOptions) *ToolCall {
-	if o.ID == "" || o.Inferred || t.off {
+// Tool returns the turn's call of that id, for layers that report something of a call
+// that another layer began: its output, or that it is executed now. Of several it is the
+// last. It is nil when the turn has none, or nothing is recorded.
+func (t *Turn) Tool(callID string) *ToolCall {
+	if t == nil || t.off || callID == "" {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.last(validUTF8(callID), func(*part, bool) bool { return true })
+}
+
+// reported returns the call that the turn has already of those options, or nil. Ids need to
+// be unique among the calls of one answer only, so a call that ended counts until the next
+// model call begins; where model calls are not reported, if several layers reported it.
+func (t *Turn) reported(o *ToolOptions) *ToolCall {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	steps := t.callCount > 0
+	return t.last(validUTF8(o.ID), func(p *part, thisStep bool) bool {
+		switch {
+		case p.ended == nil:
+			return thisStep || !o.Inferred
+		case o.Inferred:
+			return thisStep && !p.ended.inferred // an answer that was read late; otherwise another call
+		}
+		return thisStep && (steps || p.ended.shared)
+	})
+}
+
+// last returns the last call of that id that matches, or nil. thisStep reports that it was
+// begun since the last model call. The caller holds mu.
+func (t *Turn) last(id string, matches func(p *part, thisStep bool) bool) *ToolCall {
 	for i := len(t.parts) - 1; i >= 0; i-- {
-		c := t.parts[i].tool
-		if c == nil || c.callID != o.ID {
-			continue
-		}
-		c.mu.Lock()
-		adopted := c.inferred && !c.ended
-		if adopted {
-			c.inferred, c.adopted = false, true
-		}
-		c.mu.Unlock()
-		if adopted {
-			return c
+		switch p := &t.parts[i]; {
+		case p.tool != nil && p.tool.callID == id && matches(p, i >= t.stepBegin):
+			return p.tool.share()
+		case p.ended != nil && p.ended.id == id && matches(p, i >= t.stepBegin):
+			return p.endedCall(t)
 		}
 	}
 	return nil
 }
 
-// adopt makes an inferred call one that the agent reports: it begins now.
-func (c *ToolCall) adopt(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
-	c.change("a start", func(now time.Time) {
-		c.started, c.changed = now, true
+// share notes that several layers report the call.
+func (c *ToolCall) share() *ToolCall {
+	c.mu.Lock()
+	c.shared = true
+	c.mu.Unlock()
+	return c
+}
+
+// endedCall stands for a call that the turn has let go of. It has ended: it takes nothing,
+// and allows nothing.
+func (p *part) endedCall(t *Turn) *ToolCall {
+	span := trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), p.ended.span))
+	c := &ToolCall{
+		turn: t, span: span, callID: p.ended.id, name: p.ended.tool, partID: p.id, index: p.index,
+		message: t.assistant.ID, shared: true, noted: true, state: p.ended.state, denied: p.ended.denied,
+	}
+	c.ended = true
+	return c
+}
+
+// again begins a call that another layer reported before.
+func (c *ToolCall) again(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
+	now := c.turn.run.now()
+	c.mu.Lock()
+	if !c.ended {
+		lacks := c.input == ""
+		if !o.Inferred {
+			lacks = lacks || c.inferred
+			c.started, c.changed, c.inferred = now, true, false
+		}
 		if o.Kind != "" {
 			c.kind = o.Kind
 		}
+		if lacks {
+			c.give(o)
+		}
+		c.updated = max(c.updated, now.UnixMilli())
 		c.emitState(now)
-	})
-	if o.Input != nil {
-		c.SetInput(o.Input)
 	}
+	c.mu.Unlock()
+	c.begun()
 	ctx, _ = c.turn.within(ctx)
 	return &scope{Context: trace.ContextWithSpan(ctx, c.span), run: c.turn.run, turn: c.turn, tool: c}, c
+}
+
+// give takes the input of the options, if they have one. The caller holds mu, or is the
+// only one to know the call.
+func (c *ToolCall) give(o ToolOptions) {
+	switch {
+	case o.RawInput != nil:
+		c.input, c.unchecked = validUTF8(string(o.RawInput)), true
+	case o.Input != nil:
+		c.input, c.unchecked = encodeInput(o.Input), false
+	default:
+		return
+	}
+	c.cleaned, c.partial = false, nil
+	if c.state == stateInputStreaming {
+		c.state = stateInputAvailable
+	}
+}
+
+// begun reports what the call's beginning changed. The caller holds no lock.
+func (c *ToolCall) begun() {
+	if c.turn.off {
+		return
+	}
+	c.turn.run.sess.flush()
+	c.noteOnce(c.turn.run.now())
+}
+
+// Executing reports that the tool runs from now on. A call begins when it is announced,
+// perhaps long before that: while its input streams, while other calls of the answer run,
+// while a person is asked. Its duration is that of its execution, which begins, unless
+// Executing is called, when the last layer began the call, when its input is whole, or
+// when it is allowed, whichever is last.
+func (c *ToolCall) Executing() {
+	c.change("an execution", func(now time.Time) { c.started = now })
 }
 
 // startTool begins a call, or goes on with one that waited.
@@ -214,12 +321,8 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		turn: t, name: validUTF8(o.Name), callID: validUTF8(o.ID), started: now, state: stateInputStreaming,
 		kind: o.Kind, dynamic: o.Dynamic, providerExecuted: o.ProviderExecuted, inferred: o.Inferred,
 	}
-	switch {
-	case o.RawInput != nil:
-		c.input, c.state, c.unchecked = validUTF8(string(o.RawInput)), stateInputAvailable, true
-	case o.Input != nil:
-		c.input, c.state = encodeInput(o.Input), stateInputAvailable
-	}
+	c.announced = now
+	c.give(o)
 	if t.off {
 		c.span = t.span
 		return c.enter(ctx), c
@@ -268,10 +371,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 			semconv.ToolCallIDKey.String(c.callID),
 		})...)
 		t.run.sess.tracer.finish(c.span, now)
-		return ctx, c
 	}
-	t.run.sess.flush()
-	c.noteOnce(now)
 	return ctx, c
 }
 
@@ -364,14 +464,16 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 	}
 	now := c.turn.run.now()
 	c.mu.Lock()
-	ended := c.ended
+	ended, shared := c.ended, c.shared
 	if !ended {
 		c.updated = max(c.updated, now.UnixMilli())
 		f(now)
 	}
 	c.mu.Unlock()
 	if ended {
-		c.turn.run.sess.tracer.drop(what, "tool call "+c.callID)
+		if !shared {
+			c.turn.run.sess.tracer.drop(what, "tool call "+c.callID)
+		}
 		return
 	}
 	c.turn.run.sess.flush()
@@ -438,6 +540,9 @@ func (c *ToolCall) SetInput(input any) {
 	now := c.turn.run.now()
 	c.change("input", func(now time.Time) {
 		c.input, c.unchecked, c.cleaned, c.changed = encoded, false, false, true
+		if c.state == stateInputStreaming {
+			c.started = now // not before its input is whole
+		}
 		c.complete()
 		c.emitState(now)
 	})
@@ -595,6 +700,26 @@ func (c *ToolCall) Abort() {
 	c.fail(orAborted(causeOf(nil, p, c.turn.unwound)))
 }
 
+// Done ends the call when the function that executes it returns, where nothing else did:
+//
+//	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id, Name: "bash", Input: input})
+//	defer tool.Done(&err)
+//
+// It is [ToolCall.Fail] with *err; without an error the call ends without output. When the
+// function panics, the call fails with the panic, which goes on with the same value.
+func (c *ToolCall) Done(err *error) {
+	if c == nil || c.hasEnded() {
+		return
+	}
+	p := recover()
+	defer repanic(p)
+	if cause := causeOf(valueOf(err), p, c.turn.unwound); cause != nil {
+		c.fail(cause)
+		return
+	}
+	c.end(stateOutputAvailable, func() { c.output = "null" })
+}
+
 // deny ends the call because it is not permitted.
 func (c *ToolCall) deny(err *DeniedError) {
 	c.end(stateOutputError, func() {
@@ -620,9 +745,15 @@ func (c *ToolCall) end(state string, set func()) {
 	now := c.turn.run.now()
 	c.mu.Lock()
 	if c.ended {
-		late := state != "" && !c.denied && !c.adopted && c.state != stateInputAvailable && c.state != stateInputStreaming
+		late := state != "" && !c.denied && !c.shared && c.state != stateInputAvailable && c.state != stateInputStreaming
+		overdue := state != "" && !c.lateUntil.IsZero()
+		accepted := overdue && now.Before(c.lateUntil)
+		c.lateUntil = time.Time{}
 		c.mu.Unlock()
-		if late {
+		switch {
+		case accepted:
+			c.endLate(now, state, set)
+		case late || overdue:
 			tracer.drop("an output", "tool call "+c.callID)
 		}
 		return
@@ -641,7 +772,7 @@ func (c *ToolCall) end(state string, set func()) {
 		set()
 	}
 	if recording {
-		c.emit(now)
+		c.emit(c.span, now)
 	}
 	c.emitState(now)
 	f := c.frozen()
@@ -654,8 +785,30 @@ func (c *ToolCall) end(state string, set func()) {
 	c.noteOnce(now)
 }
 
-// emit sets the span's attributes. The caller holds mu.
-func (c *ToolCall) emit(now time.Time) {
+// endLate ends a call whose turn ended before it: as the span that ended with the turn
+// cannot be changed, another span of the same part has the result.
+func (c *ToolCall) endLate(now time.Time, state string, set func()) {
+	s := c.turn.run.sess
+	ctx := trace.ContextWithSpan(context.Background(), c.turn.span)
+	_, span := s.tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, c.announced,
+		trace.WithTimestamp(c.announced))
+	c.mu.Lock()
+	if state == stateOutputAvailable {
+		c.complete()
+	}
+	c.state, c.changed = state, true
+	c.updated = max(c.updated, now.UnixMilli())
+	set()
+	c.emit(span, now)
+	c.emitState(now)
+	c.mu.Unlock()
+	s.stamp(now)
+	s.tracer.finish(span, now)
+	s.flush()
+}
+
+// emit sets the attributes of a span of the call. The caller holds mu.
+func (c *ToolCall) emit(span trace.Span, now time.Time) {
 	c.duration = max(0, now.Sub(c.started).Milliseconds())
 	record := spans.ToolCall{
 		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: c.toolType(),
@@ -668,6 +821,9 @@ func (c *ToolCall) emit(now time.Time) {
 	if !c.restored {
 		record.DurationMS = &c.duration
 	}
+	if c.started.After(c.announced) {
+		record.StartedAt = c.started.UnixMilli()
+	}
 	if c.approval != nil {
 		record.ApprovalID = c.approval.id
 	}
@@ -677,11 +833,11 @@ func (c *ToolCall) emit(now time.Time) {
 	}
 	switch {
 	case c.panic != nil:
-		c.turn.run.sess.tracer.fail(c.span, now, c.panic, c.errText)
+		c.turn.run.sess.tracer.fail(span, now, c.panic, c.errText)
 	case c.state == stateOutputError:
-		setError(c.span, c.errText)
+		setError(span, c.errText)
 	}
-	c.span.SetAttributes(c.filter().attributes(record.Append(make([]attribute.KeyValue, 0, 18)))...)
+	span.SetAttributes(c.filter().attributes(record.Append(make([]attribute.KeyValue, 0, 18)))...)
 }
 
 // sentInput is wholeInput as it may be sent. What was taken for JSON on trust
@@ -717,9 +873,12 @@ func (c *ToolCall) setChild(id string) {
 	}
 }
 
-// frozen is how a turn lists a tool call.
+// frozen is how a turn lists a tool call, and what it remembers of one that has ended.
 type frozen struct {
-	kind, callID, state string
+	id, tool                 string
+	span                     trace.SpanContext
+	inferred, shared, denied bool
+	kind, callID, state      string
 	// name is set on a dynamic tool, whose kind does not contain it.
 	name    string
 	updated int64
@@ -728,15 +887,18 @@ type frozen struct {
 }
 
 // freeze ends a call that is still open in its present state, and states how its
-// turn lists it.
-func (c *ToolCall) freeze(now time.Time) frozen {
+// turn lists it. Unless it waits for a human, its result is accepted until then.
+func (c *ToolCall) freeze(now, until time.Time) frozen {
 	c.mu.Lock()
 	open := !c.ended
 	c.ended = true
 	if open {
+		if p := c.open(); !p.waits() {
+			c.lateUntil = until
+		}
 		c.updated = max(c.updated, now.UnixMilli())
 		if c.span.IsRecording() {
-			c.emit(now)
+			c.emit(c.span, now)
 		}
 		c.emitState(now)
 	}
@@ -753,7 +915,11 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 
 // frozen states how a turn lists the call if it ends now. The caller holds mu.
 func (c *ToolCall) frozen() frozen {
-	f := frozen{kind: c.partType(), callID: c.filter().id(c.callID), state: c.state, updated: c.updated}
+	f := frozen{
+		id: c.callID, tool: c.name, span: c.span.SpanContext(), inferred: c.inferred, shared: c.shared,
+		denied: c.denied,
+		kind:   c.partType(), callID: c.filter().id(c.callID), state: c.state, updated: c.updated,
+	}
 	if c.dynamic {
 		f.name = c.filter().id(c.name)
 	}

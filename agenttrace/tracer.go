@@ -57,6 +57,11 @@ type Options struct {
 	// Approver asks a human. Nil means that there is none: ask means deny.
 	Approver Approver
 
+	// ResultGrace is how long after the end of its turn the result of a tool call is
+	// accepted, as callbacks that read streams report it late. 0 means 10 seconds, less than
+	// zero not at all.
+	ResultGrace time.Duration
+
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
 }
@@ -72,6 +77,7 @@ type Tracer struct {
 	rules    []Rule
 	watchdog Watchdog
 	approver Approver
+	grace    time.Duration
 	now      func() time.Time
 	// ownClock reports that spans get their times from now.
 	ownClock bool
@@ -96,6 +102,7 @@ func New(o Options) *Tracer {
 		rules:    make([]Rule, 0, len(o.Rules)),
 		watchdog: o.Watchdog,
 		approver: o.Approver,
+		grace:    cmp.Or(o.ResultGrace, 10*time.Second),
 		now:      o.Now,
 		ownClock: o.Now != nil,
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -69,6 +70,8 @@ type Turn struct {
 	restored bool
 	// unwound reports that it began in a deferred function, while a panic went on.
 	unwound bool
+	// starting is held while a tool call that has an id begins. It is locked before mu.
+	starting sync.Mutex
 
 	ending      // its mu guards what follows
 	model       Model
@@ -80,6 +83,7 @@ type Turn struct {
 	nextPart    int64
 	nextStep    int64
 	parts       []part
+	stepBegin   int          // how many parts there were when the last model call began
 	calls       []*ModelCall // open ones
 	callCount   int64
 	usage       spans.Usage
@@ -422,7 +426,11 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 
 	// Nothing is added to an ended turn, so the rest needs no lock.
 	t.endOpen(reason, err, calls, children)
-	parts, waiting, updated := t.freeze(now)
+	until := time.Time{} // an aborted turn leaves its calls as they are
+	if grace := t.run.sess.tracer.grace; reason != semconv.EndAbort && grace > 0 {
+		until = now.Add(grace)
+	}
+	parts, waiting, updated := t.freeze(now, until)
 	pending := len(waiting) > 0 && reason == semconv.EndFinish
 	title := t.leave(now, reason, err, pending, waiting, updated)
 	t.run.close(t, nil)
@@ -459,11 +467,11 @@ func (t *Turn) endOpen(reason string, err error, calls []*ModelCall, children []
 
 // freeze returns the parts as they are when the turn ends, the calls that wait for a human,
 // and when the answer changed last.
-func (t *Turn) freeze(now time.Time) (encoded []spans.Part, waiting []PendingTool, updated int64) {
+func (t *Turn) freeze(now, until time.Time) (encoded []spans.Part, waiting []PendingTool, updated int64) {
 	encoded = make([]spans.Part, len(t.parts))
 	updated = t.assistant.CreatedAt
 	for i := range t.parts {
-		encoded[i] = t.parts[i].freeze(now)
+		encoded[i] = t.parts[i].freeze(now, until)
 		updated = max(updated, encoded[i].UpdatedAt)
 		if t.parts[i].tool != nil {
 			if w, waits := t.parts[i].tool.pending(); waits {

@@ -116,7 +116,8 @@ var attributes = []Attribute{
 
 	{TurnIndexKey, Int, "", Floor, onTurn, "0", "Counts the session's turns from 0."},
 	{TokensKey, Int, "{token}", Floor, onTurn, "1834", "The sum of the five buckets."},
-	{DurationMSKey, Int, "ms", Floor, []string{SpanSessionTurn, SpanToolCall}, "5120", "The duration."},
+	{DurationMSKey, Int, "ms", Floor, []string{SpanSessionTurn, SpanToolCall}, "5120",
+		"The duration; that of a tool call is the duration of its execution."},
 	{StopReasonKey, String, "", Floor, onTurn, "end_turn",
 		"The stop reason of the last model call, as the provider reported it."},
 	{GenAIResponseFinishReasonsKey, Strings, "", Mirror, onTurnChat, `["stop"]`, "The same as stop_reason."},
@@ -214,6 +215,9 @@ var attributes = []Attribute{
 	{ToolDeniedKey, Bool, "", Own, onTool, "true", "Permission was denied; the tool did not run."},
 	{ToolInferredKey, Bool, "", Own, onTool, "true",
 		"The times are inferred: from the end of the answer that requested the call to the request with its result."},
+	{ToolStartedAtKey, Int, "ms", Own, onTool, "1795198540870",
+		"When its execution began, Unix milliseconds; absent if it began with the span. The span begins when " +
+			"the call is announced."},
 	{ToolOutputPathKey, String, "", Own, onTool, ".agent/output/call_1.txt",
 		"Where the whole output is, if it was truncated."},
 	{ToolOutputSizeKey, Int, "By", Own, onTool, "2097152", "The size of the whole output, if it was truncated."},

@@ -116,6 +116,7 @@ const (
 	ToolProviderExecutedKey = attribute.Key("agenttrace.tool.provider_executed")
 	ToolDeniedKey           = attribute.Key("agenttrace.tool.denied")
 	ToolInferredKey         = attribute.Key("agenttrace.tool.inferred")
+	ToolStartedAtKey        = attribute.Key("agenttrace.tool.started_at")
 	ToolOutputPathKey       = attribute.Key("agenttrace.tool.output_path")
 	ToolOutputSizeKey       = attribute.Key("agenttrace.tool.output_size")
 	ToolOutputSHA256Key     = attribute.Key("agenttrace.tool.output_sha256")

@@ -304,7 +304,11 @@ type Step struct {
 // ToolTrace is the object "agenttrace" in a part's metadata: it has the values for which the
 // AI SDK's part has no field. Most of them are of tool calls.
 type ToolTrace struct {
+	// DurationMS is the duration of the execution. StartedAt is when it began, in Unix
+	// milliseconds, if that is not when the call was announced, which the part's
+	// created_at is.
 	DurationMS *int64 `json:"duration_ms,omitempty"`
+	StartedAt  int64  `json:"started_at,omitempty"`
 	// Kind is the kind of tool, with the values of the Agent Client Protocol.
 	Kind string `json:"kind,omitempty"`
 	// Denied reports that the call was refused and not executed.

@@ -53,6 +53,9 @@ type ToolCall struct {
 	// ChildSessionID is the session of a sub-agent that the call started.
 	ChildSessionID string
 
+	// StartedAt is when the execution began, in Unix milliseconds; 0 if it began with the
+	// span, which begins when the call is announced. DurationMS is that of the execution.
+	StartedAt  int64
 	DurationMS *int64
 }
 
@@ -96,6 +99,7 @@ func (t *ToolCall) visit(c *coder) {
 	c.count(semconv.ToolOutputSizeKey, &t.OutputSize)
 	c.text(semconv.ToolOutputSHA256Key, &t.OutputSHA256)
 	c.number(semconv.DurationMSKey, &t.DurationMS)
+	c.count(semconv.ToolStartedAtKey, &t.StartedAt)
 	c.text(semconv.ToolKindKey, &t.ACPKind)
 	c.text(semconv.GenAIToolDescriptionKey, &t.Description)
 	c.text(semconv.GenAIToolTypeKey, &t.Type)

@@ -209,6 +209,9 @@ type ToolCall struct {
 	Withheld      bool `json:"withheld,omitempty"`
 	InputWithheld bool `json:"input_withheld,omitempty"`
 
+	// StartedAt is when the execution began, in Unix milliseconds, if that is not when the
+	// call was announced. DurationMS is that of the execution.
+	StartedAt  int64  `json:"started_at,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
 	ACPKind string `json:"acp_kind,omitempty"`
@@ -302,8 +305,8 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, session.Deref(row.ToolCallID)),
 		State: cmp.Or(d.State, session.Deref(row.ToolState)),
 		Stub:  x.Stub, Input: present(d.Input), Output: present(d.Output), Error: session.Deref(d.ErrorText),
-		ErrorType: x.ErrorType, DurationMS: x.DurationMS, ACPKind: x.Kind, Truncated: x.Truncated, OutputPath: x.OutputPath,
-		OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
+		ErrorType: x.ErrorType, StartedAt: x.StartedAt, DurationMS: x.DurationMS, ACPKind: x.Kind,
+		Truncated: x.Truncated, OutputPath: x.OutputPath, OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
 		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,
 		Approval: d.Approval, Problems: x.Problems,
 	}

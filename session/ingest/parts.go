@@ -103,7 +103,7 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 
 func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte {
 	m := session.ToolTrace{
-		DurationMS: t.DurationMS, Kind: t.ACPKind, Denied: t.Denied, Inferred: t.Inferred,
+		DurationMS: t.DurationMS, StartedAt: t.StartedAt, Kind: t.ACPKind, Denied: t.Denied, Inferred: t.Inferred,
 		Truncated: t.Truncated, OutputPath: t.OutputPath,
 		OutputSize: t.OutputSize, OutputSHA256: t.OutputSHA256, ChildSessionID: t.ChildSessionID, ErrorType: t.ErrorType,
 		Problems: problems,
@@ -111,9 +111,8 @@ func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte
 	if t.State == session.StateOutputError && t.Output != "" {
 		m.PartialOutput = t.Output // a failed call that had printed something
 	}
-	if m.Kind == "" && !m.Denied && !m.Inferred && !m.Truncated && m.OutputPath == "" && m.ChildSessionID == "" &&
-		m.ErrorType == "" && m.PartialOutput == "" &&
-		len(m.Problems) == 0 {
+	if m.Kind == "" && m.StartedAt == 0 && !m.Denied && !m.Inferred && !m.Truncated && m.OutputPath == "" &&
+		m.ChildSessionID == "" && m.ErrorType == "" && m.PartialOutput == "" && len(m.Problems) == 0 {
 		if m.DurationMS == nil {
 			return dst
 		}

@@ -435,7 +435,8 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 		Input: input.text, Output: output.text, Error: failure, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
 		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied,
 		Truncated: ours.Truncated, OutputPath: ours.OutputPath, OutputSize: ours.OutputSize, OutputSHA256: ours.OutputSHA256,
-		ApprovalID: approval.ID, ChildSessionID: ours.ChildSessionID, DurationMS: ours.DurationMS,
+		ApprovalID: approval.ID, ChildSessionID: ours.ChildSessionID,
+		DurationMS: ours.DurationMS, StartedAt: ours.StartedAt,
 	}
 	var failed *string
 	if record.State == session.StateOutputError {
