@@ -81,7 +81,7 @@ func readPrices(cmd *cobra.Command) (*prices, error) {
 	if err != nil {
 		return nil, usagef("read prices from %s: %w", path, err)
 	}
-	return &prices{Price: table.Estimate, name: path}, nil
+	return &prices{Price: table.Rate, name: path}, nil
 }
 
 // keptPrices are those of the lists that are kept, nil if there are none. Nobody asked for
@@ -99,7 +99,7 @@ func keptPrices(cmd *cobra.Command) *prices {
 		return nil
 	}
 	date := kept.Date().Local().Format(time.DateOnly)
-	return &prices{Price: kept.Estimate, name: "the price lists of " + date, date: date, kept: kept}
+	return &prices{Price: kept.Rate, name: "the price lists of " + date, date: date, kept: kept}
 }
 
 // unreadable reports price lists that cannot be read.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/price"
 )
 
 // TestCostOfTheWhole: a cost that the session alone states is shown as its total, and
@@ -14,7 +15,7 @@ func TestCostOfTheWhole(t *testing.T) {
 		Session:  session.Session{ID: "s", CostUSD: 0.01},
 		Messages: []session.MessageAndParts{{Message: session.Message{ID: "m", Role: "assistant", MetadataJSON: model}}},
 	}})
-	doc.Estimate(func(session.Model, session.Usage, int64) (float64, bool) { return 1, true })
+	doc.Estimate(func(session.Model) *price.Rate { return &price.Rate{Base: [5]float64{1, 1, 1, 1, 1}} })
 	if got := doc.Totals; got.CostUSD == nil || *got.CostUSD != 0.01 || got.EstimatedCostUSD != nil {
 		t.Errorf("stated %v, estimated %v", got.CostUSD, got.EstimatedCostUSD)
 	}

@@ -78,8 +78,8 @@ func undate(id string) string {
 	return id
 }
 
-// match returns the offer of a provider for a model, or nil if that is ambiguous.
-func (t *Table) match(provider, id string) *offer {
+// match returns the price of a provider for a model, or nil if that is ambiguous.
+func (t *Table) match(provider, id string) *Rate {
 	id = strings.ToLower(strings.TrimSpace(id))
 	id = strings.TrimPrefix(id, "models/") // prefix in the Gemini API
 	name := canonical(provider)
@@ -103,15 +103,15 @@ func (t *Table) match(provider, id string) *offer {
 	return t.alike(strings.Split(name, "|"), id, false)
 }
 
-// alike returns the offer that all providers with the model agree on. With charged it
+// alike returns the price that all providers with the model agree on. With charged it
 // ignores providers with a price of zero: a subscription lists the model too, without a
 // price per token.
-func (t *Table) alike(providers []string, id string, charged bool) *offer {
-	var one *offer
+func (t *Table) alike(providers []string, id string, charged bool) *Rate {
+	var one *Rate
 	for _, provider := range providers {
 		o, known := t.of(provider, id)
 		switch {
-		case !known, charged && o != nil && o.rates == rates{}:
+		case !known, charged && o != nil && o.Base == [kinds]float64{}:
 		case o == nil, one != nil && !one.equal(o):
 			return nil
 		default:
@@ -121,10 +121,10 @@ func (t *Table) alike(providers []string, id string, charged bool) *offer {
 	return one
 }
 
-// of finds the offer of one provider: for the exact id, for the id without its date, or
+// of finds the price of one provider: for the exact id, for the id without its date, or
 // for an id without a date if all dated versions agree. known reports whether the
-// provider has the model; a nil offer then means that its price is ambiguous.
-func (t *Table) of(provider, id string) (o *offer, known bool) {
+// provider has the model; nil then means that its price is ambiguous.
+func (t *Table) of(provider, id string) (o *Rate, known bool) {
 	models := t.offers[provider]
 	if o, known = models[id]; known {
 		return o, true
@@ -149,6 +149,6 @@ func (t *Table) of(provider, id string) (o *offer, known bool) {
 	return o, known
 }
 
-func (o *offer) equal(p *offer) bool {
-	return o.rates == p.rates && slices.Equal(o.tiers, p.tiers)
+func (r *Rate) equal(o *Rate) bool {
+	return r.Base == o.Base && slices.Equal(r.Tiers, o.Tiers)
 }

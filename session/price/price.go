@@ -20,21 +20,23 @@ import (
 // Table has prices of models. It is immutable, and safe for concurrent use.
 type Table struct {
 	format string
-	// offers are the prices by canonical provider and lower-case model id. A nil offer is
-	// an id that the list has twice with different prices.
-	offers map[string]map[string]*offer
+	// offers are the prices by canonical provider and lower-case model id. Nil is an id
+	// that the list has twice with different prices.
+	offers map[string]map[string]*Rate
 	// undated has the ids of a provider's dated models, by their id without the date.
 	undated map[string]map[string][]string
 	// models has the providers of a model, by its id.
 	models map[string][]string
-	found  sync.Map // session.Model -> *offer, nil if there is none
+	found  sync.Map // session.Model -> *Rate, nil if there is none
 }
 
-// offer is the price of a model at one provider.
-type offer struct {
-	rates
-	// tiers are the rates for requests with more input, the smallest first.
-	tiers []tier
+// Rate is the price of a model at one provider. It is immutable.
+type Rate struct {
+	// Base are the rates, in USD per token, by kind: input, output, reasoning, cache
+	// reads, cache writes.
+	Base [kinds]float64 `json:"base"`
+	// Tiers are the rates for requests with more input, the smallest first.
+	Tiers []Tier `json:"tiers,omitempty"`
 }
 
 // Kinds of tokens.
@@ -47,14 +49,11 @@ const (
 	kinds
 )
 
-// rates are USD per token, by kind.
-type rates [kinds]float64
-
-// tier has the rates for requests whose whole input, cached or not, exceeds a number of
+// Tier has the rates for requests whose whole input, cached or not, exceeds a number of
 // tokens.
-type tier struct {
-	above int64
-	rates
+type Tier struct {
+	Above int64          `json:"above"`
+	Rates [kinds]float64 `json:"rates"`
 }
 
 // What [Table.Format] returns.
@@ -86,7 +85,7 @@ func (t *Table) Models() []Model {
 			if o == nil {
 				continue
 			}
-			per := func(kind int) float64 { return math.Round(o.rates[kind]*perMillion*1e6) / 1e6 }
+			per := func(kind int) float64 { return math.Round(o.Base[kind]*perMillion*1e6) / 1e6 }
 			all = append(all, Model{provider, id, per(input), per(output), per(reasoning), per(cacheRead), per(cacheWrite)})
 		}
 	}
@@ -109,15 +108,8 @@ func (t *Table) Len() int {
 	return n
 }
 
-// Cost returns the estimated cost of one request in USD, from its usage: see
-// [Table.Estimate].
-func (t *Table) Cost(m session.Model, u session.Usage) (usd float64, ok bool) {
-	return t.Estimate(m, u, 1)
-}
-
-// Estimate returns the cost in USD of a number of requests that used u together; 0 means
-// an unknown number. ok is false if the list has no price for the model, or an ambiguous
-// one.
+// Cost returns the estimated cost in USD of a number of requests that used u together; 0
+// means an unknown number.
 //
 // The five buckets are disjoint, and each is charged once: reasoning at its own price or
 // else as output; cache reads and writes at their own price or else as input, because a
@@ -127,31 +119,27 @@ func (t *Table) Cost(m session.Model, u session.Usage) (usd float64, ok bool) {
 // the sum of several requests is known: they are assumed to be of equal size, and short
 // if their number is unknown. The estimate of several requests is therefore too low if
 // one of them was long and the others were not.
-func (t *Table) Estimate(m session.Model, u session.Usage, requests int64) (usd float64, ok bool) {
-	o := t.offer(m)
-	if o == nil {
-		return 0, false
-	}
-	r := &o.rates
+func (r *Rate) Cost(u session.Usage, requests int64) (usd float64) {
+	rates := &r.Base
 	if requests > 0 {
 		size := (u.Input + u.CacheRead + u.CacheWrite) / requests
-		for i := range o.tiers {
-			if size > o.tiers[i].above {
-				r = &o.tiers[i].rates
+		for i := range r.Tiers {
+			if size > r.Tiers[i].Above {
+				rates = &r.Tiers[i].Rates
 			}
 		}
 	}
 	for kind, n := range [kinds]int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
-		usd += float64(n) * r[kind]
+		usd += float64(n) * rates[kind]
 	}
-	return usd, true
+	return usd
 }
 
-// offer finds the offer for a model, or nil.
-func (t *Table) offer(m session.Model) *offer {
+// Rate returns the price of a model. It is nil if the list has none, or an ambiguous one.
+func (t *Table) Rate(m session.Model) *Rate {
 	m.Variant = "" // an effort or a mode has no price of its own
 	if known, ok := t.found.Load(m); ok {
-		return known.(*offer)
+		return known.(*Rate)
 	}
 	o := t.match(m.ProviderID, m.ModelID)
 	t.found.Store(m, o)

@@ -92,9 +92,9 @@ func TestMatch(t *testing.T) {
 	} {
 		table := read(t, test.list)
 		// An unknown number of requests is assumed to have no long one.
-		got, ok := table.Estimate(session.Model{ProviderID: test.provider, ModelID: test.model, Variant: "high"}, million, 0)
-		if !ok {
-			got = none
+		got := float64(none)
+		if rate := table.Rate(session.Model{ProviderID: test.provider, ModelID: test.model, Variant: "high"}); rate != nil {
+			got = rate.Cost(million, 0)
 		}
 		if math.Abs(got-test.want) > 1e-6 {
 			t.Errorf("%s: %q %q costs %v, want %v", test.list, test.provider, test.model, got, test.want)
@@ -132,12 +132,13 @@ func TestTiers(t *testing.T) {
 			[]float64{1.2, 3.6, 12, 1.2, 1.2}},
 	} {
 		m := session.Model{ProviderID: test.provider, ModelID: test.model}
-		got, ok := read(t, test.list).Estimate(m, test.usage, test.requests)
-		if want := sum(test.usage, test.rates...); !ok || math.Abs(got-want) > 1e-9 {
-			t.Errorf("%s: %s of %d requests costs %v, %v, want %v", test.list, test.model, test.requests, got, ok, want)
+		rate := read(t, test.list).Rate(m)
+		if rate == nil {
+			t.Errorf("%s: %s has no price", test.list, test.model)
+			continue
 		}
-		if cost, _ := read(t, test.list).Cost(m, test.usage); test.requests == 1 && cost != got {
-			t.Errorf("Cost is %v and the estimate of one request %v", cost, got)
+		if got, want := rate.Cost(test.usage, test.requests), sum(test.usage, test.rates...); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %s of %d requests costs %v, want %v", test.list, test.model, test.requests, got, want)
 		}
 	}
 }
@@ -166,8 +167,7 @@ func TestConcurrent(t *testing.T) {
 	done := make(chan float64)
 	for range 8 {
 		go func() {
-			usd, _ := table.Cost(session.Model{ProviderID: "openai", ModelID: "gpt-5"}, session.Usage{Input: 1e6})
-			done <- usd
+			done <- table.Rate(session.Model{ProviderID: "openai", ModelID: "gpt-5"}).Cost(session.Usage{Input: 1e6}, 1)
 		}()
 	}
 	for range 8 {
@@ -199,10 +199,15 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, requests := range []int64{0, 1, 3} {
 			m := session.Model{ProviderID: provider, ModelID: model}
-			first, ok := table.Estimate(m, million, requests)
-			again, okAgain := table.Estimate(m, million, requests)
-			if !(first >= 0) || math.IsInf(first, 0) || ok != okAgain || first != again || !ok && first != 0 {
-				t.Errorf("%q %q costs %v, %v and then %v, %v", provider, model, first, ok, again, okAgain)
+			rate := table.Rate(m)
+			if rate != table.Rate(m) {
+				t.Errorf("%q %q has another price when asked again", provider, model)
+			}
+			if rate == nil {
+				continue
+			}
+			if usd := rate.Cost(million, requests); !(usd >= 0) || math.IsInf(usd, 0) {
+				t.Errorf("%q %q costs %v", provider, model, usd)
 			}
 		}
 	})

@@ -36,7 +36,7 @@ func Read(r io.Reader) (*Table, error) {
 	if err := json.Unmarshal(b, &list); err != nil {
 		return nil, fmt.Errorf("no JSON object (%w); use %s", err, Formats)
 	}
-	t := &Table{offers: map[string]map[string]*offer{}, undated: map[string]map[string][]string{},
+	t := &Table{offers: map[string]map[string]*Rate{}, undated: map[string]map[string][]string{},
 		models: map[string][]string{}}
 	known := false
 	for name, raw := range list {
@@ -69,11 +69,11 @@ func Read(r io.Reader) (*Table, error) {
 }
 
 // add adds a price to the table.
-func (t *Table) add(provider, id string, o *offer) {
+func (t *Table) add(provider, id string, o *Rate) {
 	for _, p := range strings.Split(provider, "|") {
 		models := t.offers[p]
 		if models == nil {
-			models = map[string]*offer{}
+			models = map[string]*Rate{}
 			t.offers[p] = models
 		}
 		if before, twice := models[id]; twice && (before == nil || !before.equal(o)) {
@@ -133,34 +133,34 @@ func (s stated) over(base stated) stated {
 }
 
 // rates returns the prices per token, or nil unless both input and output have one.
-func (s stated) rates(unit float64) *rates {
+func (s stated) rates(unit float64) *[kinds]float64 {
 	if s[input] == nil || s[output] == nil {
 		return nil
 	}
-	var r rates
+	var r [kinds]float64
 	for kind, otherwise := range [kinds]int{reasoning: output, cacheRead: input, cacheWrite: input} {
 		r[kind] = *cmp.Or(s[kind], s[otherwise]) / unit
 	}
 	return &r
 }
 
-// offerOf returns an offer from the prices and those of the tiers, or nil if a price is
+// rateOf returns the rate from the prices and those of the tiers, or nil if a price is
 // missing.
-func offerOf(base stated, above map[int64]stated, unit float64) *offer {
+func rateOf(base stated, above map[int64]stated, unit float64) *Rate {
 	r := base.rates(unit)
 	if r == nil {
 		return nil
 	}
-	o := &offer{rates: *r}
+	o := &Rate{Base: *r}
 	if base[reasoning] != nil && *base[reasoning] == *base[output] {
 		base[reasoning] = nil // reasoning is charged as output, in tiers as well
 	}
 	for size, s := range above {
 		if r := s.over(base).rates(unit); r != nil && size > 0 {
-			o.tiers = append(o.tiers, tier{size, *r})
+			o.Tiers = append(o.Tiers, Tier{size, *r})
 		}
 	}
-	slices.SortFunc(o.tiers, func(a, b tier) int { return cmp.Compare(a.above, b.above) })
+	slices.SortFunc(o.Tiers, func(a, b Tier) int { return cmp.Compare(a.Above, b.Above) })
 	return o
 }
 
@@ -196,7 +196,7 @@ func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 			}
 		}
 	}
-	if o := offerOf(modelsDevKeys.stated(model.Cost), above, perMillion); o != nil {
+	if o := rateOf(modelsDevKeys.stated(model.Cost), above, perMillion); o != nil {
 		t.add(canonical(provider), strings.ToLower(id), o)
 	}
 }
@@ -251,7 +251,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 	}
 	base := above[0]
 	delete(above, 0)
-	o := offerOf(base, above, 1)
+	o := rateOf(base, above, 1)
 	if o == nil {
 		return true
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/price"
 )
 
 // conversation is a timeline with a turn for each pair of a question and an
@@ -146,8 +147,11 @@ func TestEstimate(t *testing.T) {
 	stated := 0.5
 	doc.Turns[1].Messages[1].CostUSD, doc.Turns[1].CostUSD, doc.Totals.CostUSD = &stated, &stated, &stated
 	doc.Turns[3].Messages[1].Compaction, doc.Turns[3].Messages[1].Marker = &document.Compaction{}, true
-	doc.Estimate(func(m session.Model, u session.Usage, requests int64) (float64, bool) {
-		return float64(u.Input*requests) / 1000, m.ModelID == "known"
+	doc.Estimate(func(m session.Model) *price.Rate {
+		if m.ModelID != "known" {
+			return nil
+		}
+		return &price.Rate{Base: [5]float64{0.002}}
 	})
 	want := 0.2
 	if d := cmp.Diff([]*float64{&want, nil, nil, nil}, []*float64{doc.Turns[0].EstimatedCostUSD,

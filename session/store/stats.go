@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/price"
 )
 
 // StatsBy is what figures are grouped by.
@@ -31,13 +32,22 @@ type StatsQuery struct {
 	Price Price
 }
 
-// Price estimates what a number of requests to a model took in USD that used u together;
-// 0 requests are an unknown number. It is not ok where it has no price for the model.
-type Price func(m session.Model, u session.Usage, requests int64) (usd float64, ok bool)
+// Price returns what a model costs, nil where it has no price for it.
+type Price func(m session.Model) *price.Rate
+
+// estimate estimates what a number of requests to a model cost that used u together; 0 is
+// an unknown number. It is not ok where there is no price for the model.
+func (find Price) estimate(m session.Model, u session.Usage, requests int64) (usd float64, ok bool) {
+	rate := find(m)
+	if rate == nil {
+		return 0, false
+	}
+	return rate.Cost(u, requests), true
+}
 
 // Message estimates what a message used: what each of its model calls did, if the source
 // reports that of all, or else the sum. It is not ok if a model has no price: see lacking.
-func (price Price) Message(model *session.Model, used session.Usage, steps []session.Step, calls int64) (
+func (find Price) Message(model *session.Model, used session.Usage, steps []session.Step, calls int64) (
 	usd float64, lacking session.Model, ok bool) {
 	var own session.Model
 	if model != nil {
@@ -52,7 +62,7 @@ func (price Price) Message(model *session.Model, used session.Usage, steps []ses
 		sum = sum.Add(*steps[i].Usage)
 	}
 	if len(steps) == 0 || sum != used {
-		usd, ok = price(own, used, calls)
+		usd, ok = find.estimate(own, used, calls)
 		return usd, own, ok
 	}
 	for i := range steps {
@@ -60,7 +70,7 @@ func (price Price) Message(model *session.Model, used session.Usage, steps []ses
 		if steps[i].Model != nil {
 			of = *steps[i].Model
 		}
-		one, ok := price(of, *steps[i].Usage, 1)
+		one, ok := find.estimate(of, *steps[i].Usage, 1)
 		if !ok && steps[i].Usage.Total() > 0 {
 			return 0, of, false
 		}

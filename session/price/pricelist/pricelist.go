@@ -105,18 +105,18 @@ func Open(dir string) (*Prices, error) {
 	return &Prices{Lists: lists}, nil
 }
 
-// Estimate estimates a cost with the first list that has a price: see [price.Table.Estimate].
-func (p *Prices) Estimate(m session.Model, u session.Usage, requests int64) (usd float64, ok bool) {
+// Rate returns the price of a model in the first list that has one, or nil: see [price.Table.Rate].
+func (p *Prices) Rate(m session.Model) *price.Rate {
 	for i := range p.Lists {
 		t := p.Table(i)
 		if t == nil {
 			continue
 		}
-		if usd, ok := t.Estimate(m, u, requests); ok {
-			return usd, true
+		if r := t.Rate(m); r != nil {
+			return r
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // Table returns the prices of list i, nil if it cannot be read: see [Prices.Err].

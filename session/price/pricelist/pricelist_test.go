@@ -84,14 +84,14 @@ func cost(t *testing.T, dir, model string) string {
 	if p == nil {
 		return "no lists"
 	}
-	usd, ok := p.Estimate(session.Model{ProviderID: "openai", ModelID: model}, session.Usage{Input: 1e6}, 1)
+	rate := p.Rate(session.Model{ProviderID: "openai", ModelID: model})
 	if err := p.Err(); err != nil {
 		return err.Error()
 	}
-	if !ok {
+	if rate == nil {
 		return "no price"
 	}
-	return fmt.Sprintf("%.2f of %s", usd, p.Date().Format(time.DateOnly))
+	return fmt.Sprintf("%.2f of %s", rate.Cost(session.Usage{Input: 1e6}, 1), p.Date().Format(time.DateOnly))
 }
 
 // TestUpdateKeepsBothLists: a price is of the first list that has one, and its date is that

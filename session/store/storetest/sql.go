@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -252,8 +253,12 @@ func readStats(h *harness, s Store) {
 // usage of the message, and what has no price is named.
 func readEstimates(h *harness, s Store) {
 	h.script(s, counted)
-	price := func(m session.Model, u session.Usage, requests int64) (float64, bool) {
-		return float64(u.Total()), m.ModelID == "small" && requests == 0
+	rate := func(m session.Model) *price.Rate {
+		if m.ModelID != "small" {
+			return nil
+		}
+		// Only an unknown number of requests is charged as short ones.
+		return &price.Rate{Base: [5]float64{1, 1, 1, 1, 1}, Tiers: []price.Tier{{Above: -1, Rates: [5]float64{9, 9, 9, 9, 9}}}}
 	}
 	for _, test := range []struct {
 		query  store.StatsQuery
@@ -268,7 +273,7 @@ func readEstimates(h *harness, s Store) {
 		{store.StatsQuery{By: store.StatsByModel}, "p/big", 0.5, nil},
 		{store.StatsQuery{By: store.StatsByModel}, "", 0, nil},
 	} {
-		test.query.Price = price
+		test.query.Price = rate
 		got, err := s.Stats(h.Context(), test.query)
 		if err != nil {
 			h.Fatal(err)
@@ -292,7 +297,7 @@ func readEstimates(h *harness, s Store) {
 			h.Errorf("by %q: without a price (-want +got):\n%s", test.query.By, d)
 		}
 	}
-	got, err := s.Spent(h.Context(), []string{"s", "f", "e", "none"}, price)
+	got, err := s.Spent(h.Context(), []string{"s", "f", "e", "none"}, rate)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -317,9 +322,8 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updat
 		`{"usage":{"input":10}},{"usage":{"input":20},"model":{"model_id":"small"}}]}}', 2, 2),
  ('t1', 't', 'assistant', '{"model":{"model_id":"big"},"usage":{"input":30},"agenttrace":{"model_calls":2,"steps":[`+
 		`{"usage":{"input":10}},{"usage":{"input":20},"model":{"model_id":"other"}}]}}', 2, 2)`)
-	spent, err := s.Spent(h.Context(), []string{"s", "t"}, func(m session.Model, u session.Usage, _ int64) (float64, bool) {
-		rate, ok := map[string]float64{"big": 10, "small": 1}[m.ModelID]
-		return rate * float64(u.Input), ok
+	spent, err := s.Spent(h.Context(), []string{"s", "t"}, func(m session.Model) *price.Rate {
+		return map[string]*price.Rate{"big": {Base: [5]float64{10}}, "small": {Base: [5]float64{1}}}[m.ModelID]
 	})
 	if err != nil {
 		h.Fatal(err)
