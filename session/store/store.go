@@ -155,15 +155,8 @@ type Reader interface {
 	Close() error
 }
 
-// Store is a store that is open for writing. It is safe for concurrent use.
-type Store interface {
-	Reader
-	Writer
-	ImportSources
-
-	// Transact has do executed in a transaction, which others may share, and returns
-	// when it is committed. With an error, nothing that do changed is.
-	Transact(ctx context.Context, do func(Tx) error) error
+// Manager is what a user changes of sessions. It is safe for concurrent use.
+type Manager interface {
 	// Import merges a session as the function [Import] describes. It does not change
 	// or retain in.
 	Import(ctx context.Context, in *Imported) (ImportResult, error)
@@ -198,6 +191,18 @@ type Store interface {
 	// no session reports yet, is younger than recent: their text is sent once, and may
 	// come before the turn that names it.
 	Collect(ctx context.Context, recent time.Time, dryRun bool) (Garbage, error)
+}
+
+// Store is a store that is open for writing in this process. It is safe for concurrent use.
+type Store interface {
+	Reader
+	Writer
+	Manager
+	ImportSources
+
+	// Transact has do executed in a transaction, which others may share, and returns
+	// when it is committed. With an error, nothing that do changed is.
+	Transact(ctx context.Context, do func(Tx) error) error
 
 	// Outbox calls fn for every session that changed since it was last exported, with
 	// the time of its last change in Unix milliseconds, in order of that time. fn may
