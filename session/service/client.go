@@ -1,0 +1,479 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Client is a [Service] of a store in another process. It is safe for concurrent use.
+//
+// An error of the store is one of package store here as well, with the same text. That of a server which cannot be
+// reached, or is no server of sessions, wraps [store.ErrUnavailable] or [store.ErrDenied].
+type Client struct {
+	http  *http.Client
+	base  *url.URL
+	token string
+	name  string
+
+	mu sync.Mutex
+	// known are the prices that the server has asked for, by which the next question is answered at once.
+	known rates
+}
+
+var _ Service = (*Client)(nil)
+
+// Dial returns a client of the server at an address: http://host:port, https://host:port, each with a path before
+// that of the server if a proxy needs one, or unix:/path/of/socket. The token, which may be empty, is sent as a bearer
+// token; over plain HTTP only to this machine. Dial asks the server for the name of its store.
+func Dial(ctx context.Context, address, token string) (*Client, error) {
+	c := &Client{token: token}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = time.Minute
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		transport.Proxy = nil
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+		c.base = &url.URL{Scheme: "http", Host: "localhost"}
+	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, Invalidf("", "", "%q is not the address of a collector; write http://host:port, https://host:port or "+
+			"unix:/path/of/socket", address)
+	} else if c.base = u; token != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
+		return nil, Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https", u.Host)
+	}
+	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // a token is for this server alone
+	}}
+	name, err := call(ctx, c, callName, none{})
+	if err != nil {
+		transport.CloseIdleConnections()
+		return nil, err
+	}
+	c.name = name
+	return c, nil
+}
+
+// loopback reports whether a host is this machine.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// call asks for a method.
+func call[Q, A any](ctx context.Context, c *Client, m method[Q, A], q Q) (a A, err error) {
+	body, err := c.post(ctx, m.name, q)
+	if err != nil {
+		return a, err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(&a); err != nil {
+		return a, c.broken(ctx, err)
+	}
+	return a, nil
+}
+
+// each asks for a sequence.
+func each[Q, A any](ctx context.Context, c *Client, m sequence[Q, A], q Q) iter.Seq2[A, error] {
+	return func(yield func(A, error) bool) {
+		var zero A
+		body, err := c.post(ctx, m.name, q)
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		defer body.Close()
+		for lines := json.NewDecoder(body); ; {
+			var l line[A]
+			switch err := lines.Decode(&l); {
+			case err != nil:
+				yield(zero, c.broken(ctx, err))
+				return
+			case l.Problem != nil:
+				yield(zero, l.Problem)
+				return
+			case l.Value == nil:
+				return
+			case !yield(*l.Value, nil):
+				return
+			}
+		}
+	}
+}
+
+// post sends a request and returns the body of its answer.
+func (c *Client) post(ctx context.Context, name string, q any) (io.ReadCloser, error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil, fmt.Errorf("encode the arguments of %s: %w", name, err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.JoinPath(Prefix, name).String(),
+		bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.broken(ctx, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response.Body, nil
+	}
+	defer response.Body.Close()
+	return nil, c.refused(response)
+}
+
+// broken is the error of a request without an answer, or without its end.
+func (c *Client) broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // it has the address a second time
+	}
+	return fmt.Errorf("%w: ask the collector at %s: %w; is it running, with the extension session_view?",
+		store.ErrUnavailable, c.address(), err)
+}
+
+// address is the server's, without a password.
+func (c *Client) address() string { return c.base.Redacted() }
+
+// refused is the error of an answer that is one.
+func (c *Client) refused(response *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	var p Problem
+	if json.Unmarshal(body, &p) == nil && p.Code != "" {
+		return &p
+	}
+	switch response.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("%w: the collector at %s answers %s; give a token with AGENTTRACE_TOKEN or AGENTTRACE_TOKEN_FILE",
+			store.ErrDenied, c.address(), response.Status)
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return fmt.Errorf("%w: %s has no sessions: it answers %s; name the address of a collector's session_view",
+			store.ErrUnavailable, c.address(), response.Status)
+	}
+	return fmt.Errorf("%w: the collector at %s answers %s", store.ErrUnavailable, c.address(), response.Status)
+}
+
+// Name returns the name of the store behind the server.
+func (c *Client) Name() string { return c.name }
+
+// Close closes the connections.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// priced asks with the prices of the models that the server needs. The first question may find out which these are.
+func priced[A any](c *Client, find store.Price, ask func(*rates) (A, []session.Model, error)) (A, error) {
+	if find == nil {
+		a, _, err := ask(nil)
+		return a, err
+	}
+	for {
+		c.mu.Lock()
+		models := c.known.Models
+		c.mu.Unlock()
+		known := &rates{Models: models, Rates: make([]*price.Rate, len(models))}
+		for i, m := range models {
+			known.Rates[i] = find(m)
+		}
+		a, asked, err := ask(known)
+		if err != nil || len(asked) == 0 {
+			return a, err
+		}
+		c.mu.Lock()
+		c.known.Models = append(c.known.Models[:len(c.known.Models):len(c.known.Models)], asked...)
+		c.mu.Unlock()
+	}
+}
+
+// Spent implements [store.Reader].
+func (c *Client) Spent(ctx context.Context, ids []string, find store.Price) (map[string]store.Spent, error) {
+	return priced(c, find, func(prices *rates) (map[string]store.Spent, []session.Model, error) {
+		r, err := call(ctx, c, callSpent, spentArgs{ids, prices})
+		return r.Spent, r.Asked, err
+	})
+}
+
+// Stats implements [store.Reader].
+func (c *Client) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
+	return priced(c, q.Price, func(prices *rates) (store.Stats, []session.Model, error) {
+		r, err := call(ctx, c, callStats, statsArgs{q.By, q.Since, zoneOf(q.Location), prices})
+		return r.Stats, r.Asked, err
+	})
+}
+
+// Origin implements [store.Reader].
+func (c *Client) Origin(ctx context.Context, in *store.Imported) error {
+	r, err := call(ctx, c, callOrigin, in.Session.ID)
+	if err == nil {
+		in.SpanRefs, in.Traces, in.State, in.RequestedIndexes = r.SpanRefs, r.Traces, r.State, r.RequestedIndexes
+	}
+	return err
+}
+
+// Apply implements [store.Writer]. A batch with observations is an error.
+func (c *Client) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
+	if len(b.Observations) > 0 {
+		return store.Result{}, errors.New("telemetry of agents without the SDK cannot be stored through a client; " +
+			"send it to the collector's OTLP receiver")
+	}
+	sent := batch{b.Sessions, slices.Clone(b.Messages), slices.Clone(b.Parts), b.Decisions, b.Blobs, b.SpanRefs}
+	for i := range sent.Messages { // encoding/json takes no raw JSON of no bytes, but nil
+		sent.Messages[i].Metadata = orNil(sent.Messages[i].Metadata)
+	}
+	for i := range sent.Parts {
+		sent.Parts[i].Data = orNil(sent.Parts[i].Data)
+	}
+	return call(ctx, c, callApply, sent)
+}
+
+func orNil(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return nil
+	}
+	return raw
+}
+
+// Import implements [store.Manager].
+func (c *Client) Import(ctx context.Context, in *store.Imported) (result store.ImportResult, err error) {
+	c.ImportAll(ctx, func(yield func(*store.Imported) bool) { yield(in) },
+		func(_ *store.Imported, r store.ImportResult, failed error) bool {
+			result, err = r, failed
+			return true
+		})
+	return result, err
+}
+
+// Sessions are sent together up to these limits, so that many small ones do not wait for each other.
+const (
+	maxImported      = 64
+	maxImportedBytes = 4 << 20
+)
+
+// ImportAll implements [store.Manager].
+func (c *Client) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported],
+	done func(*store.Imported, store.ImportResult, error) bool) {
+	var waiting []*store.Imported
+	size := 0
+	send := func() bool {
+		sent := waiting
+		waiting, size = nil, 0
+		for r, err := range each(ctx, c, callImportAll, sent) {
+			if err == nil && r.Problem != nil {
+				err = r.Problem
+			}
+			if r.Refusal != nil {
+				err = &importError{r.Problem, &store.NotWholeError{Refusal: *r.Refusal}}
+			}
+			in := sent[0]
+			if sent = sent[1:]; !done(in, r.Result, err) {
+				return false
+			}
+			if len(sent) == 0 {
+				break
+			}
+		}
+		return true
+	}
+	for in := range sessions {
+		waiting, size = append(waiting, in), size+sizeOf(in)
+		if (len(waiting) >= maxImported || size >= maxImportedBytes) && !send() {
+			return
+		}
+	}
+	if len(waiting) > 0 {
+		send()
+	}
+}
+
+// importError is an error of an import that callers branch on.
+type importError struct {
+	*Problem
+	of error
+}
+
+func (e *importError) Unwrap() error { return e.of }
+
+// sizeOf is about how many bytes a session takes.
+func sizeOf(in *store.Imported) (n int) {
+	if in.Transcript == nil {
+		return 0
+	}
+	for i := range in.Messages {
+		m := &in.Messages[i]
+		n += 256 + len(m.Message.MetadataJSON)
+		for k := range m.Parts {
+			n += 256 + len(m.Parts[k].DataJSON)
+		}
+	}
+	for i := range in.Blobs {
+		n += len(in.Blobs[i].Body)
+	}
+	return n
+}
+
+// Sessions implements [store.Reader].
+func (c *Client) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
+	return each(ctx, c, callSessions, q)
+}
+
+// SessionsSince implements [store.Reader].
+func (c *Client) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
+	return call(ctx, c, callSessionsSince, at)
+}
+
+// Stale implements [store.Reader].
+func (c *Client) Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error) {
+	return call(ctx, c, callStale, staleArgs{before, archived})
+}
+
+// Resolve implements [store.Reader].
+func (c *Client) Resolve(ctx context.Context, name string) (string, error) {
+	return call(ctx, c, callResolve, name)
+}
+
+// Session implements [store.Reader].
+func (c *Client) Session(ctx context.Context, id string) (session.Session, error) {
+	return call(ctx, c, callSession, id)
+}
+
+// Transcript implements [store.Reader].
+func (c *Client) Transcript(ctx context.Context, id string) (*session.Transcript, error) {
+	return call(ctx, c, callTranscript, id)
+}
+
+// Tail implements [store.Reader].
+func (c *Client) Tail(ctx context.Context, id string, from store.Position) (*session.Transcript, []store.Decision,
+	error) {
+	r, err := call(ctx, c, callTail, tailArgs{id, from})
+	return r.Transcript, r.Decisions, err
+}
+
+// TurnStart implements [store.Reader].
+func (c *Client) TurnStart(ctx context.Context, id string, n int) (store.Position, error) {
+	return call(ctx, c, callTurnStart, turnArgs{id, n})
+}
+
+// LastTurn implements [store.Reader].
+func (c *Client) LastTurn(ctx context.Context, id string) (*session.Transcript, error) {
+	return call(ctx, c, callLastTurn, id)
+}
+
+// MayHaveNotices implements [store.Reader].
+func (c *Client) MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error) {
+	return call(ctx, c, callMayHaveNotices, ids)
+}
+
+// Decisions implements [store.Reader].
+func (c *Client) Decisions(ctx context.Context, id string) ([]store.Decision, error) {
+	return call(ctx, c, callDecisions, id)
+}
+
+// Spans implements [store.Reader].
+func (c *Client) Spans(ctx context.Context, id string) ([]store.SpanRef, error) {
+	return call(ctx, c, callSpans, id)
+}
+
+// SpanRefs implements [store.Reader].
+func (c *Client) SpanRefs(ctx context.Context, id string) ([]store.SpanRef, error) {
+	return call(ctx, c, callSpanRefs, id)
+}
+
+// Observed implements [store.Reader].
+func (c *Client) Observed(ctx context.Context, id string) (int, error) {
+	return call(ctx, c, callObserved, id)
+}
+
+// Pending implements [store.Reader].
+func (c *Client) Pending(ctx context.Context) (int64, error) {
+	return call(ctx, c, callPending, none{})
+}
+
+// Search implements [store.Reader].
+func (c *Client) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[store.Hit, error] {
+	return each(ctx, c, callSearch, q)
+}
+
+// Blob implements [store.Reader].
+func (c *Client) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
+	return call(ctx, c, callBlob, blobArgs{kind, digest})
+}
+
+// ImportSources implements [store.ImportSources].
+func (c *Client) ImportSources(ctx context.Context, prefix string) iter.Seq2[store.ImportSource, error] {
+	return each(ctx, c, callImportSources, prefix)
+}
+
+// ImportSource implements [store.ImportSources].
+func (c *Client) ImportSource(ctx context.Context, path string) (store.ImportSource, error) {
+	return call(ctx, c, callImportSource, path)
+}
+
+// RecordSources implements [store.ImportSources].
+func (c *Client) RecordSources(ctx context.Context, sources ...*store.ImportSource) error {
+	_, err := call(ctx, c, callRecordSources, sources)
+	return err
+}
+
+// Fork implements [store.Manager].
+func (c *Client) Fork(ctx context.Context, o store.ForkOptions) (string, error) {
+	return call(ctx, c, callFork, o)
+}
+
+// Rewind implements [store.Manager].
+func (c *Client) Rewind(ctx context.Context, id, to string, now time.Time) (store.Rewound, error) {
+	return call(ctx, c, callRewind, rewindArgs{id, to, now})
+}
+
+// Unrewind implements [store.Manager].
+func (c *Client) Unrewind(ctx context.Context, id string) (store.Rewound, error) {
+	return call(ctx, c, callUnrewind, id)
+}
+
+// Archive implements [store.Manager].
+func (c *Client) Archive(ctx context.Context, id string, archived bool, now time.Time) error {
+	_, err := call(ctx, c, callArchive, archiveArgs{id, archived, now})
+	return err
+}
+
+// SetTitle implements [store.Manager].
+func (c *Client) SetTitle(ctx context.Context, id, title string, now time.Time) error {
+	_, err := call(ctx, c, callSetTitle, titleArgs{id, title, now})
+	return err
+}
+
+// Delete implements [store.Manager].
+func (c *Client) Delete(ctx context.Context, id string) error {
+	_, err := call(ctx, c, callDelete, id)
+	return err
+}
+
+// Collect implements [store.Manager].
+func (c *Client) Collect(ctx context.Context, recent time.Time, dryRun bool) (store.Garbage, error) {
+	return call(ctx, c, callCollect, collectArgs{recent, dryRun})
+}

@@ -1,0 +1,124 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	zombie "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
+)
+
+// A client answers as the store behind the server does: it passes the suite of engines.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Store { return served(t) })
+}
+
+// What other programs wrote is read through a client as it is in the store.
+func TestSQL(t *testing.T) {
+	storetest.RunSQL(t, func(t *testing.T) storetest.Store { return served(t) })
+}
+
+// remote is a store that is read and managed through a client. What a client cannot do, the store does.
+type remote struct {
+	*service.Client
+	local *sqlite.Store
+}
+
+func served(t *testing.T) *remote {
+	local, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(service.Handler(func(context.Context) (service.Service, error) { return local, nil }))
+	t.Cleanup(server.Close)
+	client, err := service.Dial(t.Context(), server.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &remote{client, local}
+}
+
+func (r *remote) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
+	if len(b.Observations) > 0 || b.Assemble != nil {
+		return r.local.Apply(ctx, b)
+	}
+	return r.Client.Apply(ctx, b)
+}
+
+func (r *remote) Transact(ctx context.Context, do func(store.Tx) error) error {
+	return r.local.Transact(ctx, do)
+}
+
+func (r *remote) Outbox(ctx context.Context, fn func(string, int64)) error {
+	return r.local.Outbox(ctx, fn)
+}
+
+func (r *remote) Exported(ctx context.Context, id string, at int64) error {
+	return r.local.Exported(ctx, id, at)
+}
+
+func (r *remote) Close() error { return errors.Join(r.Client.Close(), r.local.Close()) }
+
+// Script implements [storetest.SQL].
+func (r *remote) Script(statements string) error {
+	conn, err := zombie.OpenConn(r.local.Path(), zombie.OpenReadWrite)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sqlitex.ExecuteScript(conn, statements, nil), conn.Close())
+}
+
+// A server that is not there, or is none of sessions, is named with what to do.
+func TestServersThatDoNotAnswer(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	other := httptest.NewServer(nil)
+	defer other.Close()
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for address, want := range map[string]error{
+		other.URL: store.ErrUnavailable,
+		gone.URL:  store.ErrUnavailable,
+		"unix:" + filepath.Join(t.TempDir(), "none.sock"): store.ErrUnavailable,
+	} {
+		if _, err := service.Dial(ctx, address, ""); !errors.Is(err, want) {
+			t.Errorf("%s: error %v, want one that is %v", address, err, want)
+		}
+	}
+	for _, address := range []string{"", "collector:4320", "ftp://collector", "http://"} {
+		if _, err := service.Dial(ctx, address, ""); service.ProblemOf(err).Code != service.CodeInvalid {
+			t.Errorf("%q: error %v, want one that names the forms of addresses", address, err)
+		}
+	}
+	if _, err := service.Dial(ctx, "http://collector.example:4320", "secret"); service.ProblemOf(err).Code != service.CodeInvalid {
+		t.Errorf("a token for a server on the network without TLS: error %v", err)
+	}
+}
+
+// Days begin for a client where they begin in its own time zone.
+func TestTimeZones(t *testing.T) {
+	for _, name := range []string{"UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kolkata"} {
+		where, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := service.Zone(where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2037; at = at.Add(100 * time.Hour) {
+			if want, got := at.In(where).Format(time.RFC3339), at.In(sent).Format(time.RFC3339); got != want {
+				t.Fatalf("%s: %s is %s for the server", name, want, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// writeTimeout is how long a reader may take for a part of an answer. One that takes longer is cut off: what it reads
+// is held open in the store.
+const writeTimeout = 30 * time.Second
+
+// operation is a method or a sequence.
+type operation interface {
+	operation() string
+	serve(w http.ResponseWriter, r *http.Request, s Service) error
+}
+
+func (m method[Q, A]) operation() string   { return m.name }
+func (m sequence[Q, A]) operation() string { return m.name }
+
+func (m method[Q, A]) serve(w http.ResponseWriter, r *http.Request, s Service) error {
+	q, err := arguments[Q](r)
+	if err != nil {
+		return err
+	}
+	a, err := m.call(s, r.Context(), q)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return encoder(w).Encode(a)
+}
+
+func (m sequence[Q, A]) serve(w http.ResponseWriter, r *http.Request, s Service) error {
+	q, err := arguments[Q](r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out, control := encoder(w), http.NewResponseController(w)
+	last := line[A]{End: true}
+	for a, err := range m.call(s, r.Context(), q) {
+		if err != nil {
+			last = line[A]{Problem: ProblemOf(err)}
+			break
+		}
+		// A server without deadlines serves all the same.
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if err := out.Encode(line[A]{Value: &a}); err != nil {
+			return nil // the reader is gone
+		}
+	}
+	_ = out.Encode(last)
+	return nil
+}
+
+// arguments are the body of a request.
+func arguments[Q any](r *http.Request) (q Q, err error) {
+	err = json.NewDecoder(r.Body).Decode(&q)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return q, newProblem(CodeInvalid, http.StatusRequestEntityTooLarge, tooLarge.Error(), "",
+			"raise max_request_body_size of the server")
+	}
+	if err != nil {
+		return q, Invalidf("", "", "the body is not the JSON of the arguments: %v", err)
+	}
+	return q, nil
+}
+
+func encoder(w http.ResponseWriter) *json.Encoder {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e
+}
+
+// Handler answers the requests of clients, below [Prefix]. current returns the store, or an error while there is none.
+// Who may ask is for the server to decide.
+func Handler(current func(context.Context) (Service, error)) http.Handler {
+	mux := http.NewServeMux()
+	for _, op := range operations {
+		mux.HandleFunc("POST "+Prefix+op.operation(), func(w http.ResponseWriter, r *http.Request) {
+			s, err := current(r.Context())
+			if err == nil {
+				err = op.serve(w, r, s)
+			}
+			if err != nil {
+				WriteProblem(w, err)
+			}
+		})
+	}
+	return mux
+}
+
+// WriteProblem answers a request with an error.
+func WriteProblem(w http.ResponseWriter, err error) {
+	p := ProblemOf(err)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = encoder(w).Encode(p) // a reader that is gone needs no answer
+}
