@@ -72,7 +72,9 @@ func Check(t *Transcript) []Violation {
 		}
 		for j := range m.row.Parts {
 			p := checkedPart{Part: &m.row.Parts[j], message: m, place: j}
-			p.data, _ = object(p.DataJSON)
+			if p.data, _ = appendMembers(c.data[:0], p.DataJSON); p.data != nil {
+				c.data = p.data
+			}
 			for k := range rules {
 				if f := rules[k].part; f != nil {
 					c.rule = rules[k].name
@@ -172,20 +174,21 @@ type checker struct {
 	violations []Violation
 
 	messageIDs, partIDs map[string]struct{} // of the rows so far
+	data                members             // of the part, whose memory the next one uses
 }
 
 type checkedMessage struct {
 	row   *MessageAndParts
 	place int
-	meta  map[string]json.RawMessage // nil if metadata_json is not an object
-	usage Usage                      // the valid counts of meta's usage
+	meta  members // nil if metadata_json is not an object
+	usage Usage   // the valid counts of meta's usage
 }
 
 type checkedPart struct {
 	*Part
 	message *checkedMessage
 	place   int
-	data    map[string]json.RawMessage // nil if data_json is not an object
+	data    members // nil if data_json is not an object
 }
 
 func newChecker(t *Transcript) *checker {
@@ -194,14 +197,15 @@ func newChecker(t *Transcript) *checker {
 		messages:   make([]checkedMessage, len(t.Messages)),
 		messageIDs: make(map[string]struct{}, len(t.Messages)),
 		partIDs:    make(map[string]struct{}),
+		data:       make(members, 0, 8),
 	}
 	for i := range t.Messages {
 		m := &c.messages[i]
 		m.row, m.place = &t.Messages[i], i
 		m.meta, _ = object(m.row.Message.MetadataJSON)
-		usage, _ := object(string(m.meta["usage"]))
+		usage, _ := object(string(m.meta.of("usage")))
 		for _, b := range m.usage.buckets() {
-			if n, ok := count(usage[b.key]); ok {
+			if n, ok := count(usage.of(b.key)); ok {
 				*b.n = n
 			}
 		}
@@ -249,15 +253,50 @@ func (p *checkedPart) where() string {
 // maxScanned is the deepest nesting that is scanned; encoding/json takes deeper ones.
 const maxScanned = 1000
 
-// object parses text as a JSON object.
-func object(text string) (map[string]json.RawMessage, bool) {
-	o := make(map[string]json.RawMessage, 8)
-	if ScanObject([]byte(text), maxScanned, func(key string, value json.RawMessage, _ bool) { o[key] = value }) {
+// members are those of a JSON object. There are few, so they are searched.
+type members []member
+
+type member struct {
+	key   string
+	value json.RawMessage
+}
+
+// get returns the value of a key, the last one if there are several, and whether there is one.
+func (o members) get(key string) (value json.RawMessage, has bool) {
+	for i := len(o) - 1; i >= 0; i-- {
+		if o[i].key == key {
+			return o[i].value, true
+		}
+	}
+	return nil, false
+}
+
+// of is get without the report.
+func (o members) of(key string) json.RawMessage {
+	value, _ := o.get(key)
+	return value
+}
+
+// object parses text as a JSON object, whose values share its memory.
+func object(text string) (members, bool) { return appendMembers(make(members, 0, 8), text) }
+
+// appendMembers is object that appends to o.
+func appendMembers(o members, text string) (members, bool) {
+	if ScanObject(bytesOf(text), maxScanned, func(key string, value json.RawMessage, _ bool) {
+		o = append(o, member{key, value})
+	}) {
 		return o, true
 	}
-	o = nil
-	err := json.Unmarshal([]byte(text), &o)
-	return o, err == nil && o != nil
+	var m map[string]json.RawMessage
+	err := json.Unmarshal([]byte(text), &m)
+	if err != nil || m == nil {
+		return nil, false
+	}
+	o = o[:0]
+	for key, value := range m {
+		o = append(o, member{key, value})
+	}
+	return o, true
 }
 
 // array parses text as a JSON array.
@@ -271,6 +310,9 @@ func array(text string) ([]json.RawMessage, bool) {
 func str(raw json.RawMessage) (string, bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
+	}
+	if s, ok := Unquote(raw); ok {
+		return s, true
 	}
 	var s string
 	err := json.Unmarshal(raw, &s)
@@ -331,11 +373,11 @@ func compactionTail(parts []Part) (tail string, ok bool) {
 		if !isObject {
 			continue
 		}
-		if inner, wrapped := object(string(data["data"])); wrapped {
+		if inner, wrapped := object(string(data.of("data"))); wrapped {
 			data = inner
 		}
 		index, ok = parts[i].Index, true
-		tail, _ = str(data["tail_start_id"])
+		tail, _ = str(data.of("tail_start_id"))
 	}
 	return tail, ok
 }

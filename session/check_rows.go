@@ -99,25 +99,25 @@ func sessionPermissions(c *checker) {
 			c.report(c.where(), "permissions_json[%d] is not an object", i)
 			continue
 		}
-		if p, ok := str(r["permission"]); !ok || p == "" {
+		if p, ok := str(r.of("permission")); !ok || p == "" {
 			c.report(c.where(), "permissions_json[%d] has no permission", i)
 		}
-		if _, ok := str(r["pattern"]); !ok {
+		if _, ok := str(r.of("pattern")); !ok {
 			c.report(c.where(), "permissions_json[%d] has no pattern", i)
 		}
-		switch action, _ := str(r["action"]); action {
+		switch action, _ := str(r.of("action")); action {
 		case "allow", "deny", "ask":
 		default:
-			c.report(c.where(), "permissions_json[%d] has action %s, want allow, deny or ask", i, show(r["action"]))
+			c.report(c.where(), "permissions_json[%d] has action %s, want allow, deny or ask", i, show(r.of("action")))
 		}
-		if source, has := r["source"]; has {
+		if source, has := r.get("source"); has {
 			switch s, _ := str(source); s {
 			case "manifest", "session", "project":
 			default:
 				c.report(c.where(), "permissions_json[%d] has source %s, want manifest, session or project", i, show(source))
 			}
 		}
-		if at, has := r["added_at"]; has {
+		if at, has := r.get("added_at"); has {
 			if _, ok := count(at); !ok {
 				c.report(c.where(), "permissions_json[%d] has added_at %s, want milliseconds", i, show(at))
 			}
@@ -157,7 +157,7 @@ func sessionUsage(c *checker) {
 }
 
 func messageUsage(c *checker, m *checkedMessage) {
-	raw, has := m.meta["usage"]
+	raw, has := m.meta.get("usage")
 	if !has || isNull(raw) {
 		return
 	}
@@ -167,7 +167,7 @@ func messageUsage(c *checker, m *checkedMessage) {
 		return
 	}
 	for _, b := range new(Usage).buckets() {
-		if raw, has := usage[b.key]; has {
+		if raw, has := usage.get(b.key); has {
 			if _, ok := count(raw); !ok {
 				c.report(m.where(), "usage.%s is %s", b.key, show(raw))
 			}
@@ -212,23 +212,23 @@ func messageOrder(c *checker, m *checkedMessage) {
 }
 
 func messageMetadata(c *checker, m *checkedMessage) {
-	if raw, has := m.meta["model"]; has && !isNull(raw) {
+	if raw, has := m.meta.get("model"); has && !isNull(raw) {
 		var model Model
 		if err := decodeRow(raw, &model); err != nil {
 			c.report(m.where(), "model: %v", err)
 		}
 	}
-	if raw, has := m.meta["agent"]; has && !isNull(raw) {
+	if raw, has := m.meta.get("agent"); has && !isNull(raw) {
 		if _, ok := str(raw); !ok {
 			c.report(m.where(), "agent is %s, want a string", show(raw))
 		}
 	}
-	if raw, has := m.meta["system_prompt_digest"]; has {
+	if raw, has := m.meta.get("system_prompt_digest"); has {
 		if digest, ok := str(raw); !ok || !isDigest(digest) {
 			c.report(m.where(), "system_prompt_digest is %s, want a SHA-256 in lower-case hex", show(raw))
 		}
 	}
-	if raw, has := m.meta["agenttrace"]; has {
+	if raw, has := m.meta.get("agenttrace"); has {
 		var trace MessageTrace
 		if err := decodeRow(raw, &trace); err != nil {
 			c.report(m.where(), "agenttrace: %v", err)
@@ -265,12 +265,6 @@ func messageIndexes(c *checker, m *checkedMessage) {
 }
 
 func messageGaps(c *checker, m *checkedMessage) {
-	var trace struct {
-		Incomplete bool `json:"incomplete"`
-	}
-	if raw, has := m.meta["agenttrace"]; has && json.Unmarshal(raw, &trace) == nil && trace.Incomplete {
-		return
-	}
 	places := make(map[int64]struct{}, len(m.row.Parts))
 	last := int64(-1)
 	for j := range m.row.Parts {
@@ -279,11 +273,19 @@ func messageGaps(c *checker, m *checkedMessage) {
 			last = max(last, index)
 		}
 	}
-	if n := int64(len(places)); last >= n {
-		missing := int64(0)
-		for has := true; has; missing++ {
-			_, has = places[missing]
-		}
-		c.report(m.where(), "has %d parts up to index %d; %d is missing", n, last, missing-1)
+	n := int64(len(places))
+	if last < n {
+		return
 	}
+	var trace struct {
+		Incomplete bool `json:"incomplete"`
+	}
+	if raw, has := m.meta.get("agenttrace"); has && json.Unmarshal(raw, &trace) == nil && trace.Incomplete {
+		return
+	}
+	missing := int64(0)
+	for has := true; has; missing++ {
+		_, has = places[missing]
+	}
+	c.report(m.where(), "has %d parts up to index %d; %d is missing", n, last, missing-1)
 }

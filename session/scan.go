@@ -5,6 +5,11 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math/bits"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+	"unsafe"
 )
 
 // A scan finds where the values of a JSON text begin and end, in one pass over it. Most of a
@@ -36,8 +41,8 @@ func (s *scan) value(i, levels int) int {
 		return s.number(i)
 	}
 	for _, literal := range [...]string{"null", "true", "false"} {
-		if bytes.HasPrefix(s.text[i:], []byte(literal)) {
-			return i + len(literal)
+		if end := i + len(literal); end <= len(s.text) && string(s.text[i:end]) == literal {
+			return end
 		}
 	}
 	return noValue
@@ -105,9 +110,10 @@ func (s *scan) string(i int) int {
 	for i++; ; {
 		for i+8 <= len(text) {
 			w := binary.LittleEndian.Uint64(text[i:])
-			quote, escape := w^(ones*'"'), w^(ones*'\\')
+			// With this bit changed, quotes and controls, and no others, are up to a space.
+			quote, escape := w^(ones*2), w^(ones*'\\')
 			// The lowest bit that is set marks the first byte that is a quote, a backslash or a control.
-			if found := ((quote-ones)&^quote | (escape-ones)&^escape | (w-ones*' ')&^w) & highs; found != 0 {
+			if found := ((quote - ones*(' '+1)) | (escape - ones)) &^ w & highs; found != 0 {
 				i += bits.TrailingZeros64(found) / 8
 				break
 			}
@@ -247,6 +253,22 @@ func ScanObject(text []byte, levels int, yield func(key string, value json.RawMe
 	return false
 }
 
+// pick returns the values of up to two members of an object, nil for one that it lacks. It returns
+// false for what is not an object, and for one in which encoding/json might see other members: it
+// has one of them twice, or spelled otherwise.
+func pick(object []byte, names ...string) (values [2]json.RawMessage, ok bool) {
+	plain := true
+	ok = ScanObject(object, maxScanned, func(key string, value json.RawMessage, _ bool) {
+		for i, name := range names {
+			if strings.EqualFold(key, name) {
+				plain = plain && key == name && values[i] == nil
+				values[i] = value
+			}
+		}
+	})
+	return values, ok && plain
+}
+
 // ScanArray is [ScanObject] for the elements of an array.
 func ScanArray(text []byte, levels int, yield func(element json.RawMessage)) bool {
 	s := scan{text: text}
@@ -276,6 +298,54 @@ func ScanArray(text []byte, levels int, yield func(element json.RawMessage)) boo
 		}
 	}
 }
+
+// Unquote returns the text that is quoted as a JSON string. It returns false where quoted is
+// something else, or has bytes or escapes that are no characters.
+func Unquote(quoted []byte) (string, bool) {
+	s := scan{text: quoted}
+	if len(quoted) == 0 || quoted[0] != '"' || s.string(0) != len(quoted) || !utf8.Valid(quoted) {
+		return "", false
+	}
+	inner := quoted[1 : len(quoted)-1]
+	n := bytes.IndexByte(inner, '\\')
+	if n < 0 {
+		return string(inner), true
+	}
+	text := make([]byte, 0, len(inner))
+	for ; n >= 0; n = bytes.IndexByte(inner, '\\') {
+		text = append(text, inner[:n]...)
+		letter := inner[n+1]
+		if inner = inner[n+2:]; letter != 'u' {
+			text = append(text, unescaped[letter])
+			continue
+		}
+		r := unit(inner)
+		if inner = inner[4:]; utf16.IsSurrogate(r) {
+			if len(inner) < 6 || inner[0] != '\\' || inner[1] != 'u' {
+				return "", false
+			}
+			if r = utf16.DecodeRune(r, unit(inner[2:])); r == utf8.RuneError {
+				return "", false
+			}
+			inner = inner[6:]
+		}
+		text = utf8.AppendRune(text, r)
+	}
+	text = append(text, inner...)
+	return unsafe.String(&text[0], len(text)), true // nothing else has the text
+}
+
+// unescaped has the characters of the letters after a backslash.
+var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unit returns the UTF-16 unit that text begins with, in four hexadecimal digits.
+func unit(text []byte) rune {
+	n, _ := strconv.ParseUint(string(text[:4]), 16, 16) // the scan has seen the digits
+	return rune(n)
+}
+
+// bytesOf returns the bytes of a text, which must not be written to.
+func bytesOf(text string) []byte { return unsafe.Slice(unsafe.StringData(text), len(text)) }
 
 // IsJSON reports whether a text is one JSON value, without space around it, that nests no deeper
 // than levels.
