@@ -238,8 +238,8 @@ func unquoted(raw json.RawMessage) (s string, ok bool) {
 	if raw[0] != '"' {
 		return "", false
 	}
-	if text, err := jsontext.AppendUnquote(make([]byte, 0, len(raw)), raw); err == nil {
-		return string(text), true
+	if s, ok = session.Unquote(raw); ok {
+		return s, true
 	}
 	err := json.Unmarshal(raw, &s)
 	return s, err == nil

@@ -464,7 +464,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 func (d *claude) blocks(content []json.RawMessage, line int) iter.Seq[rows.Object] {
 	return func(yield func(rows.Object) bool) {
 		for _, v := range content {
-			block, err := rows.Parse(v)
+			block, err := rows.Share(v)
 			if err != nil {
 				d.report(codec.Problem{Line: line, Reason: "a block of the message is not an object: left out"})
 			} else if !yield(block) {
@@ -518,8 +518,11 @@ func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 	if agent := about.Text("agentId"); agent != "" {
 		s.b.measure(id, "child_session_id", o.Text("sessionId")+"-"+agent)
 	}
+	if !failed {
+		return
+	}
 	text, _ := rows.Text(output)
-	if failed && slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(text, r) }) {
+	if slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(text, r) }) {
 		s.b.measure(id, "denied", true)
 		s.b.refused(id, text)
 	}

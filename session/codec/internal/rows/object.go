@@ -106,7 +106,7 @@ func parse(text []byte, share bool) (Object, error) {
 	if !share {
 		text = bytes.Clone(text)
 	}
-	o := make(Object, 0, 8)
+	o := make(Object, 0, sizeOf(text))
 	if session.ScanObject(text, MaxDepth, func(key string, value json.RawMessage, respelled bool) {
 		if respelled {
 			value = compact(value)
@@ -116,6 +116,14 @@ func parse(text []byte, share bool) (Object, error) {
 		return o, nil
 	}
 	return decode(text)
+}
+
+// sizeOf is how many members an object may have: records of programs have more than parts of them.
+func sizeOf(text []byte) int {
+	if len(text) > 256 {
+		return 16
+	}
+	return 8
 }
 
 // decode reads what a scan does not take: it knows what is wrong with it.
@@ -305,17 +313,22 @@ func Text(v json.RawMessage) (string, bool) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
 	}
-	if session.IsJSON(v, 0) && utf8.Valid(v) {
-		if bytes.IndexByte(v, '\\') < 0 {
-			return string(v[1 : len(v)-1]), true
-		}
-		if s, err := jsontext.AppendUnquote(nil, v); err == nil {
-			return string(s), true
-		}
+	if s, ok := session.Unquote(v); ok {
+		return s, true
 	}
 	var s string
 	err := json.Unmarshal(v, &s)
 	return s, err == nil
+}
+
+// isText reports whether v is a JSON string of a short text. A long string is not read.
+func isText(v json.RawMessage, text string) bool {
+	const longest = len(`\u0000`) // of a byte in JSON
+	if len(v) > longest*len(text)+len(`""`) {
+		return false
+	}
+	s, ok := Text(v)
+	return ok && s == text
 }
 
 // Object returns the value of key when it is an object, and otherwise nil. It shares
@@ -363,16 +376,18 @@ func (o Object) Without(keys ...string) Object {
 
 // MarshalJSON returns the object with its keys in order.
 func (o Object) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
+	const quoted = len(`"":,`)
+	n := len(`{}`)
+	for _, f := range o {
+		n += len(f.Key) + quoted + len(f.Value)
+	}
+	b := append(make([]byte, 0, n), '{')
 	for i, f := range o {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		key, err := Marshal(f.Key)
-		if err != nil {
-			return nil, err
-		}
-		b = append(append(append(b, key...), ':'), f.Value...)
+		b, _ = jsontext.AppendQuote(b, f.Key) // of invalid UTF-8 it is an error, and U+FFFD
+		b = append(append(b, ':'), f.Value...)
 	}
 	return append(b, '}'), nil
 }

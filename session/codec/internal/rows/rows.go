@@ -42,11 +42,12 @@ type Message struct {
 	changed     bool
 }
 
-// Part is a part being built.
+// Part is a part being built. Its row has no data_json before the session is finished.
 type Part struct {
 	Row session.Part
 
-	m *Message
+	m    *Message
+	data Object
 }
 
 // New starts a session. Its ids are derived from the session's, so the same
@@ -231,41 +232,42 @@ func (m *Message) Part(data Object, at int64) *Part {
 // Set gives the part its data, and the columns that repeat it. The text that an export
 // writes for a value that is withheld is not the value.
 func (p *Part) Set(data Object) {
-	if data.Text("type") == "text" && data.Text("text") == codec.WithheldText {
+	if data.Text("type") == "text" && isText(data.Get("text"), codec.WithheldText) {
 		data = Object{}
 		data.Set("type", session.TypeWithheld)
 		data.Set("data", session.Absence{Text: "the text was not reported"})
 	}
 	p.Row.Type = data.Text("type")
 	p.Row.ToolCallID, p.Row.ToolState = nil, nil
+	p.data = slices.Clone(data)
 	if session.IsToolType(p.Row.Type) {
 		p.Row.ToolCallID, p.Row.ToolState = new(data.Text("toolCallId")), new(data.Text("state"))
-		data = withheld(data)
+		p.data.withhold()
 	}
-	p.Row.DataJSON = string(data.JSON())
 }
 
-// withheld is the data of a tool call without the text that stands for withheld values.
-func withheld(data Object) Object {
-	data = slices.Clone(data)
-	if data.Text("input") == codec.WithheldText {
-		data.Set("input", nil)
+// withhold removes the text that stands for withheld values from the data of a tool call.
+func (o *Object) withhold() {
+	if isText(o.Get("input"), codec.WithheldText) {
+		o.Set("input", nil)
 	}
-	if data.Text("output") == codec.WithheldText {
-		data.Set("output", nil)
-		meta := data.Object("toolMetadata")
+	if isText(o.Get("output"), codec.WithheldText) {
+		o.Set("output", nil)
+		meta := o.Object("toolMetadata")
 		own := meta.Object("agenttrace")
 		own.Set("withheld", true)
 		meta.Set("agenttrace", own)
-		data.Set("toolMetadata", meta)
+		o.Set("toolMetadata", meta)
 	}
-	return data
 }
 
-// Data returns the part's data.
-func (p *Part) Data() Object {
-	o, _ := Parse([]byte(p.Row.DataJSON)) // written by Set
-	return o
+// Data returns the part's data, which the caller may change.
+func (p *Part) Data() Object { return slices.Clone(p.data) }
+
+// row returns the row with its data.
+func (p *Part) row() session.Part {
+	p.Row.DataJSON = string(p.data.JSON())
+	return p.Row
 }
 
 // Message returns the message that the part is in.
@@ -306,9 +308,9 @@ func (s *Session) Finish() *codec.Session {
 	}
 	t := &session.Transcript{Session: s.Row, Messages: make([]session.MessageAndParts, 0, len(s.messages))}
 	for _, m := range s.messages {
-		mp := session.MessageAndParts{Message: m.row()}
+		mp := session.MessageAndParts{Message: m.row(), Parts: make([]session.Part, 0, len(m.parts))}
 		for _, p := range m.parts {
-			mp.Parts = append(mp.Parts, p.Row)
+			mp.Parts = append(mp.Parts, p.row())
 		}
 		t.Messages = append(t.Messages, mp)
 	}
