@@ -43,7 +43,7 @@ func Filter(which func(*Format) bool) (all []*Format) {
 
 // OfText returns the format of a file that begins with text, or nil. It does not look into
 // databases.
-func OfText(text []byte) *Format { return first(newHead(text).is) }
+func OfText(text []byte) *Format { return newHead(text).format() }
 
 func first(is func(*Format) bool) *Format {
 	for i := range All {
@@ -132,37 +132,33 @@ func claims(path string, known func(path string) (*Format, bool)) func(*Format) 
 		}
 		return func(f *Format) bool { return of == f }
 	}
-	return newHead(text).is
+	of := newHead(text).format()
+	return func(f *Format) bool { return of == f }
 }
 
-// head is how a file begins, by which its format is recognized. The objects in it are
-// read once for all formats.
+// head is how a file begins, by which its format is recognized.
 type head struct {
 	text    []byte
-	objects []map[string]string // what is read of them
-	rest    []byte              // what is not yet
+	objects int    // how many were read
+	rest    []byte // what is not read yet
 }
 
 func newHead(text []byte) *head {
 	return &head{text: text, rest: bytes.TrimPrefix(text, []byte("\uFEFF"))}
 }
 
-// is reports whether the file is of the format.
-func (h *head) is(f *Format) bool {
-	return f.SniffText != nil && f.SniffText(h.text) || f.SniffKeys != nil && h.anyObject(f.SniffKeys)
-}
-
-// anyObject tests the JSON objects of the file: JSON lines, an array of objects, or one
-// object, of which the head may hold the beginning only.
-func (h *head) anyObject(looks func(keys map[string]string) bool) bool {
-	for n := 0; ; n++ {
-		if n == len(h.objects) && !h.next() {
-			return false
+// format returns the format of the file, or nil. It reads JSON lines, an array of objects, or one
+// object, of which the head may hold the beginning only. The first object that is of a format decides.
+func (h *head) format() *Format {
+	var found *Format
+	for found == nil {
+		keys, ok := h.next()
+		if !ok {
+			break
 		}
-		if looks(h.objects[n]) {
-			return true
-		}
+		found = first(func(f *Format) bool { return f.SniffKeys != nil && f.SniffKeys(keys) })
 	}
+	return first(func(f *Format) bool { return f == found || f.SniffText != nil && f.SniffText(h.text) })
 }
 
 // sniffLines is how many lines of a file are looked at, for the first may be
@@ -170,15 +166,15 @@ func (h *head) anyObject(looks func(keys map[string]string) bool) bool {
 const sniffLines = 32
 
 // next reads a further object, and reports whether there is one.
-func (h *head) next() bool {
+func (h *head) next() (keys map[string]string, ok bool) {
 	h.rest = bytes.TrimLeft(h.rest, " \t\r\n")
-	if len(h.objects) == sniffLines || len(h.rest) == 0 || h.rest[0] != '{' && h.rest[0] != '[' {
-		h.rest = nil
-		return false
+	if h.objects == sniffLines || len(h.rest) == 0 || h.rest[0] != '{' && h.rest[0] != '[' {
+		return nil, false
 	}
-	h.objects = append(h.objects, firstObject(h.rest))
+	h.objects++
+	keys = firstObject(h.rest)
 	_, h.rest, _ = bytes.Cut(h.rest, []byte("\n"))
-	return true
+	return keys, true
 }
 
 // firstObject returns the keys of the first JSON object in head, which may be cut

@@ -149,3 +149,26 @@ func codecIn(t *testing.T, path string) (found string) {
 	}
 	return ""
 }
+
+// The first record that is of a format decides, whatever is quoted or mixed into the file after it,
+// and records before it that nothing is known by are passed over.
+func TestFirstRecordOfAFormatDecides(t *testing.T) {
+	const claude = `{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"x"}}`
+	const protocol = `{"jsonrpc":"2.0","id":1,"method":"session/prompt"}`
+	const skillet = `{"kind":"user_message","text":"x"}`
+	for text, want := range map[string]string{
+		claude + "\n" + protocol + "\n" + skillet:              "claude-code",
+		protocol + "\n" + claude:                               "acp",
+		`{"x":1}` + "\n{\"damaged\n" + skillet + "\n" + claude: "skillet",
+		`{"x":1}`: "",
+		`{"session":{"id":"` + strings.Repeat("x", 1000): "json",
+	} {
+		name := ""
+		if f := formats.OfText([]byte(text)); f != nil {
+			name = f.Name
+		}
+		if name != want {
+			t.Errorf("%.60s: %q, want %q", text, name, want)
+		}
+	}
+}
