@@ -6,26 +6,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // program is an agent on a client.
@@ -47,46 +41,20 @@ var programs = []program{
 
 // console is what a program is run with, and what it prints.
 type console struct {
-	t      *testing.T
-	script *modelserver.Script
-	url    string
-	http   *http.Client
+	*conformance.Console
 	// middleware is used instead of the HTTP client's transport, if it is set.
 	middleware func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error)
-	stream     bool
-	lines      []string
 	err        error
 }
 
-func (c *console) ctx() context.Context { return c.t.Context() }
+func (c *console) ctx() context.Context { return c.T.Context() }
 
-// text prints a text of the model.
-func (c *console) text(text string) {
-	if text != "" {
-		c.lines = append(c.lines, "assistant text "+text)
-	}
+func newConsole(t *testing.T, script *modelserver.Script, url string, stream bool, client *http.Client) *console {
+	return &console{Console: &conformance.Console{T: t, Script: script, URL: url, HTTP: client, Stream: stream}}
 }
 
-// call executes a tool and prints that.
-func (c *console) call(name string, input []byte) (output string, failed bool) {
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, input); err != nil {
-		c.t.Errorf("input %q: %v", input, err)
-	}
-	output, failed = c.script.Call(name, compact.String())
-	c.lines = append(c.lines, fmt.Sprintf("assistant call %s %s → %s", name, compact.String(), output))
-	return output, failed
-}
-
-// turns prints the questions of the script and has ask answer them.
-func (c *console) turns(ask func(question string) error) {
-	for _, turn := range c.script.Turns {
-		c.lines = append(c.lines, "user text "+turn.User)
-		if c.err = ask(turn.User); c.err != nil {
-			return
-		}
-	}
-}
+// turns has ask answer the questions of the script.
+func (c *console) turns(ask func(question string) error) { c.err = c.Turns(ask) }
 
 // printed returns what is in a session in the words of a console.
 func printed(d *document.Document) (lines []string) {
@@ -112,47 +80,20 @@ func printed(d *document.Document) (lines []string) {
 
 // recording records what a client's transport does, and gives what is stored.
 type recording struct {
-	t        *testing.T
-	rec      *recorder.Recorder
-	provider *sdktrace.TracerProvider
-	memory   *tracetest.InMemoryExporter
+	*conformance.Recording
 	*modelhttp.Transport
 }
 
 func record(t *testing.T, base http.RoundTripper) *recording {
 	t.Helper()
-	rec, err := recorder.Open(context.Background(), filepath.Join(t.TempDir(), "sessions.db"), recorder.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory := tracetest.NewInMemoryExporter()
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking()), sdktrace.WithSyncer(memory))
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
-	return &recording{t, rec, provider, memory, modelhttp.New(tracer, modelhttp.Options{Agent: "weather", Base: base})}
+	r := conformance.Record(t)
+	return &recording{r, modelhttp.New(r.Tracer, modelhttp.Options{Agent: "weather", Base: base})}
 }
 
 func (r *recording) documents() (docs []*document.Document) {
-	r.t.Helper()
-	ctx := context.Background()
+	r.T.Helper()
 	_ = r.Close()
-	if err := errors.Join(r.provider.ForceFlush(ctx), r.rec.ForceFlush(ctx)); err != nil {
-		r.t.Fatal(err)
-	}
-	for row, err := range r.rec.Reader().Sessions(ctx, store.SessionQuery{}) {
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		d, err := document.Load(ctx, r.rec.Reader(), row.ID)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		docs = append(docs, d)
-	}
-	if err := errors.Join(r.provider.Shutdown(ctx), r.rec.Close(ctx)); err != nil {
-		r.t.Fatal(err)
-	}
-	return docs
+	return r.Documents()
 }
 
 // tape is a transport that keeps the bytes of every answer, as the client reads them.
@@ -194,7 +135,7 @@ func TestUnmodifiedClientsHaveSessions(t *testing.T) {
 					base := &http.Transport{}
 					defer base.CloseIdleConnections()
 					read := &tape{base: transport(base)}
-					c := &console{t: t, script: &script, url: server.URL, stream: stream, http: &http.Client{Transport: read}}
+					c := newConsole(t, &script, server.URL, stream, &http.Client{Transport: read})
 					p.run(c)
 					if c.err != nil {
 						t.Fatal(c.err)
@@ -210,14 +151,14 @@ func TestUnmodifiedClientsHaveSessions(t *testing.T) {
 				if !bytes.Equal(bytesWith, bytesWithout) || len(bytesWith) == 0 {
 					t.Errorf("the client read %d bytes with us and %d without", len(bytesWith), len(bytesWithout))
 				}
-				if diff := cmp.Diff(without.lines, with.lines); diff != "" {
+				if diff := cmp.Diff(without.Lines(), with.Lines()); diff != "" {
 					t.Errorf("the program printed (-without us +with us):\n%s", diff)
 				}
 				docs := r.documents()
 				if len(docs) != 1 {
 					t.Fatalf("have %d sessions, want 1", len(docs))
 				}
-				if diff := cmp.Diff(with.lines, printed(docs[0])); diff != "" {
+				if diff := cmp.Diff(with.Lines(), printed(docs[0])); diff != "" {
 					t.Errorf("session (-printed +stored):\n%s", diff)
 				}
 				if diff := cmp.Diff(script.Want(api), modelserver.Lines(docs[0], api.IDs)); diff != "" {
@@ -251,7 +192,7 @@ func TestClientsThatTryAgainMakeOneCall(t *testing.T) {
 			})
 			defer server.Close()
 			r := record(t, http.DefaultTransport)
-			c := &console{t: t, script: &script, url: server.URL, stream: true, http: &http.Client{Transport: r}}
+			c := newConsole(t, &script, server.URL, true, &http.Client{Transport: r})
 			p.run(c)
 			if c.err != nil {
 				t.Fatal(c.err)
@@ -260,7 +201,7 @@ func TestClientsThatTryAgainMakeOneCall(t *testing.T) {
 			if len(docs) != 1 || len(docs[0].Turns) != len(script.Turns) {
 				t.Fatalf("have %d sessions, want 1 with %d turns", len(docs), len(script.Turns))
 			}
-			if diff := cmp.Diff(c.lines, printed(docs[0])); diff != "" {
+			if diff := cmp.Diff(c.Lines(), printed(docs[0])); diff != "" {
 				t.Errorf("session (-printed +stored):\n%s", diff)
 			}
 			if n := docs[0].Turns[0].ModelCalls; n != 2 {
@@ -278,8 +219,8 @@ func TestMiddlewareOfClients(t *testing.T) {
 			server := httptest.NewServer(&modelserver.Server{API: modelserver.Named(p.api), Script: &script})
 			defer server.Close()
 			r := record(t, nil)
-			c := &console{t: t, script: &script, url: server.URL, stream: true, http: http.DefaultClient,
-				middleware: r.Middleware()}
+			c := newConsole(t, &script, server.URL, true, http.DefaultClient)
+			c.middleware = r.Middleware()
 			p.run(c)
 			if c.err != nil {
 				t.Fatal(c.err)
@@ -288,7 +229,7 @@ func TestMiddlewareOfClients(t *testing.T) {
 			if len(docs) != 1 {
 				t.Fatalf("have %d sessions, want 1", len(docs))
 			}
-			if diff := cmp.Diff(c.lines, printed(docs[0])); diff != "" {
+			if diff := cmp.Diff(c.Lines(), printed(docs[0])); diff != "" {
 				t.Errorf("session (-printed +stored):\n%s", diff)
 			}
 		})
@@ -302,14 +243,14 @@ func TestUsageIsCountedOnce(t *testing.T) {
 	server := httptest.NewServer(&modelserver.Server{API: modelserver.Named("anthropic"), Script: &script})
 	defer server.Close()
 	r := record(t, http.DefaultTransport)
-	otel.SetTracerProvider(r.provider)
-	c := &console{t: t, script: &script, url: server.URL, http: &http.Client{Transport: r}}
+	otel.SetTracerProvider(r.Provider)
+	c := newConsole(t, &script, server.URL, false, &http.Client{Transport: r})
 	runAnthropic(c)
 	if c.err != nil {
 		t.Fatal(c.err)
 	}
 	own, ours := 0, 0
-	for _, span := range r.memory.GetSpans() {
+	for _, span := range r.Memory.GetSpans() {
 		for _, kv := range span.Attributes {
 			if kv.Key == "gen_ai.usage.input_tokens" && span.Name != "session.turn" {
 				if span.InstrumentationScope.Name == "com.anthropic.sdk.go" {

@@ -59,9 +59,9 @@ func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
 						base := &http.Transport{}
 						defer base.CloseIdleConnections()
 						tape := &tape{base: transport(base)}
-						c := &console{t: t, script: &script, url: server.URL, stream: stream, http: &http.Client{Transport: tape}}
+						c := newConsole(t, &script, server.URL, stream, &http.Client{Transport: tape})
 						p.run(c)
-						return c.lines, strings.ReplaceAll(fmt.Sprint(c.err), server.URL, "server"), tape.got.Bytes()
+						return c.Lines(), strings.ReplaceAll(fmt.Sprint(c.err), server.URL, "server"), tape.got.Bytes()
 					}
 					var r *recording
 					lines, err, read := run(func(base http.RoundTripper) http.RoundTripper {

@@ -21,15 +21,15 @@ func schema(c *console) (s struct {
 	Properties map[string]any `json:"properties"`
 	Required   []string       `json:"required"`
 }) {
-	if err := json.Unmarshal([]byte(c.script.Tools[0].Schema), &s); err != nil {
-		c.t.Fatal(err)
+	if err := json.Unmarshal([]byte(c.Script.Tools[0].Schema), &s); err != nil {
+		c.T.Fatal(err)
 	}
 	return s
 }
 
 func runAnthropic(c *console) {
 	options := []anthropicoption.RequestOption{
-		anthropicoption.WithAPIKey("key"), anthropicoption.WithBaseURL(c.url), anthropicoption.WithHTTPClient(c.http),
+		anthropicoption.WithAPIKey("key"), anthropicoption.WithBaseURL(c.URL), anthropicoption.WithHTTPClient(c.HTTP),
 	}
 	if c.middleware != nil {
 		options = append(options, anthropicoption.WithMiddleware(c.middleware))
@@ -38,12 +38,12 @@ func runAnthropic(c *console) {
 }
 
 func runAnthropicBedrock(c *console) {
-	config := aws.Config{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: c.http}
-	options := []anthropicoption.RequestOption{anthropicoption.WithHTTPClient(c.http)}
+	config := aws.Config{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: c.HTTP}
+	options := []anthropicoption.RequestOption{anthropicoption.WithHTTPClient(c.HTTP)}
 	if c.middleware != nil {
 		options = append(options, anthropicoption.WithMiddleware(c.middleware))
 	}
-	options = append(options, anthropicbedrock.WithConfig(config), anthropicoption.WithBaseURL(c.url))
+	options = append(options, anthropicbedrock.WithConfig(config), anthropicoption.WithBaseURL(c.URL))
 	anthropicAgent(c, anthropic.NewClient(options...))
 }
 
@@ -53,16 +53,16 @@ func credentials(context.Context) (aws.Credentials, error) {
 
 func anthropicAgent(c *console, client anthropic.Client) {
 	s := schema(c)
-	tool := c.script.Tools[0]
+	tool := c.Script.Tools[0]
 	params := anthropic.MessageNewParams{
-		Model: "claude-x", MaxTokens: 100, System: []anthropic.TextBlockParam{{Text: c.script.System}},
+		Model: "claude-x", MaxTokens: 100, System: []anthropic.TextBlockParam{{Text: c.Script.System}},
 		Tools: []anthropic.ToolUnionParam{{OfTool: &anthropic.ToolParam{
 			Name: tool.Name, Description: anthropic.String(tool.Description),
 			InputSchema: anthropic.ToolInputSchemaParam{Properties: s.Properties, Required: s.Required},
 		}}},
 	}
 	ask := func() (*anthropic.Message, error) {
-		if !c.stream {
+		if !c.Stream {
 			return client.Messages.New(c.ctx(), params)
 		}
 		stream := client.Messages.NewStreaming(c.ctx(), params)
@@ -86,9 +86,9 @@ func anthropicAgent(c *console, client anthropic.Client) {
 			for _, block := range message.Content {
 				switch b := block.AsAny().(type) {
 				case anthropic.TextBlock:
-					c.text(b.Text)
+					c.Text(b.Text)
 				case anthropic.ToolUseBlock:
-					output, failed := c.call(b.Name, b.Input)
+					output, failed := c.Call(b.Name, b.Input)
 					results = append(results, anthropic.NewToolResultBlock(b.ID, output, failed))
 				}
 			}
@@ -102,7 +102,7 @@ func anthropicAgent(c *console, client anthropic.Client) {
 
 func openaiClient(c *console) openai.Client {
 	options := []openaioption.RequestOption{
-		openaioption.WithAPIKey("key"), openaioption.WithBaseURL(c.url + "/v1"), openaioption.WithHTTPClient(c.http),
+		openaioption.WithAPIKey("key"), openaioption.WithBaseURL(c.URL + "/v1"), openaioption.WithHTTPClient(c.HTTP),
 	}
 	if c.middleware != nil {
 		options = append(options, openaioption.WithMiddleware(c.middleware))
@@ -111,23 +111,23 @@ func openaiClient(c *console) openai.Client {
 }
 
 func parameters(c *console) (p map[string]any) {
-	if err := json.Unmarshal([]byte(c.script.Tools[0].Schema), &p); err != nil {
-		c.t.Fatal(err)
+	if err := json.Unmarshal([]byte(c.Script.Tools[0].Schema), &p); err != nil {
+		c.T.Fatal(err)
 	}
 	return p
 }
 
 func runChat(c *console) {
 	client := openaiClient(c)
-	tool := c.script.Tools[0]
+	tool := c.Script.Tools[0]
 	params := openai.ChatCompletionNewParams{
-		Model: "gpt-x", Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(c.script.System)},
+		Model: "gpt-x", Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(c.Script.System)},
 		Tools: []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
 			Name: tool.Name, Description: openai.String(tool.Description), Parameters: parameters(c),
 		})},
 	}
 	ask := func() (*openai.ChatCompletion, error) {
-		if !c.stream {
+		if !c.Stream {
 			return client.Chat.Completions.New(c.ctx(), params)
 		}
 		params.StreamOptions.IncludeUsage = openai.Bool(true)
@@ -146,10 +146,10 @@ func runChat(c *console) {
 				return err
 			}
 			message := completion.Choices[0].Message
-			c.text(message.Content)
+			c.Text(message.Content)
 			params.Messages = append(params.Messages, message.ToParam())
 			for _, call := range message.ToolCalls {
-				output, _ := c.call(call.Function.Name, []byte(call.Function.Arguments))
+				output, _ := c.Call(call.Function.Name, []byte(call.Function.Arguments))
 				params.Messages = append(params.Messages, openai.ToolMessage(output, call.ID))
 			}
 			if len(message.ToolCalls) == 0 {
@@ -161,15 +161,15 @@ func runChat(c *console) {
 
 func runResponses(c *console) {
 	client := openaiClient(c)
-	tool := c.script.Tools[0]
+	tool := c.Script.Tools[0]
 	params := responses.ResponseNewParams{
-		Model: "gpt-x", Instructions: openai.String(c.script.System),
+		Model: "gpt-x", Instructions: openai.String(c.Script.System),
 		Tools: []responses.ToolUnionParam{{OfFunction: &responses.FunctionToolParam{
 			Name: tool.Name, Description: openai.String(tool.Description), Parameters: parameters(c),
 		}}},
 	}
 	ask := func() (*responses.Response, error) {
-		if !c.stream {
+		if !c.Stream {
 			return client.Responses.New(c.ctx(), params)
 		}
 		stream := client.Responses.NewStreaming(c.ctx(), params)
@@ -188,12 +188,12 @@ func runResponses(c *console) {
 			if err != nil {
 				return err
 			}
-			c.text(response.OutputText())
+			c.Text(response.OutputText())
 			params.PreviousResponseID = openai.String(response.ID)
 			var results responses.ResponseInputParam
 			for _, item := range response.Output {
 				if call := item.AsFunctionCall(); item.Type == "function_call" {
-					output, _ := c.call(call.Name, []byte(call.Arguments))
+					output, _ := c.Call(call.Name, []byte(call.Arguments))
 					result := responses.ResponseInputItemParamOfFunctionCallOutput(output)
 					result.OfFunctionCallOutput.CallID = openai.String(call.CallID)
 					results = append(results, result)
@@ -209,15 +209,15 @@ func runResponses(c *console) {
 
 func runGenai(c *console) {
 	client, err := genai.NewClient(c.ctx(), &genai.ClientConfig{
-		APIKey: "key", Backend: genai.BackendGeminiAPI, HTTPClient: c.http, HTTPOptions: genai.HTTPOptions{BaseURL: c.url},
+		APIKey: "key", Backend: genai.BackendGeminiAPI, HTTPClient: c.HTTP, HTTPOptions: genai.HTTPOptions{BaseURL: c.URL},
 	})
 	if err != nil {
 		c.err = err
 		return
 	}
-	tool := c.script.Tools[0]
+	tool := c.Script.Tools[0]
 	chat, err := client.Chats.Create(c.ctx(), "gemini-x", &genai.GenerateContentConfig{
-		SystemInstruction: genai.NewContentFromText(c.script.System, genai.RoleUser),
+		SystemInstruction: genai.NewContentFromText(c.Script.System, genai.RoleUser),
 		Tools: []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{{
 			Name: tool.Name, Description: tool.Description, ParametersJsonSchema: parameters(c),
 		}}}},
@@ -237,7 +237,7 @@ func runGenai(c *console) {
 				}
 			}
 		}
-		if !c.stream {
+		if !c.Stream {
 			r, err := chat.SendMessage(c.ctx(), parts...)
 			if err == nil {
 				take(r)
@@ -259,7 +259,7 @@ func runGenai(c *console) {
 			if err != nil {
 				return err
 			}
-			c.text(text)
+			c.Text(text)
 			if parts = nil; len(calls) == 0 {
 				return nil
 			}
@@ -268,7 +268,7 @@ func runGenai(c *console) {
 				if err != nil {
 					return err
 				}
-				output, failed := c.call(call.Name, input)
+				output, failed := c.Call(call.Name, input)
 				key := "output"
 				if failed {
 					key = "error"
@@ -281,19 +281,19 @@ func runGenai(c *console) {
 
 func runBedrock(c *console) {
 	client := bedrockruntime.New(bedrockruntime.Options{
-		Region: "us-east-1", BaseEndpoint: aws.String(c.url), HTTPClient: c.http,
+		Region: "us-east-1", BaseEndpoint: aws.String(c.URL), HTTPClient: c.HTTP,
 		Credentials: aws.CredentialsProviderFunc(credentials),
 	})
-	tool := c.script.Tools[0]
+	tool := c.Script.Tools[0]
 	model := aws.String("arn:aws:bedrock:us-east-1:123456789012:inference-profile/nova-x")
-	system := []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: c.script.System}}
+	system := []types.SystemContentBlock{&types.SystemContentBlockMemberText{Value: c.Script.System}}
 	tools := &types.ToolConfiguration{Tools: []types.Tool{&types.ToolMemberToolSpec{Value: types.ToolSpecification{
 		Name: aws.String(tool.Name), Description: aws.String(tool.Description),
 		InputSchema: &types.ToolInputSchemaMemberJson{Value: document.NewLazyDocument(parameters(c))},
 	}}}}
 	var messages []types.Message
 	ask := func() (types.Message, error) {
-		if c.stream {
+		if c.Stream {
 			out, err := client.ConverseStream(c.ctx(), &bedrockruntime.ConverseStreamInput{
 				ModelId: model, Messages: messages, System: system, ToolConfig: tools,
 			})
@@ -324,13 +324,13 @@ func runBedrock(c *console) {
 			for _, block := range message.Content {
 				switch b := block.(type) {
 				case *types.ContentBlockMemberText:
-					c.text(b.Value)
+					c.Text(b.Value)
 				case *types.ContentBlockMemberToolUse:
 					input, err := b.Value.Input.MarshalSmithyDocument()
 					if err != nil {
 						return err
 					}
-					output, failed := c.call(*b.Value.Name, input)
+					output, failed := c.Call(*b.Value.Name, input)
 					status := types.ToolResultStatusSuccess
 					if failed {
 						status = types.ToolResultStatusError

@@ -1,0 +1,170 @@
+// Package conformance has one conversation with agents that are built in different ways, and
+// checks that each of them has the same session.
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Program is an agent that has the conversation of a script.
+type Program struct {
+	// API is that of the agent's model. What the agent's instrumentation sees of a failed tool
+	// or of the reason for which an answer ended may differ from what the API shows.
+	API *modelserver.API
+	// Run has the conversation, with the questions of [Console.Turns].
+	Run func(c *Console) error
+}
+
+// Console is what a program is run with, and what it prints. Its methods may be called
+// concurrently.
+type Console struct {
+	T      *testing.T
+	Script *modelserver.Script
+	// URL is that of the model's server, HTTP the client to use for it.
+	URL  string
+	HTTP *http.Client
+	// Tracer records the session; it is nil if nothing is to be recorded.
+	Tracer *agenttrace.Tracer
+	// Stream reports that answers are to be streamed.
+	Stream bool
+
+	mu    sync.Mutex
+	lines []string
+}
+
+// Lines returns what the program printed.
+func (c *Console) Lines() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lines
+}
+
+func (c *Console) print(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines = append(c.lines, line)
+}
+
+// Text prints a text of the model.
+func (c *Console) Text(text string) {
+	if text != "" {
+		c.print("assistant text " + text)
+	}
+}
+
+// Call executes a tool and prints that.
+func (c *Console) Call(name string, input []byte) (output string, failed bool) {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, input); err != nil {
+		c.T.Errorf("input %q: %v", input, err)
+	}
+	output, failed = c.Script.Call(name, compact.String())
+	c.print(fmt.Sprintf("assistant call %s %s → %s", name, compact.String(), output))
+	return output, failed
+}
+
+// Turns prints the questions of the script and has ask answer them.
+func (c *Console) Turns(ask func(question string) error) error {
+	for _, turn := range c.Script.Turns {
+		c.print("user text " + turn.User)
+		if err := ask(turn.User); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Recording is a session store in the test's own process.
+type Recording struct {
+	T        *testing.T
+	Provider *sdktrace.TracerProvider
+	Tracer   *agenttrace.Tracer
+	// Memory has the spans once more.
+	Memory *tracetest.InMemoryExporter
+	rec    *recorder.Recorder
+}
+
+// Record returns a recording that begins.
+func Record(t *testing.T) *Recording {
+	t.Helper()
+	rec, err := recorder.Open(context.Background(), filepath.Join(t.TempDir(), "sessions.db"), recorder.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking()), sdktrace.WithSyncer(memory))
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
+	return &Recording{t, provider, tracer, memory, rec}
+}
+
+// Documents ends the recording and returns its sessions.
+func (r *Recording) Documents() (docs []*document.Document) {
+	r.T.Helper()
+	ctx := context.Background()
+	if err := errors.Join(r.Provider.ForceFlush(ctx), r.rec.ForceFlush(ctx)); err != nil {
+		r.T.Fatal(err)
+	}
+	for row, err := range r.rec.Reader().Sessions(ctx, store.SessionQuery{}) {
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		d, err := document.Load(ctx, r.rec.Reader(), row.ID)
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		docs = append(docs, d)
+	}
+	if err := errors.Join(r.Provider.Shutdown(ctx), r.rec.Close(ctx)); err != nil {
+		r.T.Fatal(err)
+	}
+	return docs
+}
+
+// Test has the conversation of the script with the program, with whole and with streamed
+// answers, and compares the session with the script.
+func Test(t *testing.T, p Program) {
+	script := modelserver.Weather
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("streamed %v", stream), func(t *testing.T) {
+			server := httptest.NewServer(&modelserver.Server{API: p.API, Script: &script})
+			defer server.Close()
+			r := Record(t)
+			c := &Console{
+				T: t, Script: &script, URL: server.URL, HTTP: server.Client(), Tracer: r.Tracer, Stream: stream,
+			}
+			if err := p.Run(c); err != nil {
+				t.Fatal(err)
+			}
+			docs := r.Documents()
+			if len(docs) != 1 {
+				t.Fatalf("have %d sessions, want 1", len(docs))
+			}
+			if diff := cmp.Diff(script.Want(p.API), modelserver.Lines(docs[0], p.API.IDs)); diff != "" {
+				t.Errorf("session (-script +stored):\n%s", diff)
+			}
+			if n := r.Tracer.Dropped(); n != 0 {
+				t.Errorf("%d reports came too late", n)
+			}
+		})
+	}
+}
