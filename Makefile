@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test race lint generate fuzz bench bench-import e2e demo secrets kubeconform
+.PHONY: build release test contrib race lint generate fuzz bench bench-import e2e demo secrets kubeconform
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -21,6 +21,9 @@ release: ## static binaries for every platform, and their checksums, in ./dist; 
 test:
 	go test ./...
 
+contrib: ## the adapters of frameworks, each a module of its own
+	for m in contrib/*/go.mod; do (cd $${m%/go.mod} && go mod tidy -diff && go vet ./... && go test ./...) || exit 1; done
+
 race:
 	# Tests that count the store's steps or bound costs run one thing at a time: the detector has nothing to see there.
 	CGO_ENABLED=1 go test -race -short -timeout 20m -skip 'TestConformance|Cost|TestManyToolCallsInOneRequest' ./agenttrace/... ./acplog ./redact ./session/store/... ./session/document/... ./session/render ./session/sdkdata ./session/spool ./exporter/... ./processor/... ./examples/...
@@ -30,6 +33,9 @@ lint:
 	go vet ./...
 	go vet -tags e2e ./internal/e2e/...
 	go tool -modfile=tools/lint/go.mod golangci-lint run
+	for m in contrib/*/go.mod; do \
+	  (cd $${m%/go.mod} && go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run) || exit 1; \
+	done
 
 generate: ## files that are written by programs; CI checks that they are current
 	go generate ./...

@@ -34,7 +34,8 @@ const (
 
 // ToolOptions describes a tool call.
 type ToolOptions struct {
-	// ID is the model's id of the call; empty means a new one.
+	// ID is the model's id of the call; empty means that of the first call of the same Name
+	// and Input that is Inferred and has not begun, or else a new one.
 	ID string
 	// Name is the tool's.
 	Name string
@@ -111,7 +112,9 @@ type ToolCall struct {
 	// inferred, guarded by mu, is that of the options; shared, too, reports that several
 	// layers report the call.
 	inferred, shared bool
-	kept             bool // the span is recorded and sampled
+	// claimed, guarded by mu, reports that a layer without its id has found the call.
+	claimed bool
+	kept    bool // the span is recorded and sampled
 
 	ending   // its mu guards what follows
 	state    string
@@ -171,6 +174,9 @@ type approval struct {
 func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
 	if t == nil || t.off && !t.run.sess.decides() {
 		return ctx, nil
+	}
+	if o.ID == "" {
+		o.ID = t.inferredID(o)
 	}
 	if o.ID == "" || t.off {
 		ctx, c := t.startTool(ctx, o, nil)

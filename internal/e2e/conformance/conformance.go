@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -37,13 +38,14 @@ type Program struct {
 // Console is what a program is run with, and what it prints. Its methods may be called
 // concurrently.
 type Console struct {
-	T      *testing.T
-	Script *modelserver.Script
+	Context context.Context
+	Script  *modelserver.Script
 	// URL is that of the model's server, HTTP the client to use for it.
 	URL  string
 	HTTP *http.Client
-	// Tracer records the session; it is nil if nothing is to be recorded.
-	Tracer *agenttrace.Tracer
+	// Tracer records the session, with spans of Provider; both are nil if nothing is to be recorded.
+	Tracer   *agenttrace.Tracer
+	Provider *sdktrace.TracerProvider
 	// Stream reports that answers are to be streamed.
 	Stream bool
 
@@ -75,7 +77,7 @@ func (c *Console) Text(text string) {
 func (c *Console) Call(name string, input []byte) (output string, failed bool) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, input); err != nil {
-		c.T.Errorf("input %q: %v", input, err)
+		c.print(fmt.Sprintf("input %q: %v", input, err)) // no session has that
 	}
 	output, failed = c.Script.Call(name, compact.String())
 	c.print(fmt.Sprintf("assistant call %s %s → %s", name, compact.String(), output))
@@ -93,9 +95,8 @@ func (c *Console) Turns(ask func(question string) error) error {
 	return nil
 }
 
-// Recording is a session store in the test's own process.
+// Recording is a session store in the program's own process.
 type Recording struct {
-	T        *testing.T
 	Provider *sdktrace.TracerProvider
 	Tracer   *agenttrace.Tracer
 	// Memory has the spans once more.
@@ -103,41 +104,64 @@ type Recording struct {
 	rec    *recorder.Recorder
 }
 
-// Record returns a recording that begins.
-func Record(t *testing.T) *Recording {
-	t.Helper()
-	rec, err := recorder.Open(context.Background(), filepath.Join(t.TempDir(), "sessions.db"), recorder.Options{})
+// Record returns a recording in a directory that is empty.
+func Record(dir string) (*Recording, error) {
+	rec, err := recorder.Open(context.Background(), filepath.Join(dir, "sessions.db"), recorder.Options{})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	memory := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking()), sdktrace.WithSyncer(memory))
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
-	return &Recording{t, provider, tracer, memory, rec}
+	return &Recording{provider, tracer, memory, rec}, nil
 }
 
 // Documents ends the recording and returns its sessions.
-func (r *Recording) Documents() (docs []*document.Document) {
-	r.T.Helper()
+func (r *Recording) Documents() (docs []*document.Document, err error) {
 	ctx := context.Background()
+	defer func() { err = errors.Join(err, r.Provider.Shutdown(ctx), r.rec.Close(ctx)) }()
 	if err := errors.Join(r.Provider.ForceFlush(ctx), r.rec.ForceFlush(ctx)); err != nil {
-		r.T.Fatal(err)
+		return nil, err
 	}
 	for row, err := range r.rec.Reader().Sessions(ctx, store.SessionQuery{}) {
 		if err != nil {
-			r.T.Fatal(err)
+			return nil, err
 		}
 		d, err := document.Load(ctx, r.rec.Reader(), row.ID)
 		if err != nil {
-			r.T.Fatal(err)
+			return nil, err
 		}
 		docs = append(docs, d)
 	}
-	if err := errors.Join(r.Provider.Shutdown(ctx), r.rec.Close(ctx)); err != nil {
-		r.T.Fatal(err)
+	return docs, nil
+}
+
+// run has the conversation of the script and returns its one session.
+func (p *Program) run(ctx context.Context, dir string, script *modelserver.Script, stream bool) (
+	*document.Document, error,
+) {
+	server := httptest.NewServer(&modelserver.Server{API: p.API, Script: script})
+	defer server.Close()
+	r, err := Record(dir)
+	if err != nil {
+		return nil, err
 	}
-	return docs
+	c := &Console{
+		Context: ctx, Script: script, URL: server.URL, HTTP: server.Client(), Tracer: r.Tracer, Provider: r.Provider,
+		Stream: stream,
+	}
+	err = p.Run(c)
+	docs, storeErr := r.Documents()
+	switch {
+	case err != nil || storeErr != nil:
+		return nil, errors.Join(err, storeErr)
+	case len(docs) != 1:
+		return nil, fmt.Errorf("have %d sessions, want 1", len(docs))
+	case r.Tracer.Dropped() != 0:
+		return nil, fmt.Errorf("%d reports came too late", r.Tracer.Dropped())
+	}
+	return docs[0], nil
 }
 
 // Test has the conversation of the script with the program, with whole and with streamed
@@ -146,25 +170,32 @@ func Test(t *testing.T, p Program) {
 	script := modelserver.Weather
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streamed %v", stream), func(t *testing.T) {
-			server := httptest.NewServer(&modelserver.Server{API: p.API, Script: &script})
-			defer server.Close()
-			r := Record(t)
-			c := &Console{
-				T: t, Script: &script, URL: server.URL, HTTP: server.Client(), Tracer: r.Tracer, Stream: stream,
-			}
-			if err := p.Run(c); err != nil {
+			doc, err := p.run(t.Context(), t.TempDir(), &script, stream)
+			if err != nil {
 				t.Fatal(err)
 			}
-			docs := r.Documents()
-			if len(docs) != 1 {
-				t.Fatalf("have %d sessions, want 1", len(docs))
-			}
-			if diff := cmp.Diff(script.Want(p.API), modelserver.Lines(docs[0], p.API.IDs)); diff != "" {
+			if diff := cmp.Diff(script.Want(p.API), modelserver.Lines(doc, p.API.IDs)); diff != "" {
 				t.Errorf("session (-script +stored):\n%s", diff)
 			}
-			if n := r.Tracer.Dropped(); n != 0 {
-				t.Errorf("%d reports came too late", n)
-			}
 		})
+	}
+}
+
+// Print has the conversation with the program, and prints the session.
+func Print(p Program) {
+	dir, err := os.MkdirTemp("", "conformance")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	script := modelserver.Weather
+	doc, err := p.run(context.Background(), dir, &script, true)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, line := range modelserver.Lines(doc, p.API.IDs) {
+		fmt.Println(line)
 	}
 }

@@ -42,15 +42,16 @@ var programs = []program{
 // console is what a program is run with, and what it prints.
 type console struct {
 	*conformance.Console
+	t *testing.T
 	// middleware is used instead of the HTTP client's transport, if it is set.
 	middleware func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error)
 	err        error
 }
 
-func (c *console) ctx() context.Context { return c.T.Context() }
+func (c *console) ctx() context.Context { return c.t.Context() }
 
 func newConsole(t *testing.T, script *modelserver.Script, url string, stream bool, client *http.Client) *console {
-	return &console{Console: &conformance.Console{T: t, Script: script, URL: url, HTTP: client, Stream: stream}}
+	return &console{t: t, Console: &conformance.Console{Script: script, URL: url, HTTP: client, Stream: stream}}
 }
 
 // turns has ask answer the questions of the script.
@@ -80,20 +81,28 @@ func printed(d *document.Document) (lines []string) {
 
 // recording records what a client's transport does, and gives what is stored.
 type recording struct {
+	t *testing.T
 	*conformance.Recording
 	*modelhttp.Transport
 }
 
 func record(t *testing.T, base http.RoundTripper) *recording {
 	t.Helper()
-	r := conformance.Record(t)
-	return &recording{r, modelhttp.New(r.Tracer, modelhttp.Options{Agent: "weather", Base: base})}
+	r, err := conformance.Record(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &recording{t, r, modelhttp.New(r.Tracer, modelhttp.Options{Agent: "weather", Base: base})}
 }
 
-func (r *recording) documents() (docs []*document.Document) {
-	r.T.Helper()
+func (r *recording) documents() []*document.Document {
+	r.t.Helper()
 	_ = r.Close()
-	return r.Documents()
+	docs, err := r.Documents()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return docs
 }
 
 // tape is a transport that keeps the bytes of every answer, as the client reads them.

@@ -22,7 +22,7 @@ func schema(c *console) (s struct {
 	Required   []string       `json:"required"`
 }) {
 	if err := json.Unmarshal([]byte(c.Script.Tools[0].Schema), &s); err != nil {
-		c.T.Fatal(err)
+		c.t.Fatal(err)
 	}
 	return s
 }
@@ -112,7 +112,7 @@ func openaiClient(c *console) openai.Client {
 
 func parameters(c *console) (p map[string]any) {
 	if err := json.Unmarshal([]byte(c.Script.Tools[0].Schema), &p); err != nil {
-		c.T.Fatal(err)
+		c.t.Fatal(err)
 	}
 	return p
 }

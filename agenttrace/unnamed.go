@@ -1,0 +1,59 @@
+package agenttrace
+
+import "encoding/json"
+
+// inferredID returns the id of the call that a layer begins without knowing its id: the first of
+// that name and input that another layer inferred from an answer and that nobody has begun. It is
+// "" if there is none.
+func (t *Turn) inferredID(o ToolOptions) string {
+	if o.Inferred || t.off || o.Input == nil && o.RawInput == nil {
+		return ""
+	}
+	// The input is encoded, which is for the caller's code, without a lock, and only if need be.
+	name := validUTF8(o.Name)
+	if t.inferredCallOf(name, func(*ToolCall) bool { return true }) == "" {
+		return ""
+	}
+	input := string(o.RawInput)
+	if o.RawInput == nil {
+		input = encodeInput(o.Input)
+	}
+	input = canonical(input)
+	return t.inferredCallOf(name, func(c *ToolCall) bool {
+		c.claimed = canonical(c.input) == input
+		return c.claimed
+	})
+}
+
+// inferredCallOf returns the id of the first inferred call of a tool that nobody has begun and that
+// is is true of. It is called with mu held.
+func (t *Turn) inferredCallOf(name string, is func(c *ToolCall) bool) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.parts {
+		c := t.parts[i].tool
+		if c == nil || c.name != name {
+			continue
+		}
+		c.mu.Lock()
+		found := c.inferred && !c.ended && !c.claimed && is(c)
+		c.mu.Unlock()
+		if found {
+			return c.callID
+		}
+	}
+	return ""
+}
+
+// canonical returns JSON in the one form that equal values have, and other text as it is.
+func canonical(text string) string {
+	var v any
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return text
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return text
+	}
+	return string(data)
+}
