@@ -149,6 +149,13 @@
 // [Tracer.ResumeSession] and [Run.ContinueTurn], and the same assistant message
 // goes on.
 //
+// # Sub-agents
+//
+// A session that is made in the context of a turn is that of a sub-agent: it lists the
+// turn's session as its parent, and its runs are in the same trace. A sub-agent in another
+// process, or behind HTTP or MCP, is given the context by [Inject] and takes it by
+// [Extract].
+//
 // # Aborts and restarts
 //
 // [Turn.Abort], [Run.Abort], and Fail and End with [ErrAborted] or

@@ -61,6 +61,7 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), WorkspaceID: st.WorkspaceID,
 		WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode,
 		UserID: st.UserID, Metadata: st.Metadata, CreatedAt: at, ParentID: s.id, ParentMessageID: fromMessageID,
+		RootID:   s.root(),
 		NextTurn: st.NextTurn, Model: st.Model, LastStamp: st.LastStamp, Incomplete: true,
 	}
 	if child.st.Title == "" && st.Title != "" && st.Title != untitled {

@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -87,7 +88,8 @@ type Session struct {
 
 // NewSession begins a session. When ctx carries a turn, the session is that of
 // a sub-agent: its parent is the turn's session, at the user message that the
-// turn answers; a tool call in ctx is marked as the one that started it.
+// turn answers; a tool call in ctx is marked as the one that started it. The turn may be
+// one of another process, see [Extract].
 //
 // Nothing is emitted until the session has a run or is changed.
 func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
@@ -108,13 +110,16 @@ func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
 		s.st.Rules = append(s.st.Rules, r.sessionScope(now))
 	}
 	s.mergeMetadata(o.Metadata)
-	if turn := TurnFromContext(ctx); turn != nil && turn.run != nil {
-		s.st.ParentID = turn.run.sess.id
-		s.st.ParentMessageID = turn.UserMessageID()
-		ToolFromContext(ctx).setChild(s.id)
+	if from := lineageOf(ctx); from.session != "" && from.session != s.id {
+		s.st.ParentID, s.st.ParentMessageID, s.st.RootID = from.session, from.message, from.root
+		ToolFromContext(ctx).SetChildSession(s.id)
 	}
 	return s
 }
+
+// root returns the id of the session at the top of those that this one is a sub-agent of:
+// its own if it is none.
+func (s *Session) root() string { return cmp.Or(s.st.RootID, s.st.ParentID, s.id) }
 
 // ID returns the session's id, "" for nil.
 func (s *Session) ID() string {
@@ -219,6 +224,9 @@ func (s *Session) record() spans.Run {
 		WorkspaceRoot: s.st.WorkspaceRoot, Mode: s.st.Mode, CreatedAt: s.st.CreatedAt,
 		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Metadata: f.raw(redact.Other, "", s.st.Metadata),
 	}
+	if root := s.root(); root != s.id {
+		r.RootID = root
+	}
 	if len(s.st.Rules) > 0 {
 		r.Permissions = f.raw(redact.Other, "", json.RawMessage(encodeJSON(s.st.Rules)))
 	}
@@ -234,10 +242,12 @@ func (s *Session) startSpan(
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
 	// What samplers may want to know; the rest is set at the end.
-	opts = append(opts, trace.WithAttributes(s.tracer.filter.attributes([]attribute.KeyValue{
-		semconv.SessionIDKey.String(s.id), semconv.AgentKey.String(record.Agent),
-		semconv.GenAIAgentNameKey.String(record.Agent),
-	})...))
+	attrs := append(make([]attribute.KeyValue, 0, 4), semconv.SessionIDKey.String(s.id),
+		semconv.AgentKey.String(record.Agent), semconv.GenAIAgentNameKey.String(record.Agent))
+	if record.RootID != "" {
+		attrs = append(attrs, semconv.SessionRootIDKey.String(record.RootID))
+	}
+	opts = append(opts, trace.WithAttributes(s.tracer.filter.attributes(attrs)...))
 	return s.tracer.start(ctx, semconv.SpanSessionRun, trace.SpanKindInternal, now, opts...)
 }
 

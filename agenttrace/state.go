@@ -31,6 +31,8 @@ type State struct {
 
 	ParentID        string `json:"parent_id,omitempty"`
 	ParentMessageID string `json:"parent_message_id,omitempty"`
+	// RootID is the session at the top of the parents, if there are several.
+	RootID string `json:"root_id,omitempty"`
 
 	// NextTurn is the index of the next turn.
 	NextTurn int64 `json:"next_turn"`

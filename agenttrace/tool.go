@@ -872,11 +872,10 @@ func (c *ToolCall) wholeInput() string {
 	return c.input
 }
 
-// setChild states which session a sub-agent started by the call has.
-func (c *ToolCall) setChild(id string) {
-	if c != nil {
-		c.change("a child session", func(time.Time) { c.child = id })
-	}
+// SetChildSession states which session a sub-agent started by the call has. A sub-agent in
+// this process needs no call of it: see [Tracer.NewSession].
+func (c *ToolCall) SetChildSession(id string) {
+	c.change("a child session", func(time.Time) { c.child = validUTF8(id) })
 }
 
 // frozen is how a turn lists a tool call, and what it remembers of one that has ended.

@@ -105,6 +105,9 @@ var attributes = []Attribute{
 		"The session that this one was forked from or started by."},
 	{SessionParentMessageIDKey, String, "", Own, onRunTurn, "msg_1fa2bdc1a000qhKajWMjBifnzj",
 		"The last message that a fork copied, or the user message for which a sub-agent works."},
+	{SessionRootIDKey, String, "", Own, onSession, "ses_1fa2bdc08000YO9dOSXjsMd9kP",
+		"The session at the top of the parents, if there are any. It is set when the span begins, so that a " +
+			"sampler can keep or drop a session with its sub-agents and forks as a whole."},
 	{SessionPermissionsKey, JSON, "", Own, onSession,
 		`[{"permission":"bash","pattern":"git *","action":"allow","source":"session"}]`,
 		"The permission rules of session scope."},

@@ -67,6 +67,7 @@ const (
 	SessionModeKey            = attribute.Key("agenttrace.session.mode")
 	SessionParentIDKey        = attribute.Key("agenttrace.session.parent_id")
 	SessionParentMessageIDKey = attribute.Key("agenttrace.session.parent_message_id")
+	SessionRootIDKey          = attribute.Key("agenttrace.session.root_id")
 	SessionPermissionsKey     = attribute.Key("agenttrace.session.permissions")
 	SessionMetadataKey        = attribute.Key("agenttrace.session.metadata")
 	SessionTargetMessageIDKey = attribute.Key("agenttrace.session.target_message_id")

@@ -31,6 +31,9 @@ type Run struct {
 	// sub-agent started.
 	ParentID        string
 	ParentMessageID string
+	// RootID is the session at the top of the parents, empty if the session has none.
+	// Samplers decide by it.
+	RootID string
 
 	// Permissions is a JSON array of session rules, Metadata a JSON object; nil if not
 	// reported.
@@ -73,6 +76,7 @@ func (r *Run) visit(c *coder) {
 	c.count(semconv.SessionTargetAtKey, &r.TargetAt)
 	c.text(semconv.SessionParentIDKey, &r.ParentID)
 	c.text(semconv.SessionParentMessageIDKey, &r.ParentMessageID)
+	c.text(semconv.SessionRootIDKey, &r.RootID)
 	c.count(semconv.SessionCreatedAtKey, &r.CreatedAt)
 	c.text(semconv.RunOutcomeKey, &r.Outcome)
 	c.text(semconv.ErrorKey, &r.Error)

@@ -1,0 +1,226 @@
+package agenttrace_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// joined is what a sub-agent reports of where it comes from.
+type joined struct {
+	Run               spans.Run
+	TraceID, ParentID string
+	TurnParentID      string
+	Baggage           string
+}
+
+// runSubAgent runs a sub-agent in ctx.
+func runSubAgent(ctx context.Context) joined {
+	rec := agenttracetest.NewRecorder()
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
+		agenttrace.SessionOptions{ID: "ses_sub", Agent: "explore"})
+	runCtx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
+	_, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "look"}, agenttrace.TurnOptions{})
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	parent := rec.All().Named("session.run")[0].Parent
+	return joined{*rec.All().Runs()[0], parent.TraceID().String(), parent.SpanID().String(),
+		rec.All().Turns()[0].ParentID, baggage.FromContext(ctx).Member("tenant").Value()}
+}
+
+// subAgentVariable makes the test binary a sub-agent.
+const subAgentVariable = "AGENTTRACE_TEST_SUBAGENT"
+
+// TestASubAgentInAnotherProcessOrServerJoinsItsParent starts sub-agents as processes, by
+// HTTP and as MCP servers.
+func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
+	if os.Getenv(subAgentVariable) != "" {
+		env := agenttrace.Environment(os.Environ())
+		if err := json.NewEncoder(os.Stdout).Encode(runSubAgent(agenttrace.Extract(t.Context(), &env))); err != nil {
+			t.Fatal(err)
+		}
+		os.Exit(0)
+	}
+	read := func(t *testing.T, b []byte) (got joined) {
+		t.Helper()
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("the sub-agent printed %q: %v", b, err)
+		}
+		return got
+	}
+	for name, start := range map[string]func(t *testing.T, ctx context.Context) joined{
+		"process": func(t *testing.T, ctx context.Context) joined {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestASubAgentInAnotherProcessOrServerJoinsItsParent$")
+			env := agenttrace.Environment(append(os.Environ(), subAgentVariable+"=1", "TRACEPARENT=stale", "BAGGAGE=stale"))
+			agenttrace.Inject(ctx, &env)
+			cmd.Env = env
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return read(t, out)
+		},
+		"server": func(t *testing.T, ctx context.Context) joined {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx := agenttrace.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+				_ = json.NewEncoder(w).Encode(runSubAgent(ctx))
+			}))
+			defer server.Close()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			agenttrace.Inject(ctx, propagation.HeaderCarrier(req.Header))
+			resp, err := server.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var got joined
+			if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+				t.Fatal(err)
+			}
+			return got
+		},
+		"mcp": func(t *testing.T, ctx context.Context) joined {
+			meta := agenttrace.Meta{"progressToken": 1}
+			agenttrace.Inject(ctx, meta)
+			request, err := json.Marshal(map[string]any{"_meta": meta})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(request), `"traceparent":"00-`) || !strings.Contains(string(request), `"progressToken":1`) {
+				t.Errorf("request = %s", request)
+			}
+			var params struct {
+				Meta agenttrace.Meta `json:"_meta"`
+			}
+			if err := json.Unmarshal(request, &params); err != nil {
+				t.Fatal(err)
+			}
+			return runSubAgent(agenttrace.Extract(t.Context(), params.Meta))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{ID: "ses_parent \"1\" ü"})
+			member, err := baggage.NewMember("tenant", "t1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			bag, err := baggage.New(member)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, turn := h.run.StartTurn(baggage.ContextWithBaggage(h.ctx, bag), agenttrace.UserMessage{Text: "go"},
+				agenttrace.TurnOptions{})
+			ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "task", Input: 1})
+			got := start(t, ctx)
+			tool.SetChildSession(got.Run.SessionID)
+			tool.End(nil)
+			turn.End(agenttrace.TurnResult{})
+			h.run.End(nil)
+			h.check()
+			if got.Run.ParentID != h.sess.ID() || got.Run.ParentMessageID != turn.UserMessageID() ||
+				got.Run.RootID != h.sess.ID() || got.TurnParentID != h.sess.ID() {
+				t.Errorf("the sub-agent's session is %+v", got)
+			}
+			if sc := tool.SpanContext(); got.TraceID != sc.TraceID().String() || got.ParentID != sc.SpanID().String() {
+				t.Errorf("the sub-agent's run is in trace %s below span %s, want %s and %s", got.TraceID, got.ParentID,
+					sc.TraceID(), sc.SpanID())
+			}
+			if got.Baggage != "t1" {
+				t.Errorf("the baggage of the application is %q", got.Baggage)
+			}
+			if c := one(t, h.rec.All().ToolCalls()); c.ChildSessionID != "ses_sub" {
+				t.Errorf("the call started session %q", c.ChildSessionID)
+			}
+		})
+	}
+}
+
+// TestTheNearestSessionIsTheParentOfASubAgent hands a context on over several processes.
+func TestTheNearestSessionIsTheParentOfASubAgent(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{ID: "ses_top"})
+	ctx, _ := h.turn("go")
+	for depth, want := range []string{"ses_top", "ses_1", "ses_2"} {
+		wire := propagation.MapCarrier{}
+		agenttrace.Inject(ctx, wire)
+		ctx = agenttrace.Extract(t.Context(), wire)
+		sess := h.tracer.NewSession(ctx, agenttrace.SessionOptions{ID: "ses_" + string(rune('1'+depth)), Agent: "a"})
+		if st := sess.State(); st.ParentID != want || st.RootID != "ses_top" {
+			t.Errorf("session %s has parent %q and root %q, want %q and ses_top", sess.ID(), st.ParentID, st.RootID, want)
+		}
+		var run *agenttrace.Run
+		ctx, run = sess.StartRun(ctx, agenttrace.RunOptions{})
+		ctx, _ = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		defer run.End(nil)
+	}
+	h.run.End(nil)
+}
+
+// TestHostileContextOfAnotherProcessDoesNoHarm extracts what no Inject wrote.
+func TestHostileContextOfAnotherProcessDoesNoHarm(t *testing.T) {
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: agenttracetest.NewRecorder()})
+	for _, carrier := range []propagation.TextMapCarrier{
+		agenttrace.Meta(nil), agenttrace.Meta{"traceparent": 1, "baggage": []string{"x"}}, new(agenttrace.Environment),
+		&agenttrace.Environment{"BAGGAGE", "=", "TRACEPARENT=00-0-0-0", "BAGGAGE=agenttrace.session.parent_message_id=m"},
+		propagation.MapCarrier{"baggage": "agenttrace.session.parent_id=" + strings.Repeat("x", 4096)},
+		propagation.MapCarrier{"baggage": "agenttrace.session.parent_id=ses_1"}, // its own id
+	} {
+		ctx := agenttrace.Extract(t.Context(), carrier)
+		st := tracer.NewSession(ctx, agenttrace.SessionOptions{ID: "ses_1", Agent: "a"}).State()
+		if st.ParentID != "" || st.ParentMessageID != "" || st.RootID != "" || trace.SpanContextFromContext(ctx).IsValid() {
+			t.Errorf("%v: state = %+v", carrier, st)
+		}
+	}
+	wire := propagation.MapCarrier{}
+	agenttrace.Inject(t.Context(), wire)
+	var none context.Context
+	agenttrace.Inject(none, wire)
+	agenttrace.Inject(t.Context(), nil)
+	if agenttrace.Extract(none, wire) != nil || tracer.NewSession(none, agenttrace.SessionOptions{Agent: "a"}) == nil {
+		t.Error("a nil context does not stay as it is")
+	}
+	if len(wire) > 0 {
+		t.Errorf("a context without a span or a session writes %v", wire)
+	}
+}
+
+// TestTheParentIsSentThoughBaggageIsFull has an application that fills the baggage.
+func TestTheParentIsSentThoughBaggageIsFull(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{ID: "ses_parent"})
+	ctx, turn := h.turn("go")
+	var members []baggage.Member
+	for i := range 64 {
+		m, err := baggage.NewMember("key"+strings.Repeat("x", i), strings.Repeat("v", 80))
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, m)
+	}
+	bag, err := baggage.New(members...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire := propagation.MapCarrier{}
+	agenttrace.Inject(baggage.ContextWithBaggage(ctx, bag), wire)
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	got := h.tracer.NewSession(agenttrace.Extract(t.Context(), wire), agenttrace.SessionOptions{Agent: "a"}).State()
+	if got.ParentID != "ses_parent" {
+		t.Errorf("parent = %q, baggage of %d bytes", got.ParentID, len(wire["baggage"]))
+	}
+}
