@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -25,6 +26,8 @@ type tx struct {
 	needed, held lockKeys
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 if there is no outbox.
 	now int64
+	// oneByOne has each row inserted by a statement of its own, to find out which is refused.
+	oneByOne bool
 }
 
 var _ sqlstore.Tx = (*tx)(nil)
@@ -67,7 +70,8 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 
 // Do implements [store.Tx].
 func (t *tx) Do(c *store.Changes, queries []store.Query) error {
-	b := &batch{distributed: t.dialect == distributedDialect}
+	distributed := t.dialect == distributedDialect
+	b := &batch{distributed: distributed, oneByOne: t.oneByOne || distributed}
 	if !t.begun {
 		b.exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}
@@ -97,22 +101,27 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 	return err
 }
 
-// put adds a statement that inserts or updates the row of p.
-func put[R any](b *batch, p *store.Put[R], query string, args []any) {
+// put adds a statement that inserts or updates a row. refused is the Refused of its Put.
+func (b *batch) put(refused *error, query string, args []any) {
 	b.add(query, args, func(r *pgconn.ResultReader) error {
 		tag, err := r.Close()
 		if err == nil && tag.RowsAffected() == 0 {
-			p.Refused = store.ErrRefused // another row is in its place, or it is gone
+			*refused = store.ErrRefused // another row is in its place, or it is gone
 		}
 		return err
 	})
-	b.statements[len(b.statements)-1].refuse = func(err error) { p.Refused = fmt.Errorf("%w: %w", store.ErrRefused, err) }
+	b.statements[len(b.statements)-1].refuse = func(err error) {
+		*refused = fmt.Errorf("%w: %w", store.ErrRefused, err)
+	}
 }
 
 // statements write the rows of a table.
 type statements[R any] struct {
 	table          *sqlstore.Table[R]
 	insert, update string
+	// insertAll inserts rows of which each column is an array, of elements of these types.
+	insertAll string
+	types     []uint32
 	// updated are the columns that the parameters of update have, in their order.
 	updated []int
 }
@@ -120,8 +129,18 @@ type statements[R any] struct {
 // newStatements returns those of a table. fixed are columns that an update leaves as they are.
 func newStatements[R any](t *sqlstore.Table[R], fixed ...string) *statements[R] {
 	s := &statements[R]{table: t, insert: numbered(t.InsertNew)}
-	var set, where []string
+	var set, where, arrays []string
 	for i, column := range t.Columns.Names() {
+		name, oid := "text", uint32(pgtype.TextOID)
+		switch t.Columns.Field(new(R), i).(type) {
+		case *int, *int64, **int64, *bool:
+			name, oid = "bigint", pgtype.Int8OID
+		case *float64:
+			name, oid = "double precision", pgtype.Float8OID
+		case *[]byte:
+			name, oid = "bytea", pgtype.ByteaOID
+		}
+		arrays, s.types = append(arrays, fmt.Sprintf("unnest($%d::%s[])", i+1, name)), append(s.types, oid)
 		if slices.Contains(fixed, column) {
 			continue
 		}
@@ -134,6 +153,8 @@ func newStatements[R any](t *sqlstore.Table[R], fixed ...string) *statements[R] 
 		}
 	}
 	s.update = "UPDATE " + t.Name + " SET " + strings.Join(set, ", ") + " WHERE " + strings.Join(where, " AND ")
+	s.insertAll = "INSERT INTO " + t.Name + "(" + t.List + ") SELECT " + strings.Join(arrays, ", ") +
+		" ON CONFLICT DO NOTHING"
 	return s
 }
 
@@ -172,15 +193,64 @@ func (s *statements[R]) updateArgs(r *R) []any {
 
 // puts adds the rows that are inserted or updated.
 func puts[R any](b *batch, s *statements[R], rows []store.Put[R]) {
+	inserted := s.inserts()
 	for i := range rows {
 		switch p := &rows[i]; p.Op {
 		case store.Insert:
-			put(b, p, s.insert, s.args(p.Row))
+			inserted.add(p.Row, &p.Refused)
 		case store.Update:
-			put(b, p, s.update, s.updateArgs(p.Row))
+			b.put(&p.Refused, s.update, s.updateArgs(p.Row))
 		}
 	}
+	inserted.addTo(b)
 }
+
+// inserts are rows that are inserted together.
+type inserts[R any] struct {
+	of   *statements[R]
+	rows []*R
+	// refused are the Refused of their Puts.
+	refused []*error
+	// encoded is how many rows are sent. counts has how many each of the statements has.
+	encoded int
+	counts  []int64
+}
+
+func (s *statements[R]) inserts() *inserts[R] { return &inserts[R]{of: s} }
+
+func (i *inserts[R]) add(row *R, refused *error) {
+	i.rows, i.refused = append(i.rows, row), append(i.refused, refused)
+}
+
+// addTo adds the statements that insert the rows.
+func (i *inserts[R]) addTo(b *batch) {
+	if len(i.rows) < 2 || b.oneByOne {
+		for at, row := range i.rows {
+			b.put(i.refused[at], i.of.insert, i.of.args(row))
+		}
+		return
+	}
+	b.add(i.of.insertAll, nil, func(r *pgconn.ResultReader) error {
+		tag, err := r.Close()
+		if err == nil && tag.RowsAffected() != i.counts[0] {
+			err = errRefusedRows
+		}
+		i.counts = i.counts[1:]
+		return err
+	})
+	b.statements[len(b.statements)-1].rows = i
+}
+
+// types implements [rowEncoder], and so do the other methods.
+func (i *inserts[R]) types() []uint32 { return i.of.types }
+
+func (i *inserts[R]) next(b sqlstore.Binder) (more bool) {
+	i.of.table.Bind(b, i.rows[i.encoded])
+	i.encoded++
+	return i.encoded < len(i.rows)
+}
+
+func (i *inserts[R]) executed(n int64) { i.counts = append(i.counts, n) }
 
 // deleted adds the deletion of the rows of a table that are to be deleted.
 func deleted[R any](b *batch, table string, rows []store.Put[R], id func(*R) string) (ids []string) {
@@ -212,9 +282,7 @@ func (b *batch) write(c *store.Changes, now int64) {
 	deleted(b, "chat_messages", c.Messages, func(m *session.Message) string { return m.ID })
 	deleted(b, "chat_parts", c.Parts, func(p *session.Part) string { return p.ID })
 	deleted(b, "permission_decisions", c.Decisions, func(d *store.Decision) string { return d.ID })
-	for i := range c.Sessions {
-		b.putSession(&c.Sessions[i])
-	}
+	b.putSessions(c.Sessions)
 	puts(b, messageRows, c.Messages)
 	// The parts go out of the way first, below zero, because their index is unique.
 	for _, away := range []bool{true, false} {
@@ -243,9 +311,9 @@ func (b *batch) write(c *store.Changes, now int64) {
 	slices.SortFunc(blobs, func(x, y *store.Put[store.Blob]) int { return strings.Compare(x.Row.Digest, y.Row.Digest) })
 	for _, p := range blobs {
 		if s := blobRows[p.Row.Kind]; p.Op == store.Insert {
-			put(b, p, s.insert, s.args(p.Row))
+			b.put(&p.Refused, s.insert, s.args(p.Row))
 		} else if p.Op == store.Update {
-			put(b, p, s.update, s.updateArgs(p.Row))
+			b.put(&p.Refused, s.update, s.updateArgs(p.Row))
 		}
 	}
 	b.writeObservations(c)
@@ -289,39 +357,50 @@ func (b *batch) putDecisions(decisions []store.Put[store.Decision]) {
 	if len(updated) > 0 {
 		b.exec(`DELETE FROM permission_decisions WHERE id = ANY($1::text[])`, updated)
 	}
+	inserted := decisionRows.inserts()
 	for i := range decisions {
 		if p := &decisions[i]; p.Op != store.Delete {
-			put(b, p, decisionRows.insert, decisionRows.args(p.Row))
+			inserted.add(p.Row, &p.Refused)
 		}
 	}
+	inserted.addTo(b)
 }
 
-func (b *batch) putSession(p *store.Put[store.SessionRow]) {
-	switch p.Op {
-	case store.Insert:
-		put(b, p, sessionRows.insert, sessionRows.args(&p.Row.Session))
-	case store.Update:
-		put(b, p, sessionRows.update, sessionRows.updateArgs(&p.Row.Session))
-	default:
-		return
+func (b *batch) putSessions(sessions []store.Put[store.SessionRow]) {
+	inserted := sessionRows.inserts()
+	for i := range sessions {
+		switch p := &sessions[i]; p.Op {
+		case store.Insert:
+			inserted.add(&p.Row.Session, &p.Refused)
+		case store.Update:
+			b.put(&p.Refused, sessionRows.update, sessionRows.updateArgs(&p.Row.Session))
+		}
 	}
-	var forkedFrom any
-	if p.Row.State.Fork != nil {
-		forkedFrom = p.Row.State.Fork.From
-	}
-	put(b, p, `INSERT INTO session_state(session_id, state_json, forked_from) VALUES ($1, $2, $3)
+	inserted.addTo(b)
+	for i := range sessions {
+		p := &sessions[i]
+		if p.Op == store.Delete {
+			continue
+		}
+		var forkedFrom any
+		if p.Row.State.Fork != nil {
+			forkedFrom = p.Row.State.Fork.From
+		}
+		b.put(&p.Refused, `INSERT INTO session_state(session_id, state_json, forked_from) VALUES ($1, $2, $3)
  ON CONFLICT (session_id) DO UPDATE SET state_json = excluded.state_json, forked_from = excluded.forked_from`,
-		[]any{p.Row.ID, string(p.Row.State.Encode()), forkedFrom})
+			[]any{p.Row.ID, string(p.Row.State.Encode()), forkedFrom})
+	}
 }
 
 func (b *batch) writeObservations(c *store.Changes) {
+	inserted := observationRows.inserts()
 	for i := range c.Observations {
 		p := &c.Observations[i]
 		o := sqlstore.Reaching(p.Row)
 		if p.Op == store.Insert {
-			put(b, &p.Put, observationRows.insert, observationRows.args(&o))
+			inserted.add(&o, &p.Refused)
 		} else {
-			put(b, &p.Put, observationRows.update, observationRows.updateArgs(&o))
+			b.put(&p.Refused, observationRows.update, observationRows.updateArgs(&o))
 		}
 		if p.Old != nil && len(p.Old.Calls) > 0 {
 			b.exec(`DELETE FROM tool_call_requests WHERE call_id = ANY($1::text[]) AND start_nano = $2 AND trace_id = $3
@@ -332,6 +411,7 @@ func (b *batch) writeObservations(c *store.Changes) {
  SELECT unnest($1::text[]), $2::bigint, $3::text, $4::text ON CONFLICT DO NOTHING`, o.Calls, o.Start, o.TraceID, o.Source)
 		}
 	}
+	inserted.addTo(b)
 	for _, at := range c.SpanTimes {
 		b.exec(`UPDATE observations SET until_nano = $1, reach = $2 WHERE trace_id = $3 AND source = $4`,
 			at.Until, sqlstore.Reach(at.Start, at.Until), at.TraceID, at.Source)
