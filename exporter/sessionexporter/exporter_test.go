@@ -73,6 +73,9 @@ func (s *fakeStore) Apply(ctx context.Context, b *store.Batch) (store.Result, er
 
 func (s *fakeStore) Decisions(context.Context, string) ([]store.Decision, error) { return nil, nil }
 func (s *fakeStore) Origin(context.Context, *store.Imported) error               { return nil }
+func (s *fakeStore) Annotations(context.Context, ...string) ([]store.Annotation, error) {
+	return nil, nil
+}
 func (s *fakeStore) Blob(_ context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
 	return store.Blob{}, fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
 }

@@ -206,6 +206,14 @@ var Aspects = []Aspect{
 			return []string{string(line)}
 		})
 	}},
+	{Name: "tags, notes and scores", of: func(c *content) []string {
+		return list(c.s.Annotations, func(n *store.Annotation) []string {
+			return when(n.DeletedAt == nil, fmt.Sprintf("%s %s %g %s", n.Kind, n.Name, n.Value, n.Comment))
+		})
+	}},
+	{Name: "authors, times and targets of tags, notes and scores", of: func(c *content) []string {
+		return list(c.s.Annotations, func(n *store.Annotation) []string { return []string{string(n.AppendJSON(nil))} })
+	}},
 	{Name: "metadata of tool calls", tool: func(p *part) []string {
 		own := append(p.data.except("type", "toolCallId", "toolName", "state", "input", "output", "errorText",
 			"toolMetadata"),

@@ -107,6 +107,7 @@ var foreign = []string{
 	"workspace id", "permission rules", "parent session", "archived_at", "session cost", "session metadata",
 	"gaps in the order of parts", "costs of messages", "other metadata of messages", "sources",
 	"metadata of texts and files", "details of permission decisions", "columns of parts",
+	"tags, notes and scores", "authors, times and targets of tags, notes and scores",
 	"spans, and what later telemetry needs",
 }
 

@@ -30,6 +30,7 @@ func Build(in Input) *Document {
 	b.missing()
 	b.unrecorded()
 	b.children()
+	b.annotate()
 	b.totals()
 	return b.doc
 }

@@ -94,6 +94,9 @@ type Session struct {
 	// Reading is ReadingGeneric of a session whose client no dialect knows.
 	Reading string `json:"reading,omitempty"`
 
+	// Annotations are those of the session, and those whose target is gone.
+	Annotations []Annotation `json:"annotations,omitempty"`
+
 	// Times are in Unix milliseconds.
 	CreatedAt  int64  `json:"created_at"`
 	UpdatedAt  int64  `json:"updated_at"`
@@ -179,6 +182,9 @@ type Turn struct {
 	PromptChanged      bool   `json:"system_prompt_changed,omitempty"`
 
 	Tools Tools `json:"tools"`
+
+	// Annotations are those of the turn's messages; those of parts are at the parts.
+	Annotations []Annotation `json:"annotations,omitempty"`
 }
 
 // Copied reports that the session is a fork and has the usage of the turn from its parent,
@@ -434,6 +440,8 @@ type Totals struct {
 type Input struct {
 	Transcript *session.Transcript
 	Decisions  []store.Decision
+	// Annotations are those of the session; those that are undone are not shown.
+	Annotations []store.Annotation
 	// Inherited are the decisions about calls that a fork copied, as the sessions
 	// have them that it copied from. They are shown at the calls, and are no part of
 	// the fork.

@@ -43,6 +43,8 @@ type Item struct {
 	Reading string `json:"reading,omitempty"`
 	// Notices counts what is doubtful in the session: see [session.Notices].
 	Notices int `json:"notices,omitempty"`
+	// Annotations are the tags, notes and scores of the session, and of its turns and parts.
+	Annotations []Annotation `json:"annotations,omitempty"`
 	// ParentID is set on children.
 	ParentID      string `json:"parent_id,omitempty"`
 	WorkspaceRoot string `json:"workspace_root,omitempty"`

@@ -28,6 +28,9 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Decisions, err = r.Decisions(ctx, id); err != nil {
 		return in, err
 	}
+	if in.Annotations, err = r.Annotations(ctx, id); err != nil {
+		return in, err
+	}
 	if in.Inherited, err = inherited(ctx, r, in.Transcript); err != nil {
 		return in, err
 	}

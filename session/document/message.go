@@ -162,6 +162,8 @@ type Part struct {
 	// Data is the content of a data part, or a part that could not be read.
 	Data json.RawMessage `json:"data,omitempty"`
 
+	Annotations []Annotation `json:"annotations,omitempty"`
+
 	CreatedAt int64 `json:"created_at"`
 	UpdatedAt int64 `json:"updated_at"`
 

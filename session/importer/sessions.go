@@ -265,7 +265,7 @@ func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally
 	t.Messages += r.Messages
 	t.Parts += r.Parts
 	t.Unchanged += r.Unchanged
-	t.Rows += int64(r.Messages + r.Parts + r.Decisions + r.Blobs)
+	t.Rows += int64(r.Messages + r.Parts + r.Decisions + r.Blobs + r.Annotations)
 	if r.Changed {
 		t.Rows++
 	}

@@ -290,6 +290,7 @@ func (x *redaction) batch(b *store.Batch) {
 	}
 	each(b.Parts, x.part)
 	each(b.Decisions, x.decision)
+	each(b.Annotations, x.annotation)
 	each(b.Blobs, x.blob)
 	each(b.SpanRefs, x.link)
 	each(b.Observations, x.observation)
@@ -320,6 +321,17 @@ func (x *redaction) decision(d *store.Decision) {
 	x.id(&d.ID, &d.SessionID, &d.MessageID, &d.PartID, &d.ToolCallID, &d.ToolID, &d.Action, &d.Source, &d.Outcome,
 		&d.Reply, &d.TraceID, &d.SpanID)
 	x.text(redact.Other, &d.Pattern, &d.Reason)
+}
+
+// annotation redacts an annotation. What is tagged is found by the name of the tag, so names stay distinct. The id is
+// a digest of the texts, which would confirm a guess of what was taken out of them, so a changed one gets another.
+func (x *redaction) annotation(n *store.Annotation) {
+	before := *n
+	x.id(&n.ID, &n.SessionID, &n.MessageID, &n.PartID, &n.Kind, &n.Name, &n.Author)
+	x.text(redact.Other, &n.Comment)
+	if n.Name != before.Name || n.Author != before.Author || n.Comment != before.Comment {
+		n.Identify()
+	}
 }
 
 func (x *redaction) link(l *store.SpanRef) {

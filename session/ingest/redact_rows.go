@@ -31,6 +31,7 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 		each(in.Messages[i].Parts, x.partRow)
 	}
 	each(in.Decisions, x.decision)
+	each(in.Annotations, x.annotation)
 	each(in.SpanRefs, x.link)
 	each(in.Traces, func(id *string) { x.id(id) })
 	for i := range in.RequestedIndexes {

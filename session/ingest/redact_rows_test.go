@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,5 +109,30 @@ func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 	}
 	if got := in.State.Stamps["title"].Sum; got != crc32.ChecksumIEEE([]byte(in.Session.Title)) {
 		t.Errorf("the title's stamp is not of %q", in.Session.Title)
+	}
+}
+
+// A note with a secret is stored without it, under an id that is no digest of it.
+func TestAnImportedNoteHasNoSecret(t *testing.T) {
+	r, err := redact.New(redact.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &store.Imported{Transcript: &session.Transcript{Session: session.Session{ID: "ses"}}}
+	for _, text := range []string{"password=hunter2swordfish", "nothing to hide"} {
+		n := store.Annotation{SessionID: "ses", Kind: store.AnnotationNote, Comment: text, Author: "ann", CreatedAt: 1}
+		n.Identify()
+		in.Annotations = append(in.Annotations, n)
+	}
+	before := slices.Clone(in.Annotations)
+	RedactRows(r, in)
+	if got := in.Annotations[0]; strings.Contains(got.Comment, "hunter2") || got.ID == before[0].ID {
+		t.Errorf("the note is %+v", got)
+	}
+	if in.Annotations[1] != before[1] {
+		t.Errorf("the note without a secret became %+v", in.Annotations[1])
+	}
+	if n := RedactRows(r, in); n != 0 {
+		t.Errorf("%d values were redacted again", n)
 	}
 }

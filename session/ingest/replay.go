@@ -65,6 +65,15 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 		d.SessionID = o.sessionID
 		o.batch.Decisions = append(o.batch.Decisions, *d)
 	}
+	for i := range rows.Annotations {
+		n := &rows.Annotations[i]
+		n.SessionID = o.sessionID
+		if err := n.Check(); err != nil {
+			o.problem(replay.Key + ": " + err.Error())
+			continue
+		}
+		o.batch.Annotations = append(o.batch.Annotations, *n)
+	}
 	var facts *store.TurnStats
 	if rows.TurnStats != nil && rows.FactsOf != "" {
 		messageID, facts = rows.FactsOf, o.validateTurnStats(rows.TurnStats)

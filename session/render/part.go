@@ -24,6 +24,7 @@ func (p *printer) message(m *document.Message, lead span) {
 		if part.Kind == document.KindText {
 			p.block(lead, span{"  ", p.plain}, part.Text, p.plain, textFactor*p.Lines)
 			lead = span{"  ", p.plain}
+			p.annotations("  ", part.Annotations)
 			continue
 		}
 		p.part(nil, m, part, nil)
@@ -86,9 +87,17 @@ func (p *printer) problems(problems []string) {
 	}
 }
 
+// annotations prints tags together, and a line for each score and note.
+func (p *printer) annotations(indent string, all []document.Annotation) {
+	for _, text := range document.Annotated(all) {
+		p.block(span{indent + "⚑ ", p.accent}, span{indent + "  ", p.plain}, printable.OneLine(text), p.plain, 0)
+	}
+}
+
 // part prints one part. doc and previousRules are nil where no calls are
 // expected.
 func (p *printer) part(doc *document.Document, m *document.Message, part *document.Part, previousRules *string) {
+	defer p.annotations("  ", part.Annotations)
 	indent := span{"  ", p.plain}
 	switch part.Kind {
 	case document.KindText:

@@ -145,6 +145,9 @@ func (p *printer) fields(doc *document.Document) {
 		}
 		p.field("trace", printable.Sanitize(trace))
 	}
+	for i := range s.Annotations {
+		p.field(s.Annotations[i].Kind, printable.OneLine(s.Annotations[i].Text()))
+	}
 	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
 		p.field("metadata", printable.OneLine(k)+": "+printable.OneLine(printable.Value(s.Metadata[k])))
 	}
@@ -282,6 +285,7 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 		printable.Tokens(t.Usage),
 		printable.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)), printable.OneLine(t.StopReason))
 	p.turnFacts(doc, t)
+	p.annotations("   ", t.Annotations)
 	if t.QuestionMissing {
 		p.blank()
 		p.line(span{"◌ its question never arrived", p.warn})

@@ -12,6 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Columns of a list of sessions.
@@ -126,6 +127,15 @@ func itemName(s *document.Item) string {
 	}
 	if s.Reading == document.ReadingGeneric {
 		name = "(generic reading) " + name
+	}
+	var marks []string
+	for i := range s.Annotations {
+		if n := &s.Annotations[i]; n.MessageID == "" && n.Kind != store.AnnotationNote {
+			marks = append(marks, printable.OneLine(n.Short()))
+		}
+	}
+	if len(marks) > 0 {
+		name += " ⚑ " + strings.Join(marks, ", ")
 	}
 	return name
 }

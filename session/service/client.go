@@ -242,7 +242,8 @@ func (c *Client) Apply(ctx context.Context, b *store.Batch) (store.Result, error
 		return store.Result{}, errors.New("telemetry of agents without the SDK cannot be stored through a client; " +
 			"send it to the collector's OTLP receiver")
 	}
-	sent := batch{b.Sessions, slices.Clone(b.Messages), slices.Clone(b.Parts), b.Decisions, b.Blobs, b.SpanRefs}
+	sent := batch{b.Sessions, slices.Clone(b.Messages), slices.Clone(b.Parts), b.Decisions, b.Blobs, b.SpanRefs,
+		b.Annotations}
 	for i := range sent.Messages { // encoding/json takes no raw JSON of no bytes, but nil
 		sent.Messages[i].Metadata = orNil(sent.Messages[i].Metadata)
 	}
@@ -394,6 +395,11 @@ func (c *Client) Decisions(ctx context.Context, id string) ([]store.Decision, er
 	return call(ctx, c, callDecisions, id)
 }
 
+// Annotations implements [store.Reader].
+func (c *Client) Annotations(ctx context.Context, ids ...string) ([]store.Annotation, error) {
+	return call(ctx, c, callAnnotations, ids)
+}
+
 // Spans implements [store.Reader].
 func (c *Client) Spans(ctx context.Context, id string) ([]store.SpanRef, error) {
 	return call(ctx, c, callSpans, id)
@@ -464,6 +470,12 @@ func (c *Client) Archive(ctx context.Context, id string, archived bool, now time
 // SetTitle implements [store.Manager].
 func (c *Client) SetTitle(ctx context.Context, id, title string, now time.Time) error {
 	_, err := call(ctx, c, callSetTitle, titleArgs{id, title, now})
+	return err
+}
+
+// Annotate implements [store.Manager].
+func (c *Client) Annotate(ctx context.Context, annotations []store.Annotation) error {
+	_, err := call(ctx, c, callAnnotate, annotations)
 	return err
 }
 

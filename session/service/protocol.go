@@ -154,6 +154,8 @@ type batch struct {
 	Decisions []store.Decision
 	Blobs     []store.Blob
 	SpanRefs  []store.SpanRef
+
+	Annotations []store.Annotation
 }
 
 // The methods. A name is that of the method of Service.
@@ -166,14 +168,18 @@ var (
 	callLastTurn       = method[string, *session.Transcript]{"LastTurn", Service.LastTurn}
 	callMayHaveNotices = method[[]string, map[string]bool]{"MayHaveNotices", Service.MayHaveNotices}
 	callDecisions      = method[string, []store.Decision]{"Decisions", Service.Decisions}
-	callSpans          = method[string, []store.SpanRef]{"Spans", Service.Spans}
-	callSpanRefs       = method[string, []store.SpanRef]{"SpanRefs", Service.SpanRefs}
-	callObserved       = method[string, int]{"Observed", Service.Observed}
-	callSearch         = sequence[store.SearchQuery, store.Hit]{"Search", Service.Search}
-	callImportSources  = sequence[string, store.ImportSource]{"ImportSources", Service.ImportSources}
-	callImportSource   = method[string, store.ImportSource]{"ImportSource", Service.ImportSource}
-	callFork           = method[store.ForkOptions, string]{"Fork", Service.Fork}
-	callUnrewind       = method[string, store.Rewound]{"Unrewind", Service.Unrewind}
+	callAnnotations    = method[[]string, []store.Annotation]{"Annotations",
+		func(s Service, ctx context.Context, ids []string) ([]store.Annotation, error) {
+			return s.Annotations(ctx, ids...)
+		}}
+	callSpans         = method[string, []store.SpanRef]{"Spans", Service.Spans}
+	callSpanRefs      = method[string, []store.SpanRef]{"SpanRefs", Service.SpanRefs}
+	callObserved      = method[string, int]{"Observed", Service.Observed}
+	callSearch        = sequence[store.SearchQuery, store.Hit]{"Search", Service.Search}
+	callImportSources = sequence[string, store.ImportSource]{"ImportSources", Service.ImportSources}
+	callImportSource  = method[string, store.ImportSource]{"ImportSource", Service.ImportSource}
+	callFork          = method[store.ForkOptions, string]{"Fork", Service.Fork}
+	callUnrewind      = method[string, store.Rewound]{"Unrewind", Service.Unrewind}
 
 	callName = method[none, string]{"Name",
 		func(s Service, _ context.Context, _ none) (string, error) { return s.Name(), nil }}
@@ -227,7 +233,7 @@ var (
 	callApply = method[batch, store.Result]{"Apply",
 		func(s Service, ctx context.Context, b batch) (store.Result, error) {
 			return s.Apply(ctx, &store.Batch{Sessions: b.Sessions, Messages: b.Messages, Parts: b.Parts,
-				Decisions: b.Decisions, Blobs: b.Blobs, SpanRefs: b.SpanRefs})
+				Decisions: b.Decisions, Blobs: b.Blobs, SpanRefs: b.SpanRefs, Annotations: b.Annotations})
 		}}
 	callImportAll = sequence[[]*store.Imported, importResult]{"ImportAll",
 		func(s Service, ctx context.Context, sessions []*store.Imported) iter.Seq2[importResult, error] {
@@ -249,6 +255,10 @@ var (
 		func(s Service, ctx context.Context, q titleArgs) (none, error) {
 			return none{}, s.SetTitle(ctx, q.ID, q.Title, q.Now)
 		}}
+	callAnnotate = method[[]store.Annotation, none]{"Annotate",
+		func(s Service, ctx context.Context, annotations []store.Annotation) (none, error) {
+			return none{}, s.Annotate(ctx, annotations)
+		}}
 	callDelete = method[string, none]{"Delete",
 		func(s Service, ctx context.Context, id string) (none, error) { return none{}, s.Delete(ctx, id) }}
 	callCollect = method[collectArgs, store.Garbage]{"Collect",
@@ -259,10 +269,11 @@ var (
 
 // operations are all of them.
 var operations = []operation{callName, callSessions, callSessionsSince, callStale, callResolve, callSession,
-	callTranscript, callTail, callTurnStart, callLastTurn, callMayHaveNotices, callDecisions, callSpans, callSpanRefs,
+	callTranscript, callTail, callTurnStart, callLastTurn, callMayHaveNotices, callDecisions, callAnnotations,
+	callSpans, callSpanRefs,
 	callObserved, callPending, callOrigin, callSpent, callStats, callSearch, callBlob, callImportSources,
 	callImportSource, callRecordSources, callApply, callImportAll, callFork, callRewind, callUnrewind, callArchive,
-	callSetTitle, callDelete, callCollect}
+	callSetTitle, callAnnotate, callDelete, callCollect}
 
 // resultOf is a result of an import with its error.
 func resultOf(r store.ImportResult, err error) importResult {

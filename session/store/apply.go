@@ -132,6 +132,7 @@ type sessionWork struct {
 	order    []*messageWork
 	links    []*SpanRef
 	decided  []*Decision
+	noted    []*Annotation
 
 	// alone is set if the merge of the session does not change another, nor another's it.
 	alone bool
@@ -237,6 +238,11 @@ func (a *applier) group(b *Batch) {
 		w := a.session(d.SessionID)
 		w.decided = append(w.decided, d)
 	}
+	for i := range b.Annotations {
+		n := &b.Annotations[i]
+		w := a.session(n.SessionID)
+		w.noted = append(w.noted, n)
+	}
 }
 
 // wrote counts a write and turns a refusal into a count.
@@ -299,6 +305,11 @@ func (a *applier) applySession(w *sessionWork) error {
 			return err
 		}
 	}
+	for _, n := range w.noted {
+		if err := a.wrote(a.mergeAnnotation(n)); err != nil {
+			return err
+		}
+	}
 	if err := a.applyObserved(w); err != nil {
 		return err
 	}
@@ -347,7 +358,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	if err := a.syncForks(w, append(path, w.id)); err != nil {
 		return err
 	}
-	if w.isNew || len(w.touched) > 0 || w.news || len(w.decided) > 0 || len(w.links) > 0 || w.observed.any() {
+	if w.isNew || len(w.touched) > 0 || w.news || len(w.decided) > 0 || len(w.noted) > 0 || len(w.links) > 0 || w.observed.any() {
 		a.rows.touch(w.id)
 	}
 	return nil

@@ -341,7 +341,8 @@ func (b Bounds) include(from, to int64) Bounds {
 // nothing reports that the batch only takes back what observations had come to.
 func (w *sessionWork) nothing() bool {
 	o := &w.observed
-	return len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(o.messages)+len(o.decisions)+len(o.attributed) == 0
+	return len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(w.noted)+len(o.messages)+
+		len(o.decisions)+len(o.attributed) == 0
 }
 
 // clear takes back what observations came to and come to no more, in all sessions

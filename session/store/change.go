@@ -17,6 +17,8 @@ type Batch struct {
 	Decisions []Decision
 	Blobs     []Blob
 	SpanRefs  []SpanRef
+	// Annotations are those of people and of programs that judge sessions.
+	Annotations []Annotation
 
 	// Observations are built as messages by Assemble, which must be set when there
 	// are any, and when Links may be of a trace that has some.
@@ -35,7 +37,7 @@ type Batch struct {
 // Len is the number of changes.
 func (b *Batch) Len() int {
 	return len(b.Sessions) + len(b.Messages) + len(b.Parts) + len(b.Decisions) + len(b.Blobs) + len(b.SpanRefs) +
-		len(b.Observations)
+		len(b.Observations) + len(b.Annotations)
 }
 
 // Reset empties the batch and keeps its memory.
@@ -47,8 +49,10 @@ func (b *Batch) Reset() {
 	clear(b.Blobs)
 	clear(b.SpanRefs)
 	clear(b.Observations)
+	clear(b.Annotations)
 	b.Sessions, b.Messages, b.Parts = b.Sessions[:0], b.Messages[:0], b.Parts[:0]
 	b.Decisions, b.Blobs, b.SpanRefs, b.Observations = b.Decisions[:0], b.Blobs[:0], b.SpanRefs[:0], b.Observations[:0]
+	b.Annotations = b.Annotations[:0]
 }
 
 // Rank states how much a source knows of the thing it describes. A higher rank

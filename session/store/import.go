@@ -16,6 +16,8 @@ import (
 type Imported struct {
 	*session.Transcript
 	Decisions []Decision
+	// Annotations are all that the session has, those that are undone included.
+	Annotations []Annotation
 	// Blobs are the system prompts and tool catalogs that the messages name.
 	Blobs []Blob
 	// SpanRefs are the spans of the SDK that the session was made from, Traces the ids of
@@ -49,8 +51,8 @@ type ImportResult struct {
 	// Unchanged counts messages, parts and decisions that were not, because the store
 	// has the same or a later one.
 	Messages, Parts, Decisions, Blobs, Unchanged int
-	// SpanRefs counts spans that were added or replaced.
-	SpanRefs int
+	// SpanRefs counts spans that were added or replaced, Annotations annotations.
+	SpanRefs, Annotations int
 	// Refused are the rows that could not be stored. The others were.
 	Refused []Refusal
 }
@@ -207,6 +209,11 @@ func (i *importer) run(in *Imported) error {
 		}
 	}
 
+	for k := range in.Annotations {
+		if err := i.annotation(&in.Annotations[k]); err != nil {
+			return err
+		}
+	}
 	if err := i.links(in); err != nil {
 		return err
 	}
@@ -268,7 +275,7 @@ func (i *importer) finish(wins bool) error {
 		}
 	}
 	i.result.Changed = i.result.Added || wins || i.applier.result.Rows > rows
-	if i.result.Changed || i.result.Decisions > 0 {
+	if i.result.Changed || i.result.Decisions > 0 || i.result.Annotations > 0 {
 		i.rows.touch(w.id)
 	}
 	return nil
@@ -398,7 +405,7 @@ func (i *importer) stored(counter *int, changed bool, err error, where string) e
 		return err
 	case changed:
 		*counter++
-	case counter != &i.result.SpanRefs:
+	case counter != &i.result.SpanRefs && counter != &i.result.Annotations:
 		i.result.Unchanged++
 	}
 	return nil
@@ -498,4 +505,13 @@ func (i *importer) decision(d *Decision) error {
 		changed, err = i.mergeDecision(d, imports)
 	}
 	return i.stored(&i.result.Decisions, changed, err, "decision "+d.ID)
+}
+
+func (i *importer) annotation(n *Annotation) error {
+	err := refuse("it names session %q; it is left out", n.SessionID)
+	changed := false
+	if n.SessionID == i.work.id {
+		changed, err = i.mergeAnnotation(n)
+	}
+	return i.stored(&i.result.Annotations, changed, err, "annotation "+n.ID)
 }

@@ -11,6 +11,7 @@ type wanted struct {
 	sessions  SessionsByID
 	messages  MessagesByID
 	decisions DecisionsByID
+	annotated AnnotationsByKey
 	spans     SpanRefsByKey
 	parts     PartsByKey
 	blobs     map[BlobKind]*BlobsByDigest
@@ -54,7 +55,7 @@ func (q *wanted) queries(queries ...Query) []Query {
 		q Query
 	}{
 		{len(q.sessions.IDs), &q.sessions}, {len(q.messages.IDs), &q.messages}, {len(q.decisions.IDs), &q.decisions},
-		{len(q.spans.Keys), &q.spans}, {len(q.parts.Keys), &q.parts},
+		{len(q.spans.Keys), &q.spans}, {len(q.parts.Keys), &q.parts}, {len(q.annotated.Keys), &q.annotated},
 	} {
 		if some.n > 0 {
 			queries = append(queries, some.q)
@@ -76,6 +77,9 @@ func (a *applier) prefetch(b *Batch) error {
 		}
 		for _, d := range w.decided {
 			want.decisions.IDs = append(want.decisions.IDs, d.ID)
+		}
+		for _, n := range w.noted {
+			want.annotated.Keys = append(want.annotated.Keys, keyOfAnnotation(n))
 		}
 		want.firstSpans(w.links)
 	}
@@ -239,6 +243,9 @@ func (i *importer) prefetch(in *Imported) error {
 	}
 	for k := range in.Decisions {
 		want.decisions.IDs = append(want.decisions.IDs, in.Decisions[k].ID)
+	}
+	for k := range in.Annotations {
+		want.annotated.Keys = append(want.annotated.Keys, keyOfAnnotation(&in.Annotations[k]))
 	}
 	for k := range in.Blobs {
 		want.blob(&in.Blobs[k])

@@ -23,6 +23,7 @@ type rows struct {
 	parts        table[string, session.Part]
 	spanRefs     table[SpanKey, SpanRef]
 	decisions    table[string, Decision]
+	annotations  table[AnnotationKey, Annotation]
 	blobs        table[blobKey, Blob]
 	observations table[ObservationKey, ObservationRow]
 
@@ -122,6 +123,7 @@ func (r *rows) reset() {
 	r.parts.reset()
 	r.spanRefs.reset()
 	r.decisions.reset()
+	r.annotations.reset()
 	r.blobs.reset()
 	r.observations.reset()
 	r.ofSession, r.ofMessage = make(map[string]*sessionRows), make(map[string]*messageRows)
@@ -245,6 +247,7 @@ func (r *rows) do(queries ...Query) error {
 	c := &r.changes
 	c.Sessions, c.Messages, c.Parts = r.sessions.collect(), r.messages.collect(), r.parts.collect()
 	c.SpanRefs, c.Decisions, c.Blobs = r.spanRefs.collect(), r.decisions.collect(), r.blobs.collect()
+	c.Annotations = r.annotations.collect()
 	for _, e := range r.observations.dirty {
 		p := PutObservation{Put: Put[ObservationRow]{Row: e.row}}
 		if e.old != nil {
@@ -268,6 +271,7 @@ func (r *rows) do(queries ...Query) error {
 	ok = r.spanRefs.written(c.SpanRefs, keyOfSpan) && ok
 	ok = r.decisions.written(c.Decisions, keyOfDecision) && ok
 	ok = r.blobs.written(c.Blobs, keyOfBlob) && ok
+	ok = r.annotations.written(c.Annotations, keyOfAnnotation) && ok
 	ok = r.observations.written(observations, keyOfObservation) && ok
 	if *c = (Changes{}); !ok {
 		return errRefusedRow
@@ -280,7 +284,8 @@ func (r *rows) do(queries ...Query) error {
 func (c *Changes) empty() bool {
 	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+
 		len(c.Decisions)+len(c.Blobs)+len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+
-		len(c.Proofs)+len(c.Cuts)+len(c.Traces)+len(c.Touched)+len(c.Sources) == 0
+		len(c.Proofs)+len(c.Cuts)+len(c.Traces)+len(c.Touched)+len(c.Sources)+
+		len(c.Annotations) == 0
 }
 
 // learn takes over the rows that the engine found.
@@ -324,6 +329,8 @@ func (r *rows) learn(queries []Query) {
 			}
 		case *DecisionsByID:
 			r.decisions.loaded(q.IDs, q.Rows, keyOfDecision)
+		case *AnnotationsByKey:
+			r.annotations.loaded(q.Keys, q.Rows, keyOfAnnotation)
 		case *BlobsByDigest:
 			for i := range q.Rows {
 				q.Rows[i].Kind = q.Kind
@@ -495,6 +502,11 @@ func (r *rows) deleteSession(id string) {
 	for key, e := range r.decisions.entries {
 		if e.row != nil && e.row.SessionID == id {
 			r.decisions.delete(key, true)
+		}
+	}
+	for key := range r.annotations.entries {
+		if key.SessionID == id {
+			r.annotations.delete(key, true)
 		}
 	}
 	delete(r.ofSession, id)
@@ -825,6 +837,11 @@ func (r *rows) turnStats(sessionID, messageID string) ([]*SpanRef, error) {
 		}
 	}
 	return all, nil
+}
+
+// annotation returns an annotation, nil when there is none.
+func (r *rows) annotation(key AnnotationKey) (*Annotation, error) {
+	return find(r, &r.annotations, key, func() Query { return &AnnotationsByKey{Keys: []AnnotationKey{key}} })
 }
 
 // decision returns a decision, nil when there is none.

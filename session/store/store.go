@@ -114,6 +114,10 @@ type Reader interface {
 
 	// Decisions returns the permission decisions of a session in order of time.
 	Decisions(ctx context.Context, sessionID string) ([]Decision, error)
+	// Annotations returns the tags, notes and scores of the sessions, in the order of the ids and
+	// then of (created_at, id). Those that were undone are among them, with DeletedAt. Unknown ids
+	// have none.
+	Annotations(ctx context.Context, sessionIDs ...string) ([]Annotation, error)
 	// Spans returns the spans that a session was built from, each once, with the message
 	// and the part that it describes where they are known, in order of start.
 	Spans(ctx context.Context, sessionID string) ([]SpanRef, error)
@@ -178,6 +182,8 @@ type Manager interface {
 	// error for a session that is not there wraps ErrNotFound.
 	Archive(ctx context.Context, id string, archived bool, now time.Time) error
 	SetTitle(ctx context.Context, id, title string, now time.Time) error
+	// Annotate commits what the function [Annotate] does.
+	Annotate(ctx context.Context, annotations []Annotation) error
 	// Delete deletes a session with its messages, parts, decisions, spans and
 	// observations. Sessions that have it as their parent stay, and so do prompts and
 	// catalogs: see Collect. The error for a session that is not there wraps ErrNotFound.

@@ -80,6 +80,8 @@ type Changes struct {
 	SpanRefs  []Put[SpanRef]
 	Decisions []Put[Decision]
 	Blobs     []Put[Blob]
+	// Annotations are inserted and updated; they are deleted with their session alone.
+	Annotations []Put[Annotation]
 
 	// Observations are put with the calls that they request. Until is set by SpanTimes alone; an observation that is
 	// put lasts until its end.
@@ -183,6 +185,12 @@ type (
 		IDs []string
 
 		Rows []Decision
+	}
+	// AnnotationsByKey finds the annotations with the keys.
+	AnnotationsByKey struct {
+		Keys []AnnotationKey
+
+		Rows []Annotation
 	}
 	// BlobsByDigest finds the system prompts or tool catalogs with the digests.
 	BlobsByDigest struct {
@@ -370,6 +378,7 @@ func (*MessagesByID) query()      {}
 func (*PartsByKey) query()        {}
 func (*SpanRefsByKey) query()     {}
 func (*DecisionsByID) query()     {}
+func (*AnnotationsByKey) query()  {}
 func (*BlobsByDigest) query()     {}
 func (*ObservationsByKey) query() {}
 func (*MessagesFrom) query()      {}

@@ -374,11 +374,13 @@ func (x *examination) one(w written) (*codec.Session, error) {
 // beside them, and RowLosses are the losses that it lists.
 func ExplainRows(s *codec.Session) (losses []codec.Loss) {
 	losses = codec.AddLoss(losses, RowLosses[0].What, "", len(s.Decisions))
-	return codec.AddLoss(losses, RowLosses[1].What, "", len(s.Blobs))
+	losses = codec.AddLoss(losses, RowLosses[1].What, "", len(s.Blobs))
+	return codec.AddLoss(losses, RowLosses[2].What, "", len(s.Annotations))
 }
 
 // RowLosses are the losses of [ExplainRows].
 var RowLosses = []Loss{
 	{"permission decisions", func(s *codec.Session) { s.Decisions = nil }},
 	{"system prompts and tool catalogs", func(s *codec.Session) { s.Blobs = nil }},
+	{"annotations", func(s *codec.Session) { s.Annotations = nil }},
 }

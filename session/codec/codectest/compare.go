@@ -19,7 +19,7 @@ import (
 )
 
 // Text is every row of a session as lines of JSON: the session, its messages and
-// parts, then its decisions and blobs. Sessions of the same rows have the same text,
+// parts, then its decisions, annotations and blobs. Sessions of the same rows have the same text,
 // in whatever order they stand.
 func Text(s *codec.Session) string {
 	var b bytes.Buffer
@@ -30,6 +30,9 @@ func Text(s *codec.Session) string {
 	for i := range n.Decisions {
 		line, _ := json.Marshal(&n.Decisions[i]) // of texts and numbers
 		fmt.Fprintf(&b, "decision %s\n", line)
+	}
+	for i := range n.Annotations {
+		fmt.Fprintf(&b, "annotation %s\n", n.Annotations[i].AppendJSON(nil))
 	}
 	for _, blob := range n.Blobs {
 		fmt.Fprintf(&b, "blob %s %s exact=%t %q\n", blob.Kind, blob.Digest, blob.Exact, blob.Body)
@@ -80,6 +83,10 @@ func normal(s *codec.Session) *codec.Session {
 		n.Decisions = slices.Clone(s.Decisions)
 		slices.SortFunc(n.Decisions, func(a, b store.Decision) int { return cmp.Compare(a.ID, b.ID) })
 	}
+	if len(s.Annotations) > 0 {
+		n.Annotations = slices.Clone(s.Annotations)
+		store.SortAnnotations(n.Annotations)
+	}
 	if len(s.Blobs) > 0 {
 		n.Blobs = slices.Clone(s.Blobs)
 		slices.SortFunc(n.Blobs, func(a, b store.Blob) int {
@@ -112,7 +119,8 @@ func Clone(s *codec.Session) *codec.Session {
 	}
 	return &codec.Session{
 		Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs),
-		SpanRefs: slices.Clone(s.SpanRefs), Traces: s.Traces,
+		Annotations: slices.Clone(s.Annotations),
+		SpanRefs:    slices.Clone(s.SpanRefs), Traces: s.Traces,
 		State: s.State, RequestedIndexes: slices.Clone(s.RequestedIndexes),
 	}
 }
@@ -142,6 +150,9 @@ func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
 		}
 		for i := len(s.Decisions) - 1; i >= 0; i-- {
 			again = try(func(c *codec.Session) { c.Decisions = slices.Delete(c.Decisions, i, i+1) }) || again
+		}
+		for i := len(s.Annotations) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.Annotations = slices.Delete(c.Annotations, i, i+1) }) || again
 		}
 		for i := len(s.Blobs) - 1; i >= 0; i-- {
 			again = try(func(c *codec.Session) { c.Blobs = slices.Delete(c.Blobs, i, i+1) }) || again

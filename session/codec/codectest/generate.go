@@ -371,6 +371,45 @@ func (g *generator) finish() {
 	}
 	row.SetUsage(usageInContext(g.s.Transcript))
 	g.origin()
+	g.annotate()
+}
+
+// annotate adds tags, notes and scores to some sessions, some of which are undone or have lost their target.
+func (g *generator) annotate() {
+	if !g.chance(3) {
+		return
+	}
+	for range 1 + g.r.IntN(5) {
+		n := store.Annotation{
+			SessionID: g.s.Session.ID, Kind: pick(g, store.AnnotationTag, store.AnnotationNote, store.AnnotationScore),
+			Author: pick(g, "", "ann", "é \"b\""), CreatedAt: g.now + int64(g.r.IntN(9)),
+		}
+		if n.Name = pick(g, "good", "to review", "é=1"); n.Kind == store.AnnotationNote {
+			n.Name, n.Comment = "", "see "+g.words()
+		} else {
+			n.Comment = pick(g, "", g.words())
+		}
+		if n.Kind == store.AnnotationScore {
+			n.Value = pick(g, 0, 1, -0.25, 0.1+0.2, 1e21)
+		}
+		if len(g.s.Messages) > 0 && g.chance(2) {
+			m := pick(g, g.s.Messages...)
+			if n.MessageID = m.Message.ID; len(m.Parts) > 0 && g.chance(2) {
+				n.PartID = pick(g, m.Parts...).ID
+			}
+		} else if g.chance(5) {
+			n.MessageID = "gone"
+		}
+		n.UpdatedAt = n.CreatedAt + int64(g.r.IntN(3))
+		if g.chance(4) {
+			n.DeletedAt = new(n.UpdatedAt)
+		}
+		n.Identify()
+		if !slices.ContainsFunc(g.s.Annotations, func(o store.Annotation) bool { return o.ID == n.ID }) {
+			g.s.Annotations = append(g.s.Annotations, n)
+		}
+	}
+	store.SortAnnotations(g.s.Annotations)
 }
 
 // origin adds what a store remembers of how a session came about, in some sessions.

@@ -17,7 +17,7 @@ import (
 func TestConformance(t *testing.T) {
 	codectest.Run(t, codectest.Codec{
 		Name:    "csv",
-		Encode:  func(w io.Writer, s *codec.Session) error { return csvfile.Encode(w, s.Transcript) },
+		Encode:  func(w io.Writer, s *codec.Session) error { return csvfile.Encode(w, s) },
 		Explain: csvfile.Explain, Foreign: true,
 		Check: func(data []byte) error {
 			_, err := csv.NewReader(bytes.NewReader(data)).ReadAll() // rows of one length
@@ -44,7 +44,7 @@ func FuzzEncode(f *testing.F) {
 			tokens = used.Total()
 		}
 		var b bytes.Buffer
-		if err := csvfile.Encode(&b, s.Transcript); err != nil {
+		if err := csvfile.Encode(&b, s); err != nil {
 			t.Fatal(err)
 		}
 		table, err := csv.NewReader(&b).ReadAll() // rows of one length

@@ -22,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Column is a column of the table.
@@ -84,6 +85,12 @@ var columns = []Column{
 	{"copied",
 		"true when the session is a fork and has the message from its parent, where its tokens and cost count, else false.",
 		func(r *row) string { return strconv.FormatBool(r.copied) }, false},
+	{"tags", "The tags of the part, on the message's first row those of the message, and on the first row of the " +
+		"session those of the session; separated by a comma.",
+		func(r *row) string { return r.annotated(store.AnnotationTag) }, true},
+	{"scores", "The scores likewise, as name=value.",
+		func(r *row) string { return r.annotated(store.AnnotationScore) }, true},
+	{"notes", "The notes likewise, a line each.", func(r *row) string { return r.annotated(store.AnnotationNote) }, true},
 }
 
 // held are the aspects that the table has columns for.
@@ -91,15 +98,15 @@ var held = []string{
 	"session id", "title", "agent", "ids of messages and parts", "times of messages and parts", "messages of their own",
 	"messages without parts", "gaps in the order of parts", "models of messages", "tokens", "costs of messages",
 	"stop reasons", "steps", "compactions", "marks of content that was withheld or never finished", "tool calls",
-	"tool call ids", "results of tool calls", "states of tool calls without a result",
+	"tool call ids", "results of tool calls", "states of tool calls without a result", "tags, notes and scores",
 }
 
 // Explain lists what the table does not have of a session. Of contents it has the size.
 func Explain(s *codec.Session) []codec.Loss { return codec.Unheld(s, held...) }
 
 // Encode writes one session with a header.
-func Encode(w io.Writer, t *session.Transcript) error {
-	return NewEncoder(w).Encode(t)
+func Encode(w io.Writer, s *codec.Session) error {
+	return NewEncoder(w).Encode(s)
 }
 
 // Encoder writes sessions one after the other under one header. It is not safe
@@ -123,16 +130,16 @@ func NewEncoder(w io.Writer) *Encoder {
 }
 
 // Encode writes the rows of one session, in canonical order, and flushes them.
-// It does not change t. A column that cannot be read (no JSON, another kind)
+// It does not change s. A column that cannot be read (no JSON, another kind)
 // gives empty cells, not an error: [session.Check] reports it.
-func (e *Encoder) Encode(t *session.Transcript) error {
-	if err := e.encode(t.Sorted()); err != nil {
-		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
+func (e *Encoder) Encode(s *codec.Session) error {
+	if err := e.encode(s.Sorted(), s.Annotations); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
 }
 
-func (e *Encoder) encode(t *session.Transcript) error {
+func (e *Encoder) encode(t *session.Transcript, annotations []store.Annotation) error {
 	if !e.header {
 		e.header = true
 		for i, c := range columns {
@@ -142,10 +149,12 @@ func (e *Encoder) encode(t *session.Transcript) error {
 			return err
 		}
 	}
-	numbers := document.TurnNumbers(t)
+	numbers, annotated := document.TurnNumbers(t), document.PlaceAnnotations(t, annotations)
 	for i := range t.Messages {
 		m := &t.Messages[i]
-		r := row{t: t, m: &m.Message, p: new(session.Part), first: true, meta: readMetadata(m.Message.MetadataJSON)}
+		r := row{t: t, m: &m.Message, p: new(session.Part), first: true, meta: readMetadata(m.Message.MetadataJSON),
+			annotations: annotated}
+		r.firstOfSession = i == 0
 		if r.copied = t.Session.Copied(m.Message.CreatedAt); !r.copied {
 			r.spent = r.meta.Tokens(m.Message.Role, m.IsMarker())
 		}
@@ -159,6 +168,7 @@ func (e *Encoder) encode(t *session.Transcript) error {
 		}
 		for j := range m.Parts {
 			r.p, r.hasPart, r.first = &m.Parts[j], true, j == 0
+			r.firstOfSession = i == 0 && j == 0
 			r.data = readData(r.p.DataJSON)
 			if err := e.write(&r); err != nil {
 				return err
@@ -195,11 +205,14 @@ type row struct {
 	p       *session.Part // zero for a message without parts
 	hasPart bool
 	first   bool // the message's first row
-	turn    string
-	copied  bool
-	spent   session.MessageTokens // zero for a copy
-	meta    metadata
-	data    *session.UIPart // nil without a part, or when data_json is no object
+	// firstOfSession is set for the session's first row.
+	firstOfSession bool
+	annotations    document.AnnotationPlaces
+	turn           string
+	copied         bool
+	spent          session.MessageTokens // zero for a copy
+	meta           metadata
+	data           *session.UIPart // nil without a part, or when data_json is no object
 }
 
 // metadata is what the table shows of metadata_json. Each field is read on its
@@ -263,6 +276,30 @@ func (r *row) cost() string {
 		return strconv.FormatFloat(*c, 'f', -1, 64)
 	}
 	return ""
+}
+
+// annotated are the annotations of a kind that belong to the row.
+func (r *row) annotated(kind string) string {
+	var all []document.Annotation
+	if r.firstOfSession {
+		all = append(all, r.annotations.Session...)
+	}
+	if r.first {
+		all = append(all, r.annotations.Messages[r.m.ID]...)
+	}
+	if r.hasPart {
+		all = append(all, r.annotations.Parts[r.p.ID]...)
+	}
+	var texts []string
+	for i := range all {
+		if all[i].Kind == kind {
+			texts = append(texts, all[i].Short())
+		}
+	}
+	if kind == store.AnnotationNote {
+		return strings.Join(texts, "\n")
+	}
+	return strings.Join(texts, ", ")
 }
 
 func (r *row) ofPart(n int64) string {

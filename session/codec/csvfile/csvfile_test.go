@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
 	"github.com/google/go-cmp/cmp"
@@ -15,7 +16,7 @@ import (
 
 const header = "session_id,title,agent,message_id,role,turn,message_created_at,hidden,provider_id,model_id," +
 	"part_id,index,type,tool_name,tool_call_id,tool_state,chars,part_created_at,part_updated_at," +
-	"input,output,reasoning,cache_read,cache_write,total,cost_usd,stop_reason,duration_ms,copied\n"
+	"input,output,reasoning,cache_read,cache_write,total,cost_usd,stop_reason,duration_ms,copied,tags,scores,notes\n"
 
 func TestEncode(t *testing.T) {
 	part := func(id string, index int64, partType, data string) session.Part {
@@ -50,21 +51,21 @@ func TestEncode(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	if err := csvfile.Encode(&b, tr); err != nil {
+	if err := csvfile.Encode(&b, &codec.Session{Transcript: tr}); err != nil {
 		t.Fatal(err)
 	}
 	want := header +
-		`s,"Say, ""hi""",a,sys,system,1,1,false,,,,,,,,,,,,,,,,,,,,,false
-s,"Say, ""hi""",a,u0,user,1,2,false,,,p,0,text,,,,6,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p0,0,reasoning,,,,0,7,8,1,2,,0,,3,0.0000125,end_turn,1500,false
-s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p1,1,tool-bash,bash,c,output-error,16,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p2,2,dynamic-tool,mcp_x,,,7,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p3,3,data-mark,,,,7,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p4,4,file,,,,7,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p5,5,step-start,,,,0,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p6,6,text,,,,,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,u1,user,2,5,false,,,,,,,,,,,,,,,,,,,,,false
-s,"Say, ""hi""",a,a1,assistant,2,6,false,,,,,,,,,,,,,,3,,4,7,,,,false
+		`s,"Say, ""hi""",a,sys,system,1,1,false,,,,,,,,,,,,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,u0,user,1,2,false,,,p,0,text,,,,6,7,8,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p0,0,reasoning,,,,0,7,8,1,2,,0,,3,0.0000125,end_turn,1500,false,,,
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p1,1,tool-bash,bash,c,output-error,16,7,8,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p2,2,dynamic-tool,mcp_x,,,7,7,8,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p3,3,data-mark,,,,7,7,8,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p4,4,file,,,,7,7,8,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p5,5,step-start,,,,0,7,8,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p6,6,text,,,,,7,8,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,u1,user,2,5,false,,,,,,,,,,,,,,,,,,,,,false,,,
+s,"Say, ""hi""",a,a1,assistant,2,6,false,,,,,,,,,,,,,,3,,4,7,,,,false,,,
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
@@ -79,7 +80,7 @@ func TestFormulasAreGuarded(t *testing.T) {
 		// A number keeps its sign.
 		tr.Messages = []session.MessageAndParts{{Message: session.Message{ID: "m", CreatedAt: -5}}}
 		var b strings.Builder
-		if err := csvfile.Encode(&b, tr); err != nil {
+		if err := csvfile.Encode(&b, &codec.Session{Transcript: tr}); err != nil {
 			t.Fatal(err)
 		}
 		rows, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
@@ -101,7 +102,7 @@ func TestSumsOverReference(t *testing.T) {
 	e := csvfile.NewEncoder(&b)
 	parts := 0
 	for _, tr := range codectest.Load(t, "../../testdata/reference.jsonl") {
-		if err := e.Encode(tr.Transcript); err != nil {
+		if err := e.Encode(tr); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range tr.Messages {
@@ -142,7 +143,7 @@ func TestWithheldValuesHaveNoSize(t *testing.T) {
 			continue
 		}
 		var b bytes.Buffer
-		if err := csvfile.Encode(&b, sample.Session.Transcript); err != nil {
+		if err := csvfile.Encode(&b, sample.Session); err != nil {
 			t.Fatal(err)
 		}
 		records, err := csv.NewReader(&b).ReadAll()

@@ -59,7 +59,7 @@ var All = []Format{{
 		Ext: ".csv", Many: true, Rows: true, Explain: explained(csvfile.Explain),
 		Stream: func(w io.Writer) func(*Source) error {
 			e := csvfile.NewEncoder(w)
-			return func(s *Source) error { return e.Encode(s.Transcript) }
+			return func(s *Source) error { return e.Encode(s.Session) }
 		},
 	},
 }, {

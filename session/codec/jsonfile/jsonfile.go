@@ -28,6 +28,9 @@
 //	],
 //	"session_spans":[
 //	{<session_spans row>}
+//	],
+//	"annotations":[
+//	{<annotations row>}
 //	]
 //	}
 //
@@ -150,6 +153,8 @@ func (e *encoder) session(s *codec.Session) error {
 	e.rows("permission_decisions", len(decisions), func(i int, dst []byte) []byte { return decisions[i].AppendJSON(dst) })
 	links := jsonl.SortedLinks(s.SpanRefs)
 	e.rows("session_spans", len(links), func(i int, dst []byte) []byte { return links[i].AppendJSON(dst) })
+	notes := jsonl.SortedAnnotations(s.Annotations)
+	e.rows("annotations", len(notes), func(i int, dst []byte) []byte { return notes[i].AppendJSON(dst) })
 	e.buf = append(e.buf, "\n}\n"...)
 	if e.err == nil {
 		_, e.err = e.w.Write(e.buf)
@@ -196,6 +201,7 @@ type file struct {
 	RequestedIndexes []json.RawMessage `json:"requested_indexes"`
 	Decisions        []json.RawMessage `json:"permission_decisions"`
 	Spans            []json.RawMessage `json:"session_spans"`
+	Annotations      []json.RawMessage `json:"annotations"`
 }
 
 // decode returns the session and how many rows it has beside the transcript.
@@ -263,6 +269,7 @@ var tables = []struct {
 	{"requested_indexes", "requested_index", func(f *file) []json.RawMessage { return f.RequestedIndexes }},
 	{"permission_decisions", "permission_decision", func(f *file) []json.RawMessage { return f.Decisions }},
 	{"session_spans", "session_span", func(f *file) []json.RawMessage { return f.Spans }},
+	{"annotations", "annotation", func(f *file) []json.RawMessage { return f.Annotations }},
 }
 
 // lineType is the type of line for a row below the key, "" where there is none.

@@ -89,7 +89,8 @@ func rowsOf(t *session.Transcript) int {
 
 // allRows counts the rows of the transcript and those beside it.
 func allRows(s *codec.Session) int {
-	n := rowsOf(s.Transcript) + len(s.Traces) + len(s.Blobs) + len(s.RequestedIndexes) + len(s.Decisions) + len(s.SpanRefs)
+	n := rowsOf(s.Transcript) + len(s.Traces) + len(s.Blobs) + len(s.RequestedIndexes) + len(s.Decisions) + len(s.SpanRefs) +
+		len(s.Annotations)
 	if s.State != nil {
 		n++
 	}
@@ -161,7 +162,7 @@ func kindOf(row []byte, below string) string {
 		return "requested_index"
 	case begins("session_id"):
 		return "session_span"
-	case begins("id") && below != "permission_decision":
+	case begins("id") && below != "permission_decision" && below != "annotation":
 		return "part"
 	}
 	return below
@@ -267,7 +268,7 @@ func (l *lines) nested(data []byte) []codec.Problem {
 // nestedOrder is the order of the types of lines.
 var nestedOrder = []string{
 	"session", "session_state session_trace system_prompt tool_catalog", "message", "part",
-	"requested_index permission_decision session_span",
+	"requested_index permission_decision session_span annotation",
 }
 
 // nestedRow is a row, the type of its line, and the line that it begins in.

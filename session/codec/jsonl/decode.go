@@ -32,6 +32,7 @@ const (
 	indexPrefix    = `{"type":"requested_index","data":`
 	decisionPrefix = `{"type":"permission_decision","data":`
 	spanPrefix     = `{"type":"session_span","data":`
+	notePrefix     = `{"type":"annotation","data":`
 )
 
 // lineType is a type of line and what becomes of its row.
@@ -58,6 +59,10 @@ var lineTypes = []lineType{
 	{decisionPrefix, row((*store.Decision).DecodeJSON, func(d *decoder, o *store.Decision) error {
 		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, decisionPrefix, "decision "+o.ID,
 			o.ID, o.SessionID)
+	})},
+	{notePrefix, row((*store.Annotation).DecodeJSON, func(d *decoder, n *store.Annotation) error {
+		return add(d, func(s *codec.Session) *[]store.Annotation { return &s.Annotations }, *n, notePrefix,
+			"annotation "+n.ID, n.ID, n.SessionID)
 	})},
 	{promptPrefix, row(decodeBlob(store.BlobSystemPrompt), (*decoder).blob)},
 	{catalogPrefix, row(decodeBlob(store.BlobToolCatalog), (*decoder).blob)},

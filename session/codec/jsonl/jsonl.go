@@ -11,13 +11,14 @@
 //	{"type":"requested_index","data":{<requested_indexes row>}}
 //	{"type":"permission_decision","data":{<permission_decisions row>}}
 //	{"type":"session_span","data":{<session_spans row>}}
+//	{"type":"annotation","data":{<annotations row>}}
 //
 // A session line starts a session and ends the one before it, so sessions can
 // be concatenated with cat. Below it stand what the store remembers of the session and
 // the traces that it has, then the prompts and catalogs that it names. Its messages
 // follow in order of (created_at, id), each with its parts in order of index and the
 // indexes that displaced parts asked for. Decisions are in order of (decided_at, id),
-// spans of (start_nano, trace_id, span_id). A session has lines of those types alone
+// spans of (start_nano, trace_id, span_id), annotations of (created_at, id). A session has lines of those types alone
 // of which it has rows. What these tables are FORMAT.md of the store says.
 //
 // A prompt or catalog is written once per file: a later session names it by a line
@@ -126,6 +127,11 @@ func CheckOthers(s *codec.Session) error {
 			return fmt.Errorf("decision %q belongs to session %q", d.ID, d.SessionID)
 		}
 	}
+	for i := range s.Annotations {
+		if n := &s.Annotations[i]; n.ID == "" || n.SessionID != id {
+			return fmt.Errorf("annotation %q belongs to session %q", n.ID, n.SessionID)
+		}
+	}
 	for i := range s.SpanRefs {
 		if l := &s.SpanRefs[i]; l.TraceID == "" || l.SpanID == "" || l.SessionID != id {
 			return fmt.Errorf("span %q of trace %q belongs to session %q", l.SpanID, l.TraceID, l.SessionID)
@@ -170,6 +176,9 @@ func (e *Encoder) session(s *codec.Session) error {
 	}
 	for _, l := range SortedLinks(s.SpanRefs) {
 		e.row(spanPrefix, l.AppendJSON)
+	}
+	for _, n := range SortedAnnotations(s.Annotations) {
+		e.row(notePrefix, n.AppendJSON)
 	}
 	e.flush(1)
 	return e.err
@@ -225,6 +234,11 @@ func SortedDecisions(all []store.Decision) []store.Decision {
 	return sorted(all, func(a, b store.Decision) int {
 		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
 	})
+}
+
+// SortedAnnotations are the annotations in the order in which canonical formats write them.
+func SortedAnnotations(all []store.Annotation) []store.Annotation {
+	return sorted(all, store.CompareAnnotations)
 }
 
 // SortedLinks are the spans in the order in which canonical formats write them.

@@ -13,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -140,7 +141,7 @@ func (e *encoder) run() error {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	return e.span(e.ids.run, &record, &replay.Rows{Session: &c}, failed)
+	return e.span(e.ids.run, &record, &replay.Rows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}, failed)
 }
 
 // messages writes every message, and what belongs to it.

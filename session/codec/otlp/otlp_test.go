@@ -49,7 +49,7 @@ func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.S
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions}
+	s := &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Annotations: in.Annotations}
 	for i := range s.Messages {
 		var m session.MessageMetadata
 		if err := json.Unmarshal([]byte(s.Messages[i].Message.MetadataJSON), &m); err != nil {

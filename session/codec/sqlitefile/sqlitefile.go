@@ -3,7 +3,7 @@
 // chat_messages and chat_parts, and those that agenttrace adds where they are. It
 // writes such stores too.
 //
-// With its rows a session has its decisions, the prompts and catalogs that it names,
+// With its rows a session has its decisions and annotations, the prompts and catalogs that it names,
 // the spans that it was made from with what each measured, and the part of its state
 // that another store can take: so what is delivered again, or late, is counted once and
 // hidden where it should be wherever the session goes.
@@ -88,6 +88,7 @@ func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) it
 type Source interface {
 	Transcript(ctx context.Context, id string) (*session.Transcript, error)
 	Decisions(ctx context.Context, sessionID string) ([]store.Decision, error)
+	Annotations(ctx context.Context, sessionIDs ...string) ([]store.Annotation, error)
 	Origin(ctx context.Context, in *store.Imported) error
 	Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error)
 }
@@ -105,6 +106,9 @@ func Read(ctx context.Context, r Source, id string, report func(codec.Problem)) 
 	}
 	s := &codec.Session{Transcript: t}
 	if s.Decisions, err = r.Decisions(ctx, id); err != nil {
+		return nil, err
+	}
+	if s.Annotations, err = r.Annotations(ctx, id); err != nil {
 		return nil, err
 	}
 	if err := r.Origin(ctx, s); err != nil {

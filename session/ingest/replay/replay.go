@@ -36,6 +36,8 @@ type Rows struct {
 	Parts []Part `json:"parts,omitempty"`
 	// Decision is a row of permission_decisions.
 	Decision *store.Decision `json:"decision,omitempty"`
+	// Annotations are rows of annotations.
+	Annotations []store.Annotation `json:"annotations,omitempty"`
 }
 
 // Message is a row of chat_messages. Hidden messages are built by the rewinds of the

@@ -99,6 +99,10 @@ func (k lockKeys) ofQuery(q store.Query) {
 		for _, key := range q.Keys {
 			k.add(sessionKey, key.SessionID)
 		}
+	case *store.AnnotationsByKey:
+		for _, key := range q.Keys {
+			k.add(sessionKey, key.SessionID)
+		}
 	case *store.ObservationsByKey:
 		k.ofObservations(q.Keys)
 	case *store.MessagesFrom:

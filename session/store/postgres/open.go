@@ -274,6 +274,7 @@ var distribution = []struct{ table, column, with string }{
 	{"chat_messages", "session_id", "chat_sessions"},
 	{"chat_parts", "session_id", "chat_sessions"},
 	{"permission_decisions", "session_id", "chat_sessions"},
+	{"annotations", "session_id", "chat_sessions"},
 	{"span_refs", "session_id", "chat_sessions"},
 	{"session_traces", "session_id", "chat_sessions"},
 	{"session_state", "session_id", "chat_sessions"},

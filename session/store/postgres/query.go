@@ -36,6 +36,18 @@ func (b *batch) ask(q store.Query) error {
 		})
 	case *store.DecisionsByID:
 		into(b, sqlstore.DecisionTable, &q.Rows, selectByKeys(sqlstore.DecisionTable, "id"), q.IDs)
+	case *store.AnnotationsByKey:
+		sessions, ids := make([]string, len(q.Keys)), make([]string, len(q.Keys))
+		for i, k := range q.Keys {
+			sessions[i], ids[i] = k.SessionID, k.ID
+		}
+		into(b, sqlstore.AnnotationTable, &q.Rows, `SELECT `+sqlstore.AnnotationTable.List+` FROM annotations
+ WHERE session_id = ANY($1::text[]) AND id = ANY($2::text[])`, distinct(sessions), distinct(ids))
+		b.then(func() {
+			q.Rows = only(q.Rows, q.Keys, func(n *store.Annotation) store.AnnotationKey {
+				return store.AnnotationKey{SessionID: n.SessionID, ID: n.ID}
+			})
+		})
 	case *store.BlobsByDigest:
 		if table := sqlstore.BlobTables[q.Kind]; table != nil {
 			into(b, table, &q.Rows, selectByKeys(table, "digest"), q.Digests)

@@ -59,6 +59,15 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	if distributed {
 		d = distributedDialect
 	}
+	var annotated bool // tables of version 1 are not
+	if err := pool.QueryRow(ctx, `SELECT to_regclass('annotations') IS NOT NULL`).Scan(&annotated); err != nil {
+		return Reader{}, explain("open store", name, err)
+	}
+	if !annotated {
+		old := *d
+		old.Unannotated = true
+		d = &old
+	}
 	return Reader{sqlstore.NewReader(&source{pool, name, d}), pool, d}, nil
 }
 

@@ -163,6 +163,7 @@ var (
 	messageRows     = newStatements(sqlstore.MessageTable, "session_id")
 	partRows        = newStatements(sqlstore.PartTable, "message_id", "session_id", "index")
 	decisionRows    = newStatements(sqlstore.DecisionTable)
+	annotationRows  = newStatements(sqlstore.AnnotationTable)
 	spanRows        = newStatements(sqlstore.SpanTable)
 	observationRows = newStatements(sqlstore.ReachingTable)
 	attributionRows = newStatements(sqlstore.AttributionTable, "usage_counter", "usage_proof")
@@ -303,6 +304,7 @@ func (b *batch) write(c *store.Changes, now int64) {
 	}
 	puts(b, spanRows, c.SpanRefs)
 	b.putDecisions(c.Decisions)
+	puts(b, annotationRows, c.Annotations)
 	// In the same order in every transaction: other sessions may have the same prompts.
 	blobs := make([]*store.Put[store.Blob], len(c.Blobs))
 	for i := range c.Blobs {

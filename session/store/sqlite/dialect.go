@@ -40,6 +40,7 @@ func dialectOf(conn *sqlite.Conn, tables []string) (sqlstore.Dialect, error) {
 	d := dialect
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
 	d.Unobserved = !slices.Contains(tables, "observations")
+	d.Unannotated = !slices.Contains(tables, "annotations")
 	var absent []string
 	for _, c := range added {
 		columns, err := columnsOf(conn, c.table)

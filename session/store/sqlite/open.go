@@ -23,7 +23,7 @@ const (
 	// reference program counts it.
 	CanonicalVersion = 3
 	// SchemaVersion is that of the tables that agenttrace adds.
-	SchemaVersion = 5
+	SchemaVersion = 6
 )
 
 //go:embed schema.sql

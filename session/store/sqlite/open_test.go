@@ -603,3 +603,33 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A file of the version before annotations is read as it is, and gets the table when it is opened for writing.
+func TestAFileWithoutAnnotationsIsReadAndUpgraded(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	if _, err := s.Apply(t.Context(), &store.Batch{Sessions: []store.SessionChange{{ID: "ses_1", Start: 1, End: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	script(t, path, "DROP TABLE annotations; UPDATE agenttrace_schema SET version = 5;")
+	r, err := OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || len(all) > 0 {
+		t.Errorf("annotations %v, %v", all, err)
+	}
+	s = open(t, path, Options{})
+	n := store.Annotation{SessionID: "ses_1", Kind: store.AnnotationTag, Name: "good", CreatedAt: 3, UpdatedAt: 3}
+	n.Identify()
+	if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.Annotations(t.Context(), "ses_1"); err != nil || !slices.Equal(all, []store.Annotation{n}) {
+		t.Errorf("annotations %v, %v", all, err)
+	}
+}

@@ -96,6 +96,23 @@ CREATE TABLE IF NOT EXISTS permission_decisions (
 );
 CREATE INDEX IF NOT EXISTS idx_permission_decisions_session ON permission_decisions(session_id, decided_at);
 
+CREATE TABLE IF NOT EXISTS annotations (
+  id         TEXT NOT NULL,
+  session_id TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  message_id TEXT,
+  part_id    TEXT,
+  kind       TEXT NOT NULL,
+  name       TEXT,
+  value      REAL NOT NULL DEFAULT 0,
+  comment    TEXT,
+  author     TEXT,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  deleted_at INTEGER,
+  PRIMARY KEY (session_id, id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_annotations_name ON annotations(name, kind, session_id) WHERE deleted_at IS NULL;
+
 CREATE TABLE IF NOT EXISTS span_refs (
   session_id     TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
   trace_id       TEXT NOT NULL,

@@ -108,6 +108,9 @@ func (t *tx) write(c *store.Changes) error {
 	if err := puts(c.Decisions, into(t, sqlstore.DecisionTable)); err != nil {
 		return err
 	}
+	if err := puts(c.Annotations, into(t, sqlstore.AnnotationTable)); err != nil {
+		return err
+	}
 	if err := puts(c.Blobs, t.putBlob); err != nil {
 		return err
 	}
@@ -186,6 +189,11 @@ func (t *tx) answer(q store.Query) (err error) {
 		})
 	case *store.DecisionsByID:
 		q.Rows, err = byKeys(t, sqlstore.DecisionTable, q.IDs, bindText)
+	case *store.AnnotationsByKey:
+		q.Rows, err = byKeys(t, sqlstore.AnnotationTable, q.Keys, func(stmt *sqlite.Stmt, k store.AnnotationKey) {
+			stmt.BindText(1, k.SessionID)
+			stmt.BindText(2, k.ID)
+		})
 	case *store.BlobsByDigest:
 		if sqlstore.BlobTables[q.Kind] != nil {
 			q.Rows, err = byKeys(t, sqlstore.BlobTables[q.Kind], q.Digests, bindText)

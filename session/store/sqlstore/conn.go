@@ -39,6 +39,8 @@ type Dialect struct {
 	// Foreign reports that the store has the three canonical tables only: another program wrote it. Unobserved
 	// reports that it has no observations: an early version wrote it.
 	Foreign, Unobserved bool
+	// Unannotated reports that it has no annotations: an early version or another program wrote it.
+	Unannotated bool
 	// SessionColumns and PartColumns are the columns of a session s and a part p, NULL for those that an old file lacks.
 	SessionColumns, PartColumns string
 	// SameSession is a condition beside the join of a message with what is of it, beginning with AND: an engine that

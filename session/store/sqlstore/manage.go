@@ -88,6 +88,11 @@ func (w *Writer) SetTitle(ctx context.Context, id, title string, now time.Time) 
 	return w.amend(ctx, store.SessionChange{ID: id, Title: v})
 }
 
+// Annotate implements [store.Store].
+func (w *Writer) Annotate(ctx context.Context, annotations []store.Annotation) error {
+	return w.write(ctx, func(t Tx) error { return store.Annotate(t, annotations) })
+}
+
 func (w *Writer) amend(ctx context.Context, c store.SessionChange) error {
 	return w.write(ctx, func(t Tx) error { return store.Amend(t, c) })
 }

@@ -185,6 +185,24 @@ func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decis
 	})
 }
 
+// Annotations implements [store.Reader].
+func (r *Reader) Annotations(ctx context.Context, sessionIDs ...string) ([]store.Annotation, error) {
+	return own(ctx, r, func(conn Conn) (all []store.Annotation, _ error) {
+		if conn.Dialect().Unannotated {
+			return nil, nil
+		}
+		for _, id := range sessionIDs {
+			found, err := rowsOf(conn, AnnotationTable, `SELECT `+AnnotationTable.List+` FROM annotations
+ WHERE session_id = ? ORDER BY created_at, id`, id)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, found...)
+		}
+		return all, nil
+	})
+}
+
 // SpanRefs implements [store.Reader].
 func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
 	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) {

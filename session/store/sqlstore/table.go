@@ -90,8 +90,10 @@ var (
 	MessageTable  = newTable[session.Message]("chat_messages", "id", "session_id")
 	PartTable     = newTable[session.Part]("chat_parts", "id", "message_id", "session_id", "index")
 	DecisionTable = newTable[store.Decision]("permission_decisions", "id")
-	SpanTable     = newTable[store.SpanRef]("span_refs", "session_id,trace_id,span_id")
-	BlobTables    = map[store.BlobKind]*Table[store.Blob]{
+	// AnnotationTable has keys that contain the session, so that an engine may place rows by it.
+	AnnotationTable = newTable[store.Annotation]("annotations", "session_id,id")
+	SpanTable       = newTable[store.SpanRef]("span_refs", "session_id,trace_id,span_id")
+	BlobTables      = map[store.BlobKind]*Table[store.Blob]{
 		store.BlobSystemPrompt: newTable[store.Blob](string(store.BlobSystemPrompt), "digest"),
 		store.BlobToolCatalog:  newTable[store.Blob](string(store.BlobToolCatalog), "digest"),
 	}

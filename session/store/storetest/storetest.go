@@ -42,7 +42,7 @@ type Dumper interface {
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases,
-		forkCases, observationCases, ownerCases, readCases} {
+		forkCases, observationCases, ownerCases, readCases, annotationCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				h := &harness{T: t, open: open}
@@ -202,7 +202,7 @@ func clone(b store.Batch) store.Batch {
 	c := store.Batch{
 		Sessions: slices.Clone(b.Sessions), Messages: slices.Clone(b.Messages), Parts: slices.Clone(b.Parts),
 		Decisions: slices.Clone(b.Decisions), Blobs: slices.Clone(b.Blobs), SpanRefs: slices.Clone(b.SpanRefs),
-		Observations: slices.Clone(b.Observations), Assemble: b.Assemble,
+		Observations: slices.Clone(b.Observations), Assemble: b.Assemble, Annotations: slices.Clone(b.Annotations),
 	}
 	for i := range c.Parts {
 		c.Parts[i].Data = slices.Clone(c.Parts[i].Data)
@@ -221,6 +221,7 @@ func join(changes []store.Batch, order []int) store.Batch {
 		all.Blobs = append(all.Blobs, b.Blobs...)
 		all.SpanRefs = append(all.SpanRefs, b.SpanRefs...)
 		all.Observations = append(all.Observations, b.Observations...)
+		all.Annotations = append(all.Annotations, b.Annotations...)
 		if b.Assemble != nil {
 			all.Assemble = b.Assemble
 		}
@@ -264,7 +265,14 @@ func (h *harness) dump(s Store) string {
 		if err != nil {
 			h.Fatal(err)
 		}
+		annotations, err := s.Annotations(context.Background(), row.ID)
+		if err != nil {
+			h.Fatal(err)
+		}
 		e := json.NewEncoder(&b)
+		for i := range annotations {
+			_ = e.Encode(&annotations[i])
+		}
 		for _, d := range decisions {
 			_ = e.Encode(d)
 		}

@@ -45,7 +45,7 @@ func (w Words) Functions() map[string]any {
 		"time":    w.time, "state": state, "bad": bad, "facts": w.facts, "blocks": w.blocks, "errors": modelErrors,
 		"usage": Usage,
 		"texts": w.texts, "title": title, "compaction": compaction, "decisions": decisions, "children": children,
-		"files": w.files, "join": printable.Join,
+		"files": w.files, "join": printable.Join, "annotations": annotations,
 	}
 }
 
@@ -138,7 +138,20 @@ func (w Words) Head(d *document.Document) []Field {
 		add("Tokens", printable.Count(tot.Usage.Total()))
 	}
 	add("Cost", printable.Cost(tot.CostUSD, nil))
+	for i := range s.Annotations {
+		add(printable.Capital(s.Annotations[i].Kind), s.Annotations[i].Text())
+	}
 	return head
+}
+
+// annotations are those of a turn in words.
+func annotations(t *document.Turn) []string { return annotated(t.Annotations) }
+
+func annotated(all []document.Annotation) (lines []string) {
+	for _, text := range document.Annotated(all) {
+		lines = append(lines, printable.Line(text))
+	}
+	return lines
 }
 
 func title(d *document.Document) string { return printable.Line(cmp.Or(d.Session.Title, "Untitled")) }
@@ -215,6 +228,9 @@ func (w Words) blocks(m *document.Message) (all []Block) {
 	for i, p := range m.Parts {
 		if i > 0 || p.Kind != document.KindStep { // that a message begins needs no saying
 			all = append(all, w.block(p))
+		}
+		if lines := annotated(p.Annotations); len(lines) > 0 {
+			all = append(all, Block{Kind: Prose, Facts: lines})
 		}
 	}
 	return all
@@ -480,7 +496,7 @@ var held = []string{
 	"tails and sizes of compactions", "marks of content that was withheld or never finished", "data parts", "tool calls",
 	"tool inputs", "tool outputs", "tool outputs that are null", "values that the source withholds",
 	"results of tool calls", "errors of tool calls", "denied tool calls", "states of tool calls without a result",
-	"questions to a human", "system prompts and tool catalogs",
+	"questions to a human", "system prompts and tool catalogs", "tags, notes and scores",
 }
 
 // Explain lists what a transcript does not show of a session, full or cut.

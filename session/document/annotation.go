@@ -1,0 +1,140 @@
+package document
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Annotation is a tag, a note or a score. Its texts are as they are stored.
+type Annotation struct {
+	ID string `json:"id"`
+	// Kind is tag, note or score; Name is that of a tag or a score, Value that of a score.
+	Kind  string   `json:"kind"`
+	Name  string   `json:"name,omitempty"`
+	Value *float64 `json:"value,omitempty"`
+	// Comment is the text of a note, or a remark on a tag or a score.
+	Comment string `json:"comment,omitempty"`
+	Author  string `json:"author,omitempty"`
+	// MessageID and PartID are what it was made of. An annotation that is shown at the session and has them has lost
+	// its target.
+	MessageID string `json:"message_id,omitempty"`
+	PartID    string `json:"part_id,omitempty"`
+	// CreatedAt and UpdatedAt are in Unix milliseconds.
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+}
+
+// AnnotationOf is what readers see of a row of annotations.
+func AnnotationOf(n *store.Annotation) Annotation {
+	a := Annotation{
+		ID: n.ID, Kind: n.Kind, Name: n.Name, Comment: n.Comment, Author: n.Author, MessageID: n.MessageID, PartID: n.PartID,
+		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
+	}
+	if n.Kind == store.AnnotationScore {
+		a.Value = &n.Value
+	}
+	return a
+}
+
+// Short is a tag's name, a score as name=value, or the text of a note.
+func (a *Annotation) Short() string {
+	switch {
+	case a.Kind == store.AnnotationNote:
+		return a.Comment
+	case a.Value != nil:
+		return a.Name + "=" + strconv.FormatFloat(*a.Value, 'g', -1, 64)
+	}
+	return a.Name
+}
+
+// Text is the annotation in a line: Short, the remark and the author.
+func (a *Annotation) Text() string {
+	text := a.Short()
+	if a.Kind != store.AnnotationNote && a.Comment != "" {
+		text += ": " + a.Comment
+	}
+	if a.Author != "" {
+		text += " (" + a.Author + ")"
+	}
+	return text
+}
+
+// Annotated returns the texts of annotations in words: the tags together, then a line for each score and note. The
+// texts are not sanitized.
+func Annotated(all []Annotation) (lines []string) {
+	var tags []string
+	for i := range all {
+		if a := &all[i]; a.Kind == store.AnnotationTag {
+			tags = append(tags, a.Text())
+		}
+	}
+	if len(tags) > 0 {
+		lines = append(lines, "tags: "+strings.Join(tags, ", "))
+	}
+	for i := range all {
+		if a := &all[i]; a.Kind != store.AnnotationTag {
+			lines = append(lines, a.Kind+": "+a.Text())
+		}
+	}
+	return lines
+}
+
+// AnnotationPlaces are annotations by what they are shown at.
+type AnnotationPlaces struct {
+	Session []Annotation
+	// Messages are by id, and have those of the messages' parts that are gone. Parts are by id.
+	Messages, Parts map[string][]Annotation
+}
+
+// PlaceAnnotations returns where the annotations are shown that are not undone: at their part, or else at their
+// message, or else at the session, depending on what of it is there.
+func PlaceAnnotations(t *session.Transcript, all []store.Annotation) AnnotationPlaces {
+	places := AnnotationPlaces{Messages: make(map[string][]Annotation), Parts: make(map[string][]Annotation)}
+	if len(all) == 0 {
+		return places
+	}
+	messages, parts := make(map[string]bool), make(map[string]bool)
+	for i := range t.Messages {
+		messages[t.Messages[i].Message.ID] = true
+		for j := range t.Messages[i].Parts {
+			parts[t.Messages[i].Parts[j].ID] = true
+		}
+	}
+	for i := range all {
+		n := &all[i]
+		switch a := AnnotationOf(n); {
+		case n.DeletedAt != nil:
+		case n.PartID != "" && parts[n.PartID]:
+			places.Parts[n.PartID] = append(places.Parts[n.PartID], a)
+		case n.MessageID != "" && messages[n.MessageID]:
+			places.Messages[n.MessageID] = append(places.Messages[n.MessageID], a)
+		default:
+			places.Session = append(places.Session, a)
+		}
+	}
+	return places
+}
+
+// annotate puts annotations at the session, the turns and the parts. Those of a queued message are the session's.
+func (b *builder) annotate() {
+	places := PlaceAnnotations(b.transcript, b.in.Annotations)
+	if len(b.in.Annotations) == 0 {
+		return
+	}
+	b.doc.Session.Annotations = places.Session
+	take := func(m *Message, of *[]Annotation) {
+		*of = append(*of, places.Messages[m.ID]...)
+		for _, p := range m.Parts {
+			p.Annotations = places.Parts[p.ID]
+		}
+	}
+	for t, m := range b.doc.Messages() {
+		take(m, &t.Annotations)
+	}
+	for _, m := range b.doc.Queued {
+		take(m, &b.doc.Session.Annotations)
+	}
+}
