@@ -381,7 +381,9 @@ func (e *exporter) load(ctx context.Context, r store.Reader, id string) (s *form
 		return s, err
 	case e.format.Rows && !e.explain:
 		s.Session = new(codec.Session)
-		s.Transcript, err = r.Transcript(ctx, id)
+		if s.Transcript, err = r.Transcript(ctx, id); err == nil {
+			s.Annotations, err = r.Annotations(ctx, id)
+		}
 		return s, err
 	}
 	if s.Input, s.Session, err = collect(ctx, r, id); err != nil || !e.format.SubAgents || e.explain {
@@ -406,7 +408,8 @@ func (e *exporter) load(ctx context.Context, r store.Reader, id string) (s *form
 // collect reads what is shown of a session.
 func collect(ctx context.Context, r store.Reader, id string) (document.Input, *codec.Session, error) {
 	in, err := document.Collect(ctx, r, id)
-	return in, &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Blobs: in.Blobs, SpanRefs: in.SpanRefs}, err
+	return in, &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Annotations: in.Annotations,
+		Blobs: in.Blobs, SpanRefs: in.SpanRefs}, err
 }
 
 // explainAll lists what the format would lose, and ends with errFinding when it would.

@@ -39,7 +39,7 @@ The mark before the title is the session's status, as in status, show and tail:
 $AGENTTRACE_IDLE_TIMEOUT, default 10m), ■ aborted, ✗ error. A ! beside it marks a
 session with notices: the rows are valid, but may not be what happened. check ID and
 show list the notices. A title that begins with "(generic reading)" belongs to a client
-that no dialect recognizes.
+that no dialect recognizes. Tags and scores of the session follow its title.
 
 --json prints an array of objects with the keys
   id, title, agent, model
@@ -50,6 +50,7 @@ that no dialect recognizes.
   context           like usage, for CONTEXT; context_tokens is its sum
   cost_usd
   notices           the number of notices
+  annotations       tags, notes and scores: see "agenttrace annotate"
   reading           "generic" if no dialect recognizes the client
   parent_id, workspace_root
   created_at, updated_at, archived_at    Unix milliseconds
@@ -171,6 +172,16 @@ func listItems(cmd *cobra.Command, r store.Reader, rows []session.Session, p *pr
 	if err != nil {
 		return nil, err
 	}
+	annotations, err := r.Annotations(cmd.Context(), ids...)
+	if err != nil {
+		return nil, err
+	}
+	annotated := make(map[string][]document.Annotation)
+	for i := range annotations {
+		if n := &annotations[i]; n.DeletedAt == nil {
+			annotated[n.SessionID] = append(annotated[n.SessionID], document.AnnotationOf(n))
+		}
+	}
 	items := make([]document.Item, len(rows))
 	unpriced := map[string]bool{}
 	for i := range rows {
@@ -182,6 +193,7 @@ func listItems(cmd *cobra.Command, r store.Reader, rows []session.Session, p *pr
 			return nil, err
 		}
 		items[i] = document.NewItem(&rows[i], t, &s, now, idleTimeout)
+		items[i].Annotations = annotated[rows[i].ID]
 		if doubtful[rows[i].ID] {
 			if items[i].Notices, err = countNotices(cmd.Context(), r, rows[i].ID, idleTimeout); err != nil {
 				return nil, err

@@ -1,0 +1,300 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+const envAuthor = "AGENTTRACE_AUTHOR"
+
+func newAnnotate() *cobra.Command {
+	var a annotator
+	var list, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "annotate ID",
+		Short: "Tag, score and comment on sessions, turns and parts",
+		Long: `Tag, score and comment on a session, on a turn of it (--turn, the number that show prints),
+or on a part (--part, the id that show --json prints).
+
+A tag is set once, whoever sets it; --untag takes it back. An author gives one score of each
+name: another one replaces it. --remove takes back a note or a score by the id that --list
+prints. What was taken back stays so when an older copy of the session is imported.
+
+Annotations are shown by ls and show, are in every complete export, in csv, markdown and
+html, and select sessions: ls --tag good --score 'quality>=0.8'. Deleting a session deletes
+them; a fork does not copy them. An annotation of a message or part that later telemetry
+replaced is shown at the session.
+
+The store must not be held by a collector, except for --list.
+
+--json prints the annotations of the session, an array of objects: id, kind (tag, score or
+note), name, value, comment, author, message_id, part_id, created_at and updated_at (Unix
+milliseconds).`,
+		Example: `  agenttrace annotate last --tag good --score quality=0.9
+  agenttrace annotate last --turn 2 --note 'the wrong file' --author ann
+  agenttrace annotate last --untag good
+  agenttrace annotate last --list`,
+		ValidArgsFunction: completeSessions,
+		Args:              exactly(1, "a session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.check(cmd, list); err != nil {
+				return err
+			}
+			report := func(ctx context.Context, r store.Reader, id string) error {
+				if !list && !asJSON {
+					return nil
+				}
+				return listAnnotations(cmd, r, id, asJSON)
+			}
+			if list {
+				return withSession(cmd, args[0], report)
+			}
+			return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+				id, err := s.Resolve(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				changes, err := a.changes(ctx, s, id, time.Now())
+				if err != nil {
+					return err
+				}
+				if err := s.Annotate(ctx, changes); err != nil {
+					return err
+				}
+				if !asJSON {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s has %s changed\n", id, counted(len(changes), "annotation"))
+				}
+				return report(ctx, s, id)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&a.turn, "turn", 0, "annotate the turn with this `number` instead of the session")
+	f.StringVar(&a.part, "part", "", "annotate the part with this `id`")
+	f.StringArrayVar(&a.tags, "tag", nil, "set this `tag`; may be repeated")
+	f.StringArrayVar(&a.untag, "untag", nil, "take back this `tag`; may be repeated")
+	f.StringArrayVar(&a.scores, "score", nil, "give a score, as `name=number`; may be repeated")
+	f.StringArrayVar(&a.notes, "note", nil, "add a note with this `text`; may be repeated")
+	f.StringArrayVar(&a.remove, "remove", nil, "take back the annotation with this `id`; may be repeated")
+	f.StringVar(&a.comment, "comment", "", "a `remark` on the tags and scores")
+	f.StringVar(&a.author, "author", "", "`name` of who annotates (default $"+envAuthor+", then the user's name)")
+	f.BoolVar(&list, "list", false, "change nothing, and list the annotations of the session")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+// annotator is what the command line asks for.
+type annotator struct {
+	turn                               int
+	part, comment, author              string
+	tags, untag, scores, notes, remove []string
+}
+
+// check finds what on the command line contradicts itself.
+func (a *annotator) check(cmd *cobra.Command, list bool) error {
+	sets := len(a.tags) + len(a.scores)
+	all := sets + len(a.untag) + len(a.notes) + len(a.remove)
+	switch {
+	case list && all > 0:
+		return usagef("--list changes nothing; leave it out, or the other flags")
+	case !list && all == 0:
+		return usagef("annotate has nothing to do; add --tag, --score, --note, --untag, --remove or --list")
+	case a.comment != "" && sets == 0:
+		return usagef("--comment is a remark on tags and scores; use --note for a text of its own")
+	case cmd.Flags().Changed("turn") && a.part != "":
+		return usagef("--turn and --part exclude each other; use one of them")
+	case cmd.Flags().Changed("turn") && a.turn < 1:
+		return usagef("--turn is %d; turns are counted from 1", a.turn)
+	}
+	if a.author == "" {
+		a.author = os.Getenv(envAuthor)
+	}
+	if a.author == "" {
+		if u, err := user.Current(); err == nil { // else nobody knows, and the author stays empty
+			a.author = u.Username
+		}
+	}
+	return nil
+}
+
+// target returns the message and the part that are annotated.
+func (a *annotator) target(ctx context.Context, r store.Reader, id string) (messageID, partID string, _ error) {
+	if a.turn == 0 && a.part == "" {
+		return "", "", nil
+	}
+	t, err := r.Transcript(ctx, id)
+	if err != nil {
+		return "", "", err
+	}
+	if a.part != "" {
+		for i := range t.Messages {
+			for _, p := range t.Messages[i].Parts {
+				if p.ID == a.part {
+					return p.MessageID, p.ID, nil
+				}
+			}
+		}
+		return "", "", usagef("session %s has no part %q; show --json prints their ids", id, a.part)
+	}
+	doc := document.Build(document.Input{Transcript: t})
+	turn := doc.Turn(a.turn)
+	if turn == nil {
+		return "", "", usagef("session %s has no turn %d; its turns are 1 to %d", id, a.turn, len(doc.Turns))
+	}
+	for _, m := range turn.Messages {
+		if m.Role == session.RoleUser {
+			return m.ID, "", nil
+		}
+	}
+	return turn.Messages[0].ID, "", nil
+}
+
+// changes are the annotations to be stored.
+func (a *annotator) changes(ctx context.Context, r store.Reader, id string, now time.Time) ([]store.Annotation, error) {
+	message, part, err := a.target(ctx, r, id)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := r.Annotations(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	known := func(id string) *store.Annotation {
+		if i := slices.IndexFunc(stored, func(n store.Annotation) bool { return n.ID == id }); i >= 0 {
+			return &stored[i]
+		}
+		return nil
+	}
+	var all []store.Annotation
+	at := now.UnixMilli()
+	put := func(n store.Annotation) {
+		n.UpdatedAt = at
+		if old := known(n.ID); old != nil {
+			n.CreatedAt = old.CreatedAt
+			n.UpdatedAt = max(at, old.UpdatedAt+1) // the last change counts, also if the clock was ahead before
+		}
+		if n.DeletedAt != nil {
+			n.DeletedAt = &n.UpdatedAt
+		}
+		all = append(all, n)
+	}
+	made := func(kind, name, comment string, value float64) store.Annotation {
+		text := func(s string) string { return strings.ToValidUTF8(strings.TrimSpace(s), "\uFFFD") }
+		n := store.Annotation{SessionID: id, MessageID: message, PartID: part, Kind: kind, Name: text(name), Value: value,
+			Comment: text(comment), Author: text(a.author), CreatedAt: at}
+		n.Identify()
+		return n
+	}
+	for _, name := range a.tags {
+		put(made(store.AnnotationTag, name, a.comment, 0))
+	}
+	for _, name := range a.untag {
+		n := made(store.AnnotationTag, name, "", 0)
+		if old := known(n.ID); old == nil || old.DeletedAt != nil {
+			return nil, usagef("there is no tag %q to take back; annotate %s --list shows the tags", name, id)
+		}
+		n.DeletedAt = &at
+		put(n)
+	}
+	for _, score := range a.scores {
+		name, value, err := parseScore(score)
+		if err != nil {
+			return nil, err
+		}
+		put(made(store.AnnotationScore, name, a.comment, value))
+	}
+	for _, text := range a.notes {
+		put(made(store.AnnotationNote, "", text, 0))
+	}
+	for _, id := range a.remove {
+		old := known(id)
+		if old == nil || old.DeletedAt != nil {
+			return nil, usagef("there is no annotation %q to take back; --list shows their ids", id)
+		}
+		n := *old
+		n.DeletedAt = &at
+		put(n)
+	}
+	for i := range all {
+		if err := all[i].Check(); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	return all, nil
+}
+
+// parseScore reads name=number.
+func parseScore(text string) (name string, value float64, _ error) {
+	at := strings.LastIndex(text, "=")
+	if at > 0 {
+		var err error
+		value, err = strconv.ParseFloat(strings.TrimSpace(text[at+1:]), 64)
+		if err == nil && !math.IsNaN(value) && !math.IsInf(value, 0) {
+			return text[:at], value, nil
+		}
+	}
+	return "", 0, usagef("--score %q is not a name and a number; use one such as quality=0.8", text)
+}
+
+// listAnnotations prints the annotations of a session that are not undone.
+func listAnnotations(cmd *cobra.Command, r store.Reader, id string, asJSON bool) error {
+	stored, err := r.Annotations(cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	all := []document.Annotation{}
+	for i := range stored {
+		if stored[i].DeletedAt == nil {
+			all = append(all, document.AnnotationOf(&stored[i]))
+		}
+	}
+	if asJSON {
+		return writeJSON(cmd, all)
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "session %s has no annotations\n", id)
+		return err
+	}
+	turns := map[string]int{}
+	if slices.ContainsFunc(all, func(n document.Annotation) bool { return n.MessageID != "" }) {
+		t, err := r.Transcript(cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		turns = document.TurnNumbers(t)
+	}
+	for i := range all {
+		n := &all[i]
+		target := "session"
+		switch turn := turns[n.MessageID]; {
+		case n.MessageID == "":
+		case turn == 0:
+			target = "session (its message is gone)"
+		case n.PartID != "":
+			target = fmt.Sprintf("turn %d, part %s", turn, n.PartID)
+		default:
+			target = fmt.Sprintf("turn %d", turn)
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %-5s  %s\n", printable.Sanitize(n.ID), printable.OneLine(target), n.Kind,
+			printable.OneLine(cmp.Or(n.Text(), "(empty)")))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
