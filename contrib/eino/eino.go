@@ -1,0 +1,397 @@
+package einotrace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/eino/callbacks"
+	"github.com/cloudwego/eino/components"
+	"github.com/cloudwego/eino/components/model"
+	"github.com/cloudwego/eino/components/tool"
+	"github.com/cloudwego/eino/compose"
+	"github.com/cloudwego/eino/schema"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/contrib/internal/adapter"
+)
+
+// Options configures a handler. The zero value is ready to use.
+type Options struct {
+	// Agent names the agent; empty means the name of the program.
+	Agent string
+	// SessionID returns the id of the session that a turn belongs to, or "" for a new session. Nil
+	// knows none. A run or a turn in the context takes precedence.
+	SessionID func(ctx context.Context) string
+}
+
+// patience is how long tools wait for the answer that requests them to be recorded, which the
+// framework has delivered by then.
+const patience = 100 * time.Millisecond
+
+// Handler records what the components do. Make one with [New], and share it; it is safe for
+// concurrent use.
+type Handler struct {
+	callbacks.Handler
+	sessions *adapter.Sessions
+	id       func(context.Context) string
+	reading  sync.WaitGroup
+}
+
+// New returns a handler that records with the tracer.
+func New(tracer *agenttrace.Tracer, o Options) *Handler {
+	h := &Handler{sessions: adapter.NewSessions(tracer, o.Agent), id: o.SessionID}
+	if h.id == nil {
+		h.id = func(context.Context) string { return "" }
+	}
+	h.Handler = callbacks.NewHandlerBuilder().
+		OnStartFn(h.start).OnStartWithStreamInputFn(h.startStream).
+		OnEndFn(h.end).OnEndWithStreamOutputFn(h.endStream).OnErrorFn(h.fail).Build()
+	return h
+}
+
+// Close waits until the streams that have begun are recorded, to their ends. Call it before the
+// tracer provider is shut down. The handler goes on to work. It always returns nil.
+func (h *Handler) Close() error {
+	h.reading.Wait()
+	return nil
+}
+
+// work is what the outermost component does.
+type work struct {
+	mu      sync.Mutex
+	turn    *agenttrace.Turn
+	end     func(error)
+	latest  chan struct{} // closed when the latest streamed answer is recorded
+	streams sync.WaitGroup
+}
+
+// frame is a component that runs.
+type frame struct {
+	*work
+	outermost bool
+	call      *agenttrace.ModelCall
+	tool      *agenttrace.ToolCall
+	ctx       context.Context
+}
+
+type frameKey struct{}
+
+func frameOf(ctx context.Context) *frame {
+	f, _ := ctx.Value(frameKey{}).(*frame)
+	return f
+}
+
+// enter returns the frame of a component that starts.
+func enter(ctx context.Context) *frame {
+	if outer := frameOf(ctx); outer != nil {
+		return &frame{work: outer.work}
+	}
+	return &frame{work: &work{}, outermost: true}
+}
+
+func (h *Handler) start(ctx context.Context, info *callbacks.RunInfo, input callbacks.CallbackInput) context.Context {
+	f := enter(ctx)
+	switch info.Component {
+	case components.ComponentOfChatModel:
+		if in := model.ConvCallbackInput(input); in != nil {
+			turn := h.begin(ctx, f, info, in)
+			ctx, f.call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: modelOf(info, in)})
+			f.ctx = ctx
+		}
+	case compose.ComponentOfToolsNode:
+		if m, ok := input.(*schema.Message); ok {
+			f.requested(ctx, m.ToolCalls)
+		}
+	case components.ComponentOfTool:
+		if in := tool.ConvCallbackInput(input); in != nil {
+			ctx, f.tool = f.current(ctx).StartTool(ctx, agenttrace.ToolOptions{
+				ID: compose.GetToolCallID(ctx), Name: info.Name, Input: []byte(in.ArgumentsInJSON),
+			})
+		}
+	}
+	return context.WithValue(ctx, frameKey{}, f)
+}
+
+func (h *Handler) startStream(
+	ctx context.Context, _ *callbacks.RunInfo, input *schema.StreamReader[callbacks.CallbackInput],
+) context.Context {
+	input.Close()
+	return context.WithValue(ctx, frameKey{}, enter(ctx))
+}
+
+// begin returns the turn of a model call, and begins it with the first one.
+func (h *Handler) begin(
+	ctx context.Context, f *frame, info *callbacks.RunInfo, in *model.CallbackInput,
+) *agenttrace.Turn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if turn := agenttrace.TurnFromContext(ctx); turn != nil {
+		return turn
+	}
+	if f.turn == nil {
+		o := agenttrace.TurnOptions{Model: modelOf(info, in), Tools: toolsOf(in.Tools)}
+		var user agenttrace.UserMessage
+		for _, m := range in.Messages {
+			switch m.Role {
+			case schema.System:
+				o.SystemPrompt = strings.TrimPrefix(o.SystemPrompt+"\n\n"+m.Content, "\n\n")
+			case schema.User:
+				user = userMessage(m)
+			}
+		}
+		_, f.turn, f.work.end = h.sessions.StartTurn(ctx, h.id(ctx), user, o)
+	}
+	return f.turn
+}
+
+// current returns the turn that a component belongs to, or nil.
+func (f *frame) current(ctx context.Context) *agenttrace.Turn {
+	if turn := agenttrace.TurnFromContext(ctx); turn != nil {
+		return turn
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.turn
+}
+
+// requested records the tool calls of an answer before any of them begins, so that their parts have
+// the order of the answer.
+func (f *frame) requested(ctx context.Context, calls []schema.ToolCall) {
+	f.mu.Lock()
+	latest := f.latest
+	f.mu.Unlock()
+	if latest != nil {
+		select {
+		case <-latest:
+		case <-time.After(patience):
+		}
+	}
+	announce(ctx, f.current(ctx), calls)
+}
+
+func announce(ctx context.Context, turn *agenttrace.Turn, calls []schema.ToolCall) {
+	for _, c := range calls {
+		turn.StartTool(ctx, agenttrace.ToolOptions{
+			ID: c.ID, Name: c.Function.Name, Input: []byte(c.Function.Arguments), Inferred: true,
+		})
+	}
+}
+
+func (h *Handler) end(ctx context.Context, _ *callbacks.RunInfo, output callbacks.CallbackOutput) context.Context {
+	f := frameOf(ctx)
+	switch {
+	case f == nil:
+		return ctx
+	case f.call != nil:
+		f.answered(model.ConvCallbackOutput(output), nil)
+	case f.tool != nil:
+		if out := tool.ConvCallbackOutput(output); out != nil && out.ToolOutput != nil {
+			f.tool.End(out.ToolOutput)
+		} else if out != nil {
+			f.tool.End([]byte(out.Response))
+		}
+	}
+	f.leave(nil)
+	return ctx
+}
+
+func (h *Handler) fail(ctx context.Context, _ *callbacks.RunInfo, err error) context.Context {
+	if f := frameOf(ctx); f != nil {
+		f.call.End(agenttrace.ModelResult{}, err)
+		f.tool.Fail(err)
+		f.leave(err)
+	}
+	return ctx
+}
+
+// leave ends the turn if its component is the one that ends.
+func (f *frame) leave(err error) {
+	if !f.outermost {
+		return
+	}
+	f.streams.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.work.end != nil {
+		f.work.end(err)
+	}
+}
+
+// answered ends a model call with a whole answer.
+func (f *frame) answered(out *model.CallbackOutput, err error) {
+	if out == nil || out.Message == nil {
+		f.call.End(agenttrace.ModelResult{}, err)
+		return
+	}
+	if out.Message.ReasoningContent != "" {
+		f.call.Reasoning(out.Message.ReasoningContent)
+	}
+	if out.Message.Content != "" {
+		f.call.Text(out.Message.Content)
+	}
+	f.call.End(resultOf(out), err)
+	announce(f.ctx, f.current(f.ctx), out.Message.ToolCalls)
+}
+
+func (h *Handler) endStream(
+	ctx context.Context, _ *callbacks.RunInfo, output *schema.StreamReader[callbacks.CallbackOutput],
+) context.Context {
+	f := frameOf(ctx)
+	if f == nil || f.call == nil && f.tool == nil && !f.outermost {
+		output.Close()
+		return ctx
+	}
+	done := make(chan struct{})
+	if f.call != nil {
+		f.mu.Lock()
+		f.latest = done
+		f.mu.Unlock()
+	}
+	if !f.outermost {
+		f.streams.Add(1)
+	}
+	h.reading.Go(func() {
+		defer output.Close()
+		defer close(done)
+		if !f.outermost {
+			defer f.streams.Done()
+		}
+		var err error
+		switch {
+		case f.call != nil:
+			err = f.readAnswer(output)
+		case f.tool != nil:
+			err = f.readOutput(output)
+		default:
+			err = read(output, func(callbacks.CallbackOutput) {})
+		}
+		f.leave(err)
+	})
+	return ctx
+}
+
+// read gives each what is in a stream, and returns the error that it ends with.
+func read(stream *schema.StreamReader[callbacks.CallbackOutput], each func(callbacks.CallbackOutput)) error {
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		each(chunk)
+	}
+}
+
+// readAnswer records an answer as it comes.
+func (f *frame) readAnswer(stream *schema.StreamReader[callbacks.CallbackOutput]) error {
+	var reasoning, text *agenttrace.TextStream
+	var messages []*schema.Message
+	whole := &model.CallbackOutput{}
+	err := read(stream, func(chunk callbacks.CallbackOutput) {
+		out := model.ConvCallbackOutput(chunk)
+		if out == nil {
+			return
+		}
+		if out.TokenUsage != nil {
+			whole.TokenUsage = out.TokenUsage
+		}
+		if out.Message == nil {
+			return
+		}
+		messages = append(messages, out.Message)
+		if delta := out.Message.ReasoningContent; delta != "" {
+			if reasoning == nil {
+				reasoning = f.call.StreamReasoning()
+			}
+			_, _ = reasoning.WriteString(delta)
+		}
+		if delta := out.Message.Content; delta != "" {
+			if text == nil {
+				text = f.call.StreamText()
+			}
+			_, _ = text.WriteString(delta)
+		}
+	})
+	_, _ = reasoning.Close(), text.Close()
+	var joined error
+	if whole.Message, joined = schema.ConcatMessages(messages); joined != nil {
+		whole.Message = &schema.Message{}
+	}
+	f.call.End(resultOf(whole), err)
+	announce(f.ctx, f.current(f.ctx), whole.Message.ToolCalls)
+	return err
+}
+
+func (f *frame) readOutput(stream *schema.StreamReader[callbacks.CallbackOutput]) error {
+	var text strings.Builder
+	err := read(stream, func(chunk callbacks.CallbackOutput) {
+		if out := tool.ConvCallbackOutput(chunk); out != nil {
+			text.WriteString(out.Response)
+		}
+	})
+	if err != nil {
+		f.tool.Fail(err)
+		return err
+	}
+	f.tool.End([]byte(text.String()))
+	return nil
+}
+
+func modelOf(info *callbacks.RunInfo, in *model.CallbackInput) agenttrace.Model {
+	m := agenttrace.Model{Provider: strings.ToLower(info.Type)}
+	if in.Config != nil {
+		m.ID = in.Config.Model
+	}
+	return m
+}
+
+func resultOf(out *model.CallbackOutput) (r agenttrace.ModelResult) {
+	var meta schema.ResponseMeta
+	if out.Message.ResponseMeta != nil {
+		meta = *out.Message.ResponseMeta
+	}
+	r.StopReason = meta.FinishReason
+	switch u, m := out.TokenUsage, meta.Usage; {
+	case u != nil:
+		r.Usage = agenttrace.InclusiveUsage{
+			Input: int64(u.PromptTokens), CacheRead: int64(u.PromptTokenDetails.CachedTokens),
+			Output: int64(u.CompletionTokens), Reasoning: int64(u.CompletionTokensDetails.ReasoningTokens),
+		}
+	case m != nil:
+		r.Usage = agenttrace.InclusiveUsage{
+			Input: int64(m.PromptTokens), CacheRead: int64(m.PromptTokenDetails.CachedTokens),
+			Output: int64(m.CompletionTokens), Reasoning: int64(m.CompletionTokensDetails.ReasoningTokens),
+		}
+	}
+	return r
+}
+
+func userMessage(m *schema.Message) agenttrace.UserMessage {
+	user := agenttrace.UserMessage{Text: m.Content}
+	for _, p := range m.UserInputMultiContent {
+		if p.Type == schema.ChatMessagePartTypeText {
+			user.Parts = append(user.Parts, agenttrace.TextPart(p.Text))
+		} else {
+			user.Parts = append(user.Parts, agenttrace.DataPart("file", "", map[string]string{"type": string(p.Type)}))
+		}
+	}
+	return user
+}
+
+func toolsOf(infos []*schema.ToolInfo) (tools []agenttrace.Tool) {
+	for _, t := range infos {
+		converted := agenttrace.Tool{Name: t.Name, Description: t.Desc}
+		if s, err := t.ToJSONSchema(); err == nil && s != nil {
+			converted.Parameters, _ = json.Marshal(s) // without it, the tool has no schema
+		}
+		tools = append(tools, converted)
+	}
+	return tools
+}
