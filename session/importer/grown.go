@@ -32,10 +32,18 @@ func digestOf(tail []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// readAll reads r, of which the system reported a size.
-func readAll(r io.Reader, size int64) ([]byte, error) {
-	const most = 1 << 30 // what is reported may be wrong
-	text := make([]byte, 0, min(size, most)+512)
+// readAll reads r, of which the system reported a size. What it returns is valid until it is called again.
+func (im *Importer) readAll(r io.Reader, size int64) (text []byte, err error) {
+	const most, kept = 1 << 30, 16 << 20 // what is reported may be wrong
+	if n := int(min(size, most)) + 512; cap(im.content) < n {
+		im.content = make([]byte, 0, n)
+	}
+	text = im.content[:0]
+	defer func() {
+		if im.content = text; cap(text) > kept {
+			im.content = nil
+		}
+	}()
 	for {
 		if len(text) == cap(text) {
 			text = append(text, 0)[:len(text)]
@@ -159,7 +167,7 @@ func (im *Importer) rest(in Input, was, now *store.ImportSource) (text []byte, _
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return nil, err
 	}
-	if text, err = readAll(im.options.Progress.Reader(f), now.Size-from); err != nil {
+	if text, err = im.readAll(im.options.Progress.Reader(f), now.Size-from); err != nil {
 		return nil, err
 	}
 	known := was.ReadTo - from

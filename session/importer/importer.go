@@ -76,6 +76,9 @@ type Importer struct {
 	sources map[string]*store.ImportSource
 	prefix  string
 	later   []*store.ImportSource
+	// head reads the beginnings of files, and content has the one that is read: memory that the next one uses.
+	head    *bufio.Reader
+	content []byte
 	// sink stores what was put, and tallies are of the files of these sessions.
 	sink    *sink
 	tallies map[*store.Imported]*Tally
@@ -263,7 +266,11 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 		return err
 	}
 	defer f.Close()
-	r := bufio.NewReaderSize(im.options.Progress.Reader(f), otlpfile.SniffSize)
+	if im.head == nil {
+		im.head = bufio.NewReaderSize(nil, otlpfile.SniffSize)
+	}
+	r := im.head
+	r.Reset(im.options.Progress.Reader(f))
 	format := im.options.Format
 	if format == nil || !format.Telemetry {
 		z, err := im.decompressed(r, t)

@@ -130,7 +130,7 @@ func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	out, ok := x.eachString(raw, x.idString)
-	if !ok || !json.Valid(raw) {
+	if !ok || !session.IsJSON(raw, maxScanned) && !json.Valid(raw) {
 		x.json(redact.Other, "", &out)
 	}
 	return out
@@ -138,8 +138,8 @@ func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
 
 // idString redacts a string in JSON as an identifier.
 func (x *redaction) idString(raw json.RawMessage) json.RawMessage {
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
+	s, ok := unquoted(raw)
+	if !ok {
 		x.json(redact.Other, "", &raw)
 		return raw
 	}
@@ -155,8 +155,10 @@ func (x *redaction) idString(raw json.RawMessage) json.RawMessage {
 func (x *redaction) words(raw json.RawMessage) json.RawMessage {
 	const long = 256
 	out, _ := x.eachString(raw, func(raw json.RawMessage) json.RawMessage {
-		var s string
-		if len(raw) > long || json.Unmarshal(raw, &s) != nil || strings.ContainsAny(s, " \t\r\n") {
+		if len(raw) > long {
+			return raw
+		}
+		if s, ok := unquoted(raw); !ok || strings.ContainsAny(s, " \t\r\n") {
 			return raw
 		}
 		return x.idString(raw)

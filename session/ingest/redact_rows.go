@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"hash/crc32"
 	"strings"
+	"unsafe"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
@@ -27,7 +28,9 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	x.sessionRow(&in.Session, in.State)
 	for i := range in.Messages {
 		m := &in.Messages[i].Message
-		m.MetadataJSON = string(x.message(&m.ID, &m.SessionID, &m.Role, json.RawMessage(m.MetadataJSON)))
+		if out := x.message(&m.ID, &m.SessionID, &m.Role, view(m.MetadataJSON)); string(out) != m.MetadataJSON {
+			m.MetadataJSON = string(out)
+		}
 		each(in.Messages[i].Parts, x.partRow)
 	}
 	each(in.Decisions, x.decision)
@@ -135,11 +138,14 @@ func (x *redaction) state(s *store.State) {
 	s.Stamps = stamps
 }
 
+// view returns the bytes of a column. Redaction never writes to what it is given.
+func view(column string) json.RawMessage { return unsafe.Slice(unsafe.StringData(column), len(column)) }
+
 // partRow redacts the row of a part. Its type, the id of its call and its state repeat
 // what its data holds.
 func (x *redaction) partRow(p *session.Part) {
 	c := store.PartChange{ID: p.ID, MessageID: p.MessageID, SessionID: p.SessionID, Type: p.Type,
-		Data: json.RawMessage(p.DataJSON)}
+		Data: view(p.DataJSON)}
 	x.id(p.ToolCallID, p.ToolState, p.ContinuationRunID)
 	x.part(&c)
 	p.ID, p.MessageID, p.SessionID, p.Type = c.ID, c.MessageID, c.SessionID, c.Type

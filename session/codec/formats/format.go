@@ -81,7 +81,7 @@ type Reading struct {
 	// directory: files, and directories with all that is below. Where it is nil, nobody knows.
 	Beside func(path string) []string
 	// Grow reads a file at path to which the program appends, from a checkpoint on, of which text
-	// is the content. known is how much of the text was read before; see [codec.Growth].
+	// is the content. known is how much of the text was read before; see [codec.Growth]. It does not retain text.
 	Grow func(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (*codec.Growth, error)
 	// Transcript reports that the format is a program's own record of its sessions. The
 	// program's telemetry reports the same sessions, with other message ids.

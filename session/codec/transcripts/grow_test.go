@@ -37,9 +37,14 @@ func FuzzGrow(f *testing.F) {
 		if len(text) == 0 {
 			return
 		}
-		for _, grow := range []func(string, []byte, codec.Checkpoint, int, func(codec.Problem)) (*codec.Growth, error){
+		for _, read := range []func(string, []byte, codec.Checkpoint, int, func(codec.Problem)) (*codec.Growth, error){
 			transcripts.GrowClaude, transcripts.GrowCodex,
 		} {
+			grow := func(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
+				*codec.Growth, error) {
+				defer clear(text) // the next file uses its memory
+				return read(path, text, from, known, report)
+			}
 			ignore := func(codec.Problem) {}
 			at := int(cut % uint(len(text)))
 			whole, err := grow("a.jsonl", []byte(text), codec.Checkpoint{}, 0, ignore)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"unsafe"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -184,7 +185,7 @@ func (m *Message) row() session.Message {
 		if len(m.trace) > 0 {
 			m.meta.Set(traceKey, m.trace)
 		}
-		m.Row.MetadataJSON = string(m.meta.JSON())
+		m.Row.MetadataJSON = textOf(m.meta)
 	}
 	return m.Row
 }
@@ -266,8 +267,14 @@ func (p *Part) Data() Object { return slices.Clone(p.data) }
 
 // row returns the row with its data.
 func (p *Part) row() session.Part {
-	p.Row.DataJSON = string(p.data.JSON())
+	p.Row.DataJSON = textOf(p.data)
 	return p.Row
+}
+
+// textOf returns the object as text, which is not copied.
+func textOf(o Object) string {
+	b := o.JSON()
+	return unsafe.String(unsafe.SliceData(b), len(b)) // nothing else has it
 }
 
 // Message returns the message that the part is in.
