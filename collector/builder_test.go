@@ -150,7 +150,7 @@ func TestComponents(t *testing.T) {
 		{"otlp"}, {"agent_redaction", "memory_limiter"},
 		// otlp and otlphttp are former names of otlp_grpc and otlp_http.
 		{"debug", "file", "nop", "otlp", "otlp_grpc", "otlp_http", "otlphttp", "session"},
-		{"bearertokenauth", "file_storage", "health_check", "host_check", "pprof", "zpages"},
+		{"bearertokenauth", "file_storage", "health_check", "host_check", "pprof", "session_view", "zpages"},
 	}
 	if d := diff.Diff(want, got); d != "" {
 		t.Errorf("components (-want +got):\n%s", d)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/otelcol"
 
+	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
@@ -29,8 +30,8 @@ func Command(version string) *cobra.Command {
 Without --config, OTLP is accepted on localhost:4317 (gRPC) and localhost:4318
 (HTTP), and an acknowledgement means that the session store has committed. The
 environment variables AGENTTRACE_STORE, AGENTTRACE_GRPC_ENDPOINT,
-AGENTTRACE_HTTP_ENDPOINT, AGENTTRACE_OTLP_ENDPOINT and AGENTTRACE_KEEP_OTLP are the
-defaults of the flags. AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512)
+AGENTTRACE_HTTP_ENDPOINT, AGENTTRACE_VIEW_ENDPOINT, AGENTTRACE_OTLP_ENDPOINT and
+AGENTTRACE_KEEP_OTLP are the defaults of the flags. AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512)
 have no flag.
 
 With --keep-otlp, all telemetry is also written to a directory, compressed and without
@@ -90,6 +91,8 @@ recognizes more of a client can rebuild its sessions:
 		"loopback `host:port` to accept OTLP over gRPC on (default "+defaultGRPC+")")
 	flags.StringVar(&o.HTTPEndpoint, "http-endpoint", "",
 		"loopback `host:port` to accept OTLP over HTTP on (default "+defaultHTTP+")")
+	flags.StringVar(&o.ViewEndpoint, "view-endpoint", "",
+		"loopback `host:port` to serve sessions to readers on (default "+sessionview.DefaultEndpoint+")")
 	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "",
 		"`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; https://host:port for TLS")
 	flags.StringVar(&o.KeepOTLP, "keep-otlp", "",

@@ -29,6 +29,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
+	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/processor/redactionprocessor"
 	"github.com/agenttrace/agenttrace/receiver/otlpguard"
 )
@@ -71,6 +72,7 @@ func Components() (otelcol.Factories, error) {
 		part[extension.Factory]{zpagesextension.NewFactory(), core + "extension/zpagesextension"},
 		part[extension.Factory]{bearertokenauthextension.NewFactory(), contrib + "extension/bearertokenauthextension"},
 		part[extension.Factory]{hostcheckextension.NewFactory(), ours},
+		part[extension.Factory]{sessionview.NewFactory(), ours},
 	)
 	return f, errors.Join(errs[:]...)
 }

@@ -39,9 +39,12 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 			if picked.HTTPEndpoint, err = orFree(o.HTTPEndpoint); err != nil {
 				return nil, err
 			}
+			if picked.ViewEndpoint, err = orFree(o.ViewEndpoint); err != nil {
+				return nil, err
+			}
 		}
 		r, err := start(ctx, picked)
-		free := len(o.Config) == 0 && (o.GRPCEndpoint == "" || o.HTTPEndpoint == "")
+		free := len(o.Config) == 0 && (o.GRPCEndpoint == "" || o.HTTPEndpoint == "" || o.ViewEndpoint == "")
 		if err != nil && free && attempt < portAttempts && errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
@@ -86,6 +89,10 @@ func (r *Running) Endpoint() string { return r.options.GRPCEndpoint }
 // HTTPEndpoint returns the "host:port" of OTLP over HTTP, empty with
 // Options.Config.
 func (r *Running) HTTPEndpoint() string { return r.options.HTTPEndpoint }
+
+// ViewEndpoint returns the "host:port" where sessions are served to readers, empty with
+// Options.Config.
+func (r *Running) ViewEndpoint() string { return r.options.ViewEndpoint }
 
 // Store returns the path of the session store, empty with Options.Config.
 func (r *Running) Store() string { return r.options.Store }

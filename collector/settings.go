@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
 
+	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
@@ -28,6 +29,7 @@ const (
 	EnvStore        = "AGENTTRACE_STORE"
 	EnvGRPCEndpoint = "AGENTTRACE_GRPC_ENDPOINT"
 	EnvHTTPEndpoint = "AGENTTRACE_HTTP_ENDPOINT"
+	EnvViewEndpoint = "AGENTTRACE_VIEW_ENDPOINT"
 	EnvOTLPEndpoint = "AGENTTRACE_OTLP_ENDPOINT"
 	EnvKeepOTLP     = "AGENTTRACE_KEEP_OTLP"
 
@@ -91,6 +93,10 @@ type Options struct {
 	// Empty means EnvGRPCEndpoint or localhost:4317, EnvHTTPEndpoint or
 	// localhost:4318; [Start] picks free ports instead.
 	GRPCEndpoint, HTTPEndpoint string
+	// ViewEndpoint is where sessions are served to readers, "host:port" of this machine's
+	// loopback. Empty means EnvViewEndpoint or localhost:4320; [Start] picks a free port
+	// instead.
+	ViewEndpoint string
 	// OTLPEndpoint, if set, is where traces are sent besides: "host:port" or
 	// "http://host:port" of a server that speaks OTLP over gRPC, such as Jaeger or
 	// Tempo, or "https://host:port" for TLS. Empty means EnvOTLPEndpoint.
@@ -126,6 +132,7 @@ func (o *Options) uris() ([]string, error) {
 			{"--store", o.Store, "exporters::session::path"},
 			{"--grpc-endpoint", o.GRPCEndpoint, "receivers::otlp::protocols::grpc::endpoint"},
 			{"--http-endpoint", o.HTTPEndpoint, "receivers::otlp::protocols::http::endpoint"},
+			{"--view-endpoint", o.ViewEndpoint, "extensions::session_view::endpoint"},
 			{"--otlp-endpoint", o.OTLPEndpoint, "exporters::otlp_grpc::endpoint"},
 			{"--keep-otlp", o.KeepOTLP, "exporters::file::path"},
 		} {
@@ -139,6 +146,7 @@ func (o *Options) uris() ([]string, error) {
 	o.Store = cmp.Or(o.Store, os.Getenv(EnvStore))
 	o.GRPCEndpoint = cmp.Or(o.GRPCEndpoint, os.Getenv(EnvGRPCEndpoint), defaultGRPC)
 	o.HTTPEndpoint = cmp.Or(o.HTTPEndpoint, os.Getenv(EnvHTTPEndpoint), defaultHTTP)
+	o.ViewEndpoint = cmp.Or(o.ViewEndpoint, os.Getenv(EnvViewEndpoint), sessionview.DefaultEndpoint)
 	o.OTLPEndpoint = cmp.Or(o.OTLPEndpoint, os.Getenv(EnvOTLPEndpoint))
 	o.KeepOTLP = cmp.Or(o.KeepOTLP, os.Getenv(EnvKeepOTLP))
 	if o.Store == "" {
@@ -147,7 +155,7 @@ func (o *Options) uris() ([]string, error) {
 			return nil, err
 		}
 	}
-	for _, endpoint := range []string{o.GRPCEndpoint, o.HTTPEndpoint} {
+	for _, endpoint := range []string{o.GRPCEndpoint, o.HTTPEndpoint, o.ViewEndpoint} {
 		if err := checkLoopback(endpoint); err != nil {
 			return nil, err
 		}
@@ -157,7 +165,8 @@ func (o *Options) uris() ([]string, error) {
 			"grpc": map[string]any{"endpoint": o.GRPCEndpoint},
 			"http": map[string]any{"endpoint": o.HTTPEndpoint},
 		}}},
-		"exporters": map[string]any{"session": map[string]any{"path": o.Store}},
+		"extensions": map[string]any{"session_view": map[string]any{"endpoint": o.ViewEndpoint}},
+		"exporters":  map[string]any{"session": map[string]any{"path": o.Store}},
 	}
 	if stores.HasEngine(o.Store) {
 		fragment["exporters"] = map[string]any{"session": map[string]any{"path": "", "dsn": o.Store}}

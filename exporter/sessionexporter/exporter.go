@@ -30,7 +30,7 @@ type sessionExporter struct {
 
 func (e *sessionExporter) start(ctx context.Context, host component.Host) error {
 	e.host = host
-	if err := e.sink.start(ctx); err != nil {
+	if err := e.sink.start(ctx, host); err != nil {
 		return err
 	}
 	e.started.Store(true)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
@@ -36,9 +37,11 @@ type sink struct {
 	// change until the last stop.
 	ingester *ingest.Ingester
 	files    *files // nil when no files are wanted
+	// detach takes the store away from those that serve it.
+	detach []func(context.Context)
 }
 
-func (s *sink) start(ctx context.Context) error {
+func (s *sink) start(ctx context.Context, host component.Host) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started > 0 {
@@ -70,7 +73,23 @@ func (s *sink) start(ctx context.Context) error {
 	s.scopes.redact = redactor
 	s.ingester = ingest.New(st, ingest.Options{SessionKeys: keys, Redactor: redactor})
 	s.started = 1
+	s.attach(host)
 	return nil
+}
+
+// attach gives the store to the extensions that serve one, such as session_view.
+func (s *sink) attach(host component.Host) {
+	whole, ok := s.store.(store.Store)
+	if !ok || host == nil {
+		return
+	}
+	for _, extension := range host.GetExtensions() {
+		if server, ok := extension.(interface {
+			Attach(location string, s store.Store) (detach func(context.Context))
+		}); ok {
+			s.detach = append(s.detach, server.Attach(s.config.location(), whole))
+		}
+	}
 }
 
 // stop closes the store when the last exporter stops. Files that could not be
@@ -85,6 +104,10 @@ func (s *sink) stop(ctx context.Context) error {
 		s.files.stop(ctx)
 		s.files = nil
 	}
+	for _, detach := range s.detach {
+		detach(ctx)
+	}
+	s.detach = nil
 	s.scopes.stop()
 	if err := s.store.Close(); err != nil {
 		return fmt.Errorf("close session store: %w", err)

@@ -40,28 +40,33 @@ func newHostCheck(c *Config) *hostCheck {
 
 // GetHTTPHandler implements [extensionmiddleware.HTTPServer].
 func (h *hostCheck) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
-	return func(_ context.Context, next http.Handler) (http.Handler, error) {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if reason := h.refusal(r); reason != "" {
-				http.Error(w, reason, http.StatusForbidden)
-				return
-			}
-			next.ServeHTTP(w, r)
-		}), nil
-	}, nil
+	return func(_ context.Context, next http.Handler) (http.Handler, error) { return h.handler(next), nil }, nil
+}
+
+// Handler is next for the requests that a valid configuration allows.
+func Handler(c *Config, next http.Handler) http.Handler { return newHostCheck(c).handler(next) }
+
+func (h *hostCheck) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if reason := h.refusal(r); reason != "" {
+			http.Error(w, reason, http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // refusal is why a request is refused; empty means that it is not.
 func (h *hostCheck) refusal(r *http.Request) string {
 	if !h.allowsHost(hostname(r.Host)) {
 		return fmt.Sprintf("host %q is not allowed: this server is for programs on its own machine; "+
-			"call it by localhost or 127.0.0.1, or add the name to allowed_hosts of the extension host_check", r.Host)
+			"call it by localhost or 127.0.0.1, or add the name to allowed_hosts of the server or of the extension host_check", r.Host)
 	}
 	// A request has one origin; a client that sends several is no browser, and each counts.
 	for _, origin := range r.Header.Values("Origin") {
 		if !h.allowsOrigin(origin) {
 			return fmt.Sprintf("origin %q is not allowed: this server is for programs on its own machine; "+
-				"add the origin to allowed_origins of the extension host_check", origin)
+				"add the origin to allowed_origins of the server or of the extension host_check", origin)
 		}
 	}
 	return ""

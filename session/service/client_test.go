@@ -38,7 +38,7 @@ func served(t *testing.T) *remote {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(service.Handler(func(context.Context) (service.Service, error) { return local, nil }))
+	server := httptest.NewServer(service.Handler(local, service.NewCounter(sqlite.Follow(local.Path()))))
 	t.Cleanup(server.Close)
 	client, err := service.Dial(t.Context(), server.URL, "")
 	if err != nil {

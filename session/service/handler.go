@@ -76,17 +76,15 @@ func encoder(w http.ResponseWriter) *json.Encoder {
 	return e
 }
 
-// Handler answers the requests of clients, below [Prefix]. current returns the store, or an error while there is none.
-// Who may ask is for the server to decide.
-func Handler(current func(context.Context) (Service, error)) http.Handler {
+// Handler answers the requests of clients of a store, below [Prefix]. The counter is for those that follow it. Who may
+// ask is for the server to decide.
+func Handler(s Service, changes *Counter) http.Handler {
 	mux := http.NewServeMux()
-	for _, op := range operations {
+	position := callPosition
+	position.call = func(_ Service, ctx context.Context, _ none) (Position, error) { return changes.Position(ctx) }
+	for _, op := range append(operations, position) {
 		mux.HandleFunc("POST "+Prefix+op.operation(), func(w http.ResponseWriter, r *http.Request) {
-			s, err := current(r.Context())
-			if err == nil {
-				err = op.serve(w, r, s)
-			}
-			if err != nil {
+			if err := op.serve(w, r, s); err != nil {
 				WriteProblem(w, err)
 			}
 		})

@@ -183,7 +183,9 @@ var (
 
 	callName = method[none, string]{"Name",
 		func(s Service, _ context.Context, _ none) (string, error) { return s.Name(), nil }}
-	callStale = method[staleArgs, []session.Session]{"Stale",
+	// callPosition is no method of Service: it is answered by a Counter.
+	callPosition = method[none, Position]{"Position", nil}
+	callStale    = method[staleArgs, []session.Session]{"Stale",
 		func(s Service, ctx context.Context, q staleArgs) ([]session.Session, error) {
 			return s.Stale(ctx, q.Before, q.Archived)
 		}}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ const lockSuffix = ".lock"
 type writerLock struct {
 	beside *flock.Flock
 	inode  inodeLock
+	owner  string // the line of the file that names the holder
 }
 
 // lock takes the writer's lock of the store at path and makes the file where there is none.
@@ -60,10 +62,10 @@ func lock(path string) (*writerLock, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	owner := fmt.Sprintf("process %d (%s) on %s since %s\n", os.Getpid(), filepath.Base(os.Args[0]), host,
+	l.owner = fmt.Sprintf("process %d (%s) on %s since %s\n", os.Getpid(), filepath.Base(os.Args[0]), host,
 		time.Now().UTC().Format(time.RFC3339))
 	// The name is a courtesy to the next one who asks: the lock holds without it.
-	_ = os.WriteFile(real+lockSuffix, []byte(owner), 0o600)
+	_ = os.WriteFile(real+lockSuffix, []byte(l.owner), 0o600)
 	return l, nil
 }
 
@@ -122,10 +124,42 @@ const unknownHolder = "its name is not known"
 
 func holder(name string) string {
 	b, err := os.ReadFile(name)
-	if b = bytes.TrimSpace(b); err != nil || len(b) == 0 {
+	if b, _, _ = bytes.Cut(bytes.TrimSpace(b), []byte("\n")); err != nil || len(b) == 0 {
 		return unknownHolder
 	}
 	return "it is " + string(b)
+}
+
+// socketPrefix begins the line of a lock file that names a socket.
+const socketPrefix = "socket "
+
+// Advertise has the store's lock file name the Unix socket on which this process changes sessions for others, until the
+// store is closed. See [Socket].
+func (s *Store) Advertise(socket string) error {
+	real, err := realPath(s.Path())
+	if err == nil {
+		err = os.WriteFile(real+lockSuffix, []byte(s.lock.owner+socketPrefix+socket+"\n"), 0o600)
+	}
+	if err != nil {
+		return classifyFile(fmt.Errorf("name the socket of store %s in its lock file: %w", s.Path(), err))
+	}
+	return nil
+}
+
+// Socket returns the Unix socket on which the process that holds the store at path changes sessions for others, "" if
+// it names none.
+func Socket(path string) string {
+	real, err := realPath(path)
+	if err != nil {
+		return ""
+	}
+	b, _ := os.ReadFile(real + lockSuffix)
+	for line := range strings.Lines(string(b)) {
+		if socket, ok := strings.CutPrefix(line, socketPrefix); ok {
+			return strings.TrimSpace(socket)
+		}
+	}
+	return ""
 }
 
 // realPath returns the path that symbolic links lead to, also where no file is there yet.

@@ -137,3 +137,12 @@ func Migrate(ctx context.Context, location string, distribute, searchIndex bool)
 
 // MigrationSQL is what makes the tables of an empty PostgreSQL database.
 func MigrationSQL() string { return postgres.SQL() }
+
+// Socket returns the Unix socket on which the process that holds the store at a location changes sessions for others,
+// "" where there is none.
+func Socket(location string) string {
+	if !IsFile(location) {
+		return ""
+	}
+	return sqlite.Socket(location)
+}

@@ -1,0 +1,61 @@
+package sessionview
+
+import (
+	"fmt"
+	"net"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
+)
+
+// DefaultEndpoint is where the extension listens unless it is told otherwise.
+const DefaultEndpoint = "localhost:4320"
+
+// Config configures the extension.
+type Config struct {
+	confighttp.ServerConfig `mapstructure:",squash"`
+
+	// Config has the names that clients may call the server by, and the pages that may send requests, besides those
+	// of this machine.
+	hostcheckextension.Config `mapstructure:",squash"`
+
+	// NoSocket leaves out the Unix socket beside the store. Then commands of agenttrace cannot change sessions while
+	// the collector runs unless they are given its address.
+	NoSocket bool `mapstructure:"no_socket"`
+
+	_ struct{} // no unkeyed literals
+}
+
+var _ component.Config = (*Config)(nil)
+
+func createDefaultConfig() component.Config {
+	server := confighttp.NewDefaultServerConfig()
+	server.NetAddr.Endpoint = DefaultEndpoint
+	server.MaxRequestBodySize = 256 << 20 // a session that is imported is one request
+	return &Config{ServerConfig: server}
+}
+
+// Validate implements the collector's check of configurations.
+func (c *Config) Validate() error {
+	if err := c.Config.Validate(); err != nil {
+		return err
+	}
+	host, _, err := net.SplitHostPort(c.NetAddr.Endpoint)
+	if err != nil {
+		return fmt.Errorf("endpoint: %q is not host:port, such as %s", c.NetAddr.Endpoint, DefaultEndpoint)
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() || c.Auth.HasValue() {
+		return nil
+	}
+	return fmt.Errorf(`endpoint: %q is reached from other machines, and whoever reaches it would read every session; `+
+		`listen on localhost, or configure an authenticator, such as
+extensions:
+  bearertokenauth: {filename: /etc/agenttrace/token}
+  session_view:
+    endpoint: %q
+    auth: {authenticator: bearertokenauth}
+service:
+  extensions: [bearertokenauth, session_view]`, c.NetAddr.Endpoint, c.NetAddr.Endpoint)
+}

@@ -1,0 +1,158 @@
+package sessionview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension"
+	"go.uber.org/zap"
+
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/stores"
+)
+
+// view is the extension.
+type view struct {
+	config   *Config
+	settings component.TelemetrySettings
+
+	servers sync.WaitGroup
+	http    *http.Server
+
+	mu sync.Mutex
+	// served is what the exporter attached, nil while there is nothing. asking counts the requests that use it.
+	served *served
+	asking sync.WaitGroup
+}
+
+// served is a store that is served.
+type served struct {
+	store   store.Store
+	changes *service.Counter
+	socket  *socket // nil without one
+	http.Handler
+}
+
+var _ extension.Extension = (*view)(nil)
+
+func newView(c *Config, set component.TelemetrySettings) *view {
+	return &view{config: c, settings: set}
+}
+
+// handler answers the requests of both listeners.
+func (v *view) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", v.answer)
+	// A page of another origin changes nothing, and learns nothing by the name of its own server.
+	return http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&v.config.Config, mux))
+}
+
+// Start implements [component.Component].
+func (v *view) Start(ctx context.Context, host component.Host) (err error) {
+	v.http, err = v.config.ToServer(ctx, host.GetExtensions(), v.settings, v.handler())
+	if err != nil {
+		return err
+	}
+	l, err := v.config.ToListener(ctx)
+	if errors.Is(err, syscall.EADDRINUSE) && v.config.NetAddr.Endpoint == DefaultEndpoint {
+		// Nobody has asked for this port: a second collector of the user stores sessions all the same.
+		v.settings.Logger.Warn("another program listens where sessions can be viewed; set the endpoint of session_view",
+			zap.String("endpoint", DefaultEndpoint))
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listen for readers of sessions: %w", err)
+	}
+	v.serve(v.http, l)
+	return nil
+}
+
+// serve accepts connections until the server is closed.
+func (v *view) serve(s *http.Server, l net.Listener) {
+	v.servers.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			v.settings.Logger.Error("the server of sessions has stopped", zap.Error(err))
+		}
+	})
+}
+
+// Shutdown implements [component.Component]. The exporter has taken its store away before.
+func (v *view) Shutdown(ctx context.Context) error {
+	if v.http == nil {
+		return nil
+	}
+	err := v.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, v.http.Close())
+	}
+	v.servers.Wait()
+	return err
+}
+
+// Attach makes a store that is open for writing, at a location as of package stores, the one that is served, until detach is called: detach returns when no
+// request uses the store any more, after it has cut off those that take longer than ctx. Of two stores the first is
+// served.
+func (v *view) Attach(location string, s store.Store) (detach func(context.Context)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.served != nil {
+		v.settings.Logger.Warn("session_view serves one store; another one is not served",
+			zap.String("served", v.served.store.Name()), zap.String("not_served", s.Name()))
+		return func(context.Context) {}
+	}
+	v.served = &served{store: s, changes: service.NewCounter(stores.Follow(location))}
+	v.served.Handler = service.Handler(s, v.served.changes)
+	if !v.config.NoSocket {
+		var err error
+		if v.served.socket, err = v.listenBeside(s); err != nil {
+			v.settings.Logger.Warn("commands on this machine cannot change sessions while the collector runs", zap.Error(err))
+		}
+	}
+	return v.detach
+}
+
+func (v *view) detach(ctx context.Context) {
+	v.mu.Lock()
+	was := v.served
+	v.served = nil
+	v.mu.Unlock()
+	was.socket.close(ctx)
+	done := make(chan struct{})
+	go func() {
+		v.asking.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	if err := was.changes.Close(); err != nil {
+		v.settings.Logger.Warn("close the store's follower", zap.Error(err))
+	}
+}
+
+// errNone is the answer while no store is attached.
+var errNone = fmt.Errorf("%w: the collector has not opened its store yet, or is closing it; try again", store.ErrUnavailable)
+
+// answer answers a request with the store, which is not closed under it.
+func (v *view) answer(w http.ResponseWriter, r *http.Request) {
+	v.mu.Lock()
+	s := v.served
+	if s == nil {
+		v.mu.Unlock()
+		service.WriteProblem(w, errNone)
+		return
+	}
+	v.asking.Add(1)
+	v.mu.Unlock()
+	defer v.asking.Done()
+	s.ServeHTTP(w, r)
+}
