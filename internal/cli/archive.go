@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -24,7 +25,7 @@ func newArchive() *cobra.Command {
 brings them back.
 
 An archived flag that the agent reports later takes precedence; an earlier one does not,
-even if it is delivered again. The store must not be held by a collector.
+even if it is delivered again.
 
 --json prints an object: archived, and the ids of the sessions.`,
 		Example: `  agenttrace archive 1fa2bdc08
@@ -32,7 +33,7 @@ even if it is delivered again. The store must not be held by a collector.
 		ValidArgsFunction: completeSessions,
 		Args:              atLeastOne("one session or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
 				ids, err := resolveAll(ctx, s, args)
 				if err != nil {
 					return err
@@ -62,17 +63,11 @@ even if it is delivered again. The store must not be held by a collector.
 	return cmd
 }
 
-// withWriter opens a store that is there for writing and calls fn with it. A store
-// that another process holds is refused, with that process's name.
-func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Store) error) error {
-	path, err := storePath(cmd)
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(path); stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
-		return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
-	}
-	s, err := stores.Open(cmd.Context(), path, stores.Options{})
+// withWriter opens a store that is there for writing and calls fn with it. If a
+// collector holds it, the collector does what fn asks for; a store that another
+// process holds is refused, with that process's name.
+func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s service.Service) error) error {
+	s, err := openWriter(cmd)
 	if err != nil {
 		return err
 	}
@@ -81,6 +76,34 @@ func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Store) 
 		err = closeErr
 	}
 	return err
+}
+
+func openWriter(cmd *cobra.Command) (service.Service, error) {
+	address, err := remote(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if address != "" {
+		return dial(cmd, address)
+	}
+	path, err := storePath(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
+		return nil, noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
+	}
+	s, err := stores.Open(cmd.Context(), path, stores.Options{})
+	if err == nil {
+		return s, nil
+	}
+	if socket := stores.Socket(path); errors.Is(err, store.ErrLocked) && socket != "" {
+		// A process without a server, or that has ended meanwhile, is the error that matters.
+		if c, dialErr := service.Dial(cmd.Context(), "unix:"+socket, ""); dialErr == nil {
+			return c, nil
+		}
+	}
+	return nil, err
 }
 
 // resolveAll resolves each name, and each session once.

@@ -26,6 +26,9 @@ copy.`,
   agenttrace --store sessions-2026-11-20.db ls`,
 		Args: exactly(1, "one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := ownStore(cmd); err != nil {
+				return err
+			}
 			r, err := openStore(cmd)
 			if err != nil {
 				return err

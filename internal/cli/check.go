@@ -68,7 +68,15 @@ may write, are notices as well.`,
 				return err
 			}
 			c := checker{cmd: cmd, out: out, idleTimeout: idleTimeout}
-			if len(args) == 0 {
+			address, err := remote(cmd)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 && address != "" {
+				if err := c.checkAll(openStore(cmd)); err != nil {
+					return err
+				}
+			} else if len(args) == 0 {
 				path, err := storePath(cmd)
 				if err != nil {
 					return err
@@ -113,7 +121,7 @@ func (c *checker) check(arg string) error {
 		return c.checkExport("standard input", c.cmd.InOrStdin())
 	}
 	if !stores.IsFile(arg) {
-		return c.checkStore(arg)
+		return c.checkAll(stores.OpenReader(c.cmd.Context(), arg))
 	}
 	f, err := os.Open(arg)
 	switch {
@@ -141,7 +149,7 @@ func (c *checker) check(arg string) error {
 		return fmt.Errorf("read %s: %w", arg, err)
 	}
 	if string(head[:n]) == "SQLite format 3\x00" {
-		return readError(arg, c.checkStore(arg))
+		return readError(arg, c.checkAll(stores.OpenReader(c.cmd.Context(), arg)))
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read %s: %w", arg, err)
@@ -157,8 +165,8 @@ func noFileError(path string, err error) error {
 	return fmt.Errorf("check %s: %w", path, err)
 }
 
-func (c *checker) checkStore(path string) error {
-	r, err := stores.OpenReader(c.cmd.Context(), path)
+// checkAll checks every session of a store, if it was opened, and closes it.
+func (c *checker) checkAll(r store.Reader, err error) error {
 	if err != nil {
 		return err
 	}

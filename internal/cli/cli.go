@@ -194,6 +194,8 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().String("store", "", "`path` of the session store, or postgres://… (default $"+envStore+
 		", then ~/.local/state/agenttrace/sessions.db)")
+	root.PersistentFlags().String("remote", "", "`address` of a collector to ask instead, such as https://host:4320 (default $"+
+		envRemote+")")
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string,
 		cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
@@ -258,12 +260,16 @@ func environmentTopic() *cobra.Command {
 		Long: `Environment variables that agenttrace reads. Flags take precedence.
 
   AGENTTRACE_STORE           path of the session store
+  AGENTTRACE_REMOTE          address of a collector to ask instead of opening a store
+  AGENTTRACE_TOKEN           bearer token for that collector
+  AGENTTRACE_TOKEN_FILE      file with that token; takes precedence
   AGENTTRACE_IDLE_TIMEOUT    a busy session is reported as interrupted after this
                              duration without an update, such as 10m
   AGENTTRACE_PRICES          price list for cost estimates, or none; see
                              agenttrace help stats
   AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
   AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
+  AGENTTRACE_VIEW_ENDPOINT   where "collect" serves sessions to readers
   AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" also send traces
   XDG_STATE_HOME             the store is agenttrace/sessions.db below it, and the
                              price lists are in agenttrace/prices

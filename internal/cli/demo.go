@@ -42,7 +42,7 @@ the session while it runs, use "agenttrace tail" in another terminal.`,
   agenttrace demo --store demo.db --otlp-endpoint localhost:4317   # Jaeger`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := storePath(cmd)
+			path, err := ownStore(cmd)
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -27,7 +28,7 @@ those of the copies, and the title is that of the session with " (copy)". Permis
 are not copied. Data of the original messages that arrives later reaches the copies too.
 
 A busy session cannot be forked, nor one with a pending approval in the part that would be
-copied. The store must not be held by a collector.
+copied.
 
 --json prints an object: session_id, title, parent_id, parent_message_id, the last turn that
 was copied, and the number of messages.`,
@@ -43,7 +44,7 @@ was copied, and the number of messages.`,
 			if err := onePlace(cmd, "at"); err != nil {
 				return err
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s store.Store, c *conversation) error {
+			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *conversation) error {
 				point, err := c.last()
 				switch {
 				case err != nil:
@@ -114,12 +115,12 @@ type conversation struct {
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
 func withIdle(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, s store.Store, c *conversation) error) error {
+	fn func(ctx context.Context, s service.Service, c *conversation) error) error {
 	idleTimeout, err := idleTimeout(cmd)
 	if err != nil {
 		return err
 	}
-	return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+	return withWriter(cmd, func(ctx context.Context, s service.Service) error {
 		id, err := s.Resolve(ctx, name)
 		if err != nil {
 			return err

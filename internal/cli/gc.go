@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -25,7 +26,7 @@ telemetry of deleted sessions.
 A prompt is sent once, and may arrive before the turn that refers to it. None is therefore
 deleted within an hour of the last activity. Traces whose session is not known yet are kept.
 --vacuum rewrites the file without its free space, which temporarily needs as much space
-again. The store must not be held by a collector.
+again.
 
 --json prints an object: system_prompts, tool_catalogs, observations, and prompts_kept if
 prompts and catalogs were not examined.`,
@@ -36,8 +37,11 @@ prompts and catalogs were not examined.`,
 			if dryRun && vacuum {
 				return usagef("--dry-run and --vacuum exclude each other; use one of them")
 			}
-			return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
 				file, ok := s.(store.Compacter)
+				if _, held := s.(*service.Client); vacuum && held {
+					return usagef("--vacuum rewrites the store, which a collector is using; stop it, or leave out --vacuum")
+				}
 				if vacuum && !ok {
 					return usagef("--vacuum rewrites a store that is a file; %s gets its space back without it", s.Name())
 				}

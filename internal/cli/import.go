@@ -70,7 +70,7 @@ the others are still read, and the exit code is 5.`,
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			path, err := storePath(cmd)
+			path, err := ownStore(cmd)
 			if err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ it needs the extension pg_trgm, and room and time for each part that is written.
 				_, err := fmt.Fprint(cmd.OutOrStdout(), stores.MigrationSQL())
 				return err
 			}
-			location, err := storePath(cmd)
+			location, err := ownStore(cmd)
 			if err != nil {
 				return err
 			}

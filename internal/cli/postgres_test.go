@@ -37,30 +37,36 @@ func TestCommandsOnPostgres(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const main = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
 	captures, err := filepath.Glob("../../session/ingest/testdata/captures/*/*/*-traces.json")
 	if err != nil || len(captures) == 0 {
 		t.Fatalf("no captures: %v", err)
 	}
-	commands := []string{
-		"ls", "ls --all", "ls --all --json", "ls -n 1", "ls --agent coder", "ls --limit 1",
-		"show last", "show " + main + " --prompt --tools --permissions --raw", "show last --json", "show nothing", "show " + main[:12],
-		"status last", "status last --json", "search test", "search é --json", "search prompt", "search nowhere",
-		"stats", "stats --by model", "stats --by tool", "stats --by day", "stats --by agent --json", "check", "check --rules",
-		"export " + main + " --format jsonl", "export --all --format csv", "export " + main + " --format otlp-json",
-		"export " + main + " --format markdown", "export " + main + " --format atif --explain", "diff " + main + " last",
-		"replay last", "tail last --no-follow", "tail " + main + " --since 1h --no-follow",
-		"title last titled", "ls", "archive last", "ls --all", "archive --undo " + main, "gc --dry-run", "gc", "gc --json",
-		"prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
-		"import --json " + strings.Join(captures[:min(40, len(captures))], " "), "ls --all --json", "stats --json", "search the", "check",
-		"rewind last --turn 1", "show last", "rewind last --undo", "show last", "rm " + main + " --yes", "ls --all", "gc", "export --all --format jsonl", "check",
-	}
-	names := strings.NewReplacer(file, "STORE", dsn, "STORE", "postgres://postgres@127.0.0.1:"+fmt.Sprint(server.Port)+"/d1", "STORE")
+	imported := "import --json " + strings.Join(captures[:min(40, len(captures))], " ")
+	commands := slices.Concat(reading, changes, []string{imported, "ls --all --json", "stats --json", "search the", "check"}, rewinding)
+	compareOutputs(t, commands,
+		place{"a file", "AGENTTRACE_STORE=" + file, strings.NewReplacer(file, "STORE")},
+		place{"a database", "AGENTTRACE_STORE=" + dsn, strings.NewReplacer(dsn, "STORE",
+			"postgres://postgres@127.0.0.1:"+fmt.Sprint(server.Port)+"/d1", "STORE")})
+}
+
+// place is where commands are run.
+type place struct {
+	name string
+	// env is the environment variable that names the store.
+	env string
+	// names replaces the names of the store in what is printed.
+	names *strings.Replacer
+}
+
+// compareOutputs runs the commands in each place, one after the other, and compares what they print and how they end
+// with the first.
+func compareOutputs(t *testing.T, commands []string, places ...place) {
+	t.Helper()
 	for _, command := range commands {
-		var out [2]string
-		for i, location := range []string{file, dsn} {
+		out := make([]string, len(places))
+		for i, at := range places {
 			cmd := exec.CommandContext(t.Context(), "agenttrace", strings.Fields(command)...)
-			cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+location, "COLUMNS=100", "TZ=UTC")
+			cmd.Env = append(os.Environ(), at.env, "COLUMNS=100", "TZ=UTC")
 			cmd.Dir = "."
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -68,7 +74,7 @@ func TestCommandsOnPostgres(t *testing.T) {
 			if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 				t.Fatal(err)
 			}
-			out[i] = fmt.Sprintf("%s%sexit %d\n", names.Replace(stdout.String()), names.Replace(stderr.String()),
+			out[i] = fmt.Sprintf("%s%sexit %d\n", at.names.Replace(stdout.String()), at.names.Replace(stderr.String()),
 				cmd.ProcessState.ExitCode())
 			out[i] = changing.ReplaceAllString(out[i], "…")
 			if strings.HasPrefix(command, "search") { // what was stored last comes first, as each engine knows it
@@ -78,11 +84,37 @@ func TestCommandsOnPostgres(t *testing.T) {
 			}
 			t.Logf("agenttrace %.60s: exit %d", command, cmd.ProcessState.ExitCode())
 		}
-		if diff := cmp.Diff(strings.Split(out[0], "\n"), strings.Split(out[1], "\n")); diff != "" {
-			t.Errorf("agenttrace %.200s: a database differs from a file (-file +database):\n%.3000s", command, diff)
+		for i := range places[1:] {
+			if diff := cmp.Diff(strings.Split(out[0], "\n"), strings.Split(out[i+1], "\n")); diff != "" {
+				t.Errorf("agenttrace %.200s: %s differs from %s (-%s +%s):\n%.3000s", command, places[i+1].name, places[0].name,
+					places[0].name, places[i+1].name, diff)
+			}
 		}
 	}
 }
 
 // changing is what differs from one run to the next: ages and durations in words, and when a rewind was made.
 var changing = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s) ?(ago)?|"took[^,]*|\\"at\\":\d{13}|(rewound|messages ·) \d\d:\d\d:\d\d`)
+
+const main = "ses_1fa2bdc08000YO9dOSXjsMd9kP" // a session of the fixture
+
+// Commands of a store that has the fixture's sessions.
+var (
+	reading = []string{
+		"ls", "ls --all", "ls --all --json", "ls -n 1", "ls --agent coder", "ls --limit 1",
+		"show last", "show " + main + " --prompt --tools --permissions --raw", "show last --json", "show nothing", "show " + main[:12],
+		"status last", "status last --json", "search test", "search é --json", "search prompt", "search nowhere",
+		"stats", "stats --by model", "stats --by tool", "stats --by day", "stats --by agent --json", "check", "check --rules",
+		"export " + main + " --format jsonl", "export --all --format csv", "export " + main + " --format otlp-json",
+		"export " + main + " --format markdown", "export " + main + " --format atif --explain", "diff " + main + " last",
+		"replay last", "tail last --no-follow", "tail " + main + " --since 1h --no-follow",
+	}
+	changes = []string{
+		"title last titled", "ls", "archive last", "ls --all", "archive --undo " + main, "gc --dry-run", "gc", "gc --json",
+		"prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
+	}
+	rewinding = []string{
+		"rewind last --turn 1", "show last", "rewind last --undo", "show last", "rm " + main + " --yes", "ls --all", "gc",
+		"export --all --format jsonl", "check",
+	}
+)

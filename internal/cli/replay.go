@@ -21,6 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/replay"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -325,7 +326,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		return err
 	}
 	// The store is taken first, so that no answer is paid for that cannot be kept.
-	err = withIdle(cmd, name, func(ctx context.Context, s store.Store, of *conversation) error {
+	err = withIdle(cmd, name, func(ctx context.Context, s service.Service, of *conversation) error {
 		id := of.id
 		b, err := p.bundle(of.timeline, of.transcript)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -27,7 +28,7 @@ func newRewind() *cobra.Command {
 it. The effects of tools are not undone.
 
 --undo shows again what the last rewind hid; repeated, what the one before it hid. A busy
-session cannot be rewound. The store must not be held by a collector.
+session cannot be rewound.
 
 --json prints an object: session_id, undone, to_message_id, turn, the messages that were
 hidden or shown, and their turns.`,
@@ -46,7 +47,7 @@ hidden or shown, and their turns.`,
 			case !undo && !f.Changed("to") && !f.Changed("turn"):
 				return usagef("rewind does not know where to; add --turn with the number of a turn, or --to with a user's message")
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s store.Store, c *conversation) error {
+			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *conversation) error {
 				done, err := rewind(ctx, s, c, to, turn, undo)
 				if err != nil {
 					return err
@@ -63,7 +64,7 @@ hidden or shown, and their turns.`,
 	return cmd
 }
 
-func rewind(ctx context.Context, s store.Store, c *conversation, to string, turn int, undo bool) (store.Rewound,
+func rewind(ctx context.Context, s service.Service, c *conversation, to string, turn int, undo bool) (store.Rewound,
 	error) {
 	if undo {
 		done, err := s.Unrewind(ctx, c.id)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -27,8 +28,7 @@ Forks and sub-agents of a session stay, unless --children is given. System promp
 and tool catalogs, which sessions share, go with "gc".
 
 A deleted session comes back if its telemetry is delivered again: from a queue or
-a spool, by an import, or because its agent goes on. The store must not be held by
-a collector.
+a spool, by an import, or because its agent goes on.
 
 --json prints an object: deleted, the ids of the deleted sessions.`,
 		Example: `  agenttrace rm 1fa2bdc08
@@ -126,7 +126,7 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 			return nil
 		}
 	}
-	err := withWriter(cmd, func(ctx context.Context, s store.Store) error {
+	err := withWriter(cmd, func(ctx context.Context, s service.Service) error {
 		for i := range sessions {
 			if err := s.Delete(ctx, sessions[i].ID); err == nil {
 				deleted = append(deleted, sessions[i].ID)

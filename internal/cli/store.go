@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -33,8 +35,90 @@ func storePath(cmd *cobra.Command) (string, error) {
 	return collector.DefaultStore()
 }
 
+// Environment variables of a collector that is asked instead of a store.
+const (
+	envRemote    = "AGENTTRACE_REMOTE"
+	envToken     = "AGENTTRACE_TOKEN"
+	envTokenFile = "AGENTTRACE_TOKEN_FILE"
+)
+
+// remote is the address of the collector to ask, "" if the store is opened here. A --store on the command line takes
+// precedence over the environment.
+func remote(cmd *cobra.Command) (string, error) {
+	address, _ := cmd.Flags().GetString("remote")
+	switch {
+	case cmd.Flags().Changed("remote") && cmd.Flags().Changed("store"):
+		return "", usagef("--remote and --store exclude each other; use one of them")
+	case cmd.Flags().Changed("remote") && address == "":
+		return "", usagef("--remote is empty; name the address of a collector, or leave the flag out")
+	case cmd.Flags().Changed("store"):
+		return "", nil
+	}
+	return cmp.Or(address, os.Getenv(envRemote)), nil
+}
+
+// token is what the collector wants to see, "" if nothing is configured.
+func token() (string, error) {
+	path := os.Getenv(envTokenFile)
+	if path == "" {
+		return os.Getenv(envToken), nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", usagef("read the token: %w; name another file with %s", err, envTokenFile)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// dial reaches a collector.
+func dial(cmd *cobra.Command, address string) (*service.Client, error) {
+	token, err := token()
+	if err != nil {
+		return nil, err
+	}
+	c, err := service.Dial(cmd.Context(), address, token)
+	if invalid, ok := errors.AsType[*service.Problem](err); ok && invalid.Code == service.CodeInvalid {
+		return nil, usagef("%w", err)
+	}
+	return c, err
+}
+
+// ownStore is where the store is, for a command that works on it itself.
+func ownStore(cmd *cobra.Command) (string, error) {
+	address, err := remote(cmd)
+	if err != nil {
+		return "", err
+	}
+	if address != "" {
+		return "", usagef("%s works on a store itself, not through the collector at %s; name the store with --store",
+			cmd.Name(), address)
+	}
+	return storePath(cmd)
+}
+
+// follow follows the store, or the one of the collector to ask, and returns its name.
+func follow(cmd *cobra.Command) (f store.Follower, name string, err error) {
+	address, err := remote(cmd)
+	if err != nil {
+		return nil, "", err
+	}
+	if address != "" {
+		token, err := token()
+		return service.Follow(address, token), address, err
+	}
+	path, err := storePath(cmd)
+	return stores.Follow(path), stores.Name(path), err
+}
+
 // openStore opens the store for reading.
 func openStore(cmd *cobra.Command) (store.Reader, error) {
+	address, err := remote(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if address != "" {
+		return dial(cmd, address)
+	}
 	path, err := storePath(cmd)
 	if err != nil {
 		return nil, err

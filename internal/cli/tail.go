@@ -15,7 +15,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 func newTail() *cobra.Command {
@@ -65,7 +64,7 @@ repeated.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.path, err = storePath(cmd); err != nil {
+			if o.store, o.storeName, err = follow(cmd); err != nil {
 				return err
 			}
 			if len(args) == 1 {
@@ -138,7 +137,9 @@ func parseSince(text string, now time.Time, zone *time.Location) (time.Time, err
 }
 
 type tailOptions struct {
-	path string
+	// store is what to follow, and storeName its path or address.
+	store     store.Follower
+	storeName string
 	// name is what the user called the session, "" for all of them.
 	name        string
 	turns       int
@@ -215,7 +216,6 @@ const (
 // tailer follows sessions of one store.
 type tailer struct {
 	tailOptions
-	store    store.Follower
 	follower document.Follower
 	// from is where the part of each session begins that is looked at.
 	from map[string]store.Position
@@ -232,7 +232,7 @@ type tailer struct {
 }
 
 func newTailer(o tailOptions) *tailer {
-	t := &tailer{tailOptions: o, store: stores.Follow(o.path), from: make(map[string]store.Position)}
+	t := &tailer{tailOptions: o, from: make(map[string]store.Position)}
 	t.follower.IdleTimeout = o.idleTimeout
 	return t
 }
@@ -245,7 +245,7 @@ func (t *tailer) once(ctx context.Context) error {
 		return err
 	}
 	if r == nil {
-		return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(t.path))}
+		return noStoreError{fmt.Errorf("there is no session store at %s", t.storeName)}
 	}
 	if err := t.read(ctx, r); err != nil {
 		return err
@@ -306,7 +306,7 @@ func (t *tailer) look(ctx context.Context) error {
 	if r == nil {
 		if !t.waiting {
 			t.waiting = true
-			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", printable.Sanitize(stores.Name(t.path)))
+			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", printable.Sanitize(t.storeName))
 		}
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // tailEpoch is when the sessions of these tests begin, Unix milliseconds.
@@ -172,7 +173,7 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	x.clock.Store(now)
 	printer := render.NewNewsPrinter(render.Options{Width: width, Now: time.UnixMilli(now)})
 	printer.Grow = true
-	o := tailOptions{path: path, name: name, turns: 1, idleTimeout: document.DefaultIdleTimeout, notice: &x.notice,
+	o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1, idleTimeout: document.DefaultIdleTimeout, notice: &x.notice,
 		sink: &humanSink{w: &x.out, p: printer}}
 	o.now = func() time.Time { return time.UnixMilli(x.clock.Load()) }
 	if asJSON {
@@ -414,7 +415,7 @@ func TestTailSilence(t *testing.T) {
 func TestTailErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	run := func(name string) error {
-		o := tailOptions{path: path, name: name, turns: 1, now: time.Now, notice: new(bytes.Buffer),
+		o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1, now: time.Now, notice: new(bytes.Buffer),
 			sink: &jsonSink{w: new(bytes.Buffer)}}
 		return newTailer(o).follow(t.Context(), nil)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/service"
 )
 
 func newTitle() *cobra.Command {
@@ -20,7 +20,7 @@ func newTitle() *cobra.Command {
 		Long: `Set the title of a session.
 
 A title that the agent reports later takes precedence; an earlier one does not, even if
-it is delivered again. The store must not be held by a collector.
+it is delivered again.
 
 --json prints an object: session_id and title.`,
 		Example:           `  agenttrace title last 'The bug with é'`,
@@ -31,7 +31,7 @@ it is delivered again. The store must not be held by a collector.
 			if title == "" {
 				return usagef("the title is empty; give one")
 			}
-			return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
 				id, err := s.Resolve(ctx, args[0])
 				if err != nil {
 					return err
