@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -64,7 +65,7 @@ milliseconds).`,
 			if list {
 				return withSession(cmd, args[0], report)
 			}
-			return withWriter(cmd, func(ctx context.Context, s store.Store) error {
+			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
 				id, err := s.Resolve(ctx, args[0])
 				if err != nil {
 					return err
