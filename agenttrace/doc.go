@@ -108,6 +108,17 @@
 // others leave their events to it, at most 1024; older ones are then dropped and
 // counted.
 //
+// # Other tools
+//
+// Spans follow the GenAI conventions, so that backends for traces understand them too: the
+// usage is on the spans of model calls only, and sums over spans count each token once.
+// [Options].CaptureContent adds messages, prompt and tools. With a MeterProvider there are
+// the conventions' metrics (duration, tokens and time to the first chunk of model calls,
+// duration of tools and runs), agenttrace.loop.warnings and agenttrace.permission.denials.
+//
+// The conventions were renamed after their last release. Names are those of the release,
+// and of the main branch with OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental.
+//
 // # Secrets and size
 //
 // Secrets are taken out of everything that is sent, by package redact unless

@@ -22,6 +22,10 @@ var contents = map[attribute.Key]bool{
 	semconv.GenAIToolCallResultKey: true,
 	semconv.SystemPromptTextKey:    true, semconv.ToolCatalogJSONKey: true, semconv.SessionMetadataKey: true,
 	semconv.UserMessageMetadataKey:      true,
+	semconv.GenAIInputMessagesKey:       true,
+	semconv.GenAIOutputMessagesKey:      true,
+	semconv.GenAISystemInstructionsKey:  true,
+	semconv.GenAIToolDefinitionsKey:     true,
 	semconv.AssistantMessageMetadataKey: true, semconv.MessageMetadataKey: true, semconv.SessionPermissionsKey: true,
 }
 

@@ -84,7 +84,8 @@ func newLive(o Options) *live {
 	if o.LoggerProvider == nil {
 		return nil
 	}
-	logger := o.LoggerProvider.Logger(semconv.ScopeName, log.WithSchemaURL(semconv.SchemaURL))
+	logger := o.LoggerProvider.Logger(semconv.ScopeName, log.WithSchemaURL(semconv.SchemaURL),
+		log.WithInstrumentationVersion(version()))
 	l := &live{logger: logger, LiveOptions: o.Live}
 	if l.Policy != SaveStep && l.Policy != SaveTurn {
 		l.Policy = SaveChunk

@@ -219,7 +219,11 @@ func (g *guard) check(now time.Time) error {
 // caller holds no lock.
 func (t *Turn) note(kind, signature, id string, now time.Time) {
 	w := t.run.guard.note(kind, signature, id, now)
-	if w == nil || !t.recording {
+	if w == nil {
+		return
+	}
+	t.run.sess.tracer.metrics.loop(t.run)
+	if !t.recording {
 		return
 	}
 	event := []trace.EventOption{trace.WithAttributes(t.run.sess.tracer.filter.attributes(w.Append(nil))...)}

@@ -5,7 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
+	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -134,6 +135,12 @@ type ModelCall struct {
 	side, inTool   bool
 	usageElsewhere bool
 
+	started time.Time
+	// firstPart is how many parts the turn had when the call began.
+	firstPart int
+	// firstChunk is the time to the first part of a streamed answer, 0 until it comes.
+	firstChunk atomic.Int64
+
 	ending
 }
 
@@ -159,7 +166,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		return ctx, nil
 	}
 	now := t.run.now()
-	c := &ModelCall{turn: t, usageElsewhere: o.UsageElsewhere}
+	c := &ModelCall{turn: t, usageElsewhere: o.UsageElsewhere, started: now}
 	inner, outer := t.within(ctx)
 	if o.UsageElsewhere {
 		inner = ctx // in the trace of the client's span, so that the two are known to be one call
@@ -198,6 +205,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	if c.step > 0 && !o.Side {
 		t.placeData("step-start", now, func(string) []byte { return stepStart })
 	}
+	c.firstPart = len(t.parts)
 	name := semconv.OperationChat
 	if c.model.ID != "" {
 		name += " " + t.run.sess.tracer.filter.id(validUTF8(c.model.ID))
@@ -264,7 +272,7 @@ func (c *ModelCall) StreamText() *TextStream {
 		return nil
 	}
 	c.writes()
-	return c.turn.StreamText()
+	return c.turn.stream("text", c)
 }
 
 // StreamReasoning begins a part of reasoning that grows.
@@ -273,7 +281,21 @@ func (c *ModelCall) StreamReasoning() *TextStream {
 		return nil
 	}
 	c.writes()
-	return c.turn.StreamReasoning()
+	return c.turn.stream("reasoning", c)
+}
+
+// FirstChunk reports that the first part of a streamed answer has arrived. What is written
+// to a stream of the call reports so by itself.
+func (c *ModelCall) FirstChunk() {
+	if c != nil {
+		c.chunk(c.turn.run.now())
+	}
+}
+
+func (c *ModelCall) chunk(now time.Time) {
+	if c.firstChunk.Load() == 0 {
+		c.firstChunk.CompareAndSwap(0, max(1, int64(now.Sub(c.started))))
+	}
 }
 
 // End ends the call and adds its usage to the turn's. A failed call may have a
@@ -316,25 +338,31 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			t.drop("a model call's usage")
 		}
 	}
+	failed := ""
+	if endReason(err) == semconv.EndError {
+		failed = errorType(err)
+	}
 	if c.span.IsRecording() {
 		record := spans.ModelCall{
 			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(),
 			Temperature:   c.temperature,
 			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop,
-			Usage: usage,
+			Usage: usage, ErrorType: failed,
 		}
-		if endReason(err) == semconv.EndError {
-			record.Error, record.ErrorType = t.content(redact.Other, errorText(err)), errorType(err)
+		if first := time.Duration(c.firstChunk.Load()); first > 0 {
+			record.FirstChunk = new(first.Seconds())
+		}
+		if failed != "" {
+			record.Error = t.content(redact.Other, errorText(err))
 			t.run.sess.tracer.fail(c.span, now, err, record.Error)
 		}
-		attrs := record.Append(make([]attribute.KeyValue, 0, 28))
-		if c.usageElsewhere {
-			attrs = slices.DeleteFunc(attrs, func(kv attribute.KeyValue) bool {
-				return strings.HasPrefix(string(kv.Key), "gen_ai.usage.")
-			})
+		if t.run.sess.tracer.genAI.content {
+			c.capture(&record)
 		}
+		attrs := t.run.sess.tracer.genAI.rename(record.Append(make([]attribute.KeyValue, 0, 32)), !c.usageElsewhere)
 		c.span.SetAttributes(t.run.sess.tracer.filter.attributes(attrs)...)
 	}
+	t.run.sess.tracer.metrics.modelCall(c, result.ResponseModel, failed, usage.Tokens, now)
 	t.run.sess.tracer.finish(c.span, now)
 }
 

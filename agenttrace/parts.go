@@ -144,6 +144,7 @@ func (t *Turn) Data(name, id string, value any) {
 // part is whole; what is still open when the turn ends is marked as cut.
 type TextStream struct {
 	turn *Turn
+	call *ModelCall // that writes it, if known
 	kind string
 	// id, index, created and answer are set when the stream enters its turn.
 	id      string
@@ -160,19 +161,19 @@ type TextStream struct {
 }
 
 // StreamText begins a part of text that grows.
-func (t *Turn) StreamText() *TextStream { return t.stream("text") }
+func (t *Turn) StreamText() *TextStream { return t.stream("text", nil) }
 
 // StreamReasoning begins a part of reasoning that grows.
-func (t *Turn) StreamReasoning() *TextStream { return t.stream("reasoning") }
+func (t *Turn) StreamReasoning() *TextStream { return t.stream("reasoning", nil) }
 
-func (t *Turn) stream(kind string) *TextStream {
+func (t *Turn) stream(kind string, call *ModelCall) *TextStream {
 	if t == nil || t.off || !t.recording {
 		return nil
 	}
 	now := t.run.now()
 	var begun *TextStream
 	t.set(kind, func() {
-		s := &TextStream{turn: t, kind: kind}
+		s := &TextStream{turn: t, kind: kind, call: call}
 		p := part{kind: kind, text: s}
 		t.place(&p, now)
 		s.id, s.index, s.created = p.id, p.index, p.created
@@ -194,6 +195,9 @@ func (s *TextStream) WriteString(text string) (int, error) { return grow(s, text
 func grow[T []byte | string](s *TextStream, text T) (int, error) {
 	if s != nil {
 		now := s.turn.run.now()
+		if s.call != nil {
+			s.call.chunk(now)
+		}
 		emitted := false
 		var hold time.Duration
 		s.mu.Lock()

@@ -325,6 +325,7 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 		s.tracer.finish(span, s.now())
 	}
 	if d.outcome == semconv.OutcomeDenied {
+		s.tracer.metrics.denial(c, d)
 		c.deny(&DeniedError{Tool: c.name, Reason: d.Reason})
 	}
 }

@@ -25,6 +25,8 @@ type Run struct {
 	sess  *Session
 	span  trace.Span
 	model Model
+	// started is when the run began.
+	started time.Time
 	// off reports that nothing is recorded and nothing decides: every turn of the
 	// run is offTurn.
 	off     bool
@@ -51,7 +53,7 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 		return ctx, nil
 	}
 	now := s.now()
-	r := &Run{sess: s, model: o.Model}
+	r := &Run{sess: s, model: o.Model, started: now}
 	s.mu.Lock()
 	if r.model == (Model{}) {
 		r.model = s.st.Model
@@ -174,6 +176,7 @@ func (r *Run) finish(err error) {
 	}
 	s.mu.Unlock()
 	s.flush()
+	s.tracer.metrics.run(r, err, now)
 	if !r.span.IsRecording() {
 		s.tracer.finish(r.span, now)
 		return

@@ -782,7 +782,11 @@ func (c *ToolCall) end(state string, set func()) {
 	}
 	c.emitState(now)
 	f := c.frozen()
+	ran, failed, denied := max(0, now.Sub(c.started)), c.errType, c.denied
 	c.mu.Unlock()
+	if !denied && state != "" {
+		tracer.metrics.tool(c, ran, failed)
+	}
 	if !c.turn.off {
 		tracer.finish(c.span, now)
 		c.turn.settle(c, f)
@@ -807,7 +811,9 @@ func (c *ToolCall) endLate(now time.Time, state string, set func()) {
 	set()
 	c.emit(span, now)
 	c.emitState(now)
+	ran, failed := max(0, now.Sub(c.started)), c.errType
 	c.mu.Unlock()
+	s.tracer.metrics.tool(c, ran, failed)
 	s.stamp(now)
 	s.tracer.finish(span, now)
 	s.flush()
@@ -889,6 +895,8 @@ type frozen struct {
 	updated int64
 	// data is nil when a span of the call's own has it.
 	data []byte
+	// content is the call for the model calls that follow, if content is captured.
+	content []byte
 }
 
 // freeze ends a call that is still open in its present state, and states how its
@@ -930,6 +938,9 @@ func (c *ToolCall) frozen() frozen {
 	}
 	if c.turn.recording && !c.kept {
 		f.data = c.data(c.sentInput())
+	}
+	if c.turn.recording && c.turn.run.sess.tracer.genAI.content {
+		f.content = c.data(c.sentInput())
 	}
 	return f
 }

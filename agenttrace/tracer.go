@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/log"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -28,6 +29,15 @@ type Options struct {
 	LoggerProvider log.LoggerProvider
 	// Live states how much the events report.
 	Live LiveOptions
+
+	// MeterProvider takes the metrics of the GenAI conventions, and counts of loops and
+	// denials; nil means [otel.GetMeterProvider], also when that is set later.
+	MeterProvider metric.MeterProvider
+	// CaptureContent adds the messages, the system prompt and the tools to the span of each
+	// model call, in the form of the GenAI conventions, for other tools: session stores have
+	// them from turns and tool calls. It costs time and space, for each call repeats the turn
+	// so far. OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true does the same.
+	CaptureContent bool
 
 	// Redact takes secrets out of every text, input, output, error and title
 	// before it goes to a span or an event; nil means package redact with its zero
@@ -78,6 +88,8 @@ type Tracer struct {
 	watchdog Watchdog
 	approver Approver
 	grace    time.Duration
+	genAI    genAI
+	metrics  *metrics
 	now      func() time.Time
 	// ownClock reports that spans get their times from now.
 	ownClock bool
@@ -94,8 +106,11 @@ func New(o Options) *Tracer {
 	if tp == nil {
 		tp = otel.GetTracerProvider()
 	}
+	names := newGenAI(o)
 	t := &Tracer{
-		tracer:   tp.Tracer(semconv.ScopeName, trace.WithSchemaURL(semconv.SchemaURL)),
+		tracer: tp.Tracer(semconv.ScopeName, trace.WithSchemaURL(semconv.SchemaURL),
+			trace.WithInstrumentationVersion(version())),
+		genAI:    names,
 		live:     newLive(o),
 		filter:   newFilter(o),
 		limits:   o.Limits,
@@ -109,6 +124,7 @@ func New(o Options) *Tracer {
 	if t.live != nil {
 		t.live.filter = &t.filter
 	}
+	t.metrics = newMetrics(o, names, &t.filter)
 	if t.now == nil {
 		t.now = time.Now
 	}

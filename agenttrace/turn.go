@@ -543,7 +543,9 @@ func (t *Turn) record(
 	case t.restored && reason == semconv.EndAbort:
 		record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
 	}
-	t.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 48)))...)
+	// The spans of the model calls have the usage for those that add it up over spans.
+	attrs := s.tracer.genAI.rename(record.Append(make([]attribute.KeyValue, 0, 48)), false)
+	t.span.SetAttributes(f.attributes(attrs)...)
 }
 
 // adopt remembers the run of a sub-agent that was started in the turn's context,

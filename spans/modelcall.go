@@ -23,9 +23,16 @@ type ModelCall struct {
 	ResponseModel, ResponseID string
 	StopReason                string
 	Usage                     Usage
+	// FirstChunk is the time from the request to the first part of a streamed response, in
+	// seconds; nil if not reported.
+	FirstChunk *float64
 	// Error is the text of an error.
 	Error     string
 	ErrorType string
+	// InputMessages, OutputMessages, SystemInstructions and ToolDefinitions are JSON in the
+	// form of the GenAI conventions, for other tools: the turn and the tool calls have the
+	// same content.
+	InputMessages, OutputMessages, SystemInstructions, ToolDefinitions string
 }
 
 // Kind returns "chat".
@@ -58,8 +65,13 @@ func (m *ModelCall) visit(c *coder) {
 	c.text(semconv.GenAIResponseModelKey, &m.ResponseModel)
 	c.text(semconv.GenAIResponseIDKey, &m.ResponseID)
 	c.double(semconv.GenAIRequestTemperatureKey, &m.Temperature)
+	c.double(semconv.GenAIResponseFirstChunkKey, &m.FirstChunk)
 	c.copied(semconv.GenAIConversationIDKey, &m.SessionID)
 	m.Usage.visitMirror(c)
+	c.text(semconv.GenAIOutputMessagesKey, &m.OutputMessages)
+	c.text(semconv.GenAIInputMessagesKey, &m.InputMessages)
+	c.text(semconv.GenAISystemInstructionsKey, &m.SystemInstructions)
+	c.text(semconv.GenAIToolDefinitionsKey, &m.ToolDefinitions)
 }
 
 // Validate implements [SpanData].

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -54,6 +56,10 @@ type Usage struct {
 	CostUSD *float64
 }
 
+// CacheCreationKey is the name of [semconv.GenAIUsageCacheWriteKey] in the last release of
+// the GenAI conventions.
+const CacheCreationKey = attribute.Key("gen_ai.usage.cache_creation.input_tokens")
+
 func (u *Usage) visit(c *coder) {
 	var t Tokens
 	if u.Tokens != nil {
@@ -87,7 +93,8 @@ func (u *Usage) visit(c *coder) {
 func (u *Usage) visitMirror(c *coder) {
 	if c.decoding {
 		c.ignored(semconv.GenAIUsageInputTokensKey, semconv.GenAIUsageOutputTokensKey, semconv.GenAIUsageCacheReadKey,
-			semconv.GenAIUsageCacheWriteKey, semconv.GenAIUsageReasoningKey, semconv.TokensKey)
+			semconv.GenAIUsageCacheWriteKey, CacheCreationKey, semconv.GenAIUsageReasoningKey,
+			semconv.TokensKey)
 	} else if t := u.Tokens; t != nil {
 		input, output := t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning
 		c.total(semconv.GenAIUsageInputTokensKey, &input)
