@@ -1,0 +1,274 @@
+package langchaintrace
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"github.com/tmc/langchaingo/callbacks"
+	"github.com/tmc/langchaingo/chains"
+	"github.com/tmc/langchaingo/llms"
+	"github.com/tmc/langchaingo/schema"
+	"github.com/tmc/langchaingo/tools"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/contrib/internal/adapter"
+)
+
+// Options configures a [Handler]. The zero value is ready to use.
+type Options struct {
+	// Agent names the agent; empty means the name of the program.
+	Agent string
+	// Model is that of calls without llms.WithModel: langchaingo does not show the one that a model
+	// was made with.
+	Model agenttrace.Model
+	// SessionID returns the id of the session that a turn belongs to, or "" for a new session. Nil
+	// knows none. A run or a turn in the context takes precedence.
+	SessionID func(ctx context.Context) string
+}
+
+// Handler records what chains, models and tools do, if it is put around them. It is also the
+// [callbacks.Handler] of executors. It is safe for concurrent use.
+type Handler struct {
+	callbacks.SimpleHandler
+	sessions *adapter.Sessions
+	o        Options
+}
+
+// New returns a handler that records with the tracer.
+func New(tracer *agenttrace.Tracer, o Options) *Handler {
+	if o.SessionID == nil {
+		o.SessionID = func(context.Context) string { return "" }
+	}
+	return &Handler{sessions: adapter.NewSessions(tracer, o.Agent), o: o}
+}
+
+// actions has the id of the tool call that an executor begins next.
+type actions struct {
+	mu   sync.Mutex
+	next schema.AgentAction
+}
+
+type actionsKey struct{}
+
+// HandleAgentAction implements [callbacks.Handler]. The executor then calls the tool.
+func (h *Handler) HandleAgentAction(ctx context.Context, action schema.AgentAction) {
+	if a, ok := ctx.Value(actionsKey{}).(*actions); ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.next = action
+	}
+}
+
+// Chain returns a chain each run of which is a turn.
+func (h *Handler) Chain(c chains.Chain) chains.Chain { return &chain{c, h} }
+
+type chain struct {
+	chains.Chain
+	h *Handler
+}
+
+// GetCallbackHandler implements [callbacks.HandlerHaver].
+func (c *chain) GetCallbackHandler() callbacks.Handler {
+	if haver, ok := c.Chain.(callbacks.HandlerHaver); ok {
+		return haver.GetCallbackHandler()
+	}
+	return nil
+}
+
+func (c *chain) Call(
+	ctx context.Context, inputs map[string]any, options ...chains.ChainCallOption,
+) (outputs map[string]any, err error) {
+	ctx, _, end := c.h.sessions.StartTurn(ctx, c.h.o.SessionID(ctx),
+		agenttrace.UserMessage{Text: c.question(inputs)}, agenttrace.TurnOptions{Model: c.h.o.Model})
+	defer func() { end(err) }()
+	return c.Chain.Call(context.WithValue(ctx, actionsKey{}, &actions{}), inputs, options...)
+}
+
+// question returns the one input that is not the chain's memory.
+func (c *chain) question(inputs map[string]any) string {
+	for _, key := range c.GetInputKeys() {
+		if text, ok := inputs[key].(string); ok {
+			return text
+		}
+	}
+	data, err := json.Marshal(inputs)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// Tools returns tools whose calls are recorded.
+func (h *Handler) Tools(all ...tools.Tool) []tools.Tool {
+	recorded := make([]tools.Tool, len(all))
+	for i, t := range all {
+		recorded[i] = recordedTool{t}
+	}
+	return recorded
+}
+
+type recordedTool struct{ tools.Tool }
+
+func (t recordedTool) Call(ctx context.Context, input string) (output string, err error) {
+	o := agenttrace.ToolOptions{Name: t.Name(), Input: input}
+	if a, ok := ctx.Value(actionsKey{}).(*actions); ok {
+		a.mu.Lock()
+		if strings.EqualFold(a.next.Tool, t.Name()) {
+			o.ID, a.next = a.next.ToolID, schema.AgentAction{}
+		}
+		a.mu.Unlock()
+	}
+	ctx, call := agenttrace.StartTool(ctx, o)
+	defer call.Abort() // a panic
+	if output, err = t.Tool.Call(ctx, input); err != nil {
+		call.Fail(err)
+	} else {
+		call.End([]byte(output))
+	}
+	return output, err
+}
+
+// Model returns a model whose calls are recorded.
+func (h *Handler) Model(m llms.Model) llms.Model { return &recordedModel{m, h} }
+
+type recordedModel struct {
+	llms.Model
+	h *Handler
+}
+
+func (m *recordedModel) Call(ctx context.Context, prompt string, options ...llms.CallOption) (string, error) {
+	return llms.GenerateFromSinglePrompt(ctx, m, prompt, options...)
+}
+
+func (m *recordedModel) GenerateContent(
+	ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption,
+) (response *llms.ContentResponse, err error) {
+	var o llms.CallOptions
+	for _, option := range options {
+		option(&o)
+	}
+	model := m.h.o.Model
+	if o.Model != "" {
+		model.ID = o.Model
+	}
+	system, question := texts(messages)
+	ctx, turn, end := m.h.sessions.StartTurn(ctx, m.h.o.SessionID(ctx),
+		agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{Model: model})
+	defer func() { end(err) }()
+	turn.SetSystemPrompt(system)
+	turn.SetTools(toolsOf(&o))
+	endTools(turn, messages)
+	callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: model})
+	defer func() { call.End(agenttrace.ModelResult{}, err) }() // or a panic
+	response, err = m.Model.GenerateContent(callCtx, messages, options...)
+	if err != nil || len(response.Choices) == 0 {
+		return response, err
+	}
+	choices := response.Choices
+	if o.N > 1 || o.CandidateCount > 1 {
+		choices = choices[:1] // the others are alternatives
+	}
+	// The model of Anthropic has a choice for each block of one answer.
+	for _, c := range choices {
+		reasoning := c.ReasoningContent
+		if reasoning == "" && c.Content == "" {
+			reasoning, _ = c.GenerationInfo["ThinkingContent"].(string)
+		}
+		if reasoning != "" {
+			call.Reasoning(reasoning)
+		}
+		if c.Content != "" {
+			call.Text(c.Content)
+		}
+	}
+	call.End(agenttrace.ModelResult{
+		StopReason: choices[0].StopReason, Usage: usageOf(choices[0].GenerationInfo),
+	}, nil)
+	for _, c := range choices {
+		for _, t := range c.ToolCalls {
+			if t.FunctionCall != nil {
+				turn.StartTool(ctx, agenttrace.ToolOptions{
+					ID: t.ID, Name: t.FunctionCall.Name, Input: []byte(t.FunctionCall.Arguments), Inferred: true,
+				})
+			}
+		}
+	}
+	return response, nil
+}
+
+// texts returns the system prompt of a request and the last text of the user.
+func texts(messages []llms.MessageContent) (system, question string) {
+	for _, m := range messages {
+		var text strings.Builder
+		for _, p := range m.Parts {
+			if t, ok := p.(llms.TextContent); ok {
+				text.WriteString(t.Text)
+			}
+		}
+		switch m.Role {
+		case llms.ChatMessageTypeSystem:
+			system = strings.TrimPrefix(system+"\n\n"+text.String(), "\n\n")
+		case llms.ChatMessageTypeHuman, llms.ChatMessageTypeGeneric:
+			question = text.String()
+		}
+	}
+	return system, question
+}
+
+// endTools ends the calls whose results are in a request, if nobody else has.
+func endTools(turn *agenttrace.Turn, messages []llms.MessageContent) {
+	for _, m := range messages {
+		for _, p := range m.Parts {
+			if r, ok := p.(llms.ToolCallResponse); ok {
+				turn.Tool(r.ToolCallID).End([]byte(r.Content))
+			}
+		}
+	}
+}
+
+func toolsOf(o *llms.CallOptions) (all []agenttrace.Tool) {
+	functions := o.Functions
+	for _, t := range o.Tools {
+		if t.Function != nil {
+			functions = append(functions[:len(functions):len(functions)], *t.Function)
+		}
+	}
+	for _, f := range functions {
+		t := agenttrace.Tool{Name: f.Name, Description: f.Description}
+		t.Parameters, _ = json.Marshal(f.Parameters) // without it, the tool has no schema
+		all = append(all, t)
+	}
+	return all
+}
+
+// usageOf returns the tokens of a call under the names that models of langchaingo use, or nil.
+func usageOf(info map[string]any) agenttrace.Usage {
+	n := func(key string) int64 {
+		switch v := info[key].(type) {
+		case int:
+			return int64(v)
+		case int32:
+			return int64(v)
+		case int64:
+			return v
+		}
+		return 0
+	}
+	switch {
+	case n("PromptTokens")+n("CompletionTokens") > 0:
+		return agenttrace.InclusiveUsage{
+			Input: n("PromptTokens"), CacheRead: n("PromptCachedTokens"),
+			Output: n("CompletionTokens"), Reasoning: n("ReasoningTokens"),
+		}
+	case n("InputTokens")+n("OutputTokens") > 0: // Anthropic's input excludes the cache
+		return agenttrace.ExclusiveUsage{
+			Input: n("InputTokens"), CacheRead: n("CacheReadInputTokens"), CacheWrite: n("CacheCreationInputTokens"),
+			Output: n("OutputTokens"),
+		}
+	case n("input_tokens")+n("output_tokens") > 0:
+		return agenttrace.InclusiveUsage{Input: n("input_tokens"), Output: n("output_tokens")}
+	}
+	return nil
+}
