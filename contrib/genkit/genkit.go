@@ -1,0 +1,269 @@
+package genkittrace
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"github.com/firebase/genkit/go/ai"
+	"github.com/firebase/genkit/go/genkit"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/contrib/internal/adapter"
+)
+
+// Options configures a [Handler]. The zero value is ready to use.
+type Options struct {
+	// Agent names the agent; empty means the name of the program.
+	Agent string
+	// Model is the one that is called: Genkit does not show it to middleware.
+	Model agenttrace.Model
+	// SessionID returns the id of the session that a turn belongs to, or "" for a new session. Nil
+	// knows none. A run or a turn in the context takes precedence.
+	SessionID func(ctx context.Context) string
+}
+
+// Handler records what models and tools do. It is safe for concurrent use.
+type Handler struct {
+	sessions *adapter.Sessions
+	o        Options
+}
+
+// New returns a handler that records with the tracer.
+func New(tracer *agenttrace.Tracer, o Options) *Handler {
+	if o.SessionID == nil {
+		o.SessionID = func(context.Context) string { return "" }
+	}
+	return &Handler{adapter.NewSessions(tracer, o.Agent), o}
+}
+
+// work is a turn, which begins with the first request to a model.
+type work struct {
+	mu   sync.Mutex
+	turn *agenttrace.Turn
+	end  func(error)
+	// calls are those of the last answer that no tool has begun.
+	calls []*ai.ToolRequest
+}
+
+type workKey struct{}
+
+// Start returns a context in which the calls of models and tools are one turn, and a function that
+// ends it. The turn begins with the last message of the user in the first request to a model.
+func (h *Handler) Start(ctx context.Context) (context.Context, func(error)) {
+	w := &work{end: func(error) {}}
+	return context.WithValue(ctx, workKey{}, w), func(err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.end(err)
+	}
+}
+
+// Generate is [genkit.Generate] as a turn. The options must not have ai.WithMiddleware.
+func (h *Handler) Generate(
+	ctx context.Context, g *genkit.Genkit, options ...ai.GenerateOption,
+) (response *ai.ModelResponse, err error) {
+	ctx, end := h.Start(ctx)
+	defer func() { end(err) }()
+	return genkit.Generate(ctx, g, append(options[:len(options):len(options)], ai.WithMiddleware(h.Middleware))...)
+}
+
+// Middleware is an [ai.ModelMiddleware]. Without [Handler.Start], each call of a model is a turn.
+func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
+	return func(
+		ctx context.Context, req *ai.ModelRequest, stream ai.ModelStreamCallback,
+	) (response *ai.ModelResponse, err error) {
+		w, started := ctx.Value(workKey{}).(*work)
+		if !started {
+			var end func(error)
+			ctx, end = h.Start(ctx)
+			defer func() { end(err) }()
+			w = ctx.Value(workKey{}).(*work)
+		}
+		turn := h.begin(ctx, w, req)
+		for _, m := range req.Messages {
+			for _, p := range m.Content {
+				if p.IsToolResponse() {
+					turn.Tool(p.ToolResponse.Ref).End(outputOf(p.ToolResponse.Output)) // if no tool did
+				}
+			}
+		}
+		callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		defer func() { call.End(agenttrace.ModelResult{}, err) }() // or a panic
+		var text *agenttrace.TextStream
+		if stream != nil {
+			deliver := stream
+			stream = func(ctx context.Context, chunk *ai.ModelResponseChunk) error {
+				if delta := chunk.Text(); delta != "" {
+					if text == nil {
+						text = call.StreamText()
+					}
+					_, _ = text.WriteString(delta)
+				}
+				return deliver(ctx, chunk)
+			}
+		}
+		response, err = next(callCtx, req, stream)
+		_ = text.Close()
+		if err == nil {
+			w.answered(ctx, turn, call, response, text != nil)
+		}
+		return response, err
+	}
+}
+
+// begin returns the turn, and begins it if the request is the first one.
+func (h *Handler) begin(ctx context.Context, w *work, req *ai.ModelRequest) *agenttrace.Turn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.turn != nil {
+		return w.turn
+	}
+	o := agenttrace.TurnOptions{Model: h.o.Model}
+	var user agenttrace.UserMessage
+	for _, m := range req.Messages {
+		switch m.Role {
+		case ai.RoleSystem:
+			o.SystemPrompt = strings.TrimPrefix(o.SystemPrompt+"\n\n"+m.Text(), "\n\n")
+		case ai.RoleUser:
+			user = userMessage(m)
+		}
+	}
+	for _, t := range req.Tools {
+		tool := agenttrace.Tool{Name: t.Name, Description: t.Description}
+		tool.Parameters, _ = json.Marshal(t.InputSchema) // without it, the tool has no schema
+		o.Tools = append(o.Tools, tool)
+	}
+	_, w.turn, w.end = h.sessions.StartTurn(ctx, h.o.SessionID(ctx), user, o)
+	return w.turn
+}
+
+func userMessage(m *ai.Message) (user agenttrace.UserMessage) {
+	for _, p := range m.Content {
+		switch {
+		case p.IsText():
+			user.Parts = append(user.Parts, agenttrace.TextPart(p.Text))
+		case p.IsMedia():
+			user.Parts = append(user.Parts, agenttrace.FilePart(agenttrace.File{MediaType: p.ContentType, URL: p.Text}))
+		}
+	}
+	return user
+}
+
+// answered records an answer. streamed reports that its text is recorded.
+func (w *work) answered(
+	ctx context.Context, turn *agenttrace.Turn, call *agenttrace.ModelCall, r *ai.ModelResponse, streamed bool,
+) {
+	var requests []*ai.ToolRequest
+	if r.Message != nil {
+		for _, p := range r.Message.Content {
+			switch {
+			case p.IsReasoning():
+				call.Reasoning(p.Text)
+			case p.IsText() && p.Text != "" && !streamed:
+				call.Text(p.Text)
+			case p.IsToolRequest():
+				requests = append(requests, p.ToolRequest)
+			}
+		}
+	}
+	call.End(agenttrace.ModelResult{StopReason: string(r.FinishReason), Usage: usageOf(r.Usage)}, nil)
+	for _, t := range requests {
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: t.Ref, Name: t.Name, Input: t.Input, Inferred: true})
+		if t.Ref == "" {
+			t.Ref = tool.ID() // Genkit would make one up next
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = requests
+}
+
+// usageOf returns the tokens of a call, or nil. The total shows whether the output includes the
+// thoughts.
+func usageOf(u *ai.GenerationUsage) agenttrace.Usage {
+	if u == nil || u.InputTokens+u.OutputTokens == 0 {
+		return nil
+	}
+	usage := agenttrace.InclusiveUsage{
+		Input: int64(u.InputTokens), CacheRead: int64(u.CachedContentTokens),
+		Output: int64(u.OutputTokens), Reasoning: int64(u.ThoughtsTokens),
+	}
+	if u.TotalTokens == u.InputTokens+u.OutputTokens+u.ThoughtsTokens {
+		usage.Output += usage.Reasoning
+	}
+	return usage
+}
+
+// Tool returns the function of a tool, of that name, whose calls are recorded.
+func Tool[In, Out any](name string, fn ai.ToolFunc[In, Out]) ai.ToolFunc[In, Out] {
+	return func(ctx *ai.ToolContext, input In) (output Out, err error) {
+		w, ok := ctx.Value(workKey{}).(*work)
+		if !ok {
+			return fn(ctx, input)
+		}
+		inner, call := w.start(ctx, name, input)
+		defer call.Abort() // a panic
+		with := *ctx
+		with.Context = inner
+		if output, err = fn(&with, input); err != nil {
+			call.Fail(err)
+		} else {
+			call.End(outputOf(output))
+		}
+		return output, err
+	}
+}
+
+// start begins the call of the last answer that a tool executes: the one of that input, or, if the
+// tool's type makes another one of it, the first.
+func (w *work) start(ctx context.Context, name string, input any) (context.Context, *agenttrace.ToolCall) {
+	have := canonical(input)
+	w.mu.Lock()
+	found := -1
+	for i, c := range w.calls {
+		if c.Name != name {
+			continue
+		}
+		if same := bytes.Equal(canonical(c.Input), have); same || found < 0 {
+			if found = i; same {
+				break
+			}
+		}
+	}
+	o := agenttrace.ToolOptions{Name: name, Input: input}
+	if found >= 0 {
+		o.ID, o.Input = w.calls[found].Ref, w.calls[found].Input
+		w.calls = append(w.calls[:found:found], w.calls[found+1:]...)
+	}
+	turn := w.turn
+	w.mu.Unlock()
+	if turn == nil {
+		return agenttrace.StartTool(ctx, o)
+	}
+	return turn.StartTool(ctx, o)
+}
+
+// canonical returns JSON that is the same for equal values, whatever their types.
+func canonical(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	var plain any
+	if json.Unmarshal(data, &plain) != nil {
+		return data
+	}
+	data, _ = json.Marshal(plain) // it was JSON
+	return data
+}
+
+// outputOf returns an output such that text that is JSON is recorded as JSON.
+func outputOf(output any) any {
+	if text, ok := output.(string); ok {
+		return []byte(text)
+	}
+	return output
+}
