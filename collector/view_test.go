@@ -81,7 +81,7 @@ func TestSocketBesideTheStore(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
 		t.Errorf("the socket %s is %v, %v, want one of mode 0600", socket, info, err)
 	}
-	c, err := service.Dial(t.Context(), "unix:"+socket, "")
+	c, err := service.Dial(t.Context(), "unix://"+socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestSocketOfLongPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Shutdown(t.Context()) }()
-	c, err := service.Dial(t.Context(), "unix:"+stores.Socket(path), "")
+	c, err := service.Dial(t.Context(), "unix://"+stores.Socket(path), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestSecondCollectorWithoutThePortOfReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = r.Shutdown(t.Context()) }()
-		c, err := service.Dial(t.Context(), "unix:"+stores.Socket(filepath.Join(dir, name)), "")
+		c, err := service.Dial(t.Context(), "unix://"+stores.Socket(filepath.Join(dir, name)), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -109,7 +110,7 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 		return func(context.Context) {}
 	}
 	v.served = &served{store: s, changes: service.NewCounter(stores.Follow(location))}
-	v.served.Handler = service.Handler(s, v.served.changes)
+	v.served.Handler = service.Handler(s, v.served.changes, ingest.Complete)
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {

@@ -67,6 +67,17 @@ even if it is delivered again.
 // collector holds it, the collector does what fn asks for; a store that another
 // process holds is refused, with that process's name.
 func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s service.Service) error) error {
+	address, err := remote(cmd)
+	if err != nil {
+		return err
+	}
+	path, err := storePath(cmd)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); address == "" && stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
+		return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
+	}
 	s, err := openWriter(cmd)
 	if err != nil {
 		return err
@@ -78,6 +89,7 @@ func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s service.Servi
 	return err
 }
 
+// openWriter opens or creates the store, or reaches the collector to ask or that holds it.
 func openWriter(cmd *cobra.Command) (service.Service, error) {
 	address, err := remote(cmd)
 	if err != nil {
@@ -90,16 +102,13 @@ func openWriter(cmd *cobra.Command) (service.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(path); stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
-		return nil, noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
-	}
 	s, err := stores.Open(cmd.Context(), path, stores.Options{})
 	if err == nil {
 		return s, nil
 	}
 	if socket := stores.Socket(path); errors.Is(err, store.ErrLocked) && socket != "" {
 		// A process without a server, or that has ended meanwhile, is the error that matters.
-		if c, dialErr := service.Dial(cmd.Context(), "unix:"+socket, ""); dialErr == nil {
+		if c, dialErr := service.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
 			return c, nil
 		}
 	}

@@ -25,13 +25,14 @@ func TestCommandsThroughCollector(t *testing.T) {
 		}
 	}
 	at := func(name, env string) place { return place{name, env, strings.NewReplacer(path(name), "STORE")} }
+	address := "http://" + collecting(t, path("remote")).ViewEndpoint()
 	places := []place{at("file", "AGENTTRACE_STORE="+path("file")),
-		at("remote", "AGENTTRACE_REMOTE=http://"+collecting(t, path("remote")).ViewEndpoint()),
+		{"remote", "AGENTTRACE_REMOTE=" + address, strings.NewReplacer(path("remote"), "STORE", address, "STORE")},
 		at("held", "AGENTTRACE_STORE="+path("held"))}
 	collecting(t, path("held"))
 	compareOutputs(t, slices.Concat(reading, []string{
 		"stats --by week", "stats --json", "ls --json", "show last --json",
-	}, changes, rewinding), places...)
+	}, changes, importing(t), rewinding), places...)
 }
 
 // collecting runs a collector that holds the store at a path.

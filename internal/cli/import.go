@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -70,11 +71,17 @@ the others are still read, and the exit code is 5.`,
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			path, err := ownStore(cmd)
+			path, err := storePath(cmd)
 			if err != nil {
 				return err
 			}
-			o := importer.Options{KeepSecrets: secrets, Invalid: invalid, Again: again}
+			if address, err := remote(cmd); err != nil {
+				return err
+			} else if address != "" {
+				path = address
+			}
+			o := importer.Options{Open: func(context.Context) (service.Service, error) { return openWriter(cmd) },
+				KeepSecrets: secrets, Invalid: invalid, Again: again}
 			if format != "" {
 				if o.Format = formats.Named(format, imported); o.Format == nil {
 					return usagef("unknown format %q: use %s", format, either(formatNames(imported)))

@@ -37,16 +37,22 @@ func TestCommandsOnPostgres(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	captures, err := filepath.Glob("../../session/ingest/testdata/captures/*/*/*-traces.json")
-	if err != nil || len(captures) == 0 {
-		t.Fatalf("no captures: %v", err)
-	}
-	imported := "import --json " + strings.Join(captures[:min(40, len(captures))], " ")
-	commands := slices.Concat(reading, changes, []string{imported, "ls --all --json", "stats --json", "search the", "check"}, rewinding)
+	commands := slices.Concat(reading, changes, importing(t), rewinding)
 	compareOutputs(t, commands,
 		place{"a file", "AGENTTRACE_STORE=" + file, strings.NewReplacer(file, "STORE")},
 		place{"a database", "AGENTTRACE_STORE=" + dsn, strings.NewReplacer(dsn, "STORE",
 			"postgres://postgres@127.0.0.1:"+fmt.Sprint(server.Port)+"/d1", "STORE")})
+}
+
+// importing imports telemetry of other agents, and a file of sessions, and reads the result.
+func importing(t *testing.T) []string {
+	captures, err := filepath.Glob("../../session/ingest/testdata/captures/*/*/*-traces.json")
+	if err != nil || len(captures) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	telemetry := strings.Join(captures[:min(40, len(captures))], " ")
+	return []string{"import --json " + telemetry, "import " + telemetry, "import ../../session/codec/testdata/reference.jsonl",
+		"ls --all --json", "stats --json", "search the", "check"}
 }
 
 // place is where commands are run.

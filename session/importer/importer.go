@@ -23,6 +23,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	Again bool
 	// Warn is called with a problem of an input while it is read. Nil ignores them.
 	Warn func(text string)
+	// Open opens the store. Nil opens or creates the one at the importer's path.
+	Open func(ctx context.Context) (service.Service, error)
 	// Progress observes the import; nil if nobody does.
 	Progress Progress
 }
@@ -64,7 +67,7 @@ type Importer struct {
 
 	path     string
 	options  Options
-	store    store.Store
+	store    service.Service
 	ingester *ingest.Ingester
 	// sessionRedactor redacts whole sessions, and truncates nothing. It is nil if secrets
 	// are kept.
@@ -84,11 +87,16 @@ type Importer struct {
 	tallies map[*store.Imported]*Tally
 }
 
-// New returns an Importer into the store at path.
+// New returns an Importer into the store at path, a path or an address.
 func New(path string, o Options) (*Importer, error) {
 	im := &Importer{path: path, options: o, Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
 	if o.Warn == nil {
 		im.options.Warn = func(string) {}
+	}
+	if o.Open == nil {
+		im.options.Open = func(ctx context.Context) (service.Service, error) {
+			return stores.Open(ctx, path, stores.Options{})
+		}
 	}
 	if o.Progress == nil {
 		im.options.Progress = ignored{}
@@ -218,7 +226,7 @@ func (im *Importer) Close() error {
 }
 
 // Store returns the store, or nil if nothing was stored.
-func (im *Importer) Store() store.Store { return im.store }
+func (im *Importer) Store() service.Service { return im.store }
 
 func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	if in.Err != nil {
@@ -363,7 +371,7 @@ func (im *Importer) open(ctx context.Context) error {
 			return err
 		}
 	}
-	s, err := stores.Open(ctx, im.path, stores.Options{})
+	s, err := im.options.Open(ctx)
 	if err != nil {
 		return storeError{err}
 	}

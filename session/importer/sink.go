@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -65,7 +66,7 @@ func (im *Importer) drain() error {
 	return nil
 }
 
-func (s *sink) run(ctx context.Context, into store.Store) {
+func (s *sink) run(ctx context.Context, into service.Service) {
 	defer close(s.done)
 	into.ImportAll(ctx, func(yield func(*store.Imported) bool) {
 		for in := range s.sessions {

@@ -249,8 +249,17 @@ func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
 	r.Problems = append(r.Problems, what)
 }
 
+// Complete sets the functions of a batch by which a store makes rows of its observations. Those of an Ingester have
+// them; one that comes from another process has not.
+func Complete(b *store.Batch) {
+	b.Assemble, b.Adopt, b.Threads = assembler(0), adoptTranscript, dialect.HasThreads
+}
+
 func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {
-	b.batch.Assemble, b.batch.Adopt, b.batch.Threads = assembler(i.windowSize), adoptTranscript, dialect.HasThreads
+	Complete(&b.batch)
+	if i.windowSize > 0 {
+		b.batch.Assemble = assembler(i.windowSize)
+	}
 	if x := &b.redaction; x.Redactor != nil {
 		x.batch(&b.batch)
 		r.Redacted, r.Omitted, r.Truncated = x.redacted, x.omitted, x.truncated

@@ -39,13 +39,13 @@ type Client struct {
 var _ Service = (*Client)(nil)
 
 // Dial returns a client of the server at an address: http://host:port, https://host:port, each with a path before
-// that of the server if a proxy needs one, or unix:/path/of/socket. The token, which may be empty, is sent as a bearer
+// that of the server if a proxy needs one, or unix:///path/of/socket. The token, which may be empty, is sent as a bearer
 // token; over plain HTTP only to this machine. Dial asks the server for the name of its store.
 func Dial(ctx context.Context, address, token string) (*Client, error) {
 	c := &Client{token: token}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+	if path, ok := strings.CutPrefix(address, "unix://"); ok {
 		transport.Proxy = nil
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -53,7 +53,7 @@ func Dial(ctx context.Context, address, token string) (*Client, error) {
 		c.base = &url.URL{Scheme: "http", Host: "localhost"}
 	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, Invalidf("", "", "%q is not the address of a collector; write http://host:port, https://host:port or "+
-			"unix:/path/of/socket", address)
+			"unix:///path/of/socket", address)
 	} else if c.base = u; token != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
 		return nil, Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https", u.Host)
 	}
@@ -236,21 +236,18 @@ func (c *Client) Origin(ctx context.Context, in *store.Imported) error {
 	return err
 }
 
-// Apply implements [store.Writer]. A batch with observations is an error.
+// Apply implements [store.Writer].
 func (c *Client) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
-	if len(b.Observations) > 0 {
-		return store.Result{}, errors.New("telemetry of agents without the SDK cannot be stored through a client; " +
-			"send it to the collector's OTLP receiver")
-	}
-	sent := batch{b.Sessions, slices.Clone(b.Messages), slices.Clone(b.Parts), b.Decisions, b.Blobs, b.SpanRefs,
-		b.Annotations}
-	for i := range sent.Messages { // encoding/json takes no raw JSON of no bytes, but nil
+	sent := *b
+	// encoding/json takes no raw JSON of no bytes, but nil.
+	sent.Messages, sent.Parts = slices.Clone(b.Messages), slices.Clone(b.Parts)
+	for i := range sent.Messages {
 		sent.Messages[i].Metadata = orNil(sent.Messages[i].Metadata)
 	}
 	for i := range sent.Parts {
 		sent.Parts[i].Data = orNil(sent.Parts[i].Data)
 	}
-	return call(ctx, c, callApply, sent)
+	return call(ctx, c, callApply, &sent)
 }
 
 func orNil(raw json.RawMessage) json.RawMessage {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // writeTimeout is how long a reader may take for a part of an answer. One that takes longer is cut off: what it reads
@@ -76,13 +78,24 @@ func encoder(w http.ResponseWriter) *json.Encoder {
 	return e
 }
 
-// Handler answers the requests of clients of a store, below [Prefix]. The counter is for those that follow it. Who may
-// ask is for the server to decide.
-func Handler(s Service, changes *Counter) http.Handler {
+// Handler answers the requests of clients of a store, below [Prefix]. The counter is for those that follow it, and
+// complete, which may be nil, sets the functions of a batch that a client applies. Who may ask is for the server to
+// decide.
+func Handler(s Service, changes *Counter, complete func(*store.Batch)) http.Handler {
 	mux := http.NewServeMux()
 	position := callPosition
 	position.call = func(_ Service, ctx context.Context, _ none) (Position, error) { return changes.Position(ctx) }
-	for _, op := range append(operations, position) {
+	apply := callApply
+	apply.call = func(s Service, ctx context.Context, b *store.Batch) (store.Result, error) {
+		if b == nil {
+			return store.Result{}, Invalidf("", "", "the body is not the JSON of a batch: it is null")
+		}
+		if complete != nil {
+			complete(b)
+		}
+		return s.Apply(ctx, b)
+	}
+	for _, op := range append(operations, position, apply) {
 		mux.HandleFunc("POST "+Prefix+op.operation(), func(w http.ResponseWriter, r *http.Request) {
 			if err := op.serve(w, r, s); err != nil {
 				WriteProblem(w, err)

@@ -146,18 +146,6 @@ func (r *rates) lookup() (find store.Price, asked func() []session.Model) {
 	return find, func() []session.Model { return missing }
 }
 
-// batch is a [store.Batch] without what cannot be sent.
-type batch struct {
-	Sessions  []store.SessionChange
-	Messages  []store.MessageChange
-	Parts     []store.PartChange
-	Decisions []store.Decision
-	Blobs     []store.Blob
-	SpanRefs  []store.SpanRef
-
-	Annotations []store.Annotation
-}
-
 // The methods. A name is that of the method of Service.
 var (
 	callSessions       = sequence[store.SessionQuery, session.Session]{"Sessions", Service.Sessions}
@@ -232,11 +220,7 @@ var (
 		func(s Service, ctx context.Context, sources []*store.ImportSource) (none, error) {
 			return none{}, s.RecordSources(ctx, sources...)
 		}}
-	callApply = method[batch, store.Result]{"Apply",
-		func(s Service, ctx context.Context, b batch) (store.Result, error) {
-			return s.Apply(ctx, &store.Batch{Sessions: b.Sessions, Messages: b.Messages, Parts: b.Parts,
-				Decisions: b.Decisions, Blobs: b.Blobs, SpanRefs: b.SpanRefs, Annotations: b.Annotations})
-		}}
+	callApply     = method[*store.Batch, store.Result]{"Apply", Service.Apply}
 	callImportAll = sequence[[]*store.Imported, importResult]{"ImportAll",
 		func(s Service, ctx context.Context, sessions []*store.Imported) iter.Seq2[importResult, error] {
 			return func(yield func(importResult, error) bool) {
@@ -269,12 +253,12 @@ var (
 		}}
 )
 
-// operations are all of them.
+// operations are all of them, but for those that need more than a Service.
 var operations = []operation{callName, callSessions, callSessionsSince, callStale, callResolve, callSession,
 	callTranscript, callTail, callTurnStart, callLastTurn, callMayHaveNotices, callDecisions, callAnnotations,
 	callSpans, callSpanRefs,
 	callObserved, callPending, callOrigin, callSpent, callStats, callSearch, callBlob, callImportSources,
-	callImportSource, callRecordSources, callApply, callImportAll, callFork, callRewind, callUnrewind, callArchive,
+	callImportSource, callRecordSources, callImportAll, callFork, callRewind, callUnrewind, callArchive,
 	callSetTitle, callAnnotate, callDelete, callCollect}
 
 // resultOf is a result of an import with its error.

@@ -13,8 +13,7 @@ import "github.com/agenttrace/agenttrace/session/store"
 // Service is all that a front end may ask of a store of sessions and change in it. Every [store.Store] is one, and a
 // [Client] of one in another process is. It is safe for concurrent use.
 //
-// Through a Client, Apply takes batches without observations only: the telemetry of agents without the SDK is sent to
-// the collector itself.
+// Through a Client, the functions of a batch are not sent: a [Handler] sets those that it was given.
 type Service interface {
 	store.Reader
 	store.Writer

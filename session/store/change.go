@@ -23,15 +23,15 @@ type Batch struct {
 	// Observations are built as messages by Assemble, which must be set when there
 	// are any, and when Links may be of a trace that has some.
 	Observations []Observation
-	Assemble     Assembler
+	Assemble     Assembler `json:"-"`
 	// Adopt makes observations of a session that was imported from a program's own
 	// transcript, when an observation of the batch names it. Nil leaves such a session's
 	// rows as they are.
-	Adopt func(*Imported) []Observation
+	Adopt func(*Imported) []Observation `json:"-"`
 	// Threads reports whether the sub-agents of a dialect have sessions of their own names.
 	// What such a session reports outside of any trace is kept with the trace that its other
 	// observations are of, though that has another owner. Nil is no dialect.
-	Threads func(dialect string) bool
+	Threads func(dialect string) bool `json:"-"`
 }
 
 // Len is the number of changes.
