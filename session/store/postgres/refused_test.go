@@ -117,3 +117,31 @@ func count(t *testing.T, dsn, table string) (n int) {
 	}
 	return n
 }
+
+// TestRowInPlaceOfAnotherIsReported: of several rows that are inserted together, the one whose key is taken has its
+// Refused, and the others have none.
+func TestRowInPlaceOfAnotherIsReported(t *testing.T) {
+	s := open(t, postgrestest.Start(t, fast...).Create(t))
+	if _, err := s.Apply(t.Context(), turnOf(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	taken := turnOf(0, 0).SpanRefs[0]
+	var puts []store.Put[store.SpanRef]
+	err := s.Transact(t.Context(), func(tx store.Tx) error {
+		puts = nil
+		for _, id := range []string{"00000000000000aa", taken.SpanID, "00000000000000bb"} {
+			row := taken
+			row.SpanID = id
+			puts = append(puts, store.Put[store.SpanRef]{Op: store.Insert, Row: &row})
+		}
+		return tx.Do(&store.Changes{SpanRefs: puts}, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range puts {
+		if refused := p.Refused != nil; refused != (i == 1) {
+			t.Errorf("span %s: refused %v (%v)", p.Row.SpanID, refused, p.Refused)
+		}
+	}
+}

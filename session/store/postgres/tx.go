@@ -119,7 +119,8 @@ func (b *batch) put(refused *error, query string, args []any) {
 type statements[R any] struct {
 	table          *sqlstore.Table[R]
 	insert, update string
-	// insertAll inserts rows of which each column is an array, of elements of these types.
+	// insertAll inserts rows of which each column is an array, of elements of these types. It has no ON CONFLICT, which
+	// costs another look into each index: a row that is in the way of another one is an error, and rare.
 	insertAll string
 	types     []uint32
 	// updated are the columns that the parameters of update have, in their order.
@@ -153,8 +154,7 @@ func newStatements[R any](t *sqlstore.Table[R], fixed ...string) *statements[R] 
 		}
 	}
 	s.update = "UPDATE " + t.Name + " SET " + strings.Join(set, ", ") + " WHERE " + strings.Join(where, " AND ")
-	s.insertAll = "INSERT INTO " + t.Name + "(" + t.List + ") SELECT " + strings.Join(arrays, ", ") +
-		" ON CONFLICT DO NOTHING"
+	s.insertAll = "INSERT INTO " + t.Name + "(" + t.List + ") SELECT " + strings.Join(arrays, ", ")
 	return s
 }
 
