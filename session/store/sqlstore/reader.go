@@ -111,7 +111,7 @@ func leading(d *Dialect) string {
  OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL)`
 	}
 	// The forks of other programs are known by their copies, which are older than they are.
-	return `(s.parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = s.parent_id)` + fork + `
+	return `(s.parent_id IS NULL OR ` + d.NoSession("s.parent_id") + fork + `
  OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND m.created_at < s.created_at))`
 }
 
