@@ -35,7 +35,11 @@ var APIs = []*API{
 	},
 	{
 		Name: "gemini", Reasons: true, Errors: true, Stop: [2]string{"STOP", "STOP"},
-		Request: geminiBody, Answer: geminiAnswer,
+		Request: geminiBody, Answer: geminiAnswer(false),
+	},
+	{
+		Name: "gemini with calls in one chunk", Reasons: true, Errors: true, Stop: [2]string{"STOP", "STOP"},
+		Request: geminiBody, Answer: geminiAnswer(true),
 	},
 	{
 		Name: "bedrock converse", Reasons: true, Errors: true, IDs: true, Stop: [2]string{"end_turn", "tool_use"},
@@ -404,7 +408,12 @@ func geminiCall(c Call) any {
 	return m{"functionCall": m{"name": c.Name, "args": json.RawMessage(c.Input)}}
 }
 
-func geminiAnswer(w *Writer, s *Step, id string) {
+// geminiAnswer returns a function that writes answers. A chunk has all tool calls, or one.
+func geminiAnswer(callsAtOnce bool) func(w *Writer, s *Step, id string) {
+	return func(w *Writer, s *Step, id string) { writeGemini(w, s, id, callsAtOnce) }
+}
+
+func writeGemini(w *Writer, s *Step, id string, callsAtOnce bool) {
 	parts := list{}
 	if s.Reasoning != "" {
 		parts = append(parts, m{"text": s.Reasoning, "thought": true})
@@ -430,12 +439,16 @@ func geminiAnswer(w *Writer, s *Step, id string) {
 		w.body(chunk(parts, "STOP"))
 		return
 	}
-	for i, p := range parts {
+	chunks := each(parts, func(p any) any { return list{p} })
+	if n := len(parts) - len(s.Calls); callsAtOnce && len(s.Calls) > 0 {
+		chunks = append(chunks[:n:n], list(parts[n:]))
+	}
+	for i, c := range chunks {
 		var finish any
-		if i == len(parts)-1 {
+		if i == len(chunks)-1 {
 			finish = "STOP"
 		}
-		w.event("", chunk(list{p}, finish))
+		w.event("", chunk(c.(list), finish))
 	}
 }
 

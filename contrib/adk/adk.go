@@ -1,0 +1,340 @@
+package adktrace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+
+	"google.golang.org/adk/agent"
+	"google.golang.org/adk/model"
+	"google.golang.org/adk/plugin"
+	"google.golang.org/adk/tool"
+	"google.golang.org/genai"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/contrib/internal/adapter"
+)
+
+// Options configures a plugin. The zero value is ready to use.
+type Options struct {
+	// Agent names the agent; empty means the name of the program.
+	Agent string
+}
+
+type recorder struct {
+	sessions *adapter.Sessions
+
+	mu   sync.Mutex
+	work map[string]*work // by the id of the invocation
+}
+
+// work is an invocation, which is a turn.
+type work struct {
+	ctx  context.Context
+	turn *agenttrace.Turn
+	end  func(error)
+
+	mu    sync.Mutex
+	err   error // of the last call of a model
+	calls map[string]*answer
+	tools map[string]*agenttrace.ToolCall // by the id of the call
+}
+
+// answer is a call of a model by an agent of the invocation.
+type answer struct {
+	call            *agenttrace.ModelCall
+	reasoning, text *agenttrace.TextStream
+	result          agenttrace.ModelResult
+	partial         bool // pieces come before the whole
+}
+
+// New returns a plugin that records with the tracer.
+func New(tracer *agenttrace.Tracer, o Options) (*plugin.Plugin, error) {
+	r := &recorder{sessions: adapter.NewSessions(tracer, o.Agent), work: make(map[string]*work)}
+	return plugin.New(plugin.Config{
+		Name: "agenttrace", BeforeRunCallback: r.beforeRun, AfterRunCallback: r.afterRun,
+		BeforeModelCallback: r.beforeModel, AfterModelCallback: r.afterModel, OnModelErrorCallback: r.modelError,
+		BeforeToolCallback: r.beforeTool, AfterToolCallback: r.afterTool, OnToolErrorCallback: r.toolError,
+	})
+}
+
+func (r *recorder) beforeRun(ctx agent.InvocationContext) (*genai.Content, error) {
+	w := &work{calls: make(map[string]*answer), tools: make(map[string]*agenttrace.ToolCall)}
+	w.ctx, w.turn, w.end = r.sessions.StartTurn(ctx, ctx.Session().ID(), userMessage(ctx.UserContent()),
+		agenttrace.TurnOptions{})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.work[ctx.InvocationID()] = w
+	return nil, nil
+}
+
+func (r *recorder) afterRun(ctx agent.InvocationContext) {
+	r.mu.Lock()
+	w := r.work[ctx.InvocationID()]
+	delete(r.work, ctx.InvocationID())
+	r.mu.Unlock()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := ctx.Err(); err != nil && w.err == nil {
+		w.err = err
+	}
+	for _, a := range w.calls {
+		a.end(w.err)
+	}
+	w.end(w.err)
+}
+
+// of returns the invocation of a callback; one that the plugin does not know records nothing.
+func (r *recorder) of(ctx agent.ReadonlyContext) *work {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.work[ctx.InvocationID()]; w != nil {
+		return w
+	}
+	return &work{ctx: ctx, calls: make(map[string]*answer), tools: make(map[string]*agenttrace.ToolCall)}
+}
+
+// caller identifies the agent that calls a model: those of an invocation may do so at the same time.
+func caller(ctx agent.ReadonlyContext) string { return ctx.Branch() + "/" + ctx.AgentName() }
+
+func (r *recorder) beforeModel(ctx agent.CallbackContext, req *model.LLMRequest) (*model.LLMResponse, error) {
+	w := r.of(ctx)
+	m := agenttrace.Model{ID: req.Model}
+	if strings.HasPrefix(m.ID, "gemini") {
+		m.Provider = "gcp.gemini"
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := req.Config; c != nil {
+		w.turn.SetSystemPrompt(textOf(c.SystemInstruction))
+		w.turn.SetTools(toolsOf(c.Tools))
+	}
+	w.endCall(ctx, nil)
+	a := &answer{}
+	_, a.call = w.turn.StartModelCall(w.ctx, agenttrace.ModelCallOptions{Model: m})
+	w.calls[caller(ctx)] = a
+	return nil, nil
+}
+
+// afterModel takes an answer, or a piece of one. Of a streamed answer there are partial pieces, the
+// same content once more as a whole, and the tool calls, before the end of which tools may begin.
+func (r *recorder) afterModel(
+	ctx agent.CallbackContext, resp *model.LLMResponse, err error,
+) (*model.LLMResponse, error) {
+	w := r.of(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := w.calls[caller(ctx)]
+	if a == nil || resp == nil {
+		return nil, nil
+	}
+	if resp.FinishReason != "" {
+		a.result.StopReason = string(resp.FinishReason)
+	}
+	if resp.UsageMetadata != nil {
+		a.result.Usage = usageOf(resp.UsageMetadata)
+	}
+	if resp.Content != nil {
+		a.partial = a.partial || resp.Partial
+		for _, p := range resp.Content.Parts {
+			if resp.Partial || !a.partial {
+				a.write(p)
+			}
+			if f := p.FunctionCall; f != nil && !resp.Partial {
+				w.turn.StartTool(w.ctx, agenttrace.ToolOptions{
+					ID: f.ID, Name: f.Name, Input: inputOf(f.Args), Inferred: true,
+				})
+			}
+		}
+	}
+	if resp.ErrorCode != "" && err == nil {
+		err = errors.New(strings.TrimSpace(resp.ErrorCode + " " + resp.ErrorMessage))
+	}
+	if err != nil || !resp.Partial && resp.FinishReason != "" {
+		w.endCall(ctx, err)
+	}
+	return nil, nil
+}
+
+// write records text of an answer.
+func (a *answer) write(p *genai.Part) {
+	switch {
+	case p.Text == "":
+	case p.Thought:
+		if a.reasoning == nil {
+			a.reasoning = a.call.StreamReasoning()
+		}
+		_, _ = a.reasoning.WriteString(p.Text)
+	default:
+		if a.text == nil {
+			a.text = a.call.StreamText()
+		}
+		_, _ = a.text.WriteString(p.Text)
+	}
+}
+
+func (a *answer) end(err error) {
+	_, _ = a.reasoning.Close(), a.text.Close()
+	a.call.End(a.result, err)
+}
+
+// endCall ends the call of an agent, if one is open. The caller holds mu.
+func (w *work) endCall(ctx agent.ReadonlyContext, err error) {
+	w.err = err
+	if a := w.calls[caller(ctx)]; a != nil {
+		delete(w.calls, caller(ctx))
+		a.end(err)
+	}
+}
+
+func (r *recorder) modelError(
+	ctx agent.CallbackContext, _ *model.LLMRequest, err error,
+) (*model.LLMResponse, error) {
+	w := r.of(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endCall(ctx, err)
+	return nil, nil
+}
+
+func (r *recorder) beforeTool(ctx tool.Context, t tool.Tool, args map[string]any) (map[string]any, error) {
+	w := r.of(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endCall(ctx, nil)
+	_, call := w.turn.StartTool(w.ctx, agenttrace.ToolOptions{
+		ID: ctx.FunctionCallID(), Name: t.Name(), Input: inputOf(args),
+	})
+	w.tools[ctx.FunctionCallID()] = call
+	return nil, nil
+}
+
+func (r *recorder) afterTool(
+	ctx tool.Context, _ tool.Tool, _, result map[string]any, err error,
+) (map[string]any, error) {
+	call := r.of(ctx).take(ctx)
+	if err == nil {
+		err = errorOf(result)
+	}
+	switch {
+	case err != nil:
+		call.Fail(err)
+	case result != nil: // without a result, the tool goes on
+		call.End(outputOf(result))
+	}
+	return nil, nil
+}
+
+// toolError records the error of a tool, or that there is none of the name.
+func (r *recorder) toolError(ctx tool.Context, _ tool.Tool, _ map[string]any, err error) (map[string]any, error) {
+	r.of(ctx).take(ctx).Fail(err)
+	return nil, nil
+}
+
+// take returns the call of a tool that ends.
+func (w *work) take(ctx tool.Context) *agenttrace.ToolCall {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	call := w.tools[ctx.FunctionCallID()]
+	if delete(w.tools, ctx.FunctionCallID()); call == nil {
+		return w.turn.Tool(ctx.FunctionCallID())
+	}
+	return call
+}
+
+// errorOf returns the error that a result reports to the model, or nil.
+func errorOf(result map[string]any) error {
+	switch e := result["error"].(type) {
+	case error:
+		return e
+	case string:
+		return errors.New(e)
+	}
+	return nil
+}
+
+// outputOf returns the output of a tool: ADK puts what is no object under a key.
+func outputOf(result map[string]any) any {
+	output := any(result)
+	for _, key := range [...]string{"result", "output"} {
+		if v, ok := result[key]; ok && len(result) == 1 {
+			output = v
+		}
+	}
+	if text, ok := output.(string); ok {
+		return []byte(text) // JSON is recorded as such
+	}
+	return output
+}
+
+func inputOf(args map[string]any) map[string]any {
+	if args == nil {
+		return map[string]any{}
+	}
+	return args
+}
+
+func userMessage(c *genai.Content) (user agenttrace.UserMessage) {
+	if c == nil {
+		return user
+	}
+	for _, p := range c.Parts {
+		switch {
+		case p.Text != "":
+			user.Parts = append(user.Parts, agenttrace.TextPart(p.Text))
+		case p.InlineData != nil:
+			user.Parts = append(user.Parts, agenttrace.FilePart(agenttrace.File{
+				MediaType: p.InlineData.MIMEType, Bytes: p.InlineData.Data, Filename: p.InlineData.DisplayName,
+			}))
+		case p.FileData != nil:
+			user.Parts = append(user.Parts, agenttrace.FilePart(agenttrace.File{
+				MediaType: p.FileData.MIMEType, URL: p.FileData.FileURI, Filename: p.FileData.DisplayName,
+			}))
+		}
+	}
+	return user
+}
+
+func textOf(c *genai.Content) string {
+	if c == nil {
+		return ""
+	}
+	var texts []string
+	for _, p := range c.Parts {
+		if p.Text != "" {
+			texts = append(texts, p.Text)
+		}
+	}
+	return strings.Join(texts, "\n\n")
+}
+
+func toolsOf(all []*genai.Tool) (tools []agenttrace.Tool) {
+	for _, t := range all {
+		for _, f := range t.FunctionDeclarations {
+			schema := f.ParametersJsonSchema
+			if schema == nil {
+				schema = f.Parameters
+			}
+			converted := agenttrace.Tool{Name: f.Name, Description: f.Description}
+			converted.Parameters, _ = json.Marshal(schema) // without it, the tool has no schema
+			tools = append(tools, converted)
+		}
+	}
+	return tools
+}
+
+func usageOf(u *genai.GenerateContentResponseUsageMetadata) agenttrace.Usage {
+	if u == nil {
+		return nil
+	}
+	return agenttrace.GeminiUsage{
+		Prompt: int64(u.PromptTokenCount), Cached: int64(u.CachedContentTokenCount),
+		ToolUsePrompt: int64(u.ToolUsePromptTokenCount), Candidates: int64(u.CandidatesTokenCount),
+		Thoughts: int64(u.ThoughtsTokenCount),
+	}
+}

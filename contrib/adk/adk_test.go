@@ -1,0 +1,37 @@
+package adktrace_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+)
+
+// TestAModelThatRefuses fails the turn, and leaves nothing open.
+func TestAModelThatRefuses(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"error":{"code":400,"message":"no"}}`, http.StatusBadRequest)
+	}))
+	defer server.Close()
+	for _, stream := range []bool{false, true} {
+		rec := agenttracetest.NewRecorder()
+		err := weather(&conformance.Console{
+			Context: t.Context(), Script: &modelserver.Weather, URL: server.URL, HTTP: server.Client(),
+			Tracer: agenttrace.New(agenttrace.Options{TracerProvider: rec}), Stream: stream,
+		})
+		if err == nil {
+			t.Error("the model did not refuse")
+		}
+		turns, calls := rec.All().Turns(), rec.All().ModelCalls()
+		if len(turns) != 1 || turns[0].EndReason != "error" || len(calls) != 1 || calls[0].Error == "" {
+			t.Errorf("streamed %v: have %d turns and %d calls, want one of each that failed", stream, len(turns), len(calls))
+		}
+		if open := rec.Open(); len(open) > 0 {
+			t.Errorf("open: %v", open)
+		}
+	}
+}
