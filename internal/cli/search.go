@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,8 +30,10 @@ With --regexp, TEXT is a regular expression in RE2 syntax. Case is ignored, and 
 match at the beginning and end of a line; (?-i) and (?-m) in the expression change that,
 and (?s) lets . match the end of a line.
 
-There is no index: search reads the store until it has enough results, about three
-seconds per GB. The exit code is 0 even if nothing is found.
+search reads what no index rules out until it has enough results: without an index about
+three seconds per GB. For a store that is a file, it makes an index in the directory
+FILE-search beside it, for up to a second after each search; "migrate --search-index" makes
+all of it. Deleting the directory loses nothing. The exit code is 0 even if nothing is found.
 
 --json prints an array of objects: session_id, title, agent, turn, message_id,
 role, part_id, type, tool, tool_call_id, field, matches, context, marks (the byte
@@ -64,6 +68,7 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 				return err
 			}
 			defer r.Close()
+			defer extendIndex(cmd.Context(), r)
 			hits := []store.Hit{}
 			more := false
 			for h, err := range r.Search(cmd.Context(), q) {
@@ -100,6 +105,14 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 	f.BoolVarP(&isRegexp, "regexp", "E", false, "TEXT is a regular expression")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
+}
+
+// extendIndex makes what the search index of a store lacks, for up to a second. A search works without it.
+func extendIndex(ctx context.Context, r store.Reader) {
+	if indexer, ok := r.(store.SearchIndexer); ok {
+		end := time.Now().Add(time.Second)
+		_ = indexer.UpdateSearchIndex(ctx, func(int, int) bool { return time.Now().Before(end) })
+	}
 }
 
 // nothingFound reports where nothing was found, and by which filters.

@@ -148,8 +148,9 @@ type Reader interface {
 	// first. What a fork copied from a session that is there is found in that session alone.
 	// An error is yielded once and ends the sequence.
 	//
-	// Parts are looked through one after the other, without an index, and only for as long
-	// as the consumer wants more.
+	// Parts are looked through one after the other, except those that an index rules out, and
+	// only for as long as the consumer wants more. What is found is the same with and without
+	// an index.
 	Search(ctx context.Context, q SearchQuery) iter.Seq2[Hit, error]
 
 	// Blob returns the system prompt or tool catalog with the digest, or
@@ -235,6 +236,15 @@ type Backuper interface {
 	// process writes it: the copy is one state of the store. It is complete when it
 	// appears under its name; the error for a name that is taken wraps fs.ErrExist.
 	Backup(ctx context.Context, path string) error
+}
+
+// SearchIndexer is a [Reader] of a store with an index for Search that is not kept up to date by those who write.
+type SearchIndexer interface {
+	// UpdateSearchIndex makes what the index lacks, and removes what is of parts that were changed or deleted.
+	// It calls more from time to time with the number of parts that are in the index, and of those that will be, and
+	// ends when more returns false. Any number of processes may call it, while others read and write the store. The
+	// error wraps ErrUnavailable if the index cannot be written; Search works all the same.
+	UpdateSearchIndex(ctx context.Context, more func(done, total int) bool) error
 }
 
 // Compacter is a [Store] that keeps the space of what was deleted until it is told to

@@ -165,8 +165,10 @@ func migrate(conn *sqlite.Conn) (err error) {
 	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
-	if err := sqlitex.ExecuteTransient(conn, "DELETE FROM agenttrace_schema", nil); err != nil {
-		return err
+	for _, statement := range []string{sealSegments, "DELETE FROM agenttrace_schema"} {
+		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+			return err
+		}
 	}
 	return sqlitex.ExecuteTransient(conn, "INSERT INTO agenttrace_schema(version) VALUES (?)",
 		&sqlitex.ExecOptions{Args: []any{SchemaVersion}})

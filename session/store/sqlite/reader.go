@@ -84,7 +84,7 @@ func (f *file) Name() string { return f.path }
 
 // Read implements [sqlstore.Source].
 func (f *file) Read(ctx context.Context, fn func(sqlstore.Conn) error) error {
-	return f.read(ctx, func(conn *sqlite.Conn) error { return fn(&tx{conn: conn, dialect: &f.dialect}) })
+	return f.read(ctx, func(conn *sqlite.Conn) error { return fn(&tx{conn: conn, dialect: &f.dialect, file: f}) })
 }
 
 // read runs fn with a connection, in one read transaction.

@@ -189,6 +189,19 @@ CREATE TRIGGER IF NOT EXISTS forget_sources BEFORE DELETE ON chat_sessions BEGIN
   DELETE FROM import_source_sessions WHERE session_id = old.id;
 END;
 
+-- The search index is made of 4096 parts at a time, by rowid. Once there are later parts, these have a version, which is
+-- the same for as long as none of them changes.
+CREATE TABLE IF NOT EXISTS search_segments (
+  segment INTEGER PRIMARY KEY,
+  version INTEGER NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS search_part_updated AFTER UPDATE OF data_json ON chat_parts BEGIN
+  UPDATE search_segments SET version = random() WHERE segment = old.rowid >> 12;
+END;
+CREATE TRIGGER IF NOT EXISTS search_part_deleted AFTER DELETE ON chat_parts BEGIN
+  UPDATE search_segments SET version = random() WHERE segment = old.rowid >> 12;
+END;
+
 CREATE TABLE IF NOT EXISTS observations (
   id                 INTEGER PRIMARY KEY,
   trace_id           TEXT NOT NULL,

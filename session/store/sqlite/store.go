@@ -121,6 +121,7 @@ func (s *Store) Close() error {
 	close(s.requests)
 	s.mu.Unlock()
 	<-s.done
+	_ = s.forget(context.Background()) // what remains is deleted by whoever extends the index
 	err := s.Reader.Close()
 	if closeErr := s.conn.Close(); err == nil {
 		err = closeErr
@@ -245,6 +246,9 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 		t.now = s.touched
 	}
 	if err = do(t); err == nil {
+		err = exec(s.conn.Prep(sealSegments))
+	}
+	if err == nil {
 		err = exec(s.conn.Prep("COMMIT"))
 	}
 	if err != nil && !s.conn.AutocommitEnabled() {

@@ -18,11 +18,16 @@ type tx struct {
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 when
 	// there is no outbox.
 	now int64
+	// file is what is read, nil in a transaction that writes.
+	file *file
 	// undo are the statements that take back what was done since the transaction was handed out.
 	undo []string
 }
 
-var _ sqlstore.Tx = (*tx)(nil)
+var (
+	_ sqlstore.Tx         = (*tx)(nil)
+	_ sqlstore.PartFilter = (*tx)(nil)
+)
 
 func (t *tx) prep(query string, args ...any) *sqlite.Stmt { return prep(t.conn, query, args...) }
 

@@ -25,6 +25,21 @@ type Tx interface {
 	Exec(query string, args ...any) (changed int64, err error)
 }
 
+// PartFilter is a [Conn] that knows of many parts, without reading them, that they cannot have a text.
+type PartFilter interface {
+	// FilterParts calls fn with ranges of parts by [Dialect.Stored], the last parts first, that together have all
+	// parts with each of the texts, upper and lower case alike. It ends with the error of fn.
+	FilterParts(texts []string, fn func(PartRange) error) error
+}
+
+// PartRange are the parts that were stored above one number, up to another. If they are Listed, none but Parts can
+// have the texts, the last first.
+type PartRange struct {
+	Above, UpTo int64
+	Listed      bool
+	Parts       []int64
+}
+
 // Source is a store as a [Reader] sees it.
 type Source interface {
 	// Name is the path or the address of the store, without any password, for errors.

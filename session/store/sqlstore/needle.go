@@ -182,18 +182,24 @@ func (n *needle) prefix(text string) int {
 // equalFold ignores case. What is ASCII is equal to ASCII only, not to the Kelvin
 // sign or the long s, so that [needle.mayBeIn] misses nothing.
 func equalFold(a, b rune) bool {
-	if a == b {
-		return true
+	return a == b || (a < utf8.RuneSelf) == (b < utf8.RuneSelf) && Fold(a) == Fold(b)
+}
+
+// Fold returns a character that is the same for all that are equal apart from case.
+func Fold(r rune) rune {
+	if r < utf8.RuneSelf {
+		if r >= 'A' && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
 	}
-	if (a < utf8.RuneSelf) != (b < utf8.RuneSelf) {
-		return false
-	}
-	for r := unicode.SimpleFold(a); r != a; r = unicode.SimpleFold(r) {
-		if r == b {
-			return true
+	least := r
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		if f >= utf8.RuneSelf {
+			least = min(least, f)
 		}
 	}
-	return false
+	return least
 }
 
 const (

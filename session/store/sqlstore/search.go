@@ -63,6 +63,9 @@ type searcher struct {
 	needle   needle
 	since    int64
 	sessions map[string]*searchedSession
+	// raw and hits are buffers for the parts that are looked through.
+	raw  []byte
+	hits []store.Hit
 }
 
 type searchedSession struct {
@@ -141,44 +144,90 @@ var blobKinds = []struct {
 	{store.BlobToolCatalog, []string{"agenttrace", "tool_catalog_digest"}, store.TypeToolCatalog, "tool catalog"},
 }
 
-// parts yields what is found in parts, page by page: the sessions and messages of what was found in a page are
-// looked up when it has been read.
+// parts yields what is found in parts, the last first.
 func (s *searcher) parts() error {
+	if filter, ok := s.conn.(PartFilter); ok {
+		return filter.FilterParts(s.needle.literals, func(r PartRange) error {
+			if r.Listed {
+				return s.listed(r.Parts)
+			}
+			return s.scan(r)
+		})
+	}
+	return s.scan(PartRange{Above: math.MinInt64, UpTo: math.MaxInt64})
+}
+
+// scan looks through a range of parts page by page.
+func (s *searcher) scan(r PartRange) error {
 	stored := s.dialect.Stored
-	query := `SELECT data_json, created_at, session_id, message_id, id, type, ` + stored + ` FROM chat_parts` +
-		s.dialect.NoIndex + ` WHERE type <> 'step-start' AND created_at >= ?1 AND (` + stored + `, id) < (?2, ?3)`
-	args := []any{s.since, int64(math.MaxInt64), ""}
-	if s.needle.run != "" {
-		if condition := s.dialect.MayContain("data_json", "?4"); condition != "" {
-			query, args = query+` AND `+condition, append(args, s.needle.run)
-		}
+	before := r.UpTo
+	if before < math.MaxInt64 {
+		before++
+	}
+	query, args := s.query(`(`+stored+`, id) < (?2, ?3)`, before, "")
+	if r.Above > math.MinInt64 {
+		query += fmt.Sprintf(` AND %s > %d`, stored, r.Above)
 	}
 	query += fmt.Sprintf(` ORDER BY %s DESC, id DESC LIMIT %d`, stored, searchPage)
-	var raw []byte
-	var hits []store.Hit
 	for n := searchPage; n == searchPage; {
-		n, hits = 0, hits[:0]
-		if err := s.conn.Query(query, func(row Row) error {
-			n++
-			if n == searchPage {
+		n = 0
+		if err := s.page(query, args, func(row Row) {
+			if n++; n == searchPage {
 				args[1], args[2] = row.ColumnInt64(6), row.ColumnText(4)
 			}
-			if raw = Bytes(row, 0, raw); s.needle.mayBeIn(raw) {
-				hits = s.part(row, raw, hits)
-			}
-			return nil
-		}, args...); err != nil {
+		}); err != nil {
 			return err
 		}
-		for i := range hits {
-			if ok, err := s.locate(&hits[i]); err != nil {
-				return err
-			} else if !ok {
-				continue
-			}
-			if err := s.yield(hits[i]); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// listed looks through the parts that were stored under some numbers.
+func (s *searcher) listed(numbers []int64) error {
+	query, args := s.query(s.dialect.Stored+` = ?2`, int64(0))
+	for _, args[1] = range numbers {
+		if err := s.page(query, args, func(Row) {}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// query returns a query of the parts, since ?1, that meet a condition on the parameters from ?2 on and may have what is
+// searched for, and its parameters.
+func (s *searcher) query(condition string, of ...any) (query string, args []any) {
+	query = `SELECT data_json, created_at, session_id, message_id, id, type, ` + s.dialect.Stored + ` FROM chat_parts` +
+		s.dialect.NoIndex + ` WHERE type <> 'step-start' AND created_at >= ?1 AND ` + condition
+	args = append([]any{s.since}, of...)
+	if s.needle.run != "" {
+		if may := s.dialect.MayContain("data_json", fmt.Sprintf("?%d", len(args)+1)); may != "" {
+			query, args = query+` AND `+may, append(args, s.needle.run)
+		}
+	}
+	return query, args
+}
+
+// page yields what is found in the rows of a query, and calls each for each row. The sessions and messages of what was
+// found are looked up when the rows have been read.
+func (s *searcher) page(query string, args []any, each func(Row)) error {
+	s.hits = s.hits[:0]
+	if err := s.conn.Query(query, func(row Row) error {
+		each(row)
+		if s.raw = Bytes(row, 0, s.raw); s.needle.mayBeIn(s.raw) {
+			s.hits = s.part(row, s.raw, s.hits)
+		}
+		return nil
+	}, args...); err != nil {
+		return err
+	}
+	for i := range s.hits {
+		if ok, err := s.locate(&s.hits[i]); err != nil {
+			return err
+		} else if !ok {
+			continue
+		}
+		if err := s.yield(s.hits[i]); err != nil {
+			return err
 		}
 	}
 	return nil

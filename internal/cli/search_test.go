@@ -1,0 +1,108 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// manyParts is a store with two sessions of more parts than are searched without an index.
+func manyParts(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	for _, session := range []string{"keep", "secret"} {
+		execute(t, path, fmt.Sprintf(`INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('ses_%[1]s', '%[1]s', 'a', 1, 1);
+INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('msg_%[1]s', 'ses_%[1]s', 'user', 1, 1);
+WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999)
+INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at)
+SELECT '%[1]s' || i, 'msg_%[1]s', 'ses_%[1]s', i, 'text', '{"type":"text","text":"of %[1]s number ' || i || '."}', 1, 1 FROM n`, session))
+	}
+	command(t, 0, "--store", path, "migrate") // what opens the store for writing counts the parts
+	return path
+}
+
+func searchFiles(t *testing.T, path string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(path + "-search")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestSearchFindsTheSameWithItsIndex: the first search makes it, the next ones use it.
+func TestSearchFindsTheSameWithItsIndex(t *testing.T) {
+	path := manyParts(t)
+	for _, args := range [][]string{{"of secret number 77"}, {"-E", "secret number 1234\\.$"}, {"number 9999."}, {"é"}} {
+		args = append([]string{"--store", path, "search", "--json", "--limit", "200"}, args...)
+		if err := os.RemoveAll(path + "-search"); err != nil {
+			t.Fatal(err)
+		}
+		want := command(t, 0, args...)
+		if files := searchFiles(t, path); len(files) != 4 {
+			t.Fatalf("%v: the index has the files %v", args, files)
+		}
+		if got := command(t, 0, args...); string(got) != string(want) {
+			t.Errorf("%v: with the index %s, without it %s", args, got, want)
+		}
+	}
+}
+
+// TestTheSearchIndexIsMadeWhileACollectorWrites: and of what a search finds, nothing is missing afterwards.
+func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
+	path := manyParts(t)
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, stderr, code := inProcess(t, "--store", path, "migrate", "--search-index"); code != 0 ||
+		!strings.Contains(stderr, "up to date") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	if files := searchFiles(t, path); len(files) != 4 {
+		t.Errorf("the index has the files %v", files)
+	}
+	hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "keep number 4", "--limit", "9999", "--json"))
+	if len(hits) != 1111 {
+		t.Errorf("%d hits", len(hits))
+	}
+	if _, stderr, code := inProcess(t, "--store", path, "migrate", "--distribute"); code != 2 ||
+		!strings.Contains(stderr, "--distribute is for a PostgreSQL database") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// TestARemovedSessionIsNotInTheSearchIndex: rm deletes each file that has words of it.
+func TestARemovedSessionIsNotInTheSearchIndex(t *testing.T) {
+	path := manyParts(t)
+	command(t, 0, "--store", path, "migrate", "--search-index")
+	before := searchFiles(t, path)
+	command(t, 0, "--store", path, "rm", "--yes", "ses_secret")
+	after := searchFiles(t, path)
+	if len(before) != 4 || len(after) != 2 || strings.Join(after, " ") != strings.Join(before[:2], " ") {
+		t.Errorf("of %v, %v are left", before, after)
+	}
+	for text, want := range map[string]int{"secret number 5000": 0, "keep number 5000": 1} {
+		hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", text, "--json"))
+		if len(hits) != want {
+			t.Errorf("%q: %d hits", text, len(hits))
+		}
+	}
+	// gc --vacuum may number the rows anew.
+	command(t, 0, "--store", path, "gc", "--vacuum")
+	if hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "keep number 77.", "--json")); len(hits) != 1 {
+		t.Errorf("after gc --vacuum: %d hits", len(hits))
+	}
+}

@@ -1,0 +1,285 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+)
+
+// The search index is a directory beside the store. It has a file for each segment of 4,096 parts, by rowid, that is
+// full; the parts after the last full segment are few, and are read. Nothing of it is made when parts are written. The
+// file of a segment has in its name what identifies the content of the segment, so that it is there or not, and never
+// out of date. Files are made by whoever has the time, under another name first, so no lock is needed, and a reader of
+// any state of the store uses those that fit that state.
+
+// indexSuffix names the directory of a store's search index.
+const indexSuffix = "-search"
+
+// segment is a full segment of parts, and what identifies its content. Triggers give it another random version when a
+// part of it changes or is deleted. While it has one version, parts can only be added to it, with the next rowids of
+// the table: then another part is the last one. So it is if the rows are numbered anew, by VACUUM or with the restored
+// text of a dump, for their order stays.
+type segment struct {
+	number, version int64
+	last            string
+}
+
+func (s segment) fileName() string {
+	return fmt.Sprintf("%d-%016x-%08x", s.number, uint64(s.version), crc32.ChecksumIEEE([]byte(s.last)))
+}
+
+// sealSegments gives a version to the segments that have become full.
+const sealSegments = `WITH RECURSIVE full(segment) AS (
+ SELECT coalesce((SELECT max(segment) + 1 FROM search_segments), 0) UNION ALL SELECT segment + 1 FROM full
+ WHERE segment < (SELECT max(rowid) FROM chat_parts) >> 12)
+INSERT INTO search_segments(segment, version) SELECT segment, random() FROM full
+ WHERE segment < (SELECT max(rowid) FROM chat_parts) >> 12`
+
+// indexDir returns the directory of the search index.
+func (f *file) indexDir() (string, error) {
+	real, err := realPath(f.path)
+	return real + indexSuffix, err
+}
+
+// segments returns the full segments in order, none if the store keeps no versions.
+func segments(conn *sqlite.Conn) ([]segment, error) {
+	tables, err := names(conn, "SELECT name FROM sqlite_schema WHERE name = 'search_segments'")
+	if err != nil || len(tables) == 0 {
+		return nil, err
+	}
+	return all(prep(conn, `SELECT segment, version, (SELECT id FROM chat_parts NOT INDEXED
+ WHERE rowid >= segment << 12 AND rowid < (segment + 1) << 12 ORDER BY rowid DESC LIMIT 1) FROM search_segments
+ ORDER BY segment`), func(stmt *sqlite.Stmt) segment {
+		return segment{stmt.ColumnInt64(0), stmt.ColumnInt64(1), stmt.ColumnText(2)}
+	})
+}
+
+// FilterParts implements [sqlstore.PartFilter] by the search index. What is wrong with the index costs time only: a
+// segment without a valid file is read.
+func (t *tx) FilterParts(texts []string, fn func(sqlstore.PartRange) error) error {
+	query := newTrigramQuery(texts)
+	upTo := int64(math.MaxInt64)
+	if len(query) > 0 && t.file != nil {
+		dir, err := t.file.indexDir()
+		if err != nil {
+			return err
+		}
+		full, err := segments(t.conn)
+		if err != nil {
+			return err
+		}
+		for _, s := range slices.Backward(full) {
+			parts, ok := query.findIn(filepath.Join(dir, s.fileName()))
+			if !ok {
+				continue
+			}
+			first := s.number << segmentBits
+			if last := first + segmentParts - 1; last < upTo {
+				if err := fn(sqlstore.PartRange{Above: last, UpTo: upTo}); err != nil {
+					return err
+				}
+			}
+			upTo = first - 1
+			listed := sqlstore.PartRange{Above: upTo, UpTo: first + segmentParts - 1, Listed: true}
+			for _, part := range parts {
+				listed.Parts = append(listed.Parts, first+int64(part))
+			}
+			if err := fn(listed); err != nil {
+				return err
+			}
+		}
+	}
+	return fn(sqlstore.PartRange{Above: math.MinInt64, UpTo: upTo})
+}
+
+// findIn returns the parts that the file of a segment lists, and whether it could be read. A damaged one is removed, so
+// that it is made again.
+func (q trigramQuery) findIn(name string) ([]int, bool) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	parts, err := q.find(f)
+	if err != nil {
+		_ = os.Remove(name)
+	}
+	return parts, err == nil
+}
+
+var _ store.SearchIndexer = (*Reader)(nil)
+
+// UpdateSearchIndex implements [store.SearchIndexer].
+func (r *Reader) UpdateSearchIndex(ctx context.Context, more func(done, total int) bool) error {
+	err := r.updateIndex(ctx, more)
+	if err != nil && ctx.Err() == nil {
+		err = classifyFile(fmt.Errorf("update search index of %s: %w", r.path, err))
+	}
+	return err
+}
+
+func (r *Reader) updateIndex(ctx context.Context, more func(done, total int) bool) error {
+	full, missing, err := r.cleanIndex(ctx)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	dir, err := r.indexDir()
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	builder := new(trigramBuilder)
+	for i, s := range missing {
+		if !more((len(full)-len(missing)+i)*segmentParts, len(full)*segmentParts) {
+			break
+		}
+		if err := r.indexSegment(ctx, builder, s.number, dir); err != nil {
+			return err
+		}
+	}
+	// A session may have been deleted while its parts were read.
+	_, _, err = r.cleanIndex(ctx)
+	return err
+}
+
+// indexSegment makes the file of a segment as it is now.
+func (r *Reader) indexSegment(ctx context.Context, builder *trigramBuilder, number int64, dir string) error {
+	var name string
+	var data []byte
+	err := r.read(ctx, func(conn *sqlite.Conn) error {
+		full, err := segments(conn)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(full, func(s segment) bool { return s.number == number })
+		if i < 0 {
+			return nil // its parts were deleted
+		}
+		name = full[i].fileName()
+		first := number << segmentBits
+		stmt := prep(conn, `SELECT rowid, data_json FROM chat_parts WHERE rowid BETWEEN ? AND ? ORDER BY rowid`, first,
+			first+segmentParts-1)
+		var raw []byte
+		if err := each(stmt, func() error {
+			raw = sqlstore.Bytes(stmt, 1, raw)
+			builder.add(int(stmt.ColumnInt64(0)-first), raw)
+			return nil
+		}); err != nil {
+			builder.encode() // makes it empty
+			return err
+		}
+		data = builder.encode()
+		return nil
+	})
+	if err != nil || data == nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, temporary+"*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// temporary begins the names of files that are being written; one that is older than an hour was left behind.
+const temporary = ".new-"
+
+// cleanIndex removes the files that are of no segment as it is now, and with them what they have of parts that were
+// changed or deleted. It returns the full segments, and those without a file.
+func (f *file) cleanIndex(ctx context.Context) (full, missing []segment, err error) {
+	dir, err := f.indexDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	if err := f.read(ctx, func(conn *sqlite.Conn) (err error) {
+		full, err = segments(conn)
+		return err
+	}); err != nil {
+		return nil, nil, err
+	}
+	current := make(map[string]bool, len(full))
+	for _, s := range full {
+		current[s.fileName()] = true
+	}
+	there := make(map[string]bool, len(entries))
+	for _, entry := range entries {
+		name := entry.Name()
+		there[name] = true
+		if current[name] || strings.HasPrefix(name, temporary) && isRecent(entry) {
+			continue
+		}
+		if removeErr := os.Remove(filepath.Join(dir, name)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
+			err = removeErr
+		}
+	}
+	for _, s := range full {
+		if !there[s.fileName()] {
+			missing = append(missing, s)
+		}
+	}
+	return full, missing, ignoreAbsent(err)
+}
+
+func isRecent(entry fs.DirEntry) bool {
+	info, err := entry.Info()
+	return err == nil && time.Since(info.ModTime()) < time.Hour
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// forget removes from the search index, if there is one, what was deleted from the store.
+func (f *file) forget(ctx context.Context) error {
+	dir, err := f.indexDir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return ignoreAbsent(err)
+	}
+	_, _, err = f.cleanIndex(ctx)
+	return err
+}
+
+// Delete implements [store.Store]. The text of a session is also in the search index.
+func (s *Store) Delete(ctx context.Context, id string) error {
+	if err := s.Writer.Delete(ctx, id); err != nil {
+		return err
+	}
+	if err := s.forget(ctx); err != nil {
+		return classifyFile(fmt.Errorf("session %s is deleted, but its words are still in the search index %s: %w; delete "+
+			"the directory", id, s.path+indexSuffix, err))
+	}
+	return nil
+}
