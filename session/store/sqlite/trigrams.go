@@ -8,8 +8,6 @@ import (
 	"io"
 	"math/bits"
 	"slices"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -44,84 +42,6 @@ func bucketOf(a, b, c byte) uint16 {
 	return uint16((uint32(a) | uint32(b)<<8 | uint32(c)<<16) * 0x9E3779B1 >> 16)
 }
 
-// appendFolded appends a text in which characters that a search takes for equal are equal.
-func appendFolded(to []byte, text string) []byte {
-	for _, r := range text {
-		to = utf8.AppendRune(to, sqlstore.Fold(r))
-	}
-	return to
-}
-
-// appendFoldedJSON appends JSON with its escapes resolved, folded likewise: what is in a string of it is in the result.
-func appendFoldedJSON(to, raw []byte) []byte {
-	for i := 0; i < len(raw); {
-		c := raw[i]
-		switch {
-		case c == '\\' && i+1 < len(raw):
-			r, size := unescaped(raw[i:])
-			to = utf8.AppendRune(to, sqlstore.Fold(r))
-			i += size
-		case c < utf8.RuneSelf:
-			if c >= 'A' && c <= 'Z' {
-				c += 'a' - 'A'
-			}
-			to = append(to, c)
-			i++
-		default:
-			r, size := utf8.DecodeRune(raw[i:])
-			to = utf8.AppendRune(to, sqlstore.Fold(r))
-			i += size
-		}
-	}
-	return to
-}
-
-// unescaped returns the character that an escape at the beginning of raw means, and the length of the escape.
-func unescaped(raw []byte) (rune, int) {
-	switch raw[1] {
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
-		r := escapedUnit(raw)
-		if !utf16.IsSurrogate(r) {
-			return r, min(6, len(raw))
-		}
-		if pair := utf16.DecodeRune(r, escapedUnit(raw[min(6, len(raw)):])); pair != utf8.RuneError {
-			return pair, 12
-		}
-		return utf8.RuneError, min(6, len(raw))
-	}
-	return rune(raw[1]), 2 // the next byte of a longer character, which JSON does not allow here, does not match
-}
-
-// escapedUnit returns the UTF-16 unit of an escape \uXXXX at the beginning of raw, [utf8.RuneError] if there is none.
-func escapedUnit(raw []byte) rune {
-	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
-		return utf8.RuneError
-	}
-	var r rune
-	for _, c := range raw[2:6] {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			c = c | 0x20 - 'a' + 10
-		default:
-			return utf8.RuneError
-		}
-		r = r<<4 | rune(c)
-	}
-	return r
-}
-
 // trigramBuilder builds the index of a segment. It can be used again.
 type trigramBuilder struct {
 	lists [trigramBuckets][]byte
@@ -131,7 +51,7 @@ type trigramBuilder struct {
 
 // add adds a part, which has a greater number than all before it, by its JSON.
 func (b *trigramBuilder) add(part int, raw []byte) {
-	b.text = appendFoldedJSON(b.text[:0], raw)
+	b.text = sqlstore.AppendFoldedJSON(b.text[:0], raw)
 	number := uint16(part + 1)
 	for i := 2; i < len(b.text); i++ {
 		bucket := bucketOf(b.text[i-2], b.text[i-1], b.text[i])
@@ -222,7 +142,7 @@ type wantedBucket struct {
 func newTrigramQuery(texts []string) (q trigramQuery) {
 	seen := map[uint16]bool{}
 	for _, text := range texts {
-		folded := appendFolded(nil, text)
+		folded := sqlstore.AppendFolded(nil, text)
 		for i := 2; i < len(folded); i++ {
 			if bucket := bucketOf(folded[i-2], folded[i-1], folded[i]); !seen[bucket] {
 				seen[bucket] = true

@@ -25,6 +25,9 @@ type needle struct {
 	// run is the longest piece of them, in lower case, that JSON writes in one way
 	// only; what does not have it does not match. Empty rules out nothing.
 	run string
+	// folded are the literals, folded, if there is no run; buf is for folded JSON.
+	folded [][]byte
+	buf    []byte
 	// rare is the place in run of the letter that texts have least often.
 	rare int
 }
@@ -50,6 +53,11 @@ func newNeedle(q store.SearchQuery) (n needle, err error) {
 			if len(piece) > len(n.run) {
 				n.run = strings.ToLower(piece)
 			}
+		}
+	}
+	for _, literal := range n.literals {
+		if n.run == "" {
+			n.folded = append(n.folded, AppendFolded(nil, literal))
 		}
 	}
 	for i := range n.run {
@@ -104,7 +112,7 @@ func rarity(c byte) int {
 // mayBeIn reports whether JSON can have the text in one of its values.
 func (n *needle) mayBeIn(raw []byte) bool {
 	if n.run == "" {
-		return true
+		return n.mayBeFolded(raw)
 	}
 	low := n.run[n.rare]
 	high := low
@@ -137,6 +145,20 @@ func (n *needle) mayBeIn(raw []byte) bool {
 			atHigh = next(high, i+1)
 		}
 	}
+}
+
+// mayBeFolded is mayBeIn for texts that JSON writes in several ways.
+func (n *needle) mayBeFolded(raw []byte) bool {
+	if len(n.folded) == 0 {
+		return true
+	}
+	n.buf = AppendFoldedJSON(n.buf[:0], raw)
+	for _, literal := range n.folded {
+		if !bytes.Contains(n.buf, literal) {
+			return false
+		}
+	}
+	return true
 }
 
 // equalLower compares bytes in any case with ASCII in lower case.
@@ -182,24 +204,7 @@ func (n *needle) prefix(text string) int {
 // equalFold ignores case. What is ASCII is equal to ASCII only, not to the Kelvin
 // sign or the long s, so that [needle.mayBeIn] misses nothing.
 func equalFold(a, b rune) bool {
-	return a == b || (a < utf8.RuneSelf) == (b < utf8.RuneSelf) && Fold(a) == Fold(b)
-}
-
-// Fold returns a character that is the same for all that are equal apart from case.
-func Fold(r rune) rune {
-	if r < utf8.RuneSelf {
-		if r >= 'A' && r <= 'Z' {
-			r += 'a' - 'A'
-		}
-		return r
-	}
-	least := r
-	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-		if f >= utf8.RuneSelf {
-			least = min(least, f)
-		}
-	}
-	return least
+	return a == b || (a < utf8.RuneSelf) == (b < utf8.RuneSelf) && fold(a) == fold(b)
 }
 
 const (

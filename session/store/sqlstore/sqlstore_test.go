@@ -17,8 +17,16 @@ func TestNeedle(t *testing.T) {
 		{"zig", `gigaZIg`, true},
 		{"zig", `zi`, false},
 		{"zz", `zxzxzZ`, true},
-		{`"`, `anything`, true},
-		{"日本", `{}`, true},
+		{`"`, `any\"thing`, true},
+		{`"`, `anything`, false},
+		{"日本", `{}`, false},
+		{"日本", `\u65E5\u672c`, true},
+		{"É😀", `\u00e9\ud83d\uDE00`, true},
+		{"É😀", `\u00e9\ud83d`, false},
+		{"\n", `\n`, true},
+		{"\n", `n`, false},
+		{"é\ufffd", "\u00c9\xff", true},
+		{"é\ufffd", `É\ud800x`, true},
 		{"b/c", `b\/c`, true},
 	} {
 		n, _ := newNeedle(store.SearchQuery{Text: test.text})
