@@ -222,7 +222,7 @@ func (c *Client) Spent(ctx context.Context, ids []string, find store.Price) (map
 // Stats implements [store.Reader].
 func (c *Client) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
 	return priced(c, q.Price, func(prices *rates) (store.Stats, []session.Model, error) {
-		r, err := call(ctx, c, callStats, statsArgs{q.By, q.Since, zoneOf(q.Location), prices})
+		r, err := call(ctx, c, callStats, statsArgs{q.By, q.Since, q.Until, zoneOf(q.Location), prices, q.Sessions})
 		return r.Stats, r.Asked, err
 	})
 }

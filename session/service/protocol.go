@@ -67,8 +67,11 @@ type (
 	statsArgs struct {
 		By     store.StatsBy `json:"by"`
 		Since  time.Time     `json:"since,omitzero"`
+		Until  time.Time     `json:"until,omitzero"`
 		Zone   []byte        `json:"zone,omitempty"` // see zoneOf
 		Prices *rates        `json:"prices,omitempty"`
+
+		Sessions store.SessionFilter `json:"sessions,omitzero"`
 	}
 	archiveArgs struct {
 		ID       string    `json:"id"`
@@ -208,7 +211,8 @@ var (
 				return r, err
 			}
 			find, asked := q.Prices.lookup()
-			r.Stats, err = s.Stats(ctx, store.StatsQuery{By: q.By, Since: q.Since, Location: where, Price: find})
+			r.Stats, err = s.Stats(ctx, store.StatsQuery{By: q.By, Since: q.Since, Until: q.Until, Sessions: q.Sessions,
+				Location: where, Price: find})
 			r.Asked = asked()
 			return r, err
 		}}

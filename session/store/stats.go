@@ -24,8 +24,10 @@ const (
 // StatsQuery selects what is counted. The zero value is everything.
 type StatsQuery struct {
 	By StatsBy
-	// Since leaves out what began before; zero leaves out nothing.
-	Since time.Time
+	// Since leaves out what began before, Until what began then or later; zero leaves out nothing.
+	Since, Until time.Time
+	// Sessions selects the sessions that are counted.
+	Sessions SessionFilter
 	// Location is where days and weeks begin; nil means UTC.
 	Location *time.Location
 	// Price is asked for the cost of messages that state none; nil estimates nothing.

@@ -287,8 +287,7 @@ const (
 type SessionQuery struct {
 	// Limit is the most to yield: 0 means 50, negative means all.
 	Limit int
-	// Agent, if set, selects sessions of that agent.
-	Agent string
+	SessionFilter
 	// ParentID, if set, selects the children of that session.
 	ParentID string
 	// Children includes the sessions of sub-agents: those that have a parent which is
@@ -296,7 +295,10 @@ type SessionQuery struct {
 	Children bool
 	// Archived includes archived sessions.
 	Archived bool
-	// Before continues after the session with this (updated_at, id).
+	// Sort is the order, by default the newest first.
+	Sort SessionSort
+	// Before continues after the session with this (updated_at, id). In another order than the default it continues after
+	// the session with the id, where that is now; if it is gone, nothing follows.
 	Before *Cursor
 }
 

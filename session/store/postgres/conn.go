@@ -26,6 +26,7 @@ var dialect = &sqlstore.Dialect{
 	Contains: func(column, literal string) string {
 		return `strpos(` + column + `, '` + strings.ReplaceAll(literal, `'`, `''`) + `') > 0`
 	},
+	Find: "strpos",
 	// As the index is that Migrate makes for searching.
 	MayContain: func(column, param string) string {
 		return `lower(` + column + `) LIKE '%' || regexp_replace(` + param + `, '([\\%_])', '\\\1', 'g') || '%'`

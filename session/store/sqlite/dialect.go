@@ -23,6 +23,7 @@ var dialect = sqlstore.Dialect{
 	Contains: func(column, literal string) string {
 		return "instr(" + column + ", '" + strings.ReplaceAll(literal, "'", "''") + "') > 0"
 	},
+	Find:       "instr",
 	MayContain: func(_, _ string) string { return "" }, // the rows are here
 	JSON:       extract,
 	JSONInt:    extract,

@@ -69,6 +69,8 @@ func bind(stmt *sqlite.Stmt, args []any) {
 			stmt.BindInt64(1+i, v)
 		case int:
 			stmt.BindInt64(1+i, int64(v))
+		case float64:
+			stmt.BindFloat(1+i, v)
 		case bool:
 			stmt.BindBool(1+i, v)
 		case []byte:

@@ -73,6 +73,8 @@ type Dialect struct {
 	NoIndex string
 	// Contains is a condition: a text contains a literal.
 	Contains func(column, literal string) string
+	// Find is the function that finds where a text, the first argument, contains another: 0 if it does not.
+	Find string
 	// MayContain is a condition: a text in lower case, of which ASCII counts only, contains the parameter. It
 	// saves sending rows from a server that Go code would leave out. "" where there is no server.
 	MayContain func(column, param string) string

@@ -15,7 +15,9 @@ import (
 // counter adds up.
 type counter struct {
 	store.StatsQuery
+	// since and until bound what is counted, Unix milliseconds.
 	since    int64
+	until    int64
 	sessions map[string]*countedSession
 	groups   map[string]*countedGroup
 	total    *countedGroup
@@ -32,8 +34,11 @@ type counter struct {
 }
 
 type countedSession struct {
-	row  session.Session // its agent, parent, workspace and time
-	last *countedGroup   // that counted the session last
+	row session.Session // its agent, parent, workspace and time
+	// excluded reports that it is not selected. updated is when it was last updated, Unix milliseconds.
+	excluded bool
+	updated  int64
+	last     *countedGroup // that counted the session last
 	// turns are those of the messages read so far. asked is when the user began one that
 	// is not answered yet, in Unix milliseconds, and of whom is its model.
 	turns   session.Turns
@@ -54,7 +59,7 @@ func newGroup(key string) *countedGroup {
 
 // counts reports whether what began at a time in a session is counted.
 func (c *counter) counts(s *countedSession, at int64) bool {
-	return s != nil && at >= c.since && !s.row.Copied(at)
+	return s != nil && !s.excluded && at >= c.since && (c.until == 0 || at < c.until) && !s.row.Copied(at)
 }
 
 // group returns the group of what a session did at a time, having counted the

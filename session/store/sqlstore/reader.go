@@ -47,8 +47,19 @@ func own[T any](ctx context.Context, r *Reader, fn func(Conn) (T, error)) (T, er
 // Sessions implements [store.Reader].
 func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
 	return func(yield func(session.Session, error) bool) {
-		err := r.source.Read(ctx, func(conn Conn) error {
-			query, args := sessionsQuery(conn.Dialect(), q)
+		var among []string
+		var err error
+		if q.Text != "" {
+			if among, err = r.withText(ctx, q.Text); err != nil {
+				yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.Name(), err))
+				return
+			}
+		}
+		err = r.source.Read(ctx, func(conn Conn) error {
+			query, args, err := sessionsQuery(conn.Dialect(), q, among)
+			if err != nil {
+				return err
+			}
 			return conn.Query(query, func(found Row) error {
 				var row session.Session
 				if err := SessionTable.Scan(found, &row); err != nil {
@@ -69,37 +80,51 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 // errStop ends an iteration that its consumer has left.
 var errStop = errors.New("stop")
 
-func sessionsQuery(d *Dialect, q store.SessionQuery) (query string, args []any) {
-	var index, condition, limit string
+func sessionsQuery(d *Dialect, q store.SessionQuery, among []string) (query string, args []any, _ error) {
+	var index, limit string
+	column, isOrder := sortColumns[q.Sort]
+	if !isOrder {
+		return "", nil, fmt.Errorf("unknown order %q", q.Sort)
+	}
+	direction, before := "DESC", "<"
+	if q.Sort == store.SortTitle {
+		direction, before = "ASC", ">"
+	}
 	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
 	// index is the better one.
-	if q.ParentID == "" && q.Agent == "" && !d.Foreign {
+	if q.ParentID == "" && q.Agent == "" && q.Project == "" && len(q.Tags)+len(q.Scores) == 0 && q.Text == "" &&
+		q.Sort == store.SortUpdated && !d.Foreign {
 		index = d.Index("idx_chat_sessions_updated")
 	}
-	var where []string
-	if q.Agent != "" {
-		where, args = append(where, "s.agent = ?"), append(args, q.Agent)
+	where := conditions{d: d}
+	if q.Text != "" {
+		where.among(among)
+	}
+	if err := where.filter(&q.SessionFilter); err != nil {
+		return "", nil, err
 	}
 	switch {
 	case q.ParentID != "":
-		where, args = append(where, "s.parent_id = ?"), append(args, q.ParentID)
+		where.add("s.parent_id = ?", q.ParentID)
 	case !q.Children:
-		where = append(where, leading(d))
+		where.add(leading(d))
 	}
 	if !q.Archived {
-		where = append(where, "s.archived_at IS NULL")
+		where.add("s.archived_at IS NULL")
 	}
-	if q.Before != nil {
-		where, args = append(where, "(s.updated_at, s.id) < (?, ?)"), append(args, q.Before.UpdatedAt, q.Before.ID)
-	}
-	if len(where) > 0 {
-		condition = " WHERE " + strings.Join(where, " AND ")
+	switch {
+	case q.Before == nil:
+	case q.Sort == store.SortUpdated:
+		where.add("(s.updated_at, s.id) < (?, ?)", q.Before.UpdatedAt, q.Before.ID)
+	default:
+		where.add("(s."+column+", s.id) "+before+" ((SELECT c."+column+" FROM chat_sessions c WHERE c.id = ?), ?)",
+			q.Before.ID, q.Before.ID)
 	}
 	if q.Limit >= 0 {
 		limit = " LIMIT " + strconv.Itoa(cmp.Or(q.Limit, 50))
 	}
-	return "SELECT " + d.SessionColumns + " FROM chat_sessions s" + index + condition +
-		" ORDER BY s.updated_at DESC, s.id DESC" + limit, args
+	return "SELECT " + d.SessionColumns + " FROM chat_sessions s" + index + where.String() +
+		" ORDER BY s." + column + " " + direction + ", s.id " + direction + limit, where.args, nil
 }
 
 // leading is the condition on a session s that no other one leads to: it has no parent, or has lost it, or is a

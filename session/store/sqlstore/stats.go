@@ -24,8 +24,21 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 	if !q.Since.IsZero() {
 		c.since = q.Since.UnixMilli()
 	}
+	if !q.Until.IsZero() {
+		c.until = q.Until.UnixMilli()
+	}
+	var among []string
+	if q.Sessions.Text != "" {
+		var err error
+		if among, err = r.withText(ctx, q.Sessions.Text); err != nil {
+			return store.Stats{}, fmt.Errorf("count in %s: %w", r.Name(), err)
+		}
+	}
 	err := r.source.Read(ctx, func(conn Conn) error {
 		if err := c.readSessions(conn); err != nil {
+			return err
+		}
+		if err := c.exclude(conn, among); err != nil {
 			return err
 		}
 		if q.By != store.StatsByTool {
@@ -107,11 +120,38 @@ func (c *counter) readSessions(conn Conn) error {
 				agents[s.row.Agent] = s.row.Agent
 			}
 			c.sessions[row.ColumnText(0)] = s
-			if row.ColumnInt64(3) >= c.since {
+			if s.updated = row.ColumnInt64(3); s.updated >= c.since {
 				c.lastSeen++
 			}
 			return nil
 		})
+}
+
+// exclude marks the sessions that are not selected. They stay known, because a session may take its project from one.
+func (c *counter) exclude(conn Conn, among []string) error {
+	f := &c.Sessions
+	if len(f.Set()) == 0 && f.IDs == nil {
+		return nil
+	}
+	where := conditions{d: conn.Dialect()}
+	if f.Text != "" {
+		where.among(among)
+	}
+	if err := where.filter(f); err != nil {
+		return err
+	}
+	selected := make(map[string]bool)
+	err := conn.Query(`SELECT s.id FROM chat_sessions s`+where.String(), func(row Row) error {
+		selected[row.ColumnText(0)] = true
+		return nil
+	}, where.args...)
+	c.lastSeen = 0
+	for id, s := range c.sessions {
+		if s.excluded = !selected[id]; !s.excluded && s.updated >= c.since {
+			c.lastSeen++
+		}
+	}
+	return err
 }
 
 func (c *counter) readMessages(conn Conn) error {

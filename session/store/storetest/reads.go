@@ -52,10 +52,10 @@ var readCases = []testCase{
 					{"children of", store.SessionQuery{ParentID: "a"}, []string{"child", "fork"}},
 					{"archived too", store.SessionQuery{Archived: true, Limit: 2}, []string{"old", "e"}},
 					{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a", "fork", "orphan"}},
-					{"agent", store.SessionQuery{Agent: "agent-0"}, []string{"d", "b"}},
-					{"agent and cursor", store.SessionQuery{Agent: "agent-1", Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}},
+					{"agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-0"}}, []string{"d", "b"}},
+					{"agent and cursor", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-1"}, Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}},
 						[]string{"c", "a"}},
-					{"unknown agent", store.SessionQuery{Agent: "x"}, []string{}},
+					{"unknown agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "x"}}, []string{}},
 				} {
 					h.equal(c.name, ids(h.sessions(s, c.q)), c.want)
 				}

@@ -42,7 +42,8 @@ type Dumper interface {
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases,
-		forkCases, observationCases, ownerCases, readCases, annotationCases} {
+		forkCases, observationCases, ownerCases, readCases, annotationCases,
+		filterCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				h := &harness{T: t, open: open}
