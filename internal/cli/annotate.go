@@ -41,8 +41,6 @@ html, and select sessions: ls --tag good --score 'quality>=0.8'. Deleting a sess
 them; a fork does not copy them. An annotation of a message or part that later telemetry
 replaced is shown at the session.
 
-The store must not be held by a collector, except for --list.
-
 --json prints the annotations of the session, an array of objects: id, kind (tag, score or
 note), name, value, comment, author, message_id, part_id, created_at and updated_at (Unix
 milliseconds).`,

@@ -16,9 +16,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -28,7 +31,7 @@ func newExport() *cobra.Command {
 	var format string
 	exportNames := formatNames((*formats.Format).Written)
 	cmd := &cobra.Command{
-		Use:   "export ID... | --all",
+		Use:   "export ID... | --all | FILTER...",
 		Short: "Write sessions in a format for people, tools or other agents",
 		Long: `Write sessions in a format for people, tools or other agents:
 
@@ -40,6 +43,12 @@ files are not replaced without --force; neither are existing runs or conversatio
 directory of AgentDbg or skillet. A file appears when it is complete. If it is a symbolic
 link, its target is replaced. Devices, FIFOs and descriptors, such as /dev/null and
 /dev/stdout, are written to directly.
+
+Filters instead of ids write a data set: the sessions that match, with the secrets taken out
+that import and the SDK take out, too. --redact does so for named sessions and --all;
+--redact=false writes a data set as it is stored.
+
+` + filtersHelp + `
 
 If one of many sessions cannot be exported, it is left out and named on standard error, the
 others are exported, and the exit code is 1. In a directory, a file is named after the id of
@@ -61,6 +70,7 @@ others are listed.`,
   agenttrace export last --format markdown --bundle fix.zip
   agenttrace export --all --format csv --output sessions.csv
   agenttrace export --all --format json --output sessions/
+  agenttrace export --tag good --score 'quality>=0.8' --format atif --output dataset/
   agenttrace export 1fa2bdc08 1fa2bdc57 --format sqlite --output two.db && agenttrace --store two.db ls
   agenttrace export last --format otlp-json | curl -H content-type:application/json --data-binary @- localhost:4318/v1/traces
   agenttrace export --all --format otlp-proto | curl -H content-type:application/x-protobuf --data-binary @- localhost:4318/v1/traces`,
@@ -68,11 +78,17 @@ others are listed.`,
 			return completeSessions(cmd, nil, toComplete)
 		},
 		Args: func(cmd *cobra.Command, args []string) error {
-			if e.all {
+			if e.all && len(args) > 0 {
 				return exactly(0, "no session with --all")(cmd, args)
 			}
-			if len(args) == 0 {
-				return exactly(1, "a session, or --all")(cmd, args)
+			if e.all && !e.filters.given(cmd) {
+				return nil
+			}
+			if e.selects = e.filters.given(cmd); e.selects && len(args) > 0 {
+				return usagef("filters and sessions exclude each other; use one of them")
+			}
+			if len(args) == 0 && !e.selects {
+				return exactly(1, "a session, --all or a filter")(cmd, args)
 			}
 			return nil
 		},
@@ -80,7 +96,14 @@ others are listed.`,
 			if e.format = formats.Named(format, (*formats.Format).Written); e.format == nil {
 				return usagef("unknown format %q: use %s", format, either(exportNames))
 			}
+			if err := e.filters.read(cmd); err != nil {
+				return err
+			}
+			e.all = e.all || e.selects
 			if err := e.check(cmd, len(args)); err != nil {
+				return err
+			}
+			if err := e.openRedactor(cmd); err != nil {
 				return err
 			}
 			r, err := openStore(cmd)
@@ -89,9 +112,12 @@ others are listed.`,
 			}
 			defer r.Close()
 			e.out.source = r.Name()
-			ids, err := e.sessions(cmd.Context(), r, args)
+			ids, err := e.sessions(cmd, r, args)
 			if err != nil {
 				return err
+			}
+			if len(ids) == 0 && e.selects {
+				return e.filters.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
 			}
 			return e.run(cmd, r, ids)
 		},
@@ -103,6 +129,8 @@ others are listed.`,
 	f.StringVar(&e.bundle, "bundle", "", "zip `file` to write transcripts and their files to")
 	f.BoolVar(&e.explain, "explain", false, "write nothing, and list what the format does not hold")
 	f.BoolVar(&e.full, "full", false, "cut nothing of a transcript")
+	f.BoolVar(&e.redact, "redact", false, "take secrets out; the default with filters")
+	addFilters(cmd, &e.filters)
 	f.BoolVar(&e.out.force, "force", false, "replace files that exist")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exportNames, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -114,6 +142,11 @@ type exporter struct {
 	format             *formats.Format
 	bundle             string
 	all, explain, full bool
+	// filters select the sessions if selects is set. redactor takes secrets out of them, nil if they are written as they
+	// are stored.
+	filters         filters
+	selects, redact bool
+	redactor        *redact.Redactor
 	// perSession reports that the output is a directory.
 	perSession bool
 	// written counts the sessions that were exported, left those that were not. first is
@@ -188,11 +221,55 @@ func (e *exporter) toStream() bool {
 }
 
 // sessions are the ids of those to export, each once.
-func (e *exporter) sessions(ctx context.Context, r store.Reader, names []string) (ids []string, err error) {
-	if !e.all {
-		return resolveAll(ctx, r, names)
+func (e *exporter) sessions(cmd *cobra.Command, r store.Reader, names []string) (ids []string, err error) {
+	switch {
+	case e.selects:
+		return e.filters.ids(cmd, r)
+	case e.all:
+		return allSessions(cmd.Context(), r)
 	}
-	return allSessions(ctx, r)
+	return resolveAll(cmd.Context(), r, names)
+}
+
+// openRedactor makes the redactor, if secrets are to be taken out.
+func (e *exporter) openRedactor(cmd *cobra.Command) (err error) {
+	if !cmd.Flags().Changed("redact") {
+		e.redact = e.selects
+	}
+	switch {
+	case !e.redact || e.explain:
+		return nil
+	case e.bundle != "":
+		return usagef("--bundle has the outputs of tools as they are; leave out --redact, or add --redact=false")
+	}
+	e.redactor, err = redact.New(redact.Config{})
+	return err
+}
+
+// withoutSecrets takes secrets out of all that is written of a session.
+func (e *exporter) withoutSecrets(s *formats.Source) {
+	if e.redactor == nil {
+		return
+	}
+	ingest.RedactRows(e.redactor, s.Session) // the rows of Input are the same
+	s.Input.Transcript, s.Input.Decisions, s.Input.Annotations = s.Transcript, s.Decisions, s.Annotations
+	s.Input.SpanRefs, s.Input.Blobs = s.SpanRefs, s.Blobs
+	beside := func(row *session.Session) {
+		in := &store.Imported{Transcript: &session.Transcript{Session: *row}}
+		ingest.RedactRows(e.redactor, in)
+		*row = in.Session
+	}
+	if s.Input.Parent != nil {
+		beside(s.Input.Parent)
+	}
+	for i := range s.Input.Children {
+		beside(&s.Input.Children[i])
+	}
+	inherited := &store.Imported{Transcript: new(session.Transcript), Decisions: s.Input.Inherited}
+	ingest.RedactRows(e.redactor, inherited)
+	for _, child := range s.SubAgents {
+		ingest.RedactRows(e.redactor, child)
+	}
 }
 
 // run exports the sessions. Of many, one that cannot be read or written is left out and
@@ -201,6 +278,9 @@ func (e *exporter) run(cmd *cobra.Command, r store.Reader, ids []string) error {
 	each := func(fn func(*formats.Source) error) error {
 		for _, id := range ids {
 			s, err := e.load(cmd.Context(), r, id)
+			if err == nil {
+				e.withoutSecrets(s)
+			}
 			if errors.Is(err, store.ErrNotFound) && e.all {
 				continue // deleted meanwhile
 			}

@@ -15,14 +15,15 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newList() *cobra.Command {
-	var q store.SessionQuery
-	var all, asJSON bool
+	var x filters
+	var limit int
+	var children, archived, all, asJSON bool
+	var after string
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
@@ -56,13 +57,22 @@ that no dialect recognizes. Tags and scores of the session follow its title.
   created_at, updated_at, archived_at    Unix milliseconds
 Values that are not known are absent.
 
+` + filtersHelp + `
+
+--after continues a list: it begins after the session with this id, in the same --sort.
+
 ` + pricesHelp + `
 In JSON they are estimated_cost_usd, beside cost_usd.`,
 		Example: `  agenttrace ls --limit 10
   agenttrace ls --prices prices.json
+  agenttrace ls --project . --status interrupted
+  agenttrace ls --tag good --score 'quality>=0.8' --since 30d
   agenttrace ls --all --json | jq -r '.[].id'`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := x.read(cmd); err != nil {
+				return err
+			}
 			p, err := readPrices(cmd)
 			if err != nil {
 				return err
@@ -72,8 +82,20 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				return err
 			}
 			defer r.Close()
-			if q.Limit < 1 {
-				return usagef("--limit is %d; use a number above 0, or --all", q.Limit)
+			q := x.query()
+			if q.Limit, q.Children, q.Archived = limit, children, archived; limit < 1 {
+				return usagef("--limit is %d; use a number above 0, or --all", limit)
+			}
+			if after != "" {
+				id, err := r.Resolve(cmd.Context(), after)
+				if err != nil {
+					return err
+				}
+				s, err := r.Session(cmd.Context(), id)
+				if err != nil {
+					return err
+				}
+				q.Before = &store.Cursor{UpdatedAt: s.UpdatedAt, ID: id}
 			}
 			if all {
 				q.Children, q.Archived = true, true
@@ -81,36 +103,40 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					q.Limit = -1
 				}
 			}
-			idleTimeout, err := idleTimeout(cmd)
-			if err != nil {
-				return err
-			}
-			now := time.Now()
 			var rows []session.Session
-			for s, err := range r.Sessions(cmd.Context(), q) {
+			for s, err := range x.sessions(cmd, r, q) {
 				if err != nil {
 					return err
 				}
 				rows = append(rows, s)
 			}
-			items, err := listItems(cmd, r, rows, p, now, idleTimeout)
+			items, err := listItems(cmd, r, rows, p, x.now, x.idle)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(cmd, items)
 			}
-			if len(items) == 0 {
-				return reportNone(cmd, r, q)
+			switch {
+			case len(items) > 0:
+			case x.any():
+				return x.reportNone(cmd, r, q)
+			case after != "":
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no sessions after %s\n", shown(after))
+				return err
+			default:
+				return reportEmpty(cmd, r)
 			}
 			return printList(cmd, r, items, p)
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&q.Limit, "limit", "n", 50, "maximum number of sessions")
-	f.StringVar(&q.Agent, "agent", "", "list only sessions of this `agent`")
-	f.BoolVar(&q.Children, "children", false, "include sessions of sub-agents")
-	f.BoolVar(&q.Archived, "archived", false, "include archived sessions")
+	f.IntVarP(&limit, "limit", "n", 50, "maximum number of sessions")
+	addFilters(cmd, &x)
+	addSort(cmd, &x)
+	f.StringVar(&after, "after", "", "begin after the session with this `id`")
+	f.BoolVar(&children, "children", false, "include sessions of sub-agents")
+	f.BoolVar(&archived, "archived", false, "include archived sessions")
 	f.BoolVarP(&all, "all", "a", false, "list every session: --children, --archived and no limit")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	pricesFlag(cmd)
@@ -128,29 +154,15 @@ func printList(cmd *cobra.Command, r store.Reader, items []document.Item, p *pri
 	return render.Sessions(cmd.OutOrStdout(), items, o)
 }
 
-// reportNone states of which sessions there are none, and whether the store has others.
-func reportNone(cmd *cobra.Command, r store.Reader, q store.SessionQuery) error {
-	of := ""
-	if q.Agent != "" {
-		of = fmt.Sprintf(" of agent %s", printable.Sanitize(fmt.Sprintf("%q", q.Agent)))
-	}
+// reportEmpty states that there are no sessions to list, and whether the store has others.
+func reportEmpty(cmd *cobra.Command, r store.Reader) error {
 	w := cmd.ErrOrStderr()
-	for _, other := range []struct {
-		query store.SessionQuery
-		where string
-	}{
-		{store.SessionQuery{Agent: q.Agent, Children: true, Archived: true, Limit: 1},
-			"all of them are archived or of sub-agents; add --all"},
-		{store.SessionQuery{Children: true, Archived: true, Limit: 1},
-			"the store has sessions of other agents; leave out --agent"},
-	} {
-		for _, err := range r.Sessions(cmd.Context(), other.query) {
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(w, "no sessions%s to list in %s: %s\n", of, r.Name(), other.where)
+	for _, err := range r.Sessions(cmd.Context(), store.SessionQuery{Children: true, Archived: true, Limit: 1}) {
+		if err != nil {
 			return err
 		}
+		_, err = fmt.Fprintf(w, "no sessions to list in %s: all of them are archived or of sub-agents; add --all\n", r.Name())
+		return err
 	}
 	_, err := fmt.Fprintf(w, "no sessions in %s\n", r.Name())
 	return err

@@ -120,7 +120,14 @@ var (
 		"prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
 	}
 	rewinding = []string{
-		"rewind last --turn 1", "show last", "rewind last --undo", "show last", "rm " + main + " --yes", "ls --all", "gc",
+		"rewind last --turn 1", "show last", "rewind last --undo", "show last", "annotate " + main + " --tag good --score quality=0.5 --author ann --comment é",
+		"annotate " + main + " --turn 1 --tag x --author b", "annotate " + main + " --list", "ls --tag good",
+		"ls --all --score quality>=0.5 --agent codeagent", "ls --tag bad --tool bash", "ls --all --status finished",
+		"ls --all --model gpt-5-mini --text test", "ls --all --tool bash --errors", "ls --denials",
+		"ls --all --provider openai --sort title", "ls --all --sort cost --after " + main, "stats --tag good",
+		"stats --errors --by tool", "export --tag good --format markdown", "prune --tag good --dry-run",
+		"annotate " + main + " --untag good --author ann", "ls --tag good",
+		"rm " + main + " --yes", "ls --all", "gc",
 		"export --all --format jsonl", "check",
 	}
 )

@@ -5,17 +5,23 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newPrune() *cobra.Command {
 	var olderThan string
 	var archived, dryRun, yes, asJSON bool
+	var x filters
 	cmd := &cobra.Command{
-		Use:   "prune --older-than AGE",
+		Use:   "prune --older-than AGE | FILTER...",
 		Short: "Delete old sessions",
 		Long: `Delete sessions whose last update is older than AGE, as rm does. AGE is a number of
 days or weeks, or a duration: 30d, 8w, 12h. A session is deleted together with its forks
-and sub-agents, once all of them are that old.
+and sub-agents, once all of them are that old. With filters, only such sessions are
+deleted of which the oldest of its family matches; then --older-than may be left out.
+
+` + filtersHelp + `
 
 --dry-run lists them and deletes nothing; with --json, as ls does. Otherwise prune asks for
 confirmation; without a terminal, --yes is required. --json prints an object: deleted, the
@@ -24,11 +30,14 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
   agenttrace prune --older-than 8w --archived --yes && agenttrace gc --vacuum`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if olderThan == "" {
+			if olderThan == "" && !x.given(cmd) {
 				return usagef("prune does not know what is old; add --older-than 30d")
 			}
+			if err := x.read(cmd); err != nil {
+				return err
+			}
 			age, ok := days(olderThan)
-			if !ok {
+			if !ok && olderThan != "" {
 				var err error
 				if age, err = time.ParseDuration(olderThan); err != nil || age < 0 {
 					return usagef("--older-than %q is not an age; use one such as 30d, 8w or 12h", olderThan)
@@ -39,10 +48,19 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 				return err
 			}
 			defer r.Close()
-			now := time.Now()
-			sessions, err := r.Stale(cmd.Context(), now.Add(-age), archived)
+			before := x.now.Add(-age)
+			if olderThan == "" {
+				before = time.UnixMilli(1<<53 - 1) // whatever a clock was set to
+			}
+			sessions, err := r.Stale(cmd.Context(), before, archived)
+			if err == nil && x.any() {
+				sessions, err = x.families(cmd, r, sessions)
+			}
 			if err != nil {
 				return err
+			}
+			if len(sessions) == 0 && !asJSON && x.any() {
+				return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
 			}
 			if len(sessions) == 0 && !asJSON {
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no session is older than %s\n", olderThan)
@@ -51,7 +69,7 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 			if !dryRun {
 				return deleteSessions(cmd, sessions, yes, asJSON)
 			}
-			items, err := listItems(cmd, r, sessions, nil, now, 0)
+			items, err := listItems(cmd, r, sessions, nil, x.now, 0)
 			if err != nil {
 				return err
 			}
@@ -63,6 +81,7 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&olderThan, "older-than", "", "minimum `age` of the sessions to delete")
+	addFilters(cmd, &x)
 	f.BoolVar(&archived, "archived", false, "only archived sessions, with their forks and sub-agents")
 	f.BoolVar(&dryRun, "dry-run", false, "list what would be deleted")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")

@@ -16,6 +16,7 @@ import (
 func newStats() *cobra.Command {
 	var by, since string
 	var asJSON bool
+	var x filters
 	groups := []string{string(store.StatsByDay), string(store.StatsByWeek), string(store.StatsByModel),
 		string(store.StatsByAgent), string(store.StatsByProject), string(store.StatsByTool)}
 	cmd := &cobra.Command{
@@ -35,6 +36,9 @@ total_tokens, cost_usd, cache_hit_rate, tool_calls, failed_tool_calls,
 denied_tool_calls, median_ms and p95_ms, estimated_cost_usd if a cost was estimated,
 and unpriced if a model has no price; unpriced_models is next to total.
 
+` + filtersHelp + `
+--since and --until leave out the turns before and after, too.
+
 ` + pricesHelp + `
 Compactions do not say their model and are not estimated.`,
 		Example: `  agenttrace stats
@@ -52,6 +56,11 @@ Compactions do not say their model and are not estimated.`,
 			if q.Since, err = sinceDays(since); err != nil {
 				return err
 			}
+			if err := x.read(cmd); err != nil {
+				return err
+			}
+			q.Sessions, q.Until = x.SessionFilter, x.Until
+			q.Sessions.Since = q.Since
 			p, err := readPrices(cmd)
 			if err != nil {
 				return err
@@ -62,6 +71,11 @@ Compactions do not say their model and are not estimated.`,
 				return err
 			}
 			defer r.Close()
+			if x.status != "" {
+				if q.Sessions.IDs, err = x.ids(cmd, r); err != nil {
+					return err
+				}
+			}
 			s, err := r.Stats(cmd.Context(), q)
 			if err != nil {
 				return err
@@ -73,6 +87,10 @@ Compactions do not say their model and are not estimated.`,
 			}
 			if asJSON {
 				return writeJSON(cmd, s)
+			}
+			if s.Total.Sessions == 0 && x.any() {
+				x.Since = q.Since
+				return x.reportNone(cmd, r, store.SessionQuery{SessionFilter: x.SessionFilter, Children: true, Archived: true})
 			}
 			if by != "" && len(s.Groups) == 0 {
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Name())
@@ -87,6 +105,7 @@ Compactions do not say their model and are not estimated.`,
 	f.StringVar(&by, "by", "", "group by `key`: day, week, model, agent, project or tool")
 	f.StringVar(&since, "since", "", "count only turns since this `time`, or a duration before now such as 12h or 7d")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	addFilters(cmd, &x)
 	pricesFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// filters are the flags by which commands select sessions: the same ones everywhere.
+type filters struct {
+	store.SessionFilter
+	status        string
+	scores        []string
+	since, until  string
+	now           time.Time
+	idle          time.Duration
+	sort, project string
+}
+
+// filtersHelp is the part of a command's help that describes the flags.
+const filtersHelp = `Filters select sessions, and each of them must match. --project is a workspace, its
+directory or its id, or that of the parent session; "." is the current directory.
+--model and --provider match the session's model and those of its messages. --status is
+one of ` + `idle, busy, retrying, waiting_on_approval, waiting_on_user_input, interrupted,
+finished, aborted and error. --tag, --score and --text look at the session, its turns and
+its parts. --errors selects sessions with a failed run, turn or tool call, --loops those
+with a warning about a loop, --denials those in which a call was not allowed.`
+
+// addFilters adds the flags. since describes the flag --since, "" for a command that has one of its own.
+func addFilters(cmd *cobra.Command, x *filters) {
+	f := cmd.Flags()
+	f.StringVar(&x.project, "project", "", "only sessions of this `workspace`")
+	f.StringVar(&x.Agent, "agent", "", "only sessions of this `agent`")
+	f.StringVar(&x.Model, "model", "", "only sessions with this `model`, or provider/model")
+	f.StringVar(&x.Provider, "provider", "", "only sessions with a model of this `provider`")
+	f.StringVar(&x.status, "status", "", "only sessions with this `status`")
+	f.StringVar(&x.User, "user", "", "only sessions of this `user`")
+	f.StringArrayVar(&x.Tags, "tag", nil, "only sessions with this `tag`; may be repeated")
+	f.StringArrayVar(&x.scores, "score", nil, "only sessions with such a `score`, as 'quality>=0.8'; may be repeated")
+	f.StringVar(&x.Tool, "tool", "", "only sessions that called this `tool`")
+	f.StringVar(&x.Text, "text", "", "only sessions with this `text` in the title or a message")
+	f.BoolVar(&x.Errors, "errors", false, "only sessions with an error")
+	f.BoolVar(&x.Loops, "loops", false, "only sessions with a loop")
+	f.BoolVar(&x.Denials, "denials", false, "only sessions with a denied call")
+	if f.Lookup("since") == nil {
+		f.StringVar(&x.since, "since", "", "only sessions active since this `time`, or a duration before now such as 12h or 7d")
+	}
+	f.StringVar(&x.until, "until", "", "only sessions active before this `time`, or a duration before now")
+	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(document.Statuses(),
+		cobra.ShellCompDirectiveNoFileComp))
+}
+
+// addSort adds the flag --sort.
+func addSort(cmd *cobra.Command, x *filters) {
+	cmd.Flags().StringVar(&x.sort, "sort", "updated", "order: "+strings.Join(store.SessionSorts(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(store.SessionSorts(),
+		cobra.ShellCompDirectiveNoFileComp))
+}
+
+// read reads the values of the flags.
+func (x *filters) read(cmd *cobra.Command) (err error) {
+	x.now = time.Now()
+	if x.idle, err = idleTimeout(cmd); err != nil {
+		return err
+	}
+	if x.status != "" && !slices.Contains(document.Statuses(), x.status) {
+		return usagef("--status %q is unknown; use %s", x.status, either(document.Statuses()))
+	}
+	if _, ok := store.ParseSessionSort(x.sort); !ok {
+		return usagef("--sort %q is unknown; use %s", x.sort, either(store.SessionSorts()))
+	}
+	x.Scores = nil
+	for _, text := range x.scores {
+		score, err := store.ParseScoreFilter(text)
+		if err != nil {
+			return usagef("--score %w", err)
+		}
+		x.Scores = append(x.Scores, score)
+	}
+	if x.Project = x.project; x.project == "." || strings.HasPrefix(x.project, "./") || strings.HasPrefix(x.project, "../") ||
+		x.project == ".." {
+		if x.Project, err = filepath.Abs(x.project); err != nil {
+			return err
+		}
+	}
+	if x.since != "" {
+		if x.Since, err = sinceDays(x.since); err != nil {
+			return err
+		}
+	}
+	x.Until, err = sinceDays(x.until)
+	if err != nil {
+		return usagef("--until %q is neither a duration such as 2h nor a time such as 15:04 or 2026-11-20T15:04:05Z", x.until)
+	}
+	for flag, empty := range map[string]bool{"tag": slices.Contains(x.Tags, ""), "text": x.Text == "", "tool": x.Tool == ""} {
+		if empty && cmd.Flags().Changed(flag) {
+			return usagef("--%s is empty; give a %s", flag, flag)
+		}
+	}
+	return nil
+}
+
+// given reports whether a flag of a filter is on the command line.
+func (x *filters) given(cmd *cobra.Command) bool {
+	return slices.ContainsFunc(filterFlags, func(name string) bool { return cmd.Flags().Changed(name) })
+}
+
+var filterFlags = []string{"project", "agent", "model", "provider", "status", "user", "tag", "score", "tool", "text",
+	"errors", "loops", "denials", "since", "until"}
+
+// any reports whether a filter is set.
+func (x *filters) any() bool { return x.status != "" || len(x.Set()) > 0 }
+
+// query is a query for the sessions that match.
+func (x *filters) query() store.SessionQuery {
+	sort, _ := store.ParseSessionSort(x.sort)
+	return store.SessionQuery{SessionFilter: x.SessionFilter, Sort: sort}
+}
+
+// sessions are those of a query that have the status.
+func (x *filters) sessions(cmd *cobra.Command, r store.Reader, q store.SessionQuery) iter.Seq2[session.Session, error] {
+	return document.Select(cmd.Context(), r, q, x.status, x.now, x.idle)
+}
+
+// ids are the ids of the sessions that match, archived ones and children included. They are read first: see
+// allSessions.
+func (x *filters) ids(cmd *cobra.Command, r store.Reader) (ids []string, _ error) {
+	q := x.query()
+	q.Limit, q.Children, q.Archived = -1, true, true
+	for s, err := range x.sessions(cmd, r, q) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, s.ID)
+	}
+	return ids, nil
+}
+
+// families are those sessions of which the head of the family matches: the one from which parents lead no further
+// within the sessions.
+func (x *filters) families(cmd *cobra.Command, r store.Reader, sessions []session.Session) ([]session.Session, error) {
+	ids, err := x.ids(cmd, r)
+	if err != nil {
+		return nil, err
+	}
+	matches, parents := make(map[string]bool, len(ids)), make(map[string]string, len(sessions))
+	for _, id := range ids {
+		matches[id] = true
+	}
+	for i := range sessions {
+		parents[sessions[i].ID] = session.Deref(sessions[i].ParentID)
+	}
+	return slices.DeleteFunc(sessions, func(s session.Session) bool {
+		head := s.ID
+		for range parents { // which may be a circle
+			up := parents[head]
+			if _, known := parents[up]; !known {
+				break
+			}
+			head = up
+		}
+		return !matches[head]
+	}), nil
+}
+
+// maxCounted bounds how many sessions are counted to explain why there are none.
+const maxCounted = 1000
+
+// reportNone states that no session matches, and which filter excludes them: without which of them how many would.
+func (x *filters) reportNone(cmd *cobra.Command, r store.Reader, q store.SessionQuery) error {
+	type one struct {
+		text   string
+		filter filters
+	}
+	var all []one
+	var texts []string
+	for _, f := range x.Set() {
+		text := "--" + f.Name
+		if f.Value != "" {
+			text += " " + shown(f.Value)
+		}
+		without := *x
+		without.SessionFilter = f.Without
+		all, texts = append(all, one{text, without}), append(texts, text)
+	}
+	if x.status != "" {
+		without := *x
+		without.status = ""
+		all, texts = append(all, one{"--status " + x.status, without}), append(texts, "--status "+x.status)
+	}
+	line := "no session matches " + strings.Join(texts, " ")
+	for _, o := range all {
+		q.SessionFilter, q.Limit, q.Before = o.filter.SessionFilter, maxCounted, nil
+		n := 0
+		for _, err := range o.filter.sessions(cmd, r, q) {
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		if n > 0 {
+			count := strconv.Itoa(n)
+			if n == maxCounted {
+				count += " or more"
+			}
+			what := "it"
+			if len(all) > 1 {
+				what = o.text
+			}
+			line += "; without " + what + " " + count + " would"
+		}
+	}
+	if !q.Children || !q.Archived {
+		q.SessionFilter, q.Limit, q.Children, q.Archived = x.SessionFilter, 1, true, true
+		for _, err := range x.sessions(cmd, r, q) {
+			if err != nil {
+				return err
+			}
+			line += "; archived sessions and sub-agents do: add --all"
+		}
+	}
+	_, err := fmt.Fprintln(cmd.ErrOrStderr(), line)
+	return err
+}
+
+// shown is a value of a flag as a message has it.
+func shown(value string) string {
+	value = printable.OneLine(value)
+	if strings.ContainsAny(value, " '\"") {
+		return cmp.Or(strconv.Quote(value), `""`)
+	}
+	return value
+}
