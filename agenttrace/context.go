@@ -83,6 +83,15 @@ func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 	return ctx, tool
 }
 
+// unrecorded returns ctx for what begins in a run of which nothing is recorded: sub-agents
+// are those of its session nevertheless, because a sampler keeps or drops them together.
+func (r *Run) unrecorded(ctx context.Context) context.Context {
+	if ctx == nil || RunFromContext(ctx) == r {
+		return ctx
+	}
+	return &scope{Context: ctx, run: r}
+}
+
 // SessionFromContext returns the session that ctx works on, nil when there is
 // none.
 func SessionFromContext(ctx context.Context) *Session { return RunFromContext(ctx).Session() }

@@ -38,29 +38,18 @@
 //
 // # Setting up
 //
-// Spans go where the tracer provider sends them. The package imports no SDK; a
-// program that sends them to a collector or a session store by OTLP sets one up
-// when it starts, with go.opentelemetry.io/otel/sdk/trace as sdktrace:
+// Spans go where the tracer provider sends them. The package imports no SDK. A program that
+// sends them to a collector or a session store by OTLP calls agenttrace/setup when it
+// starts, which reads the variables OTEL_*:
 //
-//	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure()) // localhost:4317
+//	shutdown, err := setup.Init(ctx) // without variables, to localhost:4317
 //	if err != nil {
 //		return err
 //	}
-//	events, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure())
-//	if err != nil {
-//		return err
-//	}
-//	service := resource.NewSchemaless(attribute.String("service.name", "coder"))
-//	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(service),
-//		sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithMaxQueueSize(16384)))
-//	logs := sdklog.NewLoggerProvider(sdklog.WithResource(service), sdklog.WithProcessor(
-//		sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(time.Second/4))))
-//	defer func() {
-//		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-//		defer cancel()
-//		err = errors.Join(err, provider.Shutdown(ctx), logs.Shutdown(ctx)) // sends what is queued
-//	}()
-//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider, LoggerProvider: logs})
+//	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
+//	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: global.GetLoggerProvider()})
+//
+// One that sets providers up itself should know what follows.
 //
 // The SDK's batchers count spans and records, receivers count bytes and refuse for
 // good what is too large. Package session/otlpbatch, of this module, splits batches by
@@ -77,6 +66,11 @@
 // session store in the agent's own process: an export that returns is committed.
 // Package session/spool wraps the exporters above and keeps on disk, through kill
 // -9, what the collector did not take, to send it later.
+//
+// A sampler that decides by trace damages sessions, because each run of a session may be a
+// trace of its own: some turns are stored, others are not, and sub-agents lose their
+// parents. SessionSampler of agenttrace/setup keeps or drops whole sessions. A session that
+// is dropped has no spans, no live events and no metrics; what decides or limits still does.
 //
 // A limit on the attributes of a span (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT) drops those
 // last that matter least; the store reports that something was dropped.

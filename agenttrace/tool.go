@@ -172,8 +172,11 @@ type approval struct {
 // one. Its execution then begins now, unless o is Inferred, and the first of its
 // ends counts.
 func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
-	if t == nil || t.off && !t.run.sess.decides() {
+	if t == nil {
 		return ctx, nil
+	}
+	if t.off && !t.run.sess.decides() {
+		return t.run.unrecorded(ctx), nil
 	}
 	if o.ID == "" {
 		o.ID = t.inferredID(o)

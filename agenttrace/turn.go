@@ -100,7 +100,7 @@ func (r *Run) StartTurn(ctx context.Context, m UserMessage, o TurnOptions) (cont
 		return ctx, nil
 	}
 	if r.off {
-		return ctx, &r.offTurn
+		return r.unrecorded(ctx), &r.offTurn
 	}
 	s := r.sess
 	now := r.now()
@@ -172,6 +172,9 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 		t.span = r.span
 		r.sess.tracer.drop("a turn", r.sess.id)
 	} else {
+		if RunFromContext(ctx) != r {
+			ctx = trace.ContextWithSpan(ctx, r.span) // a session's spans belong to its runs, and are sampled with them
+		}
 		ctx, t.span = r.sess.tracer.start(ctx, semconv.SpanSessionTurn, trace.SpanKindInternal, now)
 		t.recording = t.span.IsRecording()
 		t.unwound = begunUnwinding()
@@ -197,7 +200,7 @@ func (r *Run) ContinueTurn(ctx context.Context, o TurnOptions) (context.Context,
 		return ctx, nil, nil
 	}
 	if r.off {
-		return ctx, &r.offTurn, nil
+		return r.unrecorded(ctx), &r.offTurn, nil
 	}
 	s := r.sess
 	now := r.now()

@@ -5,15 +5,11 @@ package quickstart
 import (
 	"context"
 	"errors"
-	"time"
 
-	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/log/global"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/session/otlpbatch"
+	"github.com/agenttrace/agenttrace/agenttrace/setup"
 )
 
 // Agent is the agent that the example instruments: it has a model and a tool.
@@ -39,27 +35,17 @@ func AnswerQuestion(
 	ctx context.Context, agent Agent, dir, question, prompt string, tools []agenttrace.Tool, guard agenttrace.Watchdog,
 ) (err error) {
 	// README:
-	// Both exporters send to localhost:4317, where `agenttrace collect` listens.
-	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure())
+	// Spans and live events go to `agenttrace collect` on localhost:4317; OTEL_* variables can change that.
+	shutdown, err := setup.Init(ctx)
 	if err != nil {
 		return err
 	}
-	events, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure()) // live events survive a killed agent
-	if err != nil {
-		return err
-	}
-	// otlpbatch keeps every request below the size limit of receivers.
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithMaxQueueSize(1<<16)))
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(
-		sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(time.Second/4))))
-	defer func() {
-		ctx := context.WithoutCancel(ctx) // deliver what is queued even if the agent was cancelled
-		err = errors.Join(err, tp.Shutdown(ctx), lp.Shutdown(ctx))
-	}()
+	// Deliver what is queued even if the agent was cancelled.
+	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
 
 	// A call that no rule allows needs approval; without an approver it is denied.
 	rules := []agenttrace.Rule{{Permission: "bash", Pattern: "go test*", Action: agenttrace.ActionAllow}}
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Watchdog: guard, Rules: rules})
+	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: global.GetLoggerProvider(), Watchdog: guard, Rules: rules})
 	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", WorkspaceRoot: dir})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
 	defer run.Done(&err)

@@ -1,0 +1,255 @@
+// Package setup sets OpenTelemetry up for an agent in one call:
+//
+//	shutdown, err := setup.Init(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
+//	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: global.GetLoggerProvider()})
+//
+// Package agenttrace imports the API of OpenTelemetry only; this package imports its SDK and
+// its exporters. A program that has set them up already needs none of it.
+//
+// # Sampling
+//
+// A sampler that decides by trace damages sessions: the runs of a session are in traces of
+// their own, so that some of its turns are stored and others are not. [SessionSampler]
+// decides by session. What is not sampled is not stored, has no live events and no metrics;
+// permissions, limits and loop detection work as before. A sampler in a collector, such as
+// tail_sampling, should decide by the attribute session.id too, or come after the session
+// exporter.
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/log/global"
+	"go.opentelemetry.io/otel/propagation"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/session/otlpbatch"
+)
+
+// Init sets the global tracer, logger and meter providers and the propagator, and returns
+// what sends everything that is queued and ends them. Call shutdown when the last run has
+// ended, with a context that bounds how long it may take.
+//
+// The environment variables of OpenTelemetry configure it, where they are set:
+//
+//   - OTEL_EXPORTER_OTLP_ENDPOINT and those of single signals; without, http://localhost:4317,
+//     where "agenttrace collect" listens. OTEL_EXPORTER_OTLP_HEADERS, _TIMEOUT, _CERTIFICATE and
+//     so on, as exporters read them.
+//   - OTEL_EXPORTER_OTLP_PROTOCOL, and those of single signals: grpc or http/protobuf. Without,
+//     it is http/protobuf for an endpoint with port 4318, and grpc otherwise.
+//   - OTEL_TRACES_EXPORTER, OTEL_LOGS_EXPORTER and OTEL_METRICS_EXPORTER: otlp or none. Traces
+//     and logs, which are the live events, are sent by default. Metrics are sent only where
+//     their exporter or endpoint is set, because "agenttrace collect" does not take them.
+//   - OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; parentbased_traceidratio is
+//     [SessionSampler], which is that sampler for all but runs of sessions.
+//   - OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…, OTEL_BLRP_… and OTEL_SDK_DISABLED.
+//
+// Requests are bounded in bytes by package otlpbatch. Nothing waits for a connection.
+func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
+	var ends []func(context.Context) error
+	shutdown = func(ctx context.Context) error {
+		var errs []error
+		for _, end := range ends {
+			errs = append(errs, end(ctx))
+		}
+		ends = nil
+		return errors.Join(errs...)
+	}
+	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
+		return shutdown, nil
+	}
+	var traces *sdktrace.TracerProvider
+	var logs *sdklog.LoggerProvider
+	var metrics *sdkmetric.MeterProvider
+	// The SDK's default remembers the environment as it was first.
+	service, err := resource.New(ctx, resource.WithFromEnv())
+	if err == nil {
+		service, err = resource.Merge(resource.Default(), service)
+	}
+	if err != nil {
+		otel.Handle(fmt.Errorf("set up telemetry: detect the resource: %w", err)) // the rest of it is there
+	}
+	if traces, err = tracerProvider(ctx, service); traces != nil {
+		ends = append(ends, traces.Shutdown)
+	}
+	if err == nil {
+		if logs, err = loggerProvider(ctx, service); logs != nil {
+			ends = append(ends, logs.Shutdown)
+		}
+	}
+	if err == nil {
+		if metrics, err = meterProvider(ctx, service); metrics != nil {
+			ends = append(ends, metrics.Shutdown)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("set up telemetry: %w", err), shutdown(ctx))
+	}
+	if traces != nil {
+		otel.SetTracerProvider(traces)
+	}
+	if logs != nil {
+		global.SetLoggerProvider(logs)
+	}
+	if metrics != nil {
+		otel.SetMeterProvider(metrics)
+	}
+	otel.SetTextMapPropagator(
+		propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
+	return shutdown, nil
+}
+
+func tracerProvider(ctx context.Context, service *resource.Resource) (*sdktrace.TracerProvider, error) {
+	s, err := signalOf("TRACES", true)
+	if !s.on || err != nil {
+		return nil, err
+	}
+	sampler, err := sampler()
+	if err != nil {
+		return nil, err
+	}
+	var exporter sdktrace.SpanExporter
+	if s.http {
+		exporter, err = otlptracehttp.New(ctx, when(s.local, otlptracehttp.WithInsecure())...)
+	} else {
+		exporter, err = otlptracegrpc.New(ctx, when(s.local, otlptracegrpc.WithInsecure())...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A burst of tool calls must not fill the queue, which drops silently.
+	queue := when(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE") == "", sdktrace.WithMaxQueueSize(1<<14))
+	options := []sdktrace.TracerProviderOption{
+		sdktrace.WithResource(service), sdktrace.WithBatcher(otlpbatch.Spans(exporter), queue...),
+	}
+	if sampler != nil {
+		options = append(options, sdktrace.WithSampler(sampler))
+	}
+	return sdktrace.NewTracerProvider(options...), nil
+}
+
+func loggerProvider(ctx context.Context, service *resource.Resource) (*sdklog.LoggerProvider, error) {
+	s, err := signalOf("LOGS", true)
+	if !s.on || err != nil {
+		return nil, err
+	}
+	var exporter sdklog.Exporter
+	if s.http {
+		exporter, err = otlploghttp.New(ctx, when(s.local, otlploghttp.WithInsecure())...)
+	} else {
+		exporter, err = otlploggrpc.New(ctx, when(s.local, otlploggrpc.WithInsecure())...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Live events are for people who watch.
+	interval := when(os.Getenv("OTEL_BLRP_SCHEDULE_DELAY") == "", sdklog.WithExportInterval(time.Second/4))
+	return sdklog.NewLoggerProvider(sdklog.WithResource(service),
+		sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(exporter), interval...))), nil
+}
+
+func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.MeterProvider, error) {
+	s, err := signalOf("METRICS", os.Getenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") != "")
+	if !s.on || err != nil {
+		return nil, err
+	}
+	var exporter sdkmetric.Exporter
+	if s.http {
+		exporter, err = otlpmetrichttp.New(ctx, when(s.local, otlpmetrichttp.WithInsecure())...)
+	} else {
+		exporter, err = otlpmetricgrpc.New(ctx, when(s.local, otlpmetricgrpc.WithInsecure())...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return sdkmetric.NewMeterProvider(sdkmetric.WithResource(service),
+		sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter))), nil
+}
+
+// when returns the option if it applies.
+func when[T any](applies bool, option T) []T {
+	if applies {
+		return []T{option}
+	}
+	return nil
+}
+
+// signal is how traces, logs or metrics are sent.
+type signal struct {
+	on, http bool
+	// local reports that no endpoint is set. That of the exporters is then one with TLS.
+	local bool
+}
+
+// signalOf reads the environment variables of a signal.
+func signalOf(name string, byDefault bool) (s signal, err error) {
+	first := func(names ...string) string {
+		for _, n := range names {
+			if v := strings.TrimSpace(os.Getenv(n)); v != "" {
+				return v
+			}
+		}
+		return ""
+	}
+	variable := "OTEL_" + name + "_EXPORTER"
+	switch exporter := first(variable); exporter {
+	case "":
+		s.on = byDefault
+	case "otlp":
+		s.on = true
+	case "none":
+	default:
+		return s, fmt.Errorf("%s is %q: want otlp or none", variable, exporter)
+	}
+	endpoint := first("OTEL_EXPORTER_OTLP_"+name+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+	s.local = endpoint == "" && first("OTEL_EXPORTER_OTLP_"+name+"_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE") == ""
+	variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
+	switch protocol := first("OTEL_EXPORTER_OTLP_"+name+"_PROTOCOL", variable); protocol {
+	case "":
+		u, err := url.Parse(endpoint)
+		s.http = err == nil && u.Port() == "4318"
+	case "grpc":
+	case "http/protobuf":
+		s.http = true
+	default:
+		return s, fmt.Errorf("%s is %q: want grpc or http/protobuf", variable, protocol)
+	}
+	return s, nil
+}
+
+// sampler returns the sampler that the environment selects if it is one of this package.
+// Others are those of the SDK, which reads the same variables.
+func sampler() (sdktrace.Sampler, error) {
+	if os.Getenv("OTEL_TRACES_SAMPLER") != "parentbased_traceidratio" {
+		return nil, nil
+	}
+	fraction := 1.0
+	if arg := os.Getenv("OTEL_TRACES_SAMPLER_ARG"); arg != "" {
+		var err error
+		if fraction, err = strconv.ParseFloat(arg, 64); err != nil || !(fraction >= 0 && fraction <= 1) {
+			return nil, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG is %q: want a fraction from 0 to 1", arg)
+		}
+	}
+	return SessionSampler(fraction), nil
+}
