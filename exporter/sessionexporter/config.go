@@ -58,6 +58,8 @@ type Config struct {
 	Truncation TruncationConfig `mapstructure:"truncation"`
 	// JSONL is off unless its key is present.
 	JSONL configoptional.Optional[JSONLConfig] `mapstructure:"jsonl"`
+	// Retention is off unless its key is present.
+	Retention configoptional.Optional[RetentionConfig] `mapstructure:"retention"`
 
 	_ struct{} // no unkeyed literals
 }
@@ -109,6 +111,7 @@ var (
 	_ component.Config    = (*Config)(nil)
 	_ confmap.Validator   = (*Config)(nil)
 	_ confmap.Validator   = (*JSONLConfig)(nil)
+	_ confmap.Validator   = (*RetentionConfig)(nil)
 	_ confmap.Validator   = (*RedactionConfig)(nil)
 	_ confmap.Validator   = (*TruncationConfig)(nil)
 	_ confmap.Unmarshaler = (*Config)(nil)
@@ -132,6 +135,7 @@ func createDefaultConfig() component.Config {
 		Redaction:     RedactionConfig{Enabled: true},
 		Truncation:    TruncationConfig{MaxBytes: ingest.DefaultMaxBytes},
 		JSONL:         configoptional.Default(JSONLConfig{QuietPeriod: defaultQuietPeriod}),
+		Retention:     configoptional.Default(RetentionConfig{Interval: defaultRetentionInterval}),
 	}
 }
 

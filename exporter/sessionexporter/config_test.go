@@ -72,6 +72,7 @@ func TestLoadConfig(t *testing.T) {
 				NumConsumers: 4,
 				Batch:        configoptional.Default(exporterhelper.NewDefaultBatchConfig()),
 			}),
+			Retention: configoptional.Default(RetentionConfig{Interval: 10 * time.Minute}),
 			RetryConfig: configretry.BackOffConfig{
 				Enabled: true, InitialInterval: 2 * time.Second, RandomizationFactor: 0.25, Multiplier: 2,
 				MaxInterval: time.Minute, MaxElapsedTime: 10 * time.Minute,
@@ -85,6 +86,14 @@ func TestLoadConfig(t *testing.T) {
 		"as_it_came": defaults(func(c *Config) { c.Redaction.Enabled, c.Truncation.MaxBytes = false, 0 }),
 		"jsonl": defaults(func(c *Config) {
 			c.JSONL = configoptional.Some(JSONLConfig{Directory: "out", QuietPeriod: 5 * time.Second})
+		}),
+		"retention": defaults(func(c *Config) {
+			c.Retention = configoptional.Some(RetentionConfig{MaxAge: Age(30 * 24 * time.Hour), MaxSize: 10 << 30,
+				KeepTagged: true, Interval: 10 * time.Minute})
+		}),
+		"retention_of_numbers": defaults(func(c *Config) {
+			c.Retention = configoptional.Some(RetentionConfig{MaxAge: Age(12 * time.Hour), MaxSize: 500_000_000,
+				Interval: time.Minute})
 		}),
 	}
 	all := cases(t)
@@ -123,6 +132,8 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_truncation_depth":       {"truncation", "max_depth -1", "0 for no limit"},
 		"invalid_jsonl_directory":        {"jsonl", "directory is empty", "name the directory"},
 		"invalid_jsonl_quiet_period":     {"jsonl", "quiet_period is 0s", "such as 5s"},
+		"invalid_retention_nothing":      {"retention", "neither max_age nor max_size", "remove the retention block"},
+		"invalid_retention_values":       {"max_age is -1h0m0s", "max_size is 10000 bytes", "interval is 0s"},
 		"invalid_retry_off_with_storage": {"retry_on_failure::enabled is false", "file_storage", "enable retries"},
 		"invalid_wait_with_storage":      {"sending_queue", "wait_for_result"},
 		"invalid_queue_size":             {"sending_queue", "queue_size"},
@@ -134,6 +145,9 @@ func TestInvalidConfig(t *testing.T) {
 		"unreadable_redaction":  {"redaction", "max_bytes"},
 		"unreadable_truncation": {"truncation", "max_bytes"},
 		"unreadable_sizer":      {"sizer", "spans"},
+
+		"unreadable_retention_age":  {"retention", "max_age", `"a month" is not an age`},
+		"unreadable_retention_size": {"retention", "max_size", `"large" is not a size`},
 	}
 	for name, conf := range cases(t) {
 		texts, invalid := want[name], strings.HasPrefix(name, "invalid_")

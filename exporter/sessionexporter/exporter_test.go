@@ -73,6 +73,10 @@ func (s *fakeStore) Apply(ctx context.Context, b *store.Batch) (store.Result, er
 
 func (s *fakeStore) Decisions(context.Context, string) ([]store.Decision, error) { return nil, nil }
 func (s *fakeStore) Origin(context.Context, *store.Imported) error               { return nil }
+func (s *fakeStore) Stale(context.Context, time.Time, bool) ([]session.Session, error) {
+	return nil, nil
+}
+func (s *fakeStore) Delete(context.Context, string) error { return nil }
 func (s *fakeStore) Annotations(context.Context, ...string) ([]store.Annotation, error) {
 	return nil, nil
 }

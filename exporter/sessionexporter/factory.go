@@ -28,6 +28,7 @@ func openStore(ctx context.Context, location string, o stores.Options) (sessionS
 type sessionStore interface {
 	store.Writer
 	sqlitefile.Source // for session files
+	store.Retained
 	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
 	Exported(ctx context.Context, sessionID string, touchedAt int64) error
 	Close() error

@@ -39,6 +39,8 @@ type sink struct {
 	files    *files // nil when no files are wanted
 	// detach takes the store away from those that serve it.
 	detach []func(context.Context)
+	// retention is nil if all sessions are kept.
+	retention *retention
 }
 
 func (s *sink) start(ctx context.Context, host component.Host) error {
@@ -64,6 +66,10 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 			return err
 		}
 		s.files.start()
+	}
+	if c := s.config.Retention.Get(); c != nil {
+		s.retention = newRetention(c, st, s.logger, s.telemetry)
+		s.retention.start()
 	}
 	var keys []string
 	if len(s.config.SessionKeys) > 0 {
@@ -99,6 +105,10 @@ func (s *sink) stop(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if s.started--; s.started > 0 {
 		return nil
+	}
+	if s.retention != nil {
+		s.retention.stop()
+		s.retention = nil
 	}
 	if s.files != nil {
 		s.files.stop(ctx)

@@ -155,24 +155,11 @@ func (x *filters) families(cmd *cobra.Command, r store.Reader, sessions []sessio
 	if err != nil {
 		return nil, err
 	}
-	matches, parents := make(map[string]bool, len(ids)), make(map[string]string, len(sessions))
+	matches, heads := make(map[string]bool, len(ids)), store.FamilyHeads(sessions)
 	for _, id := range ids {
 		matches[id] = true
 	}
-	for i := range sessions {
-		parents[sessions[i].ID] = session.Deref(sessions[i].ParentID)
-	}
-	return slices.DeleteFunc(sessions, func(s session.Session) bool {
-		head := s.ID
-		for range parents { // which may be a circle
-			up := parents[head]
-			if _, known := parents[up]; !known {
-				break
-			}
-			head = up
-		}
-		return !matches[head]
-	}), nil
+	return slices.DeleteFunc(sessions, func(s session.Session) bool { return !matches[heads[s.ID]] }), nil
 }
 
 // maxCounted bounds how many sessions are counted to explain why there are none.

@@ -206,3 +206,34 @@ func guarded(t *tx, do func(sqlstore.Tx) error) (err error) {
 	}()
 	return do(t)
 }
+
+// wide are the columns that take the most room, by their tables.
+var wide = [][2]string{{"chat_parts", "data_json"}, {"chat_messages", "metadata_json"}, {"span_refs", "facts_json"},
+	{"observations", "data"}, {"observation_windows", "carry"}, {"session_state", "state_json"},
+	{"system_prompts", "body"}, {"tool_catalogs", "body"}}
+
+// Size implements [store.Sizer]: the values of the wide columns as they are compressed, and of each row a little for
+// the others. The size of the tables' files does not count, for it stays when rows are deleted. Of a large table a
+// sample of its pages is read, always the same ones. Tables that are distributed are not measured.
+func (s *Store) Size(ctx context.Context) (size int64, err error) {
+	if s.dialect == distributedDialect {
+		return 0, fmt.Errorf("measure store %s: its tables are distributed; limit the age of sessions instead", s.Name())
+	}
+	const sampled, otherColumns = 160 << 20, 150 // bytes
+	for _, column := range wide {
+		var percent float64
+		err := s.pool.QueryRow(ctx, `SELECT least(100, 100.0 * $2 / greatest(pg_relation_size($1::regclass), 1))::float8`,
+			column[0], sampled).Scan(&percent)
+		if err != nil {
+			return 0, explain("measure store", s.Name(), err)
+		}
+		var n int64
+		err = s.pool.QueryRow(ctx, fmt.Sprintf(`SELECT (coalesce(sum(coalesce(pg_column_size(%[2]s), 0) + %[3]d), 0) * 100 / %[4]g)::bigint
+ FROM %[1]s TABLESAMPLE SYSTEM (%[4]g) REPEATABLE (1)`, column[0], column[1], otherColumns, percent)).Scan(&n)
+		if err != nil {
+			return 0, explain("measure store", s.Name(), err)
+		}
+		size += n
+	}
+	return size, nil
+}

@@ -43,7 +43,7 @@ type Dumper interface {
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases,
 		forkCases, observationCases, ownerCases, readCases, annotationCases,
-		filterCases} {
+		filterCases, retentionCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				h := &harness{T: t, open: open}

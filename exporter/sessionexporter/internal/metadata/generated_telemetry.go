@@ -32,6 +32,8 @@ type TelemetryBuilder struct {
 	ExporterSessionJsonlFailures      metric.Int64Counter
 	ExporterSessionJsonlFiles         metric.Int64Counter
 	ExporterSessionLogRecordsReceived metric.Int64Counter
+	ExporterSessionRetentionDeleted   metric.Int64Counter
+	ExporterSessionRetentionFailures  metric.Int64Counter
 	ExporterSessionRowsRefused        metric.Int64Counter
 	ExporterSessionRowsWritten        metric.Int64Counter
 	ExporterSessionSpansReceived      metric.Int64Counter
@@ -104,6 +106,18 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_exporter_session_log_records_received",
 		metric.WithDescription("Number of log records handed to the store, counted again when a request is retried. [Alpha]"),
 		metric.WithUnit("{record}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExporterSessionRetentionDeleted, err = builder.meter.Int64Counter(
+		"otelcol_exporter_session_retention_deleted",
+		metric.WithDescription("Number of sessions that were deleted because the configured retention does not keep them. [Alpha]"),
+		metric.WithUnit("{session}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExporterSessionRetentionFailures, err = builder.meter.Int64Counter(
+		"otelcol_exporter_session_retention_failures",
+		metric.WithDescription("Number of times that the configured retention could not be applied. It is tried again. [Alpha]"),
+		metric.WithUnit("{failure}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionRowsRefused, err = builder.meter.Int64Counter(

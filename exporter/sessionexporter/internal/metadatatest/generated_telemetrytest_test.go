@@ -25,6 +25,8 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ExporterSessionJsonlFailures.Add(context.Background(), 1)
 	tb.ExporterSessionJsonlFiles.Add(context.Background(), 1)
 	tb.ExporterSessionLogRecordsReceived.Add(context.Background(), 1)
+	tb.ExporterSessionRetentionDeleted.Add(context.Background(), 1)
+	tb.ExporterSessionRetentionFailures.Add(context.Background(), 1)
 	tb.ExporterSessionRowsRefused.Add(context.Background(), 1)
 	tb.ExporterSessionRowsWritten.Add(context.Background(), 1)
 	tb.ExporterSessionSpansReceived.Add(context.Background(), 1)
@@ -48,6 +50,12 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExporterSessionLogRecordsReceived(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualExporterSessionRetentionDeleted(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualExporterSessionRetentionFailures(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExporterSessionRowsRefused(t, testTel,

@@ -1,0 +1,149 @@
+package sessionexporter
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadatatest"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// failing is a store that deletes nothing while err is set.
+type failing struct {
+	*sqlite.Store
+	err error
+}
+
+func (s *failing) Delete(ctx context.Context, id string) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.Store.Delete(ctx, id)
+}
+
+// Sessions are deleted when they are too old by the clock, a failure is tried again, and both are counted and logged.
+func TestRetentionDeletesOldSessions(t *testing.T) {
+	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	began := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	var b store.Batch
+	for i, id := range []string{"day 0", "day 1", "day 2", "day 3"} {
+		at := began.AddDate(0, 0, i).UnixMilli()
+		b.Sessions = append(b.Sessions, store.SessionChange{ID: id, Start: at, End: at})
+	}
+	b.Annotations = []store.Annotation{{ID: "t", SessionID: "day 1", Kind: store.AnnotationTag, Name: "good"}}
+	if _, err := st.Apply(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	tel := componenttest.NewTelemetry()
+	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
+	telemetry, err := metadata.NewTelemetryBuilder(metadatatest.NewSettings(tel).TelemetrySettings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zapcore.InfoLevel)
+	full := &failing{st, errors.New("the disk is full")}
+	c := &RetentionConfig{MaxAge: Age(48 * time.Hour), KeepTagged: true, Interval: time.Hour}
+	r := newRetention(c, full, zap.New(core), telemetry)
+	clock := began.Add(47 * time.Hour)
+	r.now = func() time.Time { return clock }
+	left := func() (ids []string) {
+		for s, err := range st.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, s.ID)
+		}
+		return ids
+	}
+	for _, step := range []struct {
+		at     time.Duration
+		err    error
+		want   []string
+		logged string
+	}{
+		{47 * time.Hour, nil, []string{"day 3", "day 2", "day 1", "day 0"}, ""},
+		{49 * time.Hour, full.err, []string{"day 3", "day 2", "day 1", "day 0"}, "cannot apply the retention; it is tried again"},
+		{49 * time.Hour, nil, []string{"day 3", "day 2", "day 1"}, "deleted sessions that the configured retention does not keep"},
+		{96 * time.Hour, nil, []string{"day 3", "day 2", "day 1"}, ""},
+		{400 * time.Hour, nil, []string{"day 1"}, "deleted sessions that the configured retention does not keep"},
+	} {
+		clock, full.err = began.Add(step.at), step.err
+		r.apply(t.Context())
+		if got := left(); !slices.Equal(got, step.want) {
+			t.Errorf("after %v %v are left, want %v", step.at, got, step.want)
+		}
+		logged := ""
+		for _, line := range logs.TakeAll() {
+			logged += line.Message
+		}
+		if logged != step.logged {
+			t.Errorf("after %v %q is logged, want %q", step.at, logged, step.logged)
+		}
+	}
+	same := []metricdatatest.Option{metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars()}
+	metadatatest.AssertEqualExporterSessionRetentionDeleted(t, tel, []metricdata.DataPoint[int64]{{Value: 3}}, same...)
+	metadatatest.AssertEqualExporterSessionRetentionFailures(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, same...)
+}
+
+// A started exporter applies the retention beside ingest, and stops doing so when it is shut down.
+func TestRetentionOfAStartedExporter(t *testing.T) {
+	c := testConfig(t)
+	c.Retention = configoptional.Some(RetentionConfig{MaxAge: Age(time.Minute), Interval: 10 * time.Millisecond})
+	st, err := sqlite.Open(t.Context(), c.Path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UnixMilli()
+	if _, err := st.Apply(t.Context(), &store.Batch{Sessions: []store.SessionChange{{ID: "old", Start: 1, End: 2},
+		{ID: "new", Start: now, End: now}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e, err := NewFactory().CreateTraces(t.Context(), nop(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sqlite.OpenReader(t.Context(), c.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, err := r.Session(t.Context(), "old")
+		if errors.Is(err, store.ErrNotFound) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the old session is not deleted")
+		}
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Session(t.Context(), "new"); err != nil {
+		t.Error(err)
+	}
+}

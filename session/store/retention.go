@@ -1,0 +1,157 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Retention is what sessions a store keeps. The zero value keeps all.
+type Retention struct {
+	// MaxAge is how long ago a session may have been updated last; 0 is no limit.
+	MaxAge time.Duration
+	// MaxSize is how many bytes the store may have in use; 0 is no limit. The sessions that were updated least recently
+	// are deleted until it has no more. It needs a [Sizer].
+	MaxSize int64
+	// KeepTagged keeps sessions with a tag, whatever their age and the size.
+	KeepTagged bool
+}
+
+// Sizer is a store that knows its size.
+type Sizer interface {
+	// Size returns how many bytes of the store are in use: what was deleted does not count, though a file or a table
+	// keeps its room for what comes next.
+	Size(ctx context.Context) (int64, error)
+}
+
+// Retained is a store that [Retention] can be applied to.
+type Retained interface {
+	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
+	Annotations(ctx context.Context, sessionIDs ...string) ([]Annotation, error)
+	Delete(ctx context.Context, id string) error
+}
+
+// recentlyUpdated is how long after its last update a session is not deleted for the size of the store: its agent may
+// go on.
+const recentlyUpdated = time.Hour
+
+// deletedAtOnce is how many sessions are deleted before the size is looked at again.
+const deletedAtOnce = 16
+
+// Apply deletes what is not kept at the time now, the oldest first, and calls deleted for each session. A session is
+// deleted in a transaction of its own, so that writers wait for no more than one. Forks and the sessions of sub-agents
+// are kept and deleted with the session that their family begins with, as [Reader.Stale] has them: a tag of one keeps
+// them all.
+func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted func(session.Session)) error {
+	if p.MaxAge > 0 {
+		stale, err := p.families(ctx, s, now.Add(-p.MaxAge))
+		if err != nil {
+			return err
+		}
+		for _, family := range stale {
+			if err := deleteFamily(ctx, s, family, deleted); err != nil {
+				return err
+			}
+		}
+	}
+	sizer, ok := s.(Sizer)
+	if p.MaxSize <= 0 {
+		return nil
+	} else if !ok {
+		return errors.New("the store does not know its size")
+	}
+	size, err := sizer.Size(ctx)
+	if err != nil || size <= p.MaxSize {
+		return err
+	}
+	old, err := p.families(ctx, s, now.Add(-recentlyUpdated))
+	if err != nil {
+		return err
+	}
+	for n := 0; size > p.MaxSize && len(old) > 0; {
+		if err := deleteFamily(ctx, s, old[0], deleted); err != nil {
+			return err
+		}
+		n += len(old[0])
+		if old = old[1:]; n < deletedAtOnce && len(old) > 0 {
+			continue
+		}
+		n = 0
+		if size, err = sizer.Size(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// families are those that were last updated before a time, the oldest first, without those that are kept.
+func (p Retention) families(ctx context.Context, s Retained, before time.Time) (all [][]session.Session, _ error) {
+	stale, err := s.Stale(ctx, before, false)
+	if err != nil {
+		return nil, err
+	}
+	heads := FamilyHeads(stale)
+	places := make(map[string]int)
+	for i := range stale {
+		head := heads[stale[i].ID]
+		at, known := places[head]
+		if !known {
+			at = len(all)
+			places[head], all = at, append(all, nil)
+		}
+		all[at] = append(all[at], stale[i])
+	}
+	if !p.KeepTagged {
+		return all, nil
+	}
+	ids := make([]string, len(stale))
+	for i := range stale {
+		ids[i] = stale[i].ID
+	}
+	annotations, err := s.Annotations(ctx, ids...)
+	tagged := make(map[string]bool)
+	for i := range annotations {
+		if n := &annotations[i]; n.Kind == AnnotationTag && n.DeletedAt == nil {
+			tagged[heads[n.SessionID]] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(family []session.Session) bool { return tagged[heads[family[0].ID]] }), err
+}
+
+// deleteFamily deletes the sessions that are still there.
+func deleteFamily(ctx context.Context, s Retained, family []session.Session, deleted func(session.Session)) error {
+	for _, one := range family {
+		switch err := s.Delete(ctx, one.ID); {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			deleted(one)
+		}
+	}
+	return nil
+}
+
+// FamilyHeads returns for the id of each session that of the session which its family begins with: the one from which
+// parents lead no further within the sessions.
+func FamilyHeads(sessions []session.Session) map[string]string {
+	parents, heads := make(map[string]string, len(sessions)), make(map[string]string, len(sessions))
+	for i := range sessions {
+		parents[sessions[i].ID] = session.Deref(sessions[i].ParentID)
+	}
+	for id := range parents {
+		head := id
+		for range parents { // which may be a circle
+			up := parents[head]
+			if _, known := parents[up]; !known {
+				break
+			}
+			head = up
+		}
+		heads[id] = head
+	}
+	return heads
+}
