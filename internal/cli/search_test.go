@@ -19,11 +19,13 @@ func manyParts(t *testing.T) (path string) {
 		t.Fatal(err)
 	}
 	for _, session := range []string{"keep", "secret"} {
-		execute(t, path, fmt.Sprintf(`INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('ses_%[1]s', '%[1]s', 'a', 1, 1);
+		execute(t, path, fmt.Sprintf(`INSERT INTO chat_sessions(id, title, agent, created_at, updated_at)
+VALUES ('ses_%[1]s', '%[1]s', 'a', 1, 1);
 INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('msg_%[1]s', 'ses_%[1]s', 'user', 1, 1);
 WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999)
 INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at)
-SELECT '%[1]s' || i, 'msg_%[1]s', 'ses_%[1]s', i, 'text', '{"type":"text","text":"of %[1]s number ' || i || '."}', 1, 1 FROM n`, session))
+SELECT '%[1]s' || i, 'msg_%[1]s', 'ses_%[1]s', i, 'text',
+ '{"type":"text","text":"of %[1]s number ' || i || '."}', 1, 1 FROM n`, session))
 	}
 	command(t, 0, "--store", path, "migrate") // what opens the store for writing counts the parts
 	return path
@@ -102,7 +104,8 @@ func TestARemovedSessionIsNotInTheSearchIndex(t *testing.T) {
 	}
 	// gc --vacuum may number the rows anew.
 	command(t, 0, "--store", path, "gc", "--vacuum")
-	if hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "keep number 77.", "--json")); len(hits) != 1 {
+	hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "keep number 77.", "--json"))
+	if len(hits) != 1 {
 		t.Errorf("after gc --vacuum: %d hits", len(hits))
 	}
 }

@@ -68,8 +68,8 @@ func hitsOf(t testing.TB, path string, q store.SearchQuery, without bool) []stor
 }
 
 // words are put into random texts.
-var words = []string{"permission denied", "needle", "NEEDLE", "naïve", "Straße", "Kelvin \u212a", "日本語", "a\"b\\c/d", "\n\t",
-	"ſ", "É", "<&>", "x", "42", "e\u0301", "😀", "timeout after 30 s", "\U00010400"}
+var words = []string{"permission denied", "needle", "NEEDLE", "naïve", "Straße", "Kelvin \u212a", "日本語",
+	"a\"b\\c/d", "\n\t", "ſ", "É", "<&>", "x", "42", "e\u0301", "😀", "timeout after 30 s", "\U00010400"}
 
 func randomText(r *rand.Rand) string {
 	var b strings.Builder
@@ -88,8 +88,8 @@ func randomJSON(r *rand.Rand) string {
 	raw, _ := json.Marshal(map[string]any{"type": "text", "text": text})
 	switch r.IntN(4) {
 	case 0:
-		raw, _ = json.Marshal(map[string]any{"toolCallId": "c", "input": map[string]any{"n": r.IntN(100), "list": []string{text}},
-			"output": randomText(r)})
+		raw, _ = json.Marshal(map[string]any{"toolCallId": "c", "output": randomText(r),
+			"input": map[string]any{"n": r.IntN(100), "list": []string{text}}})
 	case 1: // all that can be is escaped
 		var b strings.Builder
 		for _, c := range string(raw) {
@@ -133,20 +133,21 @@ func fillParts(r *rand.Rand, session string, from, n int) string {
 	for i := range n {
 		separator := ","
 		if i%500 == 0 {
-			separator = `;INSERT INTO chat_parts(rowid, id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES`
+			separator = `;INSERT INTO chat_parts(rowid, id, message_id, session_id, "index", type, data_json, created_at,
+ updated_at) VALUES`
 		}
-		fmt.Fprintf(&b, "%s (%d, 'p%d', 'm-%s', '%s', %d, 'text', '%s', 1, 1)", separator, from+i, r.Uint64(), session, session,
-			from+i, strings.ReplaceAll(randomJSON(r), "'", "''"))
+		fmt.Fprintf(&b, "%s (%d, 'p%d', 'm-%s', '%s', %d, 'text', '%s', 1, 1)", separator, from+i, r.Uint64(), session,
+			session, from+i, strings.ReplaceAll(randomJSON(r), "'", "''"))
 	}
 	return b.String()[1:] + ";"
 }
 
 // sessions of stores that are searched.
 const indexedSessions = `PRAGMA foreign_keys = ON;
-INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('a', 'Needle', 'a', 1, 1), ('b', 'b', 'other', 1, 1),
- ('c', 'c', 'a', 1, 1);
-INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m-a', 'a', 'user', 1, 1), ('m-b', 'b', 'assistant', 1, 1),
- ('m-c', 'c', 'user', 1, 1);
+INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES
+ ('a', 'Needle', 'a', 1, 1), ('b', 'b', 'other', 1, 1), ('c', 'c', 'a', 1, 1);
+INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES
+ ('m-a', 'a', 'user', 1, 1), ('m-b', 'b', 'assistant', 1, 1), ('m-c', 'c', 'user', 1, 1);
 `
 
 // TestTheSearchIndexChangesNoResult: whatever is inserted, changed, deleted and indexed, in any order, a search finds
@@ -359,7 +360,8 @@ func TestSearchWhileAWriterRuns(t *testing.T) {
 			err := s.Transact(t.Context(), func(tx store.Tx) error {
 				_, err := tx.(interface {
 					Exec(string, ...any) (int64, error)
-				}).Exec(`UPDATE chat_parts SET data_json = CASE rowid WHEN ? THEN '{"text":"the token"}' ELSE '{"text":"nothing"}' END
+				}).Exec(`UPDATE chat_parts SET data_json =
+ CASE rowid WHEN ?1 THEN '{"text":"the token"}' ELSE '{"text":"nothing"}' END
  WHERE rowid IN (?1, ?2)`, int64(100+(i+1)*190), int64(100+i*190))
 				return err
 			})
