@@ -12,5 +12,7 @@
 //
 // Every other request, and a tools/call without a turn, is a CLIENT span as the conventions of
 // OpenTelemetry describe it. The trace context goes to the server in the members traceparent,
-// tracestate and baggage of _meta (SEP-414), where the server's middleware takes it from.
+// tracestate and baggage of _meta (SEP-414), where the server's middleware takes it from: a
+// session that a tool of the server begins is then one of a sub-agent. See [Options].Foreign for
+// servers and clients of others.
 package mcptrace

@@ -27,12 +27,13 @@ type Options struct {
 	// ToolName returns the name by which the model knows a tool of the server; nil means that of
 	// the server.
 	ToolName func(tool string) string
+	// Foreign reports that the other side belongs to somebody else. It gets the trace context only,
+	// and not the baggage with the ids of the session and of the user message; of what it sends,
+	// the baggage is not read either, with which it could choose the parent of a session.
+	Foreign bool
 }
 
 const callTool = "tools/call"
-
-// w3c is what SEP-414 has in _meta, whatever the global propagator is.
-var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
 type callIDKey struct{}
 
@@ -48,26 +49,26 @@ func Client(o Options) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			if strings.HasPrefix(method, "notifications/") {
-				return next(ctx, method, inject(ctx, req))
+				return next(ctx, method, o.inject(ctx, req))
 			}
 			attrs := attributes(method, req)
 			inTool, tool := o.startTool(ctx, method, req)
 			switch {
 			case tool == nil:
 			case tool == agenttrace.ToolFromContext(ctx): // the agent reports it
-				return next(ctx, method, inject(ctx, req))
+				return next(ctx, method, o.inject(ctx, req))
 			default:
 				ctx = inTool
 				defer tool.Abort() // a panic
 				trace.SpanFromContext(ctx).SetAttributes(attrs...)
-				result, err := next(ctx, method, inject(ctx, req))
+				result, err := next(ctx, method, o.inject(ctx, req))
 				endTool(tool, result, err)
 				return result, err
 			}
 			ctx, span := tracer.Start(ctx, name(method, attrs), trace.WithSpanKind(trace.SpanKindClient),
 				trace.WithAttributes(attrs...))
 			defer span.End()
-			result, err := next(ctx, method, inject(ctx, req))
+			result, err := next(ctx, method, o.inject(ctx, req))
 			fail(span, result, err)
 			return result, err
 		}
@@ -80,7 +81,7 @@ func Server(o Options) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			ambient := trace.SpanContextFromContext(ctx)
-			ctx = extract(ctx, req)
+			ctx = o.extract(ctx, req)
 			if strings.HasPrefix(method, "notifications/") {
 				return next(ctx, method, req)
 			}
@@ -223,19 +224,19 @@ func fail(span trace.Span, result mcp.Result, err error) {
 
 // inject returns the request with the trace context in its _meta. The caller's params stay as
 // they are: they may be used for several requests.
-func inject(ctx context.Context, req mcp.Request) mcp.Request {
-	carrier := propagation.MapCarrier{}
-	w3c.Inject(ctx, carrier)
-	if len(carrier) == 0 || isNil(req.GetParams()) {
+func (o Options) inject(ctx context.Context, req mcp.Request) mcp.Request {
+	if isNil(req.GetParams()) {
 		return req
 	}
 	params := clone(req.GetParams())
 	meta := maps.Clone(params.GetMeta())
 	if meta == nil {
-		meta = make(map[string]any, len(carrier))
+		meta = make(map[string]any)
 	}
-	for k, v := range carrier {
-		meta[k] = v
+	if o.Foreign {
+		propagation.TraceContext{}.Inject(ctx, agenttrace.Meta(meta))
+	} else {
+		agenttrace.Inject(ctx, agenttrace.Meta(meta))
 	}
 	params.SetMeta(meta)
 	// The type of a request has that of its params as a parameter.
@@ -259,15 +260,13 @@ func isNil(params mcp.Params) bool {
 }
 
 // extract returns ctx with the trace context in a request's _meta, if there is one.
-func extract(ctx context.Context, req mcp.Request) context.Context {
+func (o Options) extract(ctx context.Context, req mcp.Request) context.Context {
 	if isNil(req.GetParams()) {
 		return ctx
 	}
-	carrier := propagation.MapCarrier{}
-	for k, v := range req.GetParams().GetMeta() {
-		if s, ok := v.(string); ok {
-			carrier[k] = s
-		}
+	meta := agenttrace.Meta(req.GetParams().GetMeta())
+	if o.Foreign {
+		return propagation.TraceContext{}.Extract(ctx, meta)
 	}
-	return w3c.Extract(ctx, carrier)
+	return agenttrace.Extract(ctx, meta)
 }

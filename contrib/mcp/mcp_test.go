@@ -173,3 +173,35 @@ func TestServersJoinTheTrace(t *testing.T) {
 		t.Errorf("have %d spans, want two of the server and one of the client", len(memory.GetSpans()))
 	}
 }
+
+// TestASessionInAServerIsASubAgents has a tool that begins a session, in a server of one's own and
+// in one of somebody else.
+func TestASessionInAServerIsASubAgents(t *testing.T) {
+	for _, foreign := range []bool{false, true} {
+		var rec *agenttracetest.Recorder
+		ctx, session, turn, recorder := weather(t, mcptrace.Options{Foreign: foreign},
+			func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				if _, sent := req.Params.Meta["baggage"]; sent == foreign {
+					t.Errorf("foreign %v: baggage is sent: %v", foreign, sent)
+				}
+				ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: rec}).
+					NewSession(ctx, agenttrace.SessionOptions{ID: "child"}).StartRun(ctx, agenttrace.RunOptions{})
+				_, inner := run.StartTurn(ctx, agenttrace.UserMessage{Text: "?"}, agenttrace.TurnOptions{})
+				inner.End(agenttrace.TurnResult{})
+				run.End(nil)
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+			})
+		rec = recorder
+		if _, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "get_weather"}); err != nil {
+			t.Fatal(err)
+		}
+		want := agenttrace.SessionFromContext(ctx).ID()
+		turn.End(agenttrace.TurnResult{})
+		if foreign {
+			want = ""
+		}
+		if runs := rec.Session("child").Runs(); len(runs) != 1 || runs[0].ParentID != want {
+			t.Errorf("foreign %v: have the runs %+v, want one with the parent %q", foreign, runs, want)
+		}
+	}
+}
