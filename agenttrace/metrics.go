@@ -43,6 +43,10 @@ var (
 		4194304, 16777216, 67108864)
 )
 
+// nowhere is the context in which meters are asked whether anything reads them: most often
+// nothing does, and then a measurement costs no allocation.
+var nowhere = context.Background()
+
 func newMetrics(o Options, names genAI, f *filter) *metrics {
 	provider := o.MeterProvider
 	if provider == nil {
@@ -105,10 +109,10 @@ func (m *metrics) attributes(all ...attribute.KeyValue) metric.MeasurementOption
 
 // modelCall reports a model call that has ended. failed is the class of its error.
 func (m *metrics) modelCall(c *ModelCall, responseModel, failed string, tokens *spans.Tokens, now time.Time) {
-	ctx := trace.ContextWithSpan(context.Background(), c.span) // for exemplars
-	if !m.call.Enabled(ctx) {
+	if !m.call.Enabled(nowhere) {
 		return
 	}
+	ctx := trace.ContextWithSpan(nowhere, c.span) // for exemplars
 	attrs := func(more ...attribute.KeyValue) metric.MeasurementOption {
 		return m.attributes(append(more, semconv.GenAIOperationNameKey.String(semconv.OperationChat),
 			semconv.GenAIProviderNameKey.String(c.model.Provider), semconv.GenAIRequestModelKey.String(c.model.ID),
@@ -136,8 +140,8 @@ func (m *metrics) modelCall(c *ModelCall, responseModel, failed string, tokens *
 
 // tool reports the execution of a tool. failed is the class of its error.
 func (m *metrics) tool(c *ToolCall, took time.Duration, failed string) {
-	ctx := trace.ContextWithSpan(context.Background(), c.span)
-	if m.execution.Enabled(ctx) {
+	if m.execution.Enabled(nowhere) {
+		ctx := trace.ContextWithSpan(nowhere, c.span)
 		m.execution.Record(ctx, took.Seconds(), m.attributes(
 			semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool), semconv.GenAIToolNameKey.String(c.name),
 			semconv.GenAIToolTypeKey.String(c.toolType()), semconv.ErrorTypeKey.String(failed)))
@@ -146,10 +150,10 @@ func (m *metrics) tool(c *ToolCall, took time.Duration, failed string) {
 
 // run reports a run that has ended.
 func (m *metrics) run(r *Run, err error, now time.Time) {
-	ctx := trace.ContextWithSpan(context.Background(), r.span)
-	if !m.invocation.Enabled(ctx) {
+	if !m.invocation.Enabled(nowhere) {
 		return
 	}
+	ctx := trace.ContextWithSpan(nowhere, r.span)
 	failed := ""
 	if endReason(err) == semconv.EndError {
 		failed = errorType(err)
@@ -161,16 +165,16 @@ func (m *metrics) run(r *Run, err error, now time.Time) {
 
 // loop reports a loop that was found.
 func (m *metrics) loop(r *Run) {
-	ctx := trace.ContextWithSpan(context.Background(), r.span)
-	if m.loops.Enabled(ctx) {
+	if m.loops.Enabled(nowhere) {
+		ctx := trace.ContextWithSpan(nowhere, r.span)
 		m.loops.Add(ctx, 1, m.attributes(semconv.GenAIAgentNameKey.String(r.sess.st.Agent)))
 	}
 }
 
 // denial reports a tool call that was denied.
 func (m *metrics) denial(c *ToolCall, d *Decision) {
-	ctx := trace.ContextWithSpan(context.Background(), c.span)
-	if m.denials.Enabled(ctx) {
+	if m.denials.Enabled(nowhere) {
+		ctx := trace.ContextWithSpan(nowhere, c.span)
 		m.denials.Add(ctx, 1, m.attributes(semconv.GenAIToolNameKey.String(c.name),
 			semconv.PermissionActionKey.String(string(d.Action)), semconv.PermissionSourceKey.String(string(d.Source))))
 	}
