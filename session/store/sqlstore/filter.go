@@ -103,7 +103,8 @@ func (c *conditions) annotated(condition string, args ...any) {
 		c.add("1 = 0")
 		return
 	}
-	c.add(`s.id IN (SELECT session_id FROM annotations WHERE deleted_at IS NULL AND `+condition+`)`, args...)
+	c.add(`EXISTS (SELECT 1 FROM annotations a WHERE a.session_id = s.id AND a.deleted_at IS NULL AND `+condition+`)`,
+		args...)
 }
 
 // parts adds that the session has a part that matches a condition.

@@ -92,7 +92,7 @@ func sessionsQuery(d *Dialect, q store.SessionQuery, among []string) (query stri
 	}
 	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
 	// index is the better one.
-	if q.ParentID == "" && q.Agent == "" && q.Project == "" && len(q.Tags)+len(q.Scores) == 0 && q.Text == "" &&
+	if q.ParentID == "" && q.Agent == "" && q.Text == "" && q.IDs == nil &&
 		q.Sort == store.SortUpdated && !d.Foreign {
 		index = d.Index("idx_chat_sessions_updated")
 	}
