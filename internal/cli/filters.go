@@ -148,6 +148,20 @@ func (x *filters) ids(cmd *cobra.Command, r store.Reader) (ids []string, _ error
 	return ids, nil
 }
 
+// within are the ids of the sessions that match the filters besides --agent, nil if there is no such filter.
+func (x *filters) within(cmd *cobra.Command, r store.Reader) (map[string]bool, error) {
+	others := *x
+	if others.Agent = ""; !others.any() {
+		return nil, nil
+	}
+	ids, err := x.ids(cmd, r)
+	within := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		within[id] = true
+	}
+	return within, err
+}
+
 // families are those sessions of which the head of the family matches: the one from which parents lead no further
 // within the sessions.
 func (x *filters) families(cmd *cobra.Command, r store.Reader, sessions []session.Session) ([]session.Session, error) {

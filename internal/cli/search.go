@@ -15,7 +15,8 @@ import (
 )
 
 func newSearch() *cobra.Command {
-	var agent, since string
+	var since string
+	var x filters
 	var limit int
 	var isRegexp, asJSON bool
 	cmd := &cobra.Command{
@@ -35,6 +36,8 @@ three seconds per GB. For a store that is a file, it makes an index in the direc
 FILE-search beside it, for up to a second after each search; "migrate --search-index" makes
 all of it. Deleting the directory loses nothing. The exit code is 0 even if nothing is found.
 
+` + filtersHelp + `
+
 --json prints an array of objects: session_id, title, agent, turn, message_id,
 role, part_id, type, tool, tool_call_id, field, matches, context, marks (the byte
 ranges of the matches in context) and created_at in Unix milliseconds. A title has
@@ -53,7 +56,10 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 			if limit < 1 {
 				return usagef("--limit is %d; use a number above 0", limit)
 			}
-			q := store.SearchQuery{Text: args[0], Regexp: isRegexp, Agent: agent}
+			if err := x.read(cmd); err != nil {
+				return err
+			}
+			q := store.SearchQuery{Text: args[0], Regexp: isRegexp, Agent: x.Agent}
 			if isRegexp {
 				if _, err := q.Compile(); err != nil {
 					return usagef("%w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
@@ -69,11 +75,24 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 			}
 			defer r.Close()
 			defer extendIndex(cmd.Context(), r)
+			within, err := x.within(cmd, r)
+			if err != nil {
+				return err
+			}
+			if within != nil && len(within) == 0 {
+				if asJSON {
+					return writeJSON(cmd, []store.Hit{})
+				}
+				return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
+			}
 			hits := []store.Hit{}
 			more := false
 			for h, err := range r.Search(cmd.Context(), q) {
 				if err != nil {
 					return err
+				}
+				if within != nil && !within[h.SessionID] {
+					continue
 				}
 				if more = len(hits) == limit; more {
 					break
@@ -99,11 +118,11 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&agent, "agent", "", "search only sessions of this `agent`")
 	f.StringVar(&since, "since", "", "search only messages since this `time`, or a duration before now such as 12h or 7d")
 	f.IntVarP(&limit, "limit", "n", 20, "maximum number of results")
 	f.BoolVarP(&isRegexp, "regexp", "E", false, "TEXT is a regular expression")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
+	addFilters(cmd, &x)
 	return cmd
 }
 
