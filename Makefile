@@ -22,7 +22,7 @@ test:
 	go test ./...
 
 contrib: ## the adapters of frameworks, each a module of its own
-	for m in contrib/*/go.mod; do (cd $${m%/go.mod} && go mod tidy -diff && go vet ./... && go test ./...) || exit 1; done
+	for m in contrib/*/go.mod; do (cd $${m%/go.mod} && go mod tidy -diff && go vet ./... && go test -timeout 20m ./...) || exit 1; done
 
 race:
 	# Tests that count the store's steps or bound costs run one thing at a time: the detector has nothing to see there.

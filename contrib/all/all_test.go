@@ -1,0 +1,55 @@
+package alltrace_test
+
+import (
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+)
+
+// example builds the example with a go command and its arguments, runs it, and returns its output.
+func example(t *testing.T, command ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "example")
+	command = append(command, "build", "-o", path, "./internal/example")
+	build := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	build.Env = append(os.Environ(), "ORCHESTRION_LOG_LEVEL=WARN")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, out)
+	}
+	script := &modelserver.Script{Turns: []modelserver.Turn{
+		{User: "Are you there?", Steps: []modelserver.Step{{Text: "Yes.", Input: 40, Output: 2}}},
+	}}
+	var urls []string
+	for _, api := range []string{"anthropic", "chat", "gemini", "bedrock converse"} {
+		server := httptest.NewServer(&modelserver.Server{API: modelserver.Named(api), Script: script})
+		defer server.Close()
+		urls = append(urls, server.URL)
+	}
+	out, err := exec.CommandContext(t.Context(), path, urls...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// TestClientsAreRecordedWithoutAChange builds a program with and without orchestrion.
+func TestClientsAreRecordedWithoutAChange(t *testing.T) {
+	if got := example(t, "go"); got != "" {
+		t.Errorf("without orchestrion there is recorded %q", got)
+	}
+	const want = `{"type":"text","text":"Are you there?"} {"type":"text","text":"Yes."} end_turn, 40+2 tokens
+{"type":"text","text":"Are you there?"} {"type":"text","text":"Yes."} stop, 40+2 tokens
+{"type":"text","text":"Are you there?"} {"type":"text","text":"Yes."} STOP, 40+2 tokens
+{"type":"text","text":"Are you there?"} {"type":"text","text":"Yes."} end_turn, 40+2 tokens
+`
+	got := example(t, "go", "run", "github.com/DataDog/orchestrion", "go")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}

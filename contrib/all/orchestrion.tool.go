@@ -1,0 +1,5 @@
+//go:build tools
+
+package alltrace
+
+import _ "github.com/DataDog/orchestrion" // integration
