@@ -47,7 +47,7 @@
 //		return err
 //	}
 //	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
-//	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: global.GetLoggerProvider()})
+//	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
 //
 // One that sets providers up itself should know what follows.
 //

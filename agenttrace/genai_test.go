@@ -234,7 +234,7 @@ func measured(t *testing.T, reader sdkmetric.Reader) map[string]string {
 			key := func(set attribute.Set) string {
 				text := m.Name + " " + m.Unit
 				for _, kv := range set.ToSlice() {
-					text += " " + string(kv.Key) + "=" + kv.Value.Emit()
+					text += " " + string(kv.Key) + "=" + kv.Value.String()
 				}
 				return text
 			}

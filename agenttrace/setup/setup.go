@@ -5,7 +5,7 @@
 //		return err
 //	}
 //	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
-//	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: global.GetLoggerProvider()})
+//	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
 //
 // Package agenttrace imports the API of OpenTelemetry only; this package imports its SDK and
 // its exporters. A program that has set them up already needs none of it.
@@ -37,7 +37,6 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/log/global"
 	"go.opentelemetry.io/otel/propagation"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -110,7 +109,7 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 		otel.SetTracerProvider(traces)
 	}
 	if logs != nil {
-		global.SetLoggerProvider(logs)
+		otel.SetLoggerProvider(logs)
 	}
 	if metrics != nil {
 		otel.SetMeterProvider(metrics)

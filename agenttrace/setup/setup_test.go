@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/log/global"
 	"go.opentelemetry.io/otel/propagation"
 	"go.uber.org/goleak"
 
@@ -50,7 +49,7 @@ func runAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: global.GetLoggerProvider()})
+	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
 	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "ses_setup", Agent: "coder"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{Provider: "p", ID: "m"}})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hello"}, agenttrace.TurnOptions{})
