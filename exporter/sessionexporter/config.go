@@ -60,6 +60,8 @@ type Config struct {
 	JSONL configoptional.Optional[JSONLConfig] `mapstructure:"jsonl"`
 	// Retention is off unless its key is present.
 	Retention configoptional.Optional[RetentionConfig] `mapstructure:"retention"`
+	// Transcripts are imported into the store, beside the telemetry. None are by default.
+	Transcripts TranscriptsConfig `mapstructure:"transcripts"`
 
 	_ struct{} // no unkeyed literals
 }

@@ -67,6 +67,8 @@ func TestLoadConfig(t *testing.T) {
 			TimeoutConfig: exporterhelper.TimeoutConfig{Timeout: 7 * time.Second},
 			JSONL: configoptional.Some(JSONLConfig{Directory: "/var/lib/agenttrace/sessions",
 				QuietPeriod: 30 * time.Second}),
+			Transcripts: TranscriptsConfig{Discover: true,
+				Directories: []string{"/home/dev/.claude/projects", "/srv/transcripts"}},
 			QueueConfig: configoptional.Some(exporterhelper.QueueBatchConfig{
 				WaitForResult: true, BlockOnOverflow: true, Sizer: exporterhelper.RequestSizerTypeBytes, QueueSize: 1 << 20,
 				NumConsumers: 4,
@@ -131,6 +133,7 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_truncation_bytes":       {"truncation", "max_bytes 10", "0 for no limit"},
 		"invalid_truncation_depth":       {"truncation", "max_depth -1", "0 for no limit"},
 		"invalid_jsonl_directory":        {"jsonl", "directory is empty", "name the directory"},
+		"invalid_transcripts":            {"transcripts", "directories has an entry", "name a directory"},
 		"invalid_jsonl_quiet_period":     {"jsonl", "quiet_period is 0s", "such as 5s"},
 		"invalid_retention_nothing":      {"retention", "neither max_age nor max_size", "remove the retention block"},
 		"invalid_retention_values":       {"max_age is -1h0m0s", "max_size is 10000 bytes", "interval is 0s"},

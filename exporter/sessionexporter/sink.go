@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -41,6 +42,8 @@ type sink struct {
 	detach []func(context.Context)
 	// retention is nil if all sessions are kept.
 	retention *retention
+	// transcripts are imported beside, nil if none are.
+	transcripts *transcripts
 }
 
 func (s *sink) start(ctx context.Context, host component.Host) error {
@@ -78,6 +81,10 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	s.store = st
 	s.scopes.redact = redactor
 	s.ingester = ingest.New(st, ingest.Options{SessionKeys: keys, Redactor: redactor})
+	if err := s.follow(st); err != nil {
+		_ = s.close(ctx) // the error that matters is the first
+		return err
+	}
 	s.started = 1
 	s.attach(host)
 	return nil
@@ -98,6 +105,27 @@ func (s *sink) attach(host component.Host) {
 	}
 }
 
+// follow imports transcripts, if the configuration names any.
+func (s *sink) follow(st sessionStore) error {
+	c := &s.config.Transcripts
+	if !c.enabled() {
+		return nil
+	}
+	whole, ok := st.(store.Store)
+	if !ok {
+		return errors.New("import transcripts: the store takes no whole sessions")
+	}
+	s.transcripts = &transcripts{config: c, sink: s, store: whole, ingester: s.ingester}
+	if s.config.Redaction.Enabled {
+		var err error
+		if s.transcripts.redactor, err = redact.New(s.config.Redaction.config()); err != nil {
+			return err
+		}
+	}
+	s.transcripts.start()
+	return nil
+}
+
 // stop closes the store when the last exporter stops. Files that could not be
 // written before ctx ends are written after the next start.
 func (s *sink) stop(ctx context.Context) error {
@@ -105,6 +133,14 @@ func (s *sink) stop(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if s.started--; s.started > 0 {
 		return nil
+	}
+	return s.close(ctx)
+}
+
+func (s *sink) close(ctx context.Context) error {
+	if s.transcripts != nil {
+		s.transcripts.stop()
+		s.transcripts = nil
 	}
 	if s.retention != nil {
 		s.retention.stop()

@@ -58,7 +58,7 @@ that known agents keep in their usual places, and imports them with --yes.
 With --watch, everything is imported that is in the directories which are named, or in the
 usual places of known agents, and then what changes there, until SIGINT or SIGTERM. The store is
 held only while something is imported; while another writer, such as a collector, holds it, what
-changed waits.
+changed waits. A collector can import transcripts itself: see "transcripts" in its exporter's README.
 
 A damaged piece is reported and left out, and the exit code is 1. If a file cannot be read,
 the others are still read, and the exit code is 5.`,

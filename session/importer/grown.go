@@ -144,7 +144,7 @@ func (im *Importer) plain(ctx context.Context, sessions []string) bool {
 		return false
 	}
 	row, err := im.store.Session(ctx, sessions[0])
-	return err == nil && !fromTelemetry(&row) && row.ParentID == nil
+	return err == nil && !store.FromTelemetry(&row) && row.ParentID == nil
 }
 
 // rest reads a file from the checkpoint on, and describes it anew. It returns nil if what was

@@ -35,6 +35,8 @@ type Options struct {
 	// KeepSecrets stores everything as it is. Otherwise secrets are redacted, and long values
 	// of telemetry truncated.
 	KeepSecrets bool
+	// Redactor takes secrets out of sessions. Nil is one with the default configuration.
+	Redactor *redact.Redactor
 	// Invalid imports sessions that violate rules of [session.Check] as well.
 	Invalid bool
 	// Again reads all inputs, also those that did not change since they were imported.
@@ -85,6 +87,10 @@ type Importer struct {
 	// sink stores what was put, and tallies are of the files of these sessions.
 	sink    *sink
 	tallies map[*store.Imported]*Tally
+	// reported were put, and telemetry of them came before they were stored.
+	reported []*store.Imported
+	// shared reports that the store is not closed with the Importer.
+	shared bool
 }
 
 // New returns an Importer into the store at path, a path or an address.
@@ -101,12 +107,23 @@ func New(path string, o Options) (*Importer, error) {
 	if o.Progress == nil {
 		im.options.Progress = ignored{}
 	}
-	if o.KeepSecrets {
+	if im.sessionRedactor = o.Redactor; o.KeepSecrets || o.Redactor != nil {
 		return im, nil
 	}
 	var err error
 	im.sessionRedactor, err = redact.New(redact.Config{})
 	return im, err
+}
+
+// NewInto returns an Importer into a store that is open at path, and through its ingester where telemetry reports a
+// session, too. Others may write to the store at the same time. Close does not close it.
+func NewInto(s store.Store, path string, ingester *ingest.Ingester, o Options) (*Importer, error) {
+	im, err := New(path, o)
+	if err != nil {
+		return nil, err
+	}
+	im.store, im.ingester, im.shared = s, ingester, true
+	return im, nil
 }
 
 // ignored is the progress that nobody observes.
@@ -171,7 +188,7 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 		}
 	}
 	for _, finish := range []func(context.Context) error{
-		func(context.Context) error { return im.flush() }, im.rememberAll, im.countPending,
+		im.flush, im.rememberAll, im.countPending,
 	} {
 		if err := finish(ctx); err != nil {
 			return nil, unwrapped(err)
@@ -222,7 +239,11 @@ func (im *Importer) Close() error {
 	if im.store == nil {
 		return nil
 	}
-	return errors.Join(im.flush(), im.store.Close())
+	err := im.flush(context.Background())
+	if !im.shared {
+		err = errors.Join(err, im.store.Close())
+	}
+	return err
 }
 
 // Store returns the store, or nil if nothing was stored.
@@ -384,7 +405,7 @@ func (im *Importer) open(ctx context.Context) error {
 
 // countPending counts the observations of this import that are part of no session at its end.
 func (im *Importer) countPending(ctx context.Context) error {
-	if im.store == nil {
+	if im.store == nil || im.shared { // those of others count there
 		return nil
 	}
 	n, err := im.store.Pending(ctx)

@@ -3,7 +3,6 @@ package importer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -173,22 +172,27 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 		in = after
 	}
 	if len(joined) > 0 {
-		failed = cmp.Or(failed, im.flush())
+		failed = cmp.Or(failed, im.flush(ctx))
 	}
 	for _, in := range joined {
-		if failed != nil {
-			break
+		if failed == nil {
+			failed = im.join(ctx, in, t)
 		}
-		r, err := im.ingester.Transcript(ctx, in)
-		if err != nil {
-			return storeError{err}
-		}
-		im.options.Progress.Stored()
-		t.addSession(in.Session.ID)
-		t.Joined++
-		t.Rows += r.Rows
 	}
 	return failed
+}
+
+// join merges a transcript with the telemetry of its session.
+func (im *Importer) join(ctx context.Context, in *store.Imported, t *Tally) error {
+	r, err := im.ingester.Transcript(ctx, in)
+	if err != nil {
+		return storeError{err}
+	}
+	im.options.Progress.Stored()
+	t.addSession(in.Session.ID)
+	t.Joined++
+	t.Rows += r.Rows
+	return nil
 }
 
 // digestsOf are those of the prompts and catalogs of a session.
@@ -229,7 +233,7 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 	if err := im.open(ctx); err != nil {
 		return fateLeaveOut, err
 	}
-	if f.Transcript {
+	if s.Alone = f.Transcript; f.Transcript {
 		ids := []string{s.Session.ID}
 		if s.Session.ParentID != nil {
 			ids = append(ids, *s.Session.ParentID) // telemetry of a session is of its sub-agents too
@@ -240,7 +244,7 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 			case errors.Is(err, store.ErrNotFound):
 			case err != nil:
 				return fateLeaveOut, storeError{err}
-			case fromTelemetry(&row):
+			case store.FromTelemetry(&row):
 				return fateJoin, nil
 			}
 		}
@@ -273,17 +277,6 @@ func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally
 		t.Refused++
 		im.damaged(t, fmt.Errorf("session %s: %s", in.Session.ID, refusal))
 	}
-}
-
-// fromTelemetry reports whether the session was built from the telemetry of another
-// program's agent.
-func fromTelemetry(row *session.Session) bool {
-	var about struct {
-		Agenttrace struct {
-			Dialect string `json:"dialect"`
-		} `json:"agenttrace"`
-	}
-	return json.Unmarshal([]byte(row.MetadataJSON), &about) == nil && about.Agenttrace.Dialect != ""
 }
 
 // violations are those that an import does not repair: tokens are summed again.

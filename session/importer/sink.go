@@ -2,6 +2,7 @@ package importer
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/agenttrace/agenttrace/session/service"
@@ -22,6 +23,8 @@ type sink struct {
 type storedSession struct {
 	in     *store.Imported
 	result store.ImportResult
+	// reported is set for a session that was not stored, because telemetry of it came meanwhile.
+	reported bool
 }
 
 // put stores a session some time before the next flush, which reports an error of it, at the
@@ -38,14 +41,26 @@ func (im *Importer) put(ctx context.Context, in *store.Imported, t *Tally) error
 }
 
 // flush returns when everything that was put is stored.
-func (im *Importer) flush() error {
+func (im *Importer) flush(ctx context.Context) error {
 	if im.sink == nil {
 		return nil
 	}
 	close(im.sink.sessions)
 	<-im.sink.done
 	err := im.drain()
-	im.sink, im.tallies = nil, nil
+	for _, in := range im.reported {
+		t := im.tallies[in]
+		if in.Grown != nil {
+			continue // the rest of the file is needed, which the next import reads
+		}
+		if err == nil {
+			err = im.join(ctx, in, t)
+		}
+		if err == nil && in.Source != nil && im.complete(in.Source, t) {
+			im.later = append(im.later, in.Source)
+		}
+	}
+	im.sink, im.tallies, im.reported = nil, nil, nil
 	return err
 }
 
@@ -57,6 +72,10 @@ func (im *Importer) drain() error {
 	im.sink.mu.Unlock()
 	for i := range stored {
 		in := stored[i].in
+		if stored[i].reported {
+			im.reported = append(im.reported, in)
+			continue
+		}
 		im.imported(in, &stored[i].result, im.tallies[in])
 		delete(im.tallies, in)
 	}
@@ -77,11 +96,12 @@ func (s *sink) run(ctx context.Context, into service.Service) {
 	}, func(in *store.Imported, r store.ImportResult, err error) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err != nil {
+		reported := errors.Is(err, store.ErrReported)
+		if err != nil && !reported {
 			s.failed = err
 			return false
 		}
-		s.stored = append(s.stored, storedSession{in, r})
+		s.stored = append(s.stored, storedSession{in, r, reported})
 		return true
 	})
 	for range s.sessions { // nobody stores them: put reports why

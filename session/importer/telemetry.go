@@ -74,7 +74,7 @@ func (b *batch) deliver(ctx context.Context) error {
 	if b.traces.SpanCount()+b.logs.LogRecordCount() == 0 {
 		return nil
 	}
-	if err := cmp.Or(b.im.flush(), b.im.open(ctx)); err != nil {
+	if err := cmp.Or(b.im.flush(ctx), b.im.open(ctx)); err != nil {
 		return err
 	}
 	if b.traces.SpanCount() > 0 {

@@ -43,8 +43,8 @@ type Directory struct {
 	Levels int
 }
 
-// anyLevel follows directories however deep they are.
-const anyLevel = 32
+// AnyLevel follows directories however deep they are.
+const AnyLevel = 32
 
 // Run watches until ctx ends, and then returns nil.
 func (w *Watch) Run(ctx context.Context) error {
@@ -136,7 +136,7 @@ func (f *follower) find() error {
 			f.wholes[read] = in
 			if in.format != nil {
 				f.followTree(filepath.Dir(read), 0)
-				f.followTree(read, anyLevel)
+				f.followTree(read, AnyLevel)
 			}
 		}
 	}
@@ -355,7 +355,7 @@ func NamedDirectories(args []string) (found []Directory, _ error) {
 		case err != nil:
 			return nil, err
 		case info.IsDir():
-			found = append(found, Directory{path, anyLevel})
+			found = append(found, Directory{path, AnyLevel})
 		default:
 			found = append(found, Directory{filepath.Dir(path), 0})
 		}

@@ -26,6 +26,12 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	x := redaction{Redactor: r, rows: true}
 	in.State = in.State.Portable()
 	x.sessionRow(&in.Session, in.State)
+	if x.Omits(redact.Prompt) {
+		x.roles = make(map[string]string, len(in.Messages))
+		for i := range in.Messages {
+			x.roles[in.Messages[i].Message.ID] = in.Messages[i].Message.Role
+		}
+	}
 	for i := range in.Messages {
 		m := &in.Messages[i].Message
 		if out := x.message(&m.ID, &m.SessionID, &m.Role, view(m.MetadataJSON)); string(out) != m.MetadataJSON {

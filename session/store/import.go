@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -36,10 +37,27 @@ type Imported struct {
 	// refused is an error of type [*NotWholeError], and the row of a session that the
 	// store does not have keeps its tokens, which are summed again when the session changes.
 	AsGiven bool
+	// Alone reports that the rows are for a session without telemetry: for one that telemetry reports, or whose parent
+	// it does, the error is [ErrReported].
+	Alone bool
 	// Source, if it is set, is recorded with the session: the file that it is the last session of.
 	Source *ImportSource
 	// Grown is set if the rows are those of a source that grew, from some message on.
 	Grown *Grown
+}
+
+// ErrReported is the error of importing a transcript as rows whose session telemetry reports.
+var ErrReported = errors.New("telemetry reports the session")
+
+// FromTelemetry reports whether a session was built from the telemetry of another program's agent.
+func FromTelemetry(row *session.Session) bool {
+	var about struct {
+		Agenttrace struct {
+			Dialect string `json:"dialect"`
+		} `json:"agenttrace"`
+	}
+	return strings.Contains(row.MetadataJSON, `"dialect"`) &&
+		json.Unmarshal([]byte(row.MetadataJSON), &about) == nil && about.Agenttrace.Dialect != ""
 }
 
 // ImportResult states what became of an imported session.
@@ -157,6 +175,9 @@ func (i *importer) run(in *Imported) error {
 	if err := i.loadSession(w); err != nil {
 		return err
 	}
+	if err := i.alone(in); err != nil {
+		return err
+	}
 	if in.Source != nil {
 		i.rows.changes.Sources = append(i.rows.changes.Sources, in.Source)
 	}
@@ -235,6 +256,32 @@ func (i *importer) run(in *Imported) error {
 		return i.rows.putSession(w.row)
 	}
 	return nil
+}
+
+// alone returns an error if the session is to be stored alone and is not; see [Imported.Alone].
+func (i *importer) alone(in *Imported) error {
+	if !in.Alone {
+		return nil
+	}
+	for _, id := range in.family() {
+		row, err := i.rows.session(id)
+		if err != nil {
+			return err
+		}
+		if row != nil && FromTelemetry(&row.Session) {
+			return ErrReported
+		}
+	}
+	return nil
+}
+
+// family are the session and, where it is to be alone, its parent: telemetry of a session is of its sub-agents, too.
+func (in *Imported) family() []string {
+	ids := []string{in.Session.ID}
+	if p := in.Session.ParentID; in.Alone && p != nil && *p != in.Session.ID {
+		ids = append(ids, *p)
+	}
+	return ids
 }
 
 // links stores the spans, and which traces are of the session.

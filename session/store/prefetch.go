@@ -237,7 +237,7 @@ func (r *rows) redelivered(links []*SpanRef) (keys []SpanKey) {
 
 // prefetch reads the rows that the import names, and what is stored of the session.
 func (i *importer) prefetch(in *Imported) error {
-	want := wanted{sessions: SessionsByID{IDs: []string{i.work.id}, Forks: true}}
+	want := wanted{sessions: SessionsByID{IDs: in.family(), Forks: true}}
 	for k := range in.Messages {
 		want.messages.IDs = append(want.messages.IDs, in.Messages[k].Message.ID)
 	}
