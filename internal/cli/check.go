@@ -271,21 +271,13 @@ func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 			return err
 		}
 	}
-	for _, n := range noticesOf(t, links, c.idleTimeout) {
+	for _, n := range document.NoticesOf(t, links, time.Now(), c.idleTimeout) {
 		c.notices++
 		if _, err := fmt.Fprintln(c.out, noticeLine(t.Session.ID, &n)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// noticesOf returns what is doubtful in a session.
-func noticesOf(t *session.Transcript, links []store.SpanRef, idleTimeout time.Duration) []session.Notice {
-	in := document.Input{Transcript: t, SpanRefs: links, Now: time.Now(), IdleTimeout: idleTimeout}
-	doc := document.Build(in)
-	doc.FindNotices(in)
-	return doc.Notices
 }
 
 // noticeLine is what check and import print of a notice.

@@ -24,7 +24,9 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -127,8 +129,11 @@ func classify(err error) (code int, hint string) {
 	var noStore noStoreError
 	var damaged damagedError
 	var writing *writeError
+	var noTurn *document.NoTurnError
+	problem, isProblem := errors.AsType[*service.Problem](err)
 	switch {
-	case errors.As(err, &usage), errors.As(err, &options):
+	case errors.As(err, &usage), errors.As(err, &options), errors.As(err, &noTurn),
+		isProblem && (problem.Code == service.CodeInvalid || problem.Code == service.CodeBusy):
 		return exitUsage, ""
 	case errors.As(err, &writing): // of a store that is written for somebody else, too
 		return exitOther, ""

@@ -20,7 +20,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -277,7 +276,7 @@ func (e *exporter) withoutSecrets(s *formats.Source) {
 func (e *exporter) run(cmd *cobra.Command, r store.Reader, ids []string) error {
 	each := func(fn func(*formats.Source) error) error {
 		for _, id := range ids {
-			s, err := e.load(cmd.Context(), r, id)
+			s, err := e.format.Load(cmd.Context(), r, id, formats.LoadOptions{Full: e.full, Explain: e.explain})
 			if err == nil {
 				e.withoutSecrets(s)
 			}
@@ -405,7 +404,7 @@ func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*fo
 		return e.out.database().place(e.out.path, func(path string) error {
 			return e.some(e.format.Store(cmd.Context(), path, pulled(each), left))
 		})
-	case !e.toStream() && writesFile(e.format, e.out.path):
+	case !e.toStream() && e.format.WritesTo(e.out.path):
 		return each(func(s *formats.Source) error {
 			return e.out.database().place(e.out.path, func(path string) error { return e.format.File(path, s) })
 		})
@@ -432,64 +431,6 @@ func pulled(each func(func(*formats.Source) error) error) iter.Seq2[*codec.Sessi
 			yield(nil, err)
 		}
 	}
-}
-
-// writesFile reports whether the format writes the file itself.
-func writesFile(f *formats.Format, path string) bool {
-	return f.Store != nil || f.File != nil && (f.WritesFile == nil || f.WritesFile(path))
-}
-
-// writeFile writes the file itself; see writesFile.
-func writeFile(ctx context.Context, f *formats.Format, path string, s *formats.Source) error {
-	if f.Store != nil {
-		return f.Store(ctx, path, func(yield func(*codec.Session, error) bool) { yield(s.Session, nil) }, nil)
-	}
-	return f.File(path, s)
-}
-
-// load reads what the format holds of a session.
-func (e *exporter) load(ctx context.Context, r store.Reader, id string) (s *formats.Source, err error) {
-	s = &formats.Source{Full: e.full}
-	if e.explain {
-		if s.Observed, err = r.Observed(ctx, id); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case e.format.Complete:
-		s.Session, err = formats.Read(ctx, r, id)
-		return s, err
-	case e.format.Rows && !e.explain:
-		s.Session = new(codec.Session)
-		if s.Transcript, err = r.Transcript(ctx, id); err == nil {
-			s.Annotations, err = r.Annotations(ctx, id)
-		}
-		return s, err
-	}
-	if s.Input, s.Session, err = collect(ctx, r, id); err != nil || !e.format.SubAgents || e.explain {
-		return s, err
-	}
-	ids, err := withDescendants(ctx, r, []string{id})
-	if err != nil {
-		return nil, err
-	}
-	for _, below := range ids[1:] {
-		_, child, err := collect(ctx, r, below)
-		if errors.Is(err, store.ErrNotFound) {
-			continue // deleted meanwhile
-		} else if err != nil {
-			return nil, err
-		}
-		s.SubAgents = append(s.SubAgents, child)
-	}
-	return s, nil
-}
-
-// collect reads what is shown of a session.
-func collect(ctx context.Context, r store.Reader, id string) (document.Input, *codec.Session, error) {
-	in, err := document.Collect(ctx, r, id)
-	return in, &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Annotations: in.Annotations,
-		Blobs: in.Blobs, SpanRefs: in.SpanRefs}, err
 }
 
 // explainAll lists what the format would lose, and ends with errFinding when it would.
@@ -541,8 +482,8 @@ func (e *exporter) writeDir(ctx context.Context, each func(func(*formats.Source)
 			return unwritten(e.out.path, err)
 		}
 		path := filepath.Join(e.out.path, codec.FileName(s.Transcript.Session.ID)+e.format.Ext)
-		if writesFile(e.format, path) {
-			return e.out.database().place(path, func(temporary string) error { return writeFile(ctx, e.format, temporary, s) })
+		if e.format.WritesTo(path) {
+			return e.out.database().place(path, func(temporary string) error { return e.format.WriteFile(ctx, temporary, s) })
 		}
 		return e.out.file(ctx, path, e.format.JSON, func(w io.Writer) error { return e.format.Stream(w)(s) })
 	})

@@ -8,11 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/service"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newFork() *cobra.Command {
@@ -44,44 +41,17 @@ was copied, and the number of messages.`,
 			if err := onePlace(cmd, "at"); err != nil {
 				return err
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *conversation) error {
-				point, err := c.last()
-				switch {
-				case err != nil:
-					return err
-				case cmd.Flags().Changed("at"):
-					point, err = c.named(at)
-				case cmd.Flags().Changed("turn"):
-					point, err = c.inTurn(turn, "")
-				}
-				if err != nil {
-					return err
-				}
-				if err := c.settledAt(point); err != nil {
-					return err
-				}
-				id, err := s.Fork(ctx, store.ForkOptions{From: c.id, Message: point.ID, Title: title, Now: time.Now()})
-				if err != nil {
-					return err
-				}
-				child, err := s.Transcript(ctx, id)
+			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *service.Conversation) error {
+				done, err := c.Fork(ctx, s, placeOf(cmd, "at", &at, &turn), title, time.Now())
 				if err != nil {
 					return err
 				}
 				if asJSON {
-					return writeJSON(cmd, struct {
-						SessionID       string `json:"session_id"`
-						Title           string `json:"title"`
-						ParentID        string `json:"parent_id"`
-						ParentMessageID string `json:"parent_message_id"`
-						Turn            int    `json:"turn"`
-						Messages        int    `json:"messages"`
-					}{id, child.Session.Title, c.id, point.ID, c.turns[point.ID], len(child.Messages)})
+					return writeJSON(cmd, done)
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", counted(len(child.Messages), "message"),
-					c.turns[point.ID],
-					printable.Sanitize(c.id))
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", counted(done.Messages, "message"),
+					done.Turn, printable.Sanitize(c.ID))
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), done.SessionID)
 				return err
 			})
 		},
@@ -102,20 +72,21 @@ func onePlace(cmd *cobra.Command, message string) error {
 	return nil
 }
 
-// conversation is a session of which a command names a message.
-type conversation struct {
-	id         string
-	transcript *session.Transcript
-	timeline   *document.Document
-	// turns are the numbers of the turns by the ids of their messages; a message that
-	// waits in the queue is of none.
-	turns map[string]int
+// placeOf is the place that one of two flags names.
+func placeOf(cmd *cobra.Command, name string, message *string, turn *int) (p service.Place) {
+	if cmd.Flags().Changed(name) {
+		p.Message = message
+	}
+	if cmd.Flags().Changed("turn") {
+		p.Turn = turn
+	}
+	return p
 }
 
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
 func withIdle(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, s service.Service, c *conversation) error) error {
+	fn func(ctx context.Context, s service.Service, c *service.Conversation) error) error {
 	idleTimeout, err := idleTimeout(cmd)
 	if err != nil {
 		return err
@@ -125,88 +96,10 @@ func withIdle(cmd *cobra.Command, name string,
 		if err != nil {
 			return err
 		}
-		in, err := document.Collect(ctx, s, id)
+		c, err := service.AtRest(ctx, s, id, time.Now(), idleTimeout)
 		if err != nil {
 			return err
 		}
-		in.Now, in.IdleTimeout = time.Now(), idleTimeout
-		c := &conversation{id: id, transcript: in.Transcript, timeline: document.Build(in), turns: make(map[string]int)}
-		if st := c.timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
-			return usagef("session %s is %s; wait until it is idle", id, st)
-		}
-		for turn, m := range c.timeline.Messages() {
-			c.turns[m.ID] = turn.Number
-		}
 		return fn(ctx, s, c)
 	})
-}
-
-// named is the message of an id, or of the beginning of one.
-func (c *conversation) named(name string) (*session.Message, error) {
-	var found []*session.Message
-	for i := range c.transcript.Messages {
-		m := &c.transcript.Messages[i].Message
-		if m.ID == name {
-			return m, nil
-		}
-		if name != "" && (strings.HasPrefix(m.ID, name) || strings.HasPrefix(m.ID, "msg_"+name)) {
-			found = append(found, m)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return nil, usagef("session %s has no message %q; agenttrace show %s --json has their ids", c.id, name, c.id)
-	case 1:
-		return found[0], nil
-	}
-	return nil, usagef("%d messages of session %s begin with %q; type more of the id", len(found), c.id, name)
-}
-
-// inTurn is the last message of a turn that is not hidden, of a role where one is
-// given.
-func (c *conversation) inTurn(number int, role string) (*session.Message, error) {
-	if number < 1 || number > len(c.timeline.Turns) {
-		return nil, usagef("session %s has no turn %d; its turns are 1 to %d", c.id, number, len(c.timeline.Turns))
-	}
-	var last *session.Message
-	for i := range c.transcript.Messages {
-		if m := &c.transcript.Messages[i].Message; c.turns[m.ID] == number && m.HiddenAt == nil &&
-			(role == "" || m.Role == role) {
-			last = m
-		}
-	}
-	if last == nil && role != "" {
-		return nil, usagef("turn %d of session %s has no question that is seen; choose another turn", number, c.id)
-	}
-	if last == nil {
-		return nil, usagef("turn %d of session %s is hidden by a rewind; choose another turn", number, c.id)
-	}
-	return last, nil
-}
-
-// last is the last message of the conversation that is not hidden.
-func (c *conversation) last() (*session.Message, error) {
-	var last *session.Message
-	for i := range c.transcript.Messages {
-		if m := &c.transcript.Messages[i].Message; m.HiddenAt == nil && c.turns[m.ID] > 0 {
-			last = m
-		}
-	}
-	if last == nil {
-		return nil, usagef("session %s has no message that is seen; there is nothing to copy", c.id)
-	}
-	return last, nil
-}
-
-// settledAt refuses a copy of what is not over: a call that waits for a human.
-func (c *conversation) settledAt(point *session.Message) error {
-	if point.HiddenAt != nil {
-		return usagef("message %s is hidden by a rewind; choose another, or take the rewind back", point.ID)
-	}
-	last, err := c.last()
-	if err != nil || !c.timeline.Status.State.Waiting() || c.turns[point.ID] < c.turns[last.ID] ||
-		point.Role == session.RoleUser {
-		return err
-	}
-	return usagef("session %s waits for a human in turn %d; copy less of it, or answer first", c.id, c.turns[last.ID])
 }

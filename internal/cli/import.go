@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -221,7 +222,7 @@ func findNotices(ctx context.Context, im *importer.Importer) error {
 		if err != nil {
 			return err
 		}
-		for _, n := range noticesOf(t, links, document.DefaultIdleTimeout) {
+		for _, n := range document.NoticesOf(t, links, time.Now(), document.DefaultIdleTimeout) {
 			im.Summary.Notices = append(im.Summary.Notices, noticeLine(id, &n))
 		}
 	}

@@ -3,11 +3,8 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -172,67 +169,11 @@ func reportEmpty(cmd *cobra.Command, r store.Reader) error {
 // which may be nil, has no price for.
 func listItems(cmd *cobra.Command, r store.Reader, rows []session.Session, p *prices, now time.Time,
 	idleTimeout time.Duration) ([]document.Item, error) {
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
+	items, unpriced, err := document.Items(cmd.Context(), r, rows, p.estimate(), now, idleTimeout)
+	if err != nil || p == nil {
+		return items, err
 	}
-	spent, err := r.Spent(cmd.Context(), ids, p.estimate())
-	if err != nil {
-		return nil, err
-	}
-	doubtful, err := r.MayHaveNotices(cmd.Context(), ids)
-	if err != nil {
-		return nil, err
-	}
-	annotations, err := r.Annotations(cmd.Context(), ids...)
-	if err != nil {
-		return nil, err
-	}
-	annotated := make(map[string][]document.Annotation)
-	for i := range annotations {
-		if n := &annotations[i]; n.DeletedAt == nil {
-			annotated[n.SessionID] = append(annotated[n.SessionID], document.AnnotationOf(n))
-		}
-	}
-	items := make([]document.Item, len(rows))
-	unpriced := map[string]bool{}
-	for i := range rows {
-		s := spent[rows[i].ID]
-		t, err := r.LastTurn(cmd.Context(), rows[i].ID)
-		if errors.Is(err, store.ErrNotFound) {
-			t = nil // deleted since it was listed
-		} else if err != nil {
-			return nil, err
-		}
-		items[i] = document.NewItem(&rows[i], t, &s, now, idleTimeout)
-		items[i].Annotations = annotated[rows[i].ID]
-		if doubtful[rows[i].ID] {
-			if items[i].Notices, err = countNotices(cmd.Context(), r, rows[i].ID, idleTimeout); err != nil {
-				return nil, err
-			}
-		}
-		if _, whole := s.Cost(&rows[i]); !whole {
-			for _, model := range s.Unpriced {
-				unpriced[model] = true
-			}
-		}
-	}
-	if p == nil {
-		return items, nil
-	}
-	return items, p.lacking(cmd, slices.Sorted(maps.Keys(unpriced)))
-}
-
-// countNotices counts what is doubtful in a session of the store.
-func countNotices(ctx context.Context, r store.Reader, id string, idleTimeout time.Duration) (int, error) {
-	t, err := r.Transcript(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return 0, nil
-	} else if err != nil {
-		return 0, err
-	}
-	links, err := r.Spans(ctx, id)
-	return len(noticesOf(t, links, idleTimeout)), err
+	return items, p.lacking(cmd, unpriced)
 }
 
 func writeJSON(cmd *cobra.Command, v any) error { return encodeJSON(jsonOutput(cmd), v) }

@@ -25,9 +25,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// bundleFormat is the format of a bundle itself.
-const bundleFormat = "bundle"
-
 // replayer is one run of replay.
 type replayer struct {
 	turn                            int
@@ -89,7 +86,7 @@ otherwise rerun in a copy made by "agenttrace backup".`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&p.turn, "turn", 0, "`number` of the turn, as in show")
-	f.StringVar(&p.format, "format", "", "write the request of a turn: "+either(replayNames()))
+	f.StringVar(&p.format, "format", "", "write the request of a turn: "+either(replay.Names()))
 	f.StringVarP(&p.out.path, "output", "o", "",
 		"`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
 	f.BoolVar(&p.run, "run", false, "send the request and store the answer as a fork")
@@ -105,7 +102,7 @@ otherwise rerun in a copy made by "agenttrace backup".`,
 		"replace existing files; with --run, send the request even if parts are missing")
 	f.BoolVar(&p.asJSON, "json", false, "print the report as a JSON object")
 	f.BoolVar(&p.full, "full", false, "include rewound turns")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(replayNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(replay.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -114,16 +111,8 @@ func replayFormats() string {
 	for _, f := range replay.Formats() {
 		fmt.Fprintf(&b, "  %-16s  %s\n", f.Name, f.Title)
 	}
-	fmt.Fprintf(&b, "  %-16s  %s\n", bundleFormat, "the request in a provider-neutral form, with what is missing")
+	fmt.Fprintf(&b, "  %-16s  %s\n", replay.BundleName, "the request in a provider-neutral form, with what is missing")
 	return b.String()
-}
-
-func replayNames() []string {
-	var names []string
-	for _, f := range replay.Formats() {
-		names = append(names, f.Name)
-	}
-	return append(names, bundleFormat)
 }
 
 // check finds what on the command line contradicts itself.
@@ -135,8 +124,8 @@ func (p *replayer) check(cmd *cobra.Command) error {
 		}
 	}
 	switch {
-	case p.format != "" && p.format != bundleFormat && replay.FormatOf(p.format) == nil:
-		return usagef("unknown format %q: use %s", p.format, either(replayNames()))
+	case p.format != "" && p.format != replay.BundleName && replay.FormatOf(p.format) == nil:
+		return usagef("unknown format %q: use %s", p.format, either(replay.Names()))
 	case changed("turn") && p.turn < 1:
 		return usagef("--turn %d is not a turn; turns are counted from 1", p.turn)
 	case p.run:
@@ -150,8 +139,8 @@ func (p *replayer) checkRun() error {
 	switch {
 	case p.out.path != "":
 		return usagef("--run stores the answer; leave out --output")
-	case p.format == bundleFormat:
-		return usagef("a bundle is not a request; use --format %s with --run", either(replayNames()[:len(replayNames())-1]))
+	case p.format == replay.BundleName:
+		return usagef("a bundle is not a request; use --format %s with --run", either(replay.Names()[:len(replay.Names())-1]))
 	case p.endpoint == "":
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
 	case p.timeout <= 0:
@@ -196,7 +185,7 @@ func (p *replayer) report(cmd *cobra.Command, r store.Reader, id string) error {
 	} else if one := doc.TurnEligibility(p.turn); one != nil {
 		verdict = &document.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []*document.TurnEligibility{one}}
 	} else {
-		return noTurn(doc, p.turn)
+		return doc.NoTurn(p.turn)
 	}
 	if p.asJSON {
 		err = writeJSON(cmd, verdict)
@@ -211,34 +200,10 @@ func (p *replayer) report(cmd *cobra.Command, r store.Reader, id string) error {
 	return err
 }
 
-func noTurn(doc *document.Document, number int) error {
-	if len(doc.Turns) == 0 {
-		return usagef("session %s has no turns", doc.Session.ID)
-	}
-	return usagef("session %s has no turn %d; its turns are 1 to %d", doc.Session.ID, number, len(doc.Turns))
-}
-
 // bundle is what the model was given at the turn that is named, or at the last that is
 // not hidden.
 func (p *replayer) bundle(doc *document.Document, t *session.Transcript) (*replay.Bundle, error) {
-	turn := p.turn
-	if last := doc.LastTurn(); turn == 0 && last != nil {
-		turn = last.Number
-	}
-	if doc.Turn(turn) == nil {
-		return nil, noTurn(doc, turn)
-	}
-	b, err := replay.New(doc, t, turn)
-	if err != nil {
-		return nil, err
-	}
-	if p.model != "" {
-		b.Model.ModelID, b.Model.Variant = p.model, ""
-	}
-	if p.effort != "" {
-		b.Model.Variant = p.effort
-	}
-	return b, nil
+	return replay.ForTurn(doc, t, p.turn, p.model, p.effort)
 }
 
 func (p *replayer) write(cmd *cobra.Command, r store.Reader, id string) error {
@@ -256,9 +221,9 @@ func (p *replayer) write(cmd *cobra.Command, r store.Reader, id string) error {
 		if err := makeDirectory(p.out.path); err != nil {
 			return err
 		}
-		for _, name := range replayNames() {
+		for _, name := range replay.Names() {
 			path := filepath.Join(p.out.path, name+".json")
-			encode := func(w io.Writer) error { return encodeReplay(w, b, name) }
+			encode := func(w io.Writer) error { return b.EncodeFormat(w, name) }
 			if err := p.out.file(cmd.Context(), path, true, encode); err != nil {
 				return err
 			}
@@ -266,7 +231,7 @@ func (p *replayer) write(cmd *cobra.Command, r store.Reader, id string) error {
 		}
 		return nil
 	}
-	return p.out.write(cmd, p.out.path, true, func(w io.Writer) error { return encodeReplay(w, b, p.format) })
+	return p.out.write(cmd, p.out.path, true, func(w io.Writer) error { return b.EncodeFormat(w, p.format) })
 }
 
 // warn says on standard error what the requests do not hold.
@@ -278,13 +243,6 @@ func (p *replayer) warn(cmd *cobra.Command, b *replay.Bundle) {
 	for _, n := range b.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
 	}
-}
-
-func encodeReplay(w io.Writer, b *replay.Bundle, format string) error {
-	if format == bundleFormat {
-		return b.EncodeBundle(w)
-	}
-	return b.Encode(w, replay.FormatOf(format))
 }
 
 // client is what asks the endpoint that the command line names.
@@ -326,9 +284,9 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		return err
 	}
 	// The store is taken first, so that no answer is paid for that cannot be kept.
-	err = withIdle(cmd, name, func(ctx context.Context, s service.Service, of *conversation) error {
-		id := of.id
-		b, err := p.bundle(of.timeline, of.transcript)
+	err = withIdle(cmd, name, func(ctx context.Context, s service.Service, of *service.Conversation) error {
+		id := of.ID
+		b, err := p.bundle(of.Timeline, of.Transcript)
 		if err != nil {
 			return err
 		}
@@ -349,7 +307,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 			return p.refused(err, c)
 		}
 		ctx = context.WithoutCancel(ctx) // what has come is kept, also when nobody waits for more
-		title := replayTitle(of.transcript.Session.Title, b)
+		title := replayTitle(of.Transcript.Session.Title, b)
 		fork, err := s.Fork(ctx, store.ForkOptions{From: id, Message: b.MessageID, Title: title, Now: time.Now()})
 		if errors.Is(err, store.ErrHidden) {
 			return usagef("%w; rewind --undo brings it back", err)

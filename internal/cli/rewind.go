@@ -2,18 +2,14 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/service"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newRewind() *cobra.Command {
@@ -47,12 +43,18 @@ hidden or shown, and their turns.`,
 			case !undo && !f.Changed("to") && !f.Changed("turn"):
 				return usagef("rewind does not know where to; add --turn with the number of a turn, or --to with a user's message")
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *conversation) error {
-				done, err := rewind(ctx, s, c, to, turn, undo)
+			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *service.Conversation) error {
+				var done *service.Rewound
+				var err error
+				if undo {
+					done, err = c.Unrewind(ctx, s)
+				} else {
+					done, err = c.Rewind(ctx, s, placeOf(cmd, "to", &to, &turn), time.Now())
+				}
 				if err != nil {
 					return err
 				}
-				return reportRewind(cmd, c, done, undo, asJSON)
+				return reportRewind(cmd, done, asJSON)
 			})
 		},
 	}
@@ -64,61 +66,20 @@ hidden or shown, and their turns.`,
 	return cmd
 }
 
-func rewind(ctx context.Context, s service.Service, c *conversation, to string, turn int, undo bool) (store.Rewound,
-	error) {
-	if undo {
-		done, err := s.Unrewind(ctx, c.id)
-		if errors.Is(err, store.ErrNoRewind) {
-			err = usagef("session %s has no rewind to undo; agenttrace show %s --full shows all of it", c.id, c.id)
-		}
-		return done, err
-	}
-	point, err := c.named(to)
-	if to == "" {
-		point, err = c.inTurn(turn, session.RoleUser)
-	}
-	switch {
-	case err != nil:
-		return store.Rewound{}, err
-	case point.Role != session.RoleUser:
-		return store.Rewound{}, usagef("message %s is the %s's; name one of the user's, or a turn with --turn %d", point.ID,
-			point.Role, c.turns[point.ID])
-	case point.HiddenAt != nil:
-		return store.Rewound{}, usagef("message %s is hidden already; choose an earlier one, or --undo first", point.ID)
-	}
-	done, err := s.Rewind(ctx, c.id, point.ID, time.Now())
-	done.To = point.ID // also where nothing came after it
-	return done, err
-}
-
-// reportRewind states what was hidden, or brought back.
-func reportRewind(cmd *cobra.Command, c *conversation, done store.Rewound, undone, asJSON bool) error {
-	turns := []int{}
-	for _, id := range done.Messages {
-		if n := c.turns[id]; n > 0 && !slices.Contains(turns, n) {
-			turns = append(turns, n)
-		}
-	}
-	slices.Sort(turns)
+// reportRewind states what a rewind hid, or what its undoing brought back.
+func reportRewind(cmd *cobra.Command, done *service.Rewound, asJSON bool) error {
 	if asJSON {
-		return writeJSON(cmd, struct {
-			SessionID string   `json:"session_id"`
-			Undone    bool     `json:"undone"`
-			To        string   `json:"to_message_id"`
-			Turn      int      `json:"turn"`
-			Messages  []string `json:"messages"`
-			Turns     []int    `json:"turns"`
-		}{c.id, undone, done.To, c.turns[done.To], append([]string{}, done.Messages...), turns})
+		return writeJSON(cmd, done)
 	}
 	out := cmd.ErrOrStderr()
-	id := printable.Sanitize(c.id)
+	id := printable.Sanitize(done.SessionID)
 	var err error
-	switch where := turnRange(turns); {
-	case len(done.Messages) == 0 && undone:
+	switch where := turnRange(done.Turns); {
+	case len(done.Messages) == 0 && done.Undone:
 		_, err = fmt.Fprintf(out, "the last rewind of %s is undone; what it hid an earlier one hides too\n", id)
 	case len(done.Messages) == 0:
-		_, err = fmt.Fprintf(out, "nothing comes after turn %d of %s\n", c.turns[done.To], id)
-	case undone:
+		_, err = fmt.Fprintf(out, "nothing comes after turn %d of %s\n", done.Turn, id)
+	case done.Undone:
 		_, err = fmt.Fprintf(out, "%s of %s brought back\n", counted(len(done.Messages), "message"), where)
 	default:
 		_, err = fmt.Fprintf(out, "%s of %s hidden; agenttrace rewind --undo %s brings them back\n",

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -47,7 +48,7 @@ a spool, by an import, or because its agent goes on.
 				return err
 			}
 			if children {
-				if ids, err = withDescendants(ctx, r, ids); err != nil {
+				if ids, err = document.Descendants(ctx, r, ids); err != nil {
 					return err
 				}
 			}
@@ -67,26 +68,6 @@ a spool, by an import, or because its agent goes on.
 	f.BoolVar(&children, "children", false, "include their forks and sub-agents, recursively")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
-}
-
-// withDescendants adds the children of each session, and theirs.
-func withDescendants(ctx context.Context, r store.Reader, ids []string) ([]string, error) {
-	seen := map[string]bool{}
-	for _, id := range ids {
-		seen[id] = true
-	}
-	for i := 0; i < len(ids); i++ {
-		for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: ids[i], Limit: -1, Archived: true}) {
-			if err != nil {
-				return nil, err
-			}
-			if !seen[s.ID] {
-				seen[s.ID] = true
-				ids = append(ids, s.ID)
-			}
-		}
-	}
-	return ids, nil
 }
 
 // deleteSessions deletes what was listed, having asked unless yes is said.

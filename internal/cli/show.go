@@ -87,7 +87,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					number, _ := strconv.Atoi(args[1])
 					one := doc.Only(number)
 					if one == nil {
-						return usagef("session %s has no turn %d; its turns are 1 to %d", id, number, len(doc.Turns))
+						return doc.NoTurn(number)
 					}
 					doc = one
 				}

@@ -13,6 +13,7 @@ package document
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -464,6 +465,25 @@ func (doc *Document) Turn(number int) *Turn {
 	return find(doc.Turns, func(t *Turn) bool { return t.Number == number })
 }
 
+// NoTurnError is the error for a turn that a session does not have.
+type NoTurnError struct {
+	SessionID string
+	// Number is the turn, Turns the number of turns there are.
+	Number, Turns int
+}
+
+func (e *NoTurnError) Error() string {
+	if e.Turns == 0 {
+		return fmt.Sprintf("session %s has no turns", e.SessionID)
+	}
+	return fmt.Sprintf("session %s has no turn %d; its turns are 1 to %d", e.SessionID, e.Number, e.Turns)
+}
+
+// NoTurn returns the error for a turn that the document does not have.
+func (doc *Document) NoTurn(number int) error {
+	return &NoTurnError{doc.Session.ID, number, len(doc.Turns)}
+}
+
 // LastTurn returns the last turn that no rewind hid, or nil.
 func (doc *Document) LastTurn() *Turn {
 	return lastOf(doc.Turns, func(t *Turn) bool { return !t.Hidden })
@@ -504,16 +524,29 @@ func only[T any](all []T, wanted func(T) bool) []T {
 // is no such turn. The head of the session and its totals stay what they are.
 // The two timelines share their rows.
 func (doc *Document) Only(number int) *Document {
-	t := doc.Turn(number)
-	if t == nil {
+	if doc.Turn(number) == nil {
 		return nil
 	}
-	one := *doc
-	one.Turns = []*Turn{t}
+	one := doc.Between(number, number)
 	one.Queued = nil
-	one.SystemPrompts = only(doc.SystemPrompts, func(p *SystemPrompt) bool { return p.Digest == t.SystemPromptDigest })
-	one.ToolCatalogs = only(doc.ToolCatalogs, func(c *ToolCatalog) bool { return c.Digest == t.Tools.CatalogDigest })
-	one.Notices = only(doc.Notices, func(n session.Notice) bool { return n.Turn == number })
+	return one
+}
+
+// Between returns a document with the turns from first to last, and what they refer to, as [Document.Only] does. Those
+// that wait in the queue come after the last turn of the session.
+func (doc *Document) Between(first, last int) *Document {
+	one := *doc
+	one.Turns = only(doc.Turns, func(t *Turn) bool { return first <= t.Number && t.Number <= last })
+	if last < len(doc.Turns) {
+		one.Queued = nil
+	}
+	prompts, catalogs := map[string]bool{}, map[string]bool{}
+	for _, t := range one.Turns {
+		prompts[t.SystemPromptDigest], catalogs[t.Tools.CatalogDigest] = true, true
+	}
+	one.SystemPrompts = only(doc.SystemPrompts, func(p *SystemPrompt) bool { return prompts[p.Digest] })
+	one.ToolCatalogs = only(doc.ToolCatalogs, func(c *ToolCatalog) bool { return catalogs[c.Digest] })
+	one.Notices = only(doc.Notices, func(n session.Notice) bool { return first <= n.Turn && n.Turn <= last })
 	messages, calls, children := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, m := range one.Messages() {
 		messages[m.ID] = true

@@ -4,10 +4,20 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
+
+// NoticesOf returns what is doubtful in a session, of which links are the spans. Now and idleTimeout decide whether it
+// is still at work: see [StatusOf].
+func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time, idleTimeout time.Duration) []session.Notice {
+	in := Input{Transcript: t, SpanRefs: links, Now: now, IdleTimeout: idleTimeout}
+	doc := Build(in)
+	doc.FindNotices(in)
+	return doc.Notices
+}
 
 // FindNotices sets Notices to what is doubtful in the session of in, which the timeline was
 // built from: what [session.Notices] finds in its rows, with the turn and the span, and the

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -56,12 +55,31 @@ type UIMessage struct {
 	Parts    []json.RawMessage `json:"parts"`
 }
 
+// ForTurn makes the bundle of a turn as [New] does; turn 0 is the last that no rewind hid. A model and an effort that
+// are not empty replace those that were recorded.
+func ForTurn(doc *document.Document, t *session.Transcript, turn int, model, effort string) (*Bundle, error) {
+	if last := doc.LastTurn(); turn == 0 && last != nil {
+		turn = last.Number
+	}
+	b, err := New(doc, t, turn)
+	if err != nil {
+		return nil, err
+	}
+	if model != "" {
+		b.Model.ModelID, b.Model.Variant = model, ""
+	}
+	if effort != "" {
+		b.Model.Variant = effort
+	}
+	return b, nil
+}
+
 // New makes the bundle of the turn with the number from the timeline of a session and
 // the transcript that it was built from. The error is of a turn that there is not.
 func New(doc *document.Document, t *session.Transcript, number int) (*Bundle, error) {
 	verdict := doc.TurnEligibility(number)
 	if verdict == nil {
-		return nil, fmt.Errorf("session %s has no turn %d; its turns are 1 to %d", doc.Session.ID, number, len(doc.Turns))
+		return nil, doc.NoTurn(number)
 	}
 	b := &Bundle{
 		SessionID: doc.Session.ID, Turn: number, MessageID: verdict.MessageID,
@@ -191,6 +209,26 @@ func parametersOf(m *document.Message, metadata string) Parameters {
 		}
 	}
 	return p
+}
+
+// BundleName is the name of the bundle itself among those of formats.
+const BundleName = "bundle"
+
+// Names are those of all that [Bundle.EncodeFormat] writes.
+func Names() []string {
+	var names []string
+	for _, f := range Formats() {
+		names = append(names, f.Name)
+	}
+	return append(names, BundleName)
+}
+
+// EncodeFormat writes the request in the format with the name, or the bundle itself.
+func (b *Bundle) EncodeFormat(w io.Writer, name string) error {
+	if name == BundleName {
+		return b.EncodeBundle(w)
+	}
+	return b.Encode(w, FormatOf(name))
 }
 
 // EncodeBundle writes the bundle itself as indented JSON.

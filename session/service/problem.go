@@ -45,6 +45,8 @@ const (
 	CodeInvalid = "invalid-request"
 	// CodeUnauthorized: the request has no valid credentials.
 	CodeUnauthorized = "unauthorized"
+	// CodeBusy: the session is at work, and cannot be changed until it is idle.
+	CodeBusy = "busy"
 	// CodeInternal: anything else.
 	CodeInternal = "internal"
 	// codeNotWhole: a session was not imported because a row of it was refused.

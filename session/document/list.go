@@ -1,0 +1,96 @@
+package document
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Items makes a list of rows of sessions, with what each of them used and the number of its notices. It also returns
+// the models that find, which may be nil, has no price for, as provider/model and in order. Now and idleTimeout are
+// those of [NewItem].
+func Items(ctx context.Context, r store.Reader, rows []session.Session, find store.Price, now time.Time,
+	idleTimeout time.Duration) (items []Item, unpriced []string, err error) {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	spent, err := r.Spent(ctx, ids, find)
+	if err != nil {
+		return nil, nil, err
+	}
+	doubtful, err := r.MayHaveNotices(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	annotations, err := r.Annotations(ctx, ids...)
+	if err != nil {
+		return nil, nil, err
+	}
+	annotated := make(map[string][]Annotation)
+	for i := range annotations {
+		if n := &annotations[i]; n.DeletedAt == nil {
+			annotated[n.SessionID] = append(annotated[n.SessionID], AnnotationOf(n))
+		}
+	}
+	items = make([]Item, len(rows))
+	lacking := map[string]bool{}
+	for i := range rows {
+		s := spent[rows[i].ID]
+		t, err := r.LastTurn(ctx, rows[i].ID)
+		if errors.Is(err, store.ErrNotFound) {
+			t = nil // deleted since it was listed
+		} else if err != nil {
+			return nil, nil, err
+		}
+		items[i] = NewItem(&rows[i], t, &s, now, idleTimeout)
+		items[i].Annotations = annotated[rows[i].ID]
+		if doubtful[rows[i].ID] {
+			if items[i].Notices, err = countNotices(ctx, r, rows[i].ID, now, idleTimeout); err != nil {
+				return nil, nil, err
+			}
+		}
+		if _, whole := s.Cost(&rows[i]); !whole {
+			for _, model := range s.Unpriced {
+				lacking[model] = true
+			}
+		}
+	}
+	return items, slices.Sorted(maps.Keys(lacking)), nil
+}
+
+// countNotices counts what is doubtful in a session of the store.
+func countNotices(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration) (int,
+	error) {
+	t, err := r.Transcript(ctx, id)
+	if err != nil {
+		return 0, ignoreNotFound(err)
+	}
+	links, err := r.Spans(ctx, id)
+	return len(NoticesOf(t, links, now, idleTimeout)), err
+}
+
+// Descendants adds the forks and sub-agents of each session, and theirs, to a list of ids. Each id is in it once.
+func Descendants(ctx context.Context, r store.Reader, ids []string) ([]string, error) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		seen[id] = true
+	}
+	for i := 0; i < len(ids); i++ {
+		for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: ids[i], Limit: -1, Archived: true}) {
+			if err != nil {
+				return nil, err
+			}
+			if !seen[s.ID] {
+				seen[s.ID] = true
+				ids = append(ids, s.ID)
+			}
+		}
+	}
+	return ids, nil
+}
