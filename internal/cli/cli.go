@@ -208,7 +208,7 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
 		newImport(), newCheck(), newVersion(version))
 	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
-		newArchive(), newTitle(), newAnnotate(), newRemove(), newPrune(), newCollectGarbage(), newBackup(), newMigrate())
+		newArchive(), newTitle(), newAnnotate(), newRemove(), newPrune(), newCollectGarbage(), newBackup(), newMigrate(), newMCP(version))
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()

@@ -1,0 +1,87 @@
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// TestMCP: an agent looks up past sessions with a client of the protocol, and what it asks for wrongly is explained.
+func TestMCP(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("agenttrace", "mcp")
+	cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+path, "TZ=UTC")
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	tools, err := session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := map[string]bool{}
+	for _, test := range []struct {
+		tool  string
+		args  map[string]any
+		want  []string
+		fails bool
+	}{
+		{"list_sessions", nil, []string{`"id":"` + main + `"`, `"status":`, `"total_tokens":`}, false},
+		{"list_sessions", map[string]any{"limit": 1, "children": true, "archived": true}, []string{`there are more: pass after="`}, false},
+		{"list_sessions", map[string]any{"limit": 1, "after": main[:12]}, nil, false},
+		{"list_sessions", map[string]any{"agent": "nobody"}, []string{"no sessions"}, false},
+		{"list_sessions", map[string]any{"limit": 1000}, []string{"limit is 1000; use a number from 1 to 100"}, true},
+		{"list_sessions", map[string]any{"color": "red"}, []string{"color"}, true},
+		{"search_sessions", map[string]any{"text": "test"}, []string{`"session_id":"` + main, `"turn":`}, false},
+		{"search_sessions", map[string]any{"text": "t.st", "regexp": true, "limit": 1}, []string{`"session_id":"`}, false},
+		{"search_sessions", map[string]any{"text": "(", "regexp": true}, []string{"missing closing )"}, true},
+		{"search_sessions", map[string]any{"text": "test", "since": "yesterday"}, []string{"write a time such as"}, true},
+		{"search_sessions", map[string]any{"text": "nowhere at all"}, []string{"nothing was found"}, false},
+		{"read_session", map[string]any{"session": main}, []string{"Turn 1"}, false},
+		{"read_session", map[string]any{"session": main, "from": 1, "to": 1, "full": true}, []string{"these are turns 1 to 1 of"}, false},
+		{"read_session", map[string]any{"session": main, "from": 99}, []string{"its turns are 1 to"}, true},
+		{"read_session", map[string]any{"session": "ses_none"}, []string{"list_sessions lists them"}, true},
+		{"read_session", map[string]any{}, []string{"session"}, true},
+		{"read_part", map[string]any{"session": main, "part": "none"}, []string{`has no part "none"`}, true},
+		{"session_status", map[string]any{"session": main}, []string{main}, false},
+		{"session_stats", map[string]any{"by": "model"}, []string{`"groups":`}, false},
+		{"session_stats", map[string]any{"by": "moon"}, []string{"use day, week, model"}, true},
+		{"diff_sessions", map[string]any{"a": main, "b": main}, nil, false},
+	} {
+		called[test.tool] = true
+		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: test.args})
+		if err != nil {
+			t.Errorf("%s %v: %v", test.tool, test.args, err)
+			continue
+		}
+		text := ""
+		for _, c := range result.Content {
+			text += c.(*mcp.TextContent).Text
+		}
+		if result.IsError != test.fails {
+			t.Errorf("%s %v: is an error: %t\n%s", test.tool, test.args, result.IsError, text)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s %v: no %q in\n%s", test.tool, test.args, want, text)
+			}
+		}
+	}
+	for _, tool := range tools.Tools {
+		if !called[tool.Name] {
+			t.Errorf("%s is not tested", tool.Name)
+		}
+		if !tool.Annotations.ReadOnlyHint {
+			t.Errorf("%s does not say that it reads only", tool.Name)
+		}
+	}
+}
