@@ -31,7 +31,7 @@ func TestCommandsThroughCollector(t *testing.T) {
 		at("held", "AGENTTRACE_STORE="+path("held"))}
 	collecting(t, path("held"))
 	compareOutputs(t, slices.Concat(reading, []string{
-		"stats --by week", "stats --json", "ls --json", "show last --json",
+		"stats --by week", "ls --since 99999999h", "stats --since 99999999h", "stats --json", "ls --json", "show last --json",
 	}, changes, importing(t), rewinding), places...)
 }
 

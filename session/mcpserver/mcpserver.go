@@ -78,8 +78,39 @@ func add[In any](m *mcp.Server, name, description string, do func(context.Contex
 	})
 }
 
+// filterArgs select sessions, by the names that the filters have everywhere.
+type filterArgs struct {
+	Project string   `json:"project,omitempty" jsonschema:"only sessions of this project: the root of its workspace"`
+	Agent   string   `json:"agent,omitempty" jsonschema:"only sessions of this agent"`
+	Model   string   `json:"model,omitempty" jsonschema:"only sessions with this model"`
+	Tags    []string `json:"tags,omitempty" jsonschema:"only sessions with all of these tags"`
+	Tool    string   `json:"tool,omitempty" jsonschema:"only sessions in which this tool was called"`
+	Text    string   `json:"text,omitempty" jsonschema:"only sessions with this text in the title or a message"`
+	Errors  bool     `json:"errors,omitempty" jsonschema:"only sessions with an error"`
+	Since   string   `json:"since,omitempty" jsonschema:"only sessions active since this time, as of RFC 3339"`
+}
+
+func (a *filterArgs) filter() (f store.SessionFilter, err error) {
+	f = store.SessionFilter{Project: a.Project, Agent: a.Agent, Model: a.Model, Tags: a.Tags, Tool: a.Tool, Text: a.Text,
+		Errors: a.Errors}
+	f.Since, err = instant(a.Since)
+	return f, err
+}
+
+// instant is a time of the arguments; nothing is the zero time.
+func instant(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("since is %q; write a time such as 2026-11-20T15:04:05Z", text)
+	}
+	return at, nil
+}
+
 type listArgs struct {
-	Agent    string `json:"agent,omitempty" jsonschema:"only sessions of this agent"`
+	filterArgs
 	Children bool   `json:"children,omitempty" jsonschema:"include sessions of sub-agents"`
 	Archived bool   `json:"archived,omitempty" jsonschema:"include archived sessions"`
 	Limit    int    `json:"limit,omitempty" jsonschema:"maximum number of sessions, 20 if it is left out, at most 100"`
@@ -91,7 +122,11 @@ func (s *server) list(ctx context.Context, in listArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	q := store.SessionQuery{Agent: in.Agent, Children: in.Children, Archived: in.Archived, Limit: limit + 1}
+	filter, err := in.filter()
+	if err != nil {
+		return "", err
+	}
+	q := store.SessionQuery{SessionFilter: filter, Children: in.Children, Archived: in.Archived, Limit: limit + 1}
 	if in.After != "" {
 		last, err := s.session(ctx, in.After)
 		if err != nil {
@@ -199,10 +234,8 @@ func (s *server) search(ctx context.Context, in searchArgs) (string, error) {
 	if _, err := q.Compile(); in.Regexp && err != nil {
 		return "", err
 	}
-	if in.Since != "" {
-		if q.Since, err = time.Parse(time.RFC3339, in.Since); err != nil {
-			return "", fmt.Errorf("since is %q; write a time such as 2026-11-20T15:04:05Z", in.Since)
-		}
+	if q.Since, err = instant(in.Since); err != nil {
+		return "", err
 	}
 	var hits []store.Hit
 	for hit, err := range s.store.Search(ctx, q) {
@@ -351,11 +384,9 @@ func (s *server) stats(ctx context.Context, in statsArgs) (string, error) {
 	default:
 		return "", fmt.Errorf("by is %q; use day, week, model, agent, project or tool", in.By)
 	}
-	if in.Since != "" {
-		var err error
-		if q.Since, err = time.Parse(time.RFC3339, in.Since); err != nil {
-			return "", fmt.Errorf("since is %q; write a time such as 2026-11-20T15:04:05Z", in.Since)
-		}
+	var err error
+	if q.Since, err = instant(in.Since); err != nil {
+		return "", err
 	}
 	figures, err := s.store.Stats(ctx, q)
 	if err != nil {

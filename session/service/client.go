@@ -178,6 +178,17 @@ func (c *Client) refused(response *http.Response) error {
 	return fmt.Errorf("%w: the collector at %s answers %s", store.ErrUnavailable, c.address(), response.Status)
 }
 
+// sendable is a time that JSON has a form for, or the nearest: a duration that a user gave may lead anywhere.
+func sendable(at time.Time) time.Time {
+	switch year := at.Year(); {
+	case year < 0:
+		return time.Time{}.AddDate(-1, 0, 0)
+	case year > 9999:
+		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	}
+	return at
+}
+
 // Name returns the name of the store behind the server.
 func (c *Client) Name() string { return c.name }
 
@@ -222,7 +233,8 @@ func (c *Client) Spent(ctx context.Context, ids []string, find store.Price) (map
 // Stats implements [store.Reader].
 func (c *Client) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
 	return priced(c, q.Price, func(prices *rates) (store.Stats, []session.Model, error) {
-		r, err := call(ctx, c, callStats, statsArgs{q.By, q.Since, q.Until, zoneOf(q.Location), prices, q.Sessions})
+		r, err := call(ctx, c, callStats, statsArgs{q.By, sendable(q.Since), sendable(q.Until),
+			zoneOf(q.Location), prices, q.Sessions})
 		return r.Stats, r.Asked, err
 	})
 }
@@ -337,6 +349,7 @@ func sizeOf(in *store.Imported) (n int) {
 
 // Sessions implements [store.Reader].
 func (c *Client) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
+	q.Since, q.Until = sendable(q.Since), sendable(q.Until)
 	return each(ctx, c, callSessions, q)
 }
 
@@ -347,7 +360,7 @@ func (c *Client) SessionsSince(ctx context.Context, at int64) ([]session.Session
 
 // Stale implements [store.Reader].
 func (c *Client) Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error) {
-	return call(ctx, c, callStale, staleArgs{before, archived})
+	return call(ctx, c, callStale, staleArgs{sendable(before), archived})
 }
 
 // Resolve implements [store.Reader].
@@ -419,6 +432,7 @@ func (c *Client) Pending(ctx context.Context) (int64, error) {
 
 // Search implements [store.Reader].
 func (c *Client) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[store.Hit, error] {
+	q.Since = sendable(q.Since)
 	return each(ctx, c, callSearch, q)
 }
 
@@ -484,5 +498,5 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 
 // Collect implements [store.Manager].
 func (c *Client) Collect(ctx context.Context, recent time.Time, dryRun bool) (store.Garbage, error) {
-	return call(ctx, c, callCollect, collectArgs{recent, dryRun})
+	return call(ctx, c, callCollect, collectArgs{sendable(recent), dryRun})
 }
