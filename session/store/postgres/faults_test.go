@@ -325,39 +325,3 @@ func TestSearchIndex(t *testing.T) {
 		t.Errorf("with the index %v are found, want %v", got, want)
 	}
 }
-
-// Tables of version 1 have no annotations. They are read as they are, and upgraded by a writer.
-func TestTablesWithoutAnnotationsAreReadAndUpgraded(t *testing.T) {
-	dsn := postgrestest.Start(t, fast...).Create(t)
-	if err := postgres.Migrate(t.Context(), dsn, postgres.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	execute(t, dsn, "DROP TABLE annotations")
-	execute(t, dsn, "UPDATE agenttrace_schema SET version = 1")
-	r, err := postgres.OpenReader(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || len(all) > 0 {
-		t.Errorf("annotations %v, %v", all, err)
-	}
-	s := open(t, dsn)
-	if _, err := s.Apply(t.Context(), turnOf(0, 0)); err != nil {
-		t.Fatal(err)
-	}
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := store.Annotation{SessionID: row.ID, Kind: store.AnnotationScore, Name: "good", Value: 0.5}
-		n.Identify()
-		if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
-			t.Fatal(err)
-		}
-		all, err := s.Annotations(t.Context(), row.ID)
-		if err != nil || len(all) != 1 || all[0] != n {
-			t.Errorf("annotations %v, %v", all, err)
-		}
-	}
-}

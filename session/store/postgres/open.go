@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ import (
 type Options struct {
 	// Outbox makes the store remember which sessions changed, for [Store.Outbox].
 	Outbox bool
-	// Distribute makes a new store's tables distributed ones of Citus. It has no effect where they are already.
+	// Distribute makes the tables that are on one node distributed ones of Citus, and moves their rows. Without it, only
+	// tables that a new version adds to distributed ones are.
 	Distribute bool
 	// SearchIndex makes an index of the texts of parts, by which [Store.Search] need not read them all. It takes
 	// as much room as the texts and some of the server's time for each part that is written.
@@ -141,33 +143,9 @@ func Migrate(ctx context.Context, dsn string, o Options) error {
 }
 
 func migrate(ctx context.Context, pool *pgxpool.Pool, name string, o Options) error {
-	files, err := migrations.ReadDir("migrations")
-	if err != nil {
-		return err
-	}
 	version, err := schemaVersion(ctx, pool)
 	for attempt := 0; err == nil && version < SchemaVersion; attempt++ {
-		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
-				return err
-			}
-			// Another program may have been faster.
-			current, err := schemaVersion(ctx, tx)
-			if err != nil || current >= SchemaVersion {
-				return err
-			}
-			text, err := migrations.ReadFile("migrations/" + files[current].Name())
-			if err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, string(text)); err != nil {
-				return err
-			}
-			if err := compress(ctx, tx); err != nil {
-				return err
-			}
-			return setVersion(ctx, tx, current+1)
-		})
+		err = alone(ctx, pool, upgrade)
 		if isConflict(err) || code(err) == "42P07" || code(err) == "23505" { // where there are no such locks
 			if attempt < 10 && wait(ctx, attempt) == nil {
 				err = nil
@@ -181,7 +159,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, name string, o Options) er
 	case err != nil:
 		return explain("create the tables of", name, err)
 	case o.Distribute:
-		if err := distribute(ctx, pool); err != nil {
+		if err := alone(ctx, pool, distribute); err != nil {
 			return explain("distribute the tables of", name, err)
 		}
 	}
@@ -201,22 +179,83 @@ func checkVersion(name string, version int) error {
 		SchemaVersion)
 }
 
+// alone runs a change of the schema in a transaction, while no other program is at one.
+func alone(ctx context.Context, pool *pgxpool.Pool, change func(context.Context, pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+			return err
+		}
+		return change(ctx, tx)
+	})
+}
+
+// oneStatement matches one statement of a migration and the comments before it.
+var oneStatement = regexp.MustCompile(`(?s)(--[^\n]*|\$\$.*?\$\$|'[^']*'|[^;])*;`)
+
+// upgrade brings the tables to the next version, unless another program was faster. What it adds to tables that are
+// distributed is distributed too.
+func upgrade(ctx context.Context, tx pgx.Tx) error {
+	current, err := schemaVersion(ctx, tx)
+	if err != nil || current >= SchemaVersion {
+		return err
+	}
+	distributed, err := isDistributed(ctx, tx)
+	if err == nil && distributed {
+		_, err = tx.Exec(ctx, sequential)
+	}
+	if err != nil {
+		return err
+	}
+	files, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return err
+	}
+	text, err := migrations.ReadFile("migrations/" + files[current].Name())
+	if err != nil {
+		return err
+	}
+	for _, s := range oneStatement.FindAllString(string(text), -1) {
+		// Citus sends the text that it received to the nodes, which take a single statement. In this protocol every
+		// server insists on that.
+		if _, err := tx.Conn().PgConn().ExecParams(ctx, s, nil, nil, nil, nil).Close(); err != nil {
+			return err
+		}
+	}
+	if err := compress(ctx, tx); err != nil {
+		return err
+	}
+	if distributed {
+		if err := distributeTables(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return setVersion(ctx, tx, current+1)
+}
+
 // compress has large values compressed by LZ4 where the server can: by the default they take several times as long.
-func compress(ctx context.Context, q queryer) error {
+// Columns that have it already are left alone, because changing one locks its table.
+func compress(ctx context.Context, tx pgx.Tx) error {
 	var can bool
-	err := q.QueryRow(ctx, `SELECT coalesce(bool_or('lz4' = ANY(enumvals)), false) FROM pg_settings
+	err := tx.QueryRow(ctx, `SELECT coalesce(bool_or('lz4' = ANY(enumvals)), false) FROM pg_settings
  WHERE name = 'default_toast_compression'`).Scan(&can)
 	if err != nil || !can {
 		return err
 	}
-	_, err = q.Exec(ctx, `ALTER TABLE chat_parts ALTER COLUMN data_json SET COMPRESSION lz4;
- ALTER TABLE chat_messages ALTER COLUMN metadata_json SET COMPRESSION lz4;
- ALTER TABLE system_prompts ALTER COLUMN body SET COMPRESSION lz4;
- ALTER TABLE tool_catalogs ALTER COLUMN body SET COMPRESSION lz4;
- ALTER TABLE span_refs ALTER COLUMN facts_json SET COMPRESSION lz4;
- ALTER TABLE session_state ALTER COLUMN state_json SET COMPRESSION lz4;
- ALTER TABLE observation_windows ALTER COLUMN carry SET COMPRESSION lz4`)
-	return err
+	for _, column := range wide {
+		var needed bool
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_attribute
+ WHERE attrelid = to_regclass($1) AND attname = $2 AND attcompression <> 'l')`, column[0], column[1]).Scan(&needed)
+		if err != nil {
+			return err
+		}
+		if !needed {
+			continue
+		}
+		if _, err := tx.Exec(ctx, `ALTER TABLE `+column[0]+` ALTER COLUMN `+column[1]+` SET COMPRESSION lz4`); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // SQL is what makes the tables in an empty database.
@@ -302,29 +341,60 @@ func indexTexts(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// isDistributed reports whether the tables are distributed ones.
+// ourTables selects those of our tables that Citus has distributed by a hash.
+const ourTables = ` FROM pg_dist_partition JOIN unnest($1::text[]) name ON logicalrelid = to_regclass(name)
+ WHERE partmethod = 'h'`
+
+// sequential makes a transaction change one shard after the other. Citus refuses many statements after one that changed
+// several shards at a time.
+const sequential = `SET LOCAL citus.multi_shard_modify_mode = 'sequential'`
+
+// isDistributed reports whether any of the tables is a distributed one.
 func isDistributed(ctx context.Context, q queryer) (is bool, err error) {
 	var citus bool
 	err = q.QueryRow(ctx, `SELECT to_regclass('pg_dist_partition') IS NOT NULL`).Scan(&citus)
 	if err != nil || !citus {
 		return false, err
 	}
-	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_dist_partition
- WHERE logicalrelid = to_regclass('observations') AND partmethod = 'h')`).Scan(&is)
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1`+ourTables+`)`, distributedTables()).Scan(&is)
 	return is, err
 }
 
-func distribute(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+func distributedTables() []string {
+	tables := make([]string, len(distribution))
+	for i, t := range distribution {
+		tables[i] = t.table
+	}
+	return tables
+}
+
+// distribute distributes the tables that are on one node, and removes the copies of their rows that Citus leaves on the
+// coordinator, where nothing reads them.
+func distribute(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, sequential); err != nil {
+		return err
+	}
+	if err := distributeTables(ctx, tx); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `SELECT truncate_local_data_after_distributing_table(logicalrelid)`+ourTables+
+		` AND pg_relation_size(logicalrelid) > 0`, distributedTables())
+	return err
+}
+
+// distributeTables distributes the tables that are there and on one node, with their rows, and the functions that
+// queries call on the nodes: Citus does not have those that are older than its extension.
+func distributeTables(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, `SELECT create_distributed_function(oid) FROM pg_proc
+ WHERE proname IN ('json_text', 'json_int') AND pg_function_is_visible(oid)`); err != nil {
+		return err
+	}
+	for _, t := range distribution {
+		if _, err := tx.Exec(ctx, `SELECT create_distributed_table(name, $2, colocate_with => $3)
+ FROM to_regclass($1) name WHERE name IS NOT NULL AND NOT EXISTS (
+ SELECT 1 FROM pg_dist_partition WHERE logicalrelid = name)`, t.table, t.column, t.with); err != nil {
 			return err
 		}
-		for _, t := range distribution {
-			if _, err := tx.Exec(ctx, `SELECT create_distributed_table($1::regclass, $2, colocate_with => $3)
- WHERE NOT EXISTS (SELECT 1 FROM citus_tables WHERE table_name = $1::regclass)`, t.table, t.column, t.with); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
