@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
+	sessionpages "github.com/agenttrace/agenttrace/session/view"
 )
 
 // DefaultEndpoint is where the extension listens unless it is told otherwise.
@@ -25,6 +26,10 @@ type Config struct {
 	// the collector runs unless they are given its address.
 	NoSocket bool `mapstructure:"no_socket"`
 
+	// TraceURL is where the pages link spans to, with {trace_id} and {span_id} in it, such as
+	// https://jaeger.example/trace/{trace_id}?uiFind={span_id}. Without it spans have no links.
+	TraceURL string `mapstructure:"trace_url"`
+
 	_ struct{} // no unkeyed literals
 }
 
@@ -41,6 +46,9 @@ func createDefaultConfig() component.Config {
 func (c *Config) Validate() error {
 	if err := c.Config.Validate(); err != nil {
 		return err
+	}
+	if err := sessionpages.CheckTraceURL(c.TraceURL); err != nil {
+		return fmt.Errorf("trace_url: %w", err)
 	}
 	host, _, err := net.SplitHostPort(c.NetAddr.Endpoint)
 	if err != nil {

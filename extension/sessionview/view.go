@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
 	"syscall"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
@@ -18,7 +20,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	sessionpages "github.com/agenttrace/agenttrace/session/view"
 )
+
+// AddressPath is where the server, on its Unix socket, too, has the address of its pages as text. It is empty if a
+// browser cannot show them.
+const AddressPath = "/address"
 
 // view is the extension.
 type view struct {
@@ -27,6 +34,9 @@ type view struct {
 
 	servers sync.WaitGroup
 	http    *http.Server
+
+	// address is where a browser shows the sessions, "" if it cannot.
+	address string
 
 	mu sync.Mutex
 	// served is what the exporter attached, nil while there is nothing. asking counts the requests that use it.
@@ -38,7 +48,8 @@ type view struct {
 type served struct {
 	store   store.Store
 	changes *service.Counter
-	socket  *socket // nil without one
+	socket  *socket       // nil without one
+	done    chan struct{} // closed when it is served no more
 	http.Handler
 }
 
@@ -72,6 +83,13 @@ func (v *view) Start(ctx context.Context, host component.Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for readers of sessions: %w", err)
 	}
+	if !v.config.Auth.HasValue() { // which a browser cannot satisfy
+		scheme := "http"
+		if v.config.TLS.HasValue() {
+			scheme = "https"
+		}
+		v.address = scheme + "://" + l.Addr().String()
+	}
 	v.serve(v.http, l)
 	return nil
 }
@@ -98,9 +116,9 @@ func (v *view) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Attach makes a store that is open for writing, at a location as of package stores, the one that is served, until detach is called: detach returns when no
-// request uses the store any more, after it has cut off those that take longer than ctx. Of two stores the first is
-// served.
+// Attach makes a store that is open for writing, at a location as of package stores, the one that is served, until
+// detach is called: detach returns when no request uses the store any more, after it has cut off those that take longer
+// than ctx. Of two stores the first is served.
 func (v *view) Attach(location string, s store.Store) (detach func(context.Context)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,8 +127,8 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 			zap.String("served", v.served.store.Name()), zap.String("not_served", s.Name()))
 		return func(context.Context) {}
 	}
-	v.served = &served{store: s, changes: service.NewCounter(stores.Follow(location))}
-	v.served.Handler = service.Handler(s, v.served.changes, ingest.Complete)
+	v.served = &served{store: s, changes: service.NewCounter(stores.Follow(location)), done: make(chan struct{})}
+	v.served.Handler = v.pages(s, v.served)
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {
@@ -120,11 +138,27 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 	return v.detach
 }
 
+// pages answers front ends in other processes below service.Prefix, and browsers elsewhere.
+func (v *view) pages(s store.Store, to *served) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(service.Prefix, service.Handler(s, to.changes, ingest.Complete))
+	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, v.address) // a reader that is gone needs no answer
+	})
+	mux.Handle("/", sessionpages.New(s, sessionpages.Options{
+		Change:  func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) },
+		Changes: to.changes, Done: to.done, TraceURL: v.config.TraceURL, Zone: time.Local,
+	}))
+	return mux
+}
+
 func (v *view) detach(ctx context.Context) {
 	v.mu.Lock()
 	was := v.served
 	v.served = nil
 	v.mu.Unlock()
+	close(was.done)
 	was.socket.close(ctx)
 	done := make(chan struct{})
 	go func() {

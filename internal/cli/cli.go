@@ -208,7 +208,8 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
 		newImport(), newCheck(), newVersion(version))
 	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
-		newArchive(), newTitle(), newAnnotate(), newRemove(), newPrune(), newCollectGarbage(), newBackup(), newMigrate(), newMCP(version))
+		newArchive(), newTitle(), newAnnotate(), newView(), newRemove(), newPrune(), newCollectGarbage(), newBackup(),
+		newMigrate(), newMCP(version))
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
@@ -279,7 +280,8 @@ func environmentTopic() *cobra.Command {
   XDG_STATE_HOME             the store is agenttrace/sessions.db below it, and the
                              price lists are in agenttrace/prices
   HTTPS_PROXY, NO_PROXY      proxy for "prices update"
-  AGENTTRACE_AUTHOR          who annotates, for "annotate"
+  AGENTTRACE_AUTHOR          who annotates, for "annotate" and "view"
+  AGENTTRACE_TRACE_URL       where "view" links spans to
   COLUMNS                    width of the output
   NO_COLOR                   if set, no color
   CLICOLOR                   if 0, no color

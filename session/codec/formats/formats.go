@@ -15,7 +15,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/atif"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
 	"github.com/agenttrace/agenttrace/session/codec/html"
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/jutul"
@@ -28,6 +27,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/sts"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // All are the formats. Exports are listed in this order, the default first. The first

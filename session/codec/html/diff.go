@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"io"
 	"math"
 	"slices"
@@ -12,10 +13,10 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // EncodeDiff writes what two sessions differ in: d is [diff.Compare] of a and b.
@@ -23,8 +24,17 @@ import (
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
 func EncodeDiff(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) error {
+	return encodeDiff(w, diffTemplate, d, a, b, o)
+}
+
+// EncodeComparison writes the main element of that page, for a page that has the [Style].
+func EncodeComparison(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) error {
+	return encodeDiff(w, diffTemplate.Lookup("comparison"), d, a, b, o)
+}
+
+func encodeDiff(w io.Writer, page *template.Template, d *diff.Diff, a, b *document.Document, o Options) error {
 	c := comparer{o: o, d: d, a: a, b: b, shown: map[diff.Change]string{}}
-	if err := execute(w, diffTemplate, o, c.page()); err != nil {
+	if err := execute(w, page, o, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
 	return nil

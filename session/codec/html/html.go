@@ -16,16 +16,19 @@
 package html
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // Options state how much is written. The zero value is ready for use.
@@ -40,8 +43,9 @@ var (
 			b, err := files.ReadFile(name)
 			return template.CSS(b), err
 		},
+		"policy":   func() string { return policy },
 		"join":     func(all []string) string { return printable.Join(all...) },
-		"rich":     rich,
+		"rich":     Rich,
 		"segments": segments,
 	}
 	// Either page says on its own how it shows the texts of messages.
@@ -50,6 +54,30 @@ var (
 	diffTemplate = template.Must(template.New("diff.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(files,
 		"blocks.html", "diff.html"))
 )
+
+// stylesheets are the files with the style of the pages.
+var stylesheets = []string{"style.css", "text.css", "diff.css"}
+
+// Style is the style of all pages, for a server that has parts of them in pages of its own.
+func Style() string {
+	var all strings.Builder
+	for _, name := range stylesheets {
+		b, _ := files.ReadFile(name) // it is embedded
+		all.Write(b)
+	}
+	return all.String()
+}
+
+// policy allows the style of the pages by its checksum, and nothing else.
+var policy = func() string {
+	var sources strings.Builder
+	for _, name := range stylesheets {
+		b, _ := files.ReadFile(name) // it is embedded
+		sum := sha256.Sum256(b)
+		sources.WriteString(" 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'")
+	}
+	return "default-src 'none'; style-src" + sources.String() + "; base-uri 'none'; form-action 'none'"
+}()
 
 // Encode writes the transcript. The same document gives the same bytes.
 func Encode(w io.Writer, d *document.Document, o Options) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	nethtml "golang.org/x/net/html"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
+	"github.com/agenttrace/agenttrace/session/transcript/transcripttest"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
@@ -237,15 +237,15 @@ func TestMarkdown(t *testing.T) {
 		"[a](b.go)":                   "<p>a (<code>b.go</code>)</p>",
 		"<b>a</b>":                    "<p>&lt;b&gt;a&lt;/b&gt;</p>",
 	} {
-		if got, want := string(rich(said)), `<div class="rich">`+want+"</div>"; got != want {
+		if got, want := string(Rich(said)), `<div class="rich">`+want+"</div>"; got != want {
 			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(want, got))
 		}
 	}
-	if got := rich(" \n"); got != "" {
+	if got := Rich(" \n"); got != "" {
 		t.Errorf("nothing is %q", got)
 	}
 	deep := strings.Repeat("> ", 1000) + "a"
-	if got := string(rich(deep)); got != `<div class="text">`+strings.ReplaceAll(deep, ">", "&gt;")+"</div>" {
+	if got := string(Rich(deep)); got != `<div class="text">`+strings.ReplaceAll(deep, ">", "&gt;")+"</div>" {
 		t.Errorf("a text that nests without end is %q", got)
 	}
 	page := write(t, "**bold**", Options{})

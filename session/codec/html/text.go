@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
+	"github.com/agenttrace/agenttrace/session/transcript/richtext"
 )
 
-// rich is a text with its Markdown, in an element of its own that holds nothing but the
+// Rich is a text with its Markdown, in an element of its own that holds nothing but the
 // tags below, each of them closed. A text that is empty has none.
-func rich(text string) template.HTML {
+func Rich(text string) template.HTML {
 	if strings.TrimSpace(text) == "" {
 		return ""
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 func TestConformance(t *testing.T) {

@@ -22,9 +22,9 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // Options state how much is written. The zero value is ready for use.

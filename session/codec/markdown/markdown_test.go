@@ -17,9 +17,9 @@ import (
 	extast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/text"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/transcript/richtext"
+	"github.com/agenttrace/agenttrace/session/transcript/transcripttest"
 )
 
 var update = flag.Bool("update", false, "write the golden file")

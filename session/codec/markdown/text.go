@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
+	"github.com/agenttrace/agenttrace/session/transcript/richtext"
 )
 
 // quote writes a text that somebody wrote as a quotation, with its Markdown. The Markdown

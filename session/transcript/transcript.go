@@ -73,7 +73,9 @@ const (
 
 // Block is a part of a message in words.
 type Block struct {
-	Kind  string
+	Kind string
+	// Part is what the block shows, nil of a note about the part before.
+	Part  *document.Part
 	Title string
 	// Subject is what a tool call is about, in a line; empty where nothing names it.
 	Subject string
@@ -227,7 +229,7 @@ func (w Words) facts(m *document.Message) (all []string) {
 func (w Words) blocks(m *document.Message) (all []Block) {
 	for i, p := range m.Parts {
 		if i > 0 || p.Kind != document.KindStep { // that a message begins needs no saying
-			all = append(all, w.block(p))
+			all = append(all, w.Block(p))
 		}
 		if lines := annotated(p.Annotations); len(lines) > 0 {
 			all = append(all, Block{Kind: Prose, Facts: lines})
@@ -291,7 +293,7 @@ func (w Words) texts(d *document.Document) (all []Section) {
 		add("System prompt of "+printable.Turns(p.Turns), p.Body, p.Resolved)
 	}
 	for _, c := range d.ToolCatalogs {
-		add(fmt.Sprintf("Tools of %s (%d)", printable.Turns(c.Turns), len(c.Tools)), pretty([]byte(c.Body)), c.Resolved)
+		add(fmt.Sprintf("Tools of %s (%d)", printable.Turns(c.Turns), len(c.Tools)), Pretty([]byte(c.Body)), c.Resolved)
 	}
 	return all
 }
@@ -322,6 +324,13 @@ func (w Words) files(d *document.Document) (all []File) {
 		}
 	}
 	return all
+}
+
+// Block is a part in words.
+func (w Words) Block(p *document.Part) Block {
+	b := w.block(p)
+	b.Part = p
+	return b
 }
 
 func (w Words) block(p *document.Part) Block {
@@ -359,7 +368,7 @@ func (w Words) block(p *document.Part) Block {
 			return Block{Kind: Prose, Facts: []string{printable.Line(why.Text)}}
 		}
 	}
-	return Block{Kind: Data, Title: printable.Line(p.Type), Sections: []Section{{"Data", w.clip(pretty(p.Data))}}}
+	return Block{Kind: Data, Title: printable.Line(p.Type), Sections: []Section{{"Data", w.clip(Pretty(p.Data))}}}
 }
 
 // reference is a link where a browser may be sent to the address, and else has it as a fact.
@@ -395,7 +404,7 @@ func (w Words) Call(c *document.ToolCall) Block {
 			b.Sections = append(b.Sections, Section{title, w.clip(body)})
 		}
 	}
-	input, out := pretty(c.Input), output(c.Output)
+	input, out := Pretty(c.Input), output(c.Output)
 	if (input == "" || c.InputWithheld) && session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable) {
 		input = codec.WithheldText
 	}
@@ -461,9 +470,9 @@ func (w Words) time(milli int64) string {
 	return time.UnixMilli(milli).In(cmp.Or(w.Zone, time.UTC)).Format("2006-01-02 15:04:05 MST")
 }
 
-// pretty is JSON as a person reads it: indented, a string as it is. What is no JSON
+// Pretty is JSON as a person reads it: indented, a string as it is. What is no JSON
 // stays.
-func pretty(raw []byte) string {
+func Pretty(raw []byte) string {
 	if len(raw) == 0 {
 		return ""
 	}
@@ -480,7 +489,7 @@ func pretty(raw []byte) string {
 
 // output is the output of a tool: an empty one is "(empty)".
 func output(raw []byte) string {
-	if text := pretty(raw); text != "" || len(raw) == 0 {
+	if text := Pretty(raw); text != "" || len(raw) == 0 {
 		return text
 	}
 	return "(empty)"

@@ -1,0 +1,102 @@
+'use strict';
+// Pages work without this script. It adds keys, folding and updates of the end of a session.
+const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
+const place = $('[data-session]'), session = place && place.dataset.session, status = $('#live');
+
+// The row that keys act on.
+let at = -1;
+function rows() { return $$('.row'); }
+function move(by) {
+  const all = rows();
+  if (!all.length) return;
+  at = Math.max(0, Math.min(all.length - 1, at + by));
+  all.forEach((e, i) => e.classList.toggle('at', i === at));
+  all[at].scrollIntoView({ block: 'nearest' });
+  const link = $('a', all[at]);
+  if (link) link.focus({ preventScroll: true });
+}
+function number() {
+  const e = rows()[at] || $('.turn[id]');
+  return e && /^turn-\d+$/.test(e.id) ? e.id.slice(5) : '';
+}
+function jump(kind, back) { if (session) location.href = session + '/next?kind=' + kind + '&from=' + (number() || 0) + (back ? '&back=1' : ''); }
+function fold(all) {
+  const inside = all ? $$('.part details') : $$('.part details', rows()[at] || document);
+  const open = !inside.every(d => d.open);
+  inside.forEach(d => { d.open = open; });
+}
+async function copy() {
+  try { await navigator.clipboard.writeText(new URL(number() && session ? session + '/t/' + number() : location.href, location.href)); say('The link is copied.'); } catch (e) { say('The browser does not permit copying.'); }
+}
+function say(text) { if (status) status.textContent = text; }
+
+let prefix = false;
+const keys = {
+  j: () => move(1), k: () => move(-1), u: () => { location.href = session && location.pathname !== session ? session : '/sessions'; },
+  '/': () => $('[type=search]').focus(), e: () => jump('error'), E: () => jump('error', true), a: () => jump('denial'), A: () => jump('denial', true),
+  c: () => jump('compaction'), C: () => jump('compaction', true), x: () => fold(false), X: () => fold(true), y: copy,
+  w: () => $$('.waterfall').forEach(d => { d.open = !d.open; }), i: () => { if (number()) location.href = session + '/t/' + number() + '/context'; },
+  '.': () => { follow = true; scrollTo(0, document.body.scrollHeight); }, '?': () => $('#help').showModal(), g: () => { prefix = true; setTimeout(() => { prefix = false; }, 1200); },
+};
+const pages = { s: '/sessions', n: '/now', t: '/stats' };
+function stored() { try { return localStorage.getItem('keys') !== 'off'; } catch (e) { return true; } }
+$('#keys').checked = stored();
+$('#keys').addEventListener('change', e => { try { localStorage.setItem('keys', e.target.checked ? 'on' : 'off'); } catch (err) { /* for this page only */ } });
+document.addEventListener('keydown', e => {
+  if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input,select,textarea,dialog')) return;
+  if (e.key !== '?' && !$('#keys').checked) return;
+  const does = prefix && pages[e.key] ? () => { location.href = pages[e.key]; } : keys[e.key];
+  if (!does) return;
+  prefix = false;
+  e.preventDefault();
+  does();
+});
+
+// Updates: each event is an element as it is now.
+let stream, follow = false, newer = 0;
+function busy(e) {
+  const s = getSelection();
+  return e.contains(document.activeElement) && document.activeElement !== document.body || s && !s.isCollapsed && e.contains(s.anchorNode);
+}
+function apply(event) {
+  const cut = event.data.indexOf('\n'), id = event.data.slice(0, cut);
+  const made = new DOMParser().parseFromString(event.data.slice(cut + 1), 'text/html').body.firstElementChild;
+  if (!made) return;
+  const old = document.getElementById(id), turns = $('#turns');
+  if (old && old.outerHTML === made.outerHTML) return;
+  const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 40;
+  if (!old) {
+    if (!id.startsWith('turn-') || !session || location.pathname.includes('/t/')) return;
+    const none = $('.empty', turns);
+    if (none) none.remove();
+    turns.append(made);
+    newer++;
+  } else {
+    if (busy(old)) { waiting.set(id, event); return; }
+    const open = new Map($$('details', old).map(d => [d.closest('[id]').id + d.className, d.open]));
+    $$('details', made).forEach(d => { const was = open.get(d.closest('[id]').id + d.className); if (was !== undefined) d.open = was; });
+    if (old.classList.contains('at')) made.classList.add('at');
+    if (id === 'status' && old.textContent !== made.textContent) say('Status: ' + made.textContent.trim());
+    old.replaceWith(made);
+  }
+  if (end || follow) { scrollTo(0, document.documentElement.scrollHeight); newer = 0; } else if (newer) pill();
+}
+const waiting = new Map();
+document.addEventListener('focusout', () => setTimeout(() => { for (const [id, e] of waiting) { waiting.delete(id); apply(e); } }));
+function pill() {
+  const b = document.createElement('button');
+  b.textContent = newer + ' new ↓';
+  b.onclick = () => { newer = 0; status.textContent = ''; scrollTo(0, document.documentElement.scrollHeight); };
+  status.replaceChildren(b);
+}
+function open() {
+  if (stream || !place || !place.dataset.live || document.hidden) return;
+  stream = new EventSource(place.dataset.live);
+  stream.addEventListener('element', apply);
+  stream.onopen = () => { if (status.dataset.lost) { delete status.dataset.lost; say(''); } };
+  stream.onerror = () => { status.dataset.lost = '1'; say('Updates are paused since ' + new Date().toLocaleTimeString() + '.'); if (stream.readyState === EventSource.CLOSED) { close(); setTimeout(open, 5000); } };
+}
+function close() { if (stream) stream.close(); stream = null; }
+document.addEventListener('visibilitychange', () => { if (document.hidden) close(); else open(); });
+addEventListener('pagehide', close);
+addEventListener('pageshow', open);

@@ -1,0 +1,146 @@
+package view
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/transcript"
+)
+
+// partPage is one part, whole.
+type partPage struct {
+	sessionPage
+	Turn    *document.Turn
+	Message *document.Message
+	Block   transcript.Block
+	Span    document.Span
+	Self    string
+	// Image is the address of the part's image, "" of others.
+	Image string
+	// Plain reports that the part is too large for a page.
+	Plain bool
+}
+
+// maxPart is the size in bytes up to which a page shows a part as a whole.
+const maxPart = 1 << 20
+
+// row reads the row of the part in the address.
+func (v *view) row(r *http.Request) (*session.Transcript, *session.Part, error) {
+	id, message, part := element(r.PathValue("id")), element(r.PathValue("message")), element(r.PathValue("part"))
+	t, err := v.sessions.Transcript(r.Context(), id)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Message.ID != message {
+			continue
+		}
+		for j := range m.Parts {
+			if m.Parts[j].ID == part {
+				return t, &m.Parts[j], nil
+			}
+		}
+	}
+	return nil, nil, notFound("the session has no part %s of message %s", part, message)
+}
+
+// part answers with one part.
+func (v *view) part(w http.ResponseWriter, r *http.Request) error {
+	doc, err := v.load(r)
+	if err != nil {
+		return err
+	}
+	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns"}}
+	p.errors()
+	message, part := element(r.PathValue("message")), element(r.PathValue("part"))
+	for t, m := range doc.Messages() {
+		if m.ID != message {
+			continue
+		}
+		for _, x := range m.Parts {
+			if x.ID == part {
+				p.Turn, p.Message = t, m
+				p.Block = transcript.Words{Full: true, Zone: v.Zone}.Block(x)
+			}
+		}
+	}
+	if p.Message == nil {
+		return notFound("the session has no part %s of message %s", part, message)
+	}
+	p.Span = spansOf(doc)[part]
+	p.Self = Address("s", doc.Session.ID, "p", message, part)
+	size := len(p.Block.Text)
+	for _, s := range p.Block.Sections {
+		size += len(s.Text.Body)
+	}
+	p.Plain = size > maxPart
+	if f := p.Block.Part.File; f != nil && slices.Contains(images, f.MediaType) && f.Size != nil {
+		p.Image = p.Self + "/blob"
+	}
+	return v.show(w, r, http.StatusOK, page{Title: "Part · " + title(doc)}, "part", p)
+}
+
+// raw answers with the row of a part as it is stored.
+func (v *view) raw(w http.ResponseWriter, r *http.Request) error {
+	_, p, err := v.row(r)
+	if err != nil {
+		return err
+	}
+	sandbox(w)
+	return write(w, r, http.StatusOK, "text/plain; charset=utf-8", append(p.AppendJSON(nil), '\n'))
+}
+
+// images are the types of pictures that a browser shows; all else is downloaded.
+var images = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+// blob answers with the content of a file part.
+func (v *view) blob(w http.ResponseWriter, r *http.Request) error {
+	_, p, err := v.row(r)
+	if err != nil {
+		return err
+	}
+	var file struct {
+		URL string `json:"url"`
+	}
+	_ = json.Unmarshal([]byte(p.DataJSON), &file)
+	head, body, ok := strings.Cut(file.URL, ",")
+	if !ok || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
+		return notFound("the part has no content of a file")
+	}
+	content, err := base64.StdEncoding.DecodeString(body)
+	if err != nil {
+		return notFound("the content of the file is damaged")
+	}
+	sandbox(w)
+	mediaType := http.DetectContentType(content)
+	if !slices.Contains(images, mediaType) {
+		mediaType = "application/octet-stream"
+		w.Header().Set("Content-Disposition", "attachment")
+	}
+	return write(w, r, http.StatusOK, mediaType, content)
+}
+
+// sandbox has a browser run nothing of an answer.
+func sandbox(w http.ResponseWriter) {
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'")
+}
+
+// annotation is the one that a form asks for. Of a message it is the turn's.
+func (v *view) annotation(r *http.Request, id string, now int64) store.Annotation {
+	n := store.Annotation{SessionID: id, MessageID: r.PostFormValue("message"), PartID: r.PostFormValue("part"),
+		Kind: r.PostFormValue("kind"), Author: v.Author, CreatedAt: now, UpdatedAt: now}
+	text := strings.ToValidUTF8(strings.TrimSpace(r.PostFormValue("text")), "\uFFFD")
+	if n.Kind == store.AnnotationNote {
+		n.Comment = text
+	} else {
+		n.Name = text
+	}
+	return n
+}

@@ -1,0 +1,593 @@
+package view
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/transcript"
+)
+
+// Turns of a page, and links to turns in a group of the outline.
+const (
+	pageTurns  = 30
+	groupTurns = 100
+)
+
+// sessionPage is a session, and some of its turns.
+type sessionPage struct {
+	Doc *document.Document
+	// Tab is the page of the session that is shown.
+	Tab string
+	// First and Last are the numbers of Turns; Older and Newer those to go on with, 0 where there are none.
+	First, Last, Older, Newer int
+	Turns                     []turnData
+	Outline                   []outlineGroup
+	// Live is the position of the last turn of the session, for updates; "" if it is not in the page.
+	Live string
+	// Errors counts failed and denied calls and failed turns; FirstError is the turn of the first.
+	Errors, FirstError int
+}
+
+// turnData is a turn with what its page shows around it.
+type turnData struct {
+	*document.Turn
+	Doc  *document.Document
+	Rows []waterfallRow
+	// Spans are by the ids of messages and parts.
+	Spans map[string]document.Span
+	// Children are by the ids of sessions.
+	Children map[string]*document.Child
+	// Alone reports that the page is the turn's.
+	Alone bool
+}
+
+// User is the id of the message that the turn is annotated at.
+func (t turnData) User() string {
+	for _, m := range t.Messages {
+		if m.Role == session.RoleUser {
+			return m.ID
+		}
+	}
+	return t.Messages[0].ID
+}
+
+// outlineGroup is a group of the outline. Turns are nil where the group is folded away, and Landmarks are not.
+type outlineGroup struct {
+	First, Last int
+	Open        bool
+	Turns       []outlineTurn
+}
+
+// outlineTurn leads to a turn.
+type outlineTurn struct {
+	Number      int
+	Text, Class string
+}
+
+// load reads a session. The id is the one in the address of a page.
+func (v *view) load(r *http.Request) (*document.Document, error) {
+	return v.document(r.Context(), element(r.PathValue("id")))
+}
+
+func (v *view) document(ctx context.Context, id string) (*document.Document, error) {
+	in, err := document.Collect(ctx, v.sessions, id)
+	if err != nil {
+		return nil, err
+	}
+	in.Now, in.IdleTimeout = time.Now(), v.IdleTimeout
+	doc := document.Build(in)
+	doc.FindNotices(in)
+	if v.Price != nil {
+		doc.Estimate(v.Price)
+	}
+	return doc, nil
+}
+
+// data are turns as pages show them.
+func data(doc *document.Document, turns []*document.Turn, alone bool) []turnData {
+	spans, children := spansOf(doc), make(map[string]*document.Child)
+	for i := range doc.Children {
+		children[doc.Children[i].SessionID] = &doc.Children[i]
+	}
+	all := make([]turnData, len(turns))
+	for i, t := range turns {
+		all[i] = turnData{Turn: t, Doc: doc, Rows: waterfall(t), Spans: spans, Children: children, Alone: alone}
+	}
+	return all
+}
+
+// session answers with the latest turns, or those from a number on.
+func (v *view) session(w http.ResponseWriter, r *http.Request) error {
+	doc, err := v.load(r)
+	if err != nil {
+		return err
+	}
+	p := sessionPage{Doc: doc, Tab: "turns"}
+	n := len(doc.Turns)
+	first := max(1, n-pageTurns+1)
+	if text := r.URL.Query().Get("at"); text != "" {
+		at, err := strconv.Atoi(text)
+		if err != nil || at < 1 {
+			return invalid("at %q is not the number of a turn", text)
+		}
+		first = max(1, min(at, n))
+	}
+	last := min(n, first+pageTurns-1)
+	if n > 0 {
+		p.First, p.Last = first, last
+		p.Turns = data(doc, doc.Turns[first-1:last], false)
+	}
+	if first > 1 {
+		p.Older = max(1, first-pageTurns)
+	}
+	if last < n {
+		p.Newer = last + 1
+	} else {
+		p.Live = live(doc)
+	}
+	p.Outline = outline(doc, first)
+	p.errors()
+	return v.show(w, r, http.StatusOK, page{Title: title(doc)}, "session", p)
+}
+
+func title(doc *document.Document) string {
+	return cmp.Or(printable.Line(doc.Session.Title), "Untitled session")
+}
+
+// live is where updates of a session begin: the position of its last turn, and the turn's number.
+func live(doc *document.Document) string {
+	q := url.Values{"turn": {strconv.Itoa(max(1, len(doc.Turns)))}}
+	if n := len(doc.Turns); n > 0 {
+		m := doc.Turns[n-1].Messages[0]
+		q.Set("at", strconv.FormatInt(m.CreatedAt, 10))
+		q.Set("message", m.ID)
+	}
+	return Address("s", doc.Session.ID, "events") + "?" + q.Encode()
+}
+
+// bad reports that a turn failed or has a call that failed or was denied.
+func badTurn(t *document.Turn) bool {
+	return t.State == document.StateError || slices.ContainsFunc(t.ToolCalls(), func(c *document.ToolCall) bool {
+		return c.Denied || c.Failed()
+	})
+}
+
+func (p *sessionPage) errors() {
+	p.Errors = p.Doc.Totals.Failed + p.Doc.Totals.Denied
+	for _, t := range p.Doc.Turns {
+		if t.State == document.StateError {
+			p.Errors++
+		}
+		if p.FirstError == 0 && badTurn(t) {
+			p.FirstError = t.Number
+		}
+	}
+}
+
+// maxLandmarks is how many landmarks a group of the outline shows that is folded.
+const maxLandmarks = 10
+
+// outline leads to the turns: to all of the group that is open, and of others to the landmarks.
+func outline(doc *document.Document, open int) []outlineGroup {
+	var groups []outlineGroup
+	for _, t := range doc.Turns {
+		if (t.Number-1)%groupTurns == 0 {
+			groups = append(groups, outlineGroup{First: t.Number})
+		}
+		g := &groups[len(groups)-1]
+		g.Last = t.Number
+		g.Open = g.Open || t.Number == open || len(doc.Turns) <= groupTurns
+	}
+	for i := range groups {
+		g := &groups[i]
+		for _, t := range doc.Turns[g.First-1 : g.Last] {
+			class := landmark(t)
+			if !g.Open && (class == "" || class == "rewound" || len(g.Turns) == maxLandmarks) {
+				continue
+			}
+			text := []rune(printable.OneLine(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())))
+			if len(text) > 60 {
+				text = append(text[:59], '…')
+			}
+			g.Turns = append(g.Turns, outlineTurn{t.Number, string(text), class})
+		}
+	}
+	return groups
+}
+
+// landmark is what is remarkable in a turn, in one word.
+func landmark(t *document.Turn) string {
+	switch {
+	case t.Hidden:
+		return "rewound"
+	case t.State == document.StateError:
+		return "error"
+	case t.State == document.StateWaiting:
+		return "waiting"
+	case slices.ContainsFunc(t.Messages, func(m *document.Message) bool { return m.Compaction != nil }):
+		return "compaction"
+	case slices.ContainsFunc(t.ToolCalls(), func(c *document.ToolCall) bool { return c.Denied }):
+		return "denied"
+	case badTurn(t):
+		return "failed"
+	}
+	return ""
+}
+
+// waterfallRow is a model call or a tool call of a turn. X and Width are in thousandths of the turn's time.
+type waterfallRow struct {
+	Kind, Name, Class, Link string
+	X, Width                int
+	DurationMS              int64
+	TraceID, SpanID         string
+}
+
+// waterfall has the calls of a turn in order of their start, as far as times are known.
+func waterfall(t *document.Turn) []waterfallRow {
+	type bar struct {
+		waterfallRow
+		start int64
+	}
+	var bars []bar
+	for _, m := range t.Messages {
+		for _, c := range m.Calls {
+			b := bar{waterfallRow{Kind: "model", Name: cmp.Or(printable.ModelName(c.Model), "model call"),
+				DurationMS: c.DurationMS, TraceID: c.TraceID, SpanID: c.SpanID}, c.StartedAt}
+			if c.Failed {
+				b.Class = document.OutcomeFailed
+			}
+			bars = append(bars, b)
+		}
+		for p, c := range m.ToolCalls() {
+			if c.DurationMS == nil {
+				continue
+			}
+			bars = append(bars, bar{waterfallRow{Kind: "tool", Name: printable.Line(cmp.Or(c.Name, printable.Unnamed)),
+				Class: c.Outcome(), Link: "#" + partID(p.ID), DurationMS: *c.DurationMS}, cmp.Or(c.StartedAt, p.CreatedAt)})
+		}
+	}
+	if len(bars) < 2 {
+		return nil
+	}
+	slices.SortStableFunc(bars, func(x, y bar) int { return cmp.Compare(x.start, y.start) })
+	begin, end := bars[0].start, int64(0)
+	for i := range bars {
+		end = max(end, bars[i].start+bars[i].DurationMS)
+	}
+	rows := make([]waterfallRow, len(bars))
+	for i := range bars {
+		rows[i] = bars[i].waterfallRow
+		span := max(1, end-begin)
+		rows[i].X = int((bars[i].start - begin) * 1000 / span)
+		rows[i].Width = max(4, int(bars[i].DurationMS*1000/span))
+	}
+	return rows
+}
+
+// partID is the id of the element of a part.
+func partID(id string) string { return "p-" + id }
+
+// numbered loads a session and the turn whose number is in the address.
+func (v *view) numbered(r *http.Request) (*document.Document, *document.Turn, error) {
+	doc, err := v.load(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := strconv.Atoi(r.PathValue("n"))
+	if err != nil {
+		return nil, nil, invalid("%q is not the number of a turn", r.PathValue("n"))
+	}
+	t := doc.Turn(n)
+	if t == nil {
+		return nil, nil, notFound("the session has no turn %d; its turns are 1 to %d", n, len(doc.Turns))
+	}
+	return doc, t, nil
+}
+
+// turn answers with one turn.
+func (v *view) turn(w http.ResponseWriter, r *http.Request) error {
+	doc, t, err := v.numbered(r)
+	if err != nil {
+		return err
+	}
+	p := sessionPage{Doc: doc, Tab: "turns", First: t.Number, Last: t.Number, Turns: data(doc, []*document.Turn{t}, true)}
+	if t.Number == len(doc.Turns) {
+		p.Live = live(doc)
+	}
+	p.errors()
+	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Turn %d · %s", t.Number, title(doc))}, "turn-page", p)
+}
+
+// contextPage is what the model had to work with in a turn.
+type contextPage struct {
+	sessionPage
+	Turn    *document.Turn
+	Prompt  *document.SystemPrompt
+	Catalog *document.ToolCatalog
+	Tools   []toolUse
+	Rules   []session.Rule
+	// Before is the turn before, nil of the first.
+	Before *document.Turn
+	// Decisions are those of the turn.
+	Decisions []document.Decision
+	Notices   []session.Notice
+	Calls     []document.ModelCall
+}
+
+// toolUse is a tool of the catalog, or one that was called and is not in it.
+type toolUse struct {
+	document.Tool
+	Called *document.Called
+}
+
+// context answers with the seven inspection points of a turn.
+func (v *view) context(w http.ResponseWriter, r *http.Request) error {
+	doc, t, err := v.numbered(r)
+	if err != nil {
+		return err
+	}
+	one := doc.Only(t.Number)
+	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context"}, Turn: t,
+		Prompt: doc.Prompt(t.SystemPromptDigest), Catalog: doc.Catalog(t.Tools.CatalogDigest), Rules: doc.Session.Rules,
+		Before: doc.Turn(t.Number - 1), Decisions: one.Decisions, Notices: one.Notices}
+	p.errors()
+	called := make(map[string]*document.Called)
+	for _, c := range t.Tools.Called {
+		called[c.Name] = c
+	}
+	if p.Catalog != nil {
+		for _, tool := range p.Catalog.Tools {
+			p.Tools = append(p.Tools, toolUse{tool, called[tool.Name]})
+			delete(called, tool.Name)
+		}
+	}
+	for _, c := range t.Tools.Called {
+		if called[c.Name] != nil {
+			p.Tools = append(p.Tools, toolUse{document.Tool{Name: c.Name}, c})
+		}
+	}
+	for _, m := range t.Messages {
+		p.Calls = append(p.Calls, m.Calls...)
+	}
+	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Context of turn %d · %s", t.Number, title(doc))}, "context",
+		p)
+}
+
+// treePage is where a session comes from and what came of it.
+type treePage struct {
+	sessionPage
+	Events []treeEvent
+}
+
+// treeEvent is a fork, a rewind, a compaction or a sub-agent.
+type treeEvent struct {
+	At         int64
+	Kind, Text string
+	// Link leads to a session or a turn.
+	Link string
+}
+
+// tree answers with the descent of a session.
+func (v *view) tree(w http.ResponseWriter, r *http.Request) error {
+	doc, err := v.load(r)
+	if err != nil {
+		return err
+	}
+	p := treePage{sessionPage: sessionPage{Doc: doc, Tab: "tree"}}
+	p.errors()
+	rewinds := make(map[int64]int)
+	for t, m := range doc.Messages() {
+		if m.HiddenAt != nil {
+			rewinds[*m.HiddenAt]++
+		}
+		if c := m.Compaction; c != nil {
+			text := "in turn " + strconv.Itoa(t.Number)
+			if c.ContextBefore > 0 && c.ContextAfter > 0 {
+				text += fmt.Sprintf(", context %s → %s tokens", printable.Brief(c.ContextBefore), printable.Brief(c.ContextAfter))
+			}
+			p.Events = append(p.Events, treeEvent{m.CreatedAt, "compaction", text, turnLink(doc, t.Number)})
+		}
+	}
+	for at, n := range rewinds {
+		p.Events = append(p.Events, treeEvent{at, "rewind", printable.Plural(n, "message", "messages") + " hidden", ""})
+	}
+	numbers := make(map[string]int)
+	for t, m := range doc.Messages() {
+		numbers[m.ID] = t.Number
+	}
+	for _, c := range doc.Children {
+		kind := "fork"
+		if c.ToolCallID != "" {
+			kind = "sub-agent"
+		}
+		text := cmp.Or(printable.Line(c.Title), "Untitled session")
+		if n := numbers[c.MessageID]; n > 0 {
+			text += fmt.Sprintf(" (turn %d)", n)
+		}
+		text += " · " + printable.Brief(c.TotalTokens) + " tokens"
+		p.Events = append(p.Events, treeEvent{c.CreatedAt, kind, text, Address("s", c.SessionID)})
+	}
+	slices.SortFunc(p.Events, func(x, y treeEvent) int {
+		return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.Link, y.Link))
+	})
+	return v.show(w, r, http.StatusOK, page{Title: "Tree · " + title(doc)}, "tree", p)
+}
+
+func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
+
+// next leads to the next turn in which something of a kind is, from a number on.
+func (v *view) next(w http.ResponseWriter, r *http.Request) error {
+	doc, err := v.load(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	kinds := map[string][]string{"error": {"error", "failed", "denied"}, "denial": {"denied", "waiting"},
+		"compaction": {"compaction"}}
+	kind := cmp.Or(q.Get("kind"), "error")
+	wanted, ok := kinds[kind]
+	if !ok {
+		return invalid("kind %q is unknown; use error, denial or compaction", kind)
+	}
+	from, err := strconv.Atoi(cmp.Or(q.Get("from"), "0"))
+	if err != nil {
+		return invalid("from %q is not the number of a turn", q.Get("from"))
+	}
+	turns := slices.Clone(doc.Turns)
+	if q.Get("back") != "" {
+		slices.Reverse(turns)
+		from = -from
+	}
+	var first *document.Turn
+	for _, t := range turns {
+		if !slices.Contains(wanted, landmark(t)) {
+			continue
+		}
+		first = cmp.Or(first, t)
+		if n := t.Number; q.Get("back") != "" && -n > from || q.Get("back") == "" && n > from {
+			http.Redirect(w, r, turnLink(doc, n), http.StatusSeeOther)
+			return nil
+		}
+	}
+	if first == nil {
+		return notFound("the session has no turn with an event of the kind %s", kind)
+	}
+	http.Redirect(w, r, turnLink(doc, first.Number), http.StatusSeeOther) // around
+	return nil
+}
+
+// trace leads from a span, as another viewer of traces links it, to the place in its session.
+func (v *view) trace(w http.ResponseWriter, r *http.Request) error {
+	id, err := v.sessions.Resolve(r.Context(), r.PathValue("trace"))
+	if err != nil {
+		return err
+	}
+	to := Address("s", id)
+	if span := r.PathValue("span"); span != "" {
+		doc, err := v.document(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		for _, s := range doc.Spans {
+			if s.SpanID != span || s.MessageID == "" {
+				continue
+			}
+			for t, m := range doc.Messages() {
+				if m.ID == s.MessageID {
+					to = turnLink(doc, t.Number)
+				}
+			}
+			if s.PartID != "" {
+				to += "#" + url.PathEscape(partID(s.PartID))
+			}
+		}
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+	return nil
+}
+
+// sharePage is what a shared file has.
+type sharePage struct {
+	sessionPage
+	Size string
+}
+
+// share shows what the file contains before it is downloaded.
+func (v *view) share(w http.ResponseWriter, r *http.Request) error {
+	doc, err := v.load(r)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := html.Encode(&b, doc, html.Options{Zone: v.Zone}); err != nil {
+		return err
+	}
+	p := sharePage{sessionPage{Doc: doc, Tab: "share"}, printable.Bytes(int64(b.Len()))}
+	p.errors()
+	return v.show(w, r, http.StatusOK, page{Title: "Share · " + title(doc)}, "share", p)
+}
+
+// download answers with the session in one file.
+func (v *view) download(w http.ResponseWriter, r *http.Request) error {
+	doc, err := v.load(r)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := html.Encode(&b, doc, html.Options{Zone: v.Zone, Full: r.URL.Query().Get("full") != ""}); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Disposition", `attachment; filename="session.html"`)
+	return write(w, r, http.StatusOK, "text/html; charset=utf-8", b.Bytes())
+}
+
+// diff answers with the differences of two sessions, which the form names in its query.
+func (v *view) diff(w http.ResponseWriter, r *http.Request) error {
+	if r.PathValue("a") == "" {
+		var ids [2]string
+		for i, name := range []string{"a", "b"} {
+			id, err := v.sessions.Resolve(r.Context(), r.URL.Query().Get(name))
+			if err != nil {
+				return err
+			}
+			ids[i] = id
+		}
+		http.Redirect(w, r, Address("diff", ids[0], ids[1]), http.StatusSeeOther)
+		return nil
+	}
+	a, err := v.document(r.Context(), element(r.PathValue("a")))
+	if err != nil {
+		return err
+	}
+	b, err := v.document(r.Context(), element(r.PathValue("b")))
+	if err != nil {
+		return err
+	}
+	var body bytes.Buffer
+	d := diff.Compare(a, b, diff.Options{})
+	if err := html.EncodeComparison(&body, d, a, b, html.Options{Zone: v.Zone}); err != nil {
+		return err
+	}
+	return v.show(w, r, http.StatusOK, page{Title: "Diff"}, "diff", struct {
+		A, B *document.Document
+		Body template.HTML
+	}{a, b, template.HTML(body.String())})
+}
+
+// digestPage is a system prompt or a tool catalog.
+type digestPage struct {
+	Title, Digest, Text string
+	Exact               bool
+}
+
+func (v *view) prompt(w http.ResponseWriter, r *http.Request) error {
+	return v.showBlob(w, r, store.BlobSystemPrompt, "System prompt")
+}
+
+func (v *view) catalog(w http.ResponseWriter, r *http.Request) error {
+	return v.showBlob(w, r, store.BlobToolCatalog, "Tool catalog")
+}
+
+func (v *view) showBlob(w http.ResponseWriter, r *http.Request, kind store.BlobKind, title string) error {
+	b, err := v.sessions.Blob(r.Context(), kind, element(r.PathValue("digest")))
+	if err != nil {
+		return err
+	}
+	p := digestPage{title, b.Digest, transcript.Pretty([]byte(b.Body)), b.Exact}
+	return v.show(w, r, http.StatusOK, page{Title: title + " " + printable.Short(b.Digest)}, "digest", p)
+}

@@ -1,0 +1,305 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// pageSize is the number of sessions, or of places where a text was found, in a page.
+const pageSize = 50
+
+// maxSearch is how long a page looks for a text.
+const maxSearch = 5 * time.Second
+
+// listPage is what the list of sessions shows.
+type listPage struct {
+	Items []document.Item
+	Hits  []store.Hit
+	// Query are the filters as they are in the address.
+	Query url.Values
+	// Filters are those that are set, each with the address of the list without it.
+	Filters []filter
+	// Next is the address of the next page, "" on the last.
+	Next string
+	// Partial reports that a search ended before all was looked through.
+	Partial bool
+	// Store names the store, of which Empty reports that it has no session at all.
+	Store string
+	Empty bool
+	// Zone names the zone of the times.
+	Zone string
+}
+
+// filter is one that is set.
+type filter struct{ Text, Without string }
+
+// filters are the parameters that select sessions.
+var filters = []string{"q", "agent", "children", "archived"}
+
+// list answers with the list of sessions, or with the places of a text.
+func (v *view) list(w http.ResponseWriter, r *http.Request) error {
+	p := listPage{Query: r.URL.Query(), Store: v.sessions.Name(), Zone: v.Zone.String()}
+	for _, name := range filters {
+		if value := p.Query.Get(name); value != "" {
+			text := name + ": " + value
+			if value == "1" {
+				text = "with " + name
+			}
+			p.Filters = append(p.Filters, filter{text, with(p.Query, name, "")})
+		}
+	}
+	var err error
+	if p.Query.Get("q") != "" {
+		err = v.search(r.Context(), &p)
+	} else {
+		err = v.listSessions(r.Context(), &p)
+	}
+	if err != nil {
+		return err
+	}
+	if len(p.Items)+len(p.Hits) == 0 {
+		p.Empty = true
+		for range v.sessions.Sessions(r.Context(), store.SessionQuery{Limit: 1, Children: true, Archived: true}) {
+			p.Empty = false
+		}
+	}
+	return v.show(w, r, http.StatusOK, page{Title: "Sessions", Here: "sessions", Search: p.Query.Get("q")}, "sessions", p)
+}
+
+// with is the address of the list with a parameter changed, on its first page.
+func with(query url.Values, name, value string) string {
+	q := url.Values{}
+	for k, all := range query {
+		if k != name && k != "cursor" && len(all) > 0 && all[0] != "" {
+			q.Set(k, all[0])
+		}
+	}
+	if value != "" {
+		q.Set(name, value)
+	}
+	if len(q) == 0 {
+		return "/sessions"
+	}
+	return "/sessions?" + q.Encode()
+}
+
+func (v *view) listSessions(ctx context.Context, p *listPage) error {
+	q := store.SessionQuery{Limit: pageSize + 1, Agent: p.Query.Get("agent"), Children: p.Query.Get("children") != "",
+		Archived: p.Query.Get("archived") != ""}
+	if text := p.Query.Get("cursor"); text != "" {
+		at, id, ok := strings.Cut(text, ".")
+		ms, err := strconv.ParseInt(at, 10, 64)
+		if !ok || err != nil {
+			return invalid("cursor %q is not one of this list; leave it out to begin at the newest session", text)
+		}
+		q.Before = &store.Cursor{UpdatedAt: ms, ID: id}
+	}
+	rows, err := v.rows(ctx, q)
+	if err != nil {
+		return err
+	}
+	if len(rows) > pageSize {
+		rows = rows[:pageSize]
+		last := &rows[pageSize-1]
+		p.Next = with(p.Query, "cursor", strconv.FormatInt(last.UpdatedAt, 10)+"."+last.ID)
+	}
+	p.Items, err = v.items(ctx, rows)
+	return err
+}
+
+func (v *view) rows(ctx context.Context, q store.SessionQuery) (rows []session.Session, err error) {
+	for s, err := range v.sessions.Sessions(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, s)
+	}
+	return rows, nil
+}
+
+// items are rows with what the sessions used and do. Notices is 1 where there may be some: counting them would read
+// the whole session.
+func (v *view) items(ctx context.Context, rows []session.Session) ([]document.Item, error) {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	spent, err := v.sessions.Spent(ctx, ids, v.Price)
+	if err != nil {
+		return nil, err
+	}
+	annotations, err := v.sessions.Annotations(ctx, ids...)
+	if err != nil {
+		return nil, err
+	}
+	doubtful, err := v.sessions.MayHaveNotices(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	annotated := make(map[string][]document.Annotation)
+	for i := range annotations {
+		if n := &annotations[i]; n.DeletedAt == nil {
+			annotated[n.SessionID] = append(annotated[n.SessionID], document.AnnotationOf(n))
+		}
+	}
+	items := make([]document.Item, len(rows))
+	for i := range rows {
+		t, err := v.sessions.LastTurn(ctx, rows[i].ID)
+		if errors.Is(err, store.ErrNotFound) {
+			t = nil // deleted since it was listed
+		} else if err != nil {
+			return nil, err
+		}
+		used := spent[rows[i].ID]
+		items[i] = document.NewItem(&rows[i], t, &used, time.Now(), v.IdleTimeout)
+		items[i].Annotations = annotated[rows[i].ID]
+		if doubtful[rows[i].ID] {
+			items[i].Notices = 1
+		}
+	}
+	return items, nil
+}
+
+// search fills in where the text is found.
+func (v *view) search(ctx context.Context, p *listPage) error {
+	limited, cancel := context.WithTimeout(ctx, maxSearch)
+	defer cancel()
+	for h, err := range v.sessions.Search(limited, store.SearchQuery{Text: p.Query.Get("q"), Agent: p.Query.Get("agent")}) {
+		if err != nil && limited.Err() != nil && ctx.Err() == nil {
+			p.Partial = true
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if len(p.Hits) == pageSize {
+			p.Partial = true
+			break
+		}
+		p.Hits = append(p.Hits, h)
+	}
+	return document.NumberTurns(ctx, v.sessions, p.Hits)
+}
+
+// recent is how many of the sessions that were updated last the page Now looks at.
+const recent = 200
+
+// nowPage are sessions by what they do.
+type nowPage struct{ Groups []nowGroup }
+
+type nowGroup struct {
+	Title, Class string
+	Items        []nowItem
+}
+
+type nowItem struct {
+	document.Status
+	WorkspaceRoot string
+}
+
+// now answers with the sessions that wait for somebody, have failed or are at work.
+func (v *view) now(w http.ResponseWriter, r *http.Request) error {
+	rows, err := v.rows(r.Context(), store.SessionQuery{Limit: recent, Children: true})
+	if err != nil {
+		return err
+	}
+	groups := []nowGroup{{Title: "Waiting for somebody", Class: "waiting"}, {Title: "Failed or interrupted", Class: "bad"},
+		{Title: "Busy", Class: "busy"}}
+	for i := range rows {
+		t, err := v.sessions.LastTurn(r.Context(), rows[i].ID)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		at := -1
+		st := document.StatusOf(&rows[i], t, nil, time.Now(), v.IdleTimeout)
+		switch {
+		case st.State.Waiting():
+			at = 0
+		case st.State.Trouble() && time.Since(time.UnixMilli(st.UpdatedAt)) < 24*time.Hour:
+			at = 1
+		case st.State == document.ActivityBusy || st.State == document.ActivityRetrying:
+			at = 2
+		}
+		if at >= 0 {
+			groups[at].Items = append(groups[at].Items, nowItem{st, session.Deref(rows[i].WorkspaceRoot)})
+		}
+	}
+	return v.show(w, r, http.StatusOK, page{Title: "Now", Here: "now"}, "now", nowPage{groups})
+}
+
+// statsPage are figures over all sessions.
+type statsPage struct {
+	By    string
+	Bys   []string
+	Since string
+	Total store.StatsGroup
+	Rows  []statsRow
+	// Height is that of the chart.
+	Height int
+}
+
+// statsRow is a group, with the place of its bar in the chart. Widths are of 1000.
+type statsRow struct {
+	store.StatsGroup
+	Y, Width int
+	Link     string
+}
+
+// stats answers with figures.
+func (v *view) stats(w http.ResponseWriter, r *http.Request) error {
+	bys := []string{string(store.StatsByDay), string(store.StatsByWeek), string(store.StatsByProject),
+		string(store.StatsByModel), string(store.StatsByAgent), string(store.StatsByTool)}
+	p := statsPage{By: cmp.Or(r.URL.Query().Get("by"), bys[0]), Bys: bys, Since: r.URL.Query().Get("since")}
+	if !slices.Contains(bys, p.By) {
+		return invalid("by %q is unknown; use %s", p.By, strings.Join(bys, ", "))
+	}
+	q := store.StatsQuery{By: store.StatsBy(p.By), Location: v.Zone, Price: v.Price}
+	if p.Since != "" {
+		since, err := time.ParseInLocation(time.DateOnly, p.Since, v.Zone)
+		if err != nil {
+			return invalid("since %q is not a day such as 2026-11-22", p.Since)
+		}
+		q.Since = since
+	}
+	figures, err := v.sessions.Stats(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	p.Total = figures.Total
+	weight := func(g *store.StatsGroup) int64 {
+		if p.By == string(store.StatsByTool) {
+			return g.ToolCalls
+		}
+		return g.TotalTokens
+	}
+	most := int64(1)
+	for i := range figures.Groups {
+		most = max(most, weight(&figures.Groups[i]))
+	}
+	if q.By == store.StatsByDay || q.By == store.StatsByWeek {
+		slices.Reverse(figures.Groups)
+	}
+	for i := range figures.Groups {
+		g := figures.Groups[i]
+		row := statsRow{StatsGroup: g, Y: i * 20, Width: int(weight(&g) * 1000 / most)}
+		if q.By == store.StatsByAgent && g.Key != "" {
+			row.Link = with(nil, "agent", g.Key)
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	p.Height = max(20, len(p.Rows)*20)
+	return v.show(w, r, http.StatusOK, page{Title: "Stats", Here: "stats"}, "stats", p)
+}

@@ -1,0 +1,260 @@
+// Package view serves sessions as pages for a browser: lists of them, a session turn by turn, what a model saw in a
+// turn, how sessions descend from each other, and figures.
+//
+//	browser ─ pages, POST ─ Handler ─ document.Document ─ store.Reader
+//	        ◄─ events ────┘
+//
+// The URL is the state of a page, and pages are read without JavaScript; a script adds updates, keys and folding.
+// Nothing is loaded from elsewhere, and the Content-Security-Policy allows no inline script or style. All that comes
+// from a session is shown as text, except for the Markdown that package richtext permits.
+//
+// The handler checks neither the host nor the origin of a request, and asks for no credentials. That is for the server
+// to do, as extension/sessionview does.
+package view
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Options configure the pages. The zero value is ready for use.
+type Options struct {
+	// Change has fn executed with a service that can change the sessions. If it is nil, the pages have no forms that
+	// change anything.
+	Change func(ctx context.Context, fn func(context.Context, service.Service) error) error
+	// Changes counts the changes of the store. If it is nil, pages are not updated while they are open.
+	Changes *service.Counter
+	// Done, if it is not nil, ends the updates of open pages when it is closed.
+	Done <-chan struct{}
+	// TraceURL is where a span is shown, with {trace_id} and {span_id} in it, such as
+	// https://jaeger/trace/{trace_id}?uiFind={span_id}. Empty means that spans have no links.
+	TraceURL string
+	// Author is who annotates.
+	Author string
+	// Price estimates costs that no source states; it may be nil.
+	Price store.Price
+	// Zone is that of the times; nil means UTC.
+	Zone *time.Location
+	// IdleTimeout decides which sessions are interrupted: see [document.StatusOf]. 0 is
+	// [document.DefaultIdleTimeout].
+	IdleTimeout time.Duration
+}
+
+//go:embed pages assets
+var files embed.FS
+
+// view is the handler of the pages. It is safe for concurrent use.
+type view struct {
+	Options
+	sessions  store.Reader
+	templates *template.Template
+	assets    map[string]asset
+}
+
+// asset is a file that pages load, with the digest that is in its address.
+type asset struct {
+	mediaType, digest string
+	body              []byte
+}
+
+// New returns the handler of the pages of a store.
+func New(s store.Reader, o Options) http.Handler {
+	if o.Zone == nil {
+		o.Zone = time.UTC
+	}
+	if o.IdleTimeout <= 0 {
+		o.IdleTimeout = document.DefaultIdleTimeout
+	}
+	v := &view{Options: o, sessions: s, assets: make(map[string]asset)}
+	style, _ := files.ReadFile("assets/view.css") // it is embedded, as is the next
+	script, _ := files.ReadFile("assets/view.js")
+	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(html.Style()), style...))
+	v.addAsset("view.js", "text/javascript; charset=utf-8", script)
+	v.templates = template.Must(template.New("").Funcs(v.functions()).ParseFS(files, "pages/*.html"))
+
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /{$}":                            v.home,
+		"GET /sessions":                       v.list,
+		"GET /now":                            v.now,
+		"GET /stats":                          v.stats,
+		"GET /assets/{name}":                  v.asset,
+		"GET /s/{id}":                         v.session,
+		"GET /s/{id}/t/{n}":                   v.turn,
+		"GET /s/{id}/t/{n}/context":           v.context,
+		"GET /s/{id}/tree":                    v.tree,
+		"GET /s/{id}/share":                   v.share,
+		"GET /s/{id}/share/session.html":      v.download,
+		"GET /s/{id}/next":                    v.next,
+		"GET /s/{id}/events":                  v.events,
+		"GET /s/{id}/p/{message}/{part}":      v.part,
+		"GET /s/{id}/p/{message}/{part}/raw":  v.raw,
+		"GET /s/{id}/p/{message}/{part}/blob": v.blob,
+		"GET /prompts/{digest}":               v.prompt,
+		"GET /catalogs/{digest}":              v.catalog,
+		"GET /trace/{trace}":                  v.trace,
+		"GET /trace/{trace}/{span}":           v.trace,
+		"GET /diff":                           v.diff,
+		"GET /diff/{a}/{b}":                   v.diff,
+		"POST /s/{id}":                        v.change,
+		"GET /":                               v.missing,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			secure(w)
+			if err := serve(w, r); err != nil {
+				v.fail(w, r, err)
+			}
+		})
+	}
+	return mux
+}
+
+// secure sets what holds for every answer.
+func secure(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "private, no-cache")
+}
+
+// page is what every page has. Body is the page's own template, filled in.
+type page struct {
+	Title string
+	Body  template.HTML
+	// Here is the entry of the navigation that the page is, or "".
+	Here string
+	// Search is what was searched for.
+	Search string
+}
+
+// show answers with a page: body is the name of a template and data what it shows.
+func (v *view) show(w http.ResponseWriter, r *http.Request, status int, p page, body string, data any) error {
+	var b bytes.Buffer
+	if err := v.templates.ExecuteTemplate(&b, body, data); err != nil {
+		return fmt.Errorf("fill in page %s: %w", body, err)
+	}
+	p.Body = template.HTML(b.String()) // what a template wrote is escaped
+	b.Reset()
+	if err := v.templates.ExecuteTemplate(&b, "layout", p); err != nil {
+		return fmt.Errorf("fill in page %s: %w", body, err)
+	}
+	return write(w, r, status, "text/html; charset=utf-8", b.Bytes())
+}
+
+// write answers with a body, compressed if the browser can read that, or with the report that it has it already.
+func write(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", mediaType)
+	h.Add("Vary", "Accept-Encoding")
+	if status == http.StatusOK {
+		sum := sha256.Sum256(body)
+		tag := `W/"` + hex.EncodeToString(sum[:12]) + `"`
+		h.Set("ETag", tag)
+		if strings.Contains(r.Header.Get("If-None-Match"), tag) {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.WriteHeader(status)
+		_, _ = w.Write(body) // a reader that is gone needs no answer
+		return nil
+	}
+	h.Set("Content-Encoding", "gzip")
+	w.WriteHeader(status)
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a valid one
+	_, _ = z.Write(body)
+	_ = z.Close()
+	return nil
+}
+
+// problem is an error with the status and the words that a reader gets.
+type problem struct {
+	status int
+	text   string
+}
+
+func (p *problem) Error() string { return p.text }
+
+func notFound(format string, args ...any) error {
+	return &problem{http.StatusNotFound, fmt.Sprintf(format, args...)}
+}
+
+func invalid(format string, args ...any) error {
+	return &problem{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// failure is what the page of an error shows.
+type failure struct {
+	Status      int
+	Title, Text string
+	Name        string
+}
+
+// fail answers with the page of an error.
+func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the reader is gone
+	}
+	f := failure{http.StatusInternalServerError, "This page cannot be shown", err.Error(), v.sessions.Name()}
+	if p, ok := errors.AsType[*problem](err); ok {
+		f.Status = p.status
+	} else if remote := service.ProblemOf(err); remote.Status != 0 {
+		f.Status = remote.Status
+	}
+	switch {
+	case errors.Is(err, store.ErrNotFound) || f.Status == http.StatusNotFound:
+		f.Status, f.Title = http.StatusNotFound, "Not found"
+	case f.Status == http.StatusBadRequest:
+		f.Title = "This address is not valid"
+	case f.Status == http.StatusServiceUnavailable:
+		f.Title = "The store cannot be read now"
+		w.Header().Set("Retry-After", "2")
+	}
+	if v.show(w, r, f.Status, page{Title: f.Title}, "failure", f) != nil {
+		http.Error(w, f.Text, f.Status)
+	}
+}
+
+func (v *view) missing(_ http.ResponseWriter, r *http.Request) error {
+	return notFound("there is no page at %s", r.URL.Path)
+}
+
+func (v *view) home(w http.ResponseWriter, r *http.Request) error {
+	http.Redirect(w, r, "/sessions", http.StatusSeeOther)
+	return nil
+}
+
+func (v *view) addAsset(name, mediaType string, body []byte) {
+	sum := sha256.Sum256(body)
+	v.assets[name] = asset{mediaType, hex.EncodeToString(sum[:6]), body}
+}
+
+// asset answers with a file. Its address changes with its content, so a browser keeps it.
+func (v *view) asset(w http.ResponseWriter, r *http.Request) error {
+	a, ok := v.assets[r.PathValue("name")]
+	if !ok {
+		return v.missing(w, r)
+	}
+	w.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
+	return write(w, r, http.StatusOK, a.mediaType, a.body)
+}

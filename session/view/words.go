@@ -1,0 +1,225 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/transcript"
+)
+
+// functions are those of the templates.
+func (v *view) functions() template.FuncMap {
+	words := transcript.Words{Zone: v.Zone}
+	all := template.FuncMap(words.Functions())
+	for name, f := range (template.FuncMap{
+		"at":      Address,
+		"rich":    html.Rich,
+		"join":    func(all []string) string { return printable.Join(all...) },
+		"asset":   func(name string) string { return "/assets/" + name + "?" + v.assets[name].digest },
+		"changes": func() bool { return v.Change != nil },
+		"span":    v.spanURL,
+		"cut":     func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
+		"ago":     func(milli int64) string { return ago(time.Since(time.UnixMilli(milli))) },
+		"iso":     func(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339) },
+		"cost":    printable.Cost,
+		"spent": func(stated float64, estimated *float64) string {
+			if stated == 0 {
+				return printable.Cost(nil, estimated)
+			}
+			return printable.Cost(&stated, estimated)
+		},
+		"count":    printable.Count,
+		"brief":    printable.Brief,
+		"bytes":    func(s string) string { return printable.Bytes(int64(len(s))) },
+		"model":    printable.FullModelName,
+		"tokens":   printable.Tokens,
+		"duration": printable.OptionalDuration,
+		"short":    printable.Short,
+		"tail":     tail,
+		"status":   statusText,
+		"buckets":  transcript.Buckets,
+		"decision": func(d document.Decision) string { text, _ := document.DecisionText(&d); return printable.Line(text) },
+		"pair":     func(a, b any) pair { return pair{a, b} },
+		"plus":     func(a, b int) int { return a + b },
+		"ms":       printable.Duration,
+		"percent":  percent,
+		"turns":    printable.Turns,
+		"clip":     func(s string) string { return printable.Head(s, headProse) },
+		"message":  func(t turnData, m *document.Message) messageData { return messageData{t, m} },
+		"part":     newBlockData,
+		"marked":   pieces,
+		"short1":   func(a document.Annotation) string { return printable.Line(a.Short()) },
+		"text1":    func(a document.Annotation) string { return printable.Line(a.Text()) },
+	}) {
+		all[name] = f
+	}
+	return all
+}
+
+// Address is the path of a page with these elements, each escaped. An element that a browser would resolve, "." or
+// "..", gets a tilde, and so does one that begins with a tilde: see [element].
+func Address(elements ...any) string {
+	var b strings.Builder
+	for _, e := range elements {
+		s := fmt.Sprint(e)
+		if s == "." || s == ".." || strings.HasPrefix(s, "~") {
+			s = "~" + s
+		}
+		b.WriteString("/" + url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// element is what Address made an element of a path of.
+func element(s string) string { return strings.TrimPrefix(s, "~") }
+
+// CheckTraceURL returns an error for what is no template as of [Options.TraceURL]. An empty one is one.
+func CheckTraceURL(template string) error {
+	if template == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.NewReplacer("{", "", "}", "").Replace(template))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || !strings.Contains(template, "{trace_id}") {
+		return fmt.Errorf("%q is not the address of a trace; write one such as "+
+			"https://jaeger.example/trace/{trace_id}?uiFind={span_id}", template)
+	}
+	return nil
+}
+
+// spanURL is where a span is shown, or "".
+func (v *view) spanURL(traceID, spanID string) string {
+	if v.TraceURL == "" || traceID == "" {
+		return ""
+	}
+	return strings.NewReplacer("{trace_id}", url.QueryEscape(traceID), "{span_id}", url.QueryEscape(spanID)).
+		Replace(v.TraceURL)
+}
+
+// ago is a time in the past, in one unit.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return "now"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h ago", d/time.Hour)
+	}
+	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
+}
+
+// tail is the last element of a path.
+func tail(path string) string {
+	path = strings.TrimRight(path, "/")
+	return printable.Line(path[strings.LastIndexByte(path, '/')+1:])
+}
+
+// statusText is what a session is doing, in words.
+func statusText(a document.Activity) string {
+	return cmp.Or(strings.ReplaceAll(string(a), "_", " "), "unknown")
+}
+
+// spansOf are the spans of the parts and messages of a document, by id.
+func spansOf(d *document.Document) map[string]document.Span {
+	all := make(map[string]document.Span, len(d.Spans))
+	for _, s := range slices.Backward(d.Spans) {
+		switch {
+		case s.PartID != "":
+			all[s.PartID] = s
+		case s.MessageID != "" && (s.Kind == "session.turn" || all[s.MessageID].Kind != "session.turn"):
+			all[s.MessageID] = s
+		}
+	}
+	return all
+}
+
+// pair is two values for a template that takes one.
+type pair struct{ A, B any }
+
+// messageData is a message with its turn.
+type messageData struct {
+	Turn    turnData
+	Message *document.Message
+}
+
+// blockData is a part in words, with what its turn knows of it.
+type blockData struct {
+	transcript.Block
+	// Self is the address of the part's page.
+	Self string
+	// Open reports that the part is not folded.
+	Open bool
+	// Long is the head of a text that is too long to be shown as a whole, "" of others.
+	Long string
+	// Gist is the head of reasoning.
+	Gist  string
+	Image string
+	Span  document.Span
+	Child *document.Child
+}
+
+// Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
+const (
+	maxProse  = 32 << 10
+	headProse = 8 << 10
+	maxGist   = 160
+)
+
+func newBlockData(t turnData, m *document.Message, b transcript.Block) blockData {
+	d := blockData{Block: b}
+	if b.Part == nil {
+		return d
+	}
+	d.Self = Address("s", t.Doc.Session.ID, "p", m.ID, b.Part.ID)
+	d.Span = t.Spans[b.Part.ID]
+	switch {
+	case b.Part.Tool != nil:
+		d.Open = b.Outcome != document.OutcomeOK && b.Outcome != document.OutcomeLost
+		d.Child = t.Children[b.Part.Tool.ChildSessionID]
+	case b.Part.File != nil && b.Part.File.Size != nil && slices.Contains(images, b.Part.File.MediaType):
+		d.Image = d.Self + "/blob"
+	}
+	if len(b.Text) > maxProse {
+		d.Long = printable.Head(b.Text, headProse)
+	}
+	if b.Kind == transcript.Reasoning {
+		d.Gist = printable.Head(strings.TrimSpace(b.Text), maxGist)
+	}
+	return d
+}
+
+// marked is a piece of the context of a hit.
+type marked struct {
+	Text string
+	Mark bool
+}
+
+// pieces are the context of a hit, in which the matches are marked.
+func pieces(h store.Hit) (all []marked) {
+	at := 0
+	for _, m := range h.Marks {
+		if m[0] < at || m[1] < m[0] || m[1] > len(h.Context) {
+			continue
+		}
+		all = append(all, marked{h.Context[at:m[0]], false}, marked{h.Context[m[0]:m[1]], true})
+		at = m[1]
+	}
+	return append(all, marked{h.Context[at:], false})
+}
+
+// percent is a share, or "" where it is not known.
+func percent(share *float64) string {
+	if share == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", *share*100)
+}
