@@ -37,6 +37,8 @@ type listPage struct {
 	// Store names the store, of which Empty reports that it has no session at all.
 	Store string
 	Empty bool
+	// Sorts are the orders of the list, and Statuses what sessions can be doing.
+	Sorts, Statuses []string
 	// Zone names the zone of the times.
 	Zone string
 }
@@ -44,14 +46,49 @@ type listPage struct {
 // filter is one that is set.
 type filter struct{ Text, Without string }
 
-// filters are the parameters that select sessions.
-var filters = []string{"q", "agent", "children", "archived"}
+// filters are the parameters that select sessions, and q.
+var filters = []string{"q", "project", "agent", "model", "provider", "user", "tag", "score", "tool", "text",
+	"status", "errors", "loops", "denials", "since", "until", "children", "archived"}
+
+// filterOf reads the parameters that select sessions. Times are days.
+func (v *view) filterOf(q url.Values) (f store.SessionFilter, err error) {
+	f = store.SessionFilter{Project: q.Get("project"), Agent: q.Get("agent"), Model: q.Get("model"),
+		Provider: q.Get("provider"), User: q.Get("user"), Tool: q.Get("tool"), Text: q.Get("text"),
+		Errors: q.Get("errors") != "", Loops: q.Get("loops") != "", Denials: q.Get("denials") != ""}
+	for _, tag := range q["tag"] {
+		if tag != "" {
+			f.Tags = append(f.Tags, tag)
+		}
+	}
+	for _, text := range q["score"] {
+		if text == "" {
+			continue
+		}
+		score, err := store.ParseScoreFilter(text)
+		if err != nil {
+			return f, invalid("score: %v", err)
+		}
+		f.Scores = append(f.Scores, score)
+	}
+	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		if text := q.Get(name); text != "" {
+			if *to, err = time.ParseInLocation(time.DateOnly, text, v.Zone); err != nil {
+				return f, invalid("%s %q is not a day such as 2026-11-22", name, text)
+			}
+		}
+	}
+	return f, nil
+}
 
 // list answers with the list of sessions, or with the places of a text.
 func (v *view) list(w http.ResponseWriter, r *http.Request) error {
-	p := listPage{Query: r.URL.Query(), Store: v.sessions.Name(), Zone: v.Zone.String()}
+	p := listPage{Query: r.URL.Query(), Store: v.sessions.Name(), Zone: v.Zone.String(),
+		Sorts: store.SessionSorts(), Statuses: document.Statuses()}
 	for _, name := range filters {
-		if value := p.Query.Get(name); value != "" {
+		for _, value := range p.Query[name] {
+			if value == "" {
+				continue
+			}
 			text := name + ": " + value
 			if value == "1" {
 				text = "with " + name
@@ -81,22 +118,30 @@ func (v *view) list(w http.ResponseWriter, r *http.Request) error {
 func with(query url.Values, name, value string) string {
 	q := url.Values{}
 	for k, all := range query {
-		if k != name && k != "cursor" && len(all) > 0 && all[0] != "" {
-			q.Set(k, all[0])
+		if k != name && k != "cursor" {
+			q[k] = slices.DeleteFunc(slices.Clone(all), func(value string) bool { return value == "" })
 		}
 	}
 	if value != "" {
 		q.Set(name, value)
 	}
-	if len(q) == 0 {
-		return "/sessions"
+	if text := q.Encode(); text != "" {
+		return "/sessions?" + text
 	}
-	return "/sessions?" + q.Encode()
+	return "/sessions"
 }
 
 func (v *view) listSessions(ctx context.Context, p *listPage) error {
-	q := store.SessionQuery{Limit: pageSize + 1, Agent: p.Query.Get("agent"), Children: p.Query.Get("children") != "",
-		Archived: p.Query.Get("archived") != ""}
+	filter, err := v.filterOf(p.Query)
+	if err != nil {
+		return err
+	}
+	sort, ok := store.ParseSessionSort(cmp.Or(p.Query.Get("sort"), p.Sorts[0]))
+	if !ok {
+		return invalid("sort %q is unknown; use %s", p.Query.Get("sort"), strings.Join(p.Sorts, ", "))
+	}
+	q := store.SessionQuery{SessionFilter: filter, Sort: sort, Limit: pageSize + 1,
+		Children: p.Query.Get("children") != "", Archived: p.Query.Get("archived") != ""}
 	if text := p.Query.Get("cursor"); text != "" {
 		at, id, ok := strings.Cut(text, ".")
 		ms, err := strconv.ParseInt(at, 10, 64)
@@ -105,9 +150,16 @@ func (v *view) listSessions(ctx context.Context, p *listPage) error {
 		}
 		q.Before = &store.Cursor{UpdatedAt: ms, ID: id}
 	}
-	rows, err := v.rows(ctx, q)
-	if err != nil {
-		return err
+	var rows []session.Session
+	status := p.Query.Get("status")
+	if status != "" && !slices.Contains(document.Statuses(), status) {
+		return invalid("status %q is unknown; use %s", status, strings.Join(document.Statuses(), ", "))
+	}
+	for s, err := range document.Select(ctx, v.sessions, q, status, time.Now(), v.IdleTimeout) {
+		if err != nil {
+			return err
+		}
+		rows = append(rows, s)
 	}
 	if len(rows) > pageSize {
 		rows = rows[:pageSize]
