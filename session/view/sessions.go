@@ -82,7 +82,8 @@ func (v *view) filterOf(q url.Values) (f store.SessionFilter, err error) {
 
 // list answers with the list of sessions, or with the places of a text.
 func (v *view) list(w http.ResponseWriter, r *http.Request) error {
-	p := listPage{Query: r.URL.Query(), Store: v.sessions.Name(), Zone: v.Zone.String(),
+	zone, _ := time.Now().In(v.Zone).Zone()
+	p := listPage{Query: r.URL.Query(), Store: v.sessions.Name(), Zone: zone,
 		Sorts: store.SessionSorts(), Statuses: document.Statuses()}
 	for _, name := range filters {
 		for _, value := range p.Query[name] {

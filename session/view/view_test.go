@@ -41,6 +41,11 @@ func conversation(id string, turns int) *store.Imported {
 		tool := part(answer, "tool-bash", "tool", `{"type":"tool-bash","toolCallId":"`+call+`",`+state+
 			`,"input":{"command":"make test"}}`, 0)
 		tool.ToolCallID = &call
+		toolState := session.StateOutputAvailable
+		if i == 3 {
+			toolState = session.StateOutputError
+		}
+		tool.ToolState = &toolState
 		t.Messages = append(t.Messages,
 			session.MessageAndParts{Message: session.Message{ID: user, SessionID: id, Role: session.RoleUser,
 				MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at},
