@@ -1,6 +1,8 @@
 package document
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -103,6 +105,7 @@ func PlaceAnnotations(t *session.Transcript, all []store.Annotation) AnnotationP
 			parts[t.Messages[i].Parts[j].ID] = true
 		}
 	}
+	all = inOrder(all)
 	for i := range all {
 		n := &all[i]
 		switch a := AnnotationOf(n); {
@@ -116,6 +119,16 @@ func PlaceAnnotations(t *session.Transcript, all []store.Annotation) AnnotationP
 		}
 	}
 	return places
+}
+
+// inOrder returns the annotations as readers see them: scores, tags and notes, each by name, then time. Ids depend on
+// the id of the session, so they decide only between annotations that are alike in all of that.
+func inOrder(all []store.Annotation) []store.Annotation {
+	kinds := []store.AnnotationKind{store.AnnotationScore, store.AnnotationTag, store.AnnotationNote}
+	return slices.SortedFunc(slices.Values(all), func(a, b store.Annotation) int {
+		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)),
+			strings.Compare(a.Name, b.Name), store.CompareAnnotations(a, b))
+	})
 }
 
 // annotate puts annotations at the session, the turns and the parts. Those of a queued message are the session's.

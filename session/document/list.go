@@ -32,6 +32,7 @@ func Items(ctx context.Context, r store.Reader, rows []session.Session, find sto
 	if err != nil {
 		return nil, nil, err
 	}
+	annotations = inOrder(annotations)
 	annotated := make(map[string][]Annotation)
 	for i := range annotations {
 		if n := &annotations[i]; n.DeletedAt == nil {
