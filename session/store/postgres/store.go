@@ -214,16 +214,17 @@ var wide = [][2]string{{"chat_parts", "data_json"}, {"chat_messages", "metadata_
 
 // Size implements [store.Sizer]: the values of the wide columns as they are compressed, and of each row a little for
 // the others. The size of the tables' files does not count, for it stays when rows are deleted. Of a large table a
-// sample of its pages is read, always the same ones. Tables that are distributed are not measured.
+// sample of its pages is read, always the same ones.
 func (s *Store) Size(ctx context.Context) (size int64, err error) {
+	relationSize := "pg_relation_size"
 	if s.dialect == distributedDialect {
-		return 0, fmt.Errorf("measure store %s: its tables are distributed; limit the age of sessions instead", s.Name())
+		relationSize = "citus_relation_size"
 	}
 	const sampled, otherColumns = 160 << 20, 150 // bytes
 	for _, column := range wide {
 		var percent float64
-		err := s.pool.QueryRow(ctx, `SELECT least(100, 100.0 * $2 / greatest(pg_relation_size($1::regclass), 1))::float8`,
-			column[0], sampled).Scan(&percent)
+		err := s.pool.QueryRow(ctx, `SELECT least(100, 100.0 * $2 / greatest(`+relationSize+
+			`($1::regclass), 1))::float8`, column[0], sampled).Scan(&percent)
 		if err != nil {
 			return 0, explain("measure store", s.Name(), err)
 		}
