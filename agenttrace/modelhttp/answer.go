@@ -330,7 +330,9 @@ func endTool(tool *agenttrace.ToolCall, output json.RawMessage, failed bool) {
 // trim; reasoning and inputs are left out, because they may be dropped.
 type content struct {
 	texts hash.Hash
-	ids   []byte
+	// buf is empty, and room for the text that is hashed next.
+	buf []byte
+	ids []byte
 	// empty reports a message without text and calls; its zero value means so.
 	full bool
 }
@@ -339,16 +341,18 @@ func (c *content) text(text string) {
 	if c.texts == nil {
 		c.texts = sha256.New()
 	}
-	var buf [256]byte
-	out := buf[:0]
+	if c.buf == nil {
+		c.buf = make([]byte, 0, 256)
+	}
+	out := c.buf
 	for i, r := range text {
 		if unicode.IsSpace(r) {
 			continue
 		}
 		c.full = true
-		if len(out) > len(buf)-utf8.UTFMax {
+		if len(out) > cap(out)-utf8.UTFMax {
 			c.texts.Write(out)
-			out = buf[:0]
+			out = c.buf
 		}
 		if r == utf8.RuneError {
 			out = append(out, text[i])

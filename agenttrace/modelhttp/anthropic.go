@@ -125,7 +125,10 @@ func anthropicOutput(content json.RawMessage) json.RawMessage {
 	return content
 }
 
-type anthropicAnswer struct{ a *answer }
+type anthropicAnswer struct {
+	a *answer
+	s scanner
+}
 
 type anthropicMessage struct {
 	ID         string            `json:"id"`
@@ -166,7 +169,65 @@ func (d *anthropicAnswer) begin(m *anthropicMessage) {
 	d.a.count(m.Usage)
 }
 
+var (
+	anthropicNames      = []string{"type", "index", "message", "content_block", "delta", "usage", "error"}
+	anthropicDeltaNames = []string{"type", "text", "thinking", "partial_json", "stop_reason"}
+)
+
+// delta takes an event that adds text to a block. It reports whether it did.
+func (d *anthropicAnswer) delta(data []byte) bool {
+	s := &d.s
+	s.reset(data)
+	var index int
+	var event, kind, text, thinking, arguments []byte
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "type":
+			s.str(&event)
+			s.bad = s.bad || string(event) != "content_block_delta"
+		case "index":
+			s.int(&index)
+		case "delta":
+			for s.object(); s.member(); {
+				switch string(s.key) {
+				case "type":
+					s.str(&kind)
+				case "text":
+					s.str(&text)
+				case "thinking":
+					s.str(&thinking)
+				case "partial_json":
+					s.str(&arguments)
+				default:
+					s.other(anthropicDeltaNames)
+				}
+			}
+		default:
+			s.other(anthropicNames)
+		}
+	}
+	if !s.end() || event == nil {
+		return false
+	}
+	switch string(kind) {
+	case "text_delta":
+		d.a.text(d.a.block(index, textBlock), string(text))
+	case "thinking_delta":
+		d.a.text(d.a.block(index, reasoningBlock), string(thinking))
+	case "input_json_delta":
+		d.a.arguments(d.a.block(index, callBlock), string(arguments))
+	}
+	return true
+}
+
 func (d *anthropicAnswer) event(_ string, data []byte) {
+	if !d.delta(data) {
+		d.decode(data)
+	}
+}
+
+// decode takes any event.
+func (d *anthropicAnswer) decode(data []byte) {
 	var e struct {
 		Type    string            `json:"type"`
 		Index   int               `json:"index"`

@@ -170,7 +170,10 @@ func converseOutput(content []converseResult) json.RawMessage {
 	return output(text.String())
 }
 
-type converseAnswer struct{ a *answer }
+type converseAnswer struct {
+	a *answer
+	s scanner
+}
 
 func (d *converseAnswer) body(data []byte) {
 	var m struct {
@@ -204,6 +207,53 @@ func (d *converseAnswer) body(data []byte) {
 	d.usage(m.Usage)
 }
 
+var (
+	converseNames      = []string{"contentBlockIndex", "start", "delta", "stopReason", "usage", "error"}
+	converseDeltaNames = []string{"text", "toolUse", "reasoningContent"}
+)
+
+// delta takes an event that adds text to a block. It reports whether it did.
+func (d *converseAnswer) delta(data []byte) bool {
+	s := &d.s
+	s.reset(data)
+	var index int
+	var text, reasoning, arguments []byte
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "contentBlockIndex":
+			s.int(&index)
+		case "delta":
+			for s.object(); s.member(); {
+				switch string(s.key) {
+				case "text":
+					s.str(&text)
+				case "reasoningContent":
+					s.only("text", &reasoning)
+				case "toolUse":
+					s.only("input", &arguments)
+				default:
+					s.other(converseDeltaNames)
+				}
+			}
+		default:
+			s.other(converseNames)
+		}
+	}
+	switch {
+	case !s.end():
+		return false
+	case text != nil:
+		d.a.text(d.a.block(index, textBlock), string(text))
+	case reasoning != nil:
+		d.a.text(d.a.block(index, reasoningBlock), string(reasoning))
+	case arguments != nil:
+		d.a.arguments(d.a.block(index, callBlock), string(arguments))
+	default:
+		return false
+	}
+	return true
+}
+
 // event takes an event of ConverseStream, or of the stream of a Nova model, whose events
 // are the members of an object.
 func (d *converseAnswer) event(name string, data []byte) {
@@ -219,6 +269,13 @@ func (d *converseAnswer) event(name string, data []byte) {
 		}
 		return
 	}
+	if name != "contentBlockDelta" || !d.delta(data) {
+		d.decode(name, data)
+	}
+}
+
+// decode takes any event.
+func (d *converseAnswer) decode(name string, data []byte) {
 	var e struct {
 		Index int `json:"contentBlockIndex"`
 		Start struct {

@@ -148,7 +148,10 @@ func chatUser(r *request, raw json.RawMessage) {
 	}
 }
 
-type chatAnswer struct{ a *answer }
+type chatAnswer struct {
+	a *answer
+	s scanner
+}
 
 type chatChunk struct {
 	ID      string `json:"id"`
@@ -176,7 +179,132 @@ func (d *chatAnswer) event(_ string, data []byte) {
 		d.a.closeAll()
 		return
 	}
-	d.chunk(data)
+	if !d.delta(data) {
+		d.chunk(data)
+	}
+}
+
+var (
+	chatNames       = []string{"id", "model", "choices", "usage", "error"}
+	chatChoiceNames = []string{"index", "delta", "message", "finish_reason"}
+	chatDeltaNames  = []string{
+		"role", "content", "refusal", "tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning",
+	}
+	chatCallNames     = []string{"index", "id", "function", "custom"}
+	chatFunctionNames = []string{"name", "arguments"}
+)
+
+// chatDelta is what a chunk adds to the first choice.
+type chatDelta struct {
+	id, model, role, text, reasoning, thought, arguments []byte
+	// call is the index of the call with the arguments; calls counts calls, choices choices.
+	call, calls, choices int
+}
+
+// delta takes a chunk that adds text to the first choice, or arguments to one of its calls. It
+// reports whether it did.
+func (d *chatAnswer) delta(data []byte) bool {
+	s := &d.s
+	s.reset(data)
+	var c chatDelta
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "id":
+			s.str(&c.id)
+		case "model":
+			s.str(&c.model)
+		case "choices":
+			for s.array(); s.element(); c.choices++ {
+				c.choice(s)
+			}
+		case "usage":
+			s.none()
+		default:
+			s.other(chatNames)
+		}
+	}
+	if !s.end() || c.choices != 1 || c.calls > 1 {
+		return false
+	}
+	if string(c.id) != d.a.id && len(c.id) > 0 {
+		d.a.id = string(c.id)
+	}
+	if string(c.model) != d.a.model && len(c.model) > 0 {
+		d.a.model = string(c.model)
+	}
+	if len(c.reasoning) == 0 {
+		c.reasoning = c.thought
+	}
+	d.write(string(c.reasoning), string(c.text))
+	if c.calls > 0 {
+		d.a.arguments(d.a.block(chatCalls+c.call, callBlock), string(c.arguments))
+	}
+	return true
+}
+
+func (c *chatDelta) choice(s *scanner) {
+	index := 0
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "index":
+			s.int(&index)
+			s.bad = s.bad || index != 0
+		case "finish_reason":
+			s.none()
+		case "delta":
+			c.delta(s)
+		default:
+			s.other(chatChoiceNames)
+		}
+	}
+}
+
+func (c *chatDelta) delta(s *scanner) {
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "role":
+			s.str(&c.role)
+		case "content":
+			s.str(&c.text)
+		case "reasoning_content":
+			s.str(&c.reasoning)
+		case "reasoning":
+			s.str(&c.thought)
+		case "refusal":
+			s.none()
+		case "tool_calls":
+			for s.array(); s.element(); c.calls++ {
+				c.toolCall(s)
+			}
+		default:
+			s.other(chatDeltaNames)
+		}
+	}
+}
+
+// toolCall takes a piece of the arguments of a call that an earlier chunk has begun.
+func (c *chatDelta) toolCall(s *scanner) {
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "index":
+			s.int(&c.call)
+		case "id", "custom":
+			s.none()
+		case "function":
+			for s.object(); s.member(); {
+				switch string(s.key) {
+				case "arguments":
+					s.str(&c.arguments)
+				case "name":
+					s.none()
+				default:
+					s.other(chatFunctionNames)
+				}
+			}
+		default:
+			s.other(chatCallNames)
+		}
+	}
 }
 
 // chunk takes a piece of a stream, or a body, which differ in the name of the message.
@@ -219,14 +347,19 @@ const (
 	chatCalls
 )
 
-func (d *chatAnswer) first(m *chatMessage) {
-	if thought := cmp.Or(m.Reasoning, m.Thought); thought != "" {
-		d.a.text(d.a.block(chatReasoning, reasoningBlock), thought)
+// write appends reasoning, which the text ends.
+func (d *chatAnswer) write(reasoning, text string) {
+	if reasoning != "" {
+		d.a.text(d.a.block(chatReasoning, reasoningBlock), reasoning)
 	}
-	if text := cmp.Or(chatText(m.Content), m.Refusal); text != "" {
+	if text != "" {
 		d.a.close(d.a.block(chatReasoning, reasoningBlock))
 		d.a.text(d.a.block(chatContent, textBlock), text)
 	}
+}
+
+func (d *chatAnswer) first(m *chatMessage) {
+	d.write(cmp.Or(m.Reasoning, m.Thought), cmp.Or(chatText(m.Content), m.Refusal))
 	for i := range m.Calls {
 		c := &m.Calls[i]
 		index := c.Index

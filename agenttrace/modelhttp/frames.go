@@ -2,6 +2,7 @@ package modelhttp
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
@@ -21,7 +22,7 @@ type sse struct {
 	max int
 	// line is the line that has not ended, name and data are what the event has so far.
 	line, data []byte
-	name       string
+	name, last string
 	some       bool // some line of the event has data
 	skip       bool // the event is too large
 	begun      bool // the line has bytes, which may have been skipped
@@ -29,26 +30,35 @@ type sse struct {
 }
 
 func (s *sse) feed(p []byte, emit func(string, []byte)) {
-	for len(p) > 0 {
+	lf := -1 // the next line feed, or the end
+	for at := 0; at < len(p); {
 		if s.cr {
 			s.cr = false
-			if p[0] == '\n' {
-				p = p[1:]
+			if p[at] == '\n' {
+				at++
 				continue
 			}
 		}
-		i := bytes.IndexAny(p, "\r\n")
-		if i < 0 {
-			s.keep(p)
+		if lf < at {
+			if lf = at + bytes.IndexByte(p[at:], '\n'); lf < at {
+				lf = len(p)
+			}
+		}
+		end := lf
+		if cr := bytes.IndexByte(p[at:lf], '\r'); cr >= 0 {
+			end = at + cr
+		}
+		line := p[at:end]
+		if end == len(p) {
+			s.keep(line)
 			return
 		}
-		line := p[:i]
 		if len(s.line) > 0 {
 			s.keep(line)
 			line = s.line
 		}
-		s.cr = p[i] == '\r'
-		p = p[i+1:]
+		s.cr = p[end] == '\r'
+		at = end + 1
 		s.endLine(line, emit)
 		s.line, s.begun = s.line[:0], false
 	}
@@ -75,7 +85,8 @@ func (s *sse) endLine(line []byte, emit func(string, []byte)) {
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
 	case "event":
-		s.name = string(value)
+		s.last = reuse(s.last, value)
+		s.name = s.last
 	case "data":
 		if len(s.data)+len(value) > s.max {
 			s.skip = true
@@ -102,14 +113,27 @@ func (s *sse) end(emit func(string, []byte)) {
 	s.dispatch(emit)
 }
 
+// reuse returns the text of b, which is that of last if they are equal: the events of a stream
+// have few names.
+func reuse(last string, b []byte) string {
+	if string(b) == last {
+		return last
+	}
+	return string(b)
+}
+
 // frames splits the binary event streams of AWS: messages of a prelude (lengths and their
 // checksum), headers, a payload and a checksum. A message of more than max bytes is
 // skipped.
 type frames struct {
 	max  int
 	buf  []byte
-	skip int  // bytes of a message that is too large
-	bad  bool // what follows cannot be split
+	last string // the name of the event before
+	s    scanner
+	// chunk has the bytes of the chunk of InvokeModel.
+	chunk []byte
+	skip  int  // bytes of a message that is too large
+	bad   bool // what follows cannot be split
 }
 
 const preludeSize = 12
@@ -162,31 +186,47 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 	headers, payload := m[preludeSize:preludeSize+size], m[preludeSize+size:end]
 	kind, name, exception := frameHeaders(headers)
 	switch {
-	case kind == "exception" || kind == "error":
+	case string(kind) == "exception" || string(kind) == "error":
 		var e struct{ Message string }
 		_ = json.Unmarshal(payload, &e) // an exception without a message has a name
-		data, err := json.Marshal(map[string]map[string]string{"error": {"type": exception, "message": e.Message}})
+		data, err := json.Marshal(map[string]map[string]string{"error": {"type": string(exception), "message": e.Message}})
 		if err == nil {
 			emit("exception", data)
 		}
-	case name == "chunk":
-		var chunk struct{ Bytes []byte }
-		if json.Unmarshal(payload, &chunk) == nil {
-			emit("", chunk.Bytes)
+	case string(name) == "chunk":
+		if f.decode(payload) {
+			emit("", f.chunk)
 		}
 	default:
-		emit(name, payload)
+		f.last = reuse(f.last, name)
+		emit(f.last, payload)
 	}
 }
 
+// decode takes the payload of a chunk, the bytes of which are base64.
+func (f *frames) decode(payload []byte) bool {
+	var encoded []byte
+	f.s.reset(payload)
+	f.s.only("bytes", &encoded)
+	if f.s.end() && encoded != nil {
+		var err error
+		f.chunk, err = base64.StdEncoding.AppendDecode(f.chunk[:0], encoded)
+		return err == nil
+	}
+	var chunk struct{ Bytes []byte }
+	err := json.Unmarshal(payload, &chunk)
+	f.chunk = chunk.Bytes
+	return err == nil
+}
+
 // frameHeaders returns the values of the headers that are read.
-func frameHeaders(h []byte) (kind, event, exception string) {
+func frameHeaders(h []byte) (kind, event, exception []byte) {
 	for len(h) > 1 {
 		n := int(h[0])
 		if len(h) < n+2 {
 			return
 		}
-		name, typ := string(h[1:1+n]), h[1+n]
+		name, typ := h[1:1+n], h[1+n]
 		h = h[n+2:]
 		size := [...]int{0, 0, 1, 2, 4, 8, -1, -1, 8, 16}
 		if int(typ) >= len(size) {
@@ -203,13 +243,13 @@ func frameHeaders(h []byte) (kind, event, exception string) {
 		if len(h) < length {
 			return
 		}
-		switch name {
+		switch string(name) {
 		case ":message-type":
-			kind = string(h[:length])
+			kind = h[:length]
 		case ":event-type":
-			event = string(h[:length])
+			event = h[:length]
 		case ":exception-type", ":error-code":
-			exception = string(h[:length])
+			exception = h[:length]
 		}
 		h = h[length:]
 	}

@@ -185,6 +185,7 @@ func geminiOutput(raw json.RawMessage) (out json.RawMessage, failed bool) {
 
 type geminiAnswer struct {
 	a *answer
+	s scanner
 	// partial is the call whose arguments arrive in pieces, args what came of them.
 	partial *block
 	args    map[string]any
@@ -221,7 +222,152 @@ func (d *geminiAnswer) body(data []byte) {
 	d.a.closeAll()
 }
 
+var (
+	geminiNames = []string{
+		"candidates", "usageMetadata", "modelVersion", "responseId", "promptFeedback", "error",
+	}
+	geminiCandidateNames = []string{"index", "content", "finishReason", "continuationToken"}
+	geminiContentNames   = []string{"role", "parts"}
+	geminiPartNames      = []string{
+		"text", "thought", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode",
+		"codeExecutionResult", "toolCall", "toolResponse",
+	}
+	geminiUsageNames = []string{
+		"promptTokenCount", "cachedContentTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount",
+		"thoughtsTokenCount",
+	}
+)
+
+// geminiDelta is what a chunk adds to the first candidate.
+type geminiDelta struct {
+	id, model, role, text []byte
+	thought               bool
+	candidates, parts     int
+	// rawUsage is nil if the chunk has no usage; prompt is -1 if that has none.
+	rawUsage                                       []byte
+	prompt, cached, toolPrompt, answered, thoughts int
+}
+
+// delta takes a chunk that adds text to the first candidate. It reports whether it did.
+func (d *geminiAnswer) delta(data []byte) bool {
+	s := &d.s
+	s.reset(data)
+	c := geminiDelta{prompt: -1}
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "responseId":
+			s.str(&c.id)
+		case "modelVersion":
+			s.str(&c.model)
+		case "candidates":
+			for s.array(); s.element(); c.candidates++ {
+				c.candidate(s)
+			}
+		case "usageMetadata":
+			c.usage(s)
+		default:
+			s.other(geminiNames)
+		}
+	}
+	if !s.end() || c.candidates > 1 || c.parts > 1 {
+		return false
+	}
+	if string(c.id) != d.a.id && len(c.id) > 0 {
+		d.a.id = string(c.id)
+	}
+	if string(c.model) != d.a.model && len(c.model) > 0 {
+		d.a.model = string(c.model)
+	}
+	if len(c.text) > 0 {
+		kind := textBlock
+		if c.thought {
+			kind = reasoningBlock
+		}
+		d.a.text(d.a.next(kind), string(c.text))
+	}
+	if c.prompt >= 0 {
+		d.a.rawUsage = append(d.a.rawUsage[:0], c.rawUsage...)
+		d.a.usage = agenttrace.GeminiUsage{
+			Prompt: int64(c.prompt), Cached: int64(c.cached), ToolUsePrompt: int64(c.toolPrompt),
+			Candidates: int64(c.answered), Thoughts: int64(c.thoughts),
+		}
+	}
+	return true
+}
+
+func (c *geminiDelta) candidate(s *scanner) {
+	index := 0
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "index":
+			s.int(&index)
+			s.bad = s.bad || index != 0
+		case "content":
+			for s.object(); s.member(); {
+				switch string(s.key) {
+				case "role":
+					s.str(&c.role)
+				case "parts":
+					for s.array(); s.element(); c.parts++ {
+						c.part(s)
+					}
+				default:
+					s.other(geminiContentNames)
+				}
+			}
+		default:
+			s.other(geminiCandidateNames)
+		}
+	}
+}
+
+func (c *geminiDelta) part(s *scanner) {
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "text":
+			s.str(&c.text)
+		case "thought":
+			s.bool(&c.thought)
+		default:
+			s.other(geminiPartNames)
+		}
+	}
+}
+
+// usage takes the counts, which every chunk may have.
+func (c *geminiDelta) usage(s *scanner) {
+	s.peek()
+	start := s.at
+	s.bad = s.bad || c.rawUsage != nil
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "promptTokenCount":
+			s.int(&c.prompt)
+		case "cachedContentTokenCount":
+			s.int(&c.cached)
+		case "toolUsePromptTokenCount":
+			s.int(&c.toolPrompt)
+		case "candidatesTokenCount":
+			s.int(&c.answered)
+		case "thoughtsTokenCount":
+			s.int(&c.thoughts)
+		default:
+			s.other(geminiUsageNames)
+		}
+	}
+	if !s.bad {
+		c.rawUsage = s.data[start:s.at]
+	}
+}
+
 func (d *geminiAnswer) event(_ string, data []byte) {
+	if !d.delta(data) {
+		d.decode(data)
+	}
+}
+
+// decode takes any event.
+func (d *geminiAnswer) decode(data []byte) {
 	var c geminiChunk
 	if json.Unmarshal(data, &c) != nil {
 		return

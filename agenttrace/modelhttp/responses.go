@@ -201,6 +201,7 @@ func (i *responsesItem) input() json.RawMessage {
 
 type responsesAnswer struct {
 	a *answer
+	s scanner
 	// done are the indexes of the items that are whole.
 	done map[int]bool
 }
@@ -224,7 +225,61 @@ func (d *responsesAnswer) body(data []byte) {
 	}
 }
 
+var responsesNames = []string{
+	"type", "output_index", "content_index", "summary_index", "delta", "item", "response", "error", "code", "message",
+}
+
+// delta takes an event that adds text to an item. It reports whether it did.
+func (d *responsesAnswer) delta(data []byte) bool {
+	s := &d.s
+	s.reset(data)
+	var event, text []byte
+	var output, content, summary int
+	for s.object(); s.member(); {
+		switch string(s.key) {
+		case "type":
+			s.str(&event)
+			s.bad = s.bad || !bytes.HasSuffix(event, []byte(".delta"))
+		case "output_index":
+			s.int(&output)
+		case "content_index":
+			s.int(&content)
+		case "summary_index":
+			s.int(&summary)
+		case "delta":
+			s.str(&text)
+		default:
+			s.other(responsesNames)
+		}
+	}
+	return s.end() && d.write(string(event), output, content, summary, string(text))
+}
+
+// write appends to an item. It reports whether the event is of a type that does.
+func (d *responsesAnswer) write(event string, output, content, summary int, text string) bool {
+	switch event {
+	case "response.output_text.delta", "response.refusal.delta":
+		d.a.text(d.a.block(responsesKey(output, content), textBlock), text)
+	case "response.reasoning_summary_text.delta":
+		d.a.text(d.a.block(responsesKey(output, summary), reasoningBlock), text)
+	case "response.reasoning_text.delta":
+		d.a.text(d.a.block(responsesKey(output, content), reasoningBlock), text)
+	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
+		d.a.arguments(d.a.block(responsesKey(output, 0), callBlock), text)
+	default:
+		return false
+	}
+	return true
+}
+
 func (d *responsesAnswer) event(_ string, data []byte) {
+	if !d.delta(data) {
+		d.decode(data)
+	}
+}
+
+// decode takes any event.
+func (d *responsesAnswer) decode(data []byte) {
 	var e struct {
 		Type     string          `json:"type"`
 		Output   int             `json:"output_index"`
@@ -240,18 +295,12 @@ func (d *responsesAnswer) event(_ string, data []byte) {
 	if json.Unmarshal(data, &e) != nil {
 		return
 	}
-	delta, _ := stringOr(e.Delta, nil)
+	if delta, _ := stringOr(e.Delta, nil); d.write(e.Type, e.Output, e.Content, e.Summary, delta) {
+		return
+	}
 	switch e.Type {
-	case "response.output_text.delta", "response.refusal.delta":
-		d.a.text(d.a.block(responsesKey(e.Output, e.Content), textBlock), delta)
-	case "response.reasoning_summary_text.delta":
-		d.a.text(d.a.block(responsesKey(e.Output, e.Summary), reasoningBlock), delta)
-	case "response.reasoning_text.delta":
-		d.a.text(d.a.block(responsesKey(e.Output, e.Content), reasoningBlock), delta)
 	case "response.output_item.added":
 		d.added(e.Output, e.Item)
-	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
-		d.a.arguments(d.a.block(responsesKey(e.Output, 0), callBlock), delta)
 	case "response.output_item.done":
 		d.item(e.Output, e.Item)
 	case "response.completed", "response.incomplete", "response.failed":
