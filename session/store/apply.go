@@ -56,6 +56,14 @@ func (a *applier) apply(b *Batch) error {
 	if err := a.applySessions(); err != nil {
 		return err
 	}
+	for i := range a.moved {
+		if w := a.sessions[a.moved[i].SessionID]; w != nil && !w.gone {
+			if err := a.wrote(a.mergeAnnotation(&a.moved[i])); err != nil {
+				return err
+			}
+			a.rows.touch(w.id)
+		}
+	}
 	for _, w := range a.order {
 		a.result.Sessions = append(a.result.Sessions, w.id)
 		if w.gone || !w.dirty && !w.resync {
@@ -118,6 +126,8 @@ type applier struct {
 	// that are in no trace may be kept.
 	stored        map[string]TraceOwner
 	recordThreads map[thread]*Thread
+	// moved are annotations of sessions that are gone, as they are to be in the sessions that follow these.
+	moved []Annotation
 	// gave is what the source of an import gave before.
 	gave gave
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -30,6 +31,11 @@ type observedWork struct {
 	// of which is built here no more.
 	lost []lostAbout
 	left map[string]bool
+	// successor is the session to which the earliest observation that left is attributed, successorAt when that began.
+	// targets are the messages and parts there that have the place of those here.
+	successor   string
+	successorAt int64
+	targets     map[string]string
 	// folding is set while abouts are merged into the row.
 	folding bool
 }
@@ -227,6 +233,7 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 	lost := lostAbout{values: stampsOf(old.SessionAttrs)}
 	if old.SessionID != attributed.SessionID {
 		lost.bounds = timeRange{n.Start, n.End}
+		w.observed.follow(n, attributed)
 		if n.TraceID != "" {
 			if w.observed.left == nil {
 				w.observed.left = make(map[string]bool)
@@ -241,6 +248,51 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 		}
 	}
 	w.observed.lost = append(w.observed.lost, lost)
+}
+
+// follow notes the session to which an observation moved, and what stands there for the rows that it was attributed to.
+func (o *observedWork) follow(n *Observation, attributed *Attribution) {
+	to := attributed.SessionID
+	if to == "" {
+		return
+	}
+	if o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor {
+		o.successor, o.successorAt = to, n.Start
+	}
+	if o.targets == nil {
+		o.targets = make(map[string]string)
+	}
+	old, now := n.Attribution.messages(), attributed.messages()
+	old, now = append(old, n.Attribution.PartID), append(now, attributed.PartID)
+	for i, id := range old {
+		if len(old) == len(now) && id != "" && now[i] != "" && o.targets[id] == "" {
+			o.targets[id] = now[i]
+		}
+	}
+}
+
+// moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to another.
+func (a *applier) moveAnnotations(w *sessionWork) error {
+	stored := &AnnotationsOf{SessionID: w.id}
+	if err := a.rows.ask(stored); err != nil || w.observed.successor == "" {
+		return err
+	}
+	all := stored.Rows
+	for _, n := range w.noted {
+		all = append(all, *n)
+	}
+	for _, n := range all {
+		was := n
+		was.Identify()
+		n.SessionID = w.observed.successor
+		n.MessageID = cmp.Or(w.observed.targets[n.MessageID], n.MessageID)
+		n.PartID = cmp.Or(w.observed.targets[n.PartID], n.PartID)
+		if was.ID == n.ID { // otherwise somebody else chose it
+			n.Identify()
+		}
+		a.moved = append(a.moved, n)
+	}
+	return nil
 }
 
 func sameAttribution(p, q *Attribution) bool {
@@ -477,6 +529,9 @@ func (a *applier) foldObserved(w *sessionWork) error {
 			return err
 		}
 		if w.gone {
+			if err := a.moveAnnotations(w); err != nil {
+				return err
+			}
 			a.rows.deleteSession(w.id)
 			a.result.Rows++
 			a.rows.touch(w.id)

@@ -24,7 +24,7 @@ func fromTranscript(row *session.Session) bool {
 
 // adoptTranscripts adds the observations of the transcripts that were imported of the
 // sessions which the batch's observations name, and of their sub-agents. What is the
-// store's own stays: when the session was archived, what was rewound, and its forks.
+// store's own stays: when the session was archived, what was rewound, its annotations and its forks.
 func (a *applier) adoptTranscripts(b *Batch) error {
 	if b.Adopt == nil {
 		return nil
@@ -94,7 +94,8 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
 	for i := range messages {
 		queries[i] = &PartsFrom{MessageID: messages[i].ID}
 	}
-	if err := a.rows.ask(queries...); err != nil {
+	annotations := &AnnotationsOf{SessionID: row.ID}
+	if err := a.rows.ask(append(queries, annotations)...); err != nil {
 		return err
 	}
 	for i := range messages {
@@ -106,6 +107,7 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
 	a.rows.deleteSession(row.ID)
+	b.Annotations = append(slices.Clip(annotations.Rows), b.Annotations...)
 	a.result.Rows++
 	kept := SessionRow{Session: blankSession(row.ID),
 		State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}

@@ -331,6 +331,8 @@ func (r *rows) learn(queries []Query) {
 			r.decisions.loaded(q.IDs, q.Rows, keyOfDecision)
 		case *AnnotationsByKey:
 			r.annotations.loaded(q.Keys, q.Rows, keyOfAnnotation)
+		case *AnnotationsOf:
+			r.annotations.loaded(nil, q.Rows, keyOfAnnotation)
 		case *BlobsByDigest:
 			for i := range q.Rows {
 				q.Rows[i].Kind = q.Kind

@@ -192,6 +192,12 @@ type (
 
 		Rows []Annotation
 	}
+	// AnnotationsOf finds all annotations of a session.
+	AnnotationsOf struct {
+		SessionID string
+
+		Rows []Annotation
+	}
 	// BlobsByDigest finds the system prompts or tool catalogs with the digests.
 	BlobsByDigest struct {
 		Kind    BlobKind
@@ -379,6 +385,7 @@ func (*PartsByKey) query()        {}
 func (*SpanRefsByKey) query()     {}
 func (*DecisionsByID) query()     {}
 func (*AnnotationsByKey) query()  {}
+func (*AnnotationsOf) query()     {}
 func (*BlobsByDigest) query()     {}
 func (*ObservationsByKey) query() {}
 func (*MessagesFrom) query()      {}

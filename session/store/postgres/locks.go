@@ -109,6 +109,8 @@ func (k lockKeys) ofQuery(q store.Query) {
 		k.add(sessionKey, q.SessionID)
 	case *store.Compactions:
 		k.add(sessionKey, q.SessionID)
+	case *store.AnnotationsOf:
+		k.add(sessionKey, q.SessionID)
 	case *store.StatsOf:
 		k.add(sessionKey, q.SessionID)
 	case *store.Sources:

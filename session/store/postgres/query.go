@@ -36,6 +36,9 @@ func (b *batch) ask(q store.Query) error {
 		})
 	case *store.DecisionsByID:
 		into(b, sqlstore.DecisionTable, &q.Rows, selectByKeys(sqlstore.DecisionTable, "id"), q.IDs)
+	case *store.AnnotationsOf:
+		into(b, sqlstore.AnnotationTable, &q.Rows, `SELECT `+sqlstore.AnnotationTable.List+` FROM annotations
+ WHERE session_id = $1 ORDER BY id`, q.SessionID)
 	case *store.AnnotationsByKey:
 		sessions, ids := make([]string, len(q.Keys)), make([]string, len(q.Keys))
 		for i, k := range q.Keys {

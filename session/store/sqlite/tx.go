@@ -199,6 +199,9 @@ func (t *tx) answer(q store.Query) (err error) {
 			stmt.BindText(1, k.SessionID)
 			stmt.BindText(2, k.ID)
 		})
+	case *store.AnnotationsOf:
+		q.Rows, err = rows(sqlstore.AnnotationTable, t.prep(`SELECT `+sqlstore.AnnotationTable.List+` FROM annotations
+ WHERE session_id = ? ORDER BY id`, q.SessionID))
 	case *store.BlobsByDigest:
 		if sqlstore.BlobTables[q.Kind] != nil {
 			q.Rows, err = byKeys(t, sqlstore.BlobTables[q.Kind], q.Digests, bindText)

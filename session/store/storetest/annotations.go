@@ -19,6 +19,9 @@ func annotation(kind, name string, at int64, more func(*store.Annotation)) store
 	return n
 }
 
+// named states which session an observation names.
+func named(id string) func(*store.Observation) { return of(id, 0) }
+
 func annotated(all ...store.Annotation) store.Batch { return store.Batch{Annotations: all} }
 
 // shown are the annotations that are not undone, in their order.
@@ -83,6 +86,31 @@ var annotationCases = []testCase{
 				if _, err := s.Session(h.Context(), "fork"); err != nil {
 					h.Error(err)
 				}
+			})
+		},
+	},
+	{
+		name: "annotations/moved-session",
+		rule: "Annotations follow when all of a session moves to another, whose key is better, with what they are about.",
+		run: func(h *harness) {
+			of := func(session, message string) func(*store.Annotation) {
+				return func(n *store.Annotation) { n.SessionID, n.MessageID = session, message }
+			}
+			h.with(func(s Store) {
+				h.apply(s, observed("a", "t0", 0, 50, script{Input: 3}, opens))
+				before := h.transcript(s, "own-a").Messages[0].Message.ID
+				h.apply(s, annotated(annotation("tag", "good", 20, of("own-a", "")), annotation("score", "q", 21, of("own-a", before))))
+				h.apply(s, observed("a", "key", 60, 60, script{Silent: true}, named("s1")))
+				h.equal("sessions", h.ids(s), []string{"s1"})
+				after := h.transcript(s, "s1").Messages[0].Message.ID
+				h.equal("annotations", h.shown(s, "s1"), []string{"tag good 0  by ann", "score q 0  by ann"})
+				all, err := s.Annotations(h.Context(), "s1")
+				if err != nil {
+					h.Fatal(err)
+				}
+				want := annotation("score", "q", 21, of("s1", after))
+				h.equal("target and id", []string{all[1].MessageID, all[1].ID}, []string{after, want.ID})
+				h.equal("annotations of the former session", h.shown(s, "own-a"), []string(nil))
 			})
 		},
 	},
