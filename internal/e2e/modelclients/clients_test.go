@@ -42,7 +42,7 @@ var programs = []program{
 // console is what a program is run with, and what it prints.
 type console struct {
 	*conformance.Console
-	t *testing.T
+	t testing.TB
 	// middleware is used instead of the HTTP client's transport, if it is set.
 	middleware func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error)
 	err        error
@@ -50,7 +50,7 @@ type console struct {
 
 func (c *console) ctx() context.Context { return c.t.Context() }
 
-func newConsole(t *testing.T, script *modelserver.Script, url string, stream bool, client *http.Client) *console {
+func newConsole(t testing.TB, script *modelserver.Script, url string, stream bool, client *http.Client) *console {
 	return &console{t: t, Console: &conformance.Console{Script: script, URL: url, HTTP: client, Stream: stream}}
 }
 
