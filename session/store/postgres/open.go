@@ -342,7 +342,7 @@ func indexTexts(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // ourTables selects those of our tables that Citus has distributed by a hash.
-const ourTables = ` FROM pg_dist_partition JOIN unnest($1::text[]) name ON logicalrelid = to_regclass(name)
+const ourTables = ` FROM pg_dist_partition JOIN unnest($1::text[]) t ON logicalrelid = to_regclass(t)
  WHERE partmethod = 'h'`
 
 // sequential makes a transaction change one shard after the other. Citus refuses many statements after one that changed
@@ -390,9 +390,18 @@ func distributeTables(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	for _, t := range distribution {
-		if _, err := tx.Exec(ctx, `SELECT create_distributed_table(name, $2, colocate_with => $3)
- FROM to_regclass($1) name WHERE name IS NOT NULL AND NOT EXISTS (
- SELECT 1 FROM pg_dist_partition WHERE logicalrelid = name)`, t.table, t.column, t.with); err != nil {
+		// Any table of a group may be the one that is distributed. Foreign keys need the first.
+		var group []string
+		for _, other := range distribution {
+			if other.table != t.table && (other.table == t.with || other.with == t.table ||
+				other.with == t.with && t.with != "none") {
+				group = append(group, other.table)
+			}
+		}
+		if _, err := tx.Exec(ctx, `SELECT create_distributed_table(name, $3, colocate_with => coalesce((
+ SELECT logicalrelid::text`+ourTables+` ORDER BY logicalrelid = to_regclass($4) DESC LIMIT 1), 'none'))
+ FROM to_regclass($2) name WHERE name IS NOT NULL AND NOT EXISTS (
+ SELECT 1 FROM pg_dist_partition WHERE logicalrelid = name)`, group, t.table, t.column, t.with); err != nil {
 			return err
 		}
 	}
