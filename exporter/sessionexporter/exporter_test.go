@@ -39,6 +39,7 @@ import (
 
 // fakeStore keeps the ids of sessions, with an outbox, and fails as told.
 type fakeStore struct {
+	sources
 	mu       sync.Mutex
 	apply    func(call int) error // nil never fails
 	read     error                // error of Transcript
@@ -604,3 +605,6 @@ func TestTelemetry(t *testing.T) {
 		t.Errorf("%d writes timed, want 2", got)
 	}
 }
+
+// sources are those of no store.
+type sources interface{ store.ImportSources }

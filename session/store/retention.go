@@ -32,6 +32,7 @@ type Retained interface {
 	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
 	Annotations(ctx context.Context, sessionIDs ...string) ([]Annotation, error)
 	Delete(ctx context.Context, id string) error
+	ImportSources
 }
 
 // recentlyUpdated is how long after its last update a session is not deleted for the size of the store: its agent may
@@ -45,14 +46,18 @@ const deletedAtOnce = 16
 // deleted in a transaction of its own, so that writers wait for no more than one. Forks and the sessions of sub-agents
 // are kept and deleted with the session that their family begins with, as [Reader.Stale] has them: a tag of one keeps
 // them all.
+//
+// The files that a session was imported from stay known, unlike when a user deletes it: an import that follows these
+// files would bring the session back, to be deleted again each time. It comes back when one of its files changes.
 func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted func(session.Session)) error {
+	d := retaining{Retained: s, deleted: deleted}
 	if p.MaxAge > 0 {
 		stale, err := p.families(ctx, s, now.Add(-p.MaxAge))
 		if err != nil {
 			return err
 		}
 		for _, family := range stale {
-			if err := deleteFamily(ctx, s, family, deleted); err != nil {
+			if err := d.deleteFamily(ctx, family); err != nil {
 				return err
 			}
 		}
@@ -72,7 +77,7 @@ func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted
 		return err
 	}
 	for n := 0; size > p.MaxSize && len(old) > 0; {
-		if err := deleteFamily(ctx, s, old[0], deleted); err != nil {
+		if err := d.deleteFamily(ctx, old[0]); err != nil {
 			return err
 		}
 		n += len(old[0])
@@ -121,15 +126,48 @@ func (p Retention) families(ctx context.Context, s Retained, before time.Time) (
 	return slices.DeleteFunc(all, func(family []session.Session) bool { return tagged[heads[family[0].ID]] }), err
 }
 
+// retaining deletes sessions, and keeps what is known of their files.
+type retaining struct {
+	Retained
+	deleted func(session.Session)
+	// paths are those of the sources of sessions, by id. They are read before the first deletion.
+	paths map[string][]string
+}
+
 // deleteFamily deletes the sessions that are still there.
-func deleteFamily(ctx context.Context, s Retained, family []session.Session, deleted func(session.Session)) error {
+func (d *retaining) deleteFamily(ctx context.Context, family []session.Session) (err error) {
+	if d.paths == nil {
+		d.paths = make(map[string][]string)
+		for s, err := range d.ImportSources(ctx, "") {
+			if err != nil {
+				return err
+			}
+			for _, id := range s.Sessions {
+				d.paths[id] = append(d.paths[id], s.Path)
+			}
+		}
+	}
+	var sources []*ImportSource
+	for i := range family {
+		for _, path := range d.paths[family[i].ID] {
+			s, err := d.ImportSource(ctx, path)
+			if err == nil {
+				sources = append(sources, &s)
+			} else if !errors.Is(err, ErrNotFound) {
+				return err
+			}
+		}
+	}
+	if len(sources) > 0 {
+		defer func() { err = errors.Join(err, d.RecordSources(context.WithoutCancel(ctx), sources...)) }()
+	}
 	for _, one := range family {
-		switch err := s.Delete(ctx, one.ID); {
+		switch err := d.Delete(ctx, one.ID); {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return err
 		default:
-			deleted(one)
+			d.deleted(one)
 		}
 	}
 	return nil

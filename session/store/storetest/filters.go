@@ -216,6 +216,17 @@ var retentionCases = []testCase{{
 			h.equal("left", ids(h.sessions(s, everything)), []string{"new", "child", "parent"})
 		})
 		h.with(func(s Store) {
+			fill(s)
+			source := &store.ImportSource{Path: "/old.jsonl", Reading: "1", State: []byte("state"), Report: "{}",
+				Sessions: []string{"old"}}
+			if err := s.RecordSources(h.Context(), source); err != nil {
+				h.Fatal(err)
+			}
+			h.equal("deleted with a file", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}), []string{"old"})
+			kept, err := s.ImportSource(h.Context(), source.Path)
+			h.equal("the file, which is not imported again", []any{kept, err}, []any{*source, nil})
+		})
+		h.with(func(s Store) {
 			sizer, ok := s.(store.Sizer)
 			if !ok {
 				return // a client of a store in another process
