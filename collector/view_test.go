@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -91,7 +92,7 @@ func TestSocketBesideTheStore(t *testing.T) {
 	if err := r.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Session(t.Context(), "ses_1"); service.ProblemOf(err).Unwrap() != store.ErrUnavailable {
+	if _, err := c.Session(t.Context(), "ses_1"); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("after the collector has stopped: %v", err)
 	}
 	if _, err := os.Lstat(socket); err == nil {

@@ -292,14 +292,14 @@ func (s *scanner) skip() {
 	if s.bad {
 		return
 	}
-	switch c := s.peek(); {
-	case c == '"':
+	switch c := s.peek(); c {
+	case '"':
 		if raw, escaped := s.raw(); escaped {
 			start := len(s.buf)
 			s.unescape(raw)
 			s.buf = s.buf[:start]
 		}
-	case c == '{' || c == '[':
+	case '{', '[':
 		if s.depth++; s.depth > maxScanDepth {
 			s.bad = true
 			return
@@ -314,11 +314,11 @@ func (s *scanner) skip() {
 			}
 		}
 		s.depth--
-	case c == 't':
+	case 't':
 		s.literal("true")
-	case c == 'f':
+	case 'f':
 		s.literal("false")
-	case c == 'n':
+	case 'n':
 		s.literal("null")
 	default:
 		s.number()

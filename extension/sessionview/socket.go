@@ -90,7 +90,7 @@ func listenPrivately(path string) (net.Listener, error) {
 		return nil, err
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := os.Chmod(temporary, 0o600); err == nil {
+	if err = os.Chmod(temporary, 0o600); err == nil {
 		err = os.Rename(temporary, path)
 	}
 	if err != nil {

@@ -103,7 +103,7 @@ func copyDatabase(ctx context.Context, path string, from *sqlite.Conn) (err erro
 
 // Size implements [store.Sizer]: the pages that are not free.
 func (s *Store) Size(ctx context.Context) (size int64, err error) {
-	err = s.Reader.read(ctx, func(conn *sqlite.Conn) error {
+	err = s.read(ctx, func(conn *sqlite.Conn) error {
 		for i, pragma := range []string{"page_count", "freelist_count", "page_size"} {
 			n, err := pragmaInt(conn, pragma)
 			if err != nil {
