@@ -63,15 +63,24 @@ func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
 						p.run(c)
 						return c.Lines(), strings.ReplaceAll(fmt.Sprint(c.err), server.URL, "server"), tape.got.Bytes()
 					}
+					// What the AWS client reports of an answer that is cut depends on which of its goroutines notices first,
+					// also without us. A difference that is ours is there every time.
+					const attempts = 3
 					var r *recording
-					lines, err, read := run(func(base http.RoundTripper) http.RoundTripper {
-						r = record(t, base)
-						return r
-					})
-					plainLines, plainErr, plainRead := run(func(base http.RoundTripper) http.RoundTripper { return base })
-					if diff := cmp.Diff(plainLines, lines); diff != "" || err != plainErr || !bytes.Equal(read, plainRead) {
-						t.Errorf("without us %q and %d bytes, with us %q and %d bytes; printed %s",
-							plainErr, len(plainRead), err, len(read), diff)
+					for attempt := 1; ; attempt++ {
+						lines, err, read := run(func(base http.RoundTripper) http.RoundTripper {
+							r = record(t, base)
+							return r
+						})
+						plainLines, plainErr, plainRead := run(func(base http.RoundTripper) http.RoundTripper { return base })
+						diff := cmp.Diff(plainLines, lines)
+						if diff == "" && err == plainErr && bytes.Equal(read, plainRead) {
+							break
+						}
+						if attempt == attempts {
+							t.Fatalf("without us %q and %d bytes, with us %q and %d bytes; printed %s",
+								plainErr, len(plainRead), err, len(read), diff)
+						}
 					}
 					if docs := r.documents(); len(docs) != 1 {
 						t.Errorf("have %d sessions, want 1", len(docs))
