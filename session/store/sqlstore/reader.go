@@ -55,6 +55,7 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 				return
 			}
 		}
+		left := false // a consumer that has left may have canceled ctx, which is the error then
 		err = r.source.Read(ctx, func(conn Conn) error {
 			query, args, err := sessionsQuery(conn.Dialect(), q, among)
 			if err != nil {
@@ -65,13 +66,13 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 				if err := SessionTable.Scan(found, &row); err != nil {
 					return err
 				}
-				if !yield(row, nil) {
+				if left = !yield(row, nil); left {
 					return errStop
 				}
 				return nil
 			}, args...)
 		})
-		if err != nil && !errors.Is(err, errStop) {
+		if err != nil && !left {
 			yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.Name(), err))
 		}
 	}

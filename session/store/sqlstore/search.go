@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -29,9 +28,10 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 			yield(store.Hit{}, fmt.Errorf("search %s: %w", r.Name(), err))
 			return
 		}
+		left := false // a consumer that has left may have canceled ctx, which is the error then
 		s := &searcher{SearchQuery: q, needle: n, sessions: map[string]*searchedSession{},
 			since: math.MinInt64, yield: func(h store.Hit) error {
-				if !yield(h, nil) {
+				if left = !yield(h, nil); left {
 					return errStop
 				}
 				return nil
@@ -49,7 +49,7 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 			}
 			return s.parts()
 		})
-		if err != nil && !errors.Is(err, errStop) {
+		if err != nil && !left {
 			yield(store.Hit{}, fmt.Errorf("search %s: %w", r.Name(), err))
 		}
 	}

@@ -22,6 +22,28 @@ func ids(sessions []session.Session) []string {
 
 var readCases = []testCase{
 	{
+		name: "read/left",
+		rule: "Who leaves a list or a search, and cancels it at the same time, is not called again.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				for _, id := range []string{"a", "b", "c"} {
+					h.apply(s, ofSession(id, 1, func(c *store.SessionChange) { c.Title = reported(1, "titled") }))
+				}
+				ctx, cancel := context.WithCancel(h.Context())
+				for range s.Sessions(ctx, store.SessionQuery{}) {
+					cancel()
+					break
+				}
+				ctx, cancel = context.WithCancel(h.Context())
+				for range s.Search(ctx, store.SearchQuery{Text: "titled"}) {
+					cancel()
+					break
+				}
+				cancel()
+			})
+		},
+	},
+	{
 		name: "read/sessions",
 		rule: "Sessions come newest first, by (updated_at, id); sub-agents' and archived ones only when asked for, forks and those whose parent is not there always; a cursor continues where it points.",
 		run: func(h *harness) {
