@@ -144,7 +144,7 @@ func (h *Handler) begin(
 				user = userMessage(m)
 			}
 		}
-		_, f.turn, f.work.end = h.sessions.StartTurn(ctx, h.id(ctx), user, o)
+		_, f.turn, f.end = h.sessions.StartTurn(ctx, h.id(ctx), user, o)
 	}
 	return f.turn
 }
@@ -217,8 +217,8 @@ func (f *frame) leave(err error) {
 	f.streams.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.work.end != nil {
-		f.work.end(err)
+	if f.end != nil {
+		f.end(err)
 	}
 }
 
