@@ -16,6 +16,22 @@ import (
 // those of [NewItem].
 func Items(ctx context.Context, r store.Reader, rows []session.Session, find store.Price, now time.Time,
 	idleTimeout time.Duration) (items []Item, unpriced []string, err error) {
+	items, unpriced, err = Briefly(ctx, r, rows, find, now, idleTimeout)
+	for i := range items {
+		if items[i].Notices == 0 {
+			continue
+		}
+		if items[i].Notices, err = countNotices(ctx, r, items[i].ID, now, idleTimeout); err != nil {
+			return nil, nil, err
+		}
+	}
+	return items, unpriced, err
+}
+
+// Briefly is [Items] without the number of notices, for which a session is read as a whole: it is 1 where there may be
+// some.
+func Briefly(ctx context.Context, r store.Reader, rows []session.Session, find store.Price, now time.Time,
+	idleTimeout time.Duration) (items []Item, unpriced []string, err error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -52,9 +68,7 @@ func Items(ctx context.Context, r store.Reader, rows []session.Session, find sto
 		items[i] = NewItem(&rows[i], t, &s, now, idleTimeout)
 		items[i].Annotations = annotated[rows[i].ID]
 		if doubtful[rows[i].ID] {
-			if items[i].Notices, err = countNotices(ctx, r, rows[i].ID, now, idleTimeout); err != nil {
-				return nil, nil, err
-			}
+			items[i].Notices = 1
 		}
 		if _, whole := s.Cost(&rows[i]); !whole {
 			for _, model := range s.Unpriced {

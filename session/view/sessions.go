@@ -167,7 +167,7 @@ func (v *view) listSessions(ctx context.Context, p *listPage) error {
 		last := &rows[pageSize-1]
 		p.Next = with(p.Query, "cursor", strconv.FormatInt(last.UpdatedAt, 10)+"."+last.ID)
 	}
-	p.Items, err = v.items(ctx, rows)
+	p.Items, _, err = document.Briefly(ctx, v.sessions, rows, v.Price, time.Now(), v.IdleTimeout)
 	return err
 }
 
@@ -179,49 +179,6 @@ func (v *view) rows(ctx context.Context, q store.SessionQuery) (rows []session.S
 		rows = append(rows, s)
 	}
 	return rows, nil
-}
-
-// items are rows with what the sessions used and do. Notices is 1 where there may be some: counting them would read
-// the whole session.
-func (v *view) items(ctx context.Context, rows []session.Session) ([]document.Item, error) {
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	spent, err := v.sessions.Spent(ctx, ids, v.Price)
-	if err != nil {
-		return nil, err
-	}
-	annotations, err := v.sessions.Annotations(ctx, ids...)
-	if err != nil {
-		return nil, err
-	}
-	doubtful, err := v.sessions.MayHaveNotices(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	annotated := make(map[string][]document.Annotation)
-	for i := range annotations {
-		if n := &annotations[i]; n.DeletedAt == nil {
-			annotated[n.SessionID] = append(annotated[n.SessionID], document.AnnotationOf(n))
-		}
-	}
-	items := make([]document.Item, len(rows))
-	for i := range rows {
-		t, err := v.sessions.LastTurn(ctx, rows[i].ID)
-		if errors.Is(err, store.ErrNotFound) {
-			t = nil // deleted since it was listed
-		} else if err != nil {
-			return nil, err
-		}
-		used := spent[rows[i].ID]
-		items[i] = document.NewItem(&rows[i], t, &used, time.Now(), v.IdleTimeout)
-		items[i].Annotations = annotated[rows[i].ID]
-		if doubtful[rows[i].ID] {
-			items[i].Notices = 1
-		}
-	}
-	return items, nil
 }
 
 // search fills in where the text is found.
