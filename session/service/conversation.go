@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,10 +66,8 @@ func AtRest(ctx context.Context, r store.Reader, id string, now time.Time, idleT
 	in.Now, in.IdleTimeout = now, idleTimeout
 	c := &Conversation{ID: id, Transcript: in.Transcript, Timeline: document.Build(in), Turns: make(map[string]int)}
 	if st := c.Timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
-		p := invalid("", "session %s is %s; wait until it is idle", id, st)
-		p.Type, p.Title, p.Status, p.Code = "/problems/"+CodeBusy, http.StatusText(http.StatusConflict),
-			http.StatusConflict, CodeBusy
-		return nil, p
+		const remedy = "wait until it is idle"
+		return nil, newProblem(CodeBusy, http.StatusConflict, fmt.Sprintf("session %s is %s; %s", id, st, remedy), "", remedy)
 	}
 	for turn, m := range c.Timeline.Messages() {
 		c.Turns[m.ID] = turn.Number

@@ -43,8 +43,6 @@ func (p *Problem) Unwrap() error {
 const (
 	// CodeInvalid: the request is wrong.
 	CodeInvalid = "invalid-request"
-	// CodeUnauthorized: the request has no valid credentials.
-	CodeUnauthorized = "unauthorized"
 	// CodeBusy: the session is at work, and cannot be changed until it is idle.
 	CodeBusy = "busy"
 	// CodeInternal: anything else.
