@@ -121,14 +121,21 @@ func (a *annotator) check(cmd *cobra.Command, list bool) error {
 		return usagef("--turn is %d; turns are counted from 1", a.turn)
 	}
 	if a.author == "" {
-		a.author = os.Getenv(envAuthor)
-	}
-	if a.author == "" {
-		if u, err := user.Current(); err == nil { // else nobody knows, and the author stays empty
-			a.author = u.Username
-		}
+		a.author = author()
 	}
 	return nil
+}
+
+// author is who annotates, unless the command line says so: empty if nobody knows.
+func author() string {
+	if name := os.Getenv(envAuthor); name != "" {
+		return name
+	}
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
 }
 
 // target returns the message and the part that are annotated.

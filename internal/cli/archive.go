@@ -67,16 +67,12 @@ even if it is delivered again.
 // collector holds it, the collector does what fn asks for; a store that another
 // process holds is refused, with that process's name.
 func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s service.Service) error) error {
-	address, err := remote(cmd)
-	if err != nil {
-		return err
-	}
-	path, err := storePath(cmd)
+	address, path, err := place(cmd)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); address == "" && stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
-		return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
+		return noStore(path)
 	}
 	s, err := openWriter(cmd)
 	if err != nil {
@@ -91,16 +87,12 @@ func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s service.Servi
 
 // openWriter opens or creates the store, or reaches the collector to ask or that holds it.
 func openWriter(cmd *cobra.Command) (service.Service, error) {
-	address, err := remote(cmd)
+	address, path, err := place(cmd)
 	if err != nil {
 		return nil, err
 	}
 	if address != "" {
 		return dial(cmd, address)
-	}
-	path, err := storePath(cmd)
-	if err != nil {
-		return nil, err
 	}
 	s, err := stores.Open(cmd.Context(), path, stores.Options{})
 	if err == nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,15 +73,11 @@ the others are still read, and the exit code is 5.`,
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			path, err := storePath(cmd)
+			address, path, err := place(cmd)
 			if err != nil {
 				return err
 			}
-			if address, err := remote(cmd); err != nil {
-				return err
-			} else if address != "" {
-				path = address
-			}
+			path = cmp.Or(address, path)
 			o := importer.Options{Open: func(context.Context) (service.Service, error) { return openWriter(cmd) },
 				KeepSecrets: secrets, Invalid: invalid, Again: again}
 			if format != "" {

@@ -83,22 +83,27 @@ func dial(cmd *cobra.Command, address string) (*service.Client, error) {
 	return c, err
 }
 
+// place is the address of the collector to ask or, if that is "", where the store is.
+func place(cmd *cobra.Command) (address, path string, err error) {
+	if address, err = remote(cmd); err == nil && address == "" {
+		path, err = storePath(cmd)
+	}
+	return address, path, err
+}
+
 // ownStore is where the store is, for a command that works on it itself.
 func ownStore(cmd *cobra.Command) (string, error) {
-	address, err := remote(cmd)
-	if err != nil {
-		return "", err
-	}
+	address, path, err := place(cmd)
 	if address != "" {
 		return "", usagef("%s works on a store itself, not through the collector at %s; name the store with --store",
 			cmd.Name(), address)
 	}
-	return storePath(cmd)
+	return path, err
 }
 
 // follow follows the store, or the one of the collector to ask, and returns its name.
 func follow(cmd *cobra.Command) (f store.Follower, name string, err error) {
-	address, err := remote(cmd)
+	address, path, err := place(cmd)
 	if err != nil {
 		return nil, "", err
 	}
@@ -106,28 +111,28 @@ func follow(cmd *cobra.Command) (f store.Follower, name string, err error) {
 		token, err := token()
 		return service.Follow(address, token), address, err
 	}
-	path, err := storePath(cmd)
-	return stores.Follow(path), stores.Name(path), err
+	return stores.Follow(path), stores.Name(path), nil
 }
 
 // openStore opens the store for reading.
 func openStore(cmd *cobra.Command) (store.Reader, error) {
-	address, err := remote(cmd)
+	address, path, err := place(cmd)
 	if err != nil {
 		return nil, err
 	}
 	if address != "" {
 		return dial(cmd, address)
 	}
-	path, err := storePath(cmd)
-	if err != nil {
-		return nil, err
-	}
 	r, err := stores.OpenReader(cmd.Context(), path)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
+		return nil, noStore(path)
 	}
 	return r, err
+}
+
+// noStore is the error for a store that is not there.
+func noStore(path string) error {
+	return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
 }
 
 // withSession opens the store and calls fn with the session that name means.

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"runtime"
 	"time"
 
@@ -128,13 +127,10 @@ func servePages(cmd *cobra.Command, r store.Reader, traceURL, path string, noOpe
 	changes := service.NewCounter(f)
 	defer changes.Close()
 	o := view.Options{Changes: changes, Done: cmd.Context().Done(), TraceURL: traceURL, Price: p.estimate(),
-		Zone: time.Local, IdleTimeout: idle, Author: os.Getenv(envAuthor),
+		Zone: time.Local, IdleTimeout: idle, Author: author(),
 		Change: func(_ context.Context, fn func(context.Context, service.Service) error) error {
 			return withWriter(cmd, fn)
 		}}
-	if u, err := user.Current(); err == nil && o.Author == "" { // else nobody knows, and the author stays empty
-		o.Author = u.Username
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for a browser: %w", err)
