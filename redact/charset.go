@@ -1,0 +1,138 @@
+package redact
+
+import (
+	"strings"
+)
+
+// charset is a set of kinds of bytes.
+type charset uint16
+
+const (
+	digit charset = 1 << iota
+	lower
+	upper
+	hexLower // a-f; digits are digit
+	hexUpper
+	under
+	dash
+	dot
+	plusSlash
+	equals
+	tilde
+	space // also line ends
+
+	letter = lower | upper
+	alnum  = digit | letter
+	word   = alnum | under
+	slug   = word | dash
+	hexSet = digit | hexLower | hexUpper
+	base64 = alnum | plusSlash | equals
+)
+
+// class has the sets that each byte is in.
+var class = func() (t [256]charset) {
+	for c := range 256 {
+		switch b := byte(c); {
+		case b >= '0' && b <= '9':
+			t[c] = digit
+		case b >= 'a' && b <= 'z':
+			t[c] = lower
+			if b <= 'f' {
+				t[c] |= hexLower
+			}
+		case b >= 'A' && b <= 'Z':
+			t[c] = upper
+			if b <= 'F' {
+				t[c] |= hexUpper
+			}
+		case b == '_':
+			t[c] = under
+		case b == '-':
+			t[c] = dash
+		case b == '.':
+			t[c] = dot
+		case b == '+' || b == '/':
+			t[c] = plusSlash
+		case b == '=':
+			t[c] = equals
+		case b == '~':
+			t[c] = tilde
+		case b == ' ' || b == '\t' || b == '\n' || b == '\r':
+			t[c] = space
+		}
+	}
+	return t
+}()
+
+// run returns the end of the bytes of set that begin at i. It stops before a marker,
+// whose bytes may be of the set.
+func run(s string, i int, set charset) int {
+	start := i
+	for i < len(s) && class[s[i]]&set != 0 {
+		i++
+	}
+	if set&under != 0 && i-start >= len(Marker) {
+		if m := strings.Index(s[start:i], "__"); m >= 0 {
+			for _, marker := range [...]string{TruncatedMarker, Marker} {
+				if m := strings.Index(s[start:i], marker); m >= 0 {
+					i = start + m
+				}
+			}
+		}
+	}
+	return i
+}
+
+// until returns where the first byte of stop is in s at or after i, or the end of the
+// limit bytes that are looked at.
+func until(s string, i, limit int, stop string) int {
+	end := min(len(s), i+limit)
+	if k := strings.IndexAny(s[i:end], stop); k >= 0 {
+		return i + k
+	}
+	return end
+}
+
+// since returns where what ends at i begins, after the last byte of stop at or after floor.
+func since(s string, i, floor int, stop string) int {
+	return floor + strings.LastIndexAny(s[floor:i], stop) + 1
+}
+
+const (
+	blanks    = " \t\r\n"
+	wordStops = blanks + "\"'`"
+)
+
+// oneByteOf is strings.IndexByte(chars, c) >= 0, inlined: chars are few.
+func oneByteOf(chars string, c byte) bool {
+	for i := range len(chars) {
+		if chars[i] == c {
+			return true
+		}
+	}
+	return false
+}
+
+// runBack returns where the bytes of set begin that end at i, at or after floor.
+func runBack(s string, i, floor int, set charset) int {
+	for i > floor && class[s[i-1]]&set != 0 {
+		i--
+	}
+	return i
+}
+
+// skip returns the end of the bytes of chars that begin at i, at the latest at limit.
+func skip(s string, i, limit int, chars string) int {
+	for i < len(s) && i < limit && oneByteOf(chars, s[i]) {
+		i++
+	}
+	return i
+}
+
+// skipBack returns where the bytes of chars begin that end at i, at or after floor.
+func skipBack(s string, i, floor int, chars string) int {
+	for i > floor && oneByteOf(chars, s[i-1]) {
+		i--
+	}
+	return i
+}
