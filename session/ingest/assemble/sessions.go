@@ -1,0 +1,336 @@
+package assemble
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// findSessions finds the session of each node, sub-agents' included.
+func (a *assembly) findSessions() {
+	a.sessions, a.parentRefBy, a.subagents = make(map[string]*stream), make(map[parentRef]*parentRef),
+		make(map[[2]string]*parentRef)
+	a.children = make(map[[2]string]string)
+	for _, n := range a.nodes {
+		switch {
+		case n.ChildSession != "" && n.CallID != "":
+			a.children[[2]string{n.Session, n.CallID}] = n.ChildSession
+		case n.StartedBy != "":
+			a.children[[2]string{n.Session, n.StartedBy}] = n.Work()
+		}
+	}
+	a.resumeParentRefs()
+	for _, st := range a.parentRefs {
+		if st.named && st.from != nil && st.from.CallID != "" {
+			a.children[[2]string{cmp.Or(st.from.Session, st.from.given), st.from.CallID}] = st.session
+		}
+	}
+	// own is the session that a node names by the trace's best key. A lesser key
+	// names something else: a thread, a chat.
+	own := func(n *node) string {
+		if n.Session != "" && (n.TraceID == "" || n.SessionRank <= n.TraceRank) {
+			return n.Session
+		}
+		return ""
+	}
+	// Where a sub-agent hangs is known from what is below a tool call, before what
+	// only names it.
+	for _, named := range []bool{false, true} {
+		for _, n := range a.nodes {
+			if n.parent == nil && (n.Subagent != "") == named {
+				a.setSessions(n, own, "", "", nil)
+			}
+		}
+	}
+	a.reportedChildren()
+	for _, n := range a.nodes {
+		s := a.stream(n.session)
+		s.nodes = append(s.nodes, n)
+	}
+	a.resumeTurns()
+	for _, st := range a.parentRefs {
+		if s := a.sessions[st.session]; s != nil && (s.parentRef == nil ||
+			st.from != nil && (s.parentRef.from == nil || compareNodes(st.from, s.parentRef.from) < 0)) {
+			s.parentRef = st
+		}
+	}
+	slices.SortStableFunc(a.order, func(x, y string) int { return cmp.Compare(a.depth(x), a.depth(y)) })
+}
+
+func (a *assembly) stream(id string) *stream {
+	s := a.sessions[id]
+	if s == nil {
+		s = &stream{id: id}
+		a.sessions[id] = s
+		a.order = append(a.order, id)
+	}
+	return s
+}
+
+func (a *assembly) depth(id string) int {
+	depth := 0
+	for s := a.sessions[id]; s != nil && s.parentRef != nil && depth < 100; depth++ {
+		s = a.sessions[s.parentRef.parent]
+	}
+	return depth
+}
+
+// firstBelow returns the session that something below n names, sub-agents' of
+// their own left out, or "".
+func (n *node) firstBelow(own func(*node) string) string {
+	if n.under != nil {
+		return *n.under
+	}
+	n.under = new(string)
+	for _, k := range n.kids {
+		if id := own(k); id != "" && parentRefOf(k) == nil {
+			*n.under = id
+			return id
+		}
+	}
+	for _, k := range n.kids {
+		if parentRefOf(k) != nil {
+			continue
+		}
+		if id := k.firstBelow(own); id != "" {
+			*n.under = id
+			return id
+		}
+	}
+	return ""
+}
+
+// setSessions gives n and what is below it their sessions. given is the name that
+// counts above n; instead of base, a sub-agent has the session of its parent reference.
+func (a *assembly) setSessions(n *node, own func(*node) string, given, base string, at *parentRef) {
+	if n.context != nil {
+		given, base, at = n.given, n.base, n.parentRef
+		for _, k := range n.kids {
+			a.setSessions(k, own, given, base, at)
+		}
+		return
+	}
+	from := parentRefOf(n)
+	if id := own(n); id != "" {
+		given = id
+	} else if from != nil {
+		// What a sub-agent does is nearer to it than what is above.
+		given = cmp.Or(n.firstBelow(own), given)
+	}
+	name := cmp.Or(given, n.firstBelow(own), a.owner)
+	id := name
+	if at != nil && id == base {
+		id = at.session
+	}
+	switch {
+	case n.SubagentID != "":
+		at = a.named(n, name, at)
+		base, id = name, at.session
+	case from != nil:
+		at = a.parentRef(n, from, id)
+		base, id = name, at.session
+	case n.Subagent != "" && at == nil:
+		at = a.beside(n, id)
+		base, id = name, at.session
+	}
+	if n.Subagent != "" && at != nil && a.subagents[[2]string{name, n.Subagent}] == nil {
+		a.subagents[[2]string{name, n.Subagent}] = at
+	}
+	n.session, n.given, n.base, n.parentRef = id, given, base, at
+	for _, k := range n.kids {
+		a.setSessions(k, own, given, base, at)
+	}
+}
+
+// parentRef returns the parent reference of a sub-agent that begins at n and hangs on from. All
+// that a tool call starts is one sub-agent's, unless it names sessions of its own.
+func (a *assembly) parentRef(n, from *node, id string) *parentRef {
+	s := parentRef{session: id, parent: from.session, from: from, named: id != from.session}
+	if id == s.parent {
+		subject := n.Source
+		if from.Kind == fact.ToolCall {
+			subject = ""
+		}
+		s.session = spans.DeriveIDNano(spans.PrefixSession, from.Start, s.parent, from.TraceID, from.Source, subject)
+		if child := a.children[[2]string{cmp.Or(from.Session, from.given), from.CallID}]; child != "" && from.CallID != "" {
+			s.session, s.named = child, true
+		}
+	}
+	return a.known(s)
+}
+
+// named returns the parent reference of the sub-agent to which its program gives an id. at
+// is that of what is above n. The sub-agent hangs on the nearest tool call above, and
+// without one, it is below the session or sub-agent that started it.
+func (a *assembly) named(n *node, name string, at *parentRef) *parentRef {
+	s := parentRef{session: fact.SubagentSession(name, n.SubagentID), parent: name, named: true}
+	if at != nil && at.session == s.session {
+		return at
+	}
+	if n.ParentSubagentID != "" {
+		s.parent = fact.SubagentSession(name, n.ParentSubagentID)
+	}
+	if p := n.above(fact.ToolCall); p != nil && p.session != s.session {
+		s.parent, s.from = p.session, p
+	}
+	return a.known(s)
+}
+
+// reportedChildren attaches the sessions of sub-agents to the tool calls that started them
+// as a source reports it, where no span does.
+func (a *assembly) reportedChildren() {
+	attached := make(map[string]bool)
+	for _, st := range a.parentRefs {
+		attached[st.session] = attached[st.session] || st.from != nil
+	}
+	for _, record := range []bool{false, true} { // a span may reach into the next window
+		for _, n := range a.nodes {
+			if n.Kind != fact.ToolCall || n.CallID == "" || n.context != nil || n.record != record {
+				continue
+			}
+			child := a.children[[2]string{cmp.Or(n.Session, n.given), n.CallID}]
+			if child != "" && child != n.session && !attached[child] {
+				attached[child] = true
+				a.known(parentRef{session: child, parent: n.session, from: n, named: true})
+			}
+		}
+	}
+}
+
+// known returns the parent reference that is like s.
+func (a *assembly) known(s parentRef) *parentRef {
+	if known := a.parentRefBy[s]; known != nil {
+		return known
+	}
+	a.parentRefs = append(a.parentRefs, &s)
+	a.parentRefBy[s] = &s
+	return &s
+}
+
+// beside returns the parent reference of the sub-agent of a session that n names, where nothing
+// shows what started it.
+func (a *assembly) beside(n *node, id string) *parentRef {
+	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
+		return known
+	}
+	return a.known(parentRef{session: spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent), parent: id})
+}
+
+// parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of
+// the tool call or turn it hangs on, or else of the turn that was the last to begin
+// before it.
+func (a *assembly) parentMessage(st *parentRef) string {
+	if st.from != nil {
+		return st.from.attribution.MessageID
+	}
+	child, parent := a.sessions[st.session], a.sessions[st.parent]
+	if parent == nil || len(child.nodes) == 0 {
+		return ""
+	}
+	id := ""
+	for _, t := range parent.turns {
+		if t.start > child.nodes[0].Start {
+			break
+		}
+		if t.resumed != nil {
+			id = t.resumed.Message
+		}
+		for _, n := range t.nodes {
+			if n.attribution.MessageID != "" && n.Kind != fact.Prompt {
+				id = n.attribution.MessageID
+			}
+		}
+	}
+	return id
+}
+
+// parentRefOf returns the tool call or turn that the sub-agent which n is of hangs on, or nil
+// where n is not the outermost fact of a sub-agent: an agent, or a model, that is called
+// within a tool call; what such an agent does beside it; another agent that is called
+// within a turn, also in the span of the model call that requested the transfer.
+func parentRefOf(n *node) *node {
+	if n.record {
+		return parentRefOfRecord(n)
+	}
+	switch n.Kind {
+	case fact.Turn:
+		return seatOfTurn(n)
+	case fact.ModelCall:
+		if p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall); p != nil && p.Kind == fact.ToolCall {
+			return p
+		}
+	case fact.ToolCall:
+		// A graph that has no span of its agent: its tools are beside its model calls.
+		p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+		if p != nil && p.Kind == fact.ToolCall && !sameExecution(p.Fact, n.Fact) && p.startsAgent() {
+			return p
+		}
+	}
+	return nil
+}
+
+// parentRefOfRecord returns the tool call in whose span a sub-agent wrote a record: of a call
+// of a model, or of another tool, where a model is called below that span.
+func parentRefOfRecord(n *node) *node {
+	p := n.parent
+	if p == nil || p.Kind != fact.ToolCall {
+		return nil
+	}
+	switch n.Kind {
+	case fact.ModelCall, fact.Answer:
+	case fact.ToolCall, fact.Permission:
+		if n.CallID == "" || p.CallID == "" || n.CallID == p.CallID {
+			return nil
+		}
+	default:
+		return nil
+	}
+	if !p.startsAgent() {
+		return nil
+	}
+	return p
+}
+
+func seatOfTurn(n *node) *node {
+	p := n.above(fact.Turn, fact.ToolCall)
+	for p != nil && n.Agent != "" && p.Kind == fact.Turn && p.Agent == "" {
+		// A span that names no agent may wrap one of any name.
+		above := p.above(fact.Turn, fact.ToolCall)
+		if above == nil || above.Kind != fact.Turn {
+			break
+		}
+		p = above
+	}
+	if p != nil && (p.Kind == fact.ToolCall || n.Agent != "" && p.Agent != "" && n.Agent != p.Agent) {
+		return p
+	}
+	return nil
+}
+
+// sameExecution reports whether the inner of two spans of tools, one within the other, may
+// be of the same call: a protocol's client reports it too.
+func sameExecution(outer, inner *fact.Fact) bool {
+	if outer.CallID != "" && inner.CallID != "" {
+		return outer.CallID == inner.CallID
+	}
+	return toolName(inner) == "" || toolName(outer) == toolName(inner)
+}
+
+// startsAgent reports whether a model is called below n, other than by a further tool.
+func (n *node) startsAgent() bool {
+	if n.starts == nil {
+		found := n.context.attached() || slices.ContainsFunc(n.kids, func(k *node) bool {
+			switch {
+			case k.record || k.Kind == fact.ToolCall:
+				return false
+			case k.Kind == fact.Turn || k.Kind == fact.ModelCall:
+				return true
+			}
+			return k.startsAgent()
+		})
+		n.starts = &found
+	}
+	return *n.starts
+}

@@ -1,0 +1,223 @@
+package assemble
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// node is a fact and its place in the tree.
+type node struct {
+	*fact.Fact
+	at     int
+	record bool
+	parent *node
+	kids   []*node
+	depth  int
+	// begins is when the fact's work began: not before that of what it is below,
+	// whatever the clocks show.
+	begins int64
+	// under is what firstBelow found, wraps and starts what the functions wraps and
+	// startsAgent did.
+	under             *string
+	isWrapper, starts *bool
+
+	// session is where the fact is built.
+	session string
+	// turn is the turn that it is part of.
+	turn *turn
+	// side is what the model was called for, where that is not the conversation.
+	side string
+	// agent is the agent at work: that of the fact, or that of a span above
+	// reports of all below it.
+	agent       string
+	attribution store.Attribution
+	// proof is what another report of the call proves of how its tokens were counted.
+	proof fact.Apart
+
+	// orphan is set on the call of a model that came here from a trace of its own because
+	// it may be one that is built here, refused where no such session exists.
+	orphan, refused bool
+	// context is set on what began in a window before and reaches into this one.
+	context *spine
+	// What is below n inherits: the session that is named above it and the one that
+	// counts in its stead, its sub-agent's parent reference, agent and purpose.
+	given, base                   string
+	parentRef                     *parentRef
+	inheritedAgent, inheritedSide string
+}
+
+// parentRef is where a sub-agent's session hangs: on a tool call, or on a turn of
+// another agent.
+type parentRef struct {
+	session string // the child's
+	parent  string
+	from    *node // the tool call or turn above, nil where the sub-agent runs beside the conversation
+	// named is set where a source names the sub-agent or its session: facts are of it wherever
+	// they stand, also after the call that started it has returned.
+	named bool
+}
+
+// stream is a session's part of the window.
+type stream struct {
+	id        string
+	parentRef *parentRef
+	nodes     []*node
+	turns     []*turn
+	// now is the turn that was going on last.
+	now *turn
+}
+
+// buildTree makes nodes of the facts, and of those around them, and ties them to each
+// other.
+func (a *assembly) buildTree(around, facts []fact.Fact) {
+	a.nodes = make([]*node, len(facts), len(facts)+len(around))
+	a.bySpan = make(map[[2]string]*node, len(facts))
+	for i := range facts {
+		f := &facts[i]
+		a.nodes[i] = &node{Fact: a.recount(f), at: i, begins: f.Start, record: isRecord(f)}
+		a.nodes[i].orphan = f.TraceRank == store.NoRank && IsOrphan(f) && a.owner != spans.TraceSession(f.TraceID)
+	}
+	for i := range around {
+		f := &around[i]
+		if sp := a.carried.spineOf(f); sp != nil {
+			a.nodes = append(a.nodes, &node{Fact: a.recount(f), begins: f.Start, context: sp})
+		}
+	}
+	// which of two that name each other is the parent must not depend on the order given
+	slices.SortFunc(a.nodes, compareNodes)
+	for _, n := range a.nodes {
+		if key := [2]string{n.TraceID, n.SpanID}; !n.record && n.Source == n.SpanID && n.SpanID != "" {
+			a.bySpan[key] = n
+		}
+	}
+	for _, n := range a.nodes {
+		above := n.ParentID
+		if n.record || n.Source != n.SpanID {
+			above = n.SpanID
+		}
+		if p := a.bySpan[[2]string{n.TraceID, above}]; above != "" && p != n && p != nil && !p.below(n) {
+			n.parent = p
+			p.kids = append(p.kids, n)
+		}
+	}
+	for _, n := range a.nodes {
+		if n.parent == nil {
+			n.descend(0, n.Start)
+		}
+	}
+	slices.SortFunc(a.nodes, compareNodes)
+	for _, n := range a.nodes {
+		slices.SortFunc(n.kids, compareNodes)
+	}
+	for _, n := range a.nodes {
+		n.gather()
+	}
+}
+
+// gather joins the messages that records report one by one into the conversation of
+// a call's input.
+func (n *node) gather() {
+	if n.Kind != fact.ModelCall || n.record || len(n.Input) > 0 {
+		return
+	}
+	var all []fact.Message
+	var pieces []*node
+	for _, k := range n.kids {
+		if k.record && k.Kind == fact.ModelCall && len(k.Input) > 0 {
+			all = append(all, k.Input...)
+			pieces = append(pieces, k)
+		}
+	}
+	if len(pieces) < 2 {
+		return // what one record reports is complete
+	}
+	asked := *n.Fact
+	asked.Input, asked.History = sinceUser(all)
+	asked.CountBefore(all)
+	n.Fact = &asked
+	for _, k := range pieces {
+		piece := *k.Fact
+		piece.Input = nil
+		k.Fact = &piece
+	}
+}
+
+// sinceUser returns the messages from the last ones of the user on, and how many
+// come before.
+func sinceUser(all []fact.Message) (recent []fact.Message, history int) {
+	begin := len(all) - 1
+	for begin >= 0 && all[begin].Role != "user" {
+		begin--
+	}
+	for begin > 0 && all[begin-1].Role == "user" {
+		begin--
+	}
+	begin = max(begin, 0)
+	return all[begin:], begin
+}
+
+// descend notes the depth of n and of what is below it.
+func (n *node) descend(depth int, from int64) {
+	n.depth, n.begins = depth, max(n.Start, from)
+	for _, k := range n.kids {
+		k.descend(depth+1, n.begins)
+	}
+}
+
+// compareNodes orders nodes by time, and what contains others before them: spans
+// that begin together are common where clocks count milliseconds.
+func compareNodes(x, y *node) int {
+	return cmp.Or(
+		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start),
+		cmp.Compare(y.End, x.End),
+		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.Source, y.Source))
+}
+
+// below reports whether n is below o, or is it.
+func (n *node) below(o *node) bool {
+	for ; n != nil; n = n.parent {
+		if n == o {
+			return true
+		}
+	}
+	return false
+}
+
+// above returns the nearest node above n of one of the kinds.
+func (n *node) above(kinds ...fact.Kind) *node {
+	for p := n.parent; p != nil; p = p.parent {
+		if slices.Contains(kinds, p.Kind) {
+			return p
+		}
+	}
+	return nil
+}
+
+// contains reports whether o happened while n did.
+func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
+
+// reaches reports whether n, or what is below it, goes on after a time.
+func (n *node) reaches(at int64) bool { return max(n.End, n.Until) > at }
+
+// due reports whether what only the end of n reports is to be written between two times:
+// windows before this one have written what ended in them.
+func (n *node) due(from, until int64) bool {
+	return n.End <= until && (n.context == nil || n.End > from)
+}
+
+// IsOrphan reports whether the fact is of a span that reports nothing but that a model was
+// called, in a trace of its own: the library's of a provider, on the way to which a
+// framework lost the context.
+func IsOrphan(f *fact.Fact) bool {
+	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 &&
+		len(f.Output) == 0 &&
+		f.Model != nil && f.Model.ModelID != ""
+}
+
+// isRecord reports whether the fact is that of a log record.
+func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.RecordPrefix) }

@@ -1,0 +1,109 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// member is one of an object in JSON, or an element of an array, which has no name.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// members is eachMember where what is no object is redacted whole.
+func (x *redaction) members(raw json.RawMessage, f func(*member)) json.RawMessage {
+	if len(raw) == 0 || raw[0] != '{' {
+		x.json(redact.Other, "", &raw)
+		return raw
+	}
+	return eachMember(raw, f)
+}
+
+// eachMember writes an object or array again, its members in their order, each as f leaves
+// it. What is neither, or is not changed, is returned as it is.
+func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
+	members, named, ok := membersOf(raw)
+	if !ok {
+		return raw
+	}
+	changed := false
+	for i := range members {
+		m := &members[i]
+		before := *m
+		f(m)
+		changed = changed || m.name != before.name || !bytes.Equal(m.value, before.value)
+	}
+	if !changed {
+		return raw
+	}
+	brackets := "[]"
+	if named {
+		brackets = "{}"
+	}
+	out := append(make([]byte, 0, len(raw)+64), brackets[0])
+	for i := range members {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if named {
+			out = append(spans.AppendJSONString(out, members[i].name), ':')
+		}
+		out = append(out, members[i].value...)
+	}
+	return append(out, brackets[1])
+}
+
+// membersOf returns the members of an object, or the elements of an array. What is damaged or
+// nests deeply has none.
+func membersOf(raw json.RawMessage) (members []member, named, ok bool) {
+	members = make([]member, 0, 8)
+	if session.ScanObject(raw, maxScanned, func(name string, value json.RawMessage, _ bool) {
+		members = append(members, member{name, value})
+	}) {
+		return members, true, true
+	}
+	members = members[:0]
+	if session.ScanArray(raw, maxScanned, func(value json.RawMessage) {
+		members = append(members, member{value: value})
+	}) {
+		return members, false, true
+	}
+	return decodedMembers(raw)
+}
+
+// maxScanned is the deepest nesting that is scanned.
+const maxScanned = 1000
+
+// decodedMembers is membersOf for what a scan does not take.
+func decodedMembers(raw json.RawMessage) (members []member, named, ok bool) {
+	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	t, err := d.ReadToken()
+	if err != nil || t.Kind() != '{' && t.Kind() != '[' {
+		return nil, false, false
+	}
+	named = t.Kind() == '{'
+	for d.PeekKind() != '}' && d.PeekKind() != ']' {
+		var m member
+		if named {
+			name, err := d.ReadToken()
+			if err != nil {
+				return nil, false, false
+			}
+			m.name = name.String()
+		}
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, false, false
+		}
+		m.value = bytes.Clone(value)
+		members = append(members, m)
+	}
+	return members, named, true
+}
