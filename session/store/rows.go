@@ -1,8 +1,6 @@
 package store
 
 import (
-	"errors"
-	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -75,47 +73,6 @@ type messageRows struct {
 // nowhere is the index from which on nothing is known of the parts of a message.
 const nowhere = math.MaxInt64
 
-// entry is what is known of the row with a key.
-type entry[Key comparable, Row any] struct {
-	key Key
-	// row is the row as it shall be, old as the engine has it; nil if there is none.
-	row, old *Row
-	// deleted reports that the engine's row has to be deleted before the row is put, dirty that the entry is on the
-	// list of those to be written.
-	deleted, dirty bool
-}
-
-// table is what is known of the rows of a table. Of a key without an entry nothing is.
-type table[Key comparable, Row any] struct {
-	entries map[Key]*entry[Key, Row]
-	dirty   []*entry[Key, Row]
-	// refused are the rows that the engine could not hold when it was tried, by what was tried.
-	refused map[Key]Op
-	puts    []Put[Row]
-}
-
-// errRefusedRow is returned where the engine refused a row that merging took for accepted. The whole is done again,
-// and then the row is refused at once.
-var errRefusedRow = errors.New("a row was refused")
-
-// run does something with the rows of an engine, and again without those that the engine refuses.
-func run(tx Tx, do func(*rows) error) error {
-	r := &rows{tx: tx}
-	for {
-		r.reset()
-		err := do(r)
-		if err == nil {
-			err = r.do()
-		}
-		if !errors.Is(err, errRefusedRow) {
-			return err
-		}
-		if err := tx.Undo(); err != nil {
-			return err
-		}
-	}
-}
-
 // reset forgets everything except what was refused.
 func (r *rows) reset() {
 	r.sessions.reset()
@@ -130,116 +87,6 @@ func (r *rows) reset() {
 	r.forksOf, r.transcripts = make(map[string][]ForkRef), make(map[string][]string)
 	r.forks, r.noted = make(map[string]bool), make(map[SessionTrace]bool)
 	r.changes, r.unit, r.asked = Changes{}, nil, nil
-}
-
-func (t *table[Key, Row]) reset() {
-	t.entries, t.dirty = make(map[Key]*entry[Key, Row]), nil
-}
-
-// loaded takes over what the engine has under some keys. What the working set knows already is newer.
-func (t *table[Key, Row]) loaded(keys []Key, rows []Row, key func(*Row) Key) {
-	for i := range rows {
-		if k := key(&rows[i]); t.entries[k] == nil {
-			t.entries[k] = &entry[Key, Row]{key: k, row: &rows[i], old: &rows[i]}
-		}
-	}
-	for _, k := range keys {
-		if t.entries[k] == nil {
-			t.entries[k] = &entry[Key, Row]{key: k}
-		}
-	}
-}
-
-// put sets the row with a key, unless the engine refused that before.
-func (t *table[Key, Row]) put(key Key, row *Row) error {
-	e := t.entries[key]
-	if e == nil {
-		e = &entry[Key, Row]{key: key}
-		t.entries[key] = e
-	}
-	if op, tried := t.refused[key]; tried && (op == Insert) == (e.old == nil || e.deleted) {
-		return ErrRefused
-	}
-	e.row = row
-	t.write(e)
-	return nil
-}
-
-func (t *table[Key, Row]) write(e *entry[Key, Row]) {
-	if !e.dirty {
-		e.dirty = true
-		t.dirty = append(t.dirty, e)
-	}
-}
-
-// delete deletes the row with a key, which the engine deletes by itself with another if it follows.
-func (t *table[Key, Row]) delete(key Key, follows bool) {
-	e := t.entries[key]
-	if e == nil {
-		e = &entry[Key, Row]{key: key}
-		t.entries[key] = e
-	}
-	e.row = nil
-	if follows {
-		e.old, e.deleted = nil, false
-	} else if e.old != nil {
-		e.deleted = true
-		t.write(e)
-	}
-}
-
-// isNew reports whether it is known that the engine has no row of the key, or none when the next row is put.
-func (t *table[Key, Row]) isNew(key Key) bool {
-	e := t.entries[key]
-	return e != nil && (e.old == nil || e.deleted)
-}
-
-// collect returns what has to be written.
-func (t *table[Key, Row]) collect() []Put[Row] {
-	t.puts = t.puts[:0]
-	for _, e := range t.dirty {
-		if e.deleted {
-			t.puts = append(t.puts, Put[Row]{Op: Delete, Row: e.old})
-		}
-		switch {
-		case e.row == nil:
-		case e.old == nil || e.deleted:
-			t.puts = append(t.puts, Put[Row]{Op: Insert, Row: e.row})
-		default:
-			t.puts = append(t.puts, Put[Row]{Op: Update, Row: e.row})
-		}
-	}
-	return t.puts
-}
-
-// written notes that what was collected is written, and reports whether nothing of it was refused.
-func (t *table[Key, Row]) written(puts []Put[Row], key func(*Row) Key) (ok bool) {
-	ok = true
-	for i := range puts {
-		if puts[i].Refused != nil {
-			if t.refused == nil {
-				t.refused = make(map[Key]Op)
-			}
-			t.refused[key(puts[i].Row)], ok = puts[i].Op, false
-		}
-	}
-	for _, e := range t.dirty {
-		e.old, e.deleted, e.dirty = e.row, false, false
-	}
-	t.dirty = t.dirty[:0]
-	return ok
-}
-
-// Keys of rows.
-func keyOfSession(s *SessionRow) string      { return s.ID }
-func keyOfMessage(m *session.Message) string { return m.ID }
-func keyOfPart(p *session.Part) string       { return p.ID }
-func keyOfSpan(l *SpanRef) SpanKey           { return SpanKey{l.SessionID, l.TraceID, l.SpanID} }
-func keyOfDecision(d *Decision) string       { return d.ID }
-func keyOfBlob(b *Blob) blobKey              { return blobKey{b.Kind, b.Digest} }
-func keyOf(o *Observation) ObservationKey    { return ObservationKey{o.TraceID, o.Source} }
-func keyOfObservation(o *ObservationRow) ObservationKey {
-	return keyOf(&o.Observation)
 }
 
 // do writes what is to be written, and has queries answered, in one round trip.
@@ -382,78 +229,6 @@ func (r *rows) learnParts(ids []string, rows []session.Part) {
 		}
 	}
 	r.parts.loaded(ids, rows, keyOfPart)
-}
-
-// unit is one of several that wait for their queries together.
-type unit struct {
-	resume func() (struct{}, bool)
-	park   func(struct{}) bool
-	err    error
-}
-
-// errStopped ends units that wait when another has failed.
-var errStopped = errors.New("stopped")
-
-// inStep does n things side by side: each until it has to ask the engine, then the next. What all of them asked is
-// answered in one round trip. So n chains of queries cost as many as the longest. They must not depend on one
-// another, because what one changes another sees, or not.
-func (r *rows) inStep(n int, do func(i int) error) error {
-	if n == 1 || r.unit != nil {
-		for i := range n {
-			if err := do(i); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	running := make([]*unit, n)
-	for i := range running {
-		u := new(unit)
-		running[i] = u
-		resume, stop := iter.Pull(func(yield func(struct{}) bool) {
-			u.park = yield
-			u.err = do(i)
-		})
-		defer stop()
-		u.resume = resume
-	}
-	for len(running) > 0 {
-		waiting := running[:0]
-		for _, u := range running {
-			r.unit = u
-			_, waits := u.resume()
-			r.unit = nil
-			if u.err != nil {
-				return u.err
-			}
-			if waits {
-				waiting = append(waiting, u)
-			}
-		}
-		running = waiting
-		if queries := r.asked; len(queries) > 0 {
-			r.asked = nil
-			if err := r.do(queries...); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// ask has queries answered.
-func (r *rows) ask(queries ...Query) error {
-	switch {
-	case len(queries) == 0:
-	case r.unit == nil:
-		return r.do(queries...)
-	default:
-		r.asked = append(r.asked, queries...)
-		if !r.unit.park(struct{}{}) {
-			return errStopped
-		}
-	}
-	return nil
 }
 
 // find returns the row with a key, which q finds if it is not known.

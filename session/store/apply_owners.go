@@ -1,0 +1,228 @@
+package store
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// resolveOwners finds the owners of the traces that may have another. Traces of tool
+// calls without a parent follow the one that asked for the call, and those that it
+// asked for follow it.
+func (o *observer) resolveOwners() error {
+	settled, followed := make(map[string]bool), 0
+	for traces := slices.Sorted(maps.Keys(o.unsettled)); ; {
+		for _, trace := range traces {
+			settled[trace] = true
+		}
+		if err := o.rows.inStep(len(traces), func(i int) error { return o.resolveOwner(traces[i]) }); err != nil {
+			return err
+		}
+		news := o.asked[followed:] // those that follow are appended
+		if len(news) == 0 {
+			return nil
+		}
+		if err := o.ask(o.orphansOf(news)...); err != nil {
+			return err
+		}
+		traces = nil
+		for _, call := range news {
+			for _, trace := range o.orphans[call].TraceIDs {
+				if !settled[trace] && !slices.Contains(traces, trace) {
+					traces = append(traces, trace)
+				}
+			}
+		}
+		followed += len(news)
+	}
+}
+
+// orphansOf are queries for the traces that may belong to calls, those that were not asked yet.
+func (o *observer) orphansOf(calls []asked) (queries []Query) {
+	for _, call := range calls {
+		if o.orphans[call] == nil {
+			o.orphans[call] = &OrphanTraces{CallID: call.call, At: call.at, Until: call.until}
+			queries = append(queries, o.orphans[call])
+		}
+	}
+	return queries
+}
+
+// resolveOwner moves the observations of a trace to the session that it is built in,
+// where that is another than before.
+func (o *observer) resolveOwner(trace string) error {
+	owner, err := o.ownerOf(trace)
+	if err != nil {
+		return err
+	}
+	before, known := o.owners[trace]
+	if !known {
+		t, err := o.trace(trace)
+		if err != nil {
+			return err
+		}
+		before = t.Owner
+	}
+	if owner == before {
+		return nil
+	}
+	o.owners[trace] = owner
+	if _, stored := o.stored[trace]; known && !stored {
+		// All of it is in the batch, and known to have changed.
+		o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
+		return nil
+	}
+	o.noteProofs(before)
+	o.noteProofs(owner)
+	q := &TraceObservations{TraceID: trace}
+	if err := o.ask(q); err != nil {
+		return err
+	}
+	for i := range q.Rows {
+		r := &q.Rows[i]
+		o.touch(owner, timeRange{r.Start, r.Until})
+		o.nameThread(&r.Observation)
+		if !o.fresh[source{r.TraceID, r.Source}] {
+			o.touch(before, timeRange{r.Start, r.Until})
+			o.moved = append(o.moved, r.Observation)
+			o.rebuilt[before], o.rebuilt[owner] = true, true
+		}
+		for _, call := range r.Calls {
+			o.asked = append(o.asked, askedBy(call, &r.Observation))
+		}
+	}
+	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
+	return nil
+}
+
+// trace is what decides on the owner of a trace.
+func (o *observer) trace(id string) (*Trace, error) {
+	t := o.traces[id]
+	if t == nil {
+		t = &Trace{TraceID: id}
+		if err := o.ask(t); err != nil {
+			return nil, err
+		}
+		o.traces[id] = t
+	}
+	return t, nil
+}
+
+// thread is a session that a dialect names.
+type thread struct{ session, dialect string }
+
+// nameThread notes the session that an observation names, where it may be that of a
+// sub-agent which its client names in the trace of another.
+func (o *observer) nameThread(n *Observation) {
+	if n.Session != "" && o.isThread != nil && o.isThread(n.Dialect) {
+		o.threads[thread{n.Session, n.Dialect}] = true
+	}
+}
+
+// resolveThreads moves what sessions report outside of any trace to the owner of the trace
+// that their other observations are of. The spans of a sub-agent may be in the trace of
+// the session that started it, while some of its records, and its transcript, are in none.
+func (o *observer) resolveThreads() error {
+	all := slices.SortedFunc(maps.Keys(o.threads), func(x, y thread) int {
+		return cmp.Or(strings.Compare(x.session, y.session), strings.Compare(x.dialect, y.dialect))
+	})
+	return o.rows.inStep(len(all), func(i int) error {
+		t := &Thread{SessionID: all[i].session, Dialect: all[i].dialect, WithRecords: true}
+		if err := o.ask(t); err != nil {
+			return err
+		}
+		owner := t.SessionID
+		if t.OK {
+			owner = t.Owner
+		}
+		for i := range t.Records {
+			if err := o.moveRecord(&t.Records[i], owner); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// moveRecord gives an observation outside of any trace another owner.
+func (o *observer) moveRecord(r *ObservationRow, owner string) error {
+	o.noteProofs(r.Owner)
+	o.noteProofs(owner)
+	if err := o.ask(); err != nil {
+		return err
+	}
+	at := timeRange{r.Start, r.Until}
+	o.touch(r.Owner, at)
+	o.touch(owner, at)
+	if !o.fresh[source{r.TraceID, r.Source}] {
+		o.moved = append(o.moved, r.Observation)
+		o.rebuilt[r.Owner], o.rebuilt[owner] = true, true
+	}
+	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{Source: r.Source, Owner: owner})
+	return nil
+}
+
+// ownerOf is where all of a trace's observations are built: in the session that the
+// best key among them names; else where the model asked for a tool call of the
+// trace that has no parent; else in a session of its own. What the SDK tells is
+// not told again: a trace of its that names no other session has no owner.
+func (o *observer) ownerOf(trace string) (string, error) {
+	for path := []string{trace}; ; path = append(path, trace) {
+		t, err := o.trace(trace)
+		if err != nil {
+			return "", err
+		}
+		reported := slices.Concat(t.Sessions, o.reported[trace])
+		switch {
+		case t.Named != "" && !slices.Contains(reported, t.Named):
+			return t.Named, nil
+		case len(reported) > 0:
+			return "", nil
+		}
+		from, err := o.requester(t)
+		switch {
+		case err != nil:
+			return "", err
+		case from == nil:
+			return t.Own, nil
+		case from.TraceID == "":
+			return from.Owner, nil
+		}
+		trace = from.TraceID
+		if i := slices.Index(path, trace); i >= 0 {
+			// Each asked for a call of the next: no source reports that, but any may send it.
+			t, err := o.trace(slices.Min(path[i:]))
+			if err != nil {
+				return "", err
+			}
+			return t.Own, nil
+		}
+	}
+}
+
+// requester is who asked for the first call of a trace that has no parent and
+// that anybody asked for. Most are the first one's.
+func (o *observer) requester(t *Trace) (*Requester, error) {
+	for rest, n := t.Orphans, 1; len(rest) > 0; rest, n = rest[n:], len(rest)-n {
+		found := make([]RequesterOf, n)
+		queries := make([]Query, n)
+		for i := range found {
+			by, until := rest[i].Start, int64(0)
+			if strings.HasPrefix(rest[i].Call, ModelCallPrefix) {
+				by, until = by+ClockTick, rest[i].End-ClockTick
+			}
+			found[i] = RequesterOf{CallID: rest[i].Call, NotTrace: t.TraceID, By: by, Until: until}
+			queries[i] = &found[i]
+		}
+		if err := o.ask(queries...); err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if found[i].Requester != nil {
+				return found[i].Requester, nil
+			}
+		}
+	}
+	return nil, nil
+}

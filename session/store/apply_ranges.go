@@ -1,0 +1,207 @@
+package store
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// window is a range of an owner's time that must be rebuilt. It begins at a cut, where
+// that is not nil.
+type window struct {
+	timeRange
+	cut *Cut
+	in  *ObservationsIn
+}
+
+// windows are the windows of owners that must be rebuilt because of what was touched, in order of time: from an
+// opening or a cut to another opening, where nothing reaches across.
+//
+// What is in a window that was found need not be looked for. So one is looked for first, then a few of what is left,
+// spread over the time, then many.
+func (o *observer) windows(owners []string) (map[string][]window, error) {
+	type search struct {
+		owner string
+		at    timeRange
+		window
+	}
+	left, found := make(map[string][]timeRange), make(map[string][]window)
+	for _, owner := range owners {
+		left[owner] = union(o.touched[owner])
+	}
+	for most := 1; ; most *= 8 {
+		var searches []search
+		for _, owner := range owners {
+			n := min(most, len(left[owner]))
+			for i := range n {
+				searches = append(searches, search{owner: owner, at: left[owner][i*len(left[owner])/n]})
+			}
+		}
+		if len(searches) == 0 {
+			return found, nil
+		}
+		err := o.rows.inStep(len(searches), func(i int) (err error) {
+			searches[i].window, err = o.window(searches[i].owner, searches[i].at)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range searches {
+			found[s.owner] = append(found[s.owner], s.window)
+		}
+		for _, owner := range owners {
+			found[owner] = unionWindows(found[owner])
+			left[owner] = slices.DeleteFunc(left[owner], func(at timeRange) bool {
+				return slices.ContainsFunc(found[owner], func(w window) bool { return w.from <= at.from && at.to < w.to })
+			})
+		}
+	}
+}
+
+// union joins ranges that overlap, and returns them in order.
+func union(ranges []timeRange) []timeRange {
+	ranges = slices.Clone(ranges)
+	slices.SortFunc(ranges, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
+	var all []timeRange
+	for _, r := range ranges {
+		if n := len(all); n > 0 && r.from <= all[n-1].to {
+			all[n-1].to = max(all[n-1].to, r.to)
+		} else {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func unionWindows(windows []window) (all []window) {
+	slices.SortFunc(windows, func(x, y window) int { return cmp.Compare(x.from, y.from) })
+	for _, w := range windows {
+		if n := len(all); n > 0 && w.from < all[n-1].to {
+			all[n-1].to = max(all[n-1].to, w.to)
+		} else {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// window is the range from the last opening or cut before s to the first opening
+// after it. A cut that what changed in s may have a say in is none.
+func (o *observer) window(owner string, s timeRange) (window, error) {
+	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
+	from, to := &WindowFrom{Owner: owner, CutAt: s.from, At: s.from}, &WindowTo{Owner: owner, At: s.to + 1}
+	for from != nil || to != nil {
+		var queries []Query
+		if from != nil {
+			queries = append(queries, from)
+		}
+		if to != nil {
+			queries = append(queries, to)
+		}
+		if err := o.ask(queries...); err != nil {
+			return w, err
+		}
+		switch {
+		case from == nil:
+		case from.Cut != nil && (!from.OK || from.Start <= from.Cut.At):
+			w.from, w.cut, from = from.Cut.At, from.Cut, nil
+		case !from.OK:
+			from = nil
+		case from.Across == nil:
+			w.from, from = from.Start, nil
+		default:
+			from = &WindowFrom{Owner: owner, CutAt: s.from, At: min(from.Start, from.Across.From+1)}
+		}
+		switch {
+		case to == nil:
+		case !to.OK:
+			to = nil
+		case to.Across == nil:
+			w.to, to = to.Start, nil
+		default:
+			to = &WindowTo{Owner: owner, At: max(to.Start+1, to.Across.To)}
+		}
+	}
+	return w, nil
+}
+
+// segment is a part of a window that is assembled by itself, and the range of time
+// that it stands for.
+type segment struct {
+	timeRange
+	Window
+}
+
+// changedSegments cuts a window into segments and leaves out those that were the
+// same before the batch.
+func (o *observer) changedSegments(owner string, w *window) []segment {
+	all := w.in.Rows
+	first := Window{Owner: owner}
+	if w.cut != nil {
+		first.Carry, first.Around = w.cut.Carry, w.in.AroundRows
+	}
+	reach := int64(math.MinInt64)
+	for i := range first.Around {
+		reach = max(reach, first.Around[i].Until)
+	}
+	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
+	cut := segments(all, reach)
+	if len(cut) == 0 {
+		return []segment{{w.timeRange, first}} // what was there has moved
+	}
+	segmented := make([]segment, len(cut))
+	for i := range cut {
+		segmented[i] = segment{timeRange{cut[i][0].Start, w.to}, Window{Owner: owner, Observations: cut[i]}}
+		if i > 0 {
+			segmented[i-1].to = cut[i][0].Start
+		}
+	}
+	segmented[0].from = w.from
+	segmented[0].Carry, segmented[0].Around = first.Carry, first.Around
+	if o.rebuilt[owner] || len(cut) == 1 {
+		return segmented
+	}
+	isFresh := func(x Observation) bool { return o.fresh[source{x.TraceID, x.Source}] }
+	before := make(map[source]int) // the first of each segment that there was, and its length
+	for _, s := range segments(slices.DeleteFunc(slices.Clone(all), isFresh), reach) {
+		before[source{s[0].TraceID, s[0].Source}] = len(s)
+	}
+	return slices.DeleteFunc(segmented, func(s segment) bool {
+		first := s.Observations[0]
+		return before[source{first.TraceID, first.Source}] == len(s.Observations) &&
+			!slices.ContainsFunc(s.Observations, isFresh)
+	})
+}
+
+// segments cuts observations, which are in order, where one opens and none reaches
+// across. What began before them reaches to a time.
+func segments(all []Observation, reach int64) [][]Observation {
+	var cut [][]Observation
+	from := 0
+	for i := range all {
+		// All that begin together are on one side of the cut.
+		if i > from && all[i].Start > all[i-1].Start && reach <= all[i].Start && opensAt(all[i:]) {
+			cut = append(cut, all[from:i:i])
+			from = i
+		}
+		reach = max(reach, all[i].Until)
+	}
+	if from < len(all) {
+		cut = append(cut, all[from:])
+	}
+	return cut
+}
+
+// opensAt reports whether one of those that begin with the first opens a turn.
+func opensAt(rest []Observation) bool {
+	for i := range rest {
+		if rest[i].Start != rest[0].Start {
+			break
+		}
+		if rest[i].Opens {
+			return true
+		}
+	}
+	return false
+}
