@@ -133,10 +133,7 @@ func (a *applier) mergeAnnotation(n *Annotation) (changed bool, _ error) {
 	if err := n.Check(); err != nil {
 		return false, refuse("%v; it is left out", err)
 	}
-	old, err := a.rows.annotation(keyOfAnnotation(n))
-	if err != nil {
-		return false, err
-	}
+	old := a.rows.annotation(keyOfAnnotation(n))
 	merged := *n
 	if old != nil {
 		if compareAnnotations(n, old) < 0 {
@@ -176,7 +173,7 @@ func Annotate(tx Tx, annotations []Annotation) error {
 		if err := annotations[i].Check(); err != nil {
 			return err
 		}
-		if _, err := existing(tx, annotations[i].SessionID); err != nil {
+		if err := catch(func() { existing(tx, annotations[i].SessionID) }); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -23,87 +22,59 @@ var ErrRefused = errors.New("row refused")
 //
 // The cost of a change depends on the message it belongs to, not on the size of
 // its session, except where a rewind, a fork or a compaction redraws the session.
-func Apply(tx Tx, b *Batch) (result Result, _ error) {
-	err := run(tx, func(set *rows) error {
-		a := applier{rows: set, sessions: make(map[string]*sessionWork)}
+func Apply(tx Tx, b *Batch) (Result, error) {
+	var a applier
+	err := run(tx, func(set *rows) {
+		a = applier{rows: set, sessions: make(map[string]*sessionWork)}
 		some := *b // observations may be added
-		err := a.apply(&some)
-		result = a.result
-		return err
+		a.apply(&some)
 	})
-	return result, err
+	return a.result, err
 }
 
-func (a *applier) apply(b *Batch) error {
+func (a *applier) apply(b *Batch) {
 	a.group(b)
-	if err := a.prefetch(b); err != nil {
-		return err
-	}
+	a.prefetch(b)
 	for i := range b.Blobs {
-		if err := a.wrote(a.mergeBlob(&b.Blobs[i])); err != nil {
-			return fmt.Errorf("store %s %s: %w", b.Blobs[i].Kind, b.Blobs[i].Digest, err)
-		}
+		blob := &b.Blobs[i]
+		within("store "+string(blob.Kind), blob.Digest, func() { a.wrote(a.mergeBlob(blob)) })
 	}
-	if err := a.adoptTranscripts(b); err != nil {
-		return err
-	}
-	if err := a.observe(b); err != nil {
-		return err
-	}
-	if err := a.prefetchRows(); err != nil {
-		return err
-	}
-	if err := a.applySessions(); err != nil {
-		return err
-	}
+	a.adoptTranscripts(b)
+	a.observe(b)
+	a.prefetchRows()
+	a.applySessions()
 	for i := range a.moved {
 		if w := a.sessions[a.moved[i].SessionID]; w != nil && !w.gone {
-			if err := a.wrote(a.mergeAnnotation(&a.moved[i])); err != nil {
-				return err
-			}
+			a.wrote(a.mergeAnnotation(&a.moved[i]))
 			a.rows.touch(w.id)
 		}
 	}
 	for _, w := range a.order {
 		a.result.Sessions = append(a.result.Sessions, w.id)
-		if w.gone || !w.dirty && !w.resync {
-			continue
-		}
-		if err := a.settle(w, nil); err != nil {
-			return fmt.Errorf("store session %s: %w", w.id, err)
+		if !w.gone && (w.dirty || w.resync) {
+			within("store session", w.id, func() { a.settle(w, nil) })
 		}
 	}
-	return nil
 }
 
 // applySessions merges what the batch reports of its sessions. Those that have nothing to do with one another are merged
 // side by side, then the others. Forks and parents of the sessions that the batch names join the list as they are found.
-func (a *applier) applySessions() error {
+func (a *applier) applySessions() {
 	alone := make([]*sessionWork, 0, len(a.order))
 	for _, w := range a.order {
 		if w.alone = a.isAlone(w); w.alone {
 			alone = append(alone, w)
 		}
 	}
-	for _, do := range []func(*sessionWork) error{a.clear, a.applySession} {
-		one := func(w *sessionWork) error {
-			if err := do(w); err != nil {
-				return fmt.Errorf("store session %s: %w", w.id, err)
-			}
-			return nil
-		}
-		if err := a.rows.inStep(len(alone), func(i int) error { return one(alone[i]) }); err != nil {
-			return err
-		}
+	for _, do := range []func(*sessionWork){a.clear, a.applySession} {
+		one := func(w *sessionWork) { within("store session", w.id, func() { do(w) }) }
+		a.rows.inStep(len(alone), func(i int) { one(alone[i]) })
 		for i := 0; i < len(a.order); i++ {
 			if w := a.order[i]; !w.alone {
-				if err := one(w); err != nil {
-					return err
-				}
+				one(w)
 			}
 		}
 	}
-	return nil
 }
 
 // isAlone reports whether the session is neither a fork nor has any, so that the merge of it does not change another.
@@ -255,45 +226,35 @@ func (a *applier) group(b *Batch) {
 	}
 }
 
-// wrote counts a write and turns a refusal into a count.
-func (a *applier) wrote(changed bool, err error) error {
-	if errors.Is(err, ErrRefused) {
+// wrote counts a row that was changed or refused.
+func (a *applier) wrote(changed bool, refused error) {
+	switch {
+	case refused != nil:
 		a.result.Refused++
-		return nil
-	}
-	if err == nil && changed {
+	case changed:
 		a.result.Rows++
 	}
-	return err
 }
 
-func (a *applier) applySession(w *sessionWork) error {
+func (a *applier) applySession(w *sessionWork) {
 	if w.row == nil {
-		if err := a.loadSession(w); err != nil {
-			return err
-		}
+		a.loadSession(w)
 	}
 	if w.isNew && w.nothing() {
 		w.gone = true
-		return nil // what was told of it is gone, and the session with it
+		return // what was told of it is gone, and the session with it
 	}
 	for _, c := range w.changes {
-		if err := a.mergeSession(w, c); err != nil {
-			return err
-		}
+		a.mergeSession(w, c)
 	}
 	w.boundAll()
-	if err := a.foldObserved(w); err != nil || w.gone {
-		return err
+	if a.foldObserved(w); w.gone {
+		return
 	}
 	if w.isNew {
-		if err := a.wrote(true, a.rows.putSession(w.row)); err != nil {
-			return err
-		}
+		a.wrote(true, a.rows.putSession(w.row))
 		w.dirty = false // what follows may change it again
-		if err := a.adoptForks(w); err != nil {
-			return err
-		}
+		a.adoptForks(w)
 	}
 	trace := "" // a span without a trace is found by none
 	for _, l := range w.links {
@@ -301,49 +262,33 @@ func (a *applier) applySession(w *sessionWork) error {
 			trace = l.TraceID
 			a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id})
 		}
-		if err := a.putLink(w, l); err != nil {
-			return err
-		}
+		a.putLink(w, l)
 	}
 	for _, m := range w.order {
-		if err := a.applyMessage(w, m); err != nil {
-			return err
-		}
+		a.applyMessage(w, m)
 	}
 	for _, d := range w.decided {
-		if err := a.wrote(a.mergeDecision(d, changes)); err != nil {
-			return err
-		}
+		a.wrote(a.mergeDecision(d, changes))
 	}
 	for _, n := range w.noted {
-		if err := a.wrote(a.mergeAnnotation(n)); err != nil {
-			return err
-		}
+		a.wrote(a.mergeAnnotation(n))
 	}
-	if err := a.applyObserved(w); err != nil {
-		return err
-	}
-	return a.settle(w, nil)
+	a.applyObserved(w)
+	a.settle(w, nil)
 }
 
 // settle draws the consequences of what changed in a session: what is hidden,
 // what counts towards its context, what its forks copy. path holds the sessions
 // above this one in the tree of forks.
-func (a *applier) settle(w *sessionWork, path []string) error {
+func (a *applier) settle(w *sessionWork, path []string) {
 	if w.redraw {
-		if err := a.redrawHidden(w); err != nil {
-			return err
-		}
+		a.redrawHidden(w)
 	}
 	if w.recut || w.tailMoved || len(w.compacted) > 0 {
-		if err := a.moveCut(w); err != nil {
-			return err
-		}
+		a.moveCut(w)
 	}
 	if w.resum {
-		if err := a.recount(w); err != nil {
-			return err
-		}
+		a.recount(w)
 	}
 	w.redraw, w.recut, w.resum = false, false, false
 	w.tailMoved, w.compacted = false, nil
@@ -353,35 +298,29 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 		w.usage, w.cost, w.dirty = session.Usage{}, 0, true
 		if u := w.row.Usage(); min(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) < 0 {
 			// Another program has shown or hidden messages and left the sums as they were.
-			if err := a.recount(w); err != nil {
-				return err
-			}
+			a.recount(w)
 		}
 	}
 	if w.dirty {
 		w.dirty = false
 		w.row.State.Rollup = w.row.Usage()
-		if err := a.wrote(true, a.rows.putSession(w.row)); err != nil {
-			return err
-		}
+		a.wrote(true, a.rows.putSession(w.row))
 	}
-	if err := a.syncForks(w, append(path, w.id)); err != nil {
-		return err
-	}
+	a.syncForks(w, append(path, w.id))
 	if w.isNew || len(w.touched) > 0 || w.news || len(w.decided) > 0 || len(w.noted) > 0 || len(w.links) > 0 || w.observed.any() {
 		a.rows.touch(w.id)
 	}
-	return nil
 }
 
-func (a *applier) putLink(w *sessionWork, l *SpanRef) error {
-	changed, old, err := a.mergeSpan(l)
-	if err != nil || old == nil {
+func (a *applier) putLink(w *sessionWork, l *SpanRef) {
+	changed, old, refused := a.mergeSpan(l)
+	a.wrote(changed, refused)
+	if refused != nil || old == nil {
 		if changed && l.reports() {
 			m := w.message(l.MessageID)
 			m.turnStats = append(m.turnStats, l)
 		}
-		return a.wrote(changed, err)
+		return
 	}
 	// The span was known. Every message that it describes must be built from what is
 	// stored, for the batch may have two versions of it.
@@ -390,7 +329,6 @@ func (a *applier) putLink(w *sessionWork, l *SpanRef) error {
 			w.message(reported.MessageID).reread = true
 		}
 	}
-	return a.wrote(changed, nil)
 }
 
 // reports reports whether the span carries facts of a message.
@@ -429,24 +367,22 @@ func (r *Rewind) covers(to, m *session.Message) bool {
 // as it is stored, nil when it is not. What another program has hidden stays hidden, and
 // what it has shown again is hidden only by rewinds that did not hide it before: those
 // that are new, and those that came to cover it in this batch.
-func (w *sessionWork) hidden(m, old *session.Message, set *rows) (*int64, error) {
+func (w *sessionWork) hidden(m, old *session.Message, set *rows) *int64 {
 	was, changed := w.before[m.ID]
 	if !changed {
 		was = old
 	}
 	if was == nil {
 		if old != nil && old.HiddenAt != nil && !w.hides(*old.HiddenAt) {
-			return old.HiddenAt, nil // imported as hidden, by no rewind
+			return old.HiddenAt // imported as hidden, by no rewind
 		}
 		return w.hiddenAt(m, set, 0)
 	}
-	if old == nil {
-		old = was // it had another id
-	}
+	old = cmp.Or(old, was) // it had another id
 	since := int64(math.MaxInt64)
 	if old.HiddenAt != nil {
 		if since = *old.HiddenAt; !w.hides(since) {
-			return old.HiddenAt, nil
+			return old.HiddenAt
 		}
 	}
 	return w.hiddenBy(m, set, 0, func(r *Rewind, to *session.Message) bool {
@@ -456,30 +392,25 @@ func (w *sessionWork) hidden(m, old *session.Message, set *rows) (*int64, error)
 
 // hiddenAt is when a rewind hid the message, or nil when it is visible. Rewinds
 // after until (Unix milliseconds, 0 for never) do not count.
-func (w *sessionWork) hiddenAt(m *session.Message, set *rows, until int64) (*int64, error) {
+func (w *sessionWork) hiddenAt(m *session.Message, set *rows, until int64) *int64 {
 	return w.hiddenBy(m, set, until, func(*Rewind, *session.Message) bool { return true })
 }
 
 // hiddenBy is hiddenAt where only some rewinds count. counts is asked about rewinds that
 // cover the message, and the messages that they go back to.
 func (w *sessionWork) hiddenBy(m *session.Message, set *rows, until int64,
-	counts func(*Rewind, *session.Message) bool) (*int64, error) {
+	counts func(*Rewind, *session.Message) bool) *int64 {
 	var hidden *int64
 	for i := range w.row.State.Rewinds {
 		r := &w.row.State.Rewinds[i]
 		if r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
 			continue
 		}
-		to, err := set.message(r.To)
-		if err != nil {
-			return nil, err
-		}
+		to := set.message(r.To)
 		if !r.covers(to, m) || !counts(r, to) {
 			continue
 		}
-		if err := w.noticeUndone(set); err != nil {
-			return nil, err
-		}
+		w.noticeUndone(set)
 		if r.Undone {
 			continue
 		}
@@ -488,22 +419,19 @@ func (w *sessionWork) hiddenBy(m *session.Message, set *rows, until int64,
 			hidden = &at
 		}
 	}
-	return hidden, nil
+	return hidden
 }
 
 // noticeUndone marks, once per batch, the rewinds that another program has undone by
 // showing again what they hid, so that they hide nothing that comes late. What the batch
 // changed is looked at as it was before, and rewinds of the batch itself have not hidden
 // anything yet.
-func (w *sessionWork) noticeUndone(set *rows) error {
+func (w *sessionWork) noticeUndone(set *rows) {
 	if w.noticed {
-		return nil
+		return
 	}
 	w.noticed = true
-	messages, err := set.messagesFrom(w.id, Position{})
-	if err != nil {
-		return err
-	}
+	messages := set.messagesFrom(w.id, Position{})
 	messages = slices.DeleteFunc(messages, func(m session.Message) bool {
 		_, changed := w.before[m.ID]
 		return changed
@@ -522,7 +450,6 @@ func (w *sessionWork) noticeUndone(set *rows) error {
 			r.Undone, w.dirty = true, true
 		}
 	}
-	return nil
 }
 
 // RewindsInForce reports of each of a session's rewinds, which are in order of time, whether it

@@ -39,15 +39,12 @@ func givenUp(metadata string) bool {
 }
 
 // endAbandoned makes the calls of a message end with its turn, or takes that back.
-func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) error {
+func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) {
 	ended := givenUp(m.MetadataJSON)
 	if !ended && (old == nil || !givenUp(old.MetadataJSON)) {
-		return nil
+		return
 	}
-	parts, err := a.rows.partsFrom(m.ID, 0)
-	if err != nil {
-		return err
-	}
+	parts := a.rows.partsFrom(m.ID, 0)
 	for i := range parts {
 		want := seenPart(&parts[i])
 		if ended {
@@ -56,12 +53,9 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) error {
 		if equalParts(want, &parts[i]) {
 			continue
 		}
-		if err := a.wrote(true, a.rows.updatePart(want)); err != nil {
-			return err
-		}
+		a.wrote(true, a.rows.updatePart(want))
 		w.touched[m.ID] = true
 	}
-	return nil
 }
 
 // turnIndex is the count of the turn that an assistant message is the answer of. seen says
@@ -79,7 +73,7 @@ func turnIndex(m *session.Message) (index int64, seen, ok bool) {
 
 // giveUpTurn keeps State.Open, and gives m the metadata of a turn that was given up where
 // it is one. m is not stored yet.
-func (a *applier) giveUpTurn(w *sessionWork, m *session.Message) error {
+func (a *applier) giveUpTurn(w *sessionWork, m *session.Message) {
 	open := &w.row.State.Open
 	at := slices.IndexFunc(*open, func(o OpenTurn) bool { return o.ID == m.ID })
 	var was OpenTurn
@@ -91,21 +85,18 @@ func (a *applier) giveUpTurn(w *sessionWork, m *session.Message) error {
 		if at >= 0 {
 			*open, w.dirty = slices.Delete(*open, at, at+1), true
 		}
-		return nil
+		return
 	}
 	is := OpenTurn{Position: PositionOf(m), Index: index, Over: was.Over}
 	if at < 0 || is != was {
 		// Otherwise nothing has changed since it was looked at last.
-		var err error
-		if is.Over, err = a.turnIsOver(w, &is); err != nil {
-			return err
-		}
+		is.Over = a.turnIsOver(w, &is)
 	}
 	if is.Over {
 		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
 	}
 	if at >= 0 && is == was {
-		return nil
+		return
 	}
 	if at >= 0 {
 		*open = slices.Delete(*open, at, at+1)
@@ -115,20 +106,16 @@ func (a *applier) giveUpTurn(w *sessionWork, m *session.Message) error {
 		at = len(*open)
 	}
 	*open, w.dirty = slices.Insert(*open, at, is), true
-	return nil
 }
 
 // turnIsOver looks for a turn that shows that an open one was given up, among those after
 // it: few or none, for a turn is open when it is the last.
-func (a *applier) turnIsOver(w *sessionWork, o *OpenTurn) (bool, error) {
-	messages, err := a.rows.messagesFrom(w.id, o.Position)
-	if err != nil {
-		return false, err
-	}
+func (a *applier) turnIsOver(w *sessionWork, o *OpenTurn) bool {
+	messages := a.rows.messagesFrom(w.id, o.Position)
 	return slices.ContainsFunc(messages, func(m session.Message) bool {
 		index, _, ok := turnIndex(&m)
 		return ok && o.givenUpBy(PositionOf(&m), index)
-	}), nil
+	})
 }
 
 // givenUpBy reports whether another turn shows that this one is over.
@@ -138,17 +125,17 @@ func (o *OpenTurn) givenUpBy(at Position, index int64) bool {
 
 // giveUpOthers gives up the turns which m, that was just stored, shows to be over, and
 // takes that back where m did and does no more.
-func (a *applier) giveUpOthers(w *sessionWork, m, old *session.Message) error {
+func (a *applier) giveUpOthers(w *sessionWork, m, old *session.Message) {
 	open := w.row.State.Open
 	if len(open) == 0 || len(open) == 1 && open[0].ID == m.ID {
-		return nil
+		return
 	}
 	index, _, ok := turnIndex(m)
 	moved := false
 	if old != nil {
 		before, _, was := turnIndex(old)
 		if was == ok && before == index && PositionOf(old) == PositionOf(m) {
-			return nil
+			return
 		}
 		moved = was
 	}
@@ -158,36 +145,28 @@ func (a *applier) giveUpOthers(w *sessionWork, m, old *session.Message) error {
 		if ok && o.givenUpBy(PositionOf(m), index) {
 			over = true
 		} else if over && moved {
-			var err error
-			if over, err = a.turnIsOver(w, o); err != nil {
-				return err
-			}
+			over = a.turnIsOver(w, o)
 		}
 		if over == o.Over {
 			continue
 		}
 		o.Over, w.dirty = over, true
-		if err := a.showGivenUp(w, o); err != nil {
-			return err
-		}
+		a.showGivenUp(w, o)
 	}
-	return nil
 }
 
 // showGivenUp writes the answer of an open turn as it is now.
-func (a *applier) showGivenUp(w *sessionWork, o *OpenTurn) error {
-	old, err := a.rows.message(o.ID)
-	if err != nil || old == nil {
-		return err
+func (a *applier) showGivenUp(w *sessionWork, o *OpenTurn) {
+	old := a.rows.message(o.ID)
+	if old == nil {
+		return
 	}
 	m := *old
 	if m.MetadataJSON = seenMetadata(m.MetadataJSON); o.Over {
 		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
 	}
-	if err := a.putMessage(w, &m, old); err != nil {
-		return err
-	}
-	return a.endAbandoned(w, &m, old)
+	a.putMessage(w, &m, old)
+	a.endAbandoned(w, &m, old)
 }
 
 // abandonedMetadata is what was seen of a message, as that of a turn that was given up.

@@ -17,51 +17,43 @@ import (
 
 // mergeFork remembers where a session was forked from and makes its parent
 // remember the fork.
-func (a *applier) mergeFork(w *sessionWork, f *Fork) error {
+func (a *applier) mergeFork(w *sessionWork, f *Fork) {
 	if f == nil || f.From == w.id {
-		return nil
+		return
 	}
 	if old := w.row.State.Fork; old != nil {
 		if cmp.Or(cmp.Compare(f.At, old.At), strings.Compare(f.From, old.From),
 			strings.Compare(f.Message, old.Message)) >= 0 {
-			return nil
+			return
 		}
-		if err := a.leave(w, old, f.From); err != nil {
-			return err
-		}
+		a.leave(w, old, f.From)
 	}
 	fork := *f
 	w.row.State.Fork, w.forked, w.dirty, w.news = &fork, true, true, true
-	parent, err := a.loaded(f.From)
-	if err != nil || parent == nil {
-		return err // the parent adopts its forks when it becomes known
+	if parent := a.loaded(f.From); parent != nil { // otherwise it adopts its forks when it becomes known
+		parent.addFork(ForkRef{w.id, f.Message})
 	}
-	parent.addFork(ForkRef{w.id, f.Message})
-	return nil
 }
 
 // leave takes back the copies of a session that turned out not to be where the
 // fork left.
-func (a *applier) leave(w *sessionWork, old *Fork, from string) error {
+func (a *applier) leave(w *sessionWork, old *Fork, from string) {
 	if old.From == from {
-		return nil
+		return
 	}
-	former, err := a.loaded(old.From)
-	if err != nil || former == nil {
-		return err
+	former := a.loaded(old.From)
+	if former == nil {
+		return
 	}
 	s := &former.row.State
 	s.Forks = slices.DeleteFunc(s.Forks, func(r ForkRef) bool { return r.Session == w.id })
 	former.dirty = true
-	messages, err := a.rows.messagesFrom(former.id, Position{})
-	if err != nil {
-		return err
-	}
+	messages := a.rows.messagesFrom(former.id, Position{})
 	ids := make([]string, len(messages))
 	for i := range messages {
 		ids[i] = messages[i].ID
 	}
-	return a.syncMessages(former, w, old, nil, ids)
+	a.syncMessages(former, w, old, nil, ids)
 }
 
 func (w *sessionWork) addFork(ref ForkRef) {
@@ -79,34 +71,28 @@ func (w *sessionWork) addFork(ref ForkRef) {
 
 // adoptForks makes a session that has just become known remember the forks that
 // were known before it.
-func (a *applier) adoptForks(w *sessionWork) error {
-	refs, err := a.rows.forksFrom(w.id)
-	if err != nil {
-		return err
-	}
-	for _, ref := range refs {
+func (a *applier) adoptForks(w *sessionWork) {
+	for _, ref := range a.rows.forksFrom(w.id) {
 		w.addFork(ref)
 	}
-	return nil
 }
 
 // loaded returns the work of a session whether or not the batch speaks of it,
 // or nil when no such session is stored. A session that the batch will create
 // adopts its forks then.
-func (a *applier) loaded(id string) (*sessionWork, error) {
+func (a *applier) loaded(id string) *sessionWork {
 	if w := a.sessions[id]; w != nil && w.row != nil {
 		if w.gone {
-			return nil, nil
+			return nil
 		}
-		return w, nil
+		return w
 	}
-	row, err := a.rows.session(id)
-	if err != nil || row == nil {
-		return nil, err
+	if row := a.rows.session(id); row != nil {
+		w := a.session(id)
+		w.adopt(row)
+		return w
 	}
-	w := a.session(id)
-	w.adopt(row)
-	return w, nil
+	return nil
 }
 
 // forksAt reports whether a fork of the session leaves at the message.
@@ -115,42 +101,31 @@ func (w *sessionWork) forksAt(messageID string) bool {
 }
 
 // syncForks brings every fork of w up to date with what changed in w.
-func (a *applier) syncForks(w *sessionWork, path []string) error {
+func (a *applier) syncForks(w *sessionWork, path []string) {
 	all := w.resync
 	touched := w.touched
 	w.resync, w.touched = false, make(map[string]bool)
 	if len(w.row.State.Forks) == 0 || !all && len(touched) == 0 {
 		w.touched = touched
-		return nil
+		return
 	}
 	for _, ref := range w.row.State.Forks {
 		if slices.Contains(path, ref.Session) {
 			continue // telemetry that makes a session its own ancestor
 		}
-		child, err := a.loaded(ref.Session)
-		if err != nil {
-			return err
-		}
+		child := a.loaded(ref.Session)
 		if child == nil || child.row.State.Fork == nil || child.row.State.Fork.From != w.id {
 			continue
 		}
-		if err := a.syncFork(w, child, all, touched); err != nil {
-			return err
-		}
-		if err := a.settle(child, path); err != nil {
-			return err
-		}
+		a.syncFork(w, child, all, touched)
+		a.settle(child, path)
 	}
 	w.touched = touched
-	return nil
 }
 
-func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]bool) error {
+func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]bool) {
 	f := child.row.State.Fork
-	point, err := a.rows.message(f.Message)
-	if err != nil {
-		return err
-	}
+	point := a.rows.message(f.Message)
 	if point != nil && point.SessionID != w.id {
 		point = nil
 	}
@@ -158,65 +133,47 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 	// of this one.
 	ids := maps.Clone(touched)
 	if all {
-		messages, err := a.rows.messagesFrom(w.id, Position{})
-		if err != nil {
-			return err
-		}
+		messages := a.rows.messagesFrom(w.id, Position{})
 		for i := range messages {
 			ids[messages[i].ID] = true
 		}
 	}
-	return a.syncMessages(w, child, f, point, slices.Sorted(maps.Keys(ids)))
+	a.syncMessages(w, child, f, point, slices.Sorted(maps.Keys(ids)))
 }
 
 // syncMessages makes the fork's copies of some messages what they should be. It reads what it needs for many of them at
 // once, and not for all, because a session may be large.
-func (a *applier) syncMessages(w, child *sessionWork, f *Fork, point *session.Message, ids []string) error {
+func (a *applier) syncMessages(w, child *sessionWork, f *Fork, point *session.Message, ids []string) {
 	for some := range slices.Chunk(ids, 256) {
 		both := slices.Clone(some)
 		for _, id := range some {
 			both = append(both, forkID(child.id, id))
 		}
-		if err := a.rows.loadMessages(both...); err != nil {
-			return err
-		}
+		a.rows.loadMessages(both...)
 		var queries []Query
 		for _, id := range both {
 			if a.rows.messages.entries[id].row != nil && a.rows.partsOf(id).from > 0 {
 				queries = append(queries, &PartsFrom{MessageID: id})
 			}
 		}
-		if err := a.rows.ask(queries...); err != nil {
-			return err
-		}
+		a.rows.ask(queries...)
 		for _, id := range some {
-			if err := a.syncMessage(w, child, f, point, id); err != nil {
-				return err
-			}
+			a.syncMessage(w, child, f, point, id)
 		}
 	}
-	return nil
 }
 
 // syncMessage makes the fork's copy of one message what it should be: as a message that is
 // rebuilt, it replaces the one that is stored.
-func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Message, original string) error {
+func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Message, original string) {
 	id := forkID(child.id, original)
-	old, err := a.rows.message(id)
-	if err != nil {
-		return err
+	old := a.rows.message(id)
+	if copied := a.copyFor(w, child, f, point, original, old); copied != nil {
+		a.clearParts(child, copied)
+		a.replaceMessage(child, copied)
+	} else if old != nil {
+		a.dropMessage(child, id)
 	}
-	copied, err := a.copyFor(w, child, f, point, original, old)
-	switch {
-	case err != nil || copied == nil && old == nil:
-		return err
-	case copied == nil:
-		return a.dropMessage(child, id)
-	}
-	if err := a.clearParts(child, copied); err != nil {
-		return err
-	}
-	return a.replaceMessage(child, copied)
 }
 
 // copyFor is the copy that a fork should have of a message of w, nil when it should have
@@ -224,38 +181,31 @@ func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Mes
 // the fork was made. old is the copy that the fork has.
 func (a *applier) copyFor(
 	w, child *sessionWork, f *Fork, point *session.Message, original string, old *session.Message,
-) (*AssembledMessage, error) {
-	m, err := a.rows.message(original)
-	if err != nil || m == nil || m.SessionID != w.id || point == nil || PositionOf(point).Before(PositionOf(m)) {
-		return nil, err
+) *AssembledMessage {
+	m := a.rows.message(original)
+	if m == nil || m.SessionID != w.id || point == nil || PositionOf(point).Before(PositionOf(m)) {
+		return nil
 	}
-	if m.HiddenAt != nil || old == nil && !child.forked {
-		if hidden, err := a.hiddenFrom(w, f, m); err != nil || hidden {
-			return nil, err
-		}
+	if (m.HiddenAt != nil || old == nil && !child.forked) && a.hiddenFrom(w, f, m) {
+		return nil
 	} // what another program has shown again by the time of the fork is copied
 	copied := &AssembledMessage{Message: *m}
 	copied.ID, copied.SessionID, copied.HiddenAt = forkID(child.id, original), child.id, nil
-	source, err := a.rows.partsFrom(m.ID, 0)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range source {
+	for _, p := range a.rows.partsFrom(m.ID, 0) {
 		if p.CreatedAt <= f.At {
 			copied.Parts = append(copied.Parts, forkPart(child.id, copied.ID, p))
 		}
 	}
-	return copied, nil
+	return copied
 }
 
 // hiddenFrom reports whether a message was hidden when a fork was made: by a rewind before
 // it, or by another program, of which no rewind tells.
-func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) (bool, error) {
+func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) bool {
 	if m.HiddenAt != nil && *m.HiddenAt <= f.At && !w.hides(*m.HiddenAt) {
-		return true, nil
+		return true
 	}
-	hidden, err := w.hiddenAt(m, a.rows, f.At)
-	return hidden != nil, err
+	return w.hiddenAt(m, a.rows, f.At) != nil
 }
 
 // forkPart is the copy of a part: verbatim, except for the ids, also the one that a

@@ -12,40 +12,23 @@ import (
 // that it exists.
 const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
 
-func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
-	old, err := a.rows.message(mw.id)
-	if err != nil {
-		return err
-	}
+func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
+	old := a.rows.message(mw.id)
 	if old != nil && old.SessionID != w.id {
 		// The id belongs to another session: nothing of this one can be stored
 		// under it.
 		a.result.Refused += int64(len(mw.changes) + len(mw.parts))
-		return nil
+		return
 	}
-	m, err := a.mergedMessage(w, mw, old)
-	if err != nil {
-		return err
+	m := a.mergedMessage(w, mw, old)
+	a.giveUpTurn(w, m)
+	a.putMessage(w, m, old)
+	a.applyParts(w, mw)
+	a.endAbandoned(w, m, old)
+	a.giveUpOthers(w, m, old)
+	if old != nil || !mw.contiguous() {
+		a.markGaps(w, m)
 	}
-	if err := a.giveUpTurn(w, m); err != nil {
-		return err
-	}
-	if err := a.putMessage(w, m, old); err != nil {
-		return err
-	}
-	if err := a.applyParts(w, mw); err != nil {
-		return err
-	}
-	if err := a.endAbandoned(w, m, old); err != nil {
-		return err
-	}
-	if err := a.giveUpOthers(w, m, old); err != nil {
-		return err
-	}
-	if old == nil && mw.contiguous() {
-		return nil
-	}
-	return a.markGaps(w, m)
 }
 
 // contiguous reports that the parts of a new message claim every place from 0 on.
@@ -59,7 +42,7 @@ func (mw *messageWork) contiguous() bool {
 }
 
 // mergedMessage is the row that results from what is stored and what is reported.
-func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Message) (*session.Message, error) {
+func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Message) *session.Message {
 	m := session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
 	if old != nil {
 		m = *old
@@ -81,10 +64,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		// A turn begins before the user's message, and so before the message that it describes.
 		m.UpdatedAt = max(m.UpdatedAt, l.EndNano/1e6)
 	}
-	turnStats, err := a.factsOf(w, mw, old != nil && declared, old != nil)
-	if err != nil {
-		return nil, err
-	}
+	turnStats := a.factsOf(w, mw, old != nil && declared, old != nil)
 	switch {
 	case len(turnStats) > 0:
 		// What the spans of a message measured takes precedence over what was annotated.
@@ -96,13 +76,12 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 			m = mergeMessage(&m, &session.Message{MetadataJSON: c.metadata(m.Role)}, changes)
 		}
 	}
-	if old != nil && PositionOf(old) == PositionOf(&m) {
-		// No rewind covers it that did not before, or all is redrawn. What another program
-		// has shown or hidden stays so.
-		return &m, nil
+	if old == nil || PositionOf(old) != PositionOf(&m) {
+		// Otherwise no rewind covers it that did not before, or all is redrawn. What another
+		// program has shown or hidden stays so.
+		m.HiddenAt = w.hidden(&m, old, a.rows)
 	}
-	m.HiddenAt, err = w.hidden(&m, old, a.rows)
-	return &m, err
+	return &m
 }
 
 // metadata is what the change reports of a message's metadata, or "".
@@ -168,7 +147,7 @@ func object(text string) map[string]json.RawMessage {
 
 // factsOf are the facts of a message with those of the batch: the new ones alone where
 // no others are stored, and beside the sum of the steps where all of them are later ones.
-func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool) ([]*SpanRef, error) {
+func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool) []*SpanRef {
 	turnStats, sum := mw.turnStats, w.row.State.Steps[mw.id]
 	switch {
 	case !mw.reread && (!known || !declared && len(turnStats) == 0):
@@ -176,53 +155,44 @@ func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool)
 		turnStats = append([]*SpanRef{sum.link()}, turnStats...)
 	default:
 		w.forgetSteps(mw.id)
-		var err error
-		if turnStats, err = a.rows.turnStats(w.id, mw.id); err != nil {
-			return nil, err
-		}
+		turnStats = a.rows.turnStats(w.id, mw.id)
 	}
 	if len(turnStats) > 0 {
 		w.sumSteps(mw.id, turnStats)
 	}
-	return turnStats, nil
+	return turnStats
 }
 
 // markGaps marks a message as incomplete as long as a part before one that it has
 // is missing.
-func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
+func (a *applier) markGaps(w *sessionWork, m *session.Message) {
 	if m.MetadataJSON == incompleteMetadata || w.row.State.Steps[m.ID] != nil {
-		return nil // it is incomplete, with a gap or without
+		return // it is incomplete, with a gap or without
 	}
-	count, next, err := a.rows.extent(m.ID)
-	if err != nil {
-		return err
-	}
+	count, next := a.rows.extent(m.ID)
 	gap := count != next
 	if gap == isIncomplete(m.MetadataJSON) {
-		return nil
+		return
 	}
-	turnStats, err := a.rows.turnStats(w.id, m.ID)
-	if err != nil {
-		return err
-	}
+	turnStats := a.rows.turnStats(w.id, m.ID)
 	old := *m
 	if len(turnStats) > 0 {
 		m.MetadataJSON = foldFacts(turnStats, gap)
 	} else {
 		m.MetadataJSON = MarkGap(m.MetadataJSON, gap)
 	}
-	return a.putMessage(w, m, &old)
+	a.putMessage(w, m, &old)
 }
 
 // putMessage stores the row if it changed and keeps the session's rollup.
-func (a *applier) putMessage(w *sessionWork, m, old *session.Message) error {
+func (a *applier) putMessage(w *sessionWork, m, old *session.Message) {
 	if old != nil && equalMessages(m, old) {
-		return nil
+		return
 	}
-	if err := a.rows.putMessage(m); err != nil {
-		return a.wrote(false, err)
+	refused := a.rows.putMessage(m)
+	if a.wrote(true, refused); refused != nil {
+		return
 	}
-	a.result.Rows++
 	w.remember(m.ID, old)
 	w.touched[m.ID] = true
 	if old != nil {
@@ -237,7 +207,6 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) error {
 		w.redraw = w.redraw || w.awaitsRewind(m.ID)
 		w.resync = w.resync || w.forksAt(m.ID)
 	}
-	return nil
 }
 
 // account adds a message's tokens and cost to what the rollup changes by.
@@ -264,7 +233,7 @@ func equalMessages(a, b *session.Message) bool {
 
 // applyParts merges the parts of a message: first those that describe one part, as a turn's
 // stub and the tool call itself do, then those with what is stored.
-func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
+func (a *applier) applyParts(w *sessionWork, mw *messageWork) {
 	parts := make([]*session.Part, 0, len(mw.parts))
 	known := make(map[string]rankedPart, len(mw.parts))
 	for _, c := range mw.parts {
@@ -281,10 +250,9 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 		}
 		known[p.ID] = p
 	}
-	_, err := a.mergeParts(w, mw.id, parts, nil, changes, func(_ *session.Part, changed bool, err error) error {
-		return a.wrote(changed, err)
+	a.mergeParts(w, mw.id, parts, nil, changes, func(_ *session.Part, changed bool, refused error) {
+		a.wrote(changed, refused)
 	})
-	return err
 }
 
 // place is the index that the part requests.

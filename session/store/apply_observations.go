@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -9,13 +10,10 @@ import (
 	"strings"
 )
 
-// window is a part of an owner's time, in Unix nanoseconds. An owner is the session
+// timeRange is a part of an owner's time, in Unix nanoseconds. An owner is the session
 // under which a trace's observations are kept together; those of sub-agents are
 // kept with their parent's.
 type timeRange struct{ from, to int64 }
-
-// source identifies an observation.
-type source struct{ traceID, source string }
 
 // asked is that the model asked for a tool call, and when.
 type asked struct {
@@ -55,7 +53,7 @@ type observer struct {
 	spans map[ObservationKey]bool
 	// fresh are observations that were not stored before the batch, pending those of
 	// the batch of which nothing tells.
-	fresh, pending map[source]bool
+	fresh, pending map[ObservationKey]bool
 	// changed are the windows that changed, by trace; one of no trace has an owner
 	// of its own.
 	changed map[string][]timeRange
@@ -77,18 +75,18 @@ type observer struct {
 
 // observe stores the batch's observations and adds what they come to to the work
 // on sessions.
-func (a *applier) observe(b *Batch) error {
+func (a *applier) observe(b *Batch) {
 	if b.Assemble == nil {
 		if len(b.Observations) > 0 {
-			return fmt.Errorf("store observations: the batch has no Assemble")
+			fail(errors.New("store observations: the batch has no Assemble"))
 		}
-		return nil
+		return
 	}
 	o := observer{
 		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation),
 		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*OrphanTraces),
-		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[source]bool),
-		pending: make(map[source]bool), changed: make(map[string][]timeRange), touched: make(map[string][]timeRange),
+		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
+		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange), touched: make(map[string][]timeRange),
 		rebuilt: make(map[string]bool), proofs: make(map[string]*Proven), proofNews: make(map[string]bool),
 		threads: make(map[thread]bool), isThread: b.Threads,
 	}
@@ -99,24 +97,15 @@ func (a *applier) observe(b *Batch) error {
 		}
 	}
 	for i := range b.Observations {
-		changed, err := o.put(&b.Observations[i])
-		if err := a.wrote(changed, err); err != nil {
-			return err
-		}
+		a.wrote(o.put(&b.Observations[i]))
 	}
-	if err := o.tie(); err != nil {
-		return err
-	}
-	if err := o.resolveOwners(); err != nil {
-		return err
-	}
-	if err := o.resolveThreads(); err != nil {
-		return err
-	}
+	o.tie()
+	o.resolveOwners()
+	o.resolveThreads()
 	for trace, ranges := range o.changed {
 		o.touch(o.owners[trace], ranges...)
 	}
-	return o.rebuildAll()
+	o.rebuildAll()
 }
 
 // compareKeys orders observations by how well they name a session.
@@ -139,12 +128,9 @@ func (o *observer) reportsOf(links []SpanRef) {
 }
 
 // put stores an observation, and reports whether that changed anything.
-func (o *observer) put(n *Observation) (bool, error) {
-	id := source{n.TraceID, n.Source}
-	old, err := o.rows.observation(keyOf(n))
-	if err != nil {
-		return false, err
-	}
+func (o *observer) put(n *Observation) (changed bool, refused error) {
+	id := ObservationKey{n.TraceID, n.Source}
+	old := o.rows.observation(keyOf(n))
 	o.pending[id] = old == nil || old.Attribution.SessionID == ""
 	if old != nil && !n.takesPrecedence(&old.Observation) {
 		return false, nil
@@ -185,7 +171,7 @@ func (o *observer) put(n *Observation) (bool, error) {
 // the next turn may have begun: no boundary separates the two spans then.
 //
 // In the same round trip it reads what decides on the owners of the traces.
-func (o *observer) tie() error {
+func (o *observer) tie() {
 	times := &SpanTimes{}
 	for key := range o.spans {
 		if key.Source != "" {
@@ -200,9 +186,7 @@ func (o *observer) tie() error {
 		o.traces[trace] = &Trace{TraceID: trace}
 		queries = append(queries, o.traces[trace])
 	}
-	if err := o.ask(append(queries, o.orphansOf(o.asked)...)...); err != nil {
-		return err
-	}
+	o.ask(append(queries, o.orphansOf(o.asked)...)...)
 	for i := range times.Rows {
 		at := &times.Rows[i]
 		before := at.Until
@@ -211,14 +195,13 @@ func (o *observer) tie() error {
 			o.rows.changes.SpanTimes = append(o.rows.changes.SpanTimes, *at)
 		}
 	}
-	return nil
 }
 
 // ask has queries answered, and reads the proofs that were noted.
-func (o *observer) ask(queries ...Query) error {
+func (o *observer) ask(queries ...Query) {
 	queries = append(queries, o.unread...)
 	o.unread = nil
-	return o.rows.ask(queries...)
+	o.rows.ask(queries...)
 }
 
 // noteProofs keeps what the observations of an owner prove before any of them changes. It is read with the next
@@ -293,35 +276,28 @@ type assembled struct {
 // rebuildAll rebuilds every window that was touched. Where that shows that tokens were
 // counted otherwise than was assumed, all that was counted is rebuilt, once: the proof is
 // the same however the tokens are read.
-func (o *observer) rebuildAll() error {
+func (o *observer) rebuildAll() {
 	owners := slices.Sorted(maps.Keys(o.touched))
 	for _, owner := range owners {
 		o.noteProofs(owner)
 	}
 	parts := make(map[string]*assembled)
-	if err := o.rebuildOwners(owners, parts); err != nil {
-		return err
-	}
-	again, err := o.provenAnew(owners)
-	if err != nil {
-		return err
-	}
-	if err := o.rebuildOwners(again, parts); err != nil {
-		return err
-	}
+	o.rebuildOwners(owners, parts)
+	again := o.provenAnew(owners)
+	o.rebuildOwners(again, parts)
 	var all assembled
 	for _, owner := range owners {
 		all.rows = append(all.rows, parts[owner].rows...)
 		all.add(&parts[owner].Assembly)
 	}
 	if len(o.moved) > 0 {
-		among := make(map[source]bool, len(all.rows))
+		among := make(map[ObservationKey]bool, len(all.rows))
 		for i := range all.rows {
-			among[source{all.rows[i].TraceID, all.rows[i].Source}] = true
+			among[ObservationKey{all.rows[i].TraceID, all.rows[i].Source}] = true
 		}
 		for _, m := range o.moved {
 			// One whose new owner was told is among the rows; one that has none is not.
-			if id := (source{m.TraceID, m.Source}); !among[id] {
+			if id := (ObservationKey{m.TraceID, m.Source}); !among[id] {
 				among[id] = true
 				all.rows, all.Attribution = append(all.rows, m), append(all.Attribution, Attribution{})
 				o.rows.prove(&m, UsageProof{})
@@ -329,7 +305,7 @@ func (o *observer) rebuildAll() error {
 		}
 	}
 	for i := range all.rows {
-		if id := (source{all.rows[i].TraceID, all.rows[i].Source}); o.pending[id] {
+		if id := (ObservationKey{all.rows[i].TraceID, all.rows[i].Source}); o.pending[id] {
 			o.pending[id] = all.Attribution[i].SessionID == ""
 		}
 	}
@@ -338,12 +314,12 @@ func (o *observer) rebuildAll() error {
 			o.result.Pending++
 		}
 	}
-	return o.replace(all.rows, &all.Assembly)
+	o.replace(all.rows, &all.Assembly)
 }
 
 // provenAnew returns the owners whose observations prove something else than before, and touches all of theirs that
 // were counted.
-func (o *observer) provenAnew(owners []string) (anew []string, _ error) {
+func (o *observer) provenAnew(owners []string) (anew []string) {
 	proven := make(map[string]*Proven)
 	read := func(owner string, counted bool) Query {
 		proven[owner] = &Proven{Owner: owner, WithCounted: counted}
@@ -355,9 +331,7 @@ func (o *observer) provenAnew(owners []string) (anew []string, _ error) {
 			queries = append(queries, read(owner, false))
 		}
 	}
-	if err := o.ask(queries...); err != nil {
-		return nil, err
-	}
+	o.ask(queries...)
 	queries = nil
 	for _, owner := range owners {
 		if p := proven[owner]; p != nil && !slices.Equal(p.Proofs, o.proofs[owner].Proofs) {
@@ -365,24 +339,19 @@ func (o *observer) provenAnew(owners []string) (anew []string, _ error) {
 			queries = append(queries, read(owner, true))
 		}
 	}
-	if err := o.ask(queries...); err != nil {
-		return nil, err
-	}
+	o.ask(queries...)
 	for _, owner := range anew {
 		if at := proven[owner].Counted; at != nil {
 			o.touch(owner, timeRange{at.From, at.To})
 		}
 		o.proofs[owner], o.rebuilt[owner] = proven[owner], true
 	}
-	return anew, nil
+	return anew
 }
 
 // rebuildOwners assembles the windows of owners that were touched.
-func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) error {
-	windows, err := o.windows(owners)
-	if err != nil {
-		return err
-	}
+func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
+	windows := o.windows(owners)
 	var queries []Query
 	for _, owner := range owners {
 		for i := range windows[owner] {
@@ -391,25 +360,19 @@ func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) e
 			queries = append(queries, w.in)
 		}
 	}
-	if err := o.ask(queries...); err != nil {
-		return err
-	}
+	o.ask(queries...)
 	for _, owner := range owners {
 		part := new(assembled)
 		for i := range windows[owner] {
 			segments := o.changedSegments(owner, &windows[owner][i])
 			for k := range segments {
-				some, err := o.rebuild(owner, &segments[k])
-				if err != nil {
-					return fmt.Errorf("assemble session %s: %w", owner, err)
-				}
+				some := o.rebuild(owner, &segments[k])
 				part.rows = append(part.rows, segments[k].Observations...)
 				part.add(&some)
 			}
 		}
 		parts[owner] = part
 	}
-	return nil
 }
 
 // add appends what further observations come to. Their cuts are stored by then.
@@ -420,14 +383,15 @@ func (a *Assembly) add(part *Assembly) {
 }
 
 // rebuild assembles a segment and stores where it may be cut, and what it proves.
-func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) {
+func (o *observer) rebuild(owner string, s *segment) (part Assembly) {
 	if len(s.Observations) > 0 {
 		s.Proofs = o.proofs[owner].Proofs
-		if part, err = o.assemble(&s.Window); err != nil {
-			return part, err
+		var err error
+		if part, err = o.assemble(&s.Window); err == nil && len(part.Attribution) != len(s.Observations) {
+			err = fmt.Errorf("%d placements for %d observations", len(part.Attribution), len(s.Observations))
 		}
-		if len(part.Attribution) != len(s.Observations) {
-			return part, fmt.Errorf("%d placements for %d observations", len(part.Attribution), len(s.Observations))
+		if err != nil {
+			fail(fmt.Errorf("assemble session %s: %w", owner, err))
 		}
 		for i := range s.Observations {
 			n := &s.Observations[i]
@@ -442,7 +406,7 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) 
 		from++ // the cut where it begins stays
 	}
 	o.rows.changes.Cuts = append(o.rows.changes.Cuts, CutRange{owner, from, s.to, part.Cuts})
-	return part, nil
+	return part
 }
 
 // isProven reports whether something was proven before the batch.

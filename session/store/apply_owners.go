@@ -10,22 +10,18 @@ import (
 // resolveOwners finds the owners of the traces that may have another. Traces of tool
 // calls without a parent follow the one that asked for the call, and those that it
 // asked for follow it.
-func (o *observer) resolveOwners() error {
+func (o *observer) resolveOwners() {
 	settled, followed := make(map[string]bool), 0
 	for traces := slices.Sorted(maps.Keys(o.unsettled)); ; {
 		for _, trace := range traces {
 			settled[trace] = true
 		}
-		if err := o.rows.inStep(len(traces), func(i int) error { return o.resolveOwner(traces[i]) }); err != nil {
-			return err
-		}
+		o.rows.inStep(len(traces), func(i int) { o.resolveOwner(traces[i]) })
 		news := o.asked[followed:] // those that follow are appended
 		if len(news) == 0 {
-			return nil
+			return
 		}
-		if err := o.ask(o.orphansOf(news)...); err != nil {
-			return err
-		}
+		o.ask(o.orphansOf(news)...)
 		traces = nil
 		for _, call := range news {
 			for _, trace := range o.orphans[call].TraceIDs {
@@ -51,39 +47,30 @@ func (o *observer) orphansOf(calls []asked) (queries []Query) {
 
 // resolveOwner moves the observations of a trace to the session that it is built in,
 // where that is another than before.
-func (o *observer) resolveOwner(trace string) error {
-	owner, err := o.ownerOf(trace)
-	if err != nil {
-		return err
-	}
+func (o *observer) resolveOwner(trace string) {
+	owner := o.ownerOf(trace)
 	before, known := o.owners[trace]
 	if !known {
-		t, err := o.trace(trace)
-		if err != nil {
-			return err
-		}
-		before = t.Owner
+		before = o.trace(trace).Owner
 	}
 	if owner == before {
-		return nil
+		return
 	}
 	o.owners[trace] = owner
 	if _, stored := o.stored[trace]; known && !stored {
 		// All of it is in the batch, and known to have changed.
 		o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
-		return nil
+		return
 	}
 	o.noteProofs(before)
 	o.noteProofs(owner)
 	q := &TraceObservations{TraceID: trace}
-	if err := o.ask(q); err != nil {
-		return err
-	}
+	o.ask(q)
 	for i := range q.Rows {
 		r := &q.Rows[i]
 		o.touch(owner, timeRange{r.Start, r.Until})
 		o.nameThread(&r.Observation)
-		if !o.fresh[source{r.TraceID, r.Source}] {
+		if !o.fresh[ObservationKey{r.TraceID, r.Source}] {
 			o.touch(before, timeRange{r.Start, r.Until})
 			o.moved = append(o.moved, r.Observation)
 			o.rebuilt[before], o.rebuilt[owner] = true, true
@@ -93,20 +80,17 @@ func (o *observer) resolveOwner(trace string) error {
 		}
 	}
 	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
-	return nil
 }
 
 // trace is what decides on the owner of a trace.
-func (o *observer) trace(id string) (*Trace, error) {
+func (o *observer) trace(id string) *Trace {
 	t := o.traces[id]
 	if t == nil {
 		t = &Trace{TraceID: id}
-		if err := o.ask(t); err != nil {
-			return nil, err
-		}
+		o.ask(t)
 		o.traces[id] = t
 	}
-	return t, nil
+	return t
 }
 
 // thread is a session that a dialect names.
@@ -123,87 +107,70 @@ func (o *observer) nameThread(n *Observation) {
 // resolveThreads moves what sessions report outside of any trace to the owner of the trace
 // that their other observations are of. The spans of a sub-agent may be in the trace of
 // the session that started it, while some of its records, and its transcript, are in none.
-func (o *observer) resolveThreads() error {
+func (o *observer) resolveThreads() {
 	all := slices.SortedFunc(maps.Keys(o.threads), func(x, y thread) int {
 		return cmp.Or(strings.Compare(x.session, y.session), strings.Compare(x.dialect, y.dialect))
 	})
-	return o.rows.inStep(len(all), func(i int) error {
+	o.rows.inStep(len(all), func(i int) {
 		t := &Thread{SessionID: all[i].session, Dialect: all[i].dialect, WithRecords: true}
-		if err := o.ask(t); err != nil {
-			return err
-		}
+		o.ask(t)
 		owner := t.SessionID
 		if t.OK {
 			owner = t.Owner
 		}
 		for i := range t.Records {
-			if err := o.moveRecord(&t.Records[i], owner); err != nil {
-				return err
-			}
+			o.moveRecord(&t.Records[i], owner)
 		}
-		return nil
 	})
 }
 
 // moveRecord gives an observation outside of any trace another owner.
-func (o *observer) moveRecord(r *ObservationRow, owner string) error {
+func (o *observer) moveRecord(r *ObservationRow, owner string) {
 	o.noteProofs(r.Owner)
 	o.noteProofs(owner)
-	if err := o.ask(); err != nil {
-		return err
-	}
+	o.ask()
 	at := timeRange{r.Start, r.Until}
 	o.touch(r.Owner, at)
 	o.touch(owner, at)
-	if !o.fresh[source{r.TraceID, r.Source}] {
+	if !o.fresh[ObservationKey{r.TraceID, r.Source}] {
 		o.moved = append(o.moved, r.Observation)
 		o.rebuilt[r.Owner], o.rebuilt[owner] = true, true
 	}
 	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{Source: r.Source, Owner: owner})
-	return nil
 }
 
 // ownerOf is where all of a trace's observations are built: in the session that the
 // best key among them names; else where the model asked for a tool call of the
 // trace that has no parent; else in a session of its own. What the SDK tells is
 // not told again: a trace of its that names no other session has no owner.
-func (o *observer) ownerOf(trace string) (string, error) {
+func (o *observer) ownerOf(trace string) string {
 	for path := []string{trace}; ; path = append(path, trace) {
-		t, err := o.trace(trace)
-		if err != nil {
-			return "", err
-		}
+		t := o.trace(trace)
 		reported := slices.Concat(t.Sessions, o.reported[trace])
 		switch {
 		case t.Named != "" && !slices.Contains(reported, t.Named):
-			return t.Named, nil
+			return t.Named
 		case len(reported) > 0:
-			return "", nil
+			return ""
 		}
-		from, err := o.requester(t)
+		from := o.requester(t)
 		switch {
-		case err != nil:
-			return "", err
 		case from == nil:
-			return t.Own, nil
+			return t.Own
 		case from.TraceID == "":
-			return from.Owner, nil
+			return from.Owner
 		}
 		trace = from.TraceID
 		if i := slices.Index(path, trace); i >= 0 {
 			// Each asked for a call of the next: no source reports that, but any may send it.
-			t, err := o.trace(slices.Min(path[i:]))
-			if err != nil {
-				return "", err
-			}
-			return t.Own, nil
+			return o.trace(slices.Min(path[i:])).Own
 		}
 	}
 }
 
 // requester is who asked for the first call of a trace that has no parent and
 // that anybody asked for. Most are the first one's.
-func (o *observer) requester(t *Trace) (*Requester, error) {
+func (o *observer) requester(t *Trace) *Requester {
 	for rest, n := t.Orphans, 1; len(rest) > 0; rest, n = rest[n:], len(rest)-n {
 		found := make([]RequesterOf, n)
 		queries := make([]Query, n)
@@ -215,14 +182,12 @@ func (o *observer) requester(t *Trace) (*Requester, error) {
 			found[i] = RequesterOf{CallID: rest[i].Call, NotTrace: t.TraceID, By: by, Until: until}
 			queries[i] = &found[i]
 		}
-		if err := o.ask(queries...); err != nil {
-			return nil, err
-		}
+		o.ask(queries...)
 		for i := range found {
 			if found[i].Requester != nil {
-				return found[i].Requester, nil
+				return found[i].Requester
 			}
 		}
 	}
-	return nil, nil
+	return nil
 }

@@ -19,7 +19,7 @@ type window struct {
 //
 // What is in a window that was found need not be looked for. So one is looked for first, then a few of what is left,
 // spread over the time, then many.
-func (o *observer) windows(owners []string) (map[string][]window, error) {
+func (o *observer) windows(owners []string) map[string][]window {
 	type search struct {
 		owner string
 		at    timeRange
@@ -38,15 +38,11 @@ func (o *observer) windows(owners []string) (map[string][]window, error) {
 			}
 		}
 		if len(searches) == 0 {
-			return found, nil
+			return found
 		}
-		err := o.rows.inStep(len(searches), func(i int) (err error) {
-			searches[i].window, err = o.window(searches[i].owner, searches[i].at)
-			return err
+		o.rows.inStep(len(searches), func(i int) {
+			searches[i].window = o.window(searches[i].owner, searches[i].at)
 		})
-		if err != nil {
-			return nil, err
-		}
 		for _, s := range searches {
 			found[s.owner] = append(found[s.owner], s.window)
 		}
@@ -88,7 +84,7 @@ func unionWindows(windows []window) (all []window) {
 
 // window is the range from the last opening or cut before s to the first opening
 // after it. A cut that what changed in s may have a say in is none.
-func (o *observer) window(owner string, s timeRange) (window, error) {
+func (o *observer) window(owner string, s timeRange) window {
 	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
 	from, to := &WindowFrom{Owner: owner, CutAt: s.from, At: s.from}, &WindowTo{Owner: owner, At: s.to + 1}
 	for from != nil || to != nil {
@@ -99,9 +95,7 @@ func (o *observer) window(owner string, s timeRange) (window, error) {
 		if to != nil {
 			queries = append(queries, to)
 		}
-		if err := o.ask(queries...); err != nil {
-			return w, err
-		}
+		o.ask(queries...)
 		switch {
 		case from == nil:
 		case from.Cut != nil && (!from.OK || from.Start <= from.Cut.At):
@@ -123,7 +117,7 @@ func (o *observer) window(owner string, s timeRange) (window, error) {
 			to = &WindowTo{Owner: owner, At: max(to.Start+1, to.Across.To)}
 		}
 	}
-	return w, nil
+	return w
 }
 
 // segment is a part of a window that is assembled by itself, and the range of time
@@ -162,14 +156,14 @@ func (o *observer) changedSegments(owner string, w *window) []segment {
 	if o.rebuilt[owner] || len(cut) == 1 {
 		return segmented
 	}
-	isFresh := func(x Observation) bool { return o.fresh[source{x.TraceID, x.Source}] }
-	before := make(map[source]int) // the first of each segment that there was, and its length
+	isFresh := func(x Observation) bool { return o.fresh[ObservationKey{x.TraceID, x.Source}] }
+	before := make(map[ObservationKey]int) // the first of each segment that there was, and its length
 	for _, s := range segments(slices.DeleteFunc(slices.Clone(all), isFresh), reach) {
-		before[source{s[0].TraceID, s[0].Source}] = len(s)
+		before[ObservationKey{s[0].TraceID, s[0].Source}] = len(s)
 	}
 	return slices.DeleteFunc(segmented, func(s segment) bool {
 		first := s.Observations[0]
-		return before[source{first.TraceID, first.Source}] == len(s.Observations) &&
+		return before[ObservationKey{first.TraceID, first.Source}] == len(s.Observations) &&
 			!slices.ContainsFunc(s.Observations, isFresh)
 	})
 }

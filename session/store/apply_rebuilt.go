@@ -53,7 +53,7 @@ func (o *observedWork) any() bool {
 
 // replace puts what was assembled in the place of what was told of the same
 // observations before.
-func (o *observer) replace(rows []Observation, assembled *Assembly) error {
+func (o *observer) replace(rows []Observation, assembled *Assembly) {
 	type row struct{ sessionID, id string }
 	stale, void := make(map[row]bool), make(map[row]bool) // of messages and decisions
 	known := make(map[string]bool)
@@ -82,10 +82,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 		w.inherit(old, attributed)
 		w.attributed = append(w.attributed, timeRange{rows[i].Start, rows[i].End})
 		if rows[i].TraceID != "" {
-			if w.traces == nil {
-				w.traces = make(map[string]bool)
-			}
-			w.traces[rows[i].TraceID] = true
+			set(&w.traces, rows[i].TraceID, true)
 		}
 		if attributed.SessionAttrs != nil {
 			w.abouts = append(w.abouts, attributed.SessionAttrs)
@@ -116,7 +113,6 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 		slices.Sort(w.observed.stale)
 		w.observed.known = known
 	}
-	return nil
 }
 
 // messages are the ids of the messages that came of the observation.
@@ -129,11 +125,8 @@ func (o *observedWork) inherit(old, attributed *Attribution) {
 		slices.Equal(old.Others, attributed.Others) {
 		return
 	}
-	if o.heirs == nil {
-		o.heirs = make(map[string][]string)
-	}
 	for _, id := range old.messages() {
-		o.heirs[id] = append(o.heirs[id], attributed.messages()...)
+		set(&o.heirs, id, append(o.heirs[id], attributed.messages()...))
 	}
 }
 
@@ -176,7 +169,7 @@ func precedes(x, y *AssembledMessage, role string) bool {
 // rename has what refers to a message refer to the one in its place: rewinds that go back
 // to it and forks that left there. That one is hidden or visible as the old one is. Copies
 // in forks follow.
-func (a *applier) rename(w *sessionWork, old *session.Message, heir string) error {
+func (a *applier) rename(w *sessionWork, old *session.Message, heir string) {
 	s := &w.row.State
 	for i := range s.Rewinds {
 		switch r := &s.Rewinds[i]; r.To {
@@ -187,10 +180,7 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) erro
 		}
 	}
 	slices.SortFunc(s.Rewinds, compareRewinds)
-	stored, err := a.rows.message(heir)
-	if err != nil {
-		return err
-	}
+	stored := a.rows.message(heir)
 	if _, known := w.before[heir]; stored == nil && !known {
 		renamed := *old
 		renamed.ID = heir
@@ -199,10 +189,7 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) erro
 	}
 	for i := range s.Forks {
 		ref := &s.Forks[i]
-		child, err := a.loaded(ref.Session)
-		if err != nil {
-			return err
-		}
+		child := a.loaded(ref.Session)
 		if child == nil || child.row.State.Fork == nil || child.row.State.Fork.From != w.id {
 			continue
 		}
@@ -213,17 +200,11 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) erro
 			}
 			w.dirty, w.resync, child.dirty = true, true, true
 		}
-		copied, err := a.rows.message(forkID(child.id, old.ID))
-		if err != nil {
-			return err
-		}
+		copied := a.rows.message(forkID(child.id, old.ID))
 		if copied != nil && copied.SessionID == child.id {
-			if err := a.rename(child, copied, forkID(child.id, heir)); err != nil {
-				return err
-			}
+			a.rename(child, copied, forkID(child.id, heir))
 		}
 	}
-	return nil
 }
 
 // lose notes what an observation said of the session's row and does not state where
@@ -235,10 +216,7 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 		lost.bounds = timeRange{n.Start, n.End}
 		w.observed.follow(n, attributed)
 		if n.TraceID != "" {
-			if w.observed.left == nil {
-				w.observed.left = make(map[string]bool)
-			}
-			w.observed.left[n.TraceID] = true
+			set(&w.observed.left, n.TraceID, true)
 		}
 	} else {
 		for column, stamp := range stampsOf(attributed.SessionAttrs) {
@@ -259,23 +237,20 @@ func (o *observedWork) follow(n *Observation, attributed *Attribution) {
 	if o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor {
 		o.successor, o.successorAt = to, n.Start
 	}
-	if o.targets == nil {
-		o.targets = make(map[string]string)
-	}
 	old, now := n.Attribution.messages(), attributed.messages()
 	old, now = append(old, n.Attribution.PartID), append(now, attributed.PartID)
 	for i, id := range old {
 		if len(old) == len(now) && id != "" && now[i] != "" && o.targets[id] == "" {
-			o.targets[id] = now[i]
+			set(&o.targets, id, now[i])
 		}
 	}
 }
 
 // moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to another.
-func (a *applier) moveAnnotations(w *sessionWork) error {
+func (a *applier) moveAnnotations(w *sessionWork) {
 	stored := &AnnotationsOf{SessionID: w.id}
-	if err := a.rows.ask(stored); err != nil || w.observed.successor == "" {
-		return err
+	if a.rows.ask(stored); w.observed.successor == "" {
+		return
 	}
 	all := stored.Rows
 	for _, n := range w.noted {
@@ -292,7 +267,6 @@ func (a *applier) moveAnnotations(w *sessionWork) error {
 		}
 		a.moved = append(a.moved, n)
 	}
-	return nil
 }
 
 func sameAttribution(p, q *Attribution) bool {
@@ -360,10 +334,8 @@ func (w *sessionWork) quarantine(column string, v *Value) {
 			w.dirty = true
 		}
 	case !known || v.TakesPrecedence(old):
-		if s.Quarantined == nil {
-			s.Quarantined = make(map[string]Value)
-		}
-		s.Quarantined[column], w.dirty = *v, true
+		set(&s.Quarantined, column, *v)
+		w.dirty = true
 	}
 }
 
@@ -399,83 +371,62 @@ func (w *sessionWork) nothing() bool {
 
 // clear takes back what observations came to and come to no more, in all sessions
 // before any is rebuilt: a row may be in another place then.
-func (a *applier) clear(w *sessionWork) error {
+func (a *applier) clear(w *sessionWork) {
 	o := &w.observed
 	if len(o.stale) == 0 && len(o.messages) == 0 {
-		return nil
+		return
 	}
-	if err := a.loadSession(w); err != nil || w.isNew {
-		return err
+	if a.loadSession(w); w.isNew {
+		return
 	}
 	for _, id := range o.stale {
-		if err := a.dropMessage(w, id); err != nil {
-			return err
-		}
+		a.dropMessage(w, id)
 	}
 	for _, m := range o.messages {
-		if err := a.clearParts(w, m); err != nil {
-			return err
-		}
+		a.clearParts(w, m)
 	}
-	return nil
 }
 
 // clearParts deletes the stored parts that a message does not have any more, or has
 // otherwise, and notes those that are stored as they are.
-func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) error {
+func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) {
 	parts := make(map[string]*session.Part, len(m.Parts))
 	for i := range m.Parts {
 		parts[m.Parts[i].ID] = &m.Parts[i]
 		delete(w.kept, m.Parts[i].ID)
 	}
-	old, err := a.rows.message(m.ID)
-	if err != nil || old == nil || old.SessionID != w.id {
-		return err
+	if old := a.rows.message(m.ID); old == nil || old.SessionID != w.id {
+		return
 	}
-	stored, err := a.rows.partsFrom(m.ID, m.From)
-	if err != nil {
-		return err
-	}
+	stored := a.rows.partsFrom(m.ID, m.From)
 	for _, p := range m.before() {
-		before, err := a.rows.part(p.ID)
-		if err != nil {
-			return err
-		}
-		if before != nil && before.MessageID == m.ID && before.Index < m.From {
+		if before := a.rows.part(p.ID); before != nil && before.MessageID == m.ID && before.Index < m.From {
 			stored = append(stored, *before)
 		}
 	}
 	for i := range stored {
 		p := &stored[i]
 		if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
-			if w.kept == nil {
-				w.kept = make(map[string]bool)
-			}
-			w.kept[p.ID] = true
+			set(&w.kept, p.ID, true)
 			continue
 		}
 		a.rows.deletePart(p)
 		a.result.Rows++
 		w.changedPart(p)
 	}
-	return nil
 }
 
-func (a *applier) dropMessage(w *sessionWork, id string) error {
-	old, err := a.rows.message(id)
-	if err != nil || old == nil || old.SessionID != w.id {
-		return err
+func (a *applier) dropMessage(w *sessionWork, id string) {
+	old := a.rows.message(id)
+	if old == nil || old.SessionID != w.id {
+		return
 	}
 	if w.awaitsRewind(id) {
 		// Without the message it is not known any more whether the rewind holds.
-		if err := w.noticeUndone(a.rows); err != nil {
-			return err
-		}
+		w.noticeUndone(a.rows)
 	}
 	if heir := w.observed.heirOf(old); heir != "" {
-		if err := a.rename(w, old, heir); err != nil {
-			return err
-		}
+		a.rename(w, old, heir)
 	}
 	a.rows.dropMessage(id, false)
 	a.result.Rows++
@@ -484,59 +435,38 @@ func (a *applier) dropMessage(w *sessionWork, id string) error {
 	w.touched[id] = true
 	w.recut, w.redraw = true, w.redraw || w.awaitsRewind(id)
 	w.resync = w.resync || w.forksAt(id)
-	return nil
 }
 
 // foldObserved merges what observations report of the session's row, where what stands
 // there was taken back, all that is left of them. Where nothing is left the session
 // is deleted.
-func (a *applier) foldObserved(w *sessionWork) error {
+func (a *applier) foldObserved(w *sessionWork) {
 	o := &w.observed
 	if !o.any() {
-		return nil
+		return
 	}
 	o.folding = true
 	defer func() { o.folding = false }()
-	stale := w.stale()
-	if stale {
-		refolded, err := a.refoldLast(w)
-		if err != nil {
-			return err
-		}
-		stale = !refolded
-	}
-	if !stale {
+	if !w.stale() || a.refoldLast(w) {
 		row, declared := w.bounds()
 		for _, s := range o.attributed {
 			row = row.include(s.from/1e6, s.to/1e6)
 		}
 		w.setBounds(row, declared)
 		for _, c := range o.abouts {
-			if err := a.mergeSession(w, c); err != nil {
-				return err
-			}
+			a.mergeSession(w, c)
 		}
-		return nil
+		return
 	}
 	sources := &Sources{SessionID: w.id, Limit: -1}
-	if err := a.rows.ask(sources); err != nil {
-		return err
-	}
+	a.rows.ask(sources)
 	left := sources.Rows
-	if len(left) == 0 && !w.isNew && !sources.SDK {
-		var err error
-		if w.gone, err = a.isUnknown(w); err != nil {
-			return err
-		}
-		if w.gone {
-			if err := a.moveAnnotations(w); err != nil {
-				return err
-			}
-			a.rows.deleteSession(w.id)
-			a.result.Rows++
-			a.rows.touch(w.id)
-			return nil
-		}
+	if w.gone = len(left) == 0 && !w.isNew && !sources.SDK && a.isUnknown(w); w.gone {
+		a.moveAnnotations(w)
+		a.rows.deleteSession(w.id)
+		a.result.Rows++
+		a.rows.touch(w.id)
+		return
 	}
 	w.rebuildColumns(slices.Collect(maps.Keys(w.row.State.Stamps))...)
 	w.rebuildColumns(slices.Collect(maps.Keys(w.row.State.Quarantined))...)
@@ -547,14 +477,10 @@ func (a *applier) foldObserved(w *sessionWork) error {
 	}
 	w.setBounds(row, declared)
 	for i := range left {
-		if left[i].SessionAttrs == nil {
-			continue
-		}
-		if err := a.mergeSession(w, left[i].SessionAttrs); err != nil {
-			return err
+		if left[i].SessionAttrs != nil {
+			a.mergeSession(w, left[i].SessionAttrs)
 		}
 	}
-	return nil
 }
 
 // standing are the columns where what was taken back is in the session's row,
@@ -592,15 +518,15 @@ func lastReported(column string) bool {
 // left report what stands, however many there are. It reports whether they did. So it
 // is with a sub-agent whose spans come before the tool call that started it: they
 // are built in the session above until then.
-func (a *applier) refoldLast(w *sessionWork) (bool, error) {
+func (a *applier) refoldLast(w *sessionWork) bool {
 	columns, from, to := w.standing()
 	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastReported(c) }) {
-		return false, nil
+		return false
 	}
 	const some = 64
 	sources := &Sources{SessionID: w.id, Limit: some}
-	if err := a.rows.ask(sources); err != nil || len(sources.Rows) == 0 {
-		return false, err
+	if a.rows.ask(sources); len(sources.Rows) == 0 {
+		return false
 	}
 	left := sources.Rows
 	row, declared := w.bounds()
@@ -620,18 +546,16 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 			break
 		}
 		if left[0].SessionAttrs != nil {
-			if err := a.mergeSession(w, left[0].SessionAttrs); err != nil {
-				return false, err
-			}
+			a.mergeSession(w, left[0].SessionAttrs)
 		}
 		if len(left) == 1 && !whole {
 			// What stands was reported before these few.
 			w.row.State.Stamps, w.row.Session = old, before
-			return false, nil
+			return false
 		}
 	}
 	w.setBounds(row, declared)
-	return true, nil
+	return true
 }
 
 // rebuildColumns takes the values of observations out of columns.
@@ -649,24 +573,23 @@ func (w *sessionWork) rebuildColumns(columns ...string) {
 }
 
 // isUnknown reports whether nothing but observations ever spoke of the session.
-func (a *applier) isUnknown(w *sessionWork) (bool, error) {
+func (a *applier) isUnknown(w *sessionWork) bool {
 	s := &w.row.State
 	_, declared := w.bounds()
 	if declared != (Bounds{}) || len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(w.observed.messages) > 0 ||
 		s.Fork != nil || len(s.Forks) > 0 || len(s.Rewinds) > 0 || len(s.Quarantined) > 0 {
-		return false, nil
+		return false
 	}
 	for _, stamp := range s.Stamps {
 		if stamp.Rank == RankFinal {
-			return false, nil
+			return false
 		}
 	}
-	messages, err := a.rows.messagesFrom(w.id, Position{})
-	return len(messages) == 0, err
+	return len(a.rows.messagesFrom(w.id, Position{})) == 0
 }
 
 // applyObserved writes what was assembled.
-func (a *applier) applyObserved(w *sessionWork) error {
+func (a *applier) applyObserved(w *sessionWork) {
 	o := &w.observed
 	for _, trace := range slices.Sorted(maps.Keys(o.traces)) {
 		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id})
@@ -675,54 +598,36 @@ func (a *applier) applyObserved(w *sessionWork) error {
 		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id, Pruned: true})
 	}
 	for _, m := range o.messages {
-		if err := a.replaceMessage(w, m); err != nil {
-			return err
-		}
+		a.replaceMessage(w, m)
 	}
 	for _, d := range o.decisions {
-		if err := a.wrote(a.mergeDecision(d, rebuilt)); err != nil {
-			return err
-		}
+		a.wrote(a.mergeDecision(d, rebuilt))
 	}
-	return nil
 }
 
 // replaceMessage stores a message with those of its parts that are not stored as
 // they are.
-func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) error {
+func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) {
 	m := reported.Message
-	old, err := a.rows.message(m.ID)
-	if err != nil {
-		return err
-	}
+	old := a.rows.message(m.ID)
 	if old != nil && old.SessionID != w.id {
 		a.result.Refused += int64(1 + len(reported.Parts))
-		return nil
+		return
 	}
-	if m.HiddenAt, err = w.hidden(&m, old, a.rows); err != nil {
-		return err
-	}
-	if m.HiddenAt == nil {
-		m.HiddenAt = reported.HiddenAt
-	}
-	if err := a.putMessage(w, &m, old); err != nil {
-		return err
-	}
+	m.HiddenAt = cmp.Or(w.hidden(&m, old, a.rows), reported.HiddenAt)
+	a.putMessage(w, &m, old)
 	for i := range reported.Parts {
 		p := &reported.Parts[i]
 		if w.kept[p.ID] {
 			continue
 		}
-		inserted, err := a.rows.insertPart(p)
-		if err == nil && !inserted {
-			err = ErrRefused
+		inserted, refused := a.rows.insertPart(p)
+		if !inserted {
+			refused = ErrRefused
 		}
-		if err := a.wrote(inserted, err); err != nil {
-			return err
-		}
+		a.wrote(inserted, refused)
 		w.changedPart(p)
 	}
-	return nil
 }
 
 func (w *sessionWork) changedPart(p *session.Part) {

@@ -16,17 +16,13 @@ import (
 
 const unknownAgent = "unknown"
 
-func (a *applier) loadSession(w *sessionWork) error {
-	row, err := a.rows.session(w.id)
-	if err != nil {
-		return err
-	}
+func (a *applier) loadSession(w *sessionWork) {
+	row := a.rows.session(w.id)
 	if row == nil {
 		w.isNew = true
 		row = &SessionRow{Session: blankSession(w.id)}
 	}
 	w.adopt(row)
-	return nil
 }
 
 // blankSession is a session of which only the id is known.
@@ -171,7 +167,7 @@ func (column *reportedColumn) set(row *session.Session, v *Value) {
 }
 
 // mergeSession merges what one source reports into the session's row.
-func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
+func (a *applier) mergeSession(w *sessionWork, c *SessionChange) {
 	r := w.row
 	for column, v := range c.values {
 		if old, _ := column.get(&r.Session); w.accept(column.name, &v, old) {
@@ -197,7 +193,7 @@ func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
 	for _, rw := range c.Rewinds {
 		w.mergeRewind(rw)
 	}
-	return a.mergeFork(w, c.Fork)
+	a.mergeFork(w, c.Fork)
 }
 
 // accept reports whether a value takes precedence over those of the column before it, the
@@ -294,10 +290,7 @@ func (w *sessionWork) mergeRewind(rw Rewind) {
 
 // begin notes that a rewind has not hidden anything yet.
 func (w *sessionWork) begin(rw Rewind) {
-	if w.fresh == nil {
-		w.fresh = make(map[Rewind]bool)
-	}
-	w.fresh[rw] = true
+	set(&w.fresh, rw, true)
 }
 
 func compareRewinds(x, y Rewind) int {
@@ -305,29 +298,20 @@ func compareRewinds(x, y Rewind) int {
 }
 
 // redrawHidden hides and shows messages as the rewinds want it.
-func (a *applier) redrawHidden(w *sessionWork) error {
-	messages, err := a.rows.messagesFrom(w.id, Position{})
-	if err != nil {
-		return err
-	}
+func (a *applier) redrawHidden(w *sessionWork) {
+	messages := a.rows.messagesFrom(w.id, Position{})
 	for i := range messages {
 		m := &messages[i]
-		hidden, err := w.hidden(m, m, a.rows)
-		if err != nil {
-			return err
-		}
+		hidden := w.hidden(m, m, a.rows)
 		if sameTime(hidden, m.HiddenAt) {
 			continue
 		}
 		w.remember(m.ID, m)
 		m.HiddenAt = hidden
-		if err := a.wrote(true, a.rows.putMessage(m)); err != nil {
-			return err
-		}
+		a.wrote(true, a.rows.putMessage(m))
 		w.touched[m.ID] = true
 	}
 	w.recut, w.resum = true, true
-	return nil
 }
 
 // hides reports whether a message hidden at that time was hidden by a rewind that
@@ -338,7 +322,7 @@ func (w *sessionWork) hides(at int64) bool {
 
 // moveCut finds the compaction in force and the position from which messages
 // count towards the context.
-func (a *applier) moveCut(w *sessionWork) error {
+func (a *applier) moveCut(w *sessionWork) {
 	s := &w.row.State
 	marker, tail, index := s.Marker, s.Tail, int64(-1)
 	among := w.compacted
@@ -347,23 +331,15 @@ func (a *applier) moveCut(w *sessionWork) error {
 	}
 	var markers []session.Part
 	if w.recut || len(among) > 0 {
-		var err error
-		if markers, err = a.rows.compactions(w.id, among); err != nil {
-			return err
-		}
+		markers = a.rows.compactions(w.id, among)
 	}
 	of := make([]string, len(markers))
 	for i := range markers {
 		of[i] = markers[i].MessageID
 	}
-	if err := a.rows.loadMessages(append(of, tail)...); err != nil {
-		return err
-	}
+	a.rows.loadMessages(append(of, tail)...)
 	for i := range markers {
-		m, err := a.rows.message(markers[i].MessageID)
-		if err != nil {
-			return err
-		}
+		m := a.rows.message(markers[i].MessageID)
 		if m == nil || m.HiddenAt != nil {
 			continue
 		}
@@ -373,28 +349,19 @@ func (a *applier) moveCut(w *sessionWork) error {
 	}
 	cut := marker
 	if tail != "" {
-		m, err := a.rows.message(tail)
-		if err != nil {
-			return err
-		}
-		if m != nil && m.SessionID == w.id {
+		if m := a.rows.message(tail); m != nil && m.SessionID == w.id {
 			cut = PositionOf(m)
 		}
 	}
-	if marker == s.Marker && tail == s.Tail && cut == s.Cut {
-		return nil
+	if marker != s.Marker || tail != s.Tail || cut != s.Cut {
+		s.Marker, s.Tail, s.Cut = marker, tail, cut
+		w.dirty, w.resum = true, true
 	}
-	s.Marker, s.Tail, s.Cut = marker, tail, cut
-	w.dirty, w.resum = true, true
-	return nil
 }
 
 // recount sums the rollup again.
-func (a *applier) recount(w *sessionWork) error {
-	messages, err := a.rows.messagesFrom(w.id, w.row.State.Cut)
-	if err != nil {
-		return err
-	}
+func (a *applier) recount(w *sessionWork) {
+	messages := a.rows.messagesFrom(w.id, w.row.State.Cut)
 	var sum session.Usage
 	for i := range messages {
 		if m := &messages[i]; w.counts(m) {
@@ -407,7 +374,6 @@ func (a *applier) recount(w *sessionWork) error {
 		w.row.SetUsage(sum)
 		w.dirty = true
 	}
-	return nil
 }
 
 // counts reports whether a message's tokens are part of the session's context.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,17 +24,15 @@ func fromTranscript(row *session.Session) bool {
 // adoptTranscripts adds the observations of the transcripts that were imported of the
 // sessions which the batch's observations name, and of their sub-agents. What is the
 // store's own stays: when the session was archived, what was rewound, its annotations and its forks.
-func (a *applier) adoptTranscripts(b *Batch) error {
+func (a *applier) adoptTranscripts(b *Batch) {
 	if b.Adopt == nil {
-		return nil
+		return
 	}
 	known := make(map[string]bool)
 	level := namedBy(b.Observations, known)
 	stored := len(b.Observations)
 	for declared := true; len(level) > 0; declared = false { // then sub-agents
-		if err := a.rows.ask(a.transcriptQuery(level)...); err != nil {
-			return err
-		}
+		a.rows.ask(a.transcriptQuery(level)...)
 		var below []string
 		for _, id := range level {
 			for _, child := range a.rows.transcripts[id] {
@@ -44,23 +41,17 @@ func (a *applier) adoptTranscripts(b *Batch) error {
 					below = append(below, child)
 				}
 			}
-			row, err := a.rows.session(id)
-			if err != nil {
-				return err
-			}
+			row := a.rows.session(id)
 			if row == nil || !declared && row.State.Fork != nil || !fromTranscript(&row.Session) {
 				continue
 			}
-			if err := a.adoptTranscript(b, row); err != nil {
-				return fmt.Errorf("merge the transcript of session %s with its telemetry: %w", id, err)
-			}
+			within("merge with its telemetry the transcript of session", id, func() { a.adoptTranscript(b, row) })
 		}
 		level = below
 	}
 	queries := a.observationQueries(b, b.Observations[stored:])
-	err := a.rows.ask(queries...)
+	a.rows.ask(queries...)
 	a.learnObservations(queries)
-	return err
 }
 
 // namedBy are the sessions that observations name, and their sub-agents, in order. They are noted in known.
@@ -84,25 +75,17 @@ func (a *applier) transcriptQuery(ids []string) []Query {
 	return []Query{&SessionsByID{IDs: ids, Children: true}}
 }
 
-func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
+func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 	t := session.Transcript{Session: row.Session}
-	messages, err := a.rows.messagesFrom(row.ID, Position{})
-	if err != nil {
-		return err
-	}
+	messages := a.rows.messagesFrom(row.ID, Position{})
 	queries := make([]Query, len(messages))
 	for i := range messages {
 		queries[i] = &PartsFrom{MessageID: messages[i].ID}
 	}
 	annotations := &AnnotationsOf{SessionID: row.ID}
-	if err := a.rows.ask(append(queries, annotations)...); err != nil {
-		return err
-	}
+	a.rows.ask(append(queries, annotations)...)
 	for i := range messages {
-		parts, err := a.rows.partsFrom(messages[i].ID, 0)
-		if err != nil {
-			return err
-		}
+		parts := a.rows.partsFrom(messages[i].ID, 0)
 		t.Messages = append(t.Messages, session.MessageAndParts{Message: messages[i], Parts: parts})
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
@@ -112,11 +95,11 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
 	kept := SessionRow{Session: blankSession(row.ID),
 		State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}
 	if row.ArchivedAt == nil && len(kept.State.Rewinds) == 0 && kept.State.Fork == nil && len(kept.State.Forks) == 0 {
-		return nil
+		return
 	}
 	kept.ArchivedAt = row.ArchivedAt
 	if stamp, ok := row.State.Stamps["archived_at"]; ok {
 		kept.State.Stamps = map[string]Stamp{"archived_at": stamp}
 	}
-	return a.wrote(true, a.rows.putSession(&kept))
+	a.wrote(true, a.rows.putSession(&kept))
 }

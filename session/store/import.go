@@ -126,11 +126,11 @@ func Import(tx Tx, in *Imported) (ImportResult, error) {
 		return ImportResult{}, fmt.Errorf("import session %s: %w", in.Session.ID, err)
 	}
 	var i importer
-	err := run(tx, func(set *rows) error {
+	err := run(tx, func(set *rows) {
 		a := applier{rows: set, sessions: make(map[string]*sessionWork)}
 		a.gave = in.Grown.rows()
 		i = importer{applier: &a, work: a.session(in.Session.ID)}
-		return i.run(in)
+		i.run(in)
 	})
 	if err == nil && in.AsGiven && len(i.result.Refused) > 0 {
 		err = &NotWholeError{i.result.Refused[0]}
@@ -160,52 +160,33 @@ func costOfSource(in *Imported) float64 {
 	return cost
 }
 
-func (i *importer) run(in *Imported) error {
-	if err := i.prefetch(in); err != nil {
-		return err
-	}
+func (i *importer) run(in *Imported) {
+	i.prefetch(in)
 	for k := range in.Blobs {
 		b := &in.Blobs[k]
-		changed, err := i.mergeBlob(b)
-		if err := i.stored(&i.result.Blobs, changed, err, string(b.Kind)+" "+b.Digest); err != nil {
-			return err
-		}
+		changed, refused := i.mergeBlob(b)
+		i.stored(&i.result.Blobs, changed, refused, string(b.Kind)+" "+b.Digest)
 	}
 	w := i.work
-	if err := i.loadSession(w); err != nil {
-		return err
-	}
-	if err := i.alone(in); err != nil {
-		return err
-	}
+	i.loadSession(w)
+	i.alone(in)
 	if in.Source != nil {
 		i.rows.changes.Sources = append(i.rows.changes.Sources, in.Source)
 	}
-	before, err := i.costs()
-	if err != nil {
-		return err
-	}
+	before := i.costs()
 	wins := w.isNew
 	if w.isNew {
 		w.row.Session = in.Session
 		w.row.State.Rollup = in.Session.Usage()
-		if err := i.mergeState(in.State, 1); err != nil {
-			return err
-		}
-		if err := i.rows.putSession(w.row); err != nil {
-			return err
-		}
+		i.mergeState(in.State, 1)
+		i.putSession()
 		i.result.Added = true
 		w.dirty = false
-		if err := i.adoptForks(w); err != nil {
-			return err
-		}
+		i.adoptForks(w)
 	} else {
 		by := i.mergeRow(in, before)
 		wins = by > 0
-		if err := i.mergeState(in.State, by); err != nil {
-			return err
-		}
+		i.mergeState(in.State, by)
 	}
 	i.displaced = make(map[string]map[string]int64)
 	for _, c := range in.RequestedIndexes {
@@ -216,28 +197,18 @@ func (i *importer) run(in *Imported) error {
 	}
 	stored := w.row.CostUSD
 
-	if err := i.takeBack(in); err != nil {
-		return err
-	}
+	i.takeBack(in)
 	for k := range in.Messages {
-		if err := i.message(&in.Messages[k]); err != nil {
-			return err
-		}
+		i.message(&in.Messages[k])
 	}
 	for k := range in.Decisions {
-		if err := i.decision(&in.Decisions[k]); err != nil {
-			return err
-		}
+		i.decision(&in.Decisions[k])
 	}
 
 	for k := range in.Annotations {
-		if err := i.annotation(&in.Annotations[k]); err != nil {
-			return err
-		}
+		i.annotation(&in.Annotations[k])
 	}
-	if err := i.links(in); err != nil {
-		return err
-	}
+	i.links(in)
 
 	// What the row reports of costs, it reports of the messages that it came with.
 	delta := w.cost
@@ -247,32 +218,31 @@ func (i *importer) run(in *Imported) error {
 	if w.cost = 0; delta != 0 {
 		w.row.CostUSD, w.dirty = max(0, AddCost(stored, delta)), true
 	}
-	if err := i.finish(wins); err != nil {
-		return err
-	}
+	i.finish(wins)
 	if reported := in.Session.Usage(); in.AsGiven && i.result.Added && w.row.Usage() != reported {
 		// That the state has another rollup makes the next change sum it again.
 		w.row.SetUsage(reported)
-		return i.rows.putSession(w.row)
+		i.putSession()
 	}
-	return nil
 }
 
-// alone returns an error if the session is to be stored alone and is not; see [Imported.Alone].
-func (i *importer) alone(in *Imported) error {
+// putSession stores the session's row, without which nothing of the import can be stored.
+func (i *importer) putSession() {
+	if refused := i.rows.putSession(i.work.row); refused != nil {
+		fail(refused)
+	}
+}
+
+// alone ends the import if the session is to be stored alone and is not; see [Imported.Alone].
+func (i *importer) alone(in *Imported) {
 	if !in.Alone {
-		return nil
+		return
 	}
 	for _, id := range in.family() {
-		row, err := i.rows.session(id)
-		if err != nil {
-			return err
-		}
-		if row != nil && FromTelemetry(&row.Session) {
-			return ErrReported
+		if row := i.rows.session(id); row != nil && FromTelemetry(&row.Session) {
+			fail(ErrReported)
 		}
 	}
-	return nil
 }
 
 // family are the session and, where it is to be alone, its parent: telemetry of a session is of its sub-agents, too.
@@ -285,7 +255,7 @@ func (in *Imported) family() []string {
 }
 
 // links stores the spans, and which traces are of the session.
-func (i *importer) links(in *Imported) error {
+func (i *importer) links(in *Imported) {
 	for _, trace := range in.Traces {
 		i.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: i.work.id})
 	}
@@ -299,41 +269,33 @@ func (i *importer) links(in *Imported) error {
 			i.rows.noteTrace(SessionTrace{TraceID: l.TraceID, SessionID: i.work.id})
 		}
 		i.work.forgetSteps(l.MessageID)
-		changed, _, err := i.mergeSpan(l)
-		if err := i.stored(&i.result.SpanRefs, changed, err, "span "+l.SpanID); err != nil {
-			return err
-		}
+		changed, _, refused := i.mergeSpan(l)
+		i.stored(&i.result.SpanRefs, changed, refused, "span "+l.SpanID)
 	}
-	return nil
 }
 
 // finish draws the consequences in the session and in those that follow it.
-func (i *importer) finish(wins bool) error {
+func (i *importer) finish(wins bool) {
 	w := i.work
 	w.recut, w.resum = true, true
 	w.redraw = w.redraw || len(w.row.State.Rewinds) > 0 && len(w.touched) > 0
 	rows := i.applier.result.Rows
-	if err := i.settle(w, nil); err != nil {
-		return err
-	}
+	i.settle(w, nil)
 	for k := 0; k < len(i.order); k++ { // forks join the list as they are found
-		if err := i.settle(i.order[k], nil); err != nil {
-			return err
-		}
+		i.settle(i.order[k], nil)
 	}
 	i.result.Changed = i.result.Added || wins || i.applier.result.Rows > rows
 	if i.result.Changed || i.result.Decisions > 0 || i.result.Annotations > 0 {
 		i.rows.touch(w.id)
 	}
-	return nil
 }
 
 // mergeState merges what another store remembers of the session. by states which of the
 // two rows stands: that of the import when it is greater than 0, that of the store
 // when it is less.
-func (i *importer) mergeState(in *State, by int) error {
+func (i *importer) mergeState(in *State, by int) {
 	if in == nil {
-		return nil
+		return
 	}
 	w := i.work
 	for _, rw := range in.Rewinds {
@@ -346,7 +308,7 @@ func (i *importer) mergeState(in *State, by int) error {
 		}
 		w.row.State.Stamps[column], w.dirty = stamp, true
 	}
-	return i.mergeFork(w, in.Fork)
+	i.mergeFork(w, in.Fork)
 }
 
 // mergeRow merges the session's row into the one that is stored and reports whether
@@ -414,16 +376,15 @@ func ownColumns(s session.Session) []byte {
 }
 
 // costs sums the costs of the messages that are stored.
-func (i *importer) costs() (float64, error) {
+func (i *importer) costs() float64 {
 	if i.work.isNew {
-		return 0, nil
+		return 0
 	}
-	messages, err := i.rows.messagesFrom(i.work.id, Position{})
 	sum := 0.0
-	for k := range messages {
-		sum = AddCost(sum, messageCost(&messages[k]))
+	for _, m := range i.rows.messagesFrom(i.work.id, Position{}) {
+		sum = AddCost(sum, messageCost(&m))
 	}
-	return sum, err
+	return sum
 }
 
 func costOf(t *session.Transcript) float64 {
@@ -443,45 +404,35 @@ func messageCost(m *session.Message) float64 {
 }
 
 // stored counts a row that was stored, and notes one that was refused.
-func (i *importer) stored(counter *int, changed bool, err error, where string) error {
+func (i *importer) stored(counter *int, changed bool, refused error, where string) {
 	switch {
-	case errors.Is(err, ErrRefused):
-		i.refuse(where, err)
-		return nil
-	case err != nil:
-		return err
+	case refused != nil:
+		i.refuse(where, refused)
 	case changed:
 		*counter++
 	case counter != &i.result.SpanRefs && counter != &i.result.Annotations:
 		i.result.Unchanged++
 	}
-	return nil
 }
 
 func (i *importer) refuse(where string, reason error) {
 	i.result.Refused = append(i.result.Refused, Refusal{where, reason.Error()})
 }
 
-func (i *importer) message(in *session.MessageAndParts) error {
+func (i *importer) message(in *session.MessageAndParts) {
 	w := i.work
 	m := in.Message
-	old, err := i.rows.message(m.ID)
-	if err != nil {
-		return err
-	}
+	old := i.rows.message(m.ID)
 	where := "message " + m.ID
 	if old != nil && old.SessionID != w.id {
 		i.refuse(where, refuse("its id belongs to session %s; it is left out with its parts", old.SessionID))
-		return nil
+		return
 	}
 	// A gap shows again in the end, if there still is one, in the words in which it
 	// came.
 	marked := m.MetadataJSON
 	m.MetadataJSON = MarkGap(marked, false)
-	hidden, err := w.hiddenAt(&m, i.rows, 0)
-	if err != nil {
-		return err
-	}
+	hidden := w.hiddenAt(&m, i.rows, 0)
 	if hidden != nil || m.HiddenAt != nil && w.hides(*m.HiddenAt) {
 		m.HiddenAt = hidden
 	}
@@ -500,23 +451,17 @@ func (i *importer) message(in *session.MessageAndParts) error {
 				m = merged
 			}
 		}
-	} else if err := i.putMessage(w, &m, nil); err != nil {
-		return i.stored(nil, false, err, where)
+	} else {
+		i.putMessage(w, &m, nil)
 	}
-	moved, err := i.parts(in)
-	if err != nil {
-		return err
-	}
+	moved := i.parts(in)
 	was := old
 	if was == nil {
 		was = new(session.Message)
 		*was = m
 	}
 	if old == nil || moved || m.MetadataJSON != old.MetadataJSON {
-		count, next, err := i.rows.extent(m.ID)
-		if err != nil {
-			return err
-		}
+		count, next := i.rows.extent(m.ID)
 		switch {
 		case count == next:
 		case marked != m.MetadataJSON:
@@ -526,11 +471,12 @@ func (i *importer) message(in *session.MessageAndParts) error {
 		}
 	}
 	changed := old == nil || !equalMessages(&m, old)
-	return i.stored(&i.result.Messages, changed, i.putMessage(w, &m, was), where)
+	i.putMessage(w, &m, was)
+	i.stored(&i.result.Messages, changed, nil, where)
 }
 
 // parts merges the parts of a message, and reports whether any was added or moved.
-func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
+func (i *importer) parts(in *session.MessageAndParts) (moved bool) {
 	parts := make([]*session.Part, 0, len(in.Parts))
 	for _, p := range in.Parts {
 		if p.Index < 0 || p.Index > MaxIndex {
@@ -540,25 +486,23 @@ func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
 		parts = append(parts, &p)
 	}
 	return i.mergeParts(i.work, in.Message.ID, parts, i.displaced[in.Message.ID], imports,
-		func(p *session.Part, changed bool, err error) error {
-			return i.stored(&i.result.Parts, changed, err, "part "+p.ID)
+		func(p *session.Part, changed bool, refused error) {
+			i.stored(&i.result.Parts, changed, refused, "part "+p.ID)
 		})
 }
 
-func (i *importer) decision(d *Decision) error {
-	err := refuse("it names session %q; it is left out", d.SessionID)
-	changed := false
+func (i *importer) decision(d *Decision) {
+	changed, refused := false, refuse("it names session %q; it is left out", d.SessionID)
 	if d.SessionID == i.work.id {
-		changed, err = i.mergeDecision(d, imports)
+		changed, refused = i.mergeDecision(d, imports)
 	}
-	return i.stored(&i.result.Decisions, changed, err, "decision "+d.ID)
+	i.stored(&i.result.Decisions, changed, refused, "decision "+d.ID)
 }
 
-func (i *importer) annotation(n *Annotation) error {
-	err := refuse("it names session %q; it is left out", n.SessionID)
-	changed := false
+func (i *importer) annotation(n *Annotation) {
+	changed, refused := false, refuse("it names session %q; it is left out", n.SessionID)
 	if n.SessionID == i.work.id {
-		changed, err = i.mergeAnnotation(n)
+		changed, refused = i.mergeAnnotation(n)
 	}
-	return i.stored(&i.result.Annotations, changed, err, "annotation "+n.ID)
+	i.stored(&i.result.Annotations, changed, refused, "annotation "+n.ID)
 }

@@ -52,9 +52,9 @@ func (all gave) part(stored *session.Part) bool {
 }
 
 // takeBack deletes the messages and parts that the source gave before and gives no more.
-func (i *importer) takeBack(in *Imported) error {
+func (i *importer) takeBack(in *Imported) {
 	if in.Grown == nil {
-		return nil
+		return
 	}
 	has := make(map[string]bool)
 	for k := range in.Messages {
@@ -65,17 +65,12 @@ func (i *importer) takeBack(in *Imported) error {
 	}
 	for k := range in.Grown.Before.Messages {
 		m := &in.Grown.Before.Messages[k]
-		stored, err := i.rows.message(m.Message.ID)
-		if err != nil {
-			return err
-		}
+		stored := i.rows.message(m.Message.ID)
 		if stored == nil || stored.SessionID != i.work.id {
 			continue
 		}
 		if !has[stored.ID] && i.gave.message(stored) {
-			if err := i.dropMessage(i.work, stored.ID); err != nil {
-				return err
-			}
+			i.dropMessage(i.work, stored.ID)
 			i.result.Messages++
 			continue
 		}
@@ -83,16 +78,11 @@ func (i *importer) takeBack(in *Imported) error {
 			if has[m.Parts[n].ID] {
 				continue
 			}
-			p, err := i.rows.part(m.Parts[n].ID)
-			if err != nil {
-				return err
-			}
-			if p != nil && i.gave.part(p) {
+			if p := i.rows.part(m.Parts[n].ID); p != nil && i.gave.part(p) {
 				i.rows.deletePart(p)
 				i.work.changedPart(p)
 				i.result.Parts++
 			}
 		}
 	}
-	return nil
 }

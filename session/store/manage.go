@@ -61,86 +61,81 @@ func ForkSession(tx Tx, o ForkOptions) (id string, err error) {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	row, err := existing(tx, o.From)
-	if err != nil {
-		return "", err
-	}
-	message, err := forkPoint(tx, &o)
-	if err != nil {
-		return "", err
-	}
-	id = spans.NewID(spans.PrefixSession, o.Now)
-	return id, change(tx, forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, declared))
+	err = catch(func() {
+		row := existing(tx, o.From)
+		message := forkPoint(tx, &o)
+		id = spans.NewID(spans.PrefixSession, o.Now)
+		change(tx, forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, declared))
+	})
+	return id, err
 }
 
 // Amend applies what a user reports of a session that is there: a change makes one that is not. The error for one
 // that is not there wraps ErrNotFound.
 func Amend(tx Tx, c SessionChange) error {
-	if _, err := existing(tx, c.ID); err != nil {
-		return err
-	}
-	return change(tx, c)
+	return catch(func() {
+		existing(tx, c.ID)
+		change(tx, c)
+	})
 }
 
-// existing returns the row of a session, and an error where there is none.
-func existing(tx Tx, id string) (*SessionRow, error) {
-	q := &SessionsByID{IDs: []string{id}}
+// ask has a query answered outside of a merge. It and the functions below fail as the steps of a merge do.
+func ask[Q Query](tx Tx, q Q) Q {
 	if err := tx.Do(nil, []Query{q}); err != nil {
-		return nil, err
+		fail(err)
 	}
-	if len(q.Rows) == 0 {
-		return nil, fmt.Errorf("session %s: %w", id, ErrNotFound)
+	return q
+}
+
+// existing returns the row of a session that must be there.
+func existing(tx Tx, id string) *SessionRow {
+	rows := ask(tx, &SessionsByID{IDs: []string{id}}).Rows
+	if len(rows) == 0 {
+		fail(fmt.Errorf("session %s: %w", id, ErrNotFound))
 	}
-	return &q.Rows[0], nil
+	return &rows[0]
 }
 
 // change applies what is reported of one session.
-func change(tx Tx, c SessionChange) error {
+func change(tx Tx, c SessionChange) {
 	result, err := Apply(tx, &Batch{Sessions: []SessionChange{c}})
 	if err == nil && result.Refused > 0 {
 		err = fmt.Errorf("session %s: %w", c.ID, ErrRefused)
 	}
-	return err
+	if err != nil {
+		fail(err)
+	}
 }
 
 // messageOf returns a message that must be the session's.
-func messageOf(tx Tx, sessionID, id string) (*session.Message, error) {
-	q := &MessagesByID{IDs: []string{id}}
-	if err := tx.Do(nil, []Query{q}); err != nil {
-		return nil, err
+func messageOf(tx Tx, sessionID, id string) *session.Message {
+	rows := ask(tx, &MessagesByID{IDs: []string{id}}).Rows
+	if len(rows) == 0 || rows[0].SessionID != sessionID {
+		fail(fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound))
 	}
-	if len(q.Rows) == 0 || q.Rows[0].SessionID != sessionID {
-		return nil, fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound)
-	}
-	return &q.Rows[0], nil
+	return &rows[0]
 }
 
 // messagesOf returns the messages of a session from a position on.
-func messagesOf(tx Tx, sessionID string, from Position) ([]session.Message, error) {
-	q := &MessagesFrom{SessionID: sessionID, From: from}
-	err := tx.Do(nil, []Query{q})
-	return q.Rows, err
+func messagesOf(tx Tx, sessionID string, from Position) []session.Message {
+	return ask(tx, &MessagesFrom{SessionID: sessionID, From: from}).Rows
 }
 
 // forkPoint is the id of the last message that a fork copies.
-func forkPoint(tx Tx, o *ForkOptions) (string, error) {
+func forkPoint(tx Tx, o *ForkOptions) string {
 	if o.Message != "" {
-		m, err := messageOf(tx, o.From, o.Message)
-		if err == nil && m.HiddenAt != nil {
-			err = fmt.Errorf("fork session %s at %s: %w", o.From, o.Message, ErrHidden)
+		if messageOf(tx, o.From, o.Message).HiddenAt != nil {
+			fail(fmt.Errorf("fork session %s at %s: %w", o.From, o.Message, ErrHidden))
 		}
-		return o.Message, err
+		return o.Message
 	}
-	messages, err := messagesOf(tx, o.From, Position{})
-	if err != nil {
-		return "", err
-	}
-	for _, m := range slices.Backward(messages) {
+	for _, m := range slices.Backward(messagesOf(tx, o.From, Position{})) {
 		if m.HiddenAt == nil {
-			return m.ID, nil
+			return m.ID
 		}
 	}
-	return "", fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound)
+	fail(fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound))
+	return ""
 }
 
 // forkOf reports of a new session what is to be reported of a fork made at a time (Unix
@@ -190,64 +185,49 @@ type Rewound struct {
 //
 // The error for a session that is not there, or a message that the session has not,
 // wraps ErrNotFound; others wrap [ErrNotUsers] and [ErrHidden].
-func RewindSession(tx Tx, id, to string, now time.Time) (r Rewound, _ error) {
-	row, err := existing(tx, id)
-	if err != nil {
-		return r, err
-	}
-	m, err := messageOf(tx, id, to)
-	switch {
-	case err != nil:
-		return r, err
-	case m.Role != session.RoleUser:
-		return r, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers)
-	case m.HiddenAt != nil:
-		return r, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrHidden)
-	}
-	after, err := messagesOf(tx, id, PositionOf(m))
-	if err != nil || !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
-		return r, err
-	}
-	// No two rewinds have one time, so that one is the last and can be told of.
-	at := max(now.UnixMilli(), row.UpdatedAt)
-	for _, old := range row.State.Rewinds {
-		at = max(at, old.At+1)
-	}
-	r.To, r.At = to, at
-	r.Messages, err = rewind(tx, id, Rewind{To: to, At: at})
+func RewindSession(tx Tx, id, to string, now time.Time) (r Rewound, err error) {
+	err = catch(func() {
+		row, m := existing(tx, id), messageOf(tx, id, to)
+		switch {
+		case m.Role != session.RoleUser:
+			fail(fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers))
+		case m.HiddenAt != nil:
+			fail(fmt.Errorf("rewind session %s to %s: %w", id, to, ErrHidden))
+		}
+		after := messagesOf(tx, id, PositionOf(m))
+		if !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
+			return
+		}
+		// No two rewinds have one time, so that one is the last and can be told of.
+		at := max(now.UnixMilli(), row.UpdatedAt)
+		for _, old := range row.State.Rewinds {
+			at = max(at, old.At+1)
+		}
+		r = Rewound{To: to, At: at, Messages: rewind(tx, id, Rewind{To: to, At: at})}
+	})
 	return r, err
 }
 
 // UnrewindSession undoes the last rewind of a session that holds, whoever made it: what it
 // hid is seen again, except for what an earlier one hides too. The error where there is
 // none wraps [ErrNoRewind], that for a session that is not there ErrNotFound.
-func UnrewindSession(tx Tx, id string) (r Rewound, _ error) {
-	row, err := existing(tx, id)
-	if err != nil {
-		return r, err
-	}
-	last, err := lastRewind(tx, row)
-	if err != nil {
-		return r, err
-	}
-	if last == nil {
-		return r, fmt.Errorf("session %s: %w", id, ErrNoRewind)
-	}
-	last.Undone = true
-	r.To, r.At = last.To, last.At
-	r.Messages, err = rewind(tx, id, *last)
+func UnrewindSession(tx Tx, id string) (r Rewound, err error) {
+	err = catch(func() {
+		last := lastRewind(tx, existing(tx, id))
+		if last == nil {
+			fail(fmt.Errorf("session %s: %w", id, ErrNoRewind))
+		}
+		last.Undone = true
+		r = Rewound{To: last.To, At: last.At, Messages: rewind(tx, id, *last)}
+	})
 	return r, err
 }
 
 // lastRewind is the last rewind that holds. One that another program made, or that
 // came with an import, is known by what it hid alone; one that another program has undone
 // does not hold.
-func lastRewind(tx Tx, row *SessionRow) (*Rewind, error) {
-	messages, err := messagesOf(tx, row.ID, Position{})
-	if err != nil {
-		return nil, err
-	}
-	var last *Rewind
+func lastRewind(tx Tx, row *SessionRow) (last *Rewind) {
+	messages := messagesOf(tx, row.ID, Position{})
 	known := make(map[int64]bool)
 	for i, holds := range RewindsInForce(row.State.Rewinds, messages) {
 		rw := row.State.Rewinds[i]
@@ -266,30 +246,21 @@ func lastRewind(tx Tx, row *SessionRow) (*Rewind, error) {
 			user = m.ID
 		}
 	}
-	return last, nil
+	return last
 }
 
 // rewind applies a rewind and returns the messages that it hid or brought back.
-func rewind(tx Tx, id string, rw Rewind) ([]string, error) {
-	before, err := messagesOf(tx, id, Position{})
-	if err != nil {
-		return nil, err
-	}
-	if err := change(tx, SessionChange{ID: id, Rewinds: []Rewind{rw}}); err != nil {
-		return nil, err
-	}
-	after, err := messagesOf(tx, id, Position{})
-	if err != nil {
-		return nil, err
-	}
+func rewind(tx Tx, id string, rw Rewind) (changed []string) {
+	before := messagesOf(tx, id, Position{})
+	change(tx, SessionChange{ID: id, Rewinds: []Rewind{rw}})
+	after := messagesOf(tx, id, Position{})
 	if len(before) != len(after) {
-		return nil, fmt.Errorf("rewind session %s: it had %d messages and has %d", id, len(before), len(after))
+		fail(fmt.Errorf("rewind session %s: it had %d messages and has %d", id, len(before), len(after)))
 	}
-	var changed []string
 	for i := range after {
 		if (before[i].HiddenAt == nil) != (after[i].HiddenAt == nil) {
 			changed = append(changed, after[i].ID)
 		}
 	}
-	return changed, nil
+	return changed
 }

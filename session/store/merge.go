@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -233,18 +232,18 @@ func requests(p *session.Part, requested int64, by int, from origin) bool {
 // is called for each part. It reports whether parts were added or moved.
 func (a *applier) mergeParts(
 	w *sessionWork, messageID string, incoming []*session.Part, displaced map[string]int64, from origin,
-	done func(p *session.Part, changed bool, err error) error,
-) (moved bool, _ error) {
+	done func(p *session.Part, changed bool, refused error),
+) (moved bool) {
 	var collided []*session.Part
 	asked := requestedIndexes{messageID: messageID}
 	for _, p := range incoming {
-		changed, err := a.rows.insertPart(p)
+		changed, refused := a.rows.insertPart(p)
 		var old *session.Part
-		if err == nil && !changed {
-			old, err = a.rows.part(p.ID)
+		if refused == nil && !changed {
+			old = a.rows.part(p.ID)
 		}
 		switch index, was := displaced[p.ID]; {
-		case err != nil:
+		case refused != nil:
 		case changed:
 			if moved = true; was {
 				a.rows.request(messageID, p.ID, index)
@@ -255,24 +254,22 @@ func (a *applier) mergeParts(
 			}
 			collided = append(collided, p)
 		case old.MessageID != messageID:
-			err = refuse("its id belongs to message %s; it is left out", old.MessageID)
+			refused = refuse("its id belongs to message %s; it is left out", old.MessageID)
 		default:
-			changed, err = a.mergeStored(old, p, from, &asked)
+			changed, refused = a.mergeStored(old, p, from, &asked)
 		}
-		if changed && err == nil {
+		if changed && refused == nil {
 			w.touched[messageID] = true
 			if p.Type == session.TypeCompaction {
 				w.compacted = append(w.compacted, messageID)
 			}
 		}
-		if err := done(p, changed, err); err != nil {
-			return moved, err
-		}
+		done(p, changed, refused)
 	}
-	if len(collided) == 0 && len(asked.fresh) == 0 {
-		return moved, nil
+	if len(collided) > 0 || len(asked.fresh) > 0 {
+		a.placeParts(messageID, collided, asked.fresh, done)
 	}
-	return moved || len(asked.fresh) > 0, a.placeParts(messageID, collided, asked.fresh, done)
+	return moved || len(asked.fresh) > 0
 }
 
 // requestedIndexes are the indexes that parts of a message request.
@@ -284,7 +281,7 @@ type requestedIndexes struct {
 
 // mergeStored merges a part into the one that is stored under its id, and notes in asked the
 // index that it requests.
-func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requestedIndexes) (changed bool, err error) {
+func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requestedIndexes) (changed bool, refused error) {
 	if from != imports {
 		old = seenPart(old)
 	}
@@ -293,15 +290,13 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 		merged, by = *p, 1
 	}
 	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
-		err = a.rows.updatePart(&merged)
+		refused = a.rows.updatePart(&merged)
 	}
-	if err != nil || p.Index >= old.Index && from == changes {
-		return changed, err
+	if refused != nil || p.Index >= old.Index && from == changes {
+		return changed, refused
 	}
 	if asked.stored == nil {
-		if asked.stored, err = a.rows.requestedIndexes(asked.messageID); err != nil {
-			return changed, err
-		}
+		asked.stored = a.rows.requestedIndexes(asked.messageID)
 	}
 	at, ok := asked.stored[p.ID]
 	if !ok {
@@ -310,10 +305,7 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 	if !requests(p, at, by, from) {
 		return changed, nil
 	}
-	if asked.fresh == nil {
-		asked.fresh = make(map[string]int64)
-	}
-	asked.fresh[p.ID] = p.Index
+	set(&asked.fresh, p.ID, p.Index)
 	return true, nil
 }
 
@@ -322,16 +314,10 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 // parts that are not stored yet; asked are new requests of parts that are.
 func (a *applier) placeParts(
 	messageID string, collided []*session.Part, asked map[string]int64,
-	done func(p *session.Part, changed bool, err error) error,
-) error {
-	stored, err := a.rows.partsFrom(messageID, 0)
-	if err != nil {
-		return err
-	}
-	noted, err := a.rows.requestedIndexes(messageID)
-	if err != nil {
-		return err
-	}
+	done func(p *session.Part, changed bool, refused error),
+) {
+	stored := a.rows.partsFrom(messageID, 0)
+	noted := a.rows.requestedIndexes(messageID)
 	type place struct {
 		*session.Part
 		requested int64
@@ -372,18 +358,14 @@ func (a *applier) placeParts(
 		a.rows.request(messageID, id, index)
 	}
 	for _, p := range collided {
-		inserted, err := a.rows.insertPart(p)
-		if err == nil && !inserted {
-			err = refuse("its place is taken")
+		inserted, refused := a.rows.insertPart(p)
+		if refused == nil && !inserted {
+			refused = refuse("its place is taken")
 		}
-		if errors.Is(err, ErrRefused) {
-			err = done(p, false, err)
-		}
-		if err != nil {
-			return err
+		if refused != nil {
+			done(p, false, refused)
 		}
 	}
-	return nil
 }
 
 // absent is 1 for a part that represents missing content, which comes after content that somebody reports in its
@@ -456,10 +438,7 @@ func equalStrings(a, b *string) bool { return a == b || a != nil && b != nil && 
 // mergeDecision stores a decision, and reports whether that changed anything: one with an
 // outcome takes precedence, then the later. One that was rebuilt replaces any other.
 func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error) {
-	old, err := a.rows.decision(d.ID)
-	if err != nil {
-		return false, err
-	}
+	old := a.rows.decision(d.ID)
 	if old != nil && from == imports && old.SessionID != d.SessionID {
 		return false, refuse("its id belongs to session %s; it is left out", old.SessionID)
 	}
@@ -473,9 +452,8 @@ func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error
 
 // mergeBlob stores the body of a prompt or catalog: of two an exact one, then the longer, then the greater.
 func (a *applier) mergeBlob(b *Blob) (changed bool, _ error) {
-	old, err := a.rows.blob(b.Kind, b.Digest)
-	if err != nil || old != nil && compareBlobs(b, old) <= 0 {
-		return false, err
+	if old := a.rows.blob(b.Kind, b.Digest); old != nil && compareBlobs(b, old) <= 0 {
+		return false, nil
 	}
 	return true, a.rows.blobs.put(keyOfBlob(b), b)
 }
@@ -507,13 +485,12 @@ func compareDecisions(d, o *Decision) int {
 // mergeSpan stores a span: of two with one id the one that ended later, then the one that
 // began later. old is the one that was stored, nil if there was none.
 func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, _ error) {
-	inserted, err := a.rows.insertSpan(l)
-	if err != nil || inserted {
-		return inserted, nil, err
+	inserted, refused := a.rows.insertSpan(l)
+	if refused != nil || inserted {
+		return inserted, nil, refused
 	}
-	old, err = a.rows.spanRef(keyOfSpan(l))
-	if err != nil || compareSpans(l, old) <= 0 {
-		return false, old, err
+	if old = a.rows.spanRef(keyOfSpan(l)); compareSpans(l, old) <= 0 {
+		return false, old, nil
 	}
 	return true, old, a.rows.updateSpan(l)
 }

@@ -68,7 +68,7 @@ func (q *wanted) queries(queries ...Query) []Query {
 }
 
 // prefetch reads the rows that the batch names.
-func (a *applier) prefetch(b *Batch) error {
+func (a *applier) prefetch(b *Batch) {
 	var want wanted
 	for _, w := range a.order {
 		want.sessions.IDs = append(want.sessions.IDs, w.id)
@@ -94,9 +94,8 @@ func (a *applier) prefetch(b *Batch) error {
 	if b.Assemble != nil {
 		queries = append(queries, a.observationQueries(b, b.Observations)...)
 	}
-	err := a.rows.ask(queries...)
+	a.rows.ask(queries...)
 	a.learnObservations(queries)
-	return err
 }
 
 // observationQueries are queries for what is stored of observations, and for where those of their traces are kept.
@@ -151,7 +150,7 @@ func (a *applier) learnObservations(queries []Query) {
 }
 
 // prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
-func (a *applier) prefetchRows() error {
+func (a *applier) prefetchRows() {
 	want, forks := wanted{sessions: SessionsByID{Forks: true}}, &SessionsByID{Forks: true}
 	var queries []Query
 	for _, w := range a.order {
@@ -192,7 +191,7 @@ func (a *applier) prefetchRows() error {
 	if len(forks.IDs) > 0 {
 		queries = append(queries, forks)
 	}
-	return a.rows.ask(want.queries(queries...)...)
+	a.rows.ask(want.queries(queries...)...)
 }
 
 // queriesOf are queries for what the merge of a message needs besides its row.
@@ -236,7 +235,7 @@ func (r *rows) redelivered(links []*SpanRef) (keys []SpanKey) {
 }
 
 // prefetch reads the rows that the import names, and what is stored of the session.
-func (i *importer) prefetch(in *Imported) error {
+func (i *importer) prefetch(in *Imported) {
 	want := wanted{sessions: SessionsByID{IDs: in.family(), Forks: true}}
 	for k := range in.Messages {
 		want.messages.IDs = append(want.messages.IDs, in.Messages[k].Message.ID)
@@ -256,8 +255,8 @@ func (i *importer) prefetch(in *Imported) error {
 	}
 	want.firstSpans(links)
 	want.refused(i.rows)
-	if err := i.rows.ask(want.queries()...); err != nil || i.rows.sessions.isNew(i.work.id) {
-		return err
+	if i.rows.ask(want.queries()...); i.rows.sessions.isNew(i.work.id) {
+		return
 	}
 	queries := []Query{&MessagesFrom{SessionID: i.work.id}}
 	for k := range in.Messages {
@@ -272,7 +271,7 @@ func (i *importer) prefetch(in *Imported) error {
 		queries = append(queries, parts)
 	}
 	again := wanted{spans: SpanRefsByKey{Keys: i.rows.redelivered(links)}}
-	return i.rows.ask(again.queries(queries...)...)
+	i.rows.ask(again.queries(queries...)...)
 }
 
 // before are the parts that may have changed before the index from which all parts are given.

@@ -37,9 +37,8 @@ type rows struct {
 	changes Changes
 	noted   map[SessionTrace]bool // of changes.Traces and changes.Touched
 
-	// unit is the one that runs, nil outside of inStep. asked are the queries of those that wait.
-	unit  *unit
-	asked []Query
+	// unit is the one that runs, nil outside of inStep.
+	unit *unit
 }
 
 type blobKey struct {
@@ -86,11 +85,11 @@ func (r *rows) reset() {
 	r.ofSession, r.ofMessage = make(map[string]*sessionRows), make(map[string]*messageRows)
 	r.forksOf, r.transcripts = make(map[string][]ForkRef), make(map[string][]string)
 	r.forks, r.noted = make(map[string]bool), make(map[SessionTrace]bool)
-	r.changes, r.unit, r.asked = Changes{}, nil, nil
+	r.changes, r.unit = Changes{}, nil
 }
 
 // do writes what is to be written, and has queries answered, in one round trip.
-func (r *rows) do(queries ...Query) error {
+func (r *rows) do(queries ...Query) {
 	c := &r.changes
 	c.Sessions, c.Messages, c.Parts = r.sessions.collect(), r.messages.collect(), r.parts.collect()
 	c.SpanRefs, c.Decisions, c.Blobs = r.spanRefs.collect(), r.decisions.collect(), r.blobs.collect()
@@ -103,10 +102,10 @@ func (r *rows) do(queries ...Query) error {
 		c.Observations = append(c.Observations, p)
 	}
 	if c.empty() && len(queries) == 0 {
-		return nil
+		return
 	}
 	if err := r.tx.Do(c, queries); err != nil {
-		return err
+		fail(err)
 	}
 	observations := make([]Put[ObservationRow], len(c.Observations))
 	for i := range c.Observations {
@@ -121,10 +120,9 @@ func (r *rows) do(queries ...Query) error {
 	ok = r.annotations.written(c.Annotations, keyOfAnnotation) && ok
 	ok = r.observations.written(observations, keyOfObservation) && ok
 	if *c = (Changes{}); !ok {
-		return errRefusedRow
+		fail(errRefusedRow)
 	}
 	r.learn(queries)
-	return nil
 }
 
 // empty reports whether there is nothing to be written.
@@ -232,19 +230,17 @@ func (r *rows) learnParts(ids []string, rows []session.Part) {
 }
 
 // find returns the row with a key, which q finds if it is not known.
-func find[Key comparable, Row any](r *rows, t *table[Key, Row], key Key, q func() Query) (*Row, error) {
+func find[Key comparable, Row any](r *rows, t *table[Key, Row], key Key, q func() Query) *Row {
 	e := t.entries[key]
 	if e == nil {
-		if err := r.ask(q()); err != nil {
-			return nil, err
-		}
+		r.ask(q())
 		e = t.entries[key]
 	}
-	return e.row, nil
+	return e.row
 }
 
 // session returns a session, nil when there is none.
-func (r *rows) session(id string) (*SessionRow, error) {
+func (r *rows) session(id string) *SessionRow {
 	return find(r, &r.sessions, id, func() Query { return &SessionsByID{IDs: []string{id}} })
 }
 
@@ -291,11 +287,9 @@ func (r *rows) deleteSession(id string) {
 }
 
 // forksFrom returns the sessions whose State.Fork.From is a session, by id, and the message where each left.
-func (r *rows) forksFrom(parentID string) ([]ForkRef, error) {
+func (r *rows) forksFrom(parentID string) []ForkRef {
 	if _, known := r.forksOf[parentID]; !known {
-		if err := r.ask(&SessionsByID{IDs: []string{parentID}, Forks: true}); err != nil {
-			return nil, err
-		}
+		r.ask(&SessionsByID{IDs: []string{parentID}, Forks: true})
 	}
 	refs := slices.DeleteFunc(slices.Clone(r.forksOf[parentID]), func(ref ForkRef) bool { return r.forks[ref.Session] })
 	for id := range r.forks {
@@ -304,7 +298,7 @@ func (r *rows) forksFrom(parentID string) ([]ForkRef, error) {
 		}
 	}
 	slices.SortFunc(refs, func(x, y ForkRef) int { return strings.Compare(x.Session, y.Session) })
-	return refs, nil
+	return refs
 }
 
 // touch notes that a session changed.
@@ -325,22 +319,21 @@ func (r *rows) noteTrace(t SessionTrace) {
 }
 
 // message returns a message, nil when there is none.
-func (r *rows) message(id string) (*session.Message, error) {
+func (r *rows) message(id string) *session.Message {
 	return find(r, &r.messages, id, func() Query { return &MessagesByID{IDs: []string{id}} })
 }
 
 // loadMessages reads those of some messages that are not known, in one round trip.
-func (r *rows) loadMessages(ids ...string) error {
+func (r *rows) loadMessages(ids ...string) {
 	q := &MessagesByID{}
 	for _, id := range ids {
 		if id != "" && r.messages.entries[id] == nil && !slices.Contains(q.IDs, id) {
 			q.IDs = append(q.IDs, id)
 		}
 	}
-	if len(q.IDs) == 0 {
-		return nil
+	if len(q.IDs) > 0 {
+		r.ask(q)
 	}
-	return r.ask(q)
 }
 
 func (r *rows) putMessage(m *session.Message) error {
@@ -372,12 +365,10 @@ func (r *rows) dropMessage(id string, follows bool) {
 }
 
 // messagesFrom returns the session's messages at and after the position, in order.
-func (r *rows) messagesFrom(sessionID string, from Position) ([]session.Message, error) {
+func (r *rows) messagesFrom(sessionID string, from Position) []session.Message {
 	of := r.ofSession[sessionID]
 	if of == nil || from.Before(of.from) {
-		if err := r.ask(&MessagesFrom{SessionID: sessionID, From: from}); err != nil {
-			return nil, err
-		}
+		r.ask(&MessagesFrom{SessionID: sessionID, From: from})
 		of = r.ofSession[sessionID]
 	}
 	var messages []session.Message
@@ -387,7 +378,7 @@ func (r *rows) messagesFrom(sessionID string, from Position) ([]session.Message,
 		}
 	}
 	slices.SortFunc(messages, compareByPosition)
-	return messages, nil
+	return messages
 }
 
 func compareByPosition(x, y session.Message) int {
@@ -411,14 +402,11 @@ func (r *rows) partsOf(messageID string) *messageRows {
 }
 
 func (of *messageRows) place(index int64, p *session.Part) {
-	if of.places == nil {
-		of.places = make(map[int64]*session.Part)
-	}
-	of.places[index] = p
+	set(&of.places, index, p)
 }
 
 // part returns a part, nil when there is none.
-func (r *rows) part(id string) (*session.Part, error) {
+func (r *rows) part(id string) *session.Part {
 	return find(r, &r.parts, id, func() Query { return &PartsByKey{Keys: []PartIndex{{ID: id}}} })
 }
 
@@ -429,9 +417,7 @@ func (r *rows) insertPart(p *session.Part) (inserted bool, _ error) {
 	_, refused := r.parts.refused[p.ID]
 	e, all := r.parts.entries[p.ID], of.from <= p.Index
 	if _, known := of.places[p.Index]; e == nil && (!all || refused) || !known && !all && e.row == nil {
-		if err := r.ask(&PartsByKey{MessageID: p.MessageID, Keys: []PartIndex{{p.ID, p.Index}}}); err != nil {
-			return false, err
-		}
+		r.ask(&PartsByKey{MessageID: p.MessageID, Keys: []PartIndex{{p.ID, p.Index}}})
 		e = r.parts.entries[p.ID]
 	}
 	if e != nil && e.row != nil || of.places[p.Index] != nil {
@@ -468,12 +454,10 @@ func (r *rows) deletePart(p *session.Part) {
 }
 
 // partsFrom returns the parts of a message from an index on, by index.
-func (r *rows) partsFrom(messageID string, from int64) ([]session.Part, error) {
+func (r *rows) partsFrom(messageID string, from int64) []session.Part {
 	of := r.partsOf(messageID)
 	if of.from > from {
-		if err := r.ask(&PartsFrom{MessageID: messageID, From: from}); err != nil {
-			return nil, err
-		}
+		r.ask(&PartsFrom{MessageID: messageID, From: from})
 	}
 	var parts []session.Part
 	for index, p := range of.places {
@@ -487,11 +471,11 @@ func (r *rows) partsFrom(messageID string, from int64) ([]session.Part, error) {
 		}
 		return 1
 	})
-	return parts, nil
+	return parts
 }
 
 // extent returns how many parts a message has and the index after the last.
-func (r *rows) extent(messageID string) (count, next int64, err error) {
+func (r *rows) extent(messageID string) (count, next int64) {
 	of := r.partsOf(messageID)
 	if of.from == 0 {
 		for index, p := range of.places {
@@ -499,23 +483,21 @@ func (r *rows) extent(messageID string) (count, next int64, err error) {
 				count, next = count+1, max(next, index+1)
 			}
 		}
-		return count, next, nil
+		return count, next
 	}
 	if !of.counted {
-		err = r.ask(&Extent{MessageID: messageID})
+		r.ask(&Extent{MessageID: messageID})
 	}
-	return of.count, of.next, err
+	return of.count, of.next
 }
 
 // requestedIndexes returns the indexes that displaced parts of a message requested.
-func (r *rows) requestedIndexes(messageID string) (map[string]int64, error) {
+func (r *rows) requestedIndexes(messageID string) map[string]int64 {
 	of := r.partsOf(messageID)
 	if of.requested == nil {
-		if err := r.ask(&Extent{MessageID: messageID, WithRequested: true}); err != nil {
-			return nil, err
-		}
+		r.ask(&Extent{MessageID: messageID, WithRequested: true})
 	}
-	return of.requested, nil
+	return of.requested
 }
 
 // request notes the index that a displaced part requested.
@@ -551,14 +533,14 @@ func (r *rows) moveParts(messageID string, index map[string]int64) {
 }
 
 // compactions returns the compactions of some messages, or of the whole session.
-func (r *rows) compactions(sessionID string, messageIDs []string) ([]session.Part, error) {
+func (r *rows) compactions(sessionID string, messageIDs []string) []session.Part {
 	q := &Compactions{SessionID: sessionID, MessageIDs: messageIDs}
-	err := r.ask(q)
-	return q.Rows, err
+	r.ask(q)
+	return q.Rows
 }
 
 // spanRef returns a span, nil when there is none.
-func (r *rows) spanRef(key SpanKey) (*SpanRef, error) {
+func (r *rows) spanRef(key SpanKey) *SpanRef {
 	return find(r, &r.spanRefs, key, func() Query { return &SpanRefsByKey{Keys: []SpanKey{key}} })
 }
 
@@ -568,9 +550,7 @@ func (r *rows) insertSpan(l *SpanRef) (inserted bool, _ error) {
 	key := keyOfSpan(l)
 	e := r.spanRefs.entries[key]
 	if _, refused := r.spanRefs.refused[key]; e == nil && refused {
-		if _, err := r.spanRef(key); err != nil {
-			return false, err
-		}
+		r.spanRef(key)
 		e = r.spanRefs.entries[key]
 	}
 	if e != nil && e.row != nil {
@@ -600,12 +580,10 @@ func (of *messageRows) addSpan(key SpanKey) {
 }
 
 // turnStats returns the spans of a message that have some.
-func (r *rows) turnStats(sessionID, messageID string) ([]*SpanRef, error) {
+func (r *rows) turnStats(sessionID, messageID string) []*SpanRef {
 	of := r.partsOf(messageID)
 	if !of.spansKnown && !r.sessions.isNew(sessionID) {
-		if err := r.ask(&StatsOf{SessionID: sessionID, MessageID: messageID}); err != nil {
-			return nil, err
-		}
+		r.ask(&StatsOf{SessionID: sessionID, MessageID: messageID})
 	}
 	var all []*SpanRef
 	for _, key := range of.spans {
@@ -613,16 +591,16 @@ func (r *rows) turnStats(sessionID, messageID string) ([]*SpanRef, error) {
 			all = append(all, l)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // annotation returns an annotation, nil when there is none.
-func (r *rows) annotation(key AnnotationKey) (*Annotation, error) {
+func (r *rows) annotation(key AnnotationKey) *Annotation {
 	return find(r, &r.annotations, key, func() Query { return &AnnotationsByKey{Keys: []AnnotationKey{key}} })
 }
 
 // decision returns a decision, nil when there is none.
-func (r *rows) decision(id string) (*Decision, error) {
+func (r *rows) decision(id string) *Decision {
 	return find(r, &r.decisions, id, func() Query { return &DecisionsByID{IDs: []string{id}} })
 }
 
@@ -633,14 +611,14 @@ func (r *rows) deleteDecision(id string) {
 }
 
 // blob returns a prompt or catalog, nil when there is none.
-func (r *rows) blob(kind BlobKind, digest string) (*Blob, error) {
+func (r *rows) blob(kind BlobKind, digest string) *Blob {
 	return find(r, &r.blobs, blobKey{kind, digest}, func() Query {
 		return &BlobsByDigest{Kind: kind, Digests: []string{digest}}
 	})
 }
 
 // observation returns an observation, nil when there is none.
-func (r *rows) observation(key ObservationKey) (*ObservationRow, error) {
+func (r *rows) observation(key ObservationKey) *ObservationRow {
 	return find(r, &r.observations, key, func() Query { return &ObservationsByKey{Keys: []ObservationKey{key}} })
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 )
 
@@ -9,15 +10,44 @@ import (
 // and then the row is refused at once.
 var errRefusedRow = errors.New("a row was refused")
 
+// failure is the panic that ends a merge whose engine fails. No step of a merge can do anything about that, so none of
+// them has an error to return: [run] returns it. What a step does return is the refusal of a row, which ends nothing.
+type failure struct{ error }
+
+// fail ends the merge with an error.
+func fail(err error) { panic(failure{err}) }
+
+// catch returns the error with which f ended the merge.
+func catch(f func()) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case failure:
+			err = v.error
+		default:
+			panic(v)
+		}
+	}()
+	f()
+	return nil
+}
+
+// within adds to the error with which f ends the merge what was done, and to which row.
+func within(what, id string, f func()) {
+	if err := catch(f); err != nil {
+		fail(fmt.Errorf("%s %s: %w", what, id, err))
+	}
+}
+
 // run does something with the rows of an engine, and again without those that the engine refuses.
-func run(tx Tx, do func(*rows) error) error {
+func run(tx Tx, do func(*rows)) error {
 	r := &rows{tx: tx}
 	for {
 		r.reset()
-		err := do(r)
-		if err == nil {
-			err = r.do()
-		}
+		err := catch(func() {
+			do(r)
+			r.do()
+		})
 		if !errors.Is(err, errRefusedRow) {
 			return err
 		}
@@ -29,8 +59,8 @@ func run(tx Tx, do func(*rows) error) error {
 
 // unit is one of several that wait for their queries together.
 type unit struct {
-	resume func() (struct{}, bool)
-	park   func(struct{}) bool
+	resume func() ([]Query, bool)
+	park   func([]Query) bool
 	err    error
 }
 
@@ -40,61 +70,50 @@ var errStopped = errors.New("stopped")
 // inStep does n things side by side: each until it has to ask the engine, then the next. What all of them asked is
 // answered in one round trip. So n chains of queries cost as many as the longest. They must not depend on one
 // another, because what one changes another sees, or not.
-func (r *rows) inStep(n int, do func(i int) error) error {
+func (r *rows) inStep(n int, do func(i int)) {
 	if n == 1 || r.unit != nil {
 		for i := range n {
-			if err := do(i); err != nil {
-				return err
-			}
+			do(i)
 		}
-		return nil
+		return
 	}
 	running := make([]*unit, n)
 	for i := range running {
 		u := new(unit)
 		running[i] = u
-		resume, stop := iter.Pull(func(yield func(struct{}) bool) {
+		resume, stop := iter.Pull(func(yield func([]Query) bool) {
 			u.park = yield
-			u.err = do(i)
+			u.err = catch(func() { do(i) })
 		})
 		defer stop()
 		u.resume = resume
 	}
 	for len(running) > 0 {
-		waiting := running[:0]
+		waiting, asked := running[:0], []Query(nil)
 		for _, u := range running {
 			r.unit = u
-			_, waits := u.resume()
+			queries, waits := u.resume()
 			r.unit = nil
 			if u.err != nil {
-				return u.err
+				fail(u.err)
 			}
 			if waits {
-				waiting = append(waiting, u)
+				waiting, asked = append(waiting, u), append(asked, queries...)
 			}
 		}
-		running = waiting
-		if queries := r.asked; len(queries) > 0 {
-			r.asked = nil
-			if err := r.do(queries...); err != nil {
-				return err
-			}
+		if running = waiting; len(asked) > 0 {
+			r.do(asked...)
 		}
 	}
-	return nil
 }
 
 // ask has queries answered.
-func (r *rows) ask(queries ...Query) error {
+func (r *rows) ask(queries ...Query) {
 	switch {
 	case len(queries) == 0:
 	case r.unit == nil:
-		return r.do(queries...)
-	default:
-		r.asked = append(r.asked, queries...)
-		if !r.unit.park(struct{}{}) {
-			return errStopped
-		}
+		r.do(queries...)
+	case !r.unit.park(queries):
+		fail(errStopped)
 	}
-	return nil
 }

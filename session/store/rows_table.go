@@ -1,6 +1,8 @@
 package store
 
-import "github.com/agenttrace/agenttrace/session"
+import (
+	"github.com/agenttrace/agenttrace/session"
+)
 
 // entry is what is known of the row with a key.
 type entry[Key comparable, Row any] struct {
@@ -106,10 +108,8 @@ func (t *table[Key, Row]) written(puts []Put[Row], key func(*Row) Key) (ok bool)
 	ok = true
 	for i := range puts {
 		if puts[i].Refused != nil {
-			if t.refused == nil {
-				t.refused = make(map[Key]Op)
-			}
-			t.refused[key(puts[i].Row)], ok = puts[i].Op, false
+			set(&t.refused, key(puts[i].Row), puts[i].Op)
+			ok = false
 		}
 	}
 	for _, e := range t.dirty {
@@ -119,21 +119,22 @@ func (t *table[Key, Row]) written(puts []Put[Row], key func(*Row) Key) (ok bool)
 	return ok
 }
 
+// set sets the value of a key in a map that may be nil.
+func set[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
+}
+
 // Keys of rows.
-func keyOfSession(s *SessionRow) string { return s.ID }
-
+func keyOfSession(s *SessionRow) string      { return s.ID }
 func keyOfMessage(m *session.Message) string { return m.ID }
-
-func keyOfPart(p *session.Part) string { return p.ID }
-
-func keyOfSpan(l *SpanRef) SpanKey { return SpanKey{l.SessionID, l.TraceID, l.SpanID} }
-
-func keyOfDecision(d *Decision) string { return d.ID }
-
-func keyOfBlob(b *Blob) blobKey { return blobKey{b.Kind, b.Digest} }
-
-func keyOf(o *Observation) ObservationKey { return ObservationKey{o.TraceID, o.Source} }
-
+func keyOfPart(p *session.Part) string       { return p.ID }
+func keyOfSpan(l *SpanRef) SpanKey           { return SpanKey{l.SessionID, l.TraceID, l.SpanID} }
+func keyOfDecision(d *Decision) string       { return d.ID }
+func keyOfBlob(b *Blob) blobKey              { return blobKey{b.Kind, b.Digest} }
+func keyOf(o *Observation) ObservationKey    { return ObservationKey{o.TraceID, o.Source} }
 func keyOfObservation(o *ObservationRow) ObservationKey {
 	return keyOf(&o.Observation)
 }
