@@ -90,7 +90,10 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
 	a.rows.deleteSession(row.ID)
-	b.Annotations = append(slices.Clip(annotations.Rows), b.Annotations...)
+	w := a.session(row.ID)
+	for i := range annotations.Rows {
+		w.noted = append(w.noted, &annotations.Rows[i])
+	}
 	a.result.Rows++
 	kept := SessionRow{Session: blankSession(row.ID),
 		State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}
