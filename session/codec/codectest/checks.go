@@ -66,37 +66,47 @@ var checks = []check{
 		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*examination).readerFails, true},
 }
 
-// try runs a check, and makes an error of a panic.
-func (x *examination) try(run func(*examination, *codec.Session) error, s *codec.Session) (err error) {
-	defer recovered(&err)
-	return run(x, s)
-}
+// broken is the panic that ends a check with an error.
+type broken struct{ error }
 
-func (x *examination) tryWhole(run func(*examination) error) (err error) {
-	defer recovered(&err)
-	return run(x)
-}
-
-func recovered(err *error) {
-	if v := recover(); v != nil {
-		*err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+// end ends a check if there is an error.
+func end(what string, err error) {
+	if err != nil {
+		panic(broken{fmt.Errorf("%s%w", what, err)})
 	}
+}
+
+// within runs a check and adds to its error what was checked.
+func within(what string, run func() error) { end(what+": ", try(run)) }
+
+func must[T any](v T, err error) T {
+	end("", err)
+	return v
+}
+
+// try runs a check, and makes an error of a panic.
+func try(run func() error) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case broken:
+			err = v.error
+		default:
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return run()
 }
 
 func (x *examination) encode(s *codec.Session) error {
 	before := Text(s)
-	first, err := x.write(s)
-	if err != nil {
-		return err
-	}
+	first := x.write(s)
 	defer x.drop(first)
 	if after := Text(s); after != before {
 		return fmt.Errorf("the session was changed: %s", gocmp.Diff(before, after))
 	}
 	if x.Check != nil {
-		if err := x.Check(first.data); err != nil {
-			return err
-		}
+		end("", x.Check(first.data))
 	}
 	shuffled := Clone(s)
 	slices.Reverse(shuffled.Messages)
@@ -108,11 +118,8 @@ func (x *examination) encode(s *codec.Session) error {
 		delete(again, "a second time") // the other says it, too
 	}
 	for name, s := range again {
-		second, err := x.write(s)
-		if err != nil {
-			return err
-		}
-		err = sameOutput(first, second)
+		second := x.write(s)
+		err := sameOutput(first, second)
 		x.drop(second)
 		if err != nil {
 			return fmt.Errorf("%s the encoding is another: %w", name, err)
@@ -130,14 +137,8 @@ func sameOutput(a, b written) error {
 		}
 		return nil
 	}
-	x, err := files(a.dir)
-	if err != nil {
-		return err
-	}
-	y, err := files(b.dir)
-	if err != nil {
-		return err
-	}
+	x := must(files(a.dir))
+	y := must(files(b.dir))
 	for name, text := range x {
 		if other, ok := y[name]; !ok || other != text {
 			return fmt.Errorf("file %s differs, or is missing", name)
@@ -218,15 +219,24 @@ func (x *examination) changes(s *codec.Session) (listed []*Loss) {
 }
 
 // firstRead encodes s and reads it, once for all checks.
-func (x *examination) firstRead(s *codec.Session) (w written, got *codec.Session, err error) {
-	if known, ok := x.firsts[s]; ok {
-		return known.w, known.got, known.err
+func (x *examination) firstRead(s *codec.Session) firstRead {
+	known, ok := x.firsts[s]
+	if !ok {
+		known.err = try(func() error {
+			known.w = x.write(s)
+			known.got = x.one(known.w)
+			return nil
+		})
+		x.firsts[s] = known
 	}
-	if w, err = x.write(s); err == nil {
-		got, err = x.one(w)
-	}
-	x.firsts[s] = firstRead{w, got, err}
-	return w, got, err
+	return known
+}
+
+// first is firstRead of what must be read.
+func (x *examination) first(s *codec.Session) (written, *codec.Session) {
+	r := x.firstRead(s)
+	end("", r.err)
+	return r.w, r.got
 }
 
 type firstRead struct {
@@ -236,10 +246,7 @@ type firstRead struct {
 }
 
 func (x *examination) roundTrip(s *codec.Session) error {
-	_, got, err := x.firstRead(s)
-	if err != nil {
-		return err
-	}
+	_, got := x.first(s)
 	if v := session.Check(got.Transcript); len(v) > 0 && !x.Unvalidated {
 		return fmt.Errorf("what was read is invalid: %v", v[0])
 	}
@@ -248,14 +255,8 @@ func (x *examination) roundTrip(s *codec.Session) error {
 
 // words compares what other programs read with what the rows report.
 func (x *examination) words(s *codec.Session) error {
-	w, err := x.write(s)
-	if err != nil {
-		return err
-	}
-	got, err := x.Words(w.data)
-	if err != nil {
-		return err
-	}
+	w := x.write(s)
+	got := must(x.Words(w.data))
 	want := wordsOf(s)
 	if got.Status != "" && got.Status != want.Status {
 		return fmt.Errorf("the run is %q, and says %q", want.Status, got.Status)
@@ -391,36 +392,20 @@ func (x *examination) asked(s *codec.Session) *codec.Session {
 
 // replay compares what can be asked again, and with which requests.
 func (x *examination) replay(s *codec.Session) error {
-	_, got, err := x.firstRead(s)
-	if err != nil {
-		return err
-	}
-	requests := func(s *codec.Session) (string, error) {
+	_, got := x.first(s)
+	requests := func(s *codec.Session) []string {
 		doc := document.Build(document.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs,
 			Blobs: s.Blobs})
 		var b bytes.Buffer
-		if err := render.Eligibility(&b, doc.Eligibility(), render.Options{}); err != nil {
-			return "", err
-		}
+		end("", render.Eligibility(&b, doc.Eligibility(), render.Options{}))
 		for i := range doc.Turns {
-			context, err := json.MarshalIndent(doc.Context(doc.Turns[i].Number), "", " ")
-			if err != nil {
-				return "", err
-			}
+			context := must(json.MarshalIndent(doc.Context(doc.Turns[i].Number), "", " "))
 			fmt.Fprintf(&b, "turn %d: %s\n", doc.Turns[i].Number, context)
 		}
-		err := errors.Join(render.Prompts(&b, doc, render.Options{}), render.Tools(&b, doc, render.Options{}))
-		return b.String(), err
+		end("", errors.Join(render.Prompts(&b, doc, render.Options{}), render.Tools(&b, doc, render.Options{})))
+		return strings.Split(b.String(), "\n")
 	}
-	want, err := requests(s)
-	if err != nil {
-		return err
-	}
-	have, err := requests(got)
-	if err != nil {
-		return err
-	}
-	if d := gocmp.Diff(strings.Split(want, "\n"), strings.Split(have, "\n")); d != "" {
+	if d := gocmp.Diff(requests(s), requests(got)); d != "" {
 		return fmt.Errorf("asking again differs (-want +got):\n%s", d)
 	}
 	return nil
@@ -498,15 +483,9 @@ func (x *examination) losses() error {
 		if x.Fits != nil && !x.Fits(s) {
 			continue
 		}
-		w, err := x.write(s)
-		if err != nil {
-			return err
-		}
-		got, err := x.one(w)
+		w := x.write(s)
+		got := x.one(w)
 		x.drop(w)
-		if err != nil {
-			return err
-		}
 		for _, l := range codec.Lost(s, got) {
 			delete(missing, l.What)
 		}
@@ -515,14 +494,8 @@ func (x *examination) losses() error {
 }
 
 func (x *examination) fixedPoint(s *codec.Session) error {
-	first, one, err := x.firstRead(s)
-	if err != nil {
-		return err
-	}
-	second, err := x.write(one)
-	if err != nil {
-		return fmt.Errorf("again: %w", err)
-	}
+	first, one := x.first(s)
+	second := x.write(one)
 	defer x.drop(second)
 	switch err := sameOutput(first, second); {
 	case err == nil:
@@ -530,17 +503,11 @@ func (x *examination) fixedPoint(s *codec.Session) error {
 	case x.Exact || x.Lossless && len(x.changes(s)) == 0:
 		return fmt.Errorf("encoded, decoded and encoded it is another %w", err)
 	}
-	two, err := x.one(second)
-	if err != nil {
-		return fmt.Errorf("again: %w", err)
-	}
+	two := x.one(second)
 	if d := Diff(x.asked(one), x.asked(two)); d != "" {
 		return fmt.Errorf("read, encoded and read it is another %s", d)
 	}
-	third, err := x.write(two)
-	if err != nil {
-		return fmt.Errorf("a third time: %w", err)
-	}
+	third := x.write(two)
 	defer x.drop(third)
 	if err := sameOutput(second, third); err != nil {
 		return fmt.Errorf("encoded a third time it is another %w", err)
@@ -549,21 +516,12 @@ func (x *examination) fixedPoint(s *codec.Session) error {
 }
 
 func (x *examination) sameRows(s *codec.Session) error {
-	w, _, err := x.firstRead(s)
-	if err != nil {
-		return err
-	}
-	first, err := x.read(w)
-	if err != nil {
-		return err
-	}
+	w, _ := x.first(s)
+	first := x.read(w)
 	for range x.sequence(w, nil) {
 		break // and nobody listens to problems
 	}
-	second, err := x.read(w)
-	if err != nil {
-		return err
-	}
+	second := x.read(w)
 	if d := gocmp.Diff(first.text(), second.text()); d != "" {
 		return fmt.Errorf("a second time something else was read (-first +second):\n%s", d)
 	}
@@ -574,9 +532,7 @@ func (x *examination) sameRows(s *codec.Session) error {
 			break
 		}
 		third = reading{}
-		if third, err = collect(again, &third); err != nil {
-			return err
-		}
+		third.collect(again)
 		if len(third.sessions) != len(first.sessions) || len(first.sessions) > 0 &&
 			Diff(first.sessions[0], third.sessions[0]) != "" {
 			return errors.New("ranged over again the sequence is another")
@@ -586,9 +542,7 @@ func (x *examination) sameRows(s *codec.Session) error {
 		return nil
 	}
 	var small reading
-	if small, err = collect(x.Decode(iotest.OneByteReader(bytes.NewReader(w.data)), small.report), &small); err != nil {
-		return err
-	}
+	small.collect(x.Decode(iotest.OneByteReader(bytes.NewReader(w.data)), small.report))
 	if d := gocmp.Diff(first.text(), small.text()); d != "" {
 		return fmt.Errorf("byte by byte something else was read (-whole +bytes):\n%s", d)
 	}
@@ -619,10 +573,7 @@ func places(size int) []int {
 }
 
 func (x *examination) writerFails(s *codec.Session) error {
-	w, err := x.write(s)
-	if err != nil {
-		return err
-	}
+	w := x.write(s)
 	for _, n := range places(len(w.data)) {
 		limit := limitedWriter(n)
 		if err := x.Encode(&limit, s); !errors.Is(err, errBroken) {
@@ -634,20 +585,14 @@ func (x *examination) writerFails(s *codec.Session) error {
 }
 
 func (x *examination) readerFails(s *codec.Session) error {
-	w, err := x.write(s)
-	if err != nil {
-		return err
-	}
+	w := x.write(s)
 	at := places(len(w.data))
 	if x.Slow {
 		at = at[len(at)/2:][:1]
 	}
 	for _, n := range at {
 		var r reading
-		r, err := collect(x.Decode(io.MultiReader(bytes.NewReader(w.data[:n]), iotest.ErrReader(errBroken)), r.report), &r)
-		if err != nil {
-			return fmt.Errorf("a reader that fails after %d bytes: %w", n, err)
-		}
+		r.collect(x.Decode(io.MultiReader(bytes.NewReader(w.data[:n]), iotest.ErrReader(errBroken)), r.report))
 		if !errors.Is(r.err, errBroken) {
 			return fmt.Errorf("a reader that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(r.err),
 				errBroken.Error())

@@ -14,6 +14,9 @@
 package codectest
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -169,14 +172,14 @@ func Run(t *testing.T, c Codec) {
 					(i%3 != 1 || k.few && c.Slow && i%8 != 1) {
 					continue
 				}
-				err := x.try(k.run, s.Session)
+				err := try(func() error { return k.run(x, s.Session) })
 				if err == nil {
 					continue
 				}
 				least := Shrink(s.Session, func(smaller *codec.Session) bool {
-					return (c.Fits == nil || c.Fits(smaller)) && x.try(k.run, smaller) != nil
+					return (c.Fits == nil || c.Fits(smaller)) && try(func() error { return k.run(x, smaller) }) != nil
 				})
-				if again := x.try(k.run, least); again != nil {
+				if again := try(func() error { return k.run(x, least) }); again != nil {
 					err = again
 				}
 				t.Fatalf("session %s: %v\n\nthe smallest session found that fails:\n%s\nthe rule: %s", s.Name, err, Text(least),
@@ -189,7 +192,7 @@ func Run(t *testing.T, c Codec) {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
-			if err := x.tryWhole(k.run); err != nil {
+			if err := try(func() error { return k.run(x) }); err != nil {
 				t.Fatalf("%v\n\nthe rule: %s", err, k.rule)
 			}
 		})
@@ -228,9 +231,7 @@ type examination struct {
 func newExamination(tb testing.TB, c Codec) *examination {
 	tb.Helper()
 	x := &examination{Codec: c, root: tb.TempDir(), firsts: make(map[*codec.Session]firstRead)}
-	if x.Rounds == 0 {
-		x.Rounds = 40
-	}
+	x.Rounds = cmp.Or(x.Rounds, 40)
 	if testing.Short() {
 		x.Rounds = (x.Rounds + 3) / 4
 	}
@@ -259,10 +260,11 @@ type written struct {
 }
 
 // dir makes an empty directory.
-func (x *examination) dir() (string, error) {
+func (x *examination) dir() string {
 	x.dirs++
 	dir := filepath.Join(x.root, fmt.Sprint(x.dirs))
-	return dir, os.Mkdir(dir, 0o700)
+	end("", os.Mkdir(dir, 0o700))
+	return dir
 }
 
 // drop removes what was written, which tests of many sessions need.
@@ -273,24 +275,18 @@ func (x *examination) drop(w written) {
 }
 
 // write encodes sessions one after the other.
-func (x *examination) write(all ...*codec.Session) (w written, err error) {
+func (x *examination) write(all ...*codec.Session) (w written) {
 	if x.Encode == nil {
-		if w.dir, err = x.dir(); err != nil {
-			return w, err
-		}
-		if err := x.EncodeFile(w.dir, all); err != nil {
-			return w, fmt.Errorf("encode: %w", err)
-		}
-		return w, nil
+		w.dir = x.dir()
+		end("encode: ", x.EncodeFile(w.dir, all))
+		return w
 	}
-	var b strings.Builder
+	var b bytes.Buffer
 	for _, s := range all {
-		if err := x.Encode(&b, s); err != nil {
-			return w, fmt.Errorf("encode: %w", err)
-		}
+		end("encode: ", x.Encode(&b, s))
 	}
-	w.data = []byte(b.String())
-	return w, nil
+	w.data = b.Bytes()
+	return w
 }
 
 // reading is what came of decoding.
@@ -327,20 +323,21 @@ func (x *examination) sequence(w written, report func(codec.Problem)) iter.Seq2[
 	return x.Decode(strings.NewReader(string(w.data)), report)
 }
 
-// read decodes w. The error is of a decoder that breaks its contract.
-func (x *examination) read(w written) (r reading, err error) {
-	return collect(x.sequence(w, r.report), &r)
+// read decodes w. A decoder that breaks its contract ends the check.
+func (x *examination) read(w written) (r reading) {
+	r.collect(x.sequence(w, r.report))
+	return r
 }
 
-func collect(all iter.Seq2[*codec.Session, error], r *reading) (reading, error) {
+func (r *reading) collect(all iter.Seq2[*codec.Session, error]) {
 	for s, err := range all {
 		switch {
 		case r.err != nil:
-			return *r, fmt.Errorf("something was yielded after the error %w", r.err)
+			end("something was yielded after the error ", r.err)
 		case err != nil && s != nil:
-			return *r, fmt.Errorf("a session was yielded with the error %w", err)
+			end("a session was yielded with the error ", err)
 		case err == nil && (s == nil || s.Transcript == nil):
-			return *r, fmt.Errorf("no session was yielded, and no error")
+			end("", errors.New("no session was yielded, and no error"))
 		}
 		if r.err = err; err == nil {
 			r.sessions = append(r.sessions, s)
@@ -348,26 +345,24 @@ func collect(all iter.Seq2[*codec.Session, error], r *reading) (reading, error) 
 	}
 	for _, p := range r.problems {
 		if p.Reason == "" || p.Line < 0 {
-			return *r, fmt.Errorf("problem %+v does not say what is wrong, or where", p)
+			end("", fmt.Errorf("problem %+v does not state what is wrong, or where", p))
 		}
 	}
-	return *r, nil
 }
 
 // one reads w, in which there must be one session and no problem.
-func (x *examination) one(w written) (*codec.Session, error) {
-	r, err := x.read(w)
+func (x *examination) one(w written) *codec.Session {
+	r := x.read(w)
+	err := r.err
 	switch {
 	case err != nil:
-		return nil, err
-	case r.err != nil:
-		return nil, fmt.Errorf("decode what was encoded: %w", r.err)
 	case len(r.problems) > 0 && !x.troubled:
-		return nil, fmt.Errorf("decode what was encoded: problem %v", r.problems[0])
+		err = fmt.Errorf("problem %v", r.problems[0])
 	case len(r.sessions) != 1:
-		return nil, fmt.Errorf("decode what was encoded: %d sessions, want 1", len(r.sessions))
+		err = fmt.Errorf("%d sessions, want 1", len(r.sessions))
 	}
-	return r.sessions[0], nil
+	end("decode what was encoded: ", err)
+	return r.sessions[0]
 }
 
 // ExplainRows is the Explain of a format that holds the rows of a session and nothing

@@ -92,14 +92,8 @@ var contrasts = []contrast{
 func (x *examination) contrasts() error {
 	for _, c := range contrasts {
 		first, second := c.first.session(), c.second.session()
-		a, err := x.write(first)
-		if err != nil {
-			return err
-		}
-		b, err := x.write(second)
-		if err != nil {
-			return err
-		}
+		a := x.write(first)
+		b := x.write(second)
 		differ := sameOutput(a, b) != nil
 		x.drop(a)
 		x.drop(b)
@@ -111,14 +105,8 @@ func (x *examination) contrasts() error {
 	if x.reads() || x.ReadElsewhere {
 		return nil // what is withheld is read as that
 	}
-	withheld, err := x.write(contrasts[0].first.session(), contrasts[2].first.session())
-	if err != nil {
-		return err
-	}
-	known, err := x.write(contrasts[0].second.session(), contrasts[2].second.session())
-	if err != nil {
-		return err
-	}
+	withheld := x.write(contrasts[0].first.session(), contrasts[2].first.session())
+	known := x.write(contrasts[0].second.session(), contrasts[2].second.session())
 	if a, b := bytes.Count(withheld.data, []byte("null")), bytes.Count(known.data, []byte("null")); a >= max(b, 1) {
 		return fmt.Errorf("a withheld value is written as null:\n%s", withheld.data)
 	}
@@ -146,14 +134,12 @@ func (x *examination) lists(s *codec.Session, differences []codec.Loss) bool {
 
 // claims compares what was read of the sessions that c writes with what they state.
 func (x *examination) claims(s *codec.Session) error {
-	w, got, err := x.firstRead(s)
-	if w.dir == "" && len(w.data) == 0 {
+	r := x.firstRead(s)
+	if r.w.dir == "" && len(r.w.data) == 0 {
 		return nil // there is nothing of the session that the format has
 	}
-	if err != nil {
-		return err
-	}
-	if invented := codec.Invented(s, got); invented != nil {
+	end("", r.err)
+	if invented := codec.Invented(s, r.got); invented != nil {
 		return fmt.Errorf("what was read states what the session does not: %q", invented)
 	}
 	return nil

@@ -2,6 +2,7 @@ package codectest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -52,15 +53,9 @@ func (x *examination) many() error {
 			all = append(all, s.Session)
 		}
 	}
-	together, err := x.write(all...)
-	if err != nil {
-		return err
-	}
+	together := x.write(all...)
 	defer x.drop(together)
-	r, err := x.read(together)
-	if err != nil {
-		return err
-	}
+	r := x.read(together)
 	if !r.silent() || len(r.sessions) != len(all) {
 		return fmt.Errorf("%d sessions, want %d; problems %v, error %s", len(r.sessions), len(all), r.problems, fmt.Sprint(r.err))
 	}
@@ -69,15 +64,9 @@ func (x *examination) many() error {
 		byID[s.Session.ID] = s
 	}
 	for _, s := range all {
-		w, err := x.write(s)
-		if err != nil {
-			return err
-		}
-		alone, err := x.one(w)
+		w := x.write(s)
+		alone := x.one(w)
 		x.drop(w)
-		if err != nil {
-			return err
-		}
 		got := byID[alone.Session.ID]
 		if got == nil {
 			return fmt.Errorf("session %s is not there", alone.Session.ID)
@@ -128,14 +117,8 @@ func (x *examination) damagedLines() error {
 		if !x.Many && place != 1 {
 			continue
 		}
-		w, err := x.write(marked(place))
-		if err != nil {
-			return err
-		}
-		s, err := x.one(w)
-		if err != nil {
-			return err
-		}
+		w := x.write(marked(place))
+		s := x.one(w)
 		parts, want = append(parts, w.data), append(want, s)
 	}
 	victim := len(parts) / 2
@@ -160,9 +143,10 @@ func (x *examination) damagedLines() error {
 			file = append(file, bytes.Join(lines[:i], nil)...)
 			file = append(append(file, damaged...), line[len(text):]...)
 			file = append(append(file, bytes.Join(lines[i+1:], nil)...), bytes.Join(parts[victim+1:], nil)...)
-			if err := x.survives(file, want, victim, at, text, d.noticed && !slices.Contains(x.Ignored, string(damaged))); err != nil {
-				return fmt.Errorf("line %d %s: %w\n\nthe line was:\n%.1000s", at, d.name, err, text)
-			}
+			noticed := d.noticed && !slices.Contains(x.Ignored, string(damaged))
+			within(fmt.Sprintf("line %d, %s, which was:\n%.1000s\n", at, d.name, text), func() error {
+				return x.survives(file, want, victim, at, text, noticed)
+			})
 		}
 	}
 	return nil
@@ -170,14 +154,8 @@ func (x *examination) damagedLines() error {
 
 // survives reads a file whose session in the middle has a damaged line.
 func (x *examination) survives(file []byte, want []*codec.Session, victim, at int, line []byte, noticed bool) error {
-	r, err := x.steady(written{data: file})
-	if err != nil {
-		return err
-	}
-	changed, err := x.othersAreWhole(r, want, victim, line)
-	if err != nil {
-		return err
-	}
+	r := x.steady(written{data: file})
+	changed := must(x.othersAreWhole(r, want, victim, line))
 	if changed && r.silent() && noticed {
 		return errors.New("what was read changed, and nothing is said of it")
 	}
@@ -249,34 +227,26 @@ func named(problems []codec.Problem, line int) bool {
 
 // steady reads w twice and wants the same, sound unless the format takes rows as they
 // are, and text all of it.
-func (x *examination) steady(w written) (reading, error) {
-	r, err := x.read(w)
-	if err != nil {
-		return r, err
-	}
-	again, err := x.read(w)
-	if err != nil {
-		return r, err
-	}
+func (x *examination) steady(w written) reading {
+	r := x.read(w)
+	again := x.read(w)
 	if r.text() != again.text() {
-		return r, fmt.Errorf("a second time something else was read:\n%s\nand then\n%s", r.text(), again.text())
+		end("", fmt.Errorf("a second time something else was read:\n%s\nand then\n%s", r.text(), again.text()))
 	}
 	for _, s := range r.sessions {
 		for _, v := range session.Check(s.Transcript) {
 			if !x.Unvalidated {
-				return r, fmt.Errorf("session %s is invalid: %v", s.Session.ID, v)
+				end("", fmt.Errorf("session %s is invalid: %v", s.Session.ID, v))
 			}
 		}
-		if err := s.CheckTree(); err != nil {
-			return r, fmt.Errorf("session %s: %w", s.Session.ID, err)
-		}
+		end("session "+s.Session.ID+": ", s.CheckTree())
 	}
 	for _, p := range r.problems {
 		if !utf8.ValidString(p.Reason) || len(p.Reason) > 2000 {
-			return r, fmt.Errorf("problem %q is no text for a person", p.String())
+			end("", fmt.Errorf("problem %q is no text for a person", p.String()))
 		}
 	}
-	return r, nil
+	return r
 }
 
 // cutOff ends a file of sessions at many places.
@@ -287,16 +257,13 @@ func (x *examination) cutOff() error {
 		if !x.Many && place > 0 {
 			break
 		}
-		w, err := x.write(marked(place))
-		if err != nil {
-			return err
-		}
+		w := x.write(marked(place))
 		file = append(file, w.data...)
 		ends = append(ends, len(file))
 	}
-	whole, err := x.read(written{data: file})
-	if err != nil || len(whole.sessions) != len(ends) {
-		return fmt.Errorf("%d sessions, want %d: %w", len(whole.sessions), len(ends), err)
+	whole := x.read(written{data: file})
+	if len(whole.sessions) != len(ends) {
+		return fmt.Errorf("%d sessions, want %d", len(whole.sessions), len(ends))
 	}
 	cuts := 60
 	if x.Slow {
@@ -309,16 +276,13 @@ func (x *examination) cutOff() error {
 				cut += n + k/3%2
 			}
 		}
-		r, err := x.steady(written{data: file[:cut]})
-		if err != nil {
-			return fmt.Errorf("cut off at byte %d of %d: %w", cut, len(file), err)
-		}
-		if err := x.beforeCut(file[:cut], ends, whole.sessions, r); err != nil {
-			return fmt.Errorf("cut off at byte %d of %d: %w", cut, len(file), err)
-		}
-		if inLine := file[cut-1] != '\n' && file[cut] != '\n'; inLine && r.silent() {
-			return fmt.Errorf("cut off at byte %d of %d, in a line, and nothing is said of it", cut, len(file))
-		}
+		within(fmt.Sprintf("cut off at byte %d of %d", cut, len(file)), func() error {
+			r := x.steady(written{data: file[:cut]})
+			if inLine := file[cut-1] != '\n' && file[cut] != '\n'; inLine && r.silent() {
+				return errors.New("it is cut off in a line, and nothing is reported of it")
+			}
+			return x.beforeCut(file[:cut], ends, whole.sessions, r)
+		})
 	}
 	return nil
 }
@@ -354,32 +318,22 @@ func (x *examination) damagedRows() error {
 			all = append(all, marked(place))
 		}
 	}
-	w, err := x.write(all...)
-	if err != nil {
-		return err
-	}
+	w := x.write(all...)
 	defer x.drop(w)
-	r, err := x.read(w)
-	if err != nil || !r.silent() {
-		return fmt.Errorf("%w, %v, %s", err, r.problems, fmt.Sprint(r.err))
+	r := x.read(w)
+	if !r.silent() {
+		return fmt.Errorf("%v, %s", r.problems, fmt.Sprint(r.err))
 	}
 	d := spoiler{examination: x, want: r.sessions}
-	if d.name, d.path, err = database(w.dir); err != nil {
-		return err
-	}
-	if d.whole, err = os.ReadFile(d.path); err != nil {
-		return err
-	}
+	d.name = database(w.dir)
+	d.path = filepath.Join(w.dir, d.name)
+	d.whole = must(os.ReadFile(d.path))
 	for _, t := range x.Tables {
-		if err := d.table(t); err != nil {
-			return err
-		}
+		d.table(t)
 	}
 	for _, n := range []int{len(d.whole) / 2, len(d.whole) - 512, 100} {
 		how := fmt.Sprintf("cut off at byte %d of %d", n, len(d.whole))
-		if err := d.examine(how, "", func(path string) error { return os.Truncate(path, int64(n)) }); err != nil {
-			return err
-		}
+		d.examine(how, "", func(path string) error { return os.Truncate(path, int64(n)) })
 	}
 	return nil
 }
@@ -394,40 +348,34 @@ type spoiler struct {
 
 // examine damages a copy, and reads it. owner is the session that the damage is of, empty
 // where it is of all.
-func (d *spoiler) examine(how, owner string, spoil func(path string) error) error {
-	dir, err := d.dir()
-	if err != nil {
-		return err
-	}
+func (d *spoiler) examine(how, owner string, spoil func(path string) error) {
+	dir := d.dir()
 	defer d.drop(written{dir: dir})
 	copied := filepath.Join(dir, d.name)
-	if err := os.WriteFile(copied, d.whole, 0o600); err != nil {
-		return err
-	}
+	end("", os.WriteFile(copied, d.whole, 0o600))
 	if spoil(copied) != nil {
-		return nil // the table refuses the value, so nobody finds it there
+		return // the table refuses the value, so nobody finds it there
 	}
-	r, err := d.steady(written{dir: dir})
-	if err != nil {
-		return fmt.Errorf("%s: %w", how, err)
-	}
-	got := r.byID()
-	for _, s := range d.want {
-		if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
-			return fmt.Errorf("%s, which is of session %s: session %s is not there, or another; problems %v, error %s",
-				how, owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
+	within(how, func() error {
+		r := d.steady(written{dir: dir})
+		got := r.byID()
+		for _, s := range d.want {
+			if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
+				return fmt.Errorf("the row is of session %s: session %s is not there, or another; problems %v, error %s",
+					owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
+			}
 		}
-	}
-	if len(r.sessions) < len(d.want) && r.silent() {
-		return fmt.Errorf("%s: a session is not there, and nothing is said of it", how)
-	}
-	return nil
+		if len(r.sessions) < len(d.want) && r.silent() {
+			return errors.New("a session is not there, and nothing is reported of it")
+		}
+		return nil
+	})
 }
 
 // table damages each cell of a table, with one damage after the other.
-func (d *spoiler) table(t Table) error {
+func (d *spoiler) table(t Table) {
 	var ids, owners []string
-	if err := query(d.path, `SELECT rowid, * FROM "`+t.Name+`"`, func(stmt *sqlite.Stmt) {
+	end("", query(d.path, `SELECT rowid, * FROM "`+t.Name+`"`, func(stmt *sqlite.Stmt) {
 		owner := ""
 		for i := range stmt.ColumnCount() {
 			if n := stmt.ColumnName(i); n == "session_id" || n == "id" && t.Name == "chat_sessions" {
@@ -435,11 +383,9 @@ func (d *spoiler) table(t Table) error {
 			}
 		}
 		ids, owners = append(ids, stmt.ColumnText(0)), append(owners, owner)
-	}); err != nil {
-		return err
-	}
+	}))
 	if len(ids) == 0 {
-		return fmt.Errorf("table %s is empty", t.Name)
+		end("", fmt.Errorf("table %s is empty", t.Name))
 	}
 	values := []any{"rubbish {[\" <", `[]`, `{`, 7, []byte("\xff\xfe\x00"), nil, "", `{"type":7,"id":[]}`}
 	for row := range min(len(ids), 8) {
@@ -449,92 +395,70 @@ func (d *spoiler) table(t Table) error {
 				value := values[(row+3*k+n*5)%len(values)]
 				how := fmt.Sprintf("%s of row %s of %s is %q", column, ids[row], t.Name, fmt.Sprint(value))
 				statement := fmt.Sprintf(`UPDATE "%s" SET "%s" = ? WHERE rowid = ?`, t.Name, column)
-				if err := d.examine(how, owners[row], func(path string) error {
+				d.examine(how, owners[row], func(path string) error {
 					return query(path, statement, nil, value, ids[row])
-				}); err != nil {
-					return err
-				}
+				})
 			}
 		}
 	}
-	return nil
 }
 
 // database finds the one below dir.
-func database(dir string) (name, path string, err error) {
-	all, err := files(dir)
-	if err != nil {
-		return "", "", err
-	}
-	for name := range all {
-		path := filepath.Join(dir, name)
-		if raw, err := os.ReadFile(path); err == nil && bytes.HasPrefix(raw, []byte(databaseMagic)) {
-			return name, path, nil
+func database(dir string) (name string) {
+	for name := range must(files(dir)) {
+		if raw, err := os.ReadFile(filepath.Join(dir, name)); err == nil && bytes.HasPrefix(raw, []byte(databaseMagic)) {
+			return name
 		}
 	}
-	return "", "", errors.New("EncodeFile wrote no database")
+	end("", errors.New("EncodeFile wrote no database"))
+	return ""
 }
 
 // load is the native file at path as the decoder takes it.
-func (x *examination) load(path string) (written, error) {
+func (x *examination) load(path string) written {
 	if x.Decode == nil {
-		return written{dir: path}, nil
+		return written{dir: path}
 	}
-	data, err := os.ReadFile(path)
-	return written{data: data}, err
+	return written{data: must(os.ReadFile(path))}
 }
 
 func (x *examination) native() error {
 	x.Check = nil // it is a rule on sessions that were none of the format's
 	for _, path := range x.natives {
-		w, err := x.load(path)
-		if err != nil {
-			return err
-		}
-		r, err := x.steady(w)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		if r.err != nil || len(r.sessions) == 0 {
-			return fmt.Errorf("%s: %d sessions, error %s", path, len(r.sessions), fmt.Sprint(r.err))
-		}
-		if !x.writes() {
-			continue
-		}
-		x.troubled = len(r.problems) > 0
-		for _, s := range r.sessions {
-			if x.Completes {
-				w, err := x.write(s)
-				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
-				}
-				s, err = x.one(w)
-				x.drop(w)
-				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
-				}
+		within(path, func() error {
+			r := x.steady(x.load(path))
+			if r.err != nil || len(r.sessions) == 0 {
+				return fmt.Errorf("%d sessions, error %s", len(r.sessions), fmt.Sprint(r.err))
 			}
-			for _, run := range []func(*examination, *codec.Session) error{(*examination).encode, (*examination).roundTrip, (*examination).fixedPoint} {
-				if x.Explain != nil {
-					if err := x.try((*examination).explain, s); err != nil {
-						return fmt.Errorf("%s: session %s: %w", path, s.Session.ID, err)
-					}
-				}
-				if err := x.try(run, s); err != nil {
-					return fmt.Errorf("%s: session %s: %w", path, s.Session.ID, err)
-				}
+			if !x.writes() {
+				return nil
 			}
-		}
+			x.troubled = len(r.problems) > 0
+			for _, s := range r.sessions {
+				within("session "+s.Session.ID, func() error { return x.rewrites(s) })
+			}
+			return nil
+		})
 	}
 	return nil
 }
 
+// rewrites checks what the format makes of a session that was read from a native file.
+func (x *examination) rewrites(s *codec.Session) error {
+	if x.Completes {
+		w := x.write(s)
+		s = x.one(w)
+		x.drop(w)
+	}
+	if x.Explain != nil {
+		end("", x.explain(s))
+	}
+	return cmp.Or(x.encode(s), x.roundTrip(s), x.fixedPoint(s))
+}
+
 func (x *examination) damagedNative() error {
 	for _, path := range x.natives {
-		w, err := x.load(path)
-		if err != nil {
-			return err
-		}
+		w := x.load(path)
 		lines := bytes.SplitAfter(w.data, []byte("\n"))
 		step := 1 + len(lines)/12
 		for i := 0; i < len(lines); i += step {
@@ -547,9 +471,10 @@ func (x *examination) damagedNative() error {
 				file := bytes.Join(lines[:i], nil)
 				file = append(append(file, damaged...), lines[i][len(text):]...)
 				file = append(file, bytes.Join(lines[i+1:], nil)...)
-				if err := x.try(func(x *examination, _ *codec.Session) error { _, err := x.steady(written{data: file}); return err }, nil); err != nil {
-					return fmt.Errorf("%s: line %d %s: %w", path, i+1, d.name, err)
-				}
+				within(fmt.Sprintf("%s: line %d %s", path, i+1, d.name), func() error {
+					x.steady(written{data: file})
+					return nil
+				})
 			}
 		}
 	}

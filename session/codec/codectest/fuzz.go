@@ -2,6 +2,7 @@ package codectest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"testing"
 
@@ -27,25 +28,19 @@ func Fuzz(f *testing.F, c Codec, more ...string) {
 			if c.Fits != nil && !c.Fits(s.Session) {
 				continue
 			}
-			w, err := x.write(s.Session)
-			if err != nil {
+			if err := try(func() error { f.Add(x.write(s.Session).data); return nil }); err != nil {
 				f.Fatalf("session %s: %v", s.Name, err)
 			}
-			f.Add(w.data)
 		}
 	}
 	for _, path := range x.natives {
-		w, err := x.load(path)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(w.data)
+		f.Add(x.load(path).data)
 	}
 	for _, text := range more {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := x.tryWhole(func(x *examination) error { return x.fed(data) }); err != nil {
+		if err := try(func() error { return x.fed(data) }); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -53,59 +48,37 @@ func Fuzz(f *testing.F, c Codec, more ...string) {
 
 // fed reads what may be anything, and writes what comes of it.
 func (x *examination) fed(data []byte) error {
-	r, err := x.steady(written{data: data})
-	if err != nil {
-		return err
-	}
+	r := x.steady(written{data: data})
 	x.troubled = len(r.problems) > 0
 	for _, s := range r.sessions {
 		if x.Encode == nil || x.Fits != nil && !x.Fits(s) {
 			continue
 		}
 		if x.Completes {
-			w, err := x.write(s)
-			if err != nil {
-				return err
-			}
-			if s, err = x.one(w); err != nil {
-				return err
-			}
+			w := x.write(s)
+			s = x.one(w)
 		}
 		if x.Unvalidated && len(session.Check(s.Transcript)) > 0 {
 			// It is only to be written as something that is written the same.
-			if err := x.rewritten(s); err != nil {
-				return err
-			}
+			end("", x.rewritten(s))
 			continue
 		}
-		for _, run := range []func(*examination, *codec.Session) error{(*examination).roundTrip, (*examination).fixedPoint} {
-			if err := run(x, s); err != nil {
-				return err
-			}
-		}
+		end("", cmp.Or(x.roundTrip(s), x.fixedPoint(s)))
 		delete(x.firsts, s)
 		if x.Explain != nil {
-			if err := x.explain(s); err != nil {
-				return err
-			}
+			end("", x.explain(s))
 		}
 	}
 	return nil
 }
 
 func (x *examination) rewritten(s *codec.Session) error {
-	first, err := x.write(s)
-	if err != nil {
-		return err
+	first := x.write(s)
+	r := x.read(first)
+	if r.err != nil || len(r.sessions) != 1 {
+		return errors.Join(errors.New("what was written is not read"), r.err)
 	}
-	r, err := x.read(first)
-	if err != nil || r.err != nil || len(r.sessions) != 1 {
-		return errors.Join(errors.New("what was written is not read"), err, r.err)
-	}
-	second, err := x.write(r.sessions[0])
-	if err != nil {
-		return err
-	}
+	second := x.write(r.sessions[0])
 	if !bytes.Equal(first.data, second.data) {
 		return sameOutput(first, second)
 	}

@@ -28,9 +28,7 @@ func annotated(all ...store.Annotation) store.Batch { return store.Batch{Annotat
 func (h *harness) shown(s Store, id string) (all []string) {
 	h.Helper()
 	found, err := s.Annotations(h.Context(), id)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	for _, n := range found {
 		if n.DeletedAt == nil {
 			all = append(all, fmt.Sprintf("%s %s %g %s by %s", n.Kind, n.Name, n.Value, n.Comment, n.Author))
@@ -105,9 +103,7 @@ var annotationCases = []testCase{
 				after := h.transcript(s, "s1").Messages[0].Message.ID
 				h.equal("annotations", h.shown(s, "s1"), []string{"tag good 0  by ann", "score q 0  by ann"})
 				all, err := s.Annotations(h.Context(), "s1")
-				if err != nil {
-					h.Fatal(err)
-				}
+				h.check(err)
 				want := annotation("score", "q", 21, of("s1", after))
 				h.equal("target and id", []string{all[1].MessageID, all[1].ID}, []string{after, want.ID})
 				h.equal("annotations of the former session", h.shown(s, "own-a"), []string(nil))
@@ -169,13 +165,9 @@ var annotationCases = []testCase{
 					}
 				}
 				h.equal("annotations after errors", h.shown(s, "s1"), []string(nil))
-				if err := s.Annotate(ctx, []store.Annotation{good}); err != nil {
-					h.Fatal(err)
-				}
+				h.check(s.Annotate(ctx, []store.Annotation{good}))
 				h.equal("annotations", h.shown(s, "s1"), []string{"tag good 0  by ann"})
-				if err := s.Delete(ctx, "s1"); err != nil {
-					h.Fatal(err)
-				}
+				h.check(s.Delete(ctx, "s1"))
 				h.apply(s, user("s1", "m1", 10))
 				h.equal("annotations of a session that was made again", h.shown(s, "s1"), []string(nil))
 			})
@@ -189,9 +181,7 @@ var annotationCases = []testCase{
 				h.apply(s, observed("a", "t1", 10, 20, script{}, of("s1", 0)))
 				m := h.transcript(s, "s1").Messages[0]
 				n := annotation("tag", "kept", 20, func(n *store.Annotation) { n.MessageID, n.PartID = m.Message.ID, m.Parts[0].ID })
-				if err := s.Annotate(h.Context(), []store.Annotation{n}); err != nil {
-					h.Fatal(err)
-				}
+				h.check(s.Annotate(h.Context(), []store.Annotation{n}))
 				h.apply(s, observed("a", "t0", 0, 30, script{}, opens))
 				again := h.transcript(s, "s1").Messages[0]
 				if again.Message.ID == m.Message.ID {

@@ -157,9 +157,7 @@ var factCases = []testCase{
 			h.story([]store.Batch{decision("d2", 1, "denied"), decision("d1", 9, "pending"), decision("d1", 5, "allowed"),
 				ofSession("s1", 1, nil)}, func(s Store) {
 				got, err := s.Decisions(context.Background(), "s1")
-				if err != nil {
-					h.Fatal(err)
-				}
+				h.check(err)
 				h.equal("decisions", got, []store.Decision{
 					{ID: "d2", SessionID: "s1", ToolID: "bash", Action: "ask", Outcome: "denied", DecidedAt: epoch + 1},
 					{ID: "d1", SessionID: "s1", ToolID: "bash", Action: "ask", Outcome: "allowed", DecidedAt: epoch + 5},

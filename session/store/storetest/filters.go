@@ -75,9 +75,7 @@ var filterCases = []testCase{
 				at := func(ms int64) time.Time { return time.UnixMilli(epoch + ms) }
 				score := func(text string) store.SessionFilter {
 					f, err := store.ParseScoreFilter(text)
-					if err != nil {
-						h.Fatal(err)
-					}
+					h.check(err)
 					return store.SessionFilter{Scores: []store.ScoreFilter{f}}
 				}
 				for name, c := range map[string]struct {
@@ -126,9 +124,7 @@ var filterCases = []testCase{
 					q.SessionFilter = c.f
 					h.equal(name, ids(h.sessions(s, q)), c.want)
 					stats, err := s.Stats(h.Context(), store.StatsQuery{Sessions: c.f})
-					if err != nil {
-						h.Fatal(err)
-					}
+					h.check(err)
 					h.equal("sessions counted: "+name, stats.Total.Sessions, int64(len(c.want)))
 				}
 				for order, want := range map[store.SessionSort][]string{
@@ -161,16 +157,12 @@ var filterCases = []testCase{
 				h.apply(s, assistant("kid", "k1", 16, 5))
 				stats, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByProject,
 					Sessions: store.SessionFilter{Agent: "helper"}})
-				if err != nil {
-					h.Fatal(err)
-				}
+				h.check(err)
 				if len(stats.Groups) != 1 || stats.Groups[0].Key != "/src/one" || stats.Total.TotalTokens != 5 {
 					h.Errorf("of the helper: %+v", stats)
 				}
 				stats, err = s.Stats(h.Context(), store.StatsQuery{Until: time.UnixMilli(epoch + 16)})
-				if err != nil {
-					h.Fatal(err)
-				}
+				h.check(err)
 				h.equal("tokens before", stats.Total.TotalTokens, int64(3))
 			})
 		},
@@ -203,9 +195,7 @@ var retentionCases = []testCase{{
 		}
 		now := time.UnixMilli(epoch).Add(31 * 24 * time.Hour)
 		apply := func(s Store, p store.Retention) (deleted []string) {
-			if err := p.Apply(h.Context(), s, now, func(s session.Session) { deleted = append(deleted, s.ID) }); err != nil {
-				h.Fatal(err)
-			}
+			h.check(p.Apply(h.Context(), s, now, func(s session.Session) { deleted = append(deleted, s.ID) }))
 			return deleted
 		}
 		h.with(func(s Store) {
@@ -219,9 +209,7 @@ var retentionCases = []testCase{{
 			fill(s)
 			source := &store.ImportSource{Path: "/old.jsonl", Reading: "1", State: []byte("state"), Report: "{}",
 				Sessions: []string{"old"}}
-			if err := s.RecordSources(h.Context(), source); err != nil {
-				h.Fatal(err)
-			}
+			h.check(s.RecordSources(h.Context(), source))
 			h.equal("deleted with a file", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}), []string{"old"})
 			kept, err := s.ImportSource(h.Context(), source.Path)
 			h.equal("the file, which is not imported again", []any{kept, err}, []any{*source, nil})

@@ -38,9 +38,7 @@ func (h *harness) importing(s Store, in *store.Imported) store.ImportResult {
 
 func encoded(h *harness, t *session.Transcript) string {
 	var b bytes.Buffer
-	if err := jsonl.Encode(&b, t); err != nil {
-		h.Fatal(err)
-	}
+	h.check(jsonl.Encode(&b, t))
 	return b.String()
 }
 

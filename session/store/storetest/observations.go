@@ -176,9 +176,7 @@ func (h *harness) windows(s Store, id string) (all []string) {
 	h.Helper()
 	for _, m := range h.transcript(s, id).Messages {
 		var about struct{ Stretch []string }
-		if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &about); err != nil {
-			h.Fatal(err)
-		}
+		h.check(json.Unmarshal([]byte(m.Message.MetadataJSON), &about))
 		if w := fmt.Sprint(about.Stretch); !slices.Contains(all, w) {
 			all = append(all, w)
 		}
@@ -393,9 +391,7 @@ var observationCases = []testCase{
 				observed("a", "d1", 6, 7, script{Outcome: "denied"}), observed("a", "d1", 6, 8, script{}),
 			}, func(s Store) {
 				decisions, err := s.Decisions(h.Context(), "s1")
-				if err != nil {
-					h.Fatal(err)
-				}
+				h.check(err)
 				h.equal("decisions", decisions, []store.Decision{{
 					ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending",
 					Reason: "one of 3", DecidedAt: epoch + 7,

@@ -245,9 +245,7 @@ var readCases = []testCase{
 					if errors.Is(err, store.ErrNotFound) && running {
 						continue
 					}
-					if err != nil {
-						h.Fatal(err)
-					}
+					h.check(err)
 					if t.Session.TotalTokens != int64(len(t.Messages)) {
 						h.Fatalf("%d messages with %d tokens", len(t.Messages), t.Session.TotalTokens)
 					}

@@ -61,9 +61,7 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 
 func (h *harness) script(s Store, statements string) {
 	h.Helper()
-	if err := s.(SQL).Script(statements); err != nil {
-		h.Fatal(err)
-	}
+	h.check(s.(SQL).Script(statements))
 }
 
 // searched is a store of two sessions, the second a fork of the first.
@@ -84,9 +82,7 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 func (h *harness) find(s Store, q store.SearchQuery) (found []string) {
 	h.Helper()
 	for hit, err := range s.Search(h.Context(), q) {
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		found = append(found, fmt.Sprintf("%s %s %d", hit.PartID, hit.Field, hit.Matches))
 		for _, m := range hit.Marks {
 			if got := hit.Context[m[0]:m[1]]; !q.Regexp && len([]rune(got)) != len([]rune(q.Text)) {
@@ -241,9 +237,7 @@ func readStats(h *harness, s Store) {
 		h.Errorf("by tool (-want +got):\n%s", diff)
 	}
 	since, err := s.Stats(h.Context(), store.StatsQuery{Since: time.UnixMilli(1767225600000 + 86400200)})
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	if since.Total.Turns != 1 || since.Total.ToolCalls != 1 || since.Total.Sessions != 2 {
 		h.Errorf("since the second day: %+v", since.Total)
 	}
@@ -275,9 +269,7 @@ func readEstimates(h *harness, s Store) {
 	} {
 		test.query.Price = rate
 		got, err := s.Stats(h.Context(), test.query)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		g := got.Total
 		for _, group := range got.Groups {
 			if group.Key == test.key {
@@ -298,9 +290,7 @@ func readEstimates(h *harness, s Store) {
 		}
 	}
 	got, err := s.Spent(h.Context(), []string{"s", "f", "e", "none"}, rate)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	want := map[string]store.Spent{
 		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30},
 			CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0)},
@@ -325,9 +315,7 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updat
 	spent, err := s.Spent(h.Context(), []string{"s", "t"}, func(m session.Model) *price.Rate {
 		return map[string]*price.Rate{"big": {Base: [5]float64{10}}, "small": {Base: [5]float64{1}}}[m.ModelID]
 	})
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	if d := cmp.Diff(ptr(120.0), spent["s"].EstimatedUSD); d != "" {
 		h.Errorf("both models have a price (-want +got):\n%s", d)
 	}
@@ -353,9 +341,7 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, create
 		{store.StatsByProject, map[string]int64{"/work/app": 66, "": 0}},
 	} {
 		got, err := s.Stats(h.Context(), store.StatsQuery{By: test.by})
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		tokens := make(map[string]int64)
 		for _, g := range got.Groups {
 			tokens[g.Key] = g.TotalTokens
@@ -394,9 +380,7 @@ func readTail(h *harness, s Store) {
 			h.Fatal(err)
 		}
 		tail, decisions, err := s.Tail(h.Context(), "ses_1", from)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		var got []string
 		for _, m := range tail.Messages {
 			got = append(got, m.Message.ID)
@@ -434,20 +418,14 @@ func amend(h *harness, s Store) {
 	h.apply(s, b)
 	before := h.session(s, "s")
 	moment := func(at int64) time.Time { return time.UnixMilli(epoch + at) }
-	if err := s.SetTitle(h.Context(), "s", "mine", moment(5)); err != nil {
-		h.Fatal(err)
-	}
-	if err := s.Archive(h.Context(), "s", true, moment(6)); err != nil {
-		h.Fatal(err)
-	}
+	h.check(s.SetTitle(h.Context(), "s", "mine", moment(5)))
+	h.check(s.Archive(h.Context(), "s", true, moment(6)))
 	h.apply(s, b)
 	row := h.session(s, "s")
 	if row.Title != "mine" || row.ArchivedAt == nil || *row.ArchivedAt != epoch+6 || row.UpdatedAt != before.UpdatedAt {
 		h.Errorf("after a redelivery: %q, archived %v, updated %d", row.Title, row.ArchivedAt, row.UpdatedAt)
 	}
-	if err := s.Archive(h.Context(), "s", false, moment(7)); err != nil {
-		h.Fatal(err)
-	}
+	h.check(s.Archive(h.Context(), "s", false, moment(7)))
 	b.Sessions[0].Title = reported(10, "later")
 	h.apply(s, b)
 	if row := h.session(s, "s"); row.ArchivedAt != nil || row.Title != "later" {
@@ -465,9 +443,7 @@ func amend(h *harness, s Store) {
 func (h *harness) session(s Store, id string) session.Session {
 	h.Helper()
 	row, err := s.Session(h.Context(), id)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	return row
 }
 
@@ -478,9 +454,7 @@ func remove(h *harness, s Store) {
 	without := h.dump(s)
 	h.apply(s, b)
 	with := h.dump(s)
-	if err := s.Delete(h.Context(), "s"); err != nil {
-		h.Fatal(err)
-	}
+	h.check(s.Delete(h.Context(), "s"))
 	h.equal("what is left", h.dump(s), without)
 	h.apply(s, b)
 	h.equal("delivered again", h.dump(s), with)
@@ -510,9 +484,7 @@ func collect(h *harness, s Store) {
 	} {
 		what := fmt.Sprintf("recent %d, dry run %v: ", test.recent-updated, test.dryRun)
 		g, err := s.Collect(h.Context(), time.UnixMilli(test.recent), test.dryRun)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		h.equal(what+"garbage", g, test.want)
 		var left []string
 		for _, digest := range slices.Sorted(maps.Keys(all)) {
@@ -589,9 +561,7 @@ func readNotices(h *harness, s Store) {
 	}
 	all := append(slices.Collect(maps.Keys(want)), "none", "responses", "quoted", "unknown")
 	got, err := s.MayHaveNotices(h.Context(), all)
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	h.equal("sessions", got, want)
 }
 
@@ -602,9 +572,7 @@ func readLastTurn(h *harness, s Store) {
 		toolPart("s", "a", "running", 2, 1, store.RankLive, "input-available"))
 	h.apply(s, joined([]store.Batch{user("s", "before", -9), assistant("s", "earlier", -8, 1), b}))
 	t, err := s.LastTurn(h.Context(), "s")
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	var got []string
 	for _, m := range t.Messages {
 		got = append(got, m.Message.ID)
@@ -624,16 +592,12 @@ func restore(h *harness, s Store) {
 	b.Parts = append(b.Parts, textPart("s", "a", "same", 0, 1, "at the index of another"))
 	h.apply(s, b)
 	in := &store.Imported{Transcript: h.transcript(s, "s")}
-	if err := s.Origin(h.Context(), in); err != nil {
-		h.Fatal(err)
-	}
+	h.check(s.Origin(h.Context(), in))
 	h.equal("spans", len(in.SpanRefs), 1)
 	h.equal("traces", in.Traces, []string{"trace-s"})
 	h.equal("requested indexes", len(in.RequestedIndexes), 1)
 	before := h.dump(s)
-	if err := s.Delete(h.Context(), "s"); err != nil {
-		h.Fatal(err)
-	}
+	h.check(s.Delete(h.Context(), "s"))
 	if _, err := s.Import(h.Context(), in); err != nil {
 		h.Fatal(err)
 	}
@@ -659,9 +623,7 @@ func readStale(h *harness, s Store) {
 		{1, false, nil},
 	} {
 		stale, err := s.Stale(h.Context(), time.UnixMilli(test.before), test.archived)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		var got []string
 		for _, s := range stale {
 			got = append(got, s.ID)

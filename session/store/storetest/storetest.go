@@ -70,6 +70,14 @@ type harness struct {
 	open func(t *testing.T) Store
 }
 
+// check ends the test if there is an error.
+func (h *harness) check(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
 // with runs f on an empty store.
 func (h *harness) with(f func(s Store)) {
 	h.Helper()
@@ -252,24 +260,16 @@ func (h *harness) dump(s Store) string {
 	var b bytes.Buffer
 	for _, row := range h.sessions(s, everything) {
 		t := h.transcript(s, row.ID)
-		if err := jsonl.Encode(&b, t); err != nil {
-			h.Fatal(err)
-		}
+		h.check(jsonl.Encode(&b, t))
 		for _, v := range session.Check(t) {
 			h.Errorf("session %s: %s", row.ID, v)
 		}
 		decisions, err := s.Decisions(context.Background(), row.ID)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		links, err := s.SpanRefs(context.Background(), row.ID)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		annotations, err := s.Annotations(context.Background(), row.ID)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		e := json.NewEncoder(&b)
 		for i := range annotations {
 			_ = e.Encode(&annotations[i])
@@ -283,9 +283,7 @@ func (h *harness) dump(s Store) string {
 	}
 	if d, ok := s.(Dumper); ok {
 		all, err := d.Dump()
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		b.WriteString(all)
 	}
 	return b.String()
