@@ -27,12 +27,17 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
+// noScope is the scope of a context that belongs to nothing. Nobody writes to it.
+var noScope scope
+
+// scopeOf returns the scope of ctx.
 func scopeOf(ctx context.Context) *scope {
-	if ctx == nil {
-		return nil
+	if ctx != nil {
+		if s, ok := ctx.Value(scopeKey{}).(*scope); ok {
+			return s
+		}
 	}
-	s, _ := ctx.Value(scopeKey{}).(*scope)
-	return s
+	return &noScope
 }
 
 // ending is the end of something that ends once.
@@ -64,7 +69,7 @@ func (e *ending) endOnce() bool {
 // stay.
 func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 	sc := scopeOf(ctx)
-	if sc == nil || sc.turn != t {
+	if sc.turn != t {
 		return trace.ContextWithSpan(ctx, t.span), nil
 	}
 	tool := sc.tool
@@ -97,20 +102,12 @@ func (r *Run) unrecorded(ctx context.Context) context.Context {
 func SessionFromContext(ctx context.Context) *Session { return RunFromContext(ctx).Session() }
 
 // RunFromContext returns the run that ctx belongs to, nil when there is none.
-func RunFromContext(ctx context.Context) *Run {
-	if s := scopeOf(ctx); s != nil {
-		return s.run
-	}
-	return nil
-}
+func RunFromContext(ctx context.Context) *Run { return scopeOf(ctx).run }
 
 // TurnFromContext returns the turn that ctx belongs to, nil when there is none.
 func TurnFromContext(ctx context.Context) *Turn {
 	s := scopeOf(ctx)
-	switch {
-	case s == nil:
-		return nil
-	case s.turn == nil && s.run.off:
+	if s.turn == nil && s.run != nil && s.run.off {
 		return &s.run.offTurn
 	}
 	return s.turn
@@ -118,21 +115,11 @@ func TurnFromContext(ctx context.Context) *Turn {
 
 // ToolFromContext returns the tool call that ctx belongs to, nil when there is
 // none.
-func ToolFromContext(ctx context.Context) *ToolCall {
-	if s := scopeOf(ctx); s != nil {
-		return s.tool
-	}
-	return nil
-}
+func ToolFromContext(ctx context.Context) *ToolCall { return scopeOf(ctx).tool }
 
 // ModelCallFromContext returns the model call that ctx belongs to, nil when there
 // is none.
-func ModelCallFromContext(ctx context.Context) *ModelCall {
-	if s := scopeOf(ctx); s != nil {
-		return s.call
-	}
-	return nil
-}
+func ModelCallFromContext(ctx context.Context) *ModelCall { return scopeOf(ctx).call }
 
 // StartTool begins a tool call in the turn that ctx belongs to. Without one it
 // returns ctx and a nil ToolCall, which records nothing and is never allowed.

@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -92,9 +93,7 @@ func (t *Turn) File(f File) {
 // SourceURL adds a page that the answer rests on.
 func (t *Turn) SourceURL(s SourceURL) {
 	t.addData("a source", "source-url", func(id string) []byte {
-		if s.ID == "" {
-			s.ID = id
-		}
+		s.ID = cmp.Or(s.ID, id)
 		b := append([]byte(nil), `{"type":"source-url"`...)
 		b = spans.AppendJSONMember(b, "sourceId", s.ID)
 		b = spans.AppendJSONMember(b, "url", t.brief(s.URL))
@@ -105,9 +104,7 @@ func (t *Turn) SourceURL(s SourceURL) {
 // SourceDocument adds a document that the answer rests on.
 func (t *Turn) SourceDocument(s SourceDocument) {
 	t.addData("a source", "source-document", func(id string) []byte {
-		if s.ID == "" {
-			s.ID = id
-		}
+		s.ID = cmp.Or(s.ID, id)
 		b := append([]byte(nil), `{"type":"source-document"`...)
 		b = spans.AppendJSONMember(b, "sourceId", s.ID)
 		b = spans.AppendJSONMember(b, "mediaType", s.MediaType)

@@ -82,10 +82,7 @@ func (r Rule) rank(tool string, kind ToolKind, subject string) (specificity, boo
 	case r.Permission != "*":
 		return s, false
 	}
-	pattern := r.Pattern
-	if pattern == "" {
-		pattern = "*"
-	}
+	pattern := cmp.Or(r.Pattern, "*")
 	if !matchPattern(pattern, subject) {
 		return s, false
 	}

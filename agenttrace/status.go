@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -54,9 +55,7 @@ func (s *Session) Status() Status {
 // current is Status; the caller holds mu.
 func (s *Session) current() Status {
 	st := s.status
-	if st.State == "" {
-		st.State = StatusIdle
-	}
+	st.State = cmp.Or(st.State, StatusIdle)
 	return st
 }
 
@@ -67,9 +66,7 @@ func (s *Session) SetStatus(ctx context.Context, st Status) {
 	if s == nil {
 		return
 	}
-	if st.State == "" {
-		st.State = StatusIdle
-	}
+	st.State = cmp.Or(st.State, StatusIdle)
 	now := s.now()
 	st.Detail, st.CallID = validUTF8(st.Detail), validUTF8(st.CallID)
 	s.mu.Lock()

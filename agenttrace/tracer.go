@@ -134,9 +134,7 @@ func New(o Options) *Tracer {
 		t.loop = &loop
 	}
 	for _, r := range o.Rules {
-		if r.Source == "" {
-			r.Source = SourceManifest
-		}
+		r.Source = cmp.Or(r.Source, SourceManifest)
 		t.rules = append(t.rules, r)
 	}
 	return t

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -107,10 +108,7 @@ var toolsByName = func() map[string][]*tool {
 func commandLiterals() []string {
 	out := []string{"echo ", "printf "}
 	for _, t := range tools {
-		near := t.near
-		if near == "" {
-			near = " "
-		}
+		near := cmp.Or(t.near, " ")
 		for name := range strings.FieldsSeq(t.names) {
 			if near != "<" { // is announced by what prints into it
 				for after := range strings.SplitSeq(near, "|") {

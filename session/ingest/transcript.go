@@ -203,10 +203,7 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 		if i < len(about.Trace.Steps) {
 			step = about.Trace.Steps[i]
 		}
-		at := step.StartedAt
-		if at == 0 {
-			at = parts[0].CreatedAt
-		}
+		at := cmp.Or(step.StartedAt, parts[0].CreatedAt)
 		f := x.add(fact.ModelCall, parts[0].ID, at, 0)
 		f.TurnID, f.RequestID, f.ResponseID = about.Trace.TurnID, step.RequestID, step.ResponseID
 		f.Finish, f.HiddenAt = step.StopReason, hiddenAt(&m.Message)

@@ -3,6 +3,7 @@
 package printable
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -125,10 +126,7 @@ func ModelName(m *session.Model) string {
 	if m == nil {
 		return ""
 	}
-	name := m.ModelID
-	if name == "" {
-		name = m.ProviderID
-	}
+	name := cmp.Or(m.ModelID, m.ProviderID)
 	if m.Variant != "" {
 		name += " " + m.Variant
 	}

@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,9 +143,7 @@ func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record sessions: %w", err)
 	}
-	if o.MaxPendingBytes == 0 {
-		o.MaxPendingBytes = DefaultMaxPendingBytes
-	}
+	o.MaxPendingBytes = cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes)
 	return &Recorder{store: s, ingester: ingest.New(s, in), maximum: o.MaxPendingBytes}, nil
 }
 

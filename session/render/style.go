@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"io"
 	"strings"
 	"time"
@@ -36,16 +37,10 @@ type Options struct {
 }
 
 func (o Options) normalized() Options {
-	if o.Width == 0 {
-		o.Width = 80
-	}
+	o.Width = cmp.Or(o.Width, 80)
 	o.Width = max(o.Width, 40)
-	if o.Lines == 0 {
-		o.Lines = 8
-	}
-	if o.Location == nil {
-		o.Location = time.UTC
-	}
+	o.Lines = cmp.Or(o.Lines, 8)
+	o.Location = cmp.Or(o.Location, time.UTC)
 	return o
 }
 

@@ -309,9 +309,7 @@ func (f *file) placeholder() string {
 	if name == "" && !strings.HasPrefix(f.url, "data:") {
 		name = f.url
 	}
-	if name == "" {
-		name = f.mediaType
-	}
+	name = cmp.Or(name, f.mediaType)
 	switch {
 	case f.content != "":
 		if name != f.mediaType {

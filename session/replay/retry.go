@@ -26,10 +26,7 @@ const (
 // do sends a request until the server takes it, the bounds are reached, or the request's
 // context ends. The last response, or error, is returned.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
-	client := c.HTTP
-	if client == nil {
-		client = direct
-	}
+	client := cmp.Or(c.HTTP, direct)
 	attempts, left := cmp.Or(c.MaxAttempts, DefaultMaxAttempts), cmp.Or(c.MaxWait, DefaultMaxWait)
 	backoff := firstBackoff
 	for attempt := 1; ; attempt++ {

@@ -178,9 +178,7 @@ func (a *Answer) take(r *reply) (waiting []*block) {
 			a.results[b.id] = b
 			continue
 		case callBlock:
-			if b.name == "" {
-				b.name = "unknown"
-			}
+			b.name = cmp.Or(b.name, "unknown")
 			id := a.called.unique(b.id)
 			ids[b.id], b.id = id, id
 		}

@@ -1,6 +1,7 @@
 package skillet
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -123,10 +124,7 @@ func (d *logDrafter) turn(turn turnRows) {
 	if !d.finished {
 		return
 	}
-	text := strings.TrimSpace(d.said)
-	if text == "" {
-		text = noResponse
-	}
+	text := cmp.Or(strings.TrimSpace(d.said), noResponse)
 	var model []any
 	if meta.Model != nil && modelSpec(*meta.Model) != "" {
 		model = []any{"model", modelSpec(*meta.Model)}
@@ -158,10 +156,7 @@ func modelSpec(m session.Model) string {
 }
 
 func (d *logDrafter) message(m *session.MessageAndParts) {
-	agent := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Agent
-	if agent == "" {
-		agent = d.s.Agent
-	}
+	agent := cmp.Or(session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Agent, d.s.Agent)
 	parts := partsOf(m)
 	framed := d.native || slices.ContainsFunc(m.Parts, func(p session.Part) bool { return p.Type == agentPart })
 	frame := func(typ string, at int64) {

@@ -1,6 +1,7 @@
 package sqlitefile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,9 +86,7 @@ func fill(
 		if refused, ok := errors.AsType[*store.NotWholeError](err); ok && failed == nil {
 			return refuse(in.Session.ID, refused)
 		}
-		if failed == nil {
-			failed = err
-		}
+		failed = cmp.Or(failed, err)
 		return err == nil
 	})
 	return failed

@@ -8,6 +8,7 @@
 package assemble
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -113,7 +114,5 @@ func (n *node) place(session, message, part string) {
 	case !slices.Contains(p.Others, message):
 		p.Others = append(p.Others, message)
 	}
-	if p.PartID == "" {
-		p.PartID = part
-	}
+	p.PartID = cmp.Or(p.PartID, part)
 }

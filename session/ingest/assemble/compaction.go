@@ -107,9 +107,7 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 		if n.Failed {
 			failed = cmp.Or(failed, n.Error, n.ErrorType, "error")
 		}
-		if model == nil {
-			model = n.Model
-		}
+		model = cmp.Or(model, n.Model)
 		o := n.Compacted
 		if o == nil {
 			continue

@@ -193,9 +193,7 @@ func (m *measures) addFacts(nodes []*node) {
 			m.problem(p + n.named())
 		}
 		if n.Kind == fact.Turn {
-			if m.FirstRoot == nil {
-				m.FirstRoot = &n.Start
-			}
+			m.FirstRoot = cmp.Or(m.FirstRoot, &n.Start)
 			m.Topped = m.Topped || !n.RequiresTurn || n.above(fact.Turn) != nil
 		}
 		if n.Kind == fact.ModelCall && m.HiddenAt == nil {

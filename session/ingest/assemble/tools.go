@@ -45,9 +45,7 @@ func (x *tool) add(n *node) {
 			x.name = cmp.Or(x.name, n.Tool.Name)
 		}
 	}
-	if x.id == "" {
-		x.id = n.CallID
-	}
+	x.id = cmp.Or(x.id, n.CallID)
 	if len(x.nodes)+len(x.decisions) == 1 && x.carried == nil || n.Start < x.start {
 		x.start = n.Start
 	}

@@ -55,9 +55,7 @@ func (t *turn) add(n *node) {
 			t.last = n
 		}
 	}
-	if t.id == "" {
-		t.id = n.TurnID
-	}
+	t.id = cmp.Or(t.id, n.TurnID)
 }
 
 // absorb makes what is o's t's.
@@ -174,9 +172,7 @@ func sameWork(t, call *fact.Fact) bool {
 
 // devote gives n and what is below it a purpose.
 func (n *node) devote(side string) {
-	if n.side == "" {
-		n.side = side
-	}
+	n.side = cmp.Or(n.side, side)
 	for _, k := range n.kids {
 		if k.session == n.session {
 			k.devote(side)

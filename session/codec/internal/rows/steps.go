@@ -64,9 +64,7 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 		default:
 			started = true
 		}
-		if last.At == 0 {
-			last.At = p.CreatedAt
-		}
+		last.At = cmp.Or(last.At, p.CreatedAt)
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	tokens := meta.Tokens(m.Message.Role, m.IsMarker())
