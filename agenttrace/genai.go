@@ -131,7 +131,7 @@ func contentOf(parts []part) history {
 			all.add("assistant", p.data)
 		case p.text != nil:
 			p.text.mu.Lock()
-			data := p.text.data(string(p.text.buf))
+			data := p.text.data(p.text.buf.String())
 			p.text.mu.Unlock()
 			all.add("assistant", data)
 		case p.tool != nil:

@@ -123,7 +123,7 @@ type SourceDocument struct {
 
 // textData returns a text or reasoning part.
 func textData(kind, text string) []byte {
-	b := append(make([]byte, 0, len(text)+len(text)/16+64), '{')
+	b := append(make([]byte, 0, len(text)+len(text)/8+64), '{')
 	b = spans.AppendJSONMember(spans.AppendJSONMember(b, "type", kind), "text", text)
 	return append(b, '}')
 }

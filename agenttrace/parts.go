@@ -2,6 +2,7 @@ package agenttrace
 
 import (
 	"cmp"
+	"strings"
 	"sync"
 	"time"
 
@@ -150,8 +151,8 @@ type TextStream struct {
 	answer  spans.Message
 
 	mu       sync.Mutex // guards what follows
-	buf      []byte
-	updated  int64
+	buf      strings.Builder
+	grown    int64 // when it did last, by the tracer's clock
 	closed   bool
 	provider string // JSON
 	throttle throttle
@@ -184,41 +185,60 @@ func (t *Turn) stream(kind string, call *ModelCall) *TextStream {
 }
 
 // Write appends to the part. It always returns len(p) and nil.
-func (s *TextStream) Write(p []byte) (int, error) { return grow(s, p) }
+func (s *TextStream) Write(p []byte) (int, error) {
+	s.grow(len(p), func() { s.buf.Write(p) })
+	return len(p), nil
+}
 
 // WriteString appends to the part. It always returns len(text) and nil.
-func (s *TextStream) WriteString(text string) (int, error) { return grow(s, text) }
+func (s *TextStream) WriteString(text string) (int, error) {
+	s.grow(len(text), func() { s.buf.WriteString(text) })
+	return len(text), nil
+}
 
-func grow[T []byte | string](s *TextStream, text T) (int, error) {
-	if s != nil {
-		now := s.turn.run.now()
-		if s.call != nil {
-			s.call.chunk(now)
-		}
-		emitted := false
-		var hold time.Duration
-		s.mu.Lock()
-		late := s.closed
-		if !late {
-			s.buf = append(s.buf, text...)
-			s.updated = max(s.updated, now.UnixMilli())
-			if s.turn.chunks() {
-				if emitted, hold = s.throttle.due(s.turn.run.sess.tracer.live, now, len(s.buf)); emitted {
-					s.emitEvent(now)
-				}
+// grow has write append as many bytes. A model sends hundreds of small pieces, so this does no
+// more for one than reports of growing text need.
+func (s *TextStream) grow(size int, write func()) {
+	if s == nil {
+		return
+	}
+	if s.call != nil && s.call.firstChunk.Load() == 0 {
+		s.call.chunk(s.turn.run.now())
+	}
+	sess := s.turn.run.sess
+	emitted := false
+	var hold time.Duration
+	s.mu.Lock()
+	late := s.closed
+	if !late {
+		s.buf.Grow(size) // doubles the buffer, where appending adds a quarter to a large one
+		write()
+		now := sess.tracer.now()
+		s.grown = max(s.grown, now.UnixMilli())
+		if s.turn.chunks() {
+			now = now.Add(sess.shift())
+			if emitted, hold = s.throttle.due(sess.tracer.live, now, s.buf.Len()); emitted {
+				s.emitEvent(now)
 			}
 		}
-		s.mu.Unlock()
-		switch {
-		case late:
-			s.turn.drop(s.kind)
-		case emitted:
-			s.turn.run.sess.flush()
-		case hold > 0:
-			s.turn.run.sess.hold(s, hold)
-		}
 	}
-	return len(text), nil
+	s.mu.Unlock()
+	switch {
+	case late:
+		s.turn.drop(s.kind)
+	case emitted:
+		sess.flush()
+	case hold > 0:
+		sess.hold(s, hold)
+	}
+}
+
+// updated is when the text grew last, in the session's time, or 0. The caller holds mu.
+func (s *TextStream) updated() int64 {
+	if s.grown == 0 {
+		return 0
+	}
+	return s.grown + s.turn.run.sess.shift().Milliseconds()
 }
 
 // SetProviderMetadata stores what the provider reports of the part, such as the
@@ -273,8 +293,8 @@ func (s *TextStream) data(text string) []byte {
 // emitEvent queues the part as it is now; of a text that grows, as much as cannot
 // change. The caller holds mu, or is the only one to know the stream.
 func (s *TextStream) emitEvent(now time.Time) {
-	s.throttle.at, s.throttle.size = now, len(s.buf)
-	text := string(s.buf)
+	s.throttle.at, s.throttle.size = now, s.buf.Len()
+	text := s.buf.String()
 	if !s.closed {
 		text = s.turn.run.sess.tracer.filter.settled(text)
 	}
@@ -287,14 +307,14 @@ func (s *TextStream) sendHeld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.throttle.held = false
-	if !s.closed && len(s.turn.run.sess.tracer.filter.settled(string(s.buf))) > s.throttle.sent {
+	if !s.closed && len(s.turn.run.sess.tracer.filter.settled(s.buf.String())) > s.throttle.sent {
 		s.emitEvent(now)
 	}
 }
 
 func (s *TextStream) emitData(now time.Time, data []byte) {
 	s.turn.emitPart(&s.answer, now, spans.Part{
-		ID: s.id, Index: s.index, Type: s.kind, CreatedAt: s.created, UpdatedAt: max(s.created, s.updated), Data: data,
+		ID: s.id, Index: s.index, Type: s.kind, CreatedAt: s.created, UpdatedAt: max(s.created, s.updated()), Data: data,
 	})
 }
 
@@ -302,12 +322,12 @@ func (s *TextStream) emitData(now time.Time, data []byte) {
 func (s *TextStream) freeze(now time.Time) (data []byte, updated int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	data = s.data(string(s.buf))
+	data = s.data(s.buf.String())
 	if !s.closed && s.turn.wholes() {
 		s.emitData(now, data)
 	}
 	s.closed = true
-	return data, s.updated
+	return data, s.updated()
 }
 
 // freeze returns the part as its turn carries it, and ends what is still open

@@ -288,6 +288,13 @@ func (s *Session) now() time.Time {
 	return now
 }
 
+// shift returns by how much the session's time is ahead of the clock.
+func (s *Session) shift() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead
+}
+
 // stamp returns now in Unix milliseconds, never less than an earlier stamp of
 // the session: a clock that steps back must not reorder messages.
 func (s *Session) stamp(now time.Time) int64 {
