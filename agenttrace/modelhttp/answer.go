@@ -117,17 +117,27 @@ func (a *answer) next(kind blockKind) *block {
 	return a.block(len(a.blocks), kind)
 }
 
+// identify sets the names that each chunk of some streams repeats. Mostly they are known.
+func (a *answer) identify(id, model []byte) {
+	if len(id) > 0 {
+		a.id = reuse(a.id, id)
+	}
+	if len(model) > 0 {
+		a.model = reuse(a.model, model)
+	}
+}
+
 // text appends to a block of text or reasoning.
-func (a *answer) text(b *block, text string) {
-	if text == "" || !b.open {
+func (a *answer) text(b *block, text []byte) {
+	if len(text) == 0 || !b.open {
 		return
 	}
 	if b.kind == textBlock {
-		a.content.text(text)
+		addText(&a.content, text)
 	}
 	b.wrote = true
 	text = a.take(text)
-	if text == "" || a.to.call == nil || a.to.side {
+	if len(text) == 0 || a.to.call == nil || a.to.side {
 		return
 	}
 	if b.stream == nil {
@@ -137,14 +147,14 @@ func (a *answer) text(b *block, text string) {
 			b.stream = a.to.call.StreamText()
 		}
 	}
-	_, _ = b.stream.WriteString(text) // never fails
+	_, _ = b.stream.Write(text) // never fails
 }
 
 // take returns as much of a text as the budget allows.
-func (a *answer) take(text string) string {
+func (a *answer) take(text []byte) []byte {
 	if len(text) > a.budget {
 		text = text[:a.budget]
-		for len(text) > 0 && !utf8.ValidString(text[max(0, len(text)-utf8.UTFMax):]) {
+		for len(text) > 0 && !utf8.Valid(text[max(0, len(text)-utf8.UTFMax):]) {
 			text = text[:len(text)-1]
 		}
 		a.budget = 0
@@ -156,7 +166,7 @@ func (a *answer) take(text string) string {
 }
 
 // arguments appends to the input of a call.
-func (a *answer) arguments(b *block, text string) {
+func (a *answer) arguments(b *block, text []byte) {
 	if b.open {
 		b.input = append(b.input, a.take(text)...)
 	}
@@ -200,7 +210,7 @@ func (a *answer) closeAll() {
 // not added again.
 func (a *answer) whole(b *block, text string) {
 	if !b.wrote {
-		a.text(b, text)
+		a.text(b, []byte(text))
 	}
 	a.close(b)
 }
@@ -262,8 +272,8 @@ func (a *answer) choice(index int) *choice {
 // text appends to a further choice.
 func (c *choice) write(a *answer, text string) {
 	if c != nil {
-		c.content.text(text)
-		c.text = append(c.text, a.take(text)...)
+		addText(&c.content, text)
+		c.text = append(c.text, a.take([]byte(text))...)
 	}
 }
 
@@ -271,7 +281,7 @@ func (c *choice) write(a *answer, text string) {
 // earlier one.
 func (a *answer) count(raw json.RawMessage) {
 	var counts map[string]json.RawMessage
-	if json.Unmarshal(raw, &counts) != nil {
+	if unmarshal(raw, &counts) != nil {
 		return
 	}
 	if a.counts == nil {
@@ -312,7 +322,7 @@ func (e toolError) ErrorType() string { return "tool_error" }
 
 func endTool(tool *agenttrace.ToolCall, output json.RawMessage, failed bool) {
 	var text string
-	isText := json.Unmarshal(output, &text) == nil && len(output) > 0 && output[0] == '"'
+	isText := unmarshal(output, &text) == nil && len(output) > 0 && output[0] == '"'
 	switch {
 	case failed && isText:
 		tool.Fail(toolError(text))
@@ -330,37 +340,67 @@ func endTool(tool *agenttrace.ToolCall, output json.RawMessage, failed bool) {
 // trim; reasoning and inputs are left out, because they may be dropped.
 type content struct {
 	texts hash.Hash
-	// buf is empty, and room for the text that is hashed next.
+	// buf is the text that is hashed next, without its whitespace.
 	buf []byte
 	ids []byte
 	// empty reports a message without text and calls; its zero value means so.
 	full bool
 }
 
-func (c *content) text(text string) {
+// visible has 1 for the characters of ASCII that are not whitespace.
+var visible = func() (table [utf8.RuneSelf]byte) {
+	for c := range table {
+		if !unicode.IsSpace(rune(c)) {
+			table[c] = 1
+		}
+	}
+	return table
+}()
+
+// addText adds a text, or the next piece of one.
+func addText[T string | []byte](c *content, text T) {
+	if c.buf == nil {
+		c.buf = make([]byte, 0, 512)
+	}
+	for len(text) > 0 {
+		if cap(c.buf)-len(c.buf) < utf8.UTFMax {
+			c.flush()
+		}
+		if text[0] >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(string(text[:min(len(text), utf8.UTFMax)]))
+			if !unicode.IsSpace(r) {
+				c.buf, c.full = append(c.buf, text[:size]...), true // also of what is no UTF-8
+			}
+			text = text[size:]
+			continue
+		}
+		// Each character is written, and whitespace written over by the next one.
+		n, room := len(c.buf), c.buf[:cap(c.buf)]
+		i := 0
+		for ; i < len(text) && n < len(room) && text[i] < utf8.RuneSelf; i++ {
+			room[n] = text[i]
+			n += int(visible[text[i]])
+		}
+		c.full = c.full || n > len(c.buf)
+		c.buf, text = room[:n], text[i:]
+	}
+}
+
+// flush hashes what is in buf.
+func (c *content) flush() {
 	if c.texts == nil {
 		c.texts = sha256.New()
 	}
-	if c.buf == nil {
-		c.buf = make([]byte, 0, 256)
+	c.texts.Write(c.buf)
+	c.buf = c.buf[:0]
+}
+
+// reset begins another message.
+func (c *content) reset() {
+	if c.texts != nil {
+		c.texts.Reset()
 	}
-	out := c.buf
-	for i, r := range text {
-		if unicode.IsSpace(r) {
-			continue
-		}
-		c.full = true
-		if len(out) > cap(out)-utf8.UTFMax {
-			c.texts.Write(out)
-			out = c.buf
-		}
-		if r == utf8.RuneError {
-			out = append(out, text[i])
-			continue
-		}
-		out = utf8.AppendRune(out, r)
-	}
-	c.texts.Write(out)
+	c.buf, c.ids, c.full = c.buf[:0], c.ids[:0], false
 }
 
 // call adds a tool call by its id or, where the API has none, its name.
@@ -375,7 +415,7 @@ func (c *content) call(id, name string) {
 func (c *content) add(i *item) {
 	switch i.kind {
 	case textItem:
-		c.text(i.text)
+		addText(c, i.text)
 	case callItem:
 		c.call(i.id, i.name)
 	case resultItem:
@@ -393,9 +433,8 @@ func (c *content) after(before digest, from role) (sum digest) {
 	h := sha256.New()
 	h.Write(before[:])
 	h.Write([]byte{byte(from)})
-	if c.texts != nil {
-		h.Write(c.texts.Sum(nil))
-	}
+	c.flush()
+	h.Write(c.texts.Sum(nil))
 	h.Write(c.ids)
 	h.Sum(sum[:0])
 	return sum

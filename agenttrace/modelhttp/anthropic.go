@@ -49,7 +49,7 @@ func anthropicRequest(t *target, body []byte) *request {
 			Content json.RawMessage `json:"content"`
 		} `json:"messages"`
 	}
-	if json.Unmarshal(body, &in) != nil || len(in.Messages) == 0 {
+	if unmarshal(body, &in) != nil || len(in.Messages) == 0 {
 		return nil
 	}
 	r := &request{model: agenttrace.Model{ID: in.Model, Variant: in.Output.Effort}, temperature: in.Temperature}
@@ -148,7 +148,7 @@ func (d *anthropicAnswer) body(data []byte) {
 		anthropicMessage
 		Error *anthropicError `json:"error"`
 	}
-	if json.Unmarshal(data, &m) != nil {
+	if unmarshal(data, &m) != nil {
 		return
 	}
 	if m.Error != nil {
@@ -211,11 +211,11 @@ func (d *anthropicAnswer) delta(data []byte) bool {
 	}
 	switch string(kind) {
 	case "text_delta":
-		d.a.text(d.a.block(index, textBlock), string(text))
+		d.a.text(d.a.block(index, textBlock), text)
 	case "thinking_delta":
-		d.a.text(d.a.block(index, reasoningBlock), string(thinking))
+		d.a.text(d.a.block(index, reasoningBlock), thinking)
 	case "input_json_delta":
-		d.a.arguments(d.a.block(index, callBlock), string(arguments))
+		d.a.arguments(d.a.block(index, callBlock), arguments)
 	}
 	return true
 }
@@ -243,7 +243,7 @@ func (d *anthropicAnswer) decode(data []byte) {
 		Usage json.RawMessage `json:"usage"`
 		Error *anthropicError `json:"error"`
 	}
-	if json.Unmarshal(data, &e) != nil {
+	if unmarshal(data, &e) != nil {
 		return
 	}
 	if e.Error != nil {
@@ -259,11 +259,11 @@ func (d *anthropicAnswer) decode(data []byte) {
 	case "content_block_delta":
 		switch e.Delta.Type {
 		case "text_delta":
-			d.a.text(d.a.block(e.Index, textBlock), e.Delta.Text)
+			d.a.text(d.a.block(e.Index, textBlock), []byte(e.Delta.Text))
 		case "thinking_delta":
-			d.a.text(d.a.block(e.Index, reasoningBlock), e.Delta.Thinking)
+			d.a.text(d.a.block(e.Index, reasoningBlock), []byte(e.Delta.Thinking))
 		case "input_json_delta":
-			d.a.arguments(d.a.block(e.Index, callBlock), e.Delta.PartialJSON)
+			d.a.arguments(d.a.block(e.Index, callBlock), []byte(e.Delta.PartialJSON))
 		}
 	case "content_block_stop":
 		d.a.closeAt(e.Index)
@@ -281,19 +281,19 @@ func (d *anthropicAnswer) decode(data []byte) {
 // start begins a block. In a stream its content is empty, and follows.
 func (d *anthropicAnswer) start(index int, raw json.RawMessage) {
 	var b anthropicBlock
-	if json.Unmarshal(raw, &b) != nil {
+	if unmarshal(raw, &b) != nil {
 		return
 	}
 	switch {
 	case b.Type == "text":
-		d.a.text(d.a.block(index, textBlock), b.Text)
+		d.a.text(d.a.block(index, textBlock), []byte(b.Text))
 	case b.Type == "thinking":
-		d.a.text(d.a.block(index, reasoningBlock), b.Thinking)
+		d.a.text(d.a.block(index, reasoningBlock), []byte(b.Thinking))
 	case b.Type == "tool_use", b.Type == "server_tool_use", b.Type == "mcp_tool_use":
 		c := d.a.block(index, callBlock)
 		c.id, c.name, c.server = b.ID, b.Name, b.Type != "tool_use"
 		if s := string(b.Input); s != "{}" && s != "null" {
-			d.a.arguments(c, s)
+			d.a.arguments(c, b.Input)
 		}
 	case b.ToolUseID != "": // the result of a tool that Anthropic executes
 		var e struct {
@@ -328,7 +328,7 @@ func (d *anthropicAnswer) end() {
 			Write  int64  `json:"cache_creation_input_tokens"`
 		} `json:"iterations"`
 	}
-	if json.Unmarshal(raw, &u) != nil || u.Input == nil {
+	if unmarshal(raw, &u) != nil || u.Input == nil {
 		return
 	}
 	thinking := min(u.Details.Thinking, u.Output)

@@ -141,10 +141,10 @@ func stringOr(raw json.RawMessage, other any) (text string, isText bool) {
 		return "", true
 	}
 	if raw[0] == '"' {
-		return text, json.Unmarshal(raw, &text) == nil
+		return text, unmarshal(raw, &text) == nil
 	}
 	if other != nil {
-		_ = json.Unmarshal(raw, other) // of a value that is neither nothing is known
+		_ = unmarshal(raw, other) // of a value that is neither nothing is known
 	}
 	return "", false
 }
@@ -152,8 +152,10 @@ func stringOr(raw json.RawMessage, other any) (text string, isText bool) {
 // output returns the JSON of a tool's output. A text that is itself a JSON object or list
 // becomes that, as APIs that take only texts have them so.
 func output(text string) json.RawMessage {
-	if t := strings.TrimSpace(text); len(t) > 1 && (t[0] == '{' || t[0] == '[') && json.Valid([]byte(t)) {
-		return json.RawMessage(t)
+	if t := strings.TrimSpace(text); len(t) > 1 && (t[0] == '{' || t[0] == '[') {
+		if raw := []byte(t); isJSON(raw) {
+			return raw
+		}
 	}
 	return quote(text)
 }
@@ -168,11 +170,11 @@ func quote(text string) json.RawMessage {
 
 // input returns the JSON of a tool call's input, which a model wrote.
 func input(text string) json.RawMessage {
-	switch {
-	case strings.TrimSpace(text) == "":
+	if strings.TrimSpace(text) == "" {
 		return json.RawMessage("{}")
-	case json.Valid([]byte(text)):
-		return json.RawMessage(text)
+	}
+	if raw := []byte(text); isJSON(raw) {
+		return raw
 	}
 	return quote(text)
 }

@@ -20,17 +20,20 @@ func invokeRequest(t *target, body []byte) *request {
 	var in struct {
 		Anthropic string `json:"anthropic_version"`
 		Messages  []struct {
-			Content []map[string]json.RawMessage `json:"content"`
+			Content json.RawMessage `json:"content"`
 		} `json:"messages"`
 		Inference json.RawMessage `json:"inferenceConfig"`
 	}
-	// A content that is a text does not decode into a list, which tells the formats apart.
-	err := json.Unmarshal(body, &in)
+	err := unmarshal(body, &in)
+	// Content that is a text does not decode into a list; the formats differ in that.
+	var content []map[string]json.RawMessage
+	if err == nil && in.Anthropic == "" && len(in.Messages) > 0 {
+		err = unmarshal(in.Messages[0].Content, &content)
+	}
 	switch {
 	case in.Anthropic != "":
 		t.api = &anthropicAPI
-	case len(in.Inference) > 0, err == nil && len(in.Messages) > 0 && len(in.Messages[0].Content) > 0 &&
-		in.Messages[0].Content[0]["type"] == nil:
+	case len(in.Inference) > 0, err == nil && len(content) > 0 && content[0]["type"] == nil:
 		t.api = &converseAPI
 	default:
 		t.api = &chatAPI
@@ -108,7 +111,7 @@ func converseRequest(t *target, body []byte) *request {
 			Temperature *float64 `json:"temperature"`
 		} `json:"inferenceConfig"`
 	}
-	if json.Unmarshal(body, &in) != nil || len(in.Messages) == 0 {
+	if unmarshal(body, &in) != nil || len(in.Messages) == 0 {
 		return nil
 	}
 	r := &request{temperature: in.Inference.Temperature}
@@ -185,7 +188,7 @@ func (d *converseAnswer) body(data []byte) {
 		Stop  string          `json:"stopReason"`
 		Usage json.RawMessage `json:"usage"`
 	}
-	if json.Unmarshal(data, &m) != nil {
+	if unmarshal(data, &m) != nil {
 		return
 	}
 	for i := range m.Output.Message.Content {
@@ -197,7 +200,7 @@ func (d *converseAnswer) body(data []byte) {
 		case b.ToolUse != nil:
 			c := d.a.block(i, callBlock)
 			c.id, c.name, c.server = b.ToolUse.ID, b.ToolUse.Name, b.ToolUse.Type == "server_tool_use"
-			d.a.arguments(c, string(b.ToolUse.Input))
+			d.a.arguments(c, b.ToolUse.Input)
 			d.a.close(c)
 		case b.Result != nil:
 			d.a.served(b.Result.ID, converseOutput(b.Result.Content), b.Result.Status == "error")
@@ -243,11 +246,11 @@ func (d *converseAnswer) delta(data []byte) bool {
 	case !s.end():
 		return false
 	case text != nil:
-		d.a.text(d.a.block(index, textBlock), string(text))
+		d.a.text(d.a.block(index, textBlock), text)
 	case reasoning != nil:
-		d.a.text(d.a.block(index, reasoningBlock), string(reasoning))
+		d.a.text(d.a.block(index, reasoningBlock), reasoning)
 	case arguments != nil:
-		d.a.arguments(d.a.block(index, callBlock), string(arguments))
+		d.a.arguments(d.a.block(index, callBlock), arguments)
 	default:
 		return false
 	}
@@ -259,7 +262,7 @@ func (d *converseAnswer) delta(data []byte) bool {
 func (d *converseAnswer) event(name string, data []byte) {
 	if name == "" {
 		var events map[string]json.RawMessage
-		if json.Unmarshal(data, &events) != nil {
+		if unmarshal(data, &events) != nil {
 			return
 		}
 		for name, data := range events {
@@ -298,7 +301,7 @@ func (d *converseAnswer) decode(name string, data []byte) {
 		Usage json.RawMessage `json:"usage"`
 		Error *anthropicError `json:"error"`
 	}
-	if json.Unmarshal(data, &e) != nil {
+	if unmarshal(data, &e) != nil {
 		return
 	}
 	switch name {
@@ -310,11 +313,11 @@ func (d *converseAnswer) decode(name string, data []byte) {
 	case "contentBlockDelta":
 		switch {
 		case e.Delta.Text != nil:
-			d.a.text(d.a.block(e.Index, textBlock), *e.Delta.Text)
+			d.a.text(d.a.block(e.Index, textBlock), []byte(*e.Delta.Text))
 		case e.Delta.Reasoning != nil:
-			d.a.text(d.a.block(e.Index, reasoningBlock), e.Delta.Reasoning.Text)
+			d.a.text(d.a.block(e.Index, reasoningBlock), []byte(e.Delta.Reasoning.Text))
 		case e.Delta.ToolUse != nil:
-			d.a.arguments(d.a.block(e.Index, callBlock), e.Delta.ToolUse.Input)
+			d.a.arguments(d.a.block(e.Index, callBlock), []byte(e.Delta.ToolUse.Input))
 		}
 	case "contentBlockStop":
 		d.a.closeAt(e.Index)
@@ -343,7 +346,7 @@ func (d *converseAnswer) usage(raw json.RawMessage) {
 		NovaRead  int64 `json:"cacheReadInputTokenCount"`
 		NovaWrite int64 `json:"cacheWriteInputTokenCount"`
 	}
-	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil || u.Input == nil {
+	if len(raw) == 0 || unmarshal(raw, &u) != nil || u.Input == nil {
 		return
 	}
 	d.a.rawUsage = bytes.Clone(raw)

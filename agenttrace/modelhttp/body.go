@@ -149,7 +149,7 @@ func (b *tap) parse() (whole bool) {
 		b.split.end(b.emit)
 		return whole
 	}
-	if whole = len(data) > 0 && json.Valid(data); whole {
+	if whole = len(data) > 0 && isJSON(data); whole {
 		b.dec.body(data)
 	}
 	return whole
@@ -289,10 +289,10 @@ func errorText(body []byte) (kind, text string) {
 		Type    string          `json:"__type"`
 	}
 	var list []json.RawMessage
-	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+	if unmarshal(body, &list) == nil && len(list) > 0 {
 		body = list[0] // Gemini
 	}
-	if json.Unmarshal(body, &e) != nil {
+	if unmarshal(body, &e) != nil {
 		return "", strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 300)]), ""))
 	}
 	if len(e.Error) > 0 {

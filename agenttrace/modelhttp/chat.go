@@ -65,7 +65,7 @@ func chatRequest(t *target, body []byte) *request {
 		} `json:"tools"`
 		Messages []chatMessage `json:"messages"`
 	}
-	if json.Unmarshal(body, &in) != nil || len(in.Messages) == 0 {
+	if unmarshal(body, &in) != nil || len(in.Messages) == 0 {
 		return nil
 	}
 	r := &request{model: agenttrace.Model{ID: in.Model, Variant: in.Effort}, temperature: in.Temperature}
@@ -226,18 +226,13 @@ func (d *chatAnswer) delta(data []byte) bool {
 	if !s.end() || c.choices != 1 || c.calls > 1 {
 		return false
 	}
-	if string(c.id) != d.a.id && len(c.id) > 0 {
-		d.a.id = string(c.id)
-	}
-	if string(c.model) != d.a.model && len(c.model) > 0 {
-		d.a.model = string(c.model)
-	}
+	d.a.identify(c.id, c.model)
 	if len(c.reasoning) == 0 {
 		c.reasoning = c.thought
 	}
-	d.write(string(c.reasoning), string(c.text))
+	d.write(c.reasoning, c.text)
 	if c.calls > 0 {
-		d.a.arguments(d.a.block(chatCalls+c.call, callBlock), string(c.arguments))
+		d.a.arguments(d.a.block(chatCalls+c.call, callBlock), c.arguments)
 	}
 	return true
 }
@@ -310,7 +305,7 @@ func (c *chatDelta) toolCall(s *scanner) {
 // chunk takes a piece of a stream, or a body, which differ in the name of the message.
 func (d *chatAnswer) chunk(data []byte) bool {
 	var c chatChunk
-	if json.Unmarshal(data, &c) != nil {
+	if unmarshal(data, &c) != nil {
 		return false
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
@@ -348,18 +343,18 @@ const (
 )
 
 // write appends reasoning, which the text ends.
-func (d *chatAnswer) write(reasoning, text string) {
-	if reasoning != "" {
+func (d *chatAnswer) write(reasoning, text []byte) {
+	if len(reasoning) > 0 {
 		d.a.text(d.a.block(chatReasoning, reasoningBlock), reasoning)
 	}
-	if text != "" {
+	if len(text) > 0 {
 		d.a.close(d.a.block(chatReasoning, reasoningBlock))
 		d.a.text(d.a.block(chatContent, textBlock), text)
 	}
 }
 
 func (d *chatAnswer) first(m *chatMessage) {
-	d.write(cmp.Or(m.Reasoning, m.Thought), cmp.Or(chatText(m.Content), m.Refusal))
+	d.write([]byte(cmp.Or(m.Reasoning, m.Thought)), []byte(cmp.Or(chatText(m.Content), m.Refusal)))
 	for i := range m.Calls {
 		c := &m.Calls[i]
 		index := c.Index
@@ -372,10 +367,10 @@ func (d *chatAnswer) first(m *chatMessage) {
 		}
 		b.id = cmp.Or(c.ID, b.id)
 		b.name = cmp.Or(c.Function.Name, b.name)
-		d.a.arguments(b, c.Function.Arguments)
+		d.a.arguments(b, []byte(c.Function.Arguments))
 		if c.Custom != nil {
 			b.isText, b.name = true, cmp.Or(c.Custom.Name, b.name)
-			d.a.arguments(b, c.Custom.Input)
+			d.a.arguments(b, []byte(c.Custom.Input))
 		}
 	}
 }
@@ -402,7 +397,7 @@ func (d *chatAnswer) usage(raw json.RawMessage) {
 			Reasoning int64 `json:"reasoning_tokens"`
 		} `json:"completion_tokens_details"`
 	}
-	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil || u.Prompt == nil {
+	if len(raw) == 0 || unmarshal(raw, &u) != nil || u.Prompt == nil {
 		return
 	}
 	d.a.rawUsage = bytes.Clone(raw)

@@ -59,7 +59,7 @@ type conversation struct {
 	turns   int
 	waiting []waiting
 	paused  bool
-	// prompt and catalog are digests of what the turn was last told.
+	// prompt and catalog are digests of those that the turn got last.
 	prompt, catalog digest
 	// answered is the last message of the assistant that is whole.
 	answered string
@@ -75,7 +75,7 @@ type waiting struct {
 type flight struct {
 	conv *conversation
 	x    *exchange // of the last attempt; the registry's mu guards it between attempts
-	body digest
+	body bodyKey
 	side bool
 	// before is the digest of the conversation before the answer, prefix the message
 	// that the answer goes on with, if there is one.

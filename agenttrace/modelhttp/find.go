@@ -3,6 +3,7 @@ package modelhttp
 import (
 	"context"
 	"crypto/sha256"
+	"hash/maphash"
 	"net/http"
 	"reflect"
 	"slices"
@@ -15,10 +16,9 @@ import (
 
 // lookup is what is known of a request before its conversation is found.
 type lookup struct {
-	x *exchange
-	r *request
-	// body is a digest of the whole request.
-	body digest
+	x    *exchange
+	r    *request
+	body bodyKey
 	// scope is that of the host and the credential: what is in different scopes never
 	// joins. system is that of the scope and the system prompt; seed is where the chain
 	// begins: it has the id of the history that the provider keeps, too.
@@ -32,6 +32,14 @@ type lookup struct {
 	turn     *agenttrace.Turn
 	session  *agenttrace.Session // that of a run in the context
 }
+
+// bodyKey identifies a request by its scope and all of its body.
+type bodyKey struct {
+	scope string
+	sum   uint64
+}
+
+var seed = maphash.MakeSeed()
 
 func newLookup(x *exchange, r *request, data []byte) *lookup {
 	l := &lookup{x: x, r: r, last: -1}
@@ -49,11 +57,12 @@ func newLookup(x *exchange, r *request, data []byte) *lookup {
 	if l.seed = l.system; r.previous+r.conversation != "" {
 		l.seed = sha256.Sum256([]byte(string(l.system[:]) + r.previous + "\x00" + r.conversation))
 	}
-	l.body = sha256.Sum256(append([]byte(l.scope), data...))
+	l.body = bodyKey{l.scope, maphash.Bytes(seed, data)}
 	before := l.seed
+	var c content
 	for i := range r.messages {
 		m := &r.messages[i]
-		var c content
+		c.reset()
 		for k := range m.items {
 			c.add(&m.items[k])
 		}

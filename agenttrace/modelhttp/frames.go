@@ -187,8 +187,10 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 	kind, name, exception := frameHeaders(headers)
 	switch {
 	case string(kind) == "exception" || string(kind) == "error":
-		var e struct{ Message string }
-		_ = json.Unmarshal(payload, &e) // an exception without a message has a name
+		var e struct {
+			Message string `json:"message"`
+		}
+		_ = unmarshal(payload, &e) // an exception without a message has a name
 		data, err := json.Marshal(map[string]map[string]string{"error": {"type": string(exception), "message": e.Message}})
 		if err == nil {
 			emit("exception", data)

@@ -103,7 +103,7 @@ func geminiRequest(t *target, body []byte) *request {
 			} `json:"thinkingConfig"`
 		} `json:"generationConfig"`
 	}
-	if json.Unmarshal(body, &in) != nil || len(in.Contents) == 0 {
+	if unmarshal(body, &in) != nil || len(in.Contents) == 0 {
 		return nil
 	}
 	r := &request{
@@ -160,7 +160,7 @@ func geminiItem(r *request, from role, p *geminiPart) {
 // with the one member "error" is an error, one with "output" or "result" is an output.
 func geminiOutput(raw json.RawMessage) (out json.RawMessage, failed bool) {
 	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
+	if unmarshal(raw, &members) != nil {
 		return raw, false
 	}
 	unwrap := func(v json.RawMessage) json.RawMessage {
@@ -212,7 +212,7 @@ type geminiChunk struct {
 // body takes one response, or a list of them, which is a stream without server-sent events.
 func (d *geminiAnswer) body(data []byte) {
 	var list []json.RawMessage
-	if json.Unmarshal(data, &list) == nil {
+	if unmarshal(data, &list) == nil {
 		for _, raw := range list {
 			d.event("", raw)
 		}
@@ -272,18 +272,13 @@ func (d *geminiAnswer) delta(data []byte) bool {
 	if !s.end() || c.candidates > 1 || c.parts > 1 {
 		return false
 	}
-	if string(c.id) != d.a.id && len(c.id) > 0 {
-		d.a.id = string(c.id)
-	}
-	if string(c.model) != d.a.model && len(c.model) > 0 {
-		d.a.model = string(c.model)
-	}
+	d.a.identify(c.id, c.model)
 	if len(c.text) > 0 {
 		kind := textBlock
 		if c.thought {
 			kind = reasoningBlock
 		}
-		d.a.text(d.a.next(kind), string(c.text))
+		d.a.text(d.a.next(kind), c.text)
 	}
 	if c.prompt >= 0 {
 		d.a.rawUsage = append(d.a.rawUsage[:0], c.rawUsage...)
@@ -369,7 +364,7 @@ func (d *geminiAnswer) event(_ string, data []byte) {
 // decode takes any event.
 func (d *geminiAnswer) decode(data []byte) {
 	var c geminiChunk
-	if json.Unmarshal(data, &c) != nil {
+	if unmarshal(data, &c) != nil {
 		return
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
@@ -425,9 +420,9 @@ func (d *geminiAnswer) part(p *geminiPart) {
 			d.a.to.turn.Data("file", "", map[string]any{"mediaType": f.mediaType, "size": f.size})
 		}
 	case p.Thought && p.Text != "":
-		d.a.text(d.a.next(reasoningBlock), p.Text)
+		d.a.text(d.a.next(reasoningBlock), []byte(p.Text))
 	case p.Text != "":
-		d.a.text(d.a.next(textBlock), p.Text)
+		d.a.text(d.a.next(textBlock), []byte(p.Text))
 	}
 }
 
@@ -436,7 +431,7 @@ func (d *geminiAnswer) call(p *geminiPart) {
 	b := d.partial
 	if b == nil {
 		b = d.a.next(callBlock)
-		b.id, b.name, b.input = p.Call.ID, p.Call.Name, []byte(d.a.take(string(p.Call.Args)))
+		b.id, b.name, b.input = p.Call.ID, p.Call.Name, d.a.take(p.Call.Args)
 		d.args = nil
 	}
 	for _, arg := range p.Call.Partial {
@@ -472,7 +467,7 @@ func setArg(object map[string]any, arg geminiArg, a *answer) {
 	switch name := path[0]; {
 	case arg.Text != nil:
 		before, _ := object[name].(string)
-		object[name] = before + a.take(*arg.Text)
+		object[name] = before + string(a.take([]byte(*arg.Text)))
 	case arg.Number != nil:
 		object[name] = *arg.Number
 	case arg.Bool != nil:
@@ -500,7 +495,7 @@ func (d *geminiAnswer) usage(raw json.RawMessage) {
 		Candidates int64  `json:"candidatesTokenCount"`
 		Thoughts   int64  `json:"thoughtsTokenCount"`
 	}
-	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil || u.Prompt == nil {
+	if len(raw) == 0 || unmarshal(raw, &u) != nil || u.Prompt == nil {
 		return
 	}
 	d.a.rawUsage = bytes.Clone(raw)

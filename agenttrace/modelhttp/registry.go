@@ -33,7 +33,7 @@ type registry struct {
 	remote    map[string]*conversation
 	turns     map[*agenttrace.Turn]*conversation
 	// held are the calls whose last attempt failed, by the digest of the request.
-	held map[digest][]*flight
+	held map[bodyKey][]*flight
 	// hops are the calls that were interrupted, by scope and token.
 	hops  map[string]*flight
 	timer *time.Timer
@@ -45,7 +45,7 @@ func (g *registry) init(t *Transport) {
 	g.points, g.calls = make(map[digest][]*point), make(map[string][]*conversation)
 	g.responses, g.declared = make(map[string][]*point), make(map[string][]*conversation)
 	g.remote, g.turns = make(map[string]*conversation), make(map[*agenttrace.Turn]*conversation)
-	g.held, g.hops = make(map[digest][]*flight), make(map[string]*flight)
+	g.held, g.hops = make(map[bodyKey][]*flight), make(map[string]*flight)
 }
 
 // point is a place in a conversation from which a request may go on.

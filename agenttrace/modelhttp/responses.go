@@ -66,14 +66,16 @@ func responsesRequest(t *target, body []byte) *request {
 		Previous     string          `json:"previous_response_id"`
 		Conversation json.RawMessage `json:"conversation"`
 	}
-	if json.Unmarshal(body, &in) != nil || len(in.Input) == 0 {
+	if unmarshal(body, &in) != nil || len(in.Input) == 0 {
 		return nil
 	}
 	r := &request{
 		model: agenttrace.Model{ID: in.Model, Variant: in.Reasoning.Effort}, temperature: in.Temperature,
 		system: in.Instructions, previous: in.Previous,
 	}
-	var conversation struct{ ID string }
+	var conversation struct {
+		ID string `json:"id"`
+	}
 	if r.conversation, _ = stringOr(in.Conversation, &conversation); r.conversation == "" {
 		r.conversation = conversation.ID
 	}
@@ -220,7 +222,7 @@ type response struct {
 
 func (d *responsesAnswer) body(data []byte) {
 	var r response
-	if json.Unmarshal(data, &r) == nil {
+	if unmarshal(data, &r) == nil {
 		d.end(&r)
 	}
 }
@@ -252,11 +254,11 @@ func (d *responsesAnswer) delta(data []byte) bool {
 			s.other(responsesNames)
 		}
 	}
-	return s.end() && d.write(string(event), output, content, summary, string(text))
+	return s.end() && d.write(string(event), output, content, summary, text)
 }
 
 // write appends to an item. It reports whether the event is of a type that does.
-func (d *responsesAnswer) write(event string, output, content, summary int, text string) bool {
+func (d *responsesAnswer) write(event string, output, content, summary int, text []byte) bool {
 	switch event {
 	case "response.output_text.delta", "response.refusal.delta":
 		d.a.text(d.a.block(responsesKey(output, content), textBlock), text)
@@ -292,10 +294,10 @@ func (d *responsesAnswer) decode(data []byte) {
 		Code     string          `json:"code"`
 		Message  string          `json:"message"`
 	}
-	if json.Unmarshal(data, &e) != nil {
+	if unmarshal(data, &e) != nil {
 		return
 	}
-	if delta, _ := stringOr(e.Delta, nil); d.write(e.Type, e.Output, e.Content, e.Summary, delta) {
+	if delta, _ := stringOr(e.Delta, nil); d.write(e.Type, e.Output, e.Content, e.Summary, []byte(delta)) {
 		return
 	}
 	switch e.Type {
@@ -323,7 +325,7 @@ func responsesKey(output, part int) int { return output<<16 | part&0xffff }
 // added names a call whose input follows, in case that the stream ends before it is whole.
 func (d *responsesAnswer) added(index int, raw json.RawMessage) {
 	var i responsesItem
-	if json.Unmarshal(raw, &i) == nil && i.isCall() && i.CallID != "" {
+	if unmarshal(raw, &i) == nil && i.isCall() && i.CallID != "" {
 		b := d.a.block(responsesKey(index, 0), callBlock)
 		b.id, b.name, b.isText = i.CallID, i.tool(), i.Type == "custom_tool_call"
 	}
@@ -332,7 +334,7 @@ func (d *responsesAnswer) added(index int, raw json.RawMessage) {
 // item takes an item that is whole.
 func (d *responsesAnswer) item(index int, raw json.RawMessage) {
 	var i responsesItem
-	if d.done[index] || json.Unmarshal(raw, &i) != nil {
+	if d.done[index] || unmarshal(raw, &i) != nil {
 		return
 	}
 	if d.done == nil {
@@ -353,7 +355,7 @@ func (d *responsesAnswer) item(index int, raw json.RawMessage) {
 		b := d.a.block(responsesKey(index, 0), callBlock)
 		if i.CallID != "" {
 			b.id, b.name, b.isText = i.CallID, i.tool(), false
-			b.input = []byte(d.a.take(string(i.input())))
+			b.input = d.a.take(i.input())
 			d.a.close(b)
 			return
 		}
@@ -366,7 +368,7 @@ func (d *responsesAnswer) item(index int, raw json.RawMessage) {
 
 func (d *responsesAnswer) parts(index int, kind blockKind, content json.RawMessage) {
 	var parts []responsesPart
-	if json.Unmarshal(content, &parts) != nil {
+	if unmarshal(content, &parts) != nil {
 		return
 	}
 	for k := range parts {
@@ -413,7 +415,7 @@ func (d *responsesAnswer) end(r *response) {
 			Reasoning int64 `json:"reasoning_tokens"`
 		} `json:"output_tokens_details"`
 	}
-	if len(r.Usage) == 0 || json.Unmarshal(r.Usage, &u) != nil || u.Input == nil {
+	if len(r.Usage) == 0 || unmarshal(r.Usage, &u) != nil || u.Input == nil {
 		return
 	}
 	d.a.rawUsage = bytes.Clone(r.Usage)

@@ -1,6 +1,10 @@
 package modelhttp
 
 import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -196,18 +200,33 @@ func (s *scanner) none() { s.bad = s.bad || !s.null() }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// raw reads a text as it is, without its quotes.
+// raw reads a text as it is, without its quotes. Most of what is read is text, so it looks at
+// eight bytes at a time.
 func (s *scanner) raw() (text []byte, escaped bool) {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	s.take('"')
-	start, all := s.at, byte(0)
-	for ; !s.bad && s.at < len(s.data); s.at++ {
+	start, all := s.at, uint64(0)
+	for !s.bad && s.at < len(s.data) {
+		if s.at+8 <= len(s.data) {
+			w := binary.LittleEndian.Uint64(s.data[s.at:])
+			quote, slash := w^ones*'"', w^ones*'\\'
+			// The high bit of each byte that is a quote, a backslash or a control character. A byte above
+			// one that is may have it too, so only the lowest counts.
+			found := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs
+			all |= w
+			if found == 0 {
+				s.at += 8
+				continue
+			}
+			s.at += bits.TrailingZeros64(found) / 8
+		}
 		c := s.data[s.at]
-		all |= c
+		all |= uint64(c)
 		switch {
 		case c == '"':
 			text = s.data[start:s.at]
 			s.at++
-			s.bad = all >= utf8.RuneSelf && !utf8.Valid(text)
+			s.bad = all&highs != 0 && !utf8.Valid(text)
 			return text, escaped
 		case c == '\\':
 			escaped = true
@@ -215,6 +234,7 @@ func (s *scanner) raw() (text []byte, escaped bool) {
 		case c < ' ':
 			s.bad = true
 		}
+		s.at++
 	}
 	s.bad = true
 	return nil, false
@@ -222,11 +242,15 @@ func (s *scanner) raw() (text []byte, escaped bool) {
 
 // unescape appends a text to buf.
 func (s *scanner) unescape(raw []byte) {
+	s.buf = slices.Grow(s.buf, len(raw))
 	for i := 0; i < len(raw); i++ {
-		if raw[i] != '\\' {
-			s.buf = append(s.buf, raw[i])
-			continue
+		n := bytes.IndexByte(raw[i:], '\\')
+		if n < 0 {
+			s.buf = append(s.buf, raw[i:]...)
+			return
 		}
+		s.buf = append(s.buf, raw[i:i+n]...)
+		i += n
 		i++
 		switch c := raw[i]; c {
 		case '"', '\\', '/':

@@ -199,8 +199,5 @@ func outcome(a *answer) string {
 	for _, b := range a.blocks {
 		out += fmt.Sprintf("%d %d %v %v %q %q %q\n", b.key, b.kind, b.open, b.wrote, b.id, b.name, b.input)
 	}
-	if a.content.texts != nil {
-		out += fmt.Sprintf("%x", a.content.texts.Sum(nil))
-	}
-	return out + fmt.Sprintf("%q", a.content.ids)
+	return out + fmt.Sprintf("%v %x", a.content.full, a.content.after(digest{}, assistant))
 }

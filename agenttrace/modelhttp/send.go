@@ -82,7 +82,10 @@ func (x *exchange) outgoing() (out *http.Request) {
 		out.Body = &copied{ReadCloser: x.req.Body, x: x}
 		return out
 	}
-	data, err := io.ReadAll(io.LimitReader(x.req.Body, int64(x.t.o.MaxBodyBytes)+1))
+	var body bytes.Buffer
+	body.Grow(int(max(0, x.req.ContentLength)) + bytes.MinRead)
+	_, err := body.ReadFrom(io.LimitReader(x.req.Body, int64(x.t.o.MaxBodyBytes)+1))
+	data := body.Bytes()
 	rest := io.Reader(x.req.Body)
 	if err != nil {
 		rest = failing{err}
