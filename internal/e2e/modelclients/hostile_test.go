@@ -38,6 +38,22 @@ var hostile = map[string]func(w http.ResponseWriter, all []byte){
 	},
 }
 
+// onlyReads sends bodies that have no method but Read and Close. The AWS client closes its body
+// when the response is there, and its WriteTo then returns io.EOF as an error (smithy-go v1.28.8,
+// safeWriteToReadCloser). Should net/http still look for the end of the body at that moment, it
+// takes this for a failure and closes the connection, so that one of some sixty answers ends with
+// another error than the server caused. Ours hides WriteTo as well.
+type onlyReads struct{ http.RoundTripper }
+
+func (t onlyReads) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.WithContext(r.Context())
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{r.Body, r.Body}
+	return t.RoundTripper.RoundTrip(r)
+}
+
 // TestClientsSeeTheSameOfHostileServers compares what a program prints, which error it gets,
 // and which bytes it reads, with and without us. No span stays open.
 func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
@@ -58,29 +74,20 @@ func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
 						defer server.Close()
 						base := &http.Transport{}
 						defer base.CloseIdleConnections()
-						tape := &tape{base: transport(base)}
+						tape := &tape{base: transport(onlyReads{base})}
 						c := newConsole(t, &script, server.URL, stream, &http.Client{Transport: tape})
 						p.run(c)
 						return c.Lines(), strings.ReplaceAll(fmt.Sprint(c.err), server.URL, "server"), tape.got.Bytes()
 					}
-					// What the AWS client reports of an answer that is cut depends on which of its goroutines notices first,
-					// also without us. A difference that is ours is there every time.
-					const attempts = 3
 					var r *recording
-					for attempt := 1; ; attempt++ {
-						lines, err, read := run(func(base http.RoundTripper) http.RoundTripper {
-							r = record(t, base)
-							return r
-						})
-						plainLines, plainErr, plainRead := run(func(base http.RoundTripper) http.RoundTripper { return base })
-						diff := cmp.Diff(plainLines, lines)
-						if diff == "" && err == plainErr && bytes.Equal(read, plainRead) {
-							break
-						}
-						if attempt == attempts {
-							t.Fatalf("without us %q and %d bytes, with us %q and %d bytes; printed %s",
-								plainErr, len(plainRead), err, len(read), diff)
-						}
+					lines, err, read := run(func(base http.RoundTripper) http.RoundTripper {
+						r = record(t, base)
+						return r
+					})
+					plainLines, plainErr, plainRead := run(func(base http.RoundTripper) http.RoundTripper { return base })
+					if diff := cmp.Diff(plainLines, lines); diff != "" || err != plainErr || !bytes.Equal(read, plainRead) {
+						t.Errorf("without us %q and %d bytes, with us %q and %d bytes; printed %s",
+							plainErr, len(plainRead), err, len(read), diff)
 					}
 					if docs := r.documents(); len(docs) != 1 {
 						t.Errorf("have %d sessions, want 1", len(docs))
