@@ -10,8 +10,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,113 +27,224 @@ import (
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
-// BenchmarkClients streams an answer to each client, in turns with a bare transport and with
-// ours: from memory at full speed, so that the client's own work is all that ours is compared
-// with, and from a server in another process that sends 100 chunks in a second.
+// BenchmarkClients has conversations with streamed answers through each client, with a bare
+// transport and with ours. The server is another process, behind TLS and HTTP/2 on loopback, and
+// flushes each chunk, as providers do. Each conversation asks four questions, so that requests
+// have a history that grows.
 //
-//	bare-µs    CPU time of the process for an answer, with the bare transport
-//	added-µs   what recording adds to it
-//	added-%    the same as a share of bare-µs
-//	core-%     the same as a share of a core, if 100 chunks arrive in a second
-//	floor-p99-µs, chunk-p99-µs
-//	           99th percentile of what a Read takes beyond that of the body below it, with the
-//	           bare transport and with ours
+// An iteration is a pair: both transports, in turns in the other order (ABBA), so that what
+// changes while the benchmark runs concerns both alike. CPU time is that of this process, user
+// and system; the server's does not count.
+//
+//	bare-µs     median CPU time for an answer with the bare transport
+//	added-µs    median of the differences in the pairs
+//	added-%     median of the ratios in the pairs
+//	q1-%, q3-%  the quartiles of the ratios: the noise of the machine
+//
+// Run it with -benchtime 20x or more. With -cpuprofile, samples have the label transport.
 func BenchmarkClients(b *testing.B) {
 	for _, p := range programs {
-		b.Run(p.name+", in memory", func(b *testing.B) {
-			kind, chunks := answer(p.api, 400)
-			benchmarkClient(b, &p, "http://localhost", len(chunks), &canned{kind: kind, chunks: chunks})
-		})
-		b.Run(p.name+", 100 chunks a second", func(b *testing.B) {
-			base := &http.Transport{}
-			defer base.CloseIdleConnections()
-			benchmarkClient(b, &p, startServer(b, p.api), 200, base)
-		})
-	}
-}
-
-// answer returns an answer of as many chunks.
-func answer(api string, n int) (kind string, chunks [][]byte) {
-	step := &modelserver.Step{Text: strings.Repeat("fine weather ", 4), Input: 100, Output: 400}
-	kind, chunks = modelserver.Named(api).Chunks(step, "resp_1", true)
-	for at := (len(chunks) - 1) / 2; len(chunks) < n; {
-		chunks = slices.Insert(chunks, at, chunks[at])
-	}
-	return kind, chunks
-}
-
-func benchmarkClient(b *testing.B, p *program, url string, chunks int, base http.RoundTripper) {
-	script := &modelserver.Script{System: "s", Tools: modelserver.Weather.Tools, Turns: []modelserver.Turn{{User: "hi"}}}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
-	defer func() { _ = provider.Shutdown(context.Background()) }()
-	recorded := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider}), modelhttp.Options{
-		Agent: "weather", Base: inner{base},
-	})
-	transports := [2]http.RoundTripper{inner{base}, recorded}
-	var clocks [2]clock
-	var cpu [2]time.Duration
-	answers := 0
-	for b.Loop() {
-		for i := range 2 {
-			with := (i + answers) % 2
-			outer := &timed{transports[with], &clocks[with]}
-			c := newConsole(b, script, url, true, &http.Client{Transport: outer})
-			before := cpuTime(b)
-			p.run(c)
-			cpu[with] += cpuTime(b) - before
-			if c.err != nil {
-				b.Fatal(c.err)
-			}
+		for _, chunks := range []int{300, 1000, 2000} {
+			b.Run(fmt.Sprintf("%s, %d chunks at full speed", p.name, chunks), func(b *testing.B) {
+				benchmarkPairs(b, &p, startServer(b, p.api, chunks, 0), 4, 1)
+			})
 		}
-		answers++
+		b.Run(p.name+", 50 streams of 100 chunks a second", func(b *testing.B) {
+			benchmarkPairs(b, &p, startServer(b, p.api, 300, 10*time.Millisecond), 1, 50)
+		})
 	}
-	bare := float64(cpu[0].Nanoseconds()) / 1000 / float64(answers)
-	added := float64((cpu[1] - cpu[0]).Nanoseconds()) / 1000 / float64(answers)
-	b.ReportMetric(bare, "bare-µs")
-	b.ReportMetric(added, "added-µs")
-	b.ReportMetric(100*added/bare, "added-%")
-	b.ReportMetric(100*added/(float64(chunks)/100*1e6), "core-%")
-	b.ReportMetric(clocks[0].p99(), "floor-p99-µs")
-	b.ReportMetric(clocks[1].p99(), "chunk-p99-µs")
 }
 
-// serverEnv has the API of the server that this program is then.
+// benchmarkPairs compares the CPU time of as many concurrent conversations of as many turns.
+func benchmarkPairs(b *testing.B, p *program, url string, turns, streams int) {
+	pair := newPair(b, nil)
+	var bare, added, ratios []float64
+	for b.Loop() {
+		var took [2]float64
+		for i := range 2 {
+			with := (i + len(bare)) % 2
+			before := cpuTime(b)
+			pair.converse(b, p, url, turns, streams, with)
+			took[with] = float64((cpuTime(b) - before).Microseconds()) / float64(turns*streams)
+		}
+		bare, added = append(bare, took[0]), append(added, took[1]-took[0])
+		ratios = append(ratios, 100*(took[1]/took[0]-1))
+	}
+	b.ReportMetric(quantile(bare, 0.5), "bare-µs")
+	b.ReportMetric(quantile(added, 0.5), "added-µs")
+	b.ReportMetric(quantile(ratios, 0.5), "added-%")
+	b.ReportMetric(quantile(ratios, 0.25), "q1-%")
+	b.ReportMetric(quantile(ratios, 0.75), "q3-%")
+}
+
+// BenchmarkChunks measures how much longer the reads of a client take than those of the body
+// below the transport, at 100 chunks a second, with five streams through the bare transport and
+// five through ours at the same time. Both are measured alike, so what the bare transport shows
+// is the clock and the machine.
+func BenchmarkChunks(b *testing.B) {
+	for _, p := range programs {
+		b.Run(p.name, func(b *testing.B) {
+			url := startServer(b, p.api, 300, 10*time.Millisecond)
+			var clocks [2]clock
+			pair := newPair(b, &clocks)
+			for b.Loop() {
+				var all sync.WaitGroup
+				for with := range 2 {
+					all.Go(func() { pair.converse(b, &p, url, 1, 5, with) })
+				}
+				all.Wait()
+			}
+			for with, name := range []string{"bare", "recorded"} {
+				b.ReportMetric(quantile(clocks[with].took, 0.5), name+"-p50-µs")
+				b.ReportMetric(quantile(clocks[with].took, 0.99), name+"-p99-µs")
+			}
+		})
+	}
+}
+
+// pair has the same connection to a server with and without a recorder: index 1 and 0.
+type pair struct {
+	transports [2]http.RoundTripper
+	asked      atomic.Int64
+}
+
+func newPair(b *testing.B, clocks *[2]clock) *pair {
+	// The certificate of these servers is always the same: this one is only asked for it.
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	base := &http.Transport{
+		TLSClientConfig: server.Client().Transport.(*http.Transport).TLSClientConfig.Clone(), ForceAttemptHTTP2: true,
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
+	b.Cleanup(func() {
+		base.CloseIdleConnections()
+		_ = provider.Shutdown(context.Background())
+	})
+	below := http.RoundTripper(base)
+	if clocks != nil {
+		below = inner{base}
+	}
+	recorded := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider}), modelhttp.Options{
+		Agent: "weather", Base: below,
+	})
+	pair := &pair{transports: [2]http.RoundTripper{below, recorded}}
+	for with := range pair.transports {
+		if clocks != nil {
+			pair.transports[with] = &timed{pair.transports[with], &clocks[with]}
+		}
+	}
+	return pair
+}
+
+// converse has as many conversations at a time. No two of all have the same text.
+func (p *pair) converse(b *testing.B, program *program, url string, turns, streams, with int) {
+	labels := pprof.Labels("transport", [...]string{"bare", "recorded"}[with])
+	pprof.Do(b.Context(), labels, func(context.Context) {
+		var all sync.WaitGroup
+		for range streams {
+			all.Go(func() {
+				script := &modelserver.Script{System: strings.Repeat(prose, 4), Tools: modelserver.Weather.Tools}
+				for range turns {
+					script.Turns = append(script.Turns, modelserver.Turn{User: fmt.Sprintf("%d. %s", p.asked.Add(1), prose)})
+				}
+				c := newConsole(b, script, url, true, &http.Client{Transport: p.transports[with]})
+				program.run(c)
+				if c.err != nil {
+					b.Error(c.err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+func quantile(all []float64, q float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return all[int(q*float64(len(all)-1))]
+}
+
+// prose is a text of an agent, in whole pieces of an answer.
+const prose = "I looked at session/store/sqlite first: the writer holds its lock from the first row to the commit, " +
+	"so a reader that begins meanwhile sees the rows of before. Three tests depend on that.\n\n```go\n" +
+	"func (w *writer) commit(ctx context.Context) error {\n\treturn w.conn.Exec(ctx, \"COMMIT\")\n}\n```\n\n" +
+	"With a second connection the order is another one, and \"busy\" is what callers get; they should try again " +
+	"after 50 ms. Shall I change the writer, or only those tests, and keep the rest for later?  \n"
+
+const pieceSize = 40
+
+// answer returns an answer whose text comes in as many pieces.
+func answer(api *modelserver.API, id string, n int) (kind string, chunks [][]byte) {
+	piece := func(i int) string {
+		at := i % (len(prose) / pieceSize) * pieceSize
+		return prose[at : at+pieceSize]
+	}
+	var text strings.Builder
+	for i := range n {
+		text.WriteString(piece(i))
+	}
+	step := modelserver.Step{Text: text.String(), Input: 100, Output: 400}
+	kind, whole := api.Chunks(&step, id, true)
+	at := (len(whole) - 1) / 2 // there are the halves of the text
+	chunks = whole[:at:at]
+	for i := range n {
+		step.Text = piece(i) + piece(i)
+		_, small := api.Chunks(&step, id, true)
+		if i < n-1 {
+			chunks = append(chunks, small[at])
+		} else {
+			chunks = append(chunks, small[at+1])
+		}
+	}
+	return kind, append(chunks, whole[at+2:]...)
+}
+
+// serverEnv has what the server answers that this program is then.
 const serverEnv = "AGENTTRACE_MODEL_SERVER"
 
 func TestMain(m *testing.M) {
-	if api := os.Getenv(serverEnv); api != "" {
-		serve(api)
+	if config := os.Getenv(serverEnv); config != "" {
+		serve(config)
 		return
 	}
 	os.Exit(m.Run())
 }
 
 // serve prints its URL and answers until its input ends.
-func serve(api string) {
-	kind, chunks := answer(api, 200)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func serve(config string) {
+	var n int
+	var pause time.Duration
+	var name string
+	if _, err := fmt.Sscanf(config, "%d %d %q", &n, &pause, &name); err != nil {
+		panic(err) // startServer wrote it
+	}
+	var answers atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		kind, chunks := answer(modelserver.Named(name), fmt.Sprintf("resp_%012d", answers.Add(1)), n)
 		w.Header().Set("Content-Type", kind)
 		for _, c := range chunks {
 			_, _ = w.Write(c)
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(pause)
 		}
 	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
 	fmt.Println(server.URL)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	server.CloseClientConnections()
 	server.Close()
 }
 
-// startServer starts a server in another process, whose CPU time does not count.
-func startServer(b *testing.B, api string) (url string) {
+// startServer starts a server in another process, whose CPU time does not count. Its answers have
+// as many chunks.
+func startServer(b *testing.B, api string, chunks int, pause time.Duration) (url string) {
 	program, err := os.Executable()
 	if err != nil {
 		b.Fatal(err)
 	}
 	cmd := exec.CommandContext(b.Context(), program)
-	cmd.Env = append(os.Environ(), serverEnv+"="+api)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %q", serverEnv, chunks, pause, api))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -161,20 +275,15 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// clock has what the reads of a client took beyond those of the body below.
+// clock has what the reads of clients took beyond those of the body below, in µs.
 type clock struct {
-	below time.Duration // of the current read
-	took  []time.Duration
+	mu   sync.Mutex
+	took []float64
 }
 
-func (c *clock) p99() float64 {
-	slices.Sort(c.took)
-	return float64(c.took[len(c.took)*99/100].Nanoseconds()) / 1000
-}
+type belowKey struct{}
 
-type clockKey struct{}
-
-// timed measures the reads of a client, inner those of the body below, on the same clock.
+// timed measures the reads of a client, inner those of the body below, by the same clock.
 type (
 	timed struct {
 		below http.RoundTripper
@@ -184,69 +293,38 @@ type (
 )
 
 func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.below.RoundTrip(r.WithContext(context.WithValue(r.Context(), clockKey{}, t.clock)))
+	below := new(time.Duration) // what the current read took there
+	resp, err := t.below.RoundTrip(r.WithContext(context.WithValue(r.Context(), belowKey{}, below)))
 	if err == nil {
-		resp.Body = &timedBody{resp.Body, t.clock, false}
+		resp.Body = &timedBody{resp.Body, below, t.clock}
 	}
 	return resp, err
 }
 
 func (t inner) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(r)
-	if clock, ok := r.Context().Value(clockKey{}).(*clock); ok && err == nil {
-		resp.Body = &timedBody{resp.Body, clock, true}
+	if below, ok := r.Context().Value(belowKey{}).(*time.Duration); ok && err == nil {
+		resp.Body = &timedBody{resp.Body, below, nil}
 	}
 	return resp, err
 }
 
 type timedBody struct {
 	io.ReadCloser
-	clock *clock
-	inner bool
+	below *time.Duration
+	clock *clock // nil of the body below
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	start := time.Now()
 	n, err := b.ReadCloser.Read(p)
-	if took := time.Since(start); b.inner {
-		b.clock.below = took
-	} else {
-		b.clock.took = append(b.clock.took, took-b.clock.below)
+	took := time.Since(start)
+	if b.clock == nil {
+		*b.below = took
+		return n, err
 	}
+	b.clock.mu.Lock()
+	defer b.clock.mu.Unlock()
+	b.clock.took = append(b.clock.took, float64((took-*b.below).Nanoseconds())/1000)
 	return n, err
 }
-
-// canned answers each request with the chunks, one for each read.
-type canned struct {
-	kind   string
-	chunks [][]byte
-}
-
-func (c *canned) RoundTrip(r *http.Request) (*http.Response, error) {
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
-	return &http.Response{
-		Status: "200 OK", StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {c.kind}}, ContentLength: -1,
-		Body: &cannedBody{chunks: c.chunks}, Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}, r.Body.Close()
-}
-
-type cannedBody struct {
-	chunks [][]byte
-	rest   []byte
-}
-
-func (b *cannedBody) Read(p []byte) (int, error) {
-	if len(b.rest) == 0 {
-		if len(b.chunks) == 0 {
-			return 0, io.EOF
-		}
-		b.rest, b.chunks = b.chunks[0], b.chunks[1:]
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
-}
-
-func (b *cannedBody) Close() error { return nil }
