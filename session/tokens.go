@@ -74,7 +74,8 @@ func (u Usage) counted() Usage {
 // wrong type stays unset and does not affect the others.
 func ParseMessageMetadata(metadataJSON []byte) MessageMetadata {
 	var m MessageMetadata
-	if len(metadataJSON) > len("{}") {
+	if len(metadataJSON) > len("{}") && !Decode(metadataJSON, &m) {
+		m = MessageMetadata{}
 		_ = json.Unmarshal(metadataJSON, &m) // a value of the wrong kind is passed over, the rest is read
 	}
 	return m

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 )
@@ -67,9 +68,7 @@ func ParseUIPart(dataJSON string) (UIPart, error) {
 		GuideErrorText *string `json:"error_text"`
 	}
 	err := json.Unmarshal([]byte(dataJSON), &p)
-	if p.ErrorText == nil {
-		p.ErrorText = p.GuideErrorText
-	}
+	p.ErrorText = cmp.Or(p.ErrorText, p.GuideErrorText)
 	return p.UIPart, err
 }
 

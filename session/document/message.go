@@ -18,10 +18,10 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	meta, problems := readMetadata(r.MetadataJSON)
 	m.Problems = problems
 	trace := &meta.Trace
-	m.Model, m.Agent, m.SystemPromptDigest, m.Trigger = meta.Model, meta.Agent, meta.SystemPromptDigest, meta.trigger
+	m.Model, m.Agent, m.SystemPromptDigest, m.Trigger = meta.Model, meta.Agent, meta.SystemPromptDigest, meta.Trigger
 	m.Copied = b.transcript.Session.Copied(r.CreatedAt)
-	m.HiddenAt = cmp.Or(m.HiddenAt, meta.hiddenAt)
-	m.QueuedAt, m.CanceledAt = meta.queuedAt, meta.canceledAt
+	m.HiddenAt = cmp.Or(m.HiddenAt, meta.HiddenAt)
+	m.QueuedAt, m.CanceledAt = meta.QueuedAt, meta.CanceledAt
 	m.TurnIndex, m.Temperature, m.UsageBasis = trace.TurnIndex, trace.Temperature, trace.UsageBasis
 	m.DurationMS, m.ModelCalls, m.StopReason = trace.DurationMS, trace.ModelCalls, trace.StopReason
 	m.steps = trace.Steps
@@ -61,9 +61,10 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.Usage, m.CostUSD, m.counted = tokens.Used, tokens.CostUSD, tokens
 	if c := m.Compaction; c != nil {
 		m.Marker = marker || meta.Compaction
+		counts := readCounts(r.MetadataJSON)
 		c.InputTokens, c.OutputTokens, c.SummarizedMessages = trace.InputTokens, trace.OutputTokens,
-			meta.counts.SummarizedMessages
-		c.ContextBefore, c.ContextAfter, c.DurationMS = meta.counts.ContextBefore, meta.counts.ContextAfter, trace.DurationMS
+			counts.SummarizedMessages
+		c.ContextBefore, c.ContextAfter, c.DurationMS = counts.ContextBefore, counts.ContextAfter, trace.DurationMS
 		if c.SummaryTokens == 0 && m.Marker {
 			c.SummaryTokens = tokens.Context.Input
 		}
@@ -74,18 +75,37 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 // metadata is a message's metadata_json as far as it is understood.
 type metadata struct {
 	session.MessageMetadata
-	trigger                        *Trigger
-	hiddenAt, queuedAt, canceledAt *int64
-	counts                         struct {
-		SummarizedMessages int64 `json:"summarized_message_count"`
-		ContextBefore      int64 `json:"context_tokens_before"`
-		ContextAfter       int64 `json:"context_tokens_after"`
+	Trigger    *Trigger `json:"trigger"`
+	HiddenAt   *int64   `json:"hidden_at"`
+	QueuedAt   *int64   `json:"queued_at"`
+	CanceledAt *int64   `json:"queue_canceled_at"`
+}
+
+// compactionCounts is what the metadata_json of a compaction's message has below agenttrace, of values that no other has.
+type compactionCounts struct {
+	SummarizedMessages int64 `json:"summarized_message_count"`
+	ContextBefore      int64 `json:"context_tokens_before"`
+	ContextAfter       int64 `json:"context_tokens_after"`
+}
+
+func readCounts(metadataJSON string) compactionCounts {
+	var m struct {
+		Trace compactionCounts `json:"agenttrace"`
 	}
+	_ = json.Unmarshal([]byte(metadataJSON), &m) // readMetadata reports what is wrong
+	return m.Trace
 }
 
 // readMetadata reads each key for itself, so that one of the wrong kind spoils
 // no other.
 func readMetadata(text string) (m metadata, problems []string) {
+	if session.Decode([]byte(text), &m) {
+		if session.Deref(m.Model) == (session.Model{}) {
+			m.Model = nil
+		}
+		return m, nil
+	}
+	m = metadata{}
 	var keys map[string]json.RawMessage
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &keys); err != nil {
@@ -108,15 +128,12 @@ func readMetadata(text string) (m metadata, problems []string) {
 	read("agent", &m.Agent)
 	read("usage", &m.Usage)
 	read("system_prompt_digest", &m.SystemPromptDigest)
-	read("trigger", &m.trigger)
-	read("hidden_at", &m.hiddenAt)
-	read("queued_at", &m.queuedAt)
-	read("queue_canceled_at", &m.canceledAt)
+	read("trigger", &m.Trigger)
+	read("hidden_at", &m.HiddenAt)
+	read("queued_at", &m.QueuedAt)
+	read("queue_canceled_at", &m.CanceledAt)
 	read("compaction", &m.Compaction)
 	read("agenttrace", &m.Trace)
-	if raw, ok := keys["agenttrace"]; ok {
-		_ = json.Unmarshal(raw, &m.counts) // the line above reports it
-	}
 	return m, problems
 }
 
