@@ -225,7 +225,7 @@ func refusedFor(t *testing.T, c *client, id string, ballast int) {
 	if err := c.send(ctx, id, ballast); err == nil {
 		t.Errorf("%s was acknowledged while the store was away", id)
 	} else if s, _ := status.FromError(err); s.Code() != codes.DeadlineExceeded && s.Code() != codes.Unavailable {
-		t.Errorf("%s was refused with %v, which tells its sender not to try again", id, err)
+		t.Errorf("%s was refused with %v, after which its sender does not try again", id, err)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestStoreMoved(t *testing.T) {
 	checkStored(t, path, c.acknowledged)
 }
 
-// A sender is told within seconds that the store is away, over gRPC and HTTP, in a way
+// A sender gets the error within seconds when the store is away, over gRPC and HTTP, in a way
 // that has it send again, and the store takes what it sends when it is back.
 func TestSenderIsToldSoonThatTheStoreIsAway(t *testing.T) {
 	clean(t)
@@ -422,7 +422,7 @@ func TestStoreLocked(t *testing.T) {
 func TestStoreFull(t *testing.T) {
 	clean(t)
 	small := t.TempDir()
-	places := map[string]struct{ dir, options string }{"limit": {t.TempDir(), "    max_size_mib: 1"}}
+	places := map[string]struct{ dir, options string }{"limit": {t.TempDir(), "    max_size_mib: 2"}}
 	// Only root may make a small disk.
 	if err := syscall.Mount("agenttrace", small, "tmpfs", 0, "size=3m"); err == nil {
 		t.Cleanup(func() {

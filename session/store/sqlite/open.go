@@ -228,6 +228,10 @@ func upgradeOurs(conn *sqlite.Conn) error {
 			return err
 		}
 	}
+	// An earlier version made it. idx_chat_parts_session stays where it is: it is also the reference program's.
+	if err := sqlitex.ExecuteTransient(conn, "DROP INDEX IF EXISTS idx_chat_parts_approval", nil); err != nil {
+		return err
+	}
 	columns, err := columnsOf(conn, "observations")
 	if err != nil || len(columns) == 0 || slices.Contains(columns, "until_nano") {
 		return err

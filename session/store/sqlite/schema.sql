@@ -56,13 +56,19 @@ CREATE INDEX IF NOT EXISTS idx_chat_sessions_parent ON chat_sessions(parent_id);
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_transcripts ON chat_sessions(parent_id, id) WHERE instr(metadata_json, '"transcript"') > 0;
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_archived ON chat_sessions(archived_at);
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_updated ON chat_sessions(updated_at, id);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_created ON chat_sessions(created_at, id);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_title ON chat_sessions(title, id);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_tokens ON chat_sessions(total_tokens, id);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_cost ON chat_sessions(cost_usd, id);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_failed ON chat_sessions(id) WHERE instr(metadata_json, '"outcome":"error"') > 0;
 CREATE INDEX IF NOT EXISTS idx_chat_messages_session_created ON chat_messages(session_id, created_at);
 CREATE INDEX IF NOT EXISTS idx_chat_messages_hidden ON chat_messages(hidden_at) WHERE hidden_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_chat_messages_failed ON chat_messages(session_id) WHERE instr(metadata_json, '"end_reason":"error"') > 0;
 CREATE UNIQUE INDEX IF NOT EXISTS idx_chat_parts_message_index ON chat_parts(message_id, "index");
-CREATE INDEX IF NOT EXISTS idx_chat_parts_session ON chat_parts(session_id);
+CREATE INDEX IF NOT EXISTS idx_chat_parts_session_type ON chat_parts(session_id, type);
 CREATE INDEX IF NOT EXISTS idx_chat_parts_tool_call ON chat_parts(tool_call_id) WHERE tool_call_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_chat_parts_compaction ON chat_parts(session_id, message_id) WHERE type = 'data-compaction';
-CREATE INDEX IF NOT EXISTS idx_chat_parts_approval ON chat_parts(session_id) WHERE tool_state = 'approval-requested';
+CREATE INDEX IF NOT EXISTS idx_chat_parts_unsuccessful ON chat_parts(session_id, tool_state) WHERE tool_state <> 'output-available';
 
 CREATE TABLE IF NOT EXISTS system_prompts (
   digest TEXT PRIMARY KEY,
@@ -95,6 +101,7 @@ CREATE TABLE IF NOT EXISTS permission_decisions (
   span_id      TEXT
 );
 CREATE INDEX IF NOT EXISTS idx_permission_decisions_session ON permission_decisions(session_id, decided_at);
+CREATE INDEX IF NOT EXISTS idx_permission_decisions_denied ON permission_decisions(session_id) WHERE outcome = 'denied';
 
 CREATE TABLE IF NOT EXISTS annotations (
   id         TEXT NOT NULL,
