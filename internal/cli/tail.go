@@ -390,19 +390,15 @@ func (t *tailer) candidates(ctx context.Context, r store.Reader) ([]string, erro
 // session reports what is new in one session.
 func (t *tailer) session(ctx context.Context, r store.Reader, id string) error {
 	from, known := t.from[id]
-	if !known {
-		var err error
-		switch {
-		case !t.since.IsZero():
-			from = store.Position{At: t.since.UnixMilli()}
-		default:
-			if from, err = r.TurnStart(ctx, id, t.turns); err != nil {
-				return err
-			}
-		}
-		t.from[id] = from
+	q := store.ExcerptQuery{From: from}
+	switch {
+	case known:
+	case !t.since.IsZero():
+		q.From.At = t.since.UnixMilli()
+	default:
+		q.LastTurns = max(t.turns, 1)
 	}
-	transcript, decisions, err := r.Tail(ctx, id, from)
+	e, err := r.Excerpt(ctx, id, q)
 	if errors.Is(err, store.ErrNotFound) { // it was deleted
 		t.follower.Forget(id)
 		delete(t.from, id)
@@ -411,10 +407,13 @@ func (t *tailer) session(ctx context.Context, r store.Reader, id string) error {
 	if err != nil {
 		return err
 	}
-	news := t.follower.Read(transcript, decisions, t.now())
+	if !known {
+		t.from[id] = e.From
+	}
+	news := t.follower.Read(e.Transcript, e.Decisions, t.now())
 	var users []store.Position
-	for i := range transcript.Messages {
-		if m := &transcript.Messages[i].Message; m.Role == session.RoleUser {
+	for i := range e.Messages {
+		if m := &e.Messages[i].Message; m.Role == session.RoleUser {
 			users = append(users, store.PositionOf(m))
 		}
 	}

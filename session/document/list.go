@@ -59,7 +59,7 @@ func Briefly(ctx context.Context, r store.Reader, rows []session.Session, find s
 	lacking := map[string]bool{}
 	for i := range rows {
 		s := spent[rows[i].ID]
-		t, err := r.LastTurn(ctx, rows[i].ID)
+		t, err := LastTurn(ctx, r, rows[i].ID)
 		if errors.Is(err, store.ErrNotFound) {
 			t = nil // deleted since it was listed
 		} else if err != nil {

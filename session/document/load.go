@@ -60,6 +60,16 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	return in, nil
 }
 
+// LastTurn returns of a session what [StatusOf] reads of it: its row and its last visible turn, of which the texts and
+// the calls are left out that are over. Its cost does not depend on the length of the session.
+func LastTurn(ctx context.Context, r store.Reader, id string) (*session.Transcript, error) {
+	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1, Outline: true})
+	if err != nil {
+		return nil, err
+	}
+	return e.Transcript, nil
+}
+
 // Blobs reads the system prompts and tool catalogs that the messages of a session name.
 // Those that are not there are left out.
 func Blobs(ctx context.Context, r store.Reader, t *session.Transcript) (all []store.Blob, err error) {

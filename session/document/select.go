@@ -38,7 +38,7 @@ func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status st
 				yield(s, err)
 				return
 			}
-			t, err := r.LastTurn(ctx, s.ID)
+			t, err := LastTurn(ctx, r, s.ID)
 			if errors.Is(err, store.ErrNotFound) {
 				continue // deleted meanwhile
 			} else if err != nil {

@@ -378,21 +378,9 @@ func (c *Client) Transcript(ctx context.Context, id string) (*session.Transcript
 	return call(ctx, c, callTranscript, id)
 }
 
-// Tail implements [store.Reader].
-func (c *Client) Tail(ctx context.Context, id string, from store.Position) (*session.Transcript, []store.Decision,
-	error) {
-	r, err := call(ctx, c, callTail, tailArgs{id, from})
-	return r.Transcript, r.Decisions, err
-}
-
-// TurnStart implements [store.Reader].
-func (c *Client) TurnStart(ctx context.Context, id string, n int) (store.Position, error) {
-	return call(ctx, c, callTurnStart, turnArgs{id, n})
-}
-
-// LastTurn implements [store.Reader].
-func (c *Client) LastTurn(ctx context.Context, id string) (*session.Transcript, error) {
-	return call(ctx, c, callLastTurn, id)
+// Excerpt implements [store.Reader].
+func (c *Client) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (*store.Excerpt, error) {
+	return call(ctx, c, callExcerpt, excerptArgs{id, q})
 }
 
 // MayHaveNotices implements [store.Reader].

@@ -44,13 +44,9 @@ type line[A any] struct {
 
 // Arguments of methods that have several.
 type (
-	tailArgs struct {
-		ID   string         `json:"id"`
-		From store.Position `json:"from"`
-	}
-	turnArgs struct {
-		ID string `json:"id"`
-		N  int    `json:"n"`
+	excerptArgs struct {
+		ID    string             `json:"id"`
+		Query store.ExcerptQuery `json:"query"`
 	}
 	staleArgs struct {
 		Before   time.Time `json:"before"`
@@ -96,10 +92,6 @@ type (
 
 // Results of methods that have several.
 type (
-	tailResult struct {
-		Transcript *session.Transcript
-		Decisions  []store.Decision
-	}
 	spentResult struct {
 		Spent map[string]store.Spent
 		Asked []session.Model
@@ -156,7 +148,6 @@ var (
 	callResolve        = method[string, string]{"Resolve", Service.Resolve}
 	callSession        = method[string, session.Session]{"Session", Service.Session}
 	callTranscript     = method[string, *session.Transcript]{"Transcript", Service.Transcript}
-	callLastTurn       = method[string, *session.Transcript]{"LastTurn", Service.LastTurn}
 	callMayHaveNotices = method[[]string, map[string]bool]{"MayHaveNotices", Service.MayHaveNotices}
 	callDecisions      = method[string, []store.Decision]{"Decisions", Service.Decisions}
 	callAnnotations    = method[[]string, []store.Annotation]{"Annotations",
@@ -180,14 +171,9 @@ var (
 		func(s Service, ctx context.Context, q staleArgs) ([]session.Session, error) {
 			return s.Stale(ctx, q.Before, q.Archived)
 		}}
-	callTail = method[tailArgs, tailResult]{"Tail",
-		func(s Service, ctx context.Context, q tailArgs) (r tailResult, err error) {
-			r.Transcript, r.Decisions, err = s.Tail(ctx, q.ID, q.From)
-			return r, err
-		}}
-	callTurnStart = method[turnArgs, store.Position]{"TurnStart",
-		func(s Service, ctx context.Context, q turnArgs) (store.Position, error) {
-			return s.TurnStart(ctx, q.ID, q.N)
+	callExcerpt = method[excerptArgs, *store.Excerpt]{"Excerpt",
+		func(s Service, ctx context.Context, q excerptArgs) (*store.Excerpt, error) {
+			return s.Excerpt(ctx, q.ID, q.Query)
 		}}
 	callPending = method[none, int64]{"Pending",
 		func(s Service, ctx context.Context, _ none) (int64, error) { return s.Pending(ctx) }}
@@ -259,7 +245,7 @@ var (
 
 // operations are all of them, but for those that need more than a Service.
 var operations = []operation{callName, callSessions, callSessionsSince, callStale, callResolve, callSession,
-	callTranscript, callTail, callTurnStart, callLastTurn, callMayHaveNotices, callDecisions, callAnnotations,
+	callTranscript, callExcerpt, callMayHaveNotices, callDecisions, callAnnotations,
 	callSpans, callSpanRefs,
 	callObserved, callPending, callOrigin, callSpent, callStats, callSearch, callBlob, callImportSources,
 	callImportSource, callRecordSources, callImportAll, callFork, callRewind, callUnrewind, callArchive,

@@ -96,17 +96,9 @@ type Reader interface {
 	// Transcript returns the session with all its messages, hidden ones
 	// included, or ErrNotFound.
 	Transcript(ctx context.Context, id string) (*session.Transcript, error)
-	// Tail returns the end of a session: its row, the messages from a position on
-	// with their parts, and the decisions made since that time. Its cost depends on
-	// what it returns, not on the session.
-	Tail(ctx context.Context, id string, from Position) (*session.Transcript, []Decision, error)
-	// TurnStart is the position of a session's nth last user message that is neither
-	// hidden nor queued, n from 1. It is the zero position where there are not so many.
-	TurnStart(ctx context.Context, id string, n int) (Position, error)
-	// LastTurn returns what reports what a session is doing: its row, and the messages
-	// of its last visible turn. Of their parts it has those that may be open or
-	// streaming, and the markers of compactions.
-	LastTurn(ctx context.Context, id string) (*session.Transcript, error)
+	// Excerpt returns a part of a session, or ErrNotFound. Its cost depends on what it returns, except that an outline
+	// of all messages passes over the session's spans and decisions, and the spans of messages over those of the session.
+	Excerpt(ctx context.Context, id string, q ExcerptQuery) (*Excerpt, error)
 	// MayHaveNotices returns those of the sessions of which [session.Notices] may find
 	// something, or which have a span without a message. The transcript and the spans
 	// tell whether it is so.

@@ -96,11 +96,11 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 
 // read writes an event for each element that has changed since the last time.
 func (s *stream) read(ctx context.Context, w io.Writer) error {
-	t, decisions, err := s.v.sessions.Tail(ctx, s.id, s.from)
+	e, err := s.v.sessions.Excerpt(ctx, s.id, store.ExcerptQuery{From: s.from})
 	if err != nil {
 		return err
 	}
-	doc := document.Build(document.Input{Transcript: t, Decisions: decisions, Now: time.Now(),
+	doc := document.Build(document.Input{Transcript: e.Transcript, Decisions: e.Decisions, Now: time.Now(),
 		IdleTimeout: s.v.IdleTimeout})
 	for i, turn := range doc.Turns {
 		turn.Number = s.turn + i

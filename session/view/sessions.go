@@ -227,7 +227,7 @@ func (v *view) now(w http.ResponseWriter, r *http.Request) error {
 	groups := []nowGroup{{Title: "Waiting for somebody", Class: "waiting"}, {Title: "Failed or interrupted", Class: "bad"},
 		{Title: "Busy", Class: "busy"}}
 	for i := range rows {
-		t, err := v.sessions.LastTurn(r.Context(), rows[i].ID)
+		t, err := document.LastTurn(r.Context(), v.sessions, rows[i].ID)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		} else if err != nil {

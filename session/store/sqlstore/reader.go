@@ -128,6 +128,18 @@ func sessionsQuery(d *Dialect, q store.SessionQuery, among []string) (query stri
 		" ORDER BY s." + column + " " + direction + ", s.id " + direction + limit, where.args, nil
 }
 
+// SessionsSince implements [store.Reader].
+func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
+	all, err := get(ctx, r, func(conn Conn) ([]session.Session, error) {
+		return rowsOf(conn, SessionTable, `SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s
+ WHERE s.updated_at >= ? ORDER BY s.updated_at, s.id`, at)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list sessions of %s: %w", r.Name(), err)
+	}
+	return all, nil
+}
+
 // leading is the condition on a session s that no other one leads to: it has no parent, or has lost it, or is a
 // fork, with which somebody goes on.
 func leading(d *Dialect) string {
@@ -156,51 +168,6 @@ func sessionOf(conn Conn, id string) (session.Session, error) {
 		return session.Session{}, err
 	}
 	return found[0], nil
-}
-
-// MessagesQuery selects the messages of a session ?1 from a position on, the time ?2 and the id ?3.
-var MessagesQuery = `SELECT ` + MessageTable.List + ` FROM chat_messages
- WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
-
-// Transcript implements [store.Reader].
-func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript, error) {
-	return get(ctx, r, func(conn Conn) (*session.Transcript, error) {
-		return transcript(conn, id, store.Position{}, "")
-	})
-}
-
-// transcript returns a session with its messages from a position on, and those of their parts p that match a
-// condition, which is empty or begins with AND.
-func transcript(conn Conn, id string, from store.Position, condition string) (*session.Transcript, error) {
-	row, err := sessionOf(conn, id)
-	if err != nil {
-		return nil, err
-	}
-	messages, err := rowsOf(conn, MessageTable, MessagesQuery, id, from.At, from.ID)
-	if err != nil {
-		return nil, err
-	}
-	t := &session.Transcript{Session: row, Messages: make([]session.MessageAndParts, len(messages))}
-	place := make(map[string]int, len(messages))
-	for i, m := range messages {
-		t.Messages[i].Message = m
-		place[m.ID] = i
-	}
-	// The messages come first, so that a tail costs what it has and not what its session has: CROSS JOIN keeps
-	// SQLite from another order.
-	err = conn.Query(`SELECT `+conn.Dialect().PartColumns+` FROM chat_messages m CROSS JOIN chat_parts p
- WHERE m.session_id = ?1 AND m.created_at >= ?2 AND (m.created_at > ?2 OR m.id >= ?3) AND p.message_id = m.id`+
-		conn.Dialect().SameSession("p", "m")+` `+condition+` ORDER BY m.created_at, m.id, p."index"`, func(row Row) error {
-		var p session.Part
-		err := PartTable.Scan(row, &p)
-		m := &t.Messages[place[p.MessageID]]
-		m.Parts = append(m.Parts, p)
-		return err
-	}, id, from.At, from.ID)
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
 }
 
 // Decisions implements [store.Reader].
@@ -238,56 +205,6 @@ func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRe
 		}
 		return rowsOf(conn, SpanTable,
 			query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)
-	})
-}
-
-// Spans implements [store.Reader].
-func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
-	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) { return spansOf(conn, sessionID) })
-}
-
-// spansOf returns the rows of the view session_spans, with facts_json: the SDK's report of a span, or else the best
-// observation of it, or else what was imported with the session. The view is not asked, because a distributed engine
-// has the rows of a session and those of a trace on different nodes.
-func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
-	spans, err := rowsOf(conn, SpanTable, `SELECT `+SpanTable.List+` FROM span_refs WHERE session_id = ?`, sessionID)
-	if err != nil || conn.Dialect().Unobserved {
-		sortSpans(spans)
-		return spans, err
-	}
-	at := make(map[[2]string]int, len(spans))
-	for i := range spans {
-		at[[2]string{spans[i].TraceID, spans[i].SpanID}] = i
-	}
-	observed := make(map[int]bool) // by an observation that is as good as the next ones, or better
-	// A log record represents the span in which it was written if that reported nothing itself.
-	err = conn.Query(`SELECT `+SpanTable.Prefixed("", "facts_json")+` FROM observations
- WHERE session_id = ? AND span_id IS NOT NULL AND trace_id <> '' AND kind IS NOT NULL
- ORDER BY CASE WHEN source LIKE 'log-%' THEN 1 ELSE 0 END, CASE WHEN message_id IS NULL THEN 1 ELSE 0 END, source`,
-		func(row Row) error {
-			var span store.SpanRef
-			if err := SpanTable.Scan(row, &span); err != nil {
-				return err
-			}
-			i, known := at[[2]string{span.TraceID, span.SpanID}]
-			if !known {
-				i, spans = len(spans), append(spans, span)
-				at[[2]string{span.TraceID, span.SpanID}] = i
-			} else if !observed[i] && spans[i].Dialect != store.DialectSDK {
-				span.TurnStats = spans[i].TurnStats
-				spans[i] = span
-			}
-			observed[i] = true
-			return nil
-		}, sessionID)
-	sortSpans(spans)
-	return spans, err
-}
-
-func sortSpans(spans []store.SpanRef) {
-	slices.SortFunc(spans, func(a, b store.SpanRef) int {
-		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano), strings.Compare(a.TraceID, b.TraceID),
-			strings.Compare(a.SpanID, b.SpanID))
 	})
 }
 

@@ -40,6 +40,7 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 		{"weeks and projects", "A week begins on Monday; forks and sub-agents are of the project of the session above them.",
 			readWeeksAndProjects},
 		{"tail", "The end of a session is what comes from a user message on.", readTail},
+		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.", readExcerpts},
 		{"last-turn", "Of the last turn, the parts that may be going on are read.", readLastTurn},
 		{"notices", "A session that may have a notice is found, and others are not.", readNotices},
 		{"stale", "A family goes as one, or not at all.", readStale},
@@ -215,9 +216,7 @@ func readStats(h *harness, s Store) {
 			{Key: "other", Sessions: 1, Turns: 1, Errors: 1}}},
 	} {
 		got, err := s.Stats(h.Context(), test.query)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		if diff := cmp.Diff(store.Stats{Total: total, Groups: test.groups}, got); diff != "" {
 			h.Errorf("by %s (-want +got):\n%s", test.name, diff)
 		}
@@ -225,9 +224,7 @@ func readStats(h *harness, s Store) {
 	h.script(s, `INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_state,
  created_at, updated_at) VALUES ('z', 's2', 's', 9, 'dynamic-tool', '{"toolName":', 'output-error', 1767225601001, 1)`)
 	got, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByTool})
-	if err != nil {
-		h.Fatal(err)
-	}
+	h.check(err)
 	want := []store.StatsGroup{
 		{Key: "bash", Sessions: 1, ToolCalls: 2, DeniedCalls: 1, MedianMS: ptr(int64(5)), P95MS: ptr(int64(5))},
 		{Key: "", Sessions: 1, ToolCalls: 1, FailedCalls: 1}, // its JSON ends too early
@@ -375,11 +372,7 @@ func readTail(h *harness, s Store) {
 		turns int
 		want  string
 	}{{1, "u3 a3"}, {2, "u2 a2 u3 a3"}, {9, "u1 a1 u2 a2 u3 a3"}} {
-		from, err := s.TurnStart(h.Context(), "ses_1", c.turns)
-		if err != nil {
-			h.Fatal(err)
-		}
-		tail, decisions, err := s.Tail(h.Context(), "ses_1", from)
+		tail, err := s.Excerpt(h.Context(), "ses_1", store.ExcerptQuery{LastTurns: c.turns})
 		h.check(err)
 		var got []string
 		for _, m := range tail.Messages {
@@ -388,14 +381,11 @@ func readTail(h *harness, s Store) {
 				h.Errorf("message %s has %d parts", m.Message.ID, len(m.Parts))
 			}
 		}
-		if strings.Join(got, " ") != c.want || len(decisions) != len(got) {
-			h.Errorf("the last %d turns are %v with %d decisions, want %s", c.turns, got, len(decisions), c.want)
+		if strings.Join(got, " ") != c.want || len(tail.Decisions) != len(got) {
+			h.Errorf("the last %d turns are %v with %d decisions, want %s", c.turns, got, len(tail.Decisions), c.want)
 		}
 	}
-	if from, err := s.TurnStart(h.Context(), "ses_2", 1); err != nil || from != (store.Position{}) {
-		h.Errorf("a session without messages begins at %v, %v", from, err)
-	}
-	if _, _, err := s.Tail(h.Context(), "ses_2", store.Position{}); !errors.Is(err, store.ErrNotFound) {
+	if _, err := s.Excerpt(h.Context(), "ses_2", store.ExcerptQuery{LastTurns: 1}); !errors.Is(err, store.ErrNotFound) {
 		h.Errorf("a session that is not there: %v", err)
 	}
 	since, err := s.SessionsSince(h.Context(), 1005)
@@ -571,7 +561,8 @@ func readLastTurn(h *harness, s Store) {
 	b.Parts = append(b.Parts, toolPart("s", "a", "done", 1, 1, store.RankFinal, session.StateOutputAvailable),
 		toolPart("s", "a", "running", 2, 1, store.RankLive, "input-available"))
 	h.apply(s, joined([]store.Batch{user("s", "before", -9), assistant("s", "earlier", -8, 1), b}))
-	t, err := s.LastTurn(h.Context(), "s")
+	last := store.ExcerptQuery{LastTurns: 1, Outline: true}
+	t, err := s.Excerpt(h.Context(), "s", last)
 	h.check(err)
 	var got []string
 	for _, m := range t.Messages {
@@ -581,7 +572,7 @@ func readLastTurn(h *harness, s Store) {
 		}
 	}
 	h.equal("messages and parts", got, []string{"u", "a", "running"})
-	if _, err := s.LastTurn(h.Context(), "none"); !errors.Is(err, store.ErrNotFound) {
+	if _, err := s.Excerpt(h.Context(), "none", last); !errors.Is(err, store.ErrNotFound) {
 		h.Errorf("of a session that is not there: %v", err)
 	}
 }

@@ -1,0 +1,205 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Transcript implements [store.Reader].
+func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript, error) {
+	return get(ctx, r, func(conn Conn) (*session.Transcript, error) {
+		e, err := excerptOf(conn, id, store.ExcerptQuery{})
+		if err != nil {
+			return nil, err
+		}
+		return e.Transcript, nil
+	})
+}
+
+// Excerpt implements [store.Reader].
+func (r *Reader) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (*store.Excerpt, error) {
+	return get(ctx, r, func(conn Conn) (*store.Excerpt, error) {
+		if q.LastTurns > 0 {
+			var err error
+			if q.From, err = turnStart(conn, id, q.LastTurns); err != nil {
+				return nil, err
+			}
+		}
+		e, err := excerptOf(conn, id, q)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case q.Outline:
+			if q.From == (store.Position{}) && q.Messages == nil {
+				var n int64
+				n, err = number(conn, toolCallsQuery, id)
+				e.ToolCalls = int(n)
+			}
+		case conn.Dialect().Foreign:
+		case q.Messages != nil:
+			err = e.ofMessages(conn, q)
+		default:
+			e.Decisions, err = rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.List+` FROM permission_decisions
+ WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`, id, q.From.At)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &e.Excerpt, nil
+	})
+}
+
+// excerpt is an excerpt that is being read.
+type excerpt struct {
+	store.Excerpt
+	at map[string]int // of messages, by id
+}
+
+const toolCallsQuery = `SELECT count(*) FROM chat_parts
+ WHERE session_id = ? AND (type = 'dynamic-tool' OR type >= 'tool-' AND type < 'tool.')`
+
+// MessagesQuery selects the messages of a session ?1 from a position on, the time ?2 and the id ?3.
+var MessagesQuery = `SELECT ` + MessageTable.List + ` FROM chat_messages
+ WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
+
+// excerptOf returns the messages that are selected, and their parts.
+func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
+	row, err := sessionOf(conn, id)
+	if err != nil {
+		return nil, err
+	}
+	d := conn.Dialect()
+	var messages []session.Message
+	// The messages come first, so that an excerpt costs what it has and not what its session has: CROSS JOIN keeps
+	// SQLite from another order.
+	args := []any{id, q.From.At, q.From.ID}
+	from := `chat_messages m CROSS JOIN chat_parts p WHERE m.session_id = ?1 AND m.created_at >= ?2
+ AND (m.created_at > ?2 OR m.id >= ?3) AND p.message_id = m.id`
+	if q.Messages == nil {
+		messages, err = rowsOf(conn, MessageTable, MessagesQuery, args...)
+	} else {
+		of := d.Elements("?2", "x") + ` CROSS JOIN chat_messages m`
+		args = []any{id, listOf(q.Messages)}
+		from = of + ` CROSS JOIN chat_parts p WHERE m.id = x.value AND m.session_id = ?1 AND p.message_id = m.id`
+		messages, err = rowsOf(conn, MessageTable, `SELECT `+MessageTable.Prefixed("m.")+` FROM `+of+`
+ WHERE m.id = x.value AND m.session_id = ?1 ORDER BY m.created_at, m.id`, args...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &excerpt{at: make(map[string]int, len(messages))}
+	e.From = q.From
+	e.Transcript = &session.Transcript{Session: row, Messages: make([]session.MessageAndParts, len(messages))}
+	for i, m := range messages {
+		e.Messages[i].Message = m
+		e.at[m.ID] = i
+	}
+	from += d.SameSession("p", "m")
+	switch {
+	case q.Outline && q.Messages == nil && q.From == (store.Position{}) && !d.Foreign:
+		return e, e.landmarks(conn, id)
+	case q.Outline:
+		from += ` AND (p.type = 'data-compaction' OR coalesce(p.tool_state, '') NOT IN ('output-available', '')
+ OR ` + hasCompaction("m.id", d.SameSession("c", "m"))
+		if q.LastTurns > 0 {
+			from += ` OR p.tool_state IS NULL AND ` + d.Contains("p.data_json", `"streaming"`)
+		}
+		from += `)`
+	}
+	return e, e.parts(conn, from+` ORDER BY m.created_at, m.id, p."index"`, args...)
+}
+
+// listOf is a list of texts as a parameter for [Dialect.Elements].
+func listOf(texts []string) string {
+	list, _ := json.Marshal(append([]string{}, texts...)) // texts always have JSON
+	return string(list)
+}
+
+func hasCompaction(message, sameSession string) string {
+	return `EXISTS (SELECT 1 FROM chat_parts c WHERE c.message_id = ` + message + sameSession +
+		` AND c.type = 'data-compaction')`
+}
+
+// parts adds the parts p that a query selects to their messages.
+func (e *excerpt) parts(conn Conn, from string, args ...any) error {
+	return conn.Query(`SELECT `+conn.Dialect().PartColumns+` FROM `+from, func(row Row) error {
+		var p session.Part
+		err := PartTable.Scan(row, &p)
+		if at, ok := e.at[p.MessageID]; ok {
+			m := &e.Messages[at]
+			m.Parts = append(m.Parts, p)
+		}
+		return err
+	}, args...)
+}
+
+// landmarks adds what an outline of the whole session has, by the indexes of the few parts that it is.
+func (e *excerpt) landmarks(conn Conn, id string) error {
+	err := e.parts(conn, `chat_parts p WHERE p.session_id = ?1 AND p.tool_state <> 'output-available'
+ ORDER BY p.message_id, p."index"`, id)
+	if err != nil {
+		return err
+	}
+	compactions, err := texts(conn, `SELECT message_id FROM chat_parts WHERE session_id = ?1 AND type = 'data-compaction'`,
+		id)
+	if err != nil || len(compactions) == 0 {
+		return err
+	}
+	for _, message := range compactions {
+		if at, ok := e.at[message]; ok {
+			e.Messages[at].Parts = nil // those without a result are among the next
+		}
+	}
+	slices.Sort(compactions)
+	return e.parts(conn, conn.Dialect().Elements("?2", "x")+` CROSS JOIN chat_parts p
+ WHERE p.message_id = x.value AND p.session_id = ?1 ORDER BY p.message_id, p."index"`, id,
+		listOf(slices.Compact(compactions)))
+}
+
+// ofMessages adds the decisions about the messages, and their spans if these are wanted.
+func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
+	var parts, calls []string
+	for i := range e.Messages {
+		for k := range e.Messages[i].Parts {
+			p := &e.Messages[i].Parts[k]
+			parts = append(parts, p.ID)
+			if p.ToolCallID != nil {
+				calls = append(calls, *p.ToolCallID)
+			}
+		}
+	}
+	in := func(column, param string) string {
+		return column + ` IN (SELECT value FROM ` + conn.Dialect().Elements(param, "x") + `)`
+	}
+	id, messages := e.Session.ID, listOf(q.Messages)
+	e.Decisions, err = rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.List+` FROM permission_decisions
+ WHERE session_id = ?1 AND (`+in("message_id", "?2")+` OR `+in("part_id", "?3")+` OR `+in("tool_call_id", "?4")+`)
+ ORDER BY decided_at, id`, id, messages, listOf(parts), listOf(calls))
+	if err != nil || !q.Spans {
+		return err
+	}
+	e.Spans, err = spansOfMessages(conn, id, messages)
+	e.Spans = slices.DeleteFunc(e.Spans, func(s store.SpanRef) bool {
+		_, ok := e.at[s.MessageID]
+		return !ok
+	})
+	return err
+}
+
+// turnStart is the position of a session's nth last user message that is neither hidden nor queued, n from 1. It is the
+// zero position where there are not so many.
+func turnStart(conn Conn, id string, n int) (p store.Position, err error) {
+	contains := conn.Dialect().Contains
+	_, err = first(conn, `SELECT created_at, id FROM chat_messages
+ WHERE session_id = ? AND role = 'user' AND hidden_at IS NULL
+ AND NOT `+contains("metadata_json", `"hidden_at"`)+` AND NOT `+contains("metadata_json", `"queued_at"`)+`
+ ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`, func(row Row) {
+		p = store.Position{At: row.ColumnInt64(0), ID: row.ColumnText(1)}
+	}, id, int64(n-1))
+	return p, err
+}

@@ -1,0 +1,80 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Spans implements [store.Reader].
+func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
+	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) { return spansOf(conn, sessionID) })
+}
+
+// spansOf returns the rows of the view session_spans, with facts_json: the SDK's report of a span, or else the best
+// observation of it, or else what was imported with the session. The view is not asked, because a distributed engine
+// has the rows of a session and those of a trace on different nodes.
+func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
+	return mergedSpans(conn, "", sessionID)
+}
+
+// spansOfMessages returns those of spansOf that belong to messages, which are a JSON list of ids.
+func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, error) {
+	d := conn.Dialect()
+	of := ` IN (SELECT value FROM ` + d.Elements("?2", "x") + `)`
+	condition := ` AND message_id` + of
+	if !d.Unobserved {
+		// What an observation reports of a span may be of another message than what was imported of it: all reports of a
+		// span are read of which one is of the messages.
+		condition = ` AND span_id IN (SELECT span_id FROM span_refs WHERE session_id = ?1 AND message_id` + of + `
+ UNION SELECT span_id FROM observations WHERE session_id = ?1 AND message_id` + of + `)`
+	}
+	return mergedSpans(conn, condition, sessionID, messages)
+}
+
+// mergedSpans returns a span for the rows of spans that match a condition, which is empty or begins with AND.
+func mergedSpans(conn Conn, condition string, args ...any) ([]store.SpanRef, error) {
+	spans, err := rowsOf(conn, SpanTable,
+		`SELECT `+SpanTable.List+` FROM span_refs WHERE session_id = ?1`+condition, args...)
+	if err != nil || conn.Dialect().Unobserved {
+		sortSpans(spans)
+		return spans, err
+	}
+	at := make(map[[2]string]int, len(spans))
+	for i := range spans {
+		at[[2]string{spans[i].TraceID, spans[i].SpanID}] = i
+	}
+	observed := make(map[int]bool) // by an observation that is as good as the next ones, or better
+	// A log record represents the span in which it was written if that reported nothing itself.
+	err = conn.Query(`SELECT `+SpanTable.Prefixed("", "facts_json")+` FROM observations
+ WHERE session_id = ?1 AND span_id IS NOT NULL AND trace_id <> '' AND kind IS NOT NULL`+condition+`
+ ORDER BY CASE WHEN source LIKE 'log-%' THEN 1 ELSE 0 END, CASE WHEN message_id IS NULL THEN 1 ELSE 0 END, source`,
+		func(row Row) error {
+			var span store.SpanRef
+			if err := SpanTable.Scan(row, &span); err != nil {
+				return err
+			}
+			i, known := at[[2]string{span.TraceID, span.SpanID}]
+			if !known {
+				i, spans = len(spans), append(spans, span)
+				at[[2]string{span.TraceID, span.SpanID}] = i
+			} else if !observed[i] && spans[i].Dialect != store.DialectSDK {
+				span.TurnStats = spans[i].TurnStats
+				spans[i] = span
+			}
+			observed[i] = true
+			return nil
+		}, args...)
+	sortSpans(spans)
+	return spans, err
+}
+
+func sortSpans(spans []store.SpanRef) {
+	slices.SortFunc(spans, func(a, b store.SpanRef) int {
+		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano), strings.Compare(a.TraceID, b.TraceID),
+			strings.Compare(a.SpanID, b.SpanID))
+	})
+}
