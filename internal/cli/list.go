@@ -46,6 +46,8 @@ that no dialect recognizes. Tags and scores of the session follow its title.
   usage             input, output, reasoning, cache_read, cache_write
   total_tokens      the sum of usage: TOKENS
   context           like usage, for CONTEXT; context_tokens is its sum
+  turns             the number of turns
+  errors            answers that ended with an error, and calls that failed or were denied
   cost_usd
   notices           the number of notices
   annotations       tags, notes and scores: see "agenttrace annotate"

@@ -32,6 +32,10 @@ type Item struct {
 	Total        int64         `json:"total_tokens"`
 	Context      session.Usage `json:"context"`
 	ContextTotal int64         `json:"context_tokens"`
+	// Turns is their number, rewound ones included. Errors counts answers that ended with an error, and tool calls that
+	// failed or were denied.
+	Turns  int64 `json:"turns"`
+	Errors int64 `json:"errors"`
 	// CostUSD is what the source states: see [session.Tokens.Cost].
 	CostUSD float64 `json:"cost_usd"`
 	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
@@ -90,7 +94,8 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state,
 		Status: StatusOf(s, t, nil, now, idleTimeout).State,
-		Usage:  used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
+		Turns:  spent.Turns, Errors: spent.Errors,
+		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
 		CostUSD: cost, EstimatedCostUSD: estimated, Unpriced: unpriced, Reading: readingOf(s), ParentID: session.Deref(s.ParentID),
 		WorkspaceRoot: session.Deref(s.WorkspaceRoot),
 		CreatedAt:     s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,

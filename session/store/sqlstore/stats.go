@@ -79,18 +79,29 @@ func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (ma
 func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found bool, err error) {
 	unpriced := map[string]bool{}
 	var text []byte
-	err = conn.Query(`SELECT s.parent_id, s.created_at, m.created_at, m.role, m.metadata_json, `+isMarker(conn.Dialect())+`
- FROM chat_sessions s LEFT JOIN chat_messages m ON m.session_id = s.id AND m.role <> 'user' WHERE s.id = ?`,
+	var turns session.Turns
+	err = conn.Query(`SELECT s.parent_id, s.created_at, m.created_at, m.role, m.metadata_json, m.hidden_at IS NOT NULL,
+ m.role <> 'user' AND `+isMarker(conn.Dialect())+`
+ FROM chat_sessions s LEFT JOIN chat_messages m ON m.session_id = s.id WHERE s.id = ? ORDER BY m.created_at, m.id`,
 		func(row Row) error {
 			found = true
 			if row.ColumnIsNull(3) {
-				return nil // it has no such message
+				return nil // it has no message
 			}
 			s := session.Session{ID: id, ParentID: TextPtr(row, 0), CreatedAt: row.ColumnInt64(1)}
 			text = Bytes(row, 4, text)
-			metadata := session.ParseMessageMetadata(text)
-			marker := row.ColumnBool(5)
-			tokens := metadata.Tokens(row.ColumnText(3), marker)
+			metadata, role, marker := session.ParseMessageMetadata(text), row.ColumnText(3), row.ColumnBool(6)
+			if begins, _ := turns.Next(session.TurnMessage{Role: role, Compaction: marker || metadata.Compaction,
+				Hidden: row.ColumnBool(5), Queued: queued(role, text), Trace: &metadata.Trace}); begins {
+				spent.Turns++
+			}
+			if role == session.RoleUser {
+				return nil
+			}
+			if role == session.RoleAssistant && metadata.Trace.EndReason == "error" {
+				spent.Errors++
+			}
+			tokens := metadata.Tokens(role, marker)
 			if copied := spent.Add(&s, row.ColumnInt64(2), tokens); !copied && !marker && !metadata.Compaction {
 				estimate(price, &metadata, tokens, &spent.EstimatedUSD, unpriced)
 			}
@@ -99,7 +110,18 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 	if len(unpriced) > 0 {
 		spent.Unpriced = slices.Sorted(maps.Keys(unpriced))
 	}
+	if err != nil || !found {
+		return spent, found, err
+	}
+	failed, err := number(conn, `SELECT count(*) FROM chat_parts WHERE session_id = ? AND tool_state <> 'output-available'
+ AND tool_state IN ('output-error', 'output-denied')`, id)
+	spent.Errors += failed
 	return spent, found, err
+}
+
+// queued reports whether a message is a user's that still waits.
+func queued(role string, metadata []byte) bool {
+	return role == session.RoleUser && bytes.Contains(metadata, []byte(`"queued_at"`))
 }
 
 // isMarker says in SQL what session.MessageAndParts.IsMarker reports of the message m.
@@ -185,9 +207,8 @@ func (c *counter) readMessages(conn Conn) error {
 			}
 			c.models[row.ColumnText(3)] = c.names[model]
 		}
-		queued := role == session.RoleUser && bytes.Contains(text, []byte(`"queued_at"`))
 		begins, _ := s.turns.Next(session.TurnMessage{
-			Role: role, Compaction: marker, Hidden: row.ColumnBool(5), Queued: queued, Trace: &m.Trace,
+			Role: role, Compaction: marker, Hidden: row.ColumnBool(5), Queued: queued(role, text), Trace: &m.Trace,
 		})
 		if role == session.RoleUser && begins {
 			c.unanswered(s)

@@ -290,9 +290,9 @@ func readEstimates(h *harness, s Store) {
 	h.check(err)
 	want := map[string]store.Spent{
 		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30},
-			CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0)},
+			CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0), Turns: 2, Errors: 2},
 		"f": {Tokens: session.Tokens{Used: &session.Usage{Input: 4}, Copied: &session.Usage{Input: 10}},
-			Unpriced: []string{""}},
+			Unpriced: []string{""}, Turns: 2},
 		"e": {},
 	}
 	if d := cmp.Diff(want, got); d != "" {
