@@ -67,29 +67,30 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					}
 					return writeRows(jsonOutput(cmd), t)
 				}
-				in, err := document.Collect(ctx, r, id)
+				idleTimeout, err := idleTimeout(cmd)
 				if err != nil {
 					return err
 				}
-				in.Now = time.Now()
-				if in.IdleTimeout, err = idleTimeout(cmd); err != nil {
+				var find store.Price
+				if p != nil {
+					find = p.Price
+				}
+				var doc *document.Document
+				if len(args) == 2 {
+					number, _ := strconv.Atoi(args[1])
+					if doc, err = document.LoadTurns(ctx, r, id, number, number, time.Now(), idleTimeout, find); err == nil {
+						doc.Queued = nil
+					}
+				} else {
+					doc, err = document.LoadAll(ctx, r, id, time.Now(), idleTimeout, find)
+				}
+				if err != nil {
 					return err
 				}
-				doc := document.Build(in)
-				doc.FindNotices(in)
 				if p != nil {
-					doc.Estimate(p.Price)
 					if err := p.lacking(cmd, doc.UnpricedModels); err != nil {
 						return err
 					}
-				}
-				if len(args) == 2 {
-					number, _ := strconv.Atoi(args[1])
-					one := doc.Only(number)
-					if one == nil {
-						return doc.NoTurn(number)
-					}
-					doc = one
 				}
 				if asJSON {
 					return writeJSON(cmd, doc)

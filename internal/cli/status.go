@@ -85,15 +85,10 @@ Times are in Unix milliseconds. Values that are not known are absent.`,
 				return err
 			}
 			return withSession(cmd, args[0], func(ctx context.Context, r store.Reader, id string) error {
-				t, err := r.Transcript(ctx, id)
+				st, err := document.LoadStatus(ctx, r, id, time.Now(), idleTimeout)
 				if err != nil {
 					return err
 				}
-				decisions, err := r.Decisions(ctx, id)
-				if err != nil {
-					return err
-				}
-				st := document.StatusOf(&t.Session, t, decisions, time.Now(), idleTimeout)
 				if asJSON {
 					err = writeJSON(cmd, st)
 				} else {

@@ -21,8 +21,13 @@ func Build(in Input) *Document {
 	t := in.Transcript.Sorted()
 	b := newBuilder(in, t)
 	for i := range t.Messages {
-		b.message(&t.Messages[i])
+		b.add(b.read(&t.Messages[i]))
 	}
+	return b.finish()
+}
+
+// finish returns the document of the messages that were added.
+func (b *builder) finish() *Document {
 	if len(b.leading) > 0 {
 		b.doc.Turns = append(b.doc.Turns, &Turn{Number: 1, Messages: b.leading})
 	}
@@ -141,8 +146,8 @@ func (b *builder) declaresStatus() bool {
 	return st.Declared
 }
 
-func (b *builder) message(row *session.MessageAndParts) {
-	m := b.read(row)
+// add puts the next message into its turn.
+func (b *builder) add(m *Message) {
 	if m.Role == session.RoleUser && m.QueuedAt != nil && len(b.callsByMessage[m.ID]) == 0 {
 		b.doc.Queued = append(b.doc.Queued, m)
 		return

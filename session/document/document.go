@@ -558,6 +558,11 @@ func (doc *Document) Between(first, last int) *Document {
 		return messages[d.MessageID] || d.MessageID == "" && d.ToolCallID != "" && calls[d.ToolCallID]
 	})
 	one.Spans = only(doc.Spans, func(s Span) bool { return messages[s.MessageID] })
+	traces := map[string]bool{}
+	for i := range one.Spans {
+		traces[one.Spans[i].TraceID] = true
+	}
+	one.Traces = only(doc.Traces, func(trace string) bool { return traces[trace] })
 	one.Children = only(doc.Children, func(c Child) bool { return messages[c.MessageID] || children[c.SessionID] })
 	return &one
 }

@@ -2,8 +2,8 @@ package document
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -18,6 +18,23 @@ func Load(ctx context.Context, r store.Reader, id string) (*Document, error) {
 		return nil, err
 	}
 	return Build(in), nil
+}
+
+// LoadAll is Load with notices, see [Document.FindNotices]. Now and idleTimeout are those of [StatusOf]; price may be nil,
+// or estimates what is not stated, see [Document.Estimate].
+func LoadAll(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration,
+	price store.Price) (*Document, error) {
+	in, err := Collect(ctx, r, id)
+	if err != nil {
+		return nil, err
+	}
+	in.Now, in.IdleTimeout = now, idleTimeout
+	doc := Build(in)
+	doc.FindNotices(in)
+	if price != nil {
+		doc.Estimate(price)
+	}
+	return doc, nil
 }
 
 // Collect reads from a store what a timeline is built from.
@@ -40,24 +57,37 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Blobs, err = Blobs(ctx, r, in.Transcript); err != nil {
 		return in, err
 	}
-	for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}) {
-		if err != nil {
-			return in, err
-		}
-		in.Children = append(in.Children, s)
+	if in.Children, err = childrenOf(ctx, r, id); err != nil {
+		return in, err
 	}
 	if in.ChildTokens, err = tokensOf(ctx, r, in.Children); err != nil {
 		return in, err
 	}
-	if parent := session.Deref(in.Transcript.Session.ParentID); parent != "" {
-		s, err := r.Session(ctx, parent)
-		if err == nil {
-			in.Parent = &s
-		} else if err := ignoreNotFound(err); err != nil {
-			return in, err
+	in.Parent, err = parentOf(ctx, r, &in.Transcript.Session)
+	return in, err
+}
+
+func childrenOf(ctx context.Context, r store.Reader, id string) (children []session.Session, err error) {
+	for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}) {
+		if err != nil {
+			return nil, err
 		}
+		children = append(children, s)
 	}
-	return in, nil
+	return children, nil
+}
+
+// parentOf returns the parent of a session, nil if it has none that is in the store.
+func parentOf(ctx context.Context, r store.Reader, s *session.Session) (*session.Session, error) {
+	parent := session.Deref(s.ParentID)
+	if parent == "" {
+		return nil, nil
+	}
+	row, err := r.Session(ctx, parent)
+	if err != nil {
+		return nil, ignoreNotFound(err)
+	}
+	return &row, nil
 }
 
 // LastTurn returns of a session what [StatusOf] reads of it: its row and its last visible turn, of which the texts and
@@ -68,6 +98,16 @@ func LastTurn(ctx context.Context, r store.Reader, id string) (*session.Transcri
 		return nil, err
 	}
 	return e.Transcript, nil
+}
+
+// LoadStatus returns what a session is doing: see [StatusOf]. Its cost does not depend on the length of the session.
+func LoadStatus(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration) (Status,
+	error) {
+	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1})
+	if err != nil {
+		return Status{}, err
+	}
+	return StatusOf(&e.Session, e.Transcript, e.Decisions, now, idleTimeout), nil
 }
 
 // Blobs reads the system prompts and tool catalogs that the messages of a session name.
@@ -90,8 +130,7 @@ func Blobs(ctx context.Context, r store.Reader, t *session.Transcript) (all []st
 		if m.Role != session.RoleAssistant {
 			continue
 		}
-		var meta session.MessageMetadata
-		_ = json.Unmarshal([]byte(m.MetadataJSON), &meta) // what cannot be read names no digest
+		meta := session.ParseMessageMetadata([]byte(m.MetadataJSON)) // what cannot be read names no digest
 		if err := fetch(store.BlobSystemPrompt, meta.SystemPromptDigest); err != nil {
 			return all, err
 		}
@@ -164,25 +203,23 @@ func ignoreNotFound(err error) error {
 }
 
 // NumberTurns sets the Turn of each hit to the number that the session's timeline
-// gives the turn. It reads each session of a hit once. A session that is gone
+// gives the turn. It reads the outline of each session of a hit once. A session that is gone
 // meanwhile has no numbers.
 func NumberTurns(ctx context.Context, r store.Reader, hits []store.Hit) error {
-	sessions := map[string]map[string]int{}
+	outlines := map[string]*Outline{}
 	for i := range hits {
 		h := &hits[i]
-		turns, known := sessions[h.SessionID]
+		o, known := outlines[h.SessionID]
 		if !known {
-			t, err := r.Transcript(ctx, h.SessionID)
-			if ignoreNotFound(err) != nil {
+			var err error
+			if o, err = LoadOutline(ctx, r, h.SessionID); ignoreNotFound(err) != nil {
 				return err
 			}
-			turns = map[string]int{}
-			if t != nil {
-				turns = TurnNumbers(t)
-			}
-			sessions[h.SessionID] = turns
+			outlines[h.SessionID] = o
 		}
-		h.Turn = turns[h.MessageID]
+		if o != nil {
+			h.Turn = o.TurnOf(h.MessageID)
+		}
 	}
 	return nil
 }

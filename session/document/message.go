@@ -325,7 +325,7 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		State: cmp.Or(d.State, session.Deref(row.ToolState)),
 		Stub:  x.Stub, Input: present(d.Input), Output: present(d.Output), Error: session.Deref(d.ErrorText),
 		ErrorType: x.ErrorType, StartedAt: x.StartedAt, DurationMS: x.DurationMS, ACPKind: x.Kind,
-		Truncated: x.Truncated, OutputPath: x.OutputPath, OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
+		Truncated: x.Truncated, OutputPath: x.OutputPath, OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256,
 		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,
 		Approval: d.Approval, Problems: x.Problems,
 	}
@@ -335,6 +335,7 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	if x.Stub {
 		c.State = cmp.Or(x.State, c.State)
 	}
+	c.Denied = d.State == session.StateOutputDenied || x.Denied && c.State != session.StateOutputAvailable
 	if x.PartialOutput != "" {
 		c.PartialOutput = jsonOrText(x.PartialOutput)
 	}

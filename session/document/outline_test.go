@@ -1,0 +1,116 @@
+package document_test
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// TestTurnsOfAnOutlineAreThoseOfTheWholeSession compares every range of turns, loaded by itself, with the same range of
+// the whole document, as its readers see it.
+func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
+	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	samples := append(codectest.Corpus(), codectest.Generated(200)...)
+	var ids []string
+	recorded := make(map[string]bool)
+	for i, sample := range samples {
+		in := codectest.Clone(sample.Session)
+		if _, err := s.Import(t.Context(), in); err != nil {
+			t.Fatalf("%s: %v", sample.Name, err)
+		}
+		ids = append(ids, in.Session.ID)
+		recorded[in.Session.ID] = i < len(codectest.Corpus())
+		if i%7 == 3 && len(in.Messages) > 2 { // with a fork, a rewind and what a user noted
+			m := &in.Messages[len(in.Messages)/2].Message
+			fork, err := s.Fork(t.Context(), store.ForkOptions{From: in.Session.ID, Message: m.ID, Now: time.UnixMilli(in.Session.UpdatedAt + 1)})
+			if err == nil {
+				ids = append(ids, fork)
+			}
+			if m.Role == session.RoleUser {
+				_, _ = s.Rewind(t.Context(), in.Session.ID, m.ID, time.UnixMilli(in.Session.UpdatedAt+1))
+			}
+			_ = s.Annotate(t.Context(), []store.Annotation{{SessionID: in.Session.ID, MessageID: m.ID,
+				Kind: store.AnnotationTag, Name: "seen", CreatedAt: 1, UpdatedAt: 1}})
+		}
+	}
+	find := func(session.Model) *price.Rate { return &price.Rate{Base: [5]float64{1, 2, 3, 4, 5}} }
+	ranges, hidden, compactions, forks := 0, 0, 0, 0
+	for _, id := range ids {
+		now := time.Now()
+		whole, err := document.LoadAll(t.Context(), s, id, now, time.Minute, find)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hidden, compactions = hidden+whole.Totals.Hidden, compactions+whole.Totals.Compactions
+		if whole.Session.Origin != nil && whole.Session.Origin.Fork {
+			forks++
+		}
+		n := len(whole.Turns)
+		spent, err := s.Spent(t.Context(), []string{id}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		for _, turn := range whole.Turns {
+			failed += len(slices.DeleteFunc(turn.ToolCalls(),
+				func(c *document.ToolCall) bool { return !c.Failed() && !c.Denied }))
+			if turn.State == document.StateError {
+				failed++
+			}
+		}
+		// A session without a question and an answer has a turn on its page; generated ones fail in ways that no agent does.
+		if got := spent[id]; got.Turns != int64(n) && got.Turns > 0 || recorded[id] && got.Errors != int64(failed) {
+			t.Errorf("session %s: a list has %d turns and %d errors, its pages have %d and %d", id, got.Turns, got.Errors, n,
+				failed)
+		}
+		for first := 1; first <= n; first++ {
+			for last := first; last <= n; last += 1 + (n / 4) {
+				part, err := document.LoadTurns(t.Context(), s, id, first, last, now, time.Minute, find)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ranges++
+				want := whole.Between(first, last)
+				// That a call or a text is elsewhere too is known of the turns that are loaded.
+				want.Notices, part.Notices = nil, nil
+				if want, got := asJSON(t, want), asJSON(t, part); want != got {
+					diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
+					t.Fatalf("turns %d to %d of the %d of session %s (-whole +range)\n%s", first, last, n, id, diff)
+				}
+			}
+		}
+		var none *document.NoTurnError
+		if _, err := document.LoadTurns(t.Context(), s, id, 1, n+1, now, time.Minute, nil); !errors.As(err, &none) {
+			t.Errorf("a turn after the last: %v", err)
+		}
+	}
+	if ranges < 200 || hidden == 0 || compactions == 0 || forks == 0 {
+		t.Errorf("%d ranges, %d hidden turns, %d compactions, %d forks", ranges, hidden, compactions, forks)
+	}
+}
+
+func asJSON(t *testing.T, doc *document.Document) string {
+	t.Helper()
+	text, err := json.MarshalIndent(doc, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
