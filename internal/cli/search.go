@@ -21,11 +21,11 @@ func newSearch() *cobra.Command {
 	var isRegexp, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "search TEXT",
-		Short: "Find text in titles, prompts, messages and tool calls",
-		Long: `Find text in session titles, system prompts, tool catalogs, messages, reasoning, and
-the inputs, outputs and errors of tool calls. Case is ignored. Titles are listed first,
-then prompts and catalogs, once per session, then the newest messages. Messages that a
-fork copied are found in its parent only.
+		Short: "Find text in titles, notes, prompts, messages and tool calls",
+		Long: `Find text in session titles, notes, system prompts, tool catalogs, messages, reasoning,
+and the inputs, outputs and errors of tool calls. Case is ignored. Titles are listed first,
+then notes, then prompts and catalogs, once per session, then the newest messages. Messages
+that a fork copied are found in its parent only.
 
 With --regexp, TEXT is a regular expression in RE2 syntax. Case is ignored, and ^ and $
 match at the beginning and end of a line; (?-i) and (?-m) in the expression change that,
@@ -41,8 +41,8 @@ all of it. Deleting the directory loses nothing. The exit code is 0 even if noth
 --json prints an array of objects: session_id, title, agent, turn, message_id,
 role, part_id, type, tool, tool_call_id, field, matches, context, marks (the byte
 ranges of the matches in context) and created_at in Unix milliseconds. A title has
-the type "session" and the field "title", and neither message nor part; a prompt or
-catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
+the type "session" and the field "title", and neither message nor part; a note the
+type "note", and the message and part that it is about; a prompt or catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 		Example: `  agenttrace search 'permission denied'
   agenttrace search 'rm -rf' --agent codeagent --since 30d
   agenttrace search --regexp 'timeout after \d+ ?m?s'
@@ -85,21 +85,8 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 				}
 				return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
 			}
-			hits := []store.Hit{}
-			more := false
-			for h, err := range r.Search(cmd.Context(), q) {
-				if err != nil {
-					return err
-				}
-				if within != nil && !within[h.SessionID] {
-					continue
-				}
-				if more = len(hits) == limit; more {
-					break
-				}
-				hits = append(hits, h)
-			}
-			if err := document.NumberTurns(cmd.Context(), r, hits); err != nil {
+			hits, more, err := document.Find(cmd.Context(), r, q, within, limit, 0)
+			if err != nil {
 				return err
 			}
 			if asJSON {
@@ -148,7 +135,7 @@ func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) e
 		within += " since " + since
 	}
 	_, err := fmt.Fprintf(cmd.ErrOrStderr(),
-		"%s in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
+		"%s in the titles, notes, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
 		printable.Sanitize(what), printable.Sanitize(within), name)
 	return err
 }

@@ -202,10 +202,40 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// NumberTurns sets the Turn of each hit to the number that the session's timeline
+// Find returns the first places where a text is found, with the numbers of their turns, and whether there may be more.
+// A within that is not nil has the sessions that are looked at. A timeout above 0 is how long to look.
+func Find(ctx context.Context, r store.Reader, q store.SearchQuery, within map[string]bool, limit int,
+	timeout time.Duration) (hits []store.Hit, more bool, _ error) {
+	limited := ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	hits = []store.Hit{}
+	for h, err := range r.Search(limited, q) {
+		if err != nil && limited.Err() != nil && ctx.Err() == nil {
+			more = true
+			break
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if within != nil && !within[h.SessionID] {
+			continue
+		}
+		if more = len(hits) == limit; more {
+			break
+		}
+		hits = append(hits, h)
+	}
+	return hits, more, numberTurns(ctx, r, hits)
+}
+
+// numberTurns sets the Turn of each hit to the number that the session's timeline
 // gives the turn. It reads the outline of each session of a hit once. A session that is gone
 // meanwhile has no numbers.
-func NumberTurns(ctx context.Context, r store.Reader, hits []store.Hit) error {
+func numberTurns(ctx context.Context, r store.Reader, hits []store.Hit) error {
 	outlines := map[string]*Outline{}
 	for i := range hits {
 		h := &hits[i]

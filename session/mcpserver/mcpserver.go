@@ -200,14 +200,7 @@ func (s *server) document(ctx context.Context, name string) (*document.Document,
 	if err != nil {
 		return nil, err
 	}
-	in, err := document.Collect(ctx, s.store, row.ID)
-	if err != nil {
-		return nil, err
-	}
-	in.Now, in.IdleTimeout = time.Now(), s.options.IdleTimeout
-	doc := document.Build(in)
-	doc.FindNotices(in)
-	return doc, nil
+	return document.LoadAll(ctx, s.store, row.ID, time.Now(), s.options.IdleTimeout, nil)
 }
 
 func (s *server) words() render.Options {
@@ -237,22 +230,12 @@ func (s *server) search(ctx context.Context, in searchArgs) (string, error) {
 	if q.Since, err = instant(in.Since); err != nil {
 		return "", err
 	}
-	var hits []store.Hit
-	for hit, err := range s.store.Search(ctx, q) {
-		if err != nil {
-			return "", err
-		}
-		if hits = append(hits, hit); len(hits) > limit {
-			break
-		}
+	hits, more, err := document.Find(ctx, s.store, q, nil, limit, 0)
+	if err != nil {
+		return "", err
 	}
-	more := len(hits) > limit
-	hits = hits[:min(limit, len(hits))]
 	if len(hits) == 0 {
 		return "nothing was found", nil
-	}
-	if err := document.NumberTurns(ctx, s.store, hits); err != nil {
-		return "", err
 	}
 	var b bytes.Buffer
 	for i := range hits {
@@ -274,11 +257,15 @@ type readArgs struct {
 }
 
 func (s *server) read(ctx context.Context, in readArgs) (string, error) {
-	doc, err := s.document(ctx, in.Session)
+	row, err := s.session(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
-	n := len(doc.Turns)
+	outline, err := document.LoadOutline(ctx, s.store, row.ID)
+	if err != nil {
+		return "", err
+	}
+	n := len(outline.Turns)
 	from, to := in.From, in.To
 	switch {
 	case from == 0 && to == 0:
@@ -289,8 +276,14 @@ func (s *server) read(ctx context.Context, in readArgs) (string, error) {
 		from = max(1, to-turnsAtOnce+1)
 	}
 	if n > 0 && (from < 1 || to > n || from > to) {
-		return "", fmt.Errorf("session %s has no turns %d to %d; its turns are 1 to %d", doc.Session.ID, from, to, n)
+		return "", fmt.Errorf("session %s has no turns %d to %d; its turns are 1 to %d", row.ID, from, to, n)
 	}
+	if n > 0 {
+		if err := outline.Load(ctx, from, to); err != nil {
+			return "", err
+		}
+	}
+	doc := outline.Document(time.Now(), s.options.IdleTimeout, nil)
 	words := s.words()
 	words.Full = in.Full
 	shown := doc.Between(from, to)
@@ -362,12 +355,16 @@ type sessionArgs struct {
 }
 
 func (s *server) status(ctx context.Context, in sessionArgs) (string, error) {
-	doc, err := s.document(ctx, in.Session)
+	row, err := s.session(ctx, in.Session)
+	if err != nil {
+		return "", err
+	}
+	status, err := document.LoadStatus(ctx, s.store, row.ID, time.Now(), s.options.IdleTimeout)
 	if err != nil {
 		return "", err
 	}
 	var b bytes.Buffer
-	err = render.Status(&b, &doc.Status, s.words())
+	err = render.Status(&b, &status, s.words())
 	return b.String(), err
 }
 

@@ -17,6 +17,8 @@ type SearchQuery struct {
 	Regexp bool
 	// Agent, if set, selects sessions of that agent.
 	Agent string
+	// Session, if set, is the id of the one session that is looked through. What it copied is found in it, too.
+	Session string
 	// Since leaves out parts that are older; zero leaves out nothing.
 	Since time.Time
 }
@@ -57,6 +59,7 @@ const (
 	TypeSession      = "session"       // in the title of a session
 	TypeSystemPrompt = "system-prompt" // in a system prompt, told at the first message that has it
 	TypeToolCatalog  = "tool-catalog"  // in a tool catalog, likewise
+	TypeNote         = "note"          // in a note about a session, turn or part, or a remark on a tag or score
 )
 
 // Hit is a place where a text was found: one value of one part, or the title of a
@@ -74,7 +77,7 @@ type Hit struct {
 	Hidden bool   `json:"hidden,omitempty"`
 	PartID string `json:"part_id,omitempty"`
 	// Type is that of the part: text, reasoning, tool-<name> and so on; [TypeSession]
-	// of a title.
+	// of a title, [TypeNote] of a note, of which the message and the part are what it is about.
 	Type string `json:"type"`
 	// Digest is that of the system prompt or tool catalog.
 	Digest string `json:"digest,omitempty"`
@@ -82,7 +85,7 @@ type Hit struct {
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"tool_call_id,omitempty"`
 	// Field is where in the part: text, input.command, output[2].name; or title, system
-	// prompt, tool catalog.
+	// prompt, tool catalog, note.
 	Field string `json:"field"`
 	// Matches counts how often the text is in the value. Matches of a regular expression that are empty do not count,
 	// nor do those after the first 100,000.

@@ -134,8 +134,8 @@ type Reader interface {
 	Spent(ctx context.Context, ids []string, price Price) (map[string]Spent, error)
 	// Stats counts over all sessions. Another program's store has the same figures.
 	Stats(ctx context.Context, q StatsQuery) (Stats, error)
-	// Search yields where a text is found: in the titles of sessions, in system prompts and
-	// tool catalogs, once for each session that was given one, and then in what was said, in
+	// Search yields where a text is found: in the titles of sessions, in notes, in system prompts
+	// and tool catalogs, once for each session that was given one, and then in what was said, in
 	// the inputs and outputs of tools, and in the data of hosts; what was stored last comes
 	// first. What a fork copied from a session that is there is found in that session alone.
 	// An error is yielded once and ends the sequence.

@@ -183,23 +183,10 @@ func (v *view) rows(ctx context.Context, q store.SessionQuery) (rows []session.S
 
 // search fills in where the text is found.
 func (v *view) search(ctx context.Context, p *listPage) error {
-	limited, cancel := context.WithTimeout(ctx, maxSearch)
-	defer cancel()
-	for h, err := range v.sessions.Search(limited, store.SearchQuery{Text: p.Query.Get("q"), Agent: p.Query.Get("agent")}) {
-		if err != nil && limited.Err() != nil && ctx.Err() == nil {
-			p.Partial = true
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if len(p.Hits) == pageSize {
-			p.Partial = true
-			break
-		}
-		p.Hits = append(p.Hits, h)
-	}
-	return document.NumberTurns(ctx, v.sessions, p.Hits)
+	q := store.SearchQuery{Text: p.Query.Get("q"), Agent: p.Query.Get("agent"), Session: p.Query.Get("session")}
+	var err error
+	p.Hits, p.Partial, err = document.Find(ctx, v.sessions, q, nil, pageSize, maxSearch)
+	return err
 }
 
 // recent is how many of the sessions that were updated last the page Now looks at.

@@ -157,7 +157,7 @@ func (r *Reader) withText(ctx context.Context, text string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if hit.Type != store.TypeSystemPrompt && hit.Type != store.TypeToolCatalog {
+		if !slices.Contains([]string{store.TypeSystemPrompt, store.TypeToolCatalog, store.TypeNote}, hit.Type) {
 			found[hit.SessionID] = true
 		}
 	}

@@ -44,6 +44,9 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 			if err := s.titles(); err != nil {
 				return err
 			}
+			if err := s.notes(); err != nil {
+				return err
+			}
 			if err := s.blobs(); err != nil {
 				return err
 			}
@@ -81,11 +84,36 @@ func (s *searcher) titles() error {
  WHERE created_at >= ? ORDER BY `+s.dialect.Stored+` DESC, id DESC`, func(row Row) error {
 		title := row.ColumnText(0)
 		hit, ok := s.needle.hit(title)
-		if !ok || title == session.Untitled || s.Agent != "" && row.ColumnText(3) != s.Agent {
+		if !ok || title == session.Untitled || !s.selects(row.ColumnText(2), row.ColumnText(3)) {
 			return nil
 		}
 		hit.Type, hit.Field = store.TypeSession, "title"
 		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt = row.ColumnText(2), title, row.ColumnText(3), row.ColumnInt64(1)
+		return s.yield(hit)
+	}, s.since)
+}
+
+// selects reports whether a session is one that is looked through.
+func (s *searcher) selects(id, agent string) bool {
+	return (s.Session == "" || id == s.Session) && (s.Agent == "" || agent == s.Agent)
+}
+
+// notes yields the notes that have the text, the last first: the comments of annotations.
+func (s *searcher) notes() error {
+	if s.dialect.Foreign || s.dialect.Unannotated {
+		return nil
+	}
+	return s.conn.Query(`SELECT a.comment, a.created_at, a.session_id, a.message_id, a.part_id, s.title, s.agent
+ FROM annotations a JOIN chat_sessions s ON s.id = a.session_id
+ WHERE a.deleted_at IS NULL AND a.comment <> '' AND a.created_at >= ?
+ ORDER BY a.created_at DESC, a.session_id, a.id`, func(row Row) error {
+		hit, ok := s.needle.hit(row.ColumnText(0))
+		if !ok || !s.selects(row.ColumnText(2), row.ColumnText(6)) {
+			return nil
+		}
+		hit.Type, hit.Field = store.TypeNote, "note"
+		hit.CreatedAt, hit.SessionID, hit.MessageID = row.ColumnInt64(1), row.ColumnText(2), row.ColumnText(3)
+		hit.PartID, hit.Title, hit.Agent = row.ColumnText(4), row.ColumnText(5), row.ColumnText(6)
 		return s.yield(hit)
 	}, s.since)
 }
@@ -119,7 +147,8 @@ func (s *searcher) blobs() error {
 			hit, ok := found[row.ColumnText(5)]
 			at := place{row.ColumnText(0), hit.Digest}
 			of := session.Session{ParentID: TextPtr(row, 8), CreatedAt: row.ColumnInt64(9)}
-			if !ok || seen[at] || s.Agent != "" && row.ColumnText(7) != s.Agent || of.Copied(row.ColumnInt64(4)) {
+			copied := s.Session == "" && of.Copied(row.ColumnInt64(4))
+			if !ok || seen[at] || !s.selects(at.session, row.ColumnText(7)) || copied {
 				return nil
 			}
 			seen[at] = true
@@ -146,7 +175,7 @@ var blobKinds = []struct {
 
 // parts yields what is found in parts, the last first.
 func (s *searcher) parts() error {
-	if filter, ok := s.conn.(PartFilter); ok {
+	if filter, ok := s.conn.(PartFilter); ok && s.Session == "" {
 		return filter.FilterParts(s.needle.literals, func(r PartRange) error {
 			if r.Listed {
 				return s.listed(r.Parts)
@@ -168,11 +197,15 @@ func (s *searcher) scan(r PartRange) error {
 	if r.Above > math.MinInt64 {
 		query += fmt.Sprintf(` AND %s > %d`, stored, r.Above)
 	}
-	query += fmt.Sprintf(` ORDER BY %s DESC, id DESC LIMIT %d`, stored, searchPage)
-	for n := searchPage; n == searchPage; {
+	size := searchPage
+	if s.Session != "" {
+		size = math.MaxInt32 // its parts are sorted for each page
+	}
+	query += fmt.Sprintf(` ORDER BY %s DESC, id DESC LIMIT %d`, stored, size)
+	for n := size; n == size; {
 		n = 0
 		if err := s.page(query, args, func(row Row) {
-			if n++; n == searchPage {
+			if n++; n == size {
 				args[1], args[2] = row.ColumnInt64(6), row.ColumnText(4)
 			}
 		}); err != nil {
@@ -196,9 +229,16 @@ func (s *searcher) listed(numbers []int64) error {
 // query returns a query of the parts, since ?1, that meet a condition on the parameters from ?2 on and may have what is
 // searched for, and its parameters.
 func (s *searcher) query(condition string, of ...any) (query string, args []any) {
+	noIndex := s.dialect.NoIndex
+	if s.Session != "" {
+		noIndex = "" // that of the session is the one to use
+	}
 	query = `SELECT data_json, created_at, session_id, message_id, id, type, ` + s.dialect.Stored + ` FROM chat_parts` +
-		s.dialect.NoIndex + ` WHERE type <> 'step-start' AND created_at >= ?1 AND ` + condition
+		noIndex + ` WHERE type <> 'step-start' AND created_at >= ?1 AND ` + condition
 	args = append([]any{s.since}, of...)
+	if s.Session != "" {
+		query, args = query+fmt.Sprintf(` AND session_id = ?%d`, len(args)+1), append(args, s.Session)
+	}
 	if s.needle.run != "" {
 		if may := s.dialect.MayContain("data_json", fmt.Sprintf("?%d", len(args)+1)); may != "" {
 			query, args = query+` AND `+may, append(args, s.needle.run)
@@ -272,7 +312,8 @@ func (s *searcher) part(row Row, raw []byte, hits []store.Hit) []store.Hit {
 // copied, and what another agent than the one asked for said, is none.
 func (s *searcher) locate(h *store.Hit) (bool, error) {
 	in, err := s.session(h.SessionID)
-	if err != nil || in == nil || h.CreatedAt < in.from || s.Agent != "" && in.agent != s.Agent {
+	copied := in != nil && s.Session == "" && h.CreatedAt < in.from
+	if err != nil || in == nil || copied || !s.selects(h.SessionID, in.agent) {
 		return false, err
 	}
 	h.Title, h.Agent = in.title, in.agent

@@ -31,6 +31,7 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 		run        func(h *harness, s Store)
 	}{
 		{"search", "A text is found in titles and in the values of parts, not in keys, in any case.", readSearch},
+		{"search notes", "A note is found until it is taken back, and one session can be searched alone.", readNotes},
 		{"pages", "However many parts have the text, each is found once, the last first.", readPages},
 		{"stats", "What a fork copied counts once, what a rewind hid or a compaction replaced counts.", readStats},
 		{"estimates", "What is stated takes precedence; what is not is estimated with the model and the usage of the " +
@@ -147,6 +148,48 @@ func readSearch(h *harness, s Store) {
 			h.Errorf("hit (-want +got):\n%s, %v", diff, err)
 		}
 		break // early
+	}
+}
+
+func readNotes(h *harness, s Store) {
+	h.script(s, searched)
+	note := func(id, session, message, part, text string, at int64) store.Annotation {
+		return store.Annotation{ID: id, SessionID: session, MessageID: message, PartID: part, Kind: store.AnnotationNote,
+			Comment: text, CreatedAt: at, UpdatedAt: at}
+	}
+	tag := note("ann_3", "f", "", "", "because of the needle", 12)
+	tag.Kind, tag.Name = store.AnnotationTag, "odd"
+	gone := note("ann_4", "s", "", "", "no needle", 13)
+	gone.DeletedAt = &gone.CreatedAt
+	if err := s.Annotate(h.Context(), []store.Annotation{note("ann_1", "s", "", "", "A NEEDLE, a needle", 10),
+		note("ann_2", "s", "s1", "p1", "Which needle?", 11), tag, gone}); err != nil {
+		h.Fatal(err)
+	}
+	for _, test := range []struct {
+		query store.SearchQuery
+		want  []string
+	}{
+		{store.SearchQuery{Text: "needle"}, []string{" note 1", "p1 note 1", " note 2", "q2 text 2",
+			"p1 input.args[1].deep 1", "p1 output 2"}},
+		{store.SearchQuery{Text: "^which", Regexp: true}, []string{"p1 note 1"}},
+		{store.SearchQuery{Text: "needle", Agent: "other"}, []string{" note 1", "q2 text 2"}},
+		{store.SearchQuery{Text: "needle", Since: time.UnixMilli(12)}, []string{" note 1"}},
+		{store.SearchQuery{Text: "needle", Session: "f"}, []string{" note 1", "q2 text 2"}},
+		{store.SearchQuery{Text: "naïve", Session: "f"}, []string{"q0 text 1"}}, // which it copied
+		{store.SearchQuery{Text: "naïve", Session: "s"}, []string{"p0 text 2"}},
+		{store.SearchQuery{Text: "t", Session: "nothing"}, nil},
+		{store.SearchQuery{Text: "two", Session: "f"}, []string{" title 1"}},
+	} {
+		if diff := cmp.Diff(test.want, h.find(s, test.query)); diff != "" {
+			h.Errorf("%+v (-want +got):\n%s", test.query, diff)
+		}
+	}
+	for hit := range s.Search(h.Context(), store.SearchQuery{Text: "which"}) {
+		want := store.Hit{SessionID: "s", Title: "One", Agent: "coder", MessageID: "s1", PartID: "p1", Type: "note",
+			Field: "note", Matches: 1, Context: "Which needle?", Marks: [][2]int{{0, 5}}, CreatedAt: 11}
+		if diff := cmp.Diff(want, hit); diff != "" {
+			h.Errorf("hit (-want +got):\n%s", diff)
+		}
 	}
 }
 
