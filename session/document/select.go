@@ -33,6 +33,10 @@ func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status st
 			limit = 50
 		}
 		q.Limit = -1
+		if seen := now.Add(-idleTimeout); (status == string(ActivityBusy) || status == string(ActivityRetrying)) &&
+			!now.IsZero() && idleTimeout > 0 && q.Since.Before(seen) {
+			q.Since = seen // one that was not updated since then is interrupted
+		}
 		for s, err := range r.Sessions(ctx, q) {
 			if err != nil {
 				yield(s, err)

@@ -2,10 +2,10 @@ package sqlstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -17,6 +17,48 @@ type conditions struct {
 	d     *Dialect
 	where []string
 	args  []any
+	// candidates are for some conditions the sessions that may meet them, by an index.
+	candidates []candidates
+}
+
+// candidates are the sessions whose ids one of several queries finds, which all have the same parameters.
+type candidates struct {
+	queries []string
+	args    []any
+}
+
+// maxCandidates is how many sessions are looked for by a condition that few may meet. If there are more, one in so many
+// meets it that going through all in their order is fast.
+const maxCandidates = 2000
+
+// narrow adds that the session is one of those that may meet a condition, if these are few. It reports whether they are.
+func (c *conditions) narrow(conn Conn) (bool, error) {
+	if c.d.Foreign {
+		return false, nil
+	}
+	for _, from := range c.candidates {
+		var ids []string
+		for _, query := range from.queries {
+			found, err := texts(conn, query+" LIMIT "+strconv.Itoa(maxCandidates+1), from.args...)
+			if err != nil {
+				return false, err
+			}
+			ids = append(ids, found...)
+			if len(ids) > maxCandidates {
+				break
+			}
+		}
+		if len(ids) <= maxCandidates {
+			c.among(ids)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// from adds queries of candidates, which have the parameters.
+func (c *conditions) from(args []any, queries ...string) {
+	c.candidates = append(c.candidates, candidates{queries, args})
 }
 
 func (c *conditions) add(condition string, args ...any) {
@@ -46,6 +88,7 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 	}
 	if !f.Until.IsZero() {
 		c.add("s.created_at < ?", f.Until.UnixMilli())
+		c.from([]any{f.Until.UnixMilli()}, `SELECT id FROM chat_sessions WHERE created_at < ?`)
 	}
 	for _, tag := range f.Tags {
 		c.annotated(`kind = 'tag' AND name = ?`, tag)
@@ -64,8 +107,14 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 		const of = `(%[1]s.workspace_root = ? OR %[1]s.workspace_id = ?)`
 		c.add(`(`+fmt.Sprintf(of, "s")+` OR s.workspace_root IS NULL AND s.workspace_id IS NULL AND s.parent_id IN (
  SELECT p.id FROM chat_sessions p WHERE `+fmt.Sprintf(of, "p")+`))`, f.Project, f.Project, f.Project, f.Project)
+		const project = `SELECT p.id FROM chat_sessions p WHERE p.workspace_root = ?1
+ UNION SELECT p.id FROM chat_sessions p WHERE p.workspace_id = ?1`
+		c.from([]any{f.Project}, project, `SELECT c.id FROM chat_sessions c WHERE c.parent_id IN (`+project+`)`)
 	}
 	if f.User != "" {
+		text := string(session.AppendString(nil, f.User))
+		c.add(d.Find+"(s.metadata_json, ?) > 0", text) // costs less than the next
+		c.from([]any{text}, `SELECT s.id FROM chat_sessions s`+d.NoIndex+` WHERE `+d.Find+`(s.metadata_json, ?) > 0`)
 		c.add(d.JSON("s.metadata_json", "user_id")+" = ?", f.User)
 	}
 	if f.Model != "" {
@@ -75,24 +124,37 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 		c.modelHas(d.JSON("s.model_json", "provider_id")+" = ?", f.Provider, jsonMember("provider_id", f.Provider))
 	}
 	if f.Loops {
-		c.parts(`p.type = 'data-loop-warning'`)
+		c.add(hasPart(`p.type = 'data-loop-warning'`))
+		c.from(nil, `SELECT DISTINCT session_id FROM chat_parts WHERE type = 'data-loop-warning'`)
 	}
 	if f.Tool != "" {
-		c.parts(`p.tool_call_id IS NOT NULL AND (p.type = ? OR p.type = 'dynamic-tool' AND `+
-			d.JSON("p.data_json", "toolName")+` = ?)`, "tool-"+f.Tool, f.Tool)
+		condition := `(` + hasPart(`p.type = ?`) + ` OR ` + hasPart(`p.type = 'dynamic-tool' AND `+
+			d.JSON("p.data_json", "toolName")+` = ?`) + `)`
+		c.add(condition, "tool-"+f.Tool, f.Tool)
+		c.from([]any{"tool-" + f.Tool, f.Tool}, `SELECT s.id FROM chat_sessions s WHERE `+condition) // reads indexes only
 	}
 	denied := `coalesce(` + d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied") + `, 0)`
+	const failed = ` p.tool_state <> 'output-available' AND p.tool_state = 'output-error'` // as the index has it
+	outcome := d.Contains("s.metadata_json", `"outcome":"error"`)
+	endReason := func(m string) string { return d.Contains(m+".metadata_json", `"end_reason":"error"`) }
 	if f.Errors {
-		c.add(`(coalesce(` + d.JSON("s.metadata_json", "agenttrace", "outcome") + `, '') = 'error'
- OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND ` + d.Contains("m.metadata_json",
-			`"end_reason":"error"`) + `) OR ` + hasPart(`p.tool_state = 'output-error' AND `+denied+` = 0`) + `)`)
+		c.add(`(` + outcome + ` AND coalesce(` + d.JSON("s.metadata_json", "agenttrace", "outcome") + `, '') = 'error'
+ OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND ` + endReason("m") + `) OR ` +
+			hasPart(failed+` AND `+denied+` = 0`) + `)`)
+		c.from(nil, `SELECT s.id FROM chat_sessions s WHERE `+outcome,
+			`SELECT DISTINCT m.session_id FROM chat_messages m WHERE `+endReason("m"),
+			`SELECT DISTINCT p.session_id FROM chat_parts p WHERE`+failed)
 	}
 	if f.Denials {
-		condition := hasPart(`(p.tool_state = 'output-denied' OR p.tool_state = 'output-error' AND ` + denied + ` <> 0)`)
+		const denial = ` p.tool_state <> 'output-available' AND p.tool_state = 'output-denied'`
+		condition := hasPart(denial) + ` OR ` + hasPart(failed+` AND `+denied+` <> 0`)
 		if !d.Foreign {
 			condition += ` OR EXISTS (SELECT 1 FROM permission_decisions x WHERE x.session_id = s.id AND x.outcome = 'denied')`
 		}
 		c.add(`(` + condition + `)`)
+		c.from(nil, `SELECT DISTINCT session_id FROM permission_decisions WHERE outcome = 'denied'`,
+			`SELECT DISTINCT p.session_id FROM chat_parts p WHERE`+denial,
+			`SELECT DISTINCT p.session_id FROM chat_parts p WHERE`+failed)
 	}
 	return nil
 }
@@ -105,11 +167,10 @@ func (c *conditions) annotated(condition string, args ...any) {
 	}
 	c.add(`EXISTS (SELECT 1 FROM annotations a WHERE a.session_id = s.id AND a.deleted_at IS NULL AND `+condition+`)`,
 		args...)
+	c.from(args, `SELECT DISTINCT session_id FROM annotations WHERE deleted_at IS NULL AND `+condition)
 }
 
-// parts adds that the session has a part that matches a condition.
-func (c *conditions) parts(condition string, args ...any) { c.add(hasPart(condition), args...) }
-
+// hasPart is the condition that the session has a part p that matches one.
 func hasPart(condition string) string {
 	return `EXISTS (SELECT 1 FROM chat_parts p WHERE p.session_id = s.id AND ` + condition + `)`
 }
@@ -122,6 +183,7 @@ func (c *conditions) model(name string) {
 		c.modelHas(id+" = ?", name, jsonMember("model_id", name))
 		return
 	}
+	c.fromModels(jsonMember("model_id", name), jsonMember("model_id", rest))
 	// The id of a model may have a slash, too.
 	c.add(`(`+id+` = ? OR `+id+` = ? AND `+c.d.JSON("s.model_json", "provider_id")+` = ? OR `+c.message()+` OR `+
 		c.message()+`)`, name, rest, provider, jsonMember("model_id", name),
@@ -131,6 +193,18 @@ func (c *conditions) model(name string) {
 // modelHas adds that the session's row matches a condition, or that the metadata of a message has a text.
 func (c *conditions) modelHas(condition, value, text string) {
 	c.add(`(`+condition+` OR `+c.message()+`)`, value, text)
+	c.fromModels(text, text)
+}
+
+// fromModels adds as candidates the sessions with one of two texts in a model. No index has them, but going through a
+// table once costs less than looking for the messages of each session.
+func (c *conditions) fromModels(x, y string) {
+	has := func(column string) string {
+		return `(` + c.d.Find + `(` + column + `, ?1) > 0 OR ` + c.d.Find + `(` + column + `, ?2) > 0)`
+	}
+	c.from([]any{x, y}, `SELECT s.id FROM chat_sessions s`+c.d.NoIndex+` WHERE `+has("s.model_json"),
+		`SELECT DISTINCT m.session_id FROM chat_messages m`+c.d.NoIndex+` WHERE m.role = 'assistant' AND `+
+			has("m.metadata_json"))
 }
 
 // message is the condition that the metadata of a message of the assistant has the text that is the parameter.
@@ -146,8 +220,7 @@ func jsonMember(key, value string) string {
 
 // among adds that the session is one of some, which may be many.
 func (c *conditions) among(ids []string) {
-	list, _ := json.Marshal(append([]string{}, ids...)) // texts always have JSON
-	c.add(`s.id IN (SELECT value FROM `+c.d.Elements("?", "among")+`)`, string(list))
+	c.add(`s.id IN (SELECT value FROM `+c.d.Elements("?", "among")+`)`, listOf(ids))
 }
 
 // withText returns the ids of the sessions in whose titles or messages a text is.

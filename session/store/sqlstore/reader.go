@@ -57,7 +57,7 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 		}
 		left := false // a consumer that has left may have canceled ctx, which is the error then
 		err = r.source.Read(ctx, func(conn Conn) error {
-			query, args, err := sessionsQuery(conn.Dialect(), q, among)
+			query, args, err := sessionsQuery(conn, q, among)
 			if err != nil {
 				return err
 			}
@@ -81,8 +81,9 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 // errStop ends an iteration that its consumer has left.
 var errStop = errors.New("stop")
 
-func sessionsQuery(d *Dialect, q store.SessionQuery, among []string) (query string, args []any, _ error) {
+func sessionsQuery(conn Conn, q store.SessionQuery, among []string) (query string, args []any, _ error) {
 	var index, limit string
+	d := conn.Dialect()
 	column, isOrder := sortColumns[q.Sort]
 	if !isOrder {
 		return "", nil, fmt.Errorf("unknown order %q", q.Sort)
@@ -91,18 +92,24 @@ func sessionsQuery(d *Dialect, q store.SessionQuery, among []string) (query stri
 	if q.Sort == store.SortTitle {
 		direction, before = "ASC", ">"
 	}
-	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
-	// index is the better one.
-	if q.ParentID == "" && q.Agent == "" && q.Text == "" && q.IDs == nil &&
-		q.Sort == store.SortUpdated && !d.Foreign {
-		index = d.Index("idx_chat_sessions_updated")
-	}
 	where := conditions{d: d}
 	if q.Text != "" {
 		where.among(among)
 	}
 	if err := where.filter(&q.SessionFilter); err != nil {
 		return "", nil, err
+	}
+	few := q.ParentID != "" || q.Text != "" || q.IDs != nil
+	if !few {
+		var err error
+		if few, err = where.narrow(conn); err != nil {
+			return "", nil, err
+		}
+	}
+	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
+	// index is the better one.
+	if !few && q.Agent == "" && q.Sort == store.SortUpdated && !d.Foreign {
+		index = d.Index("idx_chat_sessions_updated")
 	}
 	switch {
 	case q.ParentID != "":
@@ -111,7 +118,7 @@ func sessionsQuery(d *Dialect, q store.SessionQuery, among []string) (query stri
 		where.add(leading(d))
 	}
 	if !q.Archived {
-		where.add("s.archived_at IS NULL")
+		where.add("+s.archived_at IS NULL") // most are not archived: an index on it is of no use
 	}
 	switch {
 	case q.Before == nil:
