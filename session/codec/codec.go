@@ -32,6 +32,10 @@ type Checkpoint struct {
 	State  []byte
 }
 
+// Wanted reports whether a session is to be read of which a file has a version: two versions differ where the session
+// does. A nil Wanted wants all. It is called for the sessions of a database, in their order.
+type Wanted func(id, version string) bool
+
 // Growth is what a file has from a checkpoint on.
 type Growth struct {
 	Sessions []*Session

@@ -77,6 +77,9 @@ type Reading struct {
 	// Decode reads sessions from a stream, DecodeFile from a file or a directory.
 	Decode     func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 	DecodeFile func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+	// DecodeWanted is DecodeFile of a file with many sessions, of which it reads those that are wanted.
+	DecodeWanted func(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[
+		*codec.Session, error]
 	// Beside lists what DecodeFile reads of an input besides the file at path, or in place of the
 	// directory: files, and directories with all that is below. Where it is nil, nobody knows.
 	Beside func(path string) []string

@@ -213,7 +213,8 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode, Tables: transcripts.OpencodeTables(),
 		Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
-		DecodeFile: transcripts.DecodeOpencode, Beside: transcripts.BesideOpencode, Transcript: true,
+		DecodeFile: all(transcripts.DecodeOpencode), DecodeWanted: transcripts.DecodeOpencode,
+		Beside: transcripts.BesideOpencode, Transcript: true,
 	},
 }, {
 	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI",
@@ -232,15 +233,15 @@ var All = []Format{{
 	// Other programs have a table of this name, too: their databases are recognized first.
 	Name: "zed", Imported: "the database of threads of Zed's agent",
 	Reading: Reading{
-		Extensions: []string{".db"}, Tables: transcripts.ZedTables(), DecodeFile: transcripts.DecodeZed, Transcript: true,
-		Beside: database,
+		Extensions: []string{".db"}, Tables: transcripts.ZedTables(), Transcript: true, Beside: database,
+		DecodeFile: all(transcripts.DecodeZed), DecodeWanted: transcripts.DecodeZed,
 	},
 }, {
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
 	Reading: Reading{
 		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: transcripts.GooseTables(),
-		Decode: transcripts.DecodeGoose, DecodeFile: transcripts.DecodeGooseFile, Transcript: true,
-		Beside: database,
+		Decode: transcripts.DecodeGoose, DecodeFile: all(transcripts.DecodeGooseFile),
+		DecodeWanted: transcripts.DecodeGooseFile, Transcript: true, Beside: database,
 	},
 }, {
 	Name: "cline", Imported: "messages of sessions and tasks of Cline",
@@ -260,8 +261,8 @@ var All = []Format{{
 	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database",
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksKiro, Tables: transcripts.KiroTables(),
-		Decode: transcripts.DecodeKiro, DecodeFile: transcripts.DecodeKiroFile, Transcript: true,
-		Beside: transcripts.BesideKiro,
+		Decode: transcripts.DecodeKiro, DecodeFile: all(transcripts.DecodeKiroFile),
+		DecodeWanted: transcripts.DecodeKiroFile, Transcript: true, Beside: transcripts.BesideKiro,
 	},
 }, {
 	Name:     "sqlite",
@@ -304,6 +305,14 @@ type fileDecoder func(path string, report func(codec.Problem)) iter.Seq2[*codec.
 func file(decode fileDecoder) func(context.Context, string, func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return decode(path, report)
+	}
+}
+
+// all reads all sessions of a file.
+func all(decode func(context.Context, string, codec.Wanted, func(codec.Problem)) iter.Seq2[*codec.Session, error],
+) func(context.Context, string, func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return decode(ctx, path, nil, report)
 	}
 }
 

@@ -63,6 +63,12 @@ func plain(decode func(string, func(codec.Problem)) iter.Seq2[*codec.Session, er
 	}
 }
 
+func whole(decode func(context.Context, string, codec.Wanted, func(codec.Problem)) iter.Seq2[*codec.Session, error]) fileDecoder {
+	return func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return decode(ctx, path, nil, report)
+	}
+}
+
 // TestFilesOfAgents reads what the programs keep of a session: the golden files have all
 // of its rows, its decisions, and the problems.
 func TestFilesOfAgents(t *testing.T) {
@@ -72,11 +78,11 @@ func TestFilesOfAgents(t *testing.T) {
 	}{
 		{"copilot/events", copilotEvents, plain(transcripts.DecodeCopilotFile)},
 		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.DecodeCursor},
-		{"zed/threads", zedDatabase(t), transcripts.DecodeZed},
-		{"kiro/session", kiroSession, transcripts.DecodeKiroFile},
-		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.DecodeKiroFile},
-		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.DecodeGooseFile},
-		{"goose/lines", gooseLines, transcripts.DecodeGooseFile},
+		{"zed/threads", zedDatabase(t), whole(transcripts.DecodeZed)},
+		{"kiro/session", kiroSession, whole(transcripts.DecodeKiroFile)},
+		{"kiro/data", databaseOf(t, "kiro/data.sql"), whole(transcripts.DecodeKiroFile)},
+		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), whole(transcripts.DecodeGooseFile)},
+		{"goose/lines", gooseLines, whole(transcripts.DecodeGooseFile)},
 		{"cline/session", clineSession, plain(transcripts.DecodeClineFile)},
 		{"cline/child", clineChild, plain(transcripts.DecodeClineFile)},
 		{"openhands/conversation", openHands, transcripts.DecodeOpenHands},
@@ -280,11 +286,11 @@ func TestDamagedDatabasesOfAgents(t *testing.T) {
 		{"cursor", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), [][3]string{{"blobs", "data", ""}},
 			transcripts.DecodeCursor},
 		{"zed", databaseOf(t, "zed/threads.sql"), [][3]string{{"threads", "data", ""}, {"threads", "data_type", ""}},
-			transcripts.DecodeZed},
+			whole(transcripts.DecodeZed)},
 		{"kiro", databaseOf(t, "kiro/data.sql"), [][3]string{{"conversations", "value", ""}, {"conversations_v2", "value", ""}},
-			transcripts.DecodeKiroFile},
+			whole(transcripts.DecodeKiroFile)},
 		{"goose", databaseOf(t, "goose/sessions.sql"), [][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
-			{"usage_ledger", "input_tokens", "silent"}}, transcripts.DecodeGooseFile},
+			{"usage_ledger", "input_tokens", "silent"}}, whole(transcripts.DecodeGooseFile)},
 	} {
 		t.Run(tt.name, func(t *testing.T) { damageRows(t, tt.path, tt.columns, tt.decode) })
 	}
@@ -378,8 +384,8 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 		decode fileDecoder
 	}{
 		{copilotEvents, plain(transcripts.DecodeCopilotFile)},
-		{gooseLines, transcripts.DecodeGooseFile},
-		{kiroSession, transcripts.DecodeKiroFile},
+		{gooseLines, whole(transcripts.DecodeGooseFile)},
+		{kiroSession, whole(transcripts.DecodeKiroFile)},
 	} {
 		lines := readLines(t, tt.path)
 		rows := func(n int) map[string]bool {

@@ -57,7 +57,7 @@ func DecodeGoose(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessi
 
 // DecodeGooseFile reads the database sessions.db of Goose, or a session file, which is
 // named for its session: see [DecodeGoose]. The database has the usage of each model call.
-func DecodeGooseFile(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -68,7 +68,7 @@ func DecodeGooseFile(ctx context.Context, path string, report func(codec.Problem
 		})
 	}
 	return func(yield func(*codec.Session, error) bool) {
-		if err := decodeGooseDatabase(ctx, path, report, yield); err != nil {
+		if err := decodeGooseDatabase(ctx, path, wanted, report, yield); err != nil {
 			yield(nil, fmt.Errorf("read sessions of Goose in %s: %w", path, err))
 		}
 	}
@@ -392,7 +392,7 @@ func (d *goose) paid(m *rows.Message, call gooseCall) {
 }
 
 // decodeGooseDatabase yields the sessions of a database.
-func decodeGooseDatabase(ctx context.Context, path string, report func(codec.Problem),
+func decodeGooseDatabase(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem),
 	yield func(*codec.Session, error) bool) error {
 	conn, err := database.Snapshot(ctx, path)
 	if err != nil {
@@ -404,6 +404,9 @@ func decodeGooseDatabase(ctx context.Context, path string, report func(codec.Pro
 		return listed
 	}
 	for _, row := range list {
+		if wanted != nil && !wants(wanted, row.Text("id"), row, gooseCounts(conn, row.Text("id"))...) {
+			continue
+		}
 		s := gooseSession(conn, row, report)
 		if err := ctx.Err(); err != nil {
 			return err
@@ -413,6 +416,18 @@ func decodeGooseDatabase(ctx context.Context, path string, report func(codec.Pro
 		}
 	}
 	return listed
+}
+
+// gooseCounts are what a session has in other tables. The program writes messages that change anew.
+func gooseCounts(conn *sqlite.Conn, id string) (all []rows.Object) {
+	for _, query := range []string{
+		"SELECT count(*), max(id), max(created_timestamp) FROM messages WHERE session_id = ?",
+		"SELECT count(*), max(id) FROM usage_ledger WHERE session_id = ?",
+	} {
+		counts, _ := table(conn, query, id) // what cannot be read is reported with the session
+		all = append(all, counts...)
+	}
+	return all
 }
 
 func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)) *codec.Session {

@@ -50,7 +50,7 @@ func DecodeKiro(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 // DecodeKiroFile reads a session file, beside which Kiro CLI keeps its title, times and
 // usage in another: see [DecodeKiro]. It also reads the database data.sqlite3, in which
 // the program keeps, or kept, the sessions of its classic interface.
-func DecodeKiroFile(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeKiroFile(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -62,7 +62,7 @@ func DecodeKiroFile(ctx context.Context, path string, report func(codec.Problem)
 		})
 	}
 	return func(yield func(*codec.Session, error) bool) {
-		if err := decodeKiroDatabase(ctx, path, report, yield); err != nil {
+		if err := decodeKiroDatabase(ctx, path, wanted, report, yield); err != nil {
 			yield(nil, fmt.Errorf("read sessions of Kiro in %s: %w", path, err))
 		}
 	}
@@ -304,7 +304,7 @@ func (d *kiro) count() {
 
 // decodeKiroDatabase yields the conversations of a database. Newer versions have a table
 // with a row for each; older ones one with the last of each directory.
-func decodeKiroDatabase(ctx context.Context, path string, report func(codec.Problem),
+func decodeKiroDatabase(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem),
 	yield func(*codec.Session, error) bool) error {
 	conn, err := database.Snapshot(ctx, path)
 	if err != nil {
@@ -321,7 +321,7 @@ func decodeKiroDatabase(ctx context.Context, path string, report func(codec.Prob
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s := kiroConversation(row, seen, report)
+		s := kiroConversation(row, seen, wanted, report)
 		if s != nil && !yield(s, nil) {
 			return nil
 		}
@@ -329,8 +329,8 @@ func decodeKiroDatabase(ctx context.Context, path string, report func(codec.Prob
 	return cmp.Or(listed, err)
 }
 
-// kiroConversation reads a row, nil for one that is damaged or known.
-func kiroConversation(row rows.Object, seen map[string]bool, report func(codec.Problem)) *codec.Session {
+// kiroConversation reads a row, nil for one that is damaged, known, or not wanted.
+func kiroConversation(row rows.Object, seen map[string]bool, wanted codec.Wanted, report func(codec.Problem)) *codec.Session {
 	place := "conversation " + cmp.Or(row.Text("conversation_id"), row.Text("key"))
 	o, err := rows.Parse([]byte(row.Text("value")))
 	if err != nil {
@@ -341,7 +341,9 @@ func kiroConversation(row rows.Object, seen map[string]bool, report func(codec.P
 	if id == "" || seen[id] {
 		return nil
 	}
-	seen[id] = true
+	if seen[id] = true; !wants(wanted, id, row) {
+		return nil
+	}
 	d := newKiro(id, report)
 	if dir := row.Text("key"); filepath.IsAbs(dir) {
 		d.b.s.Row.WorkspaceRoot = new(dir)

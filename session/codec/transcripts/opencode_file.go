@@ -55,7 +55,7 @@ func LooksOpencode(keys map[string]string) bool {
 // report may be nil. An error is yielded, last and with a nil session, when there is
 // nothing of opencode at path or its sessions cannot be listed to the end. The caller
 // owns what is yielded.
-func DecodeOpencode(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeOpencode(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -67,7 +67,7 @@ func DecodeOpencode(ctx context.Context, path string, report func(codec.Problem)
 		}
 		seen := make(map[string]bool)
 		for _, name := range databases {
-			if !decodeOpencodeDatabase(ctx, name, seen, report, yield) {
+			if !decodeOpencodeDatabase(ctx, name, seen, wanted, report, yield) {
 				return
 			}
 		}
@@ -148,8 +148,8 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 }
 
 // decodeOpencodeDatabase yields the sessions of a database, and reports whether to go on.
-func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, report func(codec.Problem),
-	yield func(*codec.Session, error) bool) bool {
+func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, wanted codec.Wanted,
+	report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
 	conn, err := database.Open(path)
 	if err != nil {
 		return yield(nil, fmt.Errorf("open sessions of opencode in %s: %w", path, err))
@@ -169,6 +169,9 @@ func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bo
 			continue
 		}
 		seen[info.id] = true
+		if wanted != nil && !wants(wanted, info.id, info.data, opencodeCounts(conn, info.id)...) {
+			continue
+		}
 		s := &opencodeSession{info: info, parts: make(map[string][]opencodeRecord)}
 		if err := s.read(conn, report); err != nil {
 			if ctx.Err() != nil {
@@ -189,6 +192,16 @@ func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bo
 		return yield(nil, fmt.Errorf("list sessions of opencode in %s: %w", path, listed))
 	}
 	return true
+}
+
+// opencodeCounts are what a session has in other tables: the program changes messages and parts in place.
+func opencodeCounts(conn *sqlite.Conn, id string) (all []rows.Object) {
+	for _, name := range []string{"message", "part"} {
+		// What cannot be read is reported with the session.
+		counts, _ := table(conn, "SELECT count(*), max(time_updated) FROM "+name+" WHERE session_id = ?", id)
+		all = append(all, counts...)
+	}
+	return all
 }
 
 // opencodeSessionRow makes of a row what a file of the tree says. Columns have been

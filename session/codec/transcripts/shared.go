@@ -67,6 +67,18 @@ func beside(path, name string) string {
 	return strings.ToValidUTF8(string(text), "\uFFFD")
 }
 
+// wants reports whether a session is wanted whose version is that of the rows.
+func wants(wanted codec.Wanted, id string, row rows.Object, more ...rows.Object) bool {
+	if wanted == nil {
+		return true
+	}
+	sum := sha256.New()
+	for _, o := range append(more, row) {
+		sum.Write(o.JSON())
+	}
+	return wanted(id, hex.EncodeToString(sum.Sum(nil)[:8]))
+}
+
 // promptOf notes the system prompt of the turn that began.
 func (b *builder) promptOf(digest string) {
 	if b.turn != nil && digest != "" {

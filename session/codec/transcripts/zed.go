@@ -36,25 +36,26 @@ func ZedTables() []string { return []string{"threads"} }
 //
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // the file is not such a database.
-func DecodeZed(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeZed(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
 	return func(yield func(*codec.Session, error) bool) {
-		if err := decodeZed(ctx, path, report, yield); err != nil {
+		if err := decodeZed(ctx, path, wanted, report, yield); err != nil {
 			yield(nil, fmt.Errorf("read threads of Zed in %s: %w", path, err))
 		}
 	}
 }
 
-func decodeZed(ctx context.Context, path string, report func(codec.Problem), yield func(*codec.Session, error) bool) error {
+func decodeZed(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem),
+	yield func(*codec.Session, error) bool) error {
 	conn, err := database.Snapshot(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	// The data of all threads may be large: it is read one by one.
-	list, err := table(conn, "SELECT id, data_type, length(data) FROM threads ORDER BY updated_at, id")
+	list, err := table(conn, "SELECT id, updated_at, summary, data_type, length(data) FROM threads ORDER BY updated_at, id")
 	if err != nil {
 		return err
 	}
@@ -63,6 +64,9 @@ func decodeZed(ctx context.Context, path string, report func(codec.Problem), yie
 			return err
 		}
 		id := row.Text("id")
+		if !wants(wanted, id, row) {
+			continue
+		}
 		thread, about, err := zedThread(conn, id)
 		if err != nil {
 			report(codec.Problem{Record: "thread " + id, Reason: "it is left out: " + err.Error()})
