@@ -86,6 +86,8 @@ type Reading struct {
 	// Grow reads a file at path to which the program appends, from a checkpoint on, of which text
 	// is the content. known is how much of the text was read before; see [codec.Growth]. It does not retain text.
 	Grow func(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (*codec.Growth, error)
+	// GrowBeside reports that Grow notices what changed beside the file. Otherwise a change has the whole be read.
+	GrowBeside bool
 	// Transcript reports that the format is a program's own record of its sessions. The
 	// program's telemetry reports the same sessions, with other message ids.
 	Transcript bool

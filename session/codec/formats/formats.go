@@ -180,7 +180,7 @@ var All = []Format{{
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: each(pi.Encode)},
-	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode},
+	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, Grow: pi.Grow},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
@@ -206,7 +206,7 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: transcripts.LooksGemini, Transcript: true,
 		Decode: transcripts.DecodeGemini, DecodeFile: file(transcripts.DecodeGeminiFile),
-		Beside: transcripts.BesideGemini,
+		Beside: transcripts.BesideGemini, Grow: transcripts.GrowGemini,
 	},
 }, {
 	Name: "opencode", Imported: "the database of opencode, or its storage of JSON files; a directory for both",
@@ -221,7 +221,7 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCopilot, Transcript: true,
 		Decode: transcripts.DecodeCopilot, DecodeFile: file(transcripts.DecodeCopilotFile),
-		Beside: transcripts.BesideCopilot,
+		Beside: transcripts.BesideCopilot, Grow: transcripts.GrowCopilot, GrowBeside: true,
 	},
 }, {
 	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI",

@@ -22,18 +22,23 @@ import (
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Whole("session of Pi", r, report,
 		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			f, err := parse(text, report)
+			b, err := parse(text, report)
 			if err == nil {
-				yield(newBuilder(f, report).build())
+				yield(b.build())
 			}
 			return err
 		})
 }
 
-// file is the header and the entries of a file.
+// file is the header and the entries of a file, or those from a checkpoint on.
 type file struct {
 	header  rows.Object
 	entries []entry
+	// failed is the error of the header.
+	failed error
+	// was is the state of the checkpoint, nil for the beginning, and lacks set when an entry concerns what is before.
+	was   *state
+	lacks bool
 }
 
 // entry is an entry with the place of its parent, -1 for the first one. On reports that it is on the
@@ -43,33 +48,41 @@ type entry struct {
 	line, parent int
 	on           bool
 	at, left     int64
+	clock        int64 // the time of the entry before
 }
 
 // parse reads the lines.
-func parse(text []byte, report func(codec.Problem)) (*file, error) {
-	f := new(file)
+func parse(text []byte, report func(codec.Problem)) (*builder, error) {
+	b := newBuilder(report)
 	for l := range rows.Lines(text, report) {
-		n, o, err := l.N, l.Object, l.Err
-		switch {
-		case f.header == nil && (err != nil || o.Text("type") != "session" || o.Text("id") == ""):
-			return nil, fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`, n, version)
-		case f.header == nil:
-			f.header = o
-		case err != nil || o.Text("type") == "":
-			report(codec.Problem{Line: n,
-				Reason: `is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`})
-		default:
-			f.entries = append(f.entries, entry{Object: o, line: n, parent: len(f.entries) - 1})
+		if l.Err != nil {
+			l.Object = nil
+		}
+		if b.Record(l.Object, l.N); b.f.failed != nil {
+			break
 		}
 	}
-	if f.header == nil {
-		return nil, errors.New("it is empty: want a header and entries")
+	return b, b.begin()
+}
+
+// Record implements [rows.Grower].
+func (b *builder) Record(o rows.Object, line int) {
+	f := &b.f
+	switch {
+	case f.failed != nil:
+	case f.header == nil && (o.Text("type") != "session" || o.Text("id") == ""):
+		f.failed = fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`, line, version)
+	case f.header == nil:
+		f.header = o
+		if v := o.Get("version"); v != nil && string(v) > "3" || len(v) > 1 {
+			b.report(codec.Problem{Line: line, Reason: fmt.Sprintf("version is %.20s, and is read as version %d", v, version)})
+		}
+	case o.Text("type") == "":
+		b.report(codec.Problem{Line: line,
+			Reason: `is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`})
+	default:
+		f.entries = append(f.entries, entry{Object: o, line: line, parent: len(f.entries) - 1})
 	}
-	if v := f.header.Get("version"); v != nil && string(v) > "3" || len(v) > 1 {
-		report(codec.Problem{Line: 1, Reason: fmt.Sprintf("version is %.20s, and is read as version %d", v, version)})
-	}
-	f.link()
-	return f, nil
 }
 
 // link finds the parents, the times and the way from the last entry to the first. An entry whose
@@ -78,12 +91,20 @@ func (f *file) link() {
 	places := make(map[string]int)
 	at, _ := rows.ParseTime(f.header.Text("timestamp"))
 	at = max(0, at)
+	if f.was != nil {
+		at = f.was.Clock
+		places[f.was.Tip] = -1
+	}
 	for i := range f.entries {
 		e := &f.entries[i]
+		e.clock = at
 		if !e.Has("parentId") && e.Get("parentId") != nil {
 			e.parent = -1
+			f.lacks = f.lacks || f.was != nil
 		} else if p, ok := places[e.Text("parentId")]; ok {
 			e.parent = p
+		} else {
+			f.lacks = f.lacks || f.was != nil && e.Has("parentId")
 		}
 		if id := e.Text("id"); id != "" {
 			places[id] = i
@@ -110,9 +131,10 @@ func (f *file) link() {
 
 // builder makes a session of a file.
 type builder struct {
-	f      *file
+	f      file
 	s      *rows.Session
 	report func(codec.Problem)
+	rows.Checkpoint
 
 	i        int // the entry that is read
 	turn     *rows.Message
@@ -124,11 +146,25 @@ type builder struct {
 	total    int64 // tokens, which must not overflow
 }
 
-func newBuilder(f *file, report func(codec.Problem)) *builder {
-	b := &builder{
-		f: f, report: report, s: rows.New(f.header.Text("id"), cmp.Or(f.header.Text("harness"), agentName)),
-		calls: make(map[string]*rows.Part), messages: make(map[string]string),
+func newBuilder(report func(codec.Problem)) *builder {
+	return &builder{report: report, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
+}
+
+// begin begins the session of the file, whose lines are read.
+func (b *builder) begin() error {
+	f := &b.f
+	switch {
+	case f.failed != nil:
+		return f.failed
+	case f.header == nil:
+		return errors.New("it is empty: want a header and entries")
 	}
+	f.link()
+	if f.was != nil {
+		b.resume(f.was)
+		return nil
+	}
+	b.s = rows.New(f.header.Text("id"), cmp.Or(f.header.Text("harness"), agentName))
 	if dir := f.header.Text("cwd"); dir != "" {
 		b.s.Row.WorkspaceRoot = new(dir)
 	}
@@ -138,7 +174,7 @@ func newBuilder(f *file, report func(codec.Problem)) *builder {
 	if at, ok := rows.ParseTime(f.header.Text("timestamp")); ok && at >= 0 {
 		b.s.See(at)
 	}
-	return b
+	return nil
 }
 
 func (b *builder) problem(reason string, args ...any) {
@@ -154,6 +190,10 @@ func (b *builder) build() *codec.Session {
 			b.turn = nil // the conversation goes on elsewhere
 		}
 		before = i
+		if e.on && e.parent == i-1 && e.Text("type") == entryMessage &&
+			e.Object.Object("message").Text("role") == session.RoleUser {
+			b.note(i)
+		}
 		if e.at > 0 {
 			b.s.See(e.at)
 		}
@@ -198,8 +238,8 @@ func (b *builder) entry(e *entry) {
 	}
 }
 
-// begin begins a message.
-func (b *builder) begin(e *entry, role string) *rows.Message {
+// add begins a message.
+func (b *builder) add(e *entry, role string) *rows.Message {
 	m := b.s.Message(role, e.at)
 	if !e.on {
 		m.Row.HiddenAt = new(max(e.left, m.Row.CreatedAt))
@@ -214,13 +254,13 @@ func (b *builder) begin(e *entry, role string) *rows.Message {
 
 // answer begins a message of the assistant.
 func (b *builder) answer(e *entry) {
-	b.turn = b.begin(e, session.RoleAssistant)
+	b.turn = b.add(e, session.RoleAssistant)
 	b.answers = append(b.answers, &rows.Answer{Message: b.turn})
 }
 
 // aside adds a message that is not the agent's.
 func (b *builder) aside(e *entry, role string, content []rows.Object) *rows.Message {
-	m := b.begin(e, role)
+	m := b.add(e, role)
 	for i, block := range content {
 		if data := partOf(block); data != nil {
 			m.Part(data, e.at)
@@ -280,6 +320,7 @@ func (b *builder) assistant(e *entry, message rows.Object, content []rows.Object
 func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 	id := message.Text("toolCallId")
 	p := b.calls[id]
+	b.f.lacks = b.f.lacks || p == nil && b.f.was != nil
 	if p == nil || *p.Row.ToolState != session.StateInputAvailable && !e.on {
 		b.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
 		if b.turn == nil {
@@ -315,9 +356,11 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 
 // compaction reads an entry of a compaction.
 func (b *builder) compaction(e *entry) {
-	m := b.begin(e, session.RoleAssistant)
+	m := b.add(e, session.RoleAssistant)
 	inner := rows.Of("summary", e.Text("summary"), "tail_start_id", nil, "auto", false, "summary_tokens", 0)
-	if tail := b.messages[e.Text("firstKeptEntryId")]; tail != "" && tail != m.Row.ID {
+	tail, known := b.messages[e.Text("firstKeptEntryId")]
+	b.f.lacks = b.f.lacks || b.f.was != nil && !known && e.Text("firstKeptEntryId") != ""
+	if tail != "" && tail != m.Row.ID {
 		inner.Set("tail_start_id", tail)
 	}
 	m.SetMeta("compaction", true)

@@ -181,3 +181,39 @@ func TestRewoundMessagesAreABranch(t *testing.T) {
 		}
 	}
 }
+
+// FuzzGrow: a file that is read up to any byte and then from the checkpoint on has the rows of one that is read at once.
+func FuzzGrow(f *testing.F) {
+	text, turns := sample(f), turnsOf(6)
+	for at := range 32 {
+		f.Add(text, uint(len(text)*at/32))
+		f.Add(turns, uint(len(turns)*at/32))
+	}
+	f.Fuzz(func(t *testing.T, text string, cut uint) { codectest.CheckGrow(t, pi.Grow, text, cut) })
+}
+
+// TestGrownSessionIsReadFromItsLastTurn: what is read of a session that grew does not begin before its last turn.
+func TestGrownSessionIsReadFromItsLastTurn(t *testing.T) {
+	text := turnsOf(6)
+	g, err := pi.Grow("", []byte(text), codec.Checkpoint{}, 0, nil)
+	if err != nil || g.Next.Offset != int64(len(turnsOf(5))) {
+		t.Errorf("reading goes on at %d of %d, %v", g.Next.Offset, len(text), err)
+	}
+}
+
+// turnsOf is a session with as many turns.
+func turnsOf(n int) string {
+	var turns strings.Builder
+	turns.WriteString(`{"type":"session","version":3,"id":"s1","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}` + "\n")
+	for i := range n {
+		entry := `{"type":"message","id":"%s%d","parentId":%s,"timestamp":"2026-01-02T03:05:%02d.000Z","message":%s}` + "\n"
+		parent := "null"
+		if i > 0 {
+			parent = fmt.Sprintf("%q", fmt.Sprint("a", i-1))
+		}
+		fmt.Fprintf(&turns, entry, "u", i, parent, 2*i, `{"role":"user","content":"why"}`)
+		fmt.Fprintf(&turns, entry, "a", i, fmt.Sprintf("%q", fmt.Sprint("u", i)), 2*i+1, `{"role":"assistant","model":"m","provider":"p",`+
+			`"content":[{"type":"text","text":"because"}],"usage":{"input":3,"output":2,"cost":{"total":0.25}},"stopReason":"stop"}`)
+	}
+	return turns.String()
+}

@@ -83,10 +83,10 @@ func decodeClaude(r io.Reader, path string, report func(codec.Problem)) iter.Seq
 	}
 	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 		d := newClaude(report)
-		if err := lines(r, report, d.record); err != nil {
+		if err := lines(r, report, d.Record); err != nil {
 			return nil, err
 		}
-		return d.sessions(path)
+		return d.Sessions(path)
 	})
 }
 
@@ -98,8 +98,8 @@ func newClaude(report func(codec.Problem)) *claude {
 	}
 }
 
-// sessions returns what was read of the file at path.
-func (d *claude) sessions(path string) ([]*codec.Session, error) {
+// Sessions returns what was read of the file at path.
+func (d *claude) Sessions(path string) ([]*codec.Session, error) {
 	if len(d.order) == 0 {
 		return nil, errors.New("read transcript: no message of Claude Code in it")
 	}
@@ -211,7 +211,7 @@ type claudeCommand struct {
 	parts  []rows.Object
 }
 
-func (d *claude) record(o rows.Object, line int) {
+func (d *claude) Record(o rows.Object, line int) {
 	kind := o.Text("type")
 	switch kind {
 	case "summary":
@@ -238,6 +238,9 @@ func (d *claude) record(o rows.Object, line int) {
 	}
 	s := d.session(o)
 	before := d.before(s, line)
+	if kind == "assistant" && s.command == nil && message.Text("id") != s.step {
+		d.goesOn(before)
+	}
 	s.b.see(o.Text("timestamp"))
 	s.b.touched = nil
 	said := false
@@ -420,7 +423,7 @@ func (d *claude) link(o rows.Object) {
 func (d *claude) session(o rows.Object) *claudeSession {
 	id, sub := o.Text("sessionId"), ""
 	if string(o.Get("isSidechain")) == "true" {
-		d.lacks = d.lacks || d.resumed()
+		d.lacks = d.lacks || d.resumed() && (d.order[0].sub == "" || o.Text("agentId") == "")
 		uuid := o.Text("uuid")
 		root := d.roots[o.Text("parentUuid")]
 		if root == "" {
@@ -463,7 +466,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 // describe notes on a turn that begins what it was asked with.
 func (s *claudeSession) describe(o rows.Object) {
 	m := s.b.turn
-	if len(m.Parts()) > 1 {
+	if m.Count() > 1 {
 		return
 	}
 	named(m, "", cmp.Or(o.Text("promptId"), s.turn), "")

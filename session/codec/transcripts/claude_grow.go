@@ -1,8 +1,8 @@
 package transcripts
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -10,25 +10,22 @@ import (
 )
 
 // GrowClaude reads a transcript of Claude Code from a checkpoint on; see [codec.Growth]. A
-// checkpoint is where the user began a turn. A transcript of a sub-agent has one turn, and is
-// read whole, as is one that has several sessions.
+// checkpoint is where the user began a turn, or the model an answer in the midst of one: that of a sub-agent has only
+// one. A transcript that has several sessions is read whole.
 func GrowClaude(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
 	*codec.Growth, error) {
-	g, err := grow(path, text, from, known, report, resumeClaude)
-	if err != nil {
-		return nil, err
-	}
-	return g, nil
+	return rows.Grow(path, text, from, known, report, resumeClaude)
 }
 
 // claudeState is what the reader has to know of the records before a checkpoint.
 type claudeState struct {
 	Builder builderState `json:"builder"`
+	Sub     string       `json:"sub,omitempty"`
 	Step    string       `json:"step,omitempty"`
 	Turn    string       `json:"turn,omitempty"`
 	Prompt  string       `json:"prompt,omitempty"`
 	Catalog string       `json:"catalog,omitempty"`
-	// Paid is what the last answer cost, by its id.
+	// Paid is what the last answer cost, and each of the turn that goes on, by its id.
 	Paid map[string]float64 `json:"paid,omitempty"`
 	// Title is that of the file, Custom and Guessed are those of the session.
 	Title   string `json:"title,omitempty"`
@@ -52,12 +49,12 @@ type claudePlace struct {
 // before returns the place before a record of a session that is about to be read. It has no line
 // where reading cannot go on.
 func (d *claude) before(s *claudeSession, line int) claudePlace {
-	if len(d.order) != 1 || s.sub != "" || s.command != nil || s.boundary != nil || len(s.tree.order) == 0 {
+	if len(d.order) != 1 || s.command != nil || s.boundary != nil || len(s.tree.order) == 0 {
 		return claudePlace{}
 	}
 	id := s.b.s.Row.ID
 	p := claudePlace{line: line, order: len(s.tree.order), state: claudeState{
-		Builder: s.b.state(), Step: s.step, Turn: s.turn, Prompt: s.prompt, Catalog: s.catalog,
+		Builder: s.b.state(), Sub: s.sub, Step: s.step, Turn: s.turn, Prompt: s.prompt, Catalog: s.catalog,
 		Title: d.title, Custom: d.custom[id], Guessed: d.guessed[id],
 	}}
 	if usd, ok := s.paid[s.step]; ok {
@@ -74,11 +71,33 @@ func (d *claude) begins(said bool, before claudePlace) {
 	}
 }
 
-// place implements grower.
-func (d *claude) place() (any, float64, int) {
+// goesOn notes the place before a record with which the model begins an answer in the midst of a turn.
+func (d *claude) goesOn(before claudePlace) {
+	if before.line == 0 {
+		return
+	}
+	s := d.order[0]
+	state, ok := s.b.inTurn()
+	if !ok {
+		return
+	}
+	before.state.Builder, before.state.Paid = state, make(map[string]float64)
+	for id := range state.Turn.BySource {
+		if usd, paid := s.paid[id]; paid {
+			before.state.Paid[id] = usd
+		}
+	}
+	d.begun = before
+}
+
+// Place implements [rows.Grower].
+func (d *claude) Place() (any, float64, int) {
 	p := &d.begun
 	if p.line == 0 || len(d.order) != 1 {
 		return nil, 0, 0
+	}
+	if p.state.Sub != "" {
+		return &p.state, p.state.Builder.Settled, p.line
 	}
 	t := &d.order[0].tree
 	order := t.order[:p.order]
@@ -110,8 +129,8 @@ func (d *claude) place() (any, float64, int) {
 	return &p.state, p.state.Builder.Settled, p.line
 }
 
-// lacking implements grower.
-func (d *claude) lacking() bool {
+// Lacking implements [rows.Grower].
+func (d *claude) Lacking() bool {
 	return d.lacks || len(d.order) != 1 || d.order[0].b.lacks || d.order[0].tree.lacks
 }
 
@@ -119,30 +138,32 @@ func (d *claude) lacking() bool {
 func (d *claude) resumed() bool { return len(d.order) > 0 && d.order[0].b.resumed }
 
 // resumeClaude returns a reader that has a state.
-func resumeClaude(text json.RawMessage, report func(codec.Problem)) (grower, error) {
+func resumeClaude(text json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
 	d := newClaude(report)
 	if text == nil {
 		return d, nil
 	}
 	var p claudeState
 	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, fmt.Errorf("%w: its checkpoint is damaged: %w", codec.ErrWhole, err)
+		return nil, rows.DamagedState(err)
 	}
-	s := &claudeSession{b: resume(&p.Builder), step: p.Step, turn: p.Turn, prompt: p.Prompt, catalog: p.Catalog,
+	s := &claudeSession{b: resume(&p.Builder), sub: p.Sub, step: p.Step, turn: p.Turn, prompt: p.Prompt, catalog: p.Catalog,
 		paid: p.Paid, shapes: make(map[string]string)}
 	if s.paid == nil {
 		s.paid = make(map[string]float64)
 	}
 	id := s.b.s.Row.ID
 	d.bySession[id], d.order = s, []*claudeSession{s}
-	d.title = p.Title
+	if d.title = p.Title; p.Sub != "" {
+		return d, nil
+	}
 	for titles, title := range map[*map[string]string]string{&d.custom: p.Custom, &d.guessed: p.Guessed} {
 		if title != "" {
 			(*titles)[id] = title
 		}
 	}
 	// The messages of what came before are not known: of the conversation there is its last record.
-	tip := &branch{id: p.Tip, row: &rows.Message{Row: session.Message{Role: p.Role}}, at: s.b.at}
+	tip := &branch{id: p.Tip, row: cmp.Or(s.b.turn, &rows.Message{Row: session.Message{Role: p.Role}}), at: s.b.at}
 	s.tree = branches{order: []*branch{tip}, byID: map[string]*branch{p.Tip: tip}, resumed: true, above: p.Above}
 	parent := p.Tip
 	for _, id := range p.After {

@@ -296,8 +296,8 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 	if reason := message.Text("stop_reason"); reason != "" {
 		s.b.turn.SetTrace("stop_reason", reason)
 		a := s.b.answer(s.b.turn)
-		if i, ok := a.bySource[id]; ok {
-			a.steps[i].StopReason = reason
+		if i, ok := a.BySource[id]; ok {
+			a.Steps[i].StopReason = reason
 		}
 		if reason == "end_turn" || reason == "stop_sequence" || reason == "refusal" || reason == "max_tokens" {
 			s.b.ended("finish", "")

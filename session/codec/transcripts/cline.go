@@ -304,7 +304,7 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 	if d.model.ModelID != "" {
 		b.setModel(d.model)
 	}
-	m, at := b.turn, len(b.answer(b.turn).steps)-1
+	m, at := b.turn, len(b.answer(b.turn).Steps)-1
 	for _, block := range blocks {
 		switch block.Text("type") {
 		case "tool_use":

@@ -85,15 +85,15 @@ func rolloutID(path string) string {
 func decodeCodex(r io.Reader, named string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 		d := codex{report: report, named: named}
-		if err := lines(r, report, d.record); err != nil {
+		if err := lines(r, report, d.Record); err != nil {
 			return nil, err
 		}
-		return d.sessions("")
+		return d.Sessions("")
 	})
 }
 
-// sessions returns what was read.
-func (d *codex) sessions(string) ([]*codec.Session, error) {
+// Sessions returns what was read.
+func (d *codex) Sessions(string) ([]*codec.Session, error) {
 	if d.b == nil {
 		return nil, errors.New("read rollout: no record session_meta in it, which names the session")
 	}
@@ -123,14 +123,12 @@ type codex struct {
 	// it started this sub-agent.
 	inherited bool
 
-	// begun is the state before the last message of the user, which line begunAt has.
-	// before is that of the builder before the record that is being read.
-	begun   codexState
-	before  builderState
-	begunAt int
+	rows.Checkpoint
+	// before is the state of the builder before the record that is being read.
+	before builderState
 }
 
-func (d *codex) record(o rows.Object, line int) {
+func (d *codex) Record(o rows.Object, line int) {
 	payload := o.Object("payload")
 	kind := o.Text("type")
 	if payload == nil || kind == "" {
@@ -154,8 +152,11 @@ func (d *codex) record(o rows.Object, line int) {
 	if d.inherits(kind, payload); d.inherited {
 		return
 	}
-	if payload.Text("role") == session.RoleUser {
+	switch role := payload.Text("role"); {
+	case role == session.RoleUser:
 		d.before = d.b.state()
+	case kind == "response_item" && (role == session.RoleAssistant || !strings.HasSuffix(payload.Text("type"), "_output")):
+		d.goesOn(line)
 	}
 	d.b.see(o.Text("timestamp"))
 	switch kind {
@@ -430,7 +431,8 @@ func (d *codex) event(e rows.Object) {
 	case "token_count":
 		d.tokens(e.Object("info"))
 	case "task_started", "turn_started":
-		d.b.turn, d.open = nil, false
+		d.b.end()
+		d.open = false
 		d.turnID, d.traceID = e.Text("turn_id"), e.Text("trace_id")
 	case "turn_aborted":
 		d.end("abort", "", e)
@@ -438,7 +440,7 @@ func (d *codex) event(e rows.Object) {
 		switch failed := e.Object("error"); {
 		case failed != nil:
 			d.end("error", cmp.Or(failed.Text("message"), "error"), e)
-		case d.b.turn == nil || d.b.answer(d.b.turn).end.reason != "error":
+		case d.b.turn == nil || d.b.answer(d.b.turn).End.Reason != "error":
 			d.end("finish", "", e)
 		default:
 			d.duration(e)
@@ -596,7 +598,8 @@ func (d *codex) rollBack(turns int64) {
 			turns--
 		}
 	}
-	d.b.turn, d.open = nil, false
+	d.b.end()
+	d.open = false
 }
 
 // durationMS reads a duration, which some versions write as an object and others as

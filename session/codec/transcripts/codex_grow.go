@@ -2,19 +2,19 @@ package transcripts
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // GrowCodex reads a rollout of Codex from a checkpoint on; see [codec.Growth]. A checkpoint is a
-// message of the user.
+// message of the user, or where the model begins to answer in the midst of a turn.
 func GrowCodex(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
 	*codec.Growth, error) {
 	named := rolloutID(path)
-	return grow(path, text, from, known, report,
-		func(state json.RawMessage, report func(codec.Problem)) (grower, error) {
+	return rows.Grow(path, text, from, known, report,
+		func(state json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
 			return resumeCodex(state, named, report)
 		})
 }
@@ -31,6 +31,8 @@ type codexState struct {
 	TurnID   string        `json:"turn_id,omitempty"`
 	TraceID  string        `json:"trace_id,omitempty"`
 	Context  int64         `json:"context,omitempty"`
+	// Marked reports that the message which goes on has the ids of its turn.
+	Marked bool `json:"marked,omitempty"`
 }
 
 // begins notes the state before a message of the user, unless the size of a compaction is still
@@ -40,36 +42,46 @@ func (d *codex) begins(line int) {
 		return
 	}
 	d.b.settle(&d.before)
-	d.begun = codexState{
-		Builder: d.before, Provider: d.provider, Model: d.model, Prompt: d.prompt, Total: d.total, Spent: d.spent,
+	d.notes(d.before, line)
+}
+
+// goesOn notes the state before a part of an answer that begins in the midst of a turn.
+func (d *codex) goesOn(line int) {
+	if d.compaction != nil || d.open {
+		return
+	}
+	if s, ok := d.b.inTurn(); ok {
+		d.notes(s, line)
+	}
+}
+
+// notes notes the state before a line, at which that of the builder was b.
+func (d *codex) notes(b builderState, line int) {
+	d.Checkpoint = rows.Checkpoint{State: &codexState{
+		Builder: b, Provider: d.provider, Model: d.model, Prompt: d.prompt, Total: d.total, Spent: d.spent,
 		Open: d.open, TurnID: d.turnID, TraceID: d.traceID, Context: d.context,
-	}
-	d.begunAt = line
+		Marked: b.Turn != nil && d.marked[d.b.turn],
+	}, Cost: b.Settled, Line: line}
 }
 
-// place implements grower.
-func (d *codex) place() (any, float64, int) {
-	if d.begunAt == 0 {
-		return nil, 0, 0
-	}
-	return &d.begun, d.begun.Builder.Settled, d.begunAt
-}
-
-// lacking implements grower.
-func (d *codex) lacking() bool { return d.b == nil || d.b.lacks }
+// Lacking implements [rows.Grower].
+func (d *codex) Lacking() bool { return d.b == nil || d.b.lacks }
 
 // resumeCodex returns a reader that has a state. named is the session by the name of the file.
-func resumeCodex(text json.RawMessage, named string, report func(codec.Problem)) (grower, error) {
+func resumeCodex(text json.RawMessage, named string, report func(codec.Problem)) (rows.Grower, error) {
 	d := &codex{report: report, named: named}
 	if text == nil {
 		return d, nil
 	}
 	var p codexState
 	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, fmt.Errorf("%w: its checkpoint is damaged: %w", codec.ErrWhole, err)
+		return nil, rows.DamagedState(err)
 	}
 	d.b = resume(&p.Builder)
 	d.provider, d.model, d.prompt, d.total, d.spent = p.Provider, p.Model, p.Prompt, p.Total, p.Spent
 	d.open, d.turnID, d.traceID, d.context = p.Open, p.TurnID, p.TraceID, p.Context
+	if p.Marked {
+		d.marked = map[*rows.Message]bool{d.b.turn: true}
+	}
 	return d, nil
 }

@@ -44,7 +44,7 @@ func LooksCopilot(keys map[string]string) bool {
 // yielded when reading fails, or when nothing names the session.
 func DecodeCopilot(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return decodeCopilot(r, "", "", report)
+		return newCopilot("", "", report).read(r)
 	})
 }
 
@@ -59,16 +59,22 @@ func BesideCopilot(path string) []string {
 // DecodeCopilotFile is [DecodeCopilot] of the file at path, beside which the program keeps
 // the title of the session. Its directory names the session if no event does.
 func DecodeCopilotFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	named, title := strings.TrimSuffix(filepath.Base(path), ".jsonl"), ""
+	named, title := placeOfCopilot(path)
+	return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		return newCopilot(named, title, report).read(r)
+	})
+}
+
+// placeOfCopilot returns the session that the place of a file names, and its title.
+func placeOfCopilot(path string) (named, title string) {
+	named = strings.TrimSuffix(filepath.Base(path), ".jsonl")
 	if named == "events" {
 		if dir, err := filepath.Abs(filepath.Dir(path)); err == nil {
 			named = filepath.Base(dir)
 		}
 		title = yamlText(beside(path, workspaceFile), "name")
 	}
-	return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return decodeCopilot(r, strings.ToValidUTF8(named, "\uFFFD"), title, report)
-	})
+	return strings.ToValidUTF8(named, "\uFFFD"), title
 }
 
 // yamlText is the text of a key of a document of plain keys, "" if it is not there, or if
@@ -95,16 +101,24 @@ func yamlText(text, key string) string {
 	return ""
 }
 
-func decodeCopilot(r io.Reader, named, title string, report func(codec.Problem)) ([]*codec.Session, error) {
-	d := copilot{report: report, named: named, agents: make(map[string]*copilotAgent), began: make(map[string]int64),
-		asked: make(map[string]copilotRequest), summaries: make(map[string]session.Usage)}
-	if err := lines(r, report, d.record); err != nil {
+func newCopilot(named, title string, report func(codec.Problem)) *copilot {
+	return &copilot{report: report, named: named, title: title, agents: make(map[string]*copilotAgent),
+		began: make(map[string]int64), asked: make(map[string]copilotRequest), summaries: make(map[string]session.Usage)}
+}
+
+func (d *copilot) read(r io.Reader) ([]*codec.Session, error) {
+	if err := lines(r, d.report, d.Record); err != nil {
 		return nil, err
 	}
+	return d.Sessions("")
+}
+
+// Sessions returns what was read.
+func (d *copilot) Sessions(string) ([]*codec.Session, error) {
 	if d.main == nil {
 		return nil, errors.New("read events: none of them names a session of Copilot, as session.start does")
 	}
-	d.main.b.title = title
+	d.main.b.title = d.title
 	all := make([]*codec.Session, 0, len(d.order))
 	for _, a := range d.order {
 		all = append(all, a.b.finish())
@@ -114,7 +128,8 @@ func decodeCopilot(r io.Reader, named, title string, report func(codec.Problem))
 
 type copilot struct {
 	report func(codec.Problem)
-	named  string
+	named  string // by the place of the file, as is the title
+	title  string
 	main   *copilotAgent // nil before the session is named
 	agents map[string]*copilotAgent
 	order  []*copilotAgent
@@ -124,6 +139,10 @@ type copilot struct {
 	segment []copilotStep
 	// summaries are what compactions since then used, by model.
 	summaries map[string]session.Usage
+
+	rows.Checkpoint
+	// resumed reports that the session was opened before the checkpoint, lacks that a record concerns what is before it.
+	resumed, lacks bool
 }
 
 // copilotAgent is the agent that the user talks to, or a sub-agent.
@@ -151,7 +170,7 @@ type copilotRequest struct {
 	at            int64
 }
 
-func (d *copilot) record(o rows.Object, line int) {
+func (d *copilot) Record(o rows.Object, line int) {
 	kind, data := o.Text("type"), o.Object("data")
 	if kind == "" || data == nil {
 		d.report(codec.Problem{Line: line, Reason: "is not an event with a type and data: left out"})
@@ -161,6 +180,7 @@ func (d *copilot) record(o rows.Object, line int) {
 		return
 	}
 	a := d.agent(o, data)
+	d.begins(a, kind, o, data, line)
 	at := a.b.see(o.Text("timestamp"))
 	d.main.b.s.See(at)
 	if strings.HasPrefix(kind, "session.") {
@@ -243,8 +263,8 @@ func (d *copilot) begin(kind string, o, data rows.Object, line int) bool {
 
 // opened notes what is known of the session when it is opened, first or again.
 func (d *copilot) opened(data rows.Object) {
-	d.segment, d.summaries = nil, make(map[string]session.Usage)
-	d.main.b.turn = nil
+	d.segment, d.summaries, d.resumed = nil, make(map[string]session.Usage), false
+	d.main.b.end()
 	row := &d.main.b.s.Row
 	about := data.Object("context")
 	if dir := about.Text("cwd"); dir != "" && row.WorkspaceRoot == nil {
@@ -328,11 +348,15 @@ func (d *copilot) user(a *copilotAgent, o, data rows.Object) {
 			parts = append(parts, copilotFile(f))
 		}
 	}
-	source, role := data.Text("source"), session.RoleUser
-	if source != "" && source != "user" || string(data.Get("isAutopilotContinuation")) == "true" {
-		role = session.RoleSystem
+	named(a.b.message(copilotRole(data), parts), o.Text("id"), data.Text("interactionId"), "")
+}
+
+// copilotRole is whose a message is in the user's name.
+func copilotRole(data rows.Object) string {
+	if by := data.Text("source"); by != "" && by != "user" || string(data.Get("isAutopilotContinuation")) == "true" {
+		return session.RoleSystem
 	}
-	named(a.b.message(role, parts), o.Text("id"), data.Text("interactionId"), "")
+	return session.RoleUser
 }
 
 // copilotFile is something that is attached to a message.
@@ -357,27 +381,44 @@ func copilotFile(f rows.Object) rows.Object {
 // step begins a model call, unless it has begun: reasoning may come before the message,
 // and a message in several pieces.
 func (d *copilot) step(a *copilotAgent, id, response, model string) *copilotStep {
-	if n := len(d.segment); n > 0 && a.b.turn != nil {
-		last := &d.segment[n-1]
-		if begun := a.b.answer(last.m).steps; last.agent == a && last.m == a.b.turn && last.n == len(begun)-1 {
-			of := &begun[last.n].ResponseID
-			if *of == "" && last.output == 0 || response != "" && *of == response {
-				*of, last.model = cmp.Or(*of, response), cmp.Or(model, last.model)
-				return last
-			}
-		}
+	if last := d.begun(a, response); last != nil {
+		of := &a.b.answer(last.m).Steps[last.n].ResponseID
+		*of, last.model = cmp.Or(*of, response), cmp.Or(model, last.model)
+		return last
 	}
 	a.b.step(cmp.Or(response, id)).ResponseID = response
 	a.b.promptOf(a.prompt)
-	d.segment = append(d.segment, copilotStep{agent: a, m: a.b.turn, n: len(a.b.answer(a.b.turn).steps) - 1,
+	d.segment = append(d.segment, copilotStep{agent: a, m: a.b.turn, n: len(a.b.answer(a.b.turn).Steps) - 1,
 		model: cmp.Or(model, a.model)})
 	return &d.segment[len(d.segment)-1]
 }
 
+// begun returns the step that a response is of, nil if it has not begun.
+func (d *copilot) begun(a *copilotAgent, response string) *copilotStep {
+	n := len(d.segment)
+	if n == 0 || a.b.turn == nil {
+		return nil
+	}
+	last := &d.segment[n-1]
+	steps := a.b.answer(last.m).Steps
+	if last.agent != a || last.m != a.b.turn || last.n != len(steps)-1 {
+		return nil
+	}
+	if of := steps[last.n].ResponseID; of == "" && last.output == 0 || response != "" && of == response {
+		return last
+	}
+	return nil
+}
+
+// responseOf is the id of the response that a message is of.
+func responseOf(o, data rows.Object) string {
+	return cmp.Or(data.Text("apiCallId"), data.Text("messageId"), o.Text("id"))
+}
+
 func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	id := cmp.Or(data.Text("messageId"), o.Text("id"))
-	s := d.step(a, id, cmp.Or(data.Text("apiCallId"), id), data.Text("model"))
-	step := &a.b.answer(s.m).steps[s.n]
+	s := d.step(a, id, responseOf(o, data), data.Text("model"))
+	step := &a.b.answer(s.m).Steps[s.n]
 	if step.RequestID = data.Text("requestId"); s.model != "" {
 		step.Model = &session.Model{ProviderID: copilotProvider, ModelID: s.model}
 	}
@@ -390,7 +431,7 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	}
 	requests := rows.Elements(data.Get("toolRequests"))
 	for _, v := range requests {
-		if call, err := rows.Parse(v); err == nil && a.b.calls[call.Text("toolCallId")] == nil {
+		if call, err := rows.Parse(v); err == nil && !a.b.called(call.Text("toolCallId")) {
 			a.b.call(call.Text("name"), call.Text("toolCallId"), inputOf(call.Get("arguments")))
 		}
 	}
@@ -414,7 +455,7 @@ func (d *copilot) started(a *copilotAgent, data rows.Object) {
 	if id == "" {
 		return
 	}
-	if a.b.calls[id] == nil {
+	if !a.b.called(id) {
 		a.b.call(data.Text("toolName"), id, inputOf(data.Get("arguments")))
 	}
 	d.began[id] = a.b.at
@@ -457,7 +498,9 @@ func (d *copilot) permission(a *copilotAgent, kind string, data rows.Object) {
 				asked.Text("toolName"))}
 		return
 	}
-	asked, result := d.asked[id], data.Object("result")
+	asked, known := d.asked[id]
+	d.lacks = d.lacks || d.resumed && !known
+	result := data.Object("result")
 	decision := store.Decision{Action: "ask", Source: "user", Pattern: asked.pattern,
 		Reason: cmp.Or(result.Text("feedback"), result.Text("message"), result.Text("reason"))}
 	if asked.at > 0 && a.b.at >= asked.at {
@@ -503,6 +546,7 @@ func (d *copilot) compaction(a *copilotAgent, data rows.Object) {
 
 // shutdown counts what the steps since the session was opened used.
 func (d *copilot) shutdown(data rows.Object, line int) {
+	d.lacks = d.lacks || d.resumed
 	if mode := data.Text("shutdownType"); mode == "error" {
 		d.main.b.ended("error", cmp.Or(data.Text("errorReason"), "error"))
 	}
@@ -563,8 +607,8 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 		}
 		if last == nil { // such as the model that makes titles
 			a := any.agent.b.answer(any.m)
-			a.steps = append(a.steps, session.Step{Model: &session.Model{ProviderID: copilotProvider, ModelID: f.Key}})
-			any.agent.b.countAt(any.m, len(a.steps)-1, u)
+			a.Steps = append(a.Steps, session.Step{Model: &session.Model{ProviderID: copilotProvider, ModelID: f.Key}})
+			any.agent.b.countAt(any.m, len(a.Steps)-1, u)
 			continue
 		}
 		rest := max(0, u.Output+u.Reasoning-known)

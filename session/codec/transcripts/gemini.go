@@ -44,7 +44,7 @@ func LooksGemini(keys map[string]string) bool {
 // nothing in the stream is of Gemini CLI, or when no record names the session.
 func DecodeGemini(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
-		yield(decodeGemini(r, geminiPlace{}, report))
+		yield(newGemini(geminiPlace{}, report).read(r))
 	}
 }
 
@@ -59,7 +59,7 @@ func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.
 			return
 		}
 		defer f.Close()
-		yield(decodeGemini(f, placeOfGemini(path), report))
+		yield(newGemini(placeOfGemini(path), report).read(f))
 	}
 }
 
@@ -100,27 +100,31 @@ func placeOfGemini(path string) geminiPlace {
 	return p
 }
 
-func decodeGemini(r io.Reader, place geminiPlace, report func(codec.Problem)) (*codec.Session, error) {
+func newGemini(place geminiPlace, report func(codec.Problem)) *gemini {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
+	return &gemini{report: report, file: place, byID: make(map[string]*geminiMessage)}
+}
+
+func (d *gemini) read(r io.Reader) (*codec.Session, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("read chat: %w", err)
 	}
-	d := gemini{report: report, byID: make(map[string]*geminiMessage)}
+	return d.readText(text)
+}
+
+func (d *gemini) readText(text []byte) (*codec.Session, error) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	if areLines(text) {
-		if err := lines(bytes.NewReader(text), report, d.record); err != nil {
+		if err := lines(bytes.NewReader(text), d.report, d.Record); err != nil {
 			return nil, err
 		}
 	} else {
 		d.object(text)
 	}
-	if d.id == "" {
-		return nil, errors.New("read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
-	}
-	return d.session(place), nil
+	return d.session()
 }
 
 // areLines reports whether text is JSON lines. One object may be so damaged that no
@@ -144,11 +148,21 @@ func areLines(text []byte) bool {
 // gemini is the log of a chat: what was recorded, and what became of it.
 type gemini struct {
 	report func(codec.Problem)
+	file   geminiPlace
 	id     string
 	about  rows.Object // what is reported of the session, the latest
 	at     int64       // of the message before
 	order  []*geminiMessage
 	byID   map[string]*geminiMessage
+
+	b *builder // of the session
+	// begun is the last message from which reading can go on, 0 for none; before is the state of the builder before it,
+	// when there were as many calls.
+	begun, calls int
+	before       builderState
+	// was is the state from which reading goes on, nil at the beginning. lacks is set when a record concerns what is before.
+	was   *geminiState
+	lacks bool
 }
 
 // geminiMessage is a message, as it was recorded last.
@@ -156,6 +170,9 @@ type geminiMessage struct {
 	id     string
 	record rows.Object
 	line   int
+	// last is the line that changed it last, before the time of the message before it was recorded first.
+	last   int
+	before int64
 	// gone reports that the chat does not have it any more, hiddenAt when the user went
 	// back to before it.
 	gone     bool
@@ -236,7 +253,7 @@ func (d *gemini) object(text []byte) {
 	}
 }
 
-func (d *gemini) record(o rows.Object, line int) {
+func (d *gemini) Record(o rows.Object, line int) {
 	switch {
 	case o.Has("$rewindTo"):
 		d.rewind(o.Text("$rewindTo"), line)
@@ -286,15 +303,17 @@ func (d *gemini) messagesIn(o rows.Object, line int) []rows.Object {
 
 // put takes a message, or the later version of one.
 func (d *gemini) put(o rows.Object, line int) *geminiMessage {
+	before := d.at
 	if at := milli(o.Text("timestamp")); at > 0 {
 		d.at = max(d.at, at)
 	}
 	id := o.Text("id")
 	if m := d.byID[id]; m != nil {
-		m.record, m.gone, m.hiddenAt = o, false, 0
+		m.record, m.gone, m.hiddenAt, m.last = o, false, 0, line
 		return m
 	}
-	m := &geminiMessage{id: id, record: o, line: line}
+	d.lacks = d.lacks || d.was != nil && slices.Contains(d.was.IDs, digest(id))
+	m := &geminiMessage{id: id, record: o, line: line, last: line, before: before}
 	d.byID[id], d.order = m, append(d.order, m)
 	return m
 }
@@ -303,12 +322,12 @@ func (d *gemini) put(o rows.Object, line int) *geminiMessage {
 // as the program does it. The record has no time.
 func (d *gemini) rewind(id string, line int) {
 	from := slices.IndexFunc(d.order, func(m *geminiMessage) bool { return m.id == id && !m.gone })
-	if from < 0 {
+	if d.lacks = d.lacks || from < 0 && d.was != nil; from < 0 {
 		d.report(codec.Problem{Line: line, Reason: "rewinds to message " + id + ", which is not there: all before is hidden"})
 	}
 	for _, m := range d.order[max(0, from):] {
 		if !m.gone {
-			m.gone, m.hiddenAt = true, max(1, d.at)
+			m.gone, m.hiddenAt, m.last = true, max(1, d.at), line
 		}
 	}
 }
@@ -318,6 +337,7 @@ func (d *gemini) rewind(id string, line int) {
 // New ones at its head, which take the place of others, are a summary of them, and
 // what the program lets the model answer.
 func (d *gemini) replace(set rows.Object, line int) {
+	d.lacks = d.lacks || d.was != nil
 	list := d.messagesIn(set, line)
 	listed := make(map[string]bool, len(list))
 	for _, o := range list {
@@ -333,7 +353,7 @@ func (d *gemini) replace(set rows.Object, line int) {
 	var tail *geminiMessage
 	for _, o := range list {
 		if m := d.byID[o.Text("id")]; m != nil {
-			if m.gone, m.hiddenAt = false, 0; tail == nil {
+			if m.gone, m.hiddenAt, m.last = false, 0, line; tail == nil {
 				tail = m
 			}
 			continue

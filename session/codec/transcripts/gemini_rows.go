@@ -3,6 +3,7 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -12,18 +13,27 @@ import (
 )
 
 // session makes the rows of the log.
-func (d *gemini) session(place geminiPlace) *codec.Session {
+func (d *gemini) session() (*codec.Session, error) {
+	if d.id == "" {
+		return nil, errors.New("read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
+	}
 	id, start := d.id, d.about.Text("startTime")
-	parent := place.parent
-	if parent == "" && place.beside && d.about.Text("kind") == "subagent" {
+	parent := d.file.parent
+	if parent == "" && d.file.beside && d.about.Text("kind") == "subagent" {
 		parent, id = id, id+"-"+cmp.Or(start, "subagent")
 	}
 	b := newBuilder(id, "gemini-cli")
+	if d.was != nil {
+		b = resume(&d.was.Builder)
+		b.callIDs, b.earlierIDs = d.was.CallIDs, d.was.CallIDs
+		d.lacks = d.lacks || id != b.s.Row.ID || start != d.was.Start
+	}
+	d.b = b
 	if parent != "" && parent != id {
 		b.s.Row.ParentID = new(parent)
 	}
-	if place.root != "" {
-		b.s.Row.WorkspaceRoot = new(place.root)
+	if d.file.root != "" {
+		b.s.Row.WorkspaceRoot = new(d.file.root)
 	}
 	var own rows.Object
 	for _, k := range []string{"projectHash", "kind", "directories"} {
@@ -32,9 +42,12 @@ func (d *gemini) session(place geminiPlace) *codec.Session {
 		}
 	}
 	b.s.SetMeta("gemini_cli", own)
-	b.see(start)
-	hidden := int64(0)
-	for _, m := range d.order {
+	if d.was == nil {
+		b.see(start)
+	}
+	hidden, changed := int64(0), 0 // changed is the last line that changed a message before
+	for i, m := range d.order {
+		before, calls := b.state(), len(b.callIDs)
 		if m.hiddenAt != hidden {
 			b.turn, hidden = nil, m.hiddenAt // a message is hidden as a whole
 		}
@@ -59,9 +72,13 @@ func (d *gemini) session(place geminiPlace) *codec.Session {
 		if m.row != nil && m.hiddenAt > 0 {
 			hide(m.row, m.hiddenAt)
 		}
+		if m.line > changed && m.row != nil && m.row.Row.Role == session.RoleUser && before.Base.Messages > 0 {
+			d.begun, d.before, d.calls = i, before, calls
+		}
+		changed = max(changed, m.last)
 	}
 	b.title = d.about.Text("summary")
-	return b.finish()
+	return b.finish(), nil
 }
 
 // contents are the parts of a message, of which the program writes one form or
@@ -198,7 +215,7 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 		d.call(b, call)
 	}
 	for _, call := range calls {
-		if id := call.Text("id"); id == "" && len(known) == 0 || id != "" && !known[id] && b.calls[id] == nil {
+		if id := call.Text("id"); id == "" && len(known) == 0 || id != "" && !known[id] && !b.called(id) {
 			d.begin(b, call)
 		}
 	}
@@ -272,8 +289,8 @@ var refusedByUser = []string{"User denied execution", "User did not allow tool c
 
 // call adds a call with what came of it.
 func (d *gemini) call(b *builder, call rows.Object) {
-	if p := b.calls[call.Text("id")]; p != nil && call.Text("id") != "" &&
-		p.Data().Text("state") != session.StateInputAvailable {
+	if id := call.Text("id"); id != "" && b.called(id) && b.calls[id].Data().Text("state") !=
+		session.StateInputAvailable {
 		call = call.Without("id") // another one
 	}
 	at := b.at

@@ -331,7 +331,7 @@ func (d *goose) step() {
 	d.open = true
 	d.b.step(fmt.Sprint(len(d.steps)))
 	d.b.setModel(d.model)
-	d.steps = append(d.steps, gooseStep{d.b.turn, len(d.b.answer(d.b.turn).steps) - 1, d.b.at})
+	d.steps = append(d.steps, gooseStep{d.b.turn, len(d.b.answer(d.b.turn).Steps) - 1, d.b.at})
 }
 
 // compaction adds a summary that replaces all messages before it, which the model no
@@ -364,7 +364,7 @@ func (d *goose) finish() *codec.Session {
 			}
 		}
 		s := d.steps[i]
-		step := &d.b.answer(s.m).steps[s.n]
+		step := &d.b.answer(s.m).Steps[s.n]
 		if step.Usage != nil {
 			call.usage = call.usage.Add(*step.Usage)
 		}

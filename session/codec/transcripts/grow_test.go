@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
+
+// growers read transcripts that grow.
+var growers = []codectest.Grow{
+	transcripts.GrowClaude, transcripts.GrowCodex, transcripts.GrowCopilot,
+	transcripts.GrowGemini,
+}
 
 // FuzzGrow: a transcript that is read up to any byte and then from the checkpoint on has the rows
 // of one that is read at once.
@@ -32,70 +35,44 @@ func FuzzGrow(f *testing.F) {
 			f.Add(string(text), uint(len(text)*at/16))
 		}
 	}
-	f.Add(claudeRecords(claudeUser("one"), claudeSays("m1", "yes"), claudeUser("two"), claudeSays("m2", "no")), uint(700))
-	f.Fuzz(func(t *testing.T, text string, cut uint) {
-		if len(text) == 0 {
-			return
+	for _, text := range []string{longTurn(false), longTurn(true)} {
+		for at := range 16 {
+			f.Add(text, uint(len(text)*at/16))
 		}
-		for _, read := range []func(string, []byte, codec.Checkpoint, int, func(codec.Problem)) (*codec.Growth, error){
-			transcripts.GrowClaude, transcripts.GrowCodex,
-		} {
-			grow := func(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
-				*codec.Growth, error) {
-				defer clear(text) // the next file uses its memory
-				return read(path, text, from, known, report)
-			}
-			ignore := func(codec.Problem) {}
-			at := int(cut % uint(len(text)))
-			whole, err := grow("a.jsonl", []byte(text), codec.Checkpoint{}, 0, ignore)
+	}
+	f.Add(claudeRecords(claudeUser("one"), claudeSays("m1", "yes"), claudeUser("two"), claudeSays("m2", "no")), uint(700))
+	for _, pattern := range []string{"copilot/session-state/*/events.jsonl", "gemini/tmp/parser/chats/*.jsonl"} {
+		names, err := filepath.Glob(filepath.Join("testdata", pattern))
+		if err != nil || len(names) == 0 {
+			f.Fatal(pattern, err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
 			if err != nil {
-				continue
+				f.Fatal(err)
 			}
-			part, err := grow("a.jsonl", []byte(text[:at]), codec.Checkpoint{}, 0, ignore)
-			if err != nil || part.Next.Offset == 0 {
-				continue
+			for at := range 32 {
+				f.Add(string(text), uint(len(text)*at/32))
 			}
-			grown, err := grow("a.jsonl", []byte(text[part.Next.Offset:]), part.Next, at-int(part.Next.Offset), ignore)
-			if errors.Is(err, codec.ErrWhole) {
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(whole.Sessions) != 1 || len(part.Sessions) != 1 {
-				t.Fatalf("%d sessions, and %d before", len(whole.Sessions), len(part.Sessions))
-			}
-			before, after := grown.Before[0], grown.Sessions[0]
-			want, got := rowsOf(whole.Sessions[0].Transcript), rowsOf(part.Sessions[0].Transcript)
-			for _, row := range rowsOf(before.Transcript) {
-				i := slices.Index(got, row)
-				if i < 0 {
-					t.Fatalf("read up to %d: %s is not what the part has", at, row)
-				}
-				got = slices.Delete(got, i, i+1)
-			}
-			got = append(got, rowsOf(after.Transcript)...)
-			slices.Sort(want)
-			slices.Sort(got)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("read up to %d (-whole +grown):\n%s", at, diff)
-			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string, cut uint) {
+		for _, read := range growers {
+			codectest.CheckGrow(t, read, text, cut)
 		}
 	})
 }
 
-// rowsOf are the rows of a session as JSON, without what is summed when they are stored.
-func rowsOf(s *session.Transcript) []string {
-	row := s.Session
-	row.SetUsage(session.Usage{})
-	all := []string{string(row.AppendJSON(nil))}
-	for i := range s.Messages {
-		all = append(all, string(s.Messages[i].Message.AppendJSON(nil)))
-		for k := range s.Messages[i].Parts {
-			all = append(all, string(s.Messages[i].Parts[k].AppendJSON(nil)))
+// TestLongTurnIsReadFromItsLastSteps: a transcript that grows by another step of a long turn is not read from the beginning
+// of the turn, be it the user's or a sub-agent's.
+func TestLongTurnIsReadFromItsLastSteps(t *testing.T) {
+	for _, ofSubagent := range []bool{false, true} {
+		text := longTurn(ofSubagent)
+		g, err := transcripts.GrowClaude("agent-a1.jsonl", []byte(text), codec.Checkpoint{}, 0, nil)
+		if err != nil || g.Next.Offset < int64(len(text))/2 {
+			t.Errorf("sub-agent %v: reading goes on at %d of %d, %v", ofSubagent, g.Next.Offset, len(text), err)
 		}
 	}
-	return all
 }
 
 // TestCheckpointHoldsLittle: what a reader has to know of the turns before does not grow with
@@ -143,4 +120,20 @@ func chained(records ...string) string {
 		n++
 	}
 	return b.String()
+}
+
+// longTurn is a turn of Claude Code with many calls.
+func longTurn(ofSubagent bool) string {
+	records := []string{claudeUser("do it all")}
+	for i := range 9 {
+		id := fmt.Sprint("t", i)
+		records = append(records,
+			fmt.Sprintf(`"type":"assistant","message":{"id":"m%d","content":[{"type":"tool_use","id":%q,"name":"Bash","input":{}}],"usage":{"input_tokens":1}}`, i, id),
+			fmt.Sprintf(`"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":%q,"content":"done"}]}`, id))
+	}
+	text := chained(append(records, claudeSays("m99", "done"))...)
+	if ofSubagent {
+		text = strings.ReplaceAll(text, `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`)
+	}
+	return text
 }

@@ -279,7 +279,7 @@ func (d *kiro) count() {
 		m.SetTrace("duration_ms", end-m.Row.CreatedAt)
 	}
 	a := b.answer(m)
-	last := len(a.steps) - 1
+	last := len(a.Steps) - 1
 	u := session.Usage{Input: number(about, "input_token_count"), Output: number(about, "output_token_count"),
 		CacheRead: number(about, "cache_read_input_token_count"), CacheWrite: number(about, "cache_write_input_token_count")}
 	if u.Total() > 0 && last >= 0 { // 0 is what stands for a count that is not known
@@ -287,7 +287,7 @@ func (d *kiro) count() {
 		m.SetTrace("usage_basis", "exclusive")
 	}
 	if model := about.Text("model"); model != "" && model != "auto" && last >= 0 {
-		a.steps[last].Model = &session.Model{ProviderID: kiroProvider, ModelID: model}
+		a.Steps[last].Model = &session.Model{ProviderID: kiroProvider, ModelID: model}
 		d.setModel(model)
 	}
 	credits, known := 0.0, false

@@ -269,7 +269,7 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 	}
 	row := b.turn
 	d.touch(row, m)
-	b.answer(row).end = ending{}
+	b.answer(row).End = ending{}
 	steps := 0
 	for i := range parts {
 		p := &parts[i]

@@ -412,7 +412,7 @@ func (d *openHands) step(o rows.Object, thought string, thinking json.RawMessage
 		if used.model != "" {
 			model = modelOf(used.model)
 		}
-		n := len(b.answer(b.turn).steps) - 1
+		n := len(b.answer(b.turn).Steps) - 1
 		b.countAt(b.turn, n, used.usage)
 		if used.cost != nil {
 			b.paid(b.turn, *used.cost)
@@ -538,8 +538,8 @@ func (d *openHands) finish() {
 		if u.model != "" {
 			step.Model = new(modelOf(u.model))
 		}
-		a.steps = append(a.steps, step)
-		d.b.countAt(d.first, len(a.steps)-1, u.usage)
+		a.Steps = append(a.Steps, step)
+		d.b.countAt(d.first, len(a.Steps)-1, u.usage)
 		if u.cost != nil {
 			d.b.paid(d.first, *u.cost)
 		}
@@ -552,7 +552,7 @@ func (d *openHands) finish() {
 		}
 	}
 	if d.total.Total() > 0 {
-		d.total = d.total.Add(usageOf(a.steps[0]))
+		d.total = d.total.Add(usageOf(a.Steps[0]))
 		d.b.countAt(d.first, 0, d.total)
 		d.first.SetTrace("usage_basis", "inclusive")
 	}

@@ -127,7 +127,7 @@ func (b *builder) changed(at int64) {
 // countAt gives step n of a message its usage.
 func (b *builder) countAt(m *rows.Message, n int, u session.Usage) {
 	a := b.answer(m)
-	a.steps[n].Usage, a.counted = &u, true
+	a.Steps[n].Usage, a.Counted = &u, true
 }
 
 // unnamed is the id of a session that nothing names, which follows from its first record.

@@ -80,6 +80,12 @@ type builder struct {
 	resumed bool
 	earlier int
 	lacks   bool
+	// callIDs are digests of the ids of all calls, earlierIDs of those before the checkpoint.
+	callIDs, earlierIDs []uint32
+	// pending is how many calls of the turn have no result, marked how many parts the turn had when a state in the midst
+	// of it was taken.
+	pending int
+	marked  int64
 	// settled is the cost of the first messages, as many as settledTo.
 	settled   float64
 	settledTo int
@@ -87,18 +93,21 @@ type builder struct {
 
 // answer is what takes more than one record to know of an assistant message.
 type answer struct {
-	steps []session.Step
-	// bySource finds a step by the id that its records share.
-	bySource map[string]int
-	// counted reports that the usage of at least one call is known.
-	counted bool
-	model   session.Model
-	cost    *float64
-	end     ending
+	Steps []session.Step `json:"steps,omitempty"`
+	// BySource finds a step by the id that its records share.
+	BySource map[string]int `json:"by_source,omitempty"`
+	// Counted reports that the usage of at least one call is known.
+	Counted bool          `json:"counted,omitempty"`
+	Model   session.Model `json:"model"`
+	Cost    *float64      `json:"cost,omitempty"`
+	End     ending        `json:"end"`
 }
 
 // ending is how a turn ended other than well.
-type ending struct{ reason, text string }
+type ending struct {
+	Reason string `json:"reason,omitempty"`
+	Text   string `json:"text,omitempty"`
+}
 
 func newBuilder(id, agent string) *builder {
 	return &builder{
@@ -131,7 +140,7 @@ func (b *builder) seeMilli(at int64) int64 {
 // message adds a message that is not part of a turn's answer, and ends the turn
 // before it.
 func (b *builder) message(role string, parts []rows.Object) *rows.Message {
-	b.turn = nil
+	b.end()
 	m := b.s.Message(role, b.at)
 	for _, p := range parts {
 		m.Part(p, m.Row.CreatedAt)
@@ -142,6 +151,9 @@ func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 	b.touched = m
 	return m
 }
+
+// end ends the turn.
+func (b *builder) end() { b.turn, b.pending, b.marked = nil, 0, 0 }
 
 // named notes the ids that the source gives a message; empty ones are left out.
 func named(m *rows.Message, source, turn, trace string) {
@@ -163,7 +175,7 @@ func hide(m *rows.Message, at int64) {
 // ended notes how the turn ended, unless more of it follows.
 func (b *builder) ended(reason, text string) {
 	if b.turn != nil {
-		b.answer(b.turn).end = ending{reason, text}
+		b.answer(b.turn).End = ending{reason, text}
 	}
 }
 
@@ -171,7 +183,7 @@ func (b *builder) ended(reason, text string) {
 func (b *builder) answer(m *rows.Message) *answer {
 	a := b.answers[m]
 	if a == nil {
-		a = &answer{bySource: make(map[string]int)}
+		a = &answer{BySource: make(map[string]int)}
 		b.answers[m] = a
 	}
 	return a
@@ -185,7 +197,7 @@ func (b *builder) part(data rows.Object) *rows.Part {
 	b.turn.Touch(b.at)
 	b.touched = b.turn
 	if a := b.answers[b.turn]; a != nil {
-		a.end = ending{}
+		a.End = ending{}
 	}
 	return b.turn.Part(data, b.at)
 }
@@ -202,9 +214,9 @@ func textPart(kind, text string) rows.Object {
 func (b *builder) step(source string) *session.Step {
 	b.part(rows.Object{{Key: "type", Value: json.RawMessage(`"step-start"`)}})
 	a := b.answer(b.turn)
-	a.bySource[source] = len(a.steps)
-	a.steps = append(a.steps, session.Step{StartedAt: b.at})
-	return &a.steps[len(a.steps)-1]
+	a.BySource[source] = len(a.Steps)
+	a.Steps = append(a.Steps, session.Step{StartedAt: b.at})
+	return &a.Steps[len(a.Steps)-1]
 }
 
 // call adds a tool call.
@@ -223,7 +235,15 @@ func (b *builder) call(name, id string, input any) *rows.Part {
 	o.Set("input", input)
 	p := b.part(o)
 	b.calls[id] = p
+	b.callIDs = append(b.callIDs, digest(id))
+	b.pending++
 	return p
+}
+
+// called reports whether there is a call with the id.
+func (b *builder) called(id string) bool {
+	b.lacks = b.lacks || slices.Contains(b.earlierIDs, digest(id))
+	return b.calls[id] != nil
 }
 
 // callOf returns the call with the id, nil if there is none.
@@ -258,7 +278,9 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	p.Set(o)
 	p.Touch(b.at)
 	p.Message().Touch(b.at)
-	b.touched = p.Message()
+	if b.touched = p.Message(); b.touched == b.turn {
+		b.pending--
+	}
 	return true
 }
 
@@ -350,13 +372,14 @@ func (b *builder) withdraw() *session.Usage {
 		from--
 	}
 	var usage *session.Usage
-	if n := len(a.steps); n > 0 {
-		usage, a.steps = a.steps[n-1].Usage, a.steps[:n-1]
-		a.counted = slices.ContainsFunc(a.steps, func(s session.Step) bool { return s.Usage != nil })
+	if n := len(a.Steps); n > 0 {
+		usage, a.Steps = a.Steps[n-1].Usage, a.Steps[:n-1]
+		a.Counted = slices.ContainsFunc(a.Steps, func(s session.Step) bool { return s.Usage != nil })
 	}
-	if b.turn.Cut(from); from == 0 {
+	b.lacks = b.lacks || b.resumed && parts[from].Row.Type != "step-start"
+	if b.turn.Cut(from); b.turn.Count() == 0 {
 		delete(b.answers, b.turn)
-		b.turn = nil
+		b.end()
 	}
 	return usage
 }
@@ -387,22 +410,22 @@ func (b *builder) spend(call string, u session.Usage) {
 		return
 	}
 	a := b.answer(b.turn)
-	i, known := a.bySource[call]
+	i, known := a.BySource[call]
 	if !known {
-		i = len(a.steps)
-		a.bySource[call] = i
-		a.steps = append(a.steps, session.Step{})
+		i = len(a.Steps)
+		a.BySource[call] = i
+		a.Steps = append(a.Steps, session.Step{})
 	}
-	a.steps[i].Usage, a.counted = &u, true
+	a.Steps[i].Usage, a.Counted = &u, true
 }
 
 // paid adds what the source reports that a part of the message cost.
 func (b *builder) paid(m *rows.Message, usd float64) {
 	a := b.answer(m)
-	if a.cost == nil {
-		a.cost = new(float64)
+	if a.Cost == nil {
+		a.Cost = new(float64)
 	}
-	*a.cost = store.AddCost(*a.cost, usd)
+	*a.Cost = store.AddCost(*a.Cost, usd)
 }
 
 // model notes the model of the turn, which is the session's too.
@@ -413,7 +436,7 @@ func (b *builder) model(provider, id string) {
 func (b *builder) setModel(m session.Model) {
 	b.sessionModel = m
 	if b.turn != nil {
-		b.answer(b.turn).model = m
+		b.answer(b.turn).Model = m
 	}
 }
 
@@ -443,34 +466,34 @@ func (b *builder) finish() *codec.Session {
 }
 
 func (b *builder) finishAnswer(m *rows.Message, a *answer) {
-	if a.model != (session.Model{}) {
-		m.SetMeta("model", a.model)
+	if a.Model != (session.Model{}) {
+		m.SetMeta("model", a.Model)
 	}
 	var sum session.Usage
-	for i := range a.steps {
-		s := &a.steps[i]
+	for i := range a.Steps {
+		s := &a.Steps[i]
 		if s.Usage != nil {
 			sum = sum.Add(*s.Usage)
 		}
-		if s.Model != nil && *s.Model == a.model {
+		if s.Model != nil && *s.Model == a.Model {
 			s.Model = nil
 		}
 	}
-	if a.counted {
+	if a.Counted {
 		m.SetMeta("usage", sum)
 	}
-	if len(a.steps) > 0 {
-		m.SetTrace("model_calls", len(a.steps))
-		m.SetTrace("steps", a.steps)
+	if len(a.Steps) > 0 {
+		m.SetTrace("model_calls", len(a.Steps))
+		m.SetTrace("steps", a.Steps)
 	}
-	if a.cost != nil {
-		m.SetTrace("cost_usd", *a.cost)
-		b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *a.cost)
+	if a.Cost != nil {
+		m.SetTrace("cost_usd", *a.Cost)
+		b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *a.Cost)
 	}
-	if a.end.reason != "" {
-		m.SetTrace("end_reason", a.end.reason)
-		if a.end.text != "" {
-			m.SetTrace("error", a.end.text)
+	if a.End.Reason != "" {
+		m.SetTrace("end_reason", a.End.Reason)
+		if a.End.Text != "" {
+			m.SetTrace("error", a.End.Text)
 		}
 	}
 }

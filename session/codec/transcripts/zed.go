@@ -234,7 +234,7 @@ func (d *zed) step() {
 	if d.first == nil {
 		d.first = b.turn
 	}
-	d.requests = append(d.requests, zedRequest{d.asked, b.turn, len(b.answer(b.turn).steps) - 1})
+	d.requests = append(d.requests, zedRequest{d.asked, b.turn, len(b.answer(b.turn).Steps) - 1})
 }
 
 func (d *zed) agent(o rows.Object) {
@@ -379,7 +379,7 @@ func (d *zed) count(thread rows.Object) {
 		r.m.SetTrace("usage_basis", "exclusive")
 	}
 	if left.Total() > 0 {
-		left = left.Add(usageOf(d.b.answer(d.first).steps[0]))
+		left = left.Add(usageOf(d.b.answer(d.first).Steps[0]))
 		d.b.countAt(d.first, 0, left)
 		d.first.SetTrace("usage_basis", "exclusive")
 	}

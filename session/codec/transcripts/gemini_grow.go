@@ -1,0 +1,94 @@
+package transcripts
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// GrowGemini reads a chat of Gemini CLI from a checkpoint on; see [codec.Growth]. A checkpoint is a message of the user
+// before which no message changed later. A chat that is one object is read whole.
+func GrowGemini(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
+	*codec.Growth, error) {
+	place := placeOfGemini(path)
+	if from.Offset > 0 || areLines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
+		return rows.Grow(path, text, from, known, report, func(state json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
+			d := newGemini(place, report)
+			return d, d.resume(state)
+		})
+	}
+	s, err := newGemini(place, report).readText(text)
+	if err != nil {
+		return nil, err
+	}
+	g := &codec.Growth{Sessions: []*codec.Session{s}}
+	if known > 0 {
+		was, err := newGemini(place, nil).readText(text[:known])
+		if err == nil {
+			g.Before = append(g.Before, was)
+		}
+	}
+	return g, nil
+}
+
+// geminiState is what the reader has to know of the messages before a checkpoint.
+type geminiState struct {
+	Builder builderState `json:"builder"`
+	ID      string       `json:"id"`
+	Start   string       `json:"start,omitempty"`
+	// About is what is reported of the session.
+	About json.RawMessage `json:"about"`
+	At    int64           `json:"at,omitempty"`
+	// IDs are digests of the ids of messages, CallIDs of those of calls.
+	IDs     []uint32 `json:"ids,omitempty"`
+	CallIDs []uint32 `json:"call_ids,omitempty"`
+}
+
+// Place implements [rows.Grower].
+func (d *gemini) Place() (any, float64, int) {
+	if d.begun == 0 {
+		return nil, 0, 0
+	}
+	m := d.order[d.begun]
+	p := &geminiState{Builder: d.before, ID: d.id, Start: d.about.Text("startTime"), About: d.about.JSON(), At: m.before,
+		CallIDs: d.b.callIDs[:d.calls]}
+	if d.was != nil {
+		p.IDs = d.was.IDs
+	}
+	for _, earlier := range d.order[:d.begun] {
+		p.IDs = append(p.IDs, digest(earlier.id))
+	}
+	d.b.settle(&p.Builder)
+	return p, p.Builder.Settled, m.line
+}
+
+// Sessions implements [rows.Grower].
+func (d *gemini) Sessions(string) ([]*codec.Session, error) {
+	s, err := d.session()
+	if err != nil {
+		return nil, err
+	}
+	return []*codec.Session{s}, nil
+}
+
+// Lacking implements [rows.Grower].
+func (d *gemini) Lacking() bool { return d.lacks || d.b.lacks }
+
+// resume has the reader go on from a state, nil for the beginning.
+func (d *gemini) resume(text json.RawMessage) error {
+	if text == nil {
+		return nil
+	}
+	d.was = new(geminiState)
+	if err := json.Unmarshal(text, d.was); err != nil {
+		return rows.DamagedState(err)
+	}
+	about, err := rows.Parse(d.was.About)
+	if err != nil {
+		return rows.DamagedState(err)
+	}
+	d.id, d.about, d.at = d.was.ID, about, d.was.At
+	return nil
+}
