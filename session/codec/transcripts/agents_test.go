@@ -275,6 +275,22 @@ func TestCursorGrowsAndIsCompacted(t *testing.T) {
 	}
 }
 
+// TestCursorMessageSentTwice: a user who says the same twice, and gets the same answer, has
+// two messages of each, with ids of their own.
+func TestCursorMessageSentTwice(t *testing.T) {
+	messages := readLines(t, "testdata/cursor/messages.jsonl")
+	messages = append(messages, messages[len(messages)-2:]...)
+	all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return transcripts.DecodeCursor(t.Context(), cursorStore(t, messages), report)
+	})
+	if err != nil || len(problems) > 0 || len(all) != 1 {
+		t.Fatalf("%d sessions, %v %q", len(all), err, problems)
+	}
+	if rows := text(t, all); strings.Count(rows, "You are welcome.") != 2 || strings.Count(rows, "thanks") != 2 {
+		t.Errorf("the last turn is not there twice:\n%s", rows)
+	}
+}
+
 // TestDamagedDatabasesOfAgents: damage to a row of a database costs what the row has, and
 // is reported. The program that is being read may have written anything.
 func TestDamagedDatabasesOfAgents(t *testing.T) {

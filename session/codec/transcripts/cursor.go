@@ -68,7 +68,8 @@ func decodeCursor(ctx context.Context, path string, report func(codec.Problem)) 
 	if err != nil {
 		return nil, err
 	}
-	d := cursor{conn: conn, report: report, seen: make(map[string]bool), keys: make(map[*rows.Message]string)}
+	d := cursor{conn: conn, report: report, seen: make(map[string]bool), keys: make(map[*rows.Message]string),
+		times: make(map[string]int)}
 	beside, _ := rows.Parse([]byte(beside(path, "meta.json"))) // older versions write none
 	id := about.Text("agentId")
 	if dir, err := filepath.Abs(filepath.Dir(path)); id == "" && err == nil {
@@ -128,8 +129,10 @@ type cursor struct {
 	b      *builder
 	prompt string // digest of the system prompt
 	seen   map[string]bool
-	// keys are the digests of the first messages that rows are made of.
-	keys map[*rows.Message]string
+	// keys are the digests of the first messages that rows are made of. A message that is sent again has the same digest:
+	// times is how many rows begin with one.
+	keys  map[*rows.Message]string
+	times map[string]int
 }
 
 // maxCursorDepth bounds how deep lists of references are nested.
@@ -227,6 +230,9 @@ func (d *cursor) message(digest string, data []byte) {
 	}
 	if m := b.touched; m != nil && d.keys[m] == "" {
 		d.keys[m] = digest
+		if d.times[digest]++; d.times[digest] > 1 {
+			d.keys[m] = fmt.Sprint(digest, " ", d.times[digest])
+		}
 	}
 }
 
