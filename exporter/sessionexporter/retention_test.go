@@ -3,6 +3,8 @@ package sessionexporter
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -146,4 +148,78 @@ func TestRetentionOfAStartedExporter(t *testing.T) {
 	if _, err := r.Session(t.Context(), "new"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRetentionAndTranscriptsTogether: a collector that follows a directory and deletes old sessions does not import them
+// again, however often their files are looked at, until they go on.
+func TestRetentionAndTranscriptsTogether(t *testing.T) {
+	dir := t.TempDir()
+	write := func(id, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn := func(id string, n int, at time.Time) string {
+		record := `{"sessionId":%q,"isSidechain":false,"uuid":"%s-%d-%s","timestamp":%q,"type":%q,"message":{"role":%q,"id":"m%d","content":%q}}` + "\n"
+		stamp := at.UTC().Format(time.RFC3339Nano)
+		return fmt.Sprintf(record, id, id, n, "u", stamp, "user", "user", n, "why") +
+			fmt.Sprintf(record, id, id, n, "a", stamp, "assistant", "assistant", n, "because")
+	}
+	long := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+	write("old", turn("old", 1, long))
+	now := turn("new", 1, time.Now())
+	write("new", now)
+
+	c := testConfig(t)
+	c.Retention = configoptional.Some(RetentionConfig{MaxAge: Age(time.Hour), Interval: 10 * time.Millisecond})
+	c.Transcripts.Directories = []string{dir}
+	e, err := NewFactory().CreateTraces(t.Context(), nop(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := e.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	r, err := sqlite.OpenReader(t.Context(), c.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	wait := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: it did not happen", what)
+			}
+		}
+	}
+	messages := func(id string, n int) func() bool {
+		return func() bool {
+			s, err := r.Transcript(t.Context(), id)
+			return err == nil && len(s.Messages) == n
+		}
+	}
+	source := func(size int) func() bool {
+		return func() bool {
+			s, err := r.ImportSource(t.Context(), filepath.Join(dir, "old.jsonl"))
+			return err == nil && len(s.Deleted) == 1 && s.Size == int64(size)
+		}
+	}
+	wait("the old session is deleted", source(len(turn("old", 1, long))))
+	// The file changes, and has nothing new of the session.
+	write("old", turn("old", 1, long)+"\n")
+	write("new", now+turn("new", 2, time.Now()))
+	wait("the new session goes on", messages("new", 4))
+	wait("the old session stays deleted", source(len(turn("old", 1, long))+1))
+	if _, err := r.Session(t.Context(), "old"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the old session is there again: %v", err)
+	}
+	write("old", turn("old", 1, long)+"\n"+turn("old", 2, time.Now()))
+	wait("the old session goes on", messages("old", 4))
 }

@@ -43,8 +43,9 @@ in the order of their names. Files of other formats are left out. The formats ar
 ` + formatList() + `
 The format is detected from the content. A file may be compressed with gzip or zstd;
 telemetry may be one body, JSON lines, or frames. Importing a file again changes nothing. The
-store remembers its files: one that did not change is not read, unless with --again or when one
-of its sessions was deleted from the store.
+store remembers its files: one that did not change is not read, unless with --again. A session
+that was deleted from the store comes back only if its file is named, or with --again, or when
+it went on.
 
 Secrets are removed before anything is stored, also from ids and names, and values of
 telemetry over 1 MiB are truncated, as in a collector. --keep-secrets stores everything
@@ -124,9 +125,7 @@ the others are still read, and the exit code is 5.`,
 			} else {
 				err = printImport(cmd.OutOrStdout(), &im.Summary)
 			}
-			if err == nil {
-				err = failed
-			}
+			err = cmp.Or(err, failed)
 			if err == nil && im.Summary.Total.Damaged > 0 {
 				return errFinding
 			}

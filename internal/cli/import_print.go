@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +16,7 @@ import (
 func printImport(w io.Writer, s *importer.Summary) error {
 	var b strings.Builder
 	for _, t := range s.Files {
-		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0 {
+		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Joined+t.Deleted+len(t.Sessions) > 0 {
 			printTally(&b, t, t.File)
 		}
 	}
@@ -57,7 +58,7 @@ func printTally(b *strings.Builder, t *importer.Tally, name string) {
 		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"},
 		{int64(t.Malformed), "malformed"},
 		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"},
-		{int64(t.Redacted), "redacted"},
+		{int64(t.Deleted), "deleted from the store"}, {int64(t.Redacted), "redacted"},
 		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
 	} {
 		if c.n > 0 {
@@ -78,10 +79,7 @@ func printTally(b *strings.Builder, t *importer.Tally, name string) {
 		if s.Read == 0 {
 			continue // most of these are no agents
 		}
-		name := strings.TrimSpace(printable.Sanitize(s.Scope + " " + s.Version))
-		if name == "" {
-			name = "without a name"
-		}
+		name := cmp.Or(strings.TrimSpace(printable.Sanitize(s.Scope+" "+s.Version)), "without a name")
 		fmt.Fprintf(b, "  no dialect knows scope %s: %s, %s, %d read by their attributes' names (generic reading)\n",
 			name, counted(s.Spans, "span"), counted(s.Records, "log record"), s.Read)
 	}

@@ -100,7 +100,9 @@ func InputsOf(all []Place) []Input {
 			case err != nil: // gone meanwhile
 			case info.IsDir():
 				if format := formats.OfDirectory(file, nil); format != nil {
-					inputs = append(inputs, wholeDirectory(file, format, info))
+					in := wholeDirectory(file, format, info)
+					in.found = true
+					inputs = append(inputs, in)
 				}
 			default:
 				in := fileInput(file, info)

@@ -132,19 +132,23 @@ func (im *Importer) growing(ctx context.Context, in Input, now *store.ImportSour
 	if err != nil {
 		return nil, nil, storeError{err}
 	}
-	if now.Beside, _ = beside(f, now.Path); now.Beside != was.Beside || !im.plain(ctx, whole.Sessions) {
+	if now.Beside, _ = beside(f, now.Path); now.Beside != was.Beside && !f.GrowBeside || !im.plain(ctx, whole.Sessions) {
 		whole.Resume = 0 // the whole is needed
 	}
 	return &whole, f, nil
 }
 
-// plain reports whether the file has one session, of which telemetry reports nothing.
+// plain reports whether the file has one session, and telemetry reports nothing of it or the one that started it.
 func (im *Importer) plain(ctx context.Context, sessions []string) bool {
 	if len(sessions) != 1 {
 		return false
 	}
 	row, err := im.store.Session(ctx, sessions[0])
-	return err == nil && !store.FromTelemetry(&row) && row.ParentID == nil
+	if err != nil || store.FromTelemetry(&row) || row.ParentID == nil {
+		return err == nil && !store.FromTelemetry(&row)
+	}
+	parent, err := im.store.Session(ctx, *row.ParentID)
+	return err == nil && !store.FromTelemetry(&parent) || errors.Is(err, store.ErrNotFound)
 }
 
 // rest reads a file from the checkpoint on, and describes it anew. It returns nil if what was

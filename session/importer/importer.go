@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	zombiezen "zombiezen.com/go/sqlite"
@@ -152,9 +153,10 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 			im.Summary.Total.Include(t)
 		}
 	}()
-	failures, others := 0, 0
+	failures := 0
+	var others []*Tally
 	for _, in := range inputs {
-		t := &Tally{File: in.Name}
+		t := &Tally{File: in.Name, input: in}
 		im.Summary.Files = append(im.Summary.Files, t)
 		err := im.read(ctx, in, t)
 		var stored storeError
@@ -175,9 +177,7 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 		}
 		t.Error = err.Error()
 		if errors.Is(err, errOther) {
-			if others++; others <= maxOthers {
-				im.warnf("%s is left out: %v", in.Name, err)
-			}
+			others = append(others, t)
 			continue
 		}
 		failures++
@@ -194,16 +194,34 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 			return nil, unwrapped(err)
 		}
 	}
-	if others > maxOthers {
-		im.warnf("%d more files are left out: %v", others-maxOthers, errOther)
-	}
+	im.warnOthers(others, im.Summary.Files[begun:])
 	switch {
-	case others == len(inputs):
+	case len(others) == len(inputs):
 		failed = fmt.Errorf("import: %w is in the directory; name the files, or their --format", errOther)
 	case len(inputs) > 1 && failures > 0:
 		failed = fmt.Errorf("%d of %d files could not be imported, or not to their end", failures, len(inputs))
 	}
 	return failed, nil
+}
+
+// warnOthers names files that are of no format, except for those that were read with another one.
+func (im *Importer) warnOthers(others, all []*Tally) {
+	read := make(map[string]bool)
+	for _, t := range all {
+		f := formats.Named(t.Format, func(*formats.Format) bool { return true })
+		if len(others) > 0 && f != nil && f.Beside != nil {
+			for _, path := range f.Beside(t.input.path) {
+				read[path] = true
+			}
+		}
+	}
+	others = slices.DeleteFunc(others, func(t *Tally) bool { return read[t.input.path] })
+	for _, t := range others[:min(maxOthers, len(others))] {
+		im.warnf("%s is left out: %s", t.File, t.Error)
+	}
+	if more := len(others) - maxOthers; more > 0 {
+		im.warnf("%d more files are left out: %v", more, errOther)
+	}
 }
 
 // unwrapped returns the error of the store.
@@ -258,6 +276,7 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 		if was := im.unchanged(in, now); was != nil {
 			return im.repeat(was, t)
 		}
+		t.before = im.deletedFrom(in, now)
 	}
 	im.options.Progress.Begin(in)
 	if now != nil {

@@ -135,7 +135,9 @@ func (d finder) directory(root string, sniff bool) ([]Input, error) {
 		if sniff {
 			if format := formats.OfDirectory(path, d.known); format != nil && !d.mixed(path, format) {
 				info, _ := e.Info() // of what is gone meanwhile, reading states the error
-				all = append(all, wholeDirectory(filepath.Clean(path), format, info))
+				in := wholeDirectory(filepath.Clean(path), format, info)
+				in.found = path != root
+				all = append(all, in)
 				return fs.SkipDir
 			}
 		}

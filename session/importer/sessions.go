@@ -52,11 +52,23 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		}
 		defer os.RemoveAll(filepath.Dir(path))
 	}
+	decode := f.DecodeFile
+	if f.DecodeWanted != nil && now != nil {
+		var err error
+		if t.versions, err = im.versionsOf(ctx, in, now, t); err != nil {
+			return err
+		}
+		forget := report
+		report = func(p codec.Problem) { t.versions.forget(t.versions.reading); forget(p) }
+		decode = func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return f.DecodeWanted(ctx, path, t.versions.wanted, report)
+		}
+	}
 	im.options.Progress.Uncounted()
 	if im.isStore(path) {
 		return errors.New("it is the store that is imported into; name another with --store, or another file")
 	}
-	return im.importAll(ctx, f, f.DecodeFile(ctx, path, report), now, t)
+	return im.importAll(ctx, f, decode(ctx, path, report), now, t)
 }
 
 // database reads an SQLite database as what its tables show it to be.
@@ -150,6 +162,8 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 				var how fate
 				if how, failed = im.wants(ctx, f, s, t); how != fateLeaveOut {
 					t.has(s)
+				} else if !slices.Contains(t.deleted, s.Session.ID) {
+					t.versions.forget(s.Session.ID)
 				}
 				switch how {
 				case fateStore:
@@ -221,7 +235,7 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
 		return fateLeaveOut, nil
 	}
-	if broken := violations(s.Transcript); len(broken) > 0 {
+	if broken := violations(s); len(broken) > 0 {
 		if !im.options.Invalid {
 			im.damaged(t,
 				fmt.Errorf("session %s is left out because it breaks rules: %s; fix the file, or import it as it is with --invalid",
@@ -229,6 +243,11 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 			return fateLeaveOut, nil
 		}
 		im.warnf("%s: session %s breaks rules: %s", t.File, s.Session.ID, named(broken))
+	}
+	if t.isDeleted(s) {
+		t.deleted = append(t.deleted, s.Session.ID)
+		t.Deleted++
+		return fateLeaveOut, nil
 	}
 	if err := im.open(ctx); err != nil {
 		return fateLeaveOut, err
@@ -275,14 +294,16 @@ func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally
 	}
 	for _, refusal := range r.Refused {
 		t.Refused++
+		t.versions.forget(in.Session.ID)
 		im.damaged(t, fmt.Errorf("session %s: %s", in.Session.ID, refusal))
 	}
 }
 
-// violations are those that an import does not repair: tokens are summed again.
-func violations(t *session.Transcript) []session.Violation {
-	return slices.DeleteFunc(session.Check(t), func(v session.Violation) bool {
-		return v.Rule == "rollup" || v.Rule == "total"
+// violations are those that an import does not repair: tokens are summed again, and of what a file grew by, the store
+// has the first parts of the message that went on.
+func violations(s *store.Imported) []session.Violation {
+	return slices.DeleteFunc(session.Check(s.Transcript), func(v session.Violation) bool {
+		return v.Rule == "rollup" || v.Rule == "total" || v.Rule == "part-gap" && s.Grown != nil
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/importer"
@@ -37,10 +38,14 @@ func (s *interrupted) ImportAll(ctx context.Context, sessions iter.Seq[*store.Im
 // TestTelemetryThatComesWhileATranscriptIsRead: telemetry of a session may be stored by others after the importer
 // asked for it, and before the rows of the transcript are written. The two are merged all the same.
 func TestTelemetryThatComesWhileATranscriptIsRead(t *testing.T) {
-	for _, client := range []string{"claude-code", "codex"} {
-		t.Run(client, func(t *testing.T) {
+	for _, name := range []string{"claude-code", "codex", "claude-code that grew", "codex that grew"} {
+		t.Run(name, func(t *testing.T) {
+			client, grew := strings.CutSuffix(name, " that grew")
 			dir := filepath.Join("..", "ingest", "testdata", "delegated", client)
-			transcripts := filepath.Join(dir, "transcripts")
+			transcripts := filepath.Join(t.TempDir(), "transcripts")
+			if err := os.CopyFS(transcripts, os.DirFS(filepath.Join(dir, "transcripts"))); err != nil {
+				t.Fatal(err)
+			}
 			telemetry, err := filepath.Glob(filepath.Join(dir, "telemetry", "*.json"))
 			if err != nil || len(telemetry) == 0 {
 				t.Fatal("no telemetry", err)
@@ -69,6 +74,26 @@ func TestTelemetryThatComesWhileATranscriptIsRead(t *testing.T) {
 					t.Fatal(err)
 				}
 				return im.Summary
+			}
+			texts := make(map[string]string)
+			err = filepath.WalkDir(transcripts, func(path string, e os.DirEntry, err error) error {
+				if err != nil || !grew || filepath.Ext(path) != ".jsonl" {
+					return err
+				}
+				text, err := os.ReadFile(path)
+				texts[path] = string(text)
+				lines := strings.SplitAfter(string(text), "\n")
+				write(t, path, strings.Join(lines[:len(lines)*3/4], ""))
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if grew {
+				read(s, importer.Options{}, transcripts)
+			}
+			for path, text := range texts {
+				write(t, path, text)
 			}
 			late := &interrupted{Store: s, before: func() { read(s, importer.Options{}, telemetry...) }}
 			if got := read(late, importer.Options{}, transcripts); got.Total.Joined == 0 {

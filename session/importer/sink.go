@@ -3,6 +3,7 @@ package importer
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 
 	"github.com/agenttrace/agenttrace/session/service"
@@ -42,25 +43,45 @@ func (im *Importer) put(ctx context.Context, in *store.Imported, t *Tally) error
 
 // flush returns when everything that was put is stored.
 func (im *Importer) flush(ctx context.Context) error {
-	if im.sink == nil {
-		return nil
+	for im.sink != nil {
+		close(im.sink.sessions)
+		<-im.sink.done
+		err := im.drain()
+		reported, tallies := im.reported, im.tallies
+		im.sink, im.tallies, im.reported = nil, nil, nil
+		for _, in := range reported {
+			if err == nil {
+				err = im.joinReported(ctx, in, tallies[in])
+			}
+		}
+		if err != nil {
+			return err
+		}
 	}
-	close(im.sink.sessions)
-	<-im.sink.done
-	err := im.drain()
-	for _, in := range im.reported {
-		t := im.tallies[in]
-		if in.Grown != nil {
-			continue // the rest of the file is needed, which the next import reads
-		}
-		if err == nil {
-			err = im.join(ctx, in, t)
-		}
+	return nil
+}
+
+// joinReported merges a transcript with the telemetry of its session that came meanwhile. Of one that was not read from
+// its beginning, the whole is needed.
+func (im *Importer) joinReported(ctx context.Context, in *store.Imported, t *Tally) error {
+	if in.Grown == nil {
+		err := im.join(ctx, in, t)
 		if err == nil && in.Source != nil && im.complete(in.Source, t) {
 			im.later = append(im.later, in.Source)
 		}
+		return err
 	}
-	im.sink, im.tallies, im.reported = nil, nil, nil
+	*t = Tally{File: t.File, input: t.input}
+	now := im.source(t.input)
+	if info, err := os.Stat(t.input.path); err == nil {
+		describe(now, info)
+	}
+	err := im.settleRead(ctx, im.readInput(ctx, t.input, now, t), now, t)
+	if _, ended := errors.AsType[storeError](err); err != nil && !ended && ctx.Err() == nil {
+		t.Error = err.Error()
+		im.warnf("import %s: %v", t.File, err)
+		return nil // the next import reads it
+	}
 	return err
 }
 

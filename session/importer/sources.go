@@ -115,7 +115,7 @@ func describe(s *store.ImportSource, info fs.FileInfo) {
 }
 
 // unchanged returns what is remembered of an input of which the system reports the same as
-// then; nil if there is nothing.
+// then; nil if there is nothing. An input that the user names is another if the store lacks a session of it.
 func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSource {
 	was := im.sources[now.Path]
 	if was == nil || was.Reading != im.reading(was.Format) || was.Device != now.Device || was.Inode != now.Inode ||
@@ -129,10 +129,28 @@ func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSo
 	if digest, known := beside(f, now.Path); !known || digest != was.Beside {
 		return nil
 	}
+	if !in.found && len(was.Deleted) > 0 {
+		return nil
+	}
 	if _, err := reportOf(was); err != nil {
 		return nil // it was written by another version
 	}
 	return was
+}
+
+// deletedFrom returns what is remembered of an input whose sessions are not to be imported again when they were deleted
+// from the store and have nothing new: of one that was found, not named.
+func (im *Importer) deletedFrom(in Input, now *store.ImportSource) *store.ImportSource {
+	if was := im.sources[now.Path]; in.found && was != nil && len(was.Deleted) > 0 {
+		return was
+	}
+	return nil
+}
+
+// isDeleted reports whether a session was deleted from the store since its file was read, and did not change since.
+func (t *Tally) isDeleted(s *store.Imported) bool {
+	return t.before != nil && slices.Contains(t.before.Deleted, s.Session.ID) &&
+		s.Session.UpdatedAt <= t.before.ModifiedNano/1e6
 }
 
 // known returns the format of a file that is unchanged, nil if it is of none.
@@ -212,12 +230,18 @@ func (im *Importer) repeat(was *store.ImportSource, t *Tally) error {
 	if err != nil {
 		return err
 	}
-	file := t.File
+	file, in := t.File, t.input
 	*t = r.Tally
-	t.File, t.Whole, t.Same = file, r.Whole, true
+	t.File, t.input, t.Whole, t.Same = file, in, r.Whole, true
 	t.Unchanged, t.Added, t.Messages, t.Parts, t.Rows = r.Items, 0, 0, 0, 0
+	t.Deleted = len(was.Deleted)
 	for _, id := range was.Sessions {
-		t.addSession(id)
+		if !slices.Contains(was.Deleted, id) {
+			t.addSession(id)
+		}
+	}
+	if len(t.Sessions) == 0 {
+		t.Unchanged = 0 // the store has nothing of it
 	}
 	if t.Format == "" && t.Error != "" {
 		t.Error = ""
@@ -248,7 +272,11 @@ func (im *Importer) complete(s *store.ImportSource, t *Tally) bool {
 	text, err := json.Marshal(&r)
 	s.Format, s.Reading, s.Beside, s.Report = t.Format, im.reading(t.Format), digest, string(text)
 	s.ReadTo = max(s.ReadTo, s.Size)
-	s.Sessions = slices.Sorted(maps.Keys(t.Sessions))
+	s.Sessions = slices.AppendSeq(slices.Clone(t.deleted), maps.Keys(t.Sessions))
+	slices.Sort(s.Sessions)
+	if err == nil && t.versions != nil {
+		s.State, err = json.Marshal(t.versions.now)
+	}
 	ingest.RedactSource(im.sessionRedactor, s)
 	return err == nil
 }
@@ -257,6 +285,12 @@ func (im *Importer) complete(s *store.ImportSource, t *Tally) bool {
 func (im *Importer) remember(ctx context.Context, s *store.ImportSource, t *Tally) error {
 	if s == nil || im.store == nil || t.remembered || !im.complete(s, t) {
 		return nil
+	}
+	if !t.Whole { // a session that telemetry was first attributed to may be gone
+		s.Sessions = slices.DeleteFunc(s.Sessions, func(id string) bool {
+			_, err := im.store.Session(ctx, id)
+			return errors.Is(err, store.ErrNotFound)
+		})
 	}
 	if im.later = append(im.later, s); len(im.later) < maxLater {
 		return nil

@@ -108,12 +108,12 @@ func TestSecondImportReadsNothing(t *testing.T) {
 	}
 }
 
-// TestChangedFilesAreRead: a file that grew, was replaced or truncated, or whose session was
-// deleted from the store, is read; one that is gone loses nothing.
+// TestChangedFilesAreRead: a file that grew, was replaced or truncated is read; one that is gone
+// loses nothing.
 func TestChangedFilesAreRead(t *testing.T) {
 	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
 	path := func(name string) string { return filepath.Join(dir, name+".jsonl") }
-	for _, name := range []string{"same", "grown", "replaced", "truncated", "removed", "gone", "touched"} {
+	for _, name := range []string{"same", "grown", "replaced", "truncated", "gone", "touched"} {
 		write(t, path(name), claudeFile(name, "why"))
 	}
 	run(t, db, importer.Options{}, dir)
@@ -139,16 +139,6 @@ func TestChangedFilesAreRead(t *testing.T) {
 	if err := os.Remove(path("gone")); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlite.Open(t.Context(), db, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Delete(t.Context(), "removed"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
 	summary, _ := run(t, db, importer.Options{}, dir)
 	for _, tally := range summary.Files {
 		if name := strings.TrimSuffix(filepath.Base(tally.File), ".jsonl"); tally.Same != (name == "same") {
@@ -160,7 +150,7 @@ func TestChangedFilesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	for _, name := range []string{"same", "grown", "replaced", "truncated", "removed", "gone", "touched"} {
+	for _, name := range []string{"same", "grown", "replaced", "truncated", "gone", "touched"} {
 		got, err := r.Transcript(context.Background(), name)
 		if err != nil || len(got.Messages) != 2 {
 			t.Errorf("%s: %v", name, err)
@@ -180,6 +170,10 @@ func TestFilesBesideAreNoticed(t *testing.T) {
 	write(t, filepath.Join(dir, "agent-a1.meta.json"), `{"agentType":"Explore","toolUseId":"toolu_1"}`)
 	if _, n := run(t, db, importer.Options{}, name); n != 1 {
 		t.Errorf("%d read", n)
+	}
+	warned := ""
+	if run(t, db, importer.Options{Warn: func(text string) { warned += text }}, dir); warned != "" {
+		t.Errorf("the file beside is left out: %s", warned)
 	}
 	r, err := sqlite.OpenReader(t.Context(), db)
 	if err != nil {

@@ -47,6 +47,8 @@ type Tally struct {
 	// Same reports that the file did not change since it was imported, and was not read: the
 	// counts are those of that time.
 	Same bool `json:"same,omitempty"`
+	// Deleted counts sessions of the file that were deleted from the store and are left out.
+	Deleted int `json:"deleted,omitempty"`
 	// Redacted counts values that a secret was taken out of.
 	Redacted int `json:"redacted"`
 	// Skipped counts bodies of metrics and profiles, Damaged pieces that could not
@@ -68,6 +70,13 @@ type Tally struct {
 	// be remembered of it is stored.
 	items      int
 	remembered bool
+	// before is what was remembered of the file if sessions of it were deleted, and are to be left out: deleted are
+	// those that were.
+	input   Input
+	before  *store.ImportSource
+	deleted []string
+	// versions are those of the sessions of a database, nil for another file.
+	versions *versions
 }
 
 // ScopeTally counts the spans and records of an instrumentation scope that no dialect
@@ -123,7 +132,9 @@ func (t *Tally) addSession(id string) {
 // has counts a session of the file.
 func (t *Tally) has(s *store.Imported) {
 	t.addSession(s.Session.ID)
-	t.items += itemsOf(s)
+	n := itemsOf(s)
+	t.items += n
+	t.versions.has(s.Session.ID, n)
 }
 
 // itemsOf counts the messages, parts and decisions of a session.
@@ -145,6 +156,7 @@ func (t *Tally) Include(o *Tally) {
 	t.Rows += o.Rows
 	t.Refused += o.Refused
 	t.Joined += o.Joined
+	t.Deleted += o.Deleted
 	t.Redacted += o.Redacted
 	t.Skipped += o.Skipped
 	t.Damaged += o.Damaged
@@ -170,7 +182,7 @@ func (t *Tally) Include(o *Tally) {
 // empty states why an input without an error gave nothing, or "" if it gave something.
 func (t *Tally) empty() string {
 	switch {
-	case t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0:
+	case t.Spans+t.Records+t.Damaged+t.Joined+t.Deleted+len(t.Sessions) > 0:
 		return ""
 	case t.Whole:
 		return "there is no session in it"

@@ -131,6 +131,7 @@ func (f *follower) find() error {
 		if in.path == "" || err != nil {
 			continue
 		}
+		in.found = true // what was deleted from the store does not come back by itself
 		f.inputs[path] = in
 		for _, read := range partsOfInput(in, path) {
 			f.wholes[read] = in

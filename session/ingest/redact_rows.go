@@ -68,6 +68,7 @@ func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 	x.id(&s.Path, &s.Format, &s.Beside, &s.Tail)
 	x.text(redact.Other, &s.Reading, &s.Report)
 	each(s.Sessions, func(id *string) { x.id(id) })
+	each(s.Deleted, func(id *string) { x.id(id) })
 	if len(s.State) > 0 && !x.clean(s.State) {
 		s.Resume, s.State = 0, nil
 	}

@@ -32,7 +32,6 @@ type Retained interface {
 	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
 	Annotations(ctx context.Context, sessionIDs ...string) ([]Annotation, error)
 	Delete(ctx context.Context, id string) error
-	ImportSources
 }
 
 // recentlyUpdated is how long after its last update a session is not deleted for the size of the store: its agent may
@@ -126,41 +125,14 @@ func (p Retention) families(ctx context.Context, s Retained, before time.Time) (
 	return slices.DeleteFunc(all, func(family []session.Session) bool { return tagged[heads[family[0].ID]] }), err
 }
 
-// retaining deletes sessions, and keeps what is known of their files.
+// retaining deletes sessions.
 type retaining struct {
 	Retained
 	deleted func(session.Session)
-	// paths are those of the sources of sessions, by id. They are read before the first deletion.
-	paths map[string][]string
 }
 
 // deleteFamily deletes the sessions that are still there.
-func (d *retaining) deleteFamily(ctx context.Context, family []session.Session) (err error) {
-	if d.paths == nil {
-		d.paths = make(map[string][]string)
-		for s, err := range d.ImportSources(ctx, "") {
-			if err != nil {
-				return err
-			}
-			for _, id := range s.Sessions {
-				d.paths[id] = append(d.paths[id], s.Path)
-			}
-		}
-	}
-	var sources []*ImportSource
-	for i := range family {
-		for _, path := range d.paths[family[i].ID] {
-			s, err := d.ImportSource(ctx, path)
-			if err == nil {
-				sources = append(sources, &s)
-			} else if !errors.Is(err, ErrNotFound) {
-				return err
-			}
-		}
-	}
-	if len(sources) > 0 {
-		defer func() { err = errors.Join(err, d.RecordSources(context.WithoutCancel(ctx), sources...)) }()
-	}
+func (d *retaining) deleteFamily(ctx context.Context, family []session.Session) error {
 	for _, one := range family {
 		switch err := d.Delete(ctx, one.ID); {
 		case errors.Is(err, ErrNotFound):

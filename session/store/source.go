@@ -35,9 +35,10 @@ type ImportSource struct {
 
 	// Report counts what was made of the file: JSON of package importer.
 	Report string `column:"report_json"`
-	// Sessions are the ids of the sessions that the file is a source of. When one of them is
-	// deleted, the store forgets the source.
+	// Sessions are the ids of the sessions that the file is a source of. Deleted are those of them
+	// that the store does not have, which it knows when it is asked for the source.
 	Sessions []string `column:"-"`
+	Deleted  []string `column:"-"`
 }
 
 // ImportSources is the part of a store that remembers the files which sessions were imported from.

@@ -266,20 +266,9 @@ func deleted[R any](b *batch, table string, rows []store.Put[R], id func(*R) str
 	return ids
 }
 
-// forgetSources deletes the files that the sessions $1 were imported from: a session that was deleted is imported again
-// from a file that did not change.
-var forgetSources = []string{
-	`DELETE FROM import_sources WHERE path IN (SELECT path FROM import_source_sessions WHERE session_id = ANY($1::text[]))`,
-	`DELETE FROM import_source_sessions WHERE session_id = ANY($1::text[])`,
-}
-
 // write adds changes. Deletions come first, for they make room.
 func (b *batch) write(c *store.Changes, now int64) {
-	if gone := deleted(b, "chat_sessions", c.Sessions, func(s *store.SessionRow) string { return s.ID }); len(gone) > 0 {
-		for _, statement := range forgetSources {
-			b.exec(statement, gone)
-		}
-	}
+	deleted(b, "chat_sessions", c.Sessions, func(s *store.SessionRow) string { return s.ID })
 	deleted(b, "chat_messages", c.Messages, func(m *session.Message) string { return m.ID })
 	deleted(b, "chat_parts", c.Parts, func(p *session.Part) string { return p.ID })
 	deleted(b, "permission_decisions", c.Decisions, func(d *store.Decision) string { return d.ID })

@@ -190,11 +190,8 @@ CREATE TABLE IF NOT EXISTS import_source_sessions (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_import_source_sessions_path ON import_source_sessions(path);
 
--- A session that was deleted is imported again from a file that did not change.
-CREATE TRIGGER IF NOT EXISTS forget_sources BEFORE DELETE ON chat_sessions BEGIN
-  DELETE FROM import_sources WHERE path IN (SELECT path FROM import_source_sessions WHERE session_id = old.id);
-  DELETE FROM import_source_sessions WHERE session_id = old.id;
-END;
+-- Earlier versions forgot the files of a session that was deleted.
+DROP TRIGGER IF EXISTS forget_sources;
 
 -- The search index is made of 4096 parts at a time, by rowid. Once there are later parts, these have a version, which is
 -- the same for as long as none of them changes.

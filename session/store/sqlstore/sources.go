@@ -27,13 +27,7 @@ func (r *Reader) ImportSources(ctx context.Context, prefix string) iter.Seq2[sto
 			for i := range found {
 				at[found[i].Path] = &found[i]
 			}
-			return found, conn.Query(`SELECT path, session_id FROM import_source_sessions`+below+`, session_id`,
-				func(row Row) error {
-					if s := at[row.ColumnText(0)]; s != nil {
-						s.Sessions = append(s.Sessions, row.ColumnText(1))
-					}
-					return nil
-				}, prefix)
+			return found, sourceSessions(conn, below, prefix, func(path string) *store.ImportSource { return at[path] })
 		})
 		if err != nil {
 			yield(store.ImportSource{}, err)
@@ -57,8 +51,25 @@ func (r *Reader) ImportSource(ctx context.Context, path string) (store.ImportSou
 		if err != nil {
 			return store.ImportSource{}, err
 		}
-		found[0].Sessions, err = texts(conn,
-			`SELECT session_id FROM import_source_sessions WHERE path = ? ORDER BY session_id`, path)
+		err = sourceSessions(conn, ` WHERE path = ?1 ORDER BY path`, path,
+			func(string) *store.ImportSource { return &found[0] })
 		return found[0], err
 	})
+}
+
+// sourceSessions reads which sessions the sources are of that where selects by an argument. source returns the one
+// with a path, or nil.
+func sourceSessions(conn Conn, where, arg string, source func(path string) *store.ImportSource) error {
+	return conn.Query(`SELECT path, session_id, CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE id = session_id) THEN 1 ELSE 0 END
+ FROM import_source_sessions`+where+`, session_id`, func(row Row) error {
+		s, id := source(row.ColumnText(0)), row.ColumnText(1)
+		if s == nil {
+			return nil
+		}
+		s.Sessions = append(s.Sessions, id)
+		if !row.ColumnBool(2) {
+			s.Deleted = append(s.Deleted, id)
+		}
+		return nil
+	}, arg)
 }

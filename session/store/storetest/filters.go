@@ -212,6 +212,7 @@ var retentionCases = []testCase{{
 			h.check(s.RecordSources(h.Context(), source))
 			h.equal("deleted with a file", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}), []string{"old"})
 			kept, err := s.ImportSource(h.Context(), source.Path)
+			source.Deleted = source.Sessions
 			h.equal("the file, which is not imported again", []any{kept, err}, []any{*source, nil})
 		})
 		h.with(func(s Store) {
