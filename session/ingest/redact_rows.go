@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -30,6 +31,9 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 		x.roles = make(map[string]string, len(in.Messages))
 		for i := range in.Messages {
 			x.roles[in.Messages[i].Message.ID] = in.Messages[i].Message.Role
+		}
+		if asked(in.Messages, strings.TrimSuffix(in.Session.Title, "…")) {
+			in.Session.Title = session.Untitled
 		}
 	}
 	for i := range in.Messages {
@@ -57,8 +61,18 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	return x.redacted
 }
 
+// asked reports whether a title is the beginning of a message of the user, or a part of one.
+func asked(messages []session.MessageAndParts, title string) bool {
+	return slices.ContainsFunc(messages, func(m session.MessageAndParts) bool {
+		return title != "" && m.Message.Role == session.RoleUser && slices.ContainsFunc(m.Parts, func(p session.Part) bool {
+			data, err := session.ParseUIPart(p.DataJSON)
+			return err == nil && data.Text != nil && strings.Contains(*data.Text, title)
+		})
+	})
+}
+
 // RedactSource takes secrets out of what the store would keep of a file. The state of a reader
-// cannot do without them, so one that has a secret is not kept: the file is read whole next time.
+// cannot do without them, or without what the user asked first, so it is not kept: the file is read whole next time.
 // A nil r changes nothing.
 func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 	if r == nil {
@@ -69,7 +83,7 @@ func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 	x.text(redact.Other, &s.Reading, &s.Report)
 	each(s.Sessions, func(id *string) { x.id(id) })
 	each(s.Deleted, func(id *string) { x.id(id) })
-	if len(s.State) > 0 && !x.clean(s.State) {
+	if len(s.State) > 0 && (s.Resume > 0 && x.Omits(redact.Prompt) || !x.clean(s.State)) {
 		s.Resume, s.State = 0, nil
 	}
 }
