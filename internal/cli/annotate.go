@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/service"
@@ -138,110 +137,51 @@ func author() string {
 	return u.Username
 }
 
-// target returns the message and the part that are annotated.
-func (a *annotator) target(ctx context.Context, r store.Reader, id string) (messageID, partID string, _ error) {
-	if a.turn == 0 && a.part == "" {
-		return "", "", nil
-	}
-	t, err := r.Transcript(ctx, id)
-	if err != nil {
-		return "", "", err
-	}
-	if a.part != "" {
-		for i := range t.Messages {
-			for _, p := range t.Messages[i].Parts {
-				if p.ID == a.part {
-					return p.MessageID, p.ID, nil
-				}
-			}
-		}
-		return "", "", usagef("session %s has no part %q; show --json prints their ids", id, a.part)
-	}
-	doc := document.Build(document.Input{Transcript: t})
-	turn := doc.Turn(a.turn)
-	if turn == nil {
-		return "", "", usagef("session %s has no turn %d; its turns are 1 to %d", id, a.turn, len(doc.Turns))
-	}
-	for _, m := range turn.Messages {
-		if m.Role == session.RoleUser {
-			return m.ID, "", nil
-		}
-	}
-	return turn.Messages[0].ID, "", nil
-}
-
 // changes are the annotations to be stored.
 func (a *annotator) changes(ctx context.Context, r store.Reader, id string, now time.Time) ([]store.Annotation, error) {
-	message, part, err := a.target(ctx, r, id)
+	message, part, err := service.AnnotationTarget(ctx, r, id, a.turn, a.part)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := r.Annotations(ctx, id)
+	to, err := service.NewAnnotator(ctx, r, id, now)
 	if err != nil {
 		return nil, err
 	}
-	known := func(id string) *store.Annotation {
-		if i := slices.IndexFunc(stored, func(n store.Annotation) bool { return n.ID == id }); i >= 0 {
-			return &stored[i]
-		}
-		return nil
-	}
-	var all []store.Annotation
-	at := now.UnixMilli()
-	put := func(n store.Annotation) {
-		n.UpdatedAt = at
-		if old := known(n.ID); old != nil {
-			n.CreatedAt = old.CreatedAt
-			n.UpdatedAt = max(at, old.UpdatedAt+1) // the last change counts, also if the clock was ahead before
-		}
-		if n.DeletedAt != nil {
-			n.DeletedAt = &n.UpdatedAt
-		}
-		all = append(all, n)
-	}
-	made := func(kind, name, comment string, value float64) store.Annotation {
-		text := func(s string) string { return strings.ToValidUTF8(strings.TrimSpace(s), "\uFFFD") }
-		n := store.Annotation{SessionID: id, MessageID: message, PartID: part, Kind: kind, Name: text(name), Value: value,
-			Comment: text(comment), Author: text(a.author), CreatedAt: at}
-		n.Identify()
-		return n
+	set := func(kind, name, comment string, value float64) error {
+		_, err := to.Set(store.Annotation{MessageID: message, PartID: part, Kind: kind, Name: name, Value: value,
+			Comment: comment, Author: a.author})
+		return err
 	}
 	for _, name := range a.tags {
-		put(made(store.AnnotationTag, name, a.comment, 0))
+		if err := set(store.AnnotationTag, name, a.comment, 0); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range a.untag {
-		n := made(store.AnnotationTag, name, "", 0)
-		if old := known(n.ID); old == nil || old.DeletedAt != nil {
-			return nil, usagef("there is no tag %q to take back; annotate %s --list shows the tags", name, id)
+		if err := to.Untag(message, part, name); err != nil {
+			return nil, err
 		}
-		n.DeletedAt = &at
-		put(n)
 	}
 	for _, score := range a.scores {
 		name, value, err := parseScore(score)
 		if err != nil {
 			return nil, err
 		}
-		put(made(store.AnnotationScore, name, a.comment, value))
+		if err := set(store.AnnotationScore, name, a.comment, value); err != nil {
+			return nil, err
+		}
 	}
 	for _, text := range a.notes {
-		put(made(store.AnnotationNote, "", text, 0))
+		if err := set(store.AnnotationNote, "", text, 0); err != nil {
+			return nil, err
+		}
 	}
 	for _, id := range a.remove {
-		old := known(id)
-		if old == nil || old.DeletedAt != nil {
-			return nil, usagef("there is no annotation %q to take back; --list shows their ids", id)
-		}
-		n := *old
-		n.DeletedAt = &at
-		put(n)
-	}
-	for i := range all {
-		if err := all[i].Check(); err != nil {
-			return nil, usageError{err}
+		if err := to.Remove(id); err != nil {
+			return nil, err
 		}
 	}
-	return all, nil
+	return to.Changes(), nil
 }
 
 // parseScore reads name=number.
@@ -263,12 +203,7 @@ func listAnnotations(cmd *cobra.Command, r store.Reader, id string, asJSON bool)
 	if err != nil {
 		return err
 	}
-	all := []document.Annotation{}
-	for i := range stored {
-		if stored[i].DeletedAt == nil {
-			all = append(all, document.AnnotationOf(&stored[i]))
-		}
-	}
+	all := document.AnnotationsOf(stored)
 	if asJSON {
 		return writeJSON(cmd, all)
 	}

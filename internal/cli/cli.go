@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -133,7 +134,7 @@ func classify(err error) (code int, hint string) {
 	problem, isProblem := errors.AsType[*service.Problem](err)
 	switch {
 	case errors.As(err, &usage), errors.As(err, &options), errors.As(err, &noTurn),
-		isProblem && (problem.Code == service.CodeInvalid || problem.Code == service.CodeBusy):
+		isProblem && slices.Contains([]string{service.CodeInvalid, service.CodeNotFound, service.CodeBusy}, problem.Code):
 		return exitUsage, ""
 	case errors.As(err, &writing): // of a store that is written for somebody else, too
 		return exitOther, ""

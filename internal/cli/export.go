@@ -17,10 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/redact"
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -245,32 +243,6 @@ func (e *exporter) openRedactor(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// withoutSecrets takes secrets out of all that is written of a session.
-func (e *exporter) withoutSecrets(s *formats.Source) {
-	if e.redactor == nil {
-		return
-	}
-	ingest.RedactRows(e.redactor, s.Session) // the rows of Input are the same
-	s.Input.Transcript, s.Input.Decisions, s.Input.Annotations = s.Transcript, s.Decisions, s.Annotations
-	s.Input.SpanRefs, s.Input.Blobs = s.SpanRefs, s.Blobs
-	beside := func(row *session.Session) {
-		in := &store.Imported{Transcript: &session.Transcript{Session: *row}}
-		ingest.RedactRows(e.redactor, in)
-		*row = in.Session
-	}
-	if s.Input.Parent != nil {
-		beside(s.Input.Parent)
-	}
-	for i := range s.Input.Children {
-		beside(&s.Input.Children[i])
-	}
-	inherited := &store.Imported{Transcript: new(session.Transcript), Decisions: s.Input.Inherited}
-	ingest.RedactRows(e.redactor, inherited)
-	for _, child := range s.SubAgents {
-		ingest.RedactRows(e.redactor, child)
-	}
-}
-
 // run exports the sessions. Of many, one that cannot be read or written is left out and
 // named, and the rest are exported; what fails for all of them, such as a full disk, ends it.
 func (e *exporter) run(cmd *cobra.Command, r store.Reader, ids []string) error {
@@ -278,7 +250,7 @@ func (e *exporter) run(cmd *cobra.Command, r store.Reader, ids []string) error {
 		for _, id := range ids {
 			s, err := e.format.Load(cmd.Context(), r, id, formats.LoadOptions{Full: e.full, Explain: e.explain})
 			if err == nil {
-				e.withoutSecrets(s)
+				s.Redact(e.redactor)
 			}
 			if errors.Is(err, store.ErrNotFound) && e.all {
 				continue // deleted meanwhile

@@ -95,14 +95,11 @@ func (x *filters) read(cmd *cobra.Command) (err error) {
 			return err
 		}
 	}
-	if x.since != "" {
-		if x.Since, err = sinceDays(x.since); err != nil {
-			return err
-		}
+	if x.Since, err = parseTime("since", x.since); err != nil {
+		return err
 	}
-	x.Until, err = sinceDays(x.until)
-	if err != nil {
-		return usagef("--until %q is neither a duration such as 2h nor a time such as 15:04 or 2026-11-20T15:04:05Z", x.until)
+	if x.Until, err = parseTime("until", x.until); err != nil {
+		return err
 	}
 	for flag, empty := range map[string]bool{"tag": slices.Contains(x.Tags, ""), "text": x.Text == "", "tool": x.Tool == ""} {
 		if empty && cmd.Flags().Changed(flag) {
@@ -110,6 +107,18 @@ func (x *filters) read(cmd *cobra.Command) (err error) {
 		}
 	}
 	return nil
+}
+
+// parseTime reads the value of a flag as of [store.ParseTime]. Nothing is the zero time.
+func parseTime(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := store.ParseTime(text, time.Now(), time.Local)
+	if err != nil {
+		return at, usagef("--%s %w", flag, err)
+	}
+	return at, nil
 }
 
 // given reports whether a flag of a filter is on the command line.
@@ -134,18 +143,9 @@ func (x *filters) sessions(cmd *cobra.Command, r store.Reader, q store.SessionQu
 	return document.Select(cmd.Context(), r, q, x.status, x.now, x.idle)
 }
 
-// ids are the ids of the sessions that match, archived ones and children included. They are read first: see
-// allSessions.
-func (x *filters) ids(cmd *cobra.Command, r store.Reader) (ids []string, _ error) {
-	q := x.query()
-	q.Limit, q.Children, q.Archived = -1, true, true
-	for s, err := range x.sessions(cmd, r, q) {
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, s.ID)
-	}
-	return ids, nil
+// ids are the ids of the sessions that match, archived ones and children included.
+func (x *filters) ids(cmd *cobra.Command, r store.Reader) ([]string, error) {
+	return document.SelectIDs(cmd.Context(), r, x.SessionFilter, x.status, x.now, x.idle)
 }
 
 // within are the ids of the sessions that match the filters besides --agent, nil if there is no such filter.
@@ -176,63 +176,37 @@ func (x *filters) families(cmd *cobra.Command, r store.Reader, sessions []sessio
 	return slices.DeleteFunc(sessions, func(s session.Session) bool { return !matches[heads[s.ID]] }), nil
 }
 
-// maxCounted bounds how many sessions are counted to explain why there are none.
-const maxCounted = 1000
-
 // reportNone states that no session matches, and which filter excludes them: without which of them how many would.
 func (x *filters) reportNone(cmd *cobra.Command, r store.Reader, q store.SessionQuery) error {
-	type one struct {
-		text   string
-		filter filters
+	q.SessionFilter = x.SessionFilter
+	all, others, err := document.Exclusions(cmd.Context(), r, q, x.status, x.now, x.idle)
+	if err != nil {
+		return err
 	}
-	var all []one
-	var texts []string
-	for _, f := range x.Set() {
-		text := "--" + f.Name
-		if f.Value != "" {
-			text += " " + shown(f.Value)
+	var flags []string
+	var reasons strings.Builder
+	for _, e := range all {
+		flag := "--" + e.Filter
+		if e.Value != "" {
+			flag += " " + shown(e.Value)
 		}
-		without := *x
-		without.SessionFilter = f.Without
-		all, texts = append(all, one{text, without}), append(texts, text)
-	}
-	if x.status != "" {
-		without := *x
-		without.status = ""
-		all, texts = append(all, one{"--status " + x.status, without}), append(texts, "--status "+x.status)
-	}
-	line := "no session matches " + strings.Join(texts, " ")
-	for _, o := range all {
-		q.SessionFilter, q.Limit, q.Before = o.filter.SessionFilter, maxCounted, nil
-		n := 0
-		for _, err := range o.filter.sessions(cmd, r, q) {
-			if err != nil {
-				return err
-			}
-			n++
+		flags = append(flags, flag)
+		if e.Without == 0 {
+			continue
 		}
-		if n > 0 {
-			count := strconv.Itoa(n)
-			if n == maxCounted {
-				count += " or more"
-			}
-			what := "it"
-			if len(all) > 1 {
-				what = o.text
-			}
-			line += "; without " + what + " " + count + " would"
+		if len(all) == 1 {
+			flag = "it"
 		}
-	}
-	if !q.Children || !q.Archived {
-		q.SessionFilter, q.Limit, q.Children, q.Archived = x.SessionFilter, 1, true, true
-		for _, err := range x.sessions(cmd, r, q) {
-			if err != nil {
-				return err
-			}
-			line += "; archived sessions and sub-agents do: add --all"
+		more := ""
+		if e.Without == document.MaxExcluded {
+			more = " or more"
 		}
+		fmt.Fprintf(&reasons, "; without %s %d%s would", flag, e.Without, more)
 	}
-	_, err := fmt.Fprintln(cmd.ErrOrStderr(), line)
+	if others {
+		reasons.WriteString("; archived sessions and sub-agents do: add --all")
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "no session matches %s%s\n", strings.Join(flags, " "), &reasons)
 	return err
 }
 

@@ -36,11 +36,11 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 			if err := x.read(cmd); err != nil {
 				return err
 			}
-			age, ok := days(olderThan)
-			if !ok && olderThan != "" {
+			var age time.Duration
+			if olderThan != "" {
 				var err error
-				if age, err = time.ParseDuration(olderThan); err != nil || age < 0 {
-					return usagef("--older-than %q is not an age; use one such as 30d, 8w or 12h", olderThan)
+				if age, err = store.ParseAge(olderThan); err != nil {
+					return usagef("--older-than %w", err)
 				}
 			}
 			r, err := openStore(cmd)

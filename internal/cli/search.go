@@ -66,7 +66,7 @@ type "note", and the message and part that it is about; a prompt or catalog the 
 				}
 			}
 			var err error
-			if q.Since, err = sinceDays(since); err != nil {
+			if q.Since, err = parseTime("since", since); err != nil {
 				return err
 			}
 			r, err := openStore(cmd)

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +52,7 @@ Compactions do not say their model and are not estimated.`,
 			}
 			q := store.StatsQuery{By: store.StatsBy(by), Location: time.Local}
 			var err error
-			if q.Since, err = sinceDays(since); err != nil {
+			if q.Since, err = parseTime("since", since); err != nil {
 				return err
 			}
 			if err := x.read(cmd); err != nil {
@@ -109,30 +108,4 @@ Compactions do not say their model and are not estimated.`,
 	pricesFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
-}
-
-// sinceDays is parseSince with days and weeks: 30d, 2w. Nothing is the zero time.
-func sinceDays(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if d, ok := days(text); ok {
-		return time.Now().Add(-d), nil
-	}
-	return parseSince(text, time.Now(), time.Local)
-}
-
-// days reads a number of days or weeks.
-func days(text string) (time.Duration, bool) {
-	unit := 24 * time.Hour
-	number, ok := strings.CutSuffix(text, "d")
-	if !ok {
-		unit *= 7
-		number, ok = strings.CutSuffix(text, "w")
-	}
-	n, err := strconv.Atoi(number)
-	if !ok || err != nil || n < 0 || n > 36500 {
-		return 0, false
-	}
-	return time.Duration(n) * unit, true
 }

@@ -77,7 +77,7 @@ repeated.`,
 				return usagef("--interval is %s; use 10ms or more", interval)
 			}
 			if since != "" {
-				if o.since, err = parseSince(since, time.Now(), time.Local); err != nil {
+				if o.since, err = parseTime("since", since); err != nil {
 					return err
 				}
 			}
@@ -107,33 +107,6 @@ repeated.`,
 	f.DurationVar(&interval, "interval", 200*time.Millisecond, "`duration` between two looks at the store")
 	idleTimeoutFlag(cmd)
 	return cmd
-}
-
-// parseSince reads a duration before now, a time of the day, or an instant.
-func parseSince(text string, now time.Time, zone *time.Location) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, nil
-	}
-	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
-		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
-			return t, nil
-		}
-	}
-	for _, layout := range []string{"15:04:05", "15:04"} {
-		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
-			y, m, d := now.In(zone).Date()
-			at := time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, zone)
-			if at.After(now) {
-				at = at.AddDate(0, 0, -1)
-			}
-			return at, nil
-		}
-	}
-	return time.Time{},
-		usagef("--since %q is neither a duration such as 2h nor a time such as 15:04 or 2026-11-20T15:04:05Z", text)
 }
 
 type tailOptions struct {

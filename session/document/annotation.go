@@ -41,6 +41,17 @@ func AnnotationOf(n *store.Annotation) Annotation {
 	return a
 }
 
+// AnnotationsOf are the annotations of rows that are not undone.
+func AnnotationsOf(rows []store.Annotation) []Annotation {
+	all := []Annotation{}
+	for i := range rows {
+		if rows[i].DeletedAt == nil {
+			all = append(all, AnnotationOf(&rows[i]))
+		}
+	}
+	return all
+}
+
 // Short is a tag's name, a score as name=value, or the text of a note.
 func (a *Annotation) Short() string {
 	switch {

@@ -59,3 +59,69 @@ func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status st
 		}
 	}
 }
+
+// SelectIDs returns the ids of the sessions that a filter and a status select, archived ones and children included.
+// They are read first: the store goes on changing, and a listing that is used slowly would hold back its log.
+func SelectIDs(ctx context.Context, r store.Reader, f store.SessionFilter, status string, now time.Time,
+	idleTimeout time.Duration) ([]string, error) {
+	ids := []string{} // nil would be all of them, as a filter
+	q := store.SessionQuery{SessionFilter: f, Limit: -1, Children: true, Archived: true}
+	for s, err := range Select(ctx, r, q, status, now, idleTimeout) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, s.ID)
+	}
+	return ids, nil
+}
+
+// Exclusion is a filter of a query that selects nothing.
+type Exclusion struct {
+	// Filter is the name of the filter and Value what it selects by, empty for one that is on or off.
+	Filter string `json:"filter"`
+	Value  string `json:"value,omitempty"`
+	// Without is the number of sessions that match without this filter; [MaxExcluded] stands for more, too.
+	Without int `json:"sessions_without"`
+}
+
+// MaxExcluded bounds how many sessions are counted to explain why there are none.
+const MaxExcluded = 1000
+
+// Exclusions explain why a query and a status select no session: for each filter that is set, how many there are
+// without it. others reports that archived sessions or children match.
+func Exclusions(ctx context.Context, r store.Reader, q store.SessionQuery, status string, now time.Time,
+	idleTimeout time.Duration) (all []Exclusion, others bool, err error) {
+	count := func(q store.SessionQuery, status string, limit int) (n int, err error) {
+		q.Limit, q.Before = limit, nil
+		for _, err := range Select(ctx, r, q, status, now, idleTimeout) {
+			if err != nil {
+				return 0, err
+			}
+			n++
+		}
+		return n, nil
+	}
+	exclude := func(name, value string, f store.SessionFilter, status string) error {
+		without := q
+		without.SessionFilter = f
+		n, err := count(without, status, MaxExcluded)
+		all = append(all, Exclusion{name, value, n})
+		return err
+	}
+	for _, f := range q.Set() {
+		if err := exclude(f.Name, f.Value, f.Without, status); err != nil {
+			return nil, false, err
+		}
+	}
+	if status != "" {
+		if err := exclude("status", status, q.SessionFilter, ""); err != nil {
+			return nil, false, err
+		}
+	}
+	if !q.Children || !q.Archived {
+		q.Children, q.Archived = true, true
+		n, err := count(q, status, 1)
+		return all, n > 0, err
+	}
+	return all, false, nil
+}

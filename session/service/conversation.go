@@ -67,7 +67,7 @@ func AtRest(ctx context.Context, r store.Reader, id string, now time.Time, idleT
 	c := &Conversation{ID: id, Transcript: in.Transcript, Timeline: document.Build(in), Turns: make(map[string]int)}
 	if st := c.Timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
 		const remedy = "wait until it is idle"
-		return nil, newProblem(CodeBusy, http.StatusConflict, fmt.Sprintf("session %s is %s; %s", id, st, remedy), "", remedy)
+		return nil, NewProblem(CodeBusy, http.StatusConflict, fmt.Sprintf("session %s is %s; %s", id, st, remedy), "", remedy)
 	}
 	for turn, m := range c.Timeline.Messages() {
 		c.Turns[m.ID] = turn.Number
@@ -126,10 +126,10 @@ func (c *Conversation) Rewind(ctx context.Context, s Service, to Place, now time
 	case err != nil:
 		return nil, err
 	case point.Role != session.RoleUser:
-		return nil, invalid("message", "message %s is the %s's; name one of the user's, or a turn with --turn %d",
+		return nil, invalid("message", "message %s is the %s's; name one of the user's, or turn %d",
 			point.ID, point.Role, c.Turns[point.ID])
 	case point.HiddenAt != nil:
-		return nil, invalid("message", "message %s is hidden already; choose an earlier one, or --undo first", point.ID)
+		return nil, invalid("message", "message %s is hidden already; choose an earlier one, or undo the rewind first", point.ID)
 	}
 	done, err := s.Rewind(ctx, c.ID, point.ID, now)
 	done.To = point.ID // also where nothing came after it
@@ -140,7 +140,7 @@ func (c *Conversation) Rewind(ctx context.Context, s Service, to Place, now time
 func (c *Conversation) Unrewind(ctx context.Context, s Service) (*Rewound, error) {
 	done, err := s.Unrewind(ctx, c.ID)
 	if errors.Is(err, store.ErrNoRewind) {
-		return nil, invalid("", "session %s has no rewind to undo; agenttrace show %s --full shows all of it", c.ID, c.ID)
+		return nil, invalid("", "session %s has no rewind to undo; all of it is shown", c.ID)
 	}
 	return c.rewound(done, true), err
 }
@@ -170,8 +170,7 @@ func (c *Conversation) named(name string) (*session.Message, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, invalid("message", "session %s has no message %q; agenttrace show %s --json has their ids", c.ID, name,
-			c.ID)
+		return nil, invalid("message", "session %s has no message %q; its JSON has their ids", c.ID, name)
 	case 1:
 		return found[0], nil
 	}

@@ -63,7 +63,7 @@ func (m sequence[Q, A]) serve(w http.ResponseWriter, r *http.Request, s Service)
 func arguments[Q any](r *http.Request) (q Q, err error) {
 	err = json.NewDecoder(r.Body).Decode(&q)
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return q, newProblem(CodeInvalid, http.StatusRequestEntityTooLarge, tooLarge.Error(), "",
+		return q, NewProblem(CodeInvalid, http.StatusRequestEntityTooLarge, tooLarge.Error(), "",
 			"raise max_request_body_size of the server")
 	}
 	if err != nil {

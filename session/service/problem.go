@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -45,6 +46,10 @@ const (
 	CodeInvalid = "invalid-request"
 	// CodeBusy: the session is at work, and cannot be changed until it is idle.
 	CodeBusy = "busy"
+	// CodeNotFound: something that the request names, other than a session, is not there.
+	CodeNotFound = "not-found"
+	// CodeOverloaded: too many requests wait for their turn.
+	CodeOverloaded = "overloaded"
 	// CodeInternal: anything else.
 	CodeInternal = "internal"
 	// codeNotWhole: a session was not imported because a row of it was refused.
@@ -75,7 +80,13 @@ var kinds = []struct {
 
 // Invalidf is a problem of a parameter of a request, "" for the request as a whole.
 func Invalidf(parameter, remedy, format string, args ...any) *Problem {
-	return newProblem(CodeInvalid, http.StatusBadRequest, fmt.Sprintf(format, args...), parameter, remedy)
+	return NewProblem(CodeInvalid, http.StatusBadRequest, fmt.Sprintf(format, args...), parameter, remedy)
+}
+
+// NotFoundf is a problem of a parameter that names something which is not there. A remedy follows a semicolon.
+func NotFoundf(parameter, format string, args ...any) *Problem {
+	p := invalid(parameter, format, args...)
+	return NewProblem(CodeNotFound, http.StatusNotFound, p.Detail, parameter, p.Remedy)
 }
 
 // ProblemOf is err as a problem. An error that is one already stays as it is.
@@ -93,10 +104,14 @@ func ProblemOf(err error) *Problem {
 	if _, ok := errors.AsType[*store.NotWholeError](err); ok {
 		code, status = codeNotWhole, http.StatusUnprocessableEntity
 	}
-	return newProblem(code, status, err.Error(), "", "")
+	if turn, ok := errors.AsType[*document.NoTurnError](err); ok {
+		return NotFoundf("turn", "%s", turn.Error())
+	}
+	return NewProblem(code, status, err.Error(), "", "")
 }
 
-func newProblem(code string, status int, detail, parameter, remedy string) *Problem {
+// NewProblem returns a problem of a kind; parameter and remedy may be empty.
+func NewProblem(code string, status int, detail, parameter, remedy string) *Problem {
 	return &Problem{Type: "/problems/" + code, Title: http.StatusText(status), Status: status, Detail: detail,
 		Code: code, Parameter: parameter, Remedy: remedy}
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -61,6 +64,32 @@ func collect(ctx context.Context, r store.Reader, id string) (document.Input, *c
 	in, err := document.Collect(ctx, r, id)
 	return in, &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Annotations: in.Annotations,
 		Blobs: in.Blobs, SpanRefs: in.SpanRefs}, err
+}
+
+// Redact takes secrets out of all that is written of the session. A nil r changes nothing.
+func (s *Source) Redact(r *redact.Redactor) {
+	if r == nil {
+		return
+	}
+	ingest.RedactRows(r, s.Session) // the rows of Input are the same
+	s.Input.Transcript, s.Input.Decisions, s.Input.Annotations = s.Transcript, s.Decisions, s.Annotations
+	s.Input.SpanRefs, s.Input.Blobs = s.SpanRefs, s.Blobs
+	beside := func(row *session.Session) {
+		in := &store.Imported{Transcript: &session.Transcript{Session: *row}}
+		ingest.RedactRows(r, in)
+		*row = in.Session
+	}
+	if s.Input.Parent != nil {
+		beside(s.Input.Parent)
+	}
+	for i := range s.Input.Children {
+		beside(&s.Input.Children[i])
+	}
+	inherited := &store.Imported{Transcript: new(session.Transcript), Decisions: s.Input.Inherited}
+	ingest.RedactRows(r, inherited)
+	for _, child := range s.SubAgents {
+		ingest.RedactRows(r, child)
+	}
 }
 
 // WritesTo reports whether the format writes a file at the path itself: see [Format.WriteFile].
