@@ -520,20 +520,9 @@ func only[T any](all []T, wanted func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(v T) bool { return !wanted(v) })
 }
 
-// Only returns a document with the one turn, and what it refers to; nil if there
-// is no such turn. The head of the session and its totals stay what they are.
-// The two timelines share their rows.
-func (doc *Document) Only(number int) *Document {
-	if doc.Turn(number) == nil {
-		return nil
-	}
-	one := doc.Between(number, number)
-	one.Queued = nil
-	return one
-}
-
-// Between returns a document with the turns from first to last, and what they refer to, as [Document.Only] does. Those
-// that wait in the queue come after the last turn of the session.
+// Between returns a document with the turns from first to last, and what they refer to. Messages that wait in the queue
+// come after the last turn of the session. The head of the session and its totals stay what they are. The two documents
+// share their rows.
 func (doc *Document) Between(first, last int) *Document {
 	one := *doc
 	one.Turns = only(doc.Turns, func(t *Turn) bool { return first <= t.Number && t.Number <= last })

@@ -57,7 +57,7 @@ func TestNoticesNameTheirPlace(t *testing.T) {
 			t.Errorf("notice %d\n%s\nwant\n%s", i, n.String(), want[i])
 		}
 	}
-	if one := doc.Only(2); len(one.Notices) != 2 {
+	if one := doc.Between(2, 2); len(one.Notices) != 2 {
 		t.Errorf("turn 2 has %d notices, want 2", len(one.Notices))
 	}
 }

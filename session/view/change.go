@@ -25,63 +25,104 @@ func (v *view) change(w http.ResponseWriter, r *http.Request) error {
 		return invalid("the form cannot be read: %v", err)
 	}
 	id, now := element(r.PathValue("id")), time.Now()
+	to := back(r, "/s/", Address("s", id))
 	err := v.Change(r.Context(), func(ctx context.Context, s service.Service) error {
 		switch r.PostFormValue("do") {
 		case "title":
-			title := strings.ToValidUTF8(strings.TrimSpace(r.PostFormValue("text")), "\uFFFD")
+			title := text(r, "text")
 			if title == "" {
 				return invalid("the title is empty; enter one")
 			}
 			return s.SetTitle(ctx, id, title, now)
 		case "archive", "unarchive":
 			return s.Archive(ctx, id, r.PostFormValue("do") == "archive", now)
-		case "annotate":
-			return v.annotate(ctx, s, r, id, now.UnixMilli())
-		case "remove":
-			return remove(ctx, s, id, r.PostFormValue("annotation"), now.UnixMilli())
+		case "annotate", "remove":
+			a, err := service.NewAnnotator(ctx, s, id, now)
+			if err != nil {
+				return err
+			}
+			if r.PostFormValue("do") == "remove" {
+				err = a.Remove(r.PostFormValue("annotation"))
+			} else {
+				err = v.annotate(a, r)
+			}
+			if err != nil {
+				return err
+			}
+			return s.Annotate(ctx, a.Changes())
+		case "fork", "rewind", "unrewind":
+			var err error
+			to, err = v.branch(ctx, s, r, id, now)
+			return err
 		}
 		return invalid("the form asks for nothing that is known")
 	})
 	if err != nil {
 		return err
 	}
-	// Only a path of this server: a form of another page leads nowhere else.
-	to, err := url.Parse(r.PostFormValue("back"))
-	if err != nil || to.IsAbs() || to.Host != "" || !strings.HasPrefix(to.Path, "/s/") {
-		http.Redirect(w, r, Address("s", id), http.StatusSeeOther)
-		return nil
-	}
-	http.Redirect(w, r, to.String(), http.StatusSeeOther)
+	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil
 }
 
-func (v *view) annotate(ctx context.Context, s service.Service, r *http.Request, id string, now int64) error {
-	n := v.annotation(r, id, now)
-	if n.Kind == store.AnnotationScore {
-		value, err := strconv.ParseFloat(strings.TrimSpace(r.PostFormValue("value")), 64)
-		if err != nil {
-			return invalid("the score %q is not a number", r.PostFormValue("value"))
-		}
-		n.Value = value
+// back is the page that has the form, which must be below a path, or the page that is given instead. Only a path of
+// this server is one: a form of another page leads nowhere else.
+func back(r *http.Request, below, instead string) string {
+	to, err := url.Parse(r.PostFormValue("back"))
+	if err != nil || to.IsAbs() || to.Host != "" || strings.HasPrefix(to.Path, "//") ||
+		!strings.HasPrefix(to.Path, below) {
+		return instead
 	}
-	n.Identify()
-	if err := n.Check(); err != nil {
-		return invalid("%v", err)
-	}
-	return s.Annotate(ctx, []store.Annotation{n})
+	return to.String()
 }
 
-// remove takes back an annotation.
-func remove(ctx context.Context, s service.Service, id, annotation string, now int64) error {
-	all, err := s.Annotations(ctx, id)
+// branch forks a session after a turn, hides what comes after a turn's question, or shows again what was hidden last.
+// It returns the address of the page that shows the result.
+func (v *view) branch(ctx context.Context, s service.Service, r *http.Request, id string, now time.Time) (string,
+	error) {
+	c, err := service.AtRest(ctx, s, id, now, v.IdleTimeout)
 	if err != nil {
-		return err
+		return "", err
 	}
-	for _, n := range all {
-		if n.ID == annotation {
-			n.UpdatedAt, n.DeletedAt = max(now, n.UpdatedAt+1), &now
-			return s.Annotate(ctx, []store.Annotation{n})
+	if r.PostFormValue("do") == "unrewind" {
+		_, err = c.Unrewind(ctx, s)
+		return Address("s", id, "tree"), err
+	}
+	turn, err := strconv.Atoi(r.PostFormValue("turn"))
+	if err != nil {
+		return "", invalid("%q is not the number of a turn", r.PostFormValue("turn"))
+	}
+	at := service.Place{Turn: &turn}
+	if r.PostFormValue("do") == "rewind" {
+		_, err = c.Rewind(ctx, s, at, now)
+		return Address("s", id), err
+	}
+	forked, err := c.Fork(ctx, s, at, text(r, "text"), now)
+	if err != nil {
+		return "", err
+	}
+	return Address("s", forked.SessionID), nil
+}
+
+// text is a field of a form.
+func text(r *http.Request, name string) string {
+	return strings.ToValidUTF8(strings.TrimSpace(r.PostFormValue(name)), "\uFFFD")
+}
+
+// annotate adds the annotation that a form asks for. Of a message it is the turn's.
+func (v *view) annotate(a *service.Annotator, r *http.Request) error {
+	n := store.Annotation{MessageID: r.PostFormValue("message"), PartID: r.PostFormValue("part"),
+		Kind: r.PostFormValue("kind"), Author: v.Author}
+	if n.Kind == store.AnnotationNote {
+		n.Comment = text(r, "text")
+	} else {
+		n.Name = text(r, "text")
+	}
+	if n.Kind == store.AnnotationScore {
+		var err error
+		if n.Value, err = strconv.ParseFloat(strings.TrimSpace(r.PostFormValue("value")), 64); err != nil {
+			return invalid("the score %q is not a number", r.PostFormValue("value"))
 		}
 	}
-	return notFound("the session has no annotation %s", annotation)
+	_, err := a.Set(n)
+	return err
 }

@@ -21,6 +21,10 @@ type partPage struct {
 	Block   transcript.Block
 	Span    document.Span
 	Self    string
+	// Target is what annotations of the part are made at, and Annotations those that it has.
+	Target      target
+	Edit        *edited
+	Annotations []document.Annotation
 	// Image is the address of the part's image, "" of others.
 	Image string
 	// Plain reports that the part is too large for a page.
@@ -31,42 +35,43 @@ type partPage struct {
 const maxPart = 1 << 20
 
 // row reads the row of the part in the address.
-func (v *view) row(r *http.Request) (*session.Transcript, *session.Part, error) {
+func (v *view) row(r *http.Request) (*session.Part, error) {
 	id, message, part := element(r.PathValue("id")), element(r.PathValue("message")), element(r.PathValue("part"))
-	t, err := v.sessions.Transcript(r.Context(), id)
+	e, err := v.sessions.Excerpt(r.Context(), id, store.ExcerptQuery{Messages: []string{message}})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for i := range t.Messages {
-		m := &t.Messages[i]
-		if m.Message.ID != message {
-			continue
-		}
-		for j := range m.Parts {
-			if m.Parts[j].ID == part {
-				return t, &m.Parts[j], nil
+	for i := range e.Messages {
+		for j := range e.Messages[i].Parts {
+			if p := &e.Messages[i].Parts[j]; p.ID == part {
+				return p, nil
 			}
 		}
 	}
-	return nil, nil, notFound("the session has no part %s of message %s", part, message)
+	return nil, notFound("the session has no part %s of message %s", part, message)
 }
 
 // part answers with one part.
 func (v *view) part(w http.ResponseWriter, r *http.Request) error {
-	doc, err := v.load(r)
+	o, err := v.outline(r)
 	if err != nil {
 		return err
 	}
+	message, part := element(r.PathValue("message")), element(r.PathValue("part"))
+	n := o.TurnOf(message)
+	if n == 0 {
+		return notFound("the session has no message %s", message)
+	}
+	if err := o.Load(r.Context(), n, n); err != nil {
+		return err
+	}
+	doc := v.outlined(o)
 	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns"}}
 	p.errors()
-	message, part := element(r.PathValue("message")), element(r.PathValue("part"))
-	for t, m := range doc.Messages() {
-		if m.ID != message {
-			continue
-		}
+	for _, m := range doc.Turns[n-1].Messages {
 		for _, x := range m.Parts {
-			if x.ID == part {
-				p.Turn, p.Message = t, m
+			if m.ID == message && x.ID == part {
+				p.Turn, p.Message, p.Annotations = doc.Turns[n-1], m, x.Annotations
 				p.Block = transcript.Words{Full: true, Zone: v.Zone}.Block(x)
 			}
 		}
@@ -76,6 +81,8 @@ func (v *view) part(w http.ResponseWriter, r *http.Request) error {
 	}
 	p.Span = spansOf(doc)[part]
 	p.Self = Address("s", doc.Session.ID, "p", message, part)
+	p.Edit = edits(p.Block.Part.Tool)
+	p.Target = target{doc.Session.ID, message, part, p.Self}
 	size := len(p.Block.Text)
 	for _, s := range p.Block.Sections {
 		size += len(s.Text.Body)
@@ -89,7 +96,7 @@ func (v *view) part(w http.ResponseWriter, r *http.Request) error {
 
 // raw answers with the row of a part as it is stored.
 func (v *view) raw(w http.ResponseWriter, r *http.Request) error {
-	_, p, err := v.row(r)
+	p, err := v.row(r)
 	if err != nil {
 		return err
 	}
@@ -102,7 +109,7 @@ var images = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // blob answers with the content of a file part.
 func (v *view) blob(w http.ResponseWriter, r *http.Request) error {
-	_, p, err := v.row(r)
+	p, err := v.row(r)
 	if err != nil {
 		return err
 	}
@@ -130,17 +137,4 @@ func (v *view) blob(w http.ResponseWriter, r *http.Request) error {
 // sandbox has a browser run nothing of an answer.
 func sandbox(w http.ResponseWriter) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'")
-}
-
-// annotation is the one that a form asks for. Of a message it is the turn's.
-func (v *view) annotation(r *http.Request, id string, now int64) store.Annotation {
-	n := store.Annotation{SessionID: id, MessageID: r.PostFormValue("message"), PartID: r.PostFormValue("part"),
-		Kind: r.PostFormValue("kind"), Author: v.Author, CreatedAt: now, UpdatedAt: now}
-	text := strings.ToValidUTF8(strings.TrimSpace(r.PostFormValue("text")), "\uFFFD")
-	if n.Kind == store.AnnotationNote {
-		n.Comment = text
-	} else {
-		n.Name = text
-	}
-	return n
 }

@@ -24,7 +24,7 @@ import (
 
 // Turns of a page, and links to turns in a group of the outline.
 const (
-	pageTurns  = 30
+	pageTurns  = 20
 	groupTurns = 100
 )
 
@@ -37,7 +37,8 @@ type sessionPage struct {
 	First, Last, Older, Newer int
 	Turns                     []turnData
 	Outline                   []outlineGroup
-	// Live is the position of the last turn of the session, for updates; "" if it is not in the page.
+	Map                       []mapBar
+	// Live is the address of updates; "" if the last turn of the session is not in the page.
 	Live string
 	// Errors counts failed and denied calls and failed turns; FirstError is the turn of the first.
 	Errors, FirstError int
@@ -56,14 +57,20 @@ type turnData struct {
 	Alone bool
 }
 
-// User is the id of the message that the turn is annotated at.
-func (t turnData) User() string {
+// Target is what annotations of the turn are made at: its user message.
+func (t turnData) Target() target {
+	message := t.Messages[0].ID
 	for _, m := range t.Messages {
 		if m.Role == session.RoleUser {
-			return m.ID
+			message = m.ID
+			break
 		}
 	}
-	return t.Messages[0].ID
+	id, back := t.Doc.Session.ID, turnLink(t.Doc, t.Number)
+	if !t.Alone {
+		back = fmt.Sprintf("%s?at=%d#turn-%d", Address("s", id), t.Number, t.Number)
+	}
+	return target{id, message, "", back}
 }
 
 // outlineGroup is a group of the outline. Turns are nil where the group is folded away, and Landmarks are not.
@@ -85,17 +92,17 @@ func (v *view) load(r *http.Request) (*document.Document, error) {
 }
 
 func (v *view) document(ctx context.Context, id string) (*document.Document, error) {
-	in, err := document.Collect(ctx, v.sessions, id)
-	if err != nil {
-		return nil, err
-	}
-	in.Now, in.IdleTimeout = time.Now(), v.IdleTimeout
-	doc := document.Build(in)
-	doc.FindNotices(in)
-	if v.Price != nil {
-		doc.Estimate(v.Price)
-	}
-	return doc, nil
+	return document.LoadAll(ctx, v.sessions, id, time.Now(), v.IdleTimeout, v.Price)
+}
+
+// outline reads the outline of the session whose id is in the address.
+func (v *view) outline(r *http.Request) (*document.Outline, error) {
+	return document.LoadOutline(r.Context(), v.sessions, element(r.PathValue("id")))
+}
+
+// outlined is the document of an outline.
+func (v *view) outlined(o *document.Outline) *document.Document {
+	return o.Document(time.Now(), v.IdleTimeout, v.Price)
 }
 
 // data are turns as pages show them.
@@ -113,12 +120,11 @@ func data(doc *document.Document, turns []*document.Turn, alone bool) []turnData
 
 // session answers with the latest turns, or those from a number on.
 func (v *view) session(w http.ResponseWriter, r *http.Request) error {
-	doc, err := v.load(r)
+	o, err := v.outline(r)
 	if err != nil {
 		return err
 	}
-	p := sessionPage{Doc: doc, Tab: "turns"}
-	n := len(doc.Turns)
+	n := len(o.Turns)
 	first := max(1, n-pageTurns+1)
 	if text := r.URL.Query().Get("at"); text != "" {
 		at, err := strconv.Atoi(text)
@@ -128,6 +134,11 @@ func (v *view) session(w http.ResponseWriter, r *http.Request) error {
 		first = max(1, min(at, n))
 	}
 	last := min(n, first+pageTurns-1)
+	p, err := v.turns(r.Context(), o, first, first, last)
+	if err != nil {
+		return err
+	}
+	doc := p.Doc
 	if n > 0 {
 		p.First, p.Last = first, last
 		p.Turns = data(doc, doc.Turns[first-1:last], false)
@@ -138,29 +149,41 @@ func (v *view) session(w http.ResponseWriter, r *http.Request) error {
 	if last < n {
 		p.Newer = last + 1
 	} else {
-		p.Live = live(doc)
+		p.Live = p.live()
 	}
-	p.Outline = outline(doc, first)
-	p.errors()
+	p.Map = minimap(doc.Turns)
 	return v.show(w, r, http.StatusOK, page{Title: title(doc)}, "session", p)
+}
+
+// turns returns the page of a session with an outline that is open at a turn, and with the content of the turns from
+// first to last.
+func (v *view) turns(ctx context.Context, o *document.Outline, open, first, last int) (p sessionPage, err error) {
+	if first <= last {
+		if err := o.Load(ctx, first, last); err != nil {
+			return p, err
+		}
+	}
+	p = sessionPage{Tab: "turns", Outline: outline(o.Turns, open)}
+	if err := o.LoadQuestions(ctx, numbers(p.Outline)); err != nil {
+		return p, err
+	}
+	p.Doc = v.outlined(o)
+	p.texts()
+	p.errors()
+	return p, nil
 }
 
 func title(doc *document.Document) string {
 	return cmp.Or(printable.Line(doc.Session.Title), "Untitled session")
 }
 
-// live is where updates of a session begin: the position of its last turn, and the turn's number.
-func live(doc *document.Document) string {
-	q := url.Values{"turn": {strconv.Itoa(max(1, len(doc.Turns)))}}
-	if n := len(doc.Turns); n > 0 {
-		m := doc.Turns[n-1].Messages[0]
-		q.Set("at", strconv.FormatInt(m.CreatedAt, 10))
-		q.Set("message", m.ID)
-	}
-	return Address("s", doc.Session.ID, "events") + "?" + q.Encode()
+// live is where updates of the end of a session are, from its last turn on, for a page whose turns begin at first.
+func (p *sessionPage) live() string {
+	n := strconv.Itoa(max(1, len(p.Doc.Turns)))
+	return Address("s", p.Doc.Session.ID, "events") + "?turn=" + n + "&first=" + strconv.Itoa(p.First)
 }
 
-// bad reports that a turn failed or has a call that failed or was denied.
+// badTurn reports that a turn failed or has a call that failed or was denied.
 func badTurn(t *document.Turn) bool {
 	return t.State == document.StateError || slices.ContainsFunc(t.ToolCalls(), func(c *document.ToolCall) bool {
 		return c.Denied || c.Failed()
@@ -179,112 +202,12 @@ func (p *sessionPage) errors() {
 	}
 }
 
-// maxLandmarks is how many landmarks a group of the outline shows that is folded.
-const maxLandmarks = 10
-
-// outline leads to the turns: to all of the group that is open, and of others to the landmarks.
-func outline(doc *document.Document, open int) []outlineGroup {
-	var groups []outlineGroup
-	for _, t := range doc.Turns {
-		if (t.Number-1)%groupTurns == 0 {
-			groups = append(groups, outlineGroup{First: t.Number})
-		}
-		g := &groups[len(groups)-1]
-		g.Last = t.Number
-		g.Open = g.Open || t.Number == open || len(doc.Turns) <= groupTurns
-	}
-	for i := range groups {
-		g := &groups[i]
-		for _, t := range doc.Turns[g.First-1 : g.Last] {
-			class := landmark(t)
-			if !g.Open && (class == "" || class == "rewound" || len(g.Turns) == maxLandmarks) {
-				continue
-			}
-			text := []rune(printable.OneLine(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())))
-			if len(text) > 60 {
-				text = append(text[:59], '…')
-			}
-			g.Turns = append(g.Turns, outlineTurn{t.Number, string(text), class})
-		}
-	}
-	return groups
-}
-
-// landmark is what is remarkable in a turn, in one word.
-func landmark(t *document.Turn) string {
-	switch {
-	case t.Hidden:
-		return "rewound"
-	case t.State == document.StateError:
-		return "error"
-	case t.State == document.StateWaiting:
-		return "waiting"
-	case slices.ContainsFunc(t.Messages, func(m *document.Message) bool { return m.Compaction != nil }):
-		return "compaction"
-	case slices.ContainsFunc(t.ToolCalls(), func(c *document.ToolCall) bool { return c.Denied }):
-		return "denied"
-	case badTurn(t):
-		return "failed"
-	}
-	return ""
-}
-
-// waterfallRow is a model call or a tool call of a turn. X and Width are in thousandths of the turn's time.
-type waterfallRow struct {
-	Kind, Name, Class, Link string
-	X, Width                int
-	DurationMS              int64
-	TraceID, SpanID         string
-}
-
-// waterfall has the calls of a turn in order of their start, as far as times are known.
-func waterfall(t *document.Turn) []waterfallRow {
-	type bar struct {
-		waterfallRow
-		start int64
-	}
-	var bars []bar
-	for _, m := range t.Messages {
-		for _, c := range m.Calls {
-			b := bar{waterfallRow{Kind: "model", Name: cmp.Or(printable.ModelName(c.Model), "model call"),
-				DurationMS: c.DurationMS, TraceID: c.TraceID, SpanID: c.SpanID}, c.StartedAt}
-			if c.Failed {
-				b.Class = document.OutcomeFailed
-			}
-			bars = append(bars, b)
-		}
-		for p, c := range m.ToolCalls() {
-			if c.DurationMS == nil {
-				continue
-			}
-			bars = append(bars, bar{waterfallRow{Kind: "tool", Name: printable.Line(cmp.Or(c.Name, printable.Unnamed)),
-				Class: c.Outcome(), Link: "#" + partID(p.ID), DurationMS: *c.DurationMS}, cmp.Or(c.StartedAt, p.CreatedAt)})
-		}
-	}
-	if len(bars) < 2 {
-		return nil
-	}
-	slices.SortStableFunc(bars, func(x, y bar) int { return cmp.Compare(x.start, y.start) })
-	begin, end := bars[0].start, int64(0)
-	for i := range bars {
-		end = max(end, bars[i].start+bars[i].DurationMS)
-	}
-	rows := make([]waterfallRow, len(bars))
-	for i := range bars {
-		rows[i] = bars[i].waterfallRow
-		span := max(1, end-begin)
-		rows[i].X = int((bars[i].start - begin) * 1000 / span)
-		rows[i].Width = max(4, int(bars[i].DurationMS*1000/span))
-	}
-	return rows
-}
-
 // partID is the id of the element of a part.
 func partID(id string) string { return "p-" + id }
 
-// numbered loads a session and the turn whose number is in the address.
+// numbered loads a session with the content of the turn whose number is in the address.
 func (v *view) numbered(r *http.Request) (*document.Document, *document.Turn, error) {
-	doc, err := v.load(r)
+	o, err := v.outline(r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -292,11 +215,14 @@ func (v *view) numbered(r *http.Request) (*document.Document, *document.Turn, er
 	if err != nil {
 		return nil, nil, invalid("%q is not the number of a turn", r.PathValue("n"))
 	}
-	t := doc.Turn(n)
-	if t == nil {
-		return nil, nil, notFound("the session has no turn %d; its turns are 1 to %d", n, len(doc.Turns))
+	if n < 1 || n > len(o.Turns) {
+		return nil, nil, notFound("the session has no turn %d; its turns are 1 to %d", n, len(o.Turns))
 	}
-	return doc, t, nil
+	if err := o.Load(r.Context(), n, n); err != nil {
+		return nil, nil, err
+	}
+	doc := v.outlined(o)
+	return doc, doc.Turns[n-1], nil
 }
 
 // turn answers with one turn.
@@ -307,7 +233,7 @@ func (v *view) turn(w http.ResponseWriter, r *http.Request) error {
 	}
 	p := sessionPage{Doc: doc, Tab: "turns", First: t.Number, Last: t.Number, Turns: data(doc, []*document.Turn{t}, true)}
 	if t.Number == len(doc.Turns) {
-		p.Live = live(doc)
+		p.Live = p.live() + "&alone=1"
 	}
 	p.errors()
 	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Turn %d · %s", t.Number, title(doc))}, "turn-page", p)
@@ -341,7 +267,7 @@ func (v *view) context(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	one := doc.Only(t.Number)
+	one := doc.Between(t.Number, t.Number)
 	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context"}, Turn: t,
 		Prompt: doc.Prompt(t.SystemPromptDigest), Catalog: doc.Catalog(t.Tools.CatalogDigest), Rules: doc.Session.Rules,
 		Before: doc.Turn(t.Number - 1), Decisions: one.Decisions, Notices: one.Notices}
@@ -372,6 +298,8 @@ func (v *view) context(w http.ResponseWriter, r *http.Request) error {
 type treePage struct {
 	sessionPage
 	Events []treeEvent
+	// Rewound reports that messages are hidden.
+	Rewound bool
 }
 
 // treeEvent is a fork, a rewind, a compaction or a sub-agent.
@@ -403,6 +331,7 @@ func (v *view) tree(w http.ResponseWriter, r *http.Request) error {
 			p.Events = append(p.Events, treeEvent{m.CreatedAt, "compaction", text, turnLink(doc, t.Number)})
 		}
 	}
+	p.Rewound = len(rewinds) > 0
 	for at, n := range rewinds {
 		p.Events = append(p.Events, treeEvent{at, "rewind", printable.Plural(n, "message", "messages") + " hidden", ""})
 	}
@@ -432,7 +361,10 @@ func turnLink(doc *document.Document, n int) string { return Address("s", doc.Se
 
 // next leads to the next turn in which something of a kind is, from a number on.
 func (v *view) next(w http.ResponseWriter, r *http.Request) error {
-	doc, err := v.load(r)
+	if r.URL.Query().Get("kind") == "hit" {
+		return v.nextHit(w, r)
+	}
+	o, err := v.outline(r)
 	if err != nil {
 		return err
 	}
@@ -448,7 +380,7 @@ func (v *view) next(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return invalid("from %q is not the number of a turn", q.Get("from"))
 	}
-	turns := slices.Clone(doc.Turns)
+	turns, link := slices.Clone(o.Turns), func(n int) string { return Address("s", element(r.PathValue("id")), "t", n) }
 	if q.Get("back") != "" {
 		slices.Reverse(turns)
 		from = -from
@@ -460,14 +392,54 @@ func (v *view) next(w http.ResponseWriter, r *http.Request) error {
 		}
 		first = cmp.Or(first, t)
 		if n := t.Number; q.Get("back") != "" && -n > from || q.Get("back") == "" && n > from {
-			http.Redirect(w, r, turnLink(doc, n), http.StatusSeeOther)
+			http.Redirect(w, r, link(n), http.StatusSeeOther)
 			return nil
 		}
 	}
 	if first == nil {
 		return notFound("the session has no turn with an event of the kind %s", kind)
 	}
-	http.Redirect(w, r, turnLink(doc, first.Number), http.StatusSeeOther) // around
+	http.Redirect(w, r, link(first.Number), http.StatusSeeOther) // around
+	return nil
+}
+
+// maxHits is how many places of a text in a session are looked at.
+const maxHits = 1000
+
+// nextHit leads to the next turn that has a text, from a number on.
+func (v *view) nextHit(w http.ResponseWriter, r *http.Request) error {
+	q, id := r.URL.Query(), element(r.PathValue("id"))
+	from, err := strconv.Atoi(cmp.Or(q.Get("from"), "0"))
+	if err != nil {
+		return invalid("from %q is not the number of a turn", q.Get("from"))
+	}
+	hits, _, err := document.Find(r.Context(), v.sessions, store.SearchQuery{Text: q.Get("q"), Session: id}, nil, maxHits,
+		maxSearch)
+	if err != nil {
+		return err
+	}
+	var turns []int
+	for i := range hits {
+		if n := hits[i].Turn; n > 0 {
+			turns = append(turns, n)
+		}
+	}
+	if len(turns) == 0 {
+		return notFound("%q is in no turn of the session", q.Get("q"))
+	}
+	slices.Sort(turns)
+	to := turns[0] // around
+	if q.Get("back") != "" {
+		to = turns[len(turns)-1]
+		slices.Reverse(turns)
+	}
+	for _, n := range turns {
+		if q.Get("back") == "" && n > from || q.Get("back") != "" && n < from {
+			to = n
+			break
+		}
+	}
+	http.Redirect(w, r, Address("s", id, "t", to)+"?"+url.Values{"find": {q.Get("q")}}.Encode(), http.StatusSeeOther)
 	return nil
 }
 
@@ -479,18 +451,20 @@ func (v *view) trace(w http.ResponseWriter, r *http.Request) error {
 	}
 	to := Address("s", id)
 	if span := r.PathValue("span"); span != "" {
-		doc, err := v.document(r.Context(), id)
+		spans, err := v.sessions.Spans(r.Context(), id)
 		if err != nil {
 			return err
 		}
-		for _, s := range doc.Spans {
+		for _, s := range spans {
 			if s.SpanID != span || s.MessageID == "" {
 				continue
 			}
-			for t, m := range doc.Messages() {
-				if m.ID == s.MessageID {
-					to = turnLink(doc, t.Number)
-				}
+			o, err := document.LoadOutline(r.Context(), v.sessions, id)
+			if err != nil {
+				return err
+			}
+			if n := o.TurnOf(s.MessageID); n > 0 {
+				to = Address("s", id, "t", n)
 			}
 			if s.PartID != "" {
 				to += "#" + url.PathEscape(partID(s.PartID))

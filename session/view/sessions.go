@@ -41,13 +41,15 @@ type listPage struct {
 	Sorts, Statuses []string
 	// Zone names the zone of the times.
 	Zone string
+	// Live is the address of updates, "" of a page without.
+	Live string
 }
 
 // filter is one that is set.
 type filter struct{ Text, Without string }
 
 // filters are the parameters that select sessions, and q.
-var filters = []string{"q", "project", "agent", "model", "provider", "user", "tag", "score", "tool", "text",
+var filters = []string{"q", "session", "project", "agent", "model", "provider", "user", "tag", "score", "tool", "text",
 	"status", "errors", "loops", "denials", "since", "until", "children", "archived"}
 
 // filterOf reads the parameters that select sessions. Times are days.
@@ -82,8 +84,17 @@ func (v *view) filterOf(q url.Values) (f store.SessionFilter, err error) {
 
 // list answers with the list of sessions, or with the places of a text.
 func (v *view) list(w http.ResponseWriter, r *http.Request) error {
+	p, err := v.listPage(r.Context(), r.URL.Query())
+	if err != nil {
+		return err
+	}
+	return v.show(w, r, http.StatusOK, page{Title: "Sessions", Here: "sessions", Search: p.Query.Get("q")}, "sessions", p)
+}
+
+// listPage reads what the list shows for a query.
+func (v *view) listPage(ctx context.Context, query url.Values) (*listPage, error) {
 	zone, _ := time.Now().In(v.Zone).Zone()
-	p := listPage{Query: r.URL.Query(), Store: v.sessions.Name(), Zone: zone,
+	p := &listPage{Query: query, Store: v.sessions.Name(), Zone: zone,
 		Sorts: store.SessionSorts(), Statuses: document.Statuses()}
 	for _, name := range filters {
 		for _, value := range p.Query[name] {
@@ -99,20 +110,23 @@ func (v *view) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	var err error
 	if p.Query.Get("q") != "" {
-		err = v.search(r.Context(), &p)
+		err = v.search(ctx, p)
 	} else {
-		err = v.listSessions(r.Context(), &p)
+		err = v.listSessions(ctx, p)
+		if v.Changes != nil && p.Query.Get("cursor") == "" {
+			p.Live = "/sessions/events?" + p.Query.Encode()
+		}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(p.Items)+len(p.Hits) == 0 {
 		p.Empty = true
-		for range v.sessions.Sessions(r.Context(), store.SessionQuery{Limit: 1, Children: true, Archived: true}) {
+		for range v.sessions.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true, Archived: true}) {
 			p.Empty = false
 		}
 	}
-	return v.show(w, r, http.StatusOK, page{Title: "Sessions", Here: "sessions", Search: p.Query.Get("q")}, "sessions", p)
+	return p, nil
 }
 
 // with is the address of the list with a parameter changed, on its first page.
@@ -193,11 +207,15 @@ func (v *view) search(ctx context.Context, p *listPage) error {
 const recent = 200
 
 // nowPage are sessions by what they do.
-type nowPage struct{ Groups []nowGroup }
+type nowPage struct {
+	Groups []nowGroup
+	// Live reports that the page is updated while it is open.
+	Live bool
+}
 
 type nowGroup struct {
-	Title, Class string
-	Items        []nowItem
+	Title string
+	Items []nowItem
 }
 
 type nowItem struct {
@@ -205,36 +223,53 @@ type nowItem struct {
 	WorkspaceRoot string
 }
 
-// now answers with the sessions that wait for somebody, have failed or are at work.
+// now answers with the sessions that wait for somebody, repeat themselves, have failed or are at work.
 func (v *view) now(w http.ResponseWriter, r *http.Request) error {
-	rows, err := v.rows(r.Context(), store.SessionQuery{Limit: recent, Children: true})
+	p, err := v.nowPage(r.Context())
 	if err != nil {
 		return err
 	}
-	groups := []nowGroup{{Title: "Waiting for somebody", Class: "waiting"}, {Title: "Failed or interrupted", Class: "bad"},
-		{Title: "Busy", Class: "busy"}}
+	return v.show(w, r, http.StatusOK, page{Title: "Now", Here: "now"}, "now", p)
+}
+
+func (v *view) nowPage(ctx context.Context) (*nowPage, error) {
+	rows, err := v.rows(ctx, store.SessionQuery{Limit: recent, Children: true})
+	if err != nil {
+		return nil, err
+	}
+	yesterday := time.Now().Add(-24 * time.Hour)
+	warned, err := v.rows(ctx, store.SessionQuery{SessionFilter: store.SessionFilter{Loops: true, Since: yesterday},
+		Limit: recent, Children: true})
+	if err != nil {
+		return nil, err
+	}
+	groups := []nowGroup{{Title: "Waiting for somebody"}, {Title: "Perhaps in a loop"}, {Title: "Failed or interrupted"},
+		{Title: "Busy"}}
 	for i := range rows {
-		t, err := document.LastTurn(r.Context(), v.sessions, rows[i].ID)
+		t, err := document.LastTurn(ctx, v.sessions, rows[i].ID)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 		at := -1
 		st := document.StatusOf(&rows[i], t, nil, time.Now(), v.IdleTimeout)
+		busy := st.State == document.ActivityBusy || st.State == document.ActivityRetrying
 		switch {
 		case st.State.Waiting():
 			at = 0
-		case st.State.Trouble() && time.Since(time.UnixMilli(st.UpdatedAt)) < 24*time.Hour:
+		case busy && slices.ContainsFunc(warned, func(s session.Session) bool { return s.ID == rows[i].ID }):
 			at = 1
-		case st.State == document.ActivityBusy || st.State == document.ActivityRetrying:
+		case st.State.Trouble() && time.UnixMilli(st.UpdatedAt).After(yesterday):
 			at = 2
+		case busy:
+			at = 3
 		}
 		if at >= 0 {
 			groups[at].Items = append(groups[at].Items, nowItem{st, session.Deref(rows[i].WorkspaceRoot)})
 		}
 	}
-	return v.show(w, r, http.StatusOK, page{Title: "Now", Here: "now"}, "now", nowPage{groups})
+	return &nowPage{groups, v.Changes != nil}, nil
 }
 
 // statsPage are figures over all sessions.

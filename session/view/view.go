@@ -14,7 +14,6 @@ package view
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -23,7 +22,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/html"
@@ -44,6 +43,8 @@ type Options struct {
 	// TraceURL is where a span is shown, with {trace_id} and {span_id} in it, such as
 	// https://jaeger/trace/{trace_id}?uiFind={span_id}. Empty means that spans have no links.
 	TraceURL string
+	// SignOut is where a form signs the user out; "" means that nobody signs in.
+	SignOut string
 	// Author is who annotates.
 	Author string
 	// Price estimates costs that no source states; it may be nil.
@@ -81,17 +82,21 @@ func New(s store.Reader, o Options) http.Handler {
 		o.IdleTimeout = document.DefaultIdleTimeout
 	}
 	v := &view{Options: o, sessions: s, assets: make(map[string]asset)}
-	style, _ := files.ReadFile("assets/view.css") // it is embedded, as is the next
+	style, _ := files.ReadFile("assets/view.css") // it is embedded, as are the next
 	script, _ := files.ReadFile("assets/view.js")
+	icon, _ := files.ReadFile("assets/icon.svg")
 	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(html.Style()), style...))
 	v.addAsset("view.js", "text/javascript; charset=utf-8", script)
+	v.addAsset("icon.svg", "image/svg+xml", icon)
 	v.templates = template.Must(template.New("").Funcs(v.functions()).ParseFS(files, "pages/*.html"))
 
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /{$}":                            v.home,
 		"GET /sessions":                       v.list,
+		"GET /sessions/events":                v.listEvents,
 		"GET /now":                            v.now,
+		"GET /now/events":                     v.nowEvents,
 		"GET /stats":                          v.stats,
 		"GET /assets/{name}":                  v.asset,
 		"GET /s/{id}":                         v.session,
@@ -112,6 +117,7 @@ func New(s store.Reader, o Options) http.Handler {
 		"GET /diff":                           v.diff,
 		"GET /diff/{a}/{b}":                   v.diff,
 		"POST /s/{id}":                        v.change,
+		"POST /theme":                         v.setTheme,
 		"GET /":                               v.missing,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -144,6 +150,9 @@ type page struct {
 	Here string
 	// Search is what was searched for.
 	Search string
+	// Theme is light or dark, or "" where the system decides, and NextTheme the one after it. Self is the address of the
+	// page.
+	Theme, NextTheme, Self string
 }
 
 // show answers with a page: body is the name of a template and data what it shows.
@@ -152,6 +161,8 @@ func (v *view) show(w http.ResponseWriter, r *http.Request, status int, p page, 
 	if err := v.templates.ExecuteTemplate(&b, body, data); err != nil {
 		return fmt.Errorf("fill in page %s: %w", body, err)
 	}
+	p.Theme, p.NextTheme = theme(r)
+	p.Self = r.URL.RequestURI()
 	p.Body = template.HTML(b.String()) // what a template wrote is escaped
 	b.Reset()
 	if err := v.templates.ExecuteTemplate(&b, "layout", p); err != nil {
@@ -160,30 +171,31 @@ func (v *view) show(w http.ResponseWriter, r *http.Request, status int, p page, 
 	return write(w, r, status, "text/html; charset=utf-8", b.Bytes())
 }
 
+// themes are the values of the cookie of that name, each before the one that the switch goes on to.
+var themes = []string{"", "dark", "light"}
+
+// theme is the one that the reader chose, and the next.
+func theme(r *http.Request) (chosen, next string) {
+	c, err := r.Cookie("theme")
+	if err != nil {
+		return "", themes[1]
+	}
+	i := max(0, slices.Index(themes, c.Value))
+	return themes[i], themes[(i+1)%len(themes)]
+}
+
+// setTheme keeps the theme that a reader chooses, and leads back.
+func (v *view) setTheme(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	http.SetCookie(w, &http.Cookie{Name: "theme", Value: r.PostFormValue("theme"), Path: "/", MaxAge: 365 * 24 * 3600,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.Redirect(w, r, back(r, "/", "/"), http.StatusSeeOther)
+	return nil
+}
+
 // write answers with a body, compressed if the browser can read that, or with the report that it has it already.
 func write(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) error {
-	h := w.Header()
-	h.Set("Content-Type", mediaType)
-	h.Add("Vary", "Accept-Encoding")
-	if status == http.StatusOK {
-		sum := sha256.Sum256(body)
-		tag := `W/"` + hex.EncodeToString(sum[:12]) + `"`
-		h.Set("ETag", tag)
-		if strings.Contains(r.Header.Get("If-None-Match"), tag) {
-			w.WriteHeader(http.StatusNotModified)
-			return nil
-		}
-	}
-	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		w.WriteHeader(status)
-		_, _ = w.Write(body) // a reader that is gone needs no answer
-		return nil
-	}
-	h.Set("Content-Encoding", "gzip")
-	w.WriteHeader(status)
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a valid one
-	_, _ = z.Write(body)
-	_ = z.Close()
+	service.WriteBody(w, r, status, mediaType, body)
 	return nil
 }
 
@@ -226,6 +238,8 @@ func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
 		f.Status, f.Title = http.StatusNotFound, "Not found"
 	case f.Status == http.StatusBadRequest:
 		f.Title = "This address is not valid"
+	case f.Status == http.StatusConflict:
+		f.Title = "This cannot be done now"
 	case f.Status == http.StatusServiceUnavailable:
 		f.Title = "The store cannot be read now"
 		w.Header().Set("Retry-After", "2")

@@ -113,9 +113,9 @@ func (s *site) has(path string, wanted ...string) {
 func TestPagesShowASession(t *testing.T) {
 	s := newSite(t, conversation("ses_one", 40))
 	s.has("/sessions", "A conversation", `href="/s/ses_one"`)
-	s.has("/s/ses_one", `id="turn-40"`, `id="turn-11"`, "Turns 11 to 40 of 40", "<strong>Answer</strong> 40", "make test",
+	s.has("/s/ses_one", `id="turn-40"`, `id="turn-21"`, "Turns 21 to 40 of 40", "<strong>Answer</strong> 40", "make test",
 		`id="p-prt_00039_tool"`)
-	s.has("/s/ses_one?at=1", `id="turn-1"`, `id="turn-30"`, "at=31")
+	s.has("/s/ses_one?at=1", `id="turn-1"`, `id="turn-20"`, "at=21")
 	s.has("/s/ses_one/t/4", "it broke", "Question 4")
 	s.has("/s/ses_one/t/4/context", "1. System prompt", "7. Problems")
 	s.has("/s/ses_one/tree", "No forks")

@@ -26,6 +26,7 @@ func (v *view) functions() template.FuncMap {
 		"join":    func(all []string) string { return printable.Join(all...) },
 		"asset":   func(name string) string { return "/assets/" + name + "?" + v.assets[name].digest },
 		"changes": func() bool { return v.Change != nil },
+		"signOut": func() string { return v.SignOut },
 		"span":    v.spanURL,
 		"cut":     func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
 		"ago":     func(milli int64) string { return ago(time.Since(time.UnixMilli(milli))) },
@@ -48,8 +49,11 @@ func (v *view) functions() template.FuncMap {
 		"status":   statusText,
 		"buckets":  transcript.Buckets,
 		"decision": func(d document.Decision) string { text, _ := document.DecisionText(&d); return printable.Line(text) },
+		"runs":     runs,
+		"target":   func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":     func(a, b any) pair { return pair{a, b} },
 		"plus":     func(a, b int) int { return a + b },
+		"minus":    func(a, b int) int { return a - b },
 		"ms":       printable.Duration,
 		"percent":  percent,
 		"turns":    printable.Turns,
@@ -145,6 +149,10 @@ func spansOf(d *document.Document) map[string]document.Span {
 // pair is two values for a template that takes one.
 type pair struct{ A, B any }
 
+// target is what a form annotates: a session, the turn of a message or a part. Back is the address of the page that
+// has the form.
+type target struct{ Session, Message, Part, Back string }
+
 // messageData is a message with its turn.
 type messageData struct {
 	Turn    turnData
@@ -165,6 +173,8 @@ type blockData struct {
 	Image string
 	Span  document.Span
 	Child *document.Child
+	// Edit is what a call replaces in a file, nil of others.
+	Edit *edited
 }
 
 // Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
@@ -185,6 +195,9 @@ func newBlockData(t turnData, m *document.Message, b transcript.Block) blockData
 	case b.Part.Tool != nil:
 		d.Open = b.Outcome != document.OutcomeOK && b.Outcome != document.OutcomeLost
 		d.Child = t.Children[b.Part.Tool.ChildSessionID]
+		if d.Edit = edits(b.Part.Tool); d.Edit != nil {
+			d.Open = d.Open || d.Edit.Added+d.Edit.Removed <= openEdit
+		}
 	case b.Part.File != nil && b.Part.File.Size != nil && slices.Contains(images, b.Part.File.MediaType):
 		d.Image = d.Self + "/blob"
 	}

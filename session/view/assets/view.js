@@ -1,7 +1,7 @@
 'use strict';
 // Pages work without this script. It adds keys, folding and updates of the end of a session.
 const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
-const place = $('[data-session]'), session = place && place.dataset.session, status = $('#live');
+const place = $('[data-session]'), session = place && place.dataset.session, live = $('[data-live]'), status = $('#live');
 
 // The row that keys act on.
 let at = -1;
@@ -30,13 +30,40 @@ async function copy() {
 }
 function say(text) { if (status) status.textContent = text; }
 
+// The places of the text that was searched for, as ranges.
+const sought = (new URLSearchParams(location.search).get('find') || '').toLowerCase();
+let hit = -1;
+function hits() {
+  const found = [], walk = document.createTreeWalker($('#turns') || document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); sought && node; node = walk.nextNode()) {
+    const text = node.data.toLowerCase();
+    for (let i = text.indexOf(sought); i >= 0; i = text.indexOf(sought, i + sought.length)) {
+      const r = new Range();
+      r.setStart(node, i);
+      r.setEnd(node, Math.min(node.length, i + sought.length));
+      found.push(r);
+    }
+  }
+  return found;
+}
+function nextHit(by) {
+  const all = hits();
+  if (!sought) { const field = $('.find [type=search]'); if (field) field.focus(); return; }
+  hit = hit < 0 && by < 0 ? all.length - 1 : hit + by;
+  if (!all[hit]) { location.href = session + '/next?kind=hit&q=' + encodeURIComponent(sought) + '&from=' + (number() || 0) + (by < 0 ? '&back=1' : ''); return; }
+  for (let e = all[hit].startContainer.parentElement; e; e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true;
+  all[hit].startContainer.parentElement.scrollIntoView({ block: 'center' });
+  CSS.highlights.set('hit', new Highlight(all[hit]));
+}
+if (sought && session && CSS.highlights) CSS.highlights.set('hits', new Highlight(...hits()));
+
 let prefix = false;
 const keys = {
   j: () => move(1), k: () => move(-1), u: () => { location.href = session && location.pathname !== session ? session : '/sessions'; },
   '/': () => $('[type=search]').focus(), e: () => jump('error'), E: () => jump('error', true), a: () => jump('denial'), A: () => jump('denial', true),
-  c: () => jump('compaction'), C: () => jump('compaction', true), x: () => fold(false), X: () => fold(true), y: copy,
+  c: () => jump('compaction'), C: () => jump('compaction', true), n: () => nextHit(1), N: () => nextHit(-1), x: () => fold(false), X: () => fold(true), y: copy,
   w: () => $$('.waterfall').forEach(d => { d.open = !d.open; }), i: () => { if (number()) location.href = session + '/t/' + number() + '/context'; },
-  '.': () => { follow = true; scrollTo(0, document.body.scrollHeight); }, '?': () => $('#help').showModal(), g: () => { prefix = true; setTimeout(() => { prefix = false; }, 1200); },
+  Escape: () => document.activeElement.blur(), '.': () => { follow = true; scrollTo(0, document.body.scrollHeight); }, '?': () => $('#help').showModal(), g: () => { prefix = true; setTimeout(() => { prefix = false; }, 1200); },
 };
 const pages = { s: '/sessions', n: '/now', t: '/stats' };
 function stored() { try { return localStorage.getItem('keys') !== 'off'; } catch (e) { return true; } }
@@ -72,17 +99,20 @@ function apply(event) {
     turns.append(made);
     newer++;
   } else {
-    if (busy(old)) { waiting.set(id, event); return; }
+    if (busy(old)) { waiting.set(id, event); say('There is newer. Esc shows it.'); return; }
     const open = new Map($$('details', old).map(d => [d.closest('[id]').id + d.className, d.open]));
     $$('details', made).forEach(d => { const was = open.get(d.closest('[id]').id + d.className); if (was !== undefined) d.open = was; });
-    if (old.classList.contains('at')) made.classList.add('at');
+    const row = rows()[at], link = row && old.contains(row) && $('a', row), same = link && $$('.row a', made).find(a => a.href === link.href);
+    if (old === row) made.classList.add('at');
+    else if (same) same.closest('.row').classList.add('at');
     if (id === 'status' && old.textContent !== made.textContent) say('Status: ' + made.textContent.trim());
     old.replaceWith(made);
+    if (row) at = rows().findIndex(r => r.classList.contains('at'));
   }
   if (end || follow) { scrollTo(0, document.documentElement.scrollHeight); newer = 0; } else if (newer) pill();
 }
 const waiting = new Map();
-document.addEventListener('focusout', () => setTimeout(() => { for (const [id, e] of waiting) { waiting.delete(id); apply(e); } }));
+document.addEventListener('focusout', () => setTimeout(() => { const all = [...waiting.values()]; if (all.length) say(''); waiting.clear(); all.forEach(apply); }));
 function pill() {
   const b = document.createElement('button');
   b.textContent = newer + ' new ↓';
@@ -90,8 +120,8 @@ function pill() {
   status.replaceChildren(b);
 }
 function open() {
-  if (stream || !place || !place.dataset.live || document.hidden) return;
-  stream = new EventSource(place.dataset.live);
+  if (stream || !live || document.hidden) return;
+  stream = new EventSource(live.dataset.live);
   stream.addEventListener('element', apply);
   stream.onopen = () => { if (status.dataset.lost) { delete status.dataset.lost; say(''); } };
   stream.onerror = () => { status.dataset.lost = '1'; say('Updates are paused since ' + new Date().toLocaleTimeString() + '.'); if (stream.readyState === EventSource.CLOSED) { close(); setTimeout(open, 5000); } };

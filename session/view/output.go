@@ -1,0 +1,267 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// run is a piece of a text with the classes that it is shown with.
+type run struct{ Class, Text string }
+
+// What package printable makes of the characters that begin and end sequences for terminals.
+const (
+	escape         = "␛"
+	bell           = "␇"
+	carriageReturn = '␍'
+)
+
+// runs are a text that a tool wrote for a terminal: its colors are classes, its other sequences are dropped, and of
+// what a carriage return writes over the last is left. The lines of a unified diff have classes, too. The text has been
+// made printable, so each piece of it is harmless; the raw row of the part has it as it was.
+func runs(s string) []run {
+	if strings.HasPrefix(s, "@@ -") || strings.Contains(s, "\n@@ -") {
+		return diffLines(s)
+	}
+	if !strings.ContainsAny(s, escape+string(carriageReturn)) {
+		return []run{{"", s}}
+	}
+	var t terminal
+	for s != "" {
+		at := strings.IndexAny(s, escape+"\n"+string(carriageReturn))
+		if at < 0 {
+			t.write(s)
+			break
+		}
+		t.write(s[:at])
+		s = s[at:]
+		switch {
+		case s[0] == '\n':
+			t.write("\n")
+			s = s[1:]
+			t.line = len(t.runs)
+		case strings.HasPrefix(s, escape):
+			s = t.sequence(s[len(escape):])
+		default:
+			s = s[len(string(carriageReturn)):]
+			if !strings.HasPrefix(s, "\n") && s != "" {
+				t.runs = t.runs[:t.line]
+			}
+		}
+	}
+	return t.runs
+}
+
+// terminal is the state of a terminal that is written to.
+type terminal struct {
+	runs []run
+	// line is the number of runs before the line that is written.
+	line                          int
+	color                         string
+	bold, dim, italic, underlined bool
+}
+
+func (t *terminal) write(s string) {
+	if s == "" {
+		return
+	}
+	class := t.color
+	for _, style := range []struct {
+		on   bool
+		name string
+	}{{t.bold, "bold"}, {t.dim, "dim"}, {t.italic, "italic"}, {t.underlined, "underlined"}} {
+		if style.on {
+			class = strings.TrimSpace(class + " " + style.name)
+		}
+	}
+	if n := len(t.runs); n > t.line && t.runs[n-1].Class == class {
+		t.runs[n-1].Text += s
+		return
+	}
+	t.runs = append(t.runs, run{class, s})
+}
+
+// sequence reads a sequence whose escape character has been read, and returns what follows it. One that does not end is
+// the rest of the text.
+func (t *terminal) sequence(s string) string {
+	switch {
+	case strings.HasPrefix(s, "["): // a control sequence: parameters, and a letter that ends it
+		end := strings.IndexFunc(s[1:], func(r rune) bool { return r < ' ' || r >= '@' }) + 1
+		if end == 0 {
+			return ""
+		}
+		if s[end] == 'm' {
+			t.style(strings.FieldsFunc(s[1:end], func(r rune) bool { return r == ';' || r == ':' }))
+		}
+		if s[end] < ' ' || s[end] > '~' {
+			return s[end:] // it was cut off
+		}
+		return s[end+1:]
+	case strings.HasPrefix(s, "]"): // a command, such as a link or a title
+		bellAt, escapeAt := strings.Index(s, bell), strings.Index(s, escape+`\`)
+		switch {
+		case bellAt >= 0 && (escapeAt < 0 || bellAt < escapeAt):
+			return s[bellAt+len(bell):]
+		case escapeAt >= 0:
+			return s[escapeAt+len(escape)+1:]
+		}
+		return s
+	case s != "" && s[0] >= ' ' && s[0] <= '~':
+		return s[1:]
+	}
+	return s
+}
+
+// style applies the parameters of a sequence that selects how text is shown. Backgrounds have no class: a color of text
+// may not be seen on them.
+func (t *terminal) style(parameters []string) {
+	if len(parameters) == 0 {
+		parameters = []string{"0"}
+	}
+	for i := 0; i < len(parameters); i++ {
+		switch p := parameters[i]; p {
+		case "0", "00":
+			*t = terminal{runs: t.runs, line: t.line}
+		case "1", "01":
+			t.bold = true
+		case "2":
+			t.dim = true
+		case "3":
+			t.italic = true
+		case "4":
+			t.underlined = true
+		case "22":
+			t.bold, t.dim = false, false
+		case "23":
+			t.italic = false
+		case "24":
+			t.underlined = false
+		case "39":
+			t.color = ""
+		case "38", "48": // a color of 256, or of red, green and blue
+			skip := 2
+			if i+1 < len(parameters) && parameters[i+1] == "2" {
+				skip = 4
+			}
+			i += skip
+		default:
+			if len(p) == 2 && (p[0] == '3' || p[0] == '9') && p[1] >= '0' && p[1] <= '7' {
+				t.color = "c" + p[1:]
+			}
+		}
+	}
+}
+
+// diffLines has the lines of a unified diff, those that follow each other and are of a kind in one piece.
+func diffLines(s string) (all []run) {
+	for line := range strings.SplitAfterSeq(s, "\n") {
+		class := ""
+		switch {
+		case strings.HasPrefix(line, "+") && !strings.HasPrefix(line, "+++ "):
+			class = "add"
+		case strings.HasPrefix(line, "-") && !strings.HasPrefix(line, "--- "):
+			class = "del"
+		case strings.HasPrefix(line, "@@"):
+			class = "dim"
+		}
+		all = appendRun(all, class, line)
+	}
+	return all
+}
+
+func appendRun(all []run, class, text string) []run {
+	if n := len(all); n > 0 && all[n-1].Class == class {
+		all[n-1].Text += text
+		return all
+	}
+	return append(all, run{class, text})
+}
+
+// edited is what a call replaces in a file.
+type edited struct {
+	Runs []run
+	// Added and Removed count lines.
+	Added, Removed int
+}
+
+// Gist is the size of the change.
+func (e edited) Gist() string { return fmt.Sprintf("+%d −%d", e.Added, e.Removed) }
+
+const (
+	// maxEdit is the size in bytes of texts up to which they are compared.
+	maxEdit = 20 << 10
+	// openEdit is the number of changed lines up to which an edit is not folded.
+	openEdit = 40
+)
+
+// replacements are the names that tools have for a text and what replaces it.
+var replacements = [][2]string{{"old_string", "new_string"}, {"old_str", "new_str"}, {"oldString", "newString"},
+	{"old_text", "new_text"}, {"oldText", "newText"}, {"old", "new"}}
+
+// edits finds what a call replaces, if its input has it as pairs of texts, and they are not too long to be compared.
+func edits(c *document.ToolCall) *edited {
+	if c == nil || len(c.Input) > maxEdit {
+		return nil
+	}
+	var input map[string]json.RawMessage
+	if json.Unmarshal(c.Input, &input) != nil {
+		return nil
+	}
+	all := []map[string]json.RawMessage{input}
+	var several []map[string]json.RawMessage
+	if json.Unmarshal(input["edits"], &several) == nil {
+		all = append(all, several...)
+	}
+	var e edited
+	for _, one := range all {
+		for _, names := range replacements {
+			var before, after string
+			if json.Unmarshal(one[names[0]], &before) == nil && json.Unmarshal(one[names[1]], &after) == nil {
+				e.compare(before, after)
+				break
+			}
+		}
+	}
+	if e.Runs == nil {
+		return nil
+	}
+	return &e
+}
+
+// compare adds the lines of two texts.
+func (e *edited) compare(before, after string) {
+	rows := diff.Texts(printable.Sanitize(before), printable.Sanitize(after))
+	for i := 0; i < len(rows); {
+		if rows[i].Same {
+			e.Runs = appendRun(e.Runs, "", "  "+line(rows[i].A)+"\n")
+			i++
+			continue
+		}
+		end := i + 1 + slices.IndexFunc(append(rows[i+1:len(rows):len(rows)], diff.Row{Same: true}),
+			func(r diff.Row) bool { return r.Same })
+		for _, r := range rows[i:end] {
+			if r.A != nil {
+				e.Runs, e.Removed = appendRun(e.Runs, "del", "- "+line(r.A)+"\n"), e.Removed+1
+			}
+		}
+		for _, r := range rows[i:end] {
+			if r.B != nil {
+				e.Runs, e.Added = appendRun(e.Runs, "add", "+ "+line(r.B)+"\n"), e.Added+1
+			}
+		}
+		i = end
+	}
+}
+
+func line(pieces []diff.Piece) string {
+	var b strings.Builder
+	for _, p := range pieces {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
