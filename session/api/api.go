@@ -1,0 +1,143 @@
+// Package api serves sessions as JSON over HTTP, for programs: a versioned API with an OpenAPI document.
+//
+//	program ─ GET, PATCH, POST, DELETE ─ Handler ─┬─ document.Document ─ store.Reader
+//	        ◄─ JSON, files, events ───────────────┘                      service.Service
+//
+// The API is one table of operations, [operations]. Each row has a method, a path, the types of its parameters, of the
+// body and of the answer, and a function. Parameters are read, requests are routed and the OpenAPI document is made by
+// this table, so they agree. Answers have the JSON that commands print with --json.
+//
+// The handler checks neither the host nor the origin of a request, and asks for no credentials. That is for the server
+// to do, as extension/sessionview does.
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Prefix is where a handler answers. Its last element is the version of the API.
+const Prefix = "/api/v1/"
+
+// Options configure the API. The zero value is ready for use.
+type Options struct {
+	// Change has fn executed with a service that can change the sessions. If it is nil, they cannot be changed.
+	Change func(ctx context.Context, fn func(context.Context, service.Service) error) error
+	// Changes counts the changes of the store. If it is nil, there are no events.
+	Changes *service.Counter
+	// Done, if it is not nil, ends the streams of events when it is closed.
+	Done <-chan struct{}
+	// Version is that of the program.
+	Version string
+	// Author is who annotates, unless a request names somebody else.
+	Author string
+	// Price estimates costs that no source states; it may be nil.
+	Price store.Price
+	// IdleTimeout decides which sessions are interrupted: see [document.StatusOf]. 0 is
+	// [document.DefaultIdleTimeout].
+	IdleTimeout time.Duration
+}
+
+// api is the handler. It is safe for concurrent use.
+type api struct {
+	Options
+	sessions store.Reader
+	// document is the OpenAPI document.
+	document json.RawMessage
+}
+
+// New returns the handler of the API of a store, which answers below [Prefix].
+func New(s store.Reader, o Options) http.Handler {
+	if o.IdleTimeout <= 0 {
+		o.IdleTimeout = document.DefaultIdleTimeout
+	}
+	a := &api{Options: o, sessions: s}
+	all := operations()
+	a.document = describe(all, o.Version)
+	paths := make(map[string][]operation)
+	for _, op := range all {
+		paths[op.path] = append(paths[op.path], op)
+	}
+	mux := http.NewServeMux()
+	for path, offered := range paths {
+		mux.HandleFunc(Prefix+path, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, offered) })
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		secure(w)
+		service.WriteProblem(w, service.NotFoundf("", "there is nothing at %s; %sopenapi.json lists what there is",
+			r.URL.Path, Prefix))
+	})
+	return mux
+}
+
+// serve answers a request with the operation of its method.
+func (a *api) serve(w http.ResponseWriter, r *http.Request, offered []operation) {
+	secure(w)
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	i := slices.IndexFunc(offered, func(op operation) bool { return op.method == method })
+	if i < 0 {
+		var allowed []string
+		for _, op := range offered {
+			allowed = append(allowed, op.method)
+			if op.method == http.MethodGet {
+				allowed = append(allowed, http.MethodHead)
+			}
+		}
+		list := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", list)
+		remedy := "use " + list
+		service.WriteProblem(w, service.NewProblem("method-not-allowed", http.StatusMethodNotAllowed,
+			fmt.Sprintf("%s cannot be used with %s; %s", r.URL.Path, r.Method, remedy), "", remedy))
+		return
+	}
+	if err := offered[i].serve(a, w, r); err != nil && r.Context().Err() == nil {
+		if service.ProblemOf(err).Status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "2")
+		}
+		service.WriteProblem(w, err)
+	}
+}
+
+// secure sets what holds for every answer: a browser runs nothing of it.
+func secure(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "private, no-cache")
+}
+
+// answer answers a request with the JSON of a value.
+func answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	service.WriteBody(w, r, status, "application/json", b.Bytes())
+	return nil
+}
+
+// change has fn executed with a service that can change sessions.
+func (a *api) change(ctx context.Context, fn func(context.Context, service.Service) error) error {
+	if a.Change == nil {
+		const remedy = "use a server that holds the store"
+		return service.NewProblem("read-only", http.StatusForbidden, "sessions cannot be changed here; "+remedy, "", remedy)
+	}
+	return a.Change(ctx, fn)
+}

@@ -1,0 +1,274 @@
+package api
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// parameter is a field of the struct of an operation's parameters. The field has a tag path, query or header with the
+// name of the parameter, and may have the tags doc, default, min, max, and required. Its type is a string, a number, a
+// bool, or a type that is read from text; or a slice of these, for a parameter that may be repeated.
+type parameter struct {
+	in, name, doc string
+	required      bool
+	many          bool
+	standard      string // the value if there is none, "" for the zero value
+	schema        *jsonschema.Schema
+	index         []int
+	// set reads a value. Its error is what is to be given instead.
+	set func(to reflect.Value, text string) error
+}
+
+// choice is a type of parameters that has certain values only.
+type choice interface{ values() []string }
+
+// described is a type of parameters that is read from text, and describes that for a schema.
+type described interface {
+	encoding.TextUnmarshaler
+	schema() *jsonschema.Schema
+}
+
+// parametersOf are the parameters of a struct, those of embedded structs included.
+func parametersOf[P any]() (all []parameter) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[P]()) {
+		for _, in := range []string{"path", "query", "header"} {
+			name, ok := f.Tag.Lookup(in)
+			if !ok {
+				continue
+			}
+			p := parameter{in: in, name: name, doc: f.Tag.Get("doc"), standard: f.Tag.Get("default"), index: f.Index,
+				required: in == "path" || f.Tag.Get("required") == "true"}
+			t := f.Type
+			if p.many = t.Kind() == reflect.Slice; p.many {
+				t = t.Elem()
+			}
+			p.schema, p.set = kindOf(t, f.Tag)
+			if p.standard != "" {
+				p.schema.Default, _ = json.Marshal(p.standard) // a string can be marshaled
+				if t.Kind() == reflect.Int {
+					p.schema.Default = json.RawMessage(p.standard)
+				}
+			}
+			if p.many {
+				p.schema = &jsonschema.Schema{Type: "array", Items: p.schema}
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// kindOf returns the schema of a type of parameters, and what reads a value of it.
+func kindOf(t reflect.Type, tag reflect.StructTag) (*jsonschema.Schema, func(reflect.Value, string) error) {
+	zero := reflect.New(t).Interface()
+	if c, ok := reflect.Zero(t).Interface().(choice); ok {
+		s := &jsonschema.Schema{Type: "string"}
+		for _, v := range c.values() {
+			s.Enum = append(s.Enum, v)
+		}
+		return s, func(to reflect.Value, text string) error {
+			for _, v := range c.values() {
+				if v == text {
+					to.SetString(text)
+					return nil
+				}
+			}
+			return fmt.Errorf("use %s", strings.Join(c.values(), ", "))
+		}
+	}
+	if d, ok := zero.(described); ok {
+		return d.schema(), func(to reflect.Value, text string) error {
+			return to.Addr().Interface().(described).UnmarshalText([]byte(text))
+		}
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return &jsonschema.Schema{Type: "boolean"}, func(to reflect.Value, text string) error {
+			v, err := strconv.ParseBool(text)
+			if err != nil {
+				return fmt.Errorf("use true or false")
+			}
+			to.SetBool(v)
+			return nil
+		}
+	case reflect.Int:
+		low, high := bound(tag, "min", 1), bound(tag, "max", math.MaxInt32)
+		s := &jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(float64(low)),
+			Maximum: jsonschema.Ptr(float64(high))}
+		return s, func(to reflect.Value, text string) error {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || n < low || n > high {
+				return fmt.Errorf("use a number from %d to %d", low, high)
+			}
+			to.SetInt(n)
+			return nil
+		}
+	case reflect.String:
+		return &jsonschema.Schema{Type: "string", MinLength: jsonschema.Ptr(1)}, func(to reflect.Value, text string) error {
+			to.SetString(text)
+			return nil
+		}
+	}
+	panic(fmt.Sprintf("a parameter of type %s cannot be read", t)) // a mistake in the table
+}
+
+func bound(tag reflect.StructTag, name string, otherwise int64) int64 {
+	if n, err := strconv.ParseInt(tag.Get(name), 10, 64); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// decode reads the parameters of a request.
+func decode[P any](r *http.Request, params []parameter) (p P, err error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		const remedy = "escape the values of parameters"
+		return p, service.Invalidf("", remedy, "the query cannot be read: %v; %s", err, remedy)
+	}
+	v := reflect.ValueOf(&p).Elem()
+	var known []string
+	for _, param := range params {
+		var values []string
+		switch param.in {
+		case "path":
+			// An element that is . or .., which a client would resolve, or begins with a tilde has a tilde before it.
+			values = []string{strings.TrimPrefix(r.PathValue(param.name), "~")}
+		case "query":
+			values = query[param.name]
+			delete(query, param.name)
+			known = append(known, param.name)
+		case "header":
+			values = r.Header.Values(param.name)
+		}
+		if err := param.decode(v.FieldByIndex(param.index), values); err != nil {
+			return p, err
+		}
+	}
+	for name := range query {
+		remedy := "leave it out"
+		if len(known) > 0 {
+			remedy += ", or use " + strings.Join(known, ", ")
+		}
+		return p, service.Invalidf(name, remedy, "there is no parameter %q here; %s", name, remedy)
+	}
+	return p, nil
+}
+
+// decode sets the field of a parameter to its values in a request.
+func (p *parameter) decode(to reflect.Value, values []string) error {
+	switch {
+	case len(values) == 0 && p.required:
+		remedy := "give " + p.doc
+		return service.Invalidf(p.name, remedy, "%s is missing; %s", p.name, remedy)
+	case len(values) == 0 && p.standard != "":
+		values = []string{p.standard}
+	case len(values) > 1 && !p.many:
+		return service.Invalidf(p.name, "give one", "%s is there %d times; give one", p.name, len(values))
+	}
+	for _, text := range values {
+		field := to
+		if p.many {
+			to.Set(reflect.Append(to, reflect.Zero(to.Type().Elem())))
+			field = to.Index(to.Len() - 1)
+		}
+		var err error
+		switch {
+		case text == "":
+			err = fmt.Errorf("leave it out, or give %s", p.doc)
+		case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+			err = fmt.Errorf("give text in UTF-8, without NUL")
+		default:
+			err = p.set(field, text)
+		}
+		if err != nil {
+			return service.Invalidf(p.name, err.Error(), "%s is %q; %v", p.name, text, err)
+		}
+	}
+	return nil
+}
+
+// instant is a parameter that is a point in time.
+type instant struct{ time.Time }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. Days begin in UTC.
+func (i *instant) UnmarshalText(text []byte) (err error) {
+	if i.Time, err = store.ParseTime(string(text), time.Now(), time.UTC); err != nil {
+		return fmt.Errorf("use a time such as 2026-11-20T15:04:05Z, a day such as 2026-11-20, or a duration before now such " +
+			"as 12h or 7d")
+	}
+	return nil
+}
+
+func (*instant) schema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Description: "A time as of RFC 3339, a day in UTC such as 2026-11-20, or " +
+		"a duration before now such as 12h or 7d.", Examples: []any{"2026-11-20T15:04:05Z", "2026-11-20", "7d"}}
+}
+
+// score is a parameter that compares a score.
+type score struct{ store.ScoreFilter }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *score) UnmarshalText(text []byte) (err error) {
+	if s.ScoreFilter, err = store.ParseScoreFilter(string(text)); err != nil {
+		return fmt.Errorf("use a name and a comparison with a number, such as quality>=0.8")
+	}
+	return nil
+}
+
+func (*score) schema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Description: "The name of a score, or a comparison of one with a number.",
+		Examples: []any{"quality>=0.8", "quality"}}
+}
+
+// cursor is a parameter that continues a list.
+type cursor struct{ *store.Cursor }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (c *cursor) UnmarshalText(text []byte) error {
+	at, id, ok := strings.Cut(string(text), ".")
+	ms, err := strconv.ParseInt(at, 10, 64)
+	if !ok || err != nil || id == "" {
+		return fmt.Errorf("use the next of an answer, or leave it out to begin at the first session")
+	}
+	c.Cursor = &store.Cursor{UpdatedAt: ms, ID: id}
+	return nil
+}
+
+func (*cursor) schema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Description: "The next of the answer before. Its form may change."}
+}
+
+// cursorOf is the parameter that continues a list after a session.
+func cursorOf(item *document.Item) string { return fmt.Sprintf("%d.%s", item.UpdatedAt, item.ID) }
+
+// zone is a parameter that is a time zone.
+type zone struct{ *time.Location }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (z *zone) UnmarshalText(text []byte) (err error) {
+	if z.Location, err = time.LoadLocation(string(text)); err != nil {
+		return fmt.Errorf("use the name of a time zone such as Europe/Berlin")
+	}
+	return nil
+}
+
+func (*zone) schema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Description: "The name of a time zone in the IANA database.",
+		Examples: []any{"Europe/Berlin"}}
+}
