@@ -79,5 +79,35 @@ func names(which func(*formats.Format) bool) (all []string) {
 
 // operations is the table of the API.
 func operations() []operation {
-	return []operation{}
+	return []operation{
+		reading("sessions", "listSessions", "List sessions, newest first, as agenttrace ls does.", (*api).list),
+		reading("search", "search", "Find a text in titles, prompts, messages and tool calls, as agenttrace search does.",
+			(*api).search),
+		reading("stats", "stats", "Count turns, tokens, calls and time, as agenttrace stats does.", (*api).stats),
+		reading("status", "serverStatus", "Report which store is served, and what can be done with it.", (*api).serverStatus),
+		reading("openapi.json", "openAPI", "Describe the API.", (*api).openAPI),
+
+		reading("sessions/{id}", "getSession", "Read a session without its turns.", (*api).head),
+		reading("sessions/{id}/document", "getDocument", "Read a session turn by turn, as agenttrace show does.",
+			(*api).read),
+		reading("sessions/{id}/turns/{n}", "getTurn", "Read a session with one turn, as agenttrace show does.", (*api).turn),
+		reading("sessions/{id}/turns/{n}/replay", "getReplay",
+			"Read what the model was given at a turn, and answered: the bundle of agenttrace replay.", (*api).replay),
+		reading("sessions/{id}/replay", "getEligibility",
+			"Report which turns can be rerun, and what is missing, as agenttrace replay does.", (*api).eligibility),
+		reading("sessions/{id}/parts/{message}/{part}", "getPart", "Read a part.", (*api).part),
+		reading("sessions/{id}/rows", "getRows", "Read the rows of a session as they are stored.", (*api).rows),
+		reading("sessions/{id}/status", "getStatus", "Report what a session is doing, as agenttrace status does.",
+			(*api).status),
+		reading("sessions/{id}/annotations", "listAnnotations", "List the tags, notes and scores of a session.",
+			(*api).annotations),
+		reading("sessions/{id}/decisions", "listDecisions", "List the permission decisions of a session.",
+			(*api).decisions),
+		reading("sessions/{id}/spans", "listSpans", "List the spans that a session was built from.", (*api).spans),
+		reading("sessions/{id}/diff/{b}", "diffSessions", "Compare two sessions, as agenttrace diff does.", (*api).diff),
+		reading("prompts/{digest}", "getPrompt", "Read a system prompt.", (*api).prompt),
+		reading("catalogs/{digest}", "getCatalog", "Read a tool catalog.", (*api).catalog),
+		reading("traces/{trace}", "findTrace", "Find the session of a trace.", (*api).trace),
+		reading("traces/{trace}/{span}", "findSpan", "Find the session, turn and part of a span.", (*api).span),
+	}
 }

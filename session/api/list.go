@@ -1,0 +1,182 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// filterParams select sessions, by the names that filters have everywhere.
+type filterParams struct {
+	Project  string   `query:"project" doc:"only sessions of this workspace, its directory or its id"`
+	Agent    string   `query:"agent" doc:"only sessions of this agent"`
+	Model    string   `query:"model" doc:"only sessions with this model, or provider/model"`
+	Provider string   `query:"provider" doc:"only sessions with a model of this provider"`
+	Status   status   `query:"status" doc:"only sessions with this status"`
+	User     string   `query:"user" doc:"only sessions of this user"`
+	Tags     []string `query:"tag" doc:"only sessions with this tag; may be repeated"`
+	Scores   []score  `query:"score" doc:"only sessions with such a score; may be repeated"`
+	Tool     string   `query:"tool" doc:"only sessions that called this tool"`
+	Text     string   `query:"text" doc:"only sessions with this text in the title or a message"`
+	Errors   bool     `query:"errors" doc:"only sessions with an error"`
+	Loops    bool     `query:"loops" doc:"only sessions with a loop"`
+	Denials  bool     `query:"denials" doc:"only sessions with a denied call"`
+	Since    instant  `query:"since" doc:"only what was active since this time"`
+	Until    instant  `query:"until" doc:"only what was active before this time"`
+}
+
+func (p *filterParams) filter() store.SessionFilter {
+	f := store.SessionFilter{Project: p.Project, Agent: p.Agent, Model: p.Model, Provider: p.Provider, User: p.User,
+		Tags: p.Tags, Tool: p.Tool, Text: p.Text, Errors: p.Errors, Loops: p.Loops, Denials: p.Denials,
+		Since: p.Since.Time, Until: p.Until.Time}
+	for _, s := range p.Scores {
+		f.Scores = append(f.Scores, s.ScoreFilter)
+	}
+	return f
+}
+
+type listParams struct {
+	filterParams
+	Parent   string `query:"parent" doc:"only forks and sub-agents of this session"`
+	Children bool   `query:"children" doc:"include sessions of sub-agents"`
+	Archived bool   `query:"archived" doc:"include archived sessions"`
+	Sort     order  `query:"sort" default:"updated" doc:"the order of the list"`
+	Limit    int    `query:"limit" default:"50" min:"1" max:"500" doc:"the most sessions of an answer"`
+	Cursor   cursor `query:"cursor" doc:"the next of an answer, to continue its list"`
+}
+
+// sessionList is a part of the list of sessions.
+type sessionList struct {
+	Sessions []document.Item `json:"sessions"`
+	// Next continues the list, if it goes on.
+	Next string `json:"next,omitempty"`
+	// UnpricedModels are those that costs could not be estimated of.
+	UnpricedModels []string `json:"unpriced_models,omitempty"`
+	// Filters explain an empty list.
+	Filters []document.Exclusion `json:"filters,omitempty"`
+	// Others reports, of an empty list, that archived sessions or those of sub-agents match.
+	Others bool `json:"others_match,omitempty"`
+}
+
+func (a *api) list(ctx context.Context, p listParams) (list sessionList, err error) {
+	sort, _ := store.ParseSessionSort(string(p.Sort))
+	q := store.SessionQuery{SessionFilter: p.filter(), Sort: sort, Limit: p.Limit + 1, Children: p.Children,
+		Archived: p.Archived, Before: p.Cursor.Cursor}
+	if p.Parent != "" {
+		if q.ParentID, err = a.resolve(ctx, "parent", p.Parent); err != nil {
+			return list, err
+		}
+	}
+	now := time.Now()
+	var rows []session.Session
+	for s, err := range document.Select(ctx, a.sessions, q, string(p.Status), now, a.IdleTimeout) {
+		if err != nil {
+			return list, err
+		}
+		rows = append(rows, s)
+	}
+	more := len(rows) > p.Limit
+	rows = rows[:min(len(rows), p.Limit)]
+	list.Sessions, list.UnpricedModels, err = document.Items(ctx, a.sessions, rows, a.Price, now, a.IdleTimeout)
+	switch {
+	case err != nil:
+	case more:
+		list.Next = cursorOf(&list.Sessions[len(list.Sessions)-1])
+	case len(rows) == 0 && q.Before == nil:
+		list.Filters, list.Others, err = document.Exclusions(ctx, a.sessions, q, string(p.Status), now, a.IdleTimeout)
+	}
+	return list, err
+}
+
+// maxSearch is how long a search looks for a text.
+const maxSearch = 20 * time.Second
+
+type searchParams struct {
+	filterParams
+	Query  string `query:"q" required:"true" doc:"a text to look for; case is ignored"`
+	Regexp bool   `query:"regexp" doc:"whether q is a regular expression in RE2 syntax"`
+	Limit  int    `query:"limit" default:"20" min:"1" max:"500" doc:"the most places of an answer"`
+}
+
+// searchResult is where a text was found.
+type searchResult struct {
+	Hits []store.Hit `json:"hits"`
+	// More reports that there may be more places than the limit, or that not everything was looked through in time.
+	More bool `json:"more"`
+	// Filters explain that no session was looked at.
+	Filters []document.Exclusion `json:"filters,omitempty"`
+}
+
+func (a *api) search(ctx context.Context, p searchParams) (found searchResult, err error) {
+	q := store.SearchQuery{Text: p.Query, Regexp: p.Regexp, Agent: p.Agent, Since: p.Since.Time}
+	if p.Regexp {
+		if _, err := q.Compile(); err != nil {
+			const remedy = "use the syntax of RE2"
+			return found, service.Invalidf("q", remedy, "%v; %s", err, remedy)
+		}
+	}
+	f, now := p.filter(), time.Now()
+	f.Agent, f.Since = "", time.Time{} // the search itself selects by these
+	var within map[string]bool
+	if len(f.Set()) > 0 || p.Status != "" {
+		ids, err := document.SelectIDs(ctx, a.sessions, f, string(p.Status), now, a.IdleTimeout)
+		if err != nil {
+			return found, err
+		}
+		if len(ids) == 0 {
+			found.Hits = []store.Hit{}
+			found.Filters, _, err = document.Exclusions(ctx, a.sessions, store.SessionQuery{SessionFilter: f, Children: true,
+				Archived: true}, string(p.Status), now, a.IdleTimeout)
+			return found, err
+		}
+		within = make(map[string]bool, len(ids))
+		for _, id := range ids {
+			within[id] = true
+		}
+	}
+	found.Hits, found.More, err = document.Find(ctx, a.sessions, q, within, p.Limit, maxSearch)
+	return found, err
+}
+
+type statsParams struct {
+	filterParams
+	By   group `query:"by" doc:"what the figures are grouped by"`
+	Zone zone  `query:"zone" default:"UTC" doc:"the time zone in which days and weeks begin"`
+}
+
+func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
+	q := store.StatsQuery{By: store.StatsBy(p.By), Since: p.Since.Time, Until: p.Until.Time, Location: p.Zone.Location,
+		Sessions: p.filter(), Price: a.Price}
+	if p.Status != "" {
+		var err error
+		q.Sessions.IDs, err = document.SelectIDs(ctx, a.sessions, q.Sessions, string(p.Status), time.Now(), a.IdleTimeout)
+		if err != nil {
+			return store.Stats{}, err
+		}
+	}
+	return a.sessions.Stats(ctx, q)
+}
+
+// serverStatus is what is served.
+type serverStatus struct {
+	// Version is that of the program, Store the path or address of the store.
+	Version string `json:"version,omitempty"`
+	Store   string `json:"store"`
+	// Changeable reports that sessions can be changed, Events that there are events.
+	Changeable bool `json:"changeable"`
+	Events     bool `json:"events"`
+	// Pending counts the spans and log records that are not attributed to a session yet.
+	Pending int64 `json:"pending"`
+}
+
+func (a *api) serverStatus(ctx context.Context, _ none) (serverStatus, error) {
+	pending, err := a.sessions.Pending(ctx)
+	return serverStatus{a.Version, a.sessions.Name(), a.Change != nil, a.Changes != nil, pending}, err
+}
+
+func (a *api) openAPI(context.Context, none) (json.RawMessage, error) { return a.document, nil }

@@ -1,0 +1,375 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/replay"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// resolve returns the id of the session that a parameter names.
+func (a *api) resolve(ctx context.Context, parameter, name string) (string, error) {
+	id, err := a.sessions.Resolve(ctx, name)
+	return id, named(parameter, err)
+}
+
+// named adds the parameter that names a session to the error for one that is not there, or for several.
+func named(parameter string, err error) error {
+	remedy := ""
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		remedy = "list the sessions, with archived and children, for their ids"
+	case errors.Is(err, store.ErrAmbiguous):
+		remedy = "give more of the id"
+	default:
+		return err
+	}
+	p := *service.ProblemOf(err)
+	p.Parameter, p.Remedy = parameter, remedy
+	return &p
+}
+
+// load reads the document of the session that a parameter names.
+func (a *api) load(ctx context.Context, parameter, name string) (*document.Document, error) {
+	id, err := a.resolve(ctx, parameter, name)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := document.LoadAll(ctx, a.sessions, id, time.Now(), a.IdleTimeout, a.Price)
+	return doc, named(parameter, err)
+}
+
+// outline reads the outline of the session that a parameter names.
+func (a *api) outline(ctx context.Context, parameter, name string) (id string, o *document.Outline, err error) {
+	if id, err = a.resolve(ctx, parameter, name); err != nil {
+		return "", nil, err
+	}
+	o, err = document.LoadOutline(ctx, a.sessions, id)
+	return id, o, named(parameter, err)
+}
+
+// sessionHead is a document without its turns.
+type sessionHead struct {
+	Session        document.Session `json:"session"`
+	Status         document.Status  `json:"status"`
+	Totals         document.Totals  `json:"totals"`
+	Notices        []session.Notice `json:"notices,omitempty"`
+	UnpricedModels []string         `json:"unpriced_models,omitempty"`
+	Children       []document.Child `json:"children,omitempty"`
+	Traces         []string         `json:"traces,omitempty"`
+}
+
+func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error) {
+	doc, err := a.load(ctx, "id", p.ID)
+	if err != nil {
+		return h, err
+	}
+	return sessionHead{doc.Session, doc.Status, doc.Totals, doc.Notices, doc.UnpricedModels, doc.Children, doc.Traces}, nil
+}
+
+type documentParams struct {
+	sessionPath
+	From int `query:"from" doc:"the number of the first turn, from 1"`
+	To   int `query:"to" doc:"the number of the last turn"`
+}
+
+func (a *api) read(ctx context.Context, p documentParams) (*document.Document, error) {
+	if p.From == 0 && p.To == 0 {
+		return a.load(ctx, "id", p.ID)
+	}
+	id, o, err := a.outline(ctx, "id", p.ID)
+	if err != nil {
+		return nil, err
+	}
+	from, to := max(1, p.From), p.To
+	if to == 0 {
+		to = len(o.Turns)
+	}
+	switch {
+	case from > len(o.Turns):
+		return nil, noTurn(id, "from", from, len(o.Turns))
+	case to > len(o.Turns):
+		return nil, noTurn(id, "to", to, len(o.Turns))
+	case to < from:
+		return nil, wrong("to", "to is %d and from is %d; give a turn that is not before from", to, from)
+	}
+	return a.turnsOf(ctx, o, from, to)
+}
+
+// turnsOf reads turns of an outline, which it has.
+func (a *api) turnsOf(ctx context.Context, o *document.Outline, from, to int) (*document.Document, error) {
+	if err := o.Load(ctx, from, to); err != nil {
+		return nil, named("id", err)
+	}
+	return o.Document(time.Now(), a.IdleTimeout, a.Price).Between(from, to), nil
+}
+
+// noTurn is the error for a turn that a session does not have.
+func noTurn(id, parameter string, n, turns int) error {
+	return service.NotFoundf(parameter, "%v; read the session for its turns",
+		&document.NoTurnError{SessionID: id, Number: n, Turns: turns})
+}
+
+func (a *api) turn(ctx context.Context, p turnPath) (*document.Document, error) {
+	id, o, err := a.outline(ctx, "id", p.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.N > len(o.Turns):
+		return nil, noTurn(id, "n", p.N, len(o.Turns))
+	}
+	doc, err := a.turnsOf(ctx, o, p.N, p.N)
+	if err != nil {
+		return nil, err
+	}
+	doc.Queued = nil
+	return doc, nil
+}
+
+type replayParams struct {
+	turnPath
+	Model  string `query:"model" doc:"use this model instead of the recorded one"`
+	Effort string `query:"effort" doc:"use this reasoning effort instead of the recorded one"`
+}
+
+func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error) {
+	id, err := a.resolve(ctx, "id", p.ID)
+	if err != nil {
+		return nil, err
+	}
+	in, err := document.Collect(ctx, a.sessions, id)
+	if err != nil {
+		return nil, named("id", err)
+	}
+	doc := document.Build(in)
+	if doc.Turn(p.N) == nil {
+		return nil, noTurn(id, "n", p.N, len(doc.Turns))
+	}
+	return replay.ForTurn(doc, in.Transcript, p.N, p.Model, p.Effort)
+}
+
+func (a *api) eligibility(ctx context.Context, p sessionPath) (*document.Eligibility, error) {
+	doc, err := a.load(ctx, "id", p.ID)
+	if err != nil {
+		return nil, err
+	}
+	return doc.Eligibility(), nil
+}
+
+// wholePart is a part with where it is, and its row.
+type wholePart struct {
+	SessionID string `json:"session_id"`
+	// Turn is 0 of a message that waits in the queue.
+	Turn      int           `json:"turn"`
+	MessageID string        `json:"message_id"`
+	Part      document.Part `json:"part"`
+	// Row has the part as it is stored.
+	Row session.Part `json:"row"`
+}
+
+func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
+	id, o, err := a.outline(ctx, "id", p.ID)
+	if err != nil {
+		return nil, err
+	}
+	whole := wholePart{SessionID: id, Turn: o.TurnOf(p.Message), MessageID: p.Message}
+	if whole.Turn > 0 {
+		if err := o.Load(ctx, whole.Turn, whole.Turn); err != nil {
+			return nil, named("id", err)
+		}
+	}
+	doc := o.Document(time.Now(), a.IdleTimeout, a.Price)
+	of := doc.Queued
+	if t := doc.Turn(whole.Turn); t != nil {
+		of = t.Messages
+	}
+	for _, m := range of {
+		for _, part := range m.Parts {
+			if m.ID == p.Message && part.ID == p.Part {
+				whole.Part = *part
+			}
+		}
+	}
+	e, err := a.sessions.Excerpt(ctx, id, store.ExcerptQuery{Messages: []string{p.Message}})
+	if err != nil {
+		return nil, named("id", err)
+	}
+	for _, m := range e.Messages {
+		for _, row := range m.Parts {
+			if row.ID == p.Part {
+				whole.Row = row
+			}
+		}
+	}
+	if whole.Part.ID == "" || whole.Row.ID == "" {
+		return nil, service.NotFoundf("part", "session %s has no part %q of a message %q; read its document for their ids",
+			id, p.Part, p.Message)
+	}
+	return &whole, nil
+}
+
+func (a *api) rows(ctx context.Context, p sessionPath) (*session.Transcript, error) {
+	id, err := a.resolve(ctx, "id", p.ID)
+	if err != nil {
+		return nil, err
+	}
+	t, err := a.sessions.Transcript(ctx, id)
+	return t, named("id", err)
+}
+
+func (a *api) status(ctx context.Context, p sessionPath) (document.Status, error) {
+	id, err := a.resolve(ctx, "id", p.ID)
+	if err != nil {
+		return document.Status{}, err
+	}
+	st, err := document.LoadStatus(ctx, a.sessions, id, time.Now(), a.IdleTimeout)
+	return st, named("id", err)
+}
+
+type annotationList struct {
+	Annotations []document.Annotation `json:"annotations"`
+}
+
+func (a *api) annotations(ctx context.Context, p sessionPath) (list annotationList, err error) {
+	id, err := a.resolve(ctx, "id", p.ID)
+	if err != nil {
+		return list, err
+	}
+	rows, err := a.sessions.Annotations(ctx, id)
+	return annotationList{document.AnnotationsOf(rows)}, err
+}
+
+type decisionList struct {
+	Decisions []document.Decision `json:"decisions"`
+}
+
+func (a *api) decisions(ctx context.Context, p sessionPath) (list decisionList, err error) {
+	id, err := a.resolve(ctx, "id", p.ID)
+	if err != nil {
+		return list, err
+	}
+	all, err := a.sessions.Decisions(ctx, id)
+	return decisionList{append([]document.Decision{}, all...)}, err
+}
+
+type spanList struct {
+	Spans []document.Span `json:"spans"`
+}
+
+func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err error) {
+	doc, err := a.load(ctx, "id", p.ID)
+	if err != nil {
+		return list, err
+	}
+	return spanList{append([]document.Span{}, doc.Spans...)}, nil
+}
+
+type diffParams struct {
+	sessionPath
+	B           string `path:"b" doc:"the other session, likewise"`
+	IgnoreUsage bool   `query:"ignore_usage" doc:"whether not to compare tokens"`
+}
+
+func (a *api) diff(ctx context.Context, p diffParams) (*diff.Diff, error) {
+	one, err := a.load(ctx, "id", p.ID)
+	if err != nil {
+		return nil, err
+	}
+	other, err := a.load(ctx, "b", p.B)
+	if err != nil {
+		return nil, err
+	}
+	return diff.Compare(one, other, diff.Options{IgnoreUsage: p.IgnoreUsage}), nil
+}
+
+// text is a system prompt or a tool catalog.
+type text struct {
+	Digest string `json:"digest"`
+	// Damaged reports that the text arrived cut or altered: its own digest is another.
+	Damaged bool   `json:"damaged,omitempty"`
+	Body    string `json:"body"`
+}
+
+func (a *api) prompt(ctx context.Context, p digestPath) (text, error) {
+	return a.blob(ctx, store.BlobSystemPrompt, "system prompt", p.Digest)
+}
+
+func (a *api) catalog(ctx context.Context, p digestPath) (text, error) {
+	return a.blob(ctx, store.BlobToolCatalog, "tool catalog", p.Digest)
+}
+
+func (a *api) blob(ctx context.Context, kind store.BlobKind, what, digest string) (text, error) {
+	b, err := a.sessions.Blob(ctx, kind, digest)
+	if errors.Is(err, store.ErrNotFound) {
+		return text{}, service.NotFoundf("digest", "no %s with the digest %q is stored; read a document for the digests",
+			what, digest)
+	}
+	return text{b.Digest, !b.Exact, b.Body}, err
+}
+
+// located is where a trace or a span is in sessions.
+type located struct {
+	TraceID string `json:"trace_id"`
+	SpanID  string `json:"span_id,omitempty"`
+	// Kind is what the span was understood as.
+	Kind      string `json:"kind,omitempty"`
+	SessionID string `json:"session_id"`
+	// Turn and MessageID are of what the span describes, of a trace of the first of its spans that describes something.
+	// PartID is that of a span.
+	Turn      int    `json:"turn,omitempty"`
+	MessageID string `json:"message_id,omitempty"`
+	PartID    string `json:"part_id,omitempty"`
+}
+
+func (a *api) trace(ctx context.Context, p tracePath) (*located, error) {
+	return a.locate(ctx, p.Trace, "")
+}
+
+func (a *api) span(ctx context.Context, p spanPath) (*located, error) {
+	return a.locate(ctx, p.Trace, strings.ToLower(p.Span))
+}
+
+// locate finds a span of a trace or, with "", the trace.
+func (a *api) locate(ctx context.Context, trace, span string) (*located, error) {
+	trace = strings.ToLower(trace)
+	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
+		return nil, wrong("trace", "trace is %q; give at least 8 hexadecimal digits", trace)
+	}
+	id, o, err := a.outline(ctx, "trace", trace)
+	if err != nil {
+		return nil, err
+	}
+	spans, err := a.sessions.Spans(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	found := located{SessionID: id}
+	for i := range spans {
+		s := &spans[i]
+		if !strings.HasPrefix(s.TraceID, trace) || span != "" && s.SpanID != span {
+			continue
+		}
+		found.TraceID = s.TraceID
+		if span != "" {
+			found.SpanID, found.Kind, found.PartID = span, s.Kind, s.PartID
+		}
+		if found.MessageID == "" {
+			found.MessageID, found.Turn = s.MessageID, o.TurnOf(s.MessageID)
+		}
+	}
+	if found.TraceID == "" {
+		p := service.NotFoundf("span", "session %s has no span %q of trace %s; list its spans", id, span, trace)
+		if span == "" {
+			p = service.NotFoundf("trace", "no session has spans of trace %s; list sessions", trace)
+		}
+		return nil, p
+	}
+	return &found, nil
+}
