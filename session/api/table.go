@@ -1,6 +1,8 @@
 package api
 
 import (
+	"net/http"
+
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -105,6 +107,15 @@ func operations() []operation {
 			(*api).decisions),
 		reading("sessions/{id}/spans", "listSpans", "List the spans that a session was built from.", (*api).spans),
 		reading("sessions/{id}/diff/{b}", "diffSessions", "Compare two sessions, as agenttrace diff does.", (*api).diff),
+		raw(http.MethodGet, "sessions/{id}/export", "exportSession",
+			"Write a session in a format, byte for byte as agenttrace export does.", content{},
+			content{media: exportTypes()}, (*api).export),
+		raw(http.MethodGet, "events", "followSessions",
+			"Follow all sessions: an event for each that changes, and one for any change of the store.", content{}, storeEvents,
+			(*api).events),
+		raw(http.MethodGet, "sessions/{id}/events", "followSession",
+			"Follow the end of a session: an event for each turn that changes, and for its status.", content{}, sessionEvents,
+			(*api).sessionEvents),
 		reading("prompts/{digest}", "getPrompt", "Read a system prompt.", (*api).prompt),
 		reading("catalogs/{digest}", "getCatalog", "Read a tool catalog.", (*api).catalog),
 		reading("traces/{trace}", "findTrace", "Find the session of a trace.", (*api).trace),
