@@ -2,9 +2,11 @@ package api
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -116,6 +118,22 @@ func operations() []operation {
 		raw(http.MethodGet, "sessions/{id}/events", "followSession",
 			"Follow the end of a session: an event for each turn that changes, and for its status.", content{}, sessionEvents,
 			(*api).sessionEvents),
+		changing(http.MethodPatch, "sessions/{id}", "updateSession", "Set the title of a session, or archive it.",
+			http.StatusOK, (*api).update),
+		changing(http.MethodDelete, "sessions/{id}", "deleteSession", "Delete a session for good, as agenttrace rm does.",
+			http.StatusOK, (*api).remove),
+		changing(http.MethodPost, "sessions/{id}/annotations", "annotate", "Add a tag, a note or a score.",
+			http.StatusCreated, (*api).annotate),
+		changing(http.MethodDelete, "sessions/{id}/annotations/{annotation}", "removeAnnotation", "Take back an annotation.",
+			http.StatusNoContent, (*api).removeAnnotation),
+		changing(http.MethodPost, "sessions/{id}/fork", "forkSession", "Copy the beginning of a session into a new one.",
+			http.StatusCreated, (*api).fork),
+		changing(http.MethodPost, "sessions/{id}/rewind", "rewindSession", "Hide the messages after a question.",
+			http.StatusOK, (*api).rewind),
+		changing(http.MethodPost, "sessions/{id}/unrewind", "unrewindSession", "Show again what the last rewind hid.",
+			http.StatusOK, (*api).unrewind),
+		raw(http.MethodPost, "import", "importFile", "Import a file of any format, as agenttrace import does.",
+			content{media: []string{"*/*"}}, content{json: reflect.TypeFor[importer.Summary]()}, (*api).importFile),
 		reading("prompts/{digest}", "getPrompt", "Read a system prompt.", (*api).prompt),
 		reading("catalogs/{digest}", "getCatalog", "Read a tool catalog.", (*api).catalog),
 		reading("traces/{trace}", "findTrace", "Find the session of a trace.", (*api).trace),

@@ -1,0 +1,316 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// idOf is the id of the session that a path names.
+func idOf(ctx context.Context, s service.Service, p sessionPath) (string, error) {
+	id, err := s.Resolve(ctx, p.ID)
+	return id, named("id", err)
+}
+
+// sessionChange is what can be changed of a session. What is left out stays.
+type sessionChange struct {
+	Title    *string `json:"title,omitempty"`
+	Archived *bool   `json:"archived,omitempty"`
+}
+
+// update changes a session, and returns it as lists have it.
+func (a *api) update(ctx context.Context, s service.Service, p sessionPath, c sessionChange) (
+	item document.Item, err error) {
+	id, err := idOf(ctx, s, p)
+	if err != nil {
+		return item, err
+	}
+	title := ""
+	if c.Title != nil {
+		if title = clean(*c.Title); title == "" {
+			return item, wrong("title", "the title is empty; give a title")
+		}
+	}
+	if c.Title == nil && c.Archived == nil {
+		return item, wrong("", "there is nothing to change; give title or archived")
+	}
+	now := time.Now()
+	if c.Title != nil {
+		err = s.SetTitle(ctx, id, title, now)
+	}
+	if err == nil && c.Archived != nil {
+		err = s.Archive(ctx, id, *c.Archived, now)
+	}
+	if err != nil {
+		return item, named("id", err)
+	}
+	row, err := s.Session(ctx, id)
+	if err != nil {
+		return item, named("id", err)
+	}
+	items, _, err := document.Items(ctx, s, []session.Session{row}, a.Price, now, a.IdleTimeout)
+	if err != nil {
+		return item, err
+	}
+	return items[0], nil
+}
+
+// clean is a text as it is stored: without space around it, in UTF-8, and without NUL.
+func clean(text string) string {
+	return strings.ToValidUTF8(strings.TrimSpace(strings.ReplaceAll(text, "\x00", "\uFFFD")), "\uFFFD")
+}
+
+// kind is that of an annotation.
+type kind string
+
+func (kind) values() []string {
+	return []string{store.AnnotationTag, store.AnnotationNote, store.AnnotationScore}
+}
+
+// newAnnotation is an annotation to be added.
+type newAnnotation struct {
+	Kind kind `json:"kind"`
+	// Name is that of a tag or a score, Value that of a score, and Comment the text of a note or a remark.
+	Name    string   `json:"name,omitempty"`
+	Value   *float64 `json:"value,omitempty"`
+	Comment string   `json:"comment,omitempty"`
+	// Turn or PartID is the target; without them it is the session.
+	Turn   int    `json:"turn,omitempty"`
+	PartID string `json:"part_id,omitempty"`
+	Author string `json:"author,omitempty"`
+}
+
+// check returns what is wrong with an annotation of which row has the texts.
+func (b *newAnnotation) check(row *store.Annotation) error {
+	const score = store.AnnotationScore
+	for _, text := range []struct{ name, text string }{{"name", row.Name}, {"comment", row.Comment},
+		{"author", row.Author}} {
+		if len(text.text) > store.MaxAnnotation {
+			return wrong(text.name, "%s is too long; give at most %d bytes", text.name, store.MaxAnnotation)
+		}
+	}
+	switch {
+	case !slices.Contains(b.Kind.values(), row.Kind):
+		return wrong("kind", "kind is %q; use %s", row.Kind, strings.Join(b.Kind.values(), ", "))
+	case row.Kind != store.AnnotationNote && row.Name == "":
+		return wrong("name", "a %s needs a name; give one", row.Kind)
+	case row.Kind == store.AnnotationNote && row.Name != "":
+		return wrong("name", "a note has no name; leave it out")
+	case row.Kind == store.AnnotationNote && row.Comment == "":
+		return wrong("comment", "a note needs a text; give one")
+	case row.Kind == score && b.Value == nil:
+		return wrong("value", "a score needs a value; give a number")
+	case row.Kind != score && b.Value != nil:
+		return wrong("value", "a value is for scores; leave it out")
+	case b.Turn < 0:
+		return wrong("turn", "turn is %d; count turns from 1", b.Turn)
+	case b.Turn > 0 && b.PartID != "":
+		return wrong("turn", "turn and part_id exclude each other; give one of them")
+	}
+	return nil
+}
+
+// annotate adds an annotation, or replaces a tag or a score of the same author.
+func (a *api) annotate(ctx context.Context, s service.Service, p sessionPath, b newAnnotation) (
+	n document.Annotation, err error) {
+	id, err := idOf(ctx, s, p)
+	if err != nil {
+		return n, err
+	}
+	row := store.Annotation{Kind: string(b.Kind), Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author)}
+	if err := b.check(&row); err != nil {
+		return n, err
+	}
+	if b.Value != nil {
+		row.Value = *b.Value
+	}
+	if row.Author == "" {
+		row.Author = a.Author
+	}
+	if row.MessageID, row.PartID, err = service.AnnotationTarget(ctx, s, id, b.Turn, b.PartID); err != nil {
+		return n, err
+	}
+	to, err := service.NewAnnotator(ctx, s, id, time.Now())
+	if err != nil {
+		return n, err
+	}
+	set, err := to.Set(row)
+	if err != nil {
+		return n, err
+	}
+	return document.AnnotationOf(set), named("id", s.Annotate(ctx, to.Changes()))
+}
+
+// annotationPath names an annotation.
+type annotationPath struct {
+	sessionPath
+	Annotation string `path:"annotation" doc:"the id of an annotation"`
+}
+
+// removeAnnotation takes back an annotation.
+func (a *api) removeAnnotation(ctx context.Context, s service.Service, p annotationPath, _ none) (none, error) {
+	id, err := idOf(ctx, s, p.sessionPath)
+	if err != nil {
+		return none{}, err
+	}
+	from, err := service.NewAnnotator(ctx, s, id, time.Now())
+	if err != nil {
+		return none{}, err
+	}
+	if err := from.Remove(p.Annotation); err != nil {
+		return none{}, err
+	}
+	return none{}, s.Annotate(ctx, from.Changes())
+}
+
+// newFork is where a session is to be copied up to, and the title of the copy.
+type newFork struct {
+	service.Place
+	Title string `json:"title,omitempty"`
+}
+
+func (a *api) fork(ctx context.Context, s service.Service, p sessionPath, b newFork) (*service.Forked, error) {
+	c, err := a.atRest(ctx, s, p, b.Place)
+	if err != nil {
+		return nil, err
+	}
+	return c.Fork(ctx, s, b.Place, clean(b.Title), time.Now())
+}
+
+func (a *api) rewind(ctx context.Context, s service.Service, p sessionPath, to service.Place) (*service.Rewound,
+	error) {
+	c, err := a.atRest(ctx, s, p, to)
+	if err != nil {
+		return nil, err
+	}
+	return c.Rewind(ctx, s, to, time.Now())
+}
+
+func (a *api) unrewind(ctx context.Context, s service.Service, p sessionPath, _ none) (*service.Rewound, error) {
+	c, err := a.atRest(ctx, s, p, service.Place{})
+	if err != nil {
+		return nil, err
+	}
+	return c.Unrewind(ctx, s)
+}
+
+// atRest reads a session that is to be changed at a place.
+func (a *api) atRest(ctx context.Context, s service.Service, p sessionPath, at service.Place) (*service.Conversation,
+	error) {
+	if at.Message != nil && at.Turn != nil {
+		return nil, wrong("turn", "turn and message exclude each other; give one of them")
+	}
+	id, err := idOf(ctx, s, p)
+	if err != nil {
+		return nil, err
+	}
+	c, err := service.AtRest(ctx, s, id, time.Now(), a.IdleTimeout)
+	return c, named("id", err)
+}
+
+type deleteParams struct {
+	sessionPath
+	Children bool `query:"children" doc:"include its forks and sub-agents, and theirs"`
+}
+
+// removed are the sessions that were deleted.
+type removed struct {
+	Deleted []string `json:"deleted"`
+}
+
+func (a *api) remove(ctx context.Context, s service.Service, p deleteParams, _ none) (done removed, err error) {
+	id, err := idOf(ctx, s, p.sessionPath)
+	if err != nil {
+		return done, err
+	}
+	ids := []string{id}
+	if p.Children {
+		if ids, err = document.Descendants(ctx, s, ids); err != nil {
+			return done, err
+		}
+	}
+	done.Deleted = []string{}
+	for _, id := range ids {
+		switch err := s.Delete(ctx, id); {
+		case err == nil:
+			done.Deleted = append(done.Deleted, id)
+		case !errors.Is(err, store.ErrNotFound): // somebody else did
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+type importParams struct {
+	Format  importFormat `query:"format" doc:"the format of the file, instead of detecting it"`
+	Invalid bool         `query:"invalid" doc:"import sessions that violate rules as well"`
+}
+
+// maxImport is the size in bytes up to which a file is imported. A server may set a lower limit.
+const maxImport = 1 << 30
+
+// lent is a service that an importer does not close.
+type lent struct{ service.Service }
+
+func (lent) Close() error { return nil }
+
+// importFile imports the body of a request, a file of any format.
+func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams) error {
+	var summary *importer.Summary
+	err := a.change(r.Context(), func(ctx context.Context, s service.Service) (err error) {
+		o := importer.Options{Invalid: p.Invalid,
+			Open: func(context.Context) (service.Service, error) { return lent{s}, nil }}
+		if p.Format != "" {
+			o.Format = formats.Named(string(p.Format), func(f *formats.Format) bool { return f.Imported != "" })
+		}
+		im, err := importer.New(s.Name(), o)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, im.Close()) }()
+		body := &limited{Reader: http.MaxBytesReader(w, r.Body, maxImport)}
+		inputs := importer.Inputs([]string{"-"}, body, o.Format)
+		inputs[0].Name = "body"
+		failed, err := im.Run(ctx, inputs)
+		switch {
+		case body.err != nil:
+			return body.err
+		case err != nil:
+			return err
+		case failed != nil:
+			const remedy = "send a file of a format that is imported"
+			return service.NewProblem("not-imported", http.StatusUnprocessableEntity, failed.Error(), "", remedy)
+		}
+		summary = &im.Summary
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return answer(w, r, http.StatusOK, summary)
+}
+
+// limited is a body that remembers that it was too long.
+type limited struct {
+	io.Reader
+	err error
+}
+
+func (l *limited) Read(b []byte) (int, error) {
+	n, err := l.Reader.Read(b)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		l.err = tooLargeProblem(tooLarge.Limit)
+	}
+	return n, err
+}
