@@ -11,16 +11,17 @@ import (
 	sessionpages "github.com/agenttrace/agenttrace/session/view"
 )
 
-// DefaultEndpoint is where the extension listens unless it is told otherwise.
+// DefaultEndpoint is where the extension listens by default.
 const DefaultEndpoint = "localhost:4320"
 
 // Config configures the extension.
 type Config struct {
-	confighttp.ServerConfig `mapstructure:",squash"`
+	// Server is not embedded: Config would have its method Unmarshal, which reads nothing else.
+	Server confighttp.ServerConfig `mapstructure:",squash"`
 
-	// Config has the names that clients may call the server by, and the pages that may send requests, besides those
+	// Allowed has the names that clients may call the server by, and the pages that may send requests, besides those
 	// of this machine.
-	hostcheckextension.Config `mapstructure:",squash"`
+	Allowed hostcheckextension.Config `mapstructure:",squash"`
 
 	// NoSocket leaves out the Unix socket beside the store. Then commands of agenttrace cannot change sessions while
 	// the collector runs unless they are given its address.
@@ -39,25 +40,25 @@ func createDefaultConfig() component.Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = DefaultEndpoint
 	server.MaxRequestBodySize = 256 << 20 // a session that is imported is one request
-	return &Config{ServerConfig: server}
+	return &Config{Server: server}
 }
 
 // Validate implements the collector's check of configurations.
 func (c *Config) Validate() error {
-	if err := c.Config.Validate(); err != nil {
+	if err := c.Allowed.Validate(); err != nil {
 		return err
 	}
 	if err := sessionpages.CheckTraceURL(c.TraceURL); err != nil {
 		return fmt.Errorf("trace_url: %w", err)
 	}
-	host, _, err := net.SplitHostPort(c.NetAddr.Endpoint)
+	host, _, err := net.SplitHostPort(c.Server.NetAddr.Endpoint)
 	if err != nil {
-		return fmt.Errorf("endpoint: %q is not host:port, such as %s", c.NetAddr.Endpoint, DefaultEndpoint)
+		return fmt.Errorf("endpoint: %q is not host:port, such as %s", c.Server.NetAddr.Endpoint, DefaultEndpoint)
 	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() || c.Auth.HasValue() {
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() || c.Server.Auth.HasValue() {
 		return nil
 	}
-	return fmt.Errorf(`endpoint: %q is reached from other machines, and whoever reaches it would read every session; `+
+	return fmt.Errorf(`endpoint: %q is reached from other machines, and anyone who reaches it could read every session; `+
 		`listen on localhost, or configure an authenticator, such as
 extensions:
   bearertokenauth: {filename: /etc/agenttrace/token}
@@ -65,5 +66,5 @@ extensions:
     endpoint: %q
     auth: {authenticator: bearertokenauth}
 service:
-  extensions: [bearertokenauth, session_view]`, c.NetAddr.Endpoint, c.NetAddr.Endpoint)
+  extensions: [bearertokenauth, session_view]`, c.Server.NetAddr.Endpoint, c.Server.NetAddr.Endpoint)
 }

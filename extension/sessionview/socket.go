@@ -45,7 +45,7 @@ func (v *view) listenBeside(s store.Store) (*socket, error) {
 		l.Close()
 		return nil, err
 	}
-	server := &http.Server{Handler: http.MaxBytesHandler(v.handler(), v.config.MaxRequestBodySize),
+	server := &http.Server{Handler: http.MaxBytesHandler(v.handler(), v.config.Server.MaxRequestBodySize),
 		ReadHeaderTimeout: 10 * time.Second}
 	v.serve(server, l)
 	return &socket{server, path}, nil

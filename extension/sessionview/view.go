@@ -64,17 +64,17 @@ func (v *view) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", v.answer)
 	// A page of another origin changes nothing, and learns nothing by the name of its own server.
-	return http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&v.config.Config, mux))
+	return http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&v.config.Allowed, mux))
 }
 
 // Start implements [component.Component].
 func (v *view) Start(ctx context.Context, host component.Host) (err error) {
-	v.http, err = v.config.ToServer(ctx, host.GetExtensions(), v.settings, v.handler())
+	v.http, err = v.config.Server.ToServer(ctx, host.GetExtensions(), v.settings, v.handler())
 	if err != nil {
 		return err
 	}
-	l, err := v.config.ToListener(ctx)
-	if errors.Is(err, syscall.EADDRINUSE) && v.config.NetAddr.Endpoint == DefaultEndpoint {
+	l, err := v.config.Server.ToListener(ctx)
+	if errors.Is(err, syscall.EADDRINUSE) && v.config.Server.NetAddr.Endpoint == DefaultEndpoint {
 		// Nobody has asked for this port: a second collector of the user stores sessions all the same.
 		v.settings.Logger.Warn("another program listens where sessions can be viewed; set the endpoint of session_view",
 			zap.String("endpoint", DefaultEndpoint))
@@ -83,9 +83,9 @@ func (v *view) Start(ctx context.Context, host component.Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for readers of sessions: %w", err)
 	}
-	if !v.config.Auth.HasValue() { // which a browser cannot satisfy
+	if !v.config.Server.Auth.HasValue() { // which a browser cannot satisfy
 		scheme := "http"
-		if v.config.TLS.HasValue() {
+		if v.config.Server.TLS.HasValue() {
 			scheme = "https"
 		}
 		v.address = scheme + "://" + l.Addr().String()
