@@ -13,6 +13,6 @@ import (
 func NewFactory() extension.Factory {
 	return extension.NewFactory(metadata.Type, createDefaultConfig,
 		func(_ context.Context, set extension.Settings, c component.Config) (extension.Extension, error) {
-			return newView(c.(*Config), set.TelemetrySettings), nil
+			return newView(c.(*Config), set), nil
 		}, metadata.ExtensionStability)
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -24,18 +25,19 @@ import (
 )
 
 // AddressPath is where the server, on its Unix socket, too, has the address of its pages as text. It is empty if a
-// browser cannot show them.
+// browser would be asked for a token, which a user who reaches the socket does not need.
 const AddressPath = "/address"
 
 // view is the extension.
 type view struct {
 	config   *Config
 	settings component.TelemetrySettings
+	version  string
 
 	servers sync.WaitGroup
 	http    *http.Server
 
-	// address is where a browser shows the sessions, "" if it cannot.
+	// address is where a browser shows the sessions, "" if it cannot without a token.
 	address string
 
 	mu sync.Mutex
@@ -55,16 +57,16 @@ type served struct {
 
 var _ extension.Extension = (*view)(nil)
 
-func newView(c *Config, set component.TelemetrySettings) *view {
-	return &view{config: c, settings: set}
+func newView(c *Config, set extension.Settings) *view {
+	return &view{config: c, settings: set.TelemetrySettings, version: set.BuildInfo.Version}
 }
 
 // handler answers the requests of both listeners.
-func (v *view) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", v.answer)
-	// A page of another origin changes nothing, and learns nothing by the name of its own server.
-	return http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&v.config.Allowed, mux))
+func (v *view) handler() http.Handler { return v.guard(http.HandlerFunc(v.answer)) }
+
+// guard keeps pages of other origins out: they change nothing, and learn nothing by the name of their own server.
+func (v *view) guard(next http.Handler) http.Handler {
+	return http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&v.config.Allowed, next))
 }
 
 // Start implements [component.Component].
@@ -83,11 +85,11 @@ func (v *view) Start(ctx context.Context, host component.Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for readers of sessions: %w", err)
 	}
+	scheme := "http"
+	if v.config.Server.TLS.HasValue() {
+		scheme = "https"
+	}
 	if !v.config.Server.Auth.HasValue() { // which a browser cannot satisfy
-		scheme := "http"
-		if v.config.Server.TLS.HasValue() {
-			scheme = "https"
-		}
 		v.address = scheme + "://" + l.Addr().String()
 	}
 	v.serve(v.http, l)
@@ -118,8 +120,8 @@ func (v *view) Shutdown(ctx context.Context) error {
 
 // Attach makes a store that is open for writing, at a location as of package stores, the one that is served, until
 // detach is called: detach returns when no request uses the store any more, after it has cut off those that take longer
-// than ctx. Of two stores the first is served.
-func (v *view) Attach(location string, s store.Store) (detach func(context.Context)) {
+// than ctx. Readers take little of the processors while load reports writers. Of two stores the first is served.
+func (v *view) Attach(location string, s store.Store, load *service.Load) (detach func(context.Context)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.served != nil {
@@ -128,7 +130,7 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 		return func(context.Context) {}
 	}
 	v.served = &served{store: s, changes: service.NewCounter(stores.Follow(location)), done: make(chan struct{})}
-	v.served.Handler = v.pages(s, v.served)
+	v.served.Handler = service.NewPacer(load).Handler(v.pages(s, v.served))
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {
@@ -138,17 +140,18 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 	return v.detach
 }
 
-// pages answers front ends in other processes below service.Prefix, and browsers elsewhere.
+// pages answers front ends in other processes below service.Prefix, programs below api.Prefix, and browsers elsewhere.
 func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(service.Prefix, service.Handler(s, to.changes, ingest.Complete))
+	change := func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) }
+	mux.Handle(api.Prefix, api.New(s, api.Options{Change: change, Changes: to.changes, Done: to.done, Version: v.version}))
 	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, v.address) // a reader that is gone needs no answer
 	})
 	mux.Handle("/", sessionpages.New(s, sessionpages.Options{
-		Change:  func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) },
-		Changes: to.changes, Done: to.done, TraceURL: v.config.TraceURL, Zone: time.Local,
+		Change: change, Changes: to.changes, Done: to.done, TraceURL: v.config.TraceURL, Zone: time.Local,
 	}))
 	return mux
 }

@@ -209,7 +209,7 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
 		newImport(), newCheck(), newVersion(version))
 	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
-		newArchive(), newTitle(), newAnnotate(), newView(), newRemove(), newPrune(), newCollectGarbage(), newBackup(),
+		newArchive(), newTitle(), newAnnotate(), newView(version), newRemove(), newPrune(), newCollectGarbage(), newBackup(),
 		newMigrate(), newMCP(version))
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/extension/sessionview"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -25,7 +26,7 @@ import (
 
 const envTraceURL = "AGENTTRACE_TRACE_URL"
 
-func newView() *cobra.Command {
+func newView(version string) *cobra.Command {
 	var noOpen bool
 	var traceURL string
 	cmd := &cobra.Command{
@@ -35,7 +36,8 @@ func newView() *cobra.Command {
 
 If a collector holds the store, the browser opens the collector's session_view. Otherwise,
 and with --remote, the command serves the pages itself, on a free port of the loopback
-interface, until Ctrl-C.
+interface, until Ctrl-C. Below /api/v1/ of the same address programs read and change
+sessions as JSON; /api/v1/openapi.json describes it.
 
 --no-open prints the address and opens no browser. --trace-url is where the pages link
 spans to, such as https://jaeger/trace/{trace_id}?uiFind={span_id}; a collector has it in
@@ -73,7 +75,7 @@ its configuration.`,
 			if address := collectorPages(cmd); address != "" {
 				return openPage(cmd, address+path, noOpen)
 			}
-			return servePages(cmd, r, traceURL, path, noOpen)
+			return servePages(cmd, r, version, traceURL, path, noOpen)
 		},
 	}
 	cmd.Flags().BoolVar(&noOpen, "no-open", false, "print the address, and open no browser")
@@ -110,8 +112,8 @@ func collectorPages(cmd *cobra.Command) string {
 	return string(text)
 }
 
-// servePages serves the pages until the command is interrupted.
-func servePages(cmd *cobra.Command, r store.Reader, traceURL, path string, noOpen bool) error {
+// servePages serves the pages and the API until the command is interrupted.
+func servePages(cmd *cobra.Command, r store.Reader, version, traceURL, path string, noOpen bool) error {
 	p, err := readPrices(cmd)
 	if err != nil {
 		return err
@@ -126,19 +128,21 @@ func servePages(cmd *cobra.Command, r store.Reader, traceURL, path string, noOpe
 	}
 	changes := service.NewCounter(f)
 	defer changes.Close()
-	o := view.Options{Changes: changes, Done: cmd.Context().Done(), TraceURL: traceURL, Price: p.estimate(),
-		Zone: time.Local, IdleTimeout: idle, Author: author(),
-		Change: func(_ context.Context, fn func(context.Context, service.Service) error) error {
-			return withWriter(cmd, fn)
-		}}
+	change := func(_ context.Context, fn func(context.Context, service.Service) error) error {
+		return withWriter(cmd, fn)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", view.New(r, view.Options{Changes: changes, Done: cmd.Context().Done(), TraceURL: traceURL,
+		Price: p.estimate(), Zone: time.Local, IdleTimeout: idle, Author: author(), Change: change}))
+	mux.Handle(api.Prefix, api.New(r, api.Options{Changes: changes, Done: cmd.Context().Done(), Version: version,
+		Price: p.estimate(), IdleTimeout: idle, Author: author(), Change: change}))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for a browser: %w", err)
 	}
 	// A page of another origin changes nothing, and learns nothing by the name of its own server.
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute,
-		Handler: http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&hostcheckextension.Config{},
-			view.New(r, o)))}
+		Handler: http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&hostcheckextension.Config{}, mux))}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	if err := openPage(cmd, "http://"+l.Addr().String()+path, noOpen); err != nil {

@@ -1,0 +1,79 @@
+package cli_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/session/api"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// The API exports the bytes that the command exports, in every format.
+func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	command := func(args ...string) []byte {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := cli.Main("v1.2.3", append([]string{"--store", path}, args...), nil, &out, &errs); code != 0 {
+			t.Fatalf("%v: exit code %d\n%s", args, code, &errs)
+		}
+		return out.Bytes()
+	}
+	captures := "../../session/ingest/testdata/captures/"
+	command("import", "--quiet", "../../session/testdata/reference.jsonl", captures+"claude-code-2.1.329",
+		captures+"gemini-cli-0.61.0")
+	r, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	server := httptest.NewServer(api.New(r, api.Options{}))
+	defer server.Close()
+	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range formats.Filter((*formats.Format).Written) {
+			for _, option := range []string{"", "redact"} {
+				args := []string{"export", row.ID, "--format", f.Name}
+				q := url.Values{"format": {f.Name}}
+				if option != "" {
+					args = append(args, "--"+option)
+					q.Set(option, "true")
+				}
+				answer, err := http.Get(server.URL + api.Prefix + "sessions/" + row.ID + "/export?" + q.Encode())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				if err != nil || answer.StatusCode != http.StatusOK {
+					t.Errorf("%s of %s: status %d (%v)\n%s", f.Name, row.ID, answer.StatusCode, err, got)
+					continue
+				}
+				var want []byte
+				if f.Stream != nil {
+					want = command(args...)
+				} else {
+					file := filepath.Join(t.TempDir(), "x"+f.Ext)
+					command(append(args, "--output", file)...)
+					if want, err = os.ReadFile(file); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !bytes.Equal(got, want) {
+					t.Errorf("%s of %s %s: the API gives %d bytes, the command %d", f.Name, row.ID, option, len(got), len(want))
+				}
+			}
+		}
+	}
+}
