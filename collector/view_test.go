@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,7 +121,7 @@ func TestSocketOfLongPath(t *testing.T) {
 	c.Close()
 }
 
-// Whoever would let other machines read every session is told what to configure.
+// A configuration that lets other machines read every session is refused, with the lines to add.
 func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
@@ -176,6 +180,104 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 	c.Close()
 	if _, err := service.Dial(t.Context(), "http://"+endpoint, ""); err == nil || !strings.Contains(err.Error(), "AGENTTRACE_TOKEN") {
 		t.Errorf("without a token: error %v, want one that names AGENTTRACE_TOKEN", err)
+	}
+}
+
+// Where an authenticator wants a token, a browser asks its user for it once, and comes to the page that was asked for.
+func TestBrowserSignsInWithToken(t *testing.T) {
+	clean(t)
+	const yaml = `
+extensions:
+  bearertokenauth: {token: secret}
+  session_view: {endpoint: %q, no_socket: true, auth: {authenticator: bearertokenauth}}
+receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
+exporters: {session: {path: %q}}
+service:
+  extensions: [bearertokenauth, session_view]
+  pipelines: {traces: {receivers: [otlp], exporters: [session]}}
+`
+	endpoint := freePort(t)
+	config := fmt.Sprintf(yaml, endpoint, filepath.Join(t.TempDir(), "s.db"))
+	r, err := Start(t.Context(), Options{Config: []string{"yaml:" + config}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Shutdown(t.Context()) }()
+	base := "http://" + endpoint
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	do := func(method, path, origin string, form url.Values) (status int, at, body string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "text/html,application/xhtml+xml")
+		if method == http.MethodPost {
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			req.Header.Set("Origin", origin)
+		}
+		resp, err := browser.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, resp.Request.URL.RequestURI(), string(b)
+	}
+	const asked = "/sign-in?to=%2Fsessions%3Fq%3Dx"
+	status, at, body := do("GET", "/sessions?q=x", "", nil)
+	if status != 200 || at != asked || !strings.Contains(body, "Token") {
+		t.Fatalf("without a token: %d at %s", status, at)
+	}
+	for _, test := range []struct {
+		name, token, to, origin string
+		status                  int
+		at                      string
+	}{
+		{"a wrong token", "wrong", "/sessions?q=x", base, 401, "/sign-in"},
+		{"no token", " ", "/", base, 400, "/sign-in"},
+		{"two lines", "a\nb", "/", base, 400, "/sign-in"},
+		{"a form of another site", "secret", "/", "http://evil.example", 403, "/sign-in"},
+	} {
+		if status, at, _ := do("POST", "/sign-in", test.origin, url.Values{"token": {test.token}, "to": {test.to}}); status !=
+			test.status || at != test.at {
+			t.Errorf("%s: %d at %s, want %d at %s", test.name, status, at, test.status, test.at)
+		}
+	}
+	if status, at, _ := do("GET", "/sessions?q=x", "", nil); status != 200 || at != asked {
+		t.Fatalf("after that: %d at %s, want the form again", status, at)
+	}
+	form := url.Values{"token": {"secret"}, "to": {"/sessions?q=x"}}
+	status, at, body = do("POST", "/sign-in", base, form)
+	if status != 200 || at != "/sessions?q=x" || !strings.Contains(body, "Sign out") {
+		t.Fatalf("with the token: %d at %s", status, at)
+	}
+	for _, to := range []string{"http://evil.example/", "//evil.example/", "/\\evil.example", "evil"} {
+		if _, at, _ := do("POST", "/sign-in", base, url.Values{"token": {"secret"}, "to": {to}}); at != "/sessions" {
+			t.Errorf("signing in on the way to %q leads to %s", to, at)
+		}
+	}
+	for _, c := range jar.Cookies(&url.URL{Scheme: "http", Host: "127.0.0.1"}) {
+		if strings.Contains(c.Value, "secret") {
+			t.Errorf("the cookie %s shows the token", c.Name)
+		}
+	}
+	// A program gets the status, not a page.
+	if got := ask(t, endpoint, nil); got != 401 {
+		t.Errorf("a program without a token is answered with %d", got)
+	}
+	if status, at, _ := do("POST", "/sign-out", base, nil); status != 200 || at != "/sign-in" {
+		t.Errorf("signing out: %d at %s", status, at)
+	}
+	if _, at, _ := do("GET", "/sessions?q=x", "", nil); at != asked {
+		t.Errorf("after signing out the page is at %s", at)
 	}
 }
 

@@ -85,11 +85,13 @@ func (v *view) Start(ctx context.Context, host component.Host) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for readers of sessions: %w", err)
 	}
-	scheme := "http"
-	if v.config.Server.TLS.HasValue() {
+	scheme, secure := "http", v.config.Server.TLS.HasValue()
+	if secure {
 		scheme = "https"
 	}
-	if !v.config.Server.Auth.HasValue() { // which a browser cannot satisfy
+	if v.config.Server.Auth.HasValue() {
+		v.http.Handler = v.guard(newSignIn(v.http.Handler, secure))
+	} else {
 		v.address = scheme + "://" + l.Addr().String()
 	}
 	v.serve(v.http, l)
@@ -150,7 +152,11 @@ func (v *view) pages(s store.Store, to *served) http.Handler {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, v.address) // a reader that is gone needs no answer
 	})
-	mux.Handle("/", sessionpages.New(s, sessionpages.Options{
+	signOut := ""
+	if v.config.Server.Auth.HasValue() {
+		signOut = signOutPath
+	}
+	mux.Handle("/", sessionpages.New(s, sessionpages.Options{SignOut: signOut,
 		Change: change, Changes: to.changes, Done: to.done, TraceURL: v.config.TraceURL, Zone: time.Local,
 	}))
 	return mux
