@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // the image has no time zones, and Windows none that Go reads
 
 	"github.com/agenttrace/agenttrace/internal/cli"
 )

@@ -90,7 +90,7 @@ func TestJaeger(t *testing.T) {
 // returns the store when both have everything.
 func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent.Result) {
 	t.Helper()
-	addresses, err := e2e.FreeAddresses(3)
+	addresses, err := e2e.FreeAddresses(4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent
 	for key, value := range map[string]string{
 		"AGENTTRACE_STORE": path, "AGENTTRACE_GRPC_ENDPOINT": addresses[0], "AGENTTRACE_HTTP_ENDPOINT": addresses[1],
 		"AGENTTRACE_HEALTH_ENDPOINT": addresses[2], "AGENTTRACE_JSONL": filesBeside(path),
-		"JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp,
+		"AGENTTRACE_VIEW_ENDPOINT": addresses[3], "JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp,
 	} {
 		t.Setenv(key, value)
 	}

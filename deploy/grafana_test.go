@@ -1,0 +1,267 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/collector"
+)
+
+// Data sources point at services and their ports, and their links at each other or at ports that are published.
+func TestDataSources(t *testing.T) {
+	var config struct {
+		Datasources []struct {
+			UID, Type, URL string
+			SecureJSONData struct {
+				BearerToken string `yaml:"bearerToken"`
+			} `yaml:"secureJsonData"`
+			Correlations []struct {
+				TargetUID                string `yaml:"targetUID"`
+				Label, Description, Type string
+				Config                   struct {
+					Field  string
+					Target map[string]string
+				}
+			}
+		}
+	}
+	readYAML(t, "grafana/datasources/datasources.yaml", &config)
+	c := readCompose(t, withSQLite)
+	got := make(map[string]string)
+	for _, d := range config.Datasources {
+		got[d.UID] = d.URL
+	}
+	want := map[string]string{"sessions": "http://collector:4320", "tempo": "http://tempo:3200",
+		"jaeger": "http://jaeger:16686"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("data sources (-want +got):\n%s", diff)
+	}
+	if _, port, _ := net.SplitHostPort(c.Services["jaeger"].Environment["JAEGER_HTTP_LISTEN"]); port != "16686" {
+		t.Errorf("jaeger serves on port %s", port)
+	}
+	for _, d := range config.Datasources {
+		if d.UID == "sessions" && (d.SecureJSONData.BearerToken != "$AGENTTRACE_TOKEN" ||
+			c.Services["grafana"].Environment["GF_PLUGINS_PREINSTALL_SYNC"] != d.Type) {
+			t.Errorf("sessions: token %q, type %q", d.SecureJSONData.BearerToken, d.Type)
+		}
+		if len(d.Correlations) == 0 {
+			t.Errorf("%s: no links to the others", d.UID)
+		}
+		for _, l := range d.Correlations {
+			if l.Label == "" || l.Description == "" || l.Config.Field == "" { // Grafana does not start without them
+				t.Errorf("%s: a link lacks its label, description or field: %+v", d.UID, l)
+			}
+			if l.Type == "external" {
+				published(t, c, l.Config.Target["url"])
+			} else if got[l.TargetUID] == "" {
+				t.Errorf("%s: a link leads to %q, which is no data source", d.UID, l.TargetUID)
+			}
+		}
+	}
+	if a, b := c.Services["collector"].Environment, c.Services["grafana"].Environment; a["AGENTTRACE_TOKEN"] == "" ||
+		a["AGENTTRACE_TOKEN"] != b["AGENTTRACE_TOKEN"] {
+		t.Errorf("the collector wants the token %q, Grafana has %q", a["AGENTTRACE_TOKEN"], b["AGENTTRACE_TOKEN"])
+	}
+	published(t, c, c.Services["collector"].Environment["AGENTTRACE_TRACE_URL"])
+}
+
+// published checks that an address is one of a service on this machine.
+func published(t *testing.T, c compose, address string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() != "localhost" {
+		t.Errorf("%q is not an address on this machine: %v", address, err)
+		return
+	}
+	for _, s := range c.Services {
+		if slices.Contains(s.Ports, fmt.Sprintf("127.0.0.1:%s:%[1]s", u.Port())) {
+			return
+		}
+	}
+	t.Errorf("%s: nobody publishes port %s", address, u.Port())
+}
+
+// Jaeger links its traces, and the attributes that name a session, to pages of sessions.
+func TestJaegerLinks(t *testing.T) {
+	b, err := os.ReadFile("jaeger-ui.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		LinkPatterns []struct{ Type, Key, URL, Text string }
+	}
+	if err := json.Unmarshal(b, &config); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	c := readCompose(t, withSQLite)
+	for _, l := range config.LinkPatterns {
+		published(t, c, strings.ReplaceAll(l.URL, "#", "")) // #{name} is a variable
+		got[l.Type+" "+l.Key] = l.URL
+	}
+	want := map[string]string{
+		"traces ":                     "http://localhost:4320/trace/#{traceID}",
+		"tags session.id":             "http://localhost:4320/s/#{session.id}",
+		"tags gen_ai.conversation.id": "http://localhost:4320/s/#{gen_ai.conversation.id}",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+	s := c.Services["jaeger"]
+	if path := s.Environment["JAEGER_UI_CONFIG"]; !slices.Contains(s.Volumes, "./deploy/jaeger-ui.json:"+path+":ro") {
+		t.Errorf("the links are read from %q, mounted is %q", path, s.Volumes)
+	}
+}
+
+// panel is a panel of a dashboard, with the fields that the tests use.
+type panel struct {
+	Title   string
+	Targets []struct {
+		URL          string
+		RootSelector string `json:"root_selector"`
+		Columns      []struct{ Selector, Text, Type string }
+	}
+}
+
+// Every panel of the dashboard has figures of the collector of the compose file: its address is answered, and each
+// column is in the answer.
+func TestDashboardShowsSessions(t *testing.T) {
+	b, err := os.ReadFile("grafana/dashboards/sessions.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct{ Panels []panel }
+	if err := json.Unmarshal(b, &dashboard); err != nil || len(dashboard.Panels) < 10 {
+		t.Fatalf("%d panels, %v", len(dashboard.Panels), err)
+	}
+	address := composeCollector(t)
+	now := time.Now().UTC()
+	times := strings.NewReplacer("${__from:date:iso}", now.AddDate(-1, 0, 0).Format("2006-01-02T15:04:05.000Z"),
+		"${__to:date:iso}", now.Add(time.Minute).Format("2006-01-02T15:04:05.000Z"))
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			rows := query(t, "http://"+address+times.Replace(target.URL), target.RootSelector)
+			for _, column := range target.Columns {
+				values := 0
+				for _, row := range rows {
+					if v := selected(row, column.Selector); v != nil {
+						values++
+						if _, number := v.(float64); number != (column.Type == "number" || column.Type == "timestamp_epoch") {
+							t.Errorf("%s: %s is %v, not of type %s", p.Title, column.Selector, v, column.Type)
+						}
+					}
+				}
+				if values == 0 {
+					t.Errorf("%s: no row has %s", p.Title, column.Selector)
+				}
+			}
+		}
+	}
+	// Without the token there is nothing.
+	resp, err := http.Get("http://" + address + "/api/v1/stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close(); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a token the answer is %s", resp.Status)
+	}
+}
+
+// composeCollector runs the collector of the compose file with some sessions, and returns the address of its pages.
+func composeCollector(t *testing.T) (view string) {
+	t.Helper()
+	address := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().String()
+	}
+	dir := t.TempDir()
+	view, otlp := address(), address()
+	for name, value := range map[string]string{"AGENTTRACE_VIEW_ENDPOINT": view, "AGENTTRACE_HTTP_ENDPOINT": otlp,
+		"AGENTTRACE_GRPC_ENDPOINT": address(), "AGENTTRACE_HEALTH_ENDPOINT": address(), "JAEGER_ENDPOINT": address(),
+		"TEMPO_ENDPOINT": address(), "AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir} {
+		t.Setenv(name, value)
+	}
+	c, err := collector.Start(t.Context(), collector.Options{Config: []string{"collector.yaml"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := c.Shutdown(ctx); err != nil {
+			t.Log(err) // what is forwarded has no receiver here
+		}
+	})
+	captures, err := filepath.Glob("../session/ingest/testdata/captures/*/*/*-traces.json")
+	if err != nil || len(captures) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	for _, name := range captures[:min(30, len(captures))] {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.Post("http://"+otlp+"/v1/traces", "application/json", f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", name, resp.Status)
+		}
+	}
+	return view
+}
+
+// query asks the API as Grafana's data source does, and returns the rows at a member of the answer.
+func query(t *testing.T, address, root string) []any {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "collector:4320"
+	req.Header.Set("Authorization", "Bearer agenttrace")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	var answer any
+	if err != nil || resp.StatusCode != http.StatusOK || json.Unmarshal(body, &answer) != nil {
+		t.Errorf("%s: %s %.300s", address, resp.Status, body)
+		return nil
+	}
+	found := selected(answer, root)
+	if rows, ok := found.([]any); ok {
+		return rows
+	}
+	return []any{found}
+}
+
+// selected is the value at a path of names with dots, nil where there is none.
+func selected(v any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		object, _ := v.(map[string]any)
+		v = object[name]
+	}
+	return v
+}
