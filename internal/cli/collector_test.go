@@ -1,44 +1,195 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/agenttrace/agenttrace/collector"
 )
 
-// TestCommandsThroughCollector: every command prints what it prints of a file when it asks a collector over HTTP, and
-// when a collector holds the file, those that change something included.
+// TestCommandsThroughCollector: every command prints what it prints of a file when it asks a collector over HTTP, plain
+// or with TLS and a token, and when a collector holds the file, those that change something included. While commands
+// read, the collectors store telemetry.
 func TestCommandsThroughCollector(t *testing.T) {
 	t.Setenv("AGENTTRACE_PRICES", filepath.Join("..", "..", "session", "price", "testdata", "litellm.json"))
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name+".db") }
-	for _, name := range []string{"file", "remote", "held"} {
+	for _, name := range []string{"file", "remote", "guarded", "held"} {
 		if err := makeStore(path(name), fixture()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	at := func(name, env string) place { return place{name, env, strings.NewReplacer(path(name), "STORE")} }
-	address := "http://" + collecting(t, path("remote")).ViewEndpoint()
-	places := []place{at("file", "AGENTTRACE_STORE="+path("file")),
-		{"remote", "AGENTTRACE_REMOTE=" + address, strings.NewReplacer(path("remote"), "STORE", address, "STORE")},
+	at := func(name string, env ...string) place {
+		return place{name, env, strings.NewReplacer(path(name), "STORE")}
+	}
+	through := func(name, address string, env ...string) place {
+		return place{name, append(env, "AGENTTRACE_REMOTE="+address), strings.NewReplacer(path(name), "STORE", address, "STORE")}
+	}
+	certificate, key := selfSigned(t)
+	remote := collecting(t, path("remote"), collector.Options{Store: path("remote")})
+	held := collecting(t, path("held"), collector.Options{Store: path("held")})
+	view, otlp := freePort(t), freePort(t)
+	collecting(t, path("guarded"), collector.Options{Config: []string{"yaml:" + fmt.Sprintf(`
+extensions:
+  bearertokenauth: {token: secret}
+  session_view:
+    endpoint: %q
+    auth: {authenticator: bearertokenauth}
+    tls: {cert_file: %q, key_file: %q}
+receivers: {otlp: {protocols: {http: {endpoint: %q}}}}
+exporters: {session: {path: %q}}
+service:
+  extensions: [bearertokenauth, session_view]
+  pipelines: {traces: {receivers: [otlp], exporters: [session]}, logs: {receivers: [otlp], exporters: [session]}}
+`, view, certificate, key, otlp, path("guarded"))}})
+	places := []place{at("file", "AGENTTRACE_STORE="+path("file")), through("remote", "http://"+remote.ViewEndpoint()),
+		through("guarded", "https://"+view, "AGENTTRACE_TOKEN=secret", "SSL_CERT_FILE="+certificate),
 		at("held", "AGENTTRACE_STORE="+path("held"))}
-	collecting(t, path("held"))
+	compareOutputs(t, importing(t), places...)
+	stop := deliverAgain(t, remote.HTTPEndpoint(), otlp, held.HTTPEndpoint())
 	compareOutputs(t, slices.Concat(reading, []string{
 		"stats --by week", "ls --since 99999999h", "stats --since 99999999h", "stats --json", "ls --json", "show last --json",
-	}, changes, importing(t), rewinding), places...)
+	}), places...)
+	stop()
+	compareOutputs(t, slices.Concat(changes, rewinding), places...)
+}
+
+// The health check of docker-compose.yml succeeds while the collector serves its sessions, and fails without it.
+func TestHealthCheckOfCompose(t *testing.T) {
+	b, err := os.ReadFile("../../docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compose struct {
+		Services map[string]struct{ Healthcheck struct{ Test []string } }
+	}
+	if err := yaml.Unmarshal(b, &compose); err != nil {
+		t.Fatal(err)
+	}
+	check := compose.Services["collector"].Healthcheck.Test
+	if len(check) < 3 || check[0] != "CMD" || check[1] != "/agenttrace" {
+		t.Fatalf("the check is %q", check)
+	}
+	const address = "http://localhost:4320"
+	if !slices.Contains(check, address) {
+		t.Fatalf("the check %q asks somebody else than %s", check, address)
+	}
+	c := collecting(t, "", collector.Options{Store: filepath.Join(t.TempDir(), "s.db")})
+	for _, test := range []struct {
+		address string
+		healthy bool
+	}{{"http://" + c.ViewEndpoint(), true}, {"http://" + freePort(t), false}} {
+		args := strings.Fields(strings.ReplaceAll(strings.Join(check[2:], " "), address, test.address))
+		out, err := exec.CommandContext(t.Context(), "agenttrace", args...).CombinedOutput()
+		if (err == nil) != test.healthy {
+			t.Errorf("agenttrace %q: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// deliverAgain sends telemetry that was stored already to the collectors, again and again, until stop is called: they
+// do all of the work of storing it, and change nothing.
+func deliverAgain(t *testing.T, endpoints ...string) (stop func()) {
+	t.Helper()
+	files := telemetry(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var senders sync.WaitGroup
+	sent := make([]int, len(endpoints))
+	for i, endpoint := range endpoints {
+		senders.Go(func() {
+			for ctx.Err() == nil {
+				body, err := os.ReadFile(files[sent[i]%len(files)])
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp, err := http.Post("http://"+endpoint+"/v1/traces", "application/json", bytes.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+					t.Errorf("%s was answered with %s", files[sent[i]%len(files)], resp.Status)
+					return
+				}
+				sent[i]++
+			}
+		})
+	}
+	return func() {
+		cancel()
+		senders.Wait()
+		t.Logf("requests that were sent meanwhile: %d", sent)
+		for i, n := range sent {
+			if n < len(files) {
+				t.Errorf("collector %d stored %d requests only", i, n)
+			}
+		}
+	}
+}
+
+// selfSigned returns files with a certificate of 127.0.0.1 and its key.
+func selfSigned(t *testing.T) (certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, b []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", encoded)
+}
+
+// freePort is an address on which nobody listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // collecting runs a collector that holds the store at a path.
-func collecting(t *testing.T, path string) *collector.Running {
+func collecting(t *testing.T, path string, o collector.Options) *collector.Running {
 	t.Helper()
-	c, err := collector.Start(t.Context(), collector.Options{Store: path})
+	c, err := collector.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,27 +39,34 @@ func TestCommandsOnPostgres(t *testing.T) {
 	}
 	commands := slices.Concat(reading, changes, importing(t), rewinding)
 	compareOutputs(t, commands,
-		place{"a file", "AGENTTRACE_STORE=" + file, strings.NewReplacer(file, "STORE")},
-		place{"a database", "AGENTTRACE_STORE=" + dsn, strings.NewReplacer(dsn, "STORE",
+		place{"a file", []string{"AGENTTRACE_STORE=" + file}, strings.NewReplacer(file, "STORE")},
+		place{"a database", []string{"AGENTTRACE_STORE=" + dsn}, strings.NewReplacer(dsn, "STORE",
 			"postgres://postgres@127.0.0.1:"+fmt.Sprint(server.Port)+"/d1", "STORE")})
+}
+
+// telemetry are files of it.
+func telemetry(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob("../../session/ingest/testdata/captures/*/*/*-traces.json")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	return all[:min(40, len(all))]
 }
 
 // importing imports telemetry of other agents, and a file of sessions, and reads the result.
 func importing(t *testing.T) []string {
-	captures, err := filepath.Glob("../../session/ingest/testdata/captures/*/*/*-traces.json")
-	if err != nil || len(captures) == 0 {
-		t.Fatalf("no captures: %v", err)
-	}
-	telemetry := strings.Join(captures[:min(40, len(captures))], " ")
-	return []string{"import --json " + telemetry, "import " + telemetry, "import ../../session/codec/testdata/reference.jsonl",
+	t.Helper()
+	files := strings.Join(telemetry(t), " ")
+	return []string{"import --json " + files, "import " + files, "import ../../session/codec/testdata/reference.jsonl",
 		"ls --all --json", "stats --json", "search the", "check"}
 }
 
 // place is where commands are run.
 type place struct {
 	name string
-	// env is the environment variable that names the store.
-	env string
+	// env are the environment variables that name the store.
+	env []string
 	// names replaces the names of the store in what is printed.
 	names *strings.Replacer
 }
@@ -72,7 +79,7 @@ func compareOutputs(t *testing.T, commands []string, places ...place) {
 		out := make([]string, len(places))
 		for i, at := range places {
 			cmd := exec.CommandContext(t.Context(), "agenttrace", strings.Fields(command)...)
-			cmd.Env = append(os.Environ(), at.env, "COLUMNS=100", "TZ=UTC")
+			cmd.Env = slices.Concat(os.Environ(), at.env, []string{"COLUMNS=100", "TZ=UTC"})
 			cmd.Dir = "."
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -116,7 +123,7 @@ var (
 		"replay last", "tail last --no-follow", "tail " + main + " --since 1h --no-follow",
 	}
 	changes = []string{
-		"title last titled", "ls", "archive last", "ls --all", "archive --undo " + main, "gc --dry-run", "gc", "gc --json",
+		"title " + main + " titled", "ls", "archive " + main, "ls --all", "archive --undo " + main, "gc --dry-run", "gc", "gc --json",
 		"prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
 	}
 	rewinding = []string{
