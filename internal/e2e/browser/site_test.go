@@ -1,0 +1,258 @@
+package browser
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/view"
+)
+
+// site is a server of the pages of a store.
+type site struct {
+	testing.TB
+	store *sqlite.Store
+	// URL is where the pages are, without a slash at the end.
+	URL    string
+	server *httptest.Server
+	// done ends the updates of open pages.
+	done chan struct{}
+}
+
+// newSite serves the pages of a store at a path, which need not exist, with some sessions more.
+func newSite(t testing.TB, path string, sessions ...*store.Imported) *site {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{TB: t, store: st}
+	t.Cleanup(func() { st.Close() })
+	s.add(sessions...)
+	s.start("127.0.0.1:0")
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+// emptyStore is the path of a store that is not there.
+func emptyStore(t testing.TB) string { return filepath.Join(t.TempDir(), "sessions.db") }
+
+// add stores sessions, or more of them.
+func (s *site) add(sessions ...*store.Imported) {
+	s.Helper()
+	for _, in := range sessions {
+		if _, err := s.store.Import(s.Context(), in); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// start serves the pages at an address.
+func (s *site) start(address string) {
+	s.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		s.Fatal(err)
+	}
+	changes, done := service.NewCounter(sqlite.Follow(s.store.Path())), make(chan struct{})
+	server := httptest.NewUnstartedServer(view.New(s.store, view.Options{Changes: changes, Done: done, Author: "ann",
+		TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}",
+		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
+			return fn(ctx, s.store)
+		}}))
+	server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	s.server, s.URL, s.done = server, server.URL, done
+	s.Cleanup(func() { changes.Close() })
+}
+
+// stop ends the server and its connections. It may be called again.
+func (s *site) stop() {
+	if s.server != nil {
+		close(s.done)
+		s.server.CloseClientConnections()
+		s.server.Close()
+		s.server = nil
+	}
+}
+
+// restart ends the server and starts it again at the same address; between has what happens in the meantime.
+func (s *site) restart(between func()) {
+	s.Helper()
+	address := s.server.Listener.Addr().String()
+	s.stop()
+	between()
+	s.start(address)
+}
+
+// message is a message of a session. Parts are in the JSON of the store.
+type message struct {
+	role, metadata string
+	parts          []string
+}
+
+func user(text string) message { return message{role: "user", parts: []string{textPart(text)}} }
+
+func assistant(parts ...string) message {
+	return message{role: "assistant", metadata: `{"agenttrace":{"end_reason":"finish"}}`, parts: parts}
+}
+
+func textPart(text string) string      { return `{"type":"text","text":` + quoted(text) + `}` }
+func reasoningPart(text string) string { return `{"type":"reasoning","text":` + quoted(text) + `}` }
+
+func imagePart() string {
+	// one red pixel
+	const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+	if _, err := base64.StdEncoding.DecodeString(png); err != nil {
+		panic(err)
+	}
+	return `{"type":"file","mediaType":"image/png","filename":"red.png","url":"data:image/png;base64,` + png + `"}`
+}
+
+// toolPart is a tool call. The result is the rest of its JSON, such as "output":"ok".
+func toolPart(id, tool, state, input, result string) string {
+	return fmt.Sprintf(`{"type":"tool-%s","toolCallId":%q,"state":%q,"input":%s,%s}`, tool, id, state, input, result)
+}
+
+// conversation is a session whose messages follow each other by a second. The last is of the time at. Status is what
+// the agent declared, or "".
+func conversation(id, title, status string, at time.Time, messages ...message) *store.Imported {
+	begin := at.Add(-time.Duration(len(messages)-1) * time.Second).UnixMilli()
+	metadata := "{}"
+	if status != "" {
+		metadata = fmt.Sprintf(`{"status":{"state":%q,"at":%d}}`, status, at.UnixMilli())
+	}
+	root, model := "/home/ann/"+strings.ToLower(strings.Fields(title)[0]), `{"provider_id":"openai","model_id":"gpt-5"}`
+	t := &session.Transcript{Session: session.Session{ID: id, Title: title, Agent: "coder", WorkspaceRoot: &root,
+		ModelJSON: &model, PermissionsJSON: "[]", MetadataJSON: metadata, CreatedAt: begin, UpdatedAt: at.UnixMilli()}}
+	for i, m := range messages {
+		now := begin + int64(i)*1000
+		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%s_%05d", id, i), SessionID: id,
+			Role: m.role, MetadataJSON: m.metadata, CreatedAt: now, UpdatedAt: now}}
+		if m.metadata == "" {
+			row.Message.MetadataJSON = "{}"
+		}
+		for j, data := range m.parts {
+			var fields struct {
+				Type  string  `json:"type"`
+				Call  *string `json:"toolCallId"`
+				State *string `json:"state"`
+			}
+			if err := json.Unmarshal([]byte(data), &fields); err != nil {
+				panic(fmt.Sprintf("%v: %s", err, data))
+			}
+			row.Parts = append(row.Parts, session.Part{ID: fmt.Sprintf("prt_%s_%05d_%d", id, i, j), MessageID: row.Message.ID,
+				SessionID: id, Index: int64(j), Type: fields.Type, ToolCallID: fields.Call, ToolState: fields.State,
+				DataJSON: data, CreatedAt: now, UpdatedAt: now})
+		}
+		t.Messages = append(t.Messages, row)
+	}
+	return &store.Imported{Transcript: t}
+}
+
+// gallery is a store with one session of every kind.
+type gallery struct {
+	*site
+	// demo is the session of the demo, child that of its sub-agent, fork one that was forked from it and rewound.
+	demo, child, fork string
+}
+
+func newGallery(t testing.TB) *gallery {
+	t.Helper()
+	path := emptyStore(t)
+	r, err := recorder.Open(t.Context(), path, recorder.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(r.SpanExporter()))
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(r.LogExporter())))
+	result, err := codeagent.Run(t.Context(), codeagent.Config{TracerProvider: tp, LoggerProvider: lp})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func(context.Context) error{tp.Shutdown, lp.Shutdown, r.Close} {
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	g := &gallery{demo: result.SessionID, site: newSite(t, path,
+		conversation("ses_waiting", "Migrate the database", "waiting_on_approval", now.Add(-3*time.Minute),
+			user("Migrate the database to the new schema."),
+			message{"assistant", `{"agenttrace":{"incomplete":true}}`, []string{
+				reasoningPart("The schema has two versions. Migrate the tables in the order of their references, and keep a copy."),
+				textPart("I need to run the migration. It drops a column."),
+				toolPart("call_w", "bash", "approval-requested", `{"command":"make migrate"}`, `"approval":{"id":"per_w"}`)}}),
+		conversation("ses_busy", "Write the report", "busy", now.Add(-time.Second),
+			user("Write the report of the last quarter."),
+			message{"assistant", `{"agenttrace":{"incomplete":true}}`, []string{textPart("I read the figures first."),
+				toolPart("call_b", "read", "input-available", `{"path":"figures.csv"}`, `"callProviderMetadata":{}`)}}),
+		conversation("ses_failed", "Deploy to production", "error", now.Add(-time.Hour),
+			user("Deploy it to production."),
+			message{"assistant", `{"agenttrace":{"end_reason":"error","error":"the model's server answered 529: overloaded"}}`,
+				[]string{textPart("I start the deployment."),
+					toolPart("call_f", "bash", "output-error", `{"command":"kubectl apply -f ."}`,
+						`"errorText":"\u001b[31merror:\u001b[0m the connection to the server was refused"`)}}),
+		conversation("ses_image", "Explain the picture", "", now.Add(-50*time.Hour),
+			message{role: "user", parts: []string{textPart("What is in this picture?"), imagePart()}},
+			assistant(textPart("A red pixel.\n\n| color | share |\n|---|---|\n| red | 100 % |\n\n```go\nfmt.Println(1)\n```\n\n"+
+				strings.Repeat("A long paragraph has many words in it, so that its lines are full. ", 12)))),
+	)}
+	g.fork, err = g.store.Fork(t.Context(), store.ForkOptions{From: g.demo, Title: "Fix it without the cache"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fork, err := g.store.Transcript(t.Context(), g.fork)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var questions []string
+	for i := range fork.Messages {
+		if m := &fork.Messages[i].Message; m.Role == session.RoleUser {
+			questions = append(questions, m.ID)
+		}
+	}
+	if _, err := g.store.Rewind(t.Context(), g.fork, questions[1], time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for s, err := range g.store.Sessions(t.Context(), store.SessionQuery{Children: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.ParentID != nil && *s.ParentID == g.demo && s.ID != g.fork {
+			g.child = s.ID
+		}
+	}
+	at := now.UnixMilli()
+	notes := []store.Annotation{{SessionID: g.demo, Kind: store.AnnotationTag, Name: "reviewed"},
+		{SessionID: g.demo, Kind: store.AnnotationScore, Name: "quality", Value: 0.9},
+		{SessionID: g.demo, Kind: store.AnnotationNote, Comment: "The fix is right; the push was denied as it should be."}}
+	for i := range notes {
+		notes[i].Author, notes[i].CreatedAt, notes[i].UpdatedAt = "ann", at, at
+		notes[i].Identify()
+	}
+	if err := g.store.Annotate(t.Context(), notes); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// address is the path of a page of a session.
+func address(id string, more ...any) string { return view.Address(append([]any{"s", id}, more...)...) }
