@@ -46,11 +46,8 @@ func FuzzJSON(f *testing.F) {
 	r := mustNew(f, Config{})
 	f.Fuzz(func(t *testing.T, s string) {
 		out := r.JSON([]byte(s))
-		// JSON that was cut short inside of a string may read as another thing once a
-		// secret in it is gone; it settles then.
-		again := r.JSON(out)
-		if last := r.JSON(again); string(last) != string(again) {
-			t.Errorf("does not settle:\nin    %q\nonce  %q\ntwice %q\nthen  %q", s, out, again, last)
+		if again := r.JSON(out); string(again) != string(out) {
+			t.Errorf("not idempotent:\nin    %q\nonce  %q\ntwice %q", s, out, again)
 		}
 		if json.Valid([]byte(s)) && !json.Valid(out) {
 			t.Errorf("not JSON any more: %s from %s", out, s)
@@ -85,8 +82,8 @@ func FuzzTruncate(f *testing.F) {
 
 // adds fails when redaction wrote something that is neither of the input nor a marker.
 func adds(t *testing.T, in, out string) {
-	if holdsJSON(in) {
-		return // escapes may be spelt otherwise
+	if holdsJSON(in) || strings.Contains(in, `\\u`) {
+		return // escapes, also those of JSON within the text, may be spelt otherwise
 	}
 	rest := out
 	for _, x := range append([]*rule{{marker: quotedMarker}, {marker: Marker}}, rules...) {

@@ -176,3 +176,21 @@ func TestSuspectAtEveryPlace(t *testing.T) {
 		}
 	}
 }
+
+// Taking one secret out can lay bare another that stands a level further out, where JSON is
+// in a string of JSON.
+func TestTextIsCleanAfterOnePass(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, in := range []string{
+		"[{\"note\":\"[\\\"AGE-SECRET-KEY-1Q7ZL3MXK5RVN2TWBQ7ZL3MXK5RVN2TWBQ7ZL3MXK5R:N2TWBQPZBQ7ZL3MRY9X8GF\\\"]\",\"pass\x16ord\":\"AGE-SERECKT-EY-1Q7ZL3MXK5RVN2TWBQ7ZL3MXK5RVN2TWBQ7ZL3MXK5RVN2TWBQPZRY9X8GF\"}]",
+	} {
+		once := r.Text(in)
+		if twice := r.Text(once); twice != once {
+			t.Errorf("in    %q\nonce  %q\ntwice %q", in, once, twice)
+		}
+		once = string(r.JSON([]byte(in)))
+		if twice := string(r.JSON([]byte(once))); twice != once {
+			t.Errorf("JSON: in    %q\nonce  %q\ntwice %q", in, once, twice)
+		}
+	}
+}

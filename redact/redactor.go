@@ -6,7 +6,7 @@ import (
 
 // Text returns s without secrets; s itself when it has none. Text that is JSON stays
 // JSON, valid UTF-8 stays valid.
-func (r *Redactor) Text(s string) string { return r.value("", s, 0) }
+func (r *Redactor) Text(s string) string { return r.clean("", s) }
 
 // Value is Text for a string that is under key: redacted whole when key names a
 // secret, and left alone when it is empty, or a number under a key of tokens.
@@ -17,7 +17,41 @@ func (r *Redactor) Value(key, s string) string {
 	if class := r.classify(key); class != notSecret && !spared(class, s) {
 		return Marker
 	}
-	return r.value(key, s, 0)
+	return r.clean(key, s)
+}
+
+// maxPasses bounds how often a value is searched. Each pass but the last leaves fewer
+// secrets, so the bound is for the reader's peace of mind.
+const maxPasses = 10
+
+// clean redacts s, which is under key, until nothing is left to redact: taking one secret
+// out can lay another bare, beside it or in what encloses it.
+func (r *Redactor) clean(key, s string) string {
+	if r == nil {
+		return s
+	}
+	rules := r.rulesOnly()
+	for range maxPasses {
+		out := rules.value(key, s, 0)
+		if out == s {
+			break
+		}
+		s = out
+	}
+	if r.fn != nil {
+		return r.value(key, s, 0)
+	}
+	return s
+}
+
+// rulesOnly returns r without Config.Func.
+func (r *Redactor) rulesOnly() *Redactor {
+	if r.fn == nil {
+		return r
+	}
+	rules := *r
+	rules.fn = nil
+	return &rules
 }
 
 // spared reports whether a string under a key of class reports nothing secret.
@@ -33,9 +67,6 @@ func spared(class keyClass, s string) bool {
 
 // value redacts s, nested levels of JSON in strings of JSON down.
 func (r *Redactor) value(key, s string, nested int) string {
-	if r == nil {
-		return s
-	}
 	out, isJSON := s, false
 	if nested < maxNested && holdsJSON(s) {
 		if r.fn == nil && !r.suspect(s) {
@@ -46,7 +77,7 @@ func (r *Redactor) value(key, s string, nested int) string {
 	if !isJSON {
 		out = r.notJSON(s, nested)
 	}
-	if r.fn != nil {
+	if r.fn != nil && out != Marker {
 		if v, ok := r.fn(key, out); ok {
 			return v
 		}
@@ -96,14 +127,28 @@ func (r *Redactor) JSON(raw []byte) []byte {
 	if r.fn == nil && !r.suspect(s) {
 		return raw
 	}
-	out, ok := r.document(s, 0)
-	if !ok {
-		out = r.notJSON(s, 0)
+	rules, out := r.rulesOnly(), s
+	for range maxPasses {
+		last := out
+		if out = rules.structure(last); out == last {
+			break
+		}
+	}
+	if r.fn != nil {
+		out = r.structure(out)
 	}
 	if len(out) == len(s) && (unsafe.StringData(out) == unsafe.StringData(s) || out == s) {
 		return raw
 	}
 	return []byte(out)
+}
+
+// structure redacts s once, which is JSON or text.
+func (r *Redactor) structure(s string) string {
+	if out, ok := r.document(s, 0); ok {
+		return out
+	}
+	return r.notJSON(s, 0)
 }
 
 // Result states what was done to a value.

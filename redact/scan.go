@@ -141,7 +141,9 @@ func (c *scan) ask(e *entry, begin int) finding {
 		c.seen |= e.rule.hides
 	default:
 		start, end := e.rule.find(c, begin, len(e.literal))
-		if end > start && start >= c.floor && c.s[start:end] != e.rule.marker && !marked(c.s[start:end]) {
+		// What a marker of the rule begins is the rest of a value that was longer than the rule looks.
+		if end > start && start >= c.floor && !strings.HasPrefix(c.s[start:end], e.rule.marker) &&
+			!marked(c.s[start:end]) {
 			return finding{start, end, e.rule.marker}
 		}
 	}
@@ -231,10 +233,7 @@ func (c *scan) fromLater(at int) int {
 	return 0
 }
 
-// text redacts s as plain text until nothing is left to redact: taking one secret out
-// can lay another bare. The first round looks everywhere, the others only again at
-// what stood near a secret. Each leaves fewer secrets, so it ends; the bound is for the
-// reader's peace of mind.
+// text redacts s as plain text, once.
 func (r *Redactor) text(s string) string { return r.textFrom(s, r.candidate(s, 0)) }
 
 // textFrom is text where the first literal is at from, if at all.
@@ -249,73 +248,32 @@ func (r *Redactor) textFrom(s string, from int) string {
 	if strings.Contains(s, `\n`) {
 		c.seen |= backslash // lines that are escaped, as in JSON that breaks off
 	}
-	hidden := c.seen
-	for round := 0; ; round++ {
-		plain := len(c.found)
-		if hidden != 0 {
-			c.hidden(hidden)
-			if round > 0 && len(c.found) == plain {
-				hidden = 0
-			}
-		}
-		if len(c.found) == 0 || round == 8 {
-			break
-		}
-		c.again(c.replaced())
+	if c.seen != 0 {
+		c.hidden(c.seen)
 	}
-	s = c.s
+	if len(c.found) > 0 {
+		s = c.replaced()
+	}
 	c.begin(nil, "")
 	return s
 }
 
-// replaced returns the text with markers for what was found. The literals that stood
-// for nothing move along; those that went with a secret are dropped, and those far from
-// any.
+// replaced returns the text with markers for what was found.
 func (c *scan) replaced() string {
-	const near = 1 << 10
 	size := len(c.s)
 	for _, f := range c.found {
 		size += len(f.marker) - (f.end - f.start)
 	}
-	out := make([]byte, 0, size)
-	kept, done, h := c.hits[:0], 0, 0
-	for i, f := range c.found {
+	out, done := make([]byte, 0, size), 0
+	for _, f := range c.found {
+		// A marker at the begin of what is longer goes with it, with its bracket.
+		if f.start > done && c.s[f.start-1] == '[' && strings.HasPrefix(c.s[f.start:], "redacted:") {
+			f.start--
+		}
 		out = append(append(out, c.s[done:f.start]...), f.marker...)
-		moved := len(out) - f.end
 		done = f.end
-		limit := f.end + near
-		if i+1 < len(c.found) {
-			limit = c.found[i+1].start
-		}
-		for ; h < len(c.hits) && c.hits[h].at < f.end; h++ {
-			if p := c.hits[h]; p.at < f.start && p.at > f.start-near {
-				kept = append(kept, hit{p.at + moved + (f.end - f.start) - len(f.marker), p.e})
-			}
-		}
-		for ; h < len(c.hits) && c.hits[h].at < min(limit, f.end+near); h++ {
-			kept = append(kept, hit{c.hits[h].at + moved, c.hits[h].e})
-		}
 	}
-	c.hits = kept
 	return string(append(out, c.s[done:]...))
-}
-
-// again asks the rules of the literals that stood near a secret, now that it is gone.
-func (c *scan) again(s string) {
-	hits := c.hits
-	c.begin(c.r, s)
-	c.hits = nil
-	for _, h := range hits {
-		c.fromLater(h.at)
-		if h.at >= c.floor && h.e.at(s, c.floor, h.at) {
-			if f := c.ask(h.e, h.at); f.end > f.start {
-				c.found = append(c.found, f)
-				c.floor = f.end
-			}
-		}
-	}
-	for c.fromLater(len(s)) > 0 {
-	}
 }
 
 // line returns the bounds of the line of i, without its end.

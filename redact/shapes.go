@@ -135,7 +135,7 @@ func (c *scan) operand(i int) (lo, hi int, quoted bool) {
 // bareWord returns the end of the word at i, without quotes.
 func (c *scan) bareWord(i int) int {
 	end := i
-	for end < len(c.s) && end-i < 128 && class[c.s[end]]&space == 0 && strings.IndexByte("\"'`<,;)|", c.s[end]) < 0 {
+	for end < len(c.s) && end-i < 1024 && class[c.s[end]]&space == 0 && strings.IndexByte("\"'`<,;)|", c.s[end]) < 0 {
 		if c.s[end] == '\\' && end+1 < len(c.s) && strings.IndexByte(`nrt"'\`, c.s[end+1]) >= 0 {
 			break
 		}
