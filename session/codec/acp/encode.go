@@ -240,7 +240,7 @@ func (e *encoder) user(m *session.MessageAndParts, parts []rows.Object) {
 // promptEnd writes the response to the prompt, if the turn is known to have ended.
 func (e *encoder) promptEnd(trace rows.Object) {
 	stop, end := trace.Text("stop_reason"), trace.Text("end_reason")
-	if e.prompt == "" || end == "" || string(trace.Get("pending_approval")) == "true" {
+	if e.prompt == "" || end == "" || trace.True("pending_approval") {
 		// The turn waits for a human, or was not seen to end: what its last call of a model
 		// stopped for did not end it. A prompt that has no response expresses that.
 		return

@@ -173,7 +173,7 @@ func (p *parser) conducted(m *message, o rows.Object) (rpc rows.Object) {
 		return o
 	}
 	key := "result"
-	if string(o.Get("is_error")) == "true" {
+	if o.True("is_error") {
 		key = "error"
 	}
 	return rows.Of("id", o.Get("id"), key, rows.OrNull(o.Get("payload")))

@@ -369,7 +369,7 @@ func (d *drafter) tool(p *session.Part, data rows.Object) {
 		payload.Set("error", nil)
 	case session.StateOutputError:
 		typ := cmp.Or(own.Text("error_type"), plainError)
-		if string(own.Get("denied")) == "true" {
+		if own.True("denied") {
 			typ = permissionDenied
 		}
 		payload.Set("error", failure(typ, data.Text("errorText")))

@@ -429,7 +429,7 @@ func (b *builder) result(p *rows.Part, result rows.Object) {
 		data.Set("toolMetadata", rows.Of("agenttrace", rows.Of("child_session_id", child)))
 		p.Set(data)
 	}
-	p.Result(content, string(result.Object("extra").Get("is_error")) == "true")
+	p.Result(content, result.Object("extra").True("is_error"))
 }
 
 // joined is a result's content as one text, where it consists of texts.
@@ -508,7 +508,7 @@ func (b *builder) counted(metrics rows.Object, prefix, place string) *session.Us
 		Output: completion - thought, Reasoning: thought}
 }
 
-func copied(o rows.Object) bool { return string(o.Get("is_copied_context")) == "true" }
+func copied(o rows.Object) bool { return o.True("is_copied_context") }
 
 // measure adds what a step reports of its model call. A copied one was counted where it was made.
 func (b *builder) measure(a *rows.Answer, step rows.Object, place string, at int64) {

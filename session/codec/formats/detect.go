@@ -12,14 +12,12 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 )
 
-// sqliteMagic is how an SQLite database begins.
-const sqliteMagic = "SQLite format 3\x00"
-
 // IsDatabase reports whether a file that begins with text is an SQLite database.
-func IsDatabase(text []byte) bool { return bytes.HasPrefix(text, []byte(sqliteMagic)) }
+func IsDatabase(text []byte) bool { return bytes.HasPrefix(text, []byte(database.Header)) }
 
 // Named returns the format of a name that which accepts, or nil.
 func Named(name string, which func(*Format) bool) *Format {

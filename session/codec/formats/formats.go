@@ -126,7 +126,7 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutul.FileName},
 		DecodeFile: file(jutul.DecodeFile),
-		Beside:     database,
+		Beside:     databaseFiles,
 	},
 }, {
 	Name:     "skillet",
@@ -153,7 +153,7 @@ var All = []Format{{
 		Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return skillet.Decode(r, skillet.Key{}, report)
 		},
-		Beside: database,
+		Beside: databaseFiles,
 		DecodeFile: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return skillet.DecodeFile(path, skillet.Key{}, report)
 		},
@@ -233,7 +233,7 @@ var All = []Format{{
 	// Other programs have a table of this name, too: their databases are recognized first.
 	Name: "zed", Imported: "the database of threads of Zed's agent",
 	Reading: Reading{
-		Extensions: []string{".db"}, Tables: transcripts.ZedTables(), Transcript: true, Beside: database,
+		Extensions: []string{".db"}, Tables: transcripts.ZedTables(), Transcript: true, Beside: databaseFiles,
 		DecodeFile: all(transcripts.DecodeZed), DecodeWanted: transcripts.DecodeZed,
 	},
 }, {
@@ -241,7 +241,7 @@ var All = []Format{{
 	Reading: Reading{
 		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: transcripts.GooseTables(),
 		Decode: transcripts.DecodeGoose, DecodeFile: all(transcripts.DecodeGooseFile),
-		DecodeWanted: transcripts.DecodeGooseFile, Transcript: true, Beside: database,
+		DecodeWanted: transcripts.DecodeGooseFile, Transcript: true, Beside: databaseFiles,
 	},
 }, {
 	Name: "cline", Imported: "messages of sessions and tasks of Cline",
@@ -270,14 +270,14 @@ var All = []Format{{
 	Imported: "a session store, of this program or of the reference program",
 	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqlitefile.EncodeFile, Explain: complete},
 	Reading: Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
-		DecodeFile: sqlitefile.DecodeFile, Beside: database},
+		DecodeFile: sqlitefile.DecodeFile, Beside: databaseFiles},
 }}
 
 // nothing is read beside the file.
 func nothing(string) []string { return nil }
 
-// database lists a directory, or a database with what SQLite keeps beside it.
-func database(path string) []string { return []string{path, path + "-wal", path + "-journal"} }
+// databaseFiles lists a directory, or a database with what SQLite keeps beside it.
+func databaseFiles(path string) []string { return []string{path, path + "-wal", path + "-journal"} }
 
 // run lists a directory of runs, or the two files of one run.
 func run(path string) []string {

@@ -345,7 +345,7 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 	case result == nil:
 		result = rows.Raw(text.String())
 	}
-	p.Result(result, string(message.Get("isError")) == "true")
+	p.Result(result, message.True("isError"))
 	if details := message.Get("details"); message.Has("details") {
 		data := p.Data()
 		data.Set("callProviderMetadata", rows.Of("pi", rows.Of("details", details)))

@@ -265,7 +265,7 @@ func resultText(data rows.Object) (text string, done bool) {
 		}
 		return string(output), true
 	case session.StateOutputError:
-		if string(data.Object("toolMetadata").Object("agenttrace").Get("denied")) == "true" {
+		if data.Object("toolMetadata").Object("agenttrace").True("denied") {
 			return denial(data.Text("errorText")), true
 		}
 		return failedText + data.Text("errorText"), true

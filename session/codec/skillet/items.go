@@ -161,10 +161,8 @@ func spoken(content json.RawMessage) (parts []rows.Object) {
 func reasoningText(o rows.Object) string {
 	read := func(list json.RawMessage) string {
 		var texts []string
-		for _, v := range rows.Elements(list) {
-			if c, err := rows.Parse(v); err == nil {
-				texts = append(texts, c.Text("text"))
-			}
+		for c := range rows.Objects(list) {
+			texts = append(texts, c.Text("text"))
 		}
 		return strings.Join(texts, "\n\n")
 	}

@@ -297,7 +297,7 @@ func (d *decoder) result(message rows.Object, content string) {
 		return
 	}
 	delete(d.calls, id)
-	p.Result(rows.Raw(content), string(message.Get("isError")) == "true")
+	p.Result(rows.Raw(content), message.True("isError"))
 	p.Touch(d.at)
 }
 

@@ -59,35 +59,25 @@ func LooksClaude(keys map[string]string) bool {
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
 func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodeClaude(r, "", report)
+	return decoded(r, report, decodeClaude(""))
 }
 
 // DecodeClaudeFile reads the transcript at path, as [DecodeClaude] does. Beside that of a
 // sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json, which names the
 // tool call and the sub-agent that started it.
 func DecodeClaudeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		f, err := os.Open(path)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer f.Close()
-		decodeClaude(f, path, report)(yield)
-	}
+	return decodedFile(path, report, decodeClaude(path))
 }
 
-func decodeClaude(r io.Reader, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+// decodeClaude decodes a transcript at path, which is empty if it is not a file.
+func decodeClaude(path string) decoder {
+	return func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 		d := newClaude(report)
 		if err := lines(r, report, d.Record); err != nil {
 			return nil, err
 		}
 		return d.Sessions(path)
-	})
+	}
 }
 
 func newClaude(report func(codec.Problem)) *claude {
@@ -278,8 +268,8 @@ func (d *claude) state(kind string, o rows.Object, line int) {
 			known.titled(true)
 		}
 	case "permission-mode":
-		if mode := o.Text("permissionMode"); mode != "" && known != nil {
-			known.b.s.Row.Mode = new(mode)
+		if known != nil {
+			setText(&known.b.s.Row.Mode, o.Text("permissionMode"))
 		}
 	}
 	d.link(o)
@@ -307,7 +297,7 @@ func (d *claude) system(o rows.Object) {
 			s := d.session(o)
 			s.b.see(o.Text("timestamp"))
 			s.answered(false)
-			s.b.message(session.RoleSystem, []rows.Object{textPart("text", text)})
+			s.b.message(session.RoleSystem, []rows.Object{rows.TextPart("text", text)})
 			s.tree.add(o, s.b.at, false, s.b.touched)
 			return
 		}
@@ -326,13 +316,11 @@ func (d *claude) attachment(o rows.Object, line int) {
 		before := d.before(s, line)
 		s.b.see(o.Text("timestamp"))
 		s.b.touched = nil
-		var message rows.Object
-		message.Set("content", about.Get("prompt"))
 		if o.Object("origin") == nil && about.Object("origin") != nil {
 			o = append(slices.Clone(o), rows.Field{Key: "origin", Value: about.Get("origin")})
 		}
 		if about.Has("prompt") {
-			said := d.user(s, o, message, line)
+			said := d.user(s, o, rows.Of("content", about.Get("prompt")), line)
 			s.tree.add(o, s.b.at, said, s.b.touched)
 			d.begins(said, before)
 			return
@@ -373,12 +361,8 @@ func promptOf(raw json.RawMessage) string {
 		return text
 	}
 	var all []string
-	for _, v := range rows.Elements(raw) {
-		text, ok := rows.Text(v)
-		if block, err := rows.Parse(v); !ok && err == nil {
-			text = block.Text("text")
-		}
-		if text != "" {
+	for _, block := range contents(raw) {
+		if text := block.Text("text"); text != "" {
 			all = append(all, text)
 		}
 	}
@@ -422,17 +406,12 @@ func (d *claude) link(o rows.Object) {
 // session is that of a record.
 func (d *claude) session(o rows.Object) *claudeSession {
 	id, sub := o.Text("sessionId"), ""
-	if string(o.Get("isSidechain")) == "true" {
+	if o.True("isSidechain") {
 		d.lacks = d.lacks || d.resumed() && (d.order[0].sub == "" || o.Text("agentId") == "")
 		uuid := o.Text("uuid")
-		root := d.roots[o.Text("parentUuid")]
-		if root == "" {
-			root = uuid
-		}
+		root := cmp.Or(d.roots[o.Text("parentUuid")], uuid)
 		d.roots[uuid] = root
-		if sub = o.Text("agentId"); sub == "" {
-			sub = root
-		}
+		sub = cmp.Or(o.Text("agentId"), root)
 	}
 	key := id
 	if sub != "" {
@@ -449,16 +428,8 @@ func (d *claude) session(o rows.Object) *claudeSession {
 		row.ParentID = new(id)
 		s.b.about.SubagentOf, s.b.about.SubagentID = id, sub
 	}
-	if cwd := o.Text("cwd"); cwd != "" {
-		row.WorkspaceRoot = new(cwd)
-	}
-	own := rows.Object{}
-	for _, k := range []string{"version", "gitBranch", "agentId", "slug"} {
-		if v := o.Text(k); v != "" {
-			own.Set(k, v)
-		}
-	}
-	s.b.s.SetMeta("claude_code", own)
+	setText(&row.WorkspaceRoot, o.Text("cwd"))
+	s.b.s.SetMeta("claude_code", o.Texts("version", "gitBranch", "agentId", "slug"))
 	d.bySession[key], d.order = s, append(d.order, s)
 	return s
 }

@@ -30,7 +30,7 @@ func (d *claude) blocks(content []json.RawMessage, line int) iter.Seq[rows.Objec
 func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	content := message.Get("content")
 	if text, ok := rows.Text(content); ok {
-		return d.said(s, o, []rows.Object{textPart("text", text)})
+		return d.said(s, o, []rows.Object{rows.TextPart("text", text)})
 	}
 	var parts []rows.Object
 	results := false
@@ -40,7 +40,7 @@ func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 			results = true
 			d.result(s, o, block, line)
 		case "text":
-			parts = append(parts, textPart("text", block.Text("text")))
+			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		case "image", "document":
 			parts = append(parts, filePart(block))
 		default:
@@ -57,7 +57,7 @@ var refusals = []string{"The user doesn't want to proceed with this tool use",
 // result adds the outcome of a call, and what the program measured of it.
 func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 	id := block.Text("tool_use_id")
-	failed := string(block.Get("is_error")) == "true"
+	failed := block.True("is_error")
 	output := resultOf(block.Get("content"))
 	if !s.b.result(id, output, failed) {
 		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
@@ -75,7 +75,6 @@ func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 	}
 	text, _ := rows.Text(output)
 	if slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(text, r) }) {
-		s.b.measure(id, "denied", true)
 		s.b.refused(id, text)
 	}
 }
@@ -83,9 +82,9 @@ func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 // said adds text of a record in the user's name, and reports whether the user wrote it.
 func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool {
 	text := strings.TrimSpace(parts[0].Text("text"))
-	meta := string(o.Get("isMeta")) == "true"
+	meta := o.True("isMeta")
 	switch {
-	case string(o.Get("isCompactSummary")) == "true":
+	case o.True("isCompactSummary"):
 		s.answered(false)
 		c := compacted{auto: true}
 		if s.boundary != nil {
@@ -183,7 +182,7 @@ func (s *claudeSession) answered(byModel bool) {
 	s.b.at = c.at
 	name, _, _ := strings.Cut(c.typed, " ")
 	if byModel = byModel && c.typed != "" && !slices.Contains(localCommands, name); byModel {
-		s.asked(c.record, append([]rows.Object{textPart("text", c.typed)}, c.parts[1:]...))
+		s.asked(c.record, append([]rows.Object{rows.TextPart("text", c.typed)}, c.parts[1:]...))
 	} else {
 		s.b.message(session.RoleSystem, c.parts)
 		s.step = ""
@@ -214,7 +213,7 @@ func resultOf(content json.RawMessage) json.RawMessage {
 func filePart(block rows.Object) rows.Object {
 	source := block.Object("source")
 	if source.Text("type") == "base64" && source.Text("media_type") != "" {
-		return fileOf(source.Text("media_type"), "data:"+source.Text("media_type")+";base64,"+source.Text("data"))
+		return dataFile(source.Text("media_type"), source.Text("data"))
 	}
 	if source.Text("type") == "url" && block.Text("type") == "image" {
 		return fileOf("image/*", source.Text("url"))
@@ -222,27 +221,24 @@ func filePart(block rows.Object) rows.Object {
 	return blockPart(block)
 }
 
-func fileOf(mediaType, url string) rows.Object {
-	var o rows.Object
-	o.Set("type", "file")
-	o.Set("mediaType", mediaType)
-	o.Set("url", url)
-	return o
+func fileOf(mediaType, url string) rows.Object { return rows.FilePart(mediaType, "", url) }
+
+// dataFile is a file of which there is the content in base64, or a URL.
+func dataFile(mediaType, data string) rows.Object {
+	if scheme, _, ok := strings.Cut(data, ":"); ok && !strings.ContainsAny(scheme, "/+=") {
+		return fileOf(mediaType, data)
+	}
+	return fileOf(mediaType, "data:"+mediaType+";base64,"+data)
 }
 
 // blockPart keeps a block for which there is no part, word for word.
-func blockPart(block rows.Object) rows.Object {
-	var o rows.Object
-	o.Set("type", "data-block")
-	o.Set("data", block)
-	return o
-}
+func blockPart(block rows.Object) rows.Object { return rows.DataPart("data-block", block) }
 
 func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 	s.compact()
 	blocks := rows.Elements(message.Get("content"))
 	if text, ok := rows.Text(message.Get("content")); ok {
-		blocks = []json.RawMessage{textPart("text", text).JSON()}
+		blocks = []json.RawMessage{rows.TextPart("text", text).JSON()}
 	}
 	id := message.Text("id")
 	if len(blocks) > 0 && (s.step != id || s.b.turn == nil) {
@@ -254,18 +250,12 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 	for block := range d.blocks(blocks, line) {
 		switch block.Text("type") {
 		case "text":
-			s.b.part(textPart("text", block.Text("text")))
+			s.b.part(rows.TextPart("text", block.Text("text")))
 		case "thinking":
-			if text := block.Text("thinking"); text != "" { // else it is encrypted
-				s.b.part(textPart("reasoning", text))
-			}
+			s.b.text("reasoning", block.Text("thinking")) // which is empty if it is encrypted
 		case "redacted_thinking":
 		case "tool_use":
-			input := block.Get("input")
-			if input == nil {
-				input = json.RawMessage("{}")
-			}
-			s.b.call(block.Text("name"), block.Text("id"), input)
+			s.b.call(block.Text("name"), block.Text("id"), block.Get("input"))
 		default:
 			s.b.part(blockPart(block))
 		}
@@ -275,15 +265,12 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 	}
 	s.setAgent(o.Text("attributionAgent"))
 	synthetic := message.Text("model") == "<synthetic>"
-	if string(o.Get("isApiErrorMessage")) == "true" {
+	if o.True("isApiErrorMessage") {
 		text, _ := rows.Text(resultOf(message.Get("content")))
 		s.b.ended("error", cmp.Or(text, o.Text("error"), "error"))
 	}
 	if u := message.Object("usage"); u != nil && !synthetic {
-		s.b.spend(id, session.Usage{
-			Input: number(u, "input_tokens"), Output: number(u, "output_tokens"),
-			CacheRead: number(u, "cache_read_input_tokens"), CacheWrite: number(u, "cache_creation_input_tokens"),
-		})
+		s.b.spend(id, anthropicUsage(u))
 		s.b.turn.SetTrace("usage_basis", "exclusive")
 	}
 	if usd, ok := usdOf(o.Get("costUSD")); ok {

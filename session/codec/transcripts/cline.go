@@ -141,26 +141,22 @@ type clineRequest struct {
 
 func (d *cline) about(of rows.Object, place clinePlace) {
 	row := &d.b.s.Row
-	if dir := cmp.Or(place.about.Text("workspace_root"), place.about.Text("cwd")); dir != "" {
-		row.WorkspaceRoot = new(dir)
-	}
+	setText(&row.WorkspaceRoot, cmp.Or(place.about.Text("workspace_root"), place.about.Text("cwd")))
 	origin := of.Object("origin")
 	parent := origin.Text("parentThreadId")
 	if root, sub, ok := strings.Cut(row.ID, "__"); ok && of.Text("agent") != "lead" && root != "" {
 		parent = cmp.Or(parent, root)
 		d.b.about.SubagentOf, d.b.about.SubagentID = root, cmp.Or(origin.Text("subagent"), sub)
 	}
-	if parent != "" && parent != row.ID {
-		row.ParentID = new(parent)
-	}
+	d.b.parent(parent)
 	if prompt := of.Text("system_prompt"); prompt != "" {
 		d.prompt = d.b.blob(store.BlobSystemPrompt, prompt)
 	}
 	if model := place.about.Text("model"); model != "" {
 		d.model = session.Model{ProviderID: place.about.Text("provider"), ModelID: model}
 	}
-	for _, v := range rows.Elements(place.about.Get("model_usage")) {
-		if used, err := rows.Parse(v); err == nil && used.Text("model_id") != "" {
+	for used := range rows.Objects(place.about.Get("model_usage")) {
+		if used.Text("model_id") != "" {
 			d.model = session.Model{ProviderID: used.Text("model_provider_id"), ModelID: used.Text("model_id")}
 		}
 	}
@@ -220,7 +216,7 @@ func (d *cline) user(o rows.Object, blocks []rows.Object, line int) {
 		text := block.Text("text")
 		switch {
 		case block.Text("type") == "tool_result":
-			d.result(block.Text("tool_use_id"), resultOf(block.Get("content")), string(block.Get("is_error")) == "true", line)
+			d.result(block.Text("tool_use_id"), resultOf(block.Get("content")), block.True("is_error"), line)
 		case d.tagged != "" && clineResult.MatchString(text):
 			output := clineResult.ReplaceAllString(text, "")
 			if output == "" && i+1 < len(blocks) && blocks[i+1].Has("text") &&
@@ -251,8 +247,7 @@ func (d *cline) user(o rows.Object, blocks []rows.Object, line int) {
 		d.b.message(session.RoleSystem, parts)
 	default: // details of the environment beside results: the turn goes on
 		for _, p := range parts {
-			part := rows.Of("type", "data-environment", "data", rows.Of("text", p.Text("text")))
-			d.b.part(part)
+			d.b.part(rows.DataPart("data-environment", rows.Of("text", p.Text("text"))))
 		}
 	}
 }
@@ -280,10 +275,7 @@ func (d *cline) result(id string, output json.RawMessage, failed bool, line int)
 		return
 	}
 	if denied {
-		d.b.measure(id, "denied", true)
-		_, feedback, _ := strings.Cut(text, "<feedback>")
-		feedback, _, _ = strings.Cut(feedback, "</feedback>")
-		d.b.refused(id, strings.TrimSpace(feedback))
+		d.b.refused(id, strings.TrimSpace(between(text, "<feedback>", "</feedback>")))
 	}
 }
 
@@ -298,9 +290,7 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 		d.model = session.Model{ProviderID: cmp.Or(info.Text("provider"), info.Text("providerId")), ModelID: model}
 		step.Model = new(d.model)
 	}
-	if mode := info.Text("mode"); mode != "" {
-		b.s.Row.Mode = new(mode)
-	}
+	setText(&b.s.Row.Mode, info.Text("mode"))
 	if d.model.ModelID != "" {
 		b.setModel(d.model)
 	}
@@ -313,9 +303,7 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 		case "text", "":
 			n += d.tags(block.Text("text"))
 		case "thinking":
-			if text := block.Text("thinking"); text != "" {
-				b.part(textPart("reasoning", text))
-			}
+			b.text("reasoning", block.Text("thinking"))
 		case "redacted_thinking":
 		default:
 			b.part(anthropicPart(block))
@@ -371,20 +359,14 @@ var clineTools = []string{
 func (d *cline) tags(text string) int {
 	before, name, inner, after := clineTag(text)
 	if name == "" {
-		if text != "" {
-			d.b.part(textPart("text", text))
-		}
+		d.b.text("text", text)
 		return 0
 	}
-	if before = strings.TrimSpace(before); before != "" {
-		d.b.part(textPart("text", before))
-	}
+	d.b.text("text", strings.TrimSpace(before))
 	d.calls++
 	d.tagged = fmt.Sprintf("tag_%d", d.calls)
 	d.b.call(name, d.tagged, clineParameters(inner))
-	if after = strings.TrimSpace(after); after != "" {
-		d.b.part(textPart("text", after))
-	}
+	d.b.text("text", strings.TrimSpace(after))
 	return 1
 }
 
@@ -431,7 +413,7 @@ func clineParameters(inner string) json.RawMessage {
 }
 
 func (d *cline) finish(of rows.Object, place clinePlace) *codec.Session {
-	switch status := place.about.Text("status"); status {
+	switch place.about.Text("status") {
 	case "failed":
 		d.b.ended("error", "")
 	case "cancelled":
@@ -442,13 +424,7 @@ func (d *cline) finish(of rows.Object, place clinePlace) *codec.Session {
 			d.b.s.See(at)
 		}
 	}
-	var own rows.Object
-	for _, k := range []string{"source", "team_name"} {
-		if v := place.about.Text(k); v != "" {
-			own.Set(k, v)
-		}
-	}
-	if own != nil {
+	if own := place.about.Texts("source", "team_name"); own != nil {
 		d.b.s.SetMeta("cline", own)
 	}
 	return d.b.finish()
@@ -459,14 +435,14 @@ func anthropicPart(block rows.Object) rows.Object {
 	switch block.Text("type") {
 	case "text", "":
 		if block.Has("text") {
-			return textPart("text", block.Text("text"))
+			return rows.TextPart("text", block.Text("text"))
 		}
 	case "image", "document":
 		if block.Object("source") != nil {
 			return filePart(block)
 		}
 		if media := block.Text("mediaType"); media != "" && block.Text("data") != "" {
-			return fileOf(media, dataURL(media, block.Text("data")))
+			return dataFile(media, block.Text("data"))
 		}
 	case "file":
 		if path := block.Text("path"); path != "" {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -55,21 +54,13 @@ func LooksCodex(keys map[string]string) bool {
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
 // record names the session.
 func DecodeCodex(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodeCodex(r, "", report)
+	return decoded(r, report, decodeCodex(""))
 }
 
 // DecodeCodexFile reads the rollout at path, as [DecodeCodex] does. Where the record
 // that names the session is damaged, the name of the file names it.
 func DecodeCodexFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		f, err := os.Open(path)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer f.Close()
-		decodeCodex(f, rolloutID(path), report)(yield)
-	}
+	return decodedFile(path, report, decodeCodex(rolloutID(path)))
 }
 
 var rolloutName = regexp.MustCompile(`^rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl$`)
@@ -82,14 +73,15 @@ func rolloutID(path string) string {
 	return ""
 }
 
-func decodeCodex(r io.Reader, named string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+// decodeCodex decodes a rollout whose file names a session, or none.
+func decodeCodex(named string) decoder {
+	return func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 		d := codex{report: report, named: named}
 		if err := lines(r, report, d.Record); err != nil {
 			return nil, err
 		}
 		return d.Sessions("")
-	})
+	}
 }
 
 // Sessions returns what was read.
@@ -141,9 +133,7 @@ func (d *codex) Record(o rows.Object, line int) {
 			d.begin(payload)
 		case d.named != "" && LooksCodex(map[string]string{"type": kind, "payload": "{"}):
 			d.report(codec.Problem{Line: line, Reason: "precedes the record that names the session: it is named by the file"})
-			var meta rows.Object
-			meta.Set("id", d.named)
-			d.begin(meta)
+			d.begin(rows.Of("id", d.named))
 		default:
 			d.report(codec.Problem{Line: line, Reason: "precedes the record that names the session: left out"})
 			return
@@ -209,23 +199,10 @@ func isTimed(id string) bool { return len(id) == 36 && id[14] == '7' }
 func (d *codex) begin(meta rows.Object) {
 	d.b = newBuilder(meta.Text("id"), "codex")
 	d.provider = meta.Text("model_provider")
-	row := &d.b.s.Row
-	if cwd := meta.Text("cwd"); cwd != "" {
-		row.WorkspaceRoot = new(cwd)
-	}
-	source := meta.Object("source").Object("subagent").Object("thread_spawn")
-	for _, parent := range []string{meta.Text("parent_thread_id"), source.Text("parent_thread_id")} {
-		if parent != "" && parent != row.ID {
-			row.ParentID = new(parent)
-		}
-	}
-	own := rows.Object{}
-	for _, k := range []string{"cli_version", "originator", "forked_from_id", "git"} {
-		if v := meta.Get(k); meta.Has(k) {
-			own.Set(k, v)
-		}
-	}
-	d.b.s.SetMeta("codex", own)
+	setText(&d.b.s.Row.WorkspaceRoot, meta.Text("cwd"))
+	d.b.parent(meta.Text("parent_thread_id"))
+	d.b.parent(meta.Object("source").Object("subagent").Object("thread_spawn").Text("parent_thread_id"))
+	d.b.s.SetMeta("codex", meta.Only("cli_version", "originator", "forked_from_id", "git"))
 	if text := meta.Object("base_instructions").Text("text"); text != "" {
 		d.prompt = d.b.blob(store.BlobSystemPrompt, text)
 	}
@@ -234,9 +211,7 @@ func (d *codex) begin(meta rows.Object) {
 // settings reads how a turn is set up. The policies on approvals and on the sandbox
 // together are the session's mode, as in the program's telemetry.
 func (d *codex) settings(c rows.Object) {
-	if id := c.Text("turn_id"); id != "" {
-		d.turnID = id
-	}
+	d.turnID = cmp.Or(c.Text("turn_id"), d.turnID)
 	d.traceID = cmp.Or(c.Text("trace_id"), d.traceID)
 	if model := c.Text("model"); model != "" {
 		d.model = session.Model{ProviderID: d.provider, ModelID: model, Variant: c.Text("effort")}
@@ -287,14 +262,14 @@ func (d *codex) item(item rows.Object, line int) {
 	case kind == "reasoning":
 		var words []string
 		for _, key := range []string{"summary", "content"} {
-			for _, v := range rows.Elements(item.Get(key)) {
-				if block, err := rows.Parse(v); err == nil && block.Text("text") != "" {
+			for block := range rows.Objects(item.Get(key)) {
+				if block.Text("text") != "" {
 					words = append(words, block.Text("text"))
 				}
 			}
 		}
 		if len(words) > 0 {
-			d.part(textPart("reasoning", strings.Join(words, "\n\n")))
+			d.part(rows.TextPart("reasoning", strings.Join(words, "\n\n")))
 		}
 	case strings.HasSuffix(kind, "_call_output"):
 		id := item.Text("call_id")
@@ -314,11 +289,7 @@ func (d *codex) item(item rows.Object, line int) {
 
 func (d *codex) message(item rows.Object, line int) {
 	var parts []rows.Object
-	for _, v := range rows.Elements(item.Get("content")) {
-		block, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+	for block := range rows.Objects(item.Get("content")) {
 		switch url := block.Text("image_url"); {
 		case block.Text("type") == "input_image" && url != "":
 			mediaType, _, found := strings.Cut(strings.TrimPrefix(url, "data:"), ";")
@@ -327,7 +298,7 @@ func (d *codex) message(item rows.Object, line int) {
 			}
 			parts = append(parts, fileOf(mediaType, url))
 		case block.Has("text"):
-			parts = append(parts, textPart("text", block.Text("text")))
+			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		default:
 			parts = append(parts, blockPart(block))
 		}
@@ -351,8 +322,8 @@ func (d *codex) message(item rows.Object, line int) {
 // task, and gets a message when it is done. What is encrypted is left out.
 func (d *codex) agentMessage(item rows.Object) {
 	var words []string
-	for _, v := range rows.Elements(item.Get("content")) {
-		if block, err := rows.Parse(v); err == nil && block.Text("text") != "" {
+	for block := range rows.Objects(item.Get("content")) {
+		if block.Text("text") != "" {
 			words = append(words, block.Text("text"))
 		}
 	}
@@ -365,10 +336,10 @@ func (d *codex) agentMessage(item rows.Object) {
 		d.b.title = cmp.Or(d.b.title, between(header, "Task name: ", "\n"))
 	}
 	if d.open = false; d.b.s.Row.ParentID != nil && strings.HasPrefix(header, "Message Type: NEW_TASK") {
-		d.b.message(session.RoleUser, []rows.Object{textPart("text", cmp.Or(payload, text))})
+		d.b.message(session.RoleUser, []rows.Object{rows.TextPart("text", cmp.Or(payload, text))})
 		return
 	}
-	d.b.message(session.RoleSystem, []rows.Object{textPart("text", text)})
+	d.b.message(session.RoleSystem, []rows.Object{rows.TextPart("text", text)})
 }
 
 // injected reports whether a text in the user's name is one that the program writes.
@@ -397,14 +368,8 @@ func (d *codex) call(kind string, item rows.Object) {
 	case item.Has("action"):
 		input = item.Get("action")
 	}
-	if name == "" {
-		name = strings.TrimSuffix(kind, "_call")
-	}
-	if input == nil {
-		input = json.RawMessage("{}")
-	}
 	d.step()
-	d.b.call(name, item.Text("call_id"), input)
+	d.b.call(cmp.Or(name, strings.TrimSuffix(kind, "_call")), item.Text("call_id"), input)
 }
 
 // outputOf is what a tool returned. Some versions wrap the text in an object that
@@ -563,7 +528,7 @@ func (d *codex) completed(item rows.Object) {
 	switch item.Text("type") {
 	case "Plan":
 		if item.Text("text") != "" {
-			d.part(textPart("text", item.Text("text")))
+			d.part(rows.TextPart("text", item.Text("text")))
 		}
 	case "CollabAgentToolCall":
 		threads := rows.Elements(item.Get("receiver_thread_ids"))

@@ -195,7 +195,7 @@ func (d *copilot) Record(o rows.Object, line int) {
 	case "assistant.reasoning":
 		if a.thought = data.Text("content"); a.thought != "" {
 			d.step(a, cmp.Or(data.Text("reasoningId"), o.Text("id")), "", "")
-			a.b.part(textPart("reasoning", a.thought))
+			a.b.text("reasoning", a.thought)
 		}
 	case "assistant.message":
 		d.assistant(a, o, data)
@@ -228,9 +228,7 @@ func (d *copilot) ofSession(a *copilotAgent, kind string, data rows.Object, line
 		a.model = cmp.Or(data.Text("newModel"), a.model)
 		a.b.model(copilotProvider, a.model)
 	case "session.mode_changed":
-		if mode := data.Text("newMode"); mode != "" {
-			a.b.s.Row.Mode = new(mode)
-		}
+		setText(&a.b.s.Row.Mode, data.Text("newMode"))
 	case "session.compaction_complete":
 		d.compaction(a, data)
 	case "session.error":
@@ -267,26 +265,17 @@ func (d *copilot) opened(data rows.Object) {
 	d.main.b.end()
 	row := &d.main.b.s.Row
 	about := data.Object("context")
-	if dir := about.Text("cwd"); dir != "" && row.WorkspaceRoot == nil {
-		row.WorkspaceRoot = new(dir)
+	if row.WorkspaceRoot == nil {
+		setText(&row.WorkspaceRoot, about.Text("cwd"))
 	}
-	if parent := data.Text("detachedFromSpawningParentSessionId"); parent != "" && parent != row.ID {
-		row.ParentID = new(parent)
-	}
+	d.main.b.parent(data.Text("detachedFromSpawningParentSessionId"))
 	if model := data.Text("selectedModel"); model != "" {
 		d.main.model = model
 		d.main.b.model(copilotProvider, model)
 	}
-	if own := d.main.b.s.Meta("copilot_cli"); own == nil {
-		for _, f := range []struct {
-			key  string
-			from rows.Object
-		}{{"copilotVersion", data}, {"producer", data}, {"gitRoot", about}, {"branch", about}, {"repository", about}} {
-			if v := f.from.Text(f.key); v != "" {
-				own.Set(f.key, v)
-			}
-		}
-		d.main.b.s.SetMeta("copilot_cli", own)
+	if d.main.b.s.Meta("copilot_cli") == nil {
+		d.main.b.s.SetMeta("copilot_cli", append(data.Texts("copilotVersion", "producer"),
+			about.Texts("gitRoot", "branch", "repository")...))
 	}
 }
 
@@ -342,18 +331,16 @@ func (d *copilot) spawned(parent *copilotAgent, o, data rows.Object) {
 }
 
 func (d *copilot) user(a *copilotAgent, o, data rows.Object) {
-	parts := []rows.Object{textPart("text", data.Text("content"))}
-	for _, v := range rows.Elements(data.Get("attachments")) {
-		if f, err := rows.Parse(v); err == nil {
-			parts = append(parts, copilotFile(f))
-		}
+	parts := []rows.Object{rows.TextPart("text", data.Text("content"))}
+	for f := range rows.Objects(data.Get("attachments")) {
+		parts = append(parts, copilotFile(f))
 	}
 	named(a.b.message(copilotRole(data), parts), o.Text("id"), data.Text("interactionId"), "")
 }
 
 // copilotRole is whose a message is in the user's name.
 func copilotRole(data rows.Object) string {
-	if by := data.Text("source"); by != "" && by != "user" || string(data.Get("isAutopilotContinuation")) == "true" {
+	if by := data.Text("source"); by != "" && by != "user" || data.True("isAutopilotContinuation") {
 		return session.RoleSystem
 	}
 	return session.RoleUser
@@ -369,7 +356,7 @@ func copilotFile(f rows.Object) rows.Object {
 		}
 	case "blob":
 		if f.Has("data") && f.Text("mimeType") != "" {
-			part = fileOf(f.Text("mimeType"), "data:"+f.Text("mimeType")+";base64,"+f.Text("data"))
+			part = dataFile(f.Text("mimeType"), f.Text("data"))
 		}
 	}
 	if name := f.Text("displayName"); name != "" && part.Text("type") == "file" {
@@ -422,13 +409,11 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	if step.RequestID = data.Text("requestId"); s.model != "" {
 		step.Model = &session.Model{ProviderID: copilotProvider, ModelID: s.model}
 	}
-	if thought := data.Text("reasoningText"); thought != "" && thought != a.thought {
-		a.b.part(textPart("reasoning", thought))
+	if thought := data.Text("reasoningText"); thought != a.thought {
+		a.b.text("reasoning", thought)
 	}
 	a.thought = ""
-	if text := data.Text("content"); text != "" {
-		a.b.part(textPart("text", text))
-	}
+	a.b.text("text", data.Text("content"))
 	requests := rows.Elements(data.Get("toolRequests"))
 	for _, v := range requests {
 		if call, err := rows.Parse(v); err == nil && !a.b.called(call.Text("toolCallId")) {
@@ -564,10 +549,8 @@ func (d *copilot) shutdown(data rows.Object, line int) {
 		d.count(nil, data.Object("modelMetrics"), line)
 	}
 	own := d.main.b.s.Meta("copilot_cli")
-	for _, key := range []string{"totalPremiumRequests", "totalNanoAiu"} {
-		if data.Has(key) {
-			own.Set(key, data.Get(key))
-		}
+	for _, f := range data.Only("totalPremiumRequests", "totalNanoAiu") {
+		own.Set(f.Key, f.Value)
 	}
 	d.main.b.s.SetMeta("copilot_cli", own)
 	d.segment, d.summaries = nil, make(map[string]session.Usage)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -41,16 +40,14 @@ func CursorTables() []string { return []string{"blobs", "meta"} }
 // What cannot be read is reported and left out; report may be nil. An error is yielded
 // when the file is not such a database.
 func DecodeCursor(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
-		s, err := decodeCursor(ctx, path, report)
-		if err != nil {
-			err = fmt.Errorf("read chat of Cursor in %s: %w", path, err)
-		}
-		yield(s, err)
-	}
+	return decodedDatabase(ctx, path, "chat of Cursor", report,
+		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			s, err := decodeCursor(ctx, conn, path, report)
+			if err == nil {
+				yield(s)
+			}
+			return err
+		})
 }
 
 // BesideCursor lists what [DecodeCursor] reads besides the file at path.
@@ -58,12 +55,8 @@ func BesideCursor(path string) []string {
 	return []string{path + "-wal", path + "-journal", filepath.Join(filepath.Dir(path), "meta.json")}
 }
 
-func decodeCursor(ctx context.Context, path string, report func(codec.Problem)) (*codec.Session, error) {
-	conn, err := database.Snapshot(ctx, path) // of a chat that grows
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
+func decodeCursor(ctx context.Context, conn *sqlite.Conn, path string, report func(codec.Problem)) (
+	*codec.Session, error) {
 	about, err := cursorMeta(conn)
 	if err != nil {
 		return nil, err
@@ -77,12 +70,8 @@ func decodeCursor(ctx context.Context, path string, report func(codec.Problem)) 
 	}
 	d.b = newBuilder(id, "cursor-cli")
 	row := &d.b.s.Row
-	if dir := beside.Text("cwd"); dir != "" {
-		row.WorkspaceRoot = new(dir)
-	}
-	if mode := about.Text("mode"); mode != "" {
-		row.Mode = new(mode)
-	}
+	setText(&row.WorkspaceRoot, beside.Text("cwd"))
+	setText(&row.Mode, about.Text("mode"))
 	if model := about.Text("lastUsedModel"); model != "" {
 		d.b.model(cursorProvider, model)
 	}
@@ -110,7 +99,7 @@ func cursorMeta(conn *sqlite.Conn) (about rows.Object, err error) {
 			if err != nil {
 				text = []byte(stmt.ColumnText(0)) // versions may write it as it is
 			}
-			if o, err := rows.Parse([]byte(strings.ToValidUTF8(string(text), "\uFFFD"))); err == nil && about == nil &&
+			if o, err := parse(text); err == nil && about == nil &&
 				o.Text("latestRootBlobId") != "" {
 				about = o
 			}
@@ -204,7 +193,7 @@ func (d *cursor) list(digest string, data []byte, depth int) {
 
 // message adds a message.
 func (d *cursor) message(digest string, data []byte) {
-	o, err := rows.Parse([]byte(strings.ToValidUTF8(string(data), "\uFFFD")))
+	o, err := parse(data)
 	if err != nil {
 		d.report(codec.Problem{Record: "blob " + digest, Reason: "is not a message: left out: " + err.Error()})
 		return
@@ -280,9 +269,7 @@ func (d *cursor) assistant(digest string, o rows.Object) {
 			b.call(block.Text("toolName"), block.Text("toolCallId"), inputOf(input))
 		case "redacted-reasoning":
 		case "reasoning":
-			if text := block.Text("text"); text != "" {
-				b.part(textPart("reasoning", text))
-			}
+			b.text("reasoning", block.Text("text"))
 		default:
 			b.part(sdkPart(block))
 		}
@@ -292,7 +279,7 @@ func (d *cursor) assistant(digest string, o rows.Object) {
 func (d *cursor) result(digest string, block rows.Object) {
 	id := block.Text("toolCallId")
 	output := block.Get("result")
-	failed := string(block.Get("isError")) == "true"
+	failed := block.True("isError")
 	if value := block.Object("output"); output == nil && value != nil {
 		output = value.Get("value")
 		failed = failed || strings.HasPrefix(value.Text("type"), "error-")
@@ -328,20 +315,11 @@ func sdkPart(block rows.Object) rows.Object {
 	media := cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
 	switch kind := block.Text("type"); {
 	case block.Has("text") && (kind == "text" || kind == ""):
-		return textPart("text", block.Text("text"))
+		return rows.TextPart("text", block.Text("text"))
 	case kind == "image" && block.Text("image") != "":
-		return fileOf(cmp.Or(media, "image/*"), dataURL(cmp.Or(media, "image/*"), block.Text("image")))
+		return dataFile(cmp.Or(media, "image/*"), block.Text("image"))
 	case kind == "file" && block.Text("data") != "":
-		return fileOf(cmp.Or(media, "application/octet-stream"),
-			dataURL(cmp.Or(media, "application/octet-stream"), block.Text("data")))
+		return dataFile(cmp.Or(media, "application/octet-stream"), block.Text("data"))
 	}
 	return blockPart(block)
-}
-
-// dataURL is the URL of data in base64, or data if that is a URL already.
-func dataURL(media, data string) string {
-	if scheme, _, ok := strings.Cut(data, ":"); ok && !strings.ContainsAny(scheme, "/+=") {
-		return data
-	}
-	return "data:" + media + ";base64," + data
 }

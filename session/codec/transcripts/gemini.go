@@ -2,8 +2,6 @@ package transcripts
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -11,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -43,23 +40,24 @@ func LooksGemini(keys map[string]string) bool {
 // object is damaged; report may be nil. An error is yielded when reading fails, when
 // nothing in the stream is of Gemini CLI, or when no record names the session.
 func DecodeGemini(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		yield(newGemini(geminiPlace{}, report).read(r))
-	}
+	return decoded(r, report, decodeGemini(geminiPlace{}))
 }
 
 // DecodeGeminiFile is [DecodeGemini] of the file at path, whose place reports more:
 // the chats of sub-agents are in a directory that is named for their parent, and
 // the project's directory states which one it is.
 func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		f, err := os.Open(path)
+	return decodedFile(path, report, decodeGemini(placeOfGemini(path)))
+}
+
+// decodeGemini decodes a chat whose file has a place.
+func decodeGemini(place geminiPlace) decoder {
+	return func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+		text, err := io.ReadAll(r)
 		if err != nil {
-			yield(nil, fmt.Errorf("open chat: %w", err))
-			return
+			return nil, fmt.Errorf("read chat: %w", err)
 		}
-		defer f.Close()
-		yield(newGemini(placeOfGemini(path), report).read(f))
+		return newGemini(place, report).readText(text)
 	}
 }
 
@@ -101,21 +99,10 @@ func placeOfGemini(path string) geminiPlace {
 }
 
 func newGemini(place geminiPlace, report func(codec.Problem)) *gemini {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
 	return &gemini{report: report, file: place, byID: make(map[string]*geminiMessage)}
 }
 
-func (d *gemini) read(r io.Reader) (*codec.Session, error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read chat: %w", err)
-	}
-	return d.readText(text)
-}
-
-func (d *gemini) readText(text []byte) (*codec.Session, error) {
+func (d *gemini) readText(text []byte) ([]*codec.Session, error) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	if areLines(text) {
 		if err := lines(bytes.NewReader(text), d.report, d.Record); err != nil {
@@ -124,7 +111,7 @@ func (d *gemini) readText(text []byte) (*codec.Session, error) {
 	} else {
 		d.object(text)
 	}
-	return d.session()
+	return d.Sessions("")
 }
 
 // areLines reports whether text is JSON lines. One object may be so damaged that no
@@ -134,10 +121,7 @@ func areLines(text []byte) bool {
 		if line = bytes.TrimSpace(line); len(line) < 2 || line[0] != '{' || line[len(line)-1] != '}' {
 			continue
 		}
-		o, err := rows.Parse(bytes.ToValidUTF8(line, []byte("\uFFFD")))
-		if err != nil {
-			continue
-		}
+		o, _ := parse(line)
 		if o.Text("id") != "" || o.Text("sessionId") != "" || o.Has("$set") || o.Has("$rewindTo") {
 			return true
 		}
@@ -187,70 +171,13 @@ type geminiMessage struct {
 
 // object reads a chat that is one object, as far as it is good.
 func (d *gemini) object(text []byte) {
-	if !utf8.Valid(text) {
-		d.report(codec.Problem{Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
-		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	line := func() int { // of what comes next
-		done := text[:min(int64(len(text)), dec.InputOffset())]
-		next := bytes.TrimLeft(text[len(done):], ", \t\r\n")
-		return 1 + bytes.Count(text[:len(text)-len(next)], []byte("\n"))
-	}
-	damaged := func(err error) {
-		d.report(codec.Problem{Line: line(), Reason: "the chat is damaged from here on: the rest is left out: " +
-			err.Error()})
-	}
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		d.report(codec.Problem{Line: 1, Reason: "is not a chat: left out"})
-		return
-	}
-	var about rows.Object
-	defer func() { d.tell(about) }()
-	for dec.More() {
-		t, err := dec.Token()
-		if err != nil {
-			damaged(err)
+	d.tell(objectsIn(text, "messages", d.report, func(o rows.Object, line int) {
+		if o.Text("id") == "" {
+			d.report(codec.Problem{Line: line, Reason: "is not a message with an id: left out"})
 			return
 		}
-		key, _ := t.(string)
-		if key != "messages" {
-			var value json.RawMessage
-			if err := dec.Decode(&value); err != nil {
-				damaged(err)
-				return
-			}
-			if v, err := rows.Value(value); err == nil {
-				about.Set(key, v)
-			}
-			continue
-		}
-		if t, err := dec.Token(); err != nil || t != json.Delim('[') {
-			damaged(errors.New("messages is not an array"))
-			return
-		}
-		for dec.More() {
-			at := line()
-			var raw json.RawMessage
-			if err := dec.Decode(&raw); err != nil {
-				damaged(err)
-				return
-			}
-			o, err := rows.Parse(raw)
-			if err != nil || o.Text("id") == "" {
-				d.report(codec.Problem{Line: at, Reason: "is not a message with an id: left out"})
-				continue
-			}
-			d.put(o, at)
-		}
-		if _, err := dec.Token(); err != nil {
-			damaged(err)
-			return
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		damaged(err)
-	}
+		d.put(o, line)
+	}))
 }
 
 func (d *gemini) Record(o rows.Object, line int) {

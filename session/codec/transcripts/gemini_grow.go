@@ -19,16 +19,13 @@ func GrowGemini(path string, text []byte, from codec.Checkpoint, known int, repo
 			return d, d.resume(state)
 		})
 	}
-	s, err := newGemini(place, report).readText(text)
+	all, err := newGemini(place, report).readText(text)
 	if err != nil {
 		return nil, err
 	}
-	g := &codec.Growth{Sessions: []*codec.Session{s}}
+	g := &codec.Growth{Sessions: all}
 	if known > 0 {
-		was, err := newGemini(place, nil).readText(text[:known])
-		if err == nil {
-			g.Before = append(g.Before, was)
-		}
+		g.Before, _ = newGemini(place, func(codec.Problem) {}).readText(text[:known]) // it may have had no session then
 	}
 	return g, nil
 }

@@ -29,19 +29,9 @@ func (d *gemini) session() (*codec.Session, error) {
 		d.lacks = d.lacks || id != b.s.Row.ID || start != d.was.Start
 	}
 	d.b = b
-	if parent != "" && parent != id {
-		b.s.Row.ParentID = new(parent)
-	}
-	if d.file.root != "" {
-		b.s.Row.WorkspaceRoot = new(d.file.root)
-	}
-	var own rows.Object
-	for _, k := range []string{"projectHash", "kind", "directories"} {
-		if d.about.Has(k) {
-			own.Set(k, d.about.Get(k))
-		}
-	}
-	b.s.SetMeta("gemini_cli", own)
+	b.parent(parent)
+	setText(&b.s.Row.WorkspaceRoot, d.file.root)
+	b.s.SetMeta("gemini_cli", d.about.Only("projectHash", "kind", "directories"))
 	if d.was == nil {
 		b.see(start)
 	}
@@ -84,19 +74,14 @@ func (d *gemini) session() (*codec.Session, error) {
 // contents are the parts of a message, of which the program writes one form or
 // another: a text, a part, or a list of both.
 func contents(raw json.RawMessage) []rows.Object {
-	if text, ok := rows.Text(raw); ok {
-		if text == "" {
-			return nil
-		}
-		return []rows.Object{textPart("text", text).Without("type")}
-	}
-	if o, err := rows.Parse(raw); err == nil {
-		return []rows.Object{o}
+	list := rows.Elements(raw)
+	if list == nil && len(raw) > 0 && string(raw) != `""` {
+		list = []json.RawMessage{raw}
 	}
 	var all []rows.Object
-	for _, v := range rows.Elements(raw) {
+	for _, v := range list {
 		if text, ok := rows.Text(v); ok {
-			all = append(all, textPart("text", text).Without("type"))
+			all = append(all, rows.Of("text", text))
 		} else if o, err := rows.Parse(v); err == nil {
 			all = append(all, o)
 		}
@@ -120,9 +105,9 @@ func contentPart(p rows.Object) rows.Object {
 	inline, file := p.Object("inlineData"), p.Object("fileData")
 	switch {
 	case p.Has("text"):
-		return textPart("text", p.Text("text"))
+		return rows.TextPart("text", p.Text("text"))
 	case inline.Text("mimeType") != "":
-		return fileOf(inline.Text("mimeType"), "data:"+inline.Text("mimeType")+";base64,"+inline.Text("data"))
+		return dataFile(inline.Text("mimeType"), inline.Text("data"))
 	case file.Text("fileUri") != "":
 		return fileOf(cmp.Or(file.Text("mimeType"), "application/octet-stream"), file.Text("fileUri"))
 	}
@@ -228,25 +213,21 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 // answered returns the parts of an answer: the thoughts, as the program summarizes them or
 // else as the model wrote them, what it said, and the calls that it requested.
 func (d *gemini) answered(m *geminiMessage) (thoughts, said, calls []rows.Object) {
-	for _, v := range rows.Elements(m.record.Get("thoughts")) {
-		thought, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+	for thought := range rows.Objects(m.record.Get("thoughts")) {
 		text := thought.Text("description")
 		if subject := thought.Text("subject"); subject != "" {
 			text = strings.TrimSpace("**" + subject + "**\n\n" + text)
 		}
 		if text != "" {
-			thoughts = append(thoughts, textPart("reasoning", text))
+			thoughts = append(thoughts, rows.TextPart("reasoning", text))
 		}
 	}
 	summarized := len(thoughts) > 0
 	for _, p := range contents(m.record.Get("content")) {
 		switch {
-		case string(p.Get("thought")) == "true":
+		case p.True("thought"):
 			if text := p.Text("text"); !summarized && text != "" {
-				thoughts = append(thoughts, textPart("reasoning", text))
+				thoughts = append(thoughts, rows.TextPart("reasoning", text))
 			}
 		case p.Object("functionCall") != nil:
 			calls = append(calls, p.Object("functionCall"))
@@ -274,11 +255,7 @@ func (d *gemini) spend(b *builder, m *geminiMessage) {
 }
 
 func (d *gemini) begin(b *builder, call rows.Object) *rows.Part {
-	input := call.Get("args")
-	if input == nil {
-		input = json.RawMessage("{}")
-	}
-	return b.call(call.Text("name"), call.Text("id"), input)
+	return b.call(call.Text("name"), call.Text("id"), call.Get("args"))
 }
 
 // operationCancelled is how Gemini CLI tells the model that there was no call, and
@@ -298,9 +275,7 @@ func (d *gemini) call(b *builder, call rows.Object) {
 	p := d.begin(b, call)
 	id := p.Data().Text("toolCallId")
 	if child := call.Text("agentId"); child != "" {
-		o := p.Data()
-		o.Set("toolMetadata", map[string]any{"agenttrace": session.ToolTrace{ChildSessionID: child}})
-		p.Set(o)
+		b.measure(id, "child_session_id", child)
 	}
 	b.see(call.Text("timestamp"))
 	output, failed := geminiResult(call.Get("result"))
@@ -323,8 +298,7 @@ func (d *gemini) call(b *builder, call rows.Object) {
 			p.Touch(b.at)
 			return
 		}
-		raw, _ := rows.Marshal(text) // a string always has JSON
-		b.result(id, raw, true)
+		b.result(id, rows.Raw(text), true)
 	default: // it is under way, or an older version did not say
 		if len(output) > 0 && string(output) != "null" {
 			b.result(id, output, failed)

@@ -129,7 +129,7 @@ func TestGeminiDamaged(t *testing.T) {
 		problems []string
 		err      string
 	}{
-		"nothing": {"", 0, []string{"line 1: is not a chat: left out"}, "no record in it names a session"},
+		"nothing": {"", 0, []string{"line 1: the file is damaged from here on: the rest is left out: EOF"}, "no record in it names a session"},
 		"no head": {rest, 0, nil, "no record in it names a session"},
 		"line cut": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"id":"u1","type":"us`, 1,
 			[]string{"line 3: is not a record: left out: unexpected EOF"}, ""},
@@ -144,11 +144,11 @@ func TestGeminiDamaged(t *testing.T) {
 		"object not UTF-8": {"{\n" + `"sessionId":"s","projectHash":"` + "\xff\xff\xff" + `","messages":[]}`, 0,
 			[]string{"bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
 		"object cut": {string(object[:900]), 1,
-			[]string{"line 13: the chat is damaged from here on: the rest is left out: unexpected EOF"}, ""},
+			[]string{"line 13: the file is damaged from here on: the rest is left out: unexpected EOF"}, ""},
 		"odd in a list": {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`, 1,
 			[]string{"line 1: lists something that is not a message with an id: left out"}, ""},
 		"odd message": {`{"sessionId":"s","projectHash":"h","messages":[` + "\n7,\n" +
-			`{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is not a message with an id: left out"},
+			`{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is not a message: left out: not an object"},
 			""},
 	} {
 		all, problems, err := sound(t, geminiText(tt.text))

@@ -58,20 +58,16 @@ func DecodeGoose(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessi
 // DecodeGooseFile reads the database sessions.db of Goose, or a session file, which is
 // named for its session: see [DecodeGoose]. The database has the usage of each model call.
 func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	if !isDatabase(path) {
+	if ok, _ := database.Is(path); !ok {
 		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 		return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 			return decodeGooseLines(r, strings.ToValidUTF8(id, "\uFFFD"), report)
 		})
 	}
-	return func(yield func(*codec.Session, error) bool) {
-		if err := decodeGooseDatabase(ctx, path, wanted, report, yield); err != nil {
-			yield(nil, fmt.Errorf("read sessions of Goose in %s: %w", path, err))
-		}
-	}
+	return decodedDatabase(ctx, path, "sessions of Goose", report,
+		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			return decodeGooseDatabase(ctx, conn, wanted, report, yield)
+		})
 }
 
 func decodeGooseLines(r io.Reader, id string, report func(codec.Problem)) ([]*codec.Session, error) {
@@ -140,9 +136,7 @@ func (d *goose) about(title, dir string) {
 	if d.b.title = title; title == "New Chat" || title == "CLI Session" || title == "ACP Session" {
 		d.b.title = "" // nobody has named it
 	}
-	if dir != "" {
-		d.b.s.Row.WorkspaceRoot = new(dir)
-	}
+	setText(&d.b.s.Row.WorkspaceRoot, dir)
 }
 
 // gooseTotal is what a whole session used.
@@ -230,7 +224,7 @@ func (d *goose) exchange(role string, block rows.Object, place string) bool {
 	case "thinking", "reasoning":
 		if text := cmp.Or(block.Text("thinking"), block.Text("text")); text != "" {
 			d.step()
-			b.part(textPart("reasoning", text))
+			b.part(rows.TextPart("reasoning", text))
 		}
 	case "error":
 		if b.turn == nil {
@@ -245,7 +239,7 @@ func (d *goose) exchange(role string, block rows.Object, place string) bool {
 	case "systemNotification":
 		if kind := block.Text("notificationType"); kind == "inlineMessage" || kind == "creditsExhausted" {
 			d.open = false
-			b.message(session.RoleSystem, []rows.Object{textPart("text", block.Text("msg"))})
+			b.message(session.RoleSystem, []rows.Object{rows.TextPart("text", block.Text("msg"))})
 		}
 	default:
 		return false
@@ -256,17 +250,15 @@ func (d *goose) exchange(role string, block rows.Object, place string) bool {
 // confirmed notes the answer of the user to a question for a permission.
 func (d *goose) confirmed(call, permission string) {
 	permission = strings.ToLower(strings.ReplaceAll(permission, "_", ""))
-	decision := store.Decision{Action: "ask", Source: "user", Outcome: "denied", Reply: "reject"}
-	if strings.Contains(permission, "allow") {
-		decision.Outcome, decision.Reply = "allowed", "once"
-		if strings.Contains(permission, "always") {
-			decision.Reply = "always"
-		}
+	if !strings.Contains(permission, "allow") {
+		d.b.refused(call, "")
+		return
 	}
-	d.b.decide(call, decision)
-	if decision.Outcome == "denied" {
-		d.b.measure(call, "denied", true)
+	reply := "once"
+	if strings.Contains(permission, "always") {
+		reply = "always"
 	}
+	d.b.decide(call, store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: reply})
 }
 
 // goosePart is content that is no tool's as a part of ours, nil for what is empty.
@@ -277,9 +269,9 @@ func goosePart(block rows.Object) rows.Object {
 		if block.Text("text") == "" {
 			return nil
 		}
-		return textPart("text", block.Text("text"))
+		return rows.TextPart("text", block.Text("text"))
 	case "image", "document":
-		part := fileOf(media, dataURL(media, block.Text("data")))
+		part := dataFile(media, block.Text("data"))
 		if name := block.Text("name"); name != "" {
 			part.Set("filename", name)
 		}
@@ -292,7 +284,7 @@ func (d *goose) result(block rows.Object, place string) {
 	id, result := block.Text("id"), block.Object("toolResult")
 	output, failed := result.Get("value"), result.Text("status") == "error"
 	if value := result.Object("value"); value != nil && value.Has("content") {
-		output, failed = value.Get("content"), failed || string(value.Get("isError")) == "true"
+		output, failed = value.Get("content"), failed || value.True("isError")
 	}
 	if failure := result.Get("error"); failed && output == nil {
 		output = failure
@@ -316,11 +308,7 @@ func forTheModel(output json.RawMessage) json.RawMessage {
 	if len(all) == 0 {
 		return output
 	}
-	text, err := rows.Marshal(all)
-	if err != nil {
-		return output
-	}
-	return text
+	return rows.Raw(all)
 }
 
 // step begins a model call, unless the last message was part of one.
@@ -392,13 +380,8 @@ func (d *goose) paid(m *rows.Message, call gooseCall) {
 }
 
 // decodeGooseDatabase yields the sessions of a database.
-func decodeGooseDatabase(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem),
-	yield func(*codec.Session, error) bool) error {
-	conn, err := database.Snapshot(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+func decodeGooseDatabase(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
+	yield func(*codec.Session) bool) error {
 	list, listed := table(conn, "SELECT * FROM sessions ORDER BY created_at, id")
 	if len(list) == 0 && listed != nil {
 		return listed
@@ -411,7 +394,7 @@ func decodeGooseDatabase(ctx context.Context, path string, wanted codec.Wanted, 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !yield(s, nil) {
+		if !yield(s) {
 			return nil
 		}
 	}
@@ -435,12 +418,8 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 	d := newGoose(id, report)
 	d.about(cmp.Or(row.Text("name"), row.Text("description")), row.Text("working_dir"))
 	d.total = gooseTotal(row)
-	if parent := row.Text("parent_session_id"); parent != "" && parent != id {
-		d.b.s.Row.ParentID = new(parent)
-	}
-	if mode := row.Text("goose_mode"); mode != "" {
-		d.b.s.Row.Mode = new(mode)
-	}
+	d.b.parent(row.Text("parent_session_id"))
+	setText(&d.b.s.Row.Mode, row.Text("goose_mode"))
 	if at := sqlTime(row.Text("archived_at")); at > 0 {
 		d.b.s.Row.ArchivedAt = new(at)
 	}
@@ -449,13 +428,7 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 		d.model = session.Model{ProviderID: row.Text("provider_name"), ModelID: model}
 		d.b.setModel(d.model)
 	}
-	var own rows.Object
-	for _, key := range []string{"session_type", "schedule_id", "project_id"} {
-		if v := row.Text(key); v != "" {
-			own.Set(key, v)
-		}
-	}
-	d.b.s.SetMeta("goose", own)
+	d.b.s.SetMeta("goose", row.Texts("session_type", "schedule_id", "project_id"))
 	d.b.seeMilli(sqlTime(row.Text("created_at")))
 
 	partly := func(err error) {

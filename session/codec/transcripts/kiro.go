@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"zombiezen.com/go/sqlite"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
@@ -51,21 +53,17 @@ func DecodeKiro(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 // usage in another: see [DecodeKiro]. It also reads the database data.sqlite3, in which
 // the program keeps, or kept, the sessions of its classic interface.
 func DecodeKiroFile(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	if !isDatabase(path) {
+	if ok, _ := database.Is(path); !ok {
 		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 		about := rows.Read(beside(path, id+".json"))
 		return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 			return decodeKiroLines(r, strings.ToValidUTF8(id, "\uFFFD"), about, report)
 		})
 	}
-	return func(yield func(*codec.Session, error) bool) {
-		if err := decodeKiroDatabase(ctx, path, wanted, report, yield); err != nil {
-			yield(nil, fmt.Errorf("read sessions of Kiro in %s: %w", path, err))
-		}
-	}
+	return decodedDatabase(ctx, path, "sessions of Kiro", report,
+		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			return decodeKiroDatabase(ctx, conn, wanted, report, yield)
+		})
 }
 
 // BesideKiro lists what [DecodeKiroFile] reads besides the file at path.
@@ -115,13 +113,8 @@ func newKiro(id string, report func(codec.Problem)) *kiro {
 
 // about takes what the program keeps beside the session.
 func (d *kiro) about(o rows.Object) {
-	row := &d.b.s.Row
-	if dir := o.Text("cwd"); dir != "" {
-		row.WorkspaceRoot = new(dir)
-	}
-	if parent := o.Text("parent_session_id"); parent != "" && parent != row.ID {
-		row.ParentID = new(parent)
-	}
+	setText(&d.b.s.Row.WorkspaceRoot, o.Text("cwd"))
+	d.b.parent(o.Text("parent_session_id"))
 	d.b.title = firstLine(o.Text("title"))
 	state := o.Object("session_state")
 	if agent := state.Text("agent_name"); agent != "" {
@@ -129,11 +122,7 @@ func (d *kiro) about(o rows.Object) {
 	}
 	info := state.Object("rts_model_state").Object("model_info")
 	d.setModel(cmp.Or(info.Text("model_id"), info.Text("model_name")))
-	for _, v := range rows.Elements(state.Object("conversation_metadata").Get("user_turn_metadatas")) {
-		if turn, err := rows.Parse(v); err == nil {
-			d.turns = append(d.turns, turn)
-		}
-	}
+	d.turns = slices.Collect(rows.Objects(state.Object("conversation_metadata").Get("user_turn_metadatas")))
 	d.b.seeMilli(milli(o.Text("created_at")))
 }
 
@@ -205,9 +194,7 @@ func (d *kiro) assistant(data rows.Object) {
 			calls++
 			b.call(inner.Text("name"), inner.Text("toolUseId"), inputOf(inner.Get("input")))
 		case "thinking", "reasoning":
-			if text := cmp.Or(inner.Text("text"), inner.Text("thinking"), block.Text("data")); text != "" {
-				b.part(textPart("reasoning", text))
-			}
+			b.text("reasoning", cmp.Or(inner.Text("text"), inner.Text("thinking"), block.Text("data")))
 		default:
 			if p := kiroPart(block); p.Text("type") != "text" || p.Text("text") != "" {
 				b.part(p)
@@ -223,18 +210,18 @@ func (d *kiro) assistant(data rows.Object) {
 func kiroPart(block rows.Object) rows.Object {
 	switch inner := block.Object("data"); block.Text("kind") {
 	case "text":
-		return textPart("text", block.Text("data"))
+		return rows.TextPart("text", block.Text("data"))
 	case "image":
 		if format := inner.Text("format"); format != "" {
 			source := inner.Object("source")
 			data := cmp.Or(source.Text("data"), source.Text("bytes"), source.Text("Bytes"))
 			if data != "" {
-				return fileOf("image/"+format, dataURL("image/"+format, data))
+				return dataFile("image/"+format, data)
 			}
 		}
 	case "": // text that is not in a block
 		if block.Has("text") {
-			return textPart("text", block.Text("text"))
+			return rows.TextPart("text", block.Text("text"))
 		}
 	}
 	return blockPart(block)
@@ -304,13 +291,8 @@ func (d *kiro) count() {
 
 // decodeKiroDatabase yields the conversations of a database. Newer versions have a table
 // with a row for each; older ones one with the last of each directory.
-func decodeKiroDatabase(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem),
-	yield func(*codec.Session, error) bool) error {
-	conn, err := database.Snapshot(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+func decodeKiroDatabase(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
+	yield func(*codec.Session) bool) error {
 	list, listed := table(conn, "SELECT * FROM conversations_v2 ORDER BY created_at, conversation_id")
 	if listed != nil && strings.Contains(listed.Error(), "no such table") {
 		listed = nil
@@ -322,7 +304,7 @@ func decodeKiroDatabase(ctx context.Context, path string, wanted codec.Wanted, r
 			return err
 		}
 		s := kiroConversation(row, seen, wanted, report)
-		if s != nil && !yield(s, nil) {
+		if s != nil && !yield(s) {
 			return nil
 		}
 	}
@@ -379,25 +361,20 @@ func (d *kiro) entry(entry rows.Object, place string) {
 	content := user.Object("content")
 	for _, f := range content {
 		inner := content.Object(f.Key)
-		for _, v := range rows.Elements(inner.Get("tool_use_results")) {
-			if r, err := rows.Parse(v); err == nil {
-				id := r.Text("tool_use_id")
-				d.result(id, kiroOutput(r.Get("content")), strings.EqualFold(r.Text("status"), "error"), place)
-				if f.Key == "CancelledToolUses" {
-					b.measure(id, "denied", true)
-					b.refused(id, "")
-				}
+		for r := range rows.Objects(inner.Get("tool_use_results")) {
+			id := r.Text("tool_use_id")
+			d.result(id, kiroOutput(r.Get("content")), strings.EqualFold(r.Text("status"), "error"), place)
+			if f.Key == "CancelledToolUses" {
+				b.refused(id, "")
 			}
 		}
 		prompt := inner.Text("prompt")
 		if prompt == "" {
 			continue
 		}
-		parts := []rows.Object{textPart("text", prompt)}
-		for _, v := range rows.Elements(user.Get("images")) {
-			if image, err := rows.Parse(v); err == nil {
-				parts = append(parts, blockPart(image))
-			}
+		parts := []rows.Object{rows.TextPart("text", prompt)}
+		for image := range rows.Objects(user.Get("images")) {
+			parts = append(parts, blockPart(image))
 		}
 		b.message(session.RoleUser, parts)
 	}
@@ -419,9 +396,7 @@ func (d *kiro) answered(o, about rows.Object) {
 	} else if d.model != "" {
 		b.model(kiroProvider, d.model)
 	}
-	if text := o.Text("content"); text != "" {
-		b.part(textPart("text", text))
-	}
+	b.text("text", o.Text("content"))
 	calls := rows.Elements(o.Get("tool_uses"))
 	for _, v := range calls {
 		if call, err := rows.Parse(v); err == nil {

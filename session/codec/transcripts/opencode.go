@@ -61,14 +61,9 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 	}
 	d.b = newBuilder(s.info.id, cmp.Or(agent, "opencode"))
 	row := &d.b.s.Row
-	for _, c := range []struct {
-		key    string
-		column **string
-	}{{"parentID", &row.ParentID}, {"directory", &row.WorkspaceRoot}, {"workspaceID", &row.WorkspaceID}} {
-		if v := info.Text(c.key); v != "" && v != row.ID {
-			*c.column = new(v)
-		}
-	}
+	d.b.parent(info.Text("parentID"))
+	setText(&row.WorkspaceRoot, info.Text("directory"))
+	setText(&row.WorkspaceID, info.Text("workspaceID"))
 	if archived := moment(at, "archived"); archived > 0 {
 		row.ArchivedAt = new(archived)
 	}
@@ -76,13 +71,7 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 	if m := info.Object("model"); m.Text("id") != "" {
 		d.b.setModel(session.Model{ProviderID: m.Text("providerID"), ModelID: m.Text("id"), Variant: m.Text("variant")})
 	}
-	var own rows.Object
-	for _, k := range []string{"version", "projectID", "slug"} {
-		if v := info.Text(k); v != "" {
-			own.Set(k, v)
-		}
-	}
-	d.b.s.SetMeta("opencode", own)
+	d.b.s.SetMeta("opencode", info.Texts("version", "projectID", "slug"))
 	d.b.seeMilli(moment(at, "created"))
 
 	hidden := s.reverted(report)
@@ -95,7 +84,7 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 			d.user(m, s.parts[m.id])
 		case role != session.RoleAssistant:
 			report(codec.Problem{Record: "message " + m.id, Reason: "is neither the user's nor the assistant's: left out"})
-		case string(m.data.Get("summary")) == "true":
+		case m.data.True("summary"):
 			d.summary(m, s.parts[m.id])
 		default:
 			d.assistant(m, s.parts[m.id])
@@ -143,22 +132,14 @@ func (s *opencodeSession) reverted(report func(codec.Problem)) int {
 // opencodeRules are the rules that were made for the session.
 func opencodeRules(raw json.RawMessage) string {
 	rules := make([]session.Rule, 0)
-	for _, v := range rows.Elements(raw) {
-		o, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+	for o := range rows.Objects(raw) {
 		r := session.Rule{Permission: o.Text("permission"), Pattern: o.Text("pattern"), Action: o.Text("action"),
 			Source: "session"}
 		if r.Permission != "" && slices.Contains([]string{"allow", "deny", "ask"}, r.Action) {
 			rules = append(rules, r)
 		}
 	}
-	text, err := rows.Marshal(rules)
-	if err != nil {
-		return "[]"
-	}
-	return string(text)
+	return string(rows.Raw(rules))
 }
 
 // own returns the id where no row has it yet, and otherwise the one that was derived.
@@ -232,7 +213,7 @@ func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
 }
 
 // synthetic reports whether the program wrote a text in the user's name.
-func synthetic(p rows.Object) bool { return string(p.Get("synthetic")) == "true" }
+func synthetic(p rows.Object) bool { return p.True("synthetic") }
 
 // opencodePart is a part that is no tool's as one of ours, nil for what reports nothing
 // of the conversation.
@@ -240,24 +221,23 @@ func opencodePart(p rows.Object) rows.Object {
 	var o rows.Object
 	switch kind := p.Text("type"); kind {
 	case "text":
-		o = textPart("text", p.Text("text"))
+		o = rows.TextPart("text", p.Text("text"))
 		if synthetic(p) {
 			o.Set("providerMetadata", map[string]any{"opencode": map[string]any{"synthetic": true}})
 		}
 	case "reasoning":
-		o = textPart("reasoning", p.Text("text"))
+		o = rows.TextPart("reasoning", p.Text("text"))
 	case "file":
 		o = fileOf(cmp.Or(p.Text("mime"), "application/octet-stream"), p.Text("url"))
 		if name := p.Text("filename"); name != "" {
 			o.Set("filename", name)
 		}
 	case "step-start":
-		o.Set("type", kind)
+		o = rows.Of("type", kind)
 	case "snapshot", "step-finish", "retry", "compaction", "":
 		return nil // a state of the files, or told elsewhere
 	default:
-		o.Set("type", "data-"+kind)
-		o.Set("data", p.Without("id", "messageID", "sessionID", "type"))
+		o = rows.DataPart("data-"+kind, p.Without("id", "messageID", "sessionID", "type"))
 	}
 	return o
 }
@@ -376,18 +356,11 @@ func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
 		return
 	}
 	tokens := opencodeUsage(m.data.Object("tokens"))
-	var inner, data rows.Object
-	inner.Set("summary", text.String())
-	inner.Set("tail_start_id", nil)
-	if tail := d.rowOf[asked.Text("tail_start_id")]; tail != "" {
-		inner.Set("tail_start_id", tail)
-	}
-	inner.Set("auto", string(asked.Get("auto")) == "true")
-	inner.Set("summary_tokens", tokens.Output)
-	data.Set("type", session.TypeCompaction)
-	data.Set("data", inner)
+	var tail *string
+	setText(&tail, d.rowOf[asked.Text("tail_start_id")])
 	row := d.row(session.RoleAssistant, m)
-	d.part(row, first, data)
+	d.part(row, first, rows.DataPart(session.TypeCompaction, rows.Of("summary", text.String(), "tail_start_id", tail,
+		"auto", asked.True("auto"), "summary_tokens", tokens.Output)))
 	row.SetMeta("compaction", true)
 	if model := m.data.Text("modelID"); model != "" {
 		row.SetMeta("model", session.Model{ProviderID: m.data.Text("providerID"), ModelID: model})

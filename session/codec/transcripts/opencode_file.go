@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"maps"
@@ -128,14 +127,9 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 		}
 		return databases, tree, "", nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	if ok, err := database.Is(path); err != nil {
 		return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
-	}
-	defer f.Close()
-	const magic = "SQLite format 3\x00"
-	head := make([]byte, len(magic))
-	if n, _ := io.ReadFull(f, head); string(head[:n]) == magic {
+	} else if ok {
 		return []string{path}, "", "", nil
 	}
 	project := filepath.Dir(path)
@@ -254,43 +248,38 @@ func (s *opencodeSession) read(conn *sqlite.Conn, report func(codec.Problem)) er
 	}
 	// Nothing was written; a file that is damaged fails this too.
 	defer func() { _ = sqlitex.ExecuteTransient(conn, "ROLLBACK", nil) }()
-	add := func(what string, stmt *sqlite.Stmt, place func(r opencodeRecord)) {
-		r := opencodeRecord{
-			id:      strings.ToValidUTF8(stmt.GetText("id"), "\uFFFD"),
-			created: stmt.GetInt64("time_created"), updated: stmt.GetInt64("time_updated"),
-		}
-		o, err := rows.Parse([]byte(strings.ToValidUTF8(stmt.GetText("data"), "\uFFFD")))
-		if err != nil {
-			report(codec.Problem{Record: what + " " + r.id, Reason: "its data is no JSON object: left out: " + err.Error()})
-			return
-		}
-		r.data = o
-		place(r)
-	}
-	err := sqlitex.Execute(conn,
-		"SELECT id, time_created, time_updated, data FROM message WHERE session_id = ? ORDER BY time_created, id",
-		&sqlitex.ExecOptions{
+	each := func(what, query string, add func(r opencodeRecord, stmt *sqlite.Stmt)) error {
+		return sqlitex.Execute(conn, query, &sqlitex.ExecOptions{
 			Args: []any{s.info.id},
-			ResultFunc: func(stmt *sqlite.Stmt) error {
-				add("message", stmt, func(r opencodeRecord) { s.messages = append(s.messages, r) })
+			ResultFunc: func(stmt *sqlite.Stmt) (err error) {
+				r := opencodeRecord{
+					id:      strings.ToValidUTF8(stmt.GetText("id"), "\uFFFD"),
+					created: stmt.GetInt64("time_created"), updated: stmt.GetInt64("time_updated"),
+				}
+				if r.data, err = parse([]byte(stmt.GetText("data"))); err != nil {
+					report(codec.Problem{Record: what + " " + r.id,
+						Reason: "its data is not a JSON object: left out: " + err.Error()})
+					return nil
+				}
+				add(r, stmt)
 				return nil
 			},
 		})
+	}
+	const (
+		messages = "SELECT id, time_created, time_updated, data FROM message" +
+			" WHERE session_id = ? ORDER BY time_created, id"
+		parts = "SELECT id, message_id, time_created, time_updated, data FROM part" +
+			" WHERE session_id = ? ORDER BY message_id, id"
+	)
+	err := each("message", messages, func(r opencodeRecord, _ *sqlite.Stmt) { s.messages = append(s.messages, r) })
 	if err != nil {
 		return err
 	}
-	return sqlitex.Execute(conn,
-		"SELECT id, message_id, time_created, time_updated, data FROM part WHERE session_id = ? ORDER BY message_id, id",
-		&sqlitex.ExecOptions{
-			Args: []any{s.info.id},
-			ResultFunc: func(stmt *sqlite.Stmt) error {
-				add("part", stmt, func(r opencodeRecord) {
-					message := strings.ToValidUTF8(stmt.GetText("message_id"), "\uFFFD")
-					s.parts[message] = append(s.parts[message], r)
-				})
-				return nil
-			},
-		})
+	return each("part", parts, func(r opencodeRecord, stmt *sqlite.Stmt) {
+		message := strings.ToValidUTF8(stmt.GetText("message_id"), "\uFFFD")
+		s.parts[message] = append(s.parts[message], r)
+	})
 }
 
 // decodeOpencodeTree yields the sessions of a tree of files: that whose id is only,
@@ -355,7 +344,7 @@ func readRecords(root, dir string, report func(codec.Problem)) []opencodeRecord 
 		}
 		var o rows.Object
 		if err == nil {
-			o, err = rows.Parse([]byte(strings.ToValidUTF8(string(text), "\uFFFD")))
+			o, err = parse(text)
 		}
 		if err != nil {
 			report(codec.Problem{File: filepath.ToSlash(name), Reason: fmt.Sprintf("it is left out: %v", err)})

@@ -210,8 +210,8 @@ func TestOpencodeDamaged(t *testing.T) {
 		t.Fatalf("%v, %d sessions", err, len(all))
 	}
 	if d := cmp.Diff([]string{
-		"message msg_b7c000000006mainuser3aaaaa: its data is no JSON object: left out: not an object",
-		"part prt_b7c000000002a3: its data is no JSON object: left out: EOF",
+		"message msg_b7c000000006mainuser3aaaaa: its data is not a JSON object: left out: not an object",
+		"part prt_b7c000000002a3: its data is not a JSON object: left out: EOF",
 		"session ses_46fff00000000000000revert: it is reverted to message msg_gone, which is not there: nothing is hidden",
 	}, problems); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)

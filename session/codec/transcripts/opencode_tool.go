@@ -23,15 +23,8 @@ const (
 func (d *opencode) tool(row *rows.Message, p *opencodeRecord) {
 	state := p.data.Object("state")
 	name, call := cmp.Or(p.data.Text("tool"), "unknown"), cmp.Or(p.data.Text("callID"), p.id)
-	var o rows.Object
-	o.Set("type", "tool-"+name)
-	o.Set("toolCallId", call)
-	o.Set("state", session.StateInputAvailable)
-	input := state.Get("input")
-	if input == nil {
-		input = json.RawMessage("{}")
-	}
-	o.Set("input", input)
+	o := rows.ToolPart(name, call, session.StateInputAvailable)
+	o.Set("input", orEmpty(state.Get("input")))
 	if title := state.Text("title"); title != "" {
 		o.Set("title", title)
 	}
@@ -80,23 +73,15 @@ func refusal(failure string) *store.Decision {
 
 // opencodeOutput is the text that a tool returned, with the files that it added.
 func opencodeOutput(state rows.Object) json.RawMessage {
-	output := state.Get("output")
-	if output == nil {
-		output = json.RawMessage("null")
-	}
+	output := rows.OrNull(state.Get("output"))
 	var files []rows.Object
-	for _, v := range rows.Elements(state.Get("attachments")) {
-		if o, err := rows.Parse(v); err == nil {
-			files = append(files, o.Without("id", "messageID", "sessionID"))
-		}
+	for o := range rows.Objects(state.Get("attachments")) {
+		files = append(files, o.Without("id", "messageID", "sessionID"))
 	}
 	if len(files) == 0 {
 		return output
 	}
-	var o rows.Object
-	o.Set("text", output)
-	o.Set("attachments", files)
-	return o.JSON()
+	return rows.Of("text", output, "attachments", files).JSON()
 }
 
 // opencodeTrace is what is known of a call besides what went in and came out.
@@ -104,7 +89,7 @@ func opencodeTrace(state rows.Object, denied bool) session.ToolTrace {
 	at, about := state.Object("time"), state.Object("metadata")
 	t := session.ToolTrace{
 		Denied: denied, ChildSessionID: about.Text("sessionId"),
-		Truncated: string(about.Get("truncated")) == "true", OutputPath: about.Text("outputPath"),
+		Truncated: about.True("truncated"), OutputPath: about.Text("outputPath"),
 	}
 	if start, end := moment(at, "start"), moment(at, "end"); start > 0 && end >= start && !denied {
 		t.DurationMS = new(end - start)

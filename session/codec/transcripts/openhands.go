@@ -115,7 +115,7 @@ func openHandsConversation(ctx context.Context, dir, parent string, report func(
 		text, err := os.ReadFile(filepath.Join(append([]string{dir}, elem...)...))
 		var o rows.Object
 		if err == nil {
-			o, err = rows.Parse([]byte(strings.ToValidUTF8(string(text), "\uFFFD")))
+			o, err = parse(text)
 		}
 		if err != nil {
 			report(codec.Problem{File: name + "/" + strings.Join(elem, "/"), Reason: "it is left out: " + err.Error()})
@@ -214,21 +214,14 @@ type openHandsUsage struct {
 }
 
 func (d *openHands) about(state rows.Object, parent string) {
-	row := &d.b.s.Row
-	if dir := state.Object("workspace").Text("working_dir"); dir != "" {
-		row.WorkspaceRoot = new(dir)
-	}
-	if parent != "" && parent != row.ID {
-		row.ParentID = new(parent)
-	}
+	setText(&d.b.s.Row.WorkspaceRoot, state.Object("workspace").Text("working_dir"))
+	d.b.parent(parent)
 	agent := state.Object("agent")
 	if model := cmp.Or(agent.Object("llm").Text("model"), agent.Text("acp_model")); model != "" {
 		d.model = modelOf(model)
 		d.b.setModel(d.model)
 	}
-	if title := state.Object("tags").Text("title"); title != "" {
-		d.b.title = title
-	}
+	d.b.title = state.Object("tags").Text("title")
 	var costs float64
 	metrics := state.Object("stats").Object("usage_to_metrics")
 	for _, f := range metrics {
@@ -316,7 +309,7 @@ func (d *openHands) event(o rows.Object, leftAt int64) {
 		if rows.Elements(output) == nil && output == nil {
 			output = observation.Without("kind").JSON()
 		}
-		d.result(call, resultOf(output), string(observation.Get("is_error")) == "true")
+		d.result(call, resultOf(output), observation.True("is_error"))
 	case "AgentErrorEvent":
 		d.result(call, o.Get("error"), true)
 	case "UserRejectObservation":
@@ -342,14 +335,8 @@ func (d *openHands) event(o rows.Object, leftAt int64) {
 func (d *openHands) message(o rows.Object) {
 	b, message := d.b, o.Object("llm_message")
 	var parts []rows.Object
-	for _, key := range []string{"content", "extended_content"} {
-		from := message
-		if key == "extended_content" {
-			from = o
-		}
-		for _, block := range contents(from.Get(key)) {
-			parts = append(parts, openHandsParts(block)...)
-		}
+	for _, block := range append(contents(message.Get("content")), contents(o.Get("extended_content"))...) {
+		parts = append(parts, openHandsParts(block)...)
 	}
 	if o.Text("source") == "agent" {
 		d.step(o, message.Text("reasoning_content"), message.Get("thinking_blocks"), message.Object("responses_reasoning_item"))
@@ -384,7 +371,7 @@ func openHandsParts(block rows.Object) (parts []rows.Object) {
 		if block.Text("text") == "" {
 			return nil
 		}
-		return []rows.Object{textPart("text", block.Text("text"))}
+		return []rows.Object{rows.TextPart("text", block.Text("text"))}
 	}
 	return []rows.Object{blockPart(block)}
 }
@@ -433,9 +420,7 @@ func (d *openHands) step(o rows.Object, thought string, thinking json.RawMessage
 			}
 		}
 	}
-	if thought != "" {
-		b.part(textPart("reasoning", thought))
-	}
+	b.text("reasoning", thought)
 }
 
 func (d *openHands) action(o rows.Object) {
@@ -476,25 +461,24 @@ func (d *openHands) result(call string, output json.RawMessage, failed bool) {
 func (d *openHands) rejected(call string, o rows.Object) {
 	reason := cmp.Or(o.Text("rejection_reason"), "rejected")
 	d.result(call, rows.Raw(reason), true)
-	d.b.measure(call, "denied", true)
-	decision := store.Decision{Action: "ask", Source: "user", Outcome: "denied", Reply: "reject", Reason: reason}
-	if o.Text("rejection_source") == "hook" {
-		decision = store.Decision{Action: "deny", Outcome: "denied", Reason: reason}
+	if o.Text("rejection_source") != "hook" {
+		d.b.refused(call, reason)
+		return
 	}
-	d.b.decide(call, decision)
+	d.b.measure(call, "denied", true)
+	d.b.decide(call, store.Decision{Action: "deny", Outcome: "denied", Reason: reason})
 }
 
 // external adds a call of an agent that OpenHands runs, or what became of one.
 func (d *openHands) external(call string, o rows.Object) {
 	b := d.b
 	if b.calls[call] == nil {
-		input := o.Get("raw_input")
-		p := b.call(cmp.Or(o.Text("tool_kind"), "acp"), call, inputOf(input))
+		p := b.call(cmp.Or(o.Text("tool_kind"), "acp"), call, inputOf(o.Get("raw_input")))
 		data := p.Data()
 		data.Set("title", o.Text("title"))
 		p.Set(data)
 	}
-	failed := string(o.Get("is_error")) == "true" || o.Text("status") == "failed"
+	failed := o.True("is_error") || o.Text("status") == "failed"
 	if !failed && o.Text("status") != "completed" {
 		return
 	}

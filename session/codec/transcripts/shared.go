@@ -3,6 +3,7 @@ package transcripts
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,16 +16,21 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"zombiezen.com/go/sqlite"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// decoder reads the sessions of a stream.
+type decoder func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)
+
 // decoded yields what decode makes of a stream: its sessions, or an error.
-func decoded(r io.Reader, report func(codec.Problem),
-	decode func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)) iter.Seq2[*codec.Session, error] {
+func decoded(r io.Reader, report func(codec.Problem), decode decoder) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -42,8 +48,7 @@ func decoded(r io.Reader, report func(codec.Problem),
 }
 
 // decodedFile is [decoded] of the file at path.
-func decodedFile(path string, report func(codec.Problem),
-	decode func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)) iter.Seq2[*codec.Session, error] {
+func decodedFile(path string, report func(codec.Problem), decode decoder) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
 		f, err := os.Open(path)
 		if err != nil {
@@ -136,15 +141,23 @@ func unnamed(program string, first rows.Object) string {
 	return program + "-" + hex.EncodeToString(sum[:8])
 }
 
-// inputOf is the input of a call: an object, which some programs write as a text.
+// orEmpty is the input of a call, or an empty object for none.
+func orEmpty(input json.RawMessage) json.RawMessage {
+	if input == nil {
+		return json.RawMessage("{}")
+	}
+	return input
+}
+
+// inputOf is the input of a call: an object, which some programs write as a text, nil if there is none.
 func inputOf(raw json.RawMessage) json.RawMessage {
 	if text, ok := rows.Text(raw); ok {
 		if v, err := rows.Value([]byte(text)); err == nil && len(v) > 0 && v[0] == '{' {
 			return v
 		}
 	}
-	if len(raw) == 0 || string(raw) == "null" {
-		return json.RawMessage("{}")
+	if string(raw) == "null" {
+		return nil
 	}
 	return raw
 }
@@ -158,17 +171,27 @@ func exclusive(input, output, reasoning, read, write int64) session.Usage {
 	}
 }
 
-// isDatabase reports whether the file at path is an SQLite database.
-func isDatabase(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
+// decodedDatabase yields what read makes of the database at path, as it is at one moment. what names its sessions.
+func decodedDatabase(ctx context.Context, path, what string, report func(codec.Problem), read func(conn *sqlite.Conn,
+	report func(codec.Problem), yield func(*codec.Session) bool) error) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
 	}
-	defer f.Close()
-	const magic = "SQLite format 3\x00"
-	head := make([]byte, len(magic))
-	n, _ := io.ReadFull(f, head)
-	return string(head[:n]) == magic
+	return func(yield func(*codec.Session, error) bool) {
+		conn, err := database.Snapshot(ctx, path)
+		if err == nil {
+			defer conn.Close()
+			err = read(conn, report, func(s *codec.Session) bool { return yield(s, nil) })
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("read %s in %s: %w", what, path, err))
+		}
+	}
+}
+
+// parse is [rows.Parse] of a text that may have bytes that are not UTF-8.
+func parse(text []byte) (rows.Object, error) {
+	return rows.Parse(bytes.ToValidUTF8(text, []byte("\uFFFD")))
 }
 
 // objectsIn calls each for the objects of an array: that which text is if key is "", or

@@ -25,6 +25,7 @@
 package transcripts
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -38,7 +39,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // lines calls record for each JSON object in r, and reports lines that are none.
@@ -155,6 +155,27 @@ func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 // end ends the turn.
 func (b *builder) end() { b.turn, b.pending, b.marked = nil, 0, 0 }
 
+// setText sets a column that may be null, unless the text is empty.
+func setText(column **string, text string) {
+	if text != "" {
+		*column = &text
+	}
+}
+
+// parent notes the session that this one is below, unless the id is empty or its own.
+func (b *builder) parent(id string) {
+	if id != b.s.Row.ID {
+		setText(&b.s.Row.ParentID, id)
+	}
+}
+
+// text adds a text or reasoning part, unless the text is empty.
+func (b *builder) text(kind, text string) {
+	if text != "" {
+		b.part(rows.TextPart(kind, text))
+	}
+}
+
 // named notes the ids that the source gives a message; empty ones are left out.
 func named(m *rows.Message, source, turn, trace string) {
 	for _, id := range [...]struct{ key, value string }{{"source_id", source}, {"turn_id", turn}, {"trace_id", trace}} {
@@ -202,37 +223,24 @@ func (b *builder) part(data rows.Object) *rows.Part {
 	return b.turn.Part(data, b.at)
 }
 
-func textPart(kind, text string) rows.Object {
-	var o rows.Object
-	o.Set("type", kind)
-	o.Set("text", text)
-	return o
-}
-
 // step begins a model call of the turn. source is what the records of the call
 // share, such as the id of the response.
 func (b *builder) step(source string) *session.Step {
-	b.part(rows.Object{{Key: "type", Value: json.RawMessage(`"step-start"`)}})
+	b.part(rows.Of("type", "step-start"))
 	a := b.answer(b.turn)
 	a.BySource[source] = len(a.Steps)
 	a.Steps = append(a.Steps, session.Step{StartedAt: b.at})
 	return &a.Steps[len(a.Steps)-1]
 }
 
-// call adds a tool call.
-func (b *builder) call(name, id string, input any) *rows.Part {
-	var o rows.Object
-	if name == "" {
-		name = "unknown"
-	}
+// call adds a tool call. One without an input has an empty object.
+func (b *builder) call(name, id string, input json.RawMessage) *rows.Part {
 	if id == "" {
 		b.lacks = b.resumed // the same id may have been used twice
 		id = fmt.Sprintf("call_%d", b.earlier+len(b.calls)+1)
 	}
-	o.Set("type", "tool-"+name)
-	o.Set("toolCallId", id)
-	o.Set("state", session.StateInputAvailable)
-	o.Set("input", input)
+	o := rows.ToolPart(cmp.Or(name, "unknown"), id, session.StateInputAvailable)
+	o.Set("input", orEmpty(input))
 	p := b.part(o)
 	b.calls[id] = p
 	b.callIDs = append(b.callIDs, digest(id))
@@ -260,24 +268,9 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	if p == nil || p.Data().Text("state") != session.StateInputAvailable {
 		return false
 	}
-	o := p.Data().Without("state")
-	if len(output) == 0 {
-		output = json.RawMessage("null")
-	}
-	if failed {
-		text, ok := rows.Text(output)
-		if !ok {
-			text = string(output)
-		}
-		o.Set("state", session.StateOutputError)
-		o.Set("errorText", text)
-	} else {
-		o.Set("state", session.StateOutputAvailable)
-		o.Set("output", output)
-	}
-	p.Set(o)
+	p.Set(p.Data().Without("state")) // which comes after the input, beside what it tells of the output
+	p.Result(output, failed)
 	p.Touch(b.at)
-	p.Message().Touch(b.at)
 	if b.touched = p.Message(); b.touched == b.turn {
 		b.pending--
 	}
@@ -292,28 +285,14 @@ func (b *builder) measure(id, key string, v any) {
 		return
 	}
 	o := p.Data()
-	metadata := o.Object("toolMetadata")
-	trace := metadata.Object("agenttrace")
-	trace.Set(key, v)
-	metadata.Set("agenttrace", trace)
-	o.Set("toolMetadata", metadata)
+	o.SetToolTrace(key, v)
 	p.Set(o)
 }
 
 // refused notes that a person refused a call, for a reason.
 func (b *builder) refused(id, reason string) {
-	p := b.callOf(id)
-	if p == nil {
-		return
-	}
-	d := store.Decision{
-		SessionID: b.s.Row.ID, MessageID: p.Row.MessageID, PartID: p.Row.ID, ToolCallID: id,
-		ToolID: strings.TrimPrefix(p.Row.Type, "tool-"), Action: "ask", Source: "user", Outcome: "denied", Reply: "reject",
-		Reason:    reason,
-		DecidedAt: b.at,
-	}
-	d.ID = spans.DeriveID(spans.PrefixPermission, b.at, d.SessionID, d.PartID, id)
-	b.s.Decisions = append(b.s.Decisions, d)
+	b.measure(id, "denied", true)
+	b.decide(id, store.Decision{Action: "ask", Source: "user", Outcome: "denied", Reply: "reject", Reason: reason})
 }
 
 // compacted is what a source reports of a compaction.
@@ -330,18 +309,13 @@ type compacted struct {
 
 // compaction adds the mark from which the context begins again.
 func (b *builder) compaction(c compacted) *rows.Message {
-	var inner, o, trace rows.Object
-	inner.Set("summary", c.summary)
-	inner.Set("tail_start_id", nil)
-	inner.Set("auto", c.auto)
-	inner.Set("summary_tokens", max(0, c.after))
-	o.Set("type", session.TypeCompaction)
-	o.Set("data", inner)
-	m := b.message(session.RoleAssistant, []rows.Object{o})
+	m := b.message(session.RoleAssistant, []rows.Object{rows.DataPart(session.TypeCompaction, rows.Of(
+		"summary", c.summary, "tail_start_id", nil, "auto", c.auto, "summary_tokens", max(0, c.after)))})
 	m.SetMeta("compaction", true)
 	if c.after > 0 {
 		m.SetMeta("usage", session.Usage{Input: c.after})
 	}
+	var trace rows.Object
 	for _, size := range [...]struct {
 		key string
 		n   int64
@@ -397,11 +371,7 @@ func (b *builder) blob(kind store.BlobKind, body string) string {
 // errorPart is what an answer consists of that failed before the model said
 // anything: a message has at least one part.
 func errorPart(text string) rows.Object {
-	var inner, o rows.Object
-	inner.Set("text", text)
-	o.Set("type", session.TypeError)
-	o.Set("data", inner)
-	return o
+	return rows.DataPart(session.TypeError, rows.Of("text", text))
 }
 
 // spend notes the usage of a model call; what is reported last of a call counts.
@@ -421,11 +391,7 @@ func (b *builder) spend(call string, u session.Usage) {
 
 // paid adds what the source reports that a part of the message cost.
 func (b *builder) paid(m *rows.Message, usd float64) {
-	a := b.answer(m)
-	if a.Cost == nil {
-		a.Cost = new(float64)
-	}
-	*a.Cost = store.AddCost(*a.Cost, usd)
+	rows.AddCost(&b.answer(m).Cost, &usd)
 }
 
 // model notes the model of the turn, which is the session's too.
@@ -444,9 +410,7 @@ func (b *builder) setModel(m session.Model) {
 func (b *builder) finish() *codec.Session {
 	b.s.SetMeta("agenttrace", b.about)
 	if b.sessionModel != (session.Model{}) {
-		if text, err := rows.Marshal(b.sessionModel); err == nil {
-			b.s.Row.ModelJSON = new(string(text))
-		}
+		b.s.Row.ModelJSON = new(string(rows.Raw(b.sessionModel)))
 	}
 	for _, m := range b.s.Messages() {
 		if a := b.answers[m]; a != nil {
@@ -495,6 +459,14 @@ func (b *builder) finishAnswer(m *rows.Message, a *answer) {
 		if a.End.Text != "" {
 			m.SetTrace("error", a.End.Text)
 		}
+	}
+}
+
+// anthropicUsage reads counts of tokens, each of which stands for itself.
+func anthropicUsage(o rows.Object) session.Usage {
+	return session.Usage{
+		Input: number(o, "input_tokens"), Output: number(o, "output_tokens"),
+		CacheRead: number(o, "cache_read_input_tokens"), CacheWrite: number(o, "cache_creation_input_tokens"),
 	}
 }
 

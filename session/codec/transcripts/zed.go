@@ -16,7 +16,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -37,23 +36,14 @@ func ZedTables() []string { return []string{"threads"} }
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // the file is not such a database.
 func DecodeZed(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
-		if err := decodeZed(ctx, path, wanted, report, yield); err != nil {
-			yield(nil, fmt.Errorf("read threads of Zed in %s: %w", path, err))
-		}
-	}
+	return decodedDatabase(ctx, path, "threads of Zed", report,
+		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			return decodeZed(ctx, conn, wanted, report, yield)
+		})
 }
 
-func decodeZed(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem),
-	yield func(*codec.Session, error) bool) error {
-	conn, err := database.Snapshot(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+func decodeZed(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
+	yield func(*codec.Session) bool) error {
 	// The data of all threads may be large: it is read one by one.
 	list, err := table(conn, "SELECT id, updated_at, summary, data_type, length(data) FROM threads ORDER BY updated_at, id")
 	if err != nil {
@@ -77,7 +67,7 @@ func decodeZed(ctx context.Context, path string, wanted codec.Wanted, report fun
 		d.messages(thread)
 		d.b.changed(milli(cmp.Or(about.Text("updated_at"), thread.Text("updated_at"))))
 		d.count(thread)
-		if !yield(d.b.finish(), nil) {
+		if !yield(d.b.finish()) {
 			return nil
 		}
 	}
@@ -119,7 +109,7 @@ func zedThread(conn *sqlite.Conn, id string) (thread, about rows.Object, err err
 	default:
 		return nil, nil, fmt.Errorf("its data is of the unknown type %q", kind)
 	}
-	if thread, err = rows.Parse([]byte(strings.ToValidUTF8(string(data), "\uFFFD"))); err != nil {
+	if thread, err = parse(data); err != nil {
 		return nil, nil, fmt.Errorf("its data is not a JSON object: %w", err)
 	}
 	if rows.Elements(thread.Get("messages")) == nil && !thread.Has("messages") {
@@ -149,16 +139,11 @@ type zedRequest struct {
 
 func (d *zed) about(about, thread rows.Object) {
 	row := &d.b.s.Row
-	parent := cmp.Or(about.Text("parent_id"), thread.Object("subagent_context").Text("parent_thread_id"))
-	if parent != "" && parent != row.ID {
-		row.ParentID = new(parent)
-	}
+	d.b.parent(cmp.Or(about.Text("parent_id"), thread.Object("subagent_context").Text("parent_thread_id")))
 	if dir, _, _ := strings.Cut(about.Text("folder_paths"), "\n"); filepath.IsAbs(dir) {
 		row.WorkspaceRoot = new(dir)
 	}
-	if profile := thread.Text("profile"); profile != "" {
-		row.Mode = new(profile)
-	}
+	setText(&row.Mode, thread.Text("profile"))
 	if model := thread.Object("model"); model.Text("model") != "" {
 		d.model = session.Model{ProviderID: model.Text("provider"), ModelID: model.Text("model")}
 		d.b.setModel(d.model)
@@ -201,19 +186,15 @@ func (d *zed) messages(thread rows.Object) {
 
 func (d *zed) user(o rows.Object) {
 	var parts []rows.Object
-	for _, v := range rows.Elements(o.Get("content")) {
-		block, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+	for block := range rows.Objects(o.Get("content")) {
 		mention, image := block.Object("Mention"), block.Object("Image")
 		switch {
 		case block.Has("Text"):
-			parts = append(parts, textPart("text", block.Text("Text")))
+			parts = append(parts, rows.TextPart("text", block.Text("Text")))
 		case image.Text("source") != "":
-			parts = append(parts, fileOf("image/png", dataURL("image/png", image.Text("source"))))
+			parts = append(parts, dataFile("image/png", image.Text("source")))
 		case mention != nil:
-			parts = append(parts, rows.Of("type", "data-mention", "data", mention))
+			parts = append(parts, rows.DataPart("data-mention", mention))
 		default:
 			parts = append(parts, blockPart(block))
 		}
@@ -241,21 +222,13 @@ func (d *zed) agent(o rows.Object) {
 	b, calls := d.b, 0
 	results := o.Object("tool_results")
 	d.step()
-	for _, v := range rows.Elements(o.Get("content")) {
-		block, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+	for block := range rows.Objects(o.Get("content")) {
 		thinking, use := block.Object("Thinking"), block.Object("ToolUse")
 		switch {
 		case block.Has("Text"):
-			if text := block.Text("Text"); text != "" {
-				b.part(textPart("text", text))
-			}
+			b.text("text", block.Text("Text"))
 		case thinking != nil:
-			if text := thinking.Text("text"); text != "" {
-				b.part(textPart("reasoning", text))
-			}
+			b.text("reasoning", thinking.Text("text"))
 		case use != nil:
 			calls++
 			d.call(use, results.Object(use.Text("id")))
@@ -283,11 +256,10 @@ func (d *zed) call(use, result rows.Object) {
 	if result == nil {
 		return
 	}
-	failed := string(result.Get("is_error")) == "true"
+	failed := result.True("is_error")
 	output := zedOutput(result.Get("content"))
 	b.result(id, output, failed)
 	if text, _ := rows.Text(output); failed && strings.HasPrefix(text, "Permission to run tool denied by user") {
-		b.measure(id, "denied", true)
 		b.refused(id, "")
 	}
 }
@@ -316,21 +288,17 @@ func zedOutput(content json.RawMessage) json.RawMessage {
 // older adds a message of a version before 0.3.
 func (d *zed) older(o rows.Object) {
 	var parts []rows.Object
-	for _, v := range rows.Elements(o.Get("segments")) {
-		block, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+	for block := range rows.Objects(o.Get("segments")) {
 		switch kind := block.Text("type"); kind {
 		case "text":
-			parts = append(parts, textPart("text", block.Text("text")))
+			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		case "thinking":
-			parts = append(parts, textPart("reasoning", block.Text("text")))
+			parts = append(parts, rows.TextPart("reasoning", block.Text("text")))
 		}
 	}
 	if o.Text("role") != session.RoleAssistant {
 		if context := o.Text("context"); context != "" {
-			parts = append(parts, textPart("text", context))
+			parts = append(parts, rows.TextPart("text", context))
 		}
 		if role := o.Text("role"); len(parts) > 0 && (role == session.RoleUser || role == session.RoleSystem) {
 			d.b.message(role, parts)
@@ -342,23 +310,11 @@ func (d *zed) older(o rows.Object) {
 		d.b.part(p)
 	}
 	results := make(map[string]rows.Object)
-	for _, v := range rows.Elements(o.Get("tool_results")) {
-		if r, err := rows.Parse(v); err == nil {
-			results[r.Text("tool_use_id")] = r
-		}
+	for r := range rows.Objects(o.Get("tool_results")) {
+		results[r.Text("tool_use_id")] = r
 	}
-	for _, v := range rows.Elements(o.Get("tool_uses")) {
-		if use, err := rows.Parse(v); err == nil {
-			d.call(use, results[use.Text("id")])
-		}
-	}
-}
-
-// zedUsage reads counts of tokens, each of which stands for itself.
-func zedUsage(o rows.Object) session.Usage {
-	return session.Usage{
-		Input: number(o, "input_tokens"), Output: number(o, "output_tokens"),
-		CacheRead: number(o, "cache_read_input_tokens"), CacheWrite: number(o, "cache_creation_input_tokens"),
+	for use := range rows.Objects(o.Get("tool_uses")) {
+		d.call(use, results[use.Text("id")])
 	}
 }
 
@@ -368,9 +324,9 @@ func (d *zed) count(thread rows.Object) {
 	if d.first == nil {
 		return
 	}
-	used, left := thread.Object("request_token_usage"), zedUsage(thread.Object("cumulative_token_usage"))
+	used, left := thread.Object("request_token_usage"), anthropicUsage(thread.Object("cumulative_token_usage"))
 	for i, r := range d.requests {
-		u := zedUsage(used.Object(r.asked))
+		u := anthropicUsage(used.Object(r.asked))
 		if u.Total() == 0 || i+1 < len(d.requests) && d.requests[i+1].asked == r.asked {
 			continue
 		}

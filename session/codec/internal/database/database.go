@@ -3,6 +3,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,8 @@ const wait = 5 * time.Second
 // process may be writing it. The caller closes the connection. An error is one of the
 // file system, or of a file that is no database.
 func Open(path string) (*sqlite.Conn, error) {
-	if err := checkHeader(path); err != nil {
-		return nil, err
+	if ok, err := Is(path); err != nil || !ok {
+		return nil, cmp.Or(err, errors.New("not an SQLite database"))
 	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err == nil {
@@ -88,20 +89,20 @@ func Create(path string, fill func(temporary string) error) (err error) {
 	return nil
 }
 
-// checkHeader refuses a file that is something else; an empty one is.
-func checkHeader(path string) error {
-	const magic = "SQLite format 3\x00"
+// Header is how an SQLite database begins.
+const Header = "SQLite format 3\x00"
+
+// Is reports whether the file at path is an SQLite database. An empty file is not.
+func Is(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
-	header := make([]byte, len(magic))
-	if n, err := io.ReadFull(f, header); string(header[:n]) != magic {
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
-		}
-		return errors.New("not an SQLite database")
+	head := make([]byte, len(Header))
+	n, err := io.ReadFull(f, head)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
 	}
-	return nil
+	return string(head[:n]) == Header, err
 }

@@ -47,6 +47,26 @@ func Of(pairs ...any) Object {
 	return o
 }
 
+// Only returns an object of those of the keys that o has with a value other than null.
+func (o Object) Only(keys ...string) (only Object) {
+	for _, key := range keys {
+		if o.Has(key) {
+			only.Set(key, o.Get(key))
+		}
+	}
+	return only
+}
+
+// Texts returns an object of those of the keys that have a text in o which is not empty.
+func (o Object) Texts(keys ...string) (texts Object) {
+	for _, key := range keys {
+		if text := o.Text(key); text != "" {
+			texts.Set(key, text)
+		}
+	}
+	return texts
+}
+
 // Read is [Parse] for the columns of rows: what is not an object is the empty one.
 func Read(text string) Object {
 	o, err := Parse([]byte(text))
@@ -204,6 +224,17 @@ func Elements(text json.RawMessage) []json.RawMessage {
 	return a
 }
 
+// Objects yields the elements of a JSON array that are objects.
+func Objects(text json.RawMessage) iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		for _, v := range Elements(text) {
+			if o, err := Parse(v); err == nil && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
 // compact returns the value without space, its strings escaped as JSON.stringify
 // does, so that a value has one spelling whoever wrote it. Numbers stay as they
 // are spelled, and so do halves of surrogate pairs, which are no characters.
@@ -301,6 +332,9 @@ func (o Object) Has(key string) bool {
 	v := o.Get(key)
 	return v != nil && string(v) != "null"
 }
+
+// True reports whether key is there with the value true.
+func (o Object) True(key string) bool { return string(o.Get(key)) == "true" }
 
 // Text returns the value of key when it is a string, and otherwise "".
 func (o Object) Text(key string) string {

@@ -274,12 +274,17 @@ func (o *Object) withhold() {
 	}
 	if isText(o.Get("output"), codec.WithheldText) {
 		o.Set("output", nil)
-		meta := o.Object("toolMetadata")
-		own := meta.Object("agenttrace")
-		own.Set("withheld", true)
-		meta.Set("agenttrace", own)
-		o.Set("toolMetadata", meta)
+		o.SetToolTrace("withheld", true)
 	}
+}
+
+// SetToolTrace sets a key of what the AI SDK's tool part has no field for; see [session.ToolTrace].
+func (o *Object) SetToolTrace(key string, v any) {
+	meta := o.Object("toolMetadata")
+	trace := meta.Object(traceKey)
+	trace.Set(key, v)
+	meta.Set(traceKey, trace)
+	o.Set("toolMetadata", meta)
 }
 
 // Data returns the part's data, which the caller may change.
