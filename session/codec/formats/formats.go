@@ -134,13 +134,10 @@ var All = []Format{{
 	Imported: "replay logs and stores of skillet; a state directory for both",
 	Writing: Writing{
 		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Losses.Of), Stream: each(skillet.Encode),
-		File:       func(path string, s *Source) error { return skillet.EncodeFile(path, s.Session, skillet.Key{}) },
+		File:       func(path string, s *Source) error { return skillet.EncodeFile(path, s.Session, false) },
 		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
 		Dir: func(path string, s *Source, replace bool) error {
-			if replace {
-				return skillet.ReplaceFile(path, s.Session, skillet.Key{})
-			}
-			return skillet.EncodeFile(path, s.Session, skillet.Key{})
+			return skillet.EncodeFile(path, s.Session, replace)
 		},
 	},
 	Reading: Reading{
@@ -150,13 +147,7 @@ var All = []Format{{
 			".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl",
 			".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
 		},
-		Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return skillet.Decode(r, skillet.Key{}, report)
-		},
-		Beside: databaseFiles,
-		DecodeFile: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return skillet.DecodeFile(path, skillet.Key{}, report)
-		},
+		Decode: skillet.Decode, DecodeFile: file(skillet.DecodeFile), Beside: databaseFiles,
 	},
 }, {
 	Name:     "acp",

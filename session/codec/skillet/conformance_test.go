@@ -3,7 +3,6 @@ package skillet_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"iter"
 	"path/filepath"
 	"slices"
@@ -18,11 +17,9 @@ import (
 // replayLog is the codec as the suite takes it, with the replay log, and itemStore with the
 // session store. Both keep less than rows: what is left says what.
 var replayLog = codectest.Codec{
-	Name:   "skillet log",
-	Encode: skillet.Encode,
-	Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return skillet.Decode(r, skillet.Key{}, report)
-	},
+	Name:    "skillet log",
+	Encode:  skillet.Encode,
+	Decode:  skillet.Decode,
 	Explain: skillet.Losses.Of, Listed: skillet.Losses, Foreign: true,
 	Keeps:  func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
 	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
@@ -36,10 +33,10 @@ var itemStore = codectest.Codec{
 		if len(all) != 1 {
 			return errors.New("a conversation is one session")
 		}
-		return skillet.EncodeFile(filepath.Join(dir, "s.sqlite"), all[0], skillet.Key{})
+		return skillet.EncodeFile(filepath.Join(dir, "s.sqlite"), all[0], false)
 	},
 	DecodeFile: func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return skillet.DecodeFile(filepath.Join(dir, "s.sqlite"), skillet.Key{}, report)
+		return skillet.DecodeFile(filepath.Join(dir, "s.sqlite"), report)
 	},
 	Foreign: true, Keeps: func(s *codec.Session) []string { return what(s.Transcript, true) },
 	Fits: func(s *codec.Session) bool {

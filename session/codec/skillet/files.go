@@ -3,7 +3,6 @@ package skillet
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -11,17 +10,17 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 )
 
-// DecodeFile reads the conversations in path that the filter asks for: a state
-// directory or one that holds it, a directory of logs, a log, or a store. A
-// conversation that is in the logs and in the store is one session. Sessions come
-// in the order of the logs' paths, then those that only the store has.
+// DecodeFile reads the conversations in path: a state directory or one that holds it, a
+// directory of logs, a log, or a store. A conversation that is in the logs and in the store
+// is one session. Sessions come in the order of the logs' paths, then those that only the
+// store has.
 //
-// The filter's fields, when not empty, are the names themselves or the way they
-// are in a path. A log that cannot be read is reported and left out. An error is
-// yielded when there is nothing of skillet in path.
-func DecodeFile(path string, filter Key, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+// A log that cannot be read is reported and left out. An error is yielded when there is
+// nothing of skillet in path.
+func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
 		logs, store, err := places(path)
 		if err != nil {
@@ -30,17 +29,14 @@ func DecodeFile(path string, filter Key, report func(codec.Problem)) iter.Seq2[*
 		}
 		var conversations []conversation
 		if store != "" {
-			if conversations, err = readStore(store, filter); err != nil {
+			if conversations, err = readStore(store); err != nil {
 				yield(nil, err)
 				return
 			}
 		}
-		seen := make(map[Key]bool)
+		seen := make(map[names]bool)
 		for _, l := range logs {
-			if !filter.matches(l.key) {
-				continue
-			}
-			s, err := readLog(l, filter, conversations, report)
+			s, err := readLog(l, conversations, report)
 			if err != nil {
 				if report != nil {
 					report(codec.Problem{File: l.name, Reason: err.Error() + ": the log was left out"})
@@ -66,21 +62,15 @@ func DecodeFile(path string, filter Key, report func(codec.Problem)) iter.Seq2[*
 // logFile is a log with the names that its path says.
 type logFile struct {
 	path, name string
-	key        Key
+	key        names
 }
 
-func readLog(l logFile, filter Key, conversations []conversation, report func(codec.Problem)) (*codec.Session, error) {
+func readLog(l logFile, conversations []conversation, report func(codec.Problem)) (*codec.Session, error) {
 	text, err := os.ReadFile(l.path)
 	if err != nil {
 		return nil, err
 	}
 	d := logDecoder{key: l.key, file: l.name, report: report}
-	if sanitize(filter.UserID) == l.key.UserID && filter.UserID != "" {
-		d.key.UserID = filter.UserID
-	}
-	if sanitize(filter.SessionName) == l.key.SessionName && filter.SessionName != "" {
-		d.key.SessionName = filter.SessionName
-	}
 	// Several names may be one in a path. Then the log is all of theirs, and the
 	// store of none of them reports it.
 	var same []conversation
@@ -99,8 +89,6 @@ func readLog(l logFile, filter Key, conversations []conversation, report func(co
 	return d.decode(text)
 }
 
-const sqliteHeader = "SQLite format 3\x00"
-
 // places finds the logs and the store in path.
 func places(path string) (logs []logFile, store string, err error) {
 	info, err := os.Stat(path)
@@ -108,13 +96,9 @@ func places(path string) (logs []logFile, store string, err error) {
 		return nil, "", fmt.Errorf("read conversations: %w", err)
 	}
 	if !info.IsDir() {
-		f, err := os.Open(path)
-		if err != nil {
+		if ok, err := database.Is(path); err != nil {
 			return nil, "", fmt.Errorf("read conversations: %w", err)
-		}
-		defer f.Close()
-		head := make([]byte, len(sqliteHeader))
-		if _, err := io.ReadFull(f, head); err == nil && string(head) == sqliteHeader {
+		} else if ok {
 			return nil, path, nil
 		}
 		return []logFile{logIn(filepath.Dir(filepath.Dir(path)), path)}, "", nil
@@ -161,30 +145,18 @@ func logIn(root, path string) logFile {
 	}
 	user := strings.ToValidUTF8(filepath.Base(filepath.Dir(path)), "\uFFFD")
 	session := strings.ToValidUTF8(strings.TrimSuffix(filepath.Base(path), ".jsonl"), "\uFFFD")
-	return logFile{path, filepath.ToSlash(name), Key{user, session}}
+	return logFile{path, filepath.ToSlash(name), names{user, session}}
 }
 
 // EncodeFile writes the session: to a log when path ends in .jsonl, to a store
 // when it ends in .sqlite, and otherwise to both, in a state directory, which is
-// made when it is not there. A session without a turn has no log there. key gives
-// the names to write it under; an empty field is what the session says, and for one
-// that reports nothing "skillet" and its id.
+// made when it is not there. A session without a turn has no log there. It has the names
+// that it was read with, or else those of "skillet" and its id.
 //
-// What is there already is not overwritten: a log that exists, or a conversation
-// that the store has, gives an error that is [os.ErrExist]. See [ReplaceFile].
-func EncodeFile(path string, s *codec.Session, key Key) error {
-	return encodeFile(path, s, key, false)
-}
-
-// ReplaceFile is [EncodeFile] that puts the session in the place of the log and of
-// the conversation of these names, if there are any. With an error they are as they
-// were.
-func ReplaceFile(path string, s *codec.Session, key Key) error {
-	return encodeFile(path, s, key, true)
-}
-
-func encodeFile(path string, s *codec.Session, key Key, replace bool) error {
-	key = keyOf(&s.Session, key)
+// A log that exists, or a conversation that the store has, is replaced if replace is set,
+// and with an error it is as it was. Otherwise it gives an error that is [os.ErrExist].
+func EncodeFile(path string, s *codec.Session, replace bool) error {
+	key := namesOf(&s.Session)
 	log, store := path, path
 	switch filepath.Ext(path) {
 	case ".jsonl":
@@ -205,7 +177,7 @@ func encodeFile(path string, s *codec.Session, key Key, replace bool) error {
 
 // place writes the log and the store, of which either may be "". The log gets its
 // name when the store has all but committed, so that there are both or none.
-func place(log, store string, s *codec.Session, key Key, replace bool) error {
+func place(log, store string, s *codec.Session, key names, replace bool) error {
 	put := func() error { return nil }
 	switch {
 	case log == "":

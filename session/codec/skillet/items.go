@@ -52,7 +52,7 @@ type itemDecoder struct {
 }
 
 // decodeItems makes a session of the rows of a conversation.
-func decodeItems(key Key, items []item, file string, report func(codec.Problem)) *codec.Session {
+func decodeItems(key names, items []item, file string, report func(codec.Problem)) *codec.Session {
 	s := rows.New(key.sessionID(), agentName)
 	d := itemDecoder{file: file, report: report, s: s, calls: make(map[string]*rows.Part)}
 	for _, i := range items {
@@ -146,11 +146,9 @@ func spoken(content json.RawMessage) (parts []rows.Object) {
 		return []rows.Object{rows.TextPart("text", s)}
 	}
 	for _, v := range rows.Elements(content) {
-		c, err := rows.Parse(v)
-		switch {
-		case err == nil && c.Text("type") == "output_text":
+		if c := rows.Read(string(v)); c.Text("type") == "output_text" {
 			parts = append(parts, rows.TextPart("text", c.Text("text")))
-		default:
+		} else {
 			parts = append(parts, rows.DataPart(contentPart, v))
 		}
 	}

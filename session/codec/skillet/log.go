@@ -17,19 +17,18 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Decode reads a replay log. It does not say whose it is: key does, and may be
-// empty. The session passes [session.Check], and the caller owns it. Lines that
+// Decode reads a replay log. The log does not report whose it is. The session passes [session.Check], and the caller owns it. Lines that
 // cannot be read are left out and reported, as are steps that are in no turn,
 // which skillet drops too; report may be nil. The error is of reading, or reports that
 // nothing in the stream is of a log.
-func Decode(r io.Reader, key Key, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
 		text, err := io.ReadAll(r)
 		if err != nil {
 			yield(nil, fmt.Errorf("read log: %w", err))
 			return
 		}
-		d := logDecoder{key: key, report: report}
+		d := logDecoder{report: report}
 		s, err := d.decode(text)
 		yield(s, err)
 	}
@@ -56,7 +55,7 @@ const (
 )
 
 type logDecoder struct {
-	key    Key
+	key    names
 	file   string
 	report func(codec.Problem)
 	store  guide
@@ -109,7 +108,7 @@ func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
 }
 
 // finishSession names the session.
-func finishSession(s *rows.Session, key Key) {
+func finishSession(s *rows.Session, key names) {
 	if key.SessionName != "" {
 		s.Row.Title = key.SessionName
 	}
@@ -302,7 +301,7 @@ func withResult(data rows.Object, output json.RawMessage) rows.Object {
 	} else if reason, denied := strings.CutPrefix(text, deniedText); denied {
 		data.Set("state", session.StateOutputError)
 		data.Set("errorText", cmp.Or(strings.TrimPrefix(reason, " "), text))
-		data.Set("toolMetadata", json.RawMessage(`{"agenttrace":{"denied":true}}`))
+		data.SetToolTrace("denied", true)
 	} else {
 		data.Set("state", session.StateOutputAvailable)
 		data.Set("output", output)

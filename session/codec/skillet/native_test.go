@@ -12,14 +12,15 @@ import (
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/store"
-	gocmp "github.com/google/go-cmp/cmp"
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 // The sessions of this file are not skillet's: they are put in its words.
@@ -259,11 +260,11 @@ func lost(t *testing.T, s *codec.Session) []codec.Loss {
 		return codec.Unheld(s)
 	}
 	dir := t.TempDir()
-	if err := skillet.EncodeFile(dir, s, skillet.Key{}); err != nil {
+	if err := skillet.EncodeFile(dir, s, false); err != nil {
 		t.Fatal(err)
 	}
-	losses := from(skillet.Decode(strings.NewReader(encode(t, s)), skillet.Key{}, nil))
-	both := from(skillet.DecodeFile(dir, skillet.Key{}, nil))
+	losses := from(skillet.Decode(strings.NewReader(encode(t, s)), nil))
+	both := from(skillet.DecodeFile(dir, nil))
 	for i := range losses {
 		if !slices.ContainsFunc(both, func(l codec.Loss) bool { return l.What == losses[i].What }) {
 			losses[i].Kept = "state directory"
@@ -316,7 +317,7 @@ func TestDecodeItems(t *testing.T) {
 	}
 	newStore(t, path, all...)
 	var p problems
-	s := only(t, skillet.DecodeFile(path, skillet.Key{}, p.report))
+	s := only(t, skillet.DecodeFile(path, p.report))
 	want := []string{
 		"system", "  text be brief",
 		"user", "  text hi", "  file image/* https://x/a.png",
@@ -343,17 +344,17 @@ func TestDecodeItems(t *testing.T) {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	out := filepath.Join(t.TempDir(), "out.sqlite")
-	if err := skillet.EncodeFile(out, s, skillet.Key{}); err != nil {
+	if err := skillet.EncodeFile(out, s, false); err != nil {
 		t.Fatal(err)
 	}
 	// No item says that there was a compaction but the one of the provider, which is encrypted.
 	want = slices.DeleteFunc(want, func(line string) bool { return strings.HasPrefix(line, "  data-compaction") })
-	if diff := gocmp.Diff(want, story(only(t, skillet.DecodeFile(out, skillet.Key{}, nil)).Transcript)); diff != "" {
+	if diff := gocmp.Diff(want, story(only(t, skillet.DecodeFile(out, nil)).Transcript)); diff != "" {
 		t.Errorf("written and read (-want +got):\n%s", diff)
 	}
 }
 
-func TestDecodeFileFilters(t *testing.T) {
+func TestDecodeFileOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	logs := filepath.Join(dir, ".skilled-agent", "state", ".agent_session_logs")
 	for _, name := range []string{"ann_x/one", "ann_x/two", "bob/one"} {
@@ -371,39 +372,27 @@ func TestDecodeFileFilters(t *testing.T) {
 	hi := `{"role":"user","content":"hi"}`
 	newStore(t, filepath.Join(dir, ".skilled-agent", "state", ".agent_sessions.sqlite"),
 		[4]any{"ann@x", "one", 1, hi}, [4]any{"ann@x", "three", 1, hi}, [4]any{"a.b", "s", 1, hi}, [4]any{"a_b", "s", 1, hi})
-	for _, tt := range []struct {
-		filter   skillet.Key
-		want     []string
-		problems problems
-	}{
-		{skillet.Key{}, []string{"ann@x/one", "ann_x/two", "bob/one", "a.b/s", "a_b/s", "ann@x/three"},
-			problems{
-				"bob/empty.jsonl: read log: no entry in it: want lines of kind user_message, step and final_result: the log was left out"}},
-		{skillet.Key{UserID: "ann@x"}, []string{"ann@x/one", "ann@x/two", "ann@x/three"}, nil},
-		{skillet.Key{SessionName: "one"}, []string{"ann@x/one", "bob/one"}, nil},
-		{skillet.Key{UserID: "ann@x", SessionName: "two"}, []string{"ann@x/two"}, nil},
-		{skillet.Key{UserID: "a.b"}, []string{"a.b/s", "a_b/s"}, nil}, // one name in a path
-		{skillet.Key{UserID: "nobody"}, nil, nil},
-	} {
-		var p problems
-		var got []string
-		for _, s := range collect(t, skillet.DecodeFile(dir, tt.filter, p.report)) {
-			var meta struct {
-				Skillet struct {
-					User string `json:"user"`
-				} `json:"skillet"`
-			}
-			if err := json.Unmarshal([]byte(s.Session.MetadataJSON), &meta); err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, meta.Skillet.User+"/"+s.Session.Title)
+	var p problems
+	var got []string
+	for _, s := range collect(t, skillet.DecodeFile(dir, p.report)) {
+		var meta struct {
+			Skillet struct {
+				User string `json:"user"`
+			} `json:"skillet"`
 		}
-		if diff := gocmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", tt.filter, diff)
+		if err := json.Unmarshal([]byte(s.Session.MetadataJSON), &meta); err != nil {
+			t.Fatal(err)
 		}
-		if diff := gocmp.Diff(tt.problems, p); diff != "" {
-			t.Errorf("%+v: problems (-want +got):\n%s", tt.filter, diff)
-		}
+		got = append(got, meta.Skillet.User+"/"+s.Session.Title)
+	}
+	want := []string{"ann@x/one", "ann_x/two", "bob/one", "a.b/s", "a_b/s", "ann@x/three"}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	damaged := problems{"bob/empty.jsonl: read log: no entry in it: want lines of kind user_message, step and " +
+		"final_result: the log was left out"}
+	if diff := gocmp.Diff(damaged, p); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }
 
@@ -417,14 +406,15 @@ func TestEncodeFileKeepsTheID(t *testing.T) {
 			s.Messages[i].Parts[j].SessionID = s.Session.ID
 		}
 	}
+	s.Session.MetadataJSON = `{"user_id":"ann@x"}`
 	dir := t.TempDir()
-	if err := skillet.EncodeFile(dir, s, skillet.Key{UserID: "ann@x"}); err != nil {
+	if err := skillet.EncodeFile(dir, s, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".agent_session_logs", "ann_x", s.Session.ID+".jsonl")); err != nil {
 		t.Error(err)
 	}
-	if again := only(t, skillet.DecodeFile(dir, skillet.Key{}, nil)); again.Session.ID != s.Session.ID {
+	if again := only(t, skillet.DecodeFile(dir, nil)); again.Session.ID != s.Session.ID {
 		t.Errorf("id %s, want %s", again.Session.ID, s.Session.ID)
 	}
 }

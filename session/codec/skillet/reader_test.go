@@ -47,10 +47,10 @@ func chat(messages ...[]string) *codec.Session {
 func back(t *testing.T, s *codec.Session) (all []*codec.Session) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := skillet.EncodeFile(dir, s, skillet.Key{}); err != nil {
+	if err := skillet.EncodeFile(dir, s, false); err != nil {
 		t.Fatal(err)
 	}
-	for again, err := range skillet.DecodeFile(dir, skillet.Key{}, func(p codec.Problem) { t.Error(p) }) {
+	for again, err := range skillet.DecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,13 +96,13 @@ func TestStoreTellsWhatTheLogLeavesOut(t *testing.T) {
 // the first entry, and an empty one would be damage.
 func TestNoTurnNoLog(t *testing.T) {
 	dir := t.TempDir()
-	if err := skillet.EncodeFile(dir, chat(), skillet.Key{}); err != nil {
+	if err := skillet.EncodeFile(dir, chat(), false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".agent_session_logs")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a log was written: %v", err)
 	}
-	for s, err := range skillet.DecodeFile(dir, skillet.Key{}, func(p codec.Problem) { t.Error(p) }) {
+	for s, err := range skillet.DecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
 		t.Errorf("read %v, %v, want nothing", s, err)
 	}
 	all := []codec.Loss{{What: "session id", Count: 1}, {What: "title", Count: 1}, {What: "agent", Count: 1},
@@ -132,38 +132,41 @@ func TestLossOfTheID(t *testing.T) {
 		}
 		for _, place := range []string{"", "s.sqlite"} {
 			path := filepath.Join(t.TempDir(), place)
-			if err := skillet.EncodeFile(path, s, skillet.Key{}); err != nil {
+			if err := skillet.EncodeFile(path, s, false); err != nil {
 				t.Fatal(err)
 			}
-			if got := only(t, skillet.DecodeFile(path, skillet.Key{}, nil)).Session.ID; (got == id) != kept {
+			if got := only(t, skillet.DecodeFile(path, nil)).Session.ID; (got == id) != kept {
 				t.Errorf("session %s comes back as %s from %q, want it kept: %v", id, got, place, kept)
 			}
 		}
 	}
 }
 
-// ReplaceFile puts a session in the place of what is there of it, and of nothing
+// EncodeFile with replace puts a session in the place of what is there of it, and of nothing
 // else.
-func TestReplaceFile(t *testing.T) {
+func TestReplace(t *testing.T) {
 	before := chat([]string{"user", `{"type":"text","text":"q"}`},
 		[]string{"assistant", `{"type":"text","text":"before"}`})
 	after := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"after"}`})
-	other := skillet.Key{UserID: "u", SessionName: "other"}
+	named := func(s *codec.Session, name string) *codec.Session {
+		t := *s.Transcript
+		t.Session.MetadataJSON = `{"skillet":{"user":"u","session_name":"` + name + `"}}`
+		return &codec.Session{Transcript: &t}
+	}
 	for _, place := range []string{"", "s.sqlite", "logs/u/s.jsonl"} {
 		path := filepath.Join(t.TempDir(), place)
-		key := skillet.Key{UserID: "u", SessionName: "s"}
 		if place != "logs/u/s.jsonl" {
-			if err := skillet.EncodeFile(path, before, other); err != nil {
+			if err := skillet.EncodeFile(path, named(before, "other"), false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := skillet.ReplaceFile(path, before, key); err != nil { // of nothing
+		if err := skillet.EncodeFile(path, named(before, "s"), true); err != nil { // of nothing
 			t.Fatal(err)
 		}
-		if err := skillet.EncodeFile(path, after, key); !errors.Is(err, fs.ErrExist) {
+		if err := skillet.EncodeFile(path, named(after, "s"), false); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%q: EncodeFile over what is there: %v", place, err)
 		}
-		if err := skillet.ReplaceFile(path, after, key); err != nil {
+		if err := skillet.EncodeFile(path, named(after, "s"), true); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]string{"s": "after"}
@@ -171,7 +174,7 @@ func TestReplaceFile(t *testing.T) {
 			want["other"] = "before"
 		}
 		got := make(map[string]string)
-		for _, s := range collect(t, skillet.DecodeFile(path, skillet.Key{}, func(p codec.Problem) { t.Error(p) })) {
+		for _, s := range collect(t, skillet.DecodeFile(path, func(p codec.Problem) { t.Error(p) })) {
 			var part struct{ Text string }
 			m := s.Messages[len(s.Messages)-1]
 			for i := range m.Parts {
@@ -197,11 +200,11 @@ func TestReplaceFile(t *testing.T) {
 	// A session that has no turn any more has no log either.
 	dir := t.TempDir()
 	for _, s := range []*codec.Session{before, chat()} {
-		if err := skillet.ReplaceFile(dir, s, skillet.Key{}); err != nil {
+		if err := skillet.EncodeFile(dir, s, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for s, err := range skillet.DecodeFile(dir, skillet.Key{}, nil) {
+	for s, err := range skillet.DecodeFile(dir, nil) {
 		t.Errorf("read %v, %v of a session without turns", s, err)
 	}
 }

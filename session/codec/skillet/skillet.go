@@ -58,8 +58,8 @@ const (
 	contentPart = "data-content" // content of a message that has no part of its own
 )
 
-// Key names a conversation. A user's id is an e-mail address.
-type Key struct {
+// names identify a conversation. A user's id is an e-mail address.
+type names struct {
 	UserID      string
 	SessionName string
 }
@@ -72,20 +72,13 @@ func sanitize(name string) string {
 	return strings.Trim(unsafeRun.ReplaceAllString(strings.TrimSpace(name), "_"), "_")
 }
 
-// sanitized is the key as it is in a log's path.
-func (k Key) sanitized() Key { return Key{sanitize(k.UserID), sanitize(k.SessionName)} }
+// sanitized are the names as they are in a log's path.
+func (k names) sanitized() names { return names{sanitize(k.UserID), sanitize(k.SessionName)} }
 
 // logPath is the log's path below the logs' directory.
-func (k Key) logPath() string {
+func (k names) logPath() string {
 	k = k.sanitized()
 	return filepath.Join(k.UserID, k.SessionName+".jsonl")
-}
-
-// matches reports whether a conversation is one that the filter k asks for. Empty
-// fields ask for any.
-func (k Key) matches(o Key) bool {
-	match := func(want, have string) bool { return want == "" || want == have || sanitize(want) == have }
-	return match(k.UserID, o.UserID) && match(k.SessionName, o.SessionName)
 }
 
 // sessionIDs are names that are ids of sessions, as EncodeFile gives sessions that
@@ -94,7 +87,7 @@ var sessionIDs = regexp.MustCompile(`^ses_[0-9a-f]{12}[0-9A-Za-z]{14}$`)
 
 // sessionID returns the id of the conversation's session, the same whether it is
 // read from the log or from the store.
-func (k Key) sessionID() string {
+func (k names) sessionID() string {
 	if sessionIDs.MatchString(k.SessionName) {
 		return k.SessionName
 	}
@@ -102,14 +95,11 @@ func (k Key) sessionID() string {
 	return spans.DeriveID(spans.PrefixSession, 0, metaKey, safe.UserID, safe.SessionName)
 }
 
-// keyOf returns the names that a session is written under.
-func keyOf(s *session.Session, given Key) Key {
+// namesOf returns the names that a session is written under.
+func namesOf(s *session.Session) names {
 	meta := rows.Read(s.MetadataJSON)
 	own := meta.Object(metaKey)
-	k := Key{
-		UserID:      cmp.Or(given.UserID, meta.Text("user_id"), own.Text("user")),
-		SessionName: cmp.Or(given.SessionName, own.Text("session_name")),
-	}
+	k := names{UserID: cmp.Or(meta.Text("user_id"), own.Text("user")), SessionName: own.Text("session_name")}
 	if sanitize(k.UserID) == "" {
 		k.UserID = agentName
 	}
@@ -137,11 +127,7 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 	if s, ok := rows.Text(content); ok {
 		return []rows.Object{rows.TextPart("text", s)}
 	}
-	for _, v := range rows.Elements(content) {
-		c, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+	for c := range rows.Objects(content) {
 		part := rows.Object(nil)
 		switch c.Text("type") {
 		case "input_text", "output_text", "text":
@@ -151,11 +137,7 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 				part = filePart(url, "image/*", "")
 			}
 		case "input_file":
-			url := c.Text("file")
-			if url == "" {
-				url = c.Object("file").Text("url")
-			}
-			if url != "" {
+			if url := cmp.Or(c.Text("file"), c.Object("file").Text("url")); url != "" {
 				part = filePart(url, "application/octet-stream", c.Text("filename"))
 			}
 		case "audio":
@@ -164,7 +146,7 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 			}
 		}
 		if part == nil {
-			part = rows.DataPart(contentPart, v)
+			part = rows.DataPart(contentPart, c)
 		}
 		parts = append(parts, part)
 	}

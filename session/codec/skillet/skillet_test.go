@@ -14,14 +14,15 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
-	"github.com/google/go-cmp/cmp"
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -31,8 +32,6 @@ const (
 	sampleLog = "testdata/state/.agent_session_logs/john_example_com/session_2026-05-27T20_11_02_482Z_ab12.jsonl"
 	sampleDB  = "testdata/state/.agent_sessions.sqlite"
 )
-
-var sampleKey = skillet.Key{UserID: "john@example.com", SessionName: "session_2026-05-27T20:11:02.482Z_ab12"}
 
 func readFile(tb testing.TB, path string) string {
 	tb.Helper()
@@ -112,13 +111,13 @@ func items(tb testing.TB, path string) (all []string) {
 func TestDecodeSamples(t *testing.T) {
 	for golden, sessions := range map[string]func(func(codec.Problem)) iter.Seq2[*codec.Session, error]{
 		"log": func(r func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return skillet.DecodeFile(sampleLog, skillet.Key{}, r)
+			return skillet.DecodeFile(sampleLog, r)
 		},
 		"store": func(r func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return skillet.DecodeFile(sampleDB, skillet.Key{}, r)
+			return skillet.DecodeFile(sampleDB, r)
 		},
 		"both": func(r func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return skillet.DecodeFile(stateDir, sampleKey, r)
+			return skillet.DecodeFile(stateDir, r)
 		},
 	} {
 		var p problems
@@ -151,9 +150,9 @@ func TestSamplesComeOutAsTheyWere(t *testing.T) {
 		wantItems[i] = expressed(wantItems[i])
 	}
 	for name, s := range map[string]*codec.Session{
-		"log":    only(t, skillet.DecodeFile(sampleLog, skillet.Key{}, nil)),
-		"both":   only(t, skillet.DecodeFile(stateDir, skillet.Key{}, nil)),
-		"stream": only(t, skillet.Decode(strings.NewReader(log), skillet.Key{}, nil)),
+		"log":    only(t, skillet.DecodeFile(sampleLog, nil)),
+		"both":   only(t, skillet.DecodeFile(stateDir, nil)),
+		"stream": only(t, skillet.Decode(strings.NewReader(log), nil)),
 	} {
 		if diff := cmp.Diff(wantLog, encode(t, s)); diff != "" {
 			t.Errorf("%s: log (-want +got):\n%s", name, diff)
@@ -166,8 +165,7 @@ func TestSamplesComeOutAsTheyWere(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := skillet.EncodeFile(dir, only(t, skillet.DecodeFile(sampleDB, skillet.Key{}, nil)),
-		skillet.Key{}); err != nil {
+	if err := skillet.EncodeFile(dir, only(t, skillet.DecodeFile(sampleDB, nil)), false); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(wantItems, items(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
@@ -179,9 +177,9 @@ func TestSamplesComeOutAsTheyWere(t *testing.T) {
 // The store is what the model would be sent of the whole history, which is more
 // than the sample's store has: it holds the first turn only.
 func TestBothGoBackToBoth(t *testing.T) {
-	s := only(t, skillet.DecodeFile(stateDir, skillet.Key{}, nil))
+	s := only(t, skillet.DecodeFile(stateDir, nil))
 	dir := t.TempDir()
-	if err := skillet.EncodeFile(dir, s, skillet.Key{}); err != nil {
+	if err := skillet.EncodeFile(dir, s, false); err != nil {
 		t.Fatal(err)
 	}
 	log := filepath.Join(dir, strings.TrimPrefix(sampleLog, stateDir))
@@ -206,17 +204,17 @@ func TestBothGoBackToBoth(t *testing.T) {
 	if diff := cmp.Diff(want, items(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
 		t.Errorf("items (-want +got):\n%s", diff)
 	}
-	again := only(t, skillet.DecodeFile(dir, skillet.Key{}, nil))
+	again := only(t, skillet.DecodeFile(dir, nil))
 	if diff := cmp.Diff(lines(t, s), lines(t, again)); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
-	if err := skillet.EncodeFile(dir, s, skillet.Key{}); !errors.Is(err, os.ErrExist) {
+	if err := skillet.EncodeFile(dir, s, false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a log that is there: %v", err)
 	}
 	if err := os.Remove(log); err != nil {
 		t.Fatal(err)
 	}
-	if err := skillet.EncodeFile(dir, s, skillet.Key{}); !errors.Is(err, os.ErrExist) {
+	if err := skillet.EncodeFile(dir, s, false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a conversation that is there: %v", err)
 	}
 	if _, err := os.Stat(log); !os.IsNotExist(err) {
@@ -325,7 +323,7 @@ func TestDecodeStories(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var p problems
-			s := only(t, skillet.Decode(strings.NewReader(tt.in), skillet.Key{}, p.report))
+			s := only(t, skillet.Decode(strings.NewReader(tt.in), p.report))
 			if diff := cmp.Diff(tt.want, story(s.Transcript)); diff != "" {
 				t.Errorf("story (-want +got):\n%s", diff)
 			}
@@ -338,7 +336,7 @@ func TestDecodeStories(t *testing.T) {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 			if tt.problems == nil {
-				again := only(t, skillet.Decode(strings.NewReader(encode(t, s)), skillet.Key{}, p.report))
+				again := only(t, skillet.Decode(strings.NewReader(encode(t, s)), p.report))
 				if diff := cmp.Diff(tt.want, story(again.Transcript)); diff != "" || p != nil {
 					t.Errorf("written and read (-want +got):\n%s%s", diff, p)
 				}
@@ -349,20 +347,20 @@ func TestDecodeStories(t *testing.T) {
 
 func TestDecodeErrors(t *testing.T) {
 	for name, in := range map[string]string{"empty": "", "text": "hello\n", "another format": `{"type":"session"}`} {
-		for s, err := range skillet.Decode(strings.NewReader(in), skillet.Key{}, nil) {
+		for s, err := range skillet.Decode(strings.NewReader(in), nil) {
 			if s != nil || err == nil || !strings.Contains(err.Error(), "no entry in it") {
 				t.Errorf("%s: %v, %v", name, s, err)
 			}
 		}
 	}
-	for _, err := range skillet.Decode(iotest.ErrReader(errors.New("broken")), skillet.Key{}, nil) {
+	for _, err := range skillet.Decode(iotest.ErrReader(errors.New("broken")), nil) {
 		if err == nil || err.Error() != "read log: broken" {
 			t.Errorf("Decode: %v", err)
 		}
 	}
 	for path, want := range map[string]string{t.TempDir(): "no conversation in it",
 		filepath.Join(t.TempDir(), "x"): "no such file"} {
-		for _, err := range skillet.DecodeFile(path, skillet.Key{}, nil) {
+		for _, err := range skillet.DecodeFile(path, nil) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("DecodeFile: %v, want %s", err, want)
 			}

@@ -27,7 +27,7 @@ CREATE INDEX IF NOT EXISTS idx_session ON session_items (user_id, session_name, 
 
 // conversation is what the store has of one.
 type conversation struct {
-	key   Key
+	key   names
 	items []item
 }
 
@@ -35,7 +35,7 @@ const selectItems = `SELECT id, user_id, session_name, created_at, item_json FRO
 	ORDER BY user_id, session_name, created_at, id`
 
 // readStore returns the conversations of the store in order of their names.
-func readStore(path string, filter Key) (all []conversation, err error) {
+func readStore(path string) (all []conversation, err error) {
 	conn, err := database.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -46,10 +46,7 @@ func readStore(path string, filter Key) (all []conversation, err error) {
 		}
 	}()
 	err = sqlitex.ExecuteTransient(conn, selectItems, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-		key := Key{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"), strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
-		if !filter.matches(key) {
-			return nil
-		}
+		key := names{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"), strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
 		if len(all) == 0 || all[len(all)-1].key != key {
 			all = append(all, conversation{key: key})
 		}
