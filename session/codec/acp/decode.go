@@ -311,12 +311,8 @@ func (c *connection) opened(result rows.Object) {
 }
 
 func (c *conversation) opened(params, result rows.Object) {
-	if cwd := params.Text("cwd"); cwd != "" {
-		c.b.Row.WorkspaceRoot = &cwd
-	}
-	if mode := result.Object("modes").Text("currentModeId"); mode != "" {
-		c.b.Row.Mode = &mode
-	}
+	rows.SetText(&c.b.Row.WorkspaceRoot, params.Text("cwd"))
+	rows.SetText(&c.b.Row.Mode, result.Object("modes").Text("currentModeId"))
 }
 
 // reply returns the turn's assistant message.

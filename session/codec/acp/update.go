@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -85,13 +86,9 @@ func (d *decoder) effect(c *conversation, kind string, update rows.Object) {
 	case "compaction_summary_chunk":
 		c.summaries[update.Text("compactionId")] += update.Object("content").Text("text")
 	case "session_info_update":
-		if title := update.Text("title"); title != "" {
-			c.b.Row.Title = title
-		}
+		c.b.Row.Title = cmp.Or(update.Text("title"), c.b.Row.Title)
 	case "current_mode_update":
-		if mode := update.Text("currentModeId"); mode != "" {
-			c.b.Row.Mode = &mode
-		}
+		rows.SetText(&c.b.Row.Mode, update.Text("currentModeId"))
 	case "usage_update":
 		cost := update.Object("cost")
 		var amount float64

@@ -11,11 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -132,7 +133,7 @@ func TestSamplesKeepWhatTheirSessionsExpress(t *testing.T) {
 	all, _ := samples(t)
 	out := t.TempDir()
 	for _, s := range all {
-		dir, err := agentdbg.EncodeFile(out, s, agentdbg.Options{})
+		dir, err := agentdbg.EncodeFile(out, s, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +143,7 @@ func TestSamplesKeepWhatTheirSessionsExpress(t *testing.T) {
 		}
 		expressed(t, s, again[0])
 	}
-	if _, err := agentdbg.EncodeFile(out, all[0], agentdbg.Options{}); !errors.Is(err, os.ErrExist) {
+	if _, err := agentdbg.EncodeFile(out, all[0], false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a run that is there: %v", err)
 	}
 
@@ -153,7 +154,7 @@ func TestSamplesKeepWhatTheirSessionsExpress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := agentdbg.EncodeFile(out, all[0], agentdbg.Options{Replace: true}); err != nil {
+	if _, err := agentdbg.EncodeFile(out, all[0], true); err != nil {
 		t.Fatal(err)
 	}
 	if got := readFile(t, filepath.Join(dir, "notes.txt")); got != "mine" {
@@ -175,7 +176,7 @@ func TestExport(t *testing.T) {
 		t.Errorf("problems %q", reported)
 	}
 	var b bytes.Buffer
-	if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
+	if err := agentdbg.Encode(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	again, reported := decode(t, b.String())

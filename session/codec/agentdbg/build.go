@@ -96,9 +96,7 @@ func (b *builder) event(e *event, first, last bool) {
 		if b.s.Row.Title == session.Untitled {
 			b.s.Row.Title = cmp.Or(e.payload.Text("run_name"), session.Untitled)
 		}
-		if cwd := e.payload.Text("cwd"); cwd != "" {
-			b.s.Row.WorkspaceRoot = &cwd
-		}
+		rows.SetText(&b.s.Row.WorkspaceRoot, e.payload.Text("cwd"))
 	case e.typ == runEnd && last:
 	case e.typ == llmCall:
 		b.llmCall(e)
@@ -271,7 +269,7 @@ func (b *builder) toolCall(e *event) {
 		data.Set("state", session.StateOutputError)
 		data.Set("errorText", cmp.Or(errorText(e.payload.Get("error")), "the call failed"))
 		if kind == permissionDenied {
-			data.Set("toolMetadata", json.RawMessage(`{"agenttrace":{"denied":true}}`))
+			data.SetToolTrace("denied", true)
 		}
 	}
 	t.m.Part(data, e.at).Row.CreatedAt = e.at - e.tookMS

@@ -16,7 +16,7 @@ import (
 // export is the codec as the suite takes it, with the one file of a run.
 var export = codectest.Codec{
 	Name:   "agentdbg",
-	Encode: func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) },
+	Encode: agentdbg.Encode,
 	Decode: agentdbg.Decode, Explain: agentdbg.Losses.Of,
 	Foreign: true, Listed: agentdbg.Losses, Damage: codectest.Whole, Words: words,
 	Completes: true, // the run.json of a run of which there are only events
@@ -73,7 +73,7 @@ var events = codectest.Codec{
 			return err
 		}
 		defer os.RemoveAll(root)
-		dir, err := agentdbg.EncodeFile(root, s, agentdbg.Options{})
+		dir, err := agentdbg.EncodeFile(root, s, false)
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ var directory = codectest.Codec{
 	Name: "agentdbg directory",
 	EncodeFile: func(dir string, all []*codec.Session) error {
 		for _, s := range all {
-			if _, err := agentdbg.EncodeFile(dir, s, agentdbg.Options{}); err != nil {
+			if _, err := agentdbg.EncodeFile(dir, s, false); err != nil {
 				return err
 			}
 		}

@@ -15,11 +15,10 @@ import (
 )
 
 // draft makes the run of a session.
-func draft(s *codec.Session, o Options) formatted {
+func draft(s *codec.Session) formatted {
 	t := s.Sorted()
 	d := &drafter{
-		s: s, own: t.Session.Agent == agentName, runID: runID(t.Session.ID), loops: newLoopDetector(o),
-		used: make(map[string]bool),
+		s: s, own: t.Session.Agent == agentName, runID: runID(t.Session.ID), used: make(map[string]bool),
 	}
 	d.status, d.lastVisible, d.last = runStatus(t)
 	cwd := ""
@@ -94,7 +93,7 @@ type drafter struct {
 	status            string
 	own               bool // it is a run of AgentDbg, which has all its warnings
 	lastVisible, last int  // places of messages
-	loops             *loopDetector
+	loops             loopDetector
 	events            []eventJSON
 	counts            counts
 	latest            int64           // the time of the last event

@@ -12,27 +12,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Options configure what is written. The zero value is AgentDbg's default.
-type Options struct {
-	// Replace puts a run in the place of one that is there; see [EncodeFile].
-	Replace bool
-
-	// LoopWindow and LoopRepetitions are of the loop detector, as loop_window and
-	// loop_repetitions in AgentDbg's configuration.
-	//
-	// LoopWindow is how many events the detector looks at; 0 means
-	// DefaultLoopWindow, and less than 4 means 4.
-	LoopWindow int
-	// LoopRepetitions is how often a pattern repeats to be a loop; 0 means
-	// DefaultLoopRepetitions, and less than 2 means 2.
-	LoopRepetitions int
-}
-
 // Encode writes the session to w as "agentdbg export" does: run.json and the
 // events in one JSON object, without a newline at its end. It does not change s.
 // Rows that make no tree are refused, see [session.Transcript.CheckTree].
-func Encode(w io.Writer, s *codec.Session, o Options) error {
-	f, err := format(s, o)
+func Encode(w io.Writer, s *codec.Session) error {
+	f, err := format(s)
 	if err != nil {
 		return err
 	}
@@ -45,15 +29,15 @@ func Encode(w io.Writer, s *codec.Session, o Options) error {
 
 // EncodeFile writes the session as a run in a data directory: the two files in
 // runs/<run_id>/ of dir, which are made when they are not there. It returns the
-// run's directory. A run that is there already is not overwritten, and gives an
-// error that is [os.ErrExist], unless o says to replace it: then both files are
-// replaced at once, or with an error none, and what else is in the directory stays.
-func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error) {
-	f, err := format(s, o)
+// run's directory. A run that is there already gives an error that is [os.ErrExist],
+// unless replace is set: then both files are replaced at once, or with an error none,
+// and what else is in the directory stays.
+func EncodeFile(dir string, s *codec.Session, replace bool) (path string, err error) {
+	f, err := format(s)
 	if err != nil {
 		return "", err
 	}
-	if path, err = f.write(dir, o.Replace); err != nil {
+	if path, err = f.write(dir, replace); err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return path, nil
@@ -130,11 +114,11 @@ type formatted struct {
 	events []eventJSON
 }
 
-func format(s *codec.Session, o Options) (formatted, error) {
+func format(s *codec.Session) (formatted, error) {
 	if err := s.CheckTree(); err != nil {
 		return formatted{}, fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	return draft(s, o), nil
+	return draft(s), nil
 }
 
 // runJSON is run.json.

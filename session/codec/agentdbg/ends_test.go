@@ -40,7 +40,7 @@ func TestTurnsOfARunKeepTheirEnds(t *testing.T) {
 			}
 		}
 		var file bytes.Buffer
-		if err := agentdbg.Encode(&file, s, agentdbg.Options{}); err != nil {
+		if err := agentdbg.Encode(&file, s); err != nil {
 			t.Fatal(err)
 		}
 		for read, err := range agentdbg.Decode(&file, func(p codec.Problem) { t.Error(p) }) {

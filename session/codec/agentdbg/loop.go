@@ -8,33 +8,21 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// The detector's defaults and least values, those of AgentDbg.
+// How many events the detector looks at, and how often a pattern repeats to be a loop: the
+// defaults of AgentDbg.
 const (
-	DefaultLoopWindow      = 12
-	DefaultLoopRepetitions = 3
-
-	minLoopWindow      = 4
-	minLoopRepetitions = 2
+	loopWindow      = 12
+	loopRepetitions = 3
 )
 
-// loopDetector says after each event what AgentDbg's would have.
+// loopDetector gives the warnings that AgentDbg's detector would have given. The zero value has seen no event.
 type loopDetector struct {
-	window, repetitions int
-
 	recent []seen
-	warned map[string]bool // patterns
+	warned []string // patterns
 }
 
 // seen is an event of the window.
 type seen struct{ signature, id string }
-
-func newLoopDetector(o Options) *loopDetector {
-	return &loopDetector{
-		window:      max(cmp.Or(o.LoopWindow, DefaultLoopWindow), minLoopWindow),
-		repetitions: max(cmp.Or(o.LoopRepetitions, DefaultLoopRepetitions), minLoopRepetitions),
-		warned:      make(map[string]bool),
-	}
-}
 
 // signature is what the detector tells events apart by: the arguments of a call
 // do not count.
@@ -54,12 +42,12 @@ func (d *loopDetector) see(typ, id string, payload rows.Object) rows.Object {
 		return nil
 	}
 	d.recent = append(d.recent, seen{signature(typ, payload), id})
-	if over := len(d.recent) - d.window; over > 0 {
+	if over := len(d.recent) - loopWindow; over > 0 {
 		d.recent = slices.Delete(d.recent, 0, over)
 	}
 	n := len(d.recent)
-	for m := 1; m*d.repetitions <= n; m++ {
-		tail := d.recent[n-m*d.repetitions:]
+	for m := 1; m*loopRepetitions <= n; m++ {
+		tail := d.recent[n-m*loopRepetitions:]
 		same := func(a, b seen) bool { return a.signature == b.signature }
 		if !slices.EqualFunc(tail[m:], tail[:len(tail)-m], same) {
 			continue
@@ -73,11 +61,12 @@ func (d *loopDetector) see(typ, id string, payload rows.Object) rows.Object {
 			evidence[i] = cmp.Or(tail[i].id, "__MISSING__")
 		}
 		pattern := strings.Join(block, " -> ")
-		if d.warned[pattern] {
+		if slices.Contains(d.warned, pattern) {
 			return nil
 		}
-		d.warned[pattern] = true
-		return rows.Of("pattern", pattern, "repetitions", d.repetitions, "window_size", n, "evidence_event_ids", evidence)
+		d.warned = append(d.warned, pattern)
+		return rows.Of("pattern", pattern, "repetitions", loopRepetitions, "window_size", n,
+			"evidence_event_ids", evidence)
 	}
 	return nil
 }

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // The warnings of AgentDbg's own runs are the ones that the detector gives, at
@@ -23,7 +24,7 @@ func TestLoopDetectorAgreesWithAgentDbg(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := newLoopDetector(Options{})
+		d := new(loopDetector)
 		var expected rows.Object
 		for line := range strings.Lines(string(text)) {
 			e, err := rows.Parse([]byte(line))
@@ -58,26 +59,21 @@ func TestLoopDetector(t *testing.T) {
 	// bang an error, which the window does not hold.
 	for _, tt := range []struct {
 		events string
-		o      Options
 		want   []string // place and pattern
 	}{
-		{"aa", Options{}, nil},
-		{"aaa", Options{}, []string{"2 a"}},
-		{"aaaaaa", Options{}, []string{"2 a"}},
-		{"a!a!a", Options{}, []string{"4 a"}},
-		{"ababab", Options{}, []string{"5 a b"}},
-		{"abababab", Options{}, []string{"5 a b", "6 b a"}},
-		{"abcabcabc", Options{}, []string{"8 a b c"}},
-		{"abcdabcdabcd", Options{}, []string{"11 a b c d"}},
-		{"abcdeabcdeabcde", Options{}, nil}, // longer than the window
-		{"abcdeabcdeabcde", Options{LoopWindow: 15}, []string{"14 a b c d e"}},
-		{"aa", Options{LoopRepetitions: 2}, []string{"1 a"}},
-		{"aa", Options{LoopRepetitions: 1}, []string{"1 a"}},
-		{"abab", Options{LoopWindow: 1, LoopRepetitions: 2}, []string{"3 a b"}},
-		{"...", Options{}, []string{"2 STATE_UPDATE"}},
-		{"aabaabaab", Options{}, []string{"8 a a b"}},
+		{"aa", nil},
+		{"aaa", []string{"2 a"}},
+		{"aaaaaa", []string{"2 a"}},
+		{"a!a!a", []string{"4 a"}},
+		{"ababab", []string{"5 a b"}},
+		{"abababab", []string{"5 a b", "6 b a"}},
+		{"abcabcabc", []string{"8 a b c"}},
+		{"abcdabcdabcd", []string{"11 a b c d"}},
+		{"abcdeabcdeabcde", nil}, // longer than the window
+		{"...", []string{"2 STATE_UPDATE"}},
+		{"aabaabaab", []string{"8 a a b"}},
 	} {
-		d := newLoopDetector(tt.o)
+		d := new(loopDetector)
 		var got []string
 		for i, c := range tt.events {
 			typ := toolCall
@@ -96,7 +92,7 @@ func TestLoopDetector(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s %+v (-want +got):\n%s", tt.events, tt.o, diff)
+			t.Errorf("%s (-want +got):\n%s", tt.events, diff)
 		}
 	}
 	if got := signature(llmCall, nil); got != "LLM_CALL:UNKNOWN" {

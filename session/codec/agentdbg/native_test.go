@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/google/go-cmp/cmp"
 )
 
 // The sessions of this file are not AgentDbg's: they are put in its terms.
@@ -29,7 +30,7 @@ func natives(tb testing.TB) []*codec.Session {
 // and calls in the same order.
 func TestRunStandsWithoutItsMeta(t *testing.T) {
 	for i, s := range natives(t) {
-		dir, err := agentdbg.EncodeFile(t.TempDir(), s, agentdbg.Options{})
+		dir, err := agentdbg.EncodeFile(t.TempDir(), s, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +85,7 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 		func(p session.Part) bool { return p.Index == 5 })
 	s.Messages[1].Parts[1].DataJSON = `{"type":"text","text":"[removed]"}`
 	var b bytes.Buffer
-	if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
+	if err := agentdbg.Encode(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, gone := range []string{"call tool", `"deep"`} {
@@ -113,11 +114,11 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 func TestEncodeRefuses(t *testing.T) {
 	s := codectest.Corpus()[0].Session
 	s.Session.ID = ""
-	if err := agentdbg.Encode(new(bytes.Buffer), s, agentdbg.Options{}); err == nil ||
+	if err := agentdbg.Encode(new(bytes.Buffer), s); err == nil ||
 		!strings.Contains(err.Error(), "session has no id") {
 		t.Errorf("Encode: %v", err)
 	}
-	if _, err := agentdbg.EncodeFile(t.TempDir(), s, agentdbg.Options{}); err == nil {
+	if _, err := agentdbg.EncodeFile(t.TempDir(), s, false); err == nil {
 		t.Error("EncodeFile: no error")
 	}
 }

@@ -11,11 +11,12 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/google/go-cmp/cmp"
 )
 
 const testRun = "11111111-2222-4333-8444-555555555555"
@@ -162,7 +163,7 @@ func TestDecodeStories(t *testing.T) {
 			}
 			// What was read is the same session after it was written and read again.
 			if tt.problems == nil {
-				dir, err := agentdbg.EncodeFile(t.TempDir(), s, agentdbg.Options{})
+				dir, err := agentdbg.EncodeFile(t.TempDir(), s, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -292,7 +293,7 @@ func TestCrashedRunIsWrittenAsOne(t *testing.T) {
 		`{"run_name": "crashed", "python_version": "3", "platform": "linux", "cwd": "/", "argv": []}`) +
 		line(1, "TOOL_CALL", `{"tool_name": "t", "args": null, "result": null, "status": "ok", "error": null}`)
 	s, _ := decode(t, in)
-	dir, err := agentdbg.EncodeFile(t.TempDir(), s, agentdbg.Options{})
+	dir, err := agentdbg.EncodeFile(t.TempDir(), s, false)
 	if err != nil {
 		t.Fatal(err)
 	}

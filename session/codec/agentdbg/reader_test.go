@@ -50,7 +50,7 @@ func TestEventsSortedByTimeStayInOrder(t *testing.T) {
 		},
 	}}
 	var b bytes.Buffer
-	if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
+	if err := agentdbg.Encode(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	type event struct {

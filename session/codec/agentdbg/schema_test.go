@@ -130,7 +130,7 @@ func parse(tb testing.TB, text string) map[string]any {
 
 func TestWhatIsWrittenFollowsTheSchemas(t *testing.T) {
 	for i, s := range natives(t) {
-		dir, err := agentdbg.EncodeFile(t.TempDir(), s, agentdbg.Options{})
+		dir, err := agentdbg.EncodeFile(t.TempDir(), s, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestWhatIsWrittenFollowsTheSchemas(t *testing.T) {
 
 		// The export has the same events in the same words.
 		var b bytes.Buffer
-		if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
+		if err := agentdbg.Encode(&b, s); err != nil {
 			t.Fatal(err)
 		}
 		for _, br := range breaches(parse(t, b.String()),

@@ -153,9 +153,7 @@ func newBuilder(o rows.Object, from source, report func(codec.Problem)) *builder
 	}
 	if from.parent != "" {
 		b.s.Row.ParentID = new(from.parent)
-		if from.message != "" {
-			b.s.Row.ParentMessageID = new(from.message)
-		}
+		rows.SetText(&b.s.Row.ParentMessageID, from.message)
 		b.at = from.at
 	}
 	return b
@@ -208,21 +206,10 @@ func (b *builder) about(o rows.Object) {
 	if id := o.Text("session_id"); id != "" && id != b.s.Row.ID {
 		kept.Set("session_id", id)
 	}
-	var of rows.Object
-	for _, key := range []string{"version", "extra"} {
-		if agent.Has(key) {
-			of.Set(key, agent.Get(key))
-		}
-	}
-	if of != nil {
+	if of := agent.Only("version", "extra"); of != nil {
 		kept.Set("agent", of)
 	}
-	for _, key := range []string{"notes", "continued_trajectory_ref", "extra"} {
-		if o.Has(key) {
-			kept.Set(key, o.Get(key))
-		}
-	}
-	b.s.SetMeta("atif", kept)
+	b.s.SetMeta("atif", append(kept, o.Only("notes", "continued_trajectory_ref", "extra")...))
 	b.s.Row.Title = cmp.Or(o.Object("extra").Text("title"), b.s.Row.Title)
 }
 
@@ -426,7 +413,7 @@ func (b *builder) result(p *rows.Part, result rows.Object) {
 		content = rows.Of("session_id", child).JSON()
 	} else if child != "" {
 		data := p.Data()
-		data.Set("toolMetadata", rows.Of("agenttrace", rows.Of("child_session_id", child)))
+		data.SetToolTrace("child_session_id", child)
 		p.Set(data)
 	}
 	p.Result(content, result.Object("extra").True("is_error"))

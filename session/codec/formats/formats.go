@@ -104,9 +104,9 @@ var All = []Format{{
 	Imported: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
 	Writing: Writing{
 		Ext: ".json", JSON: true, Explain: explained(agentdbg.Losses.Of),
-		Stream: each(func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) }),
+		Stream: each(agentdbg.Encode),
 		Dir: func(path string, s *Source, replace bool) error {
-			_, err := agentdbg.EncodeFile(path, s.Session, agentdbg.Options{Replace: replace})
+			_, err := agentdbg.EncodeFile(path, s.Session, replace)
 			return err
 		},
 	},

@@ -116,7 +116,7 @@ func (p *parser) add(e event) {
 	if err != nil {
 		if parsed.value, err = rows.Value([]byte(text)); err != nil {
 			problem("payload is not JSON: kept as text")
-			parsed.value, _ = rows.Marshal(text) // a string always has JSON
+			parsed.value = rows.Raw(text)
 		}
 	} else {
 		parsed.payload = o
@@ -200,9 +200,7 @@ func (e *parsedEvent) data() rows.Object {
 
 func (d *decoder) session(e *parsedEvent) {
 	if e.kind == kindTitle {
-		if title := e.payload.Text("title"); title != "" {
-			d.b.Row.Title = title
-		}
+		d.b.Row.Title = cmp.Or(e.payload.Text("title"), d.b.Row.Title)
 	}
 	if simulator := e.payload.Get("simulator"); simulator != nil && d.b.Meta("jutul").Get("simulator") == nil {
 		o := d.b.Meta("jutul")

@@ -165,9 +165,7 @@ func (b *builder) begin() error {
 		return nil
 	}
 	b.s = rows.New(f.header.Text("id"), cmp.Or(f.header.Text("harness"), agentName))
-	if dir := f.header.Text("cwd"); dir != "" {
-		b.s.Row.WorkspaceRoot = new(dir)
-	}
+	rows.SetText(&b.s.Row.WorkspaceRoot, f.header.Text("cwd"))
 	if parent := f.header.Text("parentSession"); parent != "" {
 		b.s.SetMeta("pi", rows.Of("parentSession", parent))
 	}
@@ -222,9 +220,7 @@ func (b *builder) entry(e *entry) {
 	case entryCompaction:
 		b.compaction(e)
 	case entryInfo:
-		if name := e.Text("name"); name != "" {
-			b.s.Row.Title = name
-		}
+		b.s.Row.Title = cmp.Or(e.Text("name"), b.s.Row.Title)
 	case entryModel:
 		b.model = session.Model{ProviderID: e.Text("provider"), ModelID: e.Text("modelId"), Variant: b.effort}
 	case entryThinking:

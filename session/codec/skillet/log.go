@@ -109,9 +109,7 @@ func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
 
 // finishSession names the session.
 func finishSession(s *rows.Session, key names) {
-	if key.SessionName != "" {
-		s.Row.Title = key.SessionName
-	}
+	s.Row.Title = cmp.Or(key.SessionName, s.Row.Title)
 	var own rows.Object
 	if key.UserID != "" {
 		own.Set("user", key.UserID)

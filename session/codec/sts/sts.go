@@ -205,9 +205,7 @@ func (d *decoder) line(o rows.Object, err error) error {
 			return errors.New(`is not a header: want {"type":"session","harness":…,"id":…} first`)
 		}
 		d.s = rows.New(o.Text("id"), cmp.Or(o.Text("harness"), "unknown"))
-		if name := o.Text("name"); name != "" {
-			d.s.Row.Title = name
-		}
+		d.s.Row.Title = cmp.Or(o.Text("name"), d.s.Row.Title)
 		return nil
 	}
 	message := o.Object("message")

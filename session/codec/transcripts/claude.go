@@ -269,7 +269,7 @@ func (d *claude) state(kind string, o rows.Object, line int) {
 		}
 	case "permission-mode":
 		if known != nil {
-			setText(&known.b.s.Row.Mode, o.Text("permissionMode"))
+			rows.SetText(&known.b.s.Row.Mode, o.Text("permissionMode"))
 		}
 	}
 	d.link(o)
@@ -428,7 +428,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 		row.ParentID = new(id)
 		s.b.about.SubagentOf, s.b.about.SubagentID = id, sub
 	}
-	setText(&row.WorkspaceRoot, o.Text("cwd"))
+	rows.SetText(&row.WorkspaceRoot, o.Text("cwd"))
 	s.b.s.SetMeta("claude_code", o.Texts("version", "gitBranch", "agentId", "slug"))
 	d.bySession[key], d.order = s, append(d.order, s)
 	return s

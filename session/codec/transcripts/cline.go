@@ -141,7 +141,7 @@ type clineRequest struct {
 
 func (d *cline) about(of rows.Object, place clinePlace) {
 	row := &d.b.s.Row
-	setText(&row.WorkspaceRoot, cmp.Or(place.about.Text("workspace_root"), place.about.Text("cwd")))
+	rows.SetText(&row.WorkspaceRoot, cmp.Or(place.about.Text("workspace_root"), place.about.Text("cwd")))
 	origin := of.Object("origin")
 	parent := origin.Text("parentThreadId")
 	if root, sub, ok := strings.Cut(row.ID, "__"); ok && of.Text("agent") != "lead" && root != "" {
@@ -290,7 +290,7 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 		d.model = session.Model{ProviderID: cmp.Or(info.Text("provider"), info.Text("providerId")), ModelID: model}
 		step.Model = new(d.model)
 	}
-	setText(&b.s.Row.Mode, info.Text("mode"))
+	rows.SetText(&b.s.Row.Mode, info.Text("mode"))
 	if d.model.ModelID != "" {
 		b.setModel(d.model)
 	}

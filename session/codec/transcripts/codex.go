@@ -199,7 +199,7 @@ func isTimed(id string) bool { return len(id) == 36 && id[14] == '7' }
 func (d *codex) begin(meta rows.Object) {
 	d.b = newBuilder(meta.Text("id"), "codex")
 	d.provider = meta.Text("model_provider")
-	setText(&d.b.s.Row.WorkspaceRoot, meta.Text("cwd"))
+	rows.SetText(&d.b.s.Row.WorkspaceRoot, meta.Text("cwd"))
 	d.b.parent(meta.Text("parent_thread_id"))
 	d.b.parent(meta.Object("source").Object("subagent").Object("thread_spawn").Text("parent_thread_id"))
 	d.b.s.SetMeta("codex", meta.Only("cli_version", "originator", "forked_from_id", "git"))

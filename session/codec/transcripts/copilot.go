@@ -228,7 +228,7 @@ func (d *copilot) ofSession(a *copilotAgent, kind string, data rows.Object, line
 		a.model = cmp.Or(data.Text("newModel"), a.model)
 		a.b.model(copilotProvider, a.model)
 	case "session.mode_changed":
-		setText(&a.b.s.Row.Mode, data.Text("newMode"))
+		rows.SetText(&a.b.s.Row.Mode, data.Text("newMode"))
 	case "session.compaction_complete":
 		d.compaction(a, data)
 	case "session.error":
@@ -266,7 +266,7 @@ func (d *copilot) opened(data rows.Object) {
 	row := &d.main.b.s.Row
 	about := data.Object("context")
 	if row.WorkspaceRoot == nil {
-		setText(&row.WorkspaceRoot, about.Text("cwd"))
+		rows.SetText(&row.WorkspaceRoot, about.Text("cwd"))
 	}
 	d.main.b.parent(data.Text("detachedFromSpawningParentSessionId"))
 	if model := data.Text("selectedModel"); model != "" {

@@ -70,8 +70,8 @@ func decodeCursor(ctx context.Context, conn *sqlite.Conn, path string, report fu
 	}
 	d.b = newBuilder(id, "cursor-cli")
 	row := &d.b.s.Row
-	setText(&row.WorkspaceRoot, beside.Text("cwd"))
-	setText(&row.Mode, about.Text("mode"))
+	rows.SetText(&row.WorkspaceRoot, beside.Text("cwd"))
+	rows.SetText(&row.Mode, about.Text("mode"))
 	if model := about.Text("lastUsedModel"); model != "" {
 		d.b.model(cursorProvider, model)
 	}

@@ -30,7 +30,7 @@ func (d *gemini) session() (*codec.Session, error) {
 	}
 	d.b = b
 	b.parent(parent)
-	setText(&b.s.Row.WorkspaceRoot, d.file.root)
+	rows.SetText(&b.s.Row.WorkspaceRoot, d.file.root)
 	b.s.SetMeta("gemini_cli", d.about.Only("projectHash", "kind", "directories"))
 	if d.was == nil {
 		b.see(start)

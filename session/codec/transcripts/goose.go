@@ -136,7 +136,7 @@ func (d *goose) about(title, dir string) {
 	if d.b.title = title; title == "New Chat" || title == "CLI Session" || title == "ACP Session" {
 		d.b.title = "" // nobody has named it
 	}
-	setText(&d.b.s.Row.WorkspaceRoot, dir)
+	rows.SetText(&d.b.s.Row.WorkspaceRoot, dir)
 }
 
 // gooseTotal is what a whole session used.
@@ -419,7 +419,7 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 	d.about(cmp.Or(row.Text("name"), row.Text("description")), row.Text("working_dir"))
 	d.total = gooseTotal(row)
 	d.b.parent(row.Text("parent_session_id"))
-	setText(&d.b.s.Row.Mode, row.Text("goose_mode"))
+	rows.SetText(&d.b.s.Row.Mode, row.Text("goose_mode"))
 	if at := sqlTime(row.Text("archived_at")); at > 0 {
 		d.b.s.Row.ArchivedAt = new(at)
 	}

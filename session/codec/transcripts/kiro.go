@@ -113,7 +113,7 @@ func newKiro(id string, report func(codec.Problem)) *kiro {
 
 // about takes what the program keeps beside the session.
 func (d *kiro) about(o rows.Object) {
-	setText(&d.b.s.Row.WorkspaceRoot, o.Text("cwd"))
+	rows.SetText(&d.b.s.Row.WorkspaceRoot, o.Text("cwd"))
 	d.b.parent(o.Text("parent_session_id"))
 	d.b.title = firstLine(o.Text("title"))
 	state := o.Object("session_state")

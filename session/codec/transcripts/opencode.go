@@ -62,8 +62,8 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 	d.b = newBuilder(s.info.id, cmp.Or(agent, "opencode"))
 	row := &d.b.s.Row
 	d.b.parent(info.Text("parentID"))
-	setText(&row.WorkspaceRoot, info.Text("directory"))
-	setText(&row.WorkspaceID, info.Text("workspaceID"))
+	rows.SetText(&row.WorkspaceRoot, info.Text("directory"))
+	rows.SetText(&row.WorkspaceID, info.Text("workspaceID"))
 	if archived := moment(at, "archived"); archived > 0 {
 		row.ArchivedAt = new(archived)
 	}
@@ -357,7 +357,7 @@ func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
 	}
 	tokens := opencodeUsage(m.data.Object("tokens"))
 	var tail *string
-	setText(&tail, d.rowOf[asked.Text("tail_start_id")])
+	rows.SetText(&tail, d.rowOf[asked.Text("tail_start_id")])
 	row := d.row(session.RoleAssistant, m)
 	d.part(row, first, rows.DataPart(session.TypeCompaction, rows.Of("summary", text.String(), "tail_start_id", tail,
 		"auto", asked.True("auto"), "summary_tokens", tokens.Output)))

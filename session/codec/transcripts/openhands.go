@@ -214,7 +214,7 @@ type openHandsUsage struct {
 }
 
 func (d *openHands) about(state rows.Object, parent string) {
-	setText(&d.b.s.Row.WorkspaceRoot, state.Object("workspace").Text("working_dir"))
+	rows.SetText(&d.b.s.Row.WorkspaceRoot, state.Object("workspace").Text("working_dir"))
 	d.b.parent(parent)
 	agent := state.Object("agent")
 	if model := cmp.Or(agent.Object("llm").Text("model"), agent.Text("acp_model")); model != "" {

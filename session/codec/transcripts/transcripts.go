@@ -155,17 +155,10 @@ func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 // end ends the turn.
 func (b *builder) end() { b.turn, b.pending, b.marked = nil, 0, 0 }
 
-// setText sets a column that may be null, unless the text is empty.
-func setText(column **string, text string) {
-	if text != "" {
-		*column = &text
-	}
-}
-
 // parent notes the session that this one is below, unless the id is empty or its own.
 func (b *builder) parent(id string) {
 	if id != b.s.Row.ID {
-		setText(&b.s.Row.ParentID, id)
+		rows.SetText(&b.s.Row.ParentID, id)
 	}
 }
 
@@ -420,12 +413,7 @@ func (b *builder) finish() *codec.Session {
 	if b.cost != nil {
 		b.s.Row.CostUSD = max(b.s.Row.CostUSD, *b.cost)
 	}
-	if b.title == "" {
-		b.title = firstLine(b.question)
-	}
-	if b.title != "" {
-		b.s.Row.Title = b.title
-	}
+	b.s.Row.Title = cmp.Or(b.title, firstLine(b.question), b.s.Row.Title)
 	return b.s.Finish()
 }
 

@@ -143,7 +143,7 @@ func (d *zed) about(about, thread rows.Object) {
 	if dir, _, _ := strings.Cut(about.Text("folder_paths"), "\n"); filepath.IsAbs(dir) {
 		row.WorkspaceRoot = new(dir)
 	}
-	setText(&row.Mode, thread.Text("profile"))
+	rows.SetText(&row.Mode, thread.Text("profile"))
 	if model := thread.Object("model"); model.Text("model") != "" {
 		d.model = session.Model{ProviderID: model.Text("provider"), ModelID: model.Text("model")}
 		d.b.setModel(d.model)

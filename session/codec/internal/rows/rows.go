@@ -116,6 +116,13 @@ func (s *Session) See(at int64) {
 	s.low, s.high = min(s.low, at), max(s.high, at)
 }
 
+// SetText sets a column that may be null, unless the text is empty.
+func SetText(column **string, text string) {
+	if text != "" {
+		*column = &text
+	}
+}
+
 // SetMeta sets a key of the session's metadata_json.
 func (s *Session) SetMeta(key string, v any) { setKey(&s.Row.MetadataJSON, key, v) }
 
