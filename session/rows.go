@@ -398,3 +398,12 @@ func Deref[T any](p *T) (v T) {
 	}
 	return v
 }
+
+// Sum adds two amounts, of which nil is unknown and counts as nothing.
+func Sum[T any](a, b *T, add func(a, b T) T) *T {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	sum := add(*a, *b)
+	return &sum
+}

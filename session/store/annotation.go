@@ -148,17 +148,11 @@ func (a *applier) mergeAnnotation(n *Annotation) (changed bool, _ error) {
 }
 
 func compareAnnotations(n, o *Annotation) int {
-	undone := func(n *Annotation) int {
-		if n.DeletedAt != nil {
-			return 1
-		}
-		return 0
-	}
 	encode := func(n Annotation) []byte {
 		n.CreatedAt = 0
 		return n.AppendJSON(nil)
 	}
-	return cmp.Or(cmp.Compare(n.UpdatedAt, o.UpdatedAt), cmp.Compare(undone(n), undone(o)),
+	return cmp.Or(cmp.Compare(n.UpdatedAt, o.UpdatedAt), compareBools(n.DeletedAt != nil, o.DeletedAt != nil),
 		bytes.Compare(encode(*n), encode(*o)))
 }
 

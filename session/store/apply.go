@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -25,7 +24,7 @@ var ErrRefused = errors.New("row refused")
 func Apply(tx Tx, b *Batch) (Result, error) {
 	var a applier
 	err := run(tx, func(set *rows) {
-		a = applier{rows: set, sessions: make(map[string]*sessionWork)}
+		a = newApplier(set)
 		some := *b // observations may be added
 		a.apply(&some)
 	})
@@ -167,6 +166,11 @@ type messageWork struct {
 	links     []*SpanRef
 	turnStats []*SpanRef
 	reread    bool
+}
+
+func newApplier(set *rows) applier {
+	return applier{rows: set, sessions: make(map[string]*sessionWork), stored: make(map[string]TraceOwner),
+		recordThreads: make(map[thread]*Thread)}
 }
 
 func (a *applier) session(id string) *sessionWork {
@@ -339,14 +343,11 @@ func (w *sessionWork) remember(id string, old *session.Message) {
 	if _, known := w.before[id]; known {
 		return
 	}
-	if w.before == nil {
-		w.before = make(map[string]*session.Message)
-	}
 	if old != nil {
 		was := *old
 		old = &was
 	}
-	w.before[id] = old
+	set(&w.before, id, old)
 }
 
 // was is a stored message as it was before the batch, nil when it was not there.
@@ -441,9 +442,7 @@ func (w *sessionWork) noticeUndone(set *rows) {
 			messages = append(messages, *old)
 		}
 	}
-	slices.SortFunc(messages, func(x, y session.Message) int {
-		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), strings.Compare(x.ID, y.ID))
-	})
+	slices.SortFunc(messages, compareByPosition)
 	for i, holds := range RewindsInForce(w.row.State.Rewinds, messages) {
 		r := &w.row.State.Rewinds[i]
 		if !holds && !r.Undone && !w.fresh[*r] {
@@ -500,4 +499,5 @@ func (w *sessionWork) awaitsRewind(id string) bool {
 	return slices.ContainsFunc(w.row.State.Rewinds, func(r Rewind) bool { return r.To == id })
 }
 
-func sameTime(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+// equal reports whether two optional values are equal.
+func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

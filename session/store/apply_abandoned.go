@@ -172,15 +172,14 @@ func (a *applier) showGivenUp(w *sessionWork, o *OpenTurn) {
 // abandonedMetadata is what was seen of a message, as that of a turn that was given up.
 func abandonedMetadata(metadata string) string {
 	m := object(metadata)
-	ours := object(string(m["agenttrace"]))
-	if ours["end_reason"] != nil || ours["error"] != nil {
+	if ours := object(string(m["agenttrace"])); ours["end_reason"] != nil || ours["error"] != nil {
 		return metadata
 	}
-	ours["abandoned"] = json.RawMessage("true")
-	ours["end_reason"] = json.RawMessage(`"` + semconv.EndAbort + `"`)
-	ours["error"] = json.RawMessage(`"` + semconv.AbortedByRestart + `"`)
-	m["agenttrace"] = json.RawMessage(encodeObject(ours))
-	return encodeObject(m)
+	return editTrace(m, func(ours map[string]json.RawMessage) {
+		ours["abandoned"] = json.RawMessage("true")
+		ours["end_reason"] = json.RawMessage(`"` + semconv.EndAbort + `"`)
+		ours["error"] = json.RawMessage(`"` + semconv.AbortedByRestart + `"`)
+	})
 }
 
 // seenMetadata undoes abandonedMetadata.
@@ -189,15 +188,14 @@ func seenMetadata(metadata string) string {
 		return metadata
 	}
 	m := object(metadata)
-	ours := object(string(m["agenttrace"]))
-	if string(ours["abandoned"]) != "true" {
+	if ours := object(string(m["agenttrace"])); string(ours["abandoned"]) != "true" {
 		return metadata
 	}
-	for _, key := range []string{"abandoned", "end_reason", "error"} {
-		delete(ours, key)
-	}
-	m["agenttrace"] = json.RawMessage(encodeObject(ours))
-	return encodeObject(m)
+	return editTrace(m, func(ours map[string]json.RawMessage) {
+		for _, key := range []string{"abandoned", "end_reason", "error"} {
+			delete(ours, key)
+		}
+	})
 }
 
 // abandonedPart returns the part as it is when its turn was given up.

@@ -41,8 +41,7 @@ func (s *StepSum) link() *SpanRef {
 // sumSteps keeps the sum of a message's steps where there are many and nothing else, and
 // forgets it as soon as a span describes the message as a whole.
 func (w *sessionWork) sumSteps(messageID string, turnStats []*SpanRef) {
-	steps := w.row.State.Steps
-	if steps[messageID] == nil && len(turnStats) < manySteps {
+	if w.row.State.Steps[messageID] == nil && len(turnStats) < manySteps {
 		return
 	}
 	if slices.ContainsFunc(turnStats, func(l *SpanRef) bool { return !l.TurnStats.Step }) {
@@ -50,11 +49,8 @@ func (w *sessionWork) sumSteps(messageID string, turnStats []*SpanRef) {
 		return
 	}
 	sum, last := sumFacts(turnStats, false), slices.MaxFunc(turnStats, compareStarts)
-	if steps == nil {
-		steps = make(map[string]*StepSum)
-		w.row.State.Steps = steps
-	}
-	steps[messageID] = &StepSum{StartNano: last.StartNano, TraceID: last.TraceID, SpanID: last.SpanID, TurnStats: sum}
+	set(&w.row.State.Steps, messageID,
+		&StepSum{StartNano: last.StartNano, TraceID: last.TraceID, SpanID: last.SpanID, TurnStats: sum})
 	w.dirty = true
 }
 
@@ -140,13 +136,7 @@ func (f *TurnStats) add(o *TurnStats) {
 	f.Model = cmp.Or(o.Model, f.Model)
 	f.Agent = cmp.Or(o.Agent, f.Agent)
 	f.SystemPromptDigest = cmp.Or(o.SystemPromptDigest, f.SystemPromptDigest)
-	if o.Usage != nil {
-		total := *o.Usage
-		if f.Usage != nil {
-			total = total.Add(*f.Usage)
-		}
-		f.Usage = &total
-	}
+	f.Usage = session.Sum(f.Usage, o.Usage, session.Usage.Add)
 	t, u := &f.Trace, &o.Trace
 	t.TurnIndex = cmp.Or(u.TurnIndex, t.TurnIndex)
 	t.EndReason = cmp.Or(u.EndReason, t.EndReason)
@@ -165,26 +155,11 @@ func (f *TurnStats) add(o *TurnStats) {
 	if u.UsageRaw != nil {
 		t.UsageRaw = u.UsageRaw
 	}
-	if u.DurationMS != nil {
-		total := *u.DurationMS
-		if t.DurationMS != nil {
-			total += *t.DurationMS
-		}
-		t.DurationMS = &total
-	}
-	if u.CostUSD != nil {
-		total := *u.CostUSD
-		if t.CostUSD != nil {
-			total = AddCost(total, *t.CostUSD)
-		}
-		t.CostUSD = &total
-	}
+	t.DurationMS = session.Sum(t.DurationMS, u.DurationMS, func(a, b int64) int64 { return a + b })
+	t.CostUSD = session.Sum(t.CostUSD, u.CostUSD, AddCost)
 	t.Problems = append(slices.Clone(t.Problems), u.Problems...)
-	if len(o.Extra) > 0 {
-		f.Extra = maps.Clone(f.Extra)
-		if f.Extra == nil {
-			f.Extra = make(map[string]json.RawMessage)
-		}
-		maps.Copy(f.Extra, o.Extra)
+	f.Extra = maps.Clone(f.Extra) // others have it too
+	for key, value := range o.Extra {
+		set(&f.Extra, key, value)
 	}
 }

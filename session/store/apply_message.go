@@ -105,14 +105,25 @@ func canonicalMetadata(metadata string, live bool) string {
 			m[key] = json.RawMessage(text)
 		}
 	}
-	inner := object(string(m["agenttrace"]))
+	ours := object(string(m["agenttrace"]))
 	if live {
-		inner["incomplete"] = json.RawMessage("true")
+		ours["incomplete"] = json.RawMessage("true")
 	}
-	if len(inner) > 0 {
-		m["agenttrace"] = json.RawMessage(encodeObject(inner))
+	if len(ours) > 0 {
+		m["agenttrace"] = json.RawMessage(encodeObject(ours))
 	}
 	return encodeObject(m)
+}
+
+// editTrace writes metadata with the members of its "agenttrace" as edit leaves them, without it if none is left.
+func editTrace(metadata map[string]json.RawMessage, edit func(ours map[string]json.RawMessage)) string {
+	ours := object(string(metadata["agenttrace"]))
+	edit(ours)
+	metadata["agenttrace"] = json.RawMessage(encodeObject(ours))
+	if len(ours) == 0 {
+		delete(metadata, "agenttrace")
+	}
+	return encodeObject(metadata)
 }
 
 // MarkGap marks metadata of a message whose parts have a gap, or takes the mark
@@ -121,19 +132,14 @@ func MarkGap(metadata string, gap bool) string {
 	if gap && isIncomplete(metadata) || !gap && !strings.Contains(metadata, `"gap":true`) {
 		return metadata
 	}
-	m := object(metadata)
-	inner := object(string(m["agenttrace"]))
-	if gap {
-		inner["incomplete"], inner["gap"] = json.RawMessage("true"), json.RawMessage("true")
-	} else if string(inner["gap"]) == "true" {
-		delete(inner, "incomplete")
-		delete(inner, "gap")
-	}
-	m["agenttrace"] = json.RawMessage(encodeObject(inner))
-	if len(inner) == 0 {
-		delete(m, "agenttrace")
-	}
-	return encodeObject(m)
+	return editTrace(object(metadata), func(ours map[string]json.RawMessage) {
+		if gap {
+			ours["incomplete"], ours["gap"] = json.RawMessage("true"), json.RawMessage("true")
+		} else if string(ours["gap"]) == "true" {
+			delete(ours, "incomplete")
+			delete(ours, "gap")
+		}
+	})
 }
 
 // object reads a JSON object; what is none is an empty one.
@@ -199,7 +205,7 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) {
 		w.account(old, -1)
 	}
 	w.account(m, +1)
-	w.recut = w.recut || old != nil && !sameTime(old.HiddenAt, m.HiddenAt)
+	w.recut = w.recut || old != nil && !equal(old.HiddenAt, m.HiddenAt)
 	if s := &w.row.State; old == nil || PositionOf(old) != PositionOf(m) {
 		w.tailMoved = w.tailMoved || m.ID == s.Tail
 		// A message moves back, unless it was not dated before.
@@ -227,7 +233,7 @@ func (w *sessionWork) account(m *session.Message, sign int64) {
 }
 
 func equalMessages(a, b *session.Message) bool {
-	return a.Role == b.Role && a.MetadataJSON == b.MetadataJSON && sameTime(a.HiddenAt, b.HiddenAt) &&
+	return a.Role == b.Role && a.MetadataJSON == b.MetadataJSON && equal(a.HiddenAt, b.HiddenAt) &&
 		a.CreatedAt == b.CreatedAt && a.UpdatedAt == b.UpdatedAt
 }
 

@@ -129,8 +129,8 @@ func (o *observer) reportsOf(links []SpanRef) {
 
 // put stores an observation, and reports whether that changed anything.
 func (o *observer) put(n *Observation) (changed bool, refused error) {
-	id := ObservationKey{n.TraceID, n.Source}
-	old := o.rows.observation(keyOf(n))
+	id := keyOf(n)
+	old := o.rows.observation(id)
 	o.pending[id] = old == nil || old.Attribution.SessionID == ""
 	if old != nil && !n.takesPrecedence(&old.Observation) {
 		return false, nil
@@ -162,7 +162,7 @@ func (o *observer) put(n *Observation) (changed bool, refused error) {
 			o.spans[ObservationKey{n.TraceID, before.parent()}] = true
 		}
 	}
-	return true, o.rows.observations.put(keyOf(n), row)
+	return true, o.rows.observations.put(id, row)
 }
 
 // tie makes a span last until the last of what is below it begins: the spans of the batch's
@@ -293,11 +293,11 @@ func (o *observer) rebuildAll() {
 	if len(o.moved) > 0 {
 		among := make(map[ObservationKey]bool, len(all.rows))
 		for i := range all.rows {
-			among[ObservationKey{all.rows[i].TraceID, all.rows[i].Source}] = true
+			among[keyOf(&all.rows[i])] = true
 		}
 		for _, m := range o.moved {
 			// One whose new owner was told is among the rows; one that has none is not.
-			if id := (ObservationKey{m.TraceID, m.Source}); !among[id] {
+			if id := keyOf(&m); !among[id] {
 				among[id] = true
 				all.rows, all.Attribution = append(all.rows, m), append(all.Attribution, Attribution{})
 				o.rows.prove(&m, UsageProof{})
@@ -305,7 +305,7 @@ func (o *observer) rebuildAll() {
 		}
 	}
 	for i := range all.rows {
-		if id := (ObservationKey{all.rows[i].TraceID, all.rows[i].Source}); o.pending[id] {
+		if id := keyOf(&all.rows[i]); o.pending[id] {
 			o.pending[id] = all.Attribution[i].SessionID == ""
 		}
 	}

@@ -68,13 +68,8 @@ func (o *observer) resolveOwner(trace string) {
 	o.ask(q)
 	for i := range q.Rows {
 		r := &q.Rows[i]
-		o.touch(owner, timeRange{r.Start, r.Until})
 		o.nameThread(&r.Observation)
-		if !o.fresh[ObservationKey{r.TraceID, r.Source}] {
-			o.touch(before, timeRange{r.Start, r.Until})
-			o.moved = append(o.moved, r.Observation)
-			o.rebuilt[before], o.rebuilt[owner] = true, true
-		}
+		o.move(r, before, owner)
 		for _, call := range r.Calls {
 			o.asked = append(o.asked, askedBy(call, &r.Observation))
 		}
@@ -129,14 +124,22 @@ func (o *observer) moveRecord(r *ObservationRow, owner string) {
 	o.noteProofs(r.Owner)
 	o.noteProofs(owner)
 	o.ask()
-	at := timeRange{r.Start, r.Until}
-	o.touch(r.Owner, at)
-	o.touch(owner, at)
-	if !o.fresh[ObservationKey{r.TraceID, r.Source}] {
-		o.moved = append(o.moved, r.Observation)
-		o.rebuilt[r.Owner], o.rebuilt[owner] = true, true
-	}
+	o.touch(r.Owner, timeRange{r.Start, r.Until})
+	o.move(r, r.Owner, owner)
 	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{Source: r.Source, Owner: owner})
+}
+
+// move has an observation rebuilt for its new owner. One that is new to the store was never part of what the former owner
+// has, so nothing of that is taken back.
+func (o *observer) move(r *ObservationRow, before, owner string) {
+	at := timeRange{r.Start, r.Until}
+	o.touch(owner, at)
+	if o.fresh[keyOf(&r.Observation)] {
+		return
+	}
+	o.touch(before, at)
+	o.moved = append(o.moved, r.Observation)
+	o.rebuilt[before], o.rebuilt[owner] = true, true
 }
 
 // ownerOf is where all of a trace's observations are built: in the session that the

@@ -156,14 +156,14 @@ func (o *observer) changedSegments(owner string, w *window) []segment {
 	if o.rebuilt[owner] || len(cut) == 1 {
 		return segmented
 	}
-	isFresh := func(x Observation) bool { return o.fresh[ObservationKey{x.TraceID, x.Source}] }
+	isFresh := func(x Observation) bool { return o.fresh[keyOf(&x)] }
 	before := make(map[ObservationKey]int) // the first of each segment that there was, and its length
 	for _, s := range segments(slices.DeleteFunc(slices.Clone(all), isFresh), reach) {
-		before[ObservationKey{s[0].TraceID, s[0].Source}] = len(s)
+		before[keyOf(&s[0])] = len(s)
 	}
 	return slices.DeleteFunc(segmented, func(s segment) bool {
 		first := s.Observations[0]
-		return before[ObservationKey{first.TraceID, first.Source}] == len(s.Observations) &&
+		return before[keyOf(&first)] == len(s.Observations) &&
 			!slices.ContainsFunc(s.Observations, isFresh)
 	})
 }

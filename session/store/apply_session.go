@@ -303,7 +303,7 @@ func (a *applier) redrawHidden(w *sessionWork) {
 	for i := range messages {
 		m := &messages[i]
 		hidden := w.hidden(m, m, a.rows)
-		if sameTime(hidden, m.HiddenAt) {
+		if equal(hidden, m.HiddenAt) {
 			continue
 		}
 		w.remember(m.ID, m)

@@ -127,7 +127,7 @@ func Import(tx Tx, in *Imported) (ImportResult, error) {
 	}
 	var i importer
 	err := run(tx, func(set *rows) {
-		a := applier{rows: set, sessions: make(map[string]*sessionWork)}
+		a := newApplier(set)
 		a.gave = in.Grown.rows()
 		i = importer{applier: &a, work: a.session(in.Session.ID)}
 		i.run(in)
@@ -333,7 +333,7 @@ func (i *importer) mergeRow(imported *Imported, known float64) (by int) {
 		w.dirty = true
 	}
 	w.row.ArchivedAt = archived
-	w.dirty = w.dirty || !sameTime(archived, old.ArchivedAt)
+	w.dirty = w.dirty || !equal(archived, old.ArchivedAt)
 	w.bound(in.CreatedAt, in.UpdatedAt)
 	return by
 }
@@ -354,15 +354,9 @@ func (w *sessionWork) archived(at *int64) *int64 {
 // compareImportedSessions orders two versions of a session's row: the later, the one
 // that knows more, the greater.
 func compareImportedSessions(s, o *session.Session) int {
-	titled := func(s *session.Session) int {
-		if s.Title == session.Untitled {
-			return 0
-		}
-		return 1
-	}
 	return cmp.Or(
 		cmp.Compare(s.UpdatedAt, o.UpdatedAt),
-		cmp.Compare(titled(s), titled(o)),
+		compareBools(s.Title != session.Untitled, o.Title != session.Untitled),
 		compareGrown(s.MetadataJSON, o.MetadataJSON),
 		bytes.Compare(ownColumns(*s), ownColumns(*o)))
 }
@@ -443,7 +437,7 @@ func (i *importer) message(in *session.MessageAndParts) {
 		if !replaced && cmp.Or(compareMessages(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
 			marked = old.MetadataJSON
 		}
-		if !replaced || !sameTime(old.HiddenAt, i.gave.messages[m.ID].HiddenAt) {
+		if !replaced || !equal(old.HiddenAt, i.gave.messages[m.ID].HiddenAt) {
 			merged := mergeMessage(&was, &m, imports)
 			if replaced {
 				m.HiddenAt = merged.HiddenAt

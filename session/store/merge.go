@@ -175,7 +175,7 @@ func compareParts(p, q *rankedPart, from origin) int {
 	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 && from == imports {
 		return c
 	}
-	if equalParts(p.Part, q.Part) && equalStrings(p.ContinuationRunID, q.ContinuationRunID) && p.SessionID == q.SessionID {
+	if equalParts(p.Part, q.Part) && equal(p.ContinuationRunID, q.ContinuationRunID) && p.SessionID == q.SessionID {
 		return 0
 	}
 	pRank, qRank := p.known(), q.known()
@@ -337,8 +337,10 @@ func (a *applier) placeParts(
 		places = append(places, place{p, p.Index})
 	}
 	slices.SortFunc(places, func(x, y place) int {
-		return cmp.Or(cmp.Compare(x.requested, y.requested), cmp.Compare(absent(x.Part), absent(y.Part)),
-			strings.Compare(x.ID, y.ID))
+		// A part that represents missing content comes after content that somebody reports in its place: a process
+		// that restarted an agent knows nothing of an answer that the one before it streamed.
+		return cmp.Or(cmp.Compare(x.requested, y.requested),
+			compareBools(session.IsAbsence(x.Type), session.IsAbsence(y.Type)), strings.Compare(x.ID, y.ID))
 	})
 	index, requested := make(map[string]int64), make(map[string]int64)
 	next := int64(0)
@@ -368,13 +370,15 @@ func (a *applier) placeParts(
 	}
 }
 
-// absent is 1 for a part that represents missing content, which comes after content that somebody reports in its
-// place: a process that restarted an agent knows nothing of an answer that the one before it streamed.
-func absent(p *session.Part) int {
-	if session.IsAbsence(p.Type) {
+// compareBools orders false before true.
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
 		return 1
 	}
-	return 0
+	return -1
 }
 
 // PartRank tells from a part's data how much its source knew: a tool part reports so
@@ -430,10 +434,8 @@ func stateRank(p *session.Part) int {
 
 func equalParts(p, q *session.Part) bool {
 	return p.DataJSON == q.DataJSON && p.Type == q.Type && p.CreatedAt == q.CreatedAt && p.UpdatedAt == q.UpdatedAt &&
-		equalStrings(p.ToolCallID, q.ToolCallID) && equalStrings(p.ToolState, q.ToolState)
+		equal(p.ToolCallID, q.ToolCallID) && equal(p.ToolState, q.ToolState)
 }
-
-func equalStrings(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // mergeDecision stores a decision, and reports whether that changed anything: one with an
 // outcome takes precedence, then the later. One that was rebuilt replaces any other.
@@ -459,25 +461,14 @@ func (a *applier) mergeBlob(b *Blob) (changed bool, _ error) {
 }
 
 func compareBlobs(b, o *Blob) int {
-	if b.Exact != o.Exact {
-		if b.Exact {
-			return 1
-		}
-		return -1
-	}
-	return compareGrown(b.Body, o.Body)
+	return cmp.Or(compareBools(b.Exact, o.Exact), compareGrown(b.Body, o.Body))
 }
 
 func compareDecisions(d, o *Decision) int {
-	settled := func(d *Decision) int {
-		if d.Outcome == "allowed" || d.Outcome == "denied" {
-			return 1
-		}
-		return 0
-	}
+	settled := func(d *Decision) bool { return d.Outcome == "allowed" || d.Outcome == "denied" }
 	encode := func(d *Decision) []byte { b, _ := json.Marshal(d); return b }
 	return cmp.Or(
-		cmp.Compare(settled(d), settled(o)),
+		compareBools(settled(d), settled(o)),
 		cmp.Compare(d.DecidedAt, o.DecidedAt),
 		bytes.Compare(encode(d), encode(o)))
 }

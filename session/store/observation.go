@@ -121,8 +121,8 @@ type Assembly struct {
 // Cut is a time within a turn before which nothing changes by what happens after
 // it. Carry is what the Assembler must know of what came before.
 type Cut struct {
-	At    int64
-	Carry []byte
+	At    int64  `column:"at_nano"`
+	Carry []byte `column:"carry"`
 }
 
 // AssembledMessage is a message with all its parts, in order of index from 0. They

@@ -18,11 +18,8 @@ type wanted struct {
 }
 
 func (q *wanted) blob(b *Blob) {
-	if q.blobs == nil {
-		q.blobs = make(map[BlobKind]*BlobsByDigest)
-	}
 	if q.blobs[b.Kind] == nil {
-		q.blobs[b.Kind] = &BlobsByDigest{Kind: b.Kind}
+		set(&q.blobs, b.Kind, &BlobsByDigest{Kind: b.Kind})
 	}
 	q.blobs[b.Kind].Digests = append(q.blobs[b.Kind].Digests, b.Digest)
 }
@@ -134,9 +131,6 @@ func (a *applier) observationQueries(b *Batch, observations []Observation) (quer
 
 // learnObservations takes over what observationQueries found.
 func (a *applier) learnObservations(queries []Query) {
-	if a.stored == nil {
-		a.stored, a.recordThreads = make(map[string]TraceOwner), make(map[thread]*Thread)
-	}
 	for _, q := range queries {
 		switch q := q.(type) {
 		case *TraceOwners:

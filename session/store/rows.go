@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -262,26 +263,10 @@ func (r *rows) deleteSession(id string) {
 			r.dropMessage(key, true)
 		}
 	}
-	for key, e := range r.parts.entries {
-		if e.row != nil && e.row.SessionID == id {
-			r.parts.delete(key, true)
-		}
-	}
-	for key := range r.spanRefs.entries {
-		if key.SessionID == id {
-			r.spanRefs.delete(key, true)
-		}
-	}
-	for key, e := range r.decisions.entries {
-		if e.row != nil && e.row.SessionID == id {
-			r.decisions.delete(key, true)
-		}
-	}
-	for key := range r.annotations.entries {
-		if key.SessionID == id {
-			r.annotations.delete(key, true)
-		}
-	}
+	r.parts.follow(func(p *session.Part) bool { return p.SessionID == id })
+	r.spanRefs.follow(func(l *SpanRef) bool { return l.SessionID == id })
+	r.decisions.follow(func(d *Decision) bool { return d.SessionID == id })
+	r.annotations.follow(func(n *Annotation) bool { return n.SessionID == id })
 	delete(r.ofSession, id)
 	clear(r.noted)
 }
@@ -382,10 +367,7 @@ func (r *rows) messagesFrom(sessionID string, from Position) []session.Message {
 }
 
 func compareByPosition(x, y session.Message) int {
-	if PositionOf(&x).Before(PositionOf(&y)) {
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), strings.Compare(x.ID, y.ID))
 }
 
 // partsOf is what is known of the parts of a message.
@@ -465,12 +447,7 @@ func (r *rows) partsFrom(messageID string, from int64) []session.Part {
 			parts = append(parts, *p)
 		}
 	}
-	slices.SortFunc(parts, func(x, y session.Part) int {
-		if x.Index < y.Index {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(parts, func(x, y session.Part) int { return cmp.Compare(x.Index, y.Index) })
 	return parts
 }
 

@@ -79,6 +79,15 @@ func (t *table[Key, Row]) delete(key Key, follows bool) {
 	}
 }
 
+// follow notes that the engine deletes rows by itself, because it deletes one that they refer to.
+func (t *table[Key, Row]) follow(deleted func(*Row) bool) {
+	for key, e := range t.entries {
+		if e.row != nil && deleted(e.row) {
+			t.delete(key, true)
+		}
+	}
+}
+
 // isNew reports whether it is known that the engine has no row of the key, or none when the next row is put.
 func (t *table[Key, Row]) isNew(key Key) bool {
 	e := t.entries[key]

@@ -417,7 +417,11 @@ type ObservationKey struct {
 
 // TraceOwner has the session under which the observations of a trace are kept, "" if it has none because the SDK reports
 // the trace. Own is the trace's own session.
-type TraceOwner struct{ TraceID, Owner, Own string }
+type TraceOwner struct {
+	TraceID string `column:"trace_id"`
+	Owner   string `column:"owner"`
+	Own     string `column:"default_session"`
+}
 
 // TimeRange is a range of time, in Unix nanoseconds.
 type TimeRange struct{ From, To int64 }
@@ -433,13 +437,17 @@ type ObservationRow struct {
 // are below it and do not open a turn begins, 0 where there is none.
 type SpanTime struct {
 	ObservationKey
-	Start, End, Until, LastBelow int64
+	Start     int64 `column:"start_nano"`
+	End       int64 `column:"end_nano"`
+	Until     int64 `column:"until_nano"`
+	LastBelow int64 `column:"last_below"`
 }
 
 // SessionAttrs is what a placed observation reports of its session's row.
 type SessionAttrs struct {
-	Start, End   int64
-	SessionAttrs *SessionChange
+	Start        int64          `column:"start_nano"`
+	End          int64          `column:"end_nano"`
+	SessionAttrs *SessionChange `column:"session_attrs_json"`
 }
 
 // CallLife is how long after the model asked for it a tool may run: a day, for a
@@ -448,8 +456,9 @@ const CallLife = 24 * 60 * 60 * 1_000_000_000
 
 // OrphanCall is a tool call, or a call of a model, that has no parent.
 type OrphanCall struct {
-	Call       string
-	Start, End int64
+	Call  string `column:"orphan_call"`
+	Start int64  `column:"start_nano"`
+	End   int64  `column:"end_nano"`
 }
 
 // ModelCallPrefix begins what stands for the id of a call in [Observation] where a
@@ -463,7 +472,10 @@ const ModelCallPrefix = "model:"
 const ClockTick = 2_000_000
 
 // Requester is an observation that asked for a tool call.
-type Requester struct{ TraceID, Owner string }
+type Requester struct {
+	TraceID string `column:"trace_id"`
+	Owner   string `column:"owner"`
+}
 
 // Position is a place in the order of a session's messages.
 type Position struct {

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,35 +21,22 @@ func (b *batch) ask(q store.Query) error {
 	case *store.PartsByKey:
 		b.parts(q)
 	case *store.SpanRefsByKey:
-		sessions, traces, spans := make([]string, len(q.Keys)), make([]string, len(q.Keys)), make([]string, len(q.Keys))
-		for i, k := range q.Keys {
-			sessions[i], traces[i], spans[i] = k.SessionID, k.TraceID, k.SpanID
-		}
-		into(b, sqlstore.SpanTable, &q.Rows, `SELECT `+sqlstore.SpanTable.List+` FROM span_refs
- WHERE session_id = ANY($1::text[]) AND trace_id = ANY($2::text[]) AND span_id = ANY($3::text[])`,
-			distinct(sessions), distinct(traces), distinct(spans))
-		b.then(func() {
-			q.Rows = only(q.Rows, q.Keys, func(l *store.SpanRef) store.SpanKey {
+		byKeys(b, sqlstore.SpanTable, &q.Rows, q.Keys,
+			func(k store.SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} },
+			func(l *store.SpanRef) store.SpanKey {
 				return store.SpanKey{SessionID: l.SessionID, TraceID: l.TraceID, SpanID: l.SpanID}
 			})
-		})
 	case *store.DecisionsByID:
 		into(b, sqlstore.DecisionTable, &q.Rows, selectByKeys(sqlstore.DecisionTable, "id"), q.IDs)
 	case *store.AnnotationsOf:
 		into(b, sqlstore.AnnotationTable, &q.Rows, `SELECT `+sqlstore.AnnotationTable.List+` FROM annotations
  WHERE session_id = $1 ORDER BY id`, q.SessionID)
 	case *store.AnnotationsByKey:
-		sessions, ids := make([]string, len(q.Keys)), make([]string, len(q.Keys))
-		for i, k := range q.Keys {
-			sessions[i], ids[i] = k.SessionID, k.ID
-		}
-		into(b, sqlstore.AnnotationTable, &q.Rows, `SELECT `+sqlstore.AnnotationTable.List+` FROM annotations
- WHERE session_id = ANY($1::text[]) AND id = ANY($2::text[])`, distinct(sessions), distinct(ids))
-		b.then(func() {
-			q.Rows = only(q.Rows, q.Keys, func(n *store.Annotation) store.AnnotationKey {
+		byKeys(b, sqlstore.AnnotationTable, &q.Rows, q.Keys,
+			func(k store.AnnotationKey) []string { return []string{k.SessionID, k.ID} },
+			func(n *store.Annotation) store.AnnotationKey {
 				return store.AnnotationKey{SessionID: n.SessionID, ID: n.ID}
 			})
-		})
 	case *store.BlobsByDigest:
 		if table := sqlstore.BlobTables[q.Kind]; table != nil {
 			into(b, table, &q.Rows, selectByKeys(table, "digest"), q.Digests)
@@ -91,6 +77,32 @@ func into[R any](b *batch, table *sqlstore.Table[R], rows *[]R, query string, ar
 	b.query(func(r *row) error {
 		*rows = append(*rows, *new(R))
 		return table.Scan(r, &(*rows)[len(*rows)-1])
+	}, query, args...)
+}
+
+// intoOne adds a query that has one row at most.
+func intoOne[R any](b *batch, table *sqlstore.Table[R], found **R, query string, args ...any) {
+	b.query(func(r *row) error {
+		*found = new(R)
+		return table.Scan(r, *found)
+	}, query, args...)
+}
+
+// texts adds a query for the first column of its rows.
+func texts(b *batch, all *[]string, query string, args ...any) {
+	b.query(func(r *row) error {
+		*all = append(*all, r.ColumnText(0))
+		return nil
+	}, query, args...)
+}
+
+// timeRange adds a query with one row, whose two columns are NULL or the bounds of a time.
+func timeRange(b *batch, found **store.TimeRange, query string, args ...any) {
+	b.query(func(r *row) error {
+		if !r.ColumnIsNull(0) {
+			*found = &store.TimeRange{From: r.ColumnInt64(0), To: r.ColumnInt64(1)}
+		}
+		return nil
 	}, query, args...)
 }
 
@@ -169,45 +181,42 @@ func (b *batch) parts(q *store.PartsByKey) {
 	})
 }
 
-// distinct returns sorted texts, each once.
-func distinct(texts []string) []string {
-	slices.Sort(texts)
-	return slices.Compact(texts)
-}
-
-// only returns the rows that have one of the keys. A distributed engine finds rows of lists of values; where a key has
-// several columns, these are some more.
-func only[R any, K comparable](rows []R, keys []K, key func(*R) K) []R {
+// byKeys adds a query for the rows with one of the keys, which have several columns. A distributed engine finds rows by
+// a list of values for each column; those with other combinations of the values are left out afterwards.
+func byKeys[R any, K comparable](b *batch, table *sqlstore.Table[R], rows *[]R, keys []K, columns func(K) []string,
+	keyOf func(*R) K) {
 	wanted := make(map[K]bool, len(keys))
-	for _, k := range keys {
-		wanted[k] = true
+	values := make([][]string, len(table.Key))
+	for _, key := range keys {
+		wanted[key] = true
+		for i, value := range columns(key) {
+			values[i] = append(values[i], value)
+		}
 	}
-	return slices.DeleteFunc(rows, func(r R) bool { return !wanted[key(&r)] })
+	conditions, args := make([]string, len(values)), make([]any, len(values))
+	for i, column := range table.Key {
+		conditions[i] = fmt.Sprintf("%s = ANY($%d::text[])", column, i+1)
+		slices.Sort(values[i])
+		args[i] = slices.Compact(values[i])
+	}
+	into(b, table, rows, `SELECT `+table.List+` FROM `+table.Name+` WHERE `+strings.Join(conditions, " AND "), args...)
+	b.then(func() { *rows = slices.DeleteFunc(*rows, func(r R) bool { return !wanted[keyOf(&r)] }) })
 }
 
 // askObservations is ask for queries about observations.
 func (b *batch) askObservations(q store.Query) error {
 	switch q := q.(type) {
 	case *store.ObservationsByKey:
-		traces, sources := make([]string, len(q.Keys)), make([]string, len(q.Keys))
-		for i, k := range q.Keys {
-			traces[i], sources[i] = k.TraceID, k.Source
-		}
-		into(b, sqlstore.ObservationTable, &q.Rows, `SELECT `+sqlstore.ObservationTable.List+` FROM observations
- WHERE trace_id = ANY($1::text[]) AND source = ANY($2::text[])`, distinct(traces), distinct(sources))
-		b.then(func() {
-			q.Rows = only(q.Rows, q.Keys, func(o *store.ObservationRow) store.ObservationKey {
+		byKeys(b, sqlstore.ObservationTable, &q.Rows, q.Keys,
+			func(k store.ObservationKey) []string { return []string{k.TraceID, k.Source} },
+			func(o *store.ObservationRow) store.ObservationKey {
 				return store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
 			})
-		})
 	case *store.SpanTimes:
 		b.spanTimes(q)
 	case *store.TraceOwners:
 		for _, id := range q.TraceIDs {
-			b.query(func(r *row) error {
-				q.Rows = append(q.Rows, store.TraceOwner{TraceID: id, Owner: r.ColumnText(0), Own: r.ColumnText(1)})
-				return nil
-			}, traceOwner, id)
+			into(b, sqlstore.OwnerTable, &q.Rows, traceOwner, id)
 		}
 	case *store.Trace:
 		b.trace(q)
@@ -221,10 +230,7 @@ func (b *batch) askObservations(q store.Query) error {
 	case *store.OrphanTraces:
 		b.orphans(q)
 	case *store.WindowFrom:
-		b.query(func(r *row) error {
-			q.Cut = &store.Cut{At: r.ColumnInt64(0), Carry: sqlstore.Bytes(r, 1, nil)}
-			return nil
-		}, `SELECT at_nano, carry FROM observation_windows WHERE owner = $1 AND at_nano < (
+		intoOne(b, sqlstore.CutTable, &q.Cut, `SELECT at_nano, carry FROM observation_windows WHERE owner = $1 AND at_nano < (
   SELECT start_nano FROM observations WHERE owner = $1 AND start_nano < $2
   ORDER BY start_nano DESC LIMIT 1 OFFSET $3) ORDER BY at_nano DESC LIMIT 1`, q.Owner, q.CutAt, store.CutLookahead-1)
 		b.opening(&q.Start, &q.OK, &q.Across, "max(start_nano)", "start_nano < $2", q.Owner, q.At)
@@ -247,15 +253,11 @@ func (b *batch) askObservations(q store.Query) error {
 	return nil
 }
 
-const traceOwner = `SELECT owner, default_session FROM observations WHERE trace_id = $1 ORDER BY source LIMIT 1`
+var traceOwner = `SELECT ` + sqlstore.OwnerTable.List + ` FROM observations WHERE trace_id = $1 ORDER BY source LIMIT 1`
 
 func (b *batch) spanTimes(q *store.SpanTimes) {
 	for _, key := range q.Keys {
-		b.query(func(r *row) error {
-			q.Rows = append(q.Rows, store.SpanTime{ObservationKey: key,
-				Start: r.ColumnInt64(0), End: r.ColumnInt64(1), Until: r.ColumnInt64(2), LastBelow: r.ColumnInt64(3)})
-			return nil
-		}, `SELECT start_nano, end_nano, until_nano, (
+		into(b, sqlstore.SpanTimeTable, &q.Rows, `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations WHERE trace_id = $1 AND opens = 0
    AND (CASE WHEN source = span_id THEN parent_span_id ELSE span_id END) = $2)
  FROM observations WHERE trace_id = $1 AND source = $2`, key.TraceID, key.Source)
@@ -264,7 +266,7 @@ func (b *batch) spanTimes(q *store.SpanTimes) {
 
 func (b *batch) trace(q *store.Trace) {
 	b.query(func(r *row) error {
-		q.Owner, q.Own = r.ColumnText(0), r.ColumnText(1)
+		q.Owner, q.Own = r.ColumnText(1), r.ColumnText(2)
 		return nil
 	}, traceOwner, q.TraceID)
 	b.query(func(r *row) error {
@@ -272,23 +274,18 @@ func (b *batch) trace(q *store.Trace) {
 		return nil
 	}, `SELECT declared_session FROM observations WHERE trace_id = $1 AND declared_session IS NOT NULL
  ORDER BY declared_rank, start_nano, declared_session LIMIT 1`, q.TraceID)
-	b.query(func(r *row) error {
-		q.Sessions = append(q.Sessions, r.ColumnText(0))
-		return nil
-	}, `SELECT session_id FROM session_traces t WHERE trace_id = $1 AND EXISTS (SELECT 1 FROM span_refs l
+	texts(b, &q.Sessions, `SELECT session_id FROM session_traces t WHERE trace_id = $1 AND EXISTS (SELECT 1 FROM span_refs l
  WHERE l.session_id = t.session_id AND l.trace_id = $1 AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`, q.TraceID)
-	b.query(func(r *row) error {
-		q.Orphans = append(q.Orphans, store.OrphanCall{
-			Call: r.ColumnText(0), Start: r.ColumnInt64(1), End: r.ColumnInt64(2)})
-		return nil
-	}, `SELECT orphan_call, start_nano, end_nano FROM observations WHERE trace_id = $1 AND orphan_call IS NOT NULL
+	into(b, sqlstore.OrphanTable, &q.Orphans, `SELECT `+sqlstore.OrphanTable.List+`
+ FROM observations WHERE trace_id = $1 AND orphan_call IS NOT NULL
  AND NOT EXISTS (SELECT 1 FROM observations WHERE trace_id = $1 AND declared_session IS NOT NULL)
  ORDER BY start_nano, source`, q.TraceID)
 }
 
 func (b *batch) thread(q *store.Thread) {
 	const guests = ` FROM observations WHERE declared_session = $1 AND declared_session <> owner AND dialect = $2`
-	const owner = `SELECT owner` + guests + ` AND trace_id <> '' AND owner <> '' ORDER BY start_nano, trace_id, source LIMIT 1`
+	const owner = `SELECT owner` + guests + ` AND trace_id <> '' AND owner <> ''
+ ORDER BY start_nano, trace_id, source LIMIT 1`
 	b.query(func(r *row) error {
 		q.Owner, q.OK = r.ColumnText(0), true
 		return nil
@@ -308,10 +305,7 @@ func (b *batch) requester(q *store.RequesterOf) {
 	if q.Until != 0 {
 		order = `o.owner = o.default_session, ` + order
 	}
-	b.query(func(r *row) error {
-		q.Requester = &store.Requester{TraceID: r.ColumnText(0), Owner: r.ColumnText(1)}
-		return nil
-	}, `SELECT c.trace_id, o.owner FROM tool_call_requests c JOIN observations o USING (trace_id, source)
+	intoOne(b, sqlstore.RequesterTable, &q.Requester, `SELECT c.trace_id, o.owner FROM tool_call_requests c JOIN observations o USING (trace_id, source)
  WHERE c.call_id = $1 AND c.start_nano <= $2 AND c.start_nano > $3 AND c.trace_id <> $4
  AND (c.trace_id <> '' OR o.owner <> '') AND ($5::bigint = 0 OR o.end_nano >= $5) ORDER BY `+order+` LIMIT 1`,
 		q.CallID, q.By, q.By-store.CallLife, q.NotTrace, q.Until)
@@ -320,17 +314,13 @@ func (b *batch) requester(q *store.RequesterOf) {
 // orphans looks, where there is no other limit, at a few of those that requested the call later: if they are all of
 // one trace, it finds more orphans than need be, and none too few.
 func (b *batch) orphans(q *store.OrphanTraces) {
-	found := func(r *row) error {
-		q.TraceIDs = append(q.TraceIDs, r.ColumnText(0))
-		return nil
-	}
-	const traces = `SELECT DISTINCT trace_id FROM observations WHERE orphan_call = $1 AND start_nano >= $2 AND trace_id <> ''
- AND start_nano < `
+	const traces = `SELECT DISTINCT trace_id FROM observations
+ WHERE orphan_call = $1 AND start_nano >= $2 AND trace_id <> '' AND start_nano < `
 	if q.Until != 0 {
-		b.query(found, traces+`$3 ORDER BY trace_id`, q.CallID, q.At, q.Until+1)
+		texts(b, &q.TraceIDs, traces+`$3 ORDER BY trace_id`, q.CallID, q.At, q.Until+1)
 		return
 	}
-	b.query(found, `WITH later AS MATERIALIZED (SELECT start_nano, trace_id FROM tool_call_requests
+	texts(b, &q.TraceIDs, `WITH later AS MATERIALIZED (SELECT start_nano, trace_id FROM tool_call_requests
   WHERE call_id = $1 AND start_nano > $2 AND start_nano < $3 AND trace_id <> '' ORDER BY start_nano, trace_id LIMIT 64)
  `+traces+`(SELECT coalesce(min(start_nano), $3) FROM later
   WHERE trace_id <> (SELECT trace_id FROM later ORDER BY start_nano, trace_id LIMIT 1)) ORDER BY trace_id`,
@@ -361,18 +351,14 @@ func (b *batch) opening(start *int64, ok *bool, bounds **store.TimeRange, which,
 		*start, *ok = r.ColumnInt64(0), !r.ColumnIsNull(0)
 		return nil
 	}, opening, owner, at)
-	b.query(func(r *row) error {
-		if !r.ColumnIsNull(0) {
-			*bounds = &store.TimeRange{From: r.ColumnInt64(0), To: r.ColumnInt64(1)}
-		}
-		return nil
-	}, `WITH opening AS MATERIALIZED (`+opening+`) SELECT min(o.start_nano), max(o.until_nano) FROM opening,`+
+	timeRange(b, bounds, `WITH opening AS MATERIALIZED (`+opening+`) SELECT min(o.start_nano), max(o.until_nano) FROM opening,`+
 		across("opening.at"), owner, at)
 }
 
 func (b *batch) observationsIn(q *store.ObservationsIn) {
 	const in = ` FROM observations WHERE owner = $1 AND start_nano >= $2 AND start_nano < $3`
-	const rank = `, (SELECT min(d.declared_rank) FROM observations d WHERE d.trace_id = t.trace_id AND d.declared_session IS NOT NULL)
+	const rank = `, (SELECT min(d.declared_rank) FROM observations d
+  WHERE d.trace_id = t.trace_id AND d.declared_session IS NOT NULL)
  FROM (SELECT DISTINCT trace_id`
 	var rows, around []store.ObservationRow
 	ranks := make(map[string]int)
@@ -438,12 +424,7 @@ func (b *batch) proven(q *store.Proven) {
 		return nil
 	}, query, q.Owner)
 	if q.WithCounted {
-		b.query(func(r *row) error {
-			if !r.ColumnIsNull(0) {
-				q.Counted = &store.TimeRange{From: r.ColumnInt64(0), To: r.ColumnInt64(1)}
-			}
-			return nil
-		}, `SELECT min(start_nano), max(end_nano)`+counted, q.Owner)
+		timeRange(b, &q.Counted, `SELECT min(start_nano), max(end_nano)`+counted, q.Owner)
 	}
 }
 
@@ -452,16 +433,7 @@ func (b *batch) sources(q *store.Sources) {
 	if q.Limit >= 0 {
 		limit = int64(q.Limit)
 	}
-	b.query(func(r *row) error {
-		a := store.SessionAttrs{Start: r.ColumnInt64(0), End: r.ColumnInt64(1)}
-		if !r.ColumnIsNull(2) {
-			if err := json.Unmarshal([]byte(r.ColumnText(2)), &a.SessionAttrs); err != nil {
-				return fmt.Errorf("read observations of session %s: %w", q.SessionID, err)
-			}
-		}
-		q.Rows = append(q.Rows, a)
-		return nil
-	}, `SELECT start_nano, end_nano, session_attrs_json FROM observations WHERE session_id = $1
+	into(b, sqlstore.AttrsTable, &q.Rows, `SELECT `+sqlstore.AttrsTable.List+` FROM observations WHERE session_id = $1
  ORDER BY greatest(start_nano, end_nano) DESC LIMIT $2`, q.SessionID, limit)
 	b.query(func(r *row) error {
 		q.SDK = r.ColumnBool(0)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,74 +12,54 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
-// changeObservations applies the changes of observations.
-func (t *tx) changeObservations(c *store.Changes) error {
+// observations applies the changes of observations.
+func (w *writing) observations(c *store.Changes) {
 	for i := range c.Observations {
 		p := &c.Observations[i]
-		if p.Refused = t.putObservation(p.Row, p.Old); p.Refused != nil && !errors.Is(p.Refused, store.ErrRefused) {
-			return p.Refused
+		if w.err != nil {
+			return
+		}
+		if p.Refused = w.putObservation(p.Row, p.Old); !errors.Is(p.Refused, store.ErrRefused) {
+			w.err = p.Refused
 		}
 	}
 	for _, at := range c.SpanTimes {
-		if err := exec(t.prep(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
-			at.Until, sqlstore.Reach(at.Start, at.Until), at.TraceID, at.Source)); err != nil {
-			return err
-		}
+		w.exec(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
+			at.Until, sqlstore.Reach(at.Start, at.Until), at.TraceID, at.Source)
 	}
 	for _, n := range c.Owners {
-		query, key := `UPDATE observations SET owner = ? WHERE trace_id = ?`, n.TraceID
-		if key == "" {
-			query, key = `UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, n.Source
-		}
-		if err := exec(t.prep(query, n.Owner, key)); err != nil {
-			return err
+		if n.TraceID != "" {
+			w.exec(`UPDATE observations SET owner = ? WHERE trace_id = ?`, n.Owner, n.TraceID)
+		} else {
+			w.exec(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, n.Owner, n.Source)
 		}
 	}
-	for _, p := range c.Proofs {
-		if _, err := put(t.conn, sqlstore.ProofTable, &p, false); err != nil {
-			return err
-		}
+	for i := range c.Proofs {
+		putRow(w, sqlstore.ProofTable, &c.Proofs[i], false)
 	}
 	for _, n := range c.Attributed {
 		row := sqlstore.AttributionRow{Attribution: *n.Attribution, ObservationKey: n.ObservationKey}
-		if _, err := put(t.conn, sqlstore.AttributionTable, &row, false); err != nil {
-			return err
-		}
+		putRow(w, sqlstore.AttributionTable, &row, false)
 	}
 	for i := range c.Cuts {
-		if err := t.replaceCuts(&c.Cuts[i]); err != nil {
-			return err
-		}
+		w.replaceCuts(&c.Cuts[i])
 	}
-	return nil
 }
 
 // answerObservations sets the results of a query about observations.
 func (t *tx) answerObservations(q store.Query) (err error) {
 	switch q := q.(type) {
 	case *store.ObservationsByKey:
-		q.Rows, err = byKeys(t, sqlstore.ObservationTable, q.Keys, func(stmt *sqlite.Stmt, k store.ObservationKey) {
-			stmt.BindText(1, k.TraceID)
-			stmt.BindText(2, k.Source)
-		})
+		q.Rows, err = byKeys(t, sqlstore.ObservationTable, q.Keys, bindObservation)
 	case *store.SpanTimes:
-		return t.spanTimes(q)
+		q.Rows, err = byStatement(t, sqlstore.SpanTimeTable, spanTimesQuery, q.Keys, bindObservation)
 	case *store.TraceOwners:
-		for _, id := range q.TraceIDs {
-			owner, err := t.traceOwner(id)
-			if err != nil {
-				return err
-			}
-			if owner != nil {
-				q.Rows = append(q.Rows, *owner)
-			}
-		}
+		q.Rows, err = byStatement(t, sqlstore.OwnerTable, ownerQuery, q.TraceIDs, bindText)
 	case *store.Trace:
 		return t.trace(q)
 	case *store.TraceObservations:
 		q.Rows, err = rows(sqlstore.ObservationTable, t.prep(`SELECT `+sqlstore.ObservationTable.Prefixed("", "data")+
-			` FROM observations WHERE trace_id = ? ORDER BY source`,
-			q.TraceID))
+			` FROM observations WHERE trace_id = ? ORDER BY source`, q.TraceID))
 	case *store.Thread:
 		return t.thread(q)
 	case *store.RequesterOf:
@@ -90,16 +69,16 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 	case *store.WindowFrom:
 		return t.windowFrom(q)
 	case *store.WindowTo:
-		if q.Start, q.OK, err = nano(t.prep(openings+`start_nano >= ? ORDER BY start_nano LIMIT 1`, q.Owner,
-			q.At)); err == nil && q.OK {
+		q.Start, q.OK, err = nano(t.prep(openings+`start_nano >= ? ORDER BY start_nano LIMIT 1`, q.Owner, q.At))
+		if err == nil && q.OK {
 			q.Across, err = t.across(q.Owner, q.Start)
 		}
 	case *store.ObservationsIn:
 		return t.observationsIn(q)
 	case *store.Proven:
 		if q.Proofs, err = t.usageProofs(q.Owner); err == nil && q.WithCounted {
-			q.Counted, err = bounds(t.prep(`SELECT min(start_nano), max(end_nano) FROM observations INDEXED BY idx_observations_usage_proof
- WHERE owner = ? AND usage_counter IS NOT NULL`, q.Owner))
+			q.Counted, err = bounds(t.prep(`SELECT min(start_nano), max(end_nano)
+ FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ? AND usage_counter IS NOT NULL`, q.Owner))
 		}
 	case *store.Sources:
 		return t.sources(q)
@@ -114,21 +93,18 @@ func (t *tx) putObservation(o *store.ObservationRow, old *store.Observation) err
 	if err := refused(put(t.conn, sqlstore.ReachingTable, &row, old == nil)); err != nil {
 		return err
 	}
+	calls := writing{tx: t}
 	if old != nil {
 		for _, call := range old.Calls {
-			if err := exec(t.prep(`DELETE FROM tool_call_requests WHERE call_id = ? AND start_nano = ? AND trace_id = ? AND source = ?`,
-				call, old.Start, old.TraceID, old.Source)); err != nil {
-				return err
-			}
+			calls.exec(`DELETE FROM tool_call_requests
+ WHERE call_id = ? AND start_nano = ? AND trace_id = ? AND source = ?`, call, old.Start, old.TraceID, old.Source)
 		}
 	}
 	for _, call := range o.Calls {
-		if err := exec(t.prep(`INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source) VALUES (?,?,?,?) ON CONFLICT DO NOTHING`,
-			call, o.Start, o.TraceID, o.Source)); err != nil {
-			return err
-		}
+		calls.exec(`INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source) VALUES (?,?,?,?)
+ ON CONFLICT DO NOTHING`, call, o.Start, o.TraceID, o.Source)
 	}
-	return nil
+	return calls.err
 }
 
 // usageProofs goes from each counter to the next one in the index, and of each from one
@@ -164,52 +140,39 @@ func bounds(stmt *sqlite.Stmt) (found *store.TimeRange, _ error) {
 	})
 }
 
-func (t *tx) spanTimes(q *store.SpanTimes) error {
-	for _, key := range q.Keys {
-		stmt := t.prep(`SELECT start_nano, end_nano, until_nano, (
+// spanTimesQuery selects the columns of [sqlstore.SpanTimeTable].
+const spanTimesQuery = `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
   WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
- ) FROM observations WHERE trace_id = ?1 AND source = ?2`, key.TraceID, key.Source)
-		err := each(stmt, func() error {
-			q.Rows = append(q.Rows, store.SpanTime{ObservationKey: key,
-				Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1), Until: stmt.ColumnInt64(2), LastBelow: stmt.ColumnInt64(3)})
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+ ) FROM observations WHERE trace_id = ?1 AND source = ?2`
 
-func (t *tx) traceOwner(traceID string) (*store.TraceOwner, error) {
-	return one(t.prep(`SELECT owner, default_session FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`,
-		traceID),
-		func(stmt *sqlite.Stmt) store.TraceOwner {
-			return store.TraceOwner{TraceID: traceID, Owner: stmt.ColumnText(0), Own: stmt.ColumnText(1)}
-		})
+var ownerQuery = `SELECT ` + sqlstore.OwnerTable.List + ` FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`
+
+func bindObservation(stmt *sqlite.Stmt, k store.ObservationKey) {
+	stmt.BindText(1, k.TraceID)
+	stmt.BindText(2, k.Source)
 }
 
 func (t *tx) trace(q *store.Trace) (err error) {
 	if q.Named, _, err = t.traceKey(q.TraceID); err != nil {
 		return err
 	}
-	owner, err := t.traceOwner(q.TraceID)
+	owner, err := row(sqlstore.OwnerTable, t.prep(ownerQuery, q.TraceID))
 	if err != nil {
 		return err
 	}
 	if owner != nil {
 		q.Owner, q.Own = owner.Owner, owner.Own
 	}
-	if q.Sessions, err = texts(t.prep(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
- SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1 AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`,
-		q.TraceID)); err != nil || q.Named != "" || len(q.Sessions) > 0 {
+	q.Sessions, err = texts(t.prep(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
+ SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1
+  AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`, q.TraceID))
+	if err != nil || q.Named != "" || len(q.Sessions) > 0 {
 		return err
 	}
-	q.Orphans, err = all(t.prep(`SELECT orphan_call, start_nano, end_nano FROM observations INDEXED BY idx_observations_orphan_trace
- WHERE trace_id = ? AND orphan_call IS NOT NULL ORDER BY start_nano, source`, q.TraceID), func(stmt *sqlite.Stmt) store.OrphanCall {
-		return store.OrphanCall{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1), End: stmt.ColumnInt64(2)}
-	})
+	q.Orphans, err = rows(sqlstore.OrphanTable, t.prep(`SELECT `+sqlstore.OrphanTable.List+`
+ FROM observations INDEXED BY idx_observations_orphan_trace
+ WHERE trace_id = ? AND orphan_call IS NOT NULL ORDER BY start_nano, source`, q.TraceID))
 	return err
 }
 
@@ -256,13 +219,11 @@ func (t *tx) requester(q *store.RequesterOf) (err error) {
 	if q.Until != 0 {
 		order = `ORDER BY o.owner = o.default_session, c.start_nano DESC, c.trace_id, c.source LIMIT 1`
 	}
-	stmt := t.prep(`SELECT c.trace_id, o.owner FROM tool_call_requests c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
- WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.owner <> '')
- AND (?5 = 0 OR o.end_nano >= ?5)
- `+order, q.CallID, q.By, int64(store.CallLife), q.NotTrace, q.Until)
-	q.Requester, err = one(stmt, func(stmt *sqlite.Stmt) store.Requester {
-		return store.Requester{TraceID: stmt.ColumnText(0), Owner: stmt.ColumnText(1)}
-	})
+	q.Requester, err = row(sqlstore.RequesterTable, t.prep(`SELECT c.trace_id, o.owner
+ FROM tool_call_requests c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
+ WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4
+  AND (c.trace_id <> '' OR o.owner <> '') AND (?5 = 0 OR o.end_nano >= ?5)
+ `+order, q.CallID, q.By, int64(store.CallLife), q.NotTrace, q.Until))
 	return err
 }
 
@@ -274,7 +235,8 @@ func (t *tx) orphans(callID string, at, until int64) ([]string, error) {
 	}
 	until = at + store.CallLife
 	stmt := t.prep(`SELECT start_nano, trace_id FROM tool_call_requests
- WHERE call_id = ? AND start_nano > ? AND start_nano < ? AND trace_id <> '' ORDER BY start_nano, trace_id LIMIT 64`, callID, at, until)
+ WHERE call_id = ? AND start_nano > ? AND start_nano < ? AND trace_id <> ''
+ ORDER BY start_nano, trace_id LIMIT 64`, callID, at, until)
 	first, second := "", false // one of them may be the orphan's own trace, which does not count
 	err := each(stmt, func() error {
 		switch trace := stmt.ColumnText(1); {
@@ -337,9 +299,9 @@ func (t *tx) windowFrom(q *store.WindowFrom) error {
 		return err
 	}
 	if ok {
-		if q.Cut,
-			err = one(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`,
-			q.Owner, settled), scanCut); err != nil {
+		q.Cut, err = row(sqlstore.CutTable, t.prep(`SELECT at_nano, carry FROM observation_windows
+ WHERE owner = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`, q.Owner, settled))
+		if err != nil {
 			return err
 		}
 	}
@@ -356,10 +318,12 @@ const (
 	reaches = `reaches(n) AS (
   SELECT min(reach) FROM observations INDEXED BY idx_observations_across WHERE owner = ?1 AND reach > 0
   UNION ALL
-  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_across WHERE owner = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
+  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_across
+   WHERE owner = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
  ) `
 	acrossAt = `FROM reaches CROSS JOIN observations o INDEXED BY idx_observations_across
- WHERE n IS NOT NULL AND o.owner = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.until_nano > ?2`
+ WHERE n IS NOT NULL AND o.owner = ?1 AND o.reach = n AND o.reach > 0
+  AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.until_nano > ?2`
 )
 
 // across bounds the observations that begin before a time and last until after it. It looks among those of each reach
@@ -369,53 +333,35 @@ func (t *tx) across(owner string, at int64) (*store.TimeRange, error) {
 	return bounds(t.prep(`WITH RECURSIVE `+reaches+`SELECT min(o.start_nano), max(o.until_nano) `+acrossAt, owner, at))
 }
 
-func scanCut(stmt *sqlite.Stmt) store.Cut {
-	return store.Cut{At: stmt.ColumnInt64(0), Carry: sqlstore.Bytes(stmt, 1, nil)}
-}
-
-func (t *tx) replaceCuts(r *store.CutRange) error {
-	old,
-		err := all(t.prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`,
-		r.Owner, r.From, r.To), scanCut)
-	if err != nil {
-		return err
+// replaceCuts leaves alone the cuts that stay as they are: most do, and each carries much.
+func (w *writing) replaceCuts(r *store.CutRange) {
+	if w.err != nil {
+		return
 	}
+	var old []store.Cut
+	old, w.err = rows(sqlstore.CutTable, w.prep(`SELECT at_nano, carry FROM observation_windows
+ WHERE owner = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`, r.Owner, r.From, r.To))
 	changed := slices.Clone(r.Cuts)
 	for _, c := range old {
 		i := slices.IndexFunc(changed, func(n store.Cut) bool { return n.At == c.At })
-		if i >= 0 && bytes.Equal(changed[i].Carry, c.Carry) {
+		if i < 0 {
+			w.exec(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`, r.Owner, c.At)
+		} else if bytes.Equal(changed[i].Carry, c.Carry) {
 			changed = slices.Delete(changed, i, i+1)
-		} else if i < 0 {
-			if err := exec(t.prep(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`, r.Owner,
-				c.At)); err != nil {
-				return err
-			}
 		}
 	}
 	for _, c := range changed {
-		if err := exec(t.prep(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES (?,?,?)
- ON CONFLICT DO UPDATE SET carry = excluded.carry`, r.Owner, c.At, c.Carry)); err != nil {
-			return err
-		}
+		w.exec(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES (?,?,?)
+ ON CONFLICT DO UPDATE SET carry = excluded.carry`, r.Owner, c.At, c.Carry)
 	}
-	return nil
 }
 
 func (t *tx) sources(q *store.Sources) (err error) {
-	stmt := t.prep(`SELECT start_nano, end_nano, session_attrs_json FROM observations INDEXED BY idx_observations_session_end
- WHERE session_id = ? ORDER BY max(start_nano, end_nano) DESC LIMIT ?`, q.SessionID, q.Limit)
-	err = each(stmt, func() error {
-		a := store.SessionAttrs{Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1)}
-		if !stmt.ColumnIsNull(2) {
-			if err := json.Unmarshal([]byte(stmt.ColumnText(2)), &a.SessionAttrs); err != nil {
-				return fmt.Errorf("read observations of session %s: %w", q.SessionID, err)
-			}
-		}
-		q.Rows = append(q.Rows, a)
-		return nil
-	})
+	q.Rows, err = rows(sqlstore.AttrsTable, t.prep(`SELECT `+sqlstore.AttrsTable.List+`
+ FROM observations INDEXED BY idx_observations_session_end
+ WHERE session_id = ? ORDER BY max(start_nano, end_nano) DESC LIMIT ?`, q.SessionID, q.Limit))
 	if err != nil {
-		return err
+		return fmt.Errorf("read observations of session %s: %w", q.SessionID, err)
 	}
 	_, q.SDK, err = nano(t.prep(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+
 		`' LIMIT 1`, q.SessionID))

@@ -14,12 +14,15 @@ var sessionColumns = sqlstore.SessionTable.Prefixed("s.")
 
 // rows returns every row of a query that selects the columns of a table.
 func rows[R any](table *sqlstore.Table[R], stmt *sqlite.Stmt) ([]R, error) {
-	var found []R
+	return appendRows(nil, table, stmt)
+}
+
+func appendRows[R any](all []R, table *sqlstore.Table[R], stmt *sqlite.Stmt) ([]R, error) {
 	err := each(stmt, func() error {
-		found = append(found, *new(R))
-		return table.Scan(stmt, &found[len(found)-1])
+		all = append(all, *new(R))
+		return table.Scan(stmt, &all[len(all)-1])
 	})
-	return found, err
+	return all, err
 }
 
 // row returns the row of a query that has one at most, nil if it has none.
@@ -112,17 +115,7 @@ func each(stmt *sqlite.Stmt, fn func() error) error {
 	}
 }
 
-// one returns the row of a query that has one at most, all every row.
-func one[T any](stmt *sqlite.Stmt, scan func(*sqlite.Stmt) T) (*T, error) {
-	var found *T
-	err := each(stmt, func() error {
-		row := scan(stmt)
-		found = &row
-		return nil
-	})
-	return found, err
-}
-
+// all returns what scan reads of every row of a query.
 func all[T any](stmt *sqlite.Stmt, scan func(*sqlite.Stmt) T) ([]T, error) {
 	var rows []T
 	err := each(stmt, func() error {
@@ -132,13 +125,13 @@ func all[T any](stmt *sqlite.Stmt, scan func(*sqlite.Stmt) T) ([]T, error) {
 	return rows, err
 }
 
-// nano returns the first column of the first row, if there is one; texts that of all rows.
-func nano(stmt *sqlite.Stmt) (int64, bool, error) {
-	found, err := one(stmt, func(stmt *sqlite.Stmt) int64 { return stmt.ColumnInt64(0) })
-	if found == nil {
-		return 0, false, err
-	}
-	return *found, true, err
+// nano returns the first column of a query that has one row at most; texts that of all rows.
+func nano(stmt *sqlite.Stmt) (n int64, ok bool, err error) {
+	err = each(stmt, func() error {
+		n, ok = stmt.ColumnInt64(0), true
+		return nil
+	})
+	return n, ok, err
 }
 
 func texts(stmt *sqlite.Stmt) ([]string, error) {

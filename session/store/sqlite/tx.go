@@ -79,98 +79,91 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 
 // write applies changes. Deletions come first, for they make room.
 func (t *tx) write(c *store.Changes) error {
-	deletions := errors.Join(
-		deleted(t, "chat_sessions", c.Sessions, func(s *store.SessionRow) string { return s.ID }),
-		deleted(t, "chat_messages", c.Messages, func(m *session.Message) string { return m.ID }),
-		deleted(t, "chat_parts", c.Parts, func(p *session.Part) string { return p.ID }),
-		deleted(t, "permission_decisions", c.Decisions, func(d *store.Decision) string { return d.ID }))
-	if deletions != nil {
-		return deletions
-	}
-	if err := puts(c.Sessions, t.putSession); err != nil {
-		return err
-	}
-	if err := puts(c.Messages, into(t, sqlstore.MessageTable)); err != nil {
-		return err
-	}
-	if err := t.moveParts(c.Moved); err != nil {
-		return err
-	}
-	if err := puts(c.Parts, into(t, sqlstore.PartTable)); err != nil {
-		return err
-	}
-	for i := range c.Requested {
-		if err := exec(t.prep(sqlstore.IndexTable.Insert+
+	w := &writing{tx: t}
+	sessionID := func(s *store.SessionRow) string { return s.ID }
+	// The state goes first, so that what is not attributed yet stays: see the schema's trigger.
+	deleted(w, `DELETE FROM session_state WHERE session_id = ?`, c.Sessions, sessionID)
+	deleted(w, `DELETE FROM chat_sessions WHERE id = ?`, c.Sessions, sessionID)
+	deleted(w, `DELETE FROM chat_messages WHERE id = ?`, c.Messages, func(m *session.Message) string { return m.ID })
+	deleted(w, `DELETE FROM chat_parts WHERE id = ?`, c.Parts, func(p *session.Part) string { return p.ID })
+	deleted(w, `DELETE FROM permission_decisions WHERE id = ?`, c.Decisions,
+		func(d *store.Decision) string { return d.ID })
+	puts(w, c.Sessions, t.putSession)
+	puts(w, c.Messages, into(t, sqlstore.MessageTable))
+	w.moveParts(c.Moved)
+	puts(w, c.Parts, into(t, sqlstore.PartTable))
+	for _, r := range c.Requested {
+		w.execFollowing(sqlstore.IndexTable.Insert+
 			` ON CONFLICT(message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
-			c.Requested[i].MessageID, c.Requested[i].PartID, c.Requested[i].RequestedIndex)); err != nil &&
-			!errors.Is(err, store.ErrRefused) {
-			return err
-		}
+			r.MessageID, r.PartID, r.RequestedIndex)
 	}
-	if err := puts(c.SpanRefs, into(t, sqlstore.SpanTable)); err != nil {
-		return err
-	}
-	if err := puts(c.Decisions, into(t, sqlstore.DecisionTable)); err != nil {
-		return err
-	}
-	if err := puts(c.Annotations, into(t, sqlstore.AnnotationTable)); err != nil {
-		return err
-	}
-	if err := puts(c.Blobs, t.putBlob); err != nil {
-		return err
-	}
-	if err := t.changeObservations(c); err != nil {
-		return err
-	}
+	puts(w, c.SpanRefs, into(t, sqlstore.SpanTable))
+	puts(w, c.Decisions, into(t, sqlstore.DecisionTable))
+	puts(w, c.Annotations, into(t, sqlstore.AnnotationTable))
+	puts(w, c.Blobs, t.putBlob)
+	w.observations(c)
 	for i := range c.Traces {
-		if err := t.noteTrace(&c.Traces[i]); err != nil {
-			return err
-		}
+		w.noteTrace(&c.Traces[i])
 	}
 	for _, id := range c.Touched {
-		if err := t.touch(id); err != nil {
-			return err
-		}
+		w.touch(id)
 	}
 	for _, s := range c.Sources {
-		if err := t.putSource(s); err != nil {
-			return err
-		}
+		w.putSource(s)
 	}
-	return nil
+	return w.err
 }
 
-// deleted deletes the rows of a table that are to be deleted.
-func deleted[Row any](t *tx, table string, rows []store.Put[Row], id func(*Row) string) error {
+// writing applies changes one after the other. After the first error, which it keeps, it does nothing more.
+type writing struct {
+	*tx
+	err error
+}
+
+// exec runs a statement without a result.
+func (w *writing) exec(query string, args ...any) {
+	if w.err == nil {
+		w.err = exec(w.prep(query, args...))
+	}
+}
+
+// execFollowing is exec for a row that refers to another: it is left out where that one was refused.
+func (w *writing) execFollowing(query string, args ...any) {
+	if w.err != nil {
+		return
+	}
+	if err := exec(w.prep(query, args...)); !errors.Is(err, store.ErrRefused) {
+		w.err = err
+	}
+}
+
+// putRow inserts or updates a row, whether or not that changes anything.
+func putRow[Row any](w *writing, table *sqlstore.Table[Row], row *Row, insert bool) {
+	if w.err == nil {
+		_, w.err = put(w.conn, table, row, insert)
+	}
+}
+
+// deleted deletes the rows that are to be deleted by a statement whose parameter is their id.
+func deleted[Row any](w *writing, statement string, rows []store.Put[Row], id func(*Row) string) {
 	for i := range rows {
-		if rows[i].Op != store.Delete {
-			continue
-		}
-		if table == "chat_sessions" {
-			// So that what is not attributed yet stays: see the schema's trigger.
-			if err := exec(t.prep(`DELETE FROM session_state WHERE session_id = ?`, id(rows[i].Row))); err != nil {
-				return err
-			}
-		}
-		if err := exec(t.prep(`DELETE FROM `+table+` WHERE id = ?`, id(rows[i].Row))); err != nil {
-			return err
+		if rows[i].Op == store.Delete {
+			w.exec(statement, id(rows[i].Row))
 		}
 	}
-	return nil
 }
 
 // puts inserts and updates rows, and notes which are refused.
-func puts[Row any](rows []store.Put[Row], put func(row *Row, insert bool) error) error {
+func puts[Row any](w *writing, rows []store.Put[Row], put func(row *Row, insert bool) error) {
 	for i := range rows {
 		p := &rows[i]
-		if p.Op == store.Delete {
+		if p.Op == store.Delete || w.err != nil {
 			continue
 		}
-		if p.Refused = put(p.Row, p.Op == store.Insert); p.Refused != nil && !errors.Is(p.Refused, store.ErrRefused) {
-			return p.Refused
+		if p.Refused = put(p.Row, p.Op == store.Insert); !errors.Is(p.Refused, store.ErrRefused) {
+			w.err = p.Refused
 		}
 	}
-	return nil
 }
 
 func into[Row any](t *tx, table *sqlstore.Table[Row]) func(*Row, bool) error {
@@ -207,7 +200,8 @@ func (t *tx) answer(q store.Query) (err error) {
 			q.Rows, err = byKeys(t, sqlstore.BlobTables[q.Kind], q.Digests, bindText)
 		}
 	case *store.MessagesFrom:
-		q.Rows, err = t.messagesFrom(q.SessionID, q.From)
+		q.Rows, err = rows(sqlstore.MessageTable,
+			t.prep(sqlstore.MessagesQuery, q.SessionID, q.From.At, q.From.ID))
 	case *store.PartsFrom:
 		q.Rows, err = rows(sqlstore.PartTable, t.prep(partsQuery, q.MessageID, q.From))
 	case *store.Extent:
@@ -224,19 +218,20 @@ func (t *tx) answer(q store.Query) (err error) {
 
 // byKeys returns the rows with the keys.
 func byKeys[Row, Key any](t *tx, table *sqlstore.Table[Row], keys []Key, bind func(*sqlite.Stmt, Key)) ([]Row, error) {
-	var rows []Row
+	return byStatement(t, table, table.ByKey, keys, bind)
+}
+
+// byStatement returns the rows of a query for each of the keys, which bind makes its parameters.
+func byStatement[Row, Key any](t *tx, table *sqlstore.Table[Row], query string, keys []Key,
+	bind func(*sqlite.Stmt, Key)) (all []Row, err error) {
 	for _, key := range keys {
-		stmt := t.conn.Prep(table.ByKey)
+		stmt := t.conn.Prep(query)
 		bind(stmt, key)
-		err := each(stmt, func() error {
-			rows = append(rows, *new(Row))
-			return table.Scan(stmt, &rows[len(rows)-1])
-		})
-		if err != nil {
+		if all, err = appendRows(all, table, stmt); err != nil {
 			return nil, err
 		}
 	}
-	return rows, nil
+	return all, nil
 }
 
 func bindText(stmt *sqlite.Stmt, key string) { stmt.BindText(1, key) }
@@ -337,16 +332,11 @@ func (t *tx) putSession(r *store.SessionRow, insert bool) error {
 		r.ID, string(r.State.Encode()), forkedFrom))
 }
 
-func (t *tx) touch(sessionID string) error {
-	if t.now == 0 {
-		return nil
+func (w *writing) touch(sessionID string) {
+	if w.now != 0 {
+		w.exec(`INSERT INTO export_outbox(session_id, touched_at) VALUES (?,?)
+ ON CONFLICT(session_id) DO UPDATE SET touched_at = excluded.touched_at`, sessionID, w.now)
 	}
-	return exec(t.prep(`INSERT INTO export_outbox(session_id, touched_at) VALUES (?,?)
- ON CONFLICT(session_id) DO UPDATE SET touched_at = excluded.touched_at`, sessionID, t.now))
-}
-
-func (t *tx) messagesFrom(sessionID string, from store.Position) ([]session.Message, error) {
-	return rows(sqlstore.MessageTable, t.prep(sqlstore.MessagesQuery, sessionID, from.At, from.ID))
 }
 
 func (t *tx) parts(q *store.PartsByKey) error {
@@ -378,53 +368,42 @@ func (t *tx) extent(q *store.Extent) error {
 	return err
 }
 
-func (t *tx) compactions(q *store.Compactions) error {
+func (t *tx) compactions(q *store.Compactions) (err error) {
 	query := `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
  WHERE session_id = ? AND type = 'data-compaction'`
 	if len(q.MessageIDs) == 0 {
-		var err error
 		q.Rows, err = rows(sqlstore.PartTable, t.prep(query, q.SessionID))
-		return err
 	}
-	for _, id := range q.MessageIDs {
-		some, err := rows(sqlstore.PartTable, t.prep(query+` AND message_id = ?`, q.SessionID, id))
-		if err != nil {
-			return err
-		}
-		q.Rows = append(q.Rows, some...)
+	for i := 0; i < len(q.MessageIDs) && err == nil; i++ {
+		q.Rows, err = appendRows(q.Rows, sqlstore.PartTable,
+			t.prep(query+` AND message_id = ?`, q.SessionID, q.MessageIDs[i]))
 	}
-	return nil
+	return err
 }
 
 // moveParts moves the parts out of the way first, below zero, because the index on
 // (message_id, "index") is checked row by row.
-func (t *tx) moveParts(moved []store.PartIndex) error {
+func (w *writing) moveParts(moved []store.PartIndex) {
 	for _, away := range []bool{true, false} {
 		for _, p := range moved {
 			if away {
 				p.Index = -1 - p.Index
 			}
-			if err := exec(t.prep(`UPDATE chat_parts SET "index" = ? WHERE id = ?`, p.Index, p.ID)); err != nil {
-				return err
-			}
+			w.exec(`UPDATE chat_parts SET "index" = ? WHERE id = ?`, p.Index, p.ID)
 		}
 	}
-	return nil
 }
 
-func (t *tx) noteTrace(s *store.SessionTrace) error {
+func (w *writing) noteTrace(s *store.SessionTrace) {
 	if s.Pruned {
-		return exec(t.prep(`DELETE FROM session_traces WHERE trace_id = ?1 AND session_id = ?2
+		w.exec(`DELETE FROM session_traces WHERE trace_id = ?1 AND session_id = ?2
  AND NOT EXISTS (SELECT 1 FROM span_refs WHERE session_id = ?2 AND trace_id = ?1)
- AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_session WHERE session_id = ?2 AND trace_id = ?1)`,
-			s.TraceID, s.SessionID))
+ AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_session
+  WHERE session_id = ?2 AND trace_id = ?1)`, s.TraceID, s.SessionID)
+		return
 	}
-	err := exec(t.prep(`INSERT INTO session_traces(trace_id, session_id) VALUES (?,?) ON CONFLICT DO NOTHING`, s.TraceID,
-		s.SessionID))
-	if errors.Is(err, store.ErrRefused) {
-		return nil // the session was
-	}
-	return err
+	w.execFollowing(`INSERT INTO session_traces(trace_id, session_id) VALUES (?,?) ON CONFLICT DO NOTHING`,
+		s.TraceID, s.SessionID)
 }
 
 func (t *tx) putBlob(b *store.Blob, insert bool) error {
@@ -436,23 +415,11 @@ func (t *tx) putBlob(b *store.Blob, insert bool) error {
 }
 
 // putSource replaces a source, and which sessions it is a source of.
-func (t *tx) putSource(s *store.ImportSource) error {
-	for _, stmt := range []*sqlite.Stmt{
-		t.prep(`DELETE FROM import_sources WHERE path = ?`, s.Path),
-		t.prep(`DELETE FROM import_source_sessions WHERE path = ?`, s.Path),
-	} {
-		if err := exec(stmt); err != nil {
-			return err
-		}
-	}
-	if _, err := put(t.conn, sqlstore.SourceTable, s, true); err != nil {
-		return err
-	}
+func (w *writing) putSource(s *store.ImportSource) {
+	w.exec(`DELETE FROM import_sources WHERE path = ?`, s.Path)
+	w.exec(`DELETE FROM import_source_sessions WHERE path = ?`, s.Path)
+	putRow(w, sqlstore.SourceTable, s, true)
 	for _, id := range s.Sessions {
-		if err := exec(t.prep(`INSERT INTO import_source_sessions(session_id, path) VALUES (?, ?) ON CONFLICT DO NOTHING`,
-			id, s.Path)); err != nil {
-			return err
-		}
+		w.exec(`INSERT INTO import_source_sessions(session_id, path) VALUES (?, ?) ON CONFLICT DO NOTHING`, id, s.Path)
 	}
-	return nil
 }

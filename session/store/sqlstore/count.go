@@ -141,20 +141,13 @@ func estimate(price store.Price, m *session.MessageMetadata, tokens session.Mess
 		unpriced[modelKey(&lacking)] = true
 		return true
 	}
-	addCost(sum, &usd)
+	*sum = sumCosts(*sum, &usd)
 	return false
 }
 
-// addCost adds what is known.
-func addCost(sum **float64, usd *float64) {
-	if usd == nil {
-		return
-	}
-	total := *usd
-	if *sum != nil {
-		total += **sum
-	}
-	*sum = &total
+// sumCosts adds the costs that are known.
+func sumCosts(a, b *float64) *float64 {
+	return session.Sum(a, b, func(a, b float64) float64 { return a + b })
 }
 
 func modelKey(m *session.Model) string {
@@ -183,7 +176,7 @@ func (c *counter) stats() store.Stats {
 	for _, g := range c.groups {
 		t := c.total
 		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD, t.Usage.Add(g.Usage)
-		addCost(&t.EstimatedCostUSD, g.EstimatedCostUSD)
+		t.EstimatedCostUSD = sumCosts(t.EstimatedCostUSD, g.EstimatedCostUSD)
 		t.Unpriced = t.Unpriced || g.Unpriced
 		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls,
 			t.DeniedCalls+g.DeniedCalls

@@ -104,6 +104,13 @@ var (
 	ReachingTable    = newTable[ReachingRow]("observations", "trace_id,source")
 	AttributionTable = newTable[AttributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
 	ProofTable       = newTable[store.Proof]("observations", "trace_id,source")
+	CutTable         = newTable[store.Cut]("observation_windows", "at_nano")
+	// What is read of observations by columns of its own.
+	OwnerTable     = newTable[store.TraceOwner]("observations", "trace_id")
+	OrphanTable    = newTable[store.OrphanCall]("observations", "orphan_call")
+	AttrsTable     = newTable[store.SessionAttrs]("observations", "")
+	SpanTimeTable  = newTable[store.SpanTime]("observations", "trace_id,source")
+	RequesterTable = newTable[store.Requester]("observations", "trace_id")
 )
 
 // ReachingRow is an observation as it is written when it is put.
