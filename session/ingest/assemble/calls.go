@@ -31,7 +31,7 @@ type call struct {
 type callFinder struct {
 	calls []*call
 	of    map[*node]*call
-	// requests and responses are the calls by their ids. A response id that two calls have
+	// requests and responses are the calls by their ids, none of which is "". A response id that two calls have
 	// is nil: some servers give every answer the same.
 	requests, responses map[string]*call
 	loose, orphans      []*node
@@ -108,7 +108,7 @@ func (c *callFinder) sameCall(n *node) *call {
 	if p := n.above(fact.ModelCall, fact.ToolCall); p != nil && p.Kind == fact.ModelCall && c.of[p] != nil {
 		return c.of[p]
 	}
-	if same := c.requests[n.RequestID]; same != nil && n.RequestID != "" {
+	if same := c.requests[n.RequestID]; same != nil {
 		return same
 	}
 	return twinOf(c.calls, n)
@@ -116,12 +116,7 @@ func (c *callFinder) sameCall(n *node) *call {
 
 // tied finds the call that a record names, or is in.
 func (c *callFinder) tied(n *node) (to *call) {
-	if n.RequestID != "" {
-		to = c.requests[n.RequestID]
-	}
-	if to == nil && n.ResponseID != "" {
-		to = c.responses[n.ResponseID]
-	}
+	to = cmp.Or(c.requests[n.RequestID], c.responses[n.ResponseID])
 	for p := n.parent; p != nil && to == nil; p = p.parent {
 		to = c.of[p]
 	}
@@ -251,11 +246,8 @@ func agree(x, y *fact.Fact) bool {
 	if x.Failed != y.Failed && (x.Failed && len(y.Output) > 0 || y.Failed && len(x.Output) > 0) {
 		return false
 	}
-	if a, b := textOf(x.Output), textOf(y.Output); a != "" && b != "" && !strings.Contains(a, b) && !strings.Contains(b,
-		a) {
-		return false
-	}
-	return true
+	a, b := textOf(x.Output), textOf(y.Output)
+	return strings.Contains(a, b) || strings.Contains(b, a) // also where one has no text
 }
 
 // compareCalls orders calls by time. Some clocks have milliseconds only, in which more
@@ -267,11 +259,11 @@ func compareCalls(x, y *call) int {
 
 // asked is the number of messages of the input.
 func (c *call) asked() int {
-	maximum := 0
+	most := 0
 	for _, n := range c.nodes {
-		maximum = max(maximum, n.History+len(n.Input))
+		most = max(most, n.History+len(n.Input))
 	}
-	return maximum
+	return most
 }
 
 // wraps reports whether more than one call of a model was made within n, those of

@@ -6,7 +6,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -132,11 +131,7 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 	var used *session.Usage
 	for len(calls) > 0 && calls[0].start <= end {
 		if u := calls[0].usage(); u != nil {
-			sum := u.Tokens
-			if used != nil {
-				sum = sum.Add(*used)
-			}
-			used = &sum
+			used = session.Sum(used, &u.Tokens, session.Usage.Add)
 		}
 		calls = calls[1:]
 	}
@@ -145,9 +140,6 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 			used = &n.Usage.Tokens // as the program's transcript states it
 		}
 	}
-	var m store.AssembledMessage
-	m.ID = spans.DeriveIDNano(spans.PrefixMessage, end, s.id, first.TraceID, first.Source, "compaction")
-	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = s.id, session.RoleAssistant, end/1e6, end/1e6
 	metadata := struct {
 		Compaction bool           `json:"compaction"`
 		Model      *session.Model `json:"model,omitempty"`
@@ -166,8 +158,9 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 	metadata.Trace.ContextBefore, metadata.Trace.ContextAfter, metadata.Trace.Usage = c.TokensBefore, c.TokensAfter, used
 	metadata.Trace.DurationMS = (end - first.Start) / 1e6
 	raw, _ := marshal(metadata)
-	m.MetadataJSON = string(raw)
-	w := writer{AssembledMessage: m, seen: make(map[string]int)}
+	id := spans.DeriveIDNano(spans.PrefixMessage, end, s.id, first.TraceID, first.Source, "compaction")
+	w := newWriter(nil, s.id, id, session.RoleAssistant, end)
+	w.MetadataJSON = string(raw)
 	w.add(session.TypeCompaction, "compaction", end, end, dataPart{session.TypeCompaction, session.CompactionData{
 		Summary: c.Summary, Auto: c.Auto != nil && *c.Auto, SummaryTokens: c.TokensAfter,
 	}})

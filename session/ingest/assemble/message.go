@@ -38,6 +38,14 @@ type writer struct {
 	measures measures
 }
 
+// newWriter begins a message at a time. turn is nil for one that is part of none.
+func newWriter(t *turn, sessionID, id, role string, at int64) *writer {
+	w := &writer{turn: t, seen: make(map[string]int)}
+	w.ID, w.SessionID, w.Role, w.CreatedAt, w.UpdatedAt = id, sessionID, role, at/1e6, at/1e6
+	w.MetadataJSON = "{}"
+	return w
+}
+
 // reportTurn writes what the window has of the turn's messages. parent references are those of
 // its tool calls. It reports whether the assistant's message has begun.
 func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
@@ -57,7 +65,7 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 	w.rewriteOpen()
 	w.reportEarlier(calls)
 	for i, c := range calls {
-		until := int64(1<<63 - 1)
+		until := int64(math.MaxInt64)
 		if i+1 < len(calls) {
 			until = calls[i+1].start
 		}
@@ -184,11 +192,9 @@ func (a *assembly) reportFurther(t *turn, prompts []*node) {
 		c = userCarry{ID: spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user"), At: at, Metadata: "{}"}
 	}
 	t.user = &c
-	var m store.AssembledMessage
-	m.ID, m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt, m.MetadataJSON = c.ID, t.session, session.RoleUser, c.At/1e6,
-		c.At/1e6, c.Metadata
-	m.From, m.HiddenAt = c.Parts, c.HiddenAt
-	w := writer{AssembledMessage: m, turn: t, seen: map[string]int{"asked": int(c.Parts)}, base: c.Parts}
+	w := newWriter(t, t.session, c.ID, session.RoleUser, c.At)
+	w.MetadataJSON, w.HiddenAt = c.Metadata, c.HiddenAt
+	w.From, w.base, w.seen["asked"] = c.Parts, c.Parts, int(c.Parts)
 	for _, n := range once(prompts) {
 		asked := askedBy(n.Fact)
 		for i := range asked {
@@ -226,11 +232,9 @@ func (a *assembly) reportUser(t *turn) *userMessage {
 	if len(prompts) > 0 && len(t.roots) == 0 {
 		at = prompts[0].Start
 	}
-	var m store.AssembledMessage
-	m.ID = spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user")
-	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = t.session, session.RoleUser, at/1e6, at/1e6
-	m.MetadataJSON, m.HiddenAt = t.userMetadata(reporter), t.hidden(fact.Prompt)
-	w := writer{AssembledMessage: m, turn: t, seen: make(map[string]int)}
+	id := spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user")
+	w := newWriter(t, t.session, id, session.RoleUser, at)
+	w.MetadataJSON, w.HiddenAt = t.userMetadata(reporter), t.hidden(fact.Prompt)
 	for i := range t.asked {
 		w.reportPart(&t.asked[i], "asked", at, at)
 	}
@@ -359,11 +363,9 @@ func (a *assembly) reportNotes(s *stream) {
 				n.place(s.id, "", "")
 				continue
 			}
-			var m store.AssembledMessage
-			m.ID = spans.DeriveIDNano(spans.PrefixMessage, n.Start, s.id, n.Source, strconv.Itoa(i))
-			m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt, m.MetadataJSON = s.id, in.Role, n.Start/1e6, n.Start/1e6, "{}"
-			m.HiddenAt = n.hiddenAt()
-			w := writer{AssembledMessage: m, seen: make(map[string]int)}
+			id := spans.DeriveIDNano(spans.PrefixMessage, n.Start, s.id, n.Source, strconv.Itoa(i))
+			w := newWriter(nil, s.id, id, in.Role, n.Start)
+			w.HiddenAt = n.hiddenAt()
 			for k := range in.Parts {
 				w.reportPart(&in.Parts[k], "note", n.Start, n.Start)
 			}
@@ -404,10 +406,8 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 	n.place(t.session, "", "")
 	for i, m := range n.Unanswered {
 		before := at - int64(len(n.Unanswered)-i)*1e6
-		w := writer{turn: t, seen: make(map[string]int)}
-		w.ID = spans.DeriveIDNano(spans.PrefixMessage, before, t.session, t.key, "unanswered")
-		w.SessionID, w.Role, w.CreatedAt, w.UpdatedAt, w.MetadataJSON = t.session, session.RoleUser, before/1e6, before/1e6,
-			"{}"
+		id := spans.DeriveIDNano(spans.PrefixMessage, before, t.session, t.key, "unanswered")
+		w := newWriter(t, t.session, id, session.RoleUser, before)
 		for i := range m.Parts {
 			w.reportPart(&m.Parts[i], "asked", before, before)
 		}
@@ -693,8 +693,7 @@ func (w *writer) add(partType, key string, from, to int64, data any) *session.Pa
 	}
 	w.Parts = append(w.Parts, session.Part{
 		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)), Type: partType,
-		DataJSON:  string(raw),
-		CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
+		DataJSON: string(raw), CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]
 }

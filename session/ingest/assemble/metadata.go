@@ -114,11 +114,7 @@ func (m *measures) addCalls(calls []*call) {
 			}
 			total := u.Tokens.Total()
 			m.LastUsed = &total
-			sum := u.Tokens
-			if m.Message.Usage != nil {
-				sum = m.Message.Usage.Add(sum)
-			}
-			m.Message.Usage = &sum
+			m.Message.Usage = session.Sum(m.Message.Usage, &u.Tokens, session.Usage.Add)
 			trace.UsageBasis = cmp.Or(u.Basis, trace.UsageBasis)
 			if u.Raw != nil && !m.ManyRaws {
 				m.Raws = append(m.Raws[:len(m.Raws):len(m.Raws)], u.Raw)
@@ -131,13 +127,7 @@ func (m *measures) addCalls(calls []*call) {
 		for _, n := range c.nodes {
 			stated = cmp.Or(stated, n.CostUSD)
 		}
-		if stated != nil {
-			sum := *stated
-			if m.Cost != nil {
-				sum = *m.Cost + sum
-			}
-			m.Cost = &sum
-		}
+		m.Cost = session.Sum(m.Cost, stated, func(a, b float64) float64 { return a + b })
 		m.Finish = ""
 		for _, n := range c.nodes {
 			m.Finish = cmp.Or(m.Finish, n.Finish)

@@ -186,7 +186,7 @@ func (w *writer) keepCalls(c *turnCarry, until int64) {
 		o := openCall{
 			ID: x.callID, Name: x.name, Part: x.row.ID, Index: x.row.Index, CreatedAt: x.row.CreatedAt, Start: x.start,
 			End: x.end, Asked: x.asked,
-			Again: hasMark(c.Closed, x.callID) || x.carried != nil && x.carried.Again, Child: w.childOf(x.row.ID),
+			Again: hasMark(c.Closed, x.callID) || x.carried != nil && x.carried.Again, Child: w.children[x.row.ID],
 		}
 		goesOn := x.state == session.StateInputAvailable || x.state == session.StateApprovalRequested ||
 			x.state == session.StateApprovalResponded
@@ -198,10 +198,8 @@ func (w *writer) keepCalls(c *turnCarry, until int64) {
 			goesOn = goesOn || n.End+grace > until
 			o.Facts = append(o.Facts, fact.Fact{
 				Kind: n.Kind, Dialect: n.Dialect, TraceID: n.TraceID, SpanID: n.SpanID, Source: n.Source, Name: n.Name,
-				Start: n.Start, End: n.End,
-				CallID: n.CallID, Tool: n.Tool, Decision: n.Decision, Failed: n.Failed, Error: n.Error, ErrorType: n.ErrorType,
-				Aborted:  n.Aborted,
-				Problems: n.Problems,
+				Start: n.Start, End: n.End, CallID: n.CallID, Tool: n.Tool, Decision: n.Decision, Failed: n.Failed,
+				Error: n.Error, ErrorType: n.ErrorType, Aborted: n.Aborted, Problems: n.Problems,
 			})
 		}
 		goesOn = goesOn && len(open) < maxOpen
@@ -225,10 +223,7 @@ func (w *writer) keepCalls(c *turnCarry, until int64) {
 	}
 }
 
-// childOf is the session that the tool call of a part started, or "".
-func (w *writer) childOf(part string) string { return w.children[part] }
-
-// settled reports whether the model requests a call that an earlier window has written
+// finished reports whether the model requests a call that an earlier window has written
 // without knowing its request.
 func (w *writer) finished(p *fact.Part) bool {
 	r := w.resumed()

@@ -351,21 +351,13 @@ func (a *assembly) decide(w *writer) {
 		d := *best.Decision
 		for _, n := range x.decisions {
 			if o := n.Decision; o != nil && n.context == nil {
-				d.Pattern, d.Reason, d.Source = cmp.Or(d.Pattern, o.Pattern), cmp.Or(d.Reason, o.Reason), cmp.Or(d.Source, o.Source)
-				d.Reply, d.WaitedMS = cmp.Or(d.Reply, o.Reply), cmp.Or(d.WaitedMS, o.WaitedMS)
+				d.Pattern, d.Reason = cmp.Or(d.Pattern, o.Pattern), cmp.Or(d.Reason, o.Reason)
+				d.Source, d.Reply, d.WaitedMS = cmp.Or(d.Source, o.Source), cmp.Or(d.Reply, o.Reply), cmp.Or(d.WaitedMS, o.WaitedMS)
 			}
 		}
-		row := store.Decision{
-			SessionID: w.SessionID, MessageID: w.ID, PartID: best.attribution.PartID,
-			ToolCallID: cmp.Or(x.id, w.callOf(best.attribution.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
-			Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason,
-			WaitedMS:  d.WaitedMS,
-			DecidedAt: best.End / 1e6, TraceID: best.TraceID, SpanID: best.SpanID,
-		}
-		row.ID = spans.DeriveIDNano(spans.PrefixPermission, best.End, w.ID, row.PartID, row.ToolCallID)
-		a.decisions = append(a.decisions, row)
+		id := a.reportDecision(w, x, best, d)
 		for _, n := range x.decisions {
-			n.attribution.DecisionID = row.ID
+			n.attribution.DecisionID = id
 		}
 	}
 }
@@ -374,18 +366,24 @@ func (a *assembly) decide(w *writer) {
 // it was refused.
 func (a *assembly) refuse(w *writer, x *tool) {
 	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.context == nil && n.Tool != nil && n.Tool.Denied })
-	if i < 0 {
-		return
+	if i >= 0 {
+		n := x.nodes[i]
+		n.attribution.DecisionID = a.reportDecision(w, x, n,
+			fact.Decision{Action: "deny", Outcome: "denied", Reason: n.Error})
 	}
-	n := x.nodes[i]
+}
+
+// reportDecision writes a decision on a call that a fact reports, and returns its id.
+func (a *assembly) reportDecision(w *writer, x *tool, n *node, d fact.Decision) (id string) {
 	row := store.Decision{
 		SessionID: w.SessionID, MessageID: w.ID, PartID: n.attribution.PartID,
-		ToolCallID: cmp.Or(x.id, w.callOf(n.attribution.PartID)), ToolID: x.name,
-		Action: "deny", Outcome: "denied", Reason: n.Error, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
+		ToolCallID: cmp.Or(x.id, w.callOf(n.attribution.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
+		Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason,
+		WaitedMS: d.WaitedMS, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
 	}
 	row.ID = spans.DeriveIDNano(spans.PrefixPermission, n.End, w.ID, row.PartID, row.ToolCallID)
 	a.decisions = append(a.decisions, row)
-	n.attribution.DecisionID = row.ID
+	return row.ID
 }
 
 func (w *writer) callOf(partID string) string {

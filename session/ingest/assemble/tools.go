@@ -417,16 +417,8 @@ func (t *turn) results(ahead []fact.Fact) *outcomes {
 		for i := range asked {
 			collect(asked[i].Parts, ids, names)
 		}
-		for id, written := range ids {
-			if len(written) >= len(o.byID[id]) {
-				o.byID[id] = written
-			}
-		}
-		for name, written := range names {
-			if len(written) >= len(o.byName[name]) {
-				o.byName[name] = written
-			}
-		}
+		keepLonger(o.byID, ids)
+		keepLonger(o.byName, names)
 	}
 	for _, n := range t.nodes {
 		ids := make(map[string][]*fact.Part)
@@ -438,6 +430,15 @@ func (t *turn) results(ahead []fact.Fact) *outcomes {
 		}
 	}
 	return o
+}
+
+// keepLonger replaces what is known by what a request reports where that has at least as much.
+func keepLonger(known, reported map[string][]*fact.Part) {
+	for key, parts := range reported {
+		if len(parts) >= len(known[key]) {
+			known[key] = parts
+		}
+	}
 }
 
 // collectOpen adds the outcomes of the calls that windows before have written. A

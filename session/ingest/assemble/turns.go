@@ -273,9 +273,6 @@ func (s *stream) findRoots() {
 			continue
 		}
 		t := byID[n.TurnID]
-		if n.TurnID == "" {
-			t = nil
-		}
 		if t == nil && n.RequiresTurn {
 			t = orphans[n.TraceID]
 		}
@@ -333,6 +330,7 @@ func (n *node) turnAbove() *turn {
 // attachByID gives facts to the turn whose id, or one of whose model or tool calls,
 // they name.
 func (s *stream) attachByID() {
+	// None has the id "".
 	turns, requests, calls := make(map[string]*turn), make(map[string]*turn), make(map[string][]*turn)
 	learn := func(n *node) {
 		if n.TurnID != "" && turns[n.TurnID] == nil {
@@ -367,15 +365,7 @@ func (s *stream) attachByID() {
 		if n.turn != nil || !n.wants() {
 			continue
 		}
-		t := turns[n.TurnID]
-		if t == nil || n.TurnID == "" {
-			if t = requests[n.RequestID]; n.RequestID == "" {
-				t = nil
-			}
-		}
-		if t == nil && n.CallID != "" {
-			t = lastBefore(calls[n.CallID], n.Start)
-		}
+		t := cmp.Or(turns[n.TurnID], requests[n.RequestID], lastBefore(calls[n.CallID], n.Start))
 		if t != nil {
 			t.add(n)
 			learn(n)
