@@ -51,7 +51,7 @@ var All = []Format{{
 }, {
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
-	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: each(jsonfile.Encode)},
+	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: rows(jsonfile.Encode)},
 	Reading: Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonfile.Recover},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
@@ -66,37 +66,29 @@ var All = []Format{{
 	Name: "markdown", Exported: "a transcript to read, for an issue or a review",
 	Writing: Writing{
 		Ext: ".md", Many: true, Text: true, Explain: explainTranscript,
-		Stream: func(w io.Writer) func(*Source) error {
-			return func(s *Source) error {
-				return markdown.Encode(w, document.Build(s.Input), markdown.Options{Full: s.Full, Files: s.Files})
-			}
-		},
+		Stream: each(func(w io.Writer, s *Source) error {
+			return markdown.Encode(w, document.Build(s.Input), markdown.Options{Full: s.Full, Files: s.Files})
+		}),
 	},
 }, {
 	Name: "html", Exported: "a transcript to read, in one file that loads nothing",
 	Writing: Writing{
 		Ext: ".html", Text: true, Explain: explainTranscript,
-		Stream: func(w io.Writer) func(*Source) error {
-			return func(s *Source) error {
-				return html.Encode(w, document.Build(s.Input), html.Options{Full: s.Full, Files: s.Files})
-			}
-		},
+		Stream: each(func(w io.Writer, s *Source) error {
+			return html.Encode(w, document.Build(s.Input), html.Options{Full: s.Full, Files: s.Files})
+		}),
 	},
 }, {
 	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo",
 	Writing: Writing{
 		Ext: ".json", Many: true, JSON: true, Explain: explained(otlp.Explain),
-		Stream: each(func(w io.Writer, s *codec.Session) error {
-			return otlp.WriteJSON(w, s, otlp.Options{SpanRefs: s.SpanRefs})
-		}),
+		Stream: rows(otlp.WriteJSON),
 	},
 }, {
 	Name: "otlp-proto", Exported: "the same in protobuf",
 	Writing: Writing{
 		Ext: ".pb", Many: true, Binary: true, Explain: explained(otlp.Explain),
-		Stream: each(func(w io.Writer, s *codec.Session) error {
-			return otlp.WriteProto(w, s, otlp.Options{SpanRefs: s.SpanRefs})
-		}),
+		Stream: rows(otlp.WriteProto),
 	},
 }, {
 	Name:     "agentdbg",
@@ -104,7 +96,7 @@ var All = []Format{{
 	Imported: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
 	Writing: Writing{
 		Ext: ".json", JSON: true, Explain: explained(agentdbg.Losses.Of),
-		Stream: each(agentdbg.Encode),
+		Stream: rows(agentdbg.Encode),
 		Dir: func(path string, s *Source, replace bool) error {
 			_, err := agentdbg.EncodeFile(path, s.Session, replace)
 			return err
@@ -133,7 +125,7 @@ var All = []Format{{
 	Exported: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both",
 	Imported: "replay logs and stores of skillet; a state directory for both",
 	Writing: Writing{
-		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Losses.Of), Stream: each(skillet.Encode),
+		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Losses.Of), Stream: rows(skillet.Encode),
 		File:       func(path string, s *Source) error { return skillet.EncodeFile(path, s.Session, false) },
 		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
 		Dir: func(path string, s *Source, replace bool) error {
@@ -153,7 +145,7 @@ var All = []Format{{
 	Name:     "acp",
 	Exported: "messages of the Agent Client Protocol, a line each",
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
-	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Losses.Of), Stream: each(acp.Encode)},
+	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Losses.Of), Stream: rows(acp.Encode)},
 	Reading:  Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
 }, {
 	Name:     "atif",
@@ -161,22 +153,20 @@ var All = []Format{{
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
 	Writing: Writing{
 		Ext: ".json", JSON: true, SubAgents: true, Explain: explained(atif.Losses.Of),
-		Stream: func(w io.Writer) func(*Source) error {
-			return func(s *Source) error { return atif.Encode(w, s.Session, s.SubAgents...) }
-		},
+		Stream: each(func(w io.Writer, s *Source) error { return atif.Encode(w, s.Session, s.SubAgents...) }),
 	},
 	Reading: Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
 }, {
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: each(pi.Encode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: rows(pi.Encode)},
 	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, Grow: pi.Grow},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
 	Imported: "session traces of Hugging Face's simple format",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Losses.Of), Stream: each(sts.Encode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Losses.Of), Stream: rows(sts.Encode)},
 	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: sts.Looks, Decode: sts.Decode},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code",
@@ -202,7 +192,7 @@ var All = []Format{{
 }, {
 	Name: "opencode", Imported: "the database of opencode, or its storage of JSON files; a directory for both",
 	Reading: Reading{
-		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode, Tables: transcripts.OpencodeTables(),
+		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode, Tables: []string{"message", "part", "session"},
 		Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
 		DecodeFile: all(transcripts.DecodeOpencode), DecodeWanted: transcripts.DecodeOpencode,
 		Beside: transcripts.BesideOpencode, Transcript: true,
@@ -217,20 +207,20 @@ var All = []Format{{
 }, {
 	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI",
 	Reading: Reading{
-		Extensions: []string{".db"}, Tables: transcripts.CursorTables(), Transcript: true,
+		Extensions: []string{".db"}, Tables: []string{"blobs", "meta"}, Transcript: true,
 		DecodeFile: transcripts.DecodeCursor, Beside: transcripts.BesideCursor,
 	},
 }, {
 	// Other programs have a table of this name, too: their databases are recognized first.
 	Name: "zed", Imported: "the database of threads of Zed's agent",
 	Reading: Reading{
-		Extensions: []string{".db"}, Tables: transcripts.ZedTables(), Transcript: true, Beside: databaseFiles,
+		Extensions: []string{".db"}, Tables: []string{"threads"}, Transcript: true, Beside: databaseFiles,
 		DecodeFile: all(transcripts.DecodeZed), DecodeWanted: transcripts.DecodeZed,
 	},
 }, {
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
 	Reading: Reading{
-		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: transcripts.GooseTables(),
+		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: []string{"sessions", "messages", "schema_version"},
 		Decode: transcripts.DecodeGoose, DecodeFile: all(transcripts.DecodeGooseFile),
 		DecodeWanted: transcripts.DecodeGooseFile, Transcript: true, Beside: databaseFiles,
 	},
@@ -251,7 +241,7 @@ var All = []Format{{
 }, {
 	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database",
 	Reading: Reading{
-		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksKiro, Tables: transcripts.KiroTables(),
+		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksKiro, Tables: []string{"conversations", "state"},
 		Decode: transcripts.DecodeKiro, DecodeFile: all(transcripts.DecodeKiroFile),
 		DecodeWanted: transcripts.DecodeKiroFile, Transcript: true, Beside: transcripts.BesideKiro,
 	},
@@ -281,10 +271,15 @@ func complete(s *Source) []codec.Loss { return sqlitefile.Explain(s.Session, s.O
 func explainTranscript(s *Source) []codec.Loss { return transcript.Explain(s.Session, s.Full) }
 
 // each makes a stream of a function that writes one session.
-func each(encode func(io.Writer, *codec.Session) error) func(io.Writer) func(*Source) error {
+func each(encode func(io.Writer, *Source) error) func(io.Writer) func(*Source) error {
 	return func(w io.Writer) func(*Source) error {
-		return func(s *Source) error { return encode(w, s.Session) }
+		return func(s *Source) error { return encode(w, s) }
 	}
+}
+
+// rows makes a stream of a function that writes the rows of one session.
+func rows(encode func(io.Writer, *codec.Session) error) func(io.Writer) func(*Source) error {
+	return each(func(w io.Writer, s *Source) error { return encode(w, s.Session) })
 }
 
 func explained(explain func(*codec.Session) []codec.Loss) func(*Source) []codec.Loss {

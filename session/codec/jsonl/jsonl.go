@@ -174,7 +174,7 @@ func (e *Encoder) session(s *codec.Session) error {
 	for _, d := range SortedDecisions(s.Decisions) {
 		e.row(decisionPrefix, d.AppendJSON)
 	}
-	for _, l := range SortedLinks(s.SpanRefs) {
+	for _, l := range SortedSpanRefs(s.SpanRefs) {
 		e.row(spanPrefix, l.AppendJSON)
 	}
 	for _, n := range SortedAnnotations(s.Annotations) {
@@ -241,8 +241,8 @@ func SortedAnnotations(all []store.Annotation) []store.Annotation {
 	return sorted(all, store.CompareAnnotations)
 }
 
-// SortedLinks are the spans in the order in which canonical formats write them.
-func SortedLinks(all []store.SpanRef) []store.SpanRef {
+// SortedSpanRefs are the spans in the order in which canonical formats write them.
+func SortedSpanRefs(all []store.SpanRef) []store.SpanRef {
 	return sorted(all, func(a, b store.SpanRef) int {
 		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano),
 			strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))

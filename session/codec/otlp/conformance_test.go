@@ -36,7 +36,7 @@ func format(tb testing.TB) codectest.Codec {
 	}
 	return codectest.Codec{
 		Name:   "otlp",
-		Encode: func(w io.Writer, s *codec.Session) error { return WriteJSON(w, s, Options{}) },
+		Encode: WriteJSON,
 		Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			n++
 			return ingestFile(r, filepath.Join(dir, fmt.Sprint(n)), report)
@@ -184,7 +184,7 @@ func FuzzEncode(f *testing.F) {
 			s := &codec.Session{Transcript: tr}
 			if s.CheckTree() == nil && len(session.Check(tr)) == 0 && len(Explain(s)) == 0 {
 				comesBack(t, s)
-			} else if td, err := Encode(s, Options{}); err == nil {
+			} else if td, err := Encode(s); err == nil {
 				deliver(t, emptyStore(t), td)
 			}
 		}

@@ -22,7 +22,7 @@ import (
 
 // Encode returns the session as spans, in order of the rows. It does not change s.
 // The error is that of a session without an id, or whose rows make no tree.
-func Encode(s *codec.Session, o Options) (ptrace.Traces, error) {
+func Encode(s *codec.Session) (ptrace.Traces, error) {
 	td := ptrace.NewTraces()
 	if err := s.CheckTree(); err != nil {
 		return td, fmt.Errorf("write session %s: %w", s.Session.ID, err)
@@ -31,7 +31,7 @@ func Encode(s *codec.Session, o Options) (ptrace.Traces, error) {
 	rs.Resource().Attributes().PutStr("service.name", cmp.Or(s.Session.Agent, "agenttrace"))
 	ss := rs.ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
-	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s, o.SpanRefs),
+	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s),
 		blobs: make(map[blobKey]store.Blob, len(s.Blobs))}
 	for _, b := range s.Blobs {
 		e.blobs[blobKey{b.Kind, b.Digest}] = b

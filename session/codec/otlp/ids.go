@@ -25,29 +25,29 @@ type place struct {
 type ids struct {
 	session  string
 	run      place
-	links    map[linkKey]*store.SpanRef
+	refs     map[refKey]*store.SpanRef
 	taken    map[[24]byte]bool
 	from, to int64 // of the session, Unix milliseconds
 }
 
-// linkKey finds the span that a row came from: the part of a call, the message of
+// refKey finds the span that a row came from: the part of a call, the message of
 // anything else.
-type linkKey struct{ kind, row string }
+type refKey struct{ kind, row string }
 
-func newIDs(s *codec.Session, links []store.SpanRef) *ids {
-	i := &ids{session: s.Session.ID, links: make(map[linkKey]*store.SpanRef), taken: make(map[[24]byte]bool),
+func newIDs(s *codec.Session) *ids {
+	i := &ids{session: s.Session.ID, refs: make(map[refKey]*store.SpanRef), taken: make(map[[24]byte]bool),
 		from: s.Session.CreatedAt, to: s.Session.UpdatedAt}
-	for n := range links {
-		l := &links[n]
-		key := linkKey{l.Kind, l.MessageID}
-		if l.Kind == semconv.SpanToolCall {
-			key.row = l.PartID
+	for n := range s.SpanRefs {
+		r := &s.SpanRefs[n]
+		key := refKey{r.Kind, r.MessageID}
+		if r.Kind == semconv.SpanToolCall {
+			key.row = r.PartID
 		}
-		if _, known := i.links[key]; !known {
-			i.links[key] = l
+		if _, known := i.refs[key]; !known {
+			i.refs[key] = r
 		}
 	}
-	i.run = i.place(linkKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: nano(i.from), end: nano(i.to)},
+	i.run = i.place(refKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: nano(i.from), end: nano(i.to)},
 		i.to)
 	// The run that is written stands for the whole session, whichever run had the id.
 	i.run.parent, i.run.start, i.run.end = pcommon.SpanID{}, nano(i.from), nano(i.to)
@@ -64,11 +64,11 @@ func (i *ids) trace() (id pcommon.TraceID) {
 // place is that of the span that the link of the key knows, or else p with a derived
 // id. A span may end at most at the time until, in Unix milliseconds, for a message is
 // as new as the last span that reports it.
-func (i *ids) place(key linkKey, p place, until int64) place {
+func (i *ids) place(key refKey, p place, until int64) place {
 	if p.end < p.start {
 		p.end = p.start
 	}
-	if l := i.links[key]; l != nil && i.take(l.TraceID, l.SpanID, &p) {
+	if l := i.refs[key]; l != nil && i.take(l.TraceID, l.SpanID, &p) {
 		if i.from <= l.StartNano/1e6 && l.StartNano <= l.EndNano && l.EndNano/1e6 <= min(until, i.to) && l.StartNano > 0 {
 			p.start, p.end = l.StartNano, l.EndNano
 		}
@@ -127,7 +127,7 @@ func unhex(dst []byte, text string) bool {
 
 func (i *ids) message(kind string, m *session.MessageAndParts, start int64) place {
 	p := place{trace: i.run.trace, parent: i.run.span, start: nano(start), end: nano(m.Message.UpdatedAt)}
-	return i.place(linkKey{kind, m.Message.ID}, p, m.Message.UpdatedAt)
+	return i.place(refKey{kind, m.Message.ID}, p, m.Message.UpdatedAt)
 }
 
 // modelCall is the place of the nth call of a turn that failed. Calls are in order of
@@ -141,7 +141,7 @@ func (i *ids) modelCall(turn place, messageID string, n int) place {
 
 func (i *ids) part(turn place, part *session.Part) place {
 	p := place{trace: turn.trace, parent: turn.span, start: nano(part.CreatedAt), end: nano(part.UpdatedAt)}
-	return i.place(linkKey{semconv.SpanToolCall, part.ID}, p, part.UpdatedAt)
+	return i.place(refKey{semconv.SpanToolCall, part.ID}, p, part.UpdatedAt)
 }
 
 func (i *ids) decision(turn place, d *store.Decision) place {

@@ -21,7 +21,7 @@
 // # Ids
 //
 // Rows keep their ids. A span has the trace and span id, the parent and the times that
-// Options.SpanRefs know of it, where the rows that it stands for came from such a span;
+// SpanRefs of the session know of it, where the rows that it stands for came from such a span;
 // else ids derived from the session's, so that writing a session again gives the same
 // spans. All spans without a known trace are of the trace of session.run.
 //
@@ -36,19 +36,12 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/store"
 )
-
-// Options state what is known besides the rows. The zero value is ready for use.
-type Options struct {
-	// SpanRefs are the spans that the session was made from.
-	SpanRefs []store.SpanRef
-}
 
 // WriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
 // file exporter does. Sessions may follow one another.
-func WriteJSON(w io.Writer, s *codec.Session, o Options) error {
-	return write(w, s, o, func(td ptrace.Traces) ([]byte, error) {
+func WriteJSON(w io.Writer, s *codec.Session) error {
+	return write(w, s, func(td ptrace.Traces) ([]byte, error) {
 		b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
 		return append(b, '\n'), err
 	})
@@ -56,12 +49,12 @@ func WriteJSON(w io.Writer, s *codec.Session, o Options) error {
 
 // WriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf.
 // What follows another is one request too, that of all their sessions.
-func WriteProto(w io.Writer, s *codec.Session, o Options) error {
-	return write(w, s, o, (&ptrace.ProtoMarshaler{}).MarshalTraces)
+func WriteProto(w io.Writer, s *codec.Session) error {
+	return write(w, s, (&ptrace.ProtoMarshaler{}).MarshalTraces)
 }
 
-func write(w io.Writer, s *codec.Session, o Options, marshal func(ptrace.Traces) ([]byte, error)) error {
-	td, err := Encode(s, o)
+func write(w io.Writer, s *codec.Session, marshal func(ptrace.Traces) ([]byte, error)) error {
+	td, err := Encode(s)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,9 +67,9 @@ func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.S
 }
 
 // ingested is what an empty store makes of the session's spans.
-func ingested(tb testing.TB, s *codec.Session, o Options) (*codec.Session, []store.SpanRef) {
+func ingested(tb testing.TB, s *codec.Session) (*codec.Session, []store.SpanRef) {
 	tb.Helper()
-	td, err := Encode(s, o)
+	td, err := Encode(s)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func generated(tb testing.TB, n int) (all []*codec.Session) {
 func comesBack(tb testing.TB, s *codec.Session) {
 	tb.Helper()
 	losses := Explain(s)
-	got, links := ingested(tb, s, Options{})
+	got, refs := ingested(tb, s)
 	if len(losses) == 0 {
 		if d := codectest.Diff(s, got); d != "" {
 			tb.Errorf("session %s %s", s.Session.ID, d)
@@ -115,18 +116,20 @@ func comesBack(tb testing.TB, s *codec.Session) {
 		tb.Errorf("session %s: a replay is not what the next one gives: %+v", s.Session.ID, again)
 	}
 	// With the spans that are known.
-	twice, linksAgain := ingested(tb, got, Options{SpanRefs: links})
+	got.SpanRefs = refs
+	twice, refsAgain := ingested(tb, got)
+	got.SpanRefs = nil
 	if d := codectest.Diff(got, twice); d != "" {
 		tb.Errorf("session %s, again %s", s.Session.ID, d)
 	}
-	if d := gocmp.Diff(places(links), places(linksAgain)); d != "" && len(losses) == 0 {
+	if d := gocmp.Diff(places(refs), places(refsAgain)); d != "" && len(losses) == 0 {
 		tb.Errorf("session %s: spans have other ids (-want +got):\n%s", s.Session.ID, d)
 	}
 }
 
-func places(links []store.SpanRef) []string {
+func places(refs []store.SpanRef) []string {
 	var all []string
-	for _, l := range links {
+	for _, l := range refs {
 		all = append(all, l.Kind+" "+l.TraceID+" "+l.SpanID+" "+l.ParentSpanID)
 	}
 	slices.Sort(all)
@@ -222,9 +225,8 @@ func TestCorpus(t *testing.T) {
 // the files as import does.
 func TestFiles(t *testing.T) {
 	both := generated(t, 2)
-	for name, write := range map[string]func(*bytes.Buffer, *codec.Session) error{
-		"json":  func(b *bytes.Buffer, s *codec.Session) error { return WriteJSON(b, s, Options{}) },
-		"proto": func(b *bytes.Buffer, s *codec.Session) error { return WriteProto(b, s, Options{}) },
+	for name, write := range map[string]func(io.Writer, *codec.Session) error{
+		"json": WriteJSON, "proto": WriteProto,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var file bytes.Buffer
@@ -259,7 +261,7 @@ func TestFiles(t *testing.T) {
 // TestAnyOrder delivers each span by itself, the last one first, and some twice.
 func TestAnyOrder(t *testing.T) {
 	s := generated(t, 3)[2]
-	td, err := Encode(s, Options{})
+	td, err := Encode(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +289,7 @@ func TestAnyOrder(t *testing.T) {
 // attributes: where rows are not whole, the span's own attributes are read.
 func TestCutOff(t *testing.T) {
 	s := generated(t, 4)[3]
-	td, err := Encode(s, Options{})
+	td, err := Encode(s)
 	if err != nil {
 		t.Fatal(err)
 	}

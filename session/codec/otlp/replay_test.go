@@ -16,7 +16,7 @@ func FuzzReplay(f *testing.F) {
 	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
 		semconv.SpanPermissionEvaluate, "chat m"}
 	for _, s := range generated(f, 3) {
-		td, err := Encode(s, Options{})
+		td, err := Encode(s)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -21,9 +21,6 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// CursorTables are the tables of a chat of Cursor CLI.
-func CursorTables() []string { return []string{"blobs", "meta"} }
-
 // DecodeCursor reads a chat of Cursor CLI, which is a database store.db. Its table meta
 // has one row, hexadecimal JSON that names the root; the table blobs has what the root
 // refers to by SHA-256. A reference is field 1 of a protobuf message, and what it refers

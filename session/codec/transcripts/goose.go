@@ -23,9 +23,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// GooseTables are those of the database of Goose.
-func GooseTables() []string { return []string{"sessions", "messages", "schema_version"} }
-
 // LooksGoose reports whether a record with these keys, and the values of those that are
 // strings, is one of a session file of Goose before its database.
 func LooksGoose(keys map[string]string) bool {

@@ -21,9 +21,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// KiroTables are those of the database of Kiro CLI.
-func KiroTables() []string { return []string{"conversations", "state"} }
-
 // kiroKinds are the kinds of records in a session file of Kiro CLI.
 var kiroKinds = []string{"Prompt", "AssistantMessage", "ToolResults", "Clear", "Compaction"}
 

@@ -21,9 +21,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// OpencodeTables returns the tables by which a database of opencode is known.
-func OpencodeTables() []string { return []string{"message", "part", "session"} }
-
 // LooksOpencode reports whether an object with these keys, and the values of those that
 // are strings, is a session as opencode kept it in a file of its own.
 func LooksOpencode(keys map[string]string) bool {

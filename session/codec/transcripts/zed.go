@@ -19,9 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// ZedTables are those of the database of threads of Zed.
-func ZedTables() []string { return []string{"threads"} }
-
 // DecodeZed reads the database threads.db of Zed, which has a row for each thread of its
 // agent: JSON, mostly compressed.
 //
