@@ -20,6 +20,8 @@ var errTruncated = errors.New("the answer's stream ended early")
 // calls begin when the answer has ended, because then the agent has them.
 type answer struct {
 	to writer
+	// shape is that of the events that have added text; nil if the answer is not streamed.
+	shape *shape
 	// budget is how many bytes of content are still recorded.
 	budget int
 	size   int // of the content that is recorded
@@ -148,6 +150,21 @@ func (a *answer) text(b *block, text []byte) {
 		}
 	}
 	_, _ = b.stream.Write(text) // never fails
+}
+
+// grow appends to a block what an event has that does nothing else.
+func (a *answer) grow(s *scanner, b *block, text []byte) {
+	a.add(b, text)
+	a.shape.grows(s, b, text, nil)
+}
+
+// add appends to a block of any kind.
+func (a *answer) add(b *block, text []byte) {
+	if b.kind == callBlock {
+		a.arguments(b, text)
+	} else {
+		a.text(b, text)
+	}
 }
 
 // take returns as much of a text as the budget allows.

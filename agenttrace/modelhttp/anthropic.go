@@ -8,7 +8,9 @@ import (
 )
 
 // anthropicAPI is the Messages API, also on Vertex AI and Bedrock.
-var anthropicAPI = api{request: anthropicRequest, answer: func(a *answer) decoder { return &anthropicAnswer{a: a} }}
+var anthropicAPI = api{request: anthropicRequest, answer: func(a *answer) decoder {
+	return &anthropicAnswer{a: a, s: scanner{noting: true}}
+}}
 
 type anthropicBlock struct {
 	Type     string          `json:"type"`
@@ -211,11 +213,11 @@ func (d *anthropicAnswer) delta(data []byte) bool {
 	}
 	switch string(kind) {
 	case "text_delta":
-		d.a.text(d.a.block(index, textBlock), text)
+		d.a.grow(s, d.a.block(index, textBlock), text)
 	case "thinking_delta":
-		d.a.text(d.a.block(index, reasoningBlock), thinking)
+		d.a.grow(s, d.a.block(index, reasoningBlock), thinking)
 	case "input_json_delta":
-		d.a.arguments(d.a.block(index, callBlock), arguments)
+		d.a.grow(s, d.a.block(index, callBlock), arguments)
 	}
 	return true
 }

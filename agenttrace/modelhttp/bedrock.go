@@ -11,8 +11,10 @@ import (
 // converseAPI is Bedrock's Converse. InvokeModel takes and returns the format of the model:
 // Nova's is nearly that of Converse.
 var (
-	converseAPI = api{request: converseRequest, answer: func(a *answer) decoder { return &converseAnswer{a: a} }}
-	invokeAPI   = api{request: invokeRequest}
+	converseAPI = api{request: converseRequest, answer: func(a *answer) decoder {
+		return &converseAnswer{a: a, s: scanner{noting: true}}
+	}}
+	invokeAPI = api{request: invokeRequest}
 )
 
 // invokeRequest finds out which format the body has, and makes it that of the target.
@@ -246,11 +248,11 @@ func (d *converseAnswer) delta(data []byte) bool {
 	case !s.end():
 		return false
 	case text != nil:
-		d.a.text(d.a.block(index, textBlock), text)
+		d.a.grow(s, d.a.block(index, textBlock), text)
 	case reasoning != nil:
-		d.a.text(d.a.block(index, reasoningBlock), reasoning)
+		d.a.grow(s, d.a.block(index, reasoningBlock), reasoning)
 	case arguments != nil:
-		d.a.arguments(d.a.block(index, callBlock), arguments)
+		d.a.grow(s, d.a.block(index, callBlock), arguments)
 	default:
 		return false
 	}

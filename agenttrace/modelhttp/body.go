@@ -23,31 +23,35 @@ type tap struct {
 	body io.ReadCloser
 	x    *exchange
 
-	mu     sync.Mutex
+	mu       sync.Mutex
+	finished bool
+	// waits reports that the transport will flush the text that the shape keeps.
+	waits  bool
+	gzip   bool
+	read   int64
+	length int64 // -1 if not known
+	shape  shape
 	answer *answer
 	dec    decoder
 	split  splitter // nil if the body is one document
 	emit   func(string, []byte)
-	gzip   bool
 	// buf is a document or compressed stream until its end. It is dropped if it is too
 	// large.
-	buf      []byte
-	dropped  bool
-	read     int64
-	length   int64 // -1 if not known
-	finished bool
+	buf     []byte
+	dropped bool
 }
 
 func newTap(x *exchange, resp *http.Response) *tap {
 	a := x.flight.newAnswer()
 	b := &tap{body: resp.Body, x: x, answer: a, dec: x.target.api.answer(a), length: resp.ContentLength}
-	b.emit = b.dec.event
+	b.emit = b.event
+	b.shape.a, b.shape.max, a.shape = a, x.t.o.MaxBodyBytes, &b.shape
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {
 	case "text/event-stream":
-		b.split = &sse{max: x.t.o.MaxBodyBytes}
+		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape}
 	case "application/vnd.amazon.eventstream":
-		b.split = &frames{max: x.t.o.MaxBodyBytes}
+		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape}
 	}
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -80,9 +84,18 @@ func (b *tap) took(p []byte, err error) {
 		return
 	}
 	defer b.recovered()
+	if b.shape.ready {
+		n := b.shape.take(p)
+		if b.read += int64(n); n == len(p) && err == nil && b.length <= 0 {
+			b.hold()
+			return
+		}
+		p = p[n:]
+	}
 	b.read += int64(len(p))
 	if b.split != nil && !b.gzip {
 		b.split.feed(p, b.emit)
+		b.hold()
 	} else {
 		b.keep(p)
 	}
@@ -100,6 +113,33 @@ func (b *tap) took(p []byte, err error) {
 		b.finish(err)
 	case b.answer.complete, b.length > 0 && b.read >= b.length:
 		b.end(true)
+	}
+}
+
+// event takes an event of a stream that is not of the shape of the one before.
+func (b *tap) event(name string, data []byte) {
+	b.shape.decoding()
+	b.dec.event(name, data)
+}
+
+// hold keeps a text until there is more of it.
+func (b *tap) hold() {
+	switch n := len(b.shape.text); {
+	case n >= maxPending:
+		b.shape.flush()
+	case n > 0 && !b.waits:
+		b.waits = true
+		b.x.t.growing.add(b)
+	}
+}
+
+// flush adds the text that was kept to the session.
+func (b *tap) flush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.recovered()
+	if b.waits = false; !b.finished {
+		b.shape.flush()
 	}
 }
 
@@ -147,6 +187,7 @@ func (b *tap) parse() (whole bool) {
 	}
 	if b.split != nil {
 		b.split.end(b.emit)
+		b.shape.flush()
 		return whole
 	}
 	if whole = len(data) > 0 && isJSON(data); whole {

@@ -10,7 +10,9 @@ import (
 )
 
 // chatAPI is OpenAI's chat completions API, also on Azure and on compatible servers.
-var chatAPI = api{request: chatRequest, answer: func(a *answer) decoder { return &chatAnswer{a: a} }}
+var chatAPI = api{request: chatRequest, answer: func(a *answer) decoder {
+	return &chatAnswer{a: a, s: scanner{noting: true}}
+}}
 
 type chatCall struct {
 	Index    int    `json:"index"`
@@ -233,6 +235,15 @@ func (d *chatAnswer) delta(data []byte) bool {
 	d.write(c.reasoning, c.text)
 	if c.calls > 0 {
 		d.a.arguments(d.a.block(chatCalls+c.call, callBlock), c.arguments)
+	}
+	switch added := len(c.reasoning) + len(c.text) + len(c.arguments); added {
+	case 0:
+	case len(c.text):
+		d.a.shape.grows(s, d.a.block(chatContent, textBlock), c.text, nil)
+	case len(c.reasoning):
+		d.a.shape.grows(s, d.a.block(chatReasoning, reasoningBlock), c.reasoning, nil)
+	case len(c.arguments):
+		d.a.shape.grows(s, d.a.block(chatCalls+c.call, callBlock), c.arguments, nil)
 	}
 	return true
 }

@@ -19,7 +19,10 @@ type splitter interface {
 
 // sse splits server-sent events. An event of more than max bytes is skipped.
 type sse struct {
-	max int
+	max   int
+	shape *shape // may be nil
+	// part is what has arrived of an event, if that is little. Only a whole event is compared with the shape.
+	part []byte
 	// line is the line that has not ended, name and data are what the event has so far.
 	line, data []byte
 	name, last string
@@ -30,8 +33,34 @@ type sse struct {
 }
 
 func (s *sse) feed(p []byte, emit func(string, []byte)) {
-	lf := -1 // the next line feed, or the end
+	s.split(p, emit)
+	if s.shape != nil {
+		s.shape.ready = s.between() && len(s.part) == 0
+	}
+}
+
+func (s *sse) split(p []byte, emit func(string, []byte)) {
+	if len(s.part) > 0 {
+		s.part = append(s.part, p...)
+		p, s.part = s.part, s.part[:0]
+	}
+	begun := 0 // where the event begins, -1 if it is not in p
+	lf := -1   // the next line feed, or the end
 	for at := 0; at < len(p); {
+		if s.between() {
+			if begun = at; s.shape != nil {
+				if n := s.shape.take(p[at:]); n > 0 {
+					at += n
+					continue
+				}
+				if isPart(p[at:]) {
+					s.part = append(s.part, p[at:]...)
+					return
+				}
+			}
+		} else if at == 0 {
+			begun = -1
+		}
 		if s.cr {
 			s.cr = false
 			if p[at] == '\n' {
@@ -59,9 +88,25 @@ func (s *sse) feed(p []byte, emit func(string, []byte)) {
 		}
 		s.cr = p[end] == '\r'
 		at = end + 1
-		s.endLine(line, emit)
+		if data := s.endLine(line, emit); data != nil && begun >= 0 {
+			s.shape.decoded(p[begun:at], data)
+		}
 		s.line, s.begun = s.line[:0], false
 	}
+}
+
+// maxPart is how much of an event is kept until the rest arrives. More is split into lines at once.
+const maxPart = 2 << 10
+
+// isPart reports whether p is the beginning of an event, and no more.
+func isPart(p []byte) bool {
+	return len(p) <= maxPart && !bytes.Contains(p, []byte("\n\n")) && !bytes.Contains(p, []byte("\n\r\n")) &&
+		!bytes.Contains(p, []byte("\r\r"))
+}
+
+// between reports that no event has begun.
+func (s *sse) between() bool {
+	return !s.begun && !s.cr && !s.some && !s.skip && s.name == "" && len(s.line) == 0
 }
 
 func (s *sse) keep(p []byte) {
@@ -75,11 +120,10 @@ func (s *sse) keep(p []byte) {
 	}
 }
 
-// endLine takes a line that has ended. An empty one ends the event.
-func (s *sse) endLine(line []byte, emit func(string, []byte)) {
+// endLine takes a line that has ended. An empty one ends the event, of which it returns the data.
+func (s *sse) endLine(line []byte, emit func(string, []byte)) (data []byte) {
 	if len(line) == 0 && !s.begun {
-		s.dispatch(emit)
-		return
+		return s.dispatch(emit)
 	}
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
@@ -90,23 +134,31 @@ func (s *sse) endLine(line []byte, emit func(string, []byte)) {
 	case "data":
 		if len(s.data)+len(value) > s.max {
 			s.skip = true
-			return
+			return nil
 		}
 		if s.some {
 			s.data = append(s.data, '\n')
 		}
 		s.data, s.some = append(s.data, value...), true
 	}
+	return nil
 }
 
-func (s *sse) dispatch(emit func(string, []byte)) {
+func (s *sse) dispatch(emit func(string, []byte)) (data []byte) {
 	if s.some && !s.skip {
-		emit(s.name, s.data)
+		data = s.data
+		emit(s.name, data)
 	}
 	s.name, s.data, s.some, s.skip = "", s.data[:0], false, false
+	return data
 }
 
 func (s *sse) end(emit func(string, []byte)) {
+	if len(s.part) > 0 {
+		part := s.part
+		s.part, s.shape = nil, nil
+		s.feed(part, emit)
+	}
 	if len(s.line) > 0 && !s.skip {
 		s.endLine(s.line, emit)
 	}
@@ -126,10 +178,11 @@ func reuse(last string, b []byte) string {
 // checksum), headers, a payload and a checksum. A message of more than max bytes is
 // skipped.
 type frames struct {
-	max  int
-	buf  []byte
-	last string // the name of the event before
-	s    scanner
+	max   int
+	shape *shape // may be nil
+	buf   []byte
+	last  string // the name of the event before
+	s     scanner
 	// chunk has the bytes of the chunk of InvokeModel.
 	chunk []byte
 	skip  int  // bytes of a message that is too large
@@ -197,12 +250,21 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 		}
 	case string(name) == "chunk":
 		if f.decode(payload) {
-			emit("", f.chunk)
+			f.event(f.chunk, "", f.chunk, emit)
 		}
 	default:
 		f.last = reuse(f.last, name)
-		emit(f.last, payload)
+		f.event(m[preludeSize:end], f.last, payload, emit)
 	}
+}
+
+// event takes an event. whole has what it is told apart from others by: its data and, before them, its headers.
+func (f *frames) event(whole []byte, name string, data []byte, emit func(string, []byte)) {
+	if f.shape.takeAll(whole) {
+		return
+	}
+	emit(name, data)
+	f.shape.decoded(whole, data)
 }
 
 // decode takes the payload of a chunk, the bytes of which are base64.

@@ -10,7 +10,9 @@ import (
 )
 
 // geminiAPI is generateContent of the Gemini API and of Vertex AI.
-var geminiAPI = api{request: geminiRequest, answer: func(a *answer) decoder { return &geminiAnswer{a: a} }}
+var geminiAPI = api{request: geminiRequest, answer: func(a *answer) decoder {
+	return &geminiAnswer{a: a, s: scanner{noting: true}}
+}}
 
 type geminiPart struct {
 	Text    string `json:"text"`
@@ -250,9 +252,36 @@ type geminiDelta struct {
 
 // delta takes a chunk that adds text to the first candidate. It reports whether it did.
 func (d *geminiAnswer) delta(data []byte) bool {
+	c, ok := d.scan(data)
+	if !ok {
+		return false
+	}
+	d.a.identify(c.id, c.model)
+	if len(c.text) > 0 {
+		kind := textBlock
+		if c.thought {
+			kind = reasoningBlock
+		}
+		b := d.a.next(kind)
+		d.a.text(b, c.text)
+		d.a.shape.grows(&d.s, b, c.text, d)
+	}
+	d.count(&c)
+	return true
+}
+
+// settle takes the usage so far from the last of several chunks that add text.
+func (d *geminiAnswer) settle(data []byte) {
+	if c, ok := d.scan(data); ok {
+		d.count(&c)
+	}
+}
+
+// scan reads a chunk that does nothing but add text to the first candidate.
+func (d *geminiAnswer) scan(data []byte) (c geminiDelta, ok bool) {
 	s := &d.s
 	s.reset(data)
-	c := geminiDelta{prompt: -1}
+	c.prompt = -1
 	for s.object(); s.member(); {
 		switch string(s.key) {
 		case "responseId":
@@ -269,17 +298,11 @@ func (d *geminiAnswer) delta(data []byte) bool {
 			s.other(geminiNames)
 		}
 	}
-	if !s.end() || c.candidates > 1 || c.parts > 1 {
-		return false
-	}
-	d.a.identify(c.id, c.model)
-	if len(c.text) > 0 {
-		kind := textBlock
-		if c.thought {
-			kind = reasoningBlock
-		}
-		d.a.text(d.a.next(kind), c.text)
-	}
+	return c, s.end() && c.candidates <= 1 && c.parts <= 1
+}
+
+// count takes the usage so far, if the chunk has one.
+func (d *geminiAnswer) count(c *geminiDelta) {
 	if c.prompt >= 0 {
 		d.a.rawUsage = append(d.a.rawUsage[:0], c.rawUsage...)
 		d.a.usage = agenttrace.GeminiUsage{
@@ -287,7 +310,6 @@ func (d *geminiAnswer) delta(data []byte) bool {
 			Candidates: int64(c.answered), Thoughts: int64(c.thoughts),
 		}
 	}
-	return true
 }
 
 func (c *geminiDelta) candidate(s *scanner) {
@@ -337,15 +359,15 @@ func (c *geminiDelta) usage(s *scanner) {
 	for s.object(); s.member(); {
 		switch string(s.key) {
 		case "promptTokenCount":
-			s.int(&c.prompt)
+			s.count(&c.prompt)
 		case "cachedContentTokenCount":
-			s.int(&c.cached)
+			s.count(&c.cached)
 		case "toolUsePromptTokenCount":
-			s.int(&c.toolPrompt)
+			s.count(&c.toolPrompt)
 		case "candidatesTokenCount":
-			s.int(&c.answered)
+			s.count(&c.answered)
 		case "thoughtsTokenCount":
-			s.int(&c.thoughts)
+			s.count(&c.thoughts)
 		default:
 			s.other(geminiUsageNames)
 		}

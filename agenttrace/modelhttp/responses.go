@@ -10,7 +10,9 @@ import (
 )
 
 // responsesAPI is OpenAI's Responses API, also on Azure.
-var responsesAPI = api{request: responsesRequest, answer: func(a *answer) decoder { return &responsesAnswer{a: a} }}
+var responsesAPI = api{request: responsesRequest, answer: func(a *answer) decoder {
+	return &responsesAnswer{a: a, s: scanner{noting: true}}
+}}
 
 // responsesItem is an item of an input or an output, of any of the many types.
 type responsesItem struct {
@@ -254,24 +256,29 @@ func (d *responsesAnswer) delta(data []byte) bool {
 			s.other(responsesNames)
 		}
 	}
-	return s.end() && d.write(string(event), output, content, summary, text)
-}
-
-// write appends to an item. It reports whether the event is of a type that does.
-func (d *responsesAnswer) write(event string, output, content, summary int, text []byte) bool {
-	switch event {
-	case "response.output_text.delta", "response.refusal.delta":
-		d.a.text(d.a.block(responsesKey(output, content), textBlock), text)
-	case "response.reasoning_summary_text.delta":
-		d.a.text(d.a.block(responsesKey(output, summary), reasoningBlock), text)
-	case "response.reasoning_text.delta":
-		d.a.text(d.a.block(responsesKey(output, content), reasoningBlock), text)
-	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
-		d.a.arguments(d.a.block(responsesKey(output, 0), callBlock), text)
-	default:
+	if !s.end() {
 		return false
 	}
-	return true
+	b := d.grown(string(event), output, content, summary)
+	if b != nil {
+		d.a.grow(s, b, text)
+	}
+	return b != nil
+}
+
+// grown returns the block that an event of the type appends to, nil if it is of another type.
+func (d *responsesAnswer) grown(event string, output, content, summary int) *block {
+	switch event {
+	case "response.output_text.delta", "response.refusal.delta":
+		return d.a.block(responsesKey(output, content), textBlock)
+	case "response.reasoning_summary_text.delta":
+		return d.a.block(responsesKey(output, summary), reasoningBlock)
+	case "response.reasoning_text.delta":
+		return d.a.block(responsesKey(output, content), reasoningBlock)
+	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
+		return d.a.block(responsesKey(output, 0), callBlock)
+	}
+	return nil
 }
 
 func (d *responsesAnswer) event(_ string, data []byte) {
@@ -297,7 +304,9 @@ func (d *responsesAnswer) decode(data []byte) {
 	if unmarshal(data, &e) != nil {
 		return
 	}
-	if delta, _ := stringOr(e.Delta, nil); d.write(e.Type, e.Output, e.Content, e.Summary, []byte(delta)) {
+	if b := d.grown(e.Type, e.Output, e.Content, e.Summary); b != nil {
+		delta, _ := stringOr(e.Delta, nil)
+		d.a.add(b, []byte(delta))
 		return
 	}
 	switch e.Type {

@@ -38,6 +38,9 @@ type scanner struct {
 	depth int
 	// buf has the strings with escapes.
 	buf []byte
+	// values are those that were passed over, and counts, if noting is set.
+	values []value
+	noting bool
 }
 
 // maxScanDepth bounds the nesting of values that are passed over.
@@ -45,7 +48,7 @@ const maxScanDepth = 64
 
 // reset begins a document. Strings of the one before are no longer valid.
 func (s *scanner) reset(data []byte) {
-	*s = scanner{data: data, buf: s.buf[:0]}
+	*s = scanner{data: data, buf: s.buf[:0], values: s.values[:0], noting: s.noting}
 }
 
 // end reports whether the document was read to its end and nothing follows it.
@@ -141,14 +144,14 @@ func (s *scanner) str(into *[]byte) {
 		s.bad = s.bad || *into != nil
 		return
 	}
+	at := s.at
 	raw, escaped := s.raw()
-	if !escaped {
-		*into = raw
-		return
+	if *into = raw; escaped {
+		start := len(s.buf)
+		s.unescape(raw)
+		*into = s.buf[start:]
 	}
-	start := len(s.buf)
-	s.unescape(raw)
-	*into = s.buf[start:]
+	s.note(at, readText, *into)
 }
 
 // int reads a count of up to nine digits.
@@ -170,6 +173,14 @@ func (s *scanner) int(into *int) {
 		return
 	}
 	*into = n
+}
+
+// count reads a count that each event of a stream may have another value of.
+func (s *scanner) count(into *int) {
+	s.peek()
+	start := s.at
+	s.int(into)
+	s.note(start, anyCount, nil)
 }
 
 // bool reads a truth value.
@@ -316,13 +327,16 @@ func (s *scanner) skip() {
 	if s.bad {
 		return
 	}
-	switch c := s.peek(); c {
+	c := s.peek()
+	at := s.at
+	switch c {
 	case '"':
 		if raw, escaped := s.raw(); escaped {
 			start := len(s.buf)
 			s.unescape(raw)
 			s.buf = s.buf[:start]
 		}
+		s.note(at, anyText, nil)
 	case '{', '[':
 		if s.depth++; s.depth > maxScanDepth {
 			s.bad = true
@@ -346,6 +360,7 @@ func (s *scanner) skip() {
 		s.literal("null")
 	default:
 		s.number()
+		s.note(at, anyNumber, nil)
 	}
 }
 

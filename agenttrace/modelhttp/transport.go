@@ -50,6 +50,8 @@ type Transport struct {
 	tracer *agenttrace.Tracer
 	o      Options
 	reg    registry
+	// growing are the answers that keep text.
+	growing growing
 }
 
 // New returns a transport that records with the tracer, which may be nil: then nothing is
@@ -89,6 +91,7 @@ func (t *Transport) CloseIdleConnections() {
 // be tried again or to be answered. Call it before the tracer provider is shut down. The transport goes on to
 // work. It always returns nil.
 func (t *Transport) Close() error {
+	t.growing.flush()
 	t.reg.closeAll()
 	return nil
 }

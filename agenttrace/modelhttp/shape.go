@@ -1,0 +1,259 @@
+package modelhttp
+
+import (
+	"bytes"
+	"hash/maphash"
+)
+
+// shape is the form of the events by which a block of an answer grows. Hundreds in a row differ only in the text, and
+// in some values that are not read, such as a sequence number or padding:
+//
+//	data: {"id":"c","choices":[{"index":0,"delta":{"content":"It is"}}],"obfuscation":"xK2"}
+//
+// Once such an event was decoded, those that follow are only compared with it. A chunk that arrives alone finds the
+// decoders, and the event before, out of the processor's caches, so what is compared are hashes. The text is kept
+// until there is much of it, until an event of another form comes, or for flushInterval.
+type shape struct {
+	form
+	// ready reports that the next bytes of the stream begin an event.
+	ready bool
+	// text is what the block grows by.
+	text []byte
+	// max is the size of an event that is too large.
+	max int
+
+	a *answer
+	// next describes the event that is being decoded, if a block grows by it and nothing else changes.
+	next struct {
+		block  *block
+		last   settler
+		values []value
+	}
+	// event is the event that was decoded last, if it was one of those, and values are those of its values that may differ
+	// in the next one.
+	event  []byte
+	values []value
+	// data are the bytes of the last event, if somebody wants them; unescaped has a text that had escapes.
+	data, unescaped []byte
+}
+
+// form has what the events of a shape have in common.
+type form struct {
+	block *block // that grows; nil if no event is known
+	// sum is a hash of all that is between the fields, and tail the number of bytes after the last one.
+	sum    uint64
+	tail   int
+	n      int
+	fields [maxFields]field
+	// last takes from the last event what replaces that of those before; it may be nil. before and after are what such an
+	// event has around its data.
+	last          settler
+	before, after int
+}
+
+// field is a value in which the events of a shape differ. gap is the number of bytes before it.
+type field struct {
+	gap  int32
+	kind valueKind
+}
+
+// settler takes from the data of an event what those of the events before had, too, such as the usage so far.
+type settler interface{ settle(data []byte) }
+
+// value is where an event has a value.
+type value struct {
+	start, end int
+	kind       valueKind
+	varies     bool
+	text       []byte // if the kind is readText
+}
+
+type valueKind uint8
+
+const (
+	readText valueKind = iota
+	grownText
+	anyText
+	anyNumber
+	anyCount // as scanner.int reads it
+)
+
+const (
+	// maxFields bounds the values in which the events of a shape differ, maxValues those that may.
+	maxFields, maxValues = 8, 32
+	// maxPending is how much text is kept.
+	maxPending = 2 << 10
+)
+
+// grows states that the event that s has read does nothing but add one of its strings to a block, and what last takes
+// from it, which may be nil.
+func (h *shape) grows(s *scanner, b *block, text []byte, last settler) {
+	if h == nil || len(text) == 0 || len(s.values) > maxValues {
+		return
+	}
+	h.next.values = h.next.values[:0]
+	for _, v := range s.values {
+		if v.kind == readText {
+			if len(v.text) == 0 || &v.text[0] != &text[0] {
+				continue
+			}
+			v.kind, v.varies = grownText, true
+			h.next.block, h.next.last = b, last
+		}
+		v.text = nil
+		h.next.values = append(h.next.values, v)
+	}
+}
+
+// decoding is called before an event is decoded, decoded afterwards. data is a part of event, unless that has it in
+// several lines.
+func (h *shape) decoding() {
+	h.flush()
+	h.block, h.next.block = nil, nil
+}
+
+func (h *shape) decoded(event, data []byte) {
+	if h == nil || h.next.block == nil {
+		return
+	}
+	before := bytes.LastIndex(event, data)
+	if before < 0 || len(event) > h.max {
+		return
+	}
+	values := h.next.values
+	for i := range values {
+		v := &values[i]
+		v.start, v.end = v.start+before, v.end+before
+		if i < len(h.values) && len(h.values) == len(values) {
+			old := &h.values[i]
+			v.varies = v.varies || old.varies || !bytes.Equal(h.event[old.start:old.end], event[v.start:v.end])
+		}
+	}
+	h.next.values, h.values = h.values, values
+	h.event = append(h.event[:0], event...)
+	h.form = form{last: h.next.last, before: before, after: len(event) - before - len(data)}
+	at := 0
+	for _, v := range values {
+		if !v.varies {
+			continue
+		}
+		if h.n == maxFields {
+			return
+		}
+		h.fields[h.n] = field{int32(v.start - at), v.kind}
+		h.n++
+		h.sum = join(h.sum, event[at:v.start])
+		at = v.end
+	}
+	h.sum, h.tail = join(h.sum, event[at:]), len(event)-at
+	h.block = h.next.block
+}
+
+func join(sum uint64, p []byte) uint64 { return sum*31 + maphash.Bytes(seed, p) }
+
+// take takes as many events of the shape as p begins with, and returns their size.
+func (h *shape) take(p []byte) (n int) {
+	for n < len(p) {
+		text, size := h.match(p[n:])
+		if size == 0 {
+			break
+		}
+		h.add(text, p[n:n+size])
+		n += size
+	}
+	return n
+}
+
+// takeAll takes p if it is one event of the shape.
+func (h *shape) takeAll(p []byte) bool {
+	if h == nil {
+		return false
+	}
+	text, size := h.match(p)
+	if size == 0 || size < len(p) {
+		return false
+	}
+	h.add(text, p)
+	return true
+}
+
+func (h *shape) add(text, event []byte) {
+	h.text = append(h.text, text...)
+	if h.last != nil {
+		h.data = append(h.data[:0], event[h.before:len(event)-h.after]...)
+	}
+}
+
+// match returns the text and the size of an event of the shape at the beginning of p. The size is 0 if there is none.
+func (h *shape) match(p []byte) (text []byte, size int) {
+	if h.block == nil {
+		return nil, 0
+	}
+	s := scanner{data: p, buf: h.unescaped[:0]}
+	sum := uint64(0)
+	for i := range h.fields[:h.n] {
+		f := &h.fields[i]
+		at := s.at
+		if s.at += int(f.gap); s.at >= len(p) {
+			return nil, 0
+		}
+		sum = join(sum, p[at:s.at])
+		got := s.field(f.kind)
+		if s.bad {
+			return nil, 0
+		}
+		if f.kind == grownText {
+			text = got
+		}
+	}
+	size = s.at + h.tail
+	if size > len(p) || size > h.max || join(sum, p[s.at:size]) != h.sum {
+		return nil, 0
+	}
+	h.unescaped = s.buf
+	return text, size
+}
+
+// flush adds the text to the block.
+func (h *shape) flush() {
+	if len(h.text) == 0 {
+		return
+	}
+	text := h.text
+	h.text = h.text[:0]
+	h.a.add(h.block, text)
+	if h.last != nil {
+		h.last.settle(h.data)
+	}
+}
+
+// field reads a value in which the events of a shape differ. It returns a text.
+func (s *scanner) field(kind valueKind) (text []byte) {
+	switch c := s.data[s.at]; {
+	case kind == anyNumber:
+		s.number()
+	case kind == anyCount:
+		n := 0
+		s.bad = !isDigit(c)
+		s.int(&n)
+	case c != '"': // before which raw would pass over spaces
+		s.bad = true
+	default:
+		raw, escaped := s.raw()
+		if !escaped || s.bad {
+			return raw
+		}
+		start := len(s.buf)
+		s.unescape(raw)
+		return s.buf[start:]
+	}
+	return nil
+}
+
+// note adds a value that begins at start and has just been read to those that the events of a shape may differ in. text
+// is that of a string that an answer may grow by.
+func (s *scanner) note(start int, kind valueKind, text []byte) {
+	if s.noting && !s.bad {
+		s.values = append(s.values, value{start: start, end: s.at, kind: kind, text: text})
+	}
+}

@@ -1,0 +1,137 @@
+package modelhttp
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+)
+
+// read decodes a stream in pieces of the size, comparing events with those before or not. It returns what the answer
+// came to, and how many events were decoded.
+func read(a *api, frame, compare bool, data []byte, size int) (came string, decoded int) {
+	ans := &answer{budget: 1 << 20}
+	d := a.answer(ans)
+	h := &shape{a: ans, max: 1 << 16}
+	emit := func(name string, data []byte) {
+		h.decoding()
+		decoded++
+		d.event(name, data)
+	}
+	if compare {
+		ans.shape = h
+	}
+	var split splitter = &sse{max: 1 << 16, shape: ans.shape}
+	if frame {
+		split = &frames{max: 1 << 16, shape: ans.shape}
+	}
+	for len(data) > 0 {
+		n := min(size, len(data))
+		piece := data[:n]
+		if h.ready { // as tap has it
+			piece = piece[h.take(piece):]
+		}
+		split.feed(piece, emit)
+		data = data[n:]
+		if len(h.text) > 100 {
+			h.flush()
+		}
+	}
+	split.end(emit)
+	h.flush()
+	return outcome(ans), decoded
+}
+
+var apis = map[string]*api{
+	"anthropic": &anthropicAPI, "chat": &chatAPI, "responses": &responsesAPI, "gemini": &geminiAPI,
+	"bedrock converse": &converseAPI,
+}
+
+// grown are events by which an answer grows, with %s for the text and %d for what else differs.
+var grown = map[string]string{
+	"anthropic": "event: content_block_delta\n" +
+		`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%s}}` + "\n\n",
+	"chat": `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,` +
+		`"delta":{"content":%s},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"%[2]d"}` + "\r\n\r\n",
+	"responses": "event: response.output_text.delta\n" +
+		`data: {"type":"response.output_text.delta","sequence_number":%[2]d,"item_id":"msg","output_index":0,` +
+		`"content_index":0,"delta":%[1]s,"logprobs":[],"obfuscation":"x\n%[2]d"}` + "\n\n",
+	"gemini": `data: {"candidates":[{"content":{"parts":[{"text":%s}],"role":"model"},"index":0}],"usageMetadata":` +
+		`{"promptTokenCount":7,"candidatesTokenCount":%[2]d,"totalTokenCount":1%[2]d},"modelVersion":"g"}` + "\r\n\r\n",
+}
+
+var texts = []string{
+	`"It is"`, `" fine"`, `"ä 中 😀"`, `"\n\"quoted\" \\ \u00e4\ud83d\ude00"`, `""`, `"event: x"`, `"data: \r\r"`, `null`, `7`,
+	`"not` + "\n" + `one line"`, `"\ud83d"`, "\"\xff\"", `"a","b":"c"`, ` "a space"`,
+	`"` + strings.Repeat("long ", 600) + `"`,
+}
+
+// stream returns as many events, of which each text is another one.
+func stream(event string, from, n int) (out []byte) {
+	for i := from; i < from+n; i++ {
+		one := fmt.Sprintf(event, texts[i%len(texts)], i*i)
+		if at := strings.Index(one, "%!(EXTRA"); at >= 0 {
+			one = one[:at]
+		}
+		out = append(out, one...)
+	}
+	return out
+}
+
+// FuzzShape checks that a stream is the same answer when events are compared with those before.
+func FuzzShape(f *testing.F) {
+	for name, event := range grown {
+		for from := range texts {
+			f.Add(name, stream(event, from, 20), 7+100*from)
+		}
+	}
+	for name := range apis {
+		for _, stream := range []bool{true, false} {
+			var all []byte
+			for i := range modelserver.Weather.Turns[0].Steps {
+				_, chunks := modelserver.Named(name).Chunks(&modelserver.Weather.Turns[0].Steps[i], "resp_1", stream)
+				all = append(all, bytes.Join(chunks, bytes.Repeat(chunks[len(chunks)/2], 3))...)
+			}
+			f.Add(name, all, 4096)
+		}
+	}
+	f.Fuzz(func(t *testing.T, name string, data []byte, size int) {
+		a := apis[name]
+		if a == nil {
+			return
+		}
+		for _, frame := range []bool{false, true} {
+			want, _ := read(a, frame, false, data, max(1, len(data)))
+			got, _ := read(a, frame, true, data, max(1, size&0xffff))
+			if got != want {
+				t.Errorf("%s, frames %v: %q\nwith a shape %s\nwithout      %s", name, frame, data, got, want)
+			}
+		}
+	})
+}
+
+// TestEventsOfOneShapeAreNotDecodedOneByOne has events as providers send them, with numbers and padding that differ,
+// and counts those that are decoded.
+func TestEventsOfOneShapeAreNotDecodedOneByOne(t *testing.T) {
+	for name, event := range grown {
+		for _, size := range []int{50, 1 << 20} {
+			var data []byte
+			for i := range 200 {
+				one := fmt.Sprintf(event, strconv.Quote(fmt.Sprint("word\n ", i)), 10000+i*i)
+				one, _, _ = strings.Cut(one, "%!(EXTRA")
+				data = append(data, one...)
+			}
+			want, all := read(apis[name], false, false, data, size)
+			got, decoded := read(apis[name], false, true, data, size)
+			if got != want {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+			if all != 200 || decoded > 5 {
+				t.Errorf("%s, in pieces of %d bytes: %d of %d events are decoded", name, size, decoded, all)
+			}
+		}
+	}
+}
