@@ -23,7 +23,7 @@ const (
 	// reference program counts it.
 	CanonicalVersion = 3
 	// SchemaVersion is that of the tables that agenttrace adds.
-	SchemaVersion = 6
+	SchemaVersion = 7
 )
 
 //go:embed schema.sql
@@ -228,9 +228,11 @@ func upgradeOurs(conn *sqlite.Conn) error {
 			return err
 		}
 	}
-	// An earlier version made it. idx_chat_parts_session stays where it is: it is also the reference program's.
-	if err := sqlitex.ExecuteTransient(conn, "DROP INDEX IF EXISTS idx_chat_parts_approval", nil); err != nil {
-		return err
+	// Earlier versions made them. idx_chat_parts_session stays where it is: it is also the reference program's.
+	for _, index := range []string{"chat_parts_approval", "span_refs_facts", "observations_session"} {
+		if err := sqlitex.ExecuteTransient(conn, "DROP INDEX IF EXISTS idx_"+index, nil); err != nil {
+			return err
+		}
 	}
 	columns, err := columnsOf(conn, "observations")
 	if err != nil || len(columns) == 0 || slices.Contains(columns, "until_nano") {

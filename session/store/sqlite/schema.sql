@@ -62,6 +62,8 @@ CREATE INDEX IF NOT EXISTS idx_chat_sessions_tokens ON chat_sessions(total_token
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_cost ON chat_sessions(cost_usd, id);
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_failed ON chat_sessions(id) WHERE instr(metadata_json, '"outcome":"error"') > 0;
 CREATE INDEX IF NOT EXISTS idx_chat_messages_session_created ON chat_messages(session_id, created_at);
+CREATE INDEX IF NOT EXISTS idx_chat_messages_turns ON chat_messages(session_id, created_at, id, role);
+CREATE INDEX IF NOT EXISTS idx_chat_messages_queued ON chat_messages(session_id) WHERE instr(metadata_json, '"queued_at"') > 0;
 CREATE INDEX IF NOT EXISTS idx_chat_messages_hidden ON chat_messages(hidden_at) WHERE hidden_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_chat_messages_failed ON chat_messages(session_id) WHERE instr(metadata_json, '"end_reason":"error"') > 0;
 CREATE UNIQUE INDEX IF NOT EXISTS idx_chat_parts_message_index ON chat_parts(message_id, "index");
@@ -101,6 +103,8 @@ CREATE TABLE IF NOT EXISTS permission_decisions (
   span_id      TEXT
 );
 CREATE INDEX IF NOT EXISTS idx_permission_decisions_session ON permission_decisions(session_id, decided_at);
+CREATE INDEX IF NOT EXISTS idx_permission_decisions_message ON permission_decisions(message_id) WHERE message_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_permission_decisions_elsewhere ON permission_decisions(session_id) WHERE message_id IS NULL;
 CREATE INDEX IF NOT EXISTS idx_permission_decisions_denied ON permission_decisions(session_id) WHERE outcome = 'denied';
 
 CREATE TABLE IF NOT EXISTS annotations (
@@ -135,7 +139,7 @@ CREATE TABLE IF NOT EXISTS span_refs (
   facts_json     TEXT,
   PRIMARY KEY (session_id, trace_id, span_id)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS idx_span_refs_facts ON span_refs(message_id) WHERE facts_json IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_span_refs_message ON span_refs(message_id) WHERE message_id IS NOT NULL AND kind <> 'permission.evaluate';
 
 CREATE TABLE IF NOT EXISTS session_traces (
   trace_id   TEXT NOT NULL,
@@ -241,7 +245,8 @@ CREATE INDEX IF NOT EXISTS idx_observations_owner_start ON observations(owner, s
 CREATE INDEX IF NOT EXISTS idx_observations_opens ON observations(owner, start_nano) WHERE opens;
 CREATE INDEX IF NOT EXISTS idx_observations_across ON observations(owner, reach, start_nano, until_nano) WHERE reach > 0;
 CREATE INDEX IF NOT EXISTS idx_observations_below ON observations(trace_id, iif(source = span_id, parent_span_id, span_id), start_nano) WHERE NOT opens;
-CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id, trace_id) WHERE session_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_message ON observations(message_id) WHERE message_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_spans ON observations(session_id, trace_id, span_id) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_session_end ON observations(session_id, max(start_nano, end_nano)) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_declared ON observations(trace_id, declared_rank, start_nano, declared_session) WHERE declared_session IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_usage_proof ON observations(owner, usage_counter, usage_proof) WHERE usage_counter IS NOT NULL;

@@ -251,8 +251,8 @@ var (
 	partsQuery = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts
  WHERE message_id = ? AND "index" >= ? ORDER BY "index"`
 	partAtQuery    = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
-	turnStatsQuery = `SELECT ` + sqlstore.SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_facts
- WHERE message_id = ?2 AND facts_json IS NOT NULL AND session_id = ?1`
+	turnStatsQuery = `SELECT ` + sqlstore.SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_message
+ WHERE message_id = ?2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = ?1`
 )
 
 func (t *tx) sessions(q *store.SessionsByID) error {
@@ -398,7 +398,7 @@ func (w *writing) noteTrace(s *store.SessionTrace) {
 	if s.Pruned {
 		w.exec(`DELETE FROM session_traces WHERE trace_id = ?1 AND session_id = ?2
  AND NOT EXISTS (SELECT 1 FROM span_refs WHERE session_id = ?2 AND trace_id = ?1)
- AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_session
+ AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_spans
   WHERE session_id = ?2 AND trace_id = ?1)`, s.TraceID, s.SessionID)
 		return
 	}

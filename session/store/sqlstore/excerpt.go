@@ -1,9 +1,11 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -29,10 +31,18 @@ func (r *Reader) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (
 				return nil, err
 			}
 		}
+		var found store.FoundTurns
+		if q.Turns != (store.TurnRange{}) {
+			var err error
+			if found, q.Messages, err = turnRange(conn, id, q.Turns); err != nil {
+				return nil, err
+			}
+		}
 		e, err := excerptOf(conn, id, q)
 		if err != nil {
 			return nil, err
 		}
+		e.Found = found
 		switch {
 		case q.Outline:
 			if q.From == (store.Position{}) && q.Messages == nil {
@@ -173,13 +183,20 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 			}
 		}
 	}
-	in := func(column, param string) string {
-		return column + ` IN (SELECT value FROM ` + conn.Dialect().Elements(param, "x") + `)`
-	}
+	d := conn.Dialect()
 	id, messages := e.Session.ID, listOf(q.Messages)
-	e.Decisions, err = rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.List+` FROM permission_decisions
- WHERE session_id = ?1 AND (`+in("message_id", "?2")+` OR `+in("part_id", "?3")+` OR `+in("tool_call_id", "?4")+`)
- ORDER BY decided_at, id`, id, messages, listOf(parts), listOf(calls))
+	in := func(column, param string) string {
+		return column + ` IN (SELECT value FROM ` + d.Elements(param, "x") + `)`
+	}
+	// An index has the decisions that name a message, and another those that name none. They are ordered here, as SQLite
+	// would rather read all decisions of the session in their order.
+	e.Decisions, err = rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.Prefixed("r.")+` FROM `+
+		ofMessages(d, "permission_decisions")+`
+ UNION ALL SELECT `+DecisionTable.List+` FROM permission_decisions WHERE session_id = ?1 AND message_id IS NULL
+ AND (`+in("part_id", "?3")+` OR `+in("tool_call_id", "?4")+`)`, id, messages, listOf(parts), listOf(calls))
+	slices.SortFunc(e.Decisions, func(a, b store.Decision) int {
+		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
+	})
 	if err != nil || !q.Spans {
 		return err
 	}
@@ -189,6 +206,13 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 		return !ok
 	})
 	return err
+}
+
+// ofMessages follows FROM for the rows r of a table that belong to messages of the session ?1 whose ids the list ?2 has.
+// It begins with the messages, so that each is looked up in an index of the table.
+func ofMessages(d *Dialect, table string) string {
+	return d.Elements("?2", "x") + ` CROSS JOIN chat_messages m CROSS JOIN ` + table + ` r
+ WHERE m.id = x.value AND m.session_id = ?1 AND r.message_id = m.id` + d.SameSession("r", "m")
 }
 
 // turnStart is the position of a session's nth last user message that is neither hidden nor queued, n from 1. It is the

@@ -18,27 +18,29 @@ func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, 
 // observation of it, or else what was imported with the session. The view is not asked, because a distributed engine
 // has the rows of a session and those of a trace on different nodes.
 func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
-	return mergedSpans(conn, "", sessionID)
+	return mergedSpans(conn, "", "", sessionID)
 }
 
 // spansOfMessages returns those of spansOf that belong to messages, which are a JSON list of ids.
 func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, error) {
 	d := conn.Dialect()
-	of := ` IN (SELECT value FROM ` + d.Elements("?2", "x") + `)`
-	condition := ` AND message_id` + of
+	// The index of span_refs leaves out the spans of decisions: the decisions have them.
+	of := `SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "span_refs") + ` AND r.kind <> 'permission.evaluate'
+ UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "permission_decisions") + ` AND r.span_id IS NOT NULL`
 	if !d.Unobserved {
 		// What an observation reports of a span may be of another message than what was imported of it: all reports of a
 		// span are read of which one is of the messages.
-		condition = ` AND span_id IN (SELECT span_id FROM span_refs WHERE session_id = ?1 AND message_id` + of + `
- UNION SELECT span_id FROM observations WHERE session_id = ?1 AND message_id` + of + `)`
+		of += ` UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "observations") + ` AND r.span_id IS NOT NULL`
 	}
-	return mergedSpans(conn, condition, sessionID, messages)
+	return mergedSpans(conn, `(`+of+`) AS k CROSS JOIN `, ` AND s.trace_id = k.trace_id AND s.span_id = k.span_id`,
+		sessionID, messages)
 }
 
-// mergedSpans returns a span for the rows of spans that match a condition, which is empty or begins with AND.
-func mergedSpans(conn Conn, condition string, args ...any) ([]store.SpanRef, error) {
-	spans, err := rowsOf(conn, SpanTable,
-		`SELECT `+SpanTable.List+` FROM span_refs WHERE session_id = ?1`+condition, args...)
+// mergedSpans returns a span for the rows s of spans of the session, the first argument. Before their table in FROM may
+// be others to join, after the condition another that begins with AND.
+func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.SpanRef, error) {
+	spans, err := rowsOf(conn, SpanTable, `SELECT `+SpanTable.Prefixed("s.")+` FROM `+others+
+		`span_refs s WHERE s.session_id = ?1`+condition, args...)
 	if err != nil || conn.Dialect().Unobserved {
 		sortSpans(spans)
 		return spans, err
@@ -49,9 +51,9 @@ func mergedSpans(conn Conn, condition string, args ...any) ([]store.SpanRef, err
 	}
 	observed := make(map[int]bool) // by an observation that is as good as the next ones, or better
 	// A log record represents the span in which it was written if that reported nothing itself.
-	err = conn.Query(`SELECT `+SpanTable.Prefixed("", "facts_json")+` FROM observations
- WHERE session_id = ?1 AND span_id IS NOT NULL AND trace_id <> '' AND kind IS NOT NULL`+condition+`
- ORDER BY CASE WHEN source LIKE 'log-%' THEN 1 ELSE 0 END, CASE WHEN message_id IS NULL THEN 1 ELSE 0 END, source`,
+	err = conn.Query(`SELECT `+SpanTable.Prefixed("s.", "facts_json")+` FROM `+others+`observations s
+ WHERE s.session_id = ?1 AND s.span_id IS NOT NULL AND s.trace_id <> '' AND s.kind IS NOT NULL`+condition+`
+ ORDER BY CASE WHEN s.source LIKE 'log-%' THEN 1 ELSE 0 END, CASE WHEN s.message_id IS NULL THEN 1 ELSE 0 END, s.source`,
 		func(row Row) error {
 			var span store.SpanRef
 			if err := SpanTable.Scan(row, &span); err != nil {

@@ -64,3 +64,61 @@ func readExcerpts(h *harness, s Store) {
 		h.equal(c.name+": tool calls", e.ToolCalls, c.toolCalls)
 	}
 }
+
+// findTurns finds the turns of a session that has more than questions and answers.
+func findTurns(h *harness, s Store) {
+	h.script(s, `
+INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('t', '', 'coder', 1, 9), ('w', '', 'coder', 1, 1);
+INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
+ ('system', 't', 'system', '{}', NULL, 1, 1),
+ ('answer0', 't', 'assistant', '{}', NULL, 2, 2),
+ ('user1', 't', 'user', '{}', NULL, 3, 3),
+ ('answer1', 't', 'assistant', '{"agenttrace":{"turn_index":5,"end_reason":"finish"}}', NULL, 4, 4),
+ ('answer2', 't', 'assistant', '{"agenttrace":{"turn_index":6}}', NULL, 5, 5),
+ ('waits', 't', 'user', '{"queued_at":6}', NULL, 6, 6),
+ ('user3', 't', 'user', '{}', 9, 7, 7),
+ ('compacted', 't', 'assistant', '{"compaction":true}', NULL, 8, 8),
+ ('answer3', 't', 'assistant', '{}', 9, 8, 8),
+ ('user4', 't', 'user', '{"note":{"queued_at":1}}', NULL, 9, 9),
+ ('only', 'w', 'user', '{"queued_at":1}', NULL, 1, 1)`)
+	type found = store.FoundTurns
+	queued := []string{"waits"}
+	for _, c := range []struct {
+		id    string
+		turns store.TurnRange
+		want  string
+		found found
+	}{
+		{"t", store.TurnRange{First: 1, Last: 1}, "system answer0", found{First: 1, Last: 1, Begin: 1}},
+		{"t", store.TurnRange{First: 2, Last: 2}, "user1 answer1", found{First: 2, Last: 2, Begin: 2}},
+		{"t", store.TurnRange{First: 3, Last: 3}, "answer2", found{First: 3, Last: 3, Begin: 3, Lost: true}},
+		{"t", store.TurnRange{First: 4, Last: 9}, "user3 answer3 compacted user4", found{First: 4, Last: 5, Begin: 4}},
+		{"t", store.TurnRange{First: 4, Last: 4, Before: 1}, "answer2 user3 answer3 compacted",
+			found{First: 4, Last: 4, Begin: 3, Lost: true}},
+		{"t", store.TurnRange{First: 1, Last: 2, Before: 3}, "system answer0 user1 answer1", found{First: 1, Last: 2, Begin: 1}},
+		{"t", store.TurnRange{Of: "system"}, "system answer0", found{First: 1, Last: 1, Begin: 1}},
+		{"t", store.TurnRange{Of: "compacted", Before: 2}, "user1 answer1 answer2 user3 answer3 compacted",
+			found{First: 4, Last: 4, Begin: 2}},
+		{"t", store.TurnRange{Of: "waits"}, "", found{}},
+		{"t", store.TurnRange{Of: "none"}, "", found{}},
+		{"t", store.TurnRange{First: 6, Last: 6}, "", found{}},
+		{"w", store.TurnRange{First: 1, Last: 1}, "", found{}},
+	} {
+		e, err := s.Excerpt(h.Context(), c.id, store.ExcerptQuery{Turns: c.turns, Spans: true})
+		if err != nil {
+			h.Fatal(err)
+		}
+		var messages []string
+		for i := range e.Messages {
+			messages = append(messages, e.Messages[i].Message.ID)
+		}
+		name := fmt.Sprintf("turns %+v of %s", c.turns, c.id)
+		h.equal(name, strings.Join(messages, " "), c.want)
+		if c.found.Began, c.found.Queued = 1, queued; c.id == "t" {
+			c.found.Total = 5
+		} else {
+			c.found.Queued = []string{"only"}
+		}
+		h.equal(name, fmt.Sprintf("%+v", e.Found), fmt.Sprintf("%+v", c.found))
+	}
+}

@@ -42,6 +42,7 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 			readWeeksAndProjects},
 		{"tail", "The end of a session is what comes from a user message on.", readTail},
 		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.", readExcerpts},
+		{"turns", "The turns of a session are found by number, and by a message.", findTurns},
 		{"last-turn", "Of the last turn, the parts that may be going on are read.", readLastTurn},
 		{"notices", "A session that may have a notice is found, and others are not.", readNotices},
 		{"stale", "A family goes as one, or not at all.", readStale},
