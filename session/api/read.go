@@ -117,20 +117,32 @@ func noTurn(id, parameter string, n, turns int) error {
 		&document.NoTurnError{SessionID: id, Number: n, Turns: turns})
 }
 
-func (a *api) turn(ctx context.Context, p turnPath) (*document.Document, error) {
-	id, o, err := a.outline(ctx, "id", p.ID)
-	switch {
-	case err != nil:
-		return nil, err
-	case p.N > len(o.Turns):
-		return nil, noTurn(id, "n", p.N, len(o.Turns))
-	}
-	doc, err := a.turnsOf(ctx, o, p.N, p.N)
+// oneTurn is a session with one turn. Of the totals it has the number of turns: the others would be read of all messages.
+type oneTurn struct {
+	document.Document
+	Totals turnTotals `json:"totals"`
+}
+
+type turnTotals struct {
+	Turns int `json:"turns"`
+}
+
+func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
+	id, err := a.resolve(ctx, "id", p.ID)
 	if err != nil {
-		return nil, err
+		return t, err
+	}
+	doc, err := document.LoadRange(ctx, a.sessions, id, store.TurnRange{First: p.N, Last: p.N}, time.Now(), a.IdleTimeout,
+		a.Price)
+	var none *document.NoTurnError
+	switch {
+	case errors.As(err, &none):
+		return t, noTurn(id, "n", none.Number, none.Turns)
+	case err != nil:
+		return t, named("id", err)
 	}
 	doc.Queued = nil
-	return doc, nil
+	return oneTurn{*doc, turnTotals{doc.Totals.Turns}}, nil
 }
 
 type replayParams struct {

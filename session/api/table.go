@@ -94,7 +94,7 @@ func operations() []operation {
 		reading("sessions/{id}", "getSession", "Read a session without its turns.", (*api).head),
 		reading("sessions/{id}/document", "getDocument", "Read a session turn by turn, as agenttrace show does.",
 			(*api).read),
-		reading("sessions/{id}/turns/{n}", "getTurn", "Read a session with one turn, as agenttrace show does.", (*api).turn),
+		reading("sessions/{id}/turns/{n}", "getTurn", "Read one turn of a session, without the totals of the others.", (*api).turn),
 		reading("sessions/{id}/turns/{n}/replay", "getReplay",
 			"Read what the model was given at a turn, and answered: the bundle of agenttrace replay.", (*api).replay),
 		reading("sessions/{id}/replay", "getEligibility",

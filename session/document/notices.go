@@ -24,15 +24,21 @@ func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time, idle
 // spans that no message came of. It is not doubtful that a turn has not ended which the
 // session is still at work on.
 func (doc *Document) FindNotices(in Input) {
+	last := 0
+	if t := doc.LastTurn(); t != nil {
+		last = t.Number
+	}
+	doc.findNotices(in, last)
+}
+
+// findNotices is FindNotices for a session of which the last visible turn has the number last.
+func (doc *Document) findNotices(in Input, last int) {
 	found := session.Notices(in.Transcript)
 	found = append(found, unattributed(in.SpanRefs)...)
 	found = append(found, doc.unrecorded()...)
-	turns, calls, last := make(map[string]int), make(map[string]*ToolCall), 0
+	turns, calls := make(map[string]int), make(map[string]*ToolCall)
 	for t, m := range doc.Messages() {
 		turns[m.ID] = t.Number
-		if !t.Hidden {
-			last = t.Number
-		}
 		for p, c := range m.ToolCalls() {
 			calls[p.ID] = c
 		}

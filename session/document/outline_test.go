@@ -94,6 +94,14 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 					diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
 					t.Fatalf("turns %d to %d of the %d of session %s (-whole +range)\n%s", first, last, n, id, diff)
 				}
+				alone, price := whole, store.Price(find)
+				if whole.Totals.CostUSD != nil { // whether turns are estimated depends on the costs of all
+					if alone, err = document.LoadAll(t.Context(), s, id, now, time.Minute, nil); err != nil {
+						t.Fatal(err)
+					}
+					price = nil
+				}
+				sameRange(t, s, alone, first, last, now, price)
 			}
 		}
 		var none *document.NoTurnError
@@ -103,6 +111,48 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 	}
 	if ranges < 200 || hidden == 0 || compactions == 0 || forks == 0 {
 		t.Errorf("%d ranges, %d hidden turns, %d compactions, %d forks", ranges, hidden, compactions, forks)
+	}
+}
+
+// sameRange compares turns that are loaded without the rest of the session with those of the whole document, but for what
+// [document.LoadRange] states that it leaves out.
+func sameRange(t *testing.T, s store.Reader, whole *document.Document, first, last int, now time.Time, find store.Price) {
+	t.Helper()
+	id := whole.Session.ID
+	turns := store.TurnRange{First: first, Last: last}
+	if first == last {
+		turns = store.TurnRange{Of: whole.Turns[first-1].Messages[len(whole.Turns[first-1].Messages)-1].ID}
+	}
+	got, err := document.LoadRange(t.Context(), s, id, turns, now, time.Minute, find)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := *whole.Between(first, last)
+	want.Totals, want.Notices, got.Notices = document.Totals{Turns: len(whole.Turns)}, nil, nil
+	want.UnpricedModels, got.UnpricedModels = nil, nil
+	within := func(turns []int) (some []int) {
+		for _, n := range turns {
+			if first <= n && n <= last {
+				some = append(some, n)
+			}
+		}
+		return some
+	}
+	want.SystemPrompts = slices.Clone(want.SystemPrompts)
+	for i, p := range want.SystemPrompts {
+		one := *p
+		one.Turns = within(p.Turns)
+		want.SystemPrompts[i] = &one
+	}
+	want.ToolCatalogs = slices.Clone(want.ToolCatalogs)
+	for i, c := range want.ToolCatalogs {
+		one := *c
+		one.Turns = within(c.Turns)
+		want.ToolCatalogs[i] = &one
+	}
+	if want, got := asJSON(t, &want), asJSON(t, got); want != got {
+		t.Fatalf("turns %d to %d of the %d of session %s, alone (-whole +range)\n%s", first, last, len(whole.Turns), id,
+			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 	}
 }
 

@@ -78,14 +78,19 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, alone := element(r.PathValue("id")), q.Get("alone") != ""
 	return v.stream(w, r, service.PollInterval, func(ctx context.Context, s *stream) error {
+		if alone {
+			doc, err := v.alone(ctx, id, store.TurnRange{First: turn, Last: turn})
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.send("status", "status-line", doc), s.send("totals", "totals", sessionPage{Doc: doc, Of: turn}),
+				s.send("turn-"+strconv.Itoa(turn), "turn", data(doc, doc.Turns, true)[0]))
+		}
 		o, err := document.LoadOutline(ctx, v.sessions, id)
 		if err != nil {
 			return err
 		}
 		last := len(o.Turns)
-		if alone {
-			last = min(turn, last)
-		}
 		p, err := v.turns(ctx, o, first, turn, last)
 		if err != nil {
 			return err
@@ -95,7 +100,7 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 		turns := doc.Turns[min(turn-1, last):last]
 		err = errors.Join(s.send("status", "status-line", doc), s.send("totals", "totals", p),
 			s.send("outline", "outline", p))
-		for _, t := range data(doc, turns, alone) {
+		for _, t := range data(doc, turns, false) {
 			err = errors.Join(err, s.send("turn-"+strconv.Itoa(t.Number), "turn", t))
 		}
 		return err

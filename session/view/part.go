@@ -53,25 +53,16 @@ func (v *view) row(r *http.Request) (*session.Part, error) {
 
 // part answers with one part.
 func (v *view) part(w http.ResponseWriter, r *http.Request) error {
-	o, err := v.outline(r)
+	message, part := element(r.PathValue("message")), element(r.PathValue("part"))
+	doc, err := v.alone(r.Context(), element(r.PathValue("id")), store.TurnRange{Of: message})
 	if err != nil {
 		return err
 	}
-	message, part := element(r.PathValue("message")), element(r.PathValue("part"))
-	n := o.TurnOf(message)
-	if n == 0 {
-		return notFound("the session has no message %s", message)
-	}
-	if err := o.Load(r.Context(), n, n); err != nil {
-		return err
-	}
-	doc := v.outlined(o)
-	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns"}}
-	p.errors()
-	for _, m := range doc.Turns[n-1].Messages {
+	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: doc.Turns[0].Number}}
+	for _, m := range doc.Turns[0].Messages {
 		for _, x := range m.Parts {
 			if m.ID == message && x.ID == part {
-				p.Turn, p.Message, p.Annotations = doc.Turns[n-1], m, x.Annotations
+				p.Turn, p.Message, p.Annotations = doc.Turns[0], m, x.Annotations
 				p.Block = transcript.Words{Full: true, Zone: v.Zone}.Block(x)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -33,6 +34,8 @@ type sessionPage struct {
 	Doc *document.Document
 	// Tab is the page of the session that is shown.
 	Tab string
+	// Of is the turn that the page is of, 0 if it is of the session. Then Doc has no other, and no totals.
+	Of int
 	// First and Last are the numbers of Turns; Older and Newer those to go on with, 0 where there are none.
 	First, Last, Older, Newer int
 	Turns                     []turnData
@@ -179,7 +182,7 @@ func title(doc *document.Document) string {
 
 // live is where updates of the end of a session are, from its last turn on, for a page whose turns begin at first.
 func (p *sessionPage) live() string {
-	n := strconv.Itoa(max(1, len(p.Doc.Turns)))
+	n := strconv.Itoa(max(1, p.Doc.Totals.Turns))
 	return Address("s", p.Doc.Session.ID, "events") + "?turn=" + n + "&first=" + strconv.Itoa(p.First)
 }
 
@@ -205,38 +208,40 @@ func (p *sessionPage) errors() {
 // partID is the id of the element of a part.
 func partID(id string) string { return "p-" + id }
 
-// numbered loads a session with the content of the turn whose number is in the address.
-func (v *view) numbered(r *http.Request) (*document.Document, *document.Turn, error) {
-	o, err := v.outline(r)
-	if err != nil {
-		return nil, nil, err
+// alone loads turns of the session in the address without the rest of it.
+func (v *view) alone(ctx context.Context, id string, turns store.TurnRange) (*document.Document, error) {
+	doc, err := document.LoadRange(ctx, v.sessions, id, turns, time.Now(), v.IdleTimeout, v.Price)
+	var none *document.NoTurnError
+	if errors.As(err, &none) {
+		return nil, notFound("%v", none)
 	}
+	return doc, err
+}
+
+// turnNumber is the one in the address.
+func turnNumber(r *http.Request) (int, error) {
 	n, err := strconv.Atoi(r.PathValue("n"))
 	if err != nil {
-		return nil, nil, invalid("%q is not the number of a turn", r.PathValue("n"))
+		return 0, invalid("%q is not the number of a turn", r.PathValue("n"))
 	}
-	if n < 1 || n > len(o.Turns) {
-		return nil, nil, notFound("the session has no turn %d; its turns are 1 to %d", n, len(o.Turns))
-	}
-	if err := o.Load(r.Context(), n, n); err != nil {
-		return nil, nil, err
-	}
-	doc := v.outlined(o)
-	return doc, doc.Turns[n-1], nil
+	return n, nil
 }
 
 // turn answers with one turn.
 func (v *view) turn(w http.ResponseWriter, r *http.Request) error {
-	doc, t, err := v.numbered(r)
+	n, err := turnNumber(r)
 	if err != nil {
 		return err
 	}
-	p := sessionPage{Doc: doc, Tab: "turns", First: t.Number, Last: t.Number, Turns: data(doc, []*document.Turn{t}, true)}
-	if t.Number == len(doc.Turns) {
+	doc, err := v.alone(r.Context(), element(r.PathValue("id")), store.TurnRange{First: n, Last: n})
+	if err != nil {
+		return err
+	}
+	p := sessionPage{Doc: doc, Tab: "turns", Of: n, First: n, Last: n, Turns: data(doc, doc.Turns, true)}
+	if n == doc.Totals.Turns {
 		p.Live = p.live() + "&alone=1"
 	}
-	p.errors()
-	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Turn %d · %s", t.Number, title(doc))}, "turn-page", p)
+	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Turn %d · %s", n, title(doc))}, "turn-page", p)
 }
 
 // contextPage is what the model had to work with in a turn.
@@ -247,8 +252,6 @@ type contextPage struct {
 	Catalog *document.ToolCatalog
 	Tools   []toolUse
 	Rules   []session.Rule
-	// Before is the turn before, nil of the first.
-	Before *document.Turn
 	// Decisions are those of the turn.
 	Decisions []document.Decision
 	Notices   []session.Notice
@@ -263,15 +266,18 @@ type toolUse struct {
 
 // context answers with the seven inspection points of a turn.
 func (v *view) context(w http.ResponseWriter, r *http.Request) error {
-	doc, t, err := v.numbered(r)
+	n, err := turnNumber(r)
 	if err != nil {
 		return err
 	}
-	one := doc.Between(t.Number, t.Number)
-	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context"}, Turn: t,
+	doc, err := v.alone(r.Context(), element(r.PathValue("id")), store.TurnRange{First: n, Last: n})
+	if err != nil {
+		return err
+	}
+	t := doc.Turns[0]
+	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context", Of: n}, Turn: t,
 		Prompt: doc.Prompt(t.SystemPromptDigest), Catalog: doc.Catalog(t.Tools.CatalogDigest), Rules: doc.Session.Rules,
-		Before: doc.Turn(t.Number - 1), Decisions: one.Decisions, Notices: one.Notices}
-	p.errors()
+		Decisions: doc.Decisions, Notices: doc.Notices}
 	called := make(map[string]*document.Called)
 	for _, c := range t.Tools.Called {
 		called[c.Name] = c
@@ -459,11 +465,11 @@ func (v *view) trace(w http.ResponseWriter, r *http.Request) error {
 			if s.SpanID != span || s.MessageID == "" {
 				continue
 			}
-			o, err := document.LoadOutline(r.Context(), v.sessions, id)
+			e, err := v.sessions.Excerpt(r.Context(), id, store.ExcerptQuery{Turns: store.TurnRange{Of: s.MessageID}, Outline: true})
 			if err != nil {
 				return err
 			}
-			if n := o.TurnOf(s.MessageID); n > 0 {
+			if n := e.Found.First; n > 0 {
 				to = Address("s", id, "t", n)
 			}
 			if s.PartID != "" {

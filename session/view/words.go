@@ -56,7 +56,6 @@ func (v *view) functions() template.FuncMap {
 		"minus":    func(a, b int) int { return a - b },
 		"ms":       printable.Duration,
 		"percent":  percent,
-		"turns":    printable.Turns,
 		"clip":     func(s string) string { return printable.Head(s, headProse) },
 		"message":  func(t turnData, m *document.Message) messageData { return messageData{t, m} },
 		"part":     newBlockData,
