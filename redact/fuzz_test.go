@@ -82,7 +82,7 @@ func FuzzTruncate(f *testing.F) {
 
 // adds fails when redaction wrote something that is neither of the input nor a marker.
 func adds(t *testing.T, in, out string) {
-	if holdsJSON(in) || strings.Contains(in, `\\u`) {
+	if holdsJSON(in) || strings.Contains(in, `\`) {
 		return // escapes, also those of JSON within the text, may be spelt otherwise
 	}
 	rest := out
