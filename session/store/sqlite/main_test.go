@@ -146,7 +146,7 @@ func fillDisk(path string) error {
 		return err
 	}
 	limit := old
-	limit.Cur = 1 << 20
+	limit.Cur = 2 << 20
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func fillDisk(path string) error {
 		}
 	}
 	if failed == 0 {
-		return errors.New("200 batches of 64 KiB fit under a limit of 1 MiB")
+		return errors.New("200 batches of 64 KiB fit under a limit of 2 MiB")
 	}
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		return err

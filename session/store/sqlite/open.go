@@ -49,7 +49,9 @@ type Options struct {
 	MaxBytes int64
 }
 
-const pageSize = 8192
+// pageSize is that of a new file, in bytes. A part of a few KB fills a page of 8 KB badly: such a file is 15 % larger, and
+// costs more CPU to write.
+const pageSize = 16 << 10
 
 // checkPath refuses a URI, which SQLite's own tools accept and the operating system would
 // take for a path below the working directory.
@@ -94,7 +96,7 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 		"PRAGMA synchronous = " + synchronous,
 		"PRAGMA foreign_keys = ON",
 		"PRAGMA cache_size = -16384",
-		"PRAGMA wal_autocheckpoint = 8000",
+		"PRAGMA wal_autocheckpoint = 4000",
 		"PRAGMA temp_store = MEMORY",
 	} {
 		if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
@@ -105,8 +107,11 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 		return nil, openError(path, err)
 	}
 	if o.MaxBytes > 0 {
-		if err := sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/pageSize)),
-			nil); err != nil {
+		size, err := pragmaInt(conn, "page_size") // of an older file, or of another program's, another than ours
+		if err == nil {
+			err = sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/int64(size))), nil)
+		}
+		if err != nil {
 			return nil, openError(path, err)
 		}
 	}

@@ -49,7 +49,7 @@ func TestPragmas(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	for _, c := range []struct{ pragma, want string }{
-		{"user_version", "3"}, {"page_size", "8192"}, {"journal_mode", "wal"},
+		{"user_version", "3"}, {"page_size", "16384"}, {"journal_mode", "wal"},
 	} {
 		if got := query(t, path, "PRAGMA "+c.pragma); !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%s is %v, want %s", c.pragma, got, c.want)
@@ -236,7 +236,7 @@ func TestNoFile(t *testing.T) {
 	}
 	s := open(t, path, Options{})
 	apply(t, s, turnBatch("ses_1", "1"))
-	if got, want := query(t, path, "PRAGMA page_size"), []string{"8192"}; !slices.Equal(got, want) {
+	if got, want := query(t, path, "PRAGMA page_size"), []string{"16384"}; !slices.Equal(got, want) {
 		t.Errorf("page_size is %v", got)
 	}
 }
