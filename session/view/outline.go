@@ -10,7 +10,7 @@ import (
 )
 
 // maxLandmarks is how many landmarks a group of the outline shows that is folded.
-const maxLandmarks = 10
+const maxLandmarks = 6
 
 // outline leads to the turns: to all of the group that is open, and of others to the landmarks.
 func outline(turns []*document.Turn, open int) []outlineGroup {
@@ -70,7 +70,7 @@ type mapBar struct {
 
 // A map has at most mapBars bars, and none for a session that is shorter than minMap.
 const (
-	mapBars   = 400
+	mapBars   = 250
 	minMap    = 8
 	mapHeight = 28
 )

@@ -248,7 +248,8 @@ func noticesQuery(d *Dialect) string {
  > (SELECT count(*) FROM chat_messages u WHERE u.session_id = ?1 AND u.role = 'user' AND u.created_at <= m.created_at))
  OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND ` + metadata("response_id") + `
  GROUP BY ` + d.JSON("m.metadata_json", "agenttrace", "response_id") + ` HAVING count(*) > 1)
- OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'input-available')
+ OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'input-available'
+ AND tool_state <> 'output-available')
  OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_call_id IS NOT NULL
  GROUP BY tool_call_id HAVING count(DISTINCT message_id) > 1)
  OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND type = 'text'
