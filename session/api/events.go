@@ -304,20 +304,13 @@ func (x *oneSession) begin(ctx context.Context, s *stream, id eventID, after *ev
 	return err
 }
 
-// read adds an event for the status and for each turn that differ from what was sent of them. Turns are as those of the
-// whole session: its cost is that of these turns and of an outline.
+// read adds an event for the status and for each turn that differ from what was sent of them. Its cost is that of these
+// turns, and hardly depends on the session.
 func (x *oneSession) read(ctx context.Context, s *stream, id eventID) error {
-	o, err := document.LoadOutline(ctx, x.sessions, x.id)
+	doc, err := x.end(ctx)
 	if errors.Is(err, store.ErrNotFound) {
 		return errors.Join(s.event(id, eventDeleted, "", deleted{x.id}), service.ErrEnd)
 	}
-	if err != nil {
-		return err
-	}
-	if x.first == 0 {
-		x.first = max(1, len(o.Turns)-x.turns+1)
-	}
-	doc, err := x.turnsOf(ctx, o, min(x.first, len(o.Turns)+1), len(o.Turns))
 	if err != nil {
 		return err
 	}
@@ -330,4 +323,22 @@ func (x *oneSession) read(ctx context.Context, s *stream, id eventID) error {
 		}
 	}
 	return nil
+}
+
+// end returns the status of the session, and the turns that are followed.
+func (x *oneSession) end(ctx context.Context) (*document.Document, error) {
+	e, err := x.sessions.Excerpt(ctx, x.id, store.ExcerptQuery{Turns: store.TurnRange{First: 1}})
+	if err != nil {
+		return nil, err
+	}
+	n := e.Found.Total
+	if x.first == 0 {
+		x.first = max(1, n-x.turns+1)
+	}
+	if x.first <= n {
+		return document.LoadRange(ctx, x.sessions, x.id, store.TurnRange{First: x.first, Last: n}, time.Now(),
+			x.IdleTimeout, x.Price)
+	}
+	status, err := document.LoadStatus(ctx, x.sessions, x.id, time.Now(), x.IdleTimeout)
+	return &document.Document{Status: status}, err
 }
