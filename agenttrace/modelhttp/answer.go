@@ -445,13 +445,22 @@ func (c *content) add(i *item) {
 // digest is a hash of a conversation up to a point.
 type digest [sha256.Size]byte
 
+// sum returns the digest of the texts.
+func (c *content) sum() (sum digest) {
+	c.flush()
+	c.texts.Sum(sum[:0])
+	return sum
+}
+
 // after returns the digest of a conversation with one more message.
-func (c *content) after(before digest, from role) (sum digest) {
+func (c *content) after(before digest, from role) digest { return c.afterTexts(before, from, c.sum()) }
+
+// afterTexts is after for a message whose texts have the digest.
+func (c *content) afterTexts(before digest, from role, texts digest) (sum digest) {
 	h := sha256.New()
 	h.Write(before[:])
 	h.Write([]byte{byte(from)})
-	c.flush()
-	h.Write(c.texts.Sum(nil))
+	h.Write(texts[:])
 	h.Write(c.ids)
 	h.Sum(sum[:0])
 	return sum

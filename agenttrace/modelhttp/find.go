@@ -62,11 +62,7 @@ func newLookup(x *exchange, r *request, data []byte) *lookup {
 	var c content
 	for i := range r.messages {
 		m := &r.messages[i]
-		c.reset()
-		for k := range m.items {
-			c.add(&m.items[k])
-		}
-		before = c.after(before, m.role)
+		before = c.afterTexts(before, m.role, x.t.texts.sum(&c, m))
 		l.chain = append(l.chain, before)
 		if m.role == assistant {
 			l.last = i

@@ -40,8 +40,11 @@ func (s *sse) feed(p []byte, emit func(string, []byte)) {
 }
 
 func (s *sse) split(p []byte, emit func(string, []byte)) {
-	if len(s.part) > 0 {
+	if n := len(s.part); n > 0 {
 		s.part = append(s.part, p...)
+		if len(s.part) <= maxPart && !endsEvent(s.part[max(0, n-2):]) {
+			return
+		}
 		p, s.part = s.part, s.part[:0]
 	}
 	begun := 0 // where the event begins, -1 if it is not in p
@@ -53,7 +56,7 @@ func (s *sse) split(p []byte, emit func(string, []byte)) {
 					at += n
 					continue
 				}
-				if isPart(p[at:]) {
+				if len(p)-at <= maxPart && !endsEvent(p[at:]) {
 					s.part = append(s.part, p[at:]...)
 					return
 				}
@@ -98,10 +101,9 @@ func (s *sse) split(p []byte, emit func(string, []byte)) {
 // maxPart is how much of an event is kept until the rest arrives. More is split into lines at once.
 const maxPart = 2 << 10
 
-// isPart reports whether p is the beginning of an event, and no more.
-func isPart(p []byte) bool {
-	return len(p) <= maxPart && !bytes.Contains(p, []byte("\n\n")) && !bytes.Contains(p, []byte("\n\r\n")) &&
-		!bytes.Contains(p, []byte("\r\r"))
+// endsEvent reports whether p has the end of an event.
+func endsEvent(p []byte) bool {
+	return bytes.Contains(p, []byte("\n\n")) || bytes.Contains(p, []byte("\n\r\n")) || bytes.Contains(p, []byte("\r\r"))
 }
 
 // between reports that no event has begun.

@@ -50,6 +50,7 @@ type Transport struct {
 	tracer *agenttrace.Tracer
 	o      Options
 	reg    registry
+	texts  textSums
 	// growing are the answers that keep text.
 	growing growing
 }
