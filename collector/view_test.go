@@ -193,6 +193,7 @@ extensions:
 receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
 exporters: {session: {path: %q}}
 service:
+  telemetry: {metrics: {level: none}}
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
 `

@@ -59,6 +59,7 @@ extensions:
 receivers: {otlp: {protocols: {http: {endpoint: %q}}}}
 exporters: {session: {path: %q}}
 service:
+  telemetry: {metrics: {level: none}}
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}, logs: {receivers: [otlp], exporters: [session]}}
 `, view, certificate, key, otlp, path("guarded"))}})
