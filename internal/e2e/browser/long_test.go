@@ -42,7 +42,7 @@ func TestTheMapOfASessionLeadsToItsTurns(t *testing.T) {
 		eventful()...))
 	b := newTab(t, s)
 	b.open("/s/ses_long")
-	b.wait("document.querySelectorAll('.map a').length === 400")
+	b.wait("document.querySelectorAll('.map a').length === 250")
 	b.do(chromedp.MouseClickXY(eval[float64](b, "document.querySelector('.map').getBoundingClientRect().x + 2"),
 		eval[float64](b, "document.querySelector('.map').getBoundingClientRect().bottom - 2")))
 	b.text("Turns 1 to 20 of 2000")
