@@ -109,7 +109,8 @@ func (b *builder) problemDropped(n uint32) {
 // own makes a span of the SDK ready to be placed: its times and ids, and what is wrong
 // with them.
 func (b *builder) own(s *span, embedded bool) own {
-	o := own{builder: b, span: s, startNano: dialect.Nanos(s.StartTimestamp()), endNano: dialect.Nanos(s.EndTimestamp())}
+	o := own{builder: b, span: s, traceID: s.TraceID().String(), spanID: s.SpanID().String(),
+		startNano: dialect.Nanos(s.StartTimestamp()), endNano: dialect.Nanos(s.EndTimestamp())}
 	if o.startNano == 0 {
 		o.startNano = o.endNano
 		if !embedded {
@@ -120,12 +121,7 @@ func (b *builder) own(s *span, embedded bool) own {
 		o.endNano = o.startNano
 		b.problem("end time is missing or before the start")
 	}
-	if id := s.TraceID(); !id.IsEmpty() {
-		o.traceID = hex.EncodeToString(id[:])
-	}
-	if id := s.SpanID(); !id.IsEmpty() {
-		o.spanID = hex.EncodeToString(id[:])
-	} else {
+	if o.spanID == "" {
 		b.problem("span id is empty")
 	}
 	return o
@@ -152,16 +148,15 @@ func (o *own) identify(sessionID string) bool {
 
 // link ties the span to the rows that it describes.
 func (o *own) link(kind, messageID, partID string, facts *store.TurnStats) {
-	l := store.SpanRef{
-		TraceID: o.traceID, SpanID: o.spanID, SessionID: o.sessionID, MessageID: messageID, PartID: partID,
-		Kind: kind, Dialect: dialectAgenttrace, StartNano: o.startNano, EndNano: o.endNano,
-		Error: o.span.Status().Code() == ptrace.StatusCodeError, TurnStats: facts,
-	}
-	if id := o.span.ParentSpanID(); !id.IsEmpty() {
-		l.ParentSpanID = hex.EncodeToString(id[:])
-	}
-	o.batch.SpanRefs = append(o.batch.SpanRefs, l)
+	o.batch.SpanRefs = append(o.batch.SpanRefs, store.SpanRef{
+		TraceID: o.traceID, SpanID: o.spanID, ParentSpanID: o.span.ParentSpanID().String(), SessionID: o.sessionID,
+		MessageID: messageID, PartID: partID, Kind: kind, Dialect: dialectAgenttrace,
+		StartNano: o.startNano, EndNano: o.endNano, Error: o.failed(), TurnStats: facts,
+	})
 }
+
+// failed reports whether the span's status is an error.
+func (o *own) failed() bool { return o.span.Status().Code() == ptrace.StatusCodeError }
 
 // derive makes the id of a thing that the span should have named.
 func (o *own) derive(prefix, given, what string) string {
@@ -207,7 +202,8 @@ func (o *own) run(r *spans.Run) bool {
 	case semconv.RunOperationRewind, semconv.RunOperationUnrewind:
 		if r.TargetMessageID != "" {
 			c.Rewinds = append(c.Rewinds, store.Rewind{
-				To: r.TargetMessageID, At: milli(r.TargetAt, o.startNano), Undone: r.Operation == semconv.RunOperationUnrewind,
+				To: r.TargetMessageID, At: milli(r.TargetAt, o.startNano),
+				Undone: r.Operation == semconv.RunOperationUnrewind,
 			})
 		}
 	case semconv.RunOperationArchive:
@@ -233,20 +229,10 @@ func (o *own) parent(c *store.SessionChange, id, messageID string) {
 
 // metadata merges the keys that a run gives, and how it ended.
 func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMessage) {
-	reported := make(map[string]json.RawMessage)
-	if len(r.Metadata) > 0 {
-		if err := json.Unmarshal(r.Metadata, &reported); err != nil || TooDeep(r.Metadata) {
-			o.problem("agenttrace.session.metadata: not an object, or nested too deep")
-			reported = map[string]json.RawMessage{"given": quoted(r.Metadata)}
-		}
-	}
+	reported, _ := o.sessionMetadata(r)
 	if notRules != nil {
 		reported["invalid_permissions"] = notRules
 	}
-	if r.UserID != "" {
-		reported["user_id"] = spans.AppendJSONString(nil, r.UserID)
-	}
-	makeRoom(reported)
 	if problems := o.takeProblems(); r.Outcome != "" || len(problems) > 0 {
 		ended := struct {
 			Outcome  string   `json:"outcome,omitempty"`
@@ -255,19 +241,42 @@ func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMe
 		}{r.Outcome, r.Error, problems}
 		reported["agenttrace"], _ = json.Marshal(ended)
 	}
-	if len(reported) == 0 {
-		return
-	}
 	for key, raw := range reported {
 		setKey(c, key, store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal})
 	}
+}
+
+// sessionMetadata are the keys that a run gives its session. valid is false if it gives something else, which is kept
+// as text under the key "given".
+func (b *builder) sessionMetadata(r *spans.Run) (keys map[string]json.RawMessage, valid bool) {
+	keys, valid = b.object("agenttrace.session.metadata", r.Metadata)
+	if keys == nil {
+		keys = make(map[string]json.RawMessage)
+	}
+	if r.UserID != "" {
+		keys["user_id"] = spans.AppendJSONString(nil, r.UserID)
+	}
+	if given, ok := keys[statusKey]; ok { // that key has what live events report
+		keys["given_"+statusKey] = given
+		delete(keys, statusKey)
+	}
+	return keys, valid
+}
+
+// object reads a JSON object that the host gave, nil if there is none.
+func (b *builder) object(attribute string, raw json.RawMessage) (members map[string]json.RawMessage, valid bool) {
+	if len(raw) > 0 && (TooDeep(raw) || json.Unmarshal(raw, &members) != nil) {
+		b.problem(attribute + ": not an object, or nested too deep")
+		return map[string]json.RawMessage{"given": quoted(raw)}, false
+	}
+	return members, true
 }
 
 func modelJSON(m spans.Model) string {
 	if m == (spans.Model{}) {
 		return ""
 	}
-	b, _ := json.Marshal(session.Model{ProviderID: m.ProviderID, ModelID: m.ModelID, Variant: m.Variant})
+	b, _ := json.Marshal(session.Model(m))
 	return string(b)
 }
 
@@ -280,23 +289,23 @@ func (o *own) turn(t *spans.Turn) bool {
 	o.parent(c, t.ParentID, t.ParentMessageID)
 	var model *session.Model
 	if t.Model != (spans.Model{}) {
-		model = &session.Model{ProviderID: t.Model.ProviderID, ModelID: t.Model.ModelID, Variant: t.Model.Variant}
+		model = new(session.Model(t.Model))
 	}
 	if t.User.ID != "" || len(t.User.Parts) > 0 {
 		id := o.derive(spans.PrefixMessage, t.User.ID, "user")
 		created := milli(t.User.CreatedAt, o.startNano)
 		o.batch.Messages = append(o.batch.Messages, store.MessageChange{
 			ID: id, SessionID: o.sessionID, Role: session.RoleUser, CreatedAt: created, UpdatedAt: created,
-			Rank:     store.RankFinal,
-			Metadata: o.userMetadata(model, t.User.Metadata),
+			Rank: store.RankFinal, Metadata: o.userMetadata(model, t.User.Metadata),
 		})
 		o.closeRanks(t.User.Parts)
 		o.parts(id, session.RoleUser, t.User.Parts)
 		if len(t.User.Parts) == 0 {
 			// The AI SDK rejects a message without parts.
 			o.batch.Parts = append(o.batch.Parts, store.PartChange{
-				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID, Type: store.TypeDamaged,
-				Data: placeholder("text", "no content arrived"), CreatedAt: created, UpdatedAt: created, Rank: store.RankStub,
+				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID,
+				Type: store.TypeDamaged, Data: placeholder("text", "no content arrived"),
+				CreatedAt: created, UpdatedAt: created, Rank: store.RankStub,
 			})
 		}
 	}
@@ -317,27 +326,18 @@ func (o *own) turn(t *spans.Turn) bool {
 		o.problem("turn_index is negative")
 	}
 	counted, cost := o.usage(t.Usage.Tokens), o.cost(t.Usage.CostUSD)
-	var extra map[string]json.RawMessage
-	if len(t.Assistant.Metadata) > 0 {
-		if err := json.Unmarshal(t.Assistant.Metadata, &extra); err != nil || TooDeep(t.Assistant.Metadata) {
-			o.problem("agenttrace.assistant_message.metadata: not an object, or nested too deep")
-			extra = map[string]json.RawMessage{"given": quoted(t.Assistant.Metadata)}
-		}
-	}
-	if TooDeep(t.Usage.Raw) {
-		o.problem("agenttrace.usage.raw: nested too deep")
-		t.Usage.Raw = quoted(t.Usage.Raw)
-	}
+	extra, _ := o.object("agenttrace.assistant_message.metadata", t.Assistant.Metadata)
 	facts := &store.TurnStats{
-		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted, Model: model, Usage: counted,
-		SystemPromptDigest: prompt, Extra: extra,
+		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted,
+		Model:   model, Usage: counted, SystemPromptDigest: prompt, Extra: extra,
 		Trace: session.MessageTrace{
 			TurnIndex: t.Index, EndReason: t.EndReason, StopReason: t.StopReason, PendingApproval: t.PendingApproval,
 			ModelCalls: t.ModelCalls, DurationMS: t.DurationMS, Temperature: t.Temperature, ToolCatalogDigest: catalog,
-			CostUSD: cost, UsageBasis: t.Usage.Basis, UsageRaw: t.Usage.Raw, Error: t.Error, Problems: o.takeProblems(),
+			CostUSD: cost, UsageBasis: t.Usage.Basis, UsageRaw: o.usageRaw(t.Usage.Raw), Error: t.Error,
 		},
 	}
-	if facts.Trace.Error == "" && o.span.Status().Code() == ptrace.StatusCodeError {
+	facts.Trace.Problems = o.takeProblems() // those of the values above are among them
+	if facts.Trace.Error == "" && o.failed() {
 		facts.Trace.Error, _ = text(o.span.Status().Message())
 	}
 	o.link(semconv.SpanSessionTurn, id, "", facts)
@@ -352,6 +352,15 @@ func (o *own) usage(t *spans.Tokens) *session.Usage {
 		Input: o.count(t.Input), Output: o.count(t.Output), Reasoning: o.count(t.Reasoning),
 		CacheRead: o.count(t.CacheRead), CacheWrite: o.count(t.CacheWrite),
 	}
+}
+
+// usageRaw is the usage as the source wrote it.
+func (o *own) usageRaw(raw json.RawMessage) json.RawMessage {
+	if TooDeep(raw) {
+		o.problem("agenttrace.usage.raw: nested too deep")
+		return quoted(raw)
+	}
+	return raw
 }
 
 // userMetadata is what the guide wants of a user message: the model that was
@@ -454,7 +463,8 @@ func (o *own) tool(t *spans.ToolCall) bool {
 	if messageID == "" {
 		// Calls of one turn share a parent, so they share the message too.
 		parent := o.span.ParentSpanID()
-		messageID = spans.DeriveID(spans.PrefixMessage, 0, o.sessionID, o.traceID, hex.EncodeToString(parent[:]), "assistant")
+		messageID = spans.DeriveID(spans.PrefixMessage, 0,
+			o.sessionID, o.traceID, hex.EncodeToString(parent[:]), "assistant")
 	}
 	o.stub(o.sessionID, messageID, o.startNano, o.endNano)
 	c := store.PartChange{
@@ -469,7 +479,7 @@ func (o *own) tool(t *spans.ToolCall) bool {
 			o.problem("agenttrace.part.index is not credible")
 		}
 	}
-	if t.State == "" && o.span.Status().Code() == ptrace.StatusCodeError {
+	if t.State == "" && o.failed() {
 		t.State = session.StateOutputError
 		message, _ := text(o.span.Status().Message())
 		t.Error = cmp.Or(t.Error, message)
@@ -512,12 +522,11 @@ func (o *own) compaction(r *spans.Compaction) bool {
 	raw, _ := json.Marshal(metadata)
 	o.batch.Messages = append(o.batch.Messages, store.MessageChange{
 		ID: messageID, SessionID: o.sessionID, Role: session.RoleAssistant, CreatedAt: created,
-		UpdatedAt: max(created, o.endNano/1e6),
-		Rank:      store.RankFinal, Metadata: raw,
+		UpdatedAt: max(created, o.endNano/1e6), Rank: store.RankFinal, Metadata: raw,
 	})
 	o.batch.Parts = append(o.batch.Parts, store.PartChange{
-		ID: partID, MessageID: messageID, SessionID: o.sessionID, Type: session.TypeCompaction, Data: o.compactionData(r),
-		CreatedAt: created, UpdatedAt: created, Rank: store.RankFinal,
+		ID: partID, MessageID: messageID, SessionID: o.sessionID, Type: session.TypeCompaction,
+		Data: o.compactionData(r), CreatedAt: created, UpdatedAt: created, Rank: store.RankFinal,
 	})
 	o.link(semconv.SpanCompactionRun, messageID, partID, nil)
 	return true
@@ -527,10 +536,9 @@ func (o *own) permission(p *spans.Permission) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
 	o.batch.Decisions = append(o.batch.Decisions, store.Decision{
 		ID: o.derive(spans.PrefixPermission, p.ID, "permission"), SessionID: o.sessionID, MessageID: p.MessageID,
-		PartID:     p.PartID,
-		ToolCallID: p.CallID, ToolID: p.ToolID, Pattern: p.Pattern, Action: p.Action, Source: p.Source, Outcome: p.Outcome,
-		Reply: p.Reply, Reason: p.Reason, WaitedMS: p.WaitedMS, DecidedAt: o.endNano / 1e6, TraceID: o.traceID,
-		SpanID: o.spanID,
+		PartID: p.PartID, ToolCallID: p.CallID, ToolID: p.ToolID, Pattern: p.Pattern, Action: p.Action,
+		Source: p.Source, Outcome: p.Outcome, Reply: p.Reply, Reason: p.Reason, WaitedMS: p.WaitedMS,
+		DecidedAt: o.endNano / 1e6, TraceID: o.traceID, SpanID: o.spanID,
 	})
 	o.link(semconv.SpanPermissionEvaluate, p.MessageID, p.PartID, nil)
 	return true
@@ -544,20 +552,16 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 		duration := (o.endNano - o.startNano) / 1e6
 		facts = &store.TurnStats{
 			Step: true, Usage: o.usage(m.Usage.Tokens),
-			Model: &session.Model{ProviderID: m.Model.ProviderID, ModelID: m.Model.ModelID, Variant: m.Model.Variant},
+			Model: new(session.Model(m.Model)),
 			Trace: session.MessageTrace{
 				StopReason: m.StopReason, ModelCalls: 1, DurationMS: &duration, Temperature: m.Temperature,
-				CostUSD: o.cost(m.Usage.CostUSD), UsageBasis: m.Usage.Basis, UsageRaw: m.Usage.Raw,
+				CostUSD: o.cost(m.Usage.CostUSD), UsageBasis: m.Usage.Basis, UsageRaw: o.usageRaw(m.Usage.Raw),
 				Error: m.Error, ResponseID: m.ResponseID, ResponseModel: m.ResponseModel,
 			},
 		}
-		if facts.Trace.Error == "" && o.span.Status().Code() == ptrace.StatusCodeError {
+		if facts.Trace.Error == "" && o.failed() {
 			message, _ := text(o.span.Status().Message())
 			facts.Trace.Error = cmp.Or(message, m.ErrorType)
-		}
-		if TooDeep(m.Usage.Raw) {
-			o.problem("agenttrace.usage.raw: nested too deep")
-			facts.Trace.UsageRaw = quoted(m.Usage.Raw)
 		}
 		facts.Trace.Problems = o.takeProblems()
 	}

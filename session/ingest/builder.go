@@ -65,9 +65,6 @@ func (b *builder) problem(problem string) {
 // takeProblems returns the problems for storing, a few at most: the count of a
 // broken emitter's problems has no bound.
 func (b *builder) takeProblems() []string {
-	if len(b.problems) == 0 {
-		return nil
-	}
 	const limit = 8
 	return append([]string(nil), b.problems[:min(len(b.problems), limit)]...)
 }
@@ -92,22 +89,29 @@ func (b *builder) session(id string, from, to int64) *store.SessionChange {
 	return c
 }
 
-// setLast and setFirst keep of two values the one that the store would.
-func setLast(dst **store.Value, v store.Value) {
-	if v.Text == "" {
-		return
-	}
-	if old := *dst; old == nil || v.TakesPrecedence(*old) {
-		*dst = &v
+// keepLast and keepFirst keep of two values the one that the store would. A new one may be nil.
+func keepLast(old **store.Value, v *store.Value) {
+	if v != nil && (*old == nil || v.TakesPrecedence(**old)) {
+		*old = v
 	}
 }
 
-func setFirst(dst **store.Value, v store.Value) {
-	if v.Text == "" {
-		return
+func keepFirst(old **store.Value, v *store.Value) {
+	if v != nil && (*old == nil || v.First().TakesPrecedence((*old).First())) {
+		*old = v
 	}
-	if old := *dst; old == nil || v.First().TakesPrecedence(old.First()) {
-		*dst = &v
+}
+
+// setLast and setFirst do the same with a value that is none without a text.
+func setLast(old **store.Value, v store.Value) {
+	if v.Text != "" {
+		keepLast(old, &v)
+	}
+}
+
+func setFirst(old **store.Value, v store.Value) {
+	if v.Text != "" {
+		keepFirst(old, &v)
 	}
 }
 

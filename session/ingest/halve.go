@@ -93,57 +93,55 @@ func (r *Report) add(o Report) {
 }
 
 func halveTraces(td ptrace.Traces) (first, second ptrace.Traces) {
-	first, second = ptrace.NewTraces(), ptrace.NewTraces()
-	n, half := 0, td.SpanCount()/2
+	n := td.SpanCount()
+	return spansOf(td, 0, n/2), spansOf(td, n/2, n)
+}
+
+// spansOf returns the spans of a request from one number until before another.
+func spansOf(td ptrace.Traces, from, until int) ptrace.Traces {
+	some, n := ptrace.NewTraces(), 0
 	for _, rs := range td.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {
-			var to [2]ptrace.SpanSlice
-			var has [2]bool
-			for _, s := range ss.Spans().All() {
-				side := 0
-				if n >= half {
-					side = 1
+			first := max(from-n, 0)
+			n += ss.Spans().Len()
+			if last := ss.Spans().Len() - max(n-until, 0); first < last {
+				to := some.ResourceSpans().AppendEmpty()
+				boundResource(rs.Resource()).CopyTo(to.Resource())
+				scope := to.ScopeSpans().AppendEmpty()
+				boundScope(ss.Scope()).CopyTo(scope.Scope())
+				for i := first; i < last; i++ {
+					bounded, _ := boundSpan(ss.Spans().At(i))
+					bounded.CopyTo(scope.Spans().AppendEmpty())
 				}
-				n++
-				if !has[side] {
-					dst := []ptrace.Traces{first, second}[side].ResourceSpans().AppendEmpty()
-					boundResource(rs.Resource()).CopyTo(dst.Resource())
-					scope := dst.ScopeSpans().AppendEmpty()
-					boundScope(ss.Scope()).CopyTo(scope.Scope())
-					to[side], has[side] = scope.Spans(), true
-				}
-				bounded, _ := boundSpan(s)
-				bounded.CopyTo(to[side].AppendEmpty())
 			}
 		}
 	}
-	return first, second
+	return some
 }
 
 func halveLogs(ld plog.Logs) (first, second plog.Logs) {
-	first, second = plog.NewLogs(), plog.NewLogs()
-	n, half := 0, ld.LogRecordCount()/2
+	n := ld.LogRecordCount()
+	return recordsOf(ld, 0, n/2), recordsOf(ld, n/2, n)
+}
+
+// recordsOf does the same with log records.
+func recordsOf(ld plog.Logs, from, until int) plog.Logs {
+	some, n := plog.NewLogs(), 0
 	for _, rl := range ld.ResourceLogs().All() {
 		for _, sl := range rl.ScopeLogs().All() {
-			var to [2]plog.LogRecordSlice
-			var has [2]bool
-			for _, r := range sl.LogRecords().All() {
-				side := 0
-				if n >= half {
-					side = 1
+			first := max(from-n, 0)
+			n += sl.LogRecords().Len()
+			if last := sl.LogRecords().Len() - max(n-until, 0); first < last {
+				to := some.ResourceLogs().AppendEmpty()
+				boundResource(rl.Resource()).CopyTo(to.Resource())
+				scope := to.ScopeLogs().AppendEmpty()
+				boundScope(sl.Scope()).CopyTo(scope.Scope())
+				for i := first; i < last; i++ {
+					bounded, _ := boundRecord(sl.LogRecords().At(i))
+					bounded.CopyTo(scope.LogRecords().AppendEmpty())
 				}
-				n++
-				if !has[side] {
-					dst := []plog.Logs{first, second}[side].ResourceLogs().AppendEmpty()
-					boundResource(rl.Resource()).CopyTo(dst.Resource())
-					scope := dst.ScopeLogs().AppendEmpty()
-					boundScope(sl.Scope()).CopyTo(scope.Scope())
-					to[side], has[side] = scope.LogRecords(), true
-				}
-				bounded, _ := boundRecord(r)
-				bounded.CopyTo(to[side].AppendEmpty())
 			}
 		}
 	}
-	return first, second
+	return some
 }

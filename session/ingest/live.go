@@ -110,25 +110,12 @@ func (l *live) run(r *spans.Run) {
 	setLast(&c.WorkspaceRoot, reported(r.WorkspaceRoot))
 	rules, _ := l.validateRules(r.Permissions)
 	setLast(&c.Permissions, reported(string(rules)))
-	metadata := make(map[string]json.RawMessage)
-	if len(r.Metadata) > 0 && (TooDeep(r.Metadata) || json.Unmarshal(r.Metadata, &metadata) != nil) {
-		l.problem("agenttrace.session.metadata: not an object, or nested too deep")
-		clear(metadata)
+	metadata, valid := l.sessionMetadata(r)
+	if !valid {
+		delete(metadata, "given") // the span of the run reports it
 	}
-	if r.UserID != "" {
-		metadata["user_id"] = spans.AppendJSONString(nil, r.UserID)
-	}
-	makeRoom(metadata)
 	for key, raw := range metadata {
 		setKey(c, key, reported(string(raw)))
-	}
-}
-
-// makeRoom moves what a host keeps under the key of the status to another.
-func makeRoom(metadata map[string]json.RawMessage) {
-	if given, ok := metadata[statusKey]; ok {
-		metadata["given_"+statusKey] = given
-		delete(metadata, statusKey)
 	}
 }
 
@@ -147,8 +134,7 @@ func (l *live) message(e *spans.Event) {
 	l.session(l.sessionID, l.atNano, l.atNano)
 	c := store.MessageChange{
 		ID: e.MessageID, SessionID: l.sessionID, Role: e.Role, CreatedAt: milli(e.MessageCreatedAt, l.atNano),
-		UpdatedAt: l.atNano / 1e6,
-		Rank:      store.RankLive,
+		UpdatedAt: l.atNano / 1e6, Rank: store.RankLive,
 	}
 	switch e.Role {
 	case session.RoleUser:
@@ -277,25 +263,21 @@ type status struct {
 func (l *live) status(e *spans.Event) bool {
 	switch e.Status {
 	case semconv.StatusIdle, semconv.StatusBusy, semconv.StatusRetrying, semconv.StatusWaitingApproval,
-		semconv.StatusWaitingUserInput,
-		semconv.StatusError:
+		semconv.StatusWaitingUserInput, semconv.StatusError:
 	case "":
 		return false
 	default:
 		l.problem("agenttrace.status is not one: " + e.Status)
 		return false
 	}
-	attempt := e.Attempt
-	if attempt < 0 {
+	if e.Attempt < 0 {
 		l.problem("agenttrace.status.attempt is negative")
-		attempt = 0
 	}
-	s := status{State: e.Status, Attempt: attempt, Detail: e.Detail, ToolCallID: e.CallID, At: l.atNano / 1e6}
 	if e.Heartbeat < 0 {
 		l.problem("agenttrace.status.heartbeat is negative")
-	} else {
-		s.Heartbeat = e.Heartbeat
 	}
+	s := status{State: e.Status, Attempt: max(e.Attempt, 0), Detail: e.Detail, ToolCallID: e.CallID, At: l.atNano / 1e6,
+		Heartbeat: max(e.Heartbeat, 0)}
 	c := l.session(l.sessionID, l.atNano, l.atNano)
 	if session.Credible(e.Since) && e.Since <= s.At {
 		s.At = e.Since

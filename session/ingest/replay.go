@@ -159,8 +159,8 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []s
 		}
 		c := store.PartChange{
 			ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: json.RawMessage(data),
-			ToolCallID: p.ToolCallID,
-			ToolState:  p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Rank: store.PartRank(data),
+			ToolCallID: p.ToolCallID, ToolState: p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+			Rank: store.PartRank(data),
 		}
 		if c.Index < 0 || c.Index >= store.MaxIndex {
 			o.problem("part " + p.ID + ": the index is not credible")
@@ -206,26 +206,16 @@ func (o *own) replaySession(reported *store.SessionChange) {
 		c.Start = reported.Start
 	}
 	c.End = max(c.End, reported.End)
-	last := func(dst **store.Value, v *store.Value) {
-		if v != nil && (*dst == nil || v.TakesPrecedence(**dst)) {
-			*dst = v
-		}
-	}
-	first := func(dst **store.Value, v *store.Value) {
-		if v != nil && (*dst == nil || v.First().TakesPrecedence((*dst).First())) {
-			*dst = v
-		}
-	}
-	last(&c.Title, reported.Title)
-	last(&c.Mode, reported.Mode)
-	last(&c.WorkspaceID, reported.WorkspaceID)
-	last(&c.WorkspaceRoot, reported.WorkspaceRoot)
-	last(&c.Model, reported.Model)
-	last(&c.Permissions, reported.Permissions)
-	last(&c.Archived, reported.Archived)
-	first(&c.Agent, reported.Agent)
-	first(&c.ParentID, reported.ParentID)
-	first(&c.ParentMessageID, reported.ParentMessageID)
+	keepLast(&c.Title, reported.Title)
+	keepLast(&c.Mode, reported.Mode)
+	keepLast(&c.WorkspaceID, reported.WorkspaceID)
+	keepLast(&c.WorkspaceRoot, reported.WorkspaceRoot)
+	keepLast(&c.Model, reported.Model)
+	keepLast(&c.Permissions, reported.Permissions)
+	keepLast(&c.Archived, reported.Archived)
+	keepFirst(&c.Agent, reported.Agent)
+	keepFirst(&c.ParentID, reported.ParentID)
+	keepFirst(&c.ParentMessageID, reported.ParentMessageID)
 	for key, v := range reported.Metadata {
 		setKey(c, key, v)
 	}
@@ -242,7 +232,8 @@ func (o *own) replayMessage(m *replay.Message) {
 		return
 	}
 	c := store.MessageChange{
-		ID: m.ID, SessionID: o.sessionID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Rank: store.RankFinal,
+		ID: m.ID, SessionID: o.sessionID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		Rank: store.RankFinal,
 	}
 	switch m.Role {
 	case session.RoleUser, session.RoleAssistant, session.RoleSystem:
@@ -261,8 +252,7 @@ func (o *own) validateTurnStats(f *store.TurnStats) *store.TurnStats {
 	f.SystemPromptDigest = o.digest("agenttrace.system_prompt.digest", f.SystemPromptDigest)
 	f.Trace.ToolCatalogDigest = o.digest("agenttrace.tool_catalog.digest", f.Trace.ToolCatalogDigest)
 	if u := f.Usage; u != nil {
-		f.Usage = o.usage(&spans.Tokens{Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead,
-			CacheWrite: u.CacheWrite})
+		f.Usage = o.usage(new(spans.Tokens(*u)))
 	}
 	f.Trace.CostUSD = o.cost(f.Trace.CostUSD)
 	if TooDeep(f.Trace.UsageRaw) {
