@@ -34,7 +34,8 @@ var tools = []*tool{
 	{names: "mysqladmin", sub: "password", last: 2},
 	{names: "docker podman nerdctl buildah skopeo oc az fly flyctl", sub: "login", near: " login| auth login",
 		flags: "p", apart: true, pipe: true, must: "--password-stdin"},
-	{names: "helm", sub: "login", near: " registry login", flags: "p", apart: true, pipe: true, must: "--password-stdin"},
+	{names: "helm", sub: "login", near: " registry login", flags: "p", apart: true, pipe: true,
+		must: "--password-stdin"},
 	{names: "az", sub: "keyvault", near: " keyvault", long: "--value"},
 	{names: "az", sub: "sql|mysql|postgres|vm", near: " sql| mysql| postgres| vm", flags: "p", apart: true},
 	{names: "mongo", near: " -| \"", flags: "p", apart: true},
@@ -245,7 +246,8 @@ func (c *scan) commandWord(i int) (start, end, next int) {
 	}
 	end = i
 	quoted := false
-	for end < len(s) && (quoted || class[s[end]]&space == 0 && strings.IndexByte("`;|)", s[end]) < 0) && s[end] != '\n' {
+	for end < len(s) && (quoted || class[s[end]]&space == 0 && strings.IndexByte("`;|)", s[end]) < 0) &&
+		s[end] != '\n' {
 		switch s[end] {
 		case '"', '\'':
 			if end == i+2 && s[i] == '-' { // -p"…"

@@ -100,8 +100,8 @@ type Redactor struct {
 func DefaultKeys() []string {
 	return strings.Fields("api_key authorization cookie password secret token access_key account_key app_key " +
 		"application_key credentials passphrase passwd private_key signing_key encryption_key secret_key master_key " +
-		"client_key shared_key preshared_key pre_shared_key service_key auth_key subscription_key passcode access_code " +
-		"authtoken session_key bw_session totp_seed otp_seed pass pwd psk pat auth key")
+		"client_key shared_key preshared_key pre_shared_key service_key auth_key subscription_key passcode " +
+		"access_code authtoken session_key bw_session totp_seed otp_seed pass pwd psk pat auth key")
 }
 
 // New returns a Redactor for cfg, which it copies. It fails on a key shorter than

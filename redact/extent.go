@@ -235,8 +235,8 @@ func afterScheme(s string, start, end int) int {
 		return start
 	}
 	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key",
-		"Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256", "NTLM", "SSWS", "Hawk", "OAuth", "Splunk",
-		"JWT", "GenieKey", "Bot"} {
+		"Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256", "NTLM", "SSWS", "Hawk", "OAuth",
+		"Splunk", "JWT", "GenieKey", "Bot"} {
 		if n := len(scheme); end-start > n+1 && s[start+n] == ' ' && strings.EqualFold(s[start:start+n], scheme) {
 			return skip(s, start+n, end, " ")
 		}
@@ -371,7 +371,8 @@ func (a *assignment) cellAt(i int) (start, end int) {
 // wordEnd returns the end of a value without quotes.
 func (a *assignment) wordEnd(i int) int {
 	s, end := a.s, a.rawEnd(i)
-	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok && strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
+	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok &&
+		strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
 		return i + len(Marker) // redacted already, at the end of a sentence
 	}
 	if end > i+1 && (s[end-1] == '.' || s[end-1] == '!' && a.form == prose) && class[s[end-2]]&lower != 0 {

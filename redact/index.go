@@ -73,7 +73,9 @@ func (t *table) addCheaper(front, back string, before, after entry) {
 	}
 	at, e := ahead, after
 	if cost(behind, func(c byte) int { return frequency[c] * follows(c, front[0]) * follows(front[0], front[1]) }) <
-		cost(ahead, func(c byte) int { return frequency[back[0]&31] * follows(back[0], back[1]) * follows(back[1], c) }) {
+		cost(ahead, func(c byte) int {
+			return frequency[back[0]&31] * follows(back[0], back[1]) * follows(back[1], c)
+		}) {
 		at, e = behind, before
 	}
 	for c := range byte(32) {

@@ -353,7 +353,8 @@ func (l *argv) see(w *walker, start, end int) bool {
 		w.replace(start, end, quotedMarker)
 		return true
 	}
-	if name := strings.TrimLeft(body, "-"); len(name) < len(body) && len(name) >= 3 && !strings.ContainsAny(name, "= :") {
+	if name := strings.TrimLeft(body, "-"); len(name) < len(body) && len(name) >= 3 &&
+		!strings.ContainsAny(name, "= :") {
 		l.secret = w.r.classify(name) > keyed
 	}
 	return false

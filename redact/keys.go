@@ -71,9 +71,9 @@ var vendorKeys = func() (out []keyName) {
 		"dropbox etsy facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku hubspot intercom " +
 		"jfrog artifactory kraken kucoin launchdarkly linkedin looker mailchimp mailgun " +
 		"mapbox mattermost maxmind messagebird netlify newrelic nytimes okta openweather plaid rapidapi privateai " +
-		"sendbird sentry snyk sonar squarespace sumologic telegram travis trello twilio twitch twitter yandex zendesk " +
-		"deepgram pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid stripe openai " +
-		"anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
+		"sendbird sentry snyk sonar squarespace sumologic telegram travis trello twilio twitch twitter yandex " +
+		"zendesk deepgram pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid " +
+		"stripe openai anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
 		out = append(out, keyName{words: []string{name}, joined: name, class: keyed})
 	}
 	return out

@@ -75,7 +75,8 @@ func token(set charset, low int, want wanting) matcher {
 			end-- // ends a sentence
 		}
 		if got := end - body; got < low {
-			if got < 8 || !cutShort(s, end) || !random(s[body:end], dense) && (set&^hexSet != 0 || !digits(s[body:end])) {
+			if got < 8 || !cutShort(s, end) || !random(s[body:end], dense) &&
+				(set&^hexSet != 0 || !digits(s[body:end])) {
 				return 0, 0
 			}
 		}

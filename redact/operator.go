@@ -155,7 +155,8 @@ func (a *assignment) equalSign(i int, blank bool) (int, bool) {
 func (a *assignment) colonSign(i int, blank bool) (int, bool) {
 	s := a.s
 	rest := s[i:]
-	if op := strings.TrimLeft(rest[:min(len(rest), 4)], ":"); len(op) < min(len(rest), 4) && strings.HasPrefix(op, "=") {
+	if op := strings.TrimLeft(rest[:min(len(rest), 4)], ":"); len(op) < min(len(rest), 4) &&
+		strings.HasPrefix(op, "=") {
 		a.form = spaced // ::= and its like
 		return i + len(rest[:min(len(rest), 4)]) - len(op) + 1, true
 	}
@@ -239,8 +240,8 @@ var drawnSigns = [...]struct {
 	form  form
 	blank bool
 }{{"->", 2, prose, true}, {"→", 3, prose, true}, {"⇒", 3, prose, true}, {"➜", 3, prose, true}, {"–", 3, prose, true},
-	{"—", 3, prose, true}, {"│", 3, cell, false}, {"║", 3, cell, false}, {"┃", 3, cell, false}, {".=", 2, spaced, false},
-	{`. "`, 2, spaced, false}} // the last is of a pair in Lisp
+	{"—", 3, prose, true}, {"│", 3, cell, false}, {"║", 3, cell, false}, {"┃", 3, cell, false},
+	{".=", 2, spaced, false}, {`. "`, 2, spaced, false}} // the last is of a pair in Lisp
 
 // drawn reads one of the drawn signs.
 func (a *assignment) drawn(i int, blank bool) (int, bool) {
@@ -298,7 +299,8 @@ func (a *assignment) spoken(i int, blank bool) (int, bool) {
 // typed skips a type before the equals sign and the quote of a declaration.
 func typed(s string, i int) (int, bool) {
 	end := i
-	for end < len(s) && end-i < 24 && (class[s[end]]&(word|dot) != 0 || s[end] == '[' || s[end] == ']' || s[end] == '*') {
+	for end < len(s) && end-i < 24 &&
+		(class[s[end]]&(word|dot) != 0 || s[end] == '[' || s[end] == ']' || s[end] == '*') {
 		end++
 	}
 	if end == i || !strings.HasPrefix(s[end:], " = ") && !strings.HasPrefix(s[end:], " := ") {

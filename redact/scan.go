@@ -56,8 +56,8 @@ type span struct{ lo, hi int }
 var scans = sync.Pool{New: func() any { return new(scan) }}
 
 func (c *scan) begin(r *Redactor, s string) {
-	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], hits: c.hits[:0], words: c.words[:0], keep: c.keep[:0],
-		columns: c.columns[:0], begins: c.begins[:0], levels: c.levels,
+	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], hits: c.hits[:0],
+		words: c.words[:0], keep: c.keep[:0], columns: c.columns[:0], begins: c.begins[:0], levels: c.levels,
 		lineFrom: 0, lineTo: -1, key: span{-1, -1}, wordFrom: -1, urlFrom: -1}
 }
 

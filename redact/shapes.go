@@ -415,8 +415,8 @@ var labels = func() (out []string) {
 		"lösenord adgangskode passord salasana jelszó parola "+
 		"parolă şifre lozinka пароль 密码 密碼 口令 パスワード 비밀번호 암호 令牌 密钥 токен schlüssel clave llave"),
 		"mot de passe", "clé API", "clé d'API", "clave API", "chave API", "chiave API", "mật khẩu", "kata sandi",
-		"كلمة المرور", "סיסמה", "รหัสผ่าน", "पासवर्ड", "this key", "my key", "shown again", "recovery code", "backup code",
-		"mdp") {
+		"كلمة المرور", "סיסמה", "รหัสผ่าน", "पासवर्ड", "this key", "my key", "shown again", "recovery code",
+		"backup code", "mdp") {
 		first, size := utf8.DecodeRuneInString(name)
 		out = append(out, name)
 		if title := string(unicode.ToUpper(first)) + name[size:]; title != name {

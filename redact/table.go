@@ -59,7 +59,8 @@ func (c *scan) header(line, sign string) []column {
 	columns := c.columns[:0]
 	for n := 0; ; n++ {
 		name, rest, more := strings.Cut(line, sign)
-		if name = strings.Trim(name, " *\"`'_"); len(name) >= 2 && len(name) < 40 && !strings.ContainsAny(name, "=(){}:") {
+		if name = strings.Trim(name, " *\"`'_"); len(name) >= 2 && len(name) < 40 &&
+			!strings.ContainsAny(name, "=(){}:") {
 			if class := c.r.classify(name); class != notSecret {
 				columns = append(columns, column{n, class})
 			}

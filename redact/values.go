@@ -159,7 +159,8 @@ func marked(v string) bool {
 	case strings.HasPrefix(v, Marker) && len(v) < len(Marker)+8, strings.HasPrefix(v, TruncatedMarker):
 		return true
 	case strings.HasPrefix(v, "[redacted:") || strings.HasPrefix(v, "[omitted:"):
-		return strings.IndexByte(v, ']') == len(v)-1 || strings.HasPrefix(v, "[omitted:") && strings.IndexByte(v, ' ') < 0
+		return strings.IndexByte(v, ']') == len(v)-1 ||
+			strings.HasPrefix(v, "[omitted:") && strings.IndexByte(v, ' ') < 0
 	}
 	return strings.EqualFold(strings.Trim(v, "[]<>()*_ "), "redacted")
 }

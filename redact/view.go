@@ -23,7 +23,8 @@ const (
 // encodings announce themselves by literals, as rules do. What they hide is looked for
 // in a second text, the view, where it stands plainly.
 var encodings = []*rule{
-	hiding(terminal, "\x1b[0|\x1b[1|\x1b[2|\x1b[3|\x1b[4|\x1b[5|\x1b[7|\x1b[8|\x1b[9|\x1b[m|\x1b[K|\x1b[;|\x1b[?|\x1b]8"),
+	hiding(terminal, "\x1b[0|\x1b[1|\x1b[2|\x1b[3|\x1b[4|\x1b[5|\x1b[7|\x1b[8|\x1b[9|"+
+		"\x1b[m|\x1b[K|\x1b[;|\x1b[?|\x1b]8"),
 	hiding(backslash, `\x1b|\x1B|\x3d|\x3D|\x3a|\x3A|\x22|\x27|\x20|\u00|\e[|\033|\075|\072|n:\ |y:\ |e:\ `),
 	hiding(quotedPrintable, "=3D"),
 	hiding(percent, "%3D|%3d|%22%3|%3A%2|%3a%2|%253|%252"),

@@ -58,9 +58,9 @@ func chance(kind byte, n int, rng *rand.Rand) string {
 }
 
 // words of which people make passwords.
-var words = strings.Fields("falcon winter dragon sunset orchid copper marble tundra pepper violet saddle harbor lantern " +
-	"meadow cobalt walnut summit glacier ember thistle pigeon velvet canyon anchor bramble cactus domino fennel gopher " +
-	"hazel indigo jasper kettle lagoon magnet nectar oyster parsley quartz raven")
+var words = strings.Fields("falcon winter dragon sunset orchid copper marble tundra pepper violet saddle harbor " +
+	"lantern meadow cobalt walnut summit glacier ember thistle pigeon velvet canyon anchor bramble cactus domino " +
+	"fennel gopher hazel indigo jasper kettle lagoon magnet nectar oyster parsley quartz raven")
 
 // human returns a password as people make them, in one of six styles.
 func human(style int, rng *rand.Rand) string {

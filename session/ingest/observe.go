@@ -203,11 +203,8 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	if f.SubagentID != "" {
 		o.Subagent = f.Work()
 	}
-	switch {
-	case f.TraceID != "":
+	if f.TraceID != "" { // otherwise it is not attributed until something names its session
 		o.Own = spans.TraceSession(f.TraceID)
-	case f.Session == "":
-		o.Own = "" // not attributed until something names its session
 	}
 	for i := range f.Output {
 		if p := &f.Output[i]; p.Kind == fact.PartCall && p.CallID != "" && !slices.Contains(o.Calls, p.CallID) {
@@ -318,8 +315,8 @@ func decode(data []byte, f *fact.Fact) error {
 // damaged or a newer version wrote it. The rest of its session is built without it.
 func unreadable(o *store.Observation, err error) fact.Fact {
 	return fact.Fact{
-		Kind: fact.Step, Dialect: o.Dialect, TraceID: o.TraceID, SpanID: o.SpanID, ParentID: o.ParentSpanID, Source: o.Source,
-		Start: o.Start, End: o.End, Session: o.Session, SessionRank: o.Rank,
+		Kind: fact.Step, Dialect: o.Dialect, TraceID: o.TraceID, SpanID: o.SpanID, ParentID: o.ParentSpanID,
+		Source: o.Source, Start: o.Start, End: o.End, Session: o.Session, SessionRank: o.Rank,
 		Problems: []string{fmt.Sprintf("observation %s cannot be read: %v", o.Source, err)},
 	}
 }
@@ -357,8 +354,8 @@ func digest(parts ...string) string {
 // delivered again has the same. Every text goes through clean.
 func recordDigest(r *dialect.Record, clean func(string) string) string {
 	parts := []string{
-		clean(r.Event), clean(r.EventName()), clean(r.SeverityText()), r.Timestamp().String(), r.ObservedTimestamp().String(),
-		clean(r.Body().AsString()),
+		clean(r.Event), clean(r.EventName()), clean(r.SeverityText()),
+		r.Timestamp().String(), r.ObservedTimestamp().String(), clean(r.Body().AsString()),
 		r.TraceID().String(), r.SpanID().String(),
 	}
 	for _, m := range []pcommon.Map{r.Attributes(), r.Resource.Attributes()} {

@@ -104,9 +104,8 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte {
 	m := session.ToolTrace{
 		DurationMS: t.DurationMS, StartedAt: t.StartedAt, Kind: t.ACPKind, Denied: t.Denied, Inferred: t.Inferred,
-		Truncated: t.Truncated, OutputPath: t.OutputPath,
-		OutputSize: t.OutputSize, OutputSHA256: t.OutputSHA256, ChildSessionID: t.ChildSessionID, ErrorType: t.ErrorType,
-		Problems: problems,
+		Truncated: t.Truncated, OutputPath: t.OutputPath, OutputSize: t.OutputSize, OutputSHA256: t.OutputSHA256,
+		ChildSessionID: t.ChildSessionID, ErrorType: t.ErrorType, Problems: problems,
 	}
 	if t.State == session.StateOutputError && t.Output != "" {
 		m.PartialOutput = t.Output // a failed call that had printed something

@@ -12,7 +12,8 @@ import (
 // fact redacts what a span or record reported before it is kept.
 func (x *redaction) fact(f *fact.Fact) {
 	x.model(f.Model)
-	x.id(&f.TraceID, &f.SpanID, &f.ParentID, &f.SystemPromptDigest, &f.ToolCatalogDigest, (*string)(&f.Kind), &f.Dialect,
+	x.id(&f.TraceID, &f.SpanID, &f.ParentID, &f.SystemPromptDigest, &f.ToolCatalogDigest,
+		(*string)(&f.Kind), &f.Dialect,
 		&f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose, &f.Subagent,
 		&f.SubagentID, &f.ParentSubagentID, &f.ChildSession, &f.StartedBy, &f.Agent, &f.Service, &f.ResponseID,
 		&f.ResponseModel, &f.Finish)

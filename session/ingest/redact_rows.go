@@ -64,10 +64,11 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 // asked reports whether a title is the beginning of a message of the user, or a part of one.
 func asked(messages []session.MessageAndParts, title string) bool {
 	return slices.ContainsFunc(messages, func(m session.MessageAndParts) bool {
-		return title != "" && m.Message.Role == session.RoleUser && slices.ContainsFunc(m.Parts, func(p session.Part) bool {
-			data, err := session.ParseUIPart(p.DataJSON)
-			return err == nil && data.Text != nil && strings.Contains(*data.Text, title)
-		})
+		return title != "" && m.Message.Role == session.RoleUser &&
+			slices.ContainsFunc(m.Parts, func(p session.Part) bool {
+				data, err := session.ParseUIPart(p.DataJSON)
+				return err == nil && data.Text != nil && strings.Contains(*data.Text, title)
+			})
 	})
 }
 

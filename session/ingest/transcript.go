@@ -111,8 +111,8 @@ type transcriptReader struct {
 func (x *transcriptReader) add(kind fact.Kind, id string, from, to int64) *fact.Fact {
 	x.facts = append(x.facts, fact.Fact{
 		Kind: kind, Dialect: x.agent, Transcript: true, Name: "transcript." + string(kind), Service: x.agent,
-		Source: fact.RecordPrefix + "transcript-" + digest(x.row, id)[:32], Session: x.session, SessionKey: "transcript",
-		SubagentID: x.subagent.SubagentID, ParentSubagentID: x.subagent.ParentSubagentID,
+		Source: fact.RecordPrefix + "transcript-" + digest(x.row, id)[:32], Session: x.session,
+		SessionKey: "transcript", SubagentID: x.subagent.SubagentID, ParentSubagentID: x.subagent.ParentSubagentID,
 		Start: from * 1e6, End: max(from, to) * 1e6,
 	})
 	return &x.facts[len(x.facts)-1]
@@ -160,13 +160,13 @@ func modelOf(raw *string) *session.Model {
 func (x *transcriptReader) prompt(m *session.MessageAndParts, about *session.MessageMetadata, answered int64) {
 	f := x.add(fact.Prompt, m.Message.ID, m.Message.CreatedAt, answered)
 	f.TurnID = about.Trace.TurnID
-	f.HiddenAt = hiddenAt(&m.Message)
+	f.HiddenAt = session.Deref(m.Message.HiddenAt)
 	f.Input = []fact.Message{{Role: session.RoleUser, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
 }
 
 func (x *transcriptReader) note(m *session.MessageAndParts, about *session.MessageMetadata) {
 	f := x.add(fact.Note, m.Message.ID, m.Message.CreatedAt, 0)
-	f.HiddenAt = hiddenAt(&m.Message)
+	f.HiddenAt = session.Deref(m.Message.HiddenAt)
 	f.Input = []fact.Message{{Role: m.Message.Role, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
 }
 
@@ -206,7 +206,7 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 		at := cmp.Or(step.StartedAt, parts[0].CreatedAt)
 		f := x.add(fact.ModelCall, parts[0].ID, at, 0)
 		f.TurnID, f.RequestID, f.ResponseID = about.Trace.TurnID, step.RequestID, step.ResponseID
-		f.Finish, f.HiddenAt = step.StopReason, hiddenAt(&m.Message)
+		f.Finish, f.HiddenAt = step.StopReason, session.Deref(m.Message.HiddenAt)
 		f.SystemPromptDigest, f.ToolCatalogDigest = about.SystemPromptDigest, about.Trace.ToolCatalogDigest
 		if f.Model = step.Model; f.Model == nil {
 			f.Model = about.Model
@@ -220,7 +220,8 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 			f.CostUSD = about.Trace.CostUSD
 		}
 		if i == len(steps)-1 {
-			if f.Finish = cmp.Or(f.Finish, about.Trace.StopReason); f.Finish == "" && about.Trace.EndReason == "finish" {
+			f.Finish = cmp.Or(f.Finish, about.Trace.StopReason)
+			if f.Finish == "" && about.Trace.EndReason == "finish" {
 				f.Finish = "stop"
 			}
 			f.Aborted = about.Trace.EndReason == "abort"
@@ -310,11 +311,4 @@ func spokenParts(rows []session.Part) []fact.Part {
 		}
 	}
 	return parts
-}
-
-func hiddenAt(m *session.Message) int64 {
-	if m.HiddenAt == nil {
-		return 0
-	}
-	return *m.HiddenAt
 }

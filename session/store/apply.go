@@ -56,8 +56,9 @@ func (a *applier) apply(b *Batch) {
 	}
 }
 
-// applySessions merges what the batch reports of its sessions. Those that have nothing to do with one another are merged
-// side by side, then the others. Forks and parents of the sessions that the batch names join the list as they are found.
+// applySessions merges what the batch reports of its sessions. Those that have nothing to do with one another are
+// merged side by side, then the others. Forks and parents of the sessions that the batch names join the list as they
+// are found.
 func (a *applier) applySessions() {
 	alone := make([]*sessionWork, 0, len(a.order))
 	for _, w := range a.order {
@@ -311,7 +312,8 @@ func (a *applier) settle(w *sessionWork, path []string) {
 		a.wrote(true, a.rows.putSession(w.row))
 	}
 	a.syncForks(w, append(path, w.id))
-	if w.isNew || len(w.touched) > 0 || w.news || len(w.decided) > 0 || len(w.noted) > 0 || len(w.links) > 0 || w.observed.any() {
+	if w.isNew || len(w.touched) > 0 || w.news || len(w.decided) > 0 ||
+		len(w.noted) > 0 || len(w.links) > 0 || w.observed.any() {
 		a.rows.touch(w.id)
 	}
 }

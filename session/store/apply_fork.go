@@ -216,7 +216,8 @@ func forkPart(childID, messageID string, p session.Part) session.Part {
 		if tail := session.TailStartID(p.DataJSON); tail != "" {
 			old, _ := json.Marshal(tail)
 			renamed, _ := json.Marshal(forkID(childID, tail))
-			p.DataJSON = strings.Replace(p.DataJSON, `"tail_start_id":`+string(old), `"tail_start_id":`+string(renamed), 1)
+			p.DataJSON = strings.Replace(p.DataJSON,
+				`"tail_start_id":`+string(old), `"tail_start_id":`+string(renamed), 1)
 		}
 	}
 	return p

@@ -86,13 +86,14 @@ func (a *applier) observe(b *Batch) {
 		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation),
 		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*OrphanTraces),
 		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
-		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange), touched: make(map[string][]timeRange),
-		rebuilt: make(map[string]bool), proofs: make(map[string]*Proven), proofNews: make(map[string]bool),
+		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange),
+		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), proofs: make(map[string]*Proven), proofNews: make(map[string]bool),
 		threads: make(map[thread]bool), isThread: b.Threads,
 	}
 	o.reportsOf(b.SpanRefs)
 	for i := range b.Observations {
-		if n := &b.Observations[i]; n.Session != "" && (o.best[n.TraceID] == nil || compareKeys(n, o.best[n.TraceID]) < 0) {
+		if n := &b.Observations[i]; n.Session != "" &&
+			(o.best[n.TraceID] == nil || compareKeys(n, o.best[n.TraceID]) < 0) {
 			o.best[n.TraceID] = n
 		}
 	}
@@ -191,7 +192,8 @@ func (o *observer) tie() {
 		at := &times.Rows[i]
 		before := at.Until
 		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until != before {
-			o.changed[at.TraceID] = append(o.changed[at.TraceID], timeRange{min(before, at.Until), max(before, at.Until)})
+			o.changed[at.TraceID] = append(o.changed[at.TraceID],
+				timeRange{min(before, at.Until), max(before, at.Until)})
 			o.rows.changes.SpanTimes = append(o.rows.changes.SpanTimes, *at)
 		}
 	}
@@ -397,7 +399,8 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly) {
 			n := &s.Observations[i]
 			if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
 				o.rows.prove(n, proof)
-				o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) || !o.isProven(owner, proof)
+				o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) ||
+					!o.isProven(owner, proof)
 			}
 		}
 	}

@@ -129,8 +129,8 @@ func (o *observer) moveRecord(r *ObservationRow, owner string) {
 	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{Source: r.Source, Owner: owner})
 }
 
-// move has an observation rebuilt for its new owner. One that is new to the store was never part of what the former owner
-// has, so nothing of that is taken back.
+// move has an observation rebuilt for its new owner. One that is new to the store was never part of what the former
+// owner has, so nothing of that is taken back.
 func (o *observer) move(r *ObservationRow, before, owner string) {
 	at := timeRange{r.Start, r.Until}
 	o.touch(owner, at)

@@ -49,7 +49,8 @@ func (o *observer) windows(owners []string) map[string][]window {
 		for _, owner := range owners {
 			found[owner] = unionWindows(found[owner])
 			left[owner] = slices.DeleteFunc(left[owner], func(at timeRange) bool {
-				return slices.ContainsFunc(found[owner], func(w window) bool { return w.from <= at.from && at.to < w.to })
+				within := func(w window) bool { return w.from <= at.from && at.to < w.to }
+				return slices.ContainsFunc(found[owner], within)
 			})
 		}
 	}

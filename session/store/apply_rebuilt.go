@@ -246,7 +246,8 @@ func (o *observedWork) follow(n *Observation, attributed *Attribution) {
 	}
 }
 
-// moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to another.
+// moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to
+// another.
 func (a *applier) moveAnnotations(w *sessionWork) {
 	stored := &AnnotationsOf{SessionID: w.id}
 	if a.rows.ask(stored); w.observed.successor == "" {
@@ -536,7 +537,8 @@ func (a *applier) refoldLast(w *sessionWork) bool {
 	}
 	settled := func(column string) bool {
 		stamp, known := w.row.State.Stamps[column]
-		return known && (stamp.Rank == RankFinal || stamp.Rank == RankLive && stamp.At > max(left[0].Start, left[0].End))
+		return known && (stamp.Rank == RankFinal ||
+			stamp.Rank == RankLive && stamp.At > max(left[0].Start, left[0].End))
 	}
 	old := maps.Clone(w.row.State.Stamps)
 	before := w.row.Session

@@ -27,7 +27,8 @@ func (a *applier) loadSession(w *sessionWork) {
 
 // blankSession is a session of which only the id is known.
 func blankSession(id string) session.Session {
-	return session.Session{ID: id, Title: session.Untitled, Agent: unknownAgent, PermissionsJSON: "[]", MetadataJSON: "{}"}
+	return session.Session{ID: id, Title: session.Untitled, Agent: unknownAgent,
+		PermissionsJSON: "[]", MetadataJSON: "{}"}
 }
 
 // adopt makes row the one that the work is about.

@@ -28,8 +28,8 @@ type SessionFilter struct {
 	Tool string
 	// Text is in the title or in a message, upper and lower case alike, as [Reader].Search finds it.
 	Text string
-	// Errors selects sessions with a failed run, turn or tool call, Loops those with a warning about a loop, and Denials
-	// those in which a call was not allowed.
+	// Errors selects sessions with a failed run, turn or tool call, Loops those with a warning about a loop, and
+	// Denials those in which a call was not allowed.
 	Errors, Loops, Denials bool
 	// IDs, if not nil, are the sessions that are selected from.
 	IDs []string
@@ -109,7 +109,9 @@ func (f SessionFilter) Set() (all []SetFilter) {
 		add(true, "tag", tag, func(f *SessionFilter) { f.Tags = slices.Delete(slices.Clone(f.Tags), i, i+1) })
 	}
 	for i, score := range f.Scores {
-		add(true, "score", score.String(), func(f *SessionFilter) { f.Scores = slices.Delete(slices.Clone(f.Scores), i, i+1) })
+		add(true, "score", score.String(), func(f *SessionFilter) {
+			f.Scores = slices.Delete(slices.Clone(f.Scores), i, i+1)
+		})
 	}
 	text("tool", f.Tool, func(f *SessionFilter) *string { return &f.Tool })
 	text("text", f.Text, func(f *SessionFilter) *string { return &f.Text })

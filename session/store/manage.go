@@ -41,10 +41,10 @@ type ForkOptions struct {
 	Now time.Time
 }
 
-// ForkSession makes a session that holds copies, under new ids, of the parent's messages
-// up to and including o.Message, without those that are hidden, and returns its id. Tokens and cost are those of the copies. The title,
-// the model, agent, mode, workspace and the metadata of the host are taken over;
-// rules of permission, and what the parent does or how it ended, are not.
+// ForkSession makes a session that holds copies, under new ids, of the parent's messages up to and including o.Message,
+// without those that are hidden, and returns its id. Tokens and cost are those of the copies. The title, the model,
+// agent, mode, workspace and the metadata of the host are taken over; rules of permission, and what the parent does or
+// how it ended, are not.
 //
 // The copies follow what arrives late of their originals, as of the time of the
 // fork; see [Fork]. Whether the parent is at work is the caller's to ask.

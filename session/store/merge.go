@@ -281,7 +281,8 @@ type requestedIndexes struct {
 
 // mergeStored merges a part into the one that is stored under its id, and notes in asked the
 // index that it requests.
-func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requestedIndexes) (changed bool, refused error) {
+func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requestedIndexes) (
+	changed bool, refused error) {
 	if from != imports {
 		old = seenPart(old)
 	}

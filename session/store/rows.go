@@ -346,7 +346,8 @@ func (r *rows) dropMessage(id string, follows bool) {
 		}
 		delete(r.ofMessage, id)
 	}
-	r.changes.Requested = slices.DeleteFunc(r.changes.Requested, func(c RequestedIndex) bool { return c.MessageID == id })
+	ofMessage := func(c RequestedIndex) bool { return c.MessageID == id }
+	r.changes.Requested = slices.DeleteFunc(r.changes.Requested, ofMessage)
 }
 
 // messagesFrom returns the session's messages at and after the position, in order.
@@ -564,7 +565,8 @@ func (r *rows) turnStats(sessionID, messageID string) []*SpanRef {
 	}
 	var all []*SpanRef
 	for _, key := range of.spans {
-		if l := r.spanRefs.entries[key].row; l != nil && l.reports() && l.MessageID == messageID && l.SessionID == sessionID {
+		if l := r.spanRefs.entries[key].row; l != nil && l.reports() &&
+			l.MessageID == messageID && l.SessionID == sessionID {
 			all = append(all, l)
 		}
 	}

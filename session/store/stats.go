@@ -90,8 +90,8 @@ type Spent struct {
 	// Unpriced are the models without a price, as provider/model, in order; "" is one
 	// that is not named.
 	Unpriced []string
-	// Turns is the number of turns, hidden ones and those that a fork copied included: see [session.Turns]. Errors counts
-	// the answers that ended with an error, and the tool calls that failed or were denied.
+	// Turns is the number of turns, hidden ones and those that a fork copied included: see [session.Turns]. Errors
+	// counts the answers that ended with an error, and the tool calls that failed or were denied.
 	Turns, Errors int64
 }
 

@@ -97,7 +97,8 @@ type Reader interface {
 	// included, or ErrNotFound.
 	Transcript(ctx context.Context, id string) (*session.Transcript, error)
 	// Excerpt returns a part of a session, or ErrNotFound. Its cost depends on what it returns, except that an outline
-	// of all messages passes over the session's spans and decisions, and the spans of messages over those of the session.
+	// of all messages passes over the session's spans and decisions, and the spans of messages over those of the
+	// session.
 	Excerpt(ctx context.Context, id string, q ExcerptQuery) (*Excerpt, error)
 	// MayHaveNotices returns those of the sessions of which [session.Notices] may find
 	// something, or which have a span without a message. The transcript and the spans
@@ -289,8 +290,8 @@ type SessionQuery struct {
 	Archived bool
 	// Sort is the order, by default the newest first.
 	Sort SessionSort
-	// Before continues after the session with this (updated_at, id). In another order than the default it continues after
-	// the session with the id, where that is now; if it is gone, nothing follows.
+	// Before continues after the session with this (updated_at, id). In another order than the default it continues
+	// after the session with the id, where that is now; if it is gone, nothing follows.
 	Before *Cursor
 }
 

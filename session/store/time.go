@@ -31,8 +31,8 @@ func ParseTime(text string, now time.Time, zone *time.Location) (time.Time, erro
 			return at, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is neither a duration such as 2h or 7d nor a time such as 15:04 or 2026-11-20T15:04:05Z",
-		text)
+	return time.Time{}, fmt.Errorf("%q is neither a duration such as 2h or 7d "+
+		"nor a time such as 15:04 or 2026-11-20T15:04:05Z", text)
 }
 
 // maxDays is a century.

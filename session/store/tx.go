@@ -18,7 +18,8 @@ import (
 //
 // Concurrency: a Tx is used by one goroutine, and not after the function that got it has returned. The context and the
 // commit are the engine's, and so is isolation: an engine with several writers behaves as if its transactions ran one
-// after the other. It may lock what the queries name, in a fixed order, or fail one of two that conflict and run it again.
+// after the other. It may lock what the queries name, in a fixed order, or fail one of two that conflict and run it
+// again.
 type Tx interface {
 	// Do applies the changes, then answers the queries in the state that results. Changes may be nil, and
 	// either may be empty.
@@ -315,10 +316,10 @@ type (
 
 		Requester *Requester
 	}
-	// OrphanTraces are the traces with a tool call of that id that has no parent, and for which one that was
-	// requested at the time may be the requester, in order: those that begin from then on, until CallLife
-	// is over or observations of two other traces have requested it since. If Until is not 0, they are those that begin by
-	// then instead, whoever has requested it since.
+	// OrphanTraces are the traces with a tool call of that id that has no parent, and for which one that was requested
+	// at the time may be the requester, in order: those that begin from then on, until CallLife is over or observations
+	// of two other traces have requested it since. If Until is not 0, they are those that begin by then instead,
+	// whoever has requested it since.
 	OrphanTraces struct {
 		CallID    string
 		At, Until int64
@@ -337,8 +338,8 @@ type (
 	}
 	// WindowFrom looks for where a window may begin. Cut is the last cut before the observation that is the
 	// CutLookahead-th of those that begin before CutAt, nil if there is none. Start is the last time before At when an
-	// observation that opens a turn begins. Across bounds the observations that begin before Start and last until
-	// after it, nil if there are none or Start is not after the cut. The cost depends on how many those are, not on how many
+	// observation that opens a turn begins. Across bounds the observations that begin before Start and last until after
+	// it, nil if there are none or Start is not after the cut. The cost depends on how many those are, not on how many
 	// come before or after.
 	WindowFrom struct {
 		Owner     string
@@ -415,8 +416,8 @@ type ObservationKey struct {
 	Source  string `column:"source"`
 }
 
-// TraceOwner has the session under which the observations of a trace are kept, "" if it has none because the SDK reports
-// the trace. Own is the trace's own session.
+// TraceOwner has the session under which the observations of a trace are kept, "" if it has none because the SDK
+// reports the trace. Own is the trace's own session.
 type TraceOwner struct {
 	TraceID string `column:"trace_id"`
 	Owner   string `column:"owner"`

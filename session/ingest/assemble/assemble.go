@@ -92,7 +92,8 @@ type assembly struct {
 var kindNames = map[fact.Kind]string{
 	fact.Turn: semconv.SpanSessionTurn, fact.ModelCall: spans.KindModelCall, fact.ToolCall: semconv.SpanToolCall,
 	fact.Permission: semconv.SpanPermissionEvaluate, fact.Compaction: semconv.SpanCompactionRun,
-	fact.Session: semconv.SpanSessionRun, fact.Prompt: "user.prompt", fact.Answer: "assistant.answer", fact.Step: "step",
+	fact.Session: semconv.SpanSessionRun, fact.Prompt: "user.prompt", fact.Answer: "assistant.answer",
+	fact.Step: "step",
 	fact.Note: "note",
 }
 

@@ -327,7 +327,8 @@ func (o *ongoing) nearest(n *node, maximum int64) *call {
 	var best *call
 	away := func(c *call) int64 { return max(c.start-n.Start, n.Start-c.end, 0) }
 	consider := func(c *call) {
-		if away(c) <= maximum && !(c.named && n.RequestID != "") && (best == nil || away(c) < away(best)) && !c.seen(n) {
+		if away(c) <= maximum && !(c.named && n.RequestID != "") &&
+			(best == nil || away(c) < away(best)) && !c.seen(n) {
 			best = c
 		}
 	}
@@ -361,7 +362,8 @@ func (c *call) read() {
 		}
 		// An answer that the call's own span does not have may be reported while it grows, by
 		// several: the longest is all of it.
-		if len(c.output) == 0 || c.span != nil && len(c.span.Output) == 0 && !n.record && len(n.Output) > len(c.output) {
+		if len(c.output) == 0 ||
+			c.span != nil && len(c.span.Output) == 0 && !n.record && len(n.Output) > len(c.output) {
 			c.output = n.Output
 		} else if textOf(c.output) == "" && textOf(n.Output) != "" {
 			answers = append(answers, n.Output...)
@@ -419,7 +421,8 @@ func (c *call) finished() bool {
 
 // unfinished reports whether the call was not seen to end by any source.
 func (c *call) unfinished() bool {
-	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" &&
+	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) &&
+		!c.finished() && c.failed() == "" &&
 		len(c.output) == 0
 }
 

@@ -337,7 +337,8 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 			s.Root = slices.Contains(n.turn.roots, n)
 		}
 		if n.context != nil {
-			s.InheritedAgent, s.InheritedSide, s.Attached = n.context.InheritedAgent, n.context.InheritedSide, n.context.Attached
+			s.InheritedAgent, s.InheritedSide = n.context.InheritedAgent, n.context.InheritedSide
+			s.Attached = n.context.Attached
 		}
 		s.Attached = s.Attached || slices.ContainsFunc(a.parentRefs, func(st *parentRef) bool { return st.from == n })
 	}
@@ -350,7 +351,8 @@ func (t *turn) keep(w *writer, until int64) {
 		Session: t.session, ID: t.id, Key: t.key, Start: t.start, Title: t.title(), Spans: t.spans, Message: w.ID,
 		CreatedAt: w.CreatedAt,
 		LatestID:  w.latestID, Parts: w.base + int64(len(w.Parts)), User: t.user,
-		Stepped: w.steps > 0 || w.base+int64(len(w.Parts)) > 0, Measures: w.measures, Mute: w.mute, Thought: w.thought(),
+		Stepped: w.steps > 0 || w.base+int64(len(w.Parts)) > 0, Measures: w.measures,
+		Mute: w.mute, Thought: w.thought(),
 		Ran:      w.ran(),
 		Executes: t.executes(),
 		Text:     w.lastText(), Answers: w.answers, Now: t.now,

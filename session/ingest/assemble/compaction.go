@@ -111,7 +111,8 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 		if o == nil {
 			continue
 		}
-		c.Summary, c.Trigger, c.Auto = cmp.Or(c.Summary, o.Summary), cmp.Or(c.Trigger, o.Trigger), cmp.Or(c.Auto, o.Auto)
+		c.Summary, c.Trigger = cmp.Or(c.Summary, o.Summary), cmp.Or(c.Trigger, o.Trigger)
+		c.Auto = cmp.Or(c.Auto, o.Auto)
 		c.TokensBefore, c.TokensAfter = max(c.TokensBefore, o.TokensBefore), max(c.TokensAfter, o.TokensAfter)
 		c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
 	}
@@ -155,7 +156,8 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 	}{Compaction: true, Model: model, Usage: session.Usage{Input: c.TokensAfter}}
 	metadata.Trace.SummarizedMessages, metadata.Trace.Trigger = c.SummarizedMessages, c.Trigger
 	// The sizes of a context are no usage: that is what the calls of the model state.
-	metadata.Trace.ContextBefore, metadata.Trace.ContextAfter, metadata.Trace.Usage = c.TokensBefore, c.TokensAfter, used
+	metadata.Trace.ContextBefore, metadata.Trace.ContextAfter = c.TokensBefore, c.TokensAfter
+	metadata.Trace.Usage = used
 	metadata.Trace.DurationMS = (end - first.Start) / 1e6
 	raw, _ := marshal(metadata)
 	id := spans.DeriveIDNano(spans.PrefixMessage, end, s.id, first.TraceID, first.Source, "compaction")

@@ -117,7 +117,8 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 func (a *assembly) writer(t *turn, user *userMessage, calls []*call, tools []*tool) *writer {
 	w := &writer{turn: t, bench: newBench(tools), results: t.results(a.ahead), seen: make(map[string]int)}
 	if c := t.resumed; c != nil {
-		w.ID, w.SessionID, w.Role, w.CreatedAt, w.From = c.Message, t.session, session.RoleAssistant, c.CreatedAt, c.Parts
+		w.ID, w.SessionID, w.Role = c.Message, t.session, session.RoleAssistant
+		w.CreatedAt, w.From = c.CreatedAt, c.Parts
 		w.base, w.mute, w.answers, w.measures, w.latestID = c.Parts, c.Mute, c.Answers, c.Measures, c.LatestID
 		if c.Stepped {
 			w.steps = 1
@@ -255,7 +256,8 @@ func (a *assembly) reportUser(t *turn) *userMessage {
 // returns the fact that reports it, or else one that reports that there was a prompt, or nil.
 func (t *turn) setAsked(prompts []*node) *node {
 	reporter, begun := t.firstAsked()
-	if reporter != nil && (len(prompts) == 0 || begun < prompts[0].Start && !sameWords(reporter.Fact, prompts[0].Fact)) {
+	if reporter != nil && (len(prompts) == 0 ||
+		begun < prompts[0].Start && !sameWords(reporter.Fact, prompts[0].Fact)) {
 		// A prompt that is reported by itself while the work goes on is a further one.
 		t.asked = askedBy(reporter.Fact)
 	}
@@ -562,7 +564,8 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 func (w *writer) repeated(parts []fact.Part) int {
 	c := w.resumed()
 	for i := len(parts) - 1; c != nil && i >= 0; i-- {
-		if slices.ContainsFunc(marks(parts[i:i+1]), func(mark string) bool { return slices.Contains(c.Answers, mark) }) {
+		known := func(mark string) bool { return slices.Contains(c.Answers, mark) }
+		if slices.ContainsFunc(marks(parts[i:i+1]), known) {
 			return i + 1
 		}
 	}
@@ -692,7 +695,8 @@ func (w *writer) add(partType, key string, from, to int64, data any) *session.Pa
 		partType = store.TypeDamaged
 	}
 	w.Parts = append(w.Parts, session.Part{
-		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)), Type: partType,
+		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)),
+		Type:     partType,
 		DataJSON: string(raw), CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]

@@ -352,7 +352,8 @@ func (a *assembly) decide(w *writer) {
 		for _, n := range x.decisions {
 			if o := n.Decision; o != nil && n.context == nil {
 				d.Pattern, d.Reason = cmp.Or(d.Pattern, o.Pattern), cmp.Or(d.Reason, o.Reason)
-				d.Source, d.Reply, d.WaitedMS = cmp.Or(d.Source, o.Source), cmp.Or(d.Reply, o.Reply), cmp.Or(d.WaitedMS, o.WaitedMS)
+				d.Source, d.Reply = cmp.Or(d.Source, o.Source), cmp.Or(d.Reply, o.Reply)
+				d.WaitedMS = cmp.Or(d.WaitedMS, o.WaitedMS)
 			}
 		}
 		id := a.reportDecision(w, x, best, d)

@@ -55,7 +55,8 @@ func (a *assembly) sessionChange(n *node) *store.SessionChange {
 		c.ParentID = n.first(about.ParentSession, store.RankLive)
 	}
 	c.Metadata = a.aboutMetadata(n, about)
-	values := []*store.Value{c.Agent, c.Model, c.Title, c.ParentID, c.Mode, c.WorkspaceID, c.WorkspaceRoot, c.Permissions}
+	values := []*store.Value{c.Agent, c.Model, c.Title, c.ParentID, c.Mode, c.WorkspaceID,
+		c.WorkspaceRoot, c.Permissions}
 	if c.Metadata == nil && !slices.ContainsFunc(values, func(v *store.Value) bool { return v != nil }) {
 		return nil
 	}
@@ -120,7 +121,8 @@ func (a *assembly) aboutMetadata(n *node, about *fact.SessionAttrs) map[string]s
 	m := make(map[string]store.Value)
 	put := func(key, text string) {
 		if text != "" {
-			m[key] = store.Value{Text: string(spans.AppendJSONString(nil, text)), At: n.Start, Rank: store.RankLive}.First()
+			quoted := string(spans.AppendJSONString(nil, text))
+			m[key] = store.Value{Text: quoted, At: n.Start, Rank: store.RankLive}.First()
 		}
 	}
 	put("client", about.Client)

@@ -154,7 +154,7 @@ func (a *assembly) parentRef(n, from *node, id string) *parentRef {
 			subject = ""
 		}
 		s.session = spans.DeriveIDNano(spans.PrefixSession, from.Start, s.parent, from.TraceID, from.Source, subject)
-		if child := a.children[[2]string{cmp.Or(from.Session, from.given), from.CallID}]; child != "" && from.CallID != "" {
+		if child := a.childOf(from); child != "" {
 			s.session, s.named = child, true
 		}
 	}
@@ -178,6 +178,11 @@ func (a *assembly) named(n *node, name string, at *parentRef) *parentRef {
 	return a.known(s)
 }
 
+// childOf returns the session that a tool call started as a source reports it, or "".
+func (a *assembly) childOf(call *node) string {
+	return a.children[[2]string{cmp.Or(call.Session, call.given), call.CallID}] // which has no call without an id
+}
+
 // reportedChildren attaches the sessions of sub-agents to the tool calls that started them
 // as a source reports it, where no span does.
 func (a *assembly) reportedChildren() {
@@ -187,10 +192,10 @@ func (a *assembly) reportedChildren() {
 	}
 	for _, record := range []bool{false, true} { // a span may reach into the next window
 		for _, n := range a.nodes {
-			if n.Kind != fact.ToolCall || n.CallID == "" || n.context != nil || n.record != record {
+			if n.Kind != fact.ToolCall || n.context != nil || n.record != record {
 				continue
 			}
-			child := a.children[[2]string{cmp.Or(n.Session, n.given), n.CallID}]
+			child := a.childOf(n)
 			if child != "" && child != n.session && !attached[child] {
 				attached[child] = true
 				a.known(parentRef{session: child, parent: n.session, from: n, named: true})
@@ -215,7 +220,8 @@ func (a *assembly) beside(n *node, id string) *parentRef {
 	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
 		return known
 	}
-	return a.known(parentRef{session: spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent), parent: id})
+	session := spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent)
+	return a.known(parentRef{session: session, parent: id})
 }
 
 // parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of

@@ -228,8 +228,9 @@ func (x *tool) reportedWith(n *node) (slack int64, same bool) {
 		if o.record || o.context != nil || o.Kind != fact.ToolCall {
 			continue
 		}
-		if !byTwo(o.Fact, n.Fact) || !within(o, n, tick) || o.Tool != nil && o.Tool.Output != nil && n.Tool.Output != nil &&
-			!bytes.Equal(canonical(o.Tool.Output), canonical(n.Tool.Output)) {
+		if !byTwo(o.Fact, n.Fact) || !within(o, n, tick) ||
+			o.Tool != nil && o.Tool.Output != nil && n.Tool.Output != nil &&
+				!bytes.Equal(canonical(o.Tool.Output), canonical(n.Tool.Output)) {
 			return 0, false
 		}
 		slack, same = max(o.Start-n.Start, n.Start-o.Start)+max(o.End-n.End, n.End-o.End), true
@@ -294,7 +295,8 @@ type bench struct {
 }
 
 func newBench(tools []*tool) *bench {
-	b := &bench{tools: tools, byID: make(map[string][]*tool), idle: make(map[string][]*tool), asks: make(map[string]int)}
+	b := &bench{tools: tools,
+		byID: make(map[string][]*tool), idle: make(map[string][]*tool), asks: make(map[string]int)}
 	for _, x := range tools {
 		if x.id != "" {
 			b.byID[x.id] = append(b.byID[x.id], x)
@@ -399,7 +401,9 @@ type outcomes struct {
 // those before it reported; the one that reports most of a call takes precedence. ahead are the
 // facts that come next.
 func (t *turn) results(ahead []fact.Fact) *outcomes {
-	o := &outcomes{byID: make(map[string][]*fact.Part), byName: make(map[string][]*fact.Part), asks: make(map[string]int)}
+	o := &outcomes{
+		byID: make(map[string][]*fact.Part), byName: make(map[string][]*fact.Part), asks: make(map[string]int),
+	}
 	requests := make([]*fact.Fact, 0, len(t.nodes)+len(ahead))
 	for _, n := range t.nodes {
 		requests = append(requests, n.Fact)

@@ -197,7 +197,8 @@ func purpose(f *fact.Fact) string {
 			text := strings.ToLower(m.Parts[i].Text[:min(len(m.Parts[i].Text), 200)])
 			if m.Role == "user" && m.Parts[i].Kind == fact.PartText && f.History == 0 &&
 				(strings.HasPrefix(text, "generate a title for") || strings.HasPrefix(text, "generate a short title") ||
-					strings.HasPrefix(text, "generate a concise title") || strings.HasPrefix(text, "please write a 5-10 word title")) {
+					strings.HasPrefix(text, "generate a concise title") ||
+					strings.HasPrefix(text, "please write a 5-10 word title")) {
 				return "title"
 			}
 		}

@@ -252,7 +252,8 @@ func (c *cutter) next(from, after int) int {
 	for i := from; i < len(c.facts); i++ {
 		f := &c.facts[i]
 		waits := len(k.waiting) > maxWaiting && i-from < maxWait
-		if i-from >= c.size && i > after && !waits && f.Start > c.facts[i-1].Start && c.begins(&k, i) && !c.separates(&k, i) {
+		if i-from >= c.size && i > after && !waits && f.Start > c.facts[i-1].Start &&
+			c.begins(&k, i) && !c.separates(&k, i) {
 			return i
 		}
 		c.note(&k, f)
@@ -490,7 +491,8 @@ func (k *known) addKind(f *fact.Fact) {
 // addWrapped counts a model call for each one above it, up to the tool that started a
 // sub-agent. Attempts of one request count once.
 func (c *cutter) addWrapped(k *known, f *fact.Fact) {
-	for p, depth := c.parent(f), 0; p != nil && p.Kind != fact.ToolCall && depth < 1000; p, depth = c.parent(p), depth+1 {
+	p := c.parent(f)
+	for depth := 0; p != nil && p.Kind != fact.ToolCall && depth < 1000; p, depth = c.parent(p), depth+1 {
 		if p.Kind != fact.ModelCall {
 			continue
 		}

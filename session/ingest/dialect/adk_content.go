@@ -229,7 +229,8 @@ func readADKRecord(r *Record, out *Emitter) {
 		got.Finish = body.Str("finish_reason")
 	default:
 		// The model's messages are in the choices of its own calls.
-		if messages, _ := Messages(content); talks(messages[:min(1, len(messages))]) && messages[0].Role != "assistant" {
+		if messages, _ := Messages(content); talks(messages[:min(1, len(messages))]) &&
+			messages[0].Role != "assistant" {
 			got.Input = messages
 		}
 	}

@@ -449,7 +449,8 @@ func claudeReported(a Attrs, key string) string {
 }
 
 func claudeAbout(a Attrs, resource pcommon.Resource) *fact.SessionAttrs {
-	about := &fact.SessionAttrs{UserID: a.Str("user.id"), Client: clientOf(resource, "claude-code", a.Str("app.version"))}
+	about := &fact.SessionAttrs{UserID: a.Str("user.id"),
+		Client: clientOf(resource, "claude-code", a.Str("app.version"))}
 	if paths := a.Strings("workspace.host_paths"); len(paths) > 0 {
 		about.WorkspaceRoot = paths[0]
 	}

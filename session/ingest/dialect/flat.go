@@ -134,7 +134,8 @@ func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 		}
 		o["tool_calls"], _ = json.Marshal(calls)
 		if name := o.str("function_call_name"); name != "" {
-			o["function_call"], _ = json.Marshal(object{"name": quoted(name), "arguments": o["function_call_arguments_json"]})
+			o["function_call"], _ = json.Marshal(object{"name": quoted(name),
+				"arguments": o["function_call_arguments_json"]})
 		}
 		messages = append(messages, r.message(o)...)
 	}
@@ -169,7 +170,8 @@ func flatCatalog(a Attrs) string {
 	for _, o := range unflatten(a, "llm.tools.", func(_, key string) json.RawMessage { return quoted(a.Str(key)) }) {
 		tools = append(tools, o.inner("tool")["json_schema"])
 	}
-	for _, o := range unflatten(a, "llm.request.functions.", func(_, key string) json.RawMessage { return a.JSON(key) }) {
+	for _, o := range unflatten(a, "llm.request.functions.",
+		func(_, key string) json.RawMessage { return a.JSON(key) }) {
 		if o.has("name") {
 			raw, _ := json.Marshal(o)
 			tools = append(tools, raw)

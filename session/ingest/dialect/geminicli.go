@@ -311,7 +311,8 @@ func readGeminiBatch(a Attrs, facts *Emitter) {
 	raw, _ := geminiJSON(a.Str("gen_ai.output.messages"))
 	for _, done := range objectsOf(raw) {
 		request := done.inner("request")
-		if id := request.str("callId"); id != "" && (done.str("status") == "error" || done.str("status") == "cancelled") {
+		if id := request.str("callId"); id != "" &&
+			(done.str("status") == "error" || done.str("status") == "cancelled") {
 			f := facts.Add(fact.ToolCall)
 			f.CallID = id
 			f.Tool = &fact.Tool{Name: request.str("name")}

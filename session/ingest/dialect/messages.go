@@ -337,7 +337,8 @@ func (r *reader) wrapped(o object, depth int) ([]fact.Message, bool) {
 	for _, key := range []string{"system", "systemInstruction", "system_instruction", "instructions"} {
 		instructions, _ := r.as("system", o[key], depth-1)
 		if s := textOf(instructions, ""); s != "" {
-			messages = append(messages, fact.Message{Role: "system", Parts: []fact.Part{{Kind: fact.PartText, Text: s}}})
+			messages = append(messages, fact.Message{Role: "system",
+				Parts: []fact.Part{{Kind: fact.PartText, Text: s}}})
 		}
 	}
 	for _, key := range wrappers {

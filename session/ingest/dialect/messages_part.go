@@ -140,7 +140,8 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 		return appendText(parts, fact.PartText, plainText(o.first("text", "content", "refusal", "value")))
 	case shapeReasoning:
 		return appendText(parts, fact.PartReasoning, cmp.Or(
-			plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content")), plainText(o["summary"])))
+			plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content")),
+			plainText(o["summary"])))
 	case shapeCall, shapeProviderCall:
 		return appendCall(parts, o, shapes[kind] == shapeProviderCall || o.truth("providerExecuted"))
 	case shapeResult:
@@ -151,7 +152,8 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 		return append(parts, fact.Part{Kind: fact.PartSource, URL: o.str("url"), Name: o.str("title", "filename"),
 			MediaType: o.str("mediaType")})
 	case shapeCompaction:
-		return append(parts, fact.Part{Kind: fact.PartCompaction, Text: plainText(o.first("content", "text", "summary"))})
+		return append(parts, fact.Part{Kind: fact.PartCompaction,
+			Text: plainText(o.first("content", "text", "summary"))})
 	case shapeMark:
 		return parts
 	}
@@ -168,7 +170,8 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
 	call := o.inner("functionCall", "function_call", "toolRequest", "toolUse")
 	result := o.inner("functionResponse", "function_response", "toolResponse", "toolResult")
-	file := o.inner("inlineData", "inline_data", "fileData", "file_data", "media", "image", "document", "video", "audio")
+	file := o.inner("inlineData", "inline_data", "fileData", "file_data",
+		"media", "image", "document", "video", "audio")
 	thought := o.inner("reasoningContent")
 	switch {
 	case call != nil:

@@ -167,7 +167,8 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	f.Temperature = cmp.Or(f.Temperature, number(string(parameters["temperature"])))
 	for _, o := range []object{parameters, response} {
 		if f.SystemPrompt == "" && f.Kind == fact.ModelCall {
-			f.SystemPrompt = SystemInstructions(o.first("system", "instructions", "systemInstruction", "system_instruction"))
+			f.SystemPrompt = SystemInstructions(
+				o.first("system", "instructions", "systemInstruction", "system_instruction"))
 		}
 	}
 	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a), Catalog(parameters.first("tools", "functions")))

@@ -66,7 +66,8 @@ func readQwenSpan(s *Span, out *Emitter) {
 		}
 		// The client gathers the text of a stream before the thoughts that led to it.
 		thought := func(p fact.Part) bool { return p.Kind == fact.PartReasoning }
-		f.Output = slices.Concat(slices.DeleteFunc(slices.Clone(f.Output), func(p fact.Part) bool { return !thought(p) }),
+		f.Output = slices.Concat(
+			slices.DeleteFunc(slices.Clone(f.Output), func(p fact.Part) bool { return !thought(p) }),
 			slices.DeleteFunc(f.Output, thought))
 	case "qwen-code.subagent":
 		f := qwenContent(s, out, fact.Turn)

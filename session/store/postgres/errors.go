@@ -92,7 +92,8 @@ var remedies = map[string]string{
 	"53300": "raise max_connections, or lower pool_max_conns of the collectors",
 	"57014": "raise statement_timeout, or make batches smaller",
 	"55P03": "other writers hold the same sessions for long; raise lock_timeout",
-	"25006": "the server is read-only, such as a standby: connect to the primary, or set target_session_attrs=read-write",
+	"25006": "the server is read-only, such as a standby: connect to the primary, " +
+		"or set target_session_attrs=read-write",
 }
 
 // explain returns the error with the store's name and what can be done. One that may pass wraps

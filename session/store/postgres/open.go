@@ -24,8 +24,8 @@ import (
 type Options struct {
 	// Outbox makes the store remember which sessions changed, for [Store.Outbox].
 	Outbox bool
-	// Distribute makes the tables that are on one node distributed ones of Citus, and moves their rows. Without it, only
-	// tables that a new version adds to distributed ones are.
+	// Distribute makes the tables that are on one node distributed ones of Citus, and moves their rows. Without it,
+	// only tables that a new version adds to distributed ones are.
 	Distribute bool
 	// SearchIndex makes an index of the texts of parts, by which [Store.Search] need not read them all. It takes
 	// as much room as the texts and some of the server's time for each part that is written.
@@ -60,7 +60,9 @@ func settings(dsn string) (*pgxpool.Config, error) {
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		// As statements, because poolers such as PgBouncer refuse these parameters of a connection.
 		var set strings.Builder
-		for _, p := range [][2]string{{"lock_timeout", lockTimeout}, {"idle_in_transaction_session_timeout", idleTimeout}} {
+		for _, p := range [][2]string{
+			{"lock_timeout", lockTimeout}, {"idle_in_transaction_session_timeout", idleTimeout},
+		} {
 			if params[p[0]] == "" {
 				fmt.Fprintf(&set, "SET %s = '%s';", p[0], p[1])
 			}
@@ -73,7 +75,8 @@ func settings(dsn string) (*pgxpool.Config, error) {
 
 // reason is what an error of parsing says of the DSN's parts that have no password.
 func reason(err error) string {
-	for _, part := range []string{"sslmode", "port", "service", "target_session_attrs", "sslrootcert", "sslcert", "pool_"} {
+	for _, part := range []string{"sslmode", "port", "service", "target_session_attrs",
+		"sslrootcert", "sslcert", "pool_"} {
 		if inner := errors.Unwrap(err); inner != nil && strings.Contains(inner.Error(), part) {
 			return ": check " + strings.TrimSuffix(part, "_")
 		}
@@ -251,7 +254,8 @@ func compress(ctx context.Context, tx pgx.Tx) error {
 		if !needed {
 			continue
 		}
-		if _, err := tx.Exec(ctx, `ALTER TABLE `+column[0]+` ALTER COLUMN `+column[1]+` SET COMPRESSION lz4`); err != nil {
+		_, err = tx.Exec(ctx, `ALTER TABLE `+column[0]+` ALTER COLUMN `+column[1]+` SET COMPRESSION lz4`)
+		if err != nil {
 			return err
 		}
 	}
@@ -281,7 +285,8 @@ type queryer interface {
 // schemaVersion is the version of the tables, 0 where there are none.
 func schemaVersion(ctx context.Context, q queryer) (version int, err error) {
 	var there bool
-	if err := q.QueryRow(ctx, `SELECT to_regclass('agenttrace_schema') IS NOT NULL`).Scan(&there); err != nil || !there {
+	err = q.QueryRow(ctx, `SELECT to_regclass('agenttrace_schema') IS NOT NULL`).Scan(&there)
+	if err != nil || !there {
 		return 0, err
 	}
 	err = q.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM agenttrace_schema`).Scan(&version)
@@ -332,7 +337,8 @@ var distribution = []struct{ table, column, with string }{
 func indexTexts(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, statement := range []string{
 		`CREATE EXTENSION IF NOT EXISTS pg_trgm`,
-		`CREATE INDEX CONCURRENTLY IF NOT EXISTS idx_chat_parts_texts ON chat_parts USING gin (lower(data_json) gin_trgm_ops)`,
+		`CREATE INDEX CONCURRENTLY IF NOT EXISTS idx_chat_parts_texts ON chat_parts
+ USING gin (lower(data_json) gin_trgm_ops)`,
 	} {
 		if _, err := pool.Exec(ctx, statement); err != nil {
 			return err

@@ -34,7 +34,8 @@ type batch struct {
 type statement struct {
 	query string
 	args  []any
-	// rows are those that the statement inserts; nil where it has args. It is executed once for each flushBytes of them.
+	// rows are those that the statement inserts; nil where it has args. It is executed once for each flushBytes of
+	// them.
 	rows rowEncoder
 	// executions is how often it was sent.
 	executions int

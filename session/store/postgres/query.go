@@ -57,7 +57,8 @@ func (b *batch) ask(q store.Query) error {
 				` FROM requested_indexes WHERE message_id = $1`, q.MessageID)
 		}
 	case *store.Compactions:
-		query := `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE session_id = $1 AND type = 'data-compaction'`
+		query := `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts
+ WHERE session_id = $1 AND type = 'data-compaction'`
 		args := []any{q.SessionID}
 		if len(q.MessageIDs) > 0 {
 			query, args = query+` AND message_id = ANY($2::text[])`, append(args, q.MessageIDs)
@@ -230,7 +231,8 @@ func (b *batch) askObservations(q store.Query) error {
 	case *store.OrphanTraces:
 		b.orphans(q)
 	case *store.WindowFrom:
-		intoOne(b, sqlstore.CutTable, &q.Cut, `SELECT at_nano, carry FROM observation_windows WHERE owner = $1 AND at_nano < (
+		intoOne(b, sqlstore.CutTable, &q.Cut, `SELECT at_nano, carry FROM observation_windows
+ WHERE owner = $1 AND at_nano < (
   SELECT start_nano FROM observations WHERE owner = $1 AND start_nano < $2
   ORDER BY start_nano DESC LIMIT 1 OFFSET $3) ORDER BY at_nano DESC LIMIT 1`, q.Owner, q.CutAt, store.CutLookahead-1)
 		b.opening(&q.Start, &q.OK, &q.Across, "max(start_nano)", "start_nano < $2", q.Owner, q.At)
@@ -274,8 +276,9 @@ func (b *batch) trace(q *store.Trace) {
 		return nil
 	}, `SELECT declared_session FROM observations WHERE trace_id = $1 AND declared_session IS NOT NULL
  ORDER BY declared_rank, start_nano, declared_session LIMIT 1`, q.TraceID)
-	texts(b, &q.Sessions, `SELECT session_id FROM session_traces t WHERE trace_id = $1 AND EXISTS (SELECT 1 FROM span_refs l
- WHERE l.session_id = t.session_id AND l.trace_id = $1 AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`, q.TraceID)
+	texts(b, &q.Sessions, `SELECT session_id FROM session_traces t WHERE trace_id = $1 AND EXISTS (
+ SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = $1
+  AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`, q.TraceID)
 	into(b, sqlstore.OrphanTable, &q.Orphans, `SELECT `+sqlstore.OrphanTable.List+`
  FROM observations WHERE trace_id = $1 AND orphan_call IS NOT NULL
  AND NOT EXISTS (SELECT 1 FROM observations WHERE trace_id = $1 AND declared_session IS NOT NULL)
@@ -305,7 +308,8 @@ func (b *batch) requester(q *store.RequesterOf) {
 	if q.Until != 0 {
 		order = `o.owner = o.default_session, ` + order
 	}
-	intoOne(b, sqlstore.RequesterTable, &q.Requester, `SELECT c.trace_id, o.owner FROM tool_call_requests c JOIN observations o USING (trace_id, source)
+	intoOne(b, sqlstore.RequesterTable, &q.Requester, `SELECT c.trace_id, o.owner
+ FROM tool_call_requests c JOIN observations o USING (trace_id, source)
  WHERE c.call_id = $1 AND c.start_nano <= $2 AND c.start_nano > $3 AND c.trace_id <> $4
  AND (c.trace_id <> '' OR o.owner <> '') AND ($5::bigint = 0 OR o.end_nano >= $5) ORDER BY `+order+` LIMIT 1`,
 		q.CallID, q.By, q.By-store.CallLife, q.NotTrace, q.Until)
@@ -332,7 +336,8 @@ func (b *batch) orphans(q *store.OrphanTraces) {
 // itself. See [sqlstore.Reach].
 func across(at string) string {
 	return ` (VALUES ` + reaches + `) r(n) JOIN observations o ON o.reach = r.n AND o.owner = $1
- WHERE o.reach > 0 AND o.start_nano < ` + at + ` AND o.start_nano > ` + at + ` - (1::bigint << r.n) AND o.until_nano > ` + at
+ WHERE o.reach > 0 AND o.start_nano < ` + at + ` AND o.start_nano > ` + at + ` - (1::bigint << r.n)
+ AND o.until_nano > ` + at
 }
 
 // reaches are all that there are, as the rows of VALUES.
@@ -351,8 +356,8 @@ func (b *batch) opening(start *int64, ok *bool, bounds **store.TimeRange, which,
 		*start, *ok = r.ColumnInt64(0), !r.ColumnIsNull(0)
 		return nil
 	}, opening, owner, at)
-	timeRange(b, bounds, `WITH opening AS MATERIALIZED (`+opening+`) SELECT min(o.start_nano), max(o.until_nano) FROM opening,`+
-		across("opening.at"), owner, at)
+	timeRange(b, bounds, `WITH opening AS MATERIALIZED (`+opening+`)
+ SELECT min(o.start_nano), max(o.until_nano) FROM opening,`+across("opening.at"), owner, at)
 }
 
 func (b *batch) observationsIn(q *store.ObservationsIn) {
@@ -371,10 +376,10 @@ func (b *batch) observationsIn(q *store.ObservationsIn) {
 	into(b, sqlstore.ObservationTable, &rows, `SELECT `+sqlstore.ObservationTable.List+in, q.Owner, q.From, q.To)
 	b.query(ranked, `SELECT t.trace_id`+rank+in+`) t`, q.Owner, q.From, q.To)
 	if q.Around {
-		into(b, sqlstore.ObservationTable, &around, `SELECT `+sqlstore.ObservationTable.Prefixed("o.")+` FROM`+across("$2")+
-			` ORDER BY o.start_nano, o.trace_id, o.source`, q.Owner, q.From)
-		b.query(ranked, `SELECT t.trace_id`+strings.Replace(rank, "DISTINCT trace_id", "DISTINCT o.trace_id", 1)+` FROM`+
-			across("$2")+`) t`, q.Owner, q.From)
+		into(b, sqlstore.ObservationTable, &around, `SELECT `+sqlstore.ObservationTable.Prefixed("o.")+
+			` FROM`+across("$2")+` ORDER BY o.start_nano, o.trace_id, o.source`, q.Owner, q.From)
+		rank := strings.Replace(rank, "DISTINCT trace_id", "DISTINCT o.trace_id", 1)
+		b.query(ranked, `SELECT t.trace_id`+rank+` FROM`+across("$2")+`) t`, q.Owner, q.From)
 	}
 	b.then(func() {
 		q.Rows, q.AroundRows = withRanks(rows, ranks), withRanks(around, ranks)
@@ -438,5 +443,6 @@ func (b *batch) sources(q *store.Sources) {
 	b.query(func(r *row) error {
 		q.SDK = r.ColumnBool(0)
 		return nil
-	}, `SELECT EXISTS (SELECT 1 FROM span_refs WHERE session_id = $1 AND dialect = '`+store.DialectSDK+`')`, q.SessionID)
+	}, `SELECT EXISTS (
+ SELECT 1 FROM span_refs WHERE session_id = $1 AND dialect = '`+store.DialectSDK+`')`, q.SessionID)
 }

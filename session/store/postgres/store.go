@@ -33,8 +33,8 @@ func OpenReader(ctx context.Context, dsn string) (*Reader, error) {
 	case err != nil:
 		err = explain("open store", name, err)
 	case version == 0:
-		err = fmt.Errorf("open store %s: %w: the database has no sessions; run `agenttrace migrate` or a collector", name,
-			store.ErrNotFound)
+		err = fmt.Errorf("open store %s: %w: the database has no sessions; run `agenttrace migrate` or a collector",
+			name, store.ErrNotFound)
 	default:
 		err = checkVersion(name, version)
 	}
@@ -229,7 +229,8 @@ func (s *Store) Size(ctx context.Context) (size int64, err error) {
 			return 0, explain("measure store", s.Name(), err)
 		}
 		var n int64
-		err = s.pool.QueryRow(ctx, fmt.Sprintf(`SELECT (coalesce(sum(coalesce(pg_column_size(%[2]s), 0) + %[3]d), 0) * 100 / %[4]g)::bigint
+		err = s.pool.QueryRow(ctx, fmt.Sprintf(`SELECT
+ (coalesce(sum(coalesce(pg_column_size(%[2]s), 0) + %[3]d), 0) * 100 / %[4]g)::bigint
  FROM %[1]s TABLESAMPLE SYSTEM (%[4]g) REPEATABLE (1)`, column[0], column[1], otherColumns, percent)).Scan(&n)
 		if err != nil {
 			return 0, explain("measure store", s.Name(), err)

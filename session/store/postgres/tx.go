@@ -314,8 +314,8 @@ func (b *batch) write(c *store.Changes, now int64) {
  AND NOT EXISTS (SELECT 1 FROM span_refs WHERE session_id = $2 AND trace_id = $1)
  AND NOT EXISTS (SELECT 1 FROM observations WHERE session_id = $2 AND trace_id = $1)`, t.TraceID, t.SessionID)
 		} else {
-			b.exec(`INSERT INTO session_traces(trace_id, session_id) SELECT $1::text, id FROM chat_sessions WHERE id = $2
- ON CONFLICT DO NOTHING`, t.TraceID, t.SessionID)
+			b.exec(`INSERT INTO session_traces(trace_id, session_id)
+ SELECT $1::text, id FROM chat_sessions WHERE id = $2 ON CONFLICT DO NOTHING`, t.TraceID, t.SessionID)
 		}
 	}
 	for _, s := range c.Sources {
@@ -399,7 +399,8 @@ func (b *batch) writeObservations(c *store.Changes) {
 		}
 		if len(o.Calls) > 0 {
 			b.exec(`INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source)
- SELECT unnest($1::text[]), $2::bigint, $3::text, $4::text ON CONFLICT DO NOTHING`, o.Calls, o.Start, o.TraceID, o.Source)
+ SELECT unnest($1::text[]), $2::bigint, $3::text, $4::text ON CONFLICT DO NOTHING`,
+				o.Calls, o.Start, o.TraceID, o.Source)
 		}
 	}
 	inserted.addTo(b)
@@ -419,7 +420,8 @@ func (b *batch) writeObservations(c *store.Changes) {
 	}
 	for _, n := range c.Attributed {
 		b.exec(attributionRows.update,
-			attributionRows.updateArgs(&sqlstore.AttributionRow{Attribution: *n.Attribution, ObservationKey: n.ObservationKey})...)
+			attributionRows.updateArgs(&sqlstore.AttributionRow{Attribution: *n.Attribution,
+				ObservationKey: n.ObservationKey})...)
 	}
 	for i := range c.Cuts {
 		r := &c.Cuts[i]
@@ -430,8 +432,9 @@ func (b *batch) writeObservations(c *store.Changes) {
 		b.exec(`DELETE FROM observation_windows WHERE owner = $1 AND at_nano >= $2 AND at_nano < $3
  AND at_nano <> ALL($4::bigint[])`, r.Owner, r.From, r.To, at)
 		for _, cut := range r.Cuts {
-			b.exec(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES ($1, $2, $3) ON CONFLICT (owner, at_nano)
- DO UPDATE SET carry = excluded.carry WHERE observation_windows.carry <> excluded.carry`, r.Owner, cut.At,
+			b.exec(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES ($1, $2, $3)
+ ON CONFLICT (owner, at_nano) DO UPDATE SET carry = excluded.carry
+ WHERE observation_windows.carry <> excluded.carry`, r.Owner, cut.At,
 				append([]byte{}, cut.Carry...))
 		}
 	}

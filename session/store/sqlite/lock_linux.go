@@ -69,7 +69,8 @@ func flockHolder(f *os.File) string {
 		if err != nil {
 			continue // of another namespace
 		}
-		return fmt.Sprintf("it is process %s (%s), by another name of the file", fields[4], strings.TrimSpace(string(name)))
+		return fmt.Sprintf("it is process %s (%s), by another name of the file",
+			fields[4], strings.TrimSpace(string(name)))
 	}
 	return unknownHolder
 }

@@ -118,8 +118,8 @@ func (t *tx) usageProofs(owner string) (proofs []store.UsageProof, err error) {
 		}
 		p := store.UsageProof{Counter: counter[0]}
 		for from, ok := int64(0), true; ok; p.Proof |= from {
-			from, ok, err = nano(t.prep(`SELECT usage_proof`+proven+`= ? AND usage_proof > ? ORDER BY usage_proof LIMIT 1`,
-				owner, p.Counter, from))
+			from, ok, err = nano(t.prep(`SELECT usage_proof`+proven+`= ? AND usage_proof > ?
+ ORDER BY usage_proof LIMIT 1`, owner, p.Counter, from))
 			if err != nil {
 				return proofs, err
 			}
@@ -180,7 +180,8 @@ func (t *tx) trace(q *store.Trace) (err error) {
 func (t *tx) traceKey(traceID string) (named string, rank int, err error) {
 	rank = store.NoRank
 	stmt := t.prep(`SELECT declared_session, declared_rank FROM observations INDEXED BY idx_observations_declared
- WHERE trace_id = ? AND declared_session IS NOT NULL ORDER BY declared_rank, start_nano, declared_session LIMIT 1`, traceID)
+ WHERE trace_id = ? AND declared_session IS NOT NULL
+ ORDER BY declared_rank, start_nano, declared_session LIMIT 1`, traceID)
 	err = each(stmt, func() error {
 		named, rank = stmt.ColumnText(0), stmt.ColumnInt(1)
 		return nil

@@ -346,14 +346,14 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 		}
 		for _, column := range required[table] {
 			if !slices.Contains(columns, column) {
-				return fmt.Errorf("open store %s: %w: the database has no column %s.%s; name another file", path, store.ErrNotStore,
-					table, column)
+				return fmt.Errorf("open store %s: %w: the database has no column %s.%s; name another file",
+					path, store.ErrNotStore, table, column)
 			}
 		}
 	}
 	if version > CanonicalVersion {
-		return fmt.Errorf("open store %s: %w: user_version %d, this program knows %d; use a newer agenttrace", path,
-			store.ErrNewer, version, CanonicalVersion)
+		return fmt.Errorf("open store %s: %w: user_version %d, this program knows %d; use a newer agenttrace",
+			path, store.ErrNewer, version, CanonicalVersion)
 	}
 	if slices.Contains(tables, "agenttrace_schema") {
 		ours, err := sqlitex.ResultInt64(conn.Prep("SELECT coalesce(max(version), 0) FROM agenttrace_schema"))
@@ -361,14 +361,14 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 			return openError(path, err)
 		}
 		if ours > SchemaVersion {
-			return fmt.Errorf("open store %s: %w: schema version %d, this program knows %d; use a newer agenttrace", path,
-				store.ErrNewer, ours, SchemaVersion)
+			return fmt.Errorf("open store %s: %w: schema version %d, this program knows %d; use a newer agenttrace",
+				path, store.ErrNewer, ours, SchemaVersion)
 		}
 		if old, err := isOlder(conn); err != nil {
 			return openError(path, err)
 		} else if old && !writer {
-			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: agenttrace gc --store %s", ours,
-				SchemaVersion, path)
+			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: "+
+				"agenttrace gc --store %s", ours, SchemaVersion, path)
 		}
 	}
 	return nil
@@ -376,10 +376,11 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 
 func pragmaInt(conn *sqlite.Conn, name string) (int64, error) {
 	var n int64
-	err := sqlitex.ExecuteTransient(conn, "PRAGMA "+name, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+	read := func(stmt *sqlite.Stmt) error {
 		n = stmt.ColumnInt64(0)
 		return nil
-	}})
+	}
+	err := sqlitex.ExecuteTransient(conn, "PRAGMA "+name, &sqlitex.ExecOptions{ResultFunc: read})
 	return n, err
 }
 
@@ -402,8 +403,8 @@ func openError(path string, err error) error {
 	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
 		return fmt.Errorf("open store %s: %w: %w; name another file", path, store.ErrNotStore, err)
 	case sqlite.ResultReadOnly:
-		return fmt.Errorf("open store %s: %w: %w: the file or its directory is read-only; make it writable or name another",
-			path, store.ErrUnavailable, err)
+		return fmt.Errorf("open store %s: %w: %w: the file or its directory is read-only; "+
+			"make it writable or name another", path, store.ErrUnavailable, err)
 	}
 	return classify(fmt.Errorf("open store %s: %w", path, err))
 }

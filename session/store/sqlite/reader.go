@@ -131,7 +131,8 @@ func (f *file) open() {
 	// read-only directory. Without a -wal nobody is writing it, so it can be read
 	// as it lies there.
 	if _, err := os.Stat(f.path + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: f.path}).EscapedPath(), RawQuery: "immutable=1"}).String()
+		uri := (&url.URL{Scheme: "file",
+			Opaque: (&url.URL{Path: f.path}).EscapedPath(), RawQuery: "immutable=1"}).String()
 		f.err = f.openPool(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
 	}
 }
@@ -174,8 +175,8 @@ func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
 		err = checkOurs(conn, f.path, false)
 		var tables []string
 		if err == nil {
-			tables, err = names(conn,
-				"SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations', 'annotations')")
+			tables, err = names(conn, `SELECT name FROM sqlite_schema
+ WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations', 'annotations')`)
 		}
 		if err == nil {
 			f.dialect, err = dialectOf(conn, tables)

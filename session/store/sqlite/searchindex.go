@@ -278,8 +278,8 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	if err := s.forget(ctx); err != nil {
-		return classifyFile(fmt.Errorf("session %s is deleted, but its words are still in the search index %s: %w; delete "+
-			"the directory", id, s.path+indexSuffix, err))
+		return classifyFile(fmt.Errorf("session %s is deleted, but its words are still in the search index %s: %w; "+
+			"delete the directory", id, s.path+indexSuffix, err))
 	}
 	return nil
 }

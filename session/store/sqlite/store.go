@@ -203,7 +203,8 @@ func (s *Store) commit(group []*request) {
 	errs := make([]error, len(group))
 	err := s.transaction(func(t *tx) error {
 		for i, r := range group {
-			if errs[i] = s.guarded(t, r.do, len(group) > 1); errs[i] != nil && (len(group) == 1 || s.conn.AutocommitEnabled()) {
+			if errs[i] = s.guarded(t, r.do, len(group) > 1); errs[i] != nil &&
+				(len(group) == 1 || s.conn.AutocommitEnabled()) {
 				return errs[i]
 			}
 		}
@@ -224,8 +225,8 @@ func (s *Store) commit(group []*request) {
 // which was reached.
 func (s *Store) explain(err error) error {
 	if s.options.MaxBytes > 0 && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull {
-		return classify(fmt.Errorf("write store %s: %w: it may have %d MiB; raise the limit or delete sessions", s.path, err,
-			s.options.MaxBytes>>20))
+		return classify(fmt.Errorf("write store %s: %w: it may have %d MiB; raise the limit or delete sessions",
+			s.path, err, s.options.MaxBytes>>20))
 	}
 	return classify(fmt.Errorf("write store %s: %w", s.path, err))
 }

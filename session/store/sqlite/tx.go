@@ -276,7 +276,8 @@ func (t *tx) sessions(q *store.SessionsByID) error {
 			}
 		}
 		if q.Children {
-			if q.Transcripts[id], err = texts(t.prep(`SELECT id FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
+			if q.Transcripts[id], err = texts(t.prep(`SELECT id
+ FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
  WHERE parent_id = ? AND instr(metadata_json, '"transcript"') > 0 ORDER BY id`, id)); err != nil {
 				return err
 			}
@@ -304,7 +305,8 @@ func (t *tx) session(id string) (*store.SessionRow, error) {
 
 // forks adds the forks of a session, which have their parent in a column of its own.
 func (t *tx) forks(parentID string, forks map[string][]store.ForkRef) error {
-	stmt := t.prep(`SELECT session_id, state_json FROM session_state WHERE forked_from = ? ORDER BY session_id`, parentID)
+	stmt := t.prep(`SELECT session_id, state_json FROM session_state
+ WHERE forked_from = ? ORDER BY session_id`, parentID)
 	return each(stmt, func() error {
 		ref := store.ForkRef{Session: stmt.ColumnText(0)}
 		var state store.State

@@ -56,7 +56,8 @@ type Dialect struct {
 	Foreign, Unobserved bool
 	// Unannotated reports that it has no annotations: an early version or another program wrote it.
 	Unannotated bool
-	// SessionColumns and PartColumns are the columns of a session s and a part p, NULL for those that an old file lacks.
+	// SessionColumns and PartColumns are the columns of a session s and a part p, NULL for those that an old file
+	// lacks.
 	SessionColumns, PartColumns string
 	// SameSession is a condition beside the join of a message with what is of it, beginning with AND: an engine that
 	// distributes sessions over nodes has to know that the rows are of one. "" for a file, where another program may

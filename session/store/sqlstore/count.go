@@ -175,7 +175,8 @@ func (c *counter) stats() store.Stats {
 	var all store.Stats
 	for _, g := range c.groups {
 		t := c.total
-		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD, t.Usage.Add(g.Usage)
+		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD,
+			t.Usage.Add(g.Usage)
 		t.EstimatedCostUSD = sumCosts(t.EstimatedCostUSD, g.EstimatedCostUSD)
 		t.Unpriced = t.Unpriced || g.Unpriced
 		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls,

@@ -31,7 +31,8 @@ type candidates struct {
 // meets it that going through all in their order is fast.
 const maxCandidates = 2000
 
-// narrow adds that the session is one of those that may meet a condition, if these are few. It reports whether they are.
+// narrow adds that the session is one of those that may meet a condition, if these are few. It reports whether they
+// are.
 func (c *conditions) narrow(conn Conn) (bool, error) {
 	if c.d.Foreign {
 		return false, nil
@@ -73,8 +74,9 @@ func (c *conditions) String() string {
 	return " WHERE " + strings.Join(c.where, " AND ")
 }
 
-// filter adds the conditions of a filter, except for Text, of which a Reader looks for the sessions first. What costs little comes first. Conditions on tags and scores
-// are decided by an index, those on messages and parts look through each session that the others have left.
+// filter adds the conditions of a filter, except for Text, of which a Reader looks for the sessions first. What costs
+// little comes first. Conditions on tags and scores are decided by an index, those on messages and parts look through
+// each session that the others have left.
 func (c *conditions) filter(f *store.SessionFilter) error {
 	d := c.d
 	if f.IDs != nil {
@@ -131,7 +133,8 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 		condition := `(` + hasPart(`p.type = ?`) + ` OR ` + hasPart(`p.type = 'dynamic-tool' AND `+
 			d.JSON("p.data_json", "toolName")+` = ?`) + `)`
 		c.add(condition, "tool-"+f.Tool, f.Tool)
-		c.from([]any{"tool-" + f.Tool, f.Tool}, `SELECT s.id FROM chat_sessions s WHERE `+condition) // reads indexes only
+		// This reads indexes only.
+		c.from([]any{"tool-" + f.Tool, f.Tool}, `SELECT s.id FROM chat_sessions s WHERE `+condition)
 	}
 	denied := `coalesce(` + d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied") + `, 0)`
 	const failed = ` p.tool_state <> 'output-available' AND p.tool_state = 'output-error'` // as the index has it
@@ -149,7 +152,8 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 		const denial = ` p.tool_state <> 'output-available' AND p.tool_state = 'output-denied'`
 		condition := hasPart(denial) + ` OR ` + hasPart(failed+` AND `+denied+` <> 0`)
 		if !d.Foreign {
-			condition += ` OR EXISTS (SELECT 1 FROM permission_decisions x WHERE x.session_id = s.id AND x.outcome = 'denied')`
+			condition += ` OR EXISTS (
+ SELECT 1 FROM permission_decisions x WHERE x.session_id = s.id AND x.outcome = 'denied')`
 		}
 		c.add(`(` + condition + `)`)
 		c.from(nil, `SELECT DISTINCT session_id FROM permission_decisions WHERE outcome = 'denied'`,

@@ -160,7 +160,8 @@ func deleteObservations(t Tx) error {
 	calls := t.Dialect().Elements("o.calls_json", "c")
 	for _, statement := range []string{
 		`DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN
- (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, ` + calls + ` WHERE o.calls_json IS NOT NULL AND ` + ofGoneSessions + `)`,
+ (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, ` + calls + `
+ WHERE o.calls_json IS NOT NULL AND ` + ofGoneSessions + `)`,
 		// What is carried from window to window would speak of them still.
 		`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofGoneSessions + `)`,
 		`DELETE FROM observations WHERE ` + ofGoneSessions,

@@ -136,7 +136,8 @@ func (n *needle) mayBeIn(raw []byte) bool {
 		if i == len(raw) {
 			return false
 		}
-		if start := i - n.rare; start >= 0 && start+len(n.run) <= len(raw) && equalLower(raw[start:start+len(n.run)], n.run) {
+		if start := i - n.rare; start >= 0 && start+len(n.run) <= len(raw) &&
+			equalLower(raw[start:start+len(n.run)], n.run) {
 			return true
 		}
 		if i == at {

@@ -208,7 +208,8 @@ func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRe
 	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) {
 		query := `SELECT ` + SpanTable.List + ` FROM span_refs WHERE session_id = ?1`
 		if !conn.Dialect().Unobserved {
-			query += ` UNION ALL SELECT ` + SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
+			query += ` UNION ALL
+ SELECT ` + SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
 		}
 		return rowsOf(conn, SpanTable,
 			query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)

@@ -88,7 +88,8 @@ func (s *searcher) titles() error {
 			return nil
 		}
 		hit.Type, hit.Field = store.TypeSession, "title"
-		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt = row.ColumnText(2), title, row.ColumnText(3), row.ColumnInt64(1)
+		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt =
+			row.ColumnText(2), title, row.ColumnText(3), row.ColumnInt64(1)
 		return s.yield(hit)
 	}, s.since)
 }

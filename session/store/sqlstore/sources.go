@@ -60,7 +60,8 @@ func (r *Reader) ImportSource(ctx context.Context, path string) (store.ImportSou
 // sourceSessions reads which sessions the sources are of that where selects by an argument. source returns the one
 // with a path, or nil.
 func sourceSessions(conn Conn, where, arg string, source func(path string) *store.ImportSource) error {
-	return conn.Query(`SELECT path, session_id, CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE id = session_id) THEN 1 ELSE 0 END
+	return conn.Query(`SELECT path, session_id,
+ CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE id = session_id) THEN 1 ELSE 0 END
  FROM import_source_sessions`+where+`, session_id`, func(row Row) error {
 		s, id := source(row.ColumnText(0)), row.ColumnText(1)
 		if s == nil {

@@ -28,8 +28,8 @@ func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, er
 	of := `SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "span_refs") + ` AND r.kind <> 'permission.evaluate'
  UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "permission_decisions") + ` AND r.span_id IS NOT NULL`
 	if !d.Unobserved {
-		// What an observation reports of a span may be of another message than what was imported of it: all reports of a
-		// span are read of which one is of the messages.
+		// What an observation reports of a span may be of another message than what was imported of it: all reports of
+		// a span are read of which one is of the messages.
 		of += ` UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "observations") + ` AND r.span_id IS NOT NULL`
 	}
 	return mergedSpans(conn, `(`+of+`) AS k CROSS JOIN `, ` AND s.trace_id = k.trace_id AND s.span_id = k.span_id`,

@@ -113,7 +113,8 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 	if err != nil || !found {
 		return spent, found, err
 	}
-	failed, err := number(conn, `SELECT count(*) FROM chat_parts WHERE session_id = ? AND tool_state <> 'output-available'
+	failed, err := number(conn, `SELECT count(*) FROM chat_parts
+ WHERE session_id = ? AND tool_state <> 'output-available'
  AND tool_state IN ('output-error', 'output-denied')`, id)
 	spent.Errors += failed
 	return spent, found, err

@@ -26,8 +26,8 @@ type Transactor interface {
 // top.
 const maxRoundTrips = 11
 
-// RunRoundTrips counts what an engine is asked for a batch: no more for one of many sessions than for one of few, and no
-// more where the sessions are long. open is as in [Run], and what it returns a [Transactor].
+// RunRoundTrips counts what an engine is asked for a batch: no more for one of many sessions than for one of few, and
+// no more where the sessions are long. open is as in [Run], and what it returns a [Transactor].
 func RunRoundTrips(t *testing.T, open func(t *testing.T) Store) {
 	for _, kind := range []struct {
 		name string
@@ -230,8 +230,8 @@ func sdkTurn(s, n int) store.Batch {
 	return joined([]store.Batch{user(id, name("user"), at), assistant(id, name("turn"), at+10, 7)})
 }
 
-// sdkSpans are 64 spans of a session: turns with tool calls, a title, a rewind, a compaction, what is seen live, and what
-// comes late of turns before them.
+// sdkSpans are 64 spans of a session: turns with tool calls, a title, a rewind, a compaction, what is seen live, and
+// what comes late of turns before them.
 func sdkSpans(s, from int) store.Batch {
 	id := fmt.Sprintf("sdk-%d", s)
 	var all []store.Batch
@@ -274,8 +274,8 @@ func foreignTurn(s, n int) store.Batch {
 	})
 }
 
-// foreignSpans are 64 spans of a session: turns with steps, what comes late of turns before them, a trace whose session is
-// known from the call that another requested, and a record of no trace.
+// foreignSpans are 64 spans of a session: turns with steps, what comes late of turns before them, a trace whose session
+// is known from the call that another requested, and a record of no trace.
 func foreignSpans(s, from int) store.Batch {
 	id := fmt.Sprintf("foreign-%d", s)
 	var all []store.Batch
