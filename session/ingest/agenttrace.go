@@ -106,7 +106,7 @@ func (b *builder) problemDropped(n uint32) {
 	}
 }
 
-// own makes a span of the SDK ready to be placed: its times and ids, and what is wrong
+// own prepares a span of the SDK for attribution: its times and ids, and what is wrong
 // with them.
 func (b *builder) own(s *span, embedded bool) own {
 	o := own{builder: b, span: s, traceID: s.TraceID().String(), spanID: s.SpanID().String(),
@@ -128,7 +128,7 @@ func (b *builder) own(s *span, embedded bool) own {
 }
 
 // identify finds the session: the one that the span names, else one for its
-// trace. Without either the span cannot be placed.
+// trace. Without either the span cannot be attributed.
 func (o *own) identify(sessionID string) bool {
 	switch {
 	case sessionID != "":
@@ -392,7 +392,7 @@ func (o *own) parts(messageID, role string, parts []spans.Part) {
 }
 
 // partOf makes a change of a part that the SDK reports, at place among others and at
-// the time where it has none. whole reports that its data is JSON that may be judged.
+// the time where it has none. whole reports that its data is JSON that can be validated.
 func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, rank store.Rank) (c store.PartChange,
 	whole bool) {
 	c = store.PartChange{
@@ -444,7 +444,7 @@ func (o *own) blob(kind store.BlobKind, digest, body string) string {
 }
 
 // noIndex is the first index of parts whose source did not state their index:
-// after all that were placed, in order of time. The message is marked incomplete
+// after all that have one, in order of time. The message is marked incomplete
 // then, for what is between is not known.
 const noIndex = 1 << 30
 

@@ -55,7 +55,7 @@ type Report struct {
 	// Spans and Records are how many spans and log records there were.
 	Spans, Records int
 	// Accepted carried a fact of a session; Ignored carried none; Malformed had a
-	// problem, and are counted as placed or ignored too.
+	// problem, and are counted as accepted or ignored too.
 	Accepted, Ignored, Malformed int
 	// Problems state what was wrong with the first of those that had one.
 	Problems []string

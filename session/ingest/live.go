@@ -22,7 +22,7 @@ import (
 //
 // An event bounds its session in time, so that a reader can detect that
 // an agent has stopped. Problems of events are counted and not stored: the
-// event is soon replaced by a better one.
+// event is soon replaced by a later one.
 
 // statusKey is the key of a session's metadata for its status.
 const statusKey = "status"

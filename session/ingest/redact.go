@@ -16,7 +16,7 @@ import (
 
 // What is stored passes here last: a batch just before it is applied, a fact just
 // before it is encoded into the batch. Here it is known what each text is, which a
-// span's attributes do not say in general. Every text passes, whatever it is: an
+// attributes of a span do not declare in general. Every text passes, whatever it is: an
 // emitter may put a secret anywhere. What readers find things by (ids, types, states,
 // names of tools, agents and models, keys) is an identifier: it is neither omitted nor
 // cut, and what is redacted of it still tells things apart; see [redact.Redactor.Identifier].

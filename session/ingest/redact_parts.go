@@ -13,7 +13,7 @@ import (
 )
 
 // spoken is the kind of a text in a message: what goes into the model, unless the
-// model said it. A message whose role is not known yet may be the user's.
+// model wrote it. A message whose role is not known yet may be the user's.
 func (x *redaction) spoken(role, partType string) redact.Content {
 	switch {
 	case partType == "reasoning":
@@ -123,7 +123,7 @@ type cut struct {
 	redact.Result
 }
 
-// noteCuts says in the metadata of a part what was cut from it, in the keys that the
+// noteCuts notes in the metadata of a part what was cut from it, in the keys that the
 // SDK uses for an output: truncated, output_size and output_sha256. Of an input it is
 // input_truncated, input_size and input_sha256, of any other value size and sha256.
 // What the source reports of an earlier cut of its own stays.

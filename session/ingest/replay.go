@@ -13,7 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// What a span carries as rows is judged as all content is: a row that breaks a rule
+// Rows that are embedded in a span are validated like all content: a row that breaks a rule
 // is quarantined as text or left out. Where a row cannot be made at all the span is
 // read by its attributes, as if it came from an agent.
 
@@ -24,7 +24,7 @@ func carriesRows(s *span) bool {
 }
 
 // replayed places the rows of a span that was written from a stored session. It
-// reports false, and has placed nothing, when there are none that can be read.
+// reports false, and has added nothing, when there are none that can be read.
 func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	v, ok := o.span.Attributes().Get(replay.Key)
 	if !ok {

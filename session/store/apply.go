@@ -16,7 +16,7 @@ var ErrRefused = errors.New("row refused")
 // Apply merges a batch into the rows behind tx. The rows that result depend on
 // the set of changes that were ever applied, and on nothing else: not on their
 // order, nor on how they were batched, nor on how often each came. There is one
-// exception: an id that two sessions claim for a message, or two messages for a
+// exception: an id that two sessions have for a message, or two messages for a
 // part, stays with the one that came first, and the other is refused.
 //
 // The cost of a change depends on the message it belongs to, not on the size of
@@ -38,16 +38,20 @@ func (a *applier) apply(b *Batch) {
 		blob := &b.Blobs[i]
 		within("store "+string(blob.Kind), blob.Digest, func() { a.wrote(a.mergeBlob(blob)) })
 	}
+	// Transcripts become observations before the batch's are assembled, so that both are in one window. What
+	// observations come to is work on sessions like what the SDK reports, and is merged with it.
 	a.adoptTranscripts(b)
 	a.observe(b)
 	a.prefetchRows()
 	a.applySessions()
+	// Annotations follow when the sessions that they move to are there.
 	for i := range a.moved {
 		if w := a.sessions[a.moved[i].SessionID]; w != nil && !w.gone {
 			a.wrote(a.mergeAnnotation(&a.moved[i]))
 			a.rows.touch(w.id)
 		}
 	}
+	// A session may have changed after it was settled, because a fork or a parent of it was merged later.
 	for _, w := range a.order {
 		a.result.Sessions = append(a.result.Sessions, w.id)
 		if !w.gone && (w.dirty || w.resync) {
@@ -145,7 +149,7 @@ type sessionWork struct {
 	// fresh are those that have not hidden anything before the batch.
 	noticed bool
 	fresh   map[Rewind]bool
-	// forked reports that the batch tells from where the session was forked.
+	// forked reports that the batch reports from where the session was forked.
 	forked bool
 	// usage and cost are what the session's rollup changes by.
 	usage session.Usage
@@ -247,7 +251,7 @@ func (a *applier) applySession(w *sessionWork) {
 	}
 	if w.isNew && w.nothing() {
 		w.gone = true
-		return // what was told of it is gone, and the session with it
+		return // all that was reported of it is gone, and the session with it
 	}
 	for _, c := range w.changes {
 		a.mergeSession(w, c)
@@ -286,6 +290,7 @@ func (a *applier) applySession(w *sessionWork) {
 // what counts towards its context, what its forks copy. path holds the sessions
 // above this one in the tree of forks.
 func (a *applier) settle(w *sessionWork, path []string) {
+	// What is hidden decides which compaction is in force, and both decide which messages count.
 	if w.redraw {
 		a.redrawHidden(w)
 	}

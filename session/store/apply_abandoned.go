@@ -17,7 +17,7 @@ import (
 //
 // So where a turn was given up, what is open in its message has ended with it. That
 // is no change like others, but a view of the part as it was seen last, which can be
-// taken back: when a later or better description arrives, it is merged with what was
+// taken back: when a later or fuller description arrives, it is merged with what was
 // seen, and the view is made again. So the order of arrival does not matter here
 // either.
 
@@ -58,7 +58,7 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) {
 	}
 }
 
-// turnIndex is the count of the turn that an assistant message is the answer of. seen says
+// turnIndex is the count of the turn that an assistant message is the answer of. seen reports
 // that the message was only seen live.
 func turnIndex(m *session.Message) (index int64, seen, ok bool) {
 	if m.Role != session.RoleAssistant || !strings.Contains(m.MetadataJSON, `"turn_index":`) {

@@ -68,8 +68,8 @@ func compareStarts(x, y *SpanRef) int {
 }
 
 // foldFacts is the metadata of a message as its spans know it. Spans are taken
-// in order of start: counts are summed, anything else stands as said last. Of
-// steps the errors count even where a span describes the whole message. gap says
+// in order of start: counts are summed, of anything else the last report counts. Of
+// steps the errors count even where a span describes the whole message. gap reports
 // that parts of the message are missing.
 func foldFacts(links []*SpanRef, gap bool) string {
 	sum := sumFacts(links, gap)
@@ -107,8 +107,8 @@ func sumFacts(links []*SpanRef, gap bool) TurnStats {
 	return sum
 }
 
-// Metadata is what a message says in its metadata_json of what was measured of it, and
-// what was annotated besides, as JSON.
+// Metadata is the metadata_json of a message: what was measured of it, and what was
+// annotated besides.
 func (f *TurnStats) Metadata() string {
 	b, err := json.Marshal(session.MessageMetadata{
 		Model: f.Model, Agent: f.Agent, Usage: f.Usage, SystemPromptDigest: f.SystemPromptDigest, Trace: f.Trace,

@@ -77,7 +77,7 @@ func (a *applier) adoptForks(w *sessionWork) {
 	}
 }
 
-// loaded returns the work of a session whether or not the batch speaks of it,
+// loaded returns the work of a session whether or not the batch names it,
 // or nil when no such session is stored. A session that the batch will create
 // adopts its forks then.
 func (a *applier) loaded(id string) *sessionWork {
@@ -200,7 +200,7 @@ func (a *applier) copyFor(
 }
 
 // hiddenFrom reports whether a message was hidden when a fork was made: by a rewind before
-// it, or by another program, of which no rewind tells.
+// it, or by another program, which no rewind reports.
 func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) bool {
 	if m.HiddenAt != nil && *m.HiddenAt <= f.At && !w.hides(*m.HiddenAt) {
 		return true

@@ -22,16 +22,16 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
 	}
 	m := a.mergedMessage(w, mw, old)
 	a.giveUpTurn(w, m)
-	a.putMessage(w, m, old)
+	a.putMessage(w, m, old) // parts refer to it
 	a.applyParts(w, mw)
-	a.endAbandoned(w, m, old)
+	a.endAbandoned(w, m, old) // with the parts of this batch, which may be a call that its process left open
 	a.giveUpOthers(w, m, old)
 	if old != nil || !mw.contiguous() {
 		a.markGaps(w, m)
 	}
 }
 
-// contiguous reports that the parts of a new message claim every place from 0 on.
+// contiguous reports that the parts of a new message request every index from 0 on.
 func (mw *messageWork) contiguous() bool {
 	for i, p := range mw.parts {
 		if p.Index != int64(i) {
@@ -45,6 +45,8 @@ func (mw *messageWork) contiguous() bool {
 func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Message) *session.Message {
 	m := session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
 	if old != nil {
+		// Marks of a gap and of an abandoned turn are views of what was reported. They are taken back before the merge
+		// and made again after it. Otherwise they would be compared as if a source had reported them.
 		m = *old
 		m.MetadataJSON = MarkGap(seenMetadata(m.MetadataJSON), false)
 	}

@@ -31,8 +31,8 @@ func askedBy(call string, n *Observation) asked {
 	return asked{call: call, at: n.Start}
 }
 
-// observer is the part of an Apply that stores observations and tells their
-// sessions again.
+// observer is the part of an Apply that stores observations and rebuilds their
+// sessions.
 type observer struct {
 	*applier
 	assemble Assembler
@@ -40,7 +40,7 @@ type observer struct {
 	// observations in the batch name sessions.
 	owners map[string]string
 	best   map[string]*Observation
-	// told are the sessions of which the SDK's spans in the batch tell, by trace.
+	// reported are the sessions that the SDK's spans in the batch report, by trace.
 	reported map[string][]string
 	// unsettled are traces whose owner may be another, asked the calls that the model
 	// asked for, or no longer did, where that is news, and orphans the traces which that may concern.
@@ -52,7 +52,7 @@ type observer struct {
 	// spans are those that may last longer or shorter than before.
 	spans map[ObservationKey]bool
 	// fresh are observations that were not stored before the batch, pending those of
-	// the batch of which nothing tells.
+	// the batch that nothing is built of.
 	fresh, pending map[ObservationKey]bool
 	// changed are the windows that changed, by trace; one of no trace has an owner
 	// of its own.
@@ -69,7 +69,7 @@ type observer struct {
 	// moved, by the dialect.
 	threads  map[thread]bool
 	isThread func(dialect string) bool
-	// moved are observations that left an owner: what was told of them there goes.
+	// moved are observations that left an owner: what was built of them there is removed.
 	moved []Observation
 }
 
@@ -87,8 +87,8 @@ func (a *applier) observe(b *Batch) {
 		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*OrphanTraces),
 		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
 		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange),
-		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), proofs: make(map[string]*Proven), proofNews: make(map[string]bool),
-		threads: make(map[thread]bool), isThread: b.Threads,
+		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), proofs: make(map[string]*Proven),
+		proofNews: make(map[string]bool), threads: make(map[thread]bool), isThread: b.Threads,
 	}
 	o.reportsOf(b.SpanRefs)
 	for i := range b.Observations {
@@ -100,6 +100,7 @@ func (a *applier) observe(b *Batch) {
 	for i := range b.Observations {
 		a.wrote(o.put(&b.Observations[i]))
 	}
+	// Windows are found by when observations end and under which owner they are kept, so both are settled before.
 	o.tie()
 	o.resolveOwners()
 	o.resolveThreads()
@@ -241,7 +242,7 @@ func (o *observer) ownerFor(n *Observation) string {
 	return owner
 }
 
-// replaced notes that a stored observation gives way to a better version.
+// replaced notes that a stored observation is replaced by a version that takes precedence.
 func (o *observer) replaced(old, row *ObservationRow) {
 	for _, call := range old.Calls {
 		o.asked = append(o.asked, askedBy(call, &old.Observation))
@@ -285,7 +286,7 @@ func (o *observer) rebuildAll() {
 	}
 	parts := make(map[string]*assembled)
 	o.rebuildOwners(owners, parts)
-	again := o.provenAnew(owners)
+	again := o.reproven(owners)
 	o.rebuildOwners(again, parts)
 	var all assembled
 	for _, owner := range owners {
@@ -298,7 +299,7 @@ func (o *observer) rebuildAll() {
 			among[keyOf(&all.rows[i])] = true
 		}
 		for _, m := range o.moved {
-			// One whose new owner was told is among the rows; one that has none is not.
+			// One whose new owner was rebuilt is among the rows; one that has none is not.
 			if id := keyOf(&m); !among[id] {
 				among[id] = true
 				all.rows, all.Attribution = append(all.rows, m), append(all.Attribution, Attribution{})
@@ -319,9 +320,9 @@ func (o *observer) rebuildAll() {
 	o.replace(all.rows, &all.Assembly)
 }
 
-// provenAnew returns the owners whose observations prove something else than before, and touches all of theirs that
+// reproven returns the owners whose observations prove something else than before, and touches all of theirs that
 // were counted.
-func (o *observer) provenAnew(owners []string) (anew []string) {
+func (o *observer) reproven(owners []string) (changed []string) {
 	proven := make(map[string]*Proven)
 	read := func(owner string, counted bool) Query {
 		proven[owner] = &Proven{Owner: owner, WithCounted: counted}
@@ -337,18 +338,18 @@ func (o *observer) provenAnew(owners []string) (anew []string) {
 	queries = nil
 	for _, owner := range owners {
 		if p := proven[owner]; p != nil && !slices.Equal(p.Proofs, o.proofs[owner].Proofs) {
-			anew = append(anew, owner)
+			changed = append(changed, owner)
 			queries = append(queries, read(owner, true))
 		}
 	}
 	o.ask(queries...)
-	for _, owner := range anew {
+	for _, owner := range changed {
 		if at := proven[owner].Counted; at != nil {
 			o.touch(owner, timeRange{at.From, at.To})
 		}
 		o.proofs[owner], o.rebuilt[owner] = proven[owner], true
 	}
-	return anew
+	return changed
 }
 
 // rebuildOwners assembles the windows of owners that were touched.
@@ -390,7 +391,7 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly) {
 		s.Proofs = o.proofs[owner].Proofs
 		var err error
 		if part, err = o.assemble(&s.Window); err == nil && len(part.Attribution) != len(s.Observations) {
-			err = fmt.Errorf("%d placements for %d observations", len(part.Attribution), len(s.Observations))
+			err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(s.Observations))
 		}
 		if err != nil {
 			fail(fmt.Errorf("assemble session %s: %w", owner, err))

@@ -144,8 +144,8 @@ func (o *observer) move(r *ObservationRow, before, owner string) {
 
 // ownerOf is where all of a trace's observations are built: in the session that the
 // best key among them names; else where the model asked for a tool call of the
-// trace that has no parent; else in a session of its own. What the SDK tells is
-// not told again: a trace of its that names no other session has no owner.
+// trace that has no parent; else in a session of its own. What the SDK reports is
+// not built again: a trace of its spans that names no other session has no owner.
 func (o *observer) ownerOf(trace string) string {
 	for path := []string{trace}; ; path = append(path, trace) {
 		t := o.trace(trace)

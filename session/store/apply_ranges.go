@@ -84,7 +84,7 @@ func unionWindows(windows []window) (all []window) {
 }
 
 // window is the range from the last opening or cut before s to the first opening
-// after it. A cut that what changed in s may have a say in is none.
+// after it. A cut counts only if nothing that changed in s can move it.
 func (o *observer) window(owner string, s timeRange) window {
 	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
 	from, to := &WindowFrom{Owner: owner, CutAt: s.from, At: s.from}, &WindowTo{Owner: owner, At: s.to + 1}
@@ -122,7 +122,7 @@ func (o *observer) window(owner string, s timeRange) window {
 }
 
 // segment is a part of a window that is assembled by itself, and the range of time
-// that it stands for.
+// that it replaces.
 type segment struct {
 	timeRange
 	Window
@@ -154,6 +154,8 @@ func (o *observer) changedSegments(owner string, w *window) []segment {
 	}
 	segmented[0].from = w.from
 	segmented[0].Carry, segmented[0].Around = first.Carry, first.Around
+	// Where observations were only added, segments without a new one are as they were, unless a new one moved their
+	// bounds. Of other changes it is not known what they may have been part of.
 	if o.rebuilt[owner] || len(cut) == 1 {
 		return segmented
 	}

@@ -22,12 +22,12 @@ type observedWork struct {
 	// another before, by the id of that.
 	heirs     map[string][]string
 	decisions []*Decision
-	// placed bounds the observations, in Unix nanoseconds, abouts is what they report of
+	// attributed bounds the observations, in Unix nanoseconds, abouts is what they report of
 	// the session's row, traces are theirs.
 	attributed []timeRange
 	abouts     []*SessionChange
 	traces     map[string]bool
-	// lost is what observations said of the row and say no more, left are traces some
+	// lost is what observations reported of the row and report no more, left are traces some
 	// of which is built here no more.
 	lost []lostAbout
 	left map[string]bool
@@ -40,7 +40,7 @@ type observedWork struct {
 	folding bool
 }
 
-// lostAbout is what an observation says no more.
+// lostAbout is what an observation reports no more.
 type lostAbout struct {
 	bounds timeRange
 	// values are stamps by column.
@@ -51,8 +51,8 @@ func (o *observedWork) any() bool {
 	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.attributed) > 0 || len(o.lost) > 0
 }
 
-// replace puts what was assembled in the place of what was told of the same
-// observations before.
+// replace replaces what was built of observations before by what was assembled of them
+// now.
 func (o *observer) replace(rows []Observation, assembled *Assembly) {
 	type row struct{ sessionID, id string }
 	stale, void := make(map[row]bool), make(map[row]bool) // of messages and decisions
@@ -133,7 +133,7 @@ func (o *observedWork) inherit(old, attributed *Attribution) {
 // heirOf is the id of the message that was assembled in the place of one that is stored,
 // or "". A turn whose root span or record comes late has its messages under other ids from
 // then on: the answer is found by the model calls that were of the old one, and the user's
-// message, of which the root alone may tell, before the answer.
+// message, which the root alone may report, before the answer.
 func (o *observedWork) heirOf(old *session.Message) string {
 	var before, heir *AssembledMessage
 	for _, m := range o.messages {
@@ -180,6 +180,8 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) {
 		}
 	}
 	slices.SortFunc(s.Rewinds, compareRewinds)
+	// The message in the new place was hidden or visible as the old one was. Otherwise a rewind would hide it again
+	// that another program has undone.
 	stored := a.rows.message(heir)
 	if _, known := w.before[heir]; stored == nil && !known {
 		renamed := *old
@@ -207,8 +209,8 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) {
 	}
 }
 
-// lose notes what an observation said of the session's row and does not state where
-// it is placed now.
+// lose notes what an observation reported of the session's row and does not report where
+// it is attributed now.
 func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 	old := &n.Attribution
 	lost := lostAbout{values: stampsOf(old.SessionAttrs)}
@@ -228,7 +230,8 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 	w.observed.lost = append(w.observed.lost, lost)
 }
 
-// follow notes the session to which an observation moved, and what stands there for the rows that it was attributed to.
+// follow notes the session to which an observation moved, and the rows there that replace those that it was
+// attributed to.
 func (o *observedWork) follow(n *Observation, attributed *Attribution) {
 	to := attributed.SessionID
 	if to == "" {
@@ -438,8 +441,8 @@ func (a *applier) dropMessage(w *sessionWork, id string) {
 	w.resync = w.resync || w.forksAt(id)
 }
 
-// foldObserved merges what observations report of the session's row, where what stands
-// there was taken back, all that is left of them. Where nothing is left the session
+// foldObserved merges what observations report of the session's row, where what
+// the row has was taken back, all that is left of them. Where nothing is left the session
 // is deleted.
 func (a *applier) foldObserved(w *sessionWork) {
 	o := &w.observed
@@ -484,9 +487,9 @@ func (a *applier) foldObserved(w *sessionWork) {
 	}
 }
 
-// standing are the columns where what was taken back is in the session's row,
+// staleColumns are the columns where what was taken back is in the session's row,
 // and whether it bounds the session from below or above.
-func (w *sessionWork) standing() (columns []string, from, to bool) {
+func (w *sessionWork) staleColumns() (columns []string, from, to bool) {
 	for _, l := range w.observed.lost {
 		if l.bounds != (timeRange{}) || len(l.values) == 0 {
 			first, last := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
@@ -504,7 +507,7 @@ func (w *sessionWork) standing() (columns []string, from, to bool) {
 
 // stale reports whether anything that was taken back is in the session's row.
 func (w *sessionWork) stale() bool {
-	columns, from, to := w.standing()
+	columns, from, to := w.staleColumns()
 	return len(columns) > 0 || from || to
 }
 
@@ -516,11 +519,11 @@ func lastReported(column string) bool {
 
 // refoldLast takes what was taken back out of the row where that is but the end of
 // the session and what was reported last: then a few of the last observations that are
-// left report what stands, however many there are. It reports whether they did. So it
+// left report what the row has, however many there are. It reports whether they did. So it
 // is with a sub-agent whose spans come before the tool call that started it: they
 // are built in the session above until then.
 func (a *applier) refoldLast(w *sessionWork) bool {
-	columns, from, to := w.standing()
+	columns, from, to := w.staleColumns()
 	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastReported(c) }) {
 		return false
 	}
@@ -551,7 +554,7 @@ func (a *applier) refoldLast(w *sessionWork) bool {
 			a.mergeSession(w, left[0].SessionAttrs)
 		}
 		if len(left) == 1 && !whole {
-			// What stands was reported before these few.
+			// What the row has was reported before these few.
 			w.row.State.Stamps, w.row.Session = old, before
 			return false
 		}
@@ -574,7 +577,7 @@ func (w *sessionWork) rebuildColumns(columns ...string) {
 	w.dirty = true
 }
 
-// isUnknown reports whether nothing but observations ever spoke of the session.
+// isUnknown reports whether nothing but observations ever reported the session.
 func (a *applier) isUnknown(w *sessionWork) bool {
 	s := &w.row.State
 	_, declared := w.bounds()

@@ -316,7 +316,7 @@ func (a *applier) redrawHidden(w *sessionWork) {
 }
 
 // hides reports whether a message hidden at that time was hidden by a rewind that
-// telemetry told of. Another program's rewinds are left alone.
+// telemetry reported. Another program's rewinds are left alone.
 func (w *sessionWork) hides(at int64) bool {
 	return slices.ContainsFunc(w.row.State.Rewinds, func(r Rewind) bool { return r.At == at })
 }

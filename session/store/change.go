@@ -8,7 +8,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Batch is what one delivery of telemetry has to say. The order of its elements
+// Batch is what one delivery of telemetry reports. The order of its elements
 // has no meaning.
 type Batch struct {
 	Sessions  []SessionChange
@@ -17,7 +17,7 @@ type Batch struct {
 	Decisions []Decision
 	Blobs     []Blob
 	SpanRefs  []SpanRef
-	// Annotations are those of people and of programs that judge sessions.
+	// Annotations are those of people and of programs that evaluate sessions.
 	Annotations []Annotation
 
 	// Observations are built as messages by Assemble, which must be set when there
@@ -70,7 +70,7 @@ const (
 )
 
 // Value is a value of one column or key as one source has it. Of two, the one
-// of higher rank stands; then the later; then, arbitrarily, one of the two.
+// of higher rank takes precedence; then the later; then, arbitrarily, one of the two.
 type Value struct {
 	Text string `json:"text"`
 	// At is when the source reported so, in Unix nanoseconds.
@@ -78,11 +78,11 @@ type Value struct {
 	Rank Rank  `json:"rank,omitempty"`
 }
 
-// TakesPrecedence reports whether v stands against o, which was reported of the same thing.
+// TakesPrecedence reports whether v takes precedence over o, which was reported of the same thing.
 func (v Value) TakesPrecedence(o Value) bool { return v.stamp().compare(o.stamp()) > 0 }
 
-// First turns the order of time around: of two such values the one said first
-// stands. It is its own inverse.
+// First turns the order of time around: of two such values the first report
+// takes precedence. It is its own inverse.
 func (v Value) First() Value {
 	v.At = -v.At
 	return v
@@ -157,7 +157,7 @@ type MessageChange struct {
 	// Role is empty when the source only knows that the message exists.
 	Role string
 	// CreatedAt and UpdatedAt are in Unix milliseconds; the least and the
-	// greatest stand. 0 is unknown.
+	// greatest count. 0 is unknown.
 	CreatedAt, UpdatedAt int64
 	Rank                 Rank
 
@@ -170,7 +170,7 @@ type MessageChange struct {
 
 // TurnStats is what one span knows of an assistant message. A message may have
 // several (a turn that was continued after an approval, a step per model call):
-// counts are summed over them, anything else stands as the last one said.
+// counts are summed over them, of anything else the last report counts.
 // TurnStats travel on the [SpanRef] of their span, so that they are counted once.
 type TurnStats struct {
 	// Step reports that the span is one model call of the message. Steps count only
@@ -190,7 +190,7 @@ type TurnStats struct {
 	Extra map[string]json.RawMessage `json:"extra,omitempty"`
 }
 
-// TypeDamaged is the type of a part that stands for content which could not be
+// TypeDamaged is the type of a part in the place of content which could not be
 // read. Its rank is RankStub.
 const TypeDamaged = "data-damaged"
 
@@ -200,8 +200,8 @@ type PartChange struct {
 	MessageID string
 	SessionID string
 	// Index is the place that the source gives the part, from 0 to MaxIndex. When
-	// two parts claim one place, the lesser id has it and the other moves up to the
-	// next. Of several claims of a part the least counts.
+	// two parts request one index, the lesser id has it and the other moves up to the
+	// next. Of several requests of a part the least counts.
 	Index int64
 	Type  string
 	// Data is the AI SDK part as JSON. Ownership passes to the batch.
@@ -209,14 +209,14 @@ type PartChange struct {
 	ToolCallID string
 	ToolState  string
 	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown. The least
-	// CreatedAt stands, and the UpdatedAt of the description that stands.
+	// CreatedAt counts, and the UpdatedAt of the description that takes precedence.
 	CreatedAt, UpdatedAt int64
-	// Rank is what the source knew. Data must say the same, because it is from the
+	// Rank is what the source knew. Data must have the same, because it is from the
 	// stored data that the rank is read again; see [PartRank].
 	Rank Rank
 }
 
-// MaxIndex is the greatest index that a part can claim; greater ones count as
+// MaxIndex is the greatest index that a part can request; greater ones count as
 // MaxIndex. It leaves every index exact in a JSON number.
 const MaxIndex = 1 << 52
 
@@ -229,7 +229,7 @@ type Decision struct {
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	ToolID     string `json:"tool_id"`
 	Pattern    string `json:"pattern,omitempty"`
-	// Action is what the rule or watchdog said: allow, deny or ask.
+	// Action is what the rule or watchdog decided: allow, deny or ask.
 	Action string `json:"action"`
 	// Source is manifest, session or project.
 	Source string `json:"source,omitempty"`

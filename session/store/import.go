@@ -110,7 +110,7 @@ func (e *NotWholeError) Error() string {
 // the stamps are those of the row that takes precedence.
 //
 // What telemetry reports of the session afterwards is merged by [Apply] as ever:
-// it has the last word on the columns of the session's row that it speaks of and
+// it has the last word on the columns of the session's row that it reports and
 // on the metadata of messages that it measured. A message that several spans
 // measured needs them all for that: those that are delivered again, or that come
 // with the import as Links, each of which counts once however often it comes.
@@ -177,7 +177,7 @@ func (i *importer) run(in *Imported) {
 	wins := w.isNew
 	if w.isNew {
 		w.row.Session = in.Session
-		w.row.State.Rollup = in.Session.Usage()
+		w.row.State.Rollup = in.Session.Usage() // else the row would seem to be changed by another program
 		i.mergeState(in.State, 1)
 		i.putSession()
 		i.result.Added = true
@@ -291,7 +291,7 @@ func (i *importer) finish(wins bool) {
 }
 
 // mergeState merges what another store remembers of the session. by states which of the
-// two rows stands: that of the import when it is greater than 0, that of the store
+// two rows takes precedence: that of the import when it is greater than 0, that of the store
 // when it is less.
 func (i *importer) mergeState(in *State, by int) {
 	if in == nil {
@@ -312,7 +312,7 @@ func (i *importer) mergeState(in *State, by int) {
 }
 
 // mergeRow merges the session's row into the one that is stored and reports whether
-// it stands: by is greater than 0 when it does, and 0 when the rows are the same.
+// it takes precedence: by is greater than 0 when it does, and 0 when the rows are the same.
 // known is the cost of the messages that are stored.
 func (i *importer) mergeRow(imported *Imported, known float64) (by int) {
 	w, in := i.work, &imported.Session
@@ -446,7 +446,7 @@ func (i *importer) message(in *session.MessageAndParts) {
 			}
 		}
 	} else {
-		i.putMessage(w, &m, nil)
+		i.putMessage(w, &m, nil) // parts refer to it; whether they have a gap is known when they are there
 	}
 	moved := i.parts(in)
 	was := old

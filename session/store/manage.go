@@ -36,8 +36,8 @@ type ForkOptions struct {
 	// Metadata is merged over the parent's. Its values must be such as encoding/json
 	// takes.
 	Metadata map[string]any
-	// Now is when the fork is made; the zero time is the present. Where the parent says
-	// that it was seen later, it is then.
+	// Now is when the fork is made; the zero time is the present. Where the parent
+	// was last seen later than that, it is then.
 	Now time.Time
 }
 
@@ -198,7 +198,7 @@ func RewindSession(tx Tx, id, to string, now time.Time) (r Rewound, err error) {
 		if !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
 			return
 		}
-		// No two rewinds have one time, so that one is the last and can be told of.
+		// No two rewinds have one time, so that one of them is the last.
 		at := max(now.UnixMilli(), row.UpdatedAt)
 		for _, old := range row.State.Rewinds {
 			at = max(at, old.At+1)

@@ -287,6 +287,8 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 		old = seenPart(old)
 	}
 	merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
+	// A file that grew may report less of a part than before: a call that was its last record may go on. What the
+	// store has is then the file's own former report, and not another's that knows more.
 	if by < 0 && a.gave.part(old) {
 		merged, by = *p, 1
 	}
@@ -382,7 +384,7 @@ func compareBools(a, b bool) int {
 	return -1
 }
 
-// PartRank tells from a part's data how much its source knew: a tool part reports so
+// PartRank returns how much the source of a part knew, by its data: a tool part reports so
 // under toolMetadata.agenttrace, a text under providerMetadata.agenttrace, by
 // "stub":true or "live":true; one of TypeDamaged is a stub.
 func PartRank(dataJSON string) Rank {

@@ -10,13 +10,13 @@ import (
 )
 
 // Observation is what one span or log record of an agent that was not
-// instrumented with the SDK says. No such span describes a whole message: what
+// instrumented with the SDK reports. No such span describes a whole message: what
 // it means depends on others that may come before or after it. So observations
 // are stored, and the window of the session that a new one falls into is built
 // again from all of them, by the batch's Assemble.
 type Observation struct {
 	// TraceID is lower-case hex, empty for a record that was emitted in no trace.
-	// Source tells the observations of one trace apart.
+	// Source distinguishes the observations of one trace.
 	TraceID string `column:"trace_id"`
 	Source  string `column:"source"`
 	// Dialect names the convention by which it was understood.
@@ -94,7 +94,7 @@ type Attribution struct {
 	// UsageProof is what the observation proves of how tokens were counted.
 	UsageProof UsageProof
 	// SessionAttrs is what the observation reports of the session's row, nil when nothing.
-	// Its values rank below RankFinal, so that what the SDK says takes precedence over it.
+	// Its values rank below RankFinal, so that what the SDK reports takes precedence over it.
 	SessionAttrs *SessionChange `column:"session_attrs_json"`
 }
 
@@ -159,11 +159,11 @@ type Window struct {
 //
 // It may return cuts. One at a time must depend on what begins before it and on the
 // [CutLookahead] observations that follow, and on nothing else; and the window that
-// begins at it must come to what it comes to when it is assembled with what stands
+// begins at it must come to what it comes to when it is assembled with what comes
 // before.
 type Assembler func(w *Window) (Assembly, error)
 
-// CutLookahead is how many observations after a cut may have a say in it.
+// CutLookahead is how many observations after a cut may decide whether it is one.
 const CutLookahead = 16
 
 // DataVersion is the first byte of Data that states how it was understood: of two
@@ -180,7 +180,7 @@ func (o *Observation) version() byte {
 	return o.Data[0] &^ 1
 }
 
-// better reports whether o stands against p, which has the same identity: a span that
+// takesPrecedence reports whether o replaces p, which has the same identity: a span that
 // was delivered twice in different versions.
 func (o *Observation) takesPrecedence(p *Observation) bool {
 	return cmp.Or(

@@ -57,7 +57,7 @@ func wrongAt(text string, code syntax.ErrorCode) int {
 // Types of hits that are in no part.
 const (
 	TypeSession      = "session"       // in the title of a session
-	TypeSystemPrompt = "system-prompt" // in a system prompt, told at the first message that has it
+	TypeSystemPrompt = "system-prompt" // in a system prompt, reported at the first message that has it
 	TypeToolCatalog  = "tool-catalog"  // in a tool catalog, likewise
 	TypeNote         = "note"          // in a note about a session, turn or part, or a remark on a tag or score
 )

@@ -114,7 +114,7 @@ type Stats struct {
 // StatsGroup are the figures of one group.
 type StatsGroup struct {
 	// Key is the day, the week such as 2026-W47, the model as provider/model, the agent,
-	// the directory of the project or the tool; "" where the source did not say.
+	// the directory of the project or the tool; "" where the source did not report one.
 	Key string `json:"key"`
 	// Sessions are those with a turn or call in the group.
 	Sessions int64 `json:"sessions"`
@@ -128,7 +128,7 @@ type StatsGroup struct {
 	// CostUSD sums what sources stated.
 	CostUSD float64 `json:"cost_usd"`
 	// EstimatedCostUSD sums what StatsQuery.Price reports of what states no cost, and is no
-	// part of CostUSD; nil where it reports nothing. Compactions, which do not say their
+	// part of CostUSD; nil where it reports nothing. Compactions, which do not report their
 	// model, are not in it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// Unpriced reports that StatsQuery.Price has no price for something in the group: the

@@ -57,7 +57,7 @@ type Result struct {
 	Refused int64
 	// Pending is the number of observations of the batch that no session reports yet.
 	Pending int64
-	// Sessions are the ids of those that the batch spoke of, in no order.
+	// Sessions are the ids of those that the batch reported, in no order.
 	Sessions []string
 }
 
@@ -101,8 +101,8 @@ type Reader interface {
 	// session.
 	Excerpt(ctx context.Context, id string, q ExcerptQuery) (*Excerpt, error)
 	// MayHaveNotices returns those of the sessions of which [session.Notices] may find
-	// something, or which have a span without a message. The transcript and the spans
-	// tell whether it is so.
+	// something, or which have a span without a message. Only the transcript and the
+	// spans show whether it does.
 	MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error)
 
 	// Decisions returns the permission decisions of a session in order of time.
@@ -136,7 +136,7 @@ type Reader interface {
 	// Stats counts over all sessions. Another program's store has the same figures.
 	Stats(ctx context.Context, q StatsQuery) (Stats, error)
 	// Search yields where a text is found: in the titles of sessions, in notes, in system prompts
-	// and tool catalogs, once for each session that was given one, and then in what was said, in
+	// and tool catalogs, once for each session that was given one, and then in messages, in
 	// the inputs and outputs of tools, and in the data of hosts; what was stored last comes
 	// first. What a fork copied from a session that is there is found in that session alone.
 	// An error is yielded once and ends the sequence.
@@ -240,7 +240,7 @@ type SearchIndexer interface {
 	UpdateSearchIndex(ctx context.Context, more func(done, total int) bool) error
 }
 
-// Compacter is a [Store] that keeps the space of what was deleted until it is told to
+// Compacter is a [Store] that keeps the space of what was deleted until it is asked to
 // give it back.
 type Compacter interface {
 	// Compact gives the space of what was deleted back to the file system. It needs as

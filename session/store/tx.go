@@ -444,7 +444,7 @@ type SpanTime struct {
 	LastBelow int64 `column:"last_below"`
 }
 
-// SessionAttrs is what a placed observation reports of its session's row.
+// SessionAttrs is what an attributed observation reports of its session's row.
 type SessionAttrs struct {
 	Start        int64          `column:"start_nano"`
 	End          int64          `column:"end_nano"`
@@ -462,9 +462,9 @@ type OrphanCall struct {
 	End   int64  `column:"end_nano"`
 }
 
-// ModelCallPrefix begins what stands for the id of a call in [Observation] where a
+// ModelCallPrefix begins what is used as the id of a call in [Observation] where a
 // model is called and no tool: the rest is the model. A framework's span of the call
-// announces it, and the span of the provider's own library, in a trace of its own,
+// requests it, and the span of the provider's own library, in a trace of its own,
 // is the orphan. The one happened while the other did.
 const ModelCallPrefix = "model:"
 
@@ -502,13 +502,13 @@ type SessionRow struct {
 // State is a session's merge state. It grows with the number of rewinds and
 // forks, never with messages.
 type State struct {
-	// Stamps tell when and by whom each column or metadata key was said.
+	// Stamps are when and by whom each column or metadata key was reported.
 	Stamps map[string]Stamp `json:"stamps,omitempty"`
 
 	// Declared bounds the session without its observations, nil when its row does so too.
 	Declared *Bounds `json:"declared,omitempty"`
 	// Quarantined holds what was reported of columns in no final form by others than
-	// observations, should what an observation says in its stead be taken back.
+	// observations, should what an observation reports instead be taken back.
 	Quarantined map[string]Value `json:"quarantined,omitempty"`
 
 	Rewinds []Rewind `json:"rewinds,omitempty"`
@@ -567,8 +567,8 @@ type ForkRef struct {
 	Message string `json:"message"`
 }
 
-// Stamp is the provenance of a value; see [Value]. Sum tells values that were
-// said at the same time apart without looking at the row, which another program
+// Stamp is the provenance of a value; see [Value]. Sum distinguishes values that
+// were reported at the same time without looking at the row, which another program
 // may have changed since.
 type Stamp struct {
 	At   int64  `json:"at"`

@@ -1,4 +1,4 @@
-// Package assemble makes sessions of facts: it finds which facts speak of one
+// Package assemble makes sessions of facts: it finds which facts report one
 // turn, one model call, one tool call, whatever spans and records reported them, and
 // writes the messages that they come to.
 //
@@ -19,7 +19,7 @@ import (
 )
 
 // Assemble reports what the facts of a window of the session owner come to. The
-// order of the facts has no meaning; placements are in their order.
+// order of the facts has no meaning; attributions are in their order.
 func Assemble(owner string, facts []fact.Fact) store.Assembly {
 	out, _ := Windows{Owner: owner, Facts: facts}.Assemble()
 	return out
@@ -28,6 +28,8 @@ func Assemble(owner string, facts []fact.Fact) store.Assembly {
 // run assembles the facts of one window. It reports false when the window cannot
 // end where it was to: more facts must be added then.
 func (a *assembly) run(around, facts []fact.Fact) bool {
+	// Each stage needs the one before it: a span that was made for side calls only is found by the calls of its own
+	// session, and what has another purpose than the conversation is in none of its turns.
 	a.buildTree(around, facts)
 	a.findSessions()
 	a.classify()
@@ -45,6 +47,8 @@ func (a *assembly) run(around, facts []fact.Fact) bool {
 		}
 		for _, t := range s.turns {
 			if begun := a.reportTurn(t, parentRefs[t]); !begun && t.open {
+				// The id of a message is made from the time at which it begins. If the window ended before
+				// that, the next one would give the message another id.
 				return false
 			}
 		}
@@ -97,8 +101,8 @@ var kindNames = map[fact.Kind]string{
 	fact.Note: "note",
 }
 
-// place states what became of a node. The first message that a node is placed in is
-// the one that it describes.
+// place attributes a node to rows. The first message that it is attributed to is the one
+// that it describes; others, such as the user's message of a turn's span, follow.
 func (n *node) place(session, message, part string) {
 	p := &n.attribution
 	p.SessionID, p.Kind = session, kindNames[n.Kind]

@@ -163,6 +163,8 @@ func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *nod
 		at := -1
 		for i, n := range orphans {
 			for _, c := range calls {
+				// Agents that work side by side call one model at the same time. An orphan of another agent
+				// must not take the place of the one that fits best, whichever arrived first.
 				if slack, same := c.twin(n); same && (best == nil || slack < least ||
 					slack == least && n.TraceID > orphans[at].TraceID) {
 					best, least, at = c, slack, i
@@ -266,7 +268,7 @@ func (c *call) asked() int {
 	return most
 }
 
-// wraps reports whether more than one call of a model was made within n, those of
+// isWrapper reports whether more than one call of a model was made within n, those of
 // tools and sub-agents left out.
 func isWrapper(n *node) bool {
 	if n.isWrapper == nil {
@@ -374,6 +376,8 @@ func (c *call) read() {
 			c.complete(&fact.Message{Parts: n.Output}) // another span may report the calls or the reasoning alone
 		}
 	}
+	// A record of an answer repeats the calls that the span has. Only its text is missing: with the calls, each would
+	// be in the message twice.
 	if len(answers) > 0 && !hasText(c.output) {
 		given := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool {
 			return p.Kind == fact.PartCall || p.Kind == fact.PartResult

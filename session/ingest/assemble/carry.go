@@ -236,7 +236,8 @@ func (a *assembly) resumeTurns() {
 }
 
 // maxStreams bounds the sessions of sub-agents that no tool call holds whose turns
-// go on.
+// go on. Nothing reports that such a sub-agent has ended: without a bound, each that a session
+// ever started would be carried through all of its windows.
 const maxStreams = 8
 
 // keepOpen finds the turns that go on after the window: the last one of each

@@ -421,7 +421,7 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 }
 
 // firstAsked returns the first root, or else model call, that reports what the user
-// said, and when the turn's first model call began.
+// wrote, and when the turn's first model call began.
 func (t *turn) firstAsked() (reporter *node, begun int64) {
 	begun = math.MaxInt64
 	for _, n := range t.nodes {
@@ -481,7 +481,7 @@ func (w *writer) reportCall(c *call, until int64) {
 	for _, x := range w.between(c.start, until) {
 		w.reportTool(x, nil)
 	}
-	if len(w.Parts) == began {
+	if len(w.Parts) == began { // nothing follows the part that begins the step
 		w.Parts = w.Parts[:parts]
 	} else {
 		w.steps++
@@ -595,7 +595,7 @@ func (w *writer) absent(partType, why, key string, at int64) {
 	w.add(partType, key, at, at, dataPart{partType, session.Absence{Text: why}})
 }
 
-// untold returns a function that leaves out of a root's texts what the windows
+// notReported returns a function that leaves out of a root's texts what the windows
 // before this one and its own parts report, one after another.
 func (w *writer) notReported(from int64) func(r *node, text string) string {
 	c := w.resumed()
@@ -643,21 +643,19 @@ func (w *writer) texts() []string {
 	return all
 }
 
-// unsaid returns what a text adds to what was reported: a root's may be the last
+// unreported returns what a text adds to what was reported: a root's may be the last
 // answer, or all of them, with other blanks between.
 func unreported(text string, written []string) string {
 	rest := strings.TrimSpace(text)
 	if rest == "" || len(written) == 0 {
 		return rest
 	}
-	for _, given := range written {
-		if given = strings.TrimSpace(given); strings.Contains(given, rest) {
-			return ""
-		}
-	}
-	if strings.Contains(strings.Join(written, "\n"), rest) {
+	// It may be one of the texts, or some of them in a row.
+	if slices.ContainsFunc(written, func(given string) bool { return strings.Contains(given, rest) }) ||
+		strings.Contains(strings.Join(written, "\n"), rest) {
 		return ""
 	}
+	// It may begin with all of them, and go on with an answer of which nothing else reports.
 	all := true
 	for _, given := range written {
 		cut, begins := strings.CutPrefix(rest, strings.TrimSpace(given))
@@ -670,6 +668,7 @@ func unreported(text string, written []string) string {
 	if all {
 		return rest
 	}
+	// Some frameworks join the answers with other blanks than they came with.
 	if strings.Contains(squeeze(text), squeeze(strings.Join(written, ""))) {
 		return ""
 	}

@@ -29,7 +29,8 @@ const (
 	// maxClosed is the maximum number of calls whose ids are remembered.
 	maxClosed = 256
 	// A window with more than maxWaiting calls without a result does not end before
-	// maxWait facts.
+	// maxWait facts: most results come soon, and a call that need not be carried leaves
+	// room for one that runs in the background.
 	maxWaiting = maxOpen / 2
 	maxWait    = 1024
 )

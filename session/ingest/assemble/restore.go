@@ -186,7 +186,7 @@ func has(parts []fact.Part, kind string) bool {
 	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 }
 
-// said reports whether the message is the call's answer. For a call whose answer
+// given reports whether the message is the call's answer. For a call whose answer
 // no source reports, it is assumed to be.
 func (c *call) given(m *fact.Message) bool {
 	if len(c.output) == 0 {

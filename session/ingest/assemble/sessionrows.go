@@ -11,7 +11,7 @@ import (
 )
 
 // reportSessions states what the facts report of their sessions' rows. A fact that only
-// ties others says it where something else is built of the session.
+// ties others reports it where something else is built of the session.
 func (a *assembly) reportSessions() {
 	written := make(map[string]bool)
 	for i := range a.messages {

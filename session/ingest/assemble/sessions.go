@@ -262,7 +262,7 @@ func parentRefOf(n *node) *node {
 	}
 	switch n.Kind {
 	case fact.Turn:
-		return seatOfTurn(n)
+		return parentRefOfTurn(n)
 	case fact.ModelCall:
 		if p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall); p != nil && p.Kind == fact.ToolCall {
 			return p
@@ -299,7 +299,7 @@ func parentRefOfRecord(n *node) *node {
 	return p
 }
 
-func seatOfTurn(n *node) *node {
+func parentRefOfTurn(n *node) *node {
 	p := n.above(fact.Turn, fact.ToolCall)
 	for p != nil && n.Agent != "" && p.Kind == fact.Turn && p.Agent == "" {
 		// A span that names no agent may wrap one of any name.

@@ -102,7 +102,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 		x.add(n)
 		of[n] = x
 	}
-	// A span comes before the records that may speak of it.
+	// A span comes before the records that may report it.
 	slices.SortStableFunc(unnamed, func(x, y *node) int { return cmp.Compare(truth(x.record), truth(y.record)) })
 	for _, n := range unnamed {
 		x := cmp.Or(all.like(n), all.twin(n))
@@ -111,7 +111,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 		}
 		if x == nil {
 			if n.Kind == fact.Permission {
-				continue
+				continue // a decision on nothing: a part for it would be a call that nobody made
 			}
 			x = new(tool)
 			x.add(n)
@@ -321,7 +321,8 @@ func (b *bench) take(p, result *fact.Part, from int64) *tool {
 			}
 		}
 	}
-	// Some clients do not write the call's id where it is executed.
+	// Some clients do not write the call's id where it is executed. Of executions with the same input the result
+	// decides: the first one would be given the other's output where calls run side by side.
 	input := canonical(p.Input)
 	for _, name := range []string{p.Name, ""} {
 		var best *tool

@@ -21,7 +21,7 @@ type node struct {
 	// begins is when the fact's work began: not before that of what it is below,
 	// whatever the clocks show.
 	begins int64
-	// under is what firstBelow found, wraps and starts what the functions wraps and
+	// under is what firstBelow found, isWrapper and starts what the functions isWrapper and
 	// startsAgent did.
 	under             *string
 	isWrapper, starts *bool
@@ -58,7 +58,7 @@ type parentRef struct {
 	parent  string
 	from    *node // the tool call or turn above, nil where the sub-agent runs beside the conversation
 	// named is set where a source names the sub-agent or its session: facts are of it wherever
-	// they stand, also after the call that started it has returned.
+	// they are, also after the call that started it has returned.
 	named bool
 }
 

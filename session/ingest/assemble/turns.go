@@ -209,6 +209,8 @@ func purpose(f *fact.Fact) string {
 // findTurns gathers the session's facts into turns, in order of time. later states
 // that there are windows before.
 func (s *stream) findTurns(later bool) {
+	// The surest tie comes first. Time is the last: the records of two agents that work side by side, or of a call that
+	// is reported when its turn is over, would be of the wrong turn.
 	s.findRoots()
 	s.attachBelow()
 	s.attachByID()
@@ -421,6 +423,8 @@ func (s *stream) attachByTime() {
 	defer func() { s.now = now }()
 	for _, n := range events {
 		if t := roots[n]; t != nil {
+			// A client writes the record of a prompt before the span of the work on it begins. Without this the
+			// prompt would be a turn of its own that nothing answers.
 			if now != nil && now != t && now.resumed == nil && now.only(fact.Prompt) && sameAsked(now, n) {
 				absorbed := now
 				t.absorb(absorbed)

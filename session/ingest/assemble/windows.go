@@ -58,7 +58,7 @@ const (
 	Lookahead = store.CutLookahead
 )
 
-// Assemble returns what the facts come to, with the cuts inside. The placements
+// Assemble returns what the facts come to, with the cuts inside. The attributions
 // are in the order of the facts.
 func (w Windows) Assemble() (store.Assembly, error) {
 	carried, err := decodeCarry(w.Carried)
@@ -154,7 +154,7 @@ func (w Windows) window(c *cutter, carried *carry, around []fact.Fact, from int)
 type cutter struct {
 	facts []fact.Fact
 	size  int
-	// spans are the facts of spans, seated the tool calls that have started a sub-agent
+	// spans are the facts of spans, attached the tool calls that have started a sub-agent
 	// before the window.
 	spans    map[[2]string]*fact.Fact
 	attached map[[2]string]bool

@@ -1,5 +1,5 @@
 // Package replay is what a span carries when it was written from a stored session
-// and not by an agent: the rows as they are, beside the attributes that say the
+// and not by an agent: the rows as they are, beside the attributes that report the
 // same for any back end of traces.
 //
 // An agent reports of a message what it knows, and rows are made of it. Of a row that
@@ -21,7 +21,7 @@ import (
 // Key is the attribute in which a [Rows] travels, as JSON.
 const Key = string(semconv.ReplayKey)
 
-// Rows are those that a span stands for. What its record reports as well need not be
+// Rows are those that a span was made of. What its record reports as well need not be
 // repeated: the parts of a session.turn that have data, and prompts and catalogs,
 // are taken from the record.
 type Rows struct {
@@ -48,7 +48,7 @@ type Message struct {
 	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown.
 	CreatedAt int64 `json:"created_at,omitempty"`
 	UpdatedAt int64 `json:"updated_at,omitempty"`
-	// Metadata is a JSON object as text, empty when the facts of spans tell it.
+	// Metadata is a JSON object as text, empty when it follows from the facts of spans.
 	Metadata string `json:"metadata,omitempty"`
 }
 

@@ -54,7 +54,7 @@ func mayPass(err error) bool {
 	}
 	switch c := code(err); {
 	case c == "":
-		// The server said nothing: it was not reached, or the connection broke.
+		// The server sent no code: it was not reached, or the connection broke.
 		var network net.Error
 		var connect *pgconn.ConnectError
 		return errors.As(err, &network) || errors.As(err, &connect) || pgconn.Timeout(err) || pgconn.SafeToRetry(err) ||

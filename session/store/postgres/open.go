@@ -73,7 +73,7 @@ func settings(dsn string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// reason is what an error of parsing says of the DSN's parts that have no password.
+// reason is what an error of parsing reports of the DSN's parts that have no password.
 func reason(err error) string {
 	for _, part := range []string{"sslmode", "port", "service", "target_session_attrs",
 		"sslrootcert", "sslcert", "pool_"} {

@@ -297,9 +297,9 @@ func (b *batch) thread(q *store.Thread) {
 		return
 	}
 	columns := sqlstore.ObservationTable.Prefixed("", "data")
-	into(b, sqlstore.ObservationTable, &q.Records, `WITH home AS MATERIALIZED (SELECT coalesce((`+owner+`), $1) AS id)
- SELECT `+columns+guests+` AND trace_id = '' AND owner <> (SELECT id FROM home)
- UNION ALL SELECT `+columns+` FROM observations WHERE (SELECT id FROM home) <> $1
+	into(b, sqlstore.ObservationTable, &q.Records, `WITH main AS MATERIALIZED (SELECT coalesce((`+owner+`), $1) AS id)
+ SELECT `+columns+guests+` AND trace_id = '' AND owner <> (SELECT id FROM main)
+ UNION ALL SELECT `+columns+` FROM observations WHERE (SELECT id FROM main) <> $1
  AND owner = $1 AND declared_session = $1 AND trace_id = '' AND dialect = $2 ORDER BY source`, q.SessionID, q.Dialect)
 }
 

@@ -30,8 +30,8 @@ const indexSuffix = "-search"
 
 // segment is a full segment of parts, and what identifies its content. Triggers give it another random version when a
 // part of it changes or is deleted. While it has one version, parts can only be added to it, with the next rowids of
-// the table: then another part is the last one. So it is if the rows are numbered anew, by VACUUM or with the restored
-// text of a dump, for their order stays.
+// the table: then another part is the last one. The same holds if the rows are renumbered, by VACUUM or with the
+// restored text of a dump, for their order stays.
 type segment struct {
 	number, version int64
 	last            string

@@ -62,8 +62,8 @@ func (r *request) claim() (mine bool) {
 	return mine
 }
 
-// most is how many requests share a transaction.
-const maximum = 64
+// maxRequests is how many requests share a transaction.
+const maxRequests = 64
 
 // Open opens the store at path for writing, creating the file (0600) and its
 // directory (0700) if need be, and brings its schema up to date.
@@ -99,7 +99,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		Reader: newReader(path), options: o, lock: l, file: info, conn: conn, touched: touched,
-		requests: make(chan *request, maximum), done: make(chan struct{}),
+		requests: make(chan *request, maxRequests), done: make(chan struct{}),
 	}
 	s.Writer = sqlstore.NewWriter(func(ctx context.Context, do func(sqlstore.Tx) error) error {
 		return s.run(ctx, func(t *tx) error { return do(t) })
@@ -182,7 +182,7 @@ func (s *Store) write() {
 				group = append(group, r)
 			}
 			r = nil
-			if len(group) < maximum {
+			if len(group) < maxRequests {
 				select {
 				case r = <-s.requests:
 				default:

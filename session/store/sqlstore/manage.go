@@ -162,7 +162,7 @@ func deleteObservations(t Tx) error {
 		`DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN
  (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, ` + calls + `
  WHERE o.calls_json IS NOT NULL AND ` + ofGoneSessions + `)`,
-		// What is carried from window to window would speak of them still.
+		// What is carried from window to window would name them still.
 		`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofGoneSessions + `)`,
 		`DELETE FROM observations WHERE ` + ofGoneSessions,
 		`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`,

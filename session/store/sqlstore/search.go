@@ -310,7 +310,7 @@ func (s *searcher) part(row Row, raw []byte, hits []store.Hit) []store.Hit {
 }
 
 // locate completes a hit in a part with its session and message. It reports whether the hit is one: what a fork
-// copied, and what another agent than the one asked for said, is none.
+// copied, and what another agent than the one asked for wrote, is none.
 func (s *searcher) locate(h *store.Hit) (bool, error) {
 	in, err := s.session(h.SessionID)
 	copied := in != nil && s.Session == "" && h.CreatedAt < in.from

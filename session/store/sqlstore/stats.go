@@ -125,7 +125,7 @@ func queued(role string, metadata []byte) bool {
 	return role == session.RoleUser && bytes.Contains(metadata, []byte(`"queued_at"`))
 }
 
-// isMarker says in SQL what session.MessageAndParts.IsMarker reports of the message m.
+// isMarker is in SQL what session.MessageAndParts.IsMarker reports of the message m.
 func isMarker(d *Dialect) string {
 	of := `(SELECT 1 FROM chat_parts p WHERE p.message_id = m.id` + d.SameSession("p", "m") + ` AND p.type `
 	return `(EXISTS ` + of + `= 'data-compaction') AND NOT EXISTS ` + of + `<> 'data-compaction'))`
