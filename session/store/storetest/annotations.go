@@ -40,7 +40,8 @@ func (h *harness) shown(s Store, id string) (all []string) {
 var annotationCases = []testCase{
 	{
 		name: "annotations/converge",
-		rule: "A tag is one per target, a score one per name and author; the last change counts, an undone one stays undone until it is set again, in any order.",
+		rule: "A tag is one per target, a score one per name and author; the last change counts, an undone one " +
+			"stays undone until it is set again, in any order.",
 		run: func(h *harness) {
 			undone := func(n *store.Annotation) { n.DeletedAt = &n.UpdatedAt }
 			score := func(value float64, author string) func(*store.Annotation) {
@@ -50,9 +51,11 @@ var annotationCases = []testCase{
 				user("s1", "m1", 10),
 				annotated(annotation("tag", "good", 20, nil), annotation("tag", "again", 21, nil)),
 				annotated(annotation("tag", "good", 30, func(n *store.Annotation) { n.Author = "bob" })),
-				annotated(annotation("tag", "bad", 22, nil), annotation("tag", "bad", 32, undone), annotation("tag", "again", 25, undone)),
+				annotated(annotation("tag", "bad", 22, nil), annotation("tag", "bad", 32, undone),
+					annotation("tag", "again", 25, undone)),
 				annotated(annotation("tag", "again", 40, nil), annotation("score", "quality", 23, score(0.5, "ann"))),
-				annotated(annotation("score", "quality", 50, score(-1, "ann")), annotation("score", "quality", 24, score(1, "bob"))),
+				annotated(annotation("score", "quality", 50, score(-1, "ann")),
+					annotation("score", "quality", 24, score(1, "bob"))),
 				annotated(annotation("note", "", 26, func(n *store.Annotation) { n.Comment = "see é" })),
 			}, func(s Store) {
 				h.equal("annotations", h.shown(s, "s1"), []string{
@@ -72,14 +75,17 @@ var annotationCases = []testCase{
 			}
 			h.story([]store.Batch{
 				user("s1", "m1", 10), assistant("s1", "m2", 20, 3),
-				annotated(annotation("tag", "of the session", 20, nil), annotation("tag", "of the turn", 21, of("m1", "")),
-					annotation("tag", "of the part", 22, of("m2", "m2-text")), annotation("tag", "of nothing", 23, of("gone", "gone"))),
+				annotated(annotation("tag", "of the session", 20, nil),
+					annotation("tag", "of the turn", 21, of("m1", "")),
+					annotation("tag", "of the part", 22, of("m2", "m2-text")),
+					annotation("tag", "of nothing", 23, of("gone", "gone"))),
 				ofSession("fork", 60, func(c *store.SessionChange) {
 					c.ParentID, c.Fork = reported(60, "s1"), &store.Fork{From: "s1", Message: "m2", At: epoch + 60}
 				}),
 			}, func(s Store) {
-				h.equal("annotations", h.shown(s, "s1"), []string{"tag of the session 0  by ann", "tag of the turn 0  by ann",
-					"tag of the part 0  by ann", "tag of nothing 0  by ann"})
+				h.equal("annotations", h.shown(s, "s1"),
+					[]string{"tag of the session 0  by ann", "tag of the turn 0  by ann",
+						"tag of the part 0  by ann", "tag of nothing 0  by ann"})
 				h.equal("annotations of the fork", h.shown(s, "fork"), []string(nil))
 				if _, err := s.Session(h.Context(), "fork"); err != nil {
 					h.Error(err)
@@ -89,7 +95,8 @@ var annotationCases = []testCase{
 	},
 	{
 		name: "annotations/moved-session",
-		rule: "Annotations follow when all of a session moves to another, whose key is better, with what they are about.",
+		rule: "Annotations follow when all of a session moves to another, whose key is better, with what they are " +
+			"about.",
 		run: func(h *harness) {
 			of := func(session, message string) func(*store.Annotation) {
 				return func(n *store.Annotation) { n.SessionID, n.MessageID = session, message }
@@ -97,7 +104,8 @@ var annotationCases = []testCase{
 			h.with(func(s Store) {
 				h.apply(s, observed("a", "t0", 0, 50, script{Input: 3}, opens))
 				before := h.transcript(s, "own-a").Messages[0].Message.ID
-				h.apply(s, annotated(annotation("tag", "good", 20, of("own-a", "")), annotation("score", "q", 21, of("own-a", before))))
+				h.apply(s, annotated(annotation("tag", "good", 20, of("own-a", "")),
+					annotation("score", "q", 21, of("own-a", before))))
 				h.apply(s, observed("a", "key", 60, 60, script{Silent: true}, named("s1")))
 				h.equal("sessions", h.ids(s), []string{"s1"})
 				after := h.transcript(s, "s1").Messages[0].Message.ID
@@ -112,15 +120,18 @@ var annotationCases = []testCase{
 	},
 	{
 		name: "annotations/import",
-		rule: "Annotations of imported sessions converge with those of the store, in any order, and with a second import nothing changes.",
+		rule: "Annotations of imported sessions converge with those of the store, in any order, and with a second " +
+			"import nothing changes.",
 		run: func(h *harness) {
 			versions := []*store.Imported{
 				file("s1", 9, "t", answer("msg_1", 2, 3, 5)), file("s1", 9, "t", answer("msg_1", 2, 3, 5)),
 				file("s1", 9, "t", answer("msg_1", 2, 3, 5)),
 			}
 			versions[0].Annotations = []store.Annotation{annotation("tag", "a", 1, nil), annotation("tag", "b", 1, nil)}
-			versions[1].Annotations = []store.Annotation{annotation("tag", "a", 5, func(n *store.Annotation) { n.DeletedAt = &n.UpdatedAt })}
-			versions[2].Annotations = []store.Annotation{annotation("tag", "a", 5, func(n *store.Annotation) { n.Comment = "as late" }),
+			versions[1].Annotations = []store.Annotation{annotation("tag", "a", 5,
+				func(n *store.Annotation) { n.DeletedAt = &n.UpdatedAt })}
+			versions[2].Annotations = []store.Annotation{annotation("tag", "a", 5,
+				func(n *store.Annotation) { n.Comment = "as late" }),
 				annotation("score", "s", 7, func(n *store.Annotation) { n.Value = 0.1 })}
 			want := ""
 			for order := range permutations([]int{0, 1, 2}) {
@@ -142,7 +153,8 @@ var annotationCases = []testCase{
 	},
 	{
 		name: "annotations/annotate",
-		rule: "Annotate refuses a session that is not there and what is no annotation, and then stores nothing; deleting a session deletes its annotations.",
+		rule: "Annotate refuses a session that is not there and what is no annotation, and then stores nothing; " +
+			"deleting a session deletes its annotations.",
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				ctx := context.Background()
@@ -154,7 +166,8 @@ var annotationCases = []testCase{
 					h.Errorf("of a session that is not there: %v", err)
 				}
 				for what, change := range map[string]func(*store.Annotation){
-					"no name": func(n *store.Annotation) { n.Name = "" }, "no kind": func(n *store.Annotation) { n.Kind = "star" },
+					"no name":                    func(n *store.Annotation) { n.Name = "" },
+					"no kind":                    func(n *store.Annotation) { n.Kind = "star" },
 					"a part without its message": func(n *store.Annotation) { n.PartID = "p" },
 					"NUL":                        func(n *store.Annotation) { n.Comment = "a\x00" },
 				} {
@@ -180,7 +193,10 @@ var annotationCases = []testCase{
 			h.with(func(s Store) {
 				h.apply(s, observed("a", "t1", 10, 20, script{}, of("s1", 0)))
 				m := h.transcript(s, "s1").Messages[0]
-				n := annotation("tag", "kept", 20, func(n *store.Annotation) { n.MessageID, n.PartID = m.Message.ID, m.Parts[0].ID })
+				n := annotation("tag", "kept", 20, func(n *store.Annotation) {
+					n.MessageID, n.PartID = m.Message.ID,
+						m.Parts[0].ID
+				})
 				h.check(s.Annotate(h.Context(), []store.Annotation{n}))
 				h.apply(s, observed("a", "t0", 0, 30, script{}, opens))
 				again := h.transcript(s, "s1").Messages[0]

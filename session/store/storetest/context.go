@@ -26,7 +26,8 @@ var contextCases = []testCase{
 	},
 	{
 		name: "context/compaction-with-tail",
-		rule: "After a compaction the messages count from the one that it names, the summary's included, whichever arrives first.",
+		rule: "After a compaction the messages count from the one that it names, the summary's included, whichever " +
+			"arrives first.",
 		run: func(h *harness) {
 			h.story(append(base(), compaction("s1", "c1", 25, "u2", 1000)), func(s Store) { h.rollup(s, 1110) })
 		},
@@ -62,16 +63,18 @@ var contextCases = []testCase{
 			undated.Parts[0].CreatedAt, undated.Parts[0].UpdatedAt = 0, 0
 			dated := store.Batch{Messages: []store.MessageChange{
 				{ID: "c2", SessionID: "s1", CreatedAt: epoch + 25, UpdatedAt: epoch + 25}}}
-			h.story(append(base(), compaction("s1", "c1", 15, "u1", 1000), undated, dated), func(s Store) { h.rollup(s, 100) })
+			h.story(append(base(), compaction("s1", "c1", 15, "u1", 1000), undated, dated),
+				func(s Store) { h.rollup(s, 100) })
 		},
 	},
 	{
 		name: "context/hidden-compaction",
 		rule: "A compaction that a rewind hid is not in force: the messages before it count again.",
 		run: func(h *harness) {
-			h.story(append(base(), compaction("s1", "c1", 25, "", 1000), ofSession("s1", 1, func(c *store.SessionChange) {
-				c.Rewinds = []store.Rewind{{To: "u2", At: epoch + 40}}
-			})), func(s Store) { h.rollup(s, 1) })
+			h.story(append(base(), compaction("s1", "c1", 25, "", 1000),
+				ofSession("s1", 1, func(c *store.SessionChange) {
+					c.Rewinds = []store.Rewind{{To: "u2", At: epoch + 40}}
+				})), func(s Store) { h.rollup(s, 1) })
 		},
 	},
 }
@@ -85,7 +88,8 @@ func rewind(to string, at int64, undone bool) store.Batch {
 var rewindCases = []testCase{
 	{
 		name: "rewind/hides",
-		rule: "A rewind hides what comes after the message it goes back to, and keeps the rows. Their tokens count no more.",
+		rule: "A rewind hides what comes after the message it goes back to, and keeps the rows. Their tokens count " +
+			"no more.",
 		run: func(h *harness) {
 			h.story(append(base(), rewind("u2", 40, false)), func(s Store) {
 				t := h.transcript(s, "s1")
@@ -111,10 +115,11 @@ var rewindCases = []testCase{
 		name: "rewind/undone",
 		rule: "A rewind that is undone hides nothing; another one still does.",
 		run: func(h *harness) {
-			h.story(append(base(), rewind("u1", 40, false), rewind("u1", 40, true), rewind("u3", 45, false)), func(s Store) {
-				h.equal("visible", visible(h.transcript(s, "s1")), []string{"u1", "a1", "u2", "a2", "u3"})
-				h.rollup(s, 11)
-			})
+			h.story(append(base(), rewind("u1", 40, false), rewind("u1", 40, true), rewind("u3", 45, false)),
+				func(s Store) {
+					h.equal("visible", visible(h.transcript(s, "s1")), []string{"u1", "a1", "u2", "a2", "u3"})
+					h.rollup(s, 11)
+				})
 		},
 	},
 	{
@@ -133,7 +138,8 @@ var rewindCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				user("s1", "u1", 10), assistant("s1", "a1", 11, 1), user("s1", "u2", 20), rewind("u2", 40, false),
-				{Messages: []store.MessageChange{{ID: "u2", SessionID: "s1", CreatedAt: epoch + 5, UpdatedAt: epoch + 5}}},
+				{Messages: []store.MessageChange{{ID: "u2", SessionID: "s1", CreatedAt: epoch + 5,
+					UpdatedAt: epoch + 5}}},
 			}, func(s Store) {
 				h.equal("visible", visible(h.transcript(s, "s1")), []string{"u2"})
 				h.rollup(s, 0)

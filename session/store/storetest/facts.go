@@ -35,21 +35,25 @@ var factCases = []testCase{
 	},
 	{
 		name: "facts/continued-turn",
-		rule: "Two spans of one message, such as those of a turn that waited for a human, add up: counts and durations are summed, anything else is as the later one says.",
+		rule: "Two spans of one message, such as those of a turn that waited for a human, add up: counts and " +
+			"durations are summed, anything else is as the later one reports it.",
 		run: func(h *harness) {
 			one, two := int64(100), int64(50)
 			h.story([]store.Batch{
 				link(turn("s1", "m1", "b", 50, store.TurnStats{Usage: &session.Usage{Input: 3, Output: 1},
 					Trace: session.MessageTrace{
-						EndReason: "finish", DurationMS: &two, ModelCalls: 1}, Model: &session.Model{ModelID: "second"}})),
-				link(turn("s1", "m1", "a", 1, store.TurnStats{Usage: &session.Usage{Input: 4, CacheRead: 2}, Agent: "coder",
+						EndReason: "finish", DurationMS: &two, ModelCalls: 1},
+					Model: &session.Model{ModelID: "second"}})),
+				link(turn("s1", "m1", "a", 1, store.TurnStats{Usage: &session.Usage{Input: 4, CacheRead: 2},
+					Agent: "coder",
 					Trace: session.MessageTrace{
 						EndReason: "finish", DurationMS: &one, ModelCalls: 2, PendingApproval: true},
 					Model: &session.Model{ModelID: "first"}})),
 			}, func(s Store) {
 				sum := int64(150)
 				h.equal("metadata", metadata(h, s, "s1", "m1"), session.MessageMetadata{
-					Model: &session.Model{ModelID: "second"}, Agent: "coder", Usage: &session.Usage{Input: 7, Output: 1, CacheRead: 2},
+					Model: &session.Model{ModelID: "second"}, Agent: "coder",
+					Usage: &session.Usage{Input: 7, Output: 1, CacheRead: 2},
 					Trace: session.MessageTrace{EndReason: "finish", ModelCalls: 3, DurationMS: &sum},
 				})
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(10))
@@ -58,7 +62,8 @@ var factCases = []testCase{
 	},
 	{
 		name: "facts/steps",
-		rule: "Model calls stand for the message only until a span that describes all of it is known; until then it is marked incomplete.",
+		rule: "Model calls describe the message only until a span that describes all of it is known; until then it " +
+			"is marked incomplete.",
 		run: func(h *harness) {
 			step := func(span string, at, input int64) store.Batch {
 				return link(turn("s1", "m1", span, at, store.TurnStats{Step: true, Usage: &session.Usage{Input: input},
@@ -66,7 +71,8 @@ var factCases = []testCase{
 			}
 			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6)}, func(s Store) {
 				m := metadata(h, s, "s1", "m1")
-				h.equal("steps", []any{m.Usage.Input, m.Trace.ModelCalls, m.Trace.Incomplete}, []any{int64(11), int64(2), true})
+				h.equal("steps", []any{m.Usage.Input, m.Trace.ModelCalls, m.Trace.Incomplete},
+					[]any{int64(11), int64(2), true})
 			})
 			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6),
 				link(turn("s1", "m1", "t", 1, store.TurnStats{Usage: &session.Usage{Input: 10}}))}, func(s Store) {
@@ -78,7 +84,8 @@ var factCases = []testCase{
 	},
 	{
 		name: "facts/two-versions",
-		rule: "Of two versions of one span the one that ended later stands alone, in one batch too; it is not added to the other.",
+		rule: "Of two versions of one span only the one that ended later counts, in one batch too; it is not added " +
+			"to the other.",
 		run: func(h *harness) {
 			version := func(start, end, input int64) store.Batch {
 				l := turn("s1", "m1", "a", start, store.TurnStats{Usage: &session.Usage{Input: input}})
@@ -94,13 +101,15 @@ var factCases = []testCase{
 	},
 	{
 		name: "facts/moved",
-		rule: "When the version of a span that stands speaks of another message than one before it, the first message keeps nothing of what the span counted.",
+		rule: "When the version of a span that counts names another message than one before it, the first message " +
+			"keeps nothing of what the span counted.",
 		run: func(h *harness) {
 			version := func(message string, end, input int64) store.Batch {
 				l := turn("s1", message, "a", 1, store.TurnStats{Usage: &session.Usage{Input: input}})
 				l.EndNano = nano(end)
 				b := link(l)
-				b.Messages = []store.MessageChange{{ID: message, SessionID: "s1", Role: "assistant", CreatedAt: epoch + 1,
+				b.Messages = []store.MessageChange{{ID: message, SessionID: "s1", Role: "assistant",
+					CreatedAt: epoch + 1,
 					UpdatedAt: epoch + 1, Rank: store.RankFinal}}
 				return b
 			}
@@ -148,35 +157,41 @@ var factCases = []testCase{
 	},
 	{
 		name: "facts/decisions",
-		rule: "A decision that was settled beats one that was pending, then the later stands. Decisions stand in order of time.",
+		rule: "A decision that was settled takes precedence over one that was pending, then the later one does. " +
+			"Decisions are in order of time.",
 		run: func(h *harness) {
 			decision := func(id string, at int64, outcome string) store.Batch {
 				return store.Batch{Decisions: []store.Decision{{ID: id, SessionID: "s1", ToolID: "bash", Action: "ask",
 					Outcome: outcome, DecidedAt: epoch + at}}}
 			}
-			h.story([]store.Batch{decision("d2", 1, "denied"), decision("d1", 9, "pending"), decision("d1", 5, "allowed"),
+			h.story([]store.Batch{decision("d2", 1, "denied"), decision("d1", 9, "pending"),
+				decision("d1", 5, "allowed"),
 				ofSession("s1", 1, nil)}, func(s Store) {
 				got, err := s.Decisions(context.Background(), "s1")
 				h.check(err)
 				h.equal("decisions", got, []store.Decision{
 					{ID: "d2", SessionID: "s1", ToolID: "bash", Action: "ask", Outcome: "denied", DecidedAt: epoch + 1},
-					{ID: "d1", SessionID: "s1", ToolID: "bash", Action: "ask", Outcome: "allowed", DecidedAt: epoch + 5},
+					{ID: "d1", SessionID: "s1", ToolID: "bash", Action: "ask", Outcome: "allowed",
+						DecidedAt: epoch + 5},
 				})
 			})
 		},
 	},
 	{
 		name: "facts/blobs",
-		rule: "A text is kept by its digest. One that is whole replaces one that arrived damaged, and never the other way round.",
+		rule: "A text is kept by its digest. One that is whole replaces one that arrived damaged, and never the " +
+			"other way round.",
 		run: func(h *harness) {
 			blob := func(body string, exact bool) store.Batch {
-				return store.Batch{Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: body, Exact: exact}}}
+				return store.Batch{Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: body,
+					Exact: exact}}}
 			}
-			h.story([]store.Batch{blob("zz cut", false), blob("whole", true), blob("zzz cut too", false)}, func(s Store) {
-				got, err := s.Blob(context.Background(), store.BlobSystemPrompt, "d")
-				h.equal("blob", []any{got, err},
-					[]any{store.Blob{Kind: store.BlobSystemPrompt, Digest: "d", Body: "whole", Exact: true}, nil})
-			})
+			h.story([]store.Batch{blob("zz cut", false), blob("whole", true), blob("zzz cut too", false)},
+				func(s Store) {
+					got, err := s.Blob(context.Background(), store.BlobSystemPrompt, "d")
+					h.equal("blob", []any{got, err},
+						[]any{store.Blob{Kind: store.BlobSystemPrompt, Digest: "d", Body: "whole", Exact: true}, nil})
+				})
 		},
 	},
 }

@@ -54,13 +54,15 @@ func (h *harness) filterStore(s Store) {
 			CreatedAt: epoch + 34, UpdatedAt: epoch + 34, Rank: store.RankFinal})
 	h.apply(s, denied)
 	note := func(id, kind, name string, value float64, message string) store.Annotation {
-		n := store.Annotation{SessionID: id, Kind: kind, Name: name, Value: value, MessageID: message, CreatedAt: 1, UpdatedAt: 1}
+		n := store.Annotation{SessionID: id, Kind: kind, Name: name, Value: value, MessageID: message, CreatedAt: 1,
+			UpdatedAt: 1}
 		n.Identify()
 		return n
 	}
 	undone := note("b", "tag", "good", 0, "")
 	undone.DeletedAt = new(int64(1))
-	h.apply(s, annotated(note("a", "tag", "good", 0, ""), note("c", "tag", "good", 0, "c1"), note("c", "tag", "é?'%_", 0, ""),
+	h.apply(s, annotated(note("a", "tag", "good", 0, ""), note("c", "tag", "good", 0, "c1"),
+		note("c", "tag", "é?'%_", 0, ""),
 		undone, note("a", "score", "quality", 0.5, ""), note("c", "score", "quality", 0.9, "c2"),
 		note("c", "score", "cost", -1, "")))
 }
@@ -115,10 +117,13 @@ var filterCases = []testCase{
 					"no text":                   {store.SessionFilter{Text: "nowhere"}, []string{}},
 					"since":                     {store.SessionFilter{Since: at(21)}, []string{"c", "b"}},
 					"until":                     {store.SessionFilter{Until: at(20)}, []string{"a", "kid"}},
-					"since and until":           {store.SessionFilter{Since: at(16), Until: at(30)}, []string{"b", "a"}},
-					"ids":                       {store.SessionFilter{IDs: []string{"b", "kid", "x"}}, []string{"b", "kid"}},
-					"no ids":                    {store.SessionFilter{IDs: []string{}}, []string{}},
-					"several":                   {store.SessionFilter{Agent: "coder", Tool: "bash", Tags: []string{"good"}}, []string{"a"}},
+					"since and until": {store.SessionFilter{Since: at(16), Until: at(30)},
+						[]string{"b", "a"}},
+					"ids": {store.SessionFilter{IDs: []string{"b", "kid", "x"}},
+						[]string{"b", "kid"}},
+					"no ids": {store.SessionFilter{IDs: []string{}}, []string{}},
+					"several": {store.SessionFilter{Agent: "coder", Tool: "bash",
+						Tags: []string{"good"}}, []string{"a"}},
 				} {
 					q := everything
 					q.SessionFilter = c.f
@@ -137,7 +142,8 @@ var filterCases = []testCase{
 					h.equal(fmt.Sprintf("by %q", order), ids(all), want)
 					for i := range all {
 						q.Before = &store.Cursor{UpdatedAt: all[i].UpdatedAt, ID: all[i].ID}
-						h.equal(fmt.Sprintf("by %q after %s", order, all[i].ID), ids(h.sessions(s, q)), slices.Clone(want[i+1:]))
+						h.equal(fmt.Sprintf("by %q after %s", order, all[i].ID), ids(h.sessions(s, q)),
+							slices.Clone(want[i+1:]))
 					}
 				}
 				for _, err := range s.Sessions(h.Context(), store.SessionQuery{Sort: "size"}) {
@@ -150,7 +156,8 @@ var filterCases = []testCase{
 	},
 	{
 		name: "filters/stats",
-		rule: "Stats count the selected sessions, those before a time, and take the project from a session that is not selected.",
+		rule: "Stats count the selected sessions, those before a time, and take the project from a session that is " +
+			"not selected.",
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				h.filterStore(s)
@@ -171,7 +178,8 @@ var filterCases = []testCase{
 
 var retentionCases = []testCase{{
 	name: "retention",
-	rule: "Sessions of an age are deleted with their family, those with a tag are kept if that is asked for, and of a store that is too large the oldest go first.",
+	rule: "Sessions of an age are deleted with their family, those with a tag are kept if that is asked for, and " +
+		"of a store that is too large the oldest go first.",
 	run: func(h *harness) {
 		fill := func(s Store) {
 			random := rand.New(rand.NewPCG(1, 2)) // what repeats itself is compressed
@@ -190,7 +198,8 @@ var retentionCases = []testCase{{
 			day := int64(24 * time.Hour / time.Millisecond)
 			h.apply(s, ofSession("new", 30*day, nil))
 			h.apply(s, ofSession("child", 30*day, func(c *store.SessionChange) { c.ParentID = reported(1, "parent") }))
-			h.apply(s, annotated(store.Annotation{ID: "t", SessionID: "tagged", Kind: store.AnnotationTag, Name: "good"},
+			h.apply(s, annotated(store.Annotation{ID: "t", SessionID: "tagged", Kind: store.AnnotationTag,
+				Name: "good"},
 				store.Annotation{ID: "n", SessionID: "old", Kind: store.AnnotationNote, Comment: "a note is no tag"}))
 		}
 		now := time.UnixMilli(epoch).Add(31 * 24 * time.Hour)
@@ -210,7 +219,8 @@ var retentionCases = []testCase{{
 			source := &store.ImportSource{Path: "/old.jsonl", Reading: "1", State: []byte("state"), Report: "{}",
 				Sessions: []string{"old"}}
 			h.check(s.RecordSources(h.Context(), source))
-			h.equal("deleted with a file", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}), []string{"old"})
+			h.equal("deleted with a file", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}),
+				[]string{"old"})
 			kept, err := s.ImportSource(h.Context(), source.Path)
 			source.Deleted = source.Sessions
 			h.equal("the file, which is not imported again", []any{kept, err}, []any{*source, nil})

@@ -32,7 +32,8 @@ func texts(t *session.Transcript) []string {
 var forkCases = []testCase{
 	{
 		name: "fork/copies",
-		rule: "A fork holds copies, with new ids, of its parent's messages up to the one it left at, in their order; its tokens are those of the copies. The parent may arrive later, whole or piece by piece.",
+		rule: "A fork holds copies, with new ids, of its parent's messages up to the one it left at, in their " +
+			"order; its tokens are those of the copies. The parent may arrive later, whole or piece by piece.",
 		run: func(h *harness) {
 			h.story(append(base(), fork("s2", "s1", "u2", 50)), func(s Store) {
 				parent, child := h.transcript(s, "s1"), h.transcript(s, "s2")
@@ -66,7 +67,8 @@ var forkCases = []testCase{
 		run: func(h *harness) {
 			h.story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), fork("s2", "s1", "u4", 60),
 				rewind("u1", 70, false)), func(s Store) {
-				h.equal("child", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2", "question u4"})
+				h.equal("child", texts(h.transcript(s, "s2")),
+					[]string{"question u1", "answer a1", "question u2", "question u4"})
 				h.equal("parent", visible(h.transcript(s, "s1")), []string{"u1"})
 			})
 		},
@@ -91,7 +93,8 @@ var forkCases = []testCase{
 	},
 	{
 		name: "fork/compaction",
-		rule: "A copied compaction names the copy of the message that its original names, so that the fork's context is that of its parent.",
+		rule: "A copied compaction names the copy of the message that its original names, so that the fork's " +
+			"context is that of its parent.",
 		run: func(h *harness) {
 			h.story(append(base(), compaction("s1", "c1", 25, "u2", 1000), fork("s2", "s1", "a3", 50)), func(s Store) {
 				h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(1110))
@@ -101,7 +104,8 @@ var forkCases = []testCase{
 	},
 	{
 		name: "fork/without-parent-column",
-		rule: "That a session is a fork is enough to find it when its parent arrives, also when another parent is said of it.",
+		rule: "That a session is a fork is enough to find it when its parent arrives, also when another parent is " +
+			"reported.",
 		run: func(h *harness) {
 			bare := ofSession("s2", 50, func(c *store.SessionChange) {
 				c.Fork = &store.Fork{From: "s1", Message: "u2", At: epoch + 50}
@@ -114,10 +118,11 @@ var forkCases = []testCase{
 	},
 	{
 		name: "fork/twice",
-		rule: "Of two things said of where a session was forked from the earlier stands, and nothing of the other is left.",
+		rule: "Of two reports of where a session was forked from the earlier counts, and nothing of the other is left.",
 		run: func(h *harness) {
 			other := []store.Batch{user("s9", "x1", 1), user("s9", "x2", 2)}
-			h.story(slices.Concat(base()[:2], other, []store.Batch{fork("s2", "s9", "x2", 60), fork("s2", "s1", "a1", 50)}),
+			h.story(slices.Concat(base()[:2], other,
+				[]store.Batch{fork("s2", "s9", "x2", 60), fork("s2", "s1", "a1", 50)}),
 				func(s Store) {
 					h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1"})
 				})
@@ -125,10 +130,12 @@ var forkCases = []testCase{
 	},
 	{
 		name: "fork/late-parts",
-		rule: "A part of the parent's that was made after the fork is not copied; one made before it is, however late it arrives, in its last state.",
+		rule: "A part of the parent's that was made after the fork is not copied; one made before it is, however " +
+			"late it arrives, in its last state.",
 		run: func(h *harness) {
 			h.story(append(base()[:2], fork("s2", "s1", "a1", 50),
-				parts(textPart("s1", "a1", "early", 1, 40, "early")), parts(textPart("s1", "a1", "late", 2, 60, "late")),
+				parts(textPart("s1", "a1", "early", 1, 40, "early")),
+				parts(textPart("s1", "a1", "late", 2, 60, "late")),
 				parts(textPart("s1", "a1", "early", 1, 70, "changed")),
 			), func(s Store) {
 				h.equal("child", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "changed"})

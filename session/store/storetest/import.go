@@ -80,7 +80,8 @@ func answer(id string, created, updated, tokens int64, parts ...session.Part) se
 }
 
 func words(id string, updated int64, text string) session.Part {
-	return session.Part{ID: id, Type: "text", DataJSON: `{"type": "text", "text": "` + text + `"}`, CreatedAt: epoch + 1,
+	return session.Part{ID: id, Type: "text", DataJSON: `{"type": "text", "text": "` + text + `"}`,
+		CreatedAt: epoch + 1,
 		UpdatedAt: epoch + updated}
 }
 
@@ -91,11 +92,13 @@ var importCases = []testCase{{
 		h.with(func(s Store) {
 			in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")))
 			in.Session.CostUSD = 0.12345678901234 // a row may know more than its messages
-			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", Outcome: "allowed",
+			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask",
+				Outcome:   "allowed",
 				DecidedAt: epoch + 2}}
 			in.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "b", Exact: true}}
 			r := h.importing(s, in)
-			h.equal("result", r, store.ImportResult{Added: true, Changed: true, Messages: 1, Parts: 2, Decisions: 1, Blobs: 1})
+			h.equal("result", r, store.ImportResult{Added: true, Changed: true, Messages: 1, Parts: 2, Decisions: 1,
+				Blobs: 1})
 			h.equal("rows", encoded(h, h.transcript(s, "ses_1")), encoded(h, in.Transcript))
 			before := h.dump(s)
 			r = h.importing(s, in)
@@ -110,8 +113,9 @@ var importCases = []testCase{{
 		versions := []*store.Imported{
 			file("ses_1", 9, "nine", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")),
 				answer("msg_2", 4, 4, 1)),
-			// Later, and another part stands first.
-			file("ses_1", 10, "ten", answer("msg_1", 2, 5, 7, words("prt_3", 5, "zero"), words("prt_1", 5, "one and more"))),
+			// Later, and another part is first.
+			file("ses_1", 10, "ten", answer("msg_1", 2, 5, 7, words("prt_3", 5, "zero"),
+				words("prt_1", 5, "one and more"))),
 			// As late, with other words; and a message that the others do not know.
 			file("ses_1", 10, "also ten", answer("msg_1", 2, 5, 6, words("prt_1", 5, "one and less")),
 				answer("msg_3", 6, 6, 100, words("prt_4", 6, "x"))),
@@ -140,19 +144,20 @@ var importCases = []testCase{{
 	},
 }, {
 	name: "MergedRows",
-	rule: "Whatever versions of rows say of one time, they merge in any order, however often, and by way of another store, to the same rows.",
+	rule: "Whatever versions of rows of one time contain, they merge in any order, however often, and by way of " +
+		"another store, to the same rows.",
 	run: func(h *harness) {
 		tool := func(state, data string) session.Part {
 			return session.Part{ID: "prt_2", Type: "tool-bash", ToolCallID: new("call_1"), ToolState: &state,
 				CreatedAt: epoch + 1, UpdatedAt: epoch + 3,
 				DataJSON: `{"type":"tool-bash","toolCallId":"call_1","state":"` + state + `","input":{}` + data + `}`}
 		}
-		version := func(updated int64, title string, archived, hidden *int64, metadata string, said session.Part,
+		version := func(updated int64, title string, archived, hidden *int64, metadata string, text session.Part,
 			call session.Part) *store.Imported {
 			in := file("ses_1", updated, title, session.MessageAndParts{
 				Message: session.Message{ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1,
 					UpdatedAt: epoch + 1},
-			}, answer("msg_2", 2, 3, 5, said, call))
+			}, answer("msg_2", 2, 3, 5, text, call))
 			in.Session.ArchivedAt, in.Messages[1].Message.HiddenAt = archived, hidden
 			if metadata != "" {
 				in.Messages[1].Message.MetadataJSON = metadata
@@ -170,11 +175,13 @@ var importCases = []testCase{{
 			version(9, session.Untitled, at(40), at(30), "", words("prt_1", 3, "one"),
 				tool(session.StateApprovalRequested, `,"approval":{"id":"zzzzzzzzzzzzzzzzzzzzzzzz"}`)),
 			// Named, seen, further: the call has its result, though it takes less room.
-			version(9, "Aa", nil, nil, "", words("prt_1", 3, "one "), tool(session.StateOutputAvailable, `,"output":1`)),
+			version(9, "Aa", nil, nil, "", words("prt_1", 3, "one "),
+				tool(session.StateOutputAvailable, `,"output":1`)),
 			// Named later than it was archived elsewhere; and incomplete, which is the longer.
 			version(90, "Zz", at(20), nil,
 				`{"agenttrace":{"incomplete":true,"problems":["zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
-				words("prt_1", 2, "of before"), tool(session.StateInputAvailable, `,"title":"zzzzzzzzzzzzzzzzzzzzzzzz"`)),
+				words("prt_1", 2, "of before"), tool(session.StateInputAvailable,
+					`,"title":"zzzzzzzzzzzzzzzzzzzzzzzz"`)),
 		}
 		want := ""
 		same := func(how string, s Store) {
@@ -214,7 +221,8 @@ var importCases = []testCase{{
 	},
 }, {
 	name: "Archive",
-	rule: "What was archived stays so whatever else is told of the session, unless it was taken out of the archive after that.",
+	rule: "What was archived stays so whatever else is reported of the session, unless it was taken out of the " +
+		"archive after that.",
 	run: func(h *harness) {
 		archived := func(at int64, text string) store.Batch {
 			return ofSession("ses_1", at, func(c *store.SessionChange) { c.Archived = reported(at, text) })
@@ -227,11 +235,11 @@ var importCases = []testCase{{
 			h.importing(s, in)
 			h.equal("archived", row(s), new(int64(epoch+40)))
 			h.importing(s, file("ses_1", 99, "another", answer("msg_1", 2, 3, 5)))
-			h.equal("archived, and told of later", row(s), new(int64(epoch+40)))
+			h.equal("archived, and reported later", row(s), new(int64(epoch+40)))
 			h.apply(s, archived(50, "0"))
 			h.equal("taken out", row(s), (*int64)(nil))
 			h.importing(s, in)
-			h.equal("taken out after what the import says", row(s), (*int64)(nil))
+			h.equal("taken out after what the import reports", row(s), (*int64)(nil))
 			in.Session.ArchivedAt = new(int64(epoch + 60))
 			h.importing(s, in)
 			h.equal("archived again", row(s), new(int64(epoch+60)))
@@ -242,7 +250,8 @@ var importCases = []testCase{{
 	rule: "What the store has and the import has not, or has in an older version, stays.",
 	run: func(h *harness) {
 		h.with(func(s Store) {
-			h.importing(s, file("ses_1", 9, "new", answer("msg_1", 2, 8, 5, words("prt_1", 8, "new"), words("prt_2", 3, "two")),
+			h.importing(s, file("ses_1", 9, "new",
+				answer("msg_1", 2, 8, 5, words("prt_1", 8, "new"), words("prt_2", 3, "two")),
 				answer("msg_2", 4, 4, 1)))
 			before := h.dump(s)
 			r := h.importing(s, file("ses_1", 8, "old", answer("msg_1", 2, 7, 4, words("prt_1", 7, "old"))))
@@ -259,7 +268,8 @@ var importCases = []testCase{{
 			before := encoded(h, h.transcript(s, "ses_1"))
 			in := file("ses_2", 9, "t", answer("msg_1", 2, 9, 6, words("prt_2", 9, "two")),
 				answer("msg_2", 3, 9, 7, words("prt_1", 9, "three")), answer("msg_3", 3, 9, 8))
-			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", DecidedAt: epoch}}
+			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask",
+				DecidedAt: epoch}}
 			r := h.importing(s, in)
 			var where []string
 			for _, refusal := range r.Refused {
@@ -277,7 +287,8 @@ var importCases = []testCase{{
 	},
 }, {
 	name: "Origin",
-	rule: "The spans and rewinds that come with a session count as those that telemetry tells: once each, whichever is first, for what arrives late too.",
+	rule: "The spans and rewinds that come with a session count as those that telemetry reports: once each, " +
+		"whichever is first, for what arrives late too.",
 	run: func(h *harness) {
 		in := file("ses_1", 9, "t", answer("msg_2", 20, 21, 5, words("prt_1", 21, "one")))
 		in.Messages = slices.Insert(in.Messages, 0, session.MessageAndParts{Message: session.Message{
@@ -323,7 +334,7 @@ var importCases = []testCase{{
 	},
 }, {
 	name: "Telemetry",
-	rule: "A session that telemetry made can be exported and imported; what telemetry says later is merged as ever.",
+	rule: "A session that telemetry made can be exported and imported; what telemetry reports later is merged as ever.",
 	run: func(h *harness) {
 		first := []store.Batch{
 			ofSession("ses_1", 1, func(c *store.SessionChange) { c.Title = reported(1, "first") }),
@@ -356,7 +367,8 @@ var importCases = []testCase{{
 			"later, import": {0: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) },
 				1: func(s Store) { h.importing(s, exported) }},
 			"first, later, import": {0: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) },
-				1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }, 2: func(s Store) { h.importing(s, exported) }},
+				1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) },
+				2: func(s Store) { h.importing(s, exported) }},
 		} {
 			h.with(func(s Store) {
 				for _, step := range steps {
@@ -369,7 +381,7 @@ var importCases = []testCase{{
 	},
 }, {
 	name: "Compaction",
-	rule: "Tokens count from where the latest compaction says, also when telemetry goes on.",
+	rule: "Tokens count from where the latest compaction puts it, also when telemetry goes on.",
 	run: func(h *harness) {
 		h.with(func(s Store) {
 			in := file("ses_1", 30, "t", answer("msg_1", 1, 1, 100), answer("msg_2", 2, 2, 10),

@@ -118,7 +118,8 @@ func assemble(w *store.Window) (store.Assembly, error) {
 			return &store.Value{Text: text, At: at, Rank: store.RankLive}
 		}
 		about := store.SessionChange{
-			ID: sessionID, Title: value(s.Title, n.End), Agent: value(s.Agent, n.Start), ParentID: value(s.Parent, n.Start),
+			ID: sessionID, Title: value(s.Title, n.End), Agent: value(s.Agent, n.Start),
+			ParentID: value(s.Parent, n.Start),
 		}
 		if s.Model != "" {
 			about.Model = value(string(object("model_id", s.Model)), n.End)
@@ -209,14 +210,15 @@ func (h *harness) textsOf(s Store, id string) []string {
 	return texts(h.transcript(s, id))
 }
 
-// conversation is a session of turns, told by openers with a step each.
+// conversation is a session of turns, each of an opener and a step.
 func conversation(trace, sessionID string, turns int) []store.Batch {
 	var all []store.Batch
 	for i := range turns {
 		at := int64(i * 100)
 		all = append(all,
 			observed(trace, fmt.Sprint("t", i), at, at+50,
-				script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens, of(sessionID, 0)),
+				script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens,
+				of(sessionID, 0)),
 			observed(trace, fmt.Sprint("s", i), at+10, at+20, script{}))
 	}
 	return all
@@ -224,8 +226,9 @@ func conversation(trace, sessionID string, turns int) []store.Batch {
 
 var observationCases = []testCase{
 	{
-		name: "observation/told",
-		rule: "Observations are told as what the batch's Assemble makes of them, in any order and batching, once however often they are delivered. The session lasts as long as they do.",
+		name: "observation/built",
+		rule: "Observations become what the batch's Assemble makes of them, in any order and batching, once " +
+			"however often they are delivered. The session lasts as long as they do.",
 		run: func(h *harness) {
 			h.story(conversation("a", "s1", 3), func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1"})
@@ -238,16 +241,19 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/version",
-		rule: "Of two versions of an observation the one that ended later stands, and nothing is left of the other: not its session's title, nor the calls it asked for, nor the time it lasted.",
+		rule: "Of two versions of an observation the one that ended later counts, and nothing is left of the " +
+			"other: not its session's title, nor the calls it asked for, nor the time it lasted.",
 		run: func(h *harness) {
-			first := observed("a", "t0", 0, 60, script{Title: "first", Agent: "one", Outcome: "allowed", Input: 1}, opens,
+			first := observed("a", "t0", 0, 60, script{Title: "first", Agent: "one", Outcome: "allowed", Input: 1},
+				opens,
 				asks("c1"), of("s1", 0))
-			second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens, asks("c2"),
+			second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens,
+				asks("c2"),
 				of("s1", 0))
 			h.story([]store.Batch{
 				first, second, observed("a", "s0", 30, 40, script{}),
-				observed("b", "x1", 35, 36, script{Text: "stray 1"}, orphan("c1")),
-				observed("c", "x2", 37, 38, script{Text: "stray 2"}, orphan("c2")),
+				observed("b", "x1", 35, 36, script{Text: "orphan 1"}, orphan("c1")),
+				observed("c", "x2", 37, 38, script{Text: "orphan 2"}, orphan("c2")),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"own-b", "s1"})
 				row := h.transcript(s, "s1").Session
@@ -258,7 +264,9 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/window",
-		rule: "Telling observations one by one gives what telling them all at once does: with some that reach across where others open a turn, openers that arrive late between others, that begin together, and such that last no time.",
+		rule: "Storing observations one by one gives what storing them all at once does: with some that reach " +
+			"across where others open a turn, openers that arrive late between others, that begin together, and " +
+			"such that last no time.",
 		run: func(h *harness) {
 			var all []store.Batch
 			r := rand.New(rand.NewPCG(3, 9))
@@ -296,11 +304,14 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/below",
-		rule: "What begins after the span that it stands below has ended is assembled with it, whatever opens a turn in between; what opens a turn itself is not.",
+		rule: "What begins after the span that it is below has ended is assembled with it, whatever opens a turn " +
+			"in between; what opens a turn itself is not.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("b", "t1", 20, 30, script{}, opens, of("s1", 0)),
-				observed("a", "late", 20, 20, script{}, below("t0")), observed("b", "t2", 40, 50, script{}, opens, below("t1")),
+				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)),
+				observed("b", "t1", 20, 30, script{}, opens, of("s1", 0)),
+				observed("a", "late", 20, 20, script{}, below("t0")),
+				observed("b", "t2", 40, 50, script{}, opens, below("t1")),
 			}, func(s Store) {
 				h.equal("windows", h.windows(s, "s1"), []string{"[a/t0 a/late b/t1]", "[b/t2]"})
 			})
@@ -323,7 +334,7 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/together",
-		rule: "What begins at the very time at which another ends or opens is told with it or after it, never lost.",
+		rule: "What begins at the very time at which another ends or opens is built with it or after it, never lost.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("a", "s0", 10, 10, script{}),
@@ -336,25 +347,31 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/retraction",
-		rule: "What an observation says of its session's row is taken back when it is told in another: title, agent, model, parent, metadata and times are what the others say.",
+		rule: "What an observation reports of its session's row is taken back when it moves to another: title, " +
+			"agent, model, parent, metadata and times are what the others say.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, opens, of("s1", 0)),
-				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2", Parent: "p9", UserID: "u2"}, opens,
+				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, opens,
+					of("s1", 0)),
+				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2", Parent: "p9",
+					UserID: "u2"}, opens,
 					of("s1", 5)),
 				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1", "s2"})
 				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.ParentID, row.MetadataJSON, row.CreatedAt,
+				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.ParentID, row.MetadataJSON,
+					row.CreatedAt,
 					row.UpdatedAt},
 					[]any{"mine", "coder", `{"model_id":"m1"}`, (*string)(nil), `{"user_id":"u1"}`, int64(epoch + 100),
 						int64(epoch + 200)})
 			})
 			h.story([]store.Batch{
 				observed("c", "t0", 0, 1000, script{}, opens, of("s1", 0)),
-				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, of("s1", 0)),
-				observed("b", "t0", 50, 900, script{Title: "yours", Agent: "other", Model: "m2", UserID: "u2"}, of("s1", 5)),
+				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"},
+					of("s1", 0)),
+				observed("b", "t0", 50, 900, script{Title: "yours", Agent: "other", Model: "m2", UserID: "u2"},
+					of("s1", 5)),
 				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
 			}, func(s Store) {
 				row := h.transcript(s, "s1").Session
@@ -365,7 +382,8 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/retraction-beside-sdk",
-		rule: "What was said otherwise stays, and comes to light again, when what observations say above it is taken back.",
+		rule: "What other sources reported stays, and counts again when what observations report with a higher " +
+			"rank is taken back.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				ofSession("s1", 300, func(c *store.SessionChange) {
@@ -383,25 +401,28 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/decisions",
-		rule: "A decision is replaced by what it is told as now, and goes when it is told no more.",
+		rule: "A decision is replaced by what it is built as now, and goes when it is not built any more.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)),
-				observed("a", "d0", 5, 6, script{Outcome: "allowed"}), observed("a", "d0", 5, 7, script{Outcome: "pending"}),
+				observed("a", "d0", 5, 6, script{Outcome: "allowed"}),
+				observed("a", "d0", 5, 7, script{Outcome: "pending"}),
 				observed("a", "d1", 6, 7, script{Outcome: "denied"}), observed("a", "d1", 6, 8, script{}),
 			}, func(s Store) {
 				decisions, err := s.Decisions(h.Context(), "s1")
 				h.check(err)
 				h.equal("decisions", decisions, []store.Decision{{
-					ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending",
-					Reason: "one of 3", DecidedAt: epoch + 7,
+					ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask",
+					Outcome: "pending",
+					Reason:  "one of 3", DecidedAt: epoch + 7,
 				}})
 			})
 		},
 	},
 	{
 		name: "observation/rewind",
-		rule: "A message that observations come to is hidden by a rewind as any other, whether it is told before or after, or once more; its tokens count no more.",
+		rule: "A message that observations come to is hidden by a rewind as any other, whether it is built before " +
+			"or after, or once more; its tokens count no more.",
 		run: func(h *harness) {
 			back := ofSession("s1", 300, func(c *store.SessionChange) {
 				c.Rewinds = []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}}
@@ -415,14 +436,16 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/compaction",
-		rule: "A compaction that observations come to moves where the context begins, and no longer does when it is told no more.",
+		rule: "A compaction that observations come to moves where the context begins, and no longer does when it " +
+			"is not reported any more.",
 		run: func(h *harness) {
 			tail := "m-s1-a/t1"
 			compact := observed("a", "c0", 160, 170, script{Tail: &tail}, opens)
 			h.story(append(conversation("a", "s1", 3), compact), func(s Store) {
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(6))
 			})
-			h.story(append(conversation("a", "s1", 3), compact, observed("a", "c0", 160, 171, script{Silent: true}, opens)),
+			h.story(append(conversation("a", "s1", 3), compact,
+				observed("a", "c0", 160, 171, script{Silent: true}, opens)),
 				func(s Store) {
 					h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(7))
 				})
@@ -453,12 +476,13 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/parked",
-		rule: "A batch reports how many of its observations nothing tells of.",
+		rule: "A batch reports how many of its observations nothing is built of.",
 		run: func(h *harness) {
 			h.with(func(s Store) {
-				silent, told := observed("a", "x", 0, 10, script{Silent: true}), observed("a", "t0", 0, 10, script{}, opens)
-				h.equal("of two", h.apply(s, join([]store.Batch{silent, told}, []int{0, 1})).Pending, int64(1))
-				h.equal("again", h.apply(s, join([]store.Batch{silent, told}, []int{1, 0})).Pending, int64(1))
+				silent, shown := observed("a", "x", 0, 10, script{Silent: true}),
+					observed("a", "t0", 0, 10, script{}, opens)
+				h.equal("of two", h.apply(s, join([]store.Batch{silent, shown}, []int{0, 1})).Pending, int64(1))
+				h.equal("again", h.apply(s, join([]store.Batch{silent, shown}, []int{1, 0})).Pending, int64(1))
 				record := observed("", "r", 0, 10, script{})
 				h.equal("of nobody", h.apply(s, record).Pending, int64(1))
 				h.equal("sessions", h.ids(s), []string{"own-a"})
@@ -467,7 +491,8 @@ var observationCases = []testCase{
 	},
 	{
 		name: "observation/children",
-		rule: "Observations of a home may be told in sessions of their own below it; one of these goes when none is told there any more.",
+		rule: "Observations of an owner may be built in sessions of their own below it; one of these goes when " +
+			"none is built there any more.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 100, script{}, opens, of("s1", 0)),
@@ -476,7 +501,8 @@ var observationCases = []testCase{
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"child", "s1"})
 				h.equal("parent", *h.transcript(s, "child").Session.ParentID, "s1")
-				h.equal("rollups", []int64{h.transcript(s, "child").Session.TotalTokens, h.transcript(s, "s1").Session.TotalTokens},
+				h.equal("rollups", []int64{h.transcript(s, "child").Session.TotalTokens,
+					h.transcript(s, "s1").Session.TotalTokens},
 					[]int64{4, 0})
 			})
 		},

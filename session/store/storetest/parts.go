@@ -24,12 +24,14 @@ func layout(m session.MessageAndParts) []string {
 var partCases = []testCase{
 	{
 		name: "part/ranks",
-		rule: "Of two descriptions of a part the one that knew more stands, whatever states and times they give: listed, then seen live, then final. Its data says which it was.",
+		rule: "Of two descriptions of a part the one that knew more takes precedence, whatever states and times " +
+			"they give: listed, then seen live, then final. Its data shows which it was.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				parts(toolPart("s1", "m1", "p1", 0, 50, store.RankStub, session.StateInputStreaming)),
 				parts(toolPart("s1", "m1", "p1", 0, 30, store.RankLive, session.StateOutputError, "errorText", "x")),
-				parts(toolPart("s1", "m1", "p1", 0, 10, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 2)),
+				parts(toolPart("s1", "m1", "p1", 0, 10, store.RankFinal, session.StateOutputAvailable, "input", 1,
+					"output", 2)),
 			}, func(s Store) {
 				p := h.transcript(s, "s1").Messages[0].Parts[0]
 				h.equal("state", *p.ToolState, session.StateOutputAvailable)
@@ -40,7 +42,8 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/absence",
-		rule: "What was answered comes before a part that represents its absence, whichever arrives first and whatever their ids.",
+		rule: "What was answered comes before a part that represents its absence, whichever arrives first and " +
+			"whatever their ids.",
 		run: func(h *harness) {
 			absence := textPart("s1", "m1", "p1", 0, 20, "")
 			absence.Type, absence.Data = session.TypeUnfinished, object("type", session.TypeUnfinished, "data",
@@ -52,17 +55,20 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/live",
-		rule: "Of two descriptions of a live part in one millisecond the one that was seen later stands, also where it is shorter: the last has no state.",
+		rule: "Of two descriptions of a live part in one millisecond the one that was seen later takes precedence, " +
+			"also where it is shorter: the last has no state.",
 		run: func(h *harness) {
 			seen := func(at, text string, state ...any) store.Batch {
 				c := textPart("s1", "m1", "p1", 0, 10, text)
-				live := map[string]any{"agenttrace": map[string]any{"seen": "2026-11-22T14:13:55.1" + at + "Z", "live": true}}
+				live := map[string]any{"agenttrace": map[string]any{"seen": "2026-11-22T14:13:55.1" + at + "Z",
+					"live": true}}
 				c.Rank, c.Data = store.RankLive,
 					object(append(append([]any{"type", "text", "providerMetadata", live}, state...), "text", text)...)
 				return parts(c)
 			}
 			h.story([]store.Batch{
-				seen("11100001", "The sea", "state", "streaming"), seen("11100002", "The sea is ", "state", "streaming"),
+				seen("11100001", "The sea", "state", "streaming"),
+				seen("11100002", "The sea is ", "state", "streaming"),
 				seen("11100003", "The sea is calm"),
 			}, func(s Store) {
 				if p := h.transcript(s, "s1").Messages[0].Parts[0]; !strings.Contains(p.DataJSON, "calm") {
@@ -73,14 +79,18 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/states",
-		rule: "Of two descriptions of one rank the one with the later state of the call stands; a failure outranks a result.",
+		rule: "Of two descriptions of one rank the one with the later state of the call takes precedence; a " +
+			"failure outranks a result.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				parts(toolPart("s1", "m1", "p1", 0, 9, store.RankFinal, session.StateInputAvailable, "input", 1)),
-				parts(toolPart("s1", "m1", "p1", 0, 8, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval",
+				parts(toolPart("s1", "m1", "p1", 0, 8, store.RankFinal, session.StateApprovalRequested, "input", 1,
+					"approval",
 					map[string]any{"id": "a"})),
-				parts(toolPart("s1", "m1", "p1", 0, 7, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1)),
-				parts(toolPart("s1", "m1", "p1", 0, 6, store.RankFinal, session.StateOutputError, "input", 1, "errorText", "no")),
+				parts(toolPart("s1", "m1", "p1", 0, 7, store.RankFinal, session.StateOutputAvailable, "input", 1,
+					"output", 1)),
+				parts(toolPart("s1", "m1", "p1", 0, 6, store.RankFinal, session.StateOutputError, "input", 1,
+					"errorText", "no")),
 			}, func(s Store) {
 				p := h.transcript(s, "s1").Messages[0].Parts[0]
 				h.equal("state", *p.ToolState, session.StateOutputError)
@@ -90,13 +100,17 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/approval",
-		rule: "A final description of a call that waits for an approval yields to a live one of a later state, and to no earlier or equal one: the call may go on. Its next final description stands.",
+		rule: "A final description of a call that waits for an approval yields to a live one of a later state, and " +
+			"to no earlier or equal one: the call may go on. Its next final description stands.",
 		run: func(h *harness) {
-			waits := parts(toolPart("s1", "m1", "p1", 0, 20, store.RankFinal, session.StateApprovalRequested, "input", 1,
+			waits := parts(toolPart("s1", "m1", "p1", 0, 20, store.RankFinal, session.StateApprovalRequested, "input",
+				1,
 				"approval", map[string]any{"id": "a"}))
-			before := parts(toolPart("s1", "m1", "p1", 0, 90, store.RankLive, session.StateApprovalRequested, "input", 1,
+			before := parts(toolPart("s1", "m1", "p1", 0, 90, store.RankLive, session.StateApprovalRequested, "input",
+				1,
 				"approval", map[string]any{"id": "a"}))
-			goesOn := parts(toolPart("s1", "m1", "p1", 0, 50, store.RankLive, session.StateApprovalResponded, "input", 1,
+			goesOn := parts(toolPart("s1", "m1", "p1", 0, 50, store.RankLive, session.StateApprovalResponded, "input",
+				1,
 				"approval", map[string]any{"id": "a", "approved": true}))
 			h.story([]store.Batch{waits, before}, func(s Store) {
 				h.equal("rank", store.PartRank(h.transcript(s, "s1").Messages[0].Parts[0].DataJSON), store.RankFinal)
@@ -104,7 +118,8 @@ var partCases = []testCase{
 			h.story([]store.Batch{waits, before, goesOn}, func(s Store) {
 				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateApprovalResponded)
 			})
-			done := parts(toolPart("s1", "m1", "p1", 0, 70, store.RankFinal, session.StateOutputAvailable, "input", 1, "output",
+			done := parts(toolPart("s1", "m1", "p1", 0, 70, store.RankFinal, session.StateOutputAvailable, "input", 1,
+				"output",
 				1))
 			h.story([]store.Batch{waits, before, goesOn, done}, func(s Store) {
 				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateOutputAvailable)
@@ -113,11 +128,13 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/later",
-		rule: "Of two descriptions of one rank and state the later stands, then the greater text. It was created at the least time that any gives.",
+		rule: "Of two descriptions of one rank and state the later takes precedence, then the greater text. It was " +
+			"created at the least time that any gives.",
 		run: func(h *harness) {
 			stub := toolPart("s1", "m1", "p1", 0, 100, store.RankStub, session.StateInputStreaming)
 			say := func(at int64, output string) store.Batch {
-				return parts(toolPart("s1", "m1", "p1", 0, at, store.RankFinal, session.StateOutputAvailable, "input", 1, "output",
+				return parts(toolPart("s1", "m1", "p1", 0, at, store.RankFinal, session.StateOutputAvailable, "input",
+					1, "output",
 					output))
 			}
 			h.story([]store.Batch{say(10, "z"), say(50, "a"), parts(stub), say(50, "b")}, func(s Store) {
@@ -134,7 +151,8 @@ var partCases = []testCase{
 		run: func(h *harness) {
 			damaged := textPart("s1", "m1", "p1", 0, 9, "")
 			damaged.Type, damaged.Rank = store.TypeDamaged, store.RankStub
-			damaged.Data = object("type", store.TypeDamaged, "data", map[string]any{"type": "text", "text": `{"type":"te`})
+			damaged.Data = object("type", store.TypeDamaged, "data",
+				map[string]any{"type": "text", "text": `{"type":"te`})
 			h.story([]store.Batch{parts(damaged), parts(textPart("s1", "m1", "p1", 0, 1, "whole"))}, func(s Store) {
 				h.equal("data", h.transcript(s, "s1").Messages[0].Parts[0].DataJSON, `{"type":"text","text":"whole"}`)
 			})
@@ -142,7 +160,7 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/one-place",
-		rule: "When two parts claim one place, the lesser id has it and the other has the next.",
+		rule: "When two parts request one index, the lesser id has it and the other has the next.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				parts(textPart("s1", "m1", "a", 0, 1, "a")), parts(textPart("s1", "m1", "b", 0, 1, "b")),
@@ -153,8 +171,9 @@ var partCases = []testCase{
 		},
 	},
 	{
-		name: "part/claims",
-		rule: "Every part has the place it claims or the next free one, in order of claim and then of id. Of several claims of a part the least counts.",
+		name: "part/requests",
+		rule: "Every part has the index it requests or the next free one, in order of request and then of id. Of " +
+			"several requests of a part the least counts.",
 		run: func(h *harness) {
 			at := func(id string, index int64) store.Batch { return parts(textPart("s1", "m1", id, index, 1, id)) }
 			h.story([]store.Batch{at("a", 3), at("b", 0), at("c", 0), at("d", 1), at("e", 1), at("a", 0), at("f", 9),
@@ -166,14 +185,16 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/many-in-one-place",
-		rule: "However many parts claim one place, the cost of placing them stays in proportion to them, and no index overflows.",
+		rule: "However many parts request one index, the cost of moving them stays in proportion to them, and no " +
+			"index overflows.",
 		run: func(h *harness) {
 			const n = 3000
 			all := make([]store.PartChange, n)
 			for i := range all {
 				all[i] = textPart("s1", "m1", fmt.Sprintf("p%05d", n-i), 0, 1, "x")
 			}
-			all = append(all, textPart("s1", "m1", "q", math.MaxInt64, 1, "x"), textPart("s1", "m1", "r", math.MaxInt64, 1, "x"),
+			all = append(all, textPart("s1", "m1", "q", math.MaxInt64, 1, "x"),
+				textPart("s1", "m1", "r", math.MaxInt64, 1, "x"),
 				textPart("s1", "m1", "n", -5, 1, "x"))
 			h.with(func(s Store) {
 				r := h.apply(s, parts(all...))
@@ -187,7 +208,7 @@ var partCases = []testCase{
 				}
 				for i := range m.Parts[1:] {
 					if m.Parts[i].Index >= m.Parts[i+1].Index {
-						h.Fatalf("index %d stands before %d", m.Parts[i].Index, m.Parts[i+1].Index)
+						h.Fatalf("index %d is before %d", m.Parts[i].Index, m.Parts[i+1].Index)
 					}
 				}
 			})
@@ -195,7 +216,8 @@ var partCases = []testCase{
 	},
 	{
 		name: "part/gaps",
-		rule: "A message of which a part before another is missing is marked incomplete until the part arrives, whoever described it.",
+		rule: "A message of which a part before another is missing is marked incomplete until the part arrives, " +
+			"whoever described it.",
 		run: func(h *harness) {
 			at := func(message string, index int64) store.Batch {
 				return parts(textPart("s1", message, fmt.Sprintf("%s-%d", message, index), index, 1, "x"))
@@ -224,7 +246,8 @@ var partCases = []testCase{
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				h.apply(s, parts(textPart("s1", "m1", "p1", 0, 1, "mine")))
-				r := h.apply(s, parts(textPart("s1", "m2", "p1", 0, 1, "not mine"), textPart("s1", "m2", "p2", 1, 1, "also")))
+				r := h.apply(s, parts(textPart("s1", "m2", "p1", 0, 1, "not mine"),
+					textPart("s1", "m2", "p2", 1, 1, "also")))
 				h.equal("refused", r.Refused, int64(1))
 				t := h.transcript(s, "s1")
 				h.equal("the first", layout(h.message(t, "m1")), []string{"0:p1"})

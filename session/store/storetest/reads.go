@@ -45,7 +45,8 @@ var readCases = []testCase{
 	},
 	{
 		name: "read/sessions",
-		rule: "Sessions come newest first, by (updated_at, id); sub-agents' and archived ones only when asked for, forks and those whose parent is not there always; a cursor continues where it points.",
+		rule: "Sessions come newest first, by (updated_at, id); sub-agents' and archived ones only when asked for, " +
+			"forks and those whose parent is not there always; a cursor continues where it points.",
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				for i, id := range []string{"a", "b", "c", "d", "e"} {
@@ -68,14 +69,17 @@ var readCases = []testCase{
 					{"limit", store.SessionQuery{Limit: 2}, []string{"e", "d"}},
 					{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}},
 						[]string{"c", "b", "a", "fork", "orphan"}},
-					{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}}, []string{"fork", "orphan"}},
+					{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}},
+						[]string{"fork", "orphan"}},
 					{"of no session", store.SessionQuery{Before: &store.Cursor{UpdatedAt: 1, ID: "zzz"}}, []string{}},
 					{"children too", store.SessionQuery{Children: true, Limit: 2}, []string{"child", "e"}},
 					{"children of", store.SessionQuery{ParentID: "a"}, []string{"child", "fork"}},
 					{"archived too", store.SessionQuery{Archived: true, Limit: 2}, []string{"old", "e"}},
 					{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a", "fork", "orphan"}},
-					{"agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-0"}}, []string{"d", "b"}},
-					{"agent and cursor", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-1"}, Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}},
+					{"agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-0"}},
+						[]string{"d", "b"}},
+					{"agent and cursor", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-1"},
+						Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}},
 						[]string{"c", "a"}},
 					{"unknown agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "x"}}, []string{}},
 				} {
@@ -116,7 +120,8 @@ var readCases = []testCase{
 	},
 	{
 		name: "read/resolve",
-		rule: "A name is a session's id, a prefix that only one has, with or without ses_, the id of a trace or a prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another.",
+		rule: "A name is a session's id, a prefix that only one has, with or without ses_, the id of a trace or a " +
+			"prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another.",
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				session := func(id, trace string, at int64, more func(*store.SessionChange)) {
@@ -199,7 +204,7 @@ var readCases = []testCase{
 	},
 	{
 		name: "read/links",
-		rule: "The spans of a session come in order of their start, as they were told.",
+		rule: "The spans of a session come in order of their start, as they were reported.",
 		run: func(h *harness) {
 			duration := int64(5)
 			a := store.SpanRef{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1",
@@ -218,7 +223,8 @@ var readCases = []testCase{
 	},
 	{
 		name: "write/concurrent",
-		rule: "Concurrent writers and readers share a store: every change that was acknowledged is there, and a transcript is one state of its session.",
+		rule: "Concurrent writers and readers share a store: every change that was acknowledged is there, and a " +
+			"transcript is one state of its session.",
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				const writers, each = 8, 12

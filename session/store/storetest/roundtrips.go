@@ -254,7 +254,8 @@ func sdkSpans(s, from int) store.Batch {
 		}
 	}
 	at := int64(from) * 1000
-	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant, CreatedAt: epoch + at + 9000,
+	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant,
+		CreatedAt: epoch + at + 9000,
 		UpdatedAt: epoch + at + 9000,
 		Rank:      store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
 	return joined(append(all, store.Batch{Messages: []store.MessageChange{live}},
@@ -289,7 +290,8 @@ func foreignSpans(s, from int) store.Batch {
 		}
 		for k := range 3 { // of turns that are stored
 			old := (n*3 + k) * from / 18
-			all = append(all, observed(fmt.Sprintf("trace-%d-%06d", s, old), fmt.Sprintf("late-%d-%d", n, k), int64(old)*1000+50,
+			all = append(all, observed(fmt.Sprintf("trace-%d-%06d", s, old), fmt.Sprintf("late-%d-%d", n, k),
+				int64(old)*1000+50,
 				int64(old)*1000+60, script{}))
 		}
 	}

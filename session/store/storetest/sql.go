@@ -38,7 +38,8 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 			"message, and what has no price is named.", readEstimates},
 		{"estimates of steps", "A message of several models costs what each of its calls costs, and has no estimate where " +
 			"one of them has no price.", readEstimatesOfSteps},
-		{"weeks and projects", "A week begins on Monday; forks and sub-agents are of the project of the session above them.",
+		{"weeks and projects",
+		"A week begins on Monday; forks and sub-agents are of the project of the session above them.",
 			readWeeksAndProjects},
 		{"tail", "The end of a session is what comes from a user message on.", readTail},
 		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.", readExcerpts},
@@ -69,10 +70,12 @@ func (h *harness) script(s Store, statements string) {
 
 // searched is a store of two sessions, the second a fork of the first.
 const searched = `
-INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('s', 'One', 'coder', 1, 9), ('f', 'Two', 'other', 5, 9);
+INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('s', 'One', 'coder', 1, 9),
+ ('f', 'Two', 'other', 5, 9);
 INSERT INTO session_state(session_id, state_json, forked_from) VALUES ('f', '{}', 's');
 INSERT INTO chat_messages(id, session_id, role, hidden_at, created_at, updated_at) VALUES
- ('s0', 's', 'user', NULL, 1, 1), ('s1', 's', 'assistant', 7, 2, 2), ('f0', 'f', 'user', NULL, 1, 1), ('f1', 'f', 'user', NULL, 6, 6);
+ ('s0', 's', 'user', NULL, 1, 1), ('s1', 's', 'assistant', 7, 2, 2), ('f0', 'f', 'user', NULL, 1, 1),
+ ('f1', 'f', 'user', NULL, 6, 6);
 INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES
  ('p0', 's0', 's', 0, 'text', '{"type":"text","text":"Say \"NAÏVE\" or naïve,\nCafé in K"}', 1, 1),
  ('p1', 's1', 's', 0, 'tool-bash', '{"toolCallId":"c","input":{"args":["x",{"deep":"needle"}],"n":42},"output":"a needle, a \u004eeedle","toolMetadata":"needle"}', 2, 2),
@@ -119,7 +122,8 @@ func readSearch(h *harness, s Store) {
 		{store.SearchQuery{Text: "new chat"}, nil},
 		{store.SearchQuery{Text: "nothing of it"}, nil},
 		{store.SearchQuery{}, nil},
-		{store.SearchQuery{Text: `ne+d.e\b`, Regexp: true}, []string{"q2 text 2", "p1 input.args[1].deep 1", "p1 output 2"}},
+		{store.SearchQuery{Text: `ne+d.e\b`, Regexp: true},
+			[]string{"q2 text 2", "p1 input.args[1].deep 1", "p1 output 2"}},
 		{store.SearchQuery{Text: `(?-i)Ne+dle`, Regexp: true}, []string{"q2 text 1", "p1 output 1"}},
 		{store.SearchQuery{Text: `^Café`, Regexp: true}, []string{"p0 text 1"}},
 		{store.SearchQuery{Text: `(?-m)^Café`, Regexp: true}, nil},
@@ -155,7 +159,8 @@ func readSearch(h *harness, s Store) {
 func readNotes(h *harness, s Store) {
 	h.script(s, searched)
 	note := func(id, session, message, part, text string, at int64) store.Annotation {
-		return store.Annotation{ID: id, SessionID: session, MessageID: message, PartID: part, Kind: store.AnnotationNote,
+		return store.Annotation{ID: id, SessionID: session, MessageID: message, PartID: part,
+			Kind:    store.AnnotationNote,
 			Comment: text, CreatedAt: at, UpdatedAt: at}
 	}
 	tag := note("ann_3", "f", "", "", "because of the needle", 12)
@@ -198,7 +203,8 @@ func readNotes(h *harness, s Store) {
 // first turn, and one of another agent that failed.
 const counted = `
 INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES
- ('s', 's', 'coder', 1000, 86400500), ('f', 'f', 'coder', 86400100, 86400200), ('x', 'x', 'other', 1000, 2000), ('e', 'e', 'idle', 1000, 1000);
+ ('s', 's', 'coder', 1000, 86400500), ('f', 'f', 'coder', 86400100, 86400200), ('x', 'x', 'other', 1000, 2000),
+ ('e', 'e', 'idle', 1000, 1000);
 INSERT INTO session_state(session_id, state_json, forked_from) VALUES ('f', '{}', 's');
 UPDATE chat_sessions SET parent_id = 's' WHERE id = 'f';
 INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
@@ -222,19 +228,17 @@ UPDATE chat_sessions SET created_at = created_at + 1767225600000, updated_at = u
 UPDATE chat_messages SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000;
 UPDATE chat_parts SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000`
 
-func ptr[T any](v T) *T { return &v }
-
 func readStats(h *harness, s Store) {
 	h.script(s, counted)
 	total := store.StatsGroup{
 		Sessions: 4, Turns: 4, Errors: 1, Usage: session.Usage{Input: 26, Output: 6, Reasoning: 1, CacheRead: 30},
 		TotalTokens: 63, CostUSD: 0.5,
-		CacheHitRate: ptr(30.0 / 56), ToolCalls: 3, FailedCalls: 1, DeniedCalls: 1, MedianMS: ptr(int64(100)),
-		P95MS: ptr(int64(300)),
+		CacheHitRate: new(30.0 / 56), ToolCalls: 3, FailedCalls: 1, DeniedCalls: 1, MedianMS: new(int64(100)),
+		P95MS: new(int64(300)),
 	}
 	big := store.StatsGroup{Key: "p/big", Sessions: 1, Turns: 1,
 		Usage: session.Usage{Input: 10, Output: 2, Reasoning: 1, CacheRead: 30}, TotalTokens: 43, CostUSD: 0.5,
-		CacheHitRate: ptr(0.75), ToolCalls: 2, FailedCalls: 1, MedianMS: ptr(int64(100)), P95MS: ptr(int64(100))}
+		CacheHitRate: new(0.75), ToolCalls: 2, FailedCalls: 1, MedianMS: new(int64(100)), P95MS: new(int64(100))}
 	firstDay := big
 	firstDay.Key, firstDay.Sessions, firstDay.Turns, firstDay.Errors = "2026-01-01", 2, 2, 1
 	for _, test := range []struct {
@@ -245,14 +249,14 @@ func readStats(h *harness, s Store) {
 		{"all", store.StatsQuery{}, nil},
 		{"day", store.StatsQuery{By: store.StatsByDay}, []store.StatsGroup{firstDay,
 			{Key: "2026-01-02", Sessions: 2, Turns: 2, Usage: session.Usage{Input: 16, Output: 4}, TotalTokens: 20,
-				CacheHitRate: ptr(0.0),
-				ToolCalls:    1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
+				CacheHitRate: new(0.0),
+				ToolCalls:    1, DeniedCalls: 1, MedianMS: new(int64(300)), P95MS: new(int64(300))}}},
 		{"model", store.StatsQuery{By: store.StatsByModel}, []store.StatsGroup{big,
 			{Key: "", Sessions: 3, Turns: 2, Errors: 1, Usage: session.Usage{Input: 11, Output: 3}, TotalTokens: 14,
-				CacheHitRate: ptr(0.0)},
+				CacheHitRate: new(0.0)},
 			{Key: "small", Sessions: 1, Turns: 1, Usage: session.Usage{Input: 5, Output: 1}, TotalTokens: 6,
-				CacheHitRate: ptr(0.0),
-				ToolCalls:    1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
+				CacheHitRate: new(0.0),
+				ToolCalls:    1, DeniedCalls: 1, MedianMS: new(int64(300)), P95MS: new(int64(300))}}},
 		{"agent", store.StatsQuery{By: store.StatsByAgent}, []store.StatsGroup{
 			{Key: "coder", Sessions: 2, Turns: 3, Usage: total.Usage, TotalTokens: 63, CostUSD: 0.5,
 				CacheHitRate: total.CacheHitRate,
@@ -270,7 +274,7 @@ func readStats(h *harness, s Store) {
 	got, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByTool})
 	h.check(err)
 	want := []store.StatsGroup{
-		{Key: "bash", Sessions: 1, ToolCalls: 2, DeniedCalls: 1, MedianMS: ptr(int64(5)), P95MS: ptr(int64(5))},
+		{Key: "bash", Sessions: 1, ToolCalls: 2, DeniedCalls: 1, MedianMS: new(int64(5)), P95MS: new(int64(5))},
 		{Key: "", Sessions: 1, ToolCalls: 1, FailedCalls: 1}, // its JSON ends too early
 		{Key: "mcp", Sessions: 1, ToolCalls: 1, FailedCalls: 1},
 	}
@@ -284,7 +288,7 @@ func readStats(h *harness, s Store) {
 	}
 }
 
-// readEstimates: what is stated stands, what is not is asked for with the model and the
+// readEstimates: what is stated counts, what is not is asked for with the model and the
 // usage of the message, and what has no price is named.
 func readEstimates(h *harness, s Store) {
 	h.script(s, counted)
@@ -293,7 +297,8 @@ func readEstimates(h *harness, s Store) {
 			return nil
 		}
 		// Only an unknown number of requests is charged as short ones.
-		return &price.Rate{Base: [5]float64{1, 1, 1, 1, 1}, Tiers: []price.Tier{{Above: -1, Rates: [5]float64{9, 9, 9, 9, 9}}}}
+		return &price.Rate{Base: [5]float64{1, 1, 1, 1, 1},
+			Tiers: []price.Tier{{Above: -1, Rates: [5]float64{9, 9, 9, 9, 9}}}}
 	}
 	for _, test := range []struct {
 		query  store.StatsQuery
@@ -301,10 +306,10 @@ func readEstimates(h *harness, s Store) {
 		stated float64
 		want   *float64
 	}{
-		{store.StatsQuery{}, "", 0.5, ptr(6.0)},
-		{store.StatsQuery{By: store.StatsByDay}, "2026-01-02", 0, ptr(6.0)},
+		{store.StatsQuery{}, "", 0.5, new(6.0)},
+		{store.StatsQuery{By: store.StatsByDay}, "2026-01-02", 0, new(6.0)},
 		{store.StatsQuery{By: store.StatsByDay}, "2026-01-01", 0.5, nil},
-		{store.StatsQuery{By: store.StatsByModel}, "small", 0, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByModel}, "small", 0, new(6.0)},
 		{store.StatsQuery{By: store.StatsByModel}, "p/big", 0.5, nil},
 		{store.StatsQuery{By: store.StatsByModel}, "", 0, nil},
 	} {
@@ -323,7 +328,7 @@ func readEstimates(h *harness, s Store) {
 		if !got.Total.Unpriced || g.Unpriced != (test.key == "" || test.key == "2026-01-02") {
 			h.Errorf("by %q, %q: unpriced %t, total %t", test.query.By, test.key, g.Unpriced, got.Total.Unpriced)
 		}
-		if d := cmp.Diff(ptr(6.0), got.Total.EstimatedCostUSD); d != "" {
+		if d := cmp.Diff(new(6.0), got.Total.EstimatedCostUSD); d != "" {
 			h.Errorf("by %q: total (-want +got):\n%s", test.query.By, d)
 		}
 		if d := cmp.Diff([]string{""}, got.UnpricedModels); d != "" {
@@ -334,7 +339,7 @@ func readEstimates(h *harness, s Store) {
 	h.check(err)
 	want := map[string]store.Spent{
 		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30},
-			CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0), Turns: 2, Errors: 2},
+			CostUSD: new(0.5)}, EstimatedUSD: new(6.0), Turns: 2, Errors: 2},
 		"f": {Tokens: session.Tokens{Used: &session.Usage{Input: 4}, Copied: &session.Usage{Input: 10}},
 			Unpriced: []string{""}, Turns: 2},
 		"e": {},
@@ -357,7 +362,7 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updat
 		return map[string]*price.Rate{"big": {Base: [5]float64{10}}, "small": {Base: [5]float64{1}}}[m.ModelID]
 	})
 	h.check(err)
-	if d := cmp.Diff(ptr(120.0), spent["s"].EstimatedUSD); d != "" {
+	if d := cmp.Diff(new(120.0), spent["s"].EstimatedUSD); d != "" {
 		h.Errorf("both models have a price (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]string{"other"}, spent["t"].Unpriced); d != "" || spent["t"].EstimatedUSD != nil {
@@ -402,7 +407,8 @@ func readTail(h *harness, s Store) {
 			Parts: []store.PartChange{{ID: "prt_" + id, MessageID: id, SessionID: "ses_1", Type: "text",
 				Data:      []byte(`{"type":"text","text":"x"}`),
 				CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal}},
-			Decisions: []store.Decision{{ID: "per_" + id, SessionID: "ses_1", ToolID: "bash", Action: "allow", DecidedAt: at}},
+			Decisions: []store.Decision{{ID: "per_" + id, SessionID: "ses_1", ToolID: "bash", Action: "allow",
+				DecidedAt: at}},
 		}
 	}
 	for i, id := range []string{"u1", "a1", "u2", "a2", "u3", "a3"} {

@@ -115,7 +115,7 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 				return
 			}
 			if got != want {
-				h.Fatalf("told %s the rows differ from those told %s (-want +got):\n%s", how, wantHow,
+				h.Fatalf("delivered %s the rows differ from those delivered %s (-want +got):\n%s", how, wantHow,
 					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 		})
@@ -132,7 +132,7 @@ func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool
 		all, rounds = 3, 2
 	}
 	return func(yield func(string, []store.Batch) bool) {
-		tell := func(how string, order []int) bool {
+		deliver := func(how string, order []int) bool {
 			batches := make([]store.Batch, len(order))
 			for i, n := range order {
 				batches[i] = clone(changes[n])
@@ -143,25 +143,25 @@ func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool
 		for i := range inOrder {
 			inOrder[i] = i
 		}
-		if !tell("in order", inOrder) || !yield("in one batch", []store.Batch{join(changes, inOrder)}) {
+		if !deliver("in order", inOrder) || !yield("in one batch", []store.Batch{join(changes, inOrder)}) {
 			return
 		}
 		backwards := slices.Clone(inOrder)
 		slices.Reverse(backwards)
 		if !yield("in one batch backwards", []store.Batch{join(changes, backwards)}) ||
-			!tell("twice", slices.Concat(inOrder, inOrder)) ||
+			!deliver("twice", slices.Concat(inOrder, inOrder)) ||
 			!yield("in one batch twice over", []store.Batch{join(changes, slices.Concat(inOrder, backwards))}) {
 			return
 		}
 		if len(changes) <= all {
 			for order := range permutations(inOrder) {
-				if !tell(fmt.Sprintf("in order %v", order), order) {
+				if !deliver(fmt.Sprintf("in order %v", order), order) {
 					return
 				}
 			}
 			return
 		}
-		if !tell("backwards", backwards) {
+		if !deliver("backwards", backwards) {
 			return
 		}
 		for seed := range rounds {
@@ -357,14 +357,16 @@ func user(sessionID, id string, at int64) store.Batch {
 	}
 }
 
-// assistant is an assistant message with a text, told by a span that counted
+// assistant is an assistant message with a text, reported by a span that counted
 // input tokens.
 func assistant(sessionID, id string, at, input int64) store.Batch {
 	return store.Batch{
-		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at,
+		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant,
+			CreatedAt: epoch + at,
 			UpdatedAt: epoch + at + 5, Rank: store.RankFinal}},
-		Parts:    []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "answer "+id)},
-		SpanRefs: []store.SpanRef{turn(sessionID, id, "span-"+id, at, store.TurnStats{Usage: &session.Usage{Input: input}})},
+		Parts: []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "answer "+id)},
+		SpanRefs: []store.SpanRef{turn(sessionID, id, "span-"+id, at,
+			store.TurnStats{Usage: &session.Usage{Input: input}})},
 	}
 }
 

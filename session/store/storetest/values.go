@@ -7,14 +7,19 @@ import (
 
 var valueCases = []testCase{
 	{
-		name: "session/last-said",
-		rule: "Title, mode, workspace, model and permissions of a session are what the source of the highest rank said last; of two said at once, one stands whichever came first.",
+		name: "session/last",
+		rule: "Title, mode, workspace, model and permissions of a session are what the source of the highest rank " +
+			"reported last; of two reported at once, one counts whichever came first.",
 		run: func(h *harness) {
 			live := func(at int64, text string) *store.Value {
 				return &store.Value{Text: text, At: nano(at), Rank: store.RankLive}
 			}
 			h.story([]store.Batch{
-				ofSession("s1", 1, func(c *store.SessionChange) { c.Title = reported(10, "early"); c.Mode = live(50, "live") }),
+				ofSession("s1", 1, func(c *store.SessionChange) {
+					c.Title = reported(10, "early")
+					c.Mode = live(50,
+						"live")
+				}),
 				ofSession("s1", 2, func(c *store.SessionChange) {
 					c.Title = reported(20, "late a")
 					c.Mode = reported(5, "final")
@@ -24,12 +29,13 @@ var valueCases = []testCase{
 					c.Permissions = reported(1, "[]")
 				}),
 				ofSession("s1", 4, func(c *store.SessionChange) {
-					c.WorkspaceRoot, c.WorkspaceID, c.Model = reported(1, "/w"), reported(1, "w1"), reported(1, `{"model_id":"m"}`)
+					c.WorkspaceRoot, c.WorkspaceID, c.Model = reported(1, "/w"), reported(1, "w1"),
+						reported(1, `{"model_id":"m"}`)
 				}),
 			}, func(s Store) {
 				row := h.transcript(s, "s1").Session
 				if row.Title != "late a" && row.Title != "late b" {
-					h.Errorf("title is %q, which was not said last", row.Title)
+					h.Errorf("title is %q, which was not reported last", row.Title)
 				}
 				h.equal("mode", *row.Mode, "final")
 				h.equal("workspace", []string{*row.WorkspaceRoot, *row.WorkspaceID}, []string{"/w", "w1"})
@@ -38,15 +44,17 @@ var valueCases = []testCase{
 		},
 	},
 	{
-		name: "session/first-said",
-		rule: "Agent and parent of a session are what was said first, whenever it arrives.",
+		name: "session/first",
+		rule: "Agent and parent of a session are what was reported first, whenever it arrives.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				ofSession("s1", 1, func(c *store.SessionChange) {
-					c.Agent, c.ParentID, c.ParentMessageID = reported(20, "second"), reported(20, "s9"), reported(20, "m9")
+					c.Agent, c.ParentID, c.ParentMessageID = reported(20, "second"), reported(20, "s9"),
+						reported(20, "m9")
 				}),
 				ofSession("s1", 2, func(c *store.SessionChange) {
-					c.Agent, c.ParentID, c.ParentMessageID = reported(10, "first"), reported(10, "s8"), reported(10, "m8")
+					c.Agent, c.ParentID, c.ParentMessageID = reported(10, "first"), reported(10, "s8"),
+						reported(10, "m8")
 				}),
 				ofSession("s1", 3, func(c *store.SessionChange) { c.Agent = reported(30, "third") }),
 			}, func(s Store) {
@@ -58,11 +66,13 @@ var valueCases = []testCase{
 	},
 	{
 		name: "session/defaults",
-		rule: "A session of which nothing is said has the table's defaults, and null where nobody said anything.",
+		rule: "A session of which nothing is reported has the table's defaults, and null where no source reported " +
+			"a value.",
 		run: func(h *harness) {
 			h.story([]store.Batch{ofSession("s1", 1, nil)}, func(s Store) {
 				h.equal("row", h.transcript(s, "s1").Session, session.Session{
-					ID: "s1", Title: "New Chat", Agent: "unknown", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: epoch + 1,
+					ID: "s1", Title: "New Chat", Agent: "unknown", PermissionsJSON: "[]", MetadataJSON: "{}",
+					CreatedAt: epoch + 1,
 					UpdatedAt: epoch + 1,
 				})
 			})
@@ -70,7 +80,8 @@ var valueCases = []testCase{
 	},
 	{
 		name: "session/bounds",
-		rule: "A session was created at the least time that anything says of it and updated at the greatest. A time of zero is one that nobody knows.",
+		rule: "A session was created at the least time that anything reports of it and updated at the greatest. A " +
+			"time of zero is one that nobody knows.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				{Sessions: []store.SessionChange{{ID: "s1", Start: epoch + 5, End: epoch + 9}}},
@@ -85,7 +96,8 @@ var valueCases = []testCase{
 	},
 	{
 		name: "session/metadata",
-		rule: "Metadata merges key by key: each key as last said, whatever the order and the spelling of its value.",
+		rule: "Metadata merges key by key: each key as last reported, whatever the order and the spelling of its " +
+			"value.",
 		run: func(h *harness) {
 			key := func(at int64, key, text string) store.Batch {
 				return ofSession("s1", 1, func(c *store.SessionChange) {
@@ -93,17 +105,19 @@ var valueCases = []testCase{
 				})
 			}
 			h.story([]store.Batch{
-				key(1, "a", `{"n":1}`), key(2, "a", `{"n":2}`), key(1, "b", `"<tag> &"`), key(1, "c", `{ "spaced" : [ 1 , 2 ] }`),
+				key(1, "a", `{"n":1}`), key(2, "a", `{"n":2}`), key(1, "b", `"<tag> &"`),
+				key(1, "c", `{ "spaced" : [ 1 , 2 ] }`),
 				key(1, "d", `{"cut":`),
 			}, func(s Store) {
-				h.equal("metadata", h.transcript(s, "s1").Session.MetadataJSON, `{"a":{"n":2},"b":"<tag> &","c":{"spaced":[1,2]}}`)
+				h.equal("metadata", h.transcript(s, "s1").Session.MetadataJSON,
+					`{"a":{"n":2},"b":"<tag> &","c":{"spaced":[1,2]}}`)
 			})
 			h.story([]store.Batch{key(1, "b", `"<&>"`), key(1, "b", `"A"`)}, func(Store) {})
 		},
 	},
 	{
 		name: "session/archive",
-		rule: "A session is archived when that was said last, at the time that it was said of.",
+		rule: "A session is archived when that was reported last, at the time that the report has.",
 		run: func(h *harness) {
 			archived := func(at int64, text string) store.Batch {
 				return ofSession("s1", 1, func(c *store.SessionChange) { c.Archived = reported(at, text) })
@@ -121,12 +135,14 @@ var valueCases = []testCase{
 var messageCases = []testCase{
 	{
 		name: "message/ranks",
-		rule: "What described a message when it was over beats what described it while it went on, and that beats knowing that it exists. A message of which no more is known is marked incomplete.",
+		rule: "What described a message when it was over takes precedence over what described it while it went on, " +
+			"and that over knowing that it exists. A message of which no more is known is marked incomplete.",
 		run: func(h *harness) {
 			change := func(rank store.Rank, role, metadata string) store.Batch {
 				return store.Batch{Messages: []store.MessageChange{{
-					ID: "m1", SessionID: "s1", Role: role, Metadata: []byte(metadata), CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
-					Rank: rank,
+					ID: "m1", SessionID: "s1", Role: role, Metadata: []byte(metadata), CreatedAt: epoch + 1,
+					UpdatedAt: epoch + 1,
+					Rank:      rank,
 				}}}
 			}
 			base := ofSession("s1", 1, nil)
@@ -134,11 +150,13 @@ var messageCases = []testCase{
 				change(store.RankFinal, "user", `{"a":"final"}`)
 			h.story([]store.Batch{base, stub}, func(s Store) {
 				m := h.transcript(s, "s1").Messages[0].Message
-				h.equal("stub", []string{m.Role, m.MetadataJSON}, []string{"assistant", `{"agenttrace":{"incomplete":true}}`})
+				h.equal("stub", []string{m.Role, m.MetadataJSON},
+					[]string{"assistant", `{"agenttrace":{"incomplete":true}}`})
 			})
 			h.story([]store.Batch{base, stub, live}, func(s Store) {
 				m := h.transcript(s, "s1").Messages[0].Message
-				h.equal("live", []string{m.Role, m.MetadataJSON}, []string{"user", `{"agenttrace":{"incomplete":true},"z":"live"}`})
+				h.equal("live", []string{m.Role, m.MetadataJSON},
+					[]string{"user", `{"agenttrace":{"incomplete":true},"z":"live"}`})
 			})
 			h.story([]store.Batch{base, stub, live, final}, func(s Store) {
 				m := h.transcript(s, "s1").Messages[0].Message
@@ -148,11 +166,13 @@ var messageCases = []testCase{
 	},
 	{
 		name: "message/times",
-		rule: "A message was created at the least time that a source gives for it or for a part of it and updated at the greatest. A time of zero is unknown.",
+		rule: "A message was created at the least time that a source gives for it or for a part of it and updated " +
+			"at the greatest. A time of zero is unknown.",
 		run: func(h *harness) {
 			change := func(created, updated int64) store.Batch {
 				return store.Batch{Messages: []store.MessageChange{
-					{ID: "m1", SessionID: "s1", Role: "user", CreatedAt: created, UpdatedAt: updated, Rank: store.RankFinal}}}
+					{ID: "m1", SessionID: "s1", Role: "user", CreatedAt: created, UpdatedAt: updated,
+						Rank: store.RankFinal}}}
 			}
 			h.story([]store.Batch{
 				change(epoch+5, epoch+6), change(epoch+4, epoch+4), change(0, 0),
@@ -189,7 +209,7 @@ var messageCases = []testCase{
 	},
 	{
 		name: "message/unknown-session",
-		rule: "What is said of a message makes its session known, with the times of what was said.",
+		rule: "A report of a message makes its session known, with the times of the report.",
 		run: func(h *harness) {
 			h.story([]store.Batch{assistant("s1", "m1", 3, 7), user("s1", "m0", 1)}, func(s Store) {
 				row := h.transcript(s, "s1").Session

@@ -13,12 +13,14 @@ const day = 24 * 60 * 60 * 1000 // in milliseconds
 
 var ownerCases = []testCase{
 	{
-		name: "home/later",
-		rule: "A trace whose session becomes known later moves there with all its rows, and the session that it was in the meantime disappears; so does the way from the trace to it.",
+		name: "owner/later",
+		rule: "A trace whose session becomes known later moves there with all its rows, and the session that it " +
+			"was in the meantime disappears; so does the way from the trace to it.",
 		run: func(h *harness) {
 			const trace = "0123456789abcdef0123456789abcdef"
 			h.story([]store.Batch{
-				observed(trace, "t0", 0, 50, script{Input: 3}, opens), observed(trace, "s0", 10, 20, script{Outcome: "allowed"}),
+				observed(trace, "t0", 0, 50, script{Input: 3}, opens),
+				observed(trace, "s0", 10, 20, script{Outcome: "allowed"}),
 				observed(trace, "key", 60, 60, script{Silent: true}, of("s1", 0)),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1"})
@@ -31,35 +33,39 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/without-key",
+		name: "owner/without-key",
 		rule: "A trace in which nothing names a session is one of its own.",
 		run: func(h *harness) {
-			h.story([]store.Batch{observed("a", "t0", 0, 50, script{}, opens), observed("b", "t0", 60, 70, script{}, opens)},
+			h.story([]store.Batch{observed("a", "t0", 0, 50, script{}, opens),
+				observed("b", "t0", 60, 70, script{}, opens)},
 				func(s Store) {
 					h.equal("sessions", h.ids(s), []string{"own-a", "own-b"})
 				})
 		},
 	},
 	{
-		name: "home/better-key",
-		rule: "The best key of a trace's observations names the session of all of them; of equals the one that begins first, then the lesser name. Nothing is left of where it was before.",
+		name: "owner/better-key",
+		rule: "The best key of a trace's observations names the session of all of them; of equals the one that " +
+			"begins first, then the lesser name. Nothing is left of where it was before.",
 		run: func(h *harness) {
 			const trace = "0123456789abcdef0123456789abcdef"
 			h.story([]store.Batch{
 				observed(trace, "t0", 5, 50, script{Title: "the title"}, opens, of("thread", 7)),
 				observed(trace, "s0", 10, 20, script{}, of("later", 2)),
-				observed(trace, "s1", 8, 20, script{}, of("s2", 2)), observed(trace, "s2", 8, 21, script{}, of("s1", 2)),
+				observed(trace, "s1", 8, 20, script{}, of("s2", 2)),
+				observed(trace, "s2", 8, 21, script{}, of("s1", 2)),
 				observed("b", "t0", 100, 150, script{}, opens, of("thread", 7)),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1", "thread"})
 				h.equal("of the trace", h.resolve(s, trace), "s1")
-				h.equal("titles", []string{h.transcript(s, "s1").Session.Title, h.transcript(s, "thread").Session.Title},
+				h.equal("titles", []string{h.transcript(s, "s1").Session.Title,
+					h.transcript(s, "thread").Session.Title},
 					[]string{"the title", "New Chat"})
 			})
 		},
 	},
 	{
-		name: "home/same-message",
+		name: "owner/same-message",
 		rule: "A message whose id does not depend on its session moves with its trace.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
@@ -72,8 +78,9 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/stray",
-		rule: "A trace with a tool call that has no parent is told where the model asked for the call last before: by then, within a day. A key of its own counts more.",
+		name: "owner/orphan",
+		rule: "A trace with a tool call that has no parent is built where the model requested the call last " +
+			"before: by then, within a day. A key of its own counts more.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 50, script{}, opens, asks("call_1"), of("s1", 0)),
@@ -90,7 +97,7 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/stray-before",
+		name: "owner/orphan-before",
 		rule: "What the model asked for only after the call had begun is another call.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
@@ -100,22 +107,26 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/stray-asks-itself",
-		rule: "A trace is not its own announcer: one that asks for the call itself, in the meantime or before, is told where another asked.",
+		name: "owner/orphan-is-requester",
+		rule: "A trace is not its own requester: one that requests the call itself, in the meantime or before, is " +
+			"built where another requested it.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 50, script{}, opens, asks("call_1"), of("s1", 0)),
-				observed("x", "m", 55, 56, script{}, asks("call_1")), observed("x", "c", 60, 70, script{}, orphan("call_1")),
+				observed("x", "m", 55, 56, script{}, asks("call_1")),
+				observed("x", "c", 60, 70, script{}, orphan("call_1")),
 			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"s1"}) })
 		},
 	},
 	{
-		name: "home/stray-chain",
-		rule: "What a stray tool call asks for in turn follows it, over any number of traces, whichever is known first.",
+		name: "owner/orphan-chain",
+		rule: "What an orphaned tool call requests in turn follows it, over any number of traces, whichever is " +
+			"known first.",
 		run: func(h *harness) {
 			var all []store.Batch
 			for i := range 6 {
-				b := observed(fmt.Sprint("x", i), "c", int64(10*i), int64(10*i+100), script{}, orphan(fmt.Sprint("call_", i)),
+				b := observed(fmt.Sprint("x", i), "c", int64(10*i), int64(10*i+100), script{},
+					orphan(fmt.Sprint("call_", i)),
 					asks(fmt.Sprint("call_", i+1)))
 				all = append(all, b)
 			}
@@ -128,31 +139,34 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/stray-circle",
-		rule: "Traces each of which asked for a call of the next are told in one session, that of the least of them.",
+		name: "owner/orphan-circle",
+		rule: "Traces each of which requested a call of the next are built in one session, that of the least of them.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("x1", "c", 10, 20, script{}, orphan("call_1"), asks("call_2")),
 				observed("x1", "m", 1, 2, script{}, asks("call_2")),
-				observed("x2", "c", 10, 20, script{}, orphan("call_2")), observed("x2", "m", 1, 2, script{}, asks("call_1")),
+				observed("x2", "c", 10, 20, script{}, orphan("call_2")),
+				observed("x2", "m", 1, 2, script{}, asks("call_1")),
 				observed("x3", "c", 30, 40, script{}, orphan("call_2")),
 			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"own-x1"}) })
 		},
 	},
 	{
-		name: "home/stray-of-a-record",
-		rule: "A record outside of any trace can ask for a call, too: the call is told where the record is.",
+		name: "owner/orphan-of-a-record",
+		rule: "A record outside of any trace can request a call, too: the call is built where the record is.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)),
 				observed("", "r2", 1, 1, script{}, asks("call_1"), of("s2", 0)),
-				observed("", "r3", 2, 2, script{}, asks("call_1")), observed("x", "c", 10, 20, script{}, orphan("call_1")),
+				observed("", "r3", 2, 2, script{}, asks("call_1")),
+				observed("x", "c", 10, 20, script{}, orphan("call_1")),
 			}, func(s Store) { h.equal("second", h.textsOf(s, "s2"), []string{"/r2", "x/c"}) })
 		},
 	},
 	{
-		name: "home/record",
-		rule: "A record outside of any trace is told where it says itself; in a better version, where that one says.",
+		name: "owner/record",
+		rule: "A record outside of any trace is built in the session that it names; in a version that takes " +
+			"precedence, in the one that this names.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, of("s1", 0)),
@@ -164,8 +178,10 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/sdk",
-		rule: "What spans of the SDK tell of a trace is not told again, whichever comes first: its observations are told only where they name another session. What asked for a stray tool call there is told by the SDK as well.",
+		name: "owner/sdk",
+		rule: "What spans of the SDK report of a trace is not built again, whichever comes first: its observations " +
+			"are built only where they name another session. What asked for a stray tool call there is told by " +
+			"the SDK as well.",
 		run: func(h *harness) {
 			const trace = "trace-s1"
 			h.story([]store.Batch{
@@ -182,8 +198,9 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/imported",
-		rule: "A span of another agent that was imported with its session reports nothing: the trace's observations are told.",
+		name: "owner/imported",
+		rule: "A span of another agent that was imported with its session reports nothing: the trace's " +
+			"observations are built.",
 		run: func(h *harness) {
 			l := turn("s1", "", "t0", 100, store.TurnStats{})
 			l.TurnStats, l.TraceID, l.Dialect = nil, "a", "storetest"
@@ -196,11 +213,12 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/sdk-names-another",
-		rule: "A trace of the SDK's whose observations name another session is told there.",
+		name: "owner/sdk-names-another",
+		rule: "A trace of the SDK's whose observations name another session is built there.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				beside(assistant("s1", "m1", 100, 7)), observed("trace-s1", "t0", 0, 50, script{Input: 9}, opens, of("s2", 0)),
+				beside(assistant("s1", "m1", 100, 7)),
+				observed("trace-s1", "t0", 0, 50, script{Input: 9}, opens, of("s2", 0)),
 				observed("b", "t0", 200, 250, script{Input: 2}, opens, of("s1", 0)),
 			}, func(s Store) {
 				h.equal("first", h.textsOf(s, "s1"), []string{"answer m1", "b/t0"})
@@ -210,7 +228,7 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/sdk-row-only",
+		name: "owner/sdk-row-only",
 		rule: "A session that the SDK speaks of in passing stays when all its observations leave.",
 		run: func(h *harness) {
 			l := turn("s1", "", "run", 10, store.TurnStats{})
@@ -226,8 +244,9 @@ var ownerCases = []testCase{
 		},
 	},
 	{
-		name: "home/anything",
-		rule: "Whatever observations say of sessions, calls and each other, in whatever versions, beside whatever spans of the SDK: the rows depend on nothing but what was said.",
+		name: "owner/anything",
+		rule: "Whatever observations report of sessions, calls and each other, in whatever versions, beside " +
+			"whatever spans of the SDK: the rows depend on nothing but what was reported.",
 		run: func(h *harness) {
 			worlds := 25
 			if testing.Short() {
@@ -260,7 +279,8 @@ func anything(r *rand.Rand, world string) []store.Batch {
 		}
 		from := int64(1 + r.IntN(40))
 		s := script{
-			Silent: r.IntN(8) == 0, In: some(8, "child"), Input: int64(r.IntN(2) << r.IntN(10)), Title: some(3, "title"),
+			Silent: r.IntN(8) == 0, In: some(8, "child"), Input: int64(r.IntN(2) << r.IntN(10)),
+			Title: some(3, "title"),
 			Agent: some(4, "agent"),
 			Model: some(4, "model"), UserID: some(4, "user"),
 		}
