@@ -125,7 +125,7 @@ func reads(call string) bool {
 // below it in a table, the value of a name, what was to be used as it.
 func (a *assignment) beside() finding {
 	if a.inRow() {
-		a.c.table(a.lo, a.hi)
+		a.c.table(a.lo)
 	}
 	if a.inserts() {
 		a.c.inserted(a.lo)

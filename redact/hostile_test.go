@@ -76,7 +76,7 @@ func TestHostileTextIsLookedAtOnce(t *testing.T) {
 	work := func(text string) int {
 		c := new(scan)
 		c.begin(r, text)
-		from := r.candidate(text, 0)
+		from := r.candidate(text)
 		if from < 0 {
 			return 0
 		}

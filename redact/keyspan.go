@@ -8,7 +8,7 @@ const keyBytes = slug | dot
 // keySpan returns the bounds of the key around s[at:at+n]; none when the word goes on
 // and is another: tokens, tokenizer, secretary. Only a plural may.
 func keySpan(s string, floor, at, n int) (lo, hi int) {
-	if goesOn(s, at, at+n) {
+	if goesOn(s, at+n) {
 		return 0, 0
 	}
 	return trimKey(s, keyRun(s, floor, at, n, maxKey+1), at, n)
@@ -23,8 +23,8 @@ func keyRun(s string, floor, at, n, limit int) span {
 	return span{runBack(s, at, max(floor, at-limit), keyBytes), hi}
 }
 
-// goesOn reports whether the word s[at:hi] goes on as another, or counts: "tokens": 12.
-func goesOn(s string, at, hi int) bool {
+// goesOn reports whether the word that ends at hi goes on as another, or counts: "tokens": 12.
+func goesOn(s string, hi int) bool {
 	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1) || counted(s, hi+1))
 }
 
@@ -51,7 +51,7 @@ func trimKey(s string, key span, at, n int) (lo, hi int) {
 
 // keyAround is keySpan, which walks over a long run of letters once.
 func (c *scan) keyAround(at, n int) (lo, hi int) {
-	if goesOn(c.s, at, at+n) {
+	if goesOn(c.s, at+n) {
 		return 0, 0
 	}
 	if at < c.key.lo || at+n > c.key.hi || c.key.lo < c.floor {

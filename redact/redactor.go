@@ -88,14 +88,14 @@ func (r *Redactor) value(key, s string, nested int) string {
 // notJSON redacts text that is not JSON. It may become JSON when what broke it is gone;
 // then it is read as such, as it would be the next time.
 func (r *Redactor) notJSON(s string, nested int) string {
-	from := r.candidate(s, 0)
+	from := r.candidate(s)
 	if from < 0 {
 		return s
 	}
 	out := s
 	if nested < maxNested {
 		if out = r.embedded(s, nested); out != s {
-			from = r.candidate(out, 0)
+			from = r.candidate(out)
 		}
 	}
 	out = r.textFrom(out, from)

@@ -83,9 +83,9 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	return -1, nil
 }
 
-// candidate returns where a literal of a rule or key stands.
-func (r *Redactor) candidate(s string, i int) int {
-	at, _ := r.index.next(s, i, 0)
+// candidate returns where the first literal of a rule or key is, -1 if there is none.
+func (r *Redactor) candidate(s string) int {
+	at, _ := r.index.next(s, 0, 0)
 	return at
 }
 
@@ -234,7 +234,7 @@ func (c *scan) fromLater(at int) int {
 }
 
 // text redacts s as plain text, once.
-func (r *Redactor) text(s string) string { return r.textFrom(s, r.candidate(s, 0)) }
+func (r *Redactor) text(s string) string { return r.textFrom(s, r.candidate(s)) }
 
 // textFrom is text where the first literal is at from, if at all.
 func (r *Redactor) textFrom(s string, from int) string {

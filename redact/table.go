@@ -27,7 +27,7 @@ func (a *assignment) inRow() bool {
 
 // table notes the secrets in the columns below a header that the key at lo is a cell
 // of. The rows are read once, whatever keys their header has.
-func (c *scan) table(lo, hi int) {
+func (c *scan) table(lo int) {
 	from, to := c.line(lo)
 	if from < c.tables || to == len(c.s) || to-from > 2<<10 {
 		return

@@ -75,7 +75,7 @@ func (c *scan) hidden(kinds encoding) {
 	if len(levels) == 0 {
 		return
 	}
-	from := c.r.candidate(plain, 0)
+	from := c.r.candidate(plain)
 	if from < 0 {
 		return
 	}

@@ -76,20 +76,12 @@ func copyDatabase(ctx context.Context, path string, from *sqlite.Conn) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closeErr := to.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = errors.Join(err, to.Close()) }()
 	backup, err := sqlite.NewBackup(to, "main", from, "main")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closeErr := backup.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = errors.Join(err, backup.Close()) }()
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -122,14 +122,7 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	<-s.done
 	_ = s.forget(context.Background()) // what remains is deleted by whoever extends the index
-	err := s.Reader.Close()
-	if closeErr := s.conn.Close(); err == nil {
-		err = closeErr
-	}
-	if unlockErr := s.lock.release(); err == nil {
-		err = unlockErr
-	}
-	return err
+	return errors.Join(s.Reader.Close(), s.conn.Close(), s.lock.release())
 }
 
 // run has do executed in a transaction and returns when it is committed.

@@ -39,7 +39,7 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 		{"estimates of steps", "A message of several models costs what each of its calls costs, and has no estimate where " +
 			"one of them has no price.", readEstimatesOfSteps},
 		{"weeks and projects",
-		"A week begins on Monday; forks and sub-agents are of the project of the session above them.",
+			"A week begins on Monday; forks and sub-agents are of the project of the session above them.",
 			readWeeksAndProjects},
 		{"tail", "The end of a session is what comes from a user message on.", readTail},
 		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.", readExcerpts},
