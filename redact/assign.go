@@ -9,7 +9,7 @@ import "strings"
 //   - operator.go reads what joins the key to a value: a sign, a verb, a cell's border.
 //   - extent.go finds where the value begins and ends.
 //   - accept.go decides by the class, the form and the value whether it is a secret.
-//   - table.go finds values that stand apart from their names: in columns, in pairs.
+//   - table.go finds values that are apart from their names: in columns, in pairs.
 //
 // This file leads through them.
 

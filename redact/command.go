@@ -104,14 +104,14 @@ var toolsByName = func() map[string][]*tool {
 	return byName
 }()
 
-// commandLiterals announce commands: their names with what follows them, and as elements
+// commandLiterals are what commands are found by: their names with what follows them, and as elements
 // of a list of words, which may be escaped.
 func commandLiterals() []string {
 	out := []string{"echo ", "printf "}
 	for _, t := range tools {
 		near := cmp.Or(t.near, " ")
 		for name := range strings.FieldsSeq(t.names) {
-			if near != "<" { // is announced by what prints into it
+			if near != "<" { // is found by what prints into it
 				for after := range strings.SplitSeq(near, "|") {
 					out = append(out, name+after)
 				}
@@ -514,7 +514,7 @@ func (c *scan) printed(words []span, stop int) {
 	}
 }
 
-// reader returns the tool that reads a password from a pipe, if the words after it say
+// reader returns the tool that reads a password from a pipe, if the words after it show
 // that it does.
 func (c *scan) reader(words []span) *tool {
 	for i, w := range words[:min(len(words), 3)] {

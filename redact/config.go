@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Markers that stand for what was taken out.
+// Markers in the place of what was taken out.
 const (
 	// Marker replaces a value whose key names a secret.
 	Marker = "__REDACTED__"
@@ -95,7 +95,7 @@ type Redactor struct {
 	fn       func(key, value string) (string, bool)
 }
 
-// DefaultKeys returns the names whose values are secrets unless Config.Keys says
+// DefaultKeys returns the names whose values are secrets unless Config.Keys states
 // otherwise. The slice is the caller's.
 func DefaultKeys() []string {
 	return strings.Fields("api_key authorization cookie password secret token access_key account_key app_key " +

@@ -1,4 +1,4 @@
-// Package redact removes secrets from what an agent says, reads and runs, and
+// Package redact removes secrets from what an agent writes, reads and runs, and
 // cuts what is too long, before it is sent or stored.
 //
 // One [Config] serves both sides: the SDK redacts before a span leaves the
@@ -16,7 +16,7 @@
 //   - Truncation: the head is kept, a visible marker with the original size
 //     follows, JSON stays JSON.
 //
-// Markers: [Marker] stands for what a key named; "[redacted:github-token]" for what
+// Markers: [Marker] replaces what a key named; "[redacted:github-token]" for what
 // rule github-token found inside a text. Their length reports nothing about the
 // secret. Redacting again what is redacted changes nothing.
 //

@@ -13,6 +13,8 @@ func (a *assignment) value(i int) (start, end int) {
 	if q := i + slashesAt(s, i); q < len(s) && strings.IndexByte("\"'`", s[q]) >= 0 {
 		return a.quotedValue(i, q)
 	}
+	// The form decides where a value without quotes ends: a cell at the next column, a header with its line, a word at
+	// a space. Read in another form, a value would take the text after it along, or leave a part of the secret.
 	a.quoted = false
 	switch {
 	case a.form == pair || a.form == sure && !a.tag:
@@ -159,6 +161,8 @@ func (a *assignment) container(i int) (start, end int) {
 	if a.class <= weak {
 		return 0, 0
 	}
+	// Each key of a text may be followed by a bracket that nothing closes. Without a window each would be looked for up
+	// to the end of the text.
 	s := a.s
 	window := s[:min(len(s), i+16<<10)]
 	end = skipJSON(window, i)
@@ -271,6 +275,7 @@ func (a *assignment) headerValue(i int) (start, end int) {
 	for end > start && (class[s[end-1]]&space != 0 || strings.IndexByte(",;)}]\\", s[end-1]) >= 0) {
 		end--
 	}
+	// The brace that was cut off belongs to a reference. Without it ${TOKEN} would be taken for a secret.
 	if v := s[start:end]; len(v) > 1 && (strings.HasPrefix(v, "${") || v[0] == '{') && end < len(s) && s[end] == '}' {
 		end++
 	}

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Identifier returns s without secrets, for a text by which things are told apart: an
+// Identifier returns s without secrets, for a text by which things are distinguished: an
 // id, a name, a key. It is s itself when it has none. Otherwise a tag follows the
 // redacted text, "ses-[redacted:github-token]~3f9c0a1b2c4d5e6f", so that the same
 // identifier always becomes the same, and two that differ stay different, wherever they

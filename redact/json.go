@@ -18,7 +18,7 @@ const (
 
 const quotedMarker = `"` + Marker + `"`
 
-// document redacts s if it is JSON, as it stands: only what is replaced changes.
+// document redacts s if it is JSON, as it is: only what is replaced changes.
 func (r *Redactor) document(s string, nested int) (string, bool) {
 	w := walker{r: r, s: s, nested: nested}
 	if !w.all(notSecret) {
@@ -52,7 +52,7 @@ type walker struct {
 	mixed  bool // the edits are in no order, and some lie within others
 }
 
-// edit is what stands instead of a piece of JSON.
+// edit replaces a piece of JSON.
 type edit struct {
 	start, end int
 	with       string
@@ -135,7 +135,7 @@ const (
 // verdictOf returns what becomes of a value under a key that names a secret.
 func verdictOf(class keyClass, raw string) verdict {
 	switch raw[0] {
-	case 'n', 't', 'f':
+	case 'n', 't', 'f': // null, true and false, as in "password": true of a form
 		return stays
 	case '"':
 		if spared(class, raw[1:len(raw)-1]) {
@@ -173,7 +173,7 @@ func holdsString(raw string) bool {
 }
 
 // schemaWords are the keywords of a JSON Schema for a parameter. A value under a key
-// that names a secret is one when it has only these and says a type.
+// that names a secret is one when it has only these and states a type.
 var schemaWords = wordSet("type description title default enum const examples example format minLength maxLength " +
 	"pattern minimum maximum nullable items properties required additionalProperties anyOf oneOf allOf $ref " +
 	"deprecated readOnly writeOnly x-secret $comment minItems maxItems uniqueItems")
@@ -246,7 +246,8 @@ func (p *namedValue) see(w *walker, key string, start, end int) {
 	p.jwk = p.jwk || key == "kty"
 	if prefix, ok := nameWords[key]; ok && p.class == notSecret && end-start < maxKey {
 		p.class, p.prefix = w.r.classify(w.s[start+1:end-1]), prefix
-	} else if len(key) >= 5 && key[len(key)-4:] == "alue" || p.label == "" && (key == "text" || key == "content") {
+	} else if len(key) >= 5 && key[len(key)-4:] == "alue" || // value, or headerValue beside headerName
+		p.label == "" && (key == "text" || key == "content") {
 		p.value, p.label = span{start, end}, key
 	}
 }
@@ -258,7 +259,7 @@ func (p *namedValue) close(w *walker, start int) {
 			w.members(d.lo, func(string) bool { return true })
 		}
 	}
-	if p.jwk {
+	if p.jwk { // its private members: the others are public, and identify the key
 		w.members(start, func(key string) bool { return strings.Contains(" d p q dp dq qi k ", " "+key+" ") })
 	}
 	loose := p.label == "text" || p.label == "content"
@@ -340,7 +341,7 @@ func (l *argv) see(w *walker, start, end int) bool {
 	switch {
 	case l.command && l.seen < maxWords:
 		l.spans = append(l.spans, span{start, end})
-	case l.seen < len(l.first):
+	case l.seen < len(l.first): // sudo, env or a shell may come before the name of the command
 		l.first[l.seen] = span{start, end}
 		if l.command = len(body) < 64 && toolsByName[path.Base(body)] != nil; l.command {
 			l.spans = append(l.spans, l.first[:l.seen+1]...)

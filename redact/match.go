@@ -7,12 +7,12 @@ import (
 )
 
 // matcher verifies a rule at a literal, c.s[at:at+n], and returns the secret's bounds;
-// an end that is not after the start says there is none. It may look back as far as
+// an end that is not after the start means that there is none. It may look back as far as
 // c.floor: what is before is redacted already. What it looks at beyond a fixed number
 // of bytes it must look at once only in a text, or count by afford.
 type matcher func(c *scan, at, n int) (start, end int)
 
-// rule is one pattern: literals that announce it and a matcher that verifies it.
+// rule is one pattern: literals that it is found by and a matcher that verifies it.
 type rule struct {
 	name, about string
 	literals    []string // one of them is in the text; three bytes or more
@@ -24,13 +24,13 @@ type rule struct {
 	// not are texts that look alike and stay.
 	not    []string
 	marker string
-	hides  encoding // the literal announces no secret but text that hides some
+	hides  encoding // the literal is of no secret but of text that hides some
 	// maybe reports whether the literal at this place of raw JSON could be a secret
 	// once escapes are gone; nil means yes.
 	maybe func(raw string, at, n int) bool
 }
 
-// placing says where a literal counts; 0 is on its own, in the case that it has.
+// placing is where a literal counts; 0 is on its own, in the case that it has.
 type placing uint8
 
 const (
@@ -292,7 +292,7 @@ func digits(s string) bool { return strings.ContainsAny(s, "0123456789") }
 
 var awsID = exactly(digit|upper, 16)
 
-// awsKey matches an access key id and, where it stands right beside it as in a file of
+// awsKey matches an access key id and, where it is right beside it as in a file of
 // credentials, its secret.
 func awsKey(c *scan, at, n int) (int, int) {
 	s := c.s

@@ -22,7 +22,7 @@ type hit struct {
 
 // scan is one pass over a text. What it remembers of lines, words, quotes and
 // commands is what keeps the work for any text in proportion to its length: a
-// stretch is looked at once, however many literals in it ask.
+// range is looked at once, however many literals in it ask.
 type scan struct {
 	r      *Redactor
 	s      string
@@ -89,7 +89,7 @@ func (r *Redactor) candidate(s string) int {
 	return at
 }
 
-// all finds the secrets of the text from where a literal stands.
+// all finds the secrets of the text from a literal on.
 func (c *scan) all(i int) {
 	for {
 		at, entries := c.r.index.next(c.s, i, c.floor)
@@ -151,7 +151,7 @@ func (c *scan) ask(e *entry, begin int) finding {
 	return finding{}
 }
 
-// Surroundings of a literal, before and after it, that decide what it stands for, but
+// Surroundings of a literal, before and after it, that decide what it means, but
 // for the quotes before it in its line.
 const (
 	surroundBefore = 512
@@ -207,7 +207,7 @@ func evenQuotes(s string) bool {
 	return strings.Count(s, `"`)%2 == 0 && strings.Count(s, "'")%2 == 0 && strings.Count(s, "`")%2 == 0
 }
 
-// addLater notes a secret that stands beyond what announced it.
+// addLater notes a secret that comes after the text that it was found by.
 func (c *scan) addLater(f finding) {
 	i := len(c.later)
 	for i > 0 && c.later[i-1].start > f.start {

@@ -16,7 +16,7 @@ const (
 // Settled returns the length of the head of a text that grows which may be redacted and
 // shown now. What follows it may be the beginning of a secret, or a secret whose name
 // comes after it: the last word, words that look made by chance, the rest of a line that
-// speaks of secrets, the row of a table, lines of Base64. All of it counts as settled
+// is about secrets, the row of a table, lines of Base64. All of it counts as settled
 // when enough has come after it, or when the text is whole.
 //
 // Of a secret that is in s, redacting s[:Settled(s)] leaves nothing, wherever s is

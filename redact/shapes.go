@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// This file has matchers of rules whose secrets have no prefix of their own: what stands
-// around reports that they are secrets.
+// This file has matchers of rules whose secrets have no prefix of their own: the text
+// around them shows that they are secrets.
 
 // openaiKey takes what follows a known prefix for a key, and after a bare "sk-", which
 // style sheets have too, only what is dense.

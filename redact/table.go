@@ -194,7 +194,7 @@ func (a *assignment) pairLabel() (int, bool) {
 	return i, ok
 }
 
-// maxPair is how far apart name and value may stand.
+// maxPair is how far apart name and value may be.
 const maxPair = 200
 
 // paired returns the value of the pair whose name is the key.
@@ -215,7 +215,7 @@ func (a *assignment) paired() (found finding) {
 	return found
 }
 
-// valueLabels returns where the last label of a value before the key s[lo:hi] stands, and
+// valueLabels returns where the last label of a value before the key s[lo:hi] is, and
 // the next one after it; -1 where there is none. The text is searched once.
 func (c *scan) valueLabels(lo, hi int) (before, after int) {
 	if len(c.begins) > 0 && c.begins[0] > lo {

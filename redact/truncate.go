@@ -10,7 +10,7 @@ import (
 )
 
 // Truncate cuts s to the configured limit, marker included. It keeps the head, cuts
-// between runes, and says the original size; what it cut before keeps the size it had
+// between runes, and states the original size; what it cut before keeps the size it had
 // then. Without a limit, or within it, it returns s itself.
 func (r *Redactor) Truncate(s string) (string, Result) {
 	res := Result{Size: len(s)}

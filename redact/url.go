@@ -88,7 +88,7 @@ func (c *scan) host(i, limit int) int {
 	return at
 }
 
-// passwordWords stand for a password in documentation.
+// passwordWords are used instead of a password in documentation.
 var passwordWords = wordSet("password passwd pass pwd secret token pw mypassword your_password yourpassword")
 
 // maybeURL reports whether an @ follows before the URL can have ended.

@@ -2,7 +2,7 @@ package redact
 
 import "strings"
 
-// label reports whether v speaks of the secret: "Password", "user_password", "Enter
+// label reports whether v names the secret: "Password", "user_password", "Enter
 // your API key".
 func label(r *Redactor, v string) bool {
 	if len(v) > 200 {
@@ -69,7 +69,7 @@ var pairs = [26]string{
 }
 
 // gibberish reports whether the letters of v, a dozen or more, follow each other as they
-// do by chance and not as they do in words: what tells a random password in lower case
+// do by chance and not as they do in words: what distinguishes a random password in lower case
 // from a name.
 func gibberish(v string) bool {
 	sum, n := 0, 0
@@ -165,7 +165,7 @@ func marked(v string) bool {
 	return strings.EqualFold(strings.Trim(v, "[]<>()*_ "), "redacted")
 }
 
-// placeholder reports whether v stands for a secret without being one: ${TOKEN},
+// placeholder reports whether v represents a secret without being one: ${TOKEN},
 // <password>, your-key, ****.
 func placeholder(v string) bool {
 	if v == "" {
@@ -312,7 +312,7 @@ func drawn(v string) bool {
 	return signs != "" && strings.Trim(v, signs) == ""
 }
 
-// repeated reports whether a sign that stands for any other fills a good part of v.
+// repeated reports whether a sign that represents any other fills a good part of v.
 func repeated(v string) bool {
 	for _, sign := range [...]string{"xxxxxxxxxx", "XXXXXXXXXX", "##########", "**********"} {
 		if k := strings.Index(v, sign); k >= 0 {

@@ -17,11 +17,11 @@ const (
 	quotedPrintable                      // =3D
 	percent                              // %3D
 	entity                               // &quot; &#61;
-	structure                            // an object of JSON that tells by one member what the others are
+	structure                            // an object of JSON with one member that shows what the others are
 )
 
-// encodings announce themselves by literals, as rules do. What they hide is looked for
-// in a second text, the view, where it stands plainly.
+// encodings are found by literals, as rules are. What they hide is looked for
+// in a second text, the view, where it is plain.
 var encodings = []*rule{
 	hiding(terminal, "\x1b[0|\x1b[1|\x1b[2|\x1b[3|\x1b[4|\x1b[5|\x1b[7|\x1b[8|\x1b[9|"+
 		"\x1b[m|\x1b[K|\x1b[;|\x1b[?|\x1b]8"),
@@ -46,7 +46,7 @@ type view struct {
 // next edge, are written there from "from" on, with size bytes each.
 type edge struct{ at, from, size int }
 
-// join adds an edge where the last one does not say as much.
+// join adds an edge where the last one does not give as much.
 func (v *view) join(at, from, size int) {
 	last := &v.edges[len(v.edges)-1]
 	switch {
@@ -163,7 +163,7 @@ func reveal(s string, kinds encoding) (v view, ok bool) {
 	return v, true
 }
 
-// decode returns the byte that the n bytes at i stand for, -1 when for none, and n = 0
+// decode returns the byte that the n bytes at i encode, -1 when they encode none, and n = 0
 // when they are what they are.
 func decode(s string, i int) (c, n int) {
 	switch s[i] {
