@@ -66,7 +66,8 @@ func (b *batch) ask(q store.Query) error {
 		into(b, sqlstore.PartTable, &q.Rows, query, args...)
 	case *store.StatsOf:
 		into(b, sqlstore.SpanTable, &q.Rows, `SELECT `+sqlstore.SpanTable.List+` FROM span_refs
- WHERE message_id = $2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = $1`, q.SessionID, q.MessageID)
+ WHERE message_id = $2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = $1`,
+			q.SessionID, q.MessageID)
 	default:
 		return b.askObservations(q)
 	}

@@ -49,8 +49,8 @@ type Options struct {
 	MaxBytes int64
 }
 
-// pageSize is that of a new file, in bytes. A part of a few KB fills a page of 8 KB badly: such a file is 15 % larger, and
-// costs more CPU to write.
+// pageSize is that of a new file, in bytes. A part of a few KB fills a page of 8 KB badly: such a file is 15 % larger,
+// and costs more CPU to write.
 const pageSize = 16 << 10
 
 // checkPath refuses a URI, which SQLite's own tools accept and the operating system would
@@ -109,7 +109,8 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 	if o.MaxBytes > 0 {
 		size, err := pragmaInt(conn, "page_size") // of an older file, or of another program's, another than ours
 		if err == nil {
-			err = sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/int64(size))), nil)
+			pages := max(1, o.MaxBytes/int64(size))
+			err = sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", pages), nil)
 		}
 		if err != nil {
 			return nil, openError(path, err)
