@@ -254,8 +254,9 @@ func (t *Turn) emitAnswer(now time.Time) {
 		values["agenttrace"] = json.RawMessage(`{"turn_index":` + strconv.FormatInt(t.index, 10) + `}`)
 	}
 	t.run.sess.emitEvent(t.events, now, spans.Event{
-		Name: semconv.EventMessage, MessageID: t.assistant.ID, Role: roleAssistant, MessageCreatedAt: t.assistant.CreatedAt,
-		MessageMetadata: t.run.sess.tracer.filter.raw(redact.Other, "", encodeObject(values)),
+		Name: semconv.EventMessage, MessageID: t.assistant.ID, Role: roleAssistant,
+		MessageCreatedAt: t.assistant.CreatedAt,
+		MessageMetadata:  t.run.sess.tracer.filter.raw(redact.Other, "", encodeObject(values)),
 	})
 }
 

@@ -150,7 +150,8 @@ func (g *guard) note(kind, signature, id string, now time.Time) *spans.LoopWarni
 		return nil
 	}
 	if n := len(g.signatures); n >= g.loop.Window {
-		g.signatures, g.ids = slices.Delete(g.signatures, 0, n+1-g.loop.Window), slices.Delete(g.ids, 0, n+1-g.loop.Window)
+		g.signatures, g.ids = slices.Delete(g.signatures, 0, n+1-g.loop.Window),
+			slices.Delete(g.ids, 0, n+1-g.loop.Window)
 	}
 	g.signatures, g.ids = append(g.signatures, signature), append(g.ids, id)
 	return g.find()

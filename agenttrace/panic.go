@@ -37,7 +37,8 @@ func (e *panicError) ErrorType() string { return semconv.ErrorTypePanic }
 func causeOf(err error, recovered any, unwound bool) error {
 	if recovered != nil {
 		return &panicError{
-			text: "panic: " + spans.Printed(recovered), class: reflect.TypeOf(recovered).String(), stack: string(debug.Stack()),
+			text: "panic: " + spans.Printed(recovered), class: reflect.TypeOf(recovered).String(),
+			stack: string(debug.Stack()),
 		}
 	}
 	if err != nil || unwound {

@@ -314,7 +314,8 @@ func (s *TextStream) sendHeld(now time.Time) {
 
 func (s *TextStream) emitData(now time.Time, data []byte) {
 	s.turn.emitPart(&s.answer, now, spans.Part{
-		ID: s.id, Index: s.index, Type: s.kind, CreatedAt: s.created, UpdatedAt: max(s.created, s.updated()), Data: data,
+		ID: s.id, Index: s.index, Type: s.kind, CreatedAt: s.created,
+		UpdatedAt: max(s.created, s.updated()), Data: data,
 	})
 }
 

@@ -222,7 +222,8 @@ func (s *Session) record() spans.Run {
 		SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", s.st.Title), UserID: s.st.UserID,
 		WorkspaceID:   s.st.WorkspaceID,
 		WorkspaceRoot: s.st.WorkspaceRoot, Mode: s.st.Mode, CreatedAt: s.st.CreatedAt,
-		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Metadata: f.raw(redact.Other, "", s.st.Metadata),
+		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID,
+		Metadata: f.raw(redact.Other, "", s.st.Metadata),
 	}
 	if root := s.root(); root != s.id {
 		r.RootID = root

@@ -172,7 +172,8 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 	data := c.data(input)
 	if c.errType == semconv.ErrorTypeAborted {
 		// This process did not see the call end, so any other report takes precedence.
-		data = append(data[:len(data)-1], `,"toolMetadata":{"agenttrace":{"error_type":"`+semconv.ErrorTypeAborted+`"}}}`...)
+		const metadata = `,"toolMetadata":{"agenttrace":{"error_type":"` + semconv.ErrorTypeAborted + `"}}}`
+		data = append(data[:len(data)-1], metadata...)
 	}
 	c.turn.emitPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
 		ID: c.partID, Index: c.index, Type: c.partType(), ToolCallID: c.filter().id(c.callID), ToolState: c.state,

@@ -184,7 +184,8 @@ func (c *ToolCall) end(state string, set func()) {
 	now := c.turn.run.now()
 	c.mu.Lock()
 	if c.ended {
-		late := state != "" && !c.denied && !c.shared && c.state != stateInputAvailable && c.state != stateInputStreaming
+		late := state != "" && !c.denied && !c.shared && c.state != stateInputAvailable &&
+			c.state != stateInputStreaming
 		overdue := state != "" && !c.lateUntil.IsZero()
 		accepted := overdue && now.Before(c.lateUntil)
 		c.lateUntil = time.Time{}

@@ -145,7 +145,8 @@ var attributes = []Attribute{
 		"The turn ended to wait for a person and will be continued."},
 	{TurnModelCallsKey, Int, "{call}", Own, onTurn, "3", "The number of model calls of the turn."},
 	{GenAIUsageInputTokensKey, Int, "{token}", Mirror, onUsage, "1634",
-		"Input tokens, cache included. The SDK reports the gen_ai.usage counts of model calls only, so that sums over " +
+		"Input tokens, cache included. The SDK reports the gen_ai.usage counts of model calls only, " +
+			"so that sums over " +
 			"spans count once."},
 	{GenAIUsageOutputTokensKey, Int, "{token}", Mirror, onUsage, "200", "Output tokens, reasoning included."},
 	{GenAIUsageCacheReadKey, Int, "{token}", Mirror, onUsage, "1024", "Input tokens read from the cache."},

@@ -169,7 +169,8 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("max_size_mib is %d: use a number of MiB, or 0 for no limit", c.MaxSizeMiB))
 	}
 	if c.TimeoutConfig.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("timeout is %v: use a positive duration, or 0s for no limit", c.TimeoutConfig.Timeout))
+		errs = append(errs, fmt.Errorf("timeout is %v: use a positive duration, or 0s for no limit",
+			c.TimeoutConfig.Timeout))
 	}
 	for i, key := range c.SessionKeys {
 		switch {
@@ -182,7 +183,8 @@ func (c *Config) Validate() error {
 	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil && !c.RetryConfig.Enabled {
 		errs = append(errs,
 			fmt.Errorf(
-				"retry_on_failure::enabled is false with sending_queue::storage %q: the queue forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID))
+				"retry_on_failure::enabled is false with sending_queue::storage %q: the queue forgets on shutdown "+
+					"what was not retried; enable retries or remove the storage", q.StorageID))
 	}
 	return errors.Join(errs...)
 }
@@ -191,7 +193,8 @@ func (c *Config) validateLocation() error {
 	path := strings.TrimSpace(c.Path) != ""
 	switch scheme, _, _ := strings.Cut(string(c.DSN), "://"); {
 	case c.DSN == "" && !path:
-		return errors.New("path is empty: name the file of the session store, such as /var/lib/agenttrace/sessions.db," +
+		return errors.New("path is empty: name the file of the session store, such as " +
+			"/var/lib/agenttrace/sessions.db," +
 			" or set dsn to a PostgreSQL database")
 	case c.DSN == "":
 		return nil

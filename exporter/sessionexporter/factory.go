@@ -65,7 +65,8 @@ func (f *factory) sink(cfg *Config, set exporter.Settings) (*sink, error) {
 		if err != nil {
 			return nil, err
 		}
-		s = &sink{config: cfg, open: f.open, logger: set.Logger, telemetry: telemetry, scopes: scopes{logger: set.Logger}}
+		s = &sink{config: cfg, open: f.open, logger: set.Logger, telemetry: telemetry,
+			scopes: scopes{logger: set.Logger}}
 		f.sinks[cfg] = s
 	}
 	s.made++

@@ -54,7 +54,8 @@ type files struct {
 
 func newFiles(c JSONLConfig, s sessionStore, logger *zap.Logger, t *metadata.TelemetryBuilder) (*files, error) {
 	if err := os.MkdirAll(c.Directory, 0o700); err != nil {
-		return nil, fmt.Errorf("create jsonl directory %s: %w; make its parent writable or name another", c.Directory, err)
+		return nil, fmt.Errorf("create jsonl directory %s: %w; make its parent writable or name another",
+			c.Directory, err)
 	}
 	// What a crash left half written is of no use: its session is still due.
 	left, err := filepath.Glob(filepath.Join(globQuote(c.Directory), tempPrefix+"*"))

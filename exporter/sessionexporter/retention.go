@@ -162,6 +162,7 @@ func (r *retention) apply(ctx context.Context) {
 	}
 	if err != nil && ctx.Err() == nil {
 		r.telemetry.ExporterSessionRetentionFailures.Add(ctx, 1)
-		r.logger.Warn("cannot apply the retention; it is tried again", zap.Duration("after", r.interval), zap.Error(err))
+		r.logger.Warn("cannot apply the retention; it is tried again", zap.Duration("after", r.interval),
+			zap.Error(err))
 	}
 }

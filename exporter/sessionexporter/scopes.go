@@ -48,7 +48,8 @@ func (s *scopes) seen(counts map[ingest.Scope]ingest.ScopeCounts) {
 		switch {
 		case before.Read == 0 && now.Read > 0:
 			s.logger.Warn(
-				"No dialect knows this instrumentation scope. Its telemetry is read by the names of its attributes; sessions may be incomplete.", s.fields(scope, now)...)
+				"No dialect knows this instrumentation scope. Its telemetry is read by the names of its attributes; "+
+					"sessions may be incomplete.", s.fields(scope, now)...)
 		case !known:
 			s.logger.Info("No dialect knows this instrumentation scope, and nothing in it looks like a conversation.",
 				s.fields(scope, now)...)

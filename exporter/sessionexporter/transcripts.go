@@ -85,7 +85,8 @@ func (t *transcripts) start() {
 		defer close(t.done)
 		for ctx.Err() == nil {
 			if err := t.watch(ctx); err != nil {
-				t.sink.logger.Error("transcripts are not imported for now", zap.Error(err), zap.Duration("again_in", watchAgain))
+				t.sink.logger.Error("transcripts are not imported for now", zap.Error(err),
+					zap.Duration("again_in", watchAgain))
 				select {
 				case <-time.After(watchAgain):
 				case <-ctx.Done():

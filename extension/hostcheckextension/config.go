@@ -31,13 +31,16 @@ func (c *Config) Validate() error {
 		if name := strings.TrimPrefix(h, "*."); name == "" || strings.ContainsAny(name, "*/@ ") ||
 			strings.Contains(name, ":") && net.ParseIP(strings.Trim(name, "[]")) == nil {
 			return fmt.Errorf(
-				"allowed_hosts: %q is not the name of a host without a port, such as collector.internal or *.example.com", h)
+				"allowed_hosts: %q is not the name of a host without a port, "+
+					"such as collector.internal or *.example.com", h)
 		}
 	}
 	for _, o := range c.AllowedOrigins {
 		scheme, host, ok := strings.Cut(o, "://")
-		if o != "*" && (!ok || scheme == "" || host == "" || strings.ContainsAny(host, "/@? ") || strings.Count(o, "*") > 1) {
-			return fmt.Errorf("allowed_origins: %q is not an origin, such as https://app.example.com or https://*.example.com",
+		if o != "*" && (!ok || scheme == "" || host == "" || strings.ContainsAny(host, "/@? ") ||
+			strings.Count(o, "*") > 1) {
+			return fmt.Errorf("allowed_origins: %q is not an origin, "+
+				"such as https://app.example.com or https://*.example.com",
 				o)
 		}
 	}

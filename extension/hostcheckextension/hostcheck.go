@@ -60,7 +60,8 @@ func (h *hostCheck) handler(next http.Handler) http.Handler {
 func (h *hostCheck) refusal(r *http.Request) string {
 	if !h.allowsHost(hostname(r.Host)) {
 		return fmt.Sprintf("host %q is not allowed: this server is for programs on its own machine; "+
-			"call it by localhost or 127.0.0.1, or add the name to allowed_hosts of the server or of the extension host_check", r.Host)
+			"call it by localhost or 127.0.0.1, or add the name to allowed_hosts of the server "+
+			"or of the extension host_check", r.Host)
 	}
 	// A request has one origin; a client that sends several is no browser, and each counts.
 	for _, origin := range r.Header.Values("Origin") {

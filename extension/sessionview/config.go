@@ -58,7 +58,8 @@ func (c *Config) Validate() error {
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() || c.Server.Auth.HasValue() {
 		return nil
 	}
-	return fmt.Errorf(`endpoint: %q is reached from other machines, and anyone who reaches it could read every session; `+
+	return fmt.Errorf(`endpoint: %q is reached from other machines, `+
+		`and anyone who reaches it could read every session; `+
 		`listen on localhost, or configure an authenticator, such as
 extensions:
   bearertokenauth: {filename: /etc/agenttrace/token}

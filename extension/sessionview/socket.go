@@ -81,7 +81,7 @@ func listenPrivately(path string) (net.Listener, error) {
 	}
 	defer os.RemoveAll(dir)
 	temporary := filepath.Join(dir, "s")
-	if len(temporary) > maxSocketPath { // the name of the directory is shorter than that of the store, but for a short one
+	if len(temporary) > maxSocketPath { // which a store with a short name has
 		temporary = path
 		_ = os.Remove(path)
 	}

@@ -136,7 +136,8 @@ func (v *view) Attach(location string, s store.Store, load *service.Load) (detac
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {
-			v.settings.Logger.Warn("commands on this machine cannot change sessions while the collector runs", zap.Error(err))
+			v.settings.Logger.Warn("commands on this machine cannot change sessions while the collector runs",
+				zap.Error(err))
 		}
 	}
 	return v.detach
@@ -147,7 +148,8 @@ func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(service.Prefix, service.Handler(s, to.changes, ingest.Complete))
 	change := func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) }
-	mux.Handle(api.Prefix, api.New(s, api.Options{Change: change, Changes: to.changes, Done: to.done, Version: v.version}))
+	mux.Handle(api.Prefix, api.New(s, api.Options{Change: change, Changes: to.changes, Done: to.done,
+		Version: v.version}))
 	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, v.address) // a reader that is gone needs no answer
@@ -184,7 +186,8 @@ func (v *view) detach(ctx context.Context) {
 }
 
 // errNone is the answer while no store is attached.
-var errNone = fmt.Errorf("%w: the collector has not opened its store yet, or is closing it; try again", store.ErrUnavailable)
+var errNone = fmt.Errorf("%w: the collector has not opened its store yet, or is closing it; try again",
+	store.ErrUnavailable)
 
 // answer answers a request with the store, which is not closed under it.
 func (v *view) answer(w http.ResponseWriter, r *http.Request) {

@@ -231,8 +231,8 @@ func listAnnotations(cmd *cobra.Command, r store.Reader, id string, asJSON bool)
 		default:
 			target = fmt.Sprintf("turn %d", turn)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %-5s  %s\n", printable.Sanitize(n.ID), printable.OneLine(target), n.Kind,
-			printable.OneLine(cmp.Or(n.Text(), "(empty)")))
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %-5s  %s\n", printable.Sanitize(n.ID),
+			printable.OneLine(target), n.Kind, printable.OneLine(cmp.Or(n.Text(), "(empty)")))
 		if err != nil {
 			return err
 		}

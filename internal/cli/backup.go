@@ -36,7 +36,8 @@ copy.`,
 			defer r.Close()
 			b, ok := r.(store.Backuper)
 			if !ok {
-				return usagef("backup copies a store that is a file; copy %s with the tools of its database, such as pg_dump",
+				return usagef("backup copies a store that is a file; "+
+					"copy %s with the tools of its database, such as pg_dump",
 					r.Name())
 			}
 			err = b.Backup(cmd.Context(), args[0])

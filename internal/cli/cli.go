@@ -70,7 +70,8 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if path, pathErr := storePath(cmd); pathErr == nil {
 		err = readError(path, err)
 	}
-	if writing, ok := errors.AsType[*fs.PathError](err); ok && writing.Op == "write" && writing.Path == os.Stdout.Name() {
+	if writing, ok := errors.AsType[*fs.PathError](err); ok && writing.Op == "write" &&
+		writing.Path == os.Stdout.Name() {
 		err = unwritten("standard output", err)
 	}
 	code, hint := classify(err)
@@ -134,12 +135,14 @@ func classify(err error) (code int, hint string) {
 	problem, isProblem := errors.AsType[*service.Problem](err)
 	switch {
 	case errors.As(err, &usage), errors.As(err, &options), errors.As(err, &noTurn),
-		isProblem && slices.Contains([]string{service.CodeInvalid, service.CodeNotFound, service.CodeBusy}, problem.Code):
+		isProblem && slices.Contains([]string{service.CodeInvalid, service.CodeNotFound, service.CodeBusy},
+			problem.Code):
 		return exitUsage, ""
 	case errors.As(err, &writing): // of a store that is written for somebody else, too
 		return exitOther, ""
 	case errors.As(err, &damaged):
-		return exitStore, fmt.Sprintf("save what can be read with sqlite3 %s .recover, or restore a backup", damaged.path)
+		return exitStore, fmt.Sprintf("save what can be read with sqlite3 %s .recover, or restore a backup",
+			damaged.path)
 	case errors.As(err, &noStore):
 		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore
 	case errors.Is(err, store.ErrAmbiguous):
@@ -200,8 +203,8 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().String("store", "", "`path` of the session store, or postgres://… (default $"+envStore+
 		", then ~/.local/state/agenttrace/sessions.db)")
-	root.PersistentFlags().String("remote", "", "`address` of a collector to ask instead, such as https://host:4320 (default $"+
-		envRemote+")")
+	root.PersistentFlags().String("remote", "", "`address` of a collector to ask instead, "+
+		"such as https://host:4320 (default $"+envRemote+")")
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string,
 		cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
@@ -209,8 +212,8 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
 		newImport(), newCheck(), newVersion(version))
 	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
-		newArchive(), newTitle(), newAnnotate(), newView(version), newRemove(), newPrune(), newCollectGarbage(), newBackup(),
-		newMigrate(), newMCP(version))
+		newArchive(), newTitle(), newAnnotate(), newView(version), newRemove(), newPrune(),
+		newCollectGarbage(), newBackup(), newMigrate(), newMCP(version))
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
@@ -295,7 +298,8 @@ func environmentTopic() *cobra.Command {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef("%s takes %s, not %d; %s --help shows examples", cmd.Name(), what, len(args), cmd.CommandPath())
+			return usagef("%s takes %s, not %d; %s --help shows examples", cmd.Name(), what, len(args),
+				cmd.CommandPath())
 		}
 		return nil
 	}

@@ -159,7 +159,8 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 	}
 	if otlp == "" {
 		line("jaeger",
-			"add --otlp-endpoint localhost:4317 to send the trace there, then open http://localhost:16686/trace/<trace>")
+			"add --otlp-endpoint localhost:4317 to send the trace there, "+
+				"then open http://localhost:16686/trace/<trace>")
 	}
 	_, err = io.WriteString(out, b.String())
 	return err

@@ -44,11 +44,11 @@ their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
   agenttrace diff 1fa2bdc08 1fa2bdc57 --unified --ignore-usage
   agenttrace diff 1fa2bdc08 1fa2bdc57 --format html --output diff.html
   agenttrace diff 1fa2bdc08 1fa2bdc57 --json | jq .first_divergence`,
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return completeSessions(cmd, nil, toComplete)
+			return completeSessions(cmd, nil, typed)
 		},
 		Args: exactly(2, "two sessions"),
 		RunE: func(cmd *cobra.Command, args []string) error {

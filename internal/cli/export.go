@@ -71,8 +71,8 @@ others are listed.`,
   agenttrace export 1fa2bdc08 1fa2bdc57 --format sqlite --output two.db && agenttrace --store two.db ls
   agenttrace export last --format otlp-json | curl -H content-type:application/json --data-binary @- localhost:4318/v1/traces
   agenttrace export --all --format otlp-proto | curl -H content-type:application/x-protobuf --data-binary @- localhost:4318/v1/traces`,
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return completeSessions(cmd, nil, toComplete)
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return completeSessions(cmd, nil, typed)
 		},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if e.all && len(args) > 0 {
@@ -129,7 +129,8 @@ others are listed.`,
 	f.BoolVar(&e.redact, "redact", false, "take secrets out; the default with filters")
 	addFilters(cmd, &e.filters)
 	f.BoolVar(&e.out.force, "force", false, "replace files that exist")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exportNames, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(exportNames, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -139,8 +140,8 @@ type exporter struct {
 	format             *formats.Format
 	bundle             string
 	all, explain, full bool
-	// filters select the sessions if selects is set. redactor takes secrets out of them, nil if they are written as they
-	// are stored.
+	// filters select the sessions if selects is set. redactor takes secrets out of them, nil if they are written as
+	// they are stored.
 	filters         filters
 	selects, redact bool
 	redactor        *redact.Redactor
@@ -170,8 +171,8 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 	isDir := err == nil && info.IsDir()
 	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !f.Many
 	if e.perSession && err == nil && !isDir {
-		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.Name,
-			e.out.path)
+		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another",
+			f.Name, e.out.path)
 	}
 	return nil
 }
@@ -199,7 +200,8 @@ func (e *exporter) checkStream(cmd *cobra.Command, several bool) error {
 	f := e.format
 	switch {
 	case f.Stream == nil && several && !f.Many:
-		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output",
+		return usagef("%s cannot be written to standard output, and is a file per session; "+
+			"name a directory with --output",
 			f.Name)
 	case f.Stream == nil:
 		return usagef("%s cannot be written to standard output; name a file with --output", f.Name)
@@ -412,7 +414,8 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source
 	err := each(func(s *formats.Source) error {
 		losses := e.format.Explain(s)
 		if len(losses) == 0 {
-			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", printable.Sanitize(s.Transcript.Session.ID), e.format.Name)
+			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", printable.Sanitize(s.Transcript.Session.ID),
+				e.format.Name)
 			return err
 		}
 		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", printable.Sanitize(s.Transcript.Session.ID),
@@ -455,7 +458,9 @@ func (e *exporter) writeDir(ctx context.Context, each func(func(*formats.Source)
 		}
 		path := filepath.Join(e.out.path, codec.FileName(s.Transcript.Session.ID)+e.format.Ext)
 		if e.format.WritesTo(path) {
-			return e.out.database().place(path, func(temporary string) error { return e.format.WriteFile(ctx, temporary, s) })
+			return e.out.database().place(path, func(temporary string) error {
+				return e.format.WriteFile(ctx, temporary, s)
+			})
 		}
 		return e.out.file(ctx, path, e.format.JSON, func(w io.Writer) error { return e.format.Stream(w)(s) })
 	})

@@ -55,7 +55,8 @@ func addFilters(cmd *cobra.Command, x *filters) {
 	f.BoolVar(&x.Loops, "loops", false, "only sessions with a loop")
 	f.BoolVar(&x.Denials, "denials", false, "only sessions with a denied call")
 	if f.Lookup("since") == nil {
-		f.StringVar(&x.since, "since", "", "only sessions active since this `time`, or a duration before now such as 12h or 7d")
+		f.StringVar(&x.since, "since", "",
+			"only sessions active since this `time`, or a duration before now such as 12h or 7d")
 	}
 	f.StringVar(&x.until, "until", "", "only sessions active before this `time`, or a duration before now")
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(document.Statuses(),
@@ -89,8 +90,8 @@ func (x *filters) read(cmd *cobra.Command) (err error) {
 		}
 		x.Scores = append(x.Scores, score)
 	}
-	if x.Project = x.project; x.project == "." || strings.HasPrefix(x.project, "./") || strings.HasPrefix(x.project, "../") ||
-		x.project == ".." {
+	if x.Project = x.project; x.project == "." || strings.HasPrefix(x.project, "./") ||
+		strings.HasPrefix(x.project, "../") || x.project == ".." {
 		if x.Project, err = filepath.Abs(x.project); err != nil {
 			return err
 		}
@@ -101,7 +102,8 @@ func (x *filters) read(cmd *cobra.Command) (err error) {
 	if x.Until, err = parseTime("until", x.until); err != nil {
 		return err
 	}
-	for flag, empty := range map[string]bool{"tag": slices.Contains(x.Tags, ""), "text": x.Text == "", "tool": x.Tool == ""} {
+	for flag, empty := range map[string]bool{"tag": slices.Contains(x.Tags, ""), "text": x.Text == "",
+		"tool": x.Tool == ""} {
 		if empty && cmd.Flags().Changed(flag) {
 			return usagef("--%s is empty; give a %s", flag, flag)
 		}

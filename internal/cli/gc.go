@@ -40,10 +40,12 @@ prompts and catalogs were not examined.`,
 			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
 				file, ok := s.(store.Compacter)
 				if _, held := s.(*service.Client); vacuum && held {
-					return usagef("--vacuum rewrites the store, which a collector is using; stop it, or leave out --vacuum")
+					return usagef("--vacuum rewrites the store, which a collector is using; " +
+						"stop it, or leave out --vacuum")
 				}
 				if vacuum && !ok {
-					return usagef("--vacuum rewrites a store that is a file; %s gets its space back without it", s.Name())
+					return usagef("--vacuum rewrites a store that is a file; %s gets its space back without it",
+						s.Name())
 				}
 				g, err := s.Collect(ctx, time.Now().Add(-settled), dryRun)
 				if err == nil && vacuum {
@@ -65,7 +67,8 @@ prompts and catalogs were not examined.`,
 					counted(int(g.Observations), "observation"), done)
 				if g.Kept {
 					fmt.Fprintln(out,
-						"prompts and catalogs were kept: something was going on within the last hour, and may still name them")
+						"prompts and catalogs were kept: something was going on within the last hour, "+
+							"and may still name them")
 				}
 				return nil
 			})

@@ -160,7 +160,8 @@ func reportEmpty(cmd *cobra.Command, r store.Reader) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(w, "no sessions to list in %s: all of them are archived or of sub-agents; add --all\n", r.Name())
+		_, err = fmt.Fprintf(w, "no sessions to list in %s: all of them are archived or of sub-agents; add --all\n",
+			r.Name())
 		return err
 	}
 	_, err := fmt.Fprintf(w, "no sessions in %s\n", r.Name())

@@ -32,7 +32,8 @@ session_stats and diff_sessions. A result has at most 40 KB and says how to get 
 				return err
 			}
 			defer r.Close()
-			return mcpserver.New(r, mcpserver.Options{Version: version, IdleTimeout: idleTimeout, Location: time.Local}).
+			return mcpserver.New(r, mcpserver.Options{Version: version, IdleTimeout: idleTimeout,
+				Location: time.Local}).
 				Run(cmd.Context(), &mcp.StdioTransport{})
 		},
 	}

@@ -87,7 +87,8 @@ func (o output) file(ctx context.Context, path string, json bool, fn func(io.Wri
 // --force is needed.
 func writeSpecial(ctx context.Context, path string, info fs.FileInfo, json bool, fn func(io.Writer) error) error {
 	if info.Mode()&fs.ModeSocket != 0 {
-		return usagef("write %s: it is a socket; name a file, or pipe standard output to a program that connects to it", path)
+		return usagef("write %s: it is a socket; name a file, or pipe standard output to a program that connects to it",
+			path)
 	}
 	f, err := openSpecial(ctx, path)
 	if err != nil {
@@ -196,10 +197,12 @@ func target(path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		to, _ := os.Readlink(path)
-		return "", usagef("write %s: it is a link to %s, which is not there; name another file, or remove the link", path, to)
+		return "", usagef("write %s: it is a link to %s, which is not there; name another file, or remove the link",
+			path, to)
 	}
 	if err != nil {
-		return "", usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", path, err)
+		return "", usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", path,
+			err)
 	}
 	return resolved, nil
 }

@@ -56,12 +56,15 @@ var obstacles = []obstacle{
 	{is: syscall.EIO, reason: "input/output error", remedy: "check the disk, or write to another"},
 	{is: syscall.ENAMETOOLONG, reason: "file name too long", remedy: shorterName, usage: true},
 	{is: syscall.ENOTDIR, reason: "a parent directory of it is a file", remedy: otherPlace, usage: true},
-	{is: syscall.ELOOP, reason: "too many symbolic links", remedy: "name another file, or remove the link", usage: true},
+	{is: syscall.ELOOP, reason: "too many symbolic links", remedy: "name another file, or remove the link",
+		usage: true},
 	{is: syscall.EISDIR, reason: "it is a directory", remedy: "name a file", usage: true},
-	{is: syscall.EBADF, reason: "bad file descriptor", remedy: "name a descriptor that is open for writing", usage: true},
+	{is: syscall.EBADF, reason: "bad file descriptor", remedy: "name a descriptor that is open for writing",
+		usage: true},
 	{is: syscall.ETXTBSY, reason: "a program runs from it", remedy: "name another file"},
 	{is: fs.ErrPermission, reason: "permission denied", remedy: ownDirectory},
-	{is: fs.ErrNotExist, reason: "there is no such file or directory", remedy: "create its directory first", usage: true},
+	{is: fs.ErrNotExist, reason: "there is no such file or directory", remedy: "create its directory first",
+		usage: true},
 }
 
 // sqliteObstacles are for SQLite's codes, which hide the error of the system.

@@ -97,12 +97,14 @@ otherwise rerun in a copy made by "agenttrace backup".`,
 		"environment `variable` that holds the API key (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
 	f.StringArrayVar(&p.headers, "header", nil, "additional request header, as `name: value`; repeatable")
 	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "maximum number of model calls")
-	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "give up if the replies are not complete after this `duration`")
+	f.DurationVar(&p.timeout, "timeout", 10*time.Minute,
+		"give up if the replies are not complete after this `duration`")
 	f.BoolVar(&p.out.force, "force", false,
 		"replace existing files; with --run, send the request even if parts are missing")
 	f.BoolVar(&p.asJSON, "json", false, "print the report as a JSON object")
 	f.BoolVar(&p.full, "full", false, "include rewound turns")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(replay.Names(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(replay.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -140,7 +142,8 @@ func (p *replayer) checkRun() error {
 	case p.out.path != "":
 		return usagef("--run stores the answer; leave out --output")
 	case p.format == replay.BundleName:
-		return usagef("a bundle is not a request; use --format %s with --run", either(replay.Names()[:len(replay.Names())-1]))
+		return usagef("a bundle is not a request; use --format %s with --run",
+			either(replay.Names()[:len(replay.Names())-1]))
 	case p.endpoint == "":
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
 	case p.timeout <= 0:
@@ -159,7 +162,8 @@ func (p *replayer) checkRequest() error {
 	case p.out.path != "" && p.format == "" && !p.toDirectory():
 		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.out.path)
 	case p.format != "" && p.toDirectory():
-		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file", p.out.path)
+		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file",
+			p.out.path)
 	case writes && p.asJSON:
 		return usagef("--json is for reports, and requests are JSON already; omit it")
 	}
@@ -262,7 +266,8 @@ func (p *replayer) client() (*replay.Client, error) {
 		c.Key = os.Getenv(env)
 	}
 	if c.Key == "" && p.keyEnv != "" {
-		return nil, usagef("%s is empty, or not in the environment; set it to the key of the API, or leave out --key-env",
+		return nil, usagef("%s is empty, or not in the environment; "+
+			"set it to the key of the API, or leave out --key-env",
 			p.keyEnv)
 	}
 	for _, h := range p.headers {
@@ -291,11 +296,13 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 			return err
 		}
 		if b.MessageID == "" {
-			return usagef("turn %d of session %s has no user message to ask again; choose another with --turn", b.Turn, id)
+			return usagef("turn %d of session %s has no user message to ask again; choose another with --turn", b.Turn,
+				id)
 		}
 		if !b.Eligible && !p.out.force {
 			p.warn(cmd, b)
-			return usagef("turn %d of session %s is not replay-eligible; add --force to ask with what there is", b.Turn, id)
+			return usagef("turn %d of session %s is not replay-eligible; add --force to ask with what there is", b.Turn,
+				id)
 		}
 		if p.model != "" {
 			b.Model.ProviderID = c.Provider()

@@ -41,7 +41,8 @@ hidden or shown, and their turns.`,
 			case undo && (f.Changed("to") || f.Changed("turn")):
 				return usagef("--undo takes back the last rewind; leave out --to and --turn")
 			case !undo && !f.Changed("to") && !f.Changed("turn"):
-				return usagef("rewind does not know where to; add --turn with the number of a turn, or --to with a user's message")
+				return usagef("rewind does not know where to; " +
+					"add --turn with the number of a turn, or --to with a user's message")
 			}
 			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *service.Conversation) error {
 				var done *service.Rewound

@@ -42,7 +42,8 @@ all of it. Deleting the directory loses nothing. The exit code is 0 even if noth
 role, part_id, type, tool, tool_call_id, field, matches, context, marks (the byte
 ranges of the matches in context) and created_at in Unix milliseconds. A title has
 the type "session" and the field "title", and neither message nor part; a note the
-type "note", and the message and part that it is about; a prompt or catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
+type "note", and the message and part that it is about; a prompt or catalog the type
+"system-prompt" or "tool-catalog", its digest, and no part.`,
 		Example: `  agenttrace search 'permission denied'
   agenttrace search 'rm -rf' --agent codeagent --since 30d
   agenttrace search --regexp 'timeout after \d+ ?m?s'
@@ -105,7 +106,8 @@ type "note", and the message and part that it is about; a prompt or catalog the 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "search only messages since this `time`, or a duration before now such as 12h or 7d")
+	f.StringVar(&since, "since", "",
+		"search only messages since this `time`, or a duration before now such as 12h or 7d")
 	f.IntVarP(&limit, "limit", "n", 20, "maximum number of results")
 	f.BoolVarP(&isRegexp, "regexp", "E", false, "TEXT is a regular expression")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")

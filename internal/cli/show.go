@@ -78,7 +78,8 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				var doc *document.Document
 				if len(args) == 2 {
 					number, _ := strconv.Atoi(args[1])
-					if doc, err = document.LoadTurns(ctx, r, id, number, number, time.Now(), idleTimeout, find); err == nil {
+					doc, err = document.LoadTurns(ctx, r, id, number, number, time.Now(), idleTimeout, find)
+					if err == nil {
 						doc.Queued = nil
 					}
 				} else {

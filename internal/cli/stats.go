@@ -89,7 +89,8 @@ Compactions do not say their model and are not estimated.`,
 			}
 			if s.Total.Sessions == 0 && x.any() {
 				x.Since = q.Since
-				return x.reportNone(cmd, r, store.SessionQuery{SessionFilter: x.SessionFilter, Children: true, Archived: true})
+				return x.reportNone(cmd, r, store.SessionQuery{SessionFilter: x.SessionFilter, Children: true,
+					Archived: true})
 			}
 			if by != "" && len(s.Groups) == 0 {
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Name())

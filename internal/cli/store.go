@@ -179,7 +179,8 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 		}
 		// What ls prints for an id has not the prefix that every session has.
 		name := s.ID
-		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && toComplete != "" && strings.HasPrefix(bare, toComplete) {
+		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && toComplete != "" &&
+			strings.HasPrefix(bare, toComplete) {
 			name = bare
 		}
 		if strings.HasPrefix(name, toComplete) {

@@ -59,7 +59,8 @@ repeated.`,
 		ValidArgsFunction: completeSessions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("tail takes one session or none, not %d; %s --help shows examples", len(args), cmd.CommandPath())
+				return usagef("tail takes one session or none, not %d; %s --help shows examples", len(args),
+					cmd.CommandPath())
 			}
 			return nil
 		},
@@ -267,7 +268,8 @@ func (t *tailer) look(ctx context.Context) error {
 			t.follower = document.Follower{IdleTimeout: t.idleTimeout}
 			clear(t.from)
 			t.id, t.lastSeen, t.old = "", 0, nil
-			if err := t.sink.news([]document.News{{Event: newsStore, At: t.now().UnixMilli(), State: "opened"}}); err != nil {
+			opened := document.News{Event: newsStore, At: t.now().UnixMilli(), State: "opened"}
+			if err := t.sink.news([]document.News{opened}); err != nil {
 				return err
 			}
 		}

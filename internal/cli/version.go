@@ -37,8 +37,8 @@ func newVersion(version string) *cobra.Command {
 		Example: `  agenttrace version`,
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "agenttrace %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS,
-				runtime.GOARCH)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "agenttrace %s %s %s/%s\n", version, runtime.Version(),
+				runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -105,12 +105,16 @@ var Aspects = []Aspect{
 	{Name: "tokens", Claim: true, of: (*content).tokens, implied: (*content).visibleTokens},
 	{Name: "tokens of each message, by kind", message: (*message).usage},
 	{
-		Name: "costs of messages", Claim: true, message: func(m *message) []string { return value(m.trace["cost_usd"]) },
+		Name: "costs of messages", Claim: true, message: func(m *message) []string {
+			return value(m.trace["cost_usd"])
+		},
 		implied: (*content).costsOfAnswers,
 	},
 	{
 		Name: "ends of turns", Claim: true, message: func(m *message) []string { return text(m.trace["end_reason"]) },
-		implied: func(c *content) []string { return append(c.each((*message).impliedEnd), text(c.trace["outcome"])...) },
+		implied: func(c *content) []string {
+			return append(c.each((*message).impliedEnd), text(c.trace["outcome"])...)
+		},
 	},
 	{Name: "errors of turns", message: func(m *message) []string { return text(m.trace["error"]) }},
 	{Name: "stop reasons", message: func(m *message) []string { return text(m.trace["stop_reason"]) }},
@@ -168,7 +172,8 @@ var Aspects = []Aspect{
 	}},
 	{Name: "tool outputs", tool: func(p *part) []string {
 		_, withheld := Withheld(p.row)
-		return when(!withheld && p.state() == session.StateOutputAvailable, p.toolName()+" "+canonical(p.data["output"]))
+		return when(!withheld && p.state() == session.StateOutputAvailable,
+			p.toolName()+" "+canonical(p.data["output"]))
 	}},
 	{Name: "tool outputs that are null", Claim: true, tool: func(p *part) []string {
 		_, withheld := Withheld(p.row)
@@ -522,7 +527,8 @@ func (c *content) denials() []string {
 		said := string(p.trace()["denied"]) == "true" || string(p.object("approval")["approved"]) == "false" ||
 			denied[p.row.ID] ||
 			p.row.ToolCallID != nil && denied[*p.row.ToolCallID]
-		return when(p.state() == session.StateOutputDenied || p.state() == session.StateOutputError && said, p.toolName())
+		return when(p.state() == session.StateOutputDenied || p.state() == session.StateOutputError && said,
+			p.toolName())
 	})
 }
 

@@ -132,7 +132,8 @@ func (im *Importer) growing(ctx context.Context, in Input, now *store.ImportSour
 	if err != nil {
 		return nil, nil, storeError{err}
 	}
-	if now.Beside, _ = beside(f, now.Path); now.Beside != was.Beside && !f.GrowBeside || !im.plain(ctx, whole.Sessions) {
+	if now.Beside, _ = beside(f, now.Path); now.Beside != was.Beside && !f.GrowBeside ||
+		!im.plain(ctx, whole.Sessions) {
 		whole.Resume = 0 // the whole is needed
 	}
 	return &whole, f, nil

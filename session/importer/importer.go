@@ -173,7 +173,8 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 			continue
 		}
 		if zombiezen.ErrCode(err).ToPrimary() == zombiezen.ResultCorrupt {
-			err = fmt.Errorf("the database is damaged: %w; save what can be read with sqlite3 %s .recover", err, in.Name)
+			err = fmt.Errorf("the database is damaged: %w; save what can be read with sqlite3 %s .recover",
+				err, in.Name)
 		}
 		t.Error = err.Error()
 		if errors.Is(err, errOther) {

@@ -110,7 +110,8 @@ func fileInput(path string, info fs.FileInfo) Input {
 // directories, are passed over.
 func (d finder) directory(root string, sniff bool) ([]Input, error) {
 	var all []Input
-	root = strings.TrimRight(root, string(filepath.Separator)) + string(filepath.Separator) // so that a link is followed
+	// With a separator at its end a link is followed.
+	root = strings.TrimRight(root, string(filepath.Separator)) + string(filepath.Separator)
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil && path == root {
 			return err
@@ -121,7 +122,9 @@ func (d finder) directory(root string, sniff bool) ([]Input, error) {
 		}
 		if !e.IsDir() {
 			ext := strings.ToLower(filepath.Ext(e.Name()))
-			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool { return slices.Contains(f.Extensions, ext) })
+			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool {
+				return slices.Contains(f.Extensions, ext)
+			})
 			if info, err := os.Stat(path); known && err == nil && info.Mode().IsRegular() {
 				in := fileInput(path, info)
 				in.found = true

@@ -12,8 +12,8 @@ type usualPlace struct {
 	// variable is that of the environment that names another directory, of which the
 	// place is the one at below.
 	variable, below string
-	// home is the place in the user's home, "" for one that only the variable names. macOS and windows are set where the place is
-	// another there; they may begin with a directory of Windows, such as %APPDATA%.
+	// home is the place in the user's home, "" for one that only the variable names. macOS and windows are set where
+	// the place is another there; they may begin with a directory of Windows, such as %APPDATA%.
 	home, macOS, windows string
 	// patterns are those of what to import. The empty one is for the directory as a whole,
 	// which is what whole names.
@@ -37,19 +37,23 @@ var places = []usualPlace{
 	{program: "Cursor CLI", variable: "CURSOR_DATA_DIR", home: ".cursor", patterns: []string{"chats/*/*/store.db"}},
 	{program: "Goose", variable: "XDG_DATA_HOME", below: "goose", home: ".local/share/goose",
 		windows: "%APPDATA%/Block/goose/data", patterns: []string{"sessions/sessions.db", "sessions/*.jsonl"}},
-	{program: "Goose (GOOSE_PATH_ROOT)", variable: "GOOSE_PATH_ROOT", below: "data", patterns: []string{"sessions/sessions.db"}},
+	{program: "Goose (GOOSE_PATH_ROOT)", variable: "GOOSE_PATH_ROOT", below: "data",
+		patterns: []string{"sessions/sessions.db"}},
 	{program: "Cline", variable: "CLINE_DATA_DIR", home: ".cline/data", patterns: clineFiles("")},
 	{program: "Cline (CLINE_DIR)", variable: "CLINE_DIR", below: "data", patterns: clineFiles("")},
 	{program: "Cline in editors", variable: "XDG_CONFIG_HOME", home: ".config", macOS: "Library/Application Support",
 		windows: "%APPDATA%", patterns: clineFiles("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")},
-	{program: "OpenHands", variable: "OPENHANDS_CONVERSATIONS_DIR", home: ".openhands/conversations", patterns: []string{"*"}},
+	{program: "OpenHands", variable: "OPENHANDS_CONVERSATIONS_DIR", home: ".openhands/conversations",
+		patterns: []string{"*"}},
 	{program: "OpenHands (OPENHANDS_PERSISTENCE_DIR)", variable: "OPENHANDS_PERSISTENCE_DIR", below: "conversations",
 		patterns: []string{"*"}},
 	{program: "Kiro CLI", variable: "KIRO_HOME", home: ".kiro", patterns: []string{"sessions/cli/*.jsonl"}},
 	{program: "Kiro CLI, classic", variable: "XDG_DATA_HOME", below: "kiro-cli", home: ".local/share/kiro-cli",
-		macOS: "Library/Application Support/kiro-cli", windows: "%LOCALAPPDATA%/kiro-cli", patterns: []string{"data.sqlite3"}},
+		macOS: "Library/Application Support/kiro-cli", windows: "%LOCALAPPDATA%/kiro-cli",
+		patterns: []string{"data.sqlite3"}},
 	{program: "Zed", variable: "XDG_DATA_HOME", below: "zed", home: ".local/share/zed",
-		macOS: "Library/Application Support/Zed", windows: "%LOCALAPPDATA%/Zed", patterns: []string{"threads/threads.db"}},
+		macOS: "Library/Application Support/Zed", windows: "%LOCALAPPDATA%/Zed",
+		patterns: []string{"threads/threads.db"}},
 	{program: "Pi", variable: "PI_CODING_AGENT_DIR", home: ".pi/agent", patterns: []string{"sessions/*/*.jsonl"}},
 	{program: "AgentDbg", variable: "AGENTDBG_DATA_DIR", home: ".agentdbg",
 		patterns: []string{""}, whole: "a directory of runs"},

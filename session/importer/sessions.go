@@ -238,7 +238,8 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 	if broken := violations(s); len(broken) > 0 {
 		if !im.options.Invalid {
 			im.damaged(t,
-				fmt.Errorf("session %s is left out because it breaks rules: %s; fix the file, or import it as it is with --invalid",
+				fmt.Errorf("session %s is left out because it breaks rules: %s; "+
+					"fix the file, or import it as it is with --invalid",
 					s.Session.ID, named(broken)))
 			return fateLeaveOut, nil
 		}

@@ -56,7 +56,8 @@ type diffPrinter struct {
 
 func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
 	facts := []string{
-		printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent), printable.ModelName(c.Model),
+		printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent),
+		printable.ModelName(c.Model),
 		printable.Plural(c.Turns, "turn", "turns"), toolCalls(c.ToolCalls), spent(c.Usage, c.CostUSD, nil),
 		printable.OptionalDuration(c.DurationMS),
 	}

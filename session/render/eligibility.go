@@ -36,7 +36,8 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 		if good == 0 {
 			of = every(shown)
 		}
-		p.line(span{"✗ ", p.bad}, span{"not replay-eligible", p.title}, span{": of " + of + " something is missing", p.plain})
+		p.line(span{"✗ ", p.bad}, span{"not replay-eligible", p.title},
+			span{": of " + of + " something is missing", p.plain})
 	}
 	if shown > 0 {
 		p.blank()

@@ -73,7 +73,8 @@ func (p *printer) ending(m *document.Message) {
 	case document.StateWaiting:
 		mark, text = "? ", "waiting for a human"
 	case document.StateIncomplete:
-		mark, text = "◌ ", "incomplete: the span of the whole turn has not arrived; it is still running, or its end was lost"
+		mark, text = "◌ ", "incomplete: the span of the whole turn has not arrived; "+
+			"it is still running, or its end was lost"
 	default:
 		return
 	}
@@ -103,8 +104,8 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 	case document.KindText:
 		p.block(span{"● ", p.plain}, indent, cmp.Or(part.Text, "(empty)"), p.plain, textFactor*p.Lines)
 	case document.KindReasoning:
-		p.block(span{"∴ ", p.reasoning}, indent, cmp.Or(part.Text, "(reasoning is not shown by the provider)"), p.reasoning,
-			p.Lines)
+		p.block(span{"∴ ", p.reasoning}, indent, cmp.Or(part.Text, "(reasoning is not shown by the provider)"),
+			p.reasoning, p.Lines)
 	case document.KindTool:
 		p.tool(doc, part, previousRules)
 	case document.KindStep:
@@ -118,8 +119,9 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 		p.line(span{"▤ ", p.accent}, span{printable.Join(facts...), p.plain})
 	case document.KindSource:
 		s := part.Source
-		p.line(span{"↗ ", p.accent}, span{printable.Join(printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)),
-			printable.OneLine(s.ID)), p.plain})
+		p.line(span{"↗ ", p.accent},
+			span{printable.Join(printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)),
+				printable.OneLine(s.ID)), p.plain})
 	default:
 		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
 		text := printable.Value(part.Data)
@@ -220,7 +222,8 @@ func (p *printer) compaction(m *document.Message) {
 		facts = append(facts, printable.Plural(int(c.SummarizedMessages), "message", "messages")+" → "+
 			printable.Count(c.SummaryTokens)+" tokens in context")
 	} else if c.SummaryTokens > 0 && c.ContextBefore > 0 {
-		facts = append(facts, "context "+printable.Count(c.ContextBefore)+" → "+printable.Count(c.SummaryTokens)+" tokens")
+		facts = append(facts, "context "+printable.Count(c.ContextBefore)+" → "+
+			printable.Count(c.SummaryTokens)+" tokens")
 	} else if c.SummaryTokens > 0 {
 		facts = append(facts, printable.Count(c.SummaryTokens)+" tokens in context")
 	}

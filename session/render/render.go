@@ -103,7 +103,8 @@ func (p *printer) headline(doc *document.Document) {
 func (p *printer) fields(doc *document.Document) {
 	s := &doc.Session
 	p.field("session", printable.Sanitize(s.ID))
-	if a := doc.Status.State; a != document.ActivityIdle && a != document.ActivityError && a != document.ActivityUnknown {
+	if a := doc.Status.State; a != document.ActivityIdle && a != document.ActivityError &&
+		a != document.ActivityUnknown {
 		p.field("status", p.statusLine(&doc.Status))
 	}
 	if m := s.Model; m != nil {
@@ -283,7 +284,8 @@ func (p *printer) queued(m *document.Message) {
 func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
 	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), printable.OptionalDuration(t.DurationMS),
 		printable.Tokens(t.Usage),
-		printable.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)), printable.OneLine(t.StopReason))
+		printable.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
+		printable.OneLine(t.StopReason))
 	p.turnFacts(doc, t)
 	p.annotations("   ", t.Annotations)
 	if t.QuestionMissing {
@@ -301,7 +303,8 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 					calls++
 				}
 			}
-			text := printable.Join("⟲ answer rewound "+p.clock(session.Deref(hiddenRun[0].HiddenAt)), toolCalls(calls))
+			text := printable.Join("⟲ answer rewound "+p.clock(session.Deref(hiddenRun[0].HiddenAt)),
+				toolCalls(calls))
 			p.line(span{text + " (--full)", p.warn})
 			hiddenRun = nil
 		}
@@ -432,8 +435,8 @@ func (p *printer) notices(notices []session.Notice) {
 		if n.Turn > 0 {
 			n.MessageID = "" // the turn is below
 		}
-		p.block(span{"  ", p.plain}, indent, printable.OneLine(cmp.Or(n.Where(), "session"))+": "+printable.OneLine(n.Detail),
-			p.plain, 0)
+		p.block(span{"  ", p.plain}, indent,
+			printable.OneLine(cmp.Or(n.Where(), "session"))+": "+printable.OneLine(n.Detail), p.plain, 0)
 		p.block(indent, indent, printable.OneLine(n.Remedy), p.dim, 0)
 	}
 	if more := len(notices) - shown; more > 0 {

@@ -25,10 +25,12 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 		p.blank()
 		switch {
 		case !s.Resolved:
-			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had its text has arrived", p.warn, 0)
+			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had its text has arrived",
+				p.warn, 0)
 			continue
 		case s.Damaged:
-			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the text has another digest", p.warn, 0)
+			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the text has another digest", p.warn,
+				0)
 		}
 		p.block(span{}, span{}, s.Body, p.plain, 0)
 	}
@@ -49,7 +51,8 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had it has arrived", p.warn, 0)
 		}
 		if c.Damaged {
-			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the catalog has another digest", p.warn, 0)
+			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the catalog has another digest",
+				p.warn, 0)
 		}
 		widest := 0
 		for _, t := range c.Tools {
@@ -135,7 +138,8 @@ func parameters(schema json.RawMessage) string {
 // known.
 func Permissions(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	p.header("─", span{"Rules of the session", p.title}, span{}, printable.Plural(len(doc.Session.Rules), "rule", "rules"))
+	p.header("─", span{"Rules of the session", p.title}, span{},
+		printable.Plural(len(doc.Session.Rules), "rule", "rules"))
 	for _, r := range doc.Session.Rules {
 		line := ruleLine(&r)
 		if r.AddedAt > 0 {
@@ -227,7 +231,8 @@ func Provenance(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	if len(doc.Spans) == 0 {
 		p.block(span{}, span{},
-			"no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
+			"no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim,
+			0)
 	}
 	where := map[string]string{}
 	for t, m := range doc.Messages() {

@@ -156,10 +156,11 @@ func anthropicContents(e *entry) []anthropicContent {
 				all = append(all, anthropicFile(&b.file))
 			}
 		case callBlock:
-			calls = append(calls, anthropicContent{Type: "tool_use", ID: anthropicID(b.id), Name: b.name, Input: b.inputOf()})
+			calls = append(calls, anthropicContent{Type: "tool_use", ID: anthropicID(b.id), Name: b.name,
+				Input: b.inputOf()})
 		case resultBlock:
-			all = append(all, anthropicContent{Type: "tool_result", ToolUseID: anthropicID(b.id), Content: new(b.outcome()),
-				IsError: b.failed})
+			all = append(all, anthropicContent{Type: "tool_result", ToolUseID: anthropicID(b.id),
+				Content: new(b.outcome()), IsError: b.failed})
 		}
 	}
 	return append(all, calls...)

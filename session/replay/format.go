@@ -95,8 +95,8 @@ func (t *Tool) schema() json.RawMessage {
 func disjoint(input, cacheRead, cacheWrite, output, reasoning int64) *session.Usage {
 	reasoning = min(reasoning, output)
 	return &session.Usage{
-		Input: max(0, input-cacheRead-cacheWrite), Output: output - reasoning, Reasoning: reasoning, CacheRead: cacheRead,
-		CacheWrite: cacheWrite,
+		Input: max(0, input-cacheRead-cacheWrite), Output: output - reasoning, Reasoning: reasoning,
+		CacheRead: cacheRead, CacheWrite: cacheWrite,
 	}
 }
 

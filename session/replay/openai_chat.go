@@ -111,7 +111,8 @@ func chatMessages(e *entry) []chatMessage {
 		}
 		for i := range e.blocks {
 			if c := &e.blocks[i]; c.kind == callBlock {
-				m.ToolCalls = append(m.ToolCalls, chatCall{c.id, "function", chatFunction{c.name, plainText(c.inputOf())}})
+				m.ToolCalls = append(m.ToolCalls, chatCall{c.id, "function",
+					chatFunction{c.name, plainText(c.inputOf())}})
 			}
 		}
 		if m.Content == nil && m.ToolCalls == nil {

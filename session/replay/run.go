@@ -342,7 +342,8 @@ func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	}
 	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
 		if target, err := u.Parse(to); err == nil {
-			status += fmt.Sprintf(": it redirects to %s, where the key is not sent; name that endpoint", c.shown(target))
+			status += fmt.Sprintf(": it redirects to %s, where the key is not sent; name that endpoint",
+				c.shown(target))
 		}
 	}
 	return &StatusError{Endpoint: c.shown(u), Code: resp.StatusCode, status: status}

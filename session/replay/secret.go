@@ -33,7 +33,9 @@ func (c *Client) secrets() *secrets {
 	values := []string{c.Key}
 	for name, all := range c.Header {
 		for _, v := range all {
-			if scheme, credentials, ok := strings.Cut(v, " "); ok && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic") || strings.EqualFold(name, "authorization")) {
+			if scheme, credentials, ok := strings.Cut(v, " "); ok &&
+				(strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic") ||
+					strings.EqualFold(name, "authorization")) {
 				values = append(values, credentials)
 			}
 			if proves(name, v) {
@@ -80,7 +82,9 @@ func newSecrets(values []string) *secrets {
 			s.forms = append(s.forms, notations(v)...)
 		}
 	}
-	slices.SortFunc(s.forms, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
+	slices.SortFunc(s.forms, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
+	})
 	s.forms = slices.Compact(s.forms)
 	if len(words) > 0 {
 		s.short = regexp.MustCompile(`(^|[^0-9A-Za-z])(` + strings.Join(words, "|") + `)($|[^0-9A-Za-z])`)
@@ -98,7 +102,8 @@ func notations(v string) []string {
 		var next []string
 		for _, t := range last {
 			plain := spans.AppendJSONString(nil, t)
-			next = append(next, string(plain[1:len(plain)-1]), strings.ReplaceAll(string(plain[1:len(plain)-1]), "/", `\/`))
+			next = append(next, string(plain[1:len(plain)-1]),
+				strings.ReplaceAll(string(plain[1:len(plain)-1]), "/", `\/`))
 			if raw, err := json.Marshal(t); err == nil { // with <, > and & as escapes
 				next = append(next, string(raw[1:len(raw)-1]))
 			}

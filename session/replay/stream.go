@@ -31,10 +31,8 @@ func readDocument(r io.Reader, join func([]json.RawMessage) (json.RawMessage, er
 		case len(text) == 0:
 			return nil, errors.New("the reply is empty")
 		case !json.Valid(text):
-			return nil,
-				fmt.Errorf(
-					"the reply is neither JSON nor a stream of events: it begins with %q; check that --endpoint is that of the API",
-					head(text))
+			return nil, fmt.Errorf("the reply is neither JSON nor a stream of events: it begins with %q; "+
+				"check that --endpoint is that of the API", head(text))
 		}
 		return decode(text)
 	}
@@ -151,7 +149,9 @@ func joinChat(all []json.RawMessage) (json.RawMessage, error) {
 			for _, piece := range slices.Concat(d.ToolCalls, c.Message.ToolCalls) {
 				at := len(m.ToolCalls)
 				if piece.Index != nil {
-					at = slices.IndexFunc(m.ToolCalls, func(k chatPiece) bool { return k.Index != nil && *k.Index == *piece.Index })
+					at = slices.IndexFunc(m.ToolCalls, func(k chatPiece) bool {
+						return k.Index != nil && *k.Index == *piece.Index
+					})
 				} else if piece.ID == "" {
 					at--
 				}

@@ -157,7 +157,8 @@ func (e *encoder) initialize() {
 	none := rows.Object{}
 	info := rows.Of("name", e.t.Session.Agent, "version", "0")
 	if e.version2 {
-		params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"), "capabilities", none)
+		params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"),
+			"capabilities", none)
 		result := rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
 		e.respond(e.request(client, methodInitialize, params.JSON()), "result", result)
 		return

@@ -54,7 +54,8 @@ func fieldsOf(p *session.Part, data rows.Object) rows.Object {
 func kindOf(name string) string {
 	name = strings.ToLower(name)
 	for _, k := range [...]struct{ word, kind string }{
-		{"read", "read"}, {"edit", "edit"}, {"write", "edit"}, {"patch", "edit"}, {"delete", "delete"}, {"move", "move"},
+		{"read", "read"}, {"edit", "edit"}, {"write", "edit"}, {"patch", "edit"},
+		{"delete", "delete"}, {"move", "move"},
 		{"grep", "search"}, {"glob", "search"}, {"search", "search"}, {"bash", "execute"}, {"shell", "execute"},
 		{"exec", "execute"}, {"run", "execute"}, {"fetch", "fetch"}, {"think", "think"},
 	} {

@@ -277,7 +277,8 @@ func senderOf(method string) side {
 // multiplied.
 func (p *parser) time(m *message, raw json.RawMessage, times float64) {
 	if s, ok := rows.Text(raw); ok {
-		if t, err := time.Parse(time.RFC3339Nano, s); err == nil && t.UnixMilli() >= 0 && t.UnixMilli() <= rows.MaxTime {
+		if t, err := time.Parse(time.RFC3339Nano, s); err == nil && t.UnixMilli() >= 0 &&
+			t.UnixMilli() <= rows.MaxTime {
 			m.at, m.timed = t.UnixMilli(), true
 			return
 		}

@@ -190,7 +190,8 @@ func (b *builder) account(t *turn, e *event) {
 	t.trace.StopReason = cmp.Or(step.StopReason, t.trace.StopReason)
 	if e.payload.Text("status") == statusError {
 		const maximum = 5
-		t.trace.ModelErrors = append(t.trace.ModelErrors, cmp.Or(errorText(e.payload.Get("error")), "the model call failed"))
+		t.trace.ModelErrors = append(t.trace.ModelErrors,
+			cmp.Or(errorText(e.payload.Get("error")), "the model call failed"))
 		t.trace.ModelErrors = t.trace.ModelErrors[max(0, len(t.trace.ModelErrors)-maximum):]
 	}
 	if usage := e.payload.Object("usage"); usage != nil {
@@ -371,7 +372,8 @@ func (b *builder) finishTurn(t *turn) {
 		digest := hex.EncodeToString(sum[:])
 		t.m.SetMeta("system_prompt_digest", digest)
 		blob := store.Blob{
-			Kind: store.BlobSystemPrompt, Digest: digest, Body: t.system, Exact: !strings.Contains(t.system, "__TRUNCATED__"),
+			Kind: store.BlobSystemPrompt, Digest: digest, Body: t.system,
+			Exact: !strings.Contains(t.system, "__TRUNCATED__"),
 		}
 		if !slices.Contains(b.s.Blobs, blob) {
 			b.s.Blobs = append(b.s.Blobs, blob)

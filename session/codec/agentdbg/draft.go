@@ -154,7 +154,8 @@ func (d *drafter) finish() formatted {
 		meta.Counts, meta.EndedAt, meta.DurationMS = d.counts, new(rows.FormatTime(ended)), &took
 		meta.LastEventAt = meta.EndedAt
 		d.add(runEnd, uuid(d.runID, runEnd), d.startID, ended, rows.Of("status", d.status, "summary", rows.Of(
-			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors, "duration_ms", took)))
+			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors,
+			"duration_ms", took)))
 	}
 	return formatted{meta, d.events}
 }
@@ -502,7 +503,8 @@ func (d *drafter) modelCalls(used *session.Usage) []session.Step {
 		slices.SortStableFunc(refs, func(a, b *store.SpanRef) int { return cmp.Compare(a.StartNano, b.StartNano) })
 		for _, r := range refs {
 			stats := r.TurnStats
-			steps = append(steps, session.Step{Model: stats.Model, Usage: stats.Usage, StopReason: stats.Trace.StopReason})
+			steps = append(steps, session.Step{Model: stats.Model, Usage: stats.Usage,
+				StopReason: stats.Trace.StopReason})
 		}
 	}
 	var sum session.Usage

@@ -23,7 +23,8 @@ type event struct {
 // newEvent reads an event. before is the time of the one before it.
 func newEvent(all rows.Object, line int, before int64) (e event, note string, err error) {
 	e = event{
-		line: line, typ: all.Text("event_type"), id: all.Text("event_id"), runID: all.Text("run_id"), name: all.Text("name"),
+		line: line, typ: all.Text("event_type"), id: all.Text("event_id"),
+		runID: all.Text("run_id"), name: all.Text("name"),
 	}
 	if e.typ == "" {
 		return e, "", errors.New("has no event_type: left out")

@@ -72,7 +72,8 @@ var counts = []struct {
 	{"prompt_tokens", false, "total_prompt_tokens", func(u session.Usage) int64 {
 		return u.Input + u.CacheRead + u.CacheWrite
 	}},
-	{"completion_tokens", false, "total_completion_tokens", func(u session.Usage) int64 { return u.Output + u.Reasoning }},
+	{"completion_tokens", false, "total_completion_tokens",
+		func(u session.Usage) int64 { return u.Output + u.Reasoning }},
 	{"cached_tokens", false, "total_cached_tokens", func(u session.Usage) int64 { return u.CacheRead }},
 	{"reasoning_tokens", true, "", func(u session.Usage) int64 { return u.Reasoning }},
 	{"cache_creation_input_tokens", true, "", func(u session.Usage) int64 { return u.CacheWrite }},

@@ -107,7 +107,8 @@ func check(o rows.Object) error {
 	case !strings.HasPrefix(o.Text("schema_version"), versionPrefix):
 		return fmt.Errorf("schema_version is %.40s: want one such as %q", rows.OrNull(o.Get("schema_version")), version)
 	case major != "1" || err != nil || n < 0:
-		return fmt.Errorf("schema_version %.40q is not known: convert the file to %s", o.Text("schema_version"), version)
+		return fmt.Errorf("schema_version %.40q is not known: convert the file to %s",
+			o.Text("schema_version"), version)
 	}
 	if raw := o.Get("steps"); len(raw) == 0 || raw[0] != '[' {
 		return errors.New("steps is missing: want an array of steps")
@@ -185,7 +186,8 @@ func (b *builder) build(o rows.Object) *codec.Session {
 			continue
 		}
 		if id := step.Get("step_id"); string(id) != strconv.Itoa(i+1) {
-			b.problem(place+".step_id", "is %.40s, want %d: steps are read in the order of the file", rows.OrNull(id), i+1)
+			b.problem(place+".step_id", "is %.40s, want %d: steps are read in the order of the file",
+				rows.OrNull(id), i+1)
 		}
 		b.step(step, place)
 	}
@@ -384,7 +386,8 @@ func (b *builder) agent(m *rows.Message, step rows.Object, place string, at int6
 		name, named := rows.Text(call.Get("function_name"))
 		id, identified := rows.Text(call.Get("tool_call_id"))
 		if err != nil || !named || !identified {
-			b.problem(fmt.Sprintf("%s.tool_calls[%d]", place, i), "has no tool_call_id and function_name, and is left out")
+			b.problem(fmt.Sprintf("%s.tool_calls[%d]", place, i),
+				"has no tool_call_id and function_name, and is left out")
 			continue
 		}
 		answered[id] = true

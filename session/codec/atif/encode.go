@@ -107,7 +107,8 @@ func (e *encoder) trajectory(s *codec.Session) rows.Object {
 		agent.Set("extra", extra)
 	}
 
-	o := rows.Of("schema_version", version, "session_id", run, "trajectory_id", row.ID, "agent", agent, "steps", e.steps)
+	o := rows.Of("schema_version", version, "session_id", run, "trajectory_id", row.ID, "agent", agent,
+		"steps", e.steps)
 	if notes := known.Text("notes"); notes != "" {
 		o.Set("notes", notes)
 	}
@@ -304,7 +305,8 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool) {
 // started names the trajectory of the sub-agent that a call started.
 func (e *encoder) started(result *rows.Object, data rows.Object) {
 	output := data.Object("output")
-	child := cmp.Or(data.Object("toolMetadata").Object("agenttrace").Text("child_session_id"), output.Text("session_id"))
+	child := cmp.Or(data.Object("toolMetadata").Object("agenttrace").Text("child_session_id"),
+		output.Text("session_id"))
 	id := e.children[child]
 	if id == "" {
 		return

@@ -44,21 +44,26 @@ var checks = []check{
 		"Explain says the same of the same rows, names each loss once with a count, and does not change the session.",
 		func(c *Codec) bool { return c.Explain != nil }, (*examination).explain, false},
 	{"round trip",
-		"What is encoded is read without a problem and is valid; what Explain does not list comes back as it was, and rows that it lists do not.",
+		"What is encoded is read without a problem and is valid; what Explain does not list comes back as it was, " +
+			"and rows that it lists do not.",
 		(*Codec).wholly, (*examination).roundTrip, false},
 	{"claims",
-		"Reading states nothing that the session does not: no success of a call that failed, no tokens where they are unknown, no end of a turn that nobody saw.",
+		"Reading states nothing that the session does not: no success of a call that failed, no tokens where they " +
+			"are unknown, no end of a turn that nobody saw.",
 		(*Codec).both, (*examination).claims, false},
 	{"replay", "What a model was asked in each turn, and whether it can be asked again, is the same of what came back.",
 		func(c *Codec) bool { return c.wholly() && c.Complete }, (*examination).replay, false},
 	{"own words",
-		"How a run ended, what it used, who was asked and what is withheld: the format says of it in its own words what the rows say.",
+		"How a run ended, what it used, who was asked and what is withheld: the format says of it in its own words " +
+			"what the rows say.",
 		func(c *Codec) bool { return c.Words != nil && c.Encode != nil }, (*examination).words, false},
 	{"fixed point",
-		"What was read is encoded to what is read as the same again; of a session that loses nothing the encoding is the same, too.",
+		"What was read is encoded to what is read as the same again; of a session that loses nothing " +
+			"the encoding is the same, too.",
 		(*Codec).wholly, (*examination).fixedPoint, false},
 	{"same rows",
-		"The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins again.",
+		"The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins " +
+			"again.",
 		(*Codec).wholly, (*examination).sameRows, true},
 	{"writer fails", "The error of a writer is returned, wrapped.",
 		func(c *Codec) bool { return c.Encode != nil }, (*examination).writerFails, true},
@@ -577,8 +582,8 @@ func (x *examination) writerFails(s *codec.Session) error {
 	for _, n := range places(len(w.data)) {
 		limit := limitedWriter(n)
 		if err := x.Encode(&limit, s); !errors.Is(err, errBroken) {
-			return fmt.Errorf("a writer that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(err),
-				errBroken.Error())
+			return fmt.Errorf("a writer that fails after %d of %d bytes: error %q, want %q", n, len(w.data),
+				fmt.Sprint(err), errBroken.Error())
 		}
 	}
 	return nil
@@ -594,8 +599,8 @@ func (x *examination) readerFails(s *codec.Session) error {
 		var r reading
 		r.collect(x.Decode(io.MultiReader(bytes.NewReader(w.data[:n]), iotest.ErrReader(errBroken)), r.report))
 		if !errors.Is(r.err, errBroken) {
-			return fmt.Errorf("a reader that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(r.err),
-				errBroken.Error())
+			return fmt.Errorf("a reader that fails after %d of %d bytes: error %q, want %q", n, len(w.data),
+				fmt.Sprint(r.err), errBroken.Error())
 		}
 	}
 	return nil

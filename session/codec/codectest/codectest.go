@@ -182,8 +182,8 @@ func Run(t *testing.T, c Codec) {
 				if again := try(func() error { return k.run(x, least) }); again != nil {
 					err = again
 				}
-				t.Fatalf("session %s: %v\n\nthe smallest session found that fails:\n%s\nthe rule: %s", s.Name, err, Text(least),
-					k.rule)
+				t.Fatalf("session %s: %v\n\nthe smallest session found that fails:\n%s\nthe rule: %s", s.Name,
+					err, Text(least), k.rule)
 			}
 		})
 	}

@@ -101,7 +101,9 @@ func normal(s *codec.Session) *codec.Session {
 	}
 	if len(s.RequestedIndexes) > 0 {
 		n.RequestedIndexes = slices.Clone(s.RequestedIndexes)
-		slices.SortFunc(n.RequestedIndexes, func(a, b store.RequestedIndex) int { return cmp.Compare(a.PartID, b.PartID) })
+		slices.SortFunc(n.RequestedIndexes, func(a, b store.RequestedIndex) int {
+			return cmp.Compare(a.PartID, b.PartID)
+		})
 	}
 	if len(s.Traces) > 0 {
 		n.Traces = slices.Sorted(slices.Values(s.Traces))
@@ -161,7 +163,8 @@ func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
 			again = try(func(c *codec.Session) { c.SpanRefs = slices.Delete(c.SpanRefs, i, i+1) }) || again
 		}
 		for i := len(s.RequestedIndexes) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.RequestedIndexes = slices.Delete(c.RequestedIndexes, i, i+1) }) || again
+			again = try(func(c *codec.Session) { c.RequestedIndexes = slices.Delete(c.RequestedIndexes, i, i+1) }) ||
+				again
 		}
 		for i := range s.Messages {
 			for j := len(s.Messages[i].Parts) - 1; j >= 0; j-- {
@@ -185,7 +188,8 @@ func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
 		func(c *codec.Session) { c.Session.CostUSD = 0 },
 		func(c *codec.Session) {
 			c.Session.ModelJSON, c.Session.Mode, c.Session.ArchivedAt = nil, nil, nil
-			c.Session.WorkspaceID, c.Session.WorkspaceRoot, c.Session.ParentID, c.Session.ParentMessageID = nil, nil, nil, nil
+			c.Session.WorkspaceID, c.Session.WorkspaceRoot, c.Session.ParentID = nil, nil, nil
+			c.Session.ParentMessageID = nil
 		},
 	} {
 		try(simple)

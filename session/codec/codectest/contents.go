@@ -25,9 +25,11 @@ func (g *generator) data(role string) string {
 				`"file:///tmp/é.png"`, g.str(g.words())))
 	case 1:
 		return g.object(`"type":"file"`, `"mediaType":`+pick(g, `"audio/mp3"`, `"application/pdf"`, `""`),
-			`"filename":`+g.str(g.words()), `"url":`+pick(g, `"data:audio/mp3;base64,BBBB"`, `"https://example.com/a.pdf"`))
+			`"filename":`+g.str(g.words()), `"url":`+pick(g, `"data:audio/mp3;base64,BBBB"`,
+				`"https://example.com/a.pdf"`))
 	case 2:
-		return g.object(`"type":"source-url"`, `"sourceId":"s1"`, `"url":"https://example.com"`, `"title":`+g.str(g.words()))
+		return g.object(`"type":"source-url"`, `"sourceId":"s1"`, `"url":"https://example.com"`,
+			`"title":`+g.str(g.words()))
 	case 3:
 		return g.object(`"type":"source-document"`, `"sourceId":"s2"`, `"mediaType":"text/plain"`,
 			`"title":`+g.str(g.words()), `"filename":"f.txt"`)
@@ -36,7 +38,8 @@ func (g *generator) data(role string) string {
 	case 5:
 		return g.object(`"type":"data-damaged"`, `"data":{"type":"file","text":`+g.str(`{"id":`)+`}`)
 	case 6:
-		kind := pick(g, "note", "chart", "é", "plan", "log", "state", "error", "loop-warning", "session_start", "tool_call",
+		kind := pick(g, "note", "chart", "é", "plan", "log", "state", "error", "loop-warning",
+			"session_start", "tool_call",
 			"message_user", "handoff", "agent", "item", "content", "permission", "acp-update", "acp-request", "event-x",
 			"current_mode_update")
 		data := []string{`"type":` + quoted("data-"+kind), `"data":` + g.value()}
@@ -56,7 +59,8 @@ func (g *generator) textExtras() (extra []string) {
 	}
 	if g.chance(6) {
 		extra = append(extra, `"providerMetadata":`+pick(g, `{"p":{"n":1.50}}`,
-			`{"agenttrace":{"stub":true,"truncated":true}}`, `{"acp":{"chunk":{"messageId":"m"}}}`, `{"jutul":{"a":1}}`))
+			`{"agenttrace":{"stub":true,"truncated":true}}`, `{"acp":{"chunk":{"messageId":"m"}}}`,
+			`{"jutul":{"a":1}}`))
 	}
 	if g.chance(10) {
 		extra = append(extra, `"unknown":`+g.value())
@@ -68,7 +72,8 @@ func (g *generator) textExtras() (extra []string) {
 func (g *generator) tool() string {
 	members := []string{`"type":` + pick(g, `"tool-bash"`, `"tool-read_file"`, `"tool-é x"`)}
 	if g.chance(3) {
-		members = []string{`"type":"dynamic-tool"`, `"toolName":` + pick(g, `"mcp__x"`, `""`, `"bash"`, g.str(g.words()))}
+		members = []string{`"type":"dynamic-tool"`, `"toolName":` +
+			pick(g, `"mcp__x"`, `""`, `"bash"`, g.str(g.words()))}
 	}
 	id := g.id("call_")
 	if g.chance(12) {
@@ -76,8 +81,8 @@ func (g *generator) tool() string {
 	}
 	state := pick(g, session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,
 		session.StateApprovalResponded,
-		session.StateOutputAvailable, session.StateOutputAvailable, session.StateOutputAvailable, session.StateOutputError,
-		session.StateOutputDenied)
+		session.StateOutputAvailable, session.StateOutputAvailable, session.StateOutputAvailable,
+		session.StateOutputError, session.StateOutputDenied)
 	members = append(members, `"toolCallId":`+quoted(id), `"state":"`+state+`"`)
 	input := `"input":` + pick(g, `{"command":"ls -l","n":1e-7}`, `{}`, `{"input":"x","output":"y"}`, g.value())
 	approval := `"approval":{"id":"per_1","approved":%t,"reason":` + g.str(g.words()) + `}`
@@ -114,7 +119,8 @@ func (g *generator) tool() string {
 	}
 	if g.chance(3) {
 		members = append(members, `"toolMetadata":{"agenttrace":`+pick(g,
-			`{"duration_ms":3,"kind":"execute","truncated":true,"output_path":"out/1.txt","output_size":99,"output_sha256":"ab"}`,
+			`{"duration_ms":3,"kind":"execute","truncated":true,"output_path":"out/1.txt","output_size":99,`+
+				`"output_sha256":"ab"}`,
 			`{"denied":true}`, `{"child_session_id":"ses_child","error_type":"E","partial_output":"half"}`,
 			`{"withheld":true,"problems":["p"]}`, `{"stub":true}`)+`}`)
 	}
@@ -122,8 +128,8 @@ func (g *generator) tool() string {
 		members = append(members, `"providerExecuted":true`, `"title":"T"`)
 	}
 	if g.chance(8) {
-		members = append(members, `"callProviderMetadata":`+pick(g, `{"p":{"output":1}}`, `{"skillet":{"agentName":"a"}}`,
-			`{"jutul":{"call":{"x":1}}}`))
+		members = append(members, `"callProviderMetadata":`+pick(g, `{"p":{"output":1}}`,
+			`{"skillet":{"agentName":"a"}}`, `{"jutul":{"call":{"x":1}}}`))
 	}
 	return g.object(members...)
 }
@@ -133,7 +139,8 @@ func (g *generator) compaction() string {
 	if n := len(g.s.Messages); n > 0 && g.chance(2) {
 		tail = quoted(g.s.Messages[g.r.IntN(n)].Message.ID)
 	}
-	return g.object(`"type":"data-compaction"`, `"data":`+g.object(`"summary":`+g.str(g.words()), `"tail_start_id":`+tail,
+	return g.object(`"type":"data-compaction"`, `"data":`+g.object(`"summary":`+g.str(g.words()),
+		`"tail_start_id":`+tail,
 		`"auto":`+pick(g, "true", "false"), fmt.Sprintf(`"summary_tokens":%d`, g.r.IntN(1000))))
 }
 

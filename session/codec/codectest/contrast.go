@@ -50,14 +50,16 @@ var contrasts = []contrast{
 		answer{"{}", call(done + `"output":""`)}, true},
 	{"an input that is withheld, and an empty one",
 		answer{"{}",
-			call(`"state":"output-available","input":null,"output":"a","toolMetadata":{"agenttrace":{"input_withheld":true}}`)},
+			call(`"state":"output-available","input":null,"output":"a",` +
+				`"toolMetadata":{"agenttrace":{"input_withheld":true}}`)},
 		answer{"{}", call(`"state":"output-available","input":{},"output":"a"`)}, true},
 	{"a call that failed, and one that returned the text of the error",
 		answer{"{}", call(`"state":"output-error","input":{"command":"ls"},"errorText":"exit 1"`)},
 		answer{"{}", call(done + `"output":"exit 1"`)}, true},
 	{"a call that was denied, and one that returned the reason",
 		answer{"{}",
-			call(`"state":"output-denied","input":{"command":"ls"},"approval":{"id":"a","approved":false,"reason":"no"}`)},
+			call(`"state":"output-denied","input":{"command":"ls"},"approval":{"id":"a","approved":false,` +
+				`"reason":"no"}`)},
 		answer{"{}", call(done + `"output":"no"`)}, true},
 	{"a call without a result, and one that returned nothing",
 		answer{"{}", call(`"state":"input-available","input":{"command":"ls"}`)},
@@ -68,23 +70,27 @@ var contrasts = []contrast{
 	{"a failed call whose input is withheld, and one without input",
 		answer{"{}",
 			call(
-				`"state":"output-error","input":null,"errorText":"exit 1","toolMetadata":{"agenttrace":{"input_withheld":true}}`)},
+				`"state":"output-error","input":null,"errorText":"exit 1",` +
+					`"toolMetadata":{"agenttrace":{"input_withheld":true}}`)},
 		answer{"{}", call(`"state":"output-error","input":{},"errorText":"exit 1"`)}, true},
 	{"content that is withheld, and none",
-		answer{"{}", `{"type":"data-withheld","data":{"text":"the answer was not reported"}}`}, answer{"{}", ""}, false},
+		answer{"{}", `{"type":"data-withheld","data":{"text":"the answer was not reported"}}`},
+		answer{"{}", ""}, false},
 	{"an answer that never ended, and one that did",
 		answer{ended(`"incomplete":true`),
 			`{"type":"data-unfinished","data":{"text":"the end of the turn was not reported"}}`},
 		answer{ended(`"end_reason":"finish"`), ""}, false},
 	{"an answer that failed, and one that did not",
-		answer{ended(`"end_reason":"error","error":"overloaded"`), `{"type":"data-error","data":{"text":"overloaded"}}`},
+		answer{ended(`"end_reason":"error","error":"overloaded"`),
+			`{"type":"data-error","data":{"text":"overloaded"}}`},
 		answer{ended(`"end_reason":"finish"`), ""}, false},
 	{"a turn that failed, and one that finished", answer{ended(`"end_reason":"error","error":"overloaded"`), ""},
 		answer{ended(`"end_reason":"finish"`), ""}, false},
 	{"a turn that was interrupted, and one that finished", answer{ended(`"end_reason":"abort"`), ""},
 		answer{ended(`"end_reason":"finish"`), ""}, false},
 	{"tokens that are unknown, and none",
-		answer{"{}", ""}, answer{`{"usage":{"input":0,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`, ""}, false},
+		answer{"{}", ""}, answer{`{"usage":{"input":0,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`, ""},
+		false},
 }
 
 // contrasts has what a format makes of two sessions that say different things be
@@ -98,8 +104,8 @@ func (x *examination) contrasts() error {
 		x.drop(a)
 		x.drop(b)
 		if !differ && (c.always || !x.lists(first, codec.Lost(first, second))) {
-			return fmt.Errorf("%s: both are written as\n%s\nthe losses of the first: %v\nthe differences: %v", c.name, a.data,
-				x.explained(first), codec.Lost(first, second))
+			return fmt.Errorf("%s: both are written as\n%s\nthe losses of the first: %v\nthe differences: %v",
+				c.name, a.data, x.explained(first), codec.Lost(first, second))
 		}
 	}
 	if x.reads() || x.ReadElsewhere {

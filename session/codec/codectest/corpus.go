@@ -27,12 +27,18 @@ var EveryPart = []string{
 	`{"type":"tool-bash","toolCallId":"call_9","state":"input-streaming"}`,
 	`{"type":"tool-bash","toolCallId":"call_10","state":"input-available","input":{"command":"ls"}}`,
 	`{"type":"tool-bash","toolCallId":"call_11","state":"approval-requested","input":{},"approval":{"id":"a"}}`,
-	`{"type":"tool-bash","toolCallId":"call_12","state":"approval-responded","input":{},"approval":{"id":"a","approved":true,"reason":"fine"}}`,
-	`{"type":"tool-bash","toolCallId":"call_13","state":"output-available","input":{"command":"ls","n":1e-05},"output":{"stdout":"a\nb"},"toolMetadata":{"agenttrace":{"duration_ms":3,"truncated":true,"output_path":"out/1.txt"}}}`,
-	`{"type":"tool-bash","toolCallId":"call_14","state":"output-available","input":null,"output":"text","preliminary":true}`,
+	`{"type":"tool-bash","toolCallId":"call_12","state":"approval-responded","input":{},"approval":{"id":"a",` +
+		`"approved":true,"reason":"fine"}}`,
+	`{"type":"tool-bash","toolCallId":"call_13","state":"output-available","input":{"command":"ls","n":1e-05},` +
+		`"output":{"stdout":"a\nb"},"toolMetadata":{"agenttrace":{"duration_ms":3,"truncated":true,` +
+		`"output_path":"out/1.txt"}}}`,
+	`{"type":"tool-bash","toolCallId":"call_14","state":"output-available","input":null,"output":"text",` +
+		`"preliminary":true}`,
 	`{"type":"tool-bash","toolCallId":"call_15","state":"output-error","input":{"command":"x"},"errorText":"exit 1"}`,
-	`{"type":"tool-bash","toolCallId":"call_16","state":"output-denied","input":{},"approval":{"id":"a","approved":false}}`,
-	`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"call_17","state":"output-available","input":[],"output":[1,2]}`,
+	`{"type":"tool-bash","toolCallId":"call_16","state":"output-denied","input":{},"approval":{"id":"a",` +
+		`"approved":false}}`,
+	`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"call_17","state":"output-available","input":[],` +
+		`"output":[1,2]}`,
 	`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"call_18","state":"output-error","errorText":""}`,
 	`{"type":"data-note","id":"n","data":[{"deep":[[null]]}]}`,
 	`{"type":"data-damaged","data":{"type":"file","text":"{\"id\":"}}`,
@@ -46,7 +52,8 @@ type builder struct {
 
 func build(id string, at int64) *builder {
 	return &builder{Session: &codec.Session{Transcript: &session.Transcript{Session: session.Session{
-		ID: id, Title: "New Chat", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at,
+		ID: id, Title: "New Chat", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: "{}",
+		CreatedAt: at, UpdatedAt: at,
 	}}}}
 }
 
@@ -104,7 +111,9 @@ func Corpus() []Sample {
 	b := build("ses_turn", began)
 	b.add(began, user, "{}", said("hello"))
 	b.add(began+10, assistant,
-		`{"model":{"provider_id":"openai","model_id":"gpt-5"},"usage":{"input":10,"output":2,"reasoning":1,"cache_read":4,"cache_write":3},"agenttrace":{"end_reason":"finish","stop_reason":"stop","cost_usd":0.0125}}`, said("hi"))
+		`{"model":{"provider_id":"openai","model_id":"gpt-5"},"usage":{"input":10,"output":2,"reasoning":1,`+
+			`"cache_read":4,"cache_write":3},"agenttrace":{"end_reason":"finish","stop_reason":"stop",`+
+			`"cost_usd":0.0125}}`, said("hi"))
 	add("one turn", b)
 
 	b = build("ses_nothing_said", began)
@@ -170,7 +179,8 @@ func Corpus() []Sample {
 		said("in the tail"))
 	b.add(began+4, assistant,
 		`{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`,
-		`{"type":"data-compaction","data":{"summary":"So far.","tail_start_id":"`+tail+`","auto":true,"summary_tokens":7}}`)
+		`{"type":"data-compaction","data":{"summary":"So far.","tail_start_id":"`+tail+`","auto":true,`+
+			`"summary_tokens":7}}`)
 	b.add(began+5, user, "{}", said("go on"))
 	add("a compaction with a tail", b)
 
@@ -208,11 +218,14 @@ func Corpus() []Sample {
 	m = b.add(began, assistant, "{}", EveryPart[15], EveryPart[16])
 	b.Decisions = []store.Decision{
 		{ID: "per_1", SessionID: "ses_decided", MessageID: m.Message.ID, PartID: m.Parts[0].ID, ToolCallID: "call_15",
-			ToolID: "bash", Pattern: "rm *", Action: "ask", Source: "manifest", Outcome: "allowed", Reply: "always", Reason: "é",
-			WaitedMS: new(int64(10)), DecidedAt: began, TraceID: "0000000000000000000000000000000a", SpanID: "000000000000000b"},
+			ToolID: "bash", Pattern: "rm *", Action: "ask", Source: "manifest", Outcome: "allowed",
+			Reply: "always", Reason: "é",
+			WaitedMS: new(int64(10)), DecidedAt: began, TraceID: "0000000000000000000000000000000a",
+			SpanID: "000000000000000b"},
 		{ID: "per_2", SessionID: "ses_decided", MessageID: m.Message.ID, PartID: m.Parts[1].ID, ToolCallID: "call_16",
 			ToolID: "bash", Action: "deny", Outcome: "denied", DecidedAt: began},
-		{ID: "per_3", SessionID: "ses_decided", ToolID: "web", Action: "allow", Outcome: "allowed", WaitedMS: new(int64(0)),
+		{ID: "per_3", SessionID: "ses_decided", ToolID: "web", Action: "allow", Outcome: "allowed",
+			WaitedMS:  new(int64(0)),
 			DecidedAt: began},
 	}
 	add("decisions", b)
@@ -235,8 +248,10 @@ func Corpus() []Sample {
 	b = build("ses_interrupted", began)
 	b.add(began, user, "{}", said("go"))
 	m = b.add(began+1, assistant,
-		`{"usage":{"input":3,"output":2,"reasoning":1,"cache_read":4,"cache_write":0},"agenttrace":{"end_reason":"abort","stop_reason":"tool_calls","steps":[`+
-			`{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}},{"usage":{"input":2,"output":1,"reasoning":1,"cache_read":4,"cache_write":0}}]}}`,
+		`{"usage":{"input":3,"output":2,"reasoning":1,"cache_read":4,"cache_write":0},`+
+			`"agenttrace":{"end_reason":"abort","stop_reason":"tool_calls","steps":[`+
+			`{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}},{"usage":{"input":2,`+
+			`"output":1,"reasoning":1,"cache_read":4,"cache_write":0}}]}}`,
 		EveryPart[0], said("first"), EveryPart[13], EveryPart[0], said("second"), EveryPart[15], EveryPart[10])
 	for i, d := range []store.Decision{
 		{Action: "ask", Outcome: "allowed", Reply: "once"}, {Action: "allow", Outcome: "allowed"},
@@ -276,26 +291,32 @@ func Corpus() []Sample {
 	b = build("ses_withheld", began)
 	b.add(began, user, "{}", said("go"))
 	b.add(began+1, assistant, "{}",
-		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"ls"},"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}}`,
-		`{"type":"tool-bash","toolCallId":"call_2","state":"output-available","input":null,"output":null,"toolMetadata":{"agenttrace":{"withheld":true,"input_withheld":true}}}`,
+		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"ls"},"output":null,`+
+			`"toolMetadata":{"agenttrace":{"withheld":true}}}`,
+		`{"type":"tool-bash","toolCallId":"call_2","state":"output-available","input":null,"output":null,`+
+			`"toolMetadata":{"agenttrace":{"withheld":true,"input_withheld":true}}}`,
 		`{"type":"tool-bash","toolCallId":"call_3","state":"output-available","input":{},"output":null}`,
-		`{"type":"tool-bash","toolCallId":"call_4","state":"output-error","input":null,"errorText":"denied","toolMetadata":{"agenttrace":{"input_withheld":true}}}`)
+		`{"type":"tool-bash","toolCallId":"call_4","state":"output-error","input":null,"errorText":"denied",`+
+			`"toolMetadata":{"agenttrace":{"input_withheld":true}}}`)
 	add("withheld values", b)
 
 	b = build("ses_summarized", began)
 	b.add(began, user, "{}", said("long ago"))
 	b.add(began+1, assistant,
-		`{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"end_reason":"finish","input_tokens":70,"output_tokens":9}}`,
+		`{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
+			`"agenttrace":{"end_reason":"finish","input_tokens":70,"output_tokens":9}}`,
 		`{"type":"data-compaction","data":{"summary":"So far.","tail_start_id":null,"auto":true,"summary_tokens":7}}`)
 	add("a compaction that used tokens", b)
 
 	b = build("ses_metadata", began)
 	b.add(began, user, `{"agent":null,"trigger":{"source":"cron"},"é \"key\"":[1.50,1e400]}`, said("x"))
 	b.add(began+1, assistant,
-		`{ "zeta":{}, "agenttrace":{"later":[],"model_errors":["a","b"],"usage_raw":{"in":1}}, "model":{"model_id":"m"} }`,
+		`{ "zeta":{}, "agenttrace":{"later":[],"model_errors":["a","b"],`+
+			`"usage_raw":{"in":1}}, "model":{"model_id":"m"} }`,
 		said("y"))
 	b.add(began+2, assistant,
-		`{"usage":{"input":9007199254740993,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"temperature":0.5,"cost_usd":1e-9}}`, said("z"))
+		`{"usage":{"input":9007199254740993,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
+			`"agenttrace":{"temperature":0.5,"cost_usd":1e-9}}`, said("z"))
 	add("metadata of every kind", b)
 	return all
 }
@@ -316,7 +337,8 @@ func marked(place int) *codec.Session {
 		b.add(at+1, session.RoleAssistant,
 			fmt.Sprintf(`{"usage":{"input":%d,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, turn),
 			`{"type":"step-start"}`, `{"type":"reasoning","text":"`+mark()+`"}`,
-			`{"type":"tool-bash","toolCallId":"`+call+`","state":"output-available","input":{"command":"`+mark()+`"},"output":"`+
+			`{"type":"tool-bash","toolCallId":"`+call+`","state":"output-available","input":{"command":"`+mark()+`"},`+
+				`"output":"`+
 				mark()+`"}`,
 			said(mark()))
 		at += 1000

@@ -34,7 +34,8 @@ var wholeChecks = []wholeCheck{
 		func(c *Codec) bool { return len(c.Listed) > 0 }, (*examination).losses},
 	{"many", "Sessions that are written one after the other are read as they are each by itself.",
 		func(c *Codec) bool { return c.Many && c.both() }, (*examination).many},
-	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, and what is read is valid.",
+	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, " +
+		"and what is read is valid.",
 		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*examination).damagedLines},
 	{"cut off", "Of a stream that is cut off, what comes before is read, or an error tells of the end.",
 		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*examination).cutOff},
@@ -42,7 +43,8 @@ var wholeChecks = []wholeCheck{
 		func(c *Codec) bool { return len(c.Tables) > 0 }, (*examination).damagedRows},
 	{"native", "Files of the format's own program are read as valid sessions, which are written and read as they are.",
 		func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*examination).native},
-	{"damaged native", "A file of the format's own program with a damaged line gives valid sessions, and always the same.",
+	{"damaged native", "A file of the format's own program with a damaged line gives valid sessions, and always the " +
+		"same.",
 		func(c *Codec) bool { return len(c.Native) > 0 && c.Decode != nil }, (*examination).damagedNative},
 }
 
@@ -57,7 +59,8 @@ func (x *examination) many() error {
 	defer x.drop(together)
 	r := x.read(together)
 	if !r.silent() || len(r.sessions) != len(all) {
-		return fmt.Errorf("%d sessions, want %d; problems %v, error %s", len(r.sessions), len(all), r.problems, fmt.Sprint(r.err))
+		return fmt.Errorf("%d sessions, want %d; problems %v, error %s", len(r.sessions), len(all), r.problems,
+			fmt.Sprint(r.err))
 	}
 	byID := make(map[string]*codec.Session)
 	for _, s := range r.sessions {
@@ -100,12 +103,15 @@ var damages = []struct {
 		return append(bytes.Clone(l), 0xFF)
 	}},
 	{"written twice", false, func(l []byte) []byte { return append(append(bytes.Clone(l), '\n'), l...) }},
-	{"strings for numbers", false, func(l []byte) []byte { return regexp.MustCompile(`:(\d+)`).ReplaceAll(l, []byte(`:"$1"`)) }},
+	{"strings for numbers", false, func(l []byte) []byte {
+		return regexp.MustCompile(`:(\d+)`).ReplaceAll(l, []byte(`:"$1"`))
+	}},
 	{"numbers for strings", false, func(l []byte) []byte {
 		return regexp.MustCompile(`:"[^"\\]*"`).ReplaceAll(l, []byte(`:7`))
 	}},
 	{"nested too deep", false, func(l []byte) []byte {
-		return bytes.Replace(l, []byte("{"), []byte(`{"deep":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)+`,`), 1)
+		return bytes.Replace(l, []byte("{"), []byte(`{"deep":`+strings.Repeat("[", 20_000)+
+			strings.Repeat("]", 20_000)+`,`), 1)
 	}},
 }
 
@@ -197,14 +203,16 @@ func (r *reading) byID() map[string]*codec.Session {
 
 // othersAreWhole reports whether what was read of a file is another than what was wanted, which
 // only that of the session with the damaged line may be, and what the damage may cost.
-func (x *examination) othersAreWhole(r reading, want []*codec.Session, victim int, line []byte) (changed bool, err error) {
+func (x *examination) othersAreWhole(r reading, want []*codec.Session, victim int,
+	line []byte) (changed bool, err error) {
 	got := r.byID()
 	changed = len(r.sessions) != len(want)
 	for i, w := range want {
 		g := got[w.Session.ID]
 		same := g != nil && Diff(w, g) == ""
 		changed = changed || !same
-		if i == victim || same || x.Damage == Whole || x.Damage == Strict && (i > victim || x.Head != nil && x.Head(line)) {
+		if i == victim || same || x.Damage == Whole || x.Damage == Strict &&
+			(i > victim || x.Head != nil && x.Head(line)) {
 			continue
 		}
 		if g == nil {
@@ -361,7 +369,8 @@ func (d *spoiler) examine(how, owner string, spoil func(path string) error) {
 		got := r.byID()
 		for _, s := range d.want {
 			if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
-				return fmt.Errorf("the row is of session %s: session %s is not there, or another; problems %v, error %s",
+				return fmt.Errorf("the row is of session %s: session %s is not there, or another; problems %v, error "+
+					"%s",
 					owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
 			}
 		}
@@ -406,7 +415,8 @@ func (d *spoiler) table(t Table) {
 // database finds the one below dir.
 func database(dir string) (name string) {
 	for name := range must(files(dir)) {
-		if raw, err := os.ReadFile(filepath.Join(dir, name)); err == nil && bytes.HasPrefix(raw, []byte(databaseMagic)) {
+		if raw, err := os.ReadFile(filepath.Join(dir, name)); err == nil &&
+			bytes.HasPrefix(raw, []byte(databaseMagic)) {
 			return name
 		}
 	}

@@ -132,7 +132,9 @@ func (g *generator) session() {
 	g.s = &codec.Session{Transcript: &session.Transcript{Session: row}}
 }
 
-const permissions = `[{"permission":"bash","pattern":"ls *","action":"allow","source":"session","added_at":1795198540001},{"permission":"*","pattern":"","action":"ask"},{"permission":"web","pattern":"*","action":"deny","source":"manifest","later":{"x":null}}]`
+const permissions = `[{"permission":"bash","pattern":"ls *","action":"allow","source":"session",` +
+	`"added_at":1795198540001},{"permission":"*","pattern":"","action":"ask"},{"permission":"web","pattern":"*",` +
+	`"action":"deny","source":"manifest","later":{"x":null}}]`
 
 func (g *generator) sessionMetadata() string {
 	if g.chance(2) {
@@ -325,7 +327,8 @@ func (g *generator) decide(m *session.MessageAndParts) {
 
 func (g *generator) decision(messageID string) store.Decision {
 	d := store.Decision{
-		ID: g.id(spans.PrefixPermission), SessionID: g.s.Session.ID, MessageID: messageID, ToolID: pick(g, "bash", "mcp__x"),
+		ID: g.id(spans.PrefixPermission), SessionID: g.s.Session.ID, MessageID: messageID,
+		ToolID:  pick(g, "bash", "mcp__x"),
 		Pattern: pick(g, "", "rm *", "é"),
 		Action:  pick(g, "allow", "deny", "ask"), Source: pick(g, "", "manifest", "session", "project"),
 		Outcome: pick(g, "allowed", "denied", "pending"),
@@ -438,8 +441,8 @@ func (g *generator) origin() {
 		l := store.SpanRef{
 			SessionID: id, TraceID: trace, SpanID: fmt.Sprintf("%016x", 1+i), MessageID: m.Message.ID,
 			Kind:    pick(g, "session.turn", "chat", "side.é"),
-			Dialect: pick(g, "agenttrace", "vercel"), StartNano: m.Message.CreatedAt * 1e6, EndNano: m.Message.UpdatedAt*1e6 + 1,
-			Error: g.chance(4),
+			Dialect: pick(g, "agenttrace", "vercel"), StartNano: m.Message.CreatedAt * 1e6,
+			EndNano: m.Message.UpdatedAt*1e6 + 1, Error: g.chance(4),
 		}
 		if len(m.Parts) > 0 && g.chance(2) {
 			l.PartID, l.ParentSpanID = m.Parts[0].ID, fmt.Sprintf("%016x", 1<<40)
@@ -449,7 +452,8 @@ func (g *generator) origin() {
 			}
 		}
 		if m.Message.Role == session.RoleAssistant && g.chance(2) {
-			l.TurnStats = &store.TurnStats{Step: g.chance(2), Agent: g.words(), Usage: &session.Usage{Input: g.r.Int64N(99)}}
+			l.TurnStats = &store.TurnStats{Step: g.chance(2), Agent: g.words(),
+				Usage: &session.Usage{Input: g.r.Int64N(99)}}
 		}
 		g.s.SpanRefs = append(g.s.SpanRefs, l)
 	}

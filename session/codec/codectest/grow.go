@@ -12,7 +12,8 @@ import (
 )
 
 // Grow reads a file that grows; see formats.Reading.
-type Grow func(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (*codec.Growth, error)
+type Grow func(path string, text []byte, from codec.Checkpoint, known int,
+	report func(codec.Problem)) (*codec.Growth, error)
 
 // CheckGrow checks that a file which is read up to a byte, and then from the checkpoint on, has the rows of one that is
 // read at once.

@@ -47,7 +47,8 @@ type Writing struct {
 	// It calls left for each session that it leaves out, or where left is nil ends with the
 	// first: see [sqlitefile.EncodeFile].
 	Store func(
-		ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error], left func(sessionID string, err error),
+		ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error],
+		left func(sessionID string, err error),
 	) error
 	// Dir writes a session into a directory in the layout of the format's program. Without
 	// replace, a session that is there already gives an error that is [os.ErrExist]. Where
@@ -85,7 +86,8 @@ type Reading struct {
 	Beside func(path string) []string
 	// Grow reads a file at path to which the program appends, from a checkpoint on, of which text
 	// is the content. known is how much of the text was read before; see [codec.Growth]. It does not retain text.
-	Grow func(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (*codec.Growth, error)
+	Grow func(path string, text []byte, from codec.Checkpoint, known int,
+		report func(codec.Problem)) (*codec.Growth, error)
 	// GrowBeside reports that Grow notices what changed beside the file. Otherwise a change has the whole be read.
 	GrowBeside bool
 	// Transcript reports that the format is a program's own record of its sessions. The

@@ -110,7 +110,8 @@ var All = []Format{{
 	},
 }, {
 	Name:     "jutul",
-	Exported: "a trace database of jutul-agent", Imported: "a trace database of jutul-agent, or the directory that has it",
+	Exported: "a trace database of jutul-agent",
+	Imported: "a trace database of jutul-agent, or the directory that has it",
 	Writing: Writing{
 		Ext: ".sqlite", Explain: explained(jutul.Losses.Of),
 		File: func(path string, s *Source) error { return jutul.EncodeFile(path, s.Session) },
@@ -192,7 +193,8 @@ var All = []Format{{
 }, {
 	Name: "opencode", Imported: "the database of opencode, or its storage of JSON files; a directory for both",
 	Reading: Reading{
-		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode, Tables: []string{"message", "part", "session"},
+		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode,
+		Tables:     []string{"message", "part", "session"},
 		Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
 		DecodeFile: all(transcripts.DecodeOpencode), DecodeWanted: transcripts.DecodeOpencode,
 		Beside: transcripts.BesideOpencode, Transcript: true,
@@ -220,7 +222,8 @@ var All = []Format{{
 }, {
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
 	Reading: Reading{
-		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose, Tables: []string{"sessions", "messages", "schema_version"},
+		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose,
+		Tables: []string{"sessions", "messages", "schema_version"},
 		Decode: transcripts.DecodeGoose, DecodeFile: all(transcripts.DecodeGooseFile),
 		DecodeWanted: transcripts.DecodeGooseFile, Transcript: true, Beside: databaseFiles,
 	},
@@ -262,7 +265,8 @@ func databaseFiles(path string) []string { return []string{path, path + "-wal", 
 
 // run lists a directory of runs, or the two files of one run.
 func run(path string) []string {
-	return []string{path, filepath.Join(filepath.Dir(path), "run.json"), filepath.Join(filepath.Dir(path), "events.jsonl")}
+	return []string{path, filepath.Join(filepath.Dir(path), "run.json"),
+		filepath.Join(filepath.Dir(path), "events.jsonl")}
 }
 
 // complete explains the formats that hold all that a store has of a session.
@@ -306,6 +310,8 @@ func all(decode func(context.Context, string, codec.Wanted, func(codec.Problem))
 // is damaged is an error.
 func Read(ctx context.Context, r sqlitefile.Source, id string) (*codec.Session, error) {
 	var damaged error
-	s, err := sqlitefile.Read(ctx, r, id, func(p codec.Problem) { damaged = errors.Join(damaged, errors.New(p.String())) })
+	s, err := sqlitefile.Read(ctx, r, id, func(p codec.Problem) {
+		damaged = errors.Join(damaged, errors.New(p.String()))
+	})
 	return s, errors.Join(err, damaged)
 }

@@ -141,7 +141,7 @@ func codecIn(t *testing.T, path string) (found string) {
 		if !ok || f.Recv != nil || !f.Name.IsExported() {
 			continue
 		}
-		for _, verb := range []string{"Encode", "Decode", "Write", "Read", "Salvage"} {
+		for _, verb := range []string{"Encode", "Decode", "Write", "Read", "Recover"} {
 			if strings.HasPrefix(f.Name.Name, verb) {
 				return f.Name.Name
 			}

@@ -134,7 +134,8 @@ func (c *comparer) page() *diffPage {
 		if len(run[0].Changes) == 0 {
 			p.Runs = append(p.Runs, c.alike(run))
 			for i := range run {
-				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnLabel(&run[i]), "alike", diff.RunLabel(run[i : i+1])})
+				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnLabel(&run[i]), "alike",
+					diff.RunLabel(run[i : i+1])})
 			}
 			continue
 		}
@@ -334,7 +335,8 @@ func (c *comparer) prompt(ch *diff.Change, t *diffTurn) *diffItem {
 	}
 	if ch.A == nil && ch.B == nil {
 		return &diffItem{Note: "their texts are not both stored; their digests are " +
-			printable.Line(cmp.Or(printable.Short(ch.DigestA), "none")+" and "+cmp.Or(printable.Short(ch.DigestB), "none"))}
+			printable.Line(cmp.Or(printable.Short(ch.DigestA), "none")+" and "+
+				cmp.Or(printable.Short(ch.DigestB), "none"))}
 	}
 	return c.text(ch, false)
 }
@@ -350,7 +352,8 @@ func (c *comparer) shownBefore(key diff.Change, t *diffTurn) *diffItem {
 // catalog compares what could be called: the names, and behind a fold all that is said
 // of the tools.
 func (c *comparer) catalog(ch *diff.Change, t *diffTurn, a, b *document.Turn) *diffItem {
-	if it := c.shownBefore(diff.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest},
+	if it := c.shownBefore(diff.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest,
+		DigestB: b.Tools.CatalogDigest},
 		t); it != nil {
 		return it
 	}
@@ -386,7 +389,8 @@ func (c *comparer) usage(a, b *document.Turn) *diffItem {
 			if a.Usage != nil && b.Usage != nil {
 				how = change(inA[i], inB[i])
 			}
-			it.Usage = append(it.Usage, []string{transcript.UsageTitles[i], cmp.Or(cellsA[i], "–"), cmp.Or(cellsB[i], "–"), how})
+			it.Usage = append(it.Usage, []string{transcript.UsageTitles[i], cmp.Or(cellsA[i], "–"),
+				cmp.Or(cellsB[i], "–"), how})
 		}
 	}
 	last := it.Usage[len(it.Usage)-1]
@@ -524,7 +528,8 @@ func (c *comparer) runs(a, b string, prose bool) []diffRun {
 			if run.Rows = run.Rows[:room]; room > 0 {
 				runs = append(runs, run)
 			}
-			run.Left, run.Rows = printable.Plural(n-room, "line", "lines")+" more that differ are left out; --full has them", nil
+			run.Left = printable.Plural(n-room, "line", "lines") + " more that differ are left out; --full has them"
+			run.Rows = nil
 		}
 		if !h.Same {
 			room = max(room-n, 0)

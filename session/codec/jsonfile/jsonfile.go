@@ -150,7 +150,8 @@ func (e *encoder) session(s *codec.Session) error {
 	indexes := jsonl.SortedIndexes(s.RequestedIndexes)
 	e.rows("requested_indexes", len(indexes), func(i int, dst []byte) []byte { return indexes[i].AppendJSON(dst) })
 	decisions := jsonl.SortedDecisions(s.Decisions)
-	e.rows("permission_decisions", len(decisions), func(i int, dst []byte) []byte { return decisions[i].AppendJSON(dst) })
+	e.rows("permission_decisions", len(decisions),
+		func(i int, dst []byte) []byte { return decisions[i].AppendJSON(dst) })
 	refs := jsonl.SortedSpanRefs(s.SpanRefs)
 	e.rows("session_spans", len(refs), func(i int, dst []byte) []byte { return refs[i].AppendJSON(dst) })
 	notes := jsonl.SortedAnnotations(s.Annotations)

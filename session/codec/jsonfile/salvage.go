@@ -89,8 +89,8 @@ func rowsOf(t *session.Transcript) int {
 
 // allRows counts the rows of the transcript and those beside it.
 func allRows(s *codec.Session) int {
-	n := rowsOf(s.Transcript) + len(s.Traces) + len(s.Blobs) + len(s.RequestedIndexes) + len(s.Decisions) + len(s.SpanRefs) +
-		len(s.Annotations)
+	n := rowsOf(s.Transcript) + len(s.Traces) + len(s.Blobs) + len(s.RequestedIndexes) +
+		len(s.Decisions) + len(s.SpanRefs) + len(s.Annotations)
 	if s.State != nil {
 		n++
 	}
@@ -304,7 +304,8 @@ func (w *walker) members(begins jsontext.Kind, what string, fn func() error) err
 	if kind := w.PeekKind(); kind != begins {
 		v, err := w.ReadValue()
 		if err == nil && v.Kind() != 'n' {
-			w.problem(what + " is not an " + map[jsontext.Kind]string{'{': "object", '[': "array"}[begins] + "; it is left out")
+			w.problem(what + " is not an " + map[jsontext.Kind]string{'{': "object", '[': "array"}[begins] +
+				"; it is left out")
 		}
 		return err
 	}

@@ -57,8 +57,8 @@ var lineTypes = []lineType{
 	})},
 	{sessionPrefix, (*decoder).session},
 	{decisionPrefix, row((*store.Decision).DecodeJSON, func(d *decoder, o *store.Decision) error {
-		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, decisionPrefix, "decision "+o.ID,
-			o.ID, o.SessionID)
+		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, decisionPrefix,
+			"decision "+o.ID, o.ID, o.SessionID)
 	})},
 	{notePrefix, row((*store.Annotation).DecodeJSON, func(d *decoder, n *store.Annotation) error {
 		return add(d, func(s *codec.Session) *[]store.Annotation { return &s.Annotations }, *n, notePrefix,
@@ -358,7 +358,8 @@ func (d *decoder) part(p *session.Part) error {
 	if d.parts != nil {
 		switch {
 		case p.SessionID != d.s.Session.ID:
-			return fmt.Errorf("part %s names session %s and is below message %s of another", p.ID, p.SessionID, p.MessageID)
+			return fmt.Errorf("part %s names session %s and is below message %s of another", p.ID,
+				p.SessionID, p.MessageID)
 		case d.parts[p.ID]:
 			return fmt.Errorf("part %s is there twice", p.ID)
 		}

@@ -138,7 +138,8 @@ func (p *parser) sessionID() string {
 	if len(p.parsed) == 0 {
 		return spans.DeriveID(spans.PrefixSession, 0, agentName)
 	}
-	return spans.DeriveID(spans.PrefixSession, p.parsed[0].at, agentName, p.first.timestamp, p.first.kind, p.first.payload)
+	return spans.DeriveID(spans.PrefixSession, p.parsed[0].at, agentName, p.first.timestamp, p.first.kind,
+		p.first.payload)
 }
 
 // readers are the functions that read the events of a kind. Events of other kinds, and

@@ -195,8 +195,8 @@ func (e *encoder) message(t *session.Transcript, i int) {
 		e.part(t, i, &m.Parts[j])
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted && used != nil &&
-		!t.Session.Copied(m.Message.CreatedAt) {
+	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted &&
+		used != nil && !t.Session.Copied(m.Message.CreatedAt) {
 		e.row(m.Message.UpdatedAt, kindUsage, usagePayload(*used))
 	}
 }

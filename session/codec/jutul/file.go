@@ -76,7 +76,8 @@ func readEvents(conn *sqlite.Conn, fn func(event)) error {
 	return sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id",
 		&sqlitex.ExecOptions{
 			ResultFunc: func(row *sqlite.Stmt) error {
-				fn(event{id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2), payload: row.ColumnText(3)})
+				fn(event{id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2),
+					payload: row.ColumnText(3)})
 				return nil
 			},
 		})

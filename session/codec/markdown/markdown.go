@@ -36,7 +36,8 @@ var page string
 // functions write the words into Markdown. Those of the package transcript that depend on
 // Options are replaced when a transcript is written.
 var functions = template.FuncMap{
-	"escape": escape, "start": start, "link": link, "quote": quote, "code": code, "fold": fold, "emphasized": emphasized,
+	"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
+	"fold": fold, "emphasized": emphasized,
 	"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
 	"text":  func(s string) transcript.Text { return transcript.Text{Body: s} },
 	"role":  role,

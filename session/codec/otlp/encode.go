@@ -99,10 +99,11 @@ func (e *encoder) run() error {
 		return value(*text)
 	}
 	c := store.SessionChange{
-		ID: s.ID, Start: s.CreatedAt, End: s.UpdatedAt, Title: value(s.Title), Agent: value(s.Agent), Mode: optional(s.Mode),
+		ID: s.ID, Start: s.CreatedAt, End: s.UpdatedAt, Title: value(s.Title), Agent: value(s.Agent),
+		Mode:        optional(s.Mode),
 		WorkspaceID: optional(s.WorkspaceID), WorkspaceRoot: optional(s.WorkspaceRoot), Model: optional(s.ModelJSON),
-		ParentID: optional(s.ParentID), ParentMessageID: optional(s.ParentMessageID), Permissions: value(s.PermissionsJSON),
-		Rewinds: rewinds(asStored(e.t.Messages)),
+		ParentID: optional(s.ParentID), ParentMessageID: optional(s.ParentMessageID),
+		Permissions: value(s.PermissionsJSON), Rewinds: rewinds(asStored(e.t.Messages)),
 	}
 	if s.ArchivedAt != nil {
 		c.Archived = &store.Value{Text: "1", At: nano(*s.ArchivedAt), Rank: store.RankFinal}
@@ -141,7 +142,8 @@ func (e *encoder) run() error {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	return e.span(e.ids.run, &record, &replay.Rows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}, failed)
+	return e.span(e.ids.run, &record, &replay.Rows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)},
+		failed)
 }
 
 // messages writes every message, and what belongs to it.
@@ -435,8 +437,8 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 		MessageID: p.MessageID, PartID: p.ID, PartIndex: new(p.Index), State: session.Deref(p.ToolState),
 		Input: input.text, Output: output.text, Error: failure, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
 		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied,
-		Truncated: ours.Truncated, OutputPath: ours.OutputPath, OutputSize: ours.OutputSize, OutputSHA256: ours.OutputSHA256,
-		ApprovalID: approval.ID, ChildSessionID: ours.ChildSessionID,
+		Truncated: ours.Truncated, OutputPath: ours.OutputPath, OutputSize: ours.OutputSize,
+		OutputSHA256: ours.OutputSHA256, ApprovalID: approval.ID, ChildSessionID: ours.ChildSessionID,
 		DurationMS: ours.DurationMS, StartedAt: ours.StartedAt,
 	}
 	var failed *string
@@ -448,7 +450,8 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 
 func (e *encoder) decision(turn place, d *store.Decision) error {
 	record := spans.Permission{
-		SessionID: e.s.Session.ID, ID: d.ID, ToolID: d.ToolID, CallID: d.ToolCallID, MessageID: d.MessageID, PartID: d.PartID,
+		SessionID: e.s.Session.ID, ID: d.ID, ToolID: d.ToolID, CallID: d.ToolCallID,
+		MessageID: d.MessageID, PartID: d.PartID,
 		Pattern: d.Pattern,
 		Action:  d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
 	}

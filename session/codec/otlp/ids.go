@@ -69,7 +69,8 @@ func (i *ids) place(key refKey, p place, until int64) place {
 		p.end = p.start
 	}
 	if l := i.refs[key]; l != nil && i.take(l.TraceID, l.SpanID, &p) {
-		if i.from <= l.StartNano/1e6 && l.StartNano <= l.EndNano && l.EndNano/1e6 <= min(until, i.to) && l.StartNano > 0 {
+		if i.from <= l.StartNano/1e6 && l.StartNano <= l.EndNano && l.EndNano/1e6 <= min(until, i.to) &&
+			l.StartNano > 0 {
 			p.start, p.end = l.StartNano, l.EndNano
 		}
 		return p

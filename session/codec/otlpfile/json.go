@@ -257,12 +257,14 @@ func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err erro
 func jsonKind(raw []byte, keys []string) string {
 	has := func(want string) bool { return slices.Contains(keys, want) }
 	switch {
-	case has("data") && bytes.Contains(raw[:min(len(raw), 64<<10)], []byte(`"traceID"`)), has("traceID") && has("spans"):
+	case has("data") && bytes.Contains(raw[:min(len(raw), 64<<10)], []byte(`"traceID"`)),
+		has("traceID") && has("spans"):
 		return "it is JSON of the Jaeger UI; fetch the trace from Jaeger's /api/v3/traces/TRACE_ID, which is OTLP"
 	case has("traceId") && has("id"):
 		return "it is JSON of Zipkin; write the spans with an OTLP exporter or the collector's file exporter"
 	case has("batches"):
-		return "it is JSON of Tempo's first API; fetch the trace as protobuf, with the header Accept: application/protobuf"
+		return "it is JSON of Tempo's first API; " +
+			"fetch the trace as protobuf, with the header Accept: application/protobuf"
 	}
 	return "it is JSON without resourceSpans and resourceLogs" + nameAFile
 }

@@ -387,8 +387,8 @@ func protobufFraming(head []byte, maximum int) string {
 	}
 	if n, k := binary.Uvarint(head); k > 0 && n > 1 && n <= uint64(maximum) && len(head) > k && head[k] == tagResource {
 		rest := head[k+1:]
-		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) && beginsResource(rest[j:],
-			inner) {
+		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) &&
+			beginsResource(rest[j:], inner) {
 			return "delimited"
 		}
 	}

@@ -71,11 +71,13 @@ func (b *builder) Record(o rows.Object, line int) {
 	switch {
 	case f.failed != nil:
 	case f.header == nil && (o.Text("type") != "session" || o.Text("id") == ""):
-		f.failed = fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`, line, version)
+		f.failed = fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`,
+			line, version)
 	case f.header == nil:
 		f.header = o
 		if v := o.Get("version"); v != nil && string(v) > "3" || len(v) > 1 {
-			b.report(codec.Problem{Line: line, Reason: fmt.Sprintf("version is %.20s, and is read as version %d", v, version)})
+			b.report(codec.Problem{Line: line, Reason: fmt.Sprintf("version is %.20s, and is read as version %d",
+				v, version)})
 		}
 	case o.Text("type") == "":
 		b.report(codec.Problem{Line: line,
@@ -285,7 +287,8 @@ func (b *builder) message(e *entry, message rows.Object) {
 	case "branchSummary", "compactionSummary":
 		b.aside(e, session.RoleSystem, blocks(message.Get("summary")))
 	default:
-		b.problem("message.role is %.40s, which is not known: the message is left out", rows.OrNull(message.Get("role")))
+		b.problem("message.role is %.40s, which is not known: the message is left out",
+			rows.OrNull(message.Get("role")))
 	}
 }
 
@@ -304,7 +307,8 @@ func (b *builder) assistant(e *entry, message rows.Object, content []rows.Object
 		id, identified := rows.Text(block.Get("id"))
 		name, named := rows.Text(block.Get("name"))
 		if block.Text("type") != "toolCall" || !identified || !named {
-			b.problem("message.content[%d] is neither a text, thinking, nor a call with id and name, and is left out", i)
+			b.problem("message.content[%d] is neither a text, thinking, nor a call with id and name, and is left out",
+				i)
 			continue
 		}
 		b.calls[id] = m.Call(id, name, block.Get("arguments"), e.at)
@@ -322,8 +326,8 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 		if b.turn == nil {
 			b.answer(e)
 		}
-		b.turn.Part(rows.DataPart(typeResult, rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))),
-			e.at)
+		kept := rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))
+		b.turn.Part(rows.DataPart(typeResult, kept), e.at)
 		return
 	}
 	var text strings.Builder
@@ -394,7 +398,8 @@ func (b *builder) usage(o rows.Object) *session.Usage {
 
 // measure adds what an entry reports of its model call.
 func (b *builder) measure(a *rows.Answer, e *entry, message rows.Object) {
-	step := session.Step{StartedAt: e.at, StopReason: message.Text("stopReason"), Usage: b.usage(message.Object("usage"))}
+	step := session.Step{StartedAt: e.at, StopReason: message.Text("stopReason"),
+		Usage: b.usage(message.Object("usage"))}
 	var model session.Model
 	if id := message.Text("model"); id != "" && id != unknown {
 		model = session.Model{ProviderID: message.Text("provider"), ModelID: id, Variant: b.effort}

@@ -139,7 +139,8 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 			content = append(content, b)
 		} else if c := rows.CallOf(p, data, func(id string) bool { return ids[id] }); c != nil {
 			ids[c.ID] = true
-			content = append(content, rows.Of("type", "toolCall", "id", c.ID, "name", c.Name, "arguments", c.Arguments()))
+			content = append(content, rows.Of("type", "toolCall", "id", c.ID, "name", c.Name, "arguments",
+				c.Arguments()))
 			if c.Result != nil {
 				results = append(results, c)
 			}

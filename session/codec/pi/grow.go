@@ -9,9 +9,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Grow reads a file from a checkpoint on; see [codec.Growth]. A checkpoint is a message of the user that follows the entry
-// before it. An entry that follows another one from before the checkpoint has the whole be read.
-func Grow(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (*codec.Growth, error) {
+// Grow reads a file from a checkpoint on; see [codec.Growth]. A checkpoint is a message of the user that follows the
+// entry before it. An entry that follows another one from before the checkpoint has the whole be read.
+func Grow(path string, text []byte, from codec.Checkpoint, known int,
+	report func(codec.Problem)) (*codec.Growth, error) {
 	return rows.Grow(path, text, from, known, report,
 		func(was json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
 			b := newBuilder(report)

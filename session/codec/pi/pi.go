@@ -101,7 +101,8 @@ func block(data rows.Object) rows.Object {
 		return rows.Of("type", "thinking", "thinking", data.Get("text"))
 	case "file":
 		media, image, inline := strings.Cut(strings.TrimPrefix(data.Text("url"), "data:"), ";base64,")
-		if _, err := base64.StdEncoding.DecodeString(image); inline && err == nil && strings.HasPrefix(media, "image/") &&
+		if _, err := base64.StdEncoding.DecodeString(image); inline && err == nil &&
+			strings.HasPrefix(media, "image/") &&
 			strings.HasPrefix(data.Text("url"), "data:") && media == data.Text("mediaType") {
 			return rows.Of("type", "image", "data", image, "mimeType", media)
 		}

@@ -140,7 +140,8 @@ func userInput(users []*session.MessageAndParts) json.RawMessage {
 		if len(users) == 1 && in[0] == '"' {
 			return in
 		}
-		messages = append(messages, rows.Of("type", messageItem, "role", session.RoleUser, "content", content(partsOf(m))))
+		messages = append(messages, rows.Of("type", messageItem, "role", session.RoleUser,
+			"content", content(partsOf(m))))
 	}
 	if messages == nil {
 		return rows.Raw("")
@@ -337,7 +338,8 @@ func partItems(p *session.Part, data rows.Object, add func(int64, rows.Object)) 
 			if isContent(data.Get("output")) {
 				output = data.Get("output")
 			}
-			add(p.UpdatedAt, rows.Of("type", resultItem, "callId", id, "name", name, "status", "completed", "output", output))
+			add(p.UpdatedAt, rows.Of("type", resultItem, "callId", id, "name", name, "status", "completed",
+				"output", output))
 		}
 	}
 }

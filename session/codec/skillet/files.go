@@ -105,7 +105,8 @@ func places(path string) (logs []logFile, store string, err error) {
 	}
 	for _, sub := range []string{".", "state", ".skilled-agent/state"} {
 		root := filepath.Join(path, sub)
-		if info, err := os.Stat(filepath.Join(root, databaseFile)); err == nil && info.Mode().IsRegular() && store == "" {
+		if info, err := os.Stat(filepath.Join(root, databaseFile)); err == nil && info.Mode().IsRegular() &&
+			store == "" {
 			store = filepath.Join(root, databaseFile)
 		}
 		logs = append(logs, logsIn(filepath.Join(root, logsDir))...)
@@ -114,7 +115,8 @@ func places(path string) (logs []logFile, store string, err error) {
 		logs = logsIn(path)
 	}
 	if logs == nil && store == "" {
-		return nil, "", fmt.Errorf("%s: no conversation in it: want a directory with %s or %s", path, logsDir, databaseFile)
+		return nil, "", fmt.Errorf("%s: no conversation in it: want a directory with %s or %s", path, logsDir,
+			databaseFile)
 	}
 	return logs, store, nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Decode reads a replay log. The log does not report whose it is. The session passes [session.Check], and the caller owns it. Lines that
-// cannot be read are left out and reported, as are steps that are in no turn,
+// Decode reads a replay log. The log does not report whose it is. The session passes [session.Check], and the caller
+// owns it. Lines that cannot be read are left out and reported, as are steps that are in no turn,
 // which skillet drops too; report may be nil. The error is of reading, or reports that
 // nothing in the stream is of a log.
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {

@@ -46,7 +46,8 @@ func readStore(path string) (all []conversation, err error) {
 		}
 	}()
 	err = sqlitex.ExecuteTransient(conn, selectItems, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-		key := names{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"), strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
+		key := names{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"),
+			strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
 		if len(all) == 0 || all[len(all)-1].key != key {
 			all = append(all, conversation{key: key})
 		}

@@ -285,7 +285,8 @@ func (d *claude) system(o rows.Object) {
 		s.compact()
 		about := o.Object("compactMetadata")
 		s.boundary = &compacted{
-			auto: about.Text("trigger") != "manual", before: number(about, "preTokens"), after: number(about, "postTokens"),
+			auto: about.Text("trigger") != "manual", before: number(about, "preTokens"),
+			after:      number(about, "postTokens"),
 			durationMS: number(about, "durationMs"),
 		}
 	case "turn_duration":

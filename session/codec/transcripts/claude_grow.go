@@ -147,8 +147,8 @@ func resumeClaude(text json.RawMessage, report func(codec.Problem)) (rows.Grower
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, rows.DamagedState(err)
 	}
-	s := &claudeSession{b: resume(&p.Builder), sub: p.Sub, step: p.Step, turn: p.Turn, prompt: p.Prompt, catalog: p.Catalog,
-		paid: p.Paid, shapes: make(map[string]string)}
+	s := &claudeSession{b: resume(&p.Builder), sub: p.Sub, step: p.Step, turn: p.Turn, prompt: p.Prompt,
+		catalog: p.Catalog, paid: p.Paid, shapes: make(map[string]string)}
 	if s.paid == nil {
 		s.paid = make(map[string]float64)
 	}

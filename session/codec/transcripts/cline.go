@@ -178,7 +178,8 @@ func (d *cline) shown(v json.RawMessage) {
 	}
 	info := rows.Read(o.Text("text"))
 	r := clineRequest{at: moment(o, "ts"), usage: session.Usage{Input: number(info, "tokensIn"),
-		Output: number(info, "tokensOut"), CacheRead: number(info, "cacheReads"), CacheWrite: number(info, "cacheWrites")}}
+		Output: number(info, "tokensOut"), CacheRead: number(info, "cacheReads"),
+		CacheWrite: number(info, "cacheWrites")}}
 	if info.Has("cost") {
 		r.cost = new(cost(info))
 	}

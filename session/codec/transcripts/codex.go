@@ -132,7 +132,8 @@ func (d *codex) Record(o rows.Object, line int) {
 		case first:
 			d.begin(payload)
 		case d.named != "" && LooksCodex(map[string]string{"type": kind, "payload": "{"}):
-			d.report(codec.Problem{Line: line, Reason: "precedes the record that names the session: it is named by the file"})
+			d.report(codec.Problem{Line: line,
+				Reason: "precedes the record that names the session: it is named by the file"})
 			d.begin(rows.Of("id", d.named))
 		default:
 			d.report(codec.Problem{Line: line, Reason: "precedes the record that names the session: left out"})
@@ -145,7 +146,8 @@ func (d *codex) Record(o rows.Object, line int) {
 	switch role := payload.Text("role"); {
 	case role == session.RoleUser:
 		d.before = d.b.state()
-	case kind == "response_item" && (role == session.RoleAssistant || !strings.HasSuffix(payload.Text("type"), "_output")):
+	case kind == "response_item" && (role == session.RoleAssistant ||
+		!strings.HasSuffix(payload.Text("type"), "_output")):
 		d.goesOn(line)
 	}
 	d.b.see(o.Text("timestamp"))

@@ -103,7 +103,8 @@ func yamlText(text, key string) string {
 
 func newCopilot(named, title string, report func(codec.Problem)) *copilot {
 	return &copilot{report: report, named: named, title: title, agents: make(map[string]*copilotAgent),
-		began: make(map[string]int64), asked: make(map[string]copilotRequest), summaries: make(map[string]session.Usage)}
+		began: make(map[string]int64), asked: make(map[string]copilotRequest),
+		summaries: make(map[string]session.Usage)}
 }
 
 func (d *copilot) read(r io.Reader) ([]*codec.Session, error) {
@@ -141,7 +142,8 @@ type copilot struct {
 	summaries map[string]session.Usage
 
 	rows.Checkpoint
-	// resumed reports that the session was opened before the checkpoint, lacks that a record concerns what is before it.
+	// resumed reports that the session was opened before the checkpoint, lacks that a record concerns what is before
+	// it.
 	resumed, lacks bool
 }
 
@@ -249,7 +251,8 @@ func (d *copilot) begin(kind string, o, data rows.Object, line int) bool {
 	if kind == "session.start" && data.Text("sessionId") != "" {
 		id = data.Text("sessionId")
 	} else if id != "" && LooksCopilot(map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}) {
-		d.report(codec.Problem{Line: line, Reason: "precedes the event that names the session: it is named by the file"})
+		d.report(codec.Problem{Line: line,
+			Reason: "precedes the event that names the session: it is named by the file"})
 	} else {
 		d.report(codec.Problem{Line: line, Reason: "precedes the event that names the session: left out"})
 		return false
@@ -479,7 +482,8 @@ func (d *copilot) permission(a *copilotAgent, kind string, data rows.Object) {
 	if kind == "permission.requested" {
 		asked := data.Object("permissionRequest")
 		d.asked[id] = copilotRequest{call: asked.Text("toolCallId"), at: a.b.at,
-			pattern: cmp.Or(asked.Text("fullCommandText"), asked.Text("fileName"), asked.Text("path"), asked.Text("url"),
+			pattern: cmp.Or(asked.Text("fullCommandText"), asked.Text("fileName"), asked.Text("path"),
+				asked.Text("url"),
 				asked.Text("toolName"))}
 		return
 	}
@@ -585,7 +589,8 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 			}
 		}
 		if any == nil {
-			d.report(codec.Problem{Line: line, Reason: "counts tokens of " + f.Key + ", which no message is of: left out"})
+			d.report(codec.Problem{Line: line, Reason: "counts tokens of " + f.Key +
+				", which no message is of: left out"})
 			continue
 		}
 		if last == nil { // such as the model that makes titles

@@ -115,8 +115,8 @@ type cursor struct {
 	b      *builder
 	prompt string // digest of the system prompt
 	seen   map[string]bool
-	// keys are the digests of the first messages that rows are made of. A message that is sent again has the same digest:
-	// times is how many rows begin with one.
+	// keys are the digests of the first messages that rows are made of. A message that is sent again has the same
+	// digest: times is how many rows begin with one.
 	keys  map[*rows.Message]string
 	times map[string]int
 }

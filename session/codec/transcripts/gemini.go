@@ -144,7 +144,8 @@ type gemini struct {
 	// when there were as many calls.
 	begun, calls int
 	before       builderState
-	// was is the state from which reading goes on, nil at the beginning. lacks is set when a record concerns what is before.
+	// was is the state from which reading goes on, nil at the beginning. lacks is set when a record concerns what is
+	// before.
 	was   *geminiState
 	lacks bool
 }
@@ -250,7 +251,8 @@ func (d *gemini) put(o rows.Object, line int) *geminiMessage {
 func (d *gemini) rewind(id string, line int) {
 	from := slices.IndexFunc(d.order, func(m *geminiMessage) bool { return m.id == id && !m.gone })
 	if d.lacks = d.lacks || from < 0 && d.was != nil; from < 0 {
-		d.report(codec.Problem{Line: line, Reason: "rewinds to message " + id + ", which is not there: all before is hidden"})
+		d.report(codec.Problem{Line: line, Reason: "rewinds to message " + id +
+			", which is not there: all before is hidden"})
 	}
 	for _, m := range d.order[max(0, from):] {
 		if !m.gone {

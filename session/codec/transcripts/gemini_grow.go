@@ -14,10 +14,11 @@ func GrowGemini(path string, text []byte, from codec.Checkpoint, known int, repo
 	*codec.Growth, error) {
 	place := placeOfGemini(path)
 	if from.Offset > 0 || areLines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
-		return rows.Grow(path, text, from, known, report, func(state json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
-			d := newGemini(place, report)
-			return d, d.resume(state)
-		})
+		return rows.Grow(path, text, from, known, report,
+			func(state json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
+				d := newGemini(place, report)
+				return d, d.resume(state)
+			})
 	}
 	all, err := newGemini(place, report).readText(text)
 	if err != nil {
@@ -49,8 +50,8 @@ func (d *gemini) Place() (any, float64, int) {
 		return nil, 0, 0
 	}
 	m := d.order[d.begun]
-	p := &geminiState{Builder: d.before, ID: d.id, Start: d.about.Text("startTime"), About: d.about.JSON(), At: m.before,
-		CallIDs: d.b.callIDs[:d.calls]}
+	p := &geminiState{Builder: d.before, ID: d.id, Start: d.about.Text("startTime"), About: d.about.JSON(),
+		At: m.before, CallIDs: d.b.callIDs[:d.calls]}
 	if d.was != nil {
 		p.IDs = d.was.IDs
 	}

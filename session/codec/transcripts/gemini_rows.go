@@ -15,7 +15,8 @@ import (
 // session makes the rows of the log.
 func (d *gemini) session() (*codec.Session, error) {
 	if d.id == "" {
-		return nil, errors.New("read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
+		return nil, errors.New(
+			"read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
 	}
 	id, start := d.id, d.about.Text("startTime")
 	parent := d.file.parent
@@ -193,7 +194,8 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 	for _, v := range done {
 		call, err := rows.Parse(v)
 		if err != nil {
-			d.report(codec.Problem{Line: m.line, Reason: "a tool call of message " + m.id + " is not an object: left out"})
+			d.report(codec.Problem{Line: m.line, Reason: "a tool call of message " + m.id +
+				" is not an object: left out"})
 			continue
 		}
 		known[call.Text("id")] = true

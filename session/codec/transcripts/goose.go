@@ -54,7 +54,8 @@ func DecodeGoose(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessi
 
 // DecodeGooseFile reads the database sessions.db of Goose, or a session file, which is
 // named for its session: see [DecodeGoose]. The database has the usage of each model call.
-func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if ok, _ := database.Is(path); !ok {
 		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 		return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
@@ -287,7 +288,8 @@ func (d *goose) result(block rows.Object, place string) {
 		output = failure
 	}
 	if !d.b.result(id, resultOf(forTheModel(output)), failed) {
-		d.report(codec.Problem{Record: place, Reason: "has a result of call " + id + ", which is not pending: left out"})
+		d.report(codec.Problem{Record: place, Reason: "has a result of call " + id +
+			", which is not pending: left out"})
 	}
 }
 
@@ -329,7 +331,8 @@ func (d *goose) compaction(summary string) {
 			c.usage, c.after = &call.usage, call.usage.Output
 			d.calls = append(d.calls[:i:i], d.calls[i+1:]...)
 			m := d.b.compaction(c)
-			m.SetMeta("model", session.Model{ProviderID: d.model.ProviderID, ModelID: cmp.Or(call.model, d.model.ModelID)})
+			m.SetMeta("model", session.Model{ProviderID: d.model.ProviderID,
+				ModelID: cmp.Or(call.model, d.model.ModelID)})
 			d.paid(m, call)
 			return
 		}

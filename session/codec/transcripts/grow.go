@@ -11,8 +11,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// digest is a short one of an id, by which a reader knows that it is one of those before the checkpoint. That another id
-// has the same has the whole be read.
+// digest is a short one of an id, by which a reader knows that it is one of those before the checkpoint. That another
+// id has the same has the whole be read.
 func digest(id string) uint32 {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, id) // a hash takes all
@@ -58,8 +58,8 @@ func (b *builder) inTurn() (builderState, bool) {
 // state returns that of the builder, except for Settled.
 func (b *builder) state() builderState {
 	return builderState{
-		Row: b.s.Row, About: b.about, Base: b.s.Base(), At: b.at, Calls: b.earlier + len(b.calls), Model: b.sessionModel,
-		Cost: b.cost, Title: b.title, Asked: b.question,
+		Row: b.s.Row, About: b.about, Base: b.s.Base(), At: b.at, Calls: b.earlier + len(b.calls),
+		Model: b.sessionModel, Cost: b.cost, Title: b.title, Asked: b.question,
 	}
 }
 

@@ -49,7 +49,8 @@ func DecodeKiro(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 // DecodeKiroFile reads a session file, beside which Kiro CLI keeps its title, times and
 // usage in another: see [DecodeKiro]. It also reads the database data.sqlite3, in which
 // the program keeps, or kept, the sessions of its classic interface.
-func DecodeKiroFile(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeKiroFile(ctx context.Context, path string, wanted codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if ok, _ := database.Is(path); !ok {
 		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 		about := rows.Read(beside(path, id+".json"))
@@ -244,7 +245,8 @@ func kiroOutput(content json.RawMessage) json.RawMessage {
 
 func (d *kiro) result(id string, output json.RawMessage, failed bool, place string) {
 	if !d.b.result(id, output, failed) {
-		d.report(codec.Problem{Record: place, Reason: "has a result of call " + id + ", which is not pending: left out"})
+		d.report(codec.Problem{Record: place, Reason: "has a result of call " + id +
+			", which is not pending: left out"})
 	}
 }
 
@@ -265,7 +267,8 @@ func (d *kiro) count() {
 	a := b.answer(m)
 	last := len(a.Steps) - 1
 	u := session.Usage{Input: number(about, "input_token_count"), Output: number(about, "output_token_count"),
-		CacheRead: number(about, "cache_read_input_token_count"), CacheWrite: number(about, "cache_write_input_token_count")}
+		CacheRead:  number(about, "cache_read_input_token_count"),
+		CacheWrite: number(about, "cache_write_input_token_count")}
 	if u.Total() > 0 && last >= 0 { // 0 is what stands for a count that is not known
 		b.countAt(m, last, u)
 		m.SetTrace("usage_basis", "exclusive")
@@ -309,7 +312,8 @@ func decodeKiroDatabase(ctx context.Context, conn *sqlite.Conn, wanted codec.Wan
 }
 
 // kiroConversation reads a row, nil for one that is damaged, known, or not wanted.
-func kiroConversation(row rows.Object, seen map[string]bool, wanted codec.Wanted, report func(codec.Problem)) *codec.Session {
+func kiroConversation(row rows.Object, seen map[string]bool, wanted codec.Wanted,
+	report func(codec.Problem)) *codec.Session {
 	place := "conversation " + cmp.Or(row.Text("conversation_id"), row.Text("key"))
 	o, err := rows.Parse([]byte(row.Text("value")))
 	if err != nil {
@@ -336,7 +340,8 @@ func kiroConversation(row rows.Object, seen map[string]bool, wanted codec.Wanted
 	for i, v := range history {
 		entry, err := rows.Parse(v)
 		if err != nil {
-			report(codec.Problem{Record: place, Reason: fmt.Sprintf("entry %d of its history is not an object: left out", i+1)})
+			report(codec.Problem{Record: place,
+				Reason: fmt.Sprintf("entry %d of its history is not an object: left out", i+1)})
 			continue
 		}
 		if summary := rows.Elements(o.Get("latest_summary")); i == 0 && len(summary) > 0 {

@@ -83,7 +83,8 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 		case role == session.RoleUser:
 			d.user(m, s.parts[m.id])
 		case role != session.RoleAssistant:
-			report(codec.Problem{Record: "message " + m.id, Reason: "is neither the user's nor the assistant's: left out"})
+			report(codec.Problem{Record: "message " + m.id,
+				Reason: "is neither the user's nor the assistant's: left out"})
 		case m.data.True("summary"):
 			d.summary(m, s.parts[m.id])
 		default:
@@ -172,8 +173,8 @@ func (d *opencode) touch(row *rows.Message, m *opencodeRecord) {
 // part adds a part to a message.
 func (d *opencode) part(row *rows.Message, p *opencodeRecord, data rows.Object) *rows.Part {
 	at, inner := p.data.Object("time"), p.data.Object("state").Object("time")
-	start := cmp.Or(moment(at, "start"), moment(at, "created"), moment(inner, "start"), min(max(0, p.created), maxMoment),
-		row.Row.CreatedAt)
+	start := cmp.Or(moment(at, "start"), moment(at, "created"), moment(inner, "start"),
+		min(max(0, p.created), maxMoment), row.Row.CreatedAt)
 	part := row.Part(data, start)
 	part.Row.ID = d.own(p.id, part.Row.ID)
 	end := max(moment(at, "end"), moment(inner, "end"), min(p.updated, maxMoment))
@@ -283,7 +284,8 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 		b.paid(row, usd)
 	}
 	if model := m.data.Text("modelID"); model != "" {
-		b.setModel(session.Model{ProviderID: m.data.Text("providerID"), ModelID: model, Variant: m.data.Text("variant")})
+		b.setModel(session.Model{ProviderID: m.data.Text("providerID"), ModelID: model,
+			Variant: m.data.Text("variant")})
 	}
 	if mode := cmp.Or(m.data.Text("agent"), m.data.Text("mode")); mode != "" {
 		row.SetMeta("agent", mode)

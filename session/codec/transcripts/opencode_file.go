@@ -51,7 +51,8 @@ func LooksOpencode(keys map[string]string) bool {
 // report may be nil. An error is yielded, last and with a nil session, when there is
 // nothing of opencode at path or its sessions cannot be listed to the end. The caller
 // owns what is yielded.
-func DecodeOpencode(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeOpencode(ctx context.Context, path string, wanted codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -120,7 +121,8 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 		}
 		if tree == "" && len(databases) == 0 {
 			return nil, "", "",
-				fmt.Errorf("open sessions of opencode: %s has neither a database opencode.db nor a directory storage/session", path)
+				fmt.Errorf("open sessions of opencode: %s "+
+					"has neither a database opencode.db nor a directory storage/session", path)
 		}
 		return databases, tree, "", nil
 	}
@@ -133,7 +135,8 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 	if filepath.Ext(path) != ".json" || filepath.Base(filepath.Dir(project)) != "session" {
 		return nil, "", "",
 			fmt.Errorf(
-				"open sessions of opencode: %s is neither a database nor a file storage/session/<project>/<session>.json with the messages beside it", path)
+				"open sessions of opencode: %s is neither a database nor a file "+
+					"storage/session/<project>/<session>.json with the messages beside it", path)
 	}
 	return nil, filepath.Dir(filepath.Dir(project)), strings.TrimSuffix(filepath.Base(path), ".json"), nil
 }
@@ -169,7 +172,8 @@ func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bo
 				yield(nil, ctx.Err())
 				return false
 			}
-			report(codec.Problem{Record: "session " + info.id, Reason: fmt.Sprintf("it is read as far as it is good: %v", err)})
+			report(codec.Problem{Record: "session " + info.id,
+				Reason: fmt.Sprintf("it is read as far as it is good: %v", err)})
 		}
 		if !yield(s.decode(report), nil) {
 			return false
@@ -206,7 +210,8 @@ func opencodeSessionRow(stmt *sqlite.Stmt) opencodeRecord {
 	}
 	var o, at rows.Object
 	for _, c := range []struct{ column, key string }{
-		{"parent_id", "parentID"}, {"project_id", "projectID"}, {"workspace_id", "workspaceID"}, {"directory", "directory"},
+		{"parent_id", "parentID"}, {"project_id", "projectID"}, {"workspace_id", "workspaceID"},
+		{"directory", "directory"},
 		{"title", "title"}, {"version", "version"}, {"agent", "agent"},
 	} {
 		if v := text(c.column); v != "" {

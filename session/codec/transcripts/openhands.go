@@ -105,7 +105,8 @@ var (
 )
 
 // openHandsConversation reads one conversation.
-func openHandsConversation(ctx context.Context, dir, parent string, report func(codec.Problem)) (*codec.Session, error) {
+func openHandsConversation(ctx context.Context, dir, parent string,
+	report func(codec.Problem)) (*codec.Session, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, "events"))
 	if err != nil {
 		return nil, err
@@ -339,7 +340,8 @@ func (d *openHands) message(o rows.Object) {
 		parts = append(parts, openHandsParts(block)...)
 	}
 	if o.Text("source") == "agent" {
-		d.step(o, message.Text("reasoning_content"), message.Get("thinking_blocks"), message.Object("responses_reasoning_item"))
+		d.step(o, message.Text("reasoning_content"), message.Get("thinking_blocks"),
+			message.Object("responses_reasoning_item"))
 		for _, p := range parts {
 			b.part(p)
 		}
@@ -447,7 +449,8 @@ func (d *openHands) action(o rows.Object) {
 func (d *openHands) result(call string, output json.RawMessage, failed bool) {
 	p := d.b.calls[call]
 	if !d.b.result(call, output, failed) {
-		d.report(codec.Problem{Record: "call " + call, Reason: "has a result and is not pending: the result is left out"})
+		d.report(codec.Problem{Record: "call " + call,
+			Reason: "has a result and is not pending: the result is left out"})
 		return
 	}
 	if p.Row.CreatedAt > 0 && d.b.at >= p.Row.CreatedAt {

@@ -197,7 +197,8 @@ func parse(text []byte) (rows.Object, error) {
 // objectsIn calls each for the objects of an array: that which text is if key is "", or
 // else the value of key in the object that text is, of which it returns the rest. What is
 // good of a damaged text is read.
-func objectsIn(text []byte, key string, report func(codec.Problem), each func(o rows.Object, line int)) (rest rows.Object) {
+func objectsIn(text []byte, key string, report func(codec.Problem),
+	each func(o rows.Object, line int)) (rest rows.Object) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	if !utf8.Valid(text) {
 		report(codec.Problem{Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
@@ -239,12 +240,14 @@ func objectsIn(text []byte, key string, report func(codec.Problem), each func(o 
 		return err
 	}()
 	if err != nil {
-		report(codec.Problem{Line: line(), Reason: "the file is damaged from here on: the rest is left out: " + err.Error()})
+		report(codec.Problem{Line: line(), Reason: "the file is damaged from here on: the rest is left out: " +
+			err.Error()})
 	}
 	return rest
 }
 
-func elementsOf(d *json.Decoder, line func() int, report func(codec.Problem), each func(o rows.Object, line int)) error {
+func elementsOf(d *json.Decoder, line func() int, report func(codec.Problem),
+	each func(o rows.Object, line int)) error {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return cmp.Or(err, errors.New("it is not a JSON array"))
 	}

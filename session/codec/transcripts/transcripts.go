@@ -82,8 +82,8 @@ type builder struct {
 	lacks   bool
 	// callIDs are digests of the ids of all calls, earlierIDs of those before the checkpoint.
 	callIDs, earlierIDs []uint32
-	// pending is how many calls of the turn have no result, marked how many parts the turn had when a state in the midst
-	// of it was taken.
+	// pending is how many calls of the turn have no result, marked how many parts the turn had when a state in the
+	// midst of it was taken.
 	pending int
 	marked  int64
 	// settled is the cost of the first messages, as many as settledTo.

@@ -32,7 +32,8 @@ import (
 //
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // the file is not such a database.
-func DecodeZed(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func DecodeZed(ctx context.Context, path string, wanted codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return decodedDatabase(ctx, path, "threads of Zed", report,
 		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
 			return decodeZed(ctx, conn, wanted, report, yield)
@@ -42,7 +43,8 @@ func DecodeZed(ctx context.Context, path string, wanted codec.Wanted, report fun
 func decodeZed(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
 	yield func(*codec.Session) bool) error {
 	// The data of all threads may be large: it is read one by one.
-	list, err := table(conn, "SELECT id, updated_at, summary, data_type, length(data) FROM threads ORDER BY updated_at, id")
+	list, err := table(conn,
+		"SELECT id, updated_at, summary, data_type, length(data) FROM threads ORDER BY updated_at, id")
 	if err != nil {
 		return err
 	}
@@ -176,7 +178,8 @@ func (d *zed) messages(thread rows.Object) {
 		case o.Has("role"):
 			d.older(o)
 		default:
-			d.report(codec.Problem{Record: d.place, Reason: fmt.Sprintf("message %d is of no known kind: left out", i+1)})
+			d.report(codec.Problem{Record: d.place,
+				Reason: fmt.Sprintf("message %d is of an unknown kind: left out", i+1)})
 		}
 	}
 }

@@ -84,7 +84,8 @@ func askBedrock(ctx context.Context, url string) error {
 	_, err := client.Converse(ctx, &bedrockruntime.ConverseInput{
 		ModelId: aws.String("nova-x"),
 		Messages: []types.Message{{
-			Role: types.ConversationRoleUser, Content: []types.ContentBlock{&types.ContentBlockMemberText{Value: question}},
+			Role:    types.ConversationRoleUser,
+			Content: []types.ContentBlock{&types.ContentBlockMemberText{Value: question}},
 		}},
 	})
 	return err

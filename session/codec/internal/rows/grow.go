@@ -28,8 +28,8 @@ type Grower interface {
 	Lacking() bool
 }
 
-// Checkpoint is the last place from which reading can go on: the state before a line, the cost of what is before it, and
-// the line. The zero value is none. A [Grower] that knows it while it reads embeds it.
+// Checkpoint is the last place from which reading can go on: the state before a line, the cost of what is before it,
+// and the line. The zero value is none. A [Grower] that knows it while it reads embeds it.
 type Checkpoint struct {
 	State any
 	Cost  float64

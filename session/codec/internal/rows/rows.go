@@ -248,7 +248,8 @@ func (m *Message) Part(data Object, at int64) *Part {
 	}
 	p := &Part{m: m}
 	p.Row = session.Part{
-		ID:        spans.DeriveID(spans.PrefixPart, at, m.s.Row.ID, strconv.Itoa(m.ordinal), strconv.FormatInt(index, 10)),
+		ID: spans.DeriveID(spans.PrefixPart, at, m.s.Row.ID, strconv.Itoa(m.ordinal),
+			strconv.FormatInt(index, 10)),
 		MessageID: m.Row.ID, SessionID: m.s.Row.ID, Index: index, CreatedAt: at, UpdatedAt: at,
 	}
 	p.Set(data)

@@ -115,7 +115,8 @@ func spansOf(s *codec.Session, messageID string) (calls []session.Step) {
 	for i := range s.SpanRefs {
 		if r := &s.SpanRefs[i]; r.MessageID == messageID && r.TurnStats != nil && r.TurnStats.Step &&
 			r.TurnStats.Usage != nil {
-			calls = append(calls, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage, StartedAt: r.StartNano})
+			calls = append(calls, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage,
+				StartedAt: r.StartNano})
 		}
 	}
 	slices.SortStableFunc(calls, func(a, b session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
