@@ -21,7 +21,7 @@ type toolData struct {
 }
 
 // agree fails the test where the last events about something do not say what
-// its span says. It is for recordings in which every part is told of.
+// its span says. It is for recordings in which every part is reported.
 func agree(t *testing.T, rec *agenttracetest.Recorder) {
 	t.Helper()
 	messages := map[string]agenttracetest.Message{}

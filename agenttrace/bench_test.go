@@ -196,7 +196,7 @@ func BenchmarkTurn(b *testing.B) {
 }
 
 // BenchmarkStreamedChunk is one token of a text, by what becomes of it: without
-// events, with a logger that is not enabled, and told of live.
+// events, with a logger that is not enabled, and reported live.
 func BenchmarkStreamedChunk(b *testing.B) {
 	for _, test := range []struct {
 		name string

@@ -159,7 +159,7 @@ func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncate
 	cut = cutOf(res, nil)
 	if f.cutter != nil && len(s) > f.limit {
 		if !redact.ValidJSON(s) {
-			s = quote(s) // what was taken on trust and is no JSON becomes it here
+			s = quote(s) // what was taken on trust and is not JSON becomes it here
 		}
 		b, res := f.cutter.TruncateJSON([]byte(s))
 		if cut = cutOf(res, cut); res.Truncated {

@@ -14,7 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// clock is a clock that moves when told to, and by a millisecond at each look.
+// clock is a clock that moves when set, and by a millisecond at each look.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time

@@ -116,7 +116,7 @@ func TestEventsTellWhatGoesOn(t *testing.T) {
 			want = run
 		}
 		if e.SpanContext.SpanID() != want.SpanID() || e.SpanContext.TraceID() != want.TraceID() {
-			t.Errorf("%s is told of in span %v, want %v", e.Name, e.SpanContext, want)
+			t.Errorf("%s is emitted in span %v, want %v", e.Name, e.SpanContext, want)
 		}
 		if !e.Time.After(last) {
 			t.Errorf("%s at %v comes after an event at %v", e.Name, e.Time, last)

@@ -252,7 +252,7 @@ func TestClockThatStepsBackDoesNotReorder(t *testing.T) {
 }
 
 // TestWhatFollowsARewindOrAForkIsDatedAfterIt holds with a clock that stands and
-// one that steps back: what a rewind hides and a fork copies is told by time.
+// one that steps back: what a rewind hides and a fork copies is reported by time.
 func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 	for name, step := range map[string]time.Duration{"the clock stands": 0, "the clock steps back": -time.Second} {
 		t.Run(name, func(t *testing.T) {

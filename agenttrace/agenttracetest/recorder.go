@@ -70,7 +70,7 @@ type Span struct {
 	// Events are those on the span itself, in the order in which they were added.
 	Events []SpanEvent
 
-	// Record is the decoded span, nil when it is none of agenttrace's.
+	// Record is the decoded span, nil if it is not one of agenttrace's.
 	Record spans.SpanData
 	// Err states what is wrong with the span: attributes that do not decode, or
 	// what [spans.Record] Validate finds.

@@ -258,7 +258,7 @@ func errorOf(result map[string]any) error {
 	return nil
 }
 
-// outputOf returns the output of a tool: ADK puts what is no object under a key.
+// outputOf returns the output of a tool: ADK puts what is not an object under a key.
 func outputOf(result map[string]any) any {
 	output := any(result)
 	for _, key := range [...]string{"result", "output"} {

@@ -37,7 +37,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-// fakeStore keeps the ids of sessions, with an outbox, and fails as told.
+// fakeStore keeps the ids of sessions, with an outbox, and fails when set to.
 type fakeStore struct {
 	sources
 	mu       sync.Mutex

@@ -239,7 +239,7 @@ func remedy(err error) string {
 // errUnreadable is for a session that cannot be read whole.
 var errUnreadable = errors.New("the session cannot be read")
 
-// export replaces the file of one session and tells the store.
+// export replaces the file of one session and notes that in the store.
 func (f *files) export(ctx context.Context, id, name string, touched int64) error {
 	var damaged error
 	s, err := sqlitefile.Read(ctx, f.store, id, func(p codec.Problem) {
@@ -247,7 +247,7 @@ func (f *files) export(ctx context.Context, id, name string, touched int64) erro
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		// Deleted since, or told under another id now that its own is known.
+		// Deleted since, or reported under another id now that its own is known.
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return reasonOf(err)
 		}
@@ -265,7 +265,7 @@ func (f *files) export(ctx context.Context, id, name string, touched int64) erro
 	return f.exported(ctx, id, touched)
 }
 
-// exported tells the store that the file of a session has all that it had when it was touched.
+// exported notes in the store that the file of a session has all that it had when it was touched.
 func (f *files) exported(ctx context.Context, id string, touched int64) error {
 	if err := f.store.Exported(ctx, id, touched); err != nil {
 		return &commonError{err}

@@ -46,7 +46,7 @@ const (
 
 // Main runs the command line and returns the exit code.
 func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	// A reader that has seen enough is no failure: without this the process would
+	// A reader that has seen enough is not a failure: without this the process would
 	// die of the write to a closed standard output.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,7 +59,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil || errors.Is(err, syscall.EPIPE) {
-		return exitOK // whoever read the output has seen enough
+		return exitOK // the reader of the output has seen enough
 	}
 	if errors.Is(err, errFinding) {
 		return exitFinding
@@ -120,7 +120,7 @@ func readError(path string, err error) error {
 	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || errors.As(err, &damaged) {
 		return err
 	}
-	// The chain may report that it is no store, as the file of a damaged one may look.
+	// The chain may report that it is not a store, as the file of a damaged one may look.
 	return damagedError{path, fmt.Errorf("read store %s: the database is damaged: %w", path,
 		zombiezen.ResultCorrupt.ToError())}
 }

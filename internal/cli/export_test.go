@@ -15,7 +15,7 @@ import (
 )
 
 // unusual makes a store with two plain sessions between ones that make trouble: of ids that
-// are no file names, or alike, and with rows that cannot be read.
+// are not file names, or alike, and with rows that cannot be read.
 func unusual(t *testing.T) (path string, ids int) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s.db")

@@ -46,7 +46,7 @@ since; it may be made while a collector writes the file.`,
 			}
 			err = stores.Migrate(cmd.Context(), location, distribute, searchIndex)
 			if errors.Is(err, store.ErrLocked) && searchIndex {
-				err = nil // whoever writes the file has brought its tables up to date
+				err = nil // the process that writes the file has brought its tables up to date
 			}
 			if err == nil && searchIndex {
 				err = makeSearchIndex(cmd, location)

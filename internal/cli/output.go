@@ -19,7 +19,7 @@ import (
 )
 
 // output is where a command writes what it makes: standard output, or a file that
-// appears only when it is whole and replaces none unless it is told to. A device, a FIFO and
+// appears only when it is whole and replaces a file only with --force. A device, a FIFO and
 // a descriptor such as /dev/stdout are written to as they are.
 type output struct {
 	path  string
@@ -237,7 +237,7 @@ func (o output) place(path string, fn func(temporary string) error) error {
 	if o.isDatabase && hasLog(path) {
 		return usagef("write %s: a program has the database open, or left its log there; choose another name", named)
 	}
-	room, err := os.MkdirTemp(dir, ".agenttrace-*") // however long the name of the file is
+	scratch, err := os.MkdirTemp(dir, ".agenttrace-*") // however long the name of the file is
 	if err != nil {
 		err = unwritten(named, err)
 		if failure, ok := errors.AsType[*writeError](err); ok {
@@ -245,11 +245,11 @@ func (o output) place(path string, fn func(temporary string) error) error {
 		}
 		return err
 	}
-	defer os.RemoveAll(room)
+	defer os.RemoveAll(scratch)
 	// The name keeps its end, by which a format may go.
-	temporary := filepath.Join(room, "new"+filepath.Ext(path))
+	temporary := filepath.Join(scratch, "new"+filepath.Ext(path))
 	if err := fn(temporary); err != nil {
-		return unwritten(named, hidden(room, named, err))
+		return unwritten(named, hidden(scratch, named, err))
 	}
 	if !o.force {
 		// A link, unlike a rename, does not replace what appeared meanwhile. Where
@@ -287,9 +287,9 @@ func (o output) isSource(path string) bool {
 }
 
 // hidden is err with the path that the user named in place of those of temporary files in the
-// directory room.
-func hidden(room, named string, err error) error {
-	below := regexp.MustCompile(regexp.QuoteMeta(room) + `[^\s:;,"]*`)
+// directory scratch.
+func hidden(scratch, named string, err error) error {
+	below := regexp.MustCompile(regexp.QuoteMeta(scratch) + `[^\s:;,"]*`)
 	text := below.ReplaceAllLiteralString(err.Error(), named)
 	if text == err.Error() {
 		return err
@@ -312,7 +312,7 @@ func hasLog(path string) bool {
 		return false
 	}
 	if _, err := os.Lstat(path); err == nil {
-		_ = sqlitefile.Settle(path) // of what is no database the log stays
+		_ = sqlitefile.Settle(path) // of what is not a database the log stays
 	}
 	_, err := os.Lstat(log)
 	return err == nil

@@ -58,7 +58,7 @@ func pricesDir() (string, error) {
 }
 
 // readPrices reads the list that --prices or the environment names, or those that are kept;
-// nil where there is none.
+// nil if there is none.
 func readPrices(cmd *cobra.Command) (*prices, error) {
 	path, _ := cmd.Flags().GetString("prices")
 	if path == "" {

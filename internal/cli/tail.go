@@ -245,7 +245,7 @@ func (t *tailer) follow(ctx context.Context, ticks <-chan time.Time) error {
 			break
 		}
 	}
-	return t.sink.close() // whoever stops it has seen what he wanted
+	return t.sink.close() // the user has seen enough
 }
 
 // look reports what is new.
@@ -253,7 +253,7 @@ func (t *tailer) look(ctx context.Context) error {
 	r, change, err := t.store.Poll(ctx)
 	if err != nil {
 		if t.began && errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrUnavailable) {
-			return nil // it is in the making, or busy; a later look will tell
+			return nil // it is in the making, or busy; a later look shows it
 		}
 		return err
 	}

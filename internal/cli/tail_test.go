@@ -387,7 +387,7 @@ func TestTailStore(t *testing.T) {
 }
 
 // TestTailSilence: a session that is busy and silent is interrupted when the time
-// is over, without anything being written; one that was there long before is told
+// is over, without anything being written; one that was there long before is reported
 // of when it goes on.
 func TestTailSilence(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -395,7 +395,7 @@ func TestTailSilence(t *testing.T) {
 	a.begin("Old")
 	old := startTailAt(t, tailEpoch+3_600_000, path, "", 80, false)
 	if got := old.end(); got != "" {
-		t.Errorf("a session of an hour ago is told: %q", got)
+		t.Errorf("a session of an hour ago is reported: %q", got)
 	}
 	x := startTail(t, path, "", 80, false)
 	for _, step := range a.turn("1", true)[:2] {
@@ -407,11 +407,11 @@ func TestTailSilence(t *testing.T) {
 	x.tick()
 	got := x.end()
 	if n := strings.Count(got, "◌ interrupted · was busy · last seen 2026-11-20 18:15:43 UTC"); n != 1 {
-		t.Errorf("interrupted is told %d times, want once:\n%s", n, got)
+		t.Errorf("interrupted is reported %d times, want once:\n%s", n, got)
 	}
 }
 
-// TestTailErrors: what cannot be followed is told.
+// TestTailErrors: what cannot be followed is reported.
 func TestTailErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	run := func(name string) error {

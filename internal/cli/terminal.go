@@ -14,7 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/render"
 )
 
-// terminal states how to print for whoever reads standard output: as wide as the
+// terminal states how to print to standard output: as wide as the
 // terminal, or as COLUMNS says, else 100; in color on a terminal unless
 // NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with
 // CLICOLOR_FORCE.

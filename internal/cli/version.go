@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Version is that of the binary: as the linker was told, else that of the
+// Version is that of the binary: as the linker set it, else that of the
 // module or of the commit it was built from.
 func Version(linked string) string {
 	if linked != "" {

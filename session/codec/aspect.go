@@ -345,7 +345,7 @@ type part struct {
 type object map[string]json.RawMessage
 
 func parse(data []byte) (o object) {
-	_ = json.Unmarshal(data, &o) // what is no object has no keys
+	_ = json.Unmarshal(data, &o) // what is not an object has no keys
 	return o
 }
 
@@ -544,7 +544,7 @@ func (m *message) usage() []string {
 	return value(m.meta["usage"])
 }
 
-// impliedEnd is how the message ended, as far as it reports. One that is no answer, or goes on,
+// impliedEnd is how the message ended, as far as it reports. One that is not an answer, or goes on,
 // has no end.
 func (m *message) impliedEnd() []string {
 	if m.row.Role != session.RoleAssistant || string(m.trace["incomplete"]) == "true" {

@@ -2,9 +2,9 @@
 // package below this one, with the functions it can serve:
 //
 //	Decode(r, report)   reads sessions from a stream
-//	DecodeFile(path, …) reads sessions from what is no stream: a directory, a database
+//	DecodeFile(path, …) reads sessions from what is not a stream: a directory, a database
 //	Encode(w, s)        writes a session to a stream
-//	EncodeFile(path, …) writes sessions to what is no stream
+//	EncodeFile(path, …) writes sessions to what is not a stream
 //	Losses.Of(s)        lists what Encode would lose of the session
 //
 // A decoder reads damaged input as far as it is good and reports the rest. It
@@ -22,7 +22,7 @@ import (
 )
 
 // Session is a session as a format reads and writes it. Only a format that is
-// complete has Links, Traces, State and Claims; see [Format].
+// complete has SpanRefs, Traces, State and RequestedIndexes.
 type Session = store.Imported
 
 // Checkpoint is a place in a file that grows, from which a reader can go on: the beginning of a

@@ -24,7 +24,7 @@ type Tally struct {
 	File   string `json:"file,omitempty"`
 	Format string `json:"format,omitempty"`
 	// Spans and Records were read; Accepted and Ignored add up to them. Pending are
-	// those of Accepted of which no session tells after all was read.
+	// those of Accepted that no session has after all was read.
 	Spans     int   `json:"spans"`
 	Records   int   `json:"records"`
 	Accepted  int   `json:"accepted"`

@@ -158,7 +158,7 @@ func TestWatchWaitsForTheStore(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if !warned() {
-		t.Error("nobody was told")
+		t.Error("nothing was reported")
 	}
 	second := importer.Watch{
 		Directories: func() ([]importer.Directory, error) { return importer.NamedDirectories([]string{dir}) },

@@ -126,7 +126,7 @@ func TestReplayNoTurn(t *testing.T) {
 	}
 }
 
-// TestReplayProperties holds the verdict on sound sessions of any content to what it
+// TestReplayProperties holds the verdict on valid sessions of any content to what it
 // promises.
 func TestReplayProperties(t *testing.T) {
 	for seed := range uint64(400) {

@@ -86,7 +86,7 @@ func orObject(raw json.RawMessage, otherwise string) string {
 	if json.Compact(&b, raw) != nil {
 		return string(raw)
 	}
-	// A story may hold a column that is no JSON, as a string.
+	// A story may hold a column that is not JSON, as a string.
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s

@@ -102,7 +102,7 @@ func aiReply(r io.Reader) (*reply, error) {
 		if isData && len(data) > 0 {
 			var c aiChunk
 			if err := json.Unmarshal(data, &c); err != nil {
-				return broken(fmt.Errorf("an event of the stream is no JSON: %w", err))
+				return broken(fmt.Errorf("an event of the stream is not JSON: %w", err))
 			}
 			if err := s.take(&c); err != nil {
 				return broken(err)

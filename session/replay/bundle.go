@@ -174,7 +174,7 @@ type Parameters struct {
 // no key of the project's is there under the source's own.
 func parametersOf(m *document.Message, metadata string) Parameters {
 	var keys map[string]json.RawMessage
-	_ = json.Unmarshal([]byte(metadata), &keys) // what is no object reports nothing
+	_ = json.Unmarshal([]byte(metadata), &keys) // what is not an object reports nothing
 	number := func(names ...string) *float64 {
 		for _, name := range names {
 			var n json.Number

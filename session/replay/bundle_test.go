@@ -68,7 +68,7 @@ func TestInputOf(t *testing.T) {
 }
 
 // TestRunKnowsInputs: a call is the same though its keys are in another order, its
-// secrets were taken out of the record, or its input was no object.
+// secrets were taken out of the record, or its input was not an object.
 func TestRunKnowsInputs(t *testing.T) {
 	r, err := redact.New(redact.Config{})
 	if err != nil {

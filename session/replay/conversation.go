@@ -164,7 +164,7 @@ func (b *block) inputOf() json.RawMessage {
 	}
 	raw, err := json.Marshal(map[string]json.RawMessage{"input": b.data})
 	if err != nil {
-		return json.RawMessage("{}") // what is no JSON is no input
+		return json.RawMessage("{}") // what is not JSON is no input
 	}
 	return raw
 }
@@ -233,14 +233,14 @@ func plainText(raw json.RawMessage) string {
 }
 
 func metaOf(raw string) map[string]json.RawMessage {
-	p, _ := session.ParseUIPart(raw) // what is no object has none
+	p, _ := session.ParseUIPart(raw) // what is not an object has none
 	return p.ProviderMetadata
 }
 
 // fileOf is a file with the whole of its URL, which a timeline does not carry along.
 // The content of a data: URL becomes base 64, as providers want it.
 func fileOf(f *document.File, raw string) file {
-	p, _ := session.ParseUIPart(raw) // what is no object has no URL
+	p, _ := session.ParseUIPart(raw) // what is not an object has no URL
 	x := file{name: f.Name, mediaType: f.MediaType, url: session.Deref(p.URL)}
 	rest, ok := strings.CutPrefix(x.url, "data:")
 	head, body, comma := strings.Cut(rest, ",")

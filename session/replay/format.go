@@ -114,7 +114,7 @@ func (r *reply) empty() error {
 }
 
 // argumentsOf is the input of a call that a provider gives as JSON in a string. What
-// is no JSON stays a string.
+// is not JSON stays a string.
 func argumentsOf(text string) json.RawMessage {
 	if text == "" {
 		return json.RawMessage("{}")

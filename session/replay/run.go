@@ -216,7 +216,7 @@ func recordedCalls(answer []entry) *calls {
 func (c *calls) take(call *block, input json.RawMessage) *block {
 	asked := block{data: input}
 	for i, recorded := range *c {
-		// A model that was shown an input that is no object as one asks so too.
+		// A model that was shown an input that is not an object as one asks so too.
 		if recorded.call.name == call.name && sameJSON(recorded.call.inputOf(), asked.inputOf()) {
 			*c = append((*c)[:i], (*c)[i+1:]...)
 			result := *recorded.result
@@ -245,7 +245,7 @@ func sameJSON(a, b json.RawMessage) bool {
 func (c *Client) URL() (*url.URL, error) {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("endpoint %q is no URL of a server; name one such as https://api.openai.com/v1",
+		return nil, fmt.Errorf("endpoint %q is not the URL of a server; name one such as https://api.openai.com/v1",
 			withoutUser(c.Endpoint))
 	}
 	if c.Format.path != "" && !strings.HasSuffix(strings.TrimRight(u.Path, "/"), c.Format.path) {
@@ -254,7 +254,7 @@ func (c *Client) URL() (*url.URL, error) {
 	return u, nil
 }
 
-// withoutUser is what is no URL without what may be a password in it.
+// withoutUser is what is not a URL without what may be a password in it.
 func withoutUser(endpoint string) string {
 	endpoint, _, _ = strings.Cut(endpoint, "?")
 	scheme, rest, ok := strings.Cut(endpoint, "://")

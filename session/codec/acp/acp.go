@@ -23,7 +23,7 @@
 //	agent_thought_chunk          reasoning part
 //	user_message_chunk           user message, unless it echoes the prompt
 //	image, audio, resource(_link) file part
-//	tool_call, tool_call_update  dynamic-tool, or tool-<name> where the name is told
+//	tool_call, tool_call_update  dynamic-tool, or tool-<name> where the name is known
 //	request_permission           part data-permission, a decision, the call's approval
 //	compaction_update, completed assistant message with a data-compaction part
 //	other updates                part data-<kind>, the update word for word

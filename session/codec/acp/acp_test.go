@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// read decodes a trace, and fails the test if a session in it is unsound.
+// read decodes a trace, and fails the test if a session in it is invalid.
 func read(tb testing.TB, trace string) (all []*codec.Session, problems []string) {
 	tb.Helper()
 	for s, err := range Decode(strings.NewReader(trace), func(p codec.Problem) {
@@ -31,7 +31,7 @@ func read(tb testing.TB, trace string) (all []*codec.Session, problems []string)
 			tb.Fatal(err)
 		}
 		for _, v := range session.Check(s.Transcript) {
-			tb.Errorf("unsound: %v", v)
+			tb.Errorf("invalid: %v", v)
 		}
 		all = append(all, s)
 	}
@@ -383,7 +383,7 @@ func TestForeign(t *testing.T) {
 	checkGolden(t, "foreign.losses.txt", fmt.Sprintf("%v\n", codec.Lost(s, all[0])))
 }
 
-// What others read of a foreign session is a sound session too.
+// What others read of a foreign session is a valid session too.
 func TestForeignReadByOthers(t *testing.T) {
 	for _, s := range foreign(t) {
 		trace := string(encode(s))
@@ -407,7 +407,7 @@ func TestUnsoundSession(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the trace is, it gives sound sessions that go back and forth
+// FuzzDecode: whatever the trace is, it gives valid sessions that go back and forth
 // unchanged.
 // A session in which nobody has said anything is still a session in what is written of it.
 func TestSessionWithoutMessagesSurvives(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 //
 // Edge cases:
 //   - an empty input yields nothing;
-//   - what is no message is reported and left out;
+//   - what is not a message is reported and left out;
 //   - a session that the trace does not see begin, as when it is cut, is there
 //     with what is known of it;
 //   - history that session/load replays into a session which the trace already
@@ -381,7 +381,7 @@ func endTurn(m *rows.Message, stop string) {
 	m.SetTrace("end_reason", reason)
 }
 
-// failTurn ends a turn with a JSON-RPC error. One that is no object is shown as it
+// failTurn ends a turn with a JSON-RPC error. One that is not an object is shown as it
 // is.
 func failTurn(m *rows.Message, raw json.RawMessage) {
 	m.SetTrace("end_reason", "error")

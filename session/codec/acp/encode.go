@@ -208,7 +208,7 @@ func (e *encoder) message(m *session.MessageAndParts) {
 }
 
 // block returns the content block of a part, nil when the protocol has none for it.
-// The content part of a session that was no trace is not known to hold one.
+// The content part of a session that was not a trace is not known to hold one.
 func (e *encoder) block(p *session.Part, data rows.Object) rows.Object {
 	if e.foreign && p.Type == typeContent {
 		return nil
@@ -348,7 +348,7 @@ func (e *encoder) chunk(p *session.Part, block rows.Object) {
 	}
 }
 
-// other writes a part that is no text, file or call, if the protocol has a message for it.
+// other writes a part that is not a text, a file or a call, if the protocol has a message for it.
 func (e *encoder) other(p *session.Part, data rows.Object) {
 	inner := data.Object("data")
 	kind, isUpdate := updateKind(p, inner, e.foreign)

@@ -35,7 +35,7 @@ type message struct {
 	id     string // as JSON, empty for a notification
 	method string // of a request or notification, else empty
 	params rows.Object
-	odd    json.RawMessage // params that are no object
+	odd    json.RawMessage // params that are not an object
 	result json.RawMessage
 	err    json.RawMessage
 	hop    bool // proxies sent it to each other
@@ -260,7 +260,7 @@ func (m *message) unwrap() {
 	}
 }
 
-// senderOf tells by the method who sends it.
+// senderOf is the side that sends a method, if the method shows it.
 func senderOf(method string) side {
 	switch {
 	case method == "" || strings.HasPrefix(method, "$/"):

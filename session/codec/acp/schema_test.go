@@ -75,7 +75,7 @@ var enums = map[string]string{
 	"optionKind": "allow_once allow_always reject_once reject_always",
 }
 
-// complainer is told what is wrong with a trace.
+// complainer gets what is wrong with a trace.
 type complainer interface {
 	Helper()
 	Errorf(format string, args ...any)

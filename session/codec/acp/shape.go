@@ -14,7 +14,7 @@ import (
 // one to every reader, so such a part has to conform to the published schema of
 // version 1; what does not is left out.
 
-// updateKind returns the kind of session/update that a data part is; false when it is none.
+// updateKind returns the kind of session/update that a data part is; false if it is not one.
 func updateKind(p *session.Part, inner rows.Object, foreign bool) (string, bool) {
 	kind, isData := strings.CutPrefix(p.Type, "data-")
 	return kind, isData && slices.Contains(dataUpdates, kind) && inner != nil && (!foreign || conforms(kind, inner))

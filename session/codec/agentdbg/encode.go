@@ -54,18 +54,18 @@ func (f *formatted) write(dir string, replace bool) (path string, err error) {
 		return "", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	}
 	// AgentDbg lists what is in runs, so it is written beside that.
-	room, err := os.MkdirTemp(dir, "."+f.meta.RunID+".*")
+	scratch, err := os.MkdirTemp(dir, "."+f.meta.RunID+".*")
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(room)
-	return path, f.place(room, path)
+	defer os.RemoveAll(scratch)
+	return path, f.place(scratch, path)
 }
 
-// place writes the run in the directory room, and moves it to path, where it takes
+// place writes the run in the directory scratch, and moves it to path, where it takes
 // the place of what is there.
-func (f *formatted) place(room, path string) error {
-	made, old := filepath.Join(room, "new"), filepath.Join(room, "old")
+func (f *formatted) place(scratch, path string) error {
+	made, old := filepath.Join(scratch, "new"), filepath.Join(scratch, "old")
 	var lines []byte
 	for _, e := range f.events {
 		lines = append(rows.Python{}.Append(lines, rows.Raw(e)), '\n')

@@ -36,7 +36,7 @@ func newEvent(all rows.Object, line int, before int64) (e event, note string, er
 	if e.payload = all.Object("payload"); e.payload == nil {
 		e.payload = rows.Object{}
 		if all.Has("payload") {
-			e.payload.Set("value", all.Get("payload")) // as AgentDbg itself writes what is no dictionary
+			e.payload.Set("value", all.Get("payload")) // as AgentDbg itself writes what is not a dictionary
 		}
 	}
 	e.tookMS = took(all)
@@ -52,7 +52,7 @@ func took(all rows.Object) int64 {
 		values = append(values, meta.Object(f.Key).Get("duration_ms"))
 	}
 	for _, v := range values {
-		const maximum = 1e12 // thirty years: anything above is no duration
+		const maximum = 1e12 // thirty years: anything above is not a duration
 		var ms float64
 		if json.Unmarshal(v, &ms) == nil && string(v) != "null" && ms >= 0 && ms < maximum {
 			return int64(ms)

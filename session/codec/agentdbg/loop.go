@@ -24,7 +24,7 @@ type loopDetector struct {
 // seen is an event of the window.
 type seen struct{ signature, id string }
 
-// signature is what the detector tells events apart by: the arguments of a call
+// signature is what the detector compares events by: the arguments of a call
 // do not count.
 func signature(typ string, payload rows.Object) string {
 	key := map[string]string{llmCall: "model", toolCall: "tool_name"}[typ]

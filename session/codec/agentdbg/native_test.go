@@ -45,14 +45,14 @@ func TestRunStandsWithoutItsMeta(t *testing.T) {
 			bare.Write(append(b, '\n'))
 		}
 		got, _ := decode(t, bare.String())
-		if diff := cmp.Diff(told(s.Transcript), told(got.Transcript)); diff != "" {
+		if diff := cmp.Diff(answers(s.Transcript), answers(got.Transcript)); diff != "" {
 			t.Errorf("session %d (-want +got):\n%s", i, diff)
 		}
 	}
 }
 
-// told is what a session's assistant said and called.
-func told(t *session.Transcript) (all []string) {
+// answers is what a session's assistant said and called.
+func answers(t *session.Transcript) (all []string) {
 	for i := range t.Messages {
 		if t.Messages[i].Message.Role != session.RoleAssistant {
 			continue

@@ -51,7 +51,7 @@ func readPrompt(prompt json.RawMessage) (all []said) {
 			all = append(all, said{session.RoleUser, []rows.Object{rows.TextPart("text", s)}})
 			continue
 		}
-		o, _ := rows.Parse(v) // what is no object has no role
+		o, _ := rows.Parse(v) // what is not an object has no role
 		role := roles[cmp.Or(o.Text("role"), o.Text("type"))]
 		parts := contentParts(o.Get("content"))
 		if s, ok := rows.Text(o.Get("content")); ok {
@@ -91,7 +91,7 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 			parts = append(parts, rows.TextPart("text", s))
 			continue
 		}
-		block, _ := rows.Parse(v) // what is no object has no type
+		block, _ := rows.Parse(v) // what is not an object has no type
 		switch block.Text("type") {
 		case dataPrompt:
 			parts = append(parts, rows.DataPart(dataPrompt, rows.OrNull(block.Get("data"))))

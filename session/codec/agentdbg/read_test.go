@@ -358,7 +358,7 @@ func TestDecodeSeveralRuns(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever decodes is a sound session, and what is written of it reads as
+// FuzzDecode: whatever decodes is a valid session, and what is written of it reads as
 // the same.
 func FuzzDecode(f *testing.F) {
 	var runs []string

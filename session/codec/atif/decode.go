@@ -467,16 +467,16 @@ func (b *builder) results(m *rows.Message, step rows.Object, answered map[string
 	}
 }
 
-// counted reads the tokens of metrics, nil where there are none.
+// counted reads the tokens of metrics, nil if there are none.
 func (b *builder) counted(metrics rows.Object, prefix, place string) *session.Usage {
-	const most = 1 << 62
+	const maximum = 1 << 62
 	extra := metrics.Object("extra")
 	read := func(o rows.Object, keys ...string) int64 {
 		for _, key := range keys {
 			if !o.Has(key) {
 				continue
 			}
-			if n, err := strconv.ParseInt(string(o.Get(key)), 10, 64); err == nil && n >= 0 && n < most-b.total {
+			if n, err := strconv.ParseInt(string(o.Get(key)), 10, 64); err == nil && n >= 0 && n < maximum-b.total {
 				return n
 			}
 			b.problem(place+"."+key, "is %.40s, want a count of tokens: it is left out", o.Get(key))
@@ -487,7 +487,7 @@ func (b *builder) counted(metrics rows.Object, prefix, place string) *session.Us
 		return nil
 	}
 	prompt, completion := read(metrics, prefix+"prompt_tokens"), read(metrics, prefix+"completion_tokens")
-	if completion > most-b.total-prompt {
+	if completion > maximum-b.total-prompt {
 		completion = 0
 	}
 	b.total += prompt + completion

@@ -194,7 +194,7 @@ func (x *examination) explain(s *codec.Session) error {
 		}
 		seen[l.What] = true
 		if l.Kept == "" && !x.Foreign && !x.Basic && x.loss(l.What) == nil {
-			return fmt.Errorf("loss %+v is none of those that the format is known to have", l)
+			return fmt.Errorf("loss %+v is not one of those that the format is known to have", l)
 		}
 	}
 	return nil

@@ -281,7 +281,7 @@ func TestSuiteFinds(t *testing.T) {
 			last := ""
 			changed(c, func(s *codec.Session) { s.Session.Agent, last = s.Session.Agent+last, s.Session.ID })
 		}, "many"},
-		"reads what is unsound": {func(c *Codec) { c.Unvalidated, c.Native = false, []string{native} }, "native"},
+		"reads what is invalid": {func(c *Codec) { c.Unvalidated, c.Native = false, []string{native} }, "native"},
 	} {
 		c := lines()
 		tt.spoil(&c)

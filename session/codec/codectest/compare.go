@@ -52,7 +52,7 @@ func Text(s *codec.Session) string {
 	return b.String()
 }
 
-// Diff tells where two sessions have other rows, or "".
+// Diff reports where two sessions have other rows, or "".
 func Diff(want, got *codec.Session) string {
 	w, g := normal(want), normal(got)
 	if reflect.DeepEqual(w, g) {

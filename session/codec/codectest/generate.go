@@ -22,7 +22,7 @@ const (
 	lastTime = 253_402_300_799_999 // the end of the year 9999
 )
 
-// Generate makes a sound session, one of which [session.Check] finds nothing, of
+// Generate makes a valid session, one of which [session.Check] finds nothing, of
 // anything that a store may hold: every role, every type of part in every state,
 // rewinds, forks, compactions, decisions, blobs, columns that are empty or null,
 // texts of any script, JSON in any spelling, and times that stand still or are far
@@ -69,7 +69,7 @@ type generator struct {
 	clock clock
 	now   int64
 	n     int // ids made
-	// base tells the ids of this session from those of others.
+	// base distinguishes the ids of this session from those of others.
 	base uint32
 	// idStyle is how ids are spelled. loose reports that times and hidden messages are
 	// what no agent gives but an import may, plain that everything is as this project

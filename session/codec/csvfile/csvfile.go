@@ -219,7 +219,7 @@ type row struct {
 	copied         bool
 	spent          session.MessageTokens // zero for a copy
 	meta           metadata
-	data           *session.UIPart // nil without a part, or when data_json is no object
+	data           *session.UIPart // nil without a part, or when data_json is not an object
 }
 
 // metadata is what the table shows of metadata_json. Each field is read on its
@@ -234,7 +234,7 @@ func readMetadata(text string) metadata {
 	m := metadata{MessageMetadata: session.ParseMessageMetadata([]byte(text))}
 	var keys struct{ Usage json.RawMessage }
 	if json.Unmarshal([]byte(text), &keys) == nil {
-		_ = json.Unmarshal(keys.Usage, &m.buckets) // what is no object states no bucket
+		_ = json.Unmarshal(keys.Usage, &m.buckets) // what is not an object states no bucket
 	}
 	return m
 }

@@ -174,7 +174,7 @@ func turnLabel(t *diff.Turn) string {
 	return strconv.Itoa(t.A) + "/" + strconv.Itoa(t.B)
 }
 
-// columns name the two by what tells them apart: their titles, else their models, else
+// columns name the two by what distinguishes them: their titles, else their models, else
 // their ids.
 func (c *comparer) columns() (a, b columnName) {
 	name := func(s *diff.Compared) [3]string {

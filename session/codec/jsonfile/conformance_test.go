@@ -23,15 +23,15 @@ var format = codectest.Codec{
 	Complete: true, Lossless: true, Exact: true, Unvalidated: true, Damage: codectest.Whole,
 }
 
-// salvaged is the codec with the reader that goes on after damage.
+// recovered is the codec with the reader that goes on after damage.
 func recovered() codectest.Codec {
 	c := format
-	c.Name, c.Decode, c.Damage = "json salvaged", jsonfile.Recover, codectest.Tolerant
+	c.Name, c.Decode, c.Damage = "json recovered", jsonfile.Recover, codectest.Tolerant
 	c.Head = func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"id":`)) }
 	return c
 }
 
 func TestConformance(t *testing.T) {
 	t.Run("decode", func(t *testing.T) { codectest.Run(t, format) })
-	t.Run("salvage", func(t *testing.T) { codectest.Run(t, recovered()) })
+	t.Run("recover", func(t *testing.T) { codectest.Run(t, recovered()) })
 }

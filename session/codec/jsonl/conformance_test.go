@@ -33,10 +33,10 @@ var format = codectest.Codec{
 	Head: func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"type":"part"`)) },
 }
 
-// salvaged is the codec with the reader that goes on after damage.
+// recovered is the codec with the reader that goes on after damage.
 func recovered() codectest.Codec {
 	c := format
-	c.Name, c.Decode, c.Unvalidated, c.Damage = "jsonl salvaged", jsonl.Recover, true, codectest.Tolerant
+	c.Name, c.Decode, c.Unvalidated, c.Damage = "jsonl recovered", jsonl.Recover, true, codectest.Tolerant
 	c.Encode = func(w io.Writer, s *codec.Session) error { return jsonl.NewEncoder(w).Encode(s) }
 	c.Explain, c.Losses, c.Complete = nil, nil, true
 	c.Head = func(line []byte) bool {
@@ -47,5 +47,5 @@ func recovered() codectest.Codec {
 
 func TestConformance(t *testing.T) {
 	t.Run("decode", func(t *testing.T) { codectest.Run(t, format) })
-	t.Run("salvage", func(t *testing.T) { codectest.Run(t, recovered()) })
+	t.Run("recover", func(t *testing.T) { codectest.Run(t, recovered()) })
 }

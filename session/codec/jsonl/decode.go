@@ -99,7 +99,7 @@ func row[T any](decode func(*T, []byte) error, take func(*decoder, *T) error) fu
 //     canonical order;
 //   - an error names the line, is yielded once with a nil transcript, and ends
 //     the sequence. The session it is in is not yielded; those before it are.
-//     A file cut off between two lines cannot be told from a whole one.
+//     A file cut off between two lines cannot be distinguished from a whole one.
 //
 // [Recover] reads on instead, and yields all of a session.
 func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] { return decode(r, nil) }
@@ -141,7 +141,7 @@ func decode(r io.Reader, unknown func(codec.Problem)) iter.Seq2[*session.Transcr
 	}
 }
 
-// lineReader reads lines of any length up to most.
+// lineReader reads lines of any length up to maximum.
 type lineReader struct {
 	r       *bufio.Reader
 	maximum int
@@ -194,7 +194,7 @@ type decoder struct {
 	s        *codec.Session
 	messages map[string]int // id to place in s.Messages
 	// parts are the ids of the session's parts, nil where nobody wants to know whether
-	// they are sound.
+	// they are valid.
 	parts map[string]bool
 	// others are the rows of the session that are in no transcript, nil like parts.
 	others map[otherKey]bool

@@ -34,7 +34,7 @@
 //
 // What the package insists on is what it needs to build the tree: the types of
 // lines, ids, and that what a row belongs to takes precedence over it. Whether the rows
-// make a sound session is the business of [session.Check].
+// make a valid session is the business of [session.Check].
 package jsonl
 
 import (
@@ -84,7 +84,7 @@ type Encoder struct {
 	text    int64
 }
 
-// blobKey tells blobs apart. Bodies of one digest differ where one arrived damaged.
+// blobKey identifies a blob. Bodies of one digest differ where one arrived damaged.
 type blobKey struct {
 	kind   store.BlobKind
 	digest string
@@ -96,7 +96,7 @@ type blobKey struct {
 func NewEncoder(w io.Writer) *Encoder { return &Encoder{w: w, written: make(map[blobKey]int64)} }
 
 // Encode writes all of a session, as the function [Encode] writes a transcript. It
-// refuses decisions, spans and claims of another session, too. It does not retain s.
+// refuses decisions, spans and annotations of another session, too. It does not retain s.
 func (e *Encoder) Encode(s *codec.Session) error {
 	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
@@ -249,7 +249,7 @@ func SortedSpanRefs(all []store.SpanRef) []store.SpanRef {
 	})
 }
 
-// SortedIndexes are the claims by message and part.
+// SortedIndexes are the requested indexes by message and part.
 func SortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {
 	return sorted(all, func(a, b store.RequestedIndex) int {
 		return cmp.Or(strings.Compare(a.MessageID, b.MessageID), strings.Compare(a.PartID, b.PartID))

@@ -143,7 +143,7 @@ func (p *parser) sessionID() string {
 }
 
 // readers are the functions that read the events of a kind. Events of other kinds, and
-// those whose payload is no object, are kept as they are.
+// those whose payload is not an object, are kept as they are.
 var readers = map[string]func(*decoder, *parsedEvent){
 	kindStart: (*decoder).session, kindResume: (*decoder).session, kindTitle: (*decoder).session,
 	kindEnd:        (*decoder).session,
@@ -235,7 +235,7 @@ func (d *decoder) text(e *parsedEvent, typ string) { d.part(d.textData(e, typ), 
 // maxTokens bounds a count, so that no sum of counts overflows.
 const maxTokens = 1 << 40
 
-// count is a number of tokens, 0 where there is none. known reports that it can be one.
+// count is a number of tokens, 0 if there is none. known reports that it can be one.
 func count(o rows.Object, key string) (n int64, known bool) {
 	v := o.Get(key)
 	if v == nil || string(v) == "null" {

@@ -36,7 +36,7 @@ CREATE INDEX events_kind_idx ON events (kind);`
 //   - what cannot be read of an event is kept as text and reported;
 //   - where the file is damaged, the events before the damage are read and the
 //     rest is reported; when none can be read, that is an error;
-//   - a file that is no SQLite database, or has no table events, is an error.
+//   - a file that is not an SQLite database, or has no table events, is an error.
 //
 // The sequence can be ranged over once. The caller owns what it yields.
 func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {

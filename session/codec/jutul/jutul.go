@@ -32,8 +32,8 @@
 //
 // Any other session is written as far as events have words for it; [Losses] lists what
 // they do not hold. A part that only has the name of one of jutul's kinds is an event
-// data-<kind>, arguments that are no object are in one, under "input", and where a step
-// begins is no event.
+// data-<kind>, arguments that are not an object are in one, under "input", and where a step
+// begins is not an event.
 package jutul
 
 import (

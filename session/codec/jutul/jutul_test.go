@@ -32,19 +32,19 @@ func decode(events []event, report func(codec.Problem)) *codec.Session {
 	return p.decode(report)
 }
 
-// decodeAll decodes events, and fails the test if the result is unsound.
+// decodeAll decodes events, and fails the test if the result is invalid.
 func decodeAll(tb testing.TB, events []event) (*codec.Session, []string) {
 	tb.Helper()
 	var problems []string
 	s := decode(events, func(p codec.Problem) { problems = append(problems, p.String()) })
-	sound(tb, s)
+	valid(tb, s)
 	return s, problems
 }
 
-func sound(tb testing.TB, s *codec.Session) {
+func valid(tb testing.TB, s *codec.Session) {
 	tb.Helper()
 	for _, v := range session.Check(s.Transcript) {
-		tb.Errorf("unsound: %v", v)
+		tb.Errorf("invalid: %v", v)
 	}
 }
 
@@ -77,7 +77,7 @@ const sample = "testdata/trace.sqlite"
 func TestDecodeSample(t *testing.T) {
 	var problems []string
 	all := read(t, sample, func(p codec.Problem) { problems = append(problems, p.String()) })
-	sound(t, all[0])
+	valid(t, all[0])
 	checkGolden(t, "trace.golden.jsonl", golden(t, all[0], problems))
 	if losses := lost(all[0]); losses != nil {
 		t.Errorf("a session from a trace loses %v", losses)
@@ -269,7 +269,7 @@ func TestDamaged(t *testing.T) {
 	events[1].timestamp = "2026-05-19T12:00:01+02:00"
 	s, problems := decodeAll(t, events)
 	checkGolden(t, "damaged.golden.jsonl", golden(t, s, problems))
-	// What was no object is one from then on.
+	// What was not an object is one from then on.
 	again, _ := decodeAll(t, encode(s))
 	third, _ := decodeAll(t, encode(again))
 	if again.Session.ID != s.Session.ID || len(again.Messages) != len(s.Messages) {
@@ -406,7 +406,7 @@ func dump(events []event) string {
 	return b.String()
 }
 
-// The events make a sound session, and what jutul appends to a trace of ours is read.
+// The events make a valid session, and what jutul appends to a trace of ours is read.
 func TestForeignReadByOthers(t *testing.T) {
 	s := handmade()
 	got, _ := decodeAll(t, encode(s))
@@ -487,7 +487,7 @@ func TestDecodeFileErrors(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the events are, they give a sound session that goes back and
+// FuzzDecode: whatever the events are, they give a valid session that goes back and
 // forth unchanged.
 func FuzzDecode(f *testing.F) {
 	codectest.Fuzz(f, events, lines(everyKind), lines(encode(handmade())),

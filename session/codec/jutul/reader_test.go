@@ -76,7 +76,7 @@ func answer(data ...string) *codec.Session {
 }
 
 // Jutul's readers trust the payloads of their own kinds: a report stops at a metric
-// that is no number, a transcript takes the id of whatever session_start it sees.
+// that is not a number, a transcript takes the id of whatever session_start it sees.
 func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
 	tests := []struct{ part, want string }{
 		{`{"type":"data-attempt","data":{"id":"1","parent_id":null,"parameters_changed":{},"metrics":{"rmse":0.5}}}`,

@@ -71,7 +71,7 @@ func blockOf(n *richtext.Node) string {
 		fence := fenceFor(n.Text)
 		return fence + n.Lang + "\n" + n.Text + "\n" + fence
 	case richtext.Rule:
-		return "___" // which is no item, wherever it stands
+		return "___" // which is not an item, wherever it stands
 	case richtext.Table:
 		return tableOf(n)
 	}
@@ -155,7 +155,7 @@ func (w *lineWriter) node(n *richtext.Node) {
 		ticks := strings.Repeat("`", longestRun(n.Text, '`')+1)
 		text := n.Text
 		if strings.Trim(text, " ") == "" {
-			return // which is no code in Markdown
+			return // which is not code in Markdown
 		}
 		if w.cell {
 			text = strings.ReplaceAll(text, "|", "\\|") // or it ends the cell
@@ -188,7 +188,7 @@ func (w *lineWriter) node(n *richtext.Node) {
 	}
 }
 
-// mark writes what is no text.
+// mark writes what is not text.
 func (w *lineWriter) mark(s string) {
 	if w.last == s[0] {
 		w.WriteString(apart)

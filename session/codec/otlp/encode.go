@@ -132,7 +132,7 @@ func (e *encoder) run() error {
 		Outcome string `json:"outcome"`
 		Error   string `json:"error"`
 	}
-	_ = json.Unmarshal(metadata["agenttrace"], &ended) // what is no outcome tells none
+	_ = json.Unmarshal(metadata["agenttrace"], &ended) // anything else is not an outcome
 	record.Outcome, record.Error = ended.Outcome, ended.Error
 	delete(metadata, "agenttrace")
 	if len(metadata) > 0 {
@@ -218,7 +218,7 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 	if row.Metadata == "" {
 		rows.TurnStats, rows.FactsOf = measured(&m.Message), m.Message.ID
 		if len(meta.Trace.ModelErrors) > 0 {
-			rows.TurnStats.Trace.ModelErrors = nil // told by the spans of the calls
+			rows.TurnStats.Trace.ModelErrors = nil // the spans of the calls report them
 		}
 	}
 	rows.Messages = append(rows.Messages, row)
@@ -299,7 +299,7 @@ func (e *encoder) once(kind store.BlobKind, digest string) string {
 func usage(meta *session.MessageMetadata) spans.Usage {
 	u := spans.Usage{Basis: meta.Trace.UsageBasis, CostUSD: meta.Trace.CostUSD}
 	if raw := meta.Trace.UsageRaw; len(raw) > 0 && raw[0] == '{' {
-		u.Raw = raw // the attribute is of one call's object; of several the rows tell
+		u.Raw = raw // the attribute is of one call's object; the rows have those of several
 	}
 	if n := meta.Usage; n != nil {
 		u.Tokens = new(spans.Tokens(*n))

@@ -15,7 +15,7 @@ import (
 //
 // Nothing of the content is lost but continuation_run_id and what breaks the rules of
 // [session.Check]; the rest is times, spelling and sums, that a store computes of what
-// it is told.
+// it is reported.
 func Explain(s *codec.Session) []codec.Loss {
 	t := s.Sorted()
 	x := explainer{row: &t.Session, from: t.Session.CreatedAt, to: t.Session.UpdatedAt, named: make(map[blobKey]bool)}

@@ -13,7 +13,7 @@
 //	error of a model call         chat
 //	system prompt, tool catalog   on the first turn that names it
 //
-// The attributes are those that an agent would have set, as far as rows tell. What
+// The attributes are those that an agent would have set, as far as the rows have them. What
 // they cannot say exactly, such as a message of the system, is in the attribute
 // agenttrace.replay; see package replay. Nothing reads spans back but ingest, which
 // reads a replay as it does all telemetry.
@@ -26,7 +26,7 @@
 // spans. All spans without a known trace are of the trace of session.run.
 //
 // A replay belongs into a store that does not have the session. Where it stands
-// already, told by other spans, its messages would be counted twice.
+// already, reported by other spans, its messages would be counted twice.
 package otlp
 
 import (

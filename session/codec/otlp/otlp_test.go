@@ -110,7 +110,7 @@ func comesBack(tb testing.TB, s *codec.Session) {
 		}
 	}
 	if v := session.Check(got.Transcript); len(v) > 0 {
-		tb.Errorf("session %s: the replay is unsound: %v", s.Session.ID, v)
+		tb.Errorf("session %s: the replay is invalid: %v", s.Session.ID, v)
 	}
 	if again := Explain(got); len(again) > 0 {
 		tb.Errorf("session %s: a replay is not what the next one gives: %+v", s.Session.ID, again)
@@ -304,7 +304,7 @@ func TestCutOff(t *testing.T) {
 	}
 	got, _ := stored(t, st, s.Session.ID)
 	if v := session.Check(got.Transcript); len(v) > 0 {
-		t.Errorf("unsound: %v", v)
+		t.Errorf("invalid: %v", v)
 	}
 	if len(got.Messages) != len(s.Messages) {
 		t.Errorf("have %d messages, want %d", len(got.Messages), len(s.Messages))
@@ -324,7 +324,7 @@ func deliver(tb testing.TB, st *sqlite.Store, td ptrace.Traces) {
 		}
 		got, _ := stored(tb, st, row.ID)
 		if v := session.Check(got.Transcript); len(v) > 0 {
-			tb.Errorf("session %s is unsound: %v", row.ID, v)
+			tb.Errorf("session %s is invalid: %v", row.ID, v)
 		}
 	}
 }

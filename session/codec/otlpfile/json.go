@@ -42,7 +42,7 @@ func (d *decoder) readJSON(s *source) error {
 			continue
 		}
 		if chunk[n] != '{' {
-			d.damaged(line, s.offset, errors.New("text that is no JSON object; it is left out"))
+			d.damaged(line, s.offset, errors.New("text that is not a JSON object; it is left out"))
 			if err := d.nextLine(s, &line); err != nil {
 				return d.cut(s, line, err)
 			}
@@ -253,7 +253,7 @@ func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err erro
 	return v, err
 }
 
-// jsonKind states what a JSON file is that is no OTLP, and what to do.
+// jsonKind states what a JSON file is that is not OTLP, and what to do.
 func jsonKind(raw []byte, keys []string) string {
 	has := func(want string) bool { return slices.Contains(keys, want) }
 	switch {

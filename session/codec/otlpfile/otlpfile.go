@@ -31,8 +31,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// DefaultMaxBody is the size of the largest body that is read, unless told
-// otherwise.
+// DefaultMaxBody is the size of the largest body that is read by default.
 const DefaultMaxBody = 256 << 20
 
 // Options configure [Read]. The zero value is ready for use.
@@ -61,7 +60,7 @@ type Body struct {
 }
 
 // DamagedError is a piece of the input that could not be read. What follows it was,
-// unless nothing in the input tells where that begins.
+// unless nothing in the input shows where that begins.
 type DamagedError struct {
 	// Line and Offset are as in Body.
 	Line   int
@@ -78,7 +77,7 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// ErrFormat is wrapped by the error that Read yields for what is no OTLP.
+// ErrFormat is wrapped by the error that Read yields for what is not OTLP.
 var ErrFormat = errors.New("not OTLP")
 
 // ErrCut is wrapped by the [*DamagedError] for an input that ends within a body, as when its writer was killed.
@@ -147,7 +146,7 @@ type source struct {
 	*bufio.Reader
 	raw    io.Reader // what the buffer is filled from
 	offset int64
-	// ended reports that it is told already why nothing more can be read.
+	// ended reports that the reason why nothing more can be read was reported.
 	ended bool
 }
 
@@ -239,7 +238,7 @@ func (d *decoder) read(s *source, layer int) error {
 	return nil // nothing but white space
 }
 
-// refuse ends the reading of what is no OTLP. In a frame, the next one may be.
+// refuse ends the reading of what is not OTLP. In a frame, the next one may be.
 func (d *decoder) refuse(s *source, head []byte) error {
 	err := fmt.Errorf("%w: %s", ErrFormat, kindOf(head))
 	if d.inFrame {
@@ -249,8 +248,8 @@ func (d *decoder) refuse(s *source, head []byte) error {
 	return err
 }
 
-// cut tells an input that ends too early from one that cannot be read. It reports so
-// once, however often the end is met.
+// cut reports an input that ends too early, once, however often the end is met. It returns the error of one that
+// cannot be read.
 func (d *decoder) cut(s *source, line int, err error) error {
 	var unpacking *unpackError
 	ended := s.ended
@@ -354,7 +353,7 @@ func (u *unpacker) Read(b []byte) (int, error) {
 }
 
 // framing states how the bodies are in the content: json, protobuf, frames,
-// delimited, "empty" for white space, or "" for what is no OTLP.
+// delimited, "empty" for white space, or "" for what is not OTLP.
 //
 // The first byte of a body in protobuf, its tag, is a newline in text, and the first
 // of a delimited one may be a brace. What follows is none of text in either case. A

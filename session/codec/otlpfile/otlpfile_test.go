@@ -61,15 +61,15 @@ func captured(t testing.TB) []body {
 	return all
 }
 
-// told is what reading gave: all that was in the bodies, as JSON, and the damages.
-type told struct {
+// contents is what reading gave: all that was in the bodies, as JSON, and the damages.
+type contents struct {
 	Spans, Records []string
 	Skipped        []string
 	Damaged        []string
 	Err            string
 }
 
-func (g *told) add(td ptrace.Traces, ld plog.Logs) {
+func (g *contents) add(td ptrace.Traces, ld plog.Logs) {
 	for _, rs := range td.ResourceSpans().All() {
 		one := ptrace.NewTraces()
 		rs.CopyTo(one.ResourceSpans().AppendEmpty())
@@ -84,8 +84,8 @@ func (g *told) add(td ptrace.Traces, ld plog.Logs) {
 	}
 }
 
-func readAll(r io.Reader, o Options) told {
-	var g told
+func readAll(r io.Reader, o Options) contents {
+	var g contents
 	for b, err := range Read(r, o) {
 		var damaged *DamagedError
 		switch {
@@ -130,7 +130,7 @@ func lines(b []byte) []byte { return append(b[:len(b):len(b)], '\n') }
 // TestContainers puts captured requests into everything that they may come in.
 func TestContainers(t *testing.T) {
 	bodies := captured(t)
-	var want told
+	var want contents
 	for _, b := range bodies {
 		want.add(b.traces, b.logs)
 	}
@@ -176,7 +176,7 @@ func TestContainers(t *testing.T) {
 	}
 	// Each body by itself: what is first in a file decides how it is read.
 	for _, b := range bodies {
-		var want told
+		var want contents
 		want.add(b.traces, b.logs)
 		for _, in := range inner {
 			file := in.wrap(in.of(b))
@@ -241,7 +241,7 @@ func TestSignals(t *testing.T) {
 		raw, _ := (&pmetric.ProtoMarshaler{}).MarshalMetrics(md)
 		text, _ := (&pmetric.JSONMarshaler{}).MarshalMetrics(md)
 		for _, file := range [][]byte{raw, text} {
-			if d := cmp.Diff(told{Skipped: []string{"metrics"}}, readAll(bytes.NewReader(file), Options{})); d != "" {
+			if d := cmp.Diff(contents{Skipped: []string{"metrics"}}, readAll(bytes.NewReader(file), Options{})); d != "" {
 				t.Errorf("%s: %s", name, d)
 			}
 		}
@@ -283,7 +283,7 @@ func TestJSON(t *testing.T) {
 		"no id": {in: span("a") + "\n" + strings.Replace(span("b"), "000102030405060708090a0b0c0d0e0f", "xyz", 1) + "\n" + span("c"), spans: 2,
 			damaged: []string{"line 2: decode the body: ID.UnmarshalJSONIter: length mismatch; the body is left out"}},
 		"other lines": {in: span("a") + "\nstarting\n" + `{"level":"info"}` + "\n" + span("c"), spans: 2,
-			damaged: []string{"line 2: text that is no JSON object; it is left out", "line 3: an object without resourceSpans and resourceLogs; it is left out"}},
+			damaged: []string{"line 2: text that is not a JSON object; it is left out", "line 3: an object without resourceSpans and resourceLogs; it is left out"}},
 		"nested deep": {in: `{"resourceSpans":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}\n" + span("a"), spans: 1,
 			damaged: []string{"line 1: decode the body: ReadObject: expect { or , or } or n, but found [; the body is left out"}},
 		"value nested deep": {in: `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"a","attributes":[{"key":"k","value":` +
@@ -311,7 +311,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestLimit passes over what is too large, wherever it is told.
+// TestLimit passes over what is too large, wherever its size is.
 func TestLimit(t *testing.T) {
 	large, small := span(strings.Repeat("x", 1000)), span("a")
 	proto := func(s string) []byte {
@@ -517,7 +517,7 @@ func TestStop(t *testing.T) {
 func TestOwned(t *testing.T) {
 	for _, wrap := range []func(body) []byte{func(b body) []byte { return b.json }, func(b body) []byte { return b.proto }} {
 		var file []byte
-		var want, got told
+		var want, got contents
 		for _, b := range captured(t) {
 			file = append(file, wrap(b)...)
 			want.add(b.traces, b.logs)
@@ -595,7 +595,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestCutPacked wants a compressed file that is cut off to be told of once, wherever
+// TestCutPacked wants a compressed file that is cut off to be reported once, wherever
 // it is.
 func TestCutPacked(t *testing.T) {
 	all := captured(t)
@@ -617,7 +617,7 @@ func TestCutPacked(t *testing.T) {
 	}
 }
 
-// TestNoObject wants JSON that is no object to be told from a frame with its length.
+// TestNoObject wants JSON that is not an object to be distinguished from a frame with its length.
 func TestNoObject(t *testing.T) {
 	for _, text := range []string{"null", "null\n", "true\n", "false\n", `"abc"` + "\n", "text\n{}"} {
 		got := readAll(strings.NewReader(text), Options{})

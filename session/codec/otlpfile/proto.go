@@ -31,7 +31,7 @@ func (d *decoder) readProto(s *source) error {
 		}
 		if tag != tagResource {
 			// A later version may add fields. What is none ends the reading, for
-			// nothing tells where the next body begins.
+			// nothing shows where the next body begins.
 			if err := d.skipField(s, tag); err != nil {
 				if errors.Is(err, errWire) {
 					d.damaged(0, at, errors.New("no protobuf from here on; the rest is left out"))
@@ -212,7 +212,7 @@ func wrap(message []byte, number protowire.Number) []byte {
 }
 
 // fields calls fn with the fields of a message, until it returns false. Those that are not
-// bytes have no value. It returns false for what is no message.
+// bytes have no value. It returns false for what is not a message.
 func fields(message []byte, fn func(protowire.Number, protowire.Type, []byte) bool) bool {
 	for len(message) > 0 {
 		number, wire, n := protowire.ConsumeField(message)

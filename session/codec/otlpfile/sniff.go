@@ -7,7 +7,7 @@ import (
 
 const nameAFile = "; name a file that an OTLP exporter or the collector's file exporter wrote"
 
-// kindOf states what a file is that is no OTLP, and what to do.
+// kindOf states what a file is that is not OTLP, and what to do.
 func kindOf(head []byte) string {
 	for _, k := range []struct{ magic, what string }{
 		{"SQLite format 3\x00", "it is an SQLite database"},

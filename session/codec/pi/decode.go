@@ -373,11 +373,11 @@ func (b *builder) compaction(e *entry) {
 	m.Part(rows.DataPart(session.TypeCompaction, inner), e.at)
 }
 
-// count reads a count of tokens, 0 where it is none.
+// count reads a count of tokens, 0 if it is not one.
 func (b *builder) count(raw json.RawMessage) int64 {
-	const most = 1 << 60
+	const maximum = 1 << 60
 	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil || n < 0 || n > most-b.total {
+	if err != nil || n < 0 || n > maximum-b.total {
 		return 0
 	}
 	b.total += n

@@ -19,7 +19,7 @@
 // Of the store, items are parts by their kinds: reasoning, function calls by their
 // callId, texts. Kinds that no part is made for are data-item.
 //
-// Where there are both, the log tells the story, and the store gives it the names
+// Where there are both, the session is made of the log, and the store gives it the names
 // as they are, call ids, and reasoning, which no step says.
 //
 // # Writing
@@ -109,8 +109,8 @@ func namesOf(s *session.Session) names {
 	return k
 }
 
-// nameOf is the name of a session that has none: its id, or where the log's path could not
-// tell the id from others, what it can report it and a hash.
+// nameOf is the name of a session without one: its id, or if the log's path cannot hold the id
+// exactly, what it can hold of it, and a hash.
 func nameOf(id string) string {
 	name := codec.FileName(id)
 	if name == id || sessionIDs.MatchString(id) {

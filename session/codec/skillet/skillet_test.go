@@ -368,7 +368,7 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever decodes is a sound session, and what is written of it reads as
+// FuzzDecode: whatever decodes is a valid session, and what is written of it reads as
 // something that is written the same.
 func FuzzDecode(f *testing.F) {
 	codectest.Fuzz(f, replayLog, user(0, `"x"`)+step(1,

@@ -268,12 +268,12 @@ func TestLaterTelemetry(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		dir := t.TempDir()
 		at := func(name string) string { return filepath.Join(dir, name) }
-		told := func() []store.Batch { return story(rand.New(rand.NewPCG(seed, 3))) }
+		batches := func() []store.Batch { return story(rand.New(rand.NewPCG(seed, 3))) }
 		whole := openStore(t, at("whole.db"))
-		apply(t, whole, told()...)
+		apply(t, whole, batches()...)
 
 		some, rest := openStore(t, at("some.db")), []int(nil)
-		for i, b := range told() {
+		for i, b := range batches() {
 			if r.IntN(2) == 0 {
 				rest = append(rest, i)
 			} else {
@@ -290,7 +290,7 @@ func TestLaterTelemetry(t *testing.T) {
 		copied := openStore(t, at("copy.db"))
 		r.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 		for _, i := range rest {
-			apply(t, copied, told()[i])
+			apply(t, copied, batches()[i])
 		}
 		if err := copied.Close(); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ import (
 //
 // A session that cannot be read is reported and left out, as is a prompt or a
 // catalog; report may be nil. An error is yielded, last and with a nil session,
-// when the file is no store or its sessions cannot be listed to the end; it wraps
+// when the file is not a store or its sessions cannot be listed to the end; it wraps
 // store.ErrNotStore, store.ErrNewer or store.ErrNotFound where it is that. The
 // sequence can be ranged over more than once. The caller owns what it yields.
 func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
@@ -148,7 +148,7 @@ func Read(ctx context.Context, r Source, id string, report func(codec.Problem)) 
 	return s, nil
 }
 
-// Tables lists the tables of an SQLite database by name, to tell whose it is. It
+// Tables lists the tables of an SQLite database by name, by which its program is known. It
 // does not write to the file.
 func Tables(path string) (names []string, err error) {
 	conn, err := database.Open(path)

@@ -89,7 +89,7 @@ func TestFilesOfAgents(t *testing.T) {
 		{"cline/task", clineTask, plain(transcripts.DecodeClineFile)},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
-			all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return tt.decode(t.Context(), tt.path, report)
 			})
 			if err != nil {
@@ -101,7 +101,7 @@ func TestFilesOfAgents(t *testing.T) {
 	}
 }
 
-// FuzzDecodeAgents has files of agents with anything in them make sound sessions, and the
+// FuzzDecodeAgents has files of agents with anything in them make valid sessions, and the
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.DecodeCopilot, transcripts.DecodeGoose, transcripts.DecodeCline,
@@ -118,8 +118,8 @@ func FuzzDecodeAgents(f *testing.F) {
 			read := func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return decode(strings.NewReader(in), report)
 			}
-			first, _, _ := sound(t, read)
-			again, _, _ := sound(t, read)
+			first, _, _ := valid(t, read)
+			again, _, _ := valid(t, read)
 			if a, b := text(t, first), text(t, again); a != b {
 				t.Errorf("%s\nthe second time\n%s", a, b)
 			}
@@ -242,7 +242,7 @@ func cursorStore(t testing.TB, messages []string) string {
 func TestCursorGrowsAndIsCompacted(t *testing.T) {
 	messages := readLines(t, "testdata/cursor/messages.jsonl")
 	ids := func(messages []string) map[string]string {
-		all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return transcripts.DecodeCursor(t.Context(), cursorStore(t, messages), report)
 		})
 		if err != nil || len(problems) > 0 || len(all) != 1 {
@@ -280,7 +280,7 @@ func TestCursorGrowsAndIsCompacted(t *testing.T) {
 func TestCursorMessageSentTwice(t *testing.T) {
 	messages := readLines(t, "testdata/cursor/messages.jsonl")
 	messages = append(messages, messages[len(messages)-2:]...)
-	all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return transcripts.DecodeCursor(t.Context(), cursorStore(t, messages), report)
 	})
 	if err != nil || len(problems) > 0 || len(all) != 1 {
@@ -344,7 +344,7 @@ func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecod
 				if err != nil {
 					continue // a column that is never null
 				}
-				_, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+				_, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 					return decode(t.Context(), damaged, report)
 				})
 				if err == nil && len(problems) == 0 && c[2] != "silent" && damage != "'[]'" {
@@ -357,7 +357,7 @@ func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecod
 
 // TestOpenHandsFilesAreDamaged: damage to an event or to the state costs what it has.
 func TestOpenHandsFilesAreDamaged(t *testing.T) {
-	whole, _, _ := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	whole, _, _ := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return transcripts.DecodeOpenHands(t.Context(), openHands, report)
 	})
 	files, err := filepath.Glob(openHands + "/*.json")
@@ -380,7 +380,7 @@ func TestOpenHandsFilesAreDamaged(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, rel), []byte(`{"id":"x`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return transcripts.DecodeOpenHands(t.Context(), dir, report)
 		})
 		if err != nil || len(all) != len(whole) || all[0].Session.ID != whole[0].Session.ID {
@@ -409,7 +409,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 			if err := os.WriteFile(path, []byte(strings.Join(lines[:n], "\n")+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			all, _, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			all, _, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return tt.decode(t.Context(), path, report)
 			})
 			if err != nil {

@@ -27,7 +27,7 @@ func LooksClaude(keys map[string]string) bool {
 }
 
 // DecodeClaude reads a transcript of Claude Code. It yields the sessions in the
-// order in which they begin: mostly one, and those of sub-agents that are told of
+// order in which they begin: mostly one, and those of sub-agents that have records
 // in the same file, with the id of their session and their own as theirs.
 //
 //	user, text or image    user message

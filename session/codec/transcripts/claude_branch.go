@@ -123,7 +123,7 @@ func (t *branches) hide() {
 		kept[anchor] = kept[anchor] || path[b]
 	}
 	// Records follow what they follow from, so one pass passes it on.
-	whole := make(map[*rows.Message]bool) // whether all that tells the message was left
+	whole := make(map[*rows.Message]bool) // whether all records of the message were left
 	since := make(map[*rows.Message]int64)
 	times := make(map[*branch]int64)
 	for _, b := range t.order {

@@ -102,7 +102,7 @@ func TestClaudeBranches(t *testing.T) {
 		},
 	} {
 		var got []string
-		all, problems, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return transcripts.DecodeClaude(strings.NewReader(tt.file), report)
 		})
 		if err != nil || len(problems) > 0 {

@@ -109,7 +109,7 @@ func (d *claude) Place() (any, float64, int) {
 		p.state.Above = t.missing(d.links)
 	}
 	if p.state.Above != "" && !answered {
-		return nil, 0, 0 // the first answer is still to be told that something is missing
+		return nil, 0, 0 // the first answer does not have the mark yet that something is missing
 	}
 	tip := len(order) - 1
 	for tip >= 0 && !order[tip].conversation() {

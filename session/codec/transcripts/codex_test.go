@@ -47,11 +47,11 @@ func codexTokens(total, input, output string) string {
 // says, and one per part.
 func rolloutRows(t *testing.T, lines ...string) []string {
 	t.Helper()
-	told, problems := tell(t, transcripts.DecodeCodex, rollout(lines...))
+	described, problems := describe(t, transcripts.DecodeCodex, rollout(lines...))
 	if len(problems) > 0 {
 		t.Errorf("problems %q", problems)
 	}
-	return told[1:]
+	return described[1:]
 }
 
 // TestCodexSummaryIsNoAnswer has the answer that a compaction is made of be the

@@ -9,7 +9,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
 
-// TestConformance has what can only be read give sound sessions, and the same ones each
+// TestConformance has what can only be read give valid sessions, and the same ones each
 // time, whatever line of it is damaged.
 func TestConformance(t *testing.T) {
 	dir := t.TempDir()

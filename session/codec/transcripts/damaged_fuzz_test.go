@@ -57,13 +57,13 @@ var odd = []struct {
 	{regexp.MustCompile(`,"`), `,"a":1,"`},
 }
 
-// fuzzRecords has anything in one of the records make sound sessions, the same each time.
+// fuzzRecords has anything in one of the records make valid sessions, the same each time.
 // Damage is reported with its place, and what other records have is read.
 func fuzzRecords(f *testing.F, path string, decode fileDecoder, records ...record) {
 	f.Helper()
 	read := func(t *testing.T) (map[string]string, []codec.Problem, error) {
 		var found []codec.Problem
-		all, _, err := sound(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		all, _, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return decode(context.Background(), path, func(p codec.Problem) {
 				found = append(found, p)
 				report(p)

@@ -29,7 +29,7 @@ func LooksGemini(keys map[string]string) bool {
 //	gemini                parts of the turn, and its usage
 //	thoughts              reasoning parts
 //	toolCalls             parts tool-<name>, with the session of a sub-agent
-//	error, info           how the turn ended, where they tell it
+//	error, info           how the turn ended, where they report it
 //	$rewindTo             hides the messages from there on
 //	$set of the messages  data-compaction part, where a summary replaces some
 //
@@ -70,7 +70,7 @@ func BesideGemini(path string) []string {
 // projectRootFile states which directory a project is.
 const projectRootFile = ".project_root"
 
-// geminiPlace is what the place of a file tells.
+// geminiPlace is what is known of a chat from the place of its file.
 type geminiPlace struct {
 	parent string // the session whose sub-agent's the chat is
 	beside bool   // a sub-agent's chat would be beside its parent's, and have its id
@@ -172,7 +172,7 @@ type geminiMessage struct {
 
 // object reads a chat that is one object, as far as it is good.
 func (d *gemini) object(text []byte) {
-	d.tell(objectsIn(text, "messages", d.report, func(o rows.Object, line int) {
+	d.describe(objectsIn(text, "messages", d.report, func(o rows.Object, line int) {
 		if o.Text("id") == "" {
 			d.report(codec.Problem{Line: line, Reason: "is not a message with an id: left out"})
 			return
@@ -192,9 +192,9 @@ func (d *gemini) Record(o rows.Object, line int) {
 		if set.Has("messages") {
 			d.replace(set, line)
 		}
-		d.tell(set)
+		d.describe(set)
 	case o.Text("sessionId") != "" && o.Text("projectHash") != "":
-		d.tell(o)
+		d.describe(o)
 		for _, m := range d.messagesIn(o, line) {
 			d.put(m, line)
 		}
@@ -203,8 +203,8 @@ func (d *gemini) Record(o rows.Object, line int) {
 	}
 }
 
-// tell takes what is reported of the session. Its id is the first.
-func (d *gemini) tell(o rows.Object) {
+// describe takes what is reported of the session. Its id is the first.
+func (d *gemini) describe(o rows.Object) {
 	if d.id == "" && o.Text("projectHash") != "" {
 		d.id = o.Text("sessionId")
 	}

@@ -123,7 +123,7 @@ func (d *gemini) user(b *builder, m *geminiMessage) {
 	var parts []rows.Object
 	for _, p := range contents(m.record.Get("content")) {
 		if response := p.Object("functionResponse"); response != nil {
-			// Most are told with the call already.
+			// The call has most of them already.
 			output, failed := geminiOutput(response.Object("response"))
 			b.result(response.Text("id"), output, failed)
 			continue
@@ -177,7 +177,7 @@ func (d *gemini) info(b *builder, m *geminiMessage) {
 }
 
 // gemini adds what the model answered: what it thought, what it said, and what it
-// called, whose order is not told.
+// called, in an order that is not known.
 func (d *gemini) gemini(b *builder, m *geminiMessage) {
 	if m.answer {
 		return

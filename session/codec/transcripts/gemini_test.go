@@ -27,7 +27,7 @@ const (
 )
 
 // sound collects sessions, each of which must keep the rules, and problems.
-func sound(t *testing.T, decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, error]) (
+func valid(t *testing.T, decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, error]) (
 	all []*codec.Session, problems []string, err error) {
 	t.Helper()
 	for s, e := range decode(func(p codec.Problem) { problems = append(problems, p.String()) }) {
@@ -88,7 +88,7 @@ func geminiText(text string) func(func(codec.Problem)) iter.Seq2[*codec.Session,
 
 func TestGemini(t *testing.T) {
 	for path, name := range map[string]string{geminiMain: "main", geminiOld: "old", geminiChild: "child"} {
-		all, problems, err := sound(t, geminiFile(path))
+		all, problems, err := valid(t, geminiFile(path))
 		if err != nil || len(problems) > 0 {
 			t.Errorf("%s: %v %q", path, err, problems)
 		}
@@ -106,7 +106,7 @@ func TestGeminiSubagentBeside(t *testing.T) {
 	if err := os.WriteFile(path, []byte(chat), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, _, err := sound(t, geminiFile(path))
+	all, _, err := valid(t, geminiFile(path))
 	if err != nil || len(all) != 1 || all[0].Session.ID != "s-2026-01-02T03:04:05.000Z" ||
 		*all[0].Session.ParentID != "s" {
 		t.Errorf("%v, %+v", err, all)
@@ -151,7 +151,7 @@ func TestGeminiDamaged(t *testing.T) {
 			`{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is not a message: left out: not an object"},
 			""},
 	} {
-		all, problems, err := sound(t, geminiText(tt.text))
+		all, problems, err := valid(t, geminiText(tt.text))
 		if err == nil && tt.err != "" || err != nil && (tt.err == "" || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -168,7 +168,7 @@ func TestGeminiDamaged(t *testing.T) {
 	}
 }
 
-// What was told before a file grew has the same ids after it, but for what was
+// What was reported before a file grew has the same ids after it, but for what was
 // rewound in the midst of a turn.
 func TestGeminiGrowing(t *testing.T) {
 	data, err := os.ReadFile(geminiMain)
@@ -178,7 +178,7 @@ func TestGeminiGrowing(t *testing.T) {
 	before := make(map[string]bool)
 	lines := strings.SplitAfter(string(data), "\n")
 	for n := 1; n <= len(lines); n++ {
-		all, _, err := sound(t, geminiText(strings.Join(lines[:n], "")))
+		all, _, err := valid(t, geminiText(strings.Join(lines[:n], "")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,8 +208,8 @@ func FuzzDecodeGemini(f *testing.F) {
 		f.Add(string(data[:len(data)*2/3]))
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		first, _, _ := sound(t, geminiText(in))
-		again, _, _ := sound(t, geminiText(in))
+		first, _, _ := valid(t, geminiText(in))
+		again, _, _ := valid(t, geminiText(in))
 		if a, b := text(t, first), text(t, again); a != b {
 			t.Errorf("%s\nthe second time\n%s", a, b)
 		}

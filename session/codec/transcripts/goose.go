@@ -259,7 +259,7 @@ func (d *goose) confirmed(call, permission string) {
 	d.b.decide(call, store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: reply})
 }
 
-// goosePart is content that is no tool's as a part of ours, nil for what is empty.
+// goosePart is content that is not a tool's as a part of ours, nil for what is empty.
 func goosePart(block rows.Object) rows.Object {
 	media := cmp.Or(block.Text("mimeType"), "application/octet-stream")
 	switch block.Text("type") {
@@ -499,7 +499,7 @@ func table(conn *sqlite.Conn, query string, args ...any) (all []rows.Object, err
 	return all, err
 }
 
-// sqlTime reads a time as SQLite and programs write it, 0 where it is none.
+// sqlTime reads a time as SQLite and programs write it, 0 if it is not one.
 func sqlTime(text string) int64 {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", time.DateTime,
 		"2006-01-02T15:04:05"} {

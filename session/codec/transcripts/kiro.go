@@ -131,7 +131,7 @@ func (d *kiro) setModel(id string) {
 	}
 }
 
-// kiroMoment is a time in seconds, which may have a fraction, 0 where it is none.
+// kiroMoment is a time in seconds, which may have a fraction, 0 if it is not one.
 func kiroMoment(v json.RawMessage) int64 {
 	var seconds float64
 	if json.Unmarshal(v, &seconds) != nil || !(seconds > 0) || seconds > maxMoment/1000 {
@@ -204,7 +204,7 @@ func (d *kiro) assistant(data rows.Object) {
 	}
 }
 
-// kiroPart is a block that is no tool's as a part of ours.
+// kiroPart is a block that is not a tool's as a part of ours.
 func kiroPart(block rows.Object) rows.Object {
 	switch inner := block.Object("data"); block.Text("kind") {
 	case "text":

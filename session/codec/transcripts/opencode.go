@@ -13,7 +13,7 @@ import (
 )
 
 // opencodeRecord is a session, a message or a part with its data. The times are
-// those of the database's row, 0 where there is none.
+// those of the database's row, 0 if there is none.
 type opencodeRecord struct {
 	id               string
 	created, updated int64
@@ -216,7 +216,7 @@ func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
 // synthetic reports whether the program wrote a text in the user's name.
 func synthetic(p rows.Object) bool { return p.True("synthetic") }
 
-// opencodePart is a part that is no tool's as one of ours, nil for what reports nothing
+// opencodePart is a part that is not a tool's as one of ours, nil for what reports nothing
 // of the conversation.
 func opencodePart(p rows.Object) rows.Object {
 	var o rows.Object
@@ -236,7 +236,7 @@ func opencodePart(p rows.Object) rows.Object {
 	case "step-start":
 		o = rows.Of("type", kind)
 	case "snapshot", "step-finish", "retry", "compaction", "":
-		return nil // a state of the files, or told elsewhere
+		return nil // a state of the files, or reported elsewhere
 	default:
 		o = rows.DataPart("data-"+kind, p.Without("id", "messageID", "sessionID", "type"))
 	}

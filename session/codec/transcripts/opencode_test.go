@@ -57,7 +57,7 @@ func opencodeAt(path string) func(func(codec.Problem)) iter.Seq2[*codec.Session,
 func TestOpencode(t *testing.T) {
 	dir, _ := opencodeDatabase(t)
 	for _, path := range []string{dir, filepath.Join(dir, "opencode.db")} {
-		all, problems, err := sound(t, opencodeAt(path))
+		all, problems, err := valid(t, opencodeAt(path))
 		if err != nil || len(problems) > 0 {
 			t.Errorf("%v %q", err, problems)
 		}
@@ -150,20 +150,20 @@ func timeless(all []*codec.Session) []session.Transcript {
 func TestOpencodeTree(t *testing.T) {
 	dir, conn := opencodeDatabase(t)
 	root := opencodeTree(t, conn)
-	want, _, _ := sound(t, opencodeAt(dir))
-	got, problems, err := sound(t, opencodeAt(root))
+	want, _, _ := valid(t, opencodeAt(dir))
+	got, problems, err := valid(t, opencodeAt(root))
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %q", err, problems)
 	}
 	if d := cmp.Diff(timeless(want), timeless(got)); d != "" {
 		t.Errorf("sessions (-database +files):\n%s", d)
 	}
-	one, _, err := sound(t, opencodeAt(filepath.Join(root, "session", "9c0ffee", "ses_46ffff000000000000000child.json")))
+	one, _, err := valid(t, opencodeAt(filepath.Join(root, "session", "9c0ffee", "ses_46ffff000000000000000child.json")))
 	if err != nil || len(one) != 1 || len(one[0].Messages) != 2 {
 		t.Errorf("one session: %v, %+v", err, one)
 	}
 
-	// Of a session that is in both the database is read; damage is told by its file.
+	// Of a session that is in both the database is read; damage is reported by its file.
 	if err := os.Rename(root, filepath.Join(dir, "storage")); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestOpencodeTree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	both, problems, err := sound(t, opencodeAt(dir))
+	both, problems, err := valid(t, opencodeAt(dir))
 	if err != nil || len(both) != 4 || both[3].Session.ID != "ses_old" || both[3].Session.Title != "Old" ||
 		len(both[3].Messages) != 1 {
 		t.Errorf("both: %v, %d sessions", err, len(both))
@@ -205,7 +205,7 @@ func TestOpencodeDamaged(t *testing.T) {
 		UPDATE part SET data = '{"type":' WHERE id = 'prt_b7c000000002a3';
 		UPDATE message SET data = '7' WHERE id = 'msg_b7c000000006mainuser3aaaaa';
 		UPDATE session SET revert = '{"messageID":"msg_gone"}' WHERE id = 'ses_46fff00000000000000revert';`)
-	all, problems, err := sound(t, opencodeAt(dir))
+	all, problems, err := valid(t, opencodeAt(dir))
 	if err != nil || len(all) != 3 {
 		t.Fatalf("%v, %d sessions", err, len(all))
 	}
@@ -236,7 +236,7 @@ func TestOpencodeDamaged(t *testing.T) {
 	if err := os.WriteFile(name, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, problems, err = sound(t, opencodeAt(dir))
+	all, problems, err = valid(t, opencodeAt(dir))
 	if len(problems) == 0 && err == nil {
 		t.Errorf("%d sessions of a damaged file, and nothing is said", len(all))
 	}
@@ -253,13 +253,13 @@ func TestOpencodeNothing(t *testing.T) {
 		empty: "has neither a database opencode.db", odd: "is neither a database nor a file storage/session/",
 		filepath.Join(empty, "gone"): "no such file",
 	} {
-		if all, _, err := sound(t, opencodeAt(path)); err == nil || len(all) > 0 || !strings.Contains(err.Error(), want) {
+		if all, _, err := valid(t, opencodeAt(path)); err == nil || len(all) > 0 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 }
 
-// FuzzDecodeOpencode has any message and part make a sound session, and the same one
+// FuzzDecodeOpencode has any message and part make a valid session, and the same one
 // each time.
 func FuzzDecodeOpencode(f *testing.F) {
 	f.Add(`{"role":"assistant","cost":1,"tokens":{"input":1,"output":5,"reasoning":2,"total":6},"finish":"stop","time":{"created":5,"completed":9}}`,
@@ -288,8 +288,8 @@ func FuzzDecodeOpencode(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		first, _, _ := sound(t, opencodeAt(root))
-		again, _, _ := sound(t, opencodeAt(root))
+		first, _, _ := valid(t, opencodeAt(root))
+		again, _, _ := valid(t, opencodeAt(root))
 		if a, b := text(t, first), text(t, again); a != b {
 			t.Errorf("%s\nthe second time\n%s", a, b)
 		}

@@ -63,9 +63,9 @@ func decodedFile(path string, report func(codec.Problem), decode decoder) iter.S
 // beside reads a small file in the directory of path. One that is missing or too large
 // is empty: what it has adds to the session, and nothing depends on it.
 func beside(path, name string) string {
-	const most = 1 << 20
+	const maximum = 1 << 20
 	file := filepath.Join(filepath.Dir(path), name)
-	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > most {
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > maximum {
 		return ""
 	}
 	text, _ := os.ReadFile(file)

@@ -58,14 +58,14 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 // TestClaudeNotificationOfSubagentIsNoUsersMessage has the notification that wakes the
 // model be a system message, and the answer one of a turn of its own.
 func TestClaudeNotificationOfSubagentIsNoUsersMessage(t *testing.T) {
-	told, problems := tell(t, transcripts.DecodeClaude, claudeRecords(
+	described, problems := describe(t, transcripts.DecodeClaude, claudeRecords(
 		claudeUser("go"), claudeSays("m1", "it runs"),
 		`"type":"user","promptId":"p2","origin":{"kind":"task-notification"},"message":{"role":"user","content":"<task-notification>done</task-notification>"}`,
 		claudeSays("m2", "it is done")))
 	if len(problems) > 0 {
 		t.Errorf("problems %q", problems)
 	}
-	roles := slices.DeleteFunc(told, func(line string) bool { return strings.HasPrefix(line, "    ") })
+	roles := slices.DeleteFunc(described, func(line string) bool { return strings.HasPrefix(line, "    ") })
 	for i, want := range []string{"s1 ", "  user ", "  assistant ", "  system ", "  assistant "} {
 		if len(roles) != 5 || !strings.HasPrefix(roles[i], want) {
 			t.Fatalf("%d messages:\n%s", len(roles)-1, strings.Join(roles, "\n"))
@@ -108,12 +108,12 @@ func TestCodexSubagentIsNotGivenWhatItInherits(t *testing.T) {
 		{"nothing of its own yet", begin + inherited, nil},
 		{"nothing inherited", begin + own + task("look there"), []string{"look there"}},
 	} {
-		told, problems := tell(t, transcripts.DecodeCodex, tt.file)
+		described, problems := describe(t, transcripts.DecodeCodex, tt.file)
 		if len(problems) > 0 {
 			t.Errorf("%s: problems %q", tt.name, problems)
 		}
 		var texts []string
-		for _, line := range told {
+		for _, line := range described {
 			if rest, isPart := strings.CutPrefix(line, "    "); isPart {
 				_, text, _ := strings.Cut(rest, `"text":"`)
 				texts = append(texts, strings.TrimSuffix(text, `"}`))

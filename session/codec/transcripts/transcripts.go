@@ -21,7 +21,7 @@
 // assistant message. What is kept only grows, and the ids of rows are the program's
 // own, or follow from the session's id and their order: importing again what has
 // grown adds to the session. What the user left by going back is hidden where the
-// records tell it, and stays in the place in which it was said.
+// records show it, and keeps its place among the messages.
 package transcripts
 
 import (
@@ -119,7 +119,7 @@ func newBuilder(id, agent string) *builder {
 // see takes the time of a record; one without a time has that of the one before.
 func (b *builder) see(timestamp string) int64 { return b.seeMilli(milli(timestamp)) }
 
-// milli reads a time as Unix milliseconds, 0 where it is none.
+// milli reads a time as Unix milliseconds, 0 if it is not one.
 func milli(timestamp string) int64 {
 	if t, err := time.Parse(time.RFC3339Nano, timestamp); err == nil {
 		return max(0, t.UnixMilli())
@@ -261,7 +261,7 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	if p == nil || p.Data().Text("state") != session.StateInputAvailable {
 		return false
 	}
-	p.Set(p.Data().Without("state")) // which comes after the input, beside what it tells of the output
+	p.Set(p.Data().Without("state")) // it comes after the input, beside the output
 	p.Result(output, failed)
 	p.Touch(b.at)
 	if b.touched = p.Message(); b.touched == b.turn {
@@ -472,7 +472,7 @@ func firstLine(text string) string {
 // maxCount bounds a count, so that no sum of counts overflows.
 const maxCount = 1 << 40
 
-// number reads a count, 0 where it is none.
+// number reads a count, 0 if it is not one.
 func number(o rows.Object, key string) int64 {
 	return bounded(o.Get(key), maxCount)
 }
@@ -480,7 +480,7 @@ func number(o rows.Object, key string) int64 {
 // maxMoment is a time that none is after, in Unix milliseconds.
 const maxMoment = 1 << 47
 
-// moment reads a time in Unix milliseconds, 0 where it is none.
+// moment reads a time in Unix milliseconds, 0 if it is not one.
 func moment(o rows.Object, key string) int64 {
 	return bounded(o.Get(key), maxMoment)
 }

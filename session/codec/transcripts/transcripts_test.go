@@ -54,35 +54,35 @@ const codexFile = `{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta"
 type decoder func(io.Reader, func(codec.Problem)) iter.Seq2[*codec.Session, error]
 
 // tell is the sessions as lines: what a reader would see of each row.
-func tell(t *testing.T, decode decoder, text string) (told, problems []string) {
+func describe(t *testing.T, decode decoder, text string) (described, problems []string) {
 	t.Helper()
 	for s, err := range decode(strings.NewReader(text), func(p codec.Problem) {
 		problems = append(problems, p.String())
 	}) {
 		if err != nil {
-			return append(told, "error: "+err.Error()), problems
+			return append(described, "error: "+err.Error()), problems
 		}
 		for _, v := range session.Check(s.Transcript) {
 			t.Error(v)
 		}
 		row := &s.Session
-		told = append(told, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent, row.TotalTokens,
+		described = append(described, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent, row.TotalTokens,
 			row.UpdatedAt-row.CreatedAt))
 		if row.ParentID != nil {
-			told = append(told, "child of "+*row.ParentID)
+			described = append(described, "child of "+*row.ParentID)
 		}
 		for _, m := range s.Messages {
-			told = append(told, fmt.Sprintf("  %s %s", m.Message.Role, m.Message.MetadataJSON))
+			described = append(described, fmt.Sprintf("  %s %s", m.Message.Role, m.Message.MetadataJSON))
 			for _, p := range m.Parts {
-				told = append(told, "    "+p.DataJSON)
+				described = append(described, "    "+p.DataJSON)
 			}
 		}
 	}
-	return told, problems
+	return described, problems
 }
 
 func TestClaude(t *testing.T) {
-	told, problems := tell(t, transcripts.DecodeClaude, claudeFile)
+	described, problems := describe(t, transcripts.DecodeClaude, claudeFile)
 	if d := cmp.Diff([]string{
 		`s1 "Fix the parser" claude-code 15 tokens, 7000 ms`,
 		`  user {"agenttrace":{"source_id":"u1"}}`,
@@ -112,7 +112,7 @@ func TestClaude(t *testing.T) {
 		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"n1","usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323048200}]},"model":{"provider_id":"anthropic","model_id":"claude-y"},"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"looked"}`,
-	}, told); d != "" {
+	}, described); d != "" {
 		t.Errorf("sessions (-want +got):\n%s", d)
 	}
 	if len(problems) != 1 || !strings.HasPrefix(problems[0], "line 9: is not a record: left out") {
@@ -126,15 +126,15 @@ func TestClaudeTitles(t *testing.T) {
 	_, bare, _ := strings.Cut(claudeFile, "\n") // without the summary
 	for text, want := range map[string]string{bare: "fix it", ai + bare: "guessed", ai + claudeFile: "Fix the parser",
 		custom + claudeFile + ai: "given"} {
-		told, _ := tell(t, transcripts.DecodeClaude, text)
-		if !strings.HasPrefix(told[0], fmt.Sprintf("s1 %q ", want)) {
-			t.Errorf("%s, want title %q", told[0], want)
+		described, _ := describe(t, transcripts.DecodeClaude, text)
+		if !strings.HasPrefix(described[0], fmt.Sprintf("s1 %q ", want)) {
+			t.Errorf("%s, want title %q", described[0], want)
 		}
 	}
 }
 
 func TestCodex(t *testing.T) {
-	told, problems := tell(t, transcripts.DecodeCodex, codexFile)
+	described, problems := describe(t, transcripts.DecodeCodex, codexFile)
 	if d := cmp.Diff([]string{
 		`c1 "list it" codex 0 tokens, 5000 ms`,
 		`child of c0`,
@@ -154,7 +154,7 @@ func TestCodex(t *testing.T) {
 		`    {"type":"text","text":"a.go"}`,
 		`  assistant {"compaction":true,"agenttrace":{"trigger":"auto"}}`,
 		`    {"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,"summary_tokens":0}}`,
-	}, told); d != "" {
+	}, described); d != "" {
 		t.Errorf("session (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]string{"line 13: result of call gone, which is not pending: left out"}, problems); d != "" {
@@ -198,15 +198,15 @@ func TestGrowing(t *testing.T) {
 func TestNothing(t *testing.T) {
 	for name, decode := range map[string]decoder{"claude": transcripts.DecodeClaude, "codex": transcripts.DecodeCodex} {
 		for _, text := range []string{"", "{}\n", "[1]\n", "\xff\n"} {
-			told, _ := tell(t, decode, text)
-			if len(told) != 1 || !strings.HasPrefix(told[0], "error: read ") {
-				t.Errorf("%s of %q: %q", name, text, told)
+			described, _ := describe(t, decode, text)
+			if len(described) != 1 || !strings.HasPrefix(described[0], "error: read ") {
+				t.Errorf("%s of %q: %q", name, text, described)
 			}
 		}
 	}
 }
 
-// FuzzDecode has records in any order make sound sessions, and the same each time.
+// FuzzDecode has records in any order make valid sessions, and the same each time.
 func FuzzDecode(f *testing.F) {
 	f.Add(branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2", "u4 a1 user TWO"))
 	f.Add(claudeFile)
@@ -216,8 +216,8 @@ func FuzzDecode(f *testing.F) {
 			read := func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return decode(strings.NewReader(in), report)
 			}
-			first, _, _ := sound(t, read)
-			again, _, _ := sound(t, read)
+			first, _, _ := valid(t, read)
+			again, _, _ := valid(t, read)
 			if a, b := text(t, first), text(t, again); a != b {
 				t.Errorf("%s\nthe second time\n%s", a, b)
 			}

@@ -23,7 +23,7 @@ const wait = 5 * time.Second
 
 // Open opens the database at path for reading. It writes nothing beside it, and another
 // process may be writing it. The caller closes the connection. An error is one of the
-// file system, or of a file that is no database.
+// file system, or of a file that is not a database.
 func Open(path string) (*sqlite.Conn, error) {
 	if ok, err := Is(path); err != nil || !ok {
 		return nil, cmp.Or(err, errors.New("not an SQLite database"))

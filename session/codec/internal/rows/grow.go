@@ -59,12 +59,12 @@ func Grow(path string, text []byte, from codec.Checkpoint, known int, report fun
 	}
 	fresh := false                // what is read was not read before
 	lines := make(map[int][2]int) // where they begin and end
-	tell := func(p codec.Problem) {
+	note := func(p codec.Problem) {
 		if at, ok := lines[p.Line]; ok && at[1] > known || !ok && fresh {
 			report(p)
 		}
 	}
-	now, err := open(state.Reader, tell)
+	now, err := open(state.Reader, note)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func Grow(path string, text []byte, from codec.Checkpoint, known int, report fun
 		}
 	}
 	g := &codec.Growth{Next: from, CostUSD: state.CostUSD}
-	// Each line is examined before it is told which of them are fresh.
+	// What is wrong with a line is known before it is known whether the line is fresh.
 	var damaged []codec.Problem
 	for l := range Lines(text, func(p codec.Problem) { damaged = append(damaged, p) }) {
 		n := state.Lines + l.N
@@ -91,11 +91,11 @@ func Grow(path string, text []byte, from codec.Checkpoint, known int, report fun
 		}
 		for _, p := range damaged {
 			p.Line += state.Lines
-			tell(p)
+			note(p)
 		}
 		damaged = damaged[:0]
 		if l.Err != nil {
-			tell(codec.Problem{Line: n, Reason: "is not a record: left out: " + l.Err.Error()})
+			note(codec.Problem{Line: n, Reason: "is not a record: left out: " + l.Err.Error()})
 			continue
 		}
 		now.Record(l.Object, n)

@@ -207,7 +207,7 @@ func Value(text []byte) (json.RawMessage, error) {
 	return compact(v), nil
 }
 
-// Elements reads text that is a JSON array; nil when it is none. It shares memory with text, as
+// Elements reads text that is a JSON array; nil if it is not one. It shares memory with text, as
 // values are never written to.
 func Elements(text json.RawMessage) []json.RawMessage {
 	if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 || text[0] != '[' {

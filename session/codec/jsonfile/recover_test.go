@@ -31,7 +31,7 @@ func small() *session.Transcript {
 	return t
 }
 
-// salvage reads text and returns the ids of what it gave, and the problems.
+// recoverSession reads text and returns the ids of what it gave, and the problems.
 func recoverSession(t *testing.T, text string) (ids string, problems []string, failed error) {
 	t.Helper()
 	for s, err := range jsonfile.Recover(strings.NewReader(text),
@@ -54,7 +54,7 @@ func recoverSession(t *testing.T, text string) (ids string, problems []string, f
 	return ids, problems, failed
 }
 
-func TestSalvage(t *testing.T) {
+func TestRecover(t *testing.T) {
 	whole := encode(t, small())
 	var indented, sorted bytes.Buffer
 	if err := json.Indent(&indented, []byte(whole), "", "  "); err != nil {
@@ -121,9 +121,9 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// TestSalvageEveryByte flips each byte: nothing panics, what is read is a tree, and
-// whatever is lost is told of.
-func TestSalvageEveryByte(t *testing.T) {
+// TestRecoverEveryByte flips each byte: nothing panics, what is read is a tree, and
+// whatever is lost is reported.
+func TestRecoverEveryByte(t *testing.T) {
 	whole := encode(t, small())
 	id := strings.Index(whole, `"s"`) + 1 // of another session no row is
 	for i := range len(whole) {

@@ -23,8 +23,8 @@ import (
 // that cannot be read, or that does not belong where it stands, is left out as
 // [jsonl.Recover] does it.
 //
-// In a file as [Encode] lays it out, a line that is no JSON ends nothing but itself. In
-// any other layout nothing tells where the next row begins: what follows is left out.
+// In a file as [Encode] lays it out, a line that is not JSON ends nothing but itself. In
+// any other layout nothing shows where the next row begins: what follows is left out.
 //
 // An error is yielded once, with a nil session: when reading r fails, and when there is
 // no row of a session.
@@ -98,7 +98,7 @@ func allRows(s *codec.Session) int {
 }
 
 // recoverSession reads a file that is damaged; nil when nothing of a session is in it. byLine
-// reports that it is laid out as Encode does it, which for a file that is no JSON shows.
+// reports that it is laid out as Encode does it, which for a file that is not JSON shows.
 func recoverSession(data []byte, byLine bool) (s *codec.Session, problems []codec.Problem) {
 	var l lines
 	if byLine || !json.Valid(data) && (bytes.Contains(data, []byte("\n\"session\":{")) || rowsIn(data) > 0) {
@@ -198,7 +198,7 @@ func (l *lines) laidOut(data []byte) {
 			if v, err := jsontext.NewDecoder(bytes.NewBuffer(row), lenient).ReadValue(); err == nil {
 				l.row(n, "message", v)
 				if rest := string(row[len(v):]); rest != `,"parts":[` && rest != `,"parts":[]}` {
-					l.add(n, "", []byte(rest), "") // to be told of
+					l.add(n, "", []byte(rest), "") // so that it is reported
 				}
 				continue
 			}
@@ -299,7 +299,7 @@ func (w *walker) problem(reason string) {
 }
 
 // members calls fn until the object or array that begins here ends. Null has no
-// members; anything else is passed over and told of as what.
+// members; anything else is passed over and reported as what.
 func (w *walker) members(begins jsontext.Kind, what string, fn func() error) error {
 	if kind := w.PeekKind(); kind != begins {
 		v, err := w.ReadValue()

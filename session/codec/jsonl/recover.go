@@ -73,7 +73,7 @@ type recoverer struct {
 }
 
 // next reads a line and returns the session that it ended, if it did. The last one
-// comes with the error that ends the input, io.EOF where that is no failure.
+// comes with the error that ends the input, io.EOF where that is not a failure.
 func (s *recoverer) next() (*codec.Session, error) {
 	line, err := s.lines.next()
 	if _, long := errors.AsType[tooLongError](err); err != nil && !long {
@@ -168,7 +168,7 @@ func (s *recoverer) problem(line int, reason string) {
 	}
 }
 
-// mend marks the messages of a damaged session as incomplete that lack a part between
+// repair marks the messages of a damaged session as incomplete that lack a part between
 // others, as the store does.
 func (s *recoverer) repair(t *session.Transcript) {
 	if !s.damaged {

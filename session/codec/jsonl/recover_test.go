@@ -41,8 +41,8 @@ func shape(all []*session.Transcript) string {
 	return strings.Join(ids, " ")
 }
 
-// TestSalvageWhole: what has no damage is as Decode reads it.
-func TestSalvageWhole(t *testing.T) {
+// TestRecoverWhole: what has no damage is as Decode reads it.
+func TestRecoverWhole(t *testing.T) {
 	want, err := collect(bytes.NewReader(readReference(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -52,14 +52,14 @@ func TestSalvageWhole(t *testing.T) {
 		t.Fatalf("%v, %v", problems, err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rows (-decoded +salvaged):\n%s", diff)
+		t.Errorf("rows (-decoded +recovered):\n%s", diff)
 	}
 	if got, problems, err := recoverSessions(strings.NewReader(" \r\n")); err != nil || len(got)+len(problems) > 0 {
 		t.Errorf("of an empty file %v, %v, %v", got, problems, err)
 	}
 }
 
-func TestSalvage(t *testing.T) {
+func TestRecover(t *testing.T) {
 	part := func(id string, index int) string {
 		return fmt.Sprintf(
 			`{"type":"part","data":{"id":"%s","message_id":"m","session_id":"s","index":%d,"type":"text","data_json":"{\"type\":\"text\",\"text\":\"\"}"}}`, id, index)
@@ -127,8 +127,8 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// TestSalvageNothing: a file of another kind is an error, told once.
-func TestSalvageNothing(t *testing.T) {
+// TestRecoverNothing: a file of another kind is an error, reported once.
+func TestRecoverNothing(t *testing.T) {
 	for name, in := range map[string]string{"one line": "x", "a row of no session": messageLine,
 		"many lines": strings.Repeat("x\n", 100_000)} {
 		all, problems, err := recoverSessions(strings.NewReader(in))
@@ -138,8 +138,8 @@ func TestSalvageNothing(t *testing.T) {
 	}
 }
 
-// TestSalvageReadError: what was read before stands.
-func TestSalvageReadError(t *testing.T) {
+// TestRecoverReadError: what was read before stands.
+func TestRecoverReadError(t *testing.T) {
 	broken := errors.New("broken pipe")
 	all, problems, err := recoverSessions(io.MultiReader(strings.NewReader(sessionLine+"\n"+messageLine+"\n"),
 		iotest.ErrReader(broken)))
@@ -151,10 +151,10 @@ func TestSalvageReadError(t *testing.T) {
 	}
 }
 
-// TestSalvageDamage: whatever lines are cut, no session is lost of which the first
+// TestRecoverDamage: whatever lines are cut, no session is lost of which the first
 // line is whole, and what is left of each is part of what was there and can be
 // encoded.
-func TestSalvageDamage(t *testing.T) {
+func TestRecoverDamage(t *testing.T) {
 	whole, err := collect(bytes.NewReader(readReference(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -199,8 +199,8 @@ func TestSalvageDamage(t *testing.T) {
 	}
 }
 
-// FuzzSalvage: what is left of any input can be written, and read again whole.
-func FuzzSalvage(f *testing.F) {
+// FuzzRecover: what is left of any input can be written, and read again whole.
+func FuzzRecover(f *testing.F) {
 	f.Add(readReference(f))
 	f.Add([]byte(sessionLine + "\n" + messageLine[:30] + "\n" + partLine))
 	f.Add([]byte(sessionLine + "\n" + messageLine + "\n" + strings.Replace(partLine, `"index":0`, `"index":7`, 1) + "\n}"))
