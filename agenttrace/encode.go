@@ -37,6 +37,13 @@ func validUTF8(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
+// encodeValues adds values to dst as JSON, by their names.
+func encodeValues(dst map[string]json.RawMessage, values map[string]any) {
+	for name, value := range values {
+		dst[validUTF8(name)] = json.RawMessage(encodeJSON(value))
+	}
+}
+
 // encodeObject returns the values as a JSON object with sorted keys, nil when
 // there are none.
 func encodeObject(values map[string]json.RawMessage) json.RawMessage {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -245,9 +246,7 @@ func (t *Turn) emitAnswer(now time.Time) {
 		digest, _ := t.run.sess.tracer.digests.of(&t.run.sess.tracer.filter, t.prompt)
 		values["system_prompt_digest"] = json.RawMessage(quote(digest))
 	}
-	for k, v := range t.metadata {
-		values[k] = v
-	}
+	maps.Copy(values, t.metadata)
 	if _, taken := values["agenttrace"]; !taken {
 		// By it a store knows a turn that began after the state was saved from which
 		// another process went on: that process counts its own turns from there.

@@ -2,6 +2,8 @@ package agenttrace
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/baggage"
@@ -171,9 +173,5 @@ func (m Meta) Set(key, value string) { m[key] = value }
 
 // Keys returns all keys.
 func (m Meta) Keys() []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	return keys
+	return slices.Collect(maps.Keys(m))
 }

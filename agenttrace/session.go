@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,7 +148,7 @@ func (s *Session) Rules() []Rule {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Rule(nil), s.st.Rules...)
+	return slices.Clone(s.st.Rules)
 }
 
 // Busy reports whether a turn or a compaction is open. Of runs of which nothing
@@ -209,9 +210,7 @@ func (s *Session) mergeMetadata(values map[string]any) {
 	if s.metadata == nil {
 		s.metadata = make(map[string]json.RawMessage, len(values))
 	}
-	for k, v := range values {
-		s.metadata[validUTF8(k)] = json.RawMessage(encodeJSON(v))
-	}
+	encodeValues(s.metadata, values)
 	s.st.Metadata = encodeObject(s.metadata)
 }
 
@@ -318,9 +317,9 @@ func (s *Session) decides() bool {
 // clone returns a copy of the state that shares nothing mutable.
 func (s *Session) clone() State {
 	st := s.st
-	st.Rules = append([]Rule(nil), st.Rules...)
-	st.Messages = append([]KnownMessage(nil), st.Messages...)
-	st.Rewinds = append([]Rewound(nil), st.Rewinds...)
-	st.Open = append([]PendingTurn(nil), st.Open...)
+	st.Rules = slices.Clone(st.Rules)
+	st.Messages = slices.Clone(st.Messages)
+	st.Rewinds = slices.Clone(st.Rewinds)
+	st.Open = slices.Clone(st.Open)
 	return st
 }

@@ -143,9 +143,7 @@ func userMessage(f *filter, m UserMessage, id string, at int64, now time.Time) s
 	}
 	if len(m.Metadata) > 0 || m.Trigger != nil {
 		values := make(map[string]json.RawMessage, len(m.Metadata)+1)
-		for k, v := range m.Metadata {
-			values[validUTF8(k)] = json.RawMessage(encodeJSON(v))
-		}
+		encodeValues(values, m.Metadata)
 		if m.Trigger != nil {
 			values["trigger"] = json.RawMessage(encodeJSON(m.Trigger))
 		}
@@ -326,9 +324,7 @@ func (t *Turn) SetMetadata(values map[string]any) {
 		if t.metadata == nil {
 			t.metadata = make(map[string]json.RawMessage, len(values))
 		}
-		for k, v := range values {
-			t.metadata[validUTF8(k)] = json.RawMessage(encodeJSON(v))
-		}
+		encodeValues(t.metadata, values)
 		t.emitAnswer(t.run.now())
 	})
 }

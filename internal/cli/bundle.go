@@ -125,8 +125,7 @@ func (f *sideFile) read(root *string) ([]byte, error) {
 		path = filepath.Join(*root, path)
 	}
 	info, err := os.Stat(path)
-	var pathErr *os.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
 	}
 	switch {

@@ -76,8 +76,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	}
 	code, hint := classify(err)
 	what := strings.Join(strings.Fields(err.Error()), " ")
-	_, unwritten := errors.AsType[*writeError](err)
-	if i := strings.LastIndex(what, "; "); i >= 0 && (code != exitOther || unwritten) {
+	if i := strings.LastIndex(what, "; "); i >= 0 && (code != exitOther || is[*writeError](err)) {
 		what, hint = what[:i], what[i+2:] // the remedy that such errors end with
 	}
 	if code == exitUsage && hint == "" {
@@ -116,8 +115,7 @@ func (e damagedError) Unwrap() error { return e.error }
 // readError names the store that err comes from if its database is damaged, which
 // shows at any read.
 func readError(path string, err error) error {
-	var damaged damagedError
-	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || errors.As(err, &damaged) {
+	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || is[damagedError](err) {
 		return err
 	}
 	// The chain may report that it is not a store, as the file of a damaged one may look.
@@ -125,25 +123,26 @@ func readError(path string, err error) error {
 		zombiezen.ResultCorrupt.ToError())}
 }
 
+// is reports whether err wraps an error of a type.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
 func classify(err error) (code int, hint string) {
-	var usage usageError
-	var options *collector.OptionsError
-	var noStore noStoreError
-	var damaged damagedError
-	var writing *writeError
-	var noTurn *document.NoTurnError
 	problem, isProblem := errors.AsType[*service.Problem](err)
+	damaged, isDamaged := errors.AsType[damagedError](err)
 	switch {
-	case errors.As(err, &usage), errors.As(err, &options), errors.As(err, &noTurn),
+	case is[usageError](err), is[*collector.OptionsError](err), is[*document.NoTurnError](err),
 		isProblem && slices.Contains([]string{service.CodeInvalid, service.CodeNotFound, service.CodeBusy},
 			problem.Code):
 		return exitUsage, ""
-	case errors.As(err, &writing): // of a store that is written for somebody else, too
+	case is[*writeError](err): // of a store that is written for somebody else, too
 		return exitOther, ""
-	case errors.As(err, &damaged):
+	case isDamaged:
 		return exitStore, fmt.Sprintf("save what can be read with sqlite3 %s .recover, or restore a backup",
 			damaged.path)
-	case errors.As(err, &noStore):
+	case is[noStoreError](err):
 		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore
 	case errors.Is(err, store.ErrAmbiguous):
 		return exitNotFound, "type more of the id"

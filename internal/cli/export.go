@@ -305,8 +305,7 @@ func (e *exporter) some(err error) error {
 
 // leave reports a session that is not exported.
 func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
-	var usage usageError
-	e.repaired = errors.As(err, &usage) && (e.left == 0 || e.repaired)
+	e.repaired = is[usageError](err) && (e.left == 0 || e.repaired)
 	e.left++
 	if e.first == nil {
 		e.first = fmt.Errorf("export session %s: %w", shortened(id), err)
@@ -332,10 +331,8 @@ func (e outputError) Unwrap() error { return e.error }
 
 // endsExport reports whether the next session would fail as this one did.
 func endsExport(ctx context.Context, err error) bool {
-	var out outputError
-	var writing *writeError
-	return ctx.Err() != nil || errors.As(err, &out) || errors.Is(err, syscall.EPIPE) || errors.As(err, &writing) &&
-		writing.lasting
+	writing, isWriting := errors.AsType[*writeError](err)
+	return ctx.Err() != nil || is[outputError](err) || errors.Is(err, syscall.EPIPE) || isWriting && writing.lasting
 }
 
 // whole makes of a function that writes sessions to what it is given one that writes to w

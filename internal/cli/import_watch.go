@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,10 +16,8 @@ import (
 // watchFiles imports what arguments of the command line name, or what known agents keep, and
 // what changes there, until the command is interrupted. Then it prints what it did.
 func watchFiles(cmd *cobra.Command, path string, o importer.Options, args []string, asJSON bool) error {
-	for _, arg := range args {
-		if arg == "-" {
-			return usagef("--watch is for files and directories; leave \"-\" out, or leave out --watch")
-		}
+	if slices.Contains(args, "-") {
+		return usagef("--watch is for files and directories; leave \"-\" out, or leave out --watch")
 	}
 	total := importer.Summary{Store: path, Files: []*importer.Tally{}}
 	w := importer.Watch{

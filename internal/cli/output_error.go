@@ -84,11 +84,8 @@ func (e readingError) Unwrap() error { return e.error }
 // unwritten explains why the file that the user named was not written. Errors that have
 // nothing to do with the file system only get the path.
 func unwritten(path string, err error) error {
-	var known *writeError
-	var usage usageError
-	var reading readingError
 	switch {
-	case err == nil, errors.As(err, &known), errors.As(err, &usage), errors.As(err, &reading):
+	case err == nil, is[*writeError](err), is[usageError](err), is[readingError](err):
 		return err
 	case errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf("write %s: %w", path, err) // nobody wants more

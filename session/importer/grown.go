@@ -121,7 +121,7 @@ func (im *Importer) growing(ctx context.Context, in Input, now *store.ImportSour
 		was.Inode != now.Inode || now.Size < was.ReadTo {
 		return nil, nil, nil
 	}
-	f := formats.Named(was.Format, func(*formats.Format) bool { return true })
+	f := formats.Named(was.Format, nil)
 	if f == nil || f.Grow == nil {
 		return nil, nil, nil
 	}

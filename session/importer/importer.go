@@ -159,8 +159,7 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 		t := &Tally{File: in.Name, input: in}
 		im.Summary.Files = append(im.Summary.Files, t)
 		err := im.read(ctx, in, t)
-		var stored storeError
-		if errors.As(err, &stored) {
+		if stored, ok := errors.AsType[storeError](err); ok {
 			return nil, stored.error
 		}
 		if ctx.Err() != nil {
@@ -209,7 +208,7 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 func (im *Importer) warnOthers(others, all []*Tally) {
 	read := make(map[string]bool)
 	for _, t := range all {
-		f := formats.Named(t.Format, func(*formats.Format) bool { return true })
+		f := formats.Named(t.Format, nil)
 		if len(others) > 0 && f != nil && f.Beside != nil {
 			for _, path := range f.Beside(t.input.path) {
 				read[path] = true
@@ -227,8 +226,7 @@ func (im *Importer) warnOthers(others, all []*Tally) {
 
 // unwrapped returns the error of the store.
 func unwrapped(err error) error {
-	var stored storeError
-	if errors.As(err, &stored) {
+	if stored, ok := errors.AsType[storeError](err); ok {
 		return stored.error
 	}
 	return err

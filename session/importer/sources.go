@@ -122,7 +122,7 @@ func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSo
 		was.Size != now.Size || was.ModifiedNano != now.ModifiedNano {
 		return nil
 	}
-	f := formats.Named(was.Format, func(*formats.Format) bool { return true })
+	f := formats.Named(was.Format, nil)
 	if f == nil && (was.Format != "" || !in.found) || in.format != nil && in.format != f {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (im *Importer) known(path string) (*formats.Format, bool) {
 	if was == nil {
 		return nil, false
 	}
-	return formats.Named(was.Format, func(*formats.Format) bool { return true }), true
+	return formats.Named(was.Format, nil), true
 }
 
 // beside returns a digest of what the system reports of the files that the format reads of an
@@ -262,7 +262,7 @@ func (im *Importer) repeat(was *store.ImportSource, t *Tally) error {
 // complete completes what is to be remembered of an input with what was made of it, and reports
 // whether it is to be remembered.
 func (im *Importer) complete(s *store.ImportSource, t *Tally) bool {
-	f := formats.Named(t.Format, func(*formats.Format) bool { return true })
+	f := formats.Named(t.Format, nil)
 	digest, known := beside(f, s.Path)
 	if !known || s.Beside != digest || im.isStore(s.Path) {
 		return false

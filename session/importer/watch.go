@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -99,7 +100,7 @@ func (f *follower) scan(ctx context.Context) error {
 		return err
 	}
 	all := make([]Input, 0, len(f.inputs))
-	for _, path := range sortedPaths(f.inputs) {
+	for _, path := range slices.Sorted(maps.Keys(f.inputs)) {
 		all = append(all, f.inputs[path])
 	}
 	f.imported = time.Now()
@@ -282,7 +283,7 @@ func (f *follower) pass(ctx context.Context) error {
 		return nil
 	}
 	var all []Input
-	for _, path := range sortedPaths(inputs) {
+	for _, path := range slices.Sorted(maps.Keys(inputs)) {
 		in := inputs[path]
 		if info, err := os.Stat(path); err == nil {
 			in.info, in.Size = info, info.Size()
@@ -318,15 +319,6 @@ func (f *follower) affected() (inputs map[string]Input, unknown []string) {
 		}
 	}
 	return inputs, unknown
-}
-
-func sortedPaths(inputs map[string]Input) []string {
-	paths := make([]string, 0, len(inputs))
-	for path := range inputs {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	return paths
 }
 
 // Directories returns the directories in which files of the places are, or will be.

@@ -3,7 +3,6 @@ package replay
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 
@@ -14,7 +13,7 @@ import (
 // anthropicMessages is Anthropic's Messages.
 var anthropicMessages = &Format{
 	Name: "anthropic", Title: "Anthropic Messages", KeyEnv: "ANTHROPIC_API_KEY",
-	path: "/messages", request: anthropicRequestOf, reply: anthropicReply,
+	path: "/messages", request: anthropicRequestOf, reply: documents(joinAnthropic, anthropicDocument),
 	header:    map[string]string{"Anthropic-Version": "2023-06-01"},
 	authorize: func(h http.Header, key string) { h.Set("X-Api-Key", key) },
 }
@@ -194,10 +193,6 @@ func anthropicFile(f *file) anthropicContent {
 			Source: &anthropicSource{Type: "text", MediaType: "text/plain", Data: text}}
 	}
 	return anthropicContent{Type: "text", Text: new(f.placeholder())}
-}
-
-func anthropicReply(r io.Reader) (*reply, error) {
-	return readDocument(r, joinAnthropic, anthropicDocument)
 }
 
 func anthropicDocument(text json.RawMessage) (*reply, error) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -13,7 +12,7 @@ import (
 // openAIChat is OpenAI's Chat Completions, which many servers speak.
 var openAIChat = &Format{
 	Name: "openai-chat", Title: "OpenAI Chat Completions, and servers that speak it", KeyEnv: "OPENAI_API_KEY",
-	path: "/chat/completions", request: chatRequestOf, reply: chatReply, authorize: bearer,
+	path: "/chat/completions", request: chatRequestOf, reply: documents(joinChat, chatDocument), authorize: bearer,
 }
 
 type chatRequest struct {
@@ -202,8 +201,6 @@ type chatPiece struct {
 	Index *int `json:"index,omitempty"`
 	chatCall
 }
-
-func chatReply(r io.Reader) (*reply, error) { return readDocument(r, joinChat, chatDocument) }
 
 func chatDocument(text json.RawMessage) (*reply, error) {
 	var body chatCompletion

@@ -3,7 +3,6 @@ package replay
 import (
 	"encoding/json"
 	"errors"
-	"io"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -13,7 +12,7 @@ import (
 // request holds the whole conversation.
 var openAIResponses = &Format{
 	Name: "openai-responses", Title: "OpenAI Responses", KeyEnv: "OPENAI_API_KEY",
-	path: "/responses", request: responsesRequestOf, reply: responsesReply, authorize: bearer,
+	path: "/responses", request: responsesRequestOf, reply: documents(joinResponses, responsesDocument), authorize: bearer,
 }
 
 type responsesRequest struct {
@@ -122,10 +121,6 @@ func responsesFile(f *file) responsesContent {
 		return responsesContent{Type: "input_file", FileURL: f.url}
 	}
 	return responsesContent{Type: "input_text", Text: new(f.placeholder())}
-}
-
-func responsesReply(r io.Reader) (*reply, error) {
-	return readDocument(r, joinResponses, responsesDocument)
 }
 
 func responsesDocument(text json.RawMessage) (*reply, error) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -302,9 +303,7 @@ func (c *Client) exchange(ctx context.Context, b *Bundle, since []entry) (*reply
 	if c.Key != "" {
 		c.Format.authorize(req.Header, c.Key)
 	}
-	for name, values := range c.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.Header)
 	resp, err := c.do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", c.shown(u), unwrapped(err))

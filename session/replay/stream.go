@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -16,6 +17,12 @@ import (
 
 // errCutStream is of a stream of which the end is missing.
 var errCutStream = errors.New("the stream ended before the answer did")
+
+// documents returns what reads a reply: see readDocument.
+func documents(join func([]json.RawMessage) (json.RawMessage, error),
+	decode func(json.RawMessage) (*reply, error)) func(io.Reader) (*reply, error) {
+	return func(r io.Reader) (*reply, error) { return readDocument(r, join, decode) }
+}
 
 // readDocument reads a reply that is one JSON document, or a stream of server-sent events
 // that join puts together to one. join returns with an error what there was before it.
@@ -235,9 +242,7 @@ func joinAnthropic(all []json.RawMessage) (json.RawMessage, error) {
 		if err = json.Unmarshal(event, &e); err != nil {
 			break
 		}
-		for name, n := range e.Usage {
-			usage[name] = n
-		}
+		maps.Copy(usage, e.Usage)
 		switch e.Type {
 		case "message_start":
 			message = e.Message

@@ -19,14 +19,9 @@ import (
 // IsDatabase reports whether a file that begins with text is an SQLite database.
 func IsDatabase(text []byte) bool { return bytes.HasPrefix(text, []byte(database.Header)) }
 
-// Named returns the format of a name that which accepts, or nil.
+// Named returns the format of a name that which accepts, or nil. A nil which accepts all.
 func Named(name string, which func(*Format) bool) *Format {
-	for _, f := range Filter(which) {
-		if f.Name == name {
-			return f
-		}
-	}
-	return nil
+	return first(func(f *Format) bool { return f.Name == name && (which == nil || which(f)) })
 }
 
 // Filter returns the formats that which accepts.

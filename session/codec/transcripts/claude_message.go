@@ -274,7 +274,7 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 		s.b.turn.SetTrace("usage_basis", "exclusive")
 	}
 	if usd, ok := usdOf(o.Get("costUSD")); ok {
-		s.b.paid(s.b.turn, usd-s.paid[id])
+		s.b.paid(s.b.turn, new(usd-s.paid[id]))
 		s.paid[id] = usd
 	}
 	if model := message.Text("model"); model != "" && !synthetic {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -323,7 +324,7 @@ func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
 		r = &d.requests[0]
 		d.requests = d.requests[1:]
 	}
-	tokens, basis := metrics.Object("tokens"), "inclusive"
+	tokens, basis := metrics.Object("tokens"), semconv.BasisInclusive
 	switch {
 	case tokens != nil:
 		r = &clineRequest{usage: exclusive(number(tokens, "prompt"), number(tokens, "completion"), 0,
@@ -332,7 +333,7 @@ func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
 		r = &clineRequest{usage: exclusive(number(metrics, "inputTokens"), number(metrics, "outputTokens"), 0,
 			number(metrics, "cacheReadTokens"), number(metrics, "cacheWriteTokens"))}
 	default:
-		basis = "exclusive"
+		basis = semconv.BasisExclusive
 	}
 	if r == nil {
 		return
@@ -340,11 +341,10 @@ func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
 	if metrics.Has("cost") {
 		r.cost = new(cost(metrics))
 	}
-	d.b.countAt(m, step, r.usage)
+	d.b.countAt(m, step, r.usage, basis)
 	if r.cost != nil && !math.IsNaN(*r.cost) {
-		d.b.paid(m, *r.cost)
+		d.b.paid(m, r.cost)
 	}
-	m.SetTrace("usage_basis", basis)
 }
 
 // clineTools are the calls that models wrote as tags.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -429,8 +430,7 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	}
 	if n := number(data, "outputTokens"); n > s.output {
 		s.output = n
-		a.b.countAt(s.m, s.n, session.Usage{Output: n})
-		s.m.SetTrace("usage_basis", "inclusive")
+		a.b.countAt(s.m, s.n, session.Usage{Output: n}, semconv.BasisInclusive)
 	}
 	if len(requests) == 0 && data.Text("content") != "" {
 		a.b.ended("finish", "")
@@ -596,14 +596,13 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 		if last == nil { // such as the model that makes titles
 			a := any.agent.b.answer(any.m)
 			a.Steps = append(a.Steps, session.Step{Model: &session.Model{ProviderID: copilotProvider, ModelID: f.Key}})
-			any.agent.b.countAt(any.m, len(a.Steps)-1, u)
+			any.agent.b.countAt(any.m, len(a.Steps)-1, u, semconv.BasisInclusive)
 			continue
 		}
 		rest := max(0, u.Output+u.Reasoning-known)
 		u.Reasoning = min(u.Reasoning, rest)
 		u.Output = rest - u.Reasoning
-		last.agent.b.countAt(last.m, last.n, u)
-		last.m.SetTrace("usage_basis", "inclusive")
+		last.agent.b.countAt(last.m, last.n, u, semconv.BasisInclusive)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
@@ -333,7 +334,7 @@ func (d *goose) compaction(summary string) {
 			m := d.b.compaction(c)
 			m.SetMeta("model", session.Model{ProviderID: d.model.ProviderID,
 				ModelID: cmp.Or(call.model, d.model.ModelID)})
-			d.paid(m, call)
+			d.b.paid(m, call.cost)
 			return
 		}
 	}
@@ -359,24 +360,16 @@ func (d *goose) finish() *codec.Session {
 		if call.model != "" {
 			step.Model = &session.Model{ProviderID: d.model.ProviderID, ModelID: call.model}
 		}
-		d.b.countAt(s.m, s.n, call.usage)
-		d.paid(s.m, call)
-		s.m.SetTrace("usage_basis", "inclusive")
+		d.b.countAt(s.m, s.n, call.usage, semconv.BasisInclusive)
+		d.b.paid(s.m, call.cost)
 	}
 	if len(d.calls) == 0 && len(d.steps) > 0 && d.total.Total() > 0 {
 		// Nothing else is counted. The first answer stays the first when the session grows.
 		first := d.steps[0]
-		d.b.countAt(first.m, first.n, d.total)
-		first.m.SetTrace("usage_basis", "inclusive")
+		d.b.countAt(first.m, first.n, d.total, semconv.BasisInclusive)
 		first.m.Touch(d.b.at)
 	}
 	return d.b.finish()
-}
-
-func (d *goose) paid(m *rows.Message, call gooseCall) {
-	if call.cost != nil {
-		d.b.paid(m, *call.cost)
-	}
 }
 
 // decodeGooseDatabase yields the sessions of a database.

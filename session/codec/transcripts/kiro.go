@@ -15,6 +15,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
@@ -270,8 +271,7 @@ func (d *kiro) count() {
 		CacheRead:  number(about, "cache_read_input_token_count"),
 		CacheWrite: number(about, "cache_write_input_token_count")}
 	if u.Total() > 0 && last >= 0 { // 0 is what stands for a count that is not known
-		b.countAt(m, last, u)
-		m.SetTrace("usage_basis", "exclusive")
+		b.countAt(m, last, u, semconv.BasisExclusive)
 	}
 	if model := about.Text("model"); model != "" && model != "auto" && last >= 0 {
 		a.Steps[last].Model = &session.Model{ProviderID: kiroProvider, ModelID: model}

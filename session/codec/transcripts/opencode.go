@@ -281,7 +281,7 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 		row.SetTrace("usage_basis", "exclusive")
 	}
 	if usd := cost(m.data); usd > 0 || steps > 0 {
-		b.paid(row, usd)
+		b.paid(row, &usd)
 	}
 	if model := m.data.Text("modelID"); model != "" {
 		b.setModel(session.Model{ProviderID: m.data.Text("providerID"), ModelID: model,
@@ -371,6 +371,6 @@ func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
 	row.SetMeta("usage", session.Usage{Input: tokens.Output})
 	row.SetTrace("usage", tokens)
 	if usd := cost(m.data); usd > 0 {
-		d.b.paid(row, usd)
+		d.b.paid(row, &usd)
 	}
 }

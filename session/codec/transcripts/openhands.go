@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -402,11 +403,8 @@ func (d *openHands) step(o rows.Object, thought string, thinking json.RawMessage
 			model = modelOf(used.model)
 		}
 		n := len(b.answer(b.turn).Steps) - 1
-		b.countAt(b.turn, n, used.usage)
-		if used.cost != nil {
-			b.paid(b.turn, *used.cost)
-		}
-		b.turn.SetTrace("usage_basis", "inclusive")
+		b.countAt(b.turn, n, used.usage, semconv.BasisInclusive)
+		b.paid(b.turn, used.cost)
 	}
 	if model.ModelID != "" {
 		step.Model = &model
@@ -505,9 +503,7 @@ func (d *openHands) condensation(o rows.Object) {
 	if used.model != "" {
 		m.SetMeta("model", modelOf(used.model))
 	}
-	if used.cost != nil {
-		d.b.paid(m, *used.cost)
-	}
+	d.b.paid(m, used.cost)
 }
 
 // finish counts what is of no event: it is of the first answer, which stays the first when
@@ -526,11 +522,8 @@ func (d *openHands) finish() {
 			step.Model = new(modelOf(u.model))
 		}
 		a.Steps = append(a.Steps, step)
-		d.b.countAt(d.first, len(a.Steps)-1, u.usage)
-		if u.cost != nil {
-			d.b.paid(d.first, *u.cost)
-		}
-		d.first.SetTrace("usage_basis", "inclusive")
+		d.b.countAt(d.first, len(a.Steps)-1, u.usage, semconv.BasisInclusive)
+		d.b.paid(d.first, u.cost)
 	}
 	d.first.Touch(d.b.at) // what was of no event before may be of one now
 	for _, id := range d.order {
@@ -540,8 +533,7 @@ func (d *openHands) finish() {
 	}
 	if d.total.Total() > 0 {
 		d.total = d.total.Add(usageOf(a.Steps[0]))
-		d.b.countAt(d.first, 0, d.total)
-		d.first.SetTrace("usage_basis", "inclusive")
+		d.b.countAt(d.first, 0, d.total, semconv.BasisInclusive)
 	}
 }
 

@@ -129,8 +129,9 @@ func (b *builder) changed(at int64) {
 	}
 }
 
-// countAt gives step n of a message its usage.
-func (b *builder) countAt(m *rows.Message, n int, u session.Usage) {
+// countAt gives step n of a message its usage. basis states how the source counts, see [semconv.BasisInclusive].
+func (b *builder) countAt(m *rows.Message, n int, u session.Usage, basis string) {
+	m.SetTrace("usage_basis", basis)
 	a := b.answer(m)
 	a.Steps[n].Usage, a.Counted = &u, true
 }

@@ -382,10 +382,8 @@ func (b *builder) spend(call string, u session.Usage) {
 	a.Steps[i].Usage, a.Counted = &u, true
 }
 
-// paid adds what the source reports that a part of the message cost.
-func (b *builder) paid(m *rows.Message, usd float64) {
-	rows.AddCost(&b.answer(m).Cost, &usd)
-}
+// paid adds what the source reports that a part of the message cost, nil for nothing.
+func (b *builder) paid(m *rows.Message, usd *float64) { rows.AddCost(&b.answer(m).Cost, usd) }
 
 // model notes the model of the turn, which is the session's too.
 func (b *builder) model(provider, id string) {

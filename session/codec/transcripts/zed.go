@@ -14,6 +14,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -331,12 +332,10 @@ func (d *zed) count(thread rows.Object) {
 			continue
 		}
 		left = without(left, u)
-		d.b.countAt(r.m, r.step, u)
-		r.m.SetTrace("usage_basis", "exclusive")
+		d.b.countAt(r.m, r.step, u, semconv.BasisExclusive)
 	}
 	if left.Total() > 0 {
 		left = left.Add(usageOf(d.b.answer(d.first).Steps[0]))
-		d.b.countAt(d.first, 0, left)
-		d.first.SetTrace("usage_basis", "exclusive")
+		d.b.countAt(d.first, 0, left, semconv.BasisExclusive)
 	}
 }
