@@ -261,7 +261,8 @@ func (o output) place(path string, fn func(temporary string) error) error {
 			return exists
 		}
 	}
-	// A device that has taken the place of the file meanwhile is not replaced either.
+	// A device that has taken the place of the file meanwhile is not replaced either: a rename over /dev/null would
+	// make it a file for every program.
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return usagef("write %s: it is not a regular file any more; name another", named)
 	}

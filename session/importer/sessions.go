@@ -141,8 +141,9 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 	// joined are transcripts of sessions that the store has from telemetry. They are
 	// merged when the transaction that the others share is over.
 	var joined []*store.Imported
-	// ready is the next session that is to be stored, nil at the end. The store is
-	// opened for the first.
+	// ready is the next session that is to be stored, nil at the end. The store is opened for the first. It is asked
+	// for before the one in hand is stored, because the last one is stored together with the source: if the source came
+	// first, a crash between the two would lose the session, as the file would count as imported.
 	ready := func() *store.Imported {
 		for failed == nil {
 			s, err, ok := next()

@@ -286,7 +286,9 @@ func (im *Importer) remember(ctx context.Context, s *store.ImportSource, t *Tall
 	if s == nil || im.store == nil || t.remembered || !im.complete(s, t) {
 		return nil
 	}
-	if !t.Whole { // a session that telemetry was first attributed to may be gone
+	// A session that telemetry was first attributed to may be gone: its trace moved to another one. If it were
+	// remembered, it would count as deleted by the user, and the file would never be the same again.
+	if !t.Whole {
 		s.Sessions = slices.DeleteFunc(s.Sessions, func(id string) bool {
 			_, err := im.store.Session(ctx, id)
 			return errors.Is(err, store.ErrNotFound)

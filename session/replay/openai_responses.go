@@ -12,7 +12,8 @@ import (
 // request holds the whole conversation.
 var openAIResponses = &Format{
 	Name: "openai-responses", Title: "OpenAI Responses", KeyEnv: "OPENAI_API_KEY",
-	path: "/responses", request: responsesRequestOf, reply: documents(joinResponses, responsesDocument), authorize: bearer,
+	path: "/responses", request: responsesRequestOf, reply: documents(joinResponses, responsesDocument),
+	authorize: bearer,
 }
 
 type responsesRequest struct {

@@ -63,8 +63,8 @@ type encoder struct {
 	text              string // the kind of the text chunk that was written last
 }
 
-// survey looks at all parts before the first message is written. It gives calls that have the id
-// of another one ids of their own, by which the protocol distinguishes them.
+// survey looks at all parts before the first message is written. It gives calls that have the id of another one ids of
+// their own: an editor merges all updates of one id into one call.
 func (e *encoder) survey() {
 	seen := make(map[string]int)
 	for i := range e.t.Messages {

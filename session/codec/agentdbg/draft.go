@@ -127,6 +127,7 @@ func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) {
 	} else if typ == toolCall {
 		after = d.events[0].at
 	}
+	// An event that is earlier than its cause would be shown before it, and a result before its call.
 	at = max(at, after)
 	d.latest = max(d.latest, at)
 	e := eventJSON{
@@ -460,7 +461,7 @@ func (d *drafter) account(used *session.Usage) {
 	}
 	at := len(d.calls) - 1
 	if trace := d.meta.Trace; !failed(trace.EndReason) && !goesOn(trace) {
-		at-- // it recovered
+		at-- // the last call did not fail: the turn went on after its errors
 	}
 	for _, text := range slices.Backward(d.meta.Trace.ModelErrors) {
 		if at >= 0 {

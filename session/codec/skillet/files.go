@@ -210,6 +210,8 @@ func place(log, store string, s *codec.Session, key names, replace bool) error {
 	if err := os.MkdirAll(filepath.Dir(store), 0o700); err != nil {
 		return err
 	}
+	// The commit of the store may fail after the log has its name. Then the log is put back, or a conversation would be
+	// in the log alone, and a second attempt be refused because the log exists.
 	placed := false
 	restore, forget := keepFile(log)
 	defer forget()

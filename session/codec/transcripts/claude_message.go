@@ -178,6 +178,8 @@ func (s *claudeSession) answered(byModel bool) {
 		return
 	}
 	s.command = nil
+	// The command came before the record that shows who answers it, so its message has its own time. The record that is
+	// being read finds its time as it was.
 	now, touched := s.b.at, s.b.touched
 	s.b.at = c.at
 	name, _, _ := strings.Cut(c.typed, " ")

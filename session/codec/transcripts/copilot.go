@@ -599,6 +599,8 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 			any.agent.b.countAt(any.m, len(a.Steps)-1, u, semconv.BasisInclusive)
 			continue
 		}
+		// The shutdown counts all steps of a model together, and each step reports its own output. Without the
+		// difference, the output of all steps but the last would count twice.
 		rest := max(0, u.Output+u.Reasoning-known)
 		u.Reasoning = min(u.Reasoning, rest)
 		u.Output = rest - u.Reasoning

@@ -293,6 +293,8 @@ func (d *cursor) result(digest string, block rows.Object) {
 // rename gives rows ids that follow from the digests of their messages, and that are in
 // the order of the messages.
 func (d *cursor) rename() {
+	// Ids that follow from the order of messages would change when a compaction removes the first ones, and the next
+	// import would add the rest of the chat a second time.
 	own := func(id, prefix string, parts ...string) string {
 		const stamp = 12
 		derived := spans.DeriveID(prefix, 0, append([]string{d.b.s.Row.ID}, parts...)...)

@@ -330,6 +330,8 @@ func (d *goose) compaction(summary string) {
 	for i, call := range d.calls {
 		if call.compaction {
 			c.usage, c.after = &call.usage, call.usage.Output
+			// The call made the summary, and is not a step. Left in the list, it would shift the usage of each step to
+			// the one before it.
 			d.calls = append(d.calls[:i:i], d.calls[i+1:]...)
 			m := d.b.compaction(c)
 			m.SetMeta("model", session.Model{ProviderID: d.model.ProviderID,

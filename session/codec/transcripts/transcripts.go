@@ -343,6 +343,7 @@ func (b *builder) withdraw() *session.Usage {
 		usage, a.Steps = a.Steps[n-1].Usage, a.Steps[:n-1]
 		a.Counted = slices.ContainsFunc(a.Steps, func(s session.Step) bool { return s.Usage != nil })
 	}
+	// A step that began before the checkpoint cannot be removed as a whole here: the file is read from its beginning.
 	b.lacks = b.lacks || b.resumed && parts[from].Row.Type != "step-start"
 	if b.turn.Cut(from); b.turn.Count() == 0 {
 		delete(b.answers, b.turn)

@@ -94,6 +94,8 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 		return steps
 	}
 	last.CostUSD = tokens.CostUSD
+	// The usage of each call counts only if it adds up to the message's. Otherwise a call is missing or counted twice,
+	// and a reader that sums the steps would get other tokens than the session has.
 	switch {
 	case tokens.Used == nil:
 		return steps
