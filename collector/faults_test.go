@@ -424,7 +424,7 @@ func TestStoreFull(t *testing.T) {
 	small := t.TempDir()
 	places := map[string]struct{ dir, options string }{"limit": {t.TempDir(), "    max_size_mib: 2"}}
 	// Only root may make a small disk.
-	if err := syscall.Mount("agenttrace", small, "tmpfs", 0, "size=3m"); err == nil {
+	if err := syscall.Mount("agenttrace", small, "tmpfs", 0, "size=6m"); err == nil {
 		t.Cleanup(func() {
 			if err := syscall.Unmount(small, 0); err != nil {
 				t.Error(err)

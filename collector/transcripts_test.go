@@ -54,7 +54,6 @@ func TestCollectorFollowsTranscripts(t *testing.T) {
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}
 exporters: {session: {path: %q, transcripts: {directories: [%q]}}}
 service:
-  telemetry: {metrics: {level: none}}
   pipelines:
     traces: {receivers: [otlp], exporters: [session]}
     logs: {receivers: [otlp], exporters: [session]}
