@@ -109,17 +109,20 @@ var rules = []rule{
 	{name: "times", doc: "No row was updated before it was created.",
 		session: sessionTimes, message: messageTimes, part: partTimes},
 	{name: "json",
-		doc:     "permissions_json is a JSON array; metadata_json, data_json and a model_json that is not null are JSON objects.",
+		doc: "permissions_json is a JSON array; " +
+			"metadata_json, data_json and a model_json that is not null are JSON objects.",
 		session: sessionJSON, message: messageJSON, part: partJSON},
 	{name: "permissions",
-		doc:     "A permission rule has a permission, a pattern and an action; the action is allow, deny or ask, a source is manifest, session or project.",
+		doc: "A permission rule has a permission, a pattern and an action; " +
+			"the action is allow, deny or ask, a source is manifest, session or project.",
 		session: sessionPermissions},
 	{name: "usage", doc: "Token counts are whole numbers and not negative.",
 		session: sessionUsage, message: messageUsage},
 	{name: "total", doc: "total_tokens is the sum of the five buckets.",
 		session: sessionTotal},
 	{name: "rollup",
-		doc:     "The session's buckets are the sums over its visible assistant messages since the latest compaction's tail.",
+		doc: "The session's buckets are the sums over its visible assistant messages " +
+			"since the latest compaction's tail.",
 		session: sessionRollup},
 	{name: "cost", doc: "cost_usd is a number and not negative.",
 		session: sessionCost},
@@ -128,17 +131,20 @@ var rules = []rule{
 	{name: "message-order", doc: "Messages are in order of (created_at, id).",
 		message: messageOrder},
 	{name: "metadata",
-		doc:     "The values of a message's metadata_json for model, agent, system prompt and trace have the kind of their key.",
+		doc: "The values of a message's metadata_json for model, agent, system prompt and trace " +
+			"have the kind of their key.",
 		message: messageMetadata},
 	{name: "part-index", doc: "The index of a part is not negative, and no other part of the message has it.",
 		message: messageIndexes},
 	{name: "part-order", doc: "Parts are in order of index.",
 		part: partOrder},
 	{name: "part-gap",
-		doc:     "The indexes of a message's parts count from 0 without a gap, unless the message is marked incomplete.",
+		doc: "The indexes of a message's parts count from 0 without a gap, " +
+			"unless the message is marked incomplete.",
 		message: messageGaps},
 	{name: "type",
-		doc:  "A part is text, reasoning, tool-<name>, dynamic-tool, file, source-url, source-document, step-start or data-<name>.",
+		doc: "A part is text, reasoning, tool-<name>, dynamic-tool, file, source-url, source-document, " +
+			"step-start or data-<name>.",
 		part: partType},
 	{name: "type-column", doc: "A part's type column repeats data_json's type.",
 		part: partTypeColumn},
@@ -152,15 +158,18 @@ var rules = []rule{
 	{name: "data", doc: "A data part has data.",
 		part: partData},
 	{name: "compaction",
-		doc:  "A data-compaction part is in an assistant message and has summary, tail_start_id, auto and summary_tokens in data.",
+		doc: "A data-compaction part is in an assistant message " +
+			"and has summary, tail_start_id, auto and summary_tokens in data.",
 		part: partCompaction},
 	{name: "tool", doc: "A tool part has a toolCallId, and a dynamic one a toolName.",
 		part: partTool},
 	{name: "tool-columns",
-		doc:  "tool_call_id and tool_state of a tool part repeat data_json's toolCallId and state; other parts have no tool_state.",
+		doc: "tool_call_id and tool_state of a tool part repeat data_json's toolCallId and state; " +
+			"other parts have no tool_state.",
 		part: partToolColumns},
 	{name: "tool-state",
-		doc:  "A tool part has a known state, what that state needs (input, output, errorText, approval) and nothing that it excludes.",
+		doc: "A tool part has a known state, what that state needs (input, output, errorText, approval) " +
+			"and nothing that it excludes.",
 		part: partToolState},
 }
 

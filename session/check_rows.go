@@ -114,7 +114,8 @@ func sessionPermissions(c *checker) {
 			switch s, _ := str(source); s {
 			case "manifest", "session", "project":
 			default:
-				c.report(c.where(), "permissions_json[%d] has source %s, want manifest, session or project", i, show(source))
+				c.report(c.where(), "permissions_json[%d] has source %s, want manifest, session or project",
+					i, show(source))
 			}
 		}
 		if at, has := r.get("added_at"); has {
@@ -147,8 +148,8 @@ func sessionUsage(c *checker) {
 		column string
 		n      int64
 	}{
-		{"prompt_tokens", s.PromptTokens}, {"completion_tokens", s.CompletionTokens}, {"reasoning_tokens", s.ReasoningTokens},
-		{"cache_read", s.CacheRead}, {"cache_write", s.CacheWrite},
+		{"prompt_tokens", s.PromptTokens}, {"completion_tokens", s.CompletionTokens},
+		{"reasoning_tokens", s.ReasoningTokens}, {"cache_read", s.CacheRead}, {"cache_write", s.CacheWrite},
 	} {
 		if b.n < 0 {
 			c.report(c.where(), "%s is %d", b.column, b.n)

@@ -77,7 +77,9 @@ func appendColumns(columns []Column, row reflect.Type, offset uintptr) []Column 
 		case !ok || name == "-":
 			continue
 		}
-		c := Column{Name: name, offset: offset + f.Offset, field: f.Type, kind: columnKinds[f.Type], key: `,"` + name + `":`}
+		c := Column{
+			Name: name, offset: offset + f.Offset, field: f.Type, kind: columnKinds[f.Type], key: `,"` + name + `":`,
+		}
 		if len(columns) == 0 {
 			c.key = `{"` + name + `":`
 		}

@@ -167,8 +167,8 @@ func (t *Transcript) CheckTree() error {
 			case p.ID == "":
 				return fmt.Errorf("messages[%d].parts[%d] has no id", i, j)
 			case p.MessageID != m.ID:
-				return fmt.Errorf("messages[%d].parts[%d]: part %s belongs to message %q and is below %s", i, j, p.ID, p.MessageID,
-					m.ID)
+				return fmt.Errorf("messages[%d].parts[%d]: part %s belongs to message %q and is below %s",
+					i, j, p.ID, p.MessageID, m.ID)
 			case p.SessionID == "":
 				return fmt.Errorf("messages[%d].parts[%d]: part %s has no session_id", i, j, p.ID)
 			}

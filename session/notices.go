@@ -10,15 +10,18 @@ import (
 // notices has the rules of [Notices], each with a remedy for the reader.
 var notices = []struct{ rule, doc, remedy string }{
 	{"telemetry",
-		"The telemetry of a message has no problem: values of the wrong type, totals of an agent that disagree with the sum over its model calls.",
-		"compare the spans of the turn (show --provenance); of totals that disagree, the sum over the model calls counts"},
+		"The telemetry of a message has no problem: values of the wrong type, " +
+			"totals of an agent that disagree with the sum over its model calls.",
+		"compare the spans of the turn (show --provenance); " +
+			"of totals that disagree, the sum over the model calls counts"},
 	{"whole", "All telemetry of a message arrived: the span of its turn, and the ends of its model calls.",
 		"let the client flush its telemetry before it exits; what arrives later completes the turn"},
 	{"content", "An assistant message that has ended has a part.",
 		"enable the capture of message content in the client"},
 	{"results", "In a turn that finished, every tool call has a result.",
 		"export the span of the tool call too, or the next request of the model; what arrives later adds the result"},
-	{"once", "No tool call and no response id is in two messages, and no text is twice in what one model call answered.",
+	{"once", "No tool call and no response id is in two messages, " +
+		"and no text is twice in what one model call answered.",
 		"if two instrumentations report the turn (show --provenance), disable one of them"},
 	{"history", "The requests of a session repeat no messages that the session does not have.",
 		"import the telemetry or the transcript of the earlier part, if there is one"},

@@ -137,7 +137,8 @@ func answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
 func (a *api) change(ctx context.Context, fn func(context.Context, service.Service) error) error {
 	if a.Change == nil {
 		const remedy = "use a server that holds the store"
-		return service.NewProblem("read-only", http.StatusForbidden, "sessions cannot be changed here; "+remedy, "", remedy)
+		return service.NewProblem("read-only", http.StatusForbidden,
+			"sessions cannot be changed here; "+remedy, "", remedy)
 	}
 	return a.Change(ctx, fn)
 }

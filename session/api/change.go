@@ -128,7 +128,9 @@ func (a *api) annotate(ctx context.Context, s service.Service, p sessionPath, b 
 	if err != nil {
 		return n, err
 	}
-	row := store.Annotation{Kind: string(b.Kind), Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author)}
+	row := store.Annotation{
+		Kind: string(b.Kind), Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author),
+	}
 	if err := b.check(&row); err != nil {
 		return n, err
 	}

@@ -136,8 +136,10 @@ func (a *api) follow(w http.ResponseWriter, r *http.Request, after *eventID, of 
 	if err != nil {
 		return err
 	}
-	s := &stream{service.Stream{Changes: a.Changes, Done: a.Done, Every: service.PollInterval, Again: service.KeepAlive},
-		make(map[string]string)}
+	s := &stream{
+		service.Stream{Changes: a.Changes, Done: a.Done, Every: service.PollInterval, Again: service.KeepAlive},
+		make(map[string]string),
+	}
 	if after != nil && after.Epoch != at.Epoch {
 		after = nil
 		if err := s.event(newEventID(at), eventReset, "", emptyEvent{}); err != nil {

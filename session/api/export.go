@@ -68,7 +68,8 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	}
 	f := formats.Named(string(p.Format), (*formats.Format).Written)
 	if p.Full && !f.Text {
-		return wrong("full", "full is for transcripts, which %s is not; leave it out, or use a format for people", f.Name)
+		return wrong("full",
+			"full is for transcripts, which %s is not; leave it out, or use a format for people", f.Name)
 	}
 	source, err := f.Load(ctx, a.sessions, id, formats.LoadOptions{Full: p.Full})
 	if err != nil {

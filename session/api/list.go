@@ -130,8 +130,8 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 		}
 		if len(ids) == 0 {
 			found.Hits = []store.Hit{}
-			found.Filters, _, err = document.Exclusions(ctx, a.sessions, store.SessionQuery{SessionFilter: f, Children: true,
-				Archived: true}, string(p.Status), now, a.IdleTimeout)
+			all := store.SessionQuery{SessionFilter: f, Children: true, Archived: true}
+			found.Filters, _, err = document.Exclusions(ctx, a.sessions, all, string(p.Status), now, a.IdleTimeout)
 			return found, err
 		}
 		within = make(map[string]bool, len(ids))
@@ -154,7 +154,8 @@ func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
 		Sessions: p.filter(), Price: a.Price}
 	if p.Status != "" {
 		var err error
-		q.Sessions.IDs, err = document.SelectIDs(ctx, a.sessions, q.Sessions, string(p.Status), time.Now(), a.IdleTimeout)
+		q.Sessions.IDs, err = document.SelectIDs(ctx, a.sessions, q.Sessions, string(p.Status),
+			time.Now(), a.IdleTimeout)
 		if err != nil {
 			return store.Stats{}, err
 		}

@@ -77,8 +77,8 @@ func describe(all []operation, version string) json.RawMessage {
 	var d openAPI
 	d.OpenAPI = "3.1.1"
 	d.Info.Title, d.Info.Version = "agenttrace sessions", "1"
-	d.Info.Description = "Sessions of AI agents as JSON. An element of a path that is . or .., or begins with ~, has ~ " +
-		"before it."
+	d.Info.Description = "Sessions of AI agents as JSON. " +
+		"An element of a path that is . or .., or begins with ~, has ~ before it."
 	if version != "" {
 		d.Info.Description += " Served by agenttrace " + version + "."
 	}
@@ -232,9 +232,10 @@ func infer(t reflect.Type, known map[reflect.Type]*jsonschema.Schema) *jsonschem
 
 // embeds reports whether a struct embeds another, whose fields are its own then.
 func embeds(t, other reflect.Type) bool {
-	return t.Kind() == reflect.Struct && slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
-		return f.Anonymous && (f.Type == other || f.Type.Kind() == reflect.Pointer && f.Type.Elem() == other)
-	})
+	return t.Kind() == reflect.Struct &&
+		slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+			return f.Anonymous && (f.Type == other || f.Type.Kind() == reflect.Pointer && f.Type.Elem() == other)
+		})
 }
 
 // tidy makes of what is inferred from Go types what is encoded of them: a member that is left out where it is empty is

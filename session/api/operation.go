@@ -118,7 +118,8 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 	if err != nil || mediaType != "application/json" {
 		const remedy = "send JSON, with the header Content-Type: application/json"
 		return service.NewProblem("unsupported-media-type", http.StatusUnsupportedMediaType,
-			fmt.Sprintf("the body has the media type %q; %s", r.Header.Get("Content-Type"), remedy), "Content-Type", remedy)
+			fmt.Sprintf("the body has the media type %q; %s", r.Header.Get("Content-Type"), remedy),
+			"Content-Type", remedy)
 	}
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()

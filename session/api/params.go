@@ -119,7 +119,8 @@ func kindOf(t reflect.Type, tag reflect.StructTag) (*jsonschema.Schema, func(ref
 			return nil
 		}
 	case reflect.String:
-		return &jsonschema.Schema{Type: "string", MinLength: jsonschema.Ptr(1)}, func(to reflect.Value, text string) error {
+		notEmpty := &jsonschema.Schema{Type: "string", MinLength: jsonschema.Ptr(1)}
+		return notEmpty, func(to reflect.Value, text string) error {
 			to.SetString(text)
 			return nil
 		}
@@ -209,15 +210,19 @@ type instant struct{ time.Time }
 // UnmarshalText implements [encoding.TextUnmarshaler]. Days begin in UTC.
 func (i *instant) UnmarshalText(text []byte) (err error) {
 	if i.Time, err = store.ParseTime(string(text), time.Now(), time.UTC); err != nil {
-		return fmt.Errorf("use a time such as 2026-11-20T15:04:05Z, a day such as 2026-11-20, or a duration before now such " +
-			"as 12h or 7d")
+		return fmt.Errorf("use a time such as 2026-11-20T15:04:05Z, a day such as 2026-11-20, " +
+			"or a duration before now such as 12h or 7d")
 	}
 	return nil
 }
 
 func (*instant) schema() *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "string", Description: "A time as of RFC 3339, a day in UTC such as 2026-11-20, or " +
-		"a duration before now such as 12h or 7d.", Examples: []any{"2026-11-20T15:04:05Z", "2026-11-20", "7d"}}
+	return &jsonschema.Schema{
+		Type: "string",
+		Description: "A time as of RFC 3339, a day in UTC such as 2026-11-20, " +
+			"or a duration before now such as 12h or 7d.",
+		Examples: []any{"2026-11-20T15:04:05Z", "2026-11-20", "7d"},
+	}
 }
 
 // score is a parameter that compares a score.

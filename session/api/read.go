@@ -71,7 +71,9 @@ func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error
 	if err != nil {
 		return h, err
 	}
-	return sessionHead{doc.Session, doc.Status, doc.Totals, doc.Notices, doc.UnpricedModels, doc.Children, doc.Traces}, nil
+	return sessionHead{
+		doc.Session, doc.Status, doc.Totals, doc.Notices, doc.UnpricedModels, doc.Children, doc.Traces,
+	}, nil
 }
 
 type documentParams struct {
@@ -117,7 +119,8 @@ func noTurn(id, parameter string, n, turns int) error {
 		&document.NoTurnError{SessionID: id, Number: n, Turns: turns})
 }
 
-// oneTurn is a session with one turn. Of the totals it has the number of turns: the others would be read of all messages.
+// oneTurn is a session with one turn. Of the totals it has the number of turns: the others would be read of all
+// messages.
 type oneTurn struct {
 	document.Document
 	Totals turnTotals `json:"totals"`
@@ -132,8 +135,8 @@ func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
 	if err != nil {
 		return t, err
 	}
-	doc, err := document.LoadRange(ctx, a.sessions, id, store.TurnRange{First: p.N, Last: p.N}, time.Now(), a.IdleTimeout,
-		a.Price)
+	doc, err := document.LoadRange(ctx, a.sessions, id, store.TurnRange{First: p.N, Last: p.N},
+		time.Now(), a.IdleTimeout, a.Price)
 	var none *document.NoTurnError
 	switch {
 	case errors.As(err, &none):
@@ -221,8 +224,8 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 		}
 	}
 	if whole.Part.ID == "" || whole.Row.ID == "" {
-		return nil, service.NotFoundf("part", "session %s has no part %q of a message %q; read its document for their ids",
-			id, p.Part, p.Message)
+		return nil, service.NotFoundf("part",
+			"session %s has no part %q of a message %q; read its document for their ids", id, p.Part, p.Message)
 	}
 	return &whole, nil
 }
@@ -320,8 +323,8 @@ func (a *api) catalog(ctx context.Context, p digestPath) (text, error) {
 func (a *api) blob(ctx context.Context, kind store.BlobKind, what, digest string) (text, error) {
 	b, err := a.sessions.Blob(ctx, kind, digest)
 	if errors.Is(err, store.ErrNotFound) {
-		return text{}, service.NotFoundf("digest", "no %s with the digest %q is stored; read a document for the digests",
-			what, digest)
+		return text{}, service.NotFoundf("digest",
+			"no %s with the digest %q is stored; read a document for the digests", what, digest)
 	}
 	return text{b.Digest, !b.Exact, b.Body}, err
 }

@@ -32,8 +32,8 @@ type Annotation struct {
 // AnnotationOf is what readers see of a row of annotations.
 func AnnotationOf(n *store.Annotation) Annotation {
 	a := Annotation{
-		ID: n.ID, Kind: n.Kind, Name: n.Name, Comment: n.Comment, Author: n.Author, MessageID: n.MessageID, PartID: n.PartID,
-		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
+		ID: n.ID, Kind: n.Kind, Name: n.Name, Comment: n.Comment, Author: n.Author,
+		MessageID: n.MessageID, PartID: n.PartID, CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}
 	if n.Kind == store.AnnotationScore {
 		a.Value = &n.Value

@@ -113,9 +113,8 @@ func (b *builder) head() {
 	s := &b.transcript.Session
 	h := Session{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: session.Deref(s.Mode),
-		WorkspaceID:   session.Deref(s.WorkspaceID),
-		WorkspaceRoot: session.Deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
-		ArchivedAt: s.ArchivedAt,
+		WorkspaceID: session.Deref(s.WorkspaceID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
+		Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check reports it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)

@@ -236,7 +236,8 @@ func (r *TurnEligibility) prompt(doc *Document, t *Turn) {
 		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) +
 			" has not arrived"})
 	case p.Damaged:
-		r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + printable.Short(p.Digest) + " arrived damaged"})
+		r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + printable.Short(p.Digest) +
+			" arrived damaged"})
 	default:
 		r.redacted(p.Body)
 	}
@@ -298,8 +299,8 @@ func (r *TurnEligibility) message(m *Message) {
 	next := int64(0)
 	for _, p := range m.Parts {
 		if n := p.Index - next; n > 0 {
-			r.miss(Missing{What: what, MessageID: m.ID, Why: printable.Plural(int(n), "part", "parts") + " before part " +
-				strconv.FormatInt(p.Index, 10) + " never arrived"})
+			r.miss(Missing{What: what, MessageID: m.ID, Why: printable.Plural(int(n), "part", "parts") +
+				" before part " + strconv.FormatInt(p.Index, 10) + " never arrived"})
 		}
 		next = max(next, p.Index+1)
 		at := Missing{What: what, MessageID: m.ID, PartID: p.ID}
@@ -442,7 +443,8 @@ func (f *File) carried() bool {
 	if f.Size != nil && *f.Size == 0 {
 		return false
 	}
-	return strings.HasPrefix(f.URL, "data:") || strings.HasPrefix(f.URL, "http://") || strings.HasPrefix(f.URL, "https://")
+	return strings.HasPrefix(f.URL, "data:") ||
+		strings.HasPrefix(f.URL, "http://") || strings.HasPrefix(f.URL, "https://")
 }
 
 func (f *File) label() string {

@@ -137,8 +137,9 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 			if at < 0 {
 				at = len(news)
 			}
-			news = slices.Insert(news, at, News{Event: NewsDecision, At: d.DecidedAt, MessageID: d.MessageID, PartID: d.PartID,
-				Decision: &d})
+			news = slices.Insert(news, at, News{
+				Event: NewsDecision, At: d.DecidedAt, MessageID: d.MessageID, PartID: d.PartID, Decision: &d,
+			})
 		}
 	}
 	next.status = StatusOf(s, t, decisions, now, f.IdleTimeout)

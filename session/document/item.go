@@ -96,9 +96,9 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 		Status: StatusOf(s, t, nil, now, idleTimeout).State,
 		Turns:  spent.Turns, Errors: spent.Errors,
 		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
-		CostUSD: cost, EstimatedCostUSD: estimated, Unpriced: unpriced, Reading: readingOf(s), ParentID: session.Deref(s.ParentID),
-		WorkspaceRoot: session.Deref(s.WorkspaceRoot),
-		CreatedAt:     s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+		CostUSD: cost, EstimatedCostUSD: estimated, Unpriced: unpriced, Reading: readingOf(s),
+		ParentID: session.Deref(s.ParentID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 }
 

@@ -20,8 +20,8 @@ func Load(ctx context.Context, r store.Reader, id string) (*Document, error) {
 	return Build(in), nil
 }
 
-// LoadAll is Load with notices, see [Document.FindNotices]. Now and idleTimeout are those of [StatusOf]; price may be nil,
-// or estimates what is not stated, see [Document.Estimate].
+// LoadAll is Load with notices, see [Document.FindNotices]. Now and idleTimeout are those of [StatusOf]; price may be
+// nil, or estimates what is not stated, see [Document.Estimate].
 func LoadAll(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration,
 	price store.Price) (*Document, error) {
 	in, err := Collect(ctx, r, id)

@@ -81,7 +81,8 @@ type metadata struct {
 	CanceledAt *int64   `json:"queue_canceled_at"`
 }
 
-// compactionCounts is what the metadata_json of a compaction's message has below agenttrace, of values that no other has.
+// compactionCounts is what the metadata_json of a compaction's message has below agenttrace, of values that no other
+// has.
 type compactionCounts struct {
 	SummarizedMessages int64 `json:"summarized_message_count"`
 	ContextBefore      int64 `json:"context_tokens_before"`

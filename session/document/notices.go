@@ -12,7 +12,8 @@ import (
 
 // NoticesOf returns what is doubtful in a session, of which links are the spans. Now and idleTimeout decide whether it
 // is still at work: see [StatusOf].
-func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time, idleTimeout time.Duration) []session.Notice {
+func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time,
+	idleTimeout time.Duration) []session.Notice {
 	in := Input{Transcript: t, SpanRefs: links, Now: now, IdleTimeout: idleTimeout}
 	doc := Build(in)
 	doc.FindNotices(in)

@@ -176,8 +176,8 @@ func (o *Outline) build() *Document {
 }
 
 // Document returns the session with all turns. Those that are not loaded lack texts and successful calls, and what is
-// about them: prompts, spans, decisions and children. The notices are those of the turns that are loaded, and those that
-// the rows of the other messages report. The arguments are those of [LoadAll].
+// about them: prompts, spans, decisions and children. The notices are those of the turns that are loaded, and those
+// that the rows of the other messages report. The arguments are those of [LoadAll].
 func (o *Outline) Document(now time.Time, idleTimeout time.Duration, price store.Price) *Document {
 	o.in.Now, o.in.IdleTimeout = now, idleTimeout
 	doc, in := o.build(), o.in
@@ -185,8 +185,9 @@ func (o *Outline) Document(now time.Time, idleTimeout time.Duration, price store
 	for i := range o.in.Transcript.Messages {
 		m := &o.in.Transcript.Messages[i]
 		meta := m.Message.MetadataJSON
-		if o.isLoaded[m.Message.ID] || slices.ContainsFunc(m.Parts, unanswered) || strings.Contains(meta, `"problems"`) ||
-			strings.Contains(meta, `"incomplete"`) || strings.Contains(meta, `"response_id"`) {
+		if o.isLoaded[m.Message.ID] || slices.ContainsFunc(m.Parts, unanswered) ||
+			strings.Contains(meta, `"problems"`) || strings.Contains(meta, `"incomplete"`) ||
+			strings.Contains(meta, `"response_id"`) {
 			in.Transcript.Messages = append(in.Transcript.Messages, *m)
 		}
 	}

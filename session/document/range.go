@@ -11,11 +11,11 @@ import (
 )
 
 // LoadRange reads turns of the session with the id, and what they refer to, as [Document.Between] does of the whole
-// document. It hardly costs more in a long session than in a short one: of all that it does not read, the totals are only
-// the number of turns, and prompts and catalogs name only these turns.
+// document. It hardly costs more in a long session than in a short one: of all that it does not read, the totals are
+// only the number of turns, and prompts and catalogs name only these turns.
 //
-// The error for turns that the session does not have is a [NoTurnError]; for a message that it does not have, or that is
-// in no turn, it wraps [store.ErrNotFound].
+// The error for turns that the session does not have is a [NoTurnError]; for a message that it does not have, or that
+// is in no turn, it wraps [store.ErrNotFound].
 func LoadRange(ctx context.Context, r store.Reader, id string, turns store.TurnRange, now time.Time,
 	idleTimeout time.Duration, price store.Price) (*Document, error) {
 	turns.Before = 1
@@ -84,7 +84,8 @@ func LoadRange(ctx context.Context, r store.Reader, id string, turns store.TurnR
 
 // endOf returns the last visible turn of a session, with the status and the state of the session. Turns that do not
 // report how they ended are passed over for the state, up to 64 of them.
-func endOf(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration) (*Document, error) {
+func endOf(ctx context.Context, r store.Reader, id string, now time.Time,
+	idleTimeout time.Duration) (*Document, error) {
 	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1})
 	if err != nil {
 		return nil, err
@@ -134,8 +135,8 @@ func collect(ctx context.Context, r store.Reader, e *store.Excerpt) (in Input, e
 	return in, err
 }
 
-// annotationsOf reads the annotations of a session without those of messages that are not loaded. Those of messages that
-// are gone are the session's.
+// annotationsOf reads the annotations of a session without those of messages that are not loaded. Those of messages
+// that are gone are the session's.
 func annotationsOf(ctx context.Context, r store.Reader, id string, loaded map[string]bool) ([]store.Annotation, error) {
 	all, err := r.Annotations(ctx, id)
 	var others []string

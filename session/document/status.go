@@ -198,14 +198,17 @@ func (st *Status) read(doc *Document) *Turn {
 		if m.HiddenAt != nil {
 			continue
 		}
-		last := LastMessage{ID: m.ID, Role: m.Role, Incomplete: m.incomplete, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt}
+		last := LastMessage{
+			ID: m.ID, Role: m.Role, Incomplete: m.incomplete, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		}
 		for _, p := range m.Parts {
 			if p.Kind == KindText && strings.TrimSpace(p.Text) != "" {
 				last.Text = p.Text
 			}
 			if c := p.Tool; c != nil && c.Open() {
 				st.OpenCalls = append(st.OpenCalls, OpenCall{
-					CallID: c.CallID, Tool: c.Name, State: c.State, Input: c.Input, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+					CallID: c.CallID, Tool: c.Name, State: c.State, Input: c.Input,
+					CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 				})
 			}
 		}
@@ -223,7 +226,8 @@ func (st *Status) wait(turn *Turn, ended bool) bool {
 	}
 	for _, c := range st.OpenCalls {
 		if c.State == session.StateApprovalRequested {
-			st.State, st.Since, st.ToolCallID, st.Detail, st.Attempt = ActivityWaitingApproval, c.UpdatedAt, c.CallID, "", 0
+			st.State, st.Since = ActivityWaitingApproval, c.UpdatedAt
+			st.ToolCallID, st.Detail, st.Attempt = c.CallID, "", 0
 			return true
 		}
 	}

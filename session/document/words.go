@@ -171,7 +171,9 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 		}
 		spoke := slices.ContainsFunc(t.Messages, (*Message).answers)
 		if spoke || t.Usage != nil {
-			rows = append(rows, UsageRow{label, t.Number, t.Usage, t.CostUSD, t.EstimatedCostUSD, t.Unpriced, len(marks) > 0})
+			rows = append(rows, UsageRow{
+				label, t.Number, t.Usage, t.CostUSD, t.EstimatedCostUSD, t.Unpriced, len(marks) > 0,
+			})
 		}
 		for _, m := range t.Messages {
 			if m.Marker {

@@ -52,16 +52,17 @@ type spanExporter struct {
 
 func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	pieces := SplitSpans(spans, e.maxBytes)
-	return export(ctx, pieces, e.SpanExporter.ExportSpans, func(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, string) {
-		size := spanSize(s)
-		if size <= e.maxBytes {
-			return nil, ""
-		}
-		shorter, limit := shortenSpan(s, size-e.maxBytes*9/10)
-		sc := s.SpanContext()
-		return shorter, fmt.Sprintf("span %s %s of trace %s has about %d bytes; sent with its values cut to %d",
-			s.Name(), sc.SpanID(), sc.TraceID(), size, limit)
-	})
+	return export(ctx, pieces, e.SpanExporter.ExportSpans,
+		func(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, string) {
+			size := spanSize(s)
+			if size <= e.maxBytes {
+				return nil, ""
+			}
+			shorter, limit := shortenSpan(s, size-e.maxBytes*9/10)
+			sc := s.SpanContext()
+			return shorter, fmt.Sprintf("span %s %s of trace %s has about %d bytes; sent with its values cut to %d",
+				s.Name(), sc.SpanID(), sc.TraceID(), size, limit)
+		})
 }
 
 type logExporter struct {

@@ -86,7 +86,9 @@ func (t *Table) Models() []Model {
 				continue
 			}
 			per := func(kind int) float64 { return math.Round(o.Base[kind]*perMillion*1e6) / 1e6 }
-			all = append(all, Model{provider, id, per(input), per(output), per(reasoning), per(cacheRead), per(cacheWrite)})
+			all = append(all, Model{
+				provider, id, per(input), per(output), per(reasoning), per(cacheRead), per(cacheWrite),
+			})
 		}
 	}
 	slices.SortFunc(all, func(a, b Model) int {

@@ -93,7 +93,8 @@ func emit(logger log.Logger, r plog.LogRecord) {
 	out.SetBody(value(r.Body()))
 	out.AddAttributes(attributes(r.Attributes())...)
 	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID(r.TraceID()), SpanID: trace.SpanID(r.SpanID()), TraceFlags: trace.TraceFlags(r.Flags())}))
+		TraceID: trace.TraceID(r.TraceID()), SpanID: trace.SpanID(r.SpanID()),
+		TraceFlags: trace.TraceFlags(r.Flags())}))
 	logger.Emit(ctx, out)
 }
 

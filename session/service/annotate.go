@@ -54,8 +54,8 @@ func (a *Annotator) Untag(message, part, tag string) error {
 func (a *Annotator) Remove(id string) error {
 	old := a.known(id)
 	if old == nil || old.DeletedAt != nil {
-		return NotFoundf("annotation", "session %s has no annotation %q to take back; its annotations list their ids", a.id,
-			id)
+		return NotFoundf("annotation", "session %s has no annotation %q to take back; its annotations list their ids",
+			a.id, id)
 	}
 	n := *old
 	n.DeletedAt = &a.at

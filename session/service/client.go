@@ -39,8 +39,8 @@ type Client struct {
 var _ Service = (*Client)(nil)
 
 // Dial returns a client of the server at an address: http://host:port, https://host:port, each with a path before
-// that of the server if a proxy needs one, or unix:///path/of/socket. The token, which may be empty, is sent as a bearer
-// token; over plain HTTP only to this machine. Dial asks the server for the name of its store.
+// that of the server if a proxy needs one, or unix:///path/of/socket. The token, which may be empty, is sent as a
+// bearer token; over plain HTTP only to this machine. Dial asks the server for the name of its store.
 func Dial(ctx context.Context, address, token string) (*Client, error) {
 	c := &Client{token: token}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -52,10 +52,11 @@ func Dial(ctx context.Context, address, token string) (*Client, error) {
 		}
 		c.base = &url.URL{Scheme: "http", Host: "localhost"}
 	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, Invalidf("", "", "%q is not the address of a collector; write http://host:port, https://host:port or "+
-			"unix:///path/of/socket", address)
+		return nil, Invalidf("", "", "%q is not the address of a collector; "+
+			"write http://host:port, https://host:port or unix:///path/of/socket", address)
 	} else if c.base = u; token != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
-		return nil, Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https", u.Host)
+		return nil, Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https",
+			u.Host)
 	}
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // a token is for this server alone
@@ -169,7 +170,8 @@ func (c *Client) refused(response *http.Response) error {
 	}
 	switch response.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w: the collector at %s answers %s; give a token with AGENTTRACE_TOKEN or AGENTTRACE_TOKEN_FILE",
+		return fmt.Errorf("%w: the collector at %s answers %s; "+
+			"give a token with AGENTTRACE_TOKEN or AGENTTRACE_TOKEN_FILE",
 			store.ErrDenied, c.address(), response.Status)
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return fmt.Errorf("%w: %s has no sessions: it answers %s; name the address of a collector's session_view",

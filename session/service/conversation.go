@@ -67,7 +67,8 @@ func AtRest(ctx context.Context, r store.Reader, id string, now time.Time, idleT
 	c := &Conversation{ID: id, Transcript: in.Transcript, Timeline: document.Build(in), Turns: make(map[string]int)}
 	if st := c.Timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
 		const remedy = "wait until it is idle"
-		return nil, NewProblem(CodeBusy, http.StatusConflict, fmt.Sprintf("session %s is %s; %s", id, st, remedy), "", remedy)
+		return nil, NewProblem(CodeBusy, http.StatusConflict,
+			fmt.Sprintf("session %s is %s; %s", id, st, remedy), "", remedy)
 	}
 	for turn, m := range c.Timeline.Messages() {
 		c.Turns[m.ID] = turn.Number
@@ -129,7 +130,8 @@ func (c *Conversation) Rewind(ctx context.Context, s Service, to Place, now time
 		return nil, invalid("message", "message %s is the %s's; name one of the user's, or turn %d",
 			point.ID, point.Role, c.Turns[point.ID])
 	case point.HiddenAt != nil:
-		return nil, invalid("message", "message %s is hidden already; choose an earlier one, or undo the rewind first", point.ID)
+		return nil, invalid("message",
+			"message %s is hidden already; choose an earlier one, or undo the rewind first", point.ID)
 	}
 	done, err := s.Rewind(ctx, c.ID, point.ID, now)
 	done.To = point.ID // also where nothing came after it
@@ -174,7 +176,8 @@ func (c *Conversation) named(name string) (*session.Message, error) {
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("message", "%d messages of session %s begin with %q; type more of the id", len(found), c.ID, name)
+	return nil, invalid("message", "%d messages of session %s begin with %q; type more of the id",
+		len(found), c.ID, name)
 }
 
 // inTurn is the last message of a turn that is not hidden, of a role where one is
@@ -191,7 +194,8 @@ func (c *Conversation) inTurn(number int, role string) (*session.Message, error)
 		}
 	}
 	if last == nil && role != "" {
-		return nil, invalid("turn", "turn %d of session %s has no question that is seen; choose another turn", number, c.ID)
+		return nil, invalid("turn", "turn %d of session %s has no question that is seen; choose another turn",
+			number, c.ID)
 	}
 	if last == nil {
 		return nil, invalid("turn", "turn %d of session %s is hidden by a rewind; choose another turn", number, c.ID)

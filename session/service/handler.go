@@ -109,8 +109,8 @@ func Handler(s Service, changes *Counter, complete func(*store.Batch)) http.Hand
 	return mux
 }
 
-// WriteBody answers a request with a body, compressed if the client can read that. Of an answer that is a success a client
-// which has it already, by its ETag, gets the report of that.
+// WriteBody answers a request with a body, compressed if the client can read that. Of an answer that is a success a
+// client which has it already, by its ETag, gets the report of that.
 func WriteBody(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", mediaType)

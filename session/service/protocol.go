@@ -214,9 +214,10 @@ var (
 	callImportAll = sequence[[]*store.Imported, importResult]{"ImportAll",
 		func(s Service, ctx context.Context, sessions []*store.Imported) iter.Seq2[importResult, error] {
 			return func(yield func(importResult, error) bool) {
-				s.ImportAll(ctx, slices.Values(sessions), func(_ *store.Imported, r store.ImportResult, err error) bool {
+				report := func(_ *store.Imported, r store.ImportResult, err error) bool {
 					return yield(resultOf(r, err), nil)
-				})
+				}
+				s.ImportAll(ctx, slices.Values(sessions), report)
 			}
 		}}
 	callRewind = method[rewindArgs, store.Rewound]{"Rewind",

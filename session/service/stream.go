@@ -14,8 +14,8 @@ const (
 	PollInterval = 400 * time.Millisecond
 	// KeepAlive is how long a stream of events is silent at most.
 	KeepAlive = 15 * time.Second
-	// sendTimeout is how long a reader may take for a piece of an answer. One that takes longer is cut off: what it reads
-	// may be held open in the store.
+	// sendTimeout is how long a reader may take for a piece of an answer. One that takes longer is cut off: what it
+	// reads may be held open in the store.
 	sendTimeout = 20 * time.Second
 )
 

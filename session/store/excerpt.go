@@ -37,8 +37,8 @@ type Excerpt struct {
 	*session.Transcript
 	// From is the first message that was selected: of the last turns where they begin.
 	From Position
-	// Decisions are those about the messages, their parts and their calls. Without Messages in the query, they are those
-	// made since From or since the first of the last turns, in order of time. An outline has none.
+	// Decisions are those about the messages, their parts and their calls. Without Messages in the query, they are
+	// those made since From or since the first of the last turns, in order of time. An outline has none.
 	Decisions []Decision
 	// Spans are those of the messages, as [Reader].Spans returns them.
 	Spans []SpanRef
@@ -50,8 +50,8 @@ type Excerpt struct {
 
 // FoundTurns is where turns are in their session.
 type FoundTurns struct {
-	// First and Last are the numbers of the turns that were asked for, both 0 if the session does not have them. Begin is
-	// that of the first that was read: of those before First.
+	// First and Last are the numbers of the turns that were asked for, both 0 if the session does not have them. Begin
+	// is that of the first that was read: of those before First.
 	First, Last, Begin int
 	// Lost reports that the user's message of the turn Begin was lost.
 	Lost bool

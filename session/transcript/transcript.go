@@ -194,8 +194,8 @@ func missing(t *document.Turn) []string {
 
 func summary(t *document.Turn) []string {
 	all := []string{
-		printable.Line(printable.FullModelName(t.Model)), printable.Tokens(t.Usage), printable.OptionalDuration(t.DurationMS),
-		printable.Cost(t.CostUSD, nil), "",
+		printable.Line(printable.FullModelName(t.Model)), printable.Tokens(t.Usage),
+		printable.OptionalDuration(t.DurationMS), printable.Cost(t.CostUSD, nil), "",
 	}
 	if t.Hidden {
 		all[4] = "rewound"
@@ -405,7 +405,8 @@ func (w Words) Call(c *document.ToolCall) Block {
 		}
 	}
 	input, out := Pretty(c.Input), output(c.Output)
-	if (input == "" || c.InputWithheld) && session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable) {
+	if (input == "" || c.InputWithheld) &&
+		session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable) {
 		input = codec.WithheldText
 	}
 	if c.Withheld {
@@ -499,10 +500,11 @@ func output(raw []byte) string {
 var held = []string{
 	"session id", "title", "agent", "session model", "mode", "workspace root", "permission rules", "parent session",
 	"session times", "session cost", "outcome of the run", "messages of their own", "messages without parts",
-	"messages that a rewind hid", "system messages", "models of messages", "tokens", "costs of messages", "ends of turns",
-	"errors of turns", "unfinished messages", "turns that wait for approval", "texts", "borders between text parts",
-	"reasoning", "files", "names and media types of files", "sources", "steps", "compactions", "summaries of compactions",
-	"tails and sizes of compactions", "marks of content that was withheld or never finished", "data parts", "tool calls",
+	"messages that a rewind hid", "system messages", "models of messages", "tokens", "costs of messages",
+	"ends of turns", "errors of turns", "unfinished messages", "turns that wait for approval", "texts",
+	"borders between text parts", "reasoning", "files", "names and media types of files", "sources", "steps",
+	"compactions", "summaries of compactions", "tails and sizes of compactions",
+	"marks of content that was withheld or never finished", "data parts", "tool calls",
 	"tool inputs", "tool outputs", "tool outputs that are null", "values that the source withholds",
 	"results of tool calls", "errors of tool calls", "denied tool calls", "states of tool calls without a result",
 	"questions to a human", "system prompts and tool catalogs", "tags, notes and scores",

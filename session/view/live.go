@@ -83,7 +83,9 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 			if err != nil {
 				return err
 			}
-			return errors.Join(s.send("status", "status-line", doc), s.send("totals", "totals", sessionPage{Doc: doc, Of: turn}),
+			return errors.Join(
+				s.send("status", "status-line", doc),
+				s.send("totals", "totals", sessionPage{Doc: doc, Of: turn}),
 				s.send("turn-"+strconv.Itoa(turn), "turn", data(doc, doc.Turns, true)[0]))
 		}
 		o, err := document.LoadOutline(ctx, v.sessions, id)

@@ -152,8 +152,9 @@ func waterfall(t *document.Turn) []waterfallRow {
 			if c.DurationMS == nil {
 				continue
 			}
-			bars = append(bars, bar{waterfallRow{Kind: "tool", Name: printable.Line(cmp.Or(c.Name, printable.Unnamed)),
-				Class: c.Outcome(), Link: "#" + partID(p.ID), DurationMS: *c.DurationMS}, cmp.Or(c.StartedAt, p.CreatedAt)})
+			row := waterfallRow{Kind: "tool", Name: printable.Line(cmp.Or(c.Name, printable.Unnamed)),
+				Class: c.Outcome(), Link: "#" + partID(p.ID), DurationMS: *c.DurationMS}
+			bars = append(bars, bar{row, cmp.Or(c.StartedAt, p.CreatedAt)})
 		}
 	}
 	if len(bars) < 2 {

@@ -296,8 +296,8 @@ func (v *view) context(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range t.Messages {
 		p.Calls = append(p.Calls, m.Calls...)
 	}
-	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Context of turn %d · %s", t.Number, title(doc))}, "context",
-		p)
+	heading := fmt.Sprintf("Context of turn %d · %s", t.Number, title(doc))
+	return v.show(w, r, http.StatusOK, page{Title: heading}, "context", p)
 }
 
 // treePage is where a session comes from and what came of it.
@@ -332,7 +332,8 @@ func (v *view) tree(w http.ResponseWriter, r *http.Request) error {
 		if c := m.Compaction; c != nil {
 			text := "in turn " + strconv.Itoa(t.Number)
 			if c.ContextBefore > 0 && c.ContextAfter > 0 {
-				text += fmt.Sprintf(", context %s → %s tokens", printable.Brief(c.ContextBefore), printable.Brief(c.ContextAfter))
+				text += fmt.Sprintf(", context %s → %s tokens",
+					printable.Brief(c.ContextBefore), printable.Brief(c.ContextAfter))
 			}
 			p.Events = append(p.Events, treeEvent{m.CreatedAt, "compaction", text, turnLink(doc, t.Number)})
 		}
@@ -419,8 +420,8 @@ func (v *view) nextHit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return invalid("from %q is not the number of a turn", q.Get("from"))
 	}
-	hits, _, err := document.Find(r.Context(), v.sessions, store.SearchQuery{Text: q.Get("q"), Session: id}, nil, maxHits,
-		maxSearch)
+	search := store.SearchQuery{Text: q.Get("q"), Session: id}
+	hits, _, err := document.Find(r.Context(), v.sessions, search, nil, maxHits, maxSearch)
 	if err != nil {
 		return err
 	}
@@ -465,7 +466,8 @@ func (v *view) trace(w http.ResponseWriter, r *http.Request) error {
 			if s.SpanID != span || s.MessageID == "" {
 				continue
 			}
-			e, err := v.sessions.Excerpt(r.Context(), id, store.ExcerptQuery{Turns: store.TurnRange{Of: s.MessageID}, Outline: true})
+			q := store.ExcerptQuery{Turns: store.TurnRange{Of: s.MessageID}, Outline: true}
+			e, err := v.sessions.Excerpt(r.Context(), id, q)
 			if err != nil {
 				return err
 			}

@@ -88,7 +88,8 @@ func (v *view) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return v.show(w, r, http.StatusOK, page{Title: "Sessions", Here: "sessions", Search: p.Query.Get("q")}, "sessions", p)
+	shown := page{Title: "Sessions", Here: "sessions", Search: p.Query.Get("q")}
+	return v.show(w, r, http.StatusOK, shown, "sessions", p)
 }
 
 // listPage reads what the list shows for a query.
@@ -243,8 +244,10 @@ func (v *view) nowPage(ctx context.Context) (*nowPage, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups := []nowGroup{{Title: "Waiting for somebody"}, {Title: "Perhaps in a loop"}, {Title: "Failed or interrupted"},
-		{Title: "Busy"}}
+	groups := []nowGroup{
+		{Title: "Waiting for somebody"}, {Title: "Perhaps in a loop"}, {Title: "Failed or interrupted"},
+		{Title: "Busy"},
+	}
 	for i := range rows {
 		t, err := document.LastTurn(ctx, v.sessions, rows[i].ID)
 		if errors.Is(err, store.ErrNotFound) {

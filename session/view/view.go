@@ -150,8 +150,8 @@ type page struct {
 	Here string
 	// Search is what was searched for.
 	Search string
-	// Theme is light or dark, or "" where the system decides, and NextTheme the one after it. Self is the address of the
-	// page.
+	// Theme is light or dark, or "" where the system decides, and NextTheme the one after it. Self is the address of
+	// the page.
 	Theme, NextTheme, Self string
 }
 

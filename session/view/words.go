@@ -38,6 +38,10 @@ func (v *view) functions() template.FuncMap {
 			}
 			return printable.Cost(&stated, estimated)
 		},
+		"decision": func(d document.Decision) string {
+			text, _ := document.DecisionText(&d)
+			return printable.Line(text)
+		},
 		"count":    printable.Count,
 		"brief":    printable.Brief,
 		"bytes":    func(s string) string { return printable.Bytes(int64(len(s))) },
@@ -48,7 +52,6 @@ func (v *view) functions() template.FuncMap {
 		"tail":     tail,
 		"status":   statusText,
 		"buckets":  transcript.Buckets,
-		"decision": func(d document.Decision) string { text, _ := document.DecisionText(&d); return printable.Line(text) },
 		"runs":     runs,
 		"target":   func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":     func(a, b any) pair { return pair{a, b} },
@@ -91,7 +94,8 @@ func CheckTraceURL(template string) error {
 		return nil
 	}
 	u, err := url.Parse(strings.NewReplacer("{", "", "}", "").Replace(template))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || !strings.Contains(template, "{trace_id}") {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		!strings.Contains(template, "{trace_id}") {
 		return fmt.Errorf("%q is not the address of a trace; write one such as "+
 			"https://jaeger.example/trace/{trace_id}?uiFind={span_id}", template)
 	}

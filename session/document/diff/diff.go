@@ -236,7 +236,8 @@ func compareTurns(tlA, tlB *document.Document, a, b *document.Turn, o Options) [
 	}
 	text(AspectModel, printable.FullModelName(a.Model), printable.FullModelName(b.Model))
 	if a.Tools.CatalogDigest != b.Tools.CatalogDigest {
-		namesA, namesB := slices.Sorted(slices.Values(a.Tools.Available)), slices.Sorted(slices.Values(b.Tools.Available))
+		namesA := slices.Sorted(slices.Values(a.Tools.Available))
+		namesB := slices.Sorted(slices.Values(b.Tools.Available))
 		text(AspectTools, catalogText(a, namesA), catalogText(b, namesB))
 	}
 	text(AspectReasoning, a.ReasoningText(), b.ReasoningText())
@@ -327,9 +328,13 @@ func compareCalls(a, b []*document.ToolCall) []Change {
 	for _, pair := range AlignCalls(a, b) {
 		switch at, to := pair[0], pair[1]; {
 		case to < 0:
-			changes = append(changes, Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: new(callText(a[at]))})
+			changes = append(changes, Change{
+				Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: new(callText(a[at])),
+			})
 		case at < 0:
-			changes = append(changes, Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: new(callText(b[to]))})
+			changes = append(changes, Change{
+				Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: new(callText(b[to])),
+			})
 		default:
 			changes = append(changes, compareCall(a[at], b[to], at+1, to+1)...)
 		}
@@ -350,8 +355,9 @@ func compareCall(a, b *document.ToolCall, placeA, placeB int) []Change {
 			a.Error == b.Error && canonical(a.Output) == canonical(b.Output)},
 	} {
 		if !v.equal {
-			changes = append(changes, Change{Aspect: v.aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(v.a),
-				B: optional(v.b)})
+			changes = append(changes, Change{
+				Aspect: v.aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(v.a), B: optional(v.b),
+			})
 		}
 	}
 	return changes

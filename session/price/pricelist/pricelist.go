@@ -37,7 +37,8 @@ func Sources() []Source {
 	return []Source{
 		{price.ModelsDev, "https://models.dev/api.json", "models.dev.json"},
 		{price.LiteLLM,
-			"https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json", "litellm.json"},
+			"https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json",
+			"litellm.json"},
 	}
 }
 
@@ -254,8 +255,10 @@ func fetch(ctx context.Context, s Source, before List, o *Options) (l List, body
 	if err != nil {
 		return l, nil, fmt.Errorf("what %s has is not its list of prices: %w", s.URL, err)
 	}
-	return List{Name: s.Name, From: s.URL, CheckedAt: o.Now().UTC().Truncate(time.Second), ETag: answer.Header.Get("ETag"),
-		LastModified: answer.Header.Get("Last-Modified"), Models: t.Len()}, body, nil
+	return List{
+		Name: s.Name, From: s.URL, CheckedAt: o.Now().UTC().Truncate(time.Second),
+		ETag: answer.Header.Get("ETag"), LastModified: answer.Header.Get("Last-Modified"), Models: t.Len(),
+	}, body, nil
 }
 
 // Import keeps the list that a file has, for a machine without a network. Which list it is

@@ -155,8 +155,8 @@ func (e *excerpt) landmarks(conn Conn, id string) error {
 	if err != nil {
 		return err
 	}
-	compactions, err := texts(conn, `SELECT message_id FROM chat_parts WHERE session_id = ?1 AND type = 'data-compaction'`,
-		id)
+	compactions, err := texts(conn,
+		`SELECT message_id FROM chat_parts WHERE session_id = ?1 AND type = 'data-compaction'`, id)
 	if err != nil || len(compactions) == 0 {
 		return err
 	}
@@ -188,8 +188,8 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 	in := func(column, param string) string {
 		return column + ` IN (SELECT value FROM ` + d.Elements(param, "x") + `)`
 	}
-	// An index has the decisions that name a message, and another those that name none. They are ordered here, as SQLite
-	// would rather read all decisions of the session in their order.
+	// An index has the decisions that name a message, and another those that name none. They are ordered here, as
+	// SQLite would rather read all decisions of the session in their order.
 	e.Decisions, err = rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.Prefixed("r.")+` FROM `+
 		ofMessages(d, "permission_decisions")+`
  UNION ALL SELECT `+DecisionTable.List+` FROM permission_decisions WHERE session_id = ?1 AND message_id IS NULL
@@ -208,8 +208,8 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 	return err
 }
 
-// ofMessages follows FROM for the rows r of a table that belong to messages of the session ?1 whose ids the list ?2 has.
-// It begins with the messages, so that each is looked up in an index of the table.
+// ofMessages follows FROM for the rows r of a table that belong to messages of the session ?1 whose ids the list ?2
+// has. It begins with the messages, so that each is looked up in an index of the table.
 func ofMessages(d *Dialect, table string) string {
 	return d.Elements("?2", "x") + ` CROSS JOIN chat_messages m CROSS JOIN ` + table + ` r
  WHERE m.id = x.value AND m.session_id = ?1 AND r.message_id = m.id` + d.SameSession("r", "m")

@@ -53,7 +53,8 @@ func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.Span
 	// A log record represents the span in which it was written if that reported nothing itself.
 	err = conn.Query(`SELECT `+SpanTable.Prefixed("s.", "facts_json")+` FROM `+others+`observations s
  WHERE s.session_id = ?1 AND s.span_id IS NOT NULL AND s.trace_id <> '' AND s.kind IS NOT NULL`+condition+`
- ORDER BY CASE WHEN s.source LIKE 'log-%' THEN 1 ELSE 0 END, CASE WHEN s.message_id IS NULL THEN 1 ELSE 0 END, s.source`,
+ ORDER BY CASE WHEN s.source LIKE 'log-%' THEN 1 ELSE 0 END,
+  CASE WHEN s.message_id IS NULL THEN 1 ELSE 0 END, s.source`,
 		func(row Row) error {
 			var span store.SpanRef
 			if err := SpanTable.Scan(row, &span); err != nil {

@@ -71,7 +71,9 @@ func turnRange(conn Conn, id string, r store.TurnRange) (f store.FoundTurns, mes
 			return f, messages, nil
 		}
 		// What precedes the first turn is shown with it.
-		after, _ := slices.BinarySearchFunc(x.begins, at+1, func(b turnBegin, at int) int { return cmp.Compare(b.at, at) })
+		after, _ := slices.BinarySearchFunc(x.begins, at+1, func(b turnBegin, at int) int {
+			return cmp.Compare(b.at, at)
+		})
 		r.First = max(after, 1)
 		r.Last = r.First
 	}
@@ -124,7 +126,8 @@ func findTurns(conn Conn, id string) (*turnIndex, error) {
 	if x.waiting, err = waiting(conn, id); err != nil {
 		return nil, err
 	}
-	compactions, err := idSet(conn, `SELECT message_id FROM chat_parts WHERE session_id = ? AND type = 'data-compaction'`, id)
+	compactions, err := idSet(conn,
+		`SELECT message_id FROM chat_parts WHERE session_id = ? AND type = 'data-compaction'`, id)
 	if err != nil {
 		return nil, err
 	}

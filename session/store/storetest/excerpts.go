@@ -19,8 +19,10 @@ func readExcerpts(h *harness, s Store) {
 		}
 		b := joined([]store.Batch{user("s", fmt.Sprintf("u%d", n), at), assistant("s", id, at+1, 1)})
 		b.Parts = append(b.Parts, toolPart("s", id, id+"-call", 1, at+1, store.RankFinal, state))
-		b.Decisions = []store.Decision{{ID: "d" + id, SessionID: "s", ToolCallID: "call-" + id + "-call", ToolID: "bash",
-			Action: "allow", DecidedAt: epoch + at}}
+		b.Decisions = []store.Decision{{
+			ID: "d" + id, SessionID: "s", ToolCallID: "call-" + id + "-call", ToolID: "bash", Action: "allow",
+			DecidedAt: epoch + at,
+		}}
 		all = append(all, b)
 	}
 	h.apply(s, joined(append(all, user("other", "u", 0), assistant("other", "a", 1, 1))))
@@ -35,7 +37,8 @@ func readExcerpts(h *harness, s Store) {
 		{"two messages", store.ExcerptQuery{Messages: []string{"u3", "a1", "a", "none"}, Spans: true},
 			"a1[a1-text a1-call] u3[u3-text]", "da1", "span-a1", 0},
 		{"no message", store.ExcerptQuery{Messages: []string{}}, "", "", "", 0},
-		{"the end", store.ExcerptQuery{From: store.Position{At: epoch + 51, ID: "a5"}}, "a5[a5-text a5-call]", "", "", 0},
+		{"the end", store.ExcerptQuery{From: store.Position{At: epoch + 51, ID: "a5"}},
+			"a5[a5-text a5-call]", "", "", 0},
 		{"the last turn", store.ExcerptQuery{LastTurns: 1}, "u5[u5-text] a5[a5-text a5-call]", "da5", "", 0},
 		{"an outline", store.ExcerptQuery{Outline: true},
 			"u0[] a0[] u1[] a1[] u2[] a2[a2-call] c[c-marker] u3[] a3[] u4[] a4[] u5[] a5[]", "", "", 6},
@@ -68,7 +71,8 @@ func readExcerpts(h *harness, s Store) {
 // findTurns finds the turns of a session that has more than questions and answers.
 func findTurns(h *harness, s Store) {
 	h.script(s, `
-INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('t', '', 'coder', 1, 9), ('w', '', 'coder', 1, 1);
+INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES
+ ('t', '', 'coder', 1, 9), ('w', '', 'coder', 1, 1);
 INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
  ('system', 't', 'system', '{}', NULL, 1, 1),
  ('answer0', 't', 'assistant', '{}', NULL, 2, 2),
@@ -95,7 +99,8 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, create
 		{"t", store.TurnRange{First: 4, Last: 9}, "user3 answer3 compacted user4", found{First: 4, Last: 5, Begin: 4}},
 		{"t", store.TurnRange{First: 4, Last: 4, Before: 1}, "answer2 user3 answer3 compacted",
 			found{First: 4, Last: 4, Begin: 3, Lost: true}},
-		{"t", store.TurnRange{First: 1, Last: 2, Before: 3}, "system answer0 user1 answer1", found{First: 1, Last: 2, Begin: 1}},
+		{"t", store.TurnRange{First: 1, Last: 2, Before: 3}, "system answer0 user1 answer1",
+			found{First: 1, Last: 2, Begin: 1}},
 		{"t", store.TurnRange{Of: "system"}, "system answer0", found{First: 1, Last: 1, Begin: 1}},
 		{"t", store.TurnRange{Of: "compacted", Before: 2}, "user1 answer1 answer2 user3 answer3 compacted",
 			found{First: 4, Last: 4, Begin: 2}},

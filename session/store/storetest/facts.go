@@ -151,7 +151,8 @@ var factCases = []testCase{
 			h.story([]store.Batch{extra("a", 1, "k", `"<1>"`), extra("b", 2, "k", `2`), extra("c", 3, "l", `{"x":1}`)},
 				func(s Store) {
 					h.equal("metadata", h.transcript(s, "s1").Messages[0].Message.MetadataJSON,
-						`{"usage":{"input":3,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"k":2,"l":{"x":1}}`)
+						`{"usage":{"input":3,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
+							`"k":2,"l":{"x":1}}`)
 				})
 		},
 	},

@@ -74,7 +74,8 @@ func answer(id string, created, updated, tokens int64, parts ...session.Part) se
 	return session.MessageAndParts{Message: session.Message{
 		ID: id, Role: session.RoleAssistant, CreatedAt: epoch + created, UpdatedAt: epoch + updated,
 		MetadataJSON: fmt.Sprintf(
-			`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"cost_usd":%v}}`,
+			`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
+				`"agenttrace":{"cost_usd":%v}}`,
 			tokens, float64(tokens)/4),
 	}, Parts: parts}
 }
@@ -179,7 +180,8 @@ var importCases = []testCase{{
 				tool(session.StateOutputAvailable, `,"output":1`)),
 			// Named later than it was archived elsewhere; and incomplete, which is the longer.
 			version(90, "Zz", at(20), nil,
-				`{"agenttrace":{"incomplete":true,"problems":["zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
+				`{"agenttrace":{"incomplete":true,"problems":[`+
+					`"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
 				words("prt_1", 2, "of before"), tool(session.StateInputAvailable,
 					`,"title":"zzzzzzzzzzzzzzzzzzzzzzzz"`)),
 		}
@@ -387,7 +389,8 @@ var importCases = []testCase{{
 			in := file("ses_1", 30, "t", answer("msg_1", 1, 1, 100), answer("msg_2", 2, 2, 10),
 				answer("msg_3", 3, 3, 1, session.Part{
 					ID: "prt_c", Type: session.TypeCompaction, CreatedAt: epoch + 3, UpdatedAt: epoch + 3,
-					DataJSON: `{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_2","auto":true,"summary_tokens":1}}`,
+					DataJSON: `{"type":"data-compaction",` +
+						`"data":{"summary":"s","tail_start_id":"msg_2","auto":true,"summary_tokens":1}}`,
 				}))
 			in.Session.SetUsage(session.Usage{Input: 11})
 			h.importing(s, in)

@@ -36,8 +36,8 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 		{"stats", "What a fork copied counts once, what a rewind hid or a compaction replaced counts.", readStats},
 		{"estimates", "What is stated takes precedence; what is not is estimated with the model and the usage of the " +
 			"message, and what has no price is named.", readEstimates},
-		{"estimates of steps", "A message of several models costs what each of its calls costs, and has no estimate where " +
-			"one of them has no price.", readEstimatesOfSteps},
+		{"estimates of steps", "A message of several models costs what each of its calls costs, " +
+			"and has no estimate where one of them has no price.", readEstimatesOfSteps},
 		{"weeks and projects",
 			"A week begins on Monday; forks and sub-agents are of the project of the session above them.",
 			readWeeksAndProjects},
@@ -47,8 +47,8 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 		{"last-turn", "Of the last turn, the parts that may be going on are read.", readLastTurn},
 		{"notices", "A session that may have a notice is found, and others are not.", readNotices},
 		{"stale", "A family goes as one, or not at all.", readStale},
-		{"amend", "A title and the archive that a user sets are kept when telemetry is delivered again, and give way to " +
-			"what is reported later.", amend},
+		{"amend", "A title and the archive that a user sets are kept when telemetry is delivered again, " +
+			"and give way to what is reported later.", amend},
 		{"delete", "Of a session nothing is left, and telemetry that is delivered again makes it as it was.", remove},
 		{"collect", "A blob that a message or a span names is kept, and all of them while something goes on.", collect},
 		{"origin", "A session that is exported and imported again merges with its telemetry as before.", restore},
@@ -78,8 +78,10 @@ INSERT INTO chat_messages(id, session_id, role, hidden_at, created_at, updated_a
  ('f1', 'f', 'user', NULL, 6, 6);
 INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES
  ('p0', 's0', 's', 0, 'text', '{"type":"text","text":"Say \"NAÏVE\" or naïve,\nCafé in K"}', 1, 1),
- ('p1', 's1', 's', 0, 'tool-bash', '{"toolCallId":"c","input":{"args":["x",{"deep":"needle"}],"n":42},"output":"a needle, a \u004eeedle","toolMetadata":"needle"}', 2, 2),
- ('p2', 's1', 's', 1, 'dynamic-tool', '{"toolName":"mcp","toolCallId":"d","errorText":"no such \u00e9l\u00e8ve"}', 2, 2),
+ ('p1', 's1', 's', 0, 'tool-bash', '{"toolCallId":"c","input":{"args":["x",{"deep":"needle"}],"n":42},` +
+	`"output":"a needle, a \u004eeedle","toolMetadata":"needle"}', 2, 2),
+ ('p2', 's1', 's', 1, 'dynamic-tool',
+  '{"toolName":"mcp","toolCallId":"d","errorText":"no such \u00e9l\u00e8ve"}', 2, 2),
  ('p3', 's1', 's', 2, 'step-start', '{"type":"step-start"}', 2, 2),
  ('q0', 'f0', 'f', 0, 'text', '{"type":"text","text":"Say \"NAÏVE\""}', 1, 1),
  ('q1', 'f1', 'f', 0, 'text', '{"type":"text","text":"not json needle', 6, 6),
@@ -209,19 +211,27 @@ INSERT INTO session_state(session_id, state_json, forked_from) VALUES ('f', '{}'
 UPDATE chat_sessions SET parent_id = 's' WHERE id = 'f';
 INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
  ('s0', 's', 'user', '{}', NULL, 1000, 1000),
- ('s1', 's', 'assistant', '{"model":{"provider_id":"p","model_id":"big"},"usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":0},
+ ('s1', 's', 'assistant', '{"model":{"provider_id":"p","model_id":"big"},
+  "usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":0},
   "agenttrace":{"duration_ms":100,"cost_usd":0.5,"end_reason":"finish"}}', NULL, 1001, 1001),
  ('s1u', 's', 'user', '{}', 9, 86400399, 86400399),
- ('s2', 's', 'assistant', '{"model":{"model_id":"small"},"usage":{"input":5,"output":1},"agenttrace":{"duration_ms":300}}', 9, 86400400, 86400400),
- ('s3', 's', 'assistant', '{"compaction":true,"usage":{"input":999},"agenttrace":{"input_tokens":7,"output_tokens":3}}', NULL, 86400500, 86400500),
+ ('s2', 's', 'assistant',
+  '{"model":{"model_id":"small"},"usage":{"input":5,"output":1},"agenttrace":{"duration_ms":300}}',
+  9, 86400400, 86400400),
+ ('s3', 's', 'assistant',
+  '{"compaction":true,"usage":{"input":999},"agenttrace":{"input_tokens":7,"output_tokens":3}}',
+  NULL, 86400500, 86400500),
  ('f1', 'f', 'assistant', '{"usage":{"input":10},"agenttrace":{"duration_ms":100}}', NULL, 1001, 1001),
  ('f1u', 'f', 'user', '{}', NULL, 86400149, 86400149),
  ('f2', 'f', 'assistant', '{"model":"no object","usage":{"input":4}}', NULL, 86400150, 86400150),
  ('x1', 'x', 'assistant', '{"agenttrace":{"end_reason":"error"}}', NULL, 1500, 1500);
-INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at) VALUES
- ('p0', 's1', 's', 0, 'tool-bash', '{"toolMetadata":{"agenttrace":{"duration_ms":5}}}', 'c0', 'output-available', 1001, 1001),
+INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state,
+ created_at, updated_at) VALUES
+ ('p0', 's1', 's', 0, 'tool-bash', '{"toolMetadata":{"agenttrace":{"duration_ms":5}}}',
+  'c0', 'output-available', 1001, 1001),
  ('p1', 's1', 's', 1, 'dynamic-tool', '{"toolName":"mcp","output":"\u0000"}', 'c1', 'output-error', 1001, 1001),
- ('p2', 's2', 's', 0, 'tool-bash', '{"toolMetadata":{"agenttrace":{"denied":true}}}', 'c2', 'output-error', 86400400, 86400400),
+ ('p2', 's2', 's', 0, 'tool-bash', '{"toolMetadata":{"agenttrace":{"denied":true}}}',
+  'c2', 'output-error', 86400400, 86400400),
  ('p3', 's2', 's', 1, 'text', '{"text":"tool-"}', NULL, NULL, 86400400, 86400400),
  ('q0', 'f1', 'f', 0, 'tool-bash', '{}', 'c0', 'output-available', 1001, 1001);
 UPDATE chat_sessions SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000;
@@ -591,8 +601,8 @@ func readNotices(h *harness, s Store) {
 			if fields[i] != "text" {
 				kind, state = "tool-bash", "'"+fields[i]+"'"
 			}
-			h.script(s, fmt.Sprintf(`INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_state,
- created_at, updated_at) VALUES ('%s%d', 'm%d', '%s', %d, '%s', '%s', %s, 1, 1)`,
+			h.script(s, fmt.Sprintf(`INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json,
+ tool_state, created_at, updated_at) VALUES ('%s%d', 'm%d', '%s', %d, '%s', '%s', %s, 1, 1)`,
 				id, i, message, id, i, kind, value, state))
 		}
 		if !slices.Contains([]string{"none", "responses", "quoted"}, id) {

@@ -28,8 +28,8 @@ func simple(body string) bool {
 	fence, believe := "", true
 	for line := range strings.SplitSeq(body, "\n") {
 		if fence != "" {
-			if run := FenceOf(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] && indent(line) < 4 &&
-				strings.TrimSpace(line) == run {
+			if run := FenceOf(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] &&
+				indent(line) < 4 && strings.TrimSpace(line) == run {
 				fence = ""
 			}
 			continue

@@ -101,7 +101,8 @@ var markdown = goldmark.New(goldmark.WithParser(parser.NewParser(
 	parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
 	parser.WithInlineParsers(append(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser()),
 		util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
-		util.Prioritized(extension.NewLinkifyParser(extension.WithLinkifyAllowedProtocols([]string{"http", "https"})), 999),
+		util.Prioritized(
+			extension.NewLinkifyParser(extension.WithLinkifyAllowedProtocols([]string{"http", "https"})), 999),
 		util.Prioritized(extension.NewStrikethroughParser(), 500),
 	)...),
 	// Not that of link definitions.

@@ -70,15 +70,15 @@ func Story(said string) *document.Document {
 	)
 	add("msg_3", "assistant", map[string]any{"compaction": true,
 		"agenttrace": map[string]any{"summarized_message_count": 2, "duration_ms": 40}}, false,
-		map[string]any{"type": "data-compaction", "data": map[string]any{"summary": "So far " + said, "tail_start_id": nil,
-			"auto": true, "summary_tokens": 42}})
+		map[string]any{"type": "data-compaction", "data": map[string]any{
+			"summary": "So far " + said, "tail_start_id": nil, "auto": true, "summary_tokens": 42}})
 	add("msg_4", "user", nil, true, text("text", "Never mind."))
 	add("msg_5", "assistant", map[string]any{"agenttrace": map[string]any{"turn_index": 1, "end_reason": "error",
 		"error": "gave up " + said}}, true, text("text", "Well."))
 	add("msg_6", "user", nil, false, text("text", "Go on."))
 	add("msg_7", "assistant", map[string]any{"agenttrace": map[string]any{"incomplete": true}}, false,
-		map[string]any{"type": "dynamic-tool", "toolName": "mcp" + said, "toolCallId": "call_3", "state": "input-streaming",
-			"toolMetadata": map[string]any{"agenttrace": map[string]any{"stub": true}}})
+		map[string]any{"type": "dynamic-tool", "toolName": "mcp" + said, "toolCallId": "call_3",
+			"state": "input-streaming", "toolMetadata": map[string]any{"agenttrace": map[string]any{"stub": true}}})
 	waited := int64(4000)
 	return document.Build(document.Input{
 		Transcript: t,
@@ -88,7 +88,9 @@ func Story(said string) *document.Document {
 				WaitedMS: &waited},
 			{ID: "per_2", SessionID: s.ID, ToolID: "web" + said, Action: "allow", Outcome: "allowed"},
 		},
-		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: digest, Body: "You are a coder. " + said, Exact: true}},
+		Blobs: []store.Blob{
+			{Kind: store.BlobSystemPrompt, Digest: digest, Body: "You are a coder. " + said, Exact: true},
+		},
 	})
 }
 
