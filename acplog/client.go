@@ -209,7 +209,9 @@ func (c *client) send(ctx context.Context, level slog.Level, e entry) {
 // ones, or the record itself if there is none below it. c.mu is held.
 func (c *client) enqueue(o *outgoing) {
 	if len(c.queue) >= maxQueue {
-		least := slices.MinFunc(c.queue, func(a, b *outgoing) int { return cmp.Compare(classOf(a.level), classOf(b.level)) })
+		least := slices.MinFunc(c.queue, func(a, b *outgoing) int {
+			return cmp.Compare(classOf(a.level), classOf(b.level))
+		})
 		if classOf(least.level) >= classOf(o.level) {
 			c.drop(o.level)
 			close(o.sent)

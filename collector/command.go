@@ -64,8 +64,8 @@ recognizes more of a client can rebuild its sessions:
 			go func() { done <- c.Run(cmd.Context()) }()
 			if err, over := waitRunning(cmd.Context(), c, done); over {
 				if errors.Is(err, syscall.EADDRINUSE) && len(o.Config) == 0 {
-					return fmt.Errorf(
-						"%w: another program listens there; stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
+					return fmt.Errorf("%w: another program listens there; "+
+						"stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
 				}
 				return err
 			}
@@ -94,9 +94,11 @@ recognizes more of a client can rebuild its sessions:
 	flags.StringVar(&o.ViewEndpoint, "view-endpoint", "",
 		"loopback `host:port` to serve sessions to readers on (default "+sessionview.DefaultEndpoint+")")
 	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "",
-		"`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; https://host:port for TLS")
+		"`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; "+
+			"https://host:port for TLS")
 	flags.StringVar(&o.KeepOTLP, "keep-otlp", "",
-		"`directory` to keep all telemetry in, without secrets, so that import can rebuild the sessions after an upgrade")
+		"`directory` to keep all telemetry in, without secrets, "+
+			"so that import can rebuild the sessions after an upgrade")
 	collect.AddCommand(&cobra.Command{
 		Use:           "validate",
 		Short:         "Check the configuration without running it",

@@ -137,8 +137,8 @@ func (o *Options) uris() ([]string, error) {
 			{"--keep-otlp", o.KeepOTLP, "exporters::file::path"},
 		} {
 			if f.value != "" {
-				errs = append(errs, fmt.Errorf("%s %q cannot be combined with --config: set %s in the file", f.flag, f.value,
-					f.key))
+				errs = append(errs, fmt.Errorf("%s %q cannot be combined with --config: set %s in the file",
+					f.flag, f.value, f.key))
 			}
 		}
 		return o.Config, errors.Join(errs...)
@@ -247,9 +247,10 @@ func forwarding(endpoint string) (string, error) {
 	address := endpoint
 	if strings.Contains(endpoint, "://") {
 		u, err := url.Parse(endpoint)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
-			u.User != nil {
-			return "", fmt.Errorf("OTLP endpoint %q: use host:port, http://host:port or, for TLS, https://host:port", endpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" ||
+			strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+			return "", fmt.Errorf("OTLP endpoint %q: use host:port, http://host:port or, for TLS, https://host:port",
+				endpoint)
 		}
 		secure, address = u.Scheme == "https", u.Host
 	}
@@ -295,6 +296,6 @@ func checkLoopback(endpoint string) error {
 		return nil
 	}
 	return fmt.Errorf("listen on %q: other machines may reach it and nothing would authenticate them; "+
-		"use localhost, or write a configuration with an authenticator, such as bearertokenauth, and name it with --config",
-		endpoint)
+		"use localhost, or write a configuration with an authenticator, such as bearertokenauth, "+
+		"and name it with --config", endpoint)
 }

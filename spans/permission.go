@@ -72,7 +72,9 @@ func (p *Permission) Validate() error {
 		missing(semconv.SessionIDKey, p.SessionID), missing(semconv.ToolIDKey, p.ToolID),
 		missing(semconv.PermissionActionKey, p.Action),
 		oneOf(semconv.PermissionActionKey, p.Action, semconv.ActionAllow, semconv.ActionDeny, semconv.ActionAsk),
-		oneOf(semconv.PermissionSourceKey, p.Source, semconv.SourceManifest, semconv.SourceSession, semconv.SourceProject),
-		oneOf(semconv.PermissionOutcomeKey, p.Outcome, semconv.OutcomeAllowed, semconv.OutcomeDenied, semconv.OutcomePending),
+		oneOf(semconv.PermissionSourceKey, p.Source, semconv.SourceManifest, semconv.SourceSession,
+			semconv.SourceProject),
+		oneOf(semconv.PermissionOutcomeKey, p.Outcome, semconv.OutcomeAllowed, semconv.OutcomeDenied,
+			semconv.OutcomePending),
 		oneOf(semconv.PermissionReplyKey, p.Reply, semconv.ReplyOnce, semconv.ReplyAlways, semconv.ReplyReject))
 }

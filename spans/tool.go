@@ -119,8 +119,8 @@ func (t *ToolCall) Validate() error {
 	return errors.Join(
 		missing(semconv.SessionIDKey, t.SessionID), missing(semconv.ToolIDKey, t.ToolID),
 		missing(semconv.ToolCallIDKey, t.CallID), missing(semconv.MessageIDKey, t.MessageID), index,
-		oneOf(semconv.ToolStateKey, t.State, "input-streaming", "input-available", "approval-requested", "approval-responded",
-			"output-available", "output-error", "output-denied"),
+		oneOf(semconv.ToolStateKey, t.State, "input-streaming", "input-available", "approval-requested",
+			"approval-responded", "output-available", "output-error", "output-denied"),
 		oneOf(semconv.ToolKindKey, t.ACPKind, semconv.ToolKindRead, semconv.ToolKindEdit, semconv.ToolKindDelete,
 			semconv.ToolKindMove, semconv.ToolKindSearch, semconv.ToolKindExecute, semconv.ToolKindThink,
 			semconv.ToolKindFetch, semconv.ToolKindOther))

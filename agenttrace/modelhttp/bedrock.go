@@ -124,7 +124,9 @@ func converseRequest(t *target, body []byte) *request {
 	}
 	for _, tool := range in.Tools.Tools {
 		if s := tool.Spec; s != nil {
-			r.tools = append(r.tools, agenttrace.Tool{Name: s.Name, Description: s.Description, Parameters: s.Schema.JSON})
+			r.tools = append(r.tools, agenttrace.Tool{
+				Name: s.Name, Description: s.Description, Parameters: s.Schema.JSON,
+			})
 		}
 	}
 	for _, m := range in.Messages {
@@ -148,7 +150,8 @@ func converseItem(r *request, from role, b *converseBlock) {
 		r.add(from, item{kind: callItem, id: b.ToolUse.ID, name: b.ToolUse.Name, value: b.ToolUse.Input})
 	case b.Result != nil:
 		r.add(from, item{
-			kind: resultItem, id: b.Result.ID, value: converseOutput(b.Result.Content), failed: b.Result.Status == "error",
+			kind: resultItem, id: b.Result.ID, value: converseOutput(b.Result.Content),
+			failed: b.Result.Status == "error",
 		})
 	case b.Image != nil:
 		r.add(from, item{kind: fileItem, file: b.Image.file("image/")})

@@ -73,7 +73,9 @@ func chatRequest(t *target, body []byte) *request {
 	r := &request{model: agenttrace.Model{ID: in.Model, Variant: in.Effort}, temperature: in.Temperature}
 	for _, tool := range in.Tools {
 		if f := cmp.Or(tool.Function, tool.Custom); f != nil {
-			r.tools = append(r.tools, agenttrace.Tool{Name: f.Name, Description: f.Description, Parameters: f.Parameters})
+			r.tools = append(r.tools, agenttrace.Tool{
+				Name: f.Name, Description: f.Description, Parameters: f.Parameters,
+			})
 		}
 	}
 	for i := range in.Messages {
@@ -413,7 +415,8 @@ func (d *chatAnswer) usage(raw json.RawMessage) {
 	}
 	d.a.rawUsage = bytes.Clone(raw)
 	d.a.usage = agenttrace.InclusiveUsage{
-		Input: *u.Prompt, Output: u.Completion, Reasoning: u.Out.Reasoning, CacheRead: u.In.Cached, CacheWrite: u.In.Written,
+		Input: *u.Prompt, Output: u.Completion, Reasoning: u.Out.Reasoning,
+		CacheRead: u.In.Cached, CacheWrite: u.In.Written,
 	}
 }
 

@@ -227,7 +227,8 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 			switch {
 			case len(alike) > 0:
 				c := prefer(l, alike)
-				return match{conv: c, from: l.last + 1, ambiguous: len(alike) > 1 && !sameWork(c.work, l.x.req.Context())}
+				ambiguous := len(alike) > 1 && !sameWork(c.work, l.x.req.Context())
+				return match{conv: c, from: l.last + 1, ambiguous: ambiguous}
 			case len(found) == 1 && (len(it.id) >= strongID || l.declared != "" || l.last < 0):
 				return match{conv: found[0], from: l.last + 1}
 			}
@@ -258,7 +259,8 @@ func (g *registry) byResponse(l *lookup, within []*conversation) match {
 			return m
 		}
 	}
-	if c := g.remote[l.scope+l.r.conversation]; l.r.conversation != "" && c != nil && in(l, within, c) && c.flights == 0 {
+	if c := g.remote[l.scope+l.r.conversation]; l.r.conversation != "" &&
+		c != nil && in(l, within, c) && c.flights == 0 {
 		return match{conv: c, from: l.last + 1}
 	}
 	return match{}

@@ -246,7 +246,9 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 			Message string `json:"message"`
 		}
 		_ = unmarshal(payload, &e) // an exception without a message has a name
-		data, err := json.Marshal(map[string]map[string]string{"error": {"type": string(exception), "message": e.Message}})
+		data, err := json.Marshal(map[string]map[string]string{
+			"error": {"type": string(exception), "message": e.Message},
+		})
 		if err == nil {
 			emit("exception", data)
 		}

@@ -522,6 +522,7 @@ func (d *geminiAnswer) usage(raw json.RawMessage) {
 	}
 	d.a.rawUsage = bytes.Clone(raw)
 	d.a.usage = agenttrace.GeminiUsage{
-		Prompt: *u.Prompt, Cached: u.Cached, ToolUsePrompt: u.ToolPrompt, Candidates: u.Candidates, Thoughts: u.Thoughts,
+		Prompt: *u.Prompt, Cached: u.Cached, ToolUsePrompt: u.ToolPrompt,
+		Candidates: u.Candidates, Thoughts: u.Thoughts,
 	}
 }

@@ -83,7 +83,8 @@ func openAIProvider(host string) string {
 		{"generativelanguage.googleapis.com", "gcp.gemini"}, {".amazonaws.com", "aws.bedrock"},
 	} {
 		name, sub := known.suffix, strings.TrimPrefix(known.suffix, ".")
-		if host == sub || strings.HasSuffix(host, "."+sub) || strings.HasPrefix(name, ".") && strings.HasSuffix(host, name) {
+		if host == sub || strings.HasSuffix(host, "."+sub) ||
+			strings.HasPrefix(name, ".") && strings.HasSuffix(host, name) {
 			return known.provider
 		}
 	}

@@ -152,7 +152,8 @@ func (g *registry) again(l *lookup) *flight {
 		switch {
 		case f.conv.external != l.turn || l.declared != "" && f.conv.declared != l.declared:
 			continue
-		case numbered && n == 0, !numbered && !same && l.declared == "", f.x.req.Header.Get(awsInvocation) != invocation:
+		case numbered && n == 0, !numbered && !same && l.declared == "",
+			f.x.req.Header.Get(awsInvocation) != invocation:
 			continue
 		}
 		if found == nil || same {

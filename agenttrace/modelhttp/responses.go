@@ -104,7 +104,8 @@ func responsesInput(r *request, i *responsesItem) {
 		responsesMessage(r, i)
 	case strings.HasSuffix(i.Type, "_call_output"):
 		r.add(user, item{
-			kind: resultItem, id: cmp.Or(i.CallID, i.ID), value: responsesOutput(i.Output), failed: i.Status == "failed",
+			kind: resultItem, id: cmp.Or(i.CallID, i.ID), value: responsesOutput(i.Output),
+			failed: i.Status == "failed",
 		})
 	case i.isCall() && i.CallID != "":
 		r.add(assistant, item{kind: callItem, id: i.CallID, name: i.tool(), value: i.input()})

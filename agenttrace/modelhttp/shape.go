@@ -29,8 +29,8 @@ type shape struct {
 		last   settler
 		values []value
 	}
-	// event is the event that was decoded last, if it was one of those, and values are those of its values that may differ
-	// in the next one.
+	// event is the event that was decoded last, if it was one of those, and values are those of its values that may
+	// differ in the next one.
 	event  []byte
 	values []value
 	// data are the bytes of the last event, if somebody wants them; unescaped has a text that had escapes.
@@ -45,8 +45,8 @@ type form struct {
 	tail   int
 	n      int
 	fields [maxFields]field
-	// last takes from the last event what replaces that of those before; it may be nil. before and after are what such an
-	// event has around its data.
+	// last takes from the last event what replaces that of those before; it may be nil. before and after are what such
+	// an event has around its data.
 	last          settler
 	before, after int
 }

@@ -111,7 +111,8 @@ func (a *agent) callTools(ctx context.Context, turn *agenttrace.Turn, calls []to
 			ID: c.ID, Name: t.name, Kind: t.kind, Input: json.RawMessage(c.Function.Arguments),
 		})
 		running.Go(func() {
-			results[i] = message{Role: "tool", ToolCallID: c.ID, Content: a.callTool(ctx, call, t, c.Function.Arguments)}
+			output := a.callTool(ctx, call, t, c.Function.Arguments)
+			results[i] = message{Role: "tool", ToolCallID: c.ID, Content: output}
 		})
 	}
 	running.Wait()
@@ -179,7 +180,8 @@ func (a *agent) request() chatRequest {
 	req := chatRequest{Model: a.model.ID, ReasoningEffort: a.model.Variant}
 	req.Messages = append(req.Messages, message{Role: "system", Content: a.prompt})
 	if a.summary != "" {
-		req.Messages = append(req.Messages, message{Role: "user", Content: "What happened before, in short: " + a.summary})
+		before := "What happened before, in short: " + a.summary
+		req.Messages = append(req.Messages, message{Role: "user", Content: before})
 	}
 	req.Messages = append(req.Messages, a.messages...)
 	for _, t := range a.tools {
@@ -192,7 +194,9 @@ func (a *agent) request() chatRequest {
 
 // result converts a completion for the trace. OpenAI counts inclusively.
 func (c completion) result() agenttrace.ModelResult {
-	r := agenttrace.ModelResult{StopReason: c.finishReason, ResponseID: c.id, ResponseModel: c.model, RawUsage: c.rawUsage}
+	r := agenttrace.ModelResult{
+		StopReason: c.finishReason, ResponseID: c.id, ResponseModel: c.model, RawUsage: c.rawUsage,
+	}
 	if u := c.usage; u != nil {
 		r.Usage = agenttrace.InclusiveUsage{
 			Input: u.PromptTokens, CacheRead: u.PromptTokensDetails.CachedTokens,

@@ -151,7 +151,9 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		}}
 	a.client.http.Transport = http.DefaultTransport.(*http.Transport).Clone()
 	defer a.client.http.CloseIdleConnections()
-	a.session = tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "codeagent", WorkspaceRoot: ws.dir, Mode: "build"})
+	a.session = tracer.NewSession(ctx, agenttrace.SessionOptions{
+		Agent: "codeagent", WorkspaceRoot: ws.dir, Mode: "build",
+	})
 	result.SessionID = a.session.ID()
 	a.equip("build")
 

@@ -7,7 +7,8 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
-const summaryPrompt = "Summarize the conversation for the assistant that will go on with it: what the user wants, what was found, what was changed, what is open. Be brief."
+const summaryPrompt = "Summarize the conversation for the assistant that will go on with it: " +
+	"what the user wants, what was found, what was changed, what is open. Be brief."
 
 // compactIfFull replaces all turns but the last by a summary if the model's context
 // exceeds the limit.

@@ -6,7 +6,8 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
-const reviewPrompt = "You review changes of code. Read what you need, then give your verdict in two sentences. You can change nothing."
+const reviewPrompt = "You review changes of code. Read what you need, then give your verdict in two sentences. " +
+	"You can change nothing."
 
 // reviewTool passes the changes so far to a sub-agent. Its session is a child of the turn
 // that called the tool, because ctx contains that turn.
@@ -19,7 +20,8 @@ func reviewTool(a *agent) tool {
 		func(args review) string { return args.Question },
 		func(ctx context.Context, args review) (answer string, err error) {
 			child := &agent{
-				tracer: a.tracer, ws: a.ws, client: a.client, model: a.model, limit: a.limit, say: func(string, ...any) {},
+				tracer: a.tracer, ws: a.ws, client: a.client, model: a.model, limit: a.limit,
+				say:    func(string, ...any) {},
 				prompt: reviewPrompt, tools: readTools(a.ws),
 			}
 			child.session = a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer", Title: args.Question,

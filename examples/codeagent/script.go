@@ -118,17 +118,19 @@ func (c *conversation) reply() reply {
 	switch c.key() {
 	case "why_0":
 		return reply{
-			reasoning: "I know nothing of this project. The tests will say what is wrong, and the files where to look. Both at once.",
-			text:      "I run the tests and look around.",
-			calls:     []scriptedCall{{"list", nil}, {"run", map[string]any{"command": "go test ./..."}}},
+			reasoning: "I know nothing of this project. " +
+				"The tests will say what is wrong, and the files where to look. Both at once.",
+			text:  "I run the tests and look around.",
+			calls: []scriptedCall{{"list", nil}, {"run", map[string]any{"command": "go test ./..."}}},
 		}
 	case "why_1":
 		if !failing.MatchString(c.result(0, 1)) {
 			return reply{text: "The tests do not fail here, so there is nothing to explain."}
 		}
 		return reply{
-			reasoning: "Plain English passes, accents and Greek do not: letters of more than one byte. Somebody counts bytes. I read the code and look for len. There may be rules for contributors.",
-			text:      "Only text with letters beyond ASCII fails.",
+			reasoning: "Plain English passes, accents and Greek do not: letters of more than one byte. " +
+				"Somebody counts bytes. I read the code and look for len. There may be rules for contributors.",
+			text: "Only text with letters beyond ASCII fails.",
 			calls: []scriptedCall{
 				{"read", map[string]any{"path": "wrap.go"}},
 				{"grep", map[string]any{"pattern": `len\(`}},
@@ -173,7 +175,8 @@ func (c *conversation) reply() reply {
 
 	case "check_0":
 		return reply{
-			reasoning: "The sample holds one text in many languages. The test that wraps it must pass; I also want to see that the sample really has scripts other than Latin.",
+			reasoning: "The sample holds one text in many languages. The test that wraps it must pass; " +
+				"I also want to see that the sample really has scripts other than Latin.",
 			calls: []scriptedCall{
 				{"read", map[string]any{"path": "testdata/sample.txt"}},
 				{"run", map[string]any{"command": "go test -v -run Full ./..."}},
@@ -207,7 +210,8 @@ func (c *conversation) reply() reply {
 		}
 	case "push_2":
 		return reply{
-			text: "Done as far as I may: the fix is in place and go vet has nothing to say. Removing .agent and pushing are yours to do; the host refused both."}
+			text: "Done as far as I may: the fix is in place and go vet has nothing to say. " +
+				"Removing .agent and pushing are yours to do; the host refused both."}
 
 	case "review_0":
 		return reply{
@@ -219,15 +223,18 @@ func (c *conversation) reply() reply {
 			return reply{text: "The file does not hold the change."}
 		}
 		return reply{
-			text: "the change is right. Runes are not yet what a reader sees as characters, though: a combining accent counts as one."}
+			text: "the change is right. " +
+				"Runes are not yet what a reader sees as characters, though: a combining accent counts as one."}
 
 	case "summary_0":
-		summary := "The user asked why the tests of the Go package wrap fail. Cause: Lines in wrap.go measures words in bytes (" + c.find(culprit) +
-			"), width is in characters. CONTRIBUTING.md does not exist."
+		summary := "The user asked why the tests of the Go package wrap fail. " +
+			"Cause: Lines in wrap.go measures words in bytes (" + c.find(culprit) + "), width is in characters. " +
+			"CONTRIBUTING.md does not exist."
 		if c.find(patched) != "" {
 			summary += " The line is changed to count runes, and the tests pass."
 		}
 		return reply{text: summary}
 	}
-	return reply{text: "I am a script and know only the conversation of the demo. Set OPENAI_API_KEY to talk to a model."}
+	return reply{text: "I am a script and know only the conversation of the demo. " +
+		"Set OPENAI_API_KEY to talk to a model."}
 }

@@ -53,7 +53,9 @@ func readTools(w *workspace) []tool {
 	}
 	type search struct{ Pattern string }
 	return []tool{
-		define(tool{name: "list", description: "List the project's files with their sizes.", kind: agenttrace.ToolSearch},
+		define(tool{
+			name: "list", description: "List the project's files with their sizes.", kind: agenttrace.ToolSearch,
+		},
 			func(struct{}) string { return "." },
 			func(context.Context, struct{}) (string, error) { return list(w) }),
 
@@ -100,7 +102,8 @@ func runTool(w *workspace) tool {
 func editTool(w *workspace) tool {
 	type change struct{ Path, Old, New string }
 	return define(tool{
-		name: "edit", description: "Replace text in a file. The old text must occur exactly once.", kind: agenttrace.ToolEdit,
+		name: "edit", description: "Replace text in a file. The old text must occur exactly once.",
+		kind:       agenttrace.ToolEdit,
 		properties: `"path":{"type":"string"},"old":{"type":"string"},"new":{"type":"string"}`,
 	},
 		func(args change) string { return path.Clean(args.Path) },
@@ -116,8 +119,9 @@ func editTool(w *workspace) tool {
 			}
 			agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
 				"path": file, "mime": "text/x-diff", "caption": "Change of " + args.Path,
-				"tool_call_id": call.ID(), "source_code": fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New),
-				"content": patch,
+				"tool_call_id": call.ID(),
+				"source_code":  fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New),
+				"content":      patch,
 			})
 			return patch, nil
 		})

@@ -45,7 +45,9 @@ func AnswerQuestion(
 
 	// A call that no rule allows needs approval; without an approver it is denied.
 	rules := []agenttrace.Rule{{Permission: "bash", Pattern: "go test*", Action: agenttrace.ActionAllow}}
-	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider(), Watchdog: guard, Rules: rules})
+	tracer := agenttrace.New(agenttrace.Options{
+		LoggerProvider: otel.GetLoggerProvider(), Watchdog: guard, Rules: rules,
+	})
 	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", WorkspaceRoot: dir})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
 	defer run.Done(&err)

@@ -38,9 +38,8 @@ func createDefaultConfig() component.Config { return &Config{} }
 func (c *Config) Validate() error {
 	var errs []error
 	if (c.Redaction.Omit != redact.Omit{}) {
-		errs = append(errs,
-			errors.New(
-				"omit is set: what kind of content an attribute holds is not known here; omit it in the SDK or in the session exporter"))
+		errs = append(errs, errors.New("omit is set: what kind of content an attribute holds is not known here; "+
+			"omit it in the SDK or in the session exporter"))
 	}
 	if c.MaxSpanBytes != 0 && c.MaxSpanBytes < minSpanBytes {
 		errs = append(errs, fmt.Errorf("max_span_bytes is %d: use 0 for no limit, or %d or more", c.MaxSpanBytes,

@@ -58,10 +58,13 @@ func (t *transcript) write(path string) (int64, error) {
 	t.w = bufio.NewWriter(f)
 	prompt, tools := t.text(4400), t.tools(18)
 	for turn := range turns {
-		t.record("user", object{"message": object{"role": "user", "content": fmt.Sprintf("Task %d: %s", turn, t.text(300))},
+		task := fmt.Sprintf("Task %d: %s", turn, t.text(300))
+		t.record("user", object{"message": object{"role": "user", "content": task},
 			"promptId": t.id(), "permissionMode": "default"})
 		for step := range stepsPerTurn {
-			t.record("attachment", object{"attachment": object{"type": "prompt_snapshot", "systemPrompt": []string{prompt}}})
+			t.record("attachment", object{
+				"attachment": object{"type": "prompt_snapshot", "systemPrompt": []string{prompt}},
+			})
 			t.record("api-request-shape", object{"model": "claude-opus-5-5", "tools": tools})
 			t.step(fmt.Sprintf("msg_%s_%d_%d", t.session[:8], turn, step), step == stepsPerTurn-1)
 		}
@@ -142,8 +145,10 @@ func (t *transcript) text(n int) string {
 func (t *transcript) code(n int) string {
 	var b strings.Builder
 	for b.Len() < n {
-		fmt.Fprintf(&b, "%6d\tif err := %s.%s(ctx, \"%s\"); err != nil {\n\t\treturn fmt.Errorf(\"%s: %%w\", err)\n\t}\n",
-			t.r.IntN(900), words[t.r.IntN(len(words))], words[t.r.IntN(len(words))], t.id()[:8], words[t.r.IntN(len(words))])
+		fmt.Fprintf(&b, "%6d\tif err := %s.%s(ctx, \"%s\"); err != nil {\n"+
+			"\t\treturn fmt.Errorf(\"%s: %%w\", err)\n\t}\n",
+			t.r.IntN(900), words[t.r.IntN(len(words))], words[t.r.IntN(len(words))], t.id()[:8],
+			words[t.r.IntN(len(words))])
 	}
 	return b.String()
 }

@@ -148,7 +148,8 @@ func appendLine(transcripts string) error {
 	}
 	id := filepath.Base(names[0][:len(names[0])-len(".jsonl")])
 	_, err = fmt.Fprintf(f, `{"type":"user","uuid":"appended","parentUuid":null,"sessionId":%q,"isSidechain":false,`+
-		`"timestamp":%q,"message":{"role":"user","content":"and now?"}}`+"\n", id, time.Now().UTC().Format(time.RFC3339Nano))
+		`"timestamp":%q,"message":{"role":"user","content":"and now?"}}`+"\n",
+		id, time.Now().UTC().Format(time.RFC3339Nano))
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}

@@ -271,7 +271,8 @@ func chatAnswer(w *Writer, s *Step, id string) {
 	}
 	send(m{}, reason)
 	w.event("", m{
-		"id": id, "object": "chat.completion.chunk", "created": 1, "model": "gpt-x-1", "choices": list{}, "usage": usage,
+		"id": id, "object": "chat.completion.chunk", "created": 1, "model": "gpt-x-1", "choices": list{},
+		"usage": usage,
 	})
 	w.done()
 }
@@ -293,7 +294,9 @@ func responsesBody(previous bool) func(s *Script, turn, step int, stream bool) (
 				}
 				for _, c := range step.Calls {
 					if !previous {
-						input = append(input, m{"type": "function_call", "call_id": c.ID, "name": c.Name, "arguments": c.Input})
+						input = append(input, m{
+							"type": "function_call", "call_id": c.ID, "name": c.Name, "arguments": c.Input,
+						})
 					}
 				}
 				input = append(input, each(step.Calls, func(c Call) any {
@@ -303,7 +306,8 @@ func responsesBody(previous bool) func(s *Script, turn, step int, stream bool) (
 		}
 		tools := each(s.Tools, func(t Tool) any {
 			return m{
-				"type": "function", "name": t.Name, "description": t.Description, "parameters": json.RawMessage(t.Schema),
+				"type": "function", "name": t.Name, "description": t.Description,
+				"parameters": json.RawMessage(t.Schema),
 			}
 		})
 		body := m{"model": "gpt-x", "instructions": s.System, "input": input, "tools": tools}
@@ -464,7 +468,9 @@ func converseBody(s *Script, turn, step int, stream bool) (string, any) {
 				}
 				return m{"toolResult": m{"toolUseId": c.ID, "status": status, "content": list{m{"text": c.Output}}}}
 			})
-			messages = append(messages, m{"role": "assistant", "content": step.blocks(nil, under("text"), converseCall)})
+			messages = append(messages, m{
+				"role": "assistant", "content": step.blocks(nil, under("text"), converseCall),
+			})
 			if len(results) > 0 {
 				messages = append(messages, m{"role": "user", "content": results})
 			}

@@ -40,7 +40,8 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	endpoint := flag.String("endpoint", "localhost:4317", "OTLP gRPC endpoint of the collector, `host:port`, without TLS")
+	endpoint := flag.String("endpoint", "localhost:4317",
+		"OTLP gRPC endpoint of the collector, `host:port`, without TLS")
 	dir := flag.String("dir", "", "`directory` of the Go project (default: a scratch copy of a small one)")
 	model := flag.String("model", os.Getenv("OPENAI_MODEL"), "`name` of the model")
 	yes := flag.Bool("yes", false, "approve what no rule allows or denies")
@@ -51,7 +52,8 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("connect to collector: %w", err)
 	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithBatchTimeout(time.Second)),
+	tp := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithBatchTimeout(time.Second)),
 		sdktrace.WithResource(resource))
 	events, err := otlploggrpc.New(ctx, otlploggrpc.WithEndpoint(*endpoint), otlploggrpc.WithInsecure())
 	if err != nil {

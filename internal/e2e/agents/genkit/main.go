@@ -206,7 +206,8 @@ func (p *program) runs(ctx context.Context) error {
 		p.script, p.saw = r.script, turn{Run: r.name, Session: r.session, User: r.user, System: r.system,
 			Tools: []string{"weather", "clock", "note"}, Steps: []step{}}
 		if r.session != "" { // Genkit for Go has no sessions: the application's own span names it
-			ctx, span := p.tracer.Start(ctx, "POST /chat", trace.WithAttributes(attribute.String("session.id", r.session)))
+			ctx, span := p.tracer.Start(ctx, "POST /chat",
+				trace.WithAttributes(attribute.String("session.id", r.session)))
 			_, err := assistant.Run(ctx, r.user)
 			span.End()
 			return p.print(last, err)
@@ -250,13 +251,17 @@ func (p *program) runs(ctx context.Context) error {
 		{name: "text", system: "You answer in one sentence.", user: "Who are you?",
 			script: []answer{{text: "A scripted model.", usage: usage{30, 6, 0, 0}}}},
 		{name: "stream", user: "Think, then speak.", stream: true,
-			script: []answer{{reasoning: "What shall I say?", text: "This is what I say: grüezi 👋", usage: usage{20, 7, 5, 8}}}},
+			script: []answer{{
+				reasoning: "What shall I say?", text: "This is what I say: grüezi 👋", usage: usage{20, 7, 5, 8},
+			}}},
 		{name: "tools", user: "Weather, and note it.", script: twoTools},
 		{name: "steps", user: "Note the weather of Oslo.", script: threeSteps},
 		{name: "stream-steps", user: "Note the weather of Oslo.", stream: true, script: threeSteps},
 		{name: "tool-error", user: "What time is it?", script: []answer{
 			{text: "Looking.", usage: usage{9, 4, 0, 0},
-				calls: []*ai.ToolRequest{{Ref: "call_clock", Name: "clock", Input: map[string]any{"zone": "Mars/Olympus"}}}},
+				calls: []*ai.ToolRequest{
+					{Ref: "call_clock", Name: "clock", Input: map[string]any{"zone": "Mars/Olympus"}},
+				}},
 		}},
 		{name: "error", user: "Fail.", script: []answer{{err: errors.New("the model is overloaded")}}},
 		{name: "turns", session: conversation, user: "I am Ada.",
