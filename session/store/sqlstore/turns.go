@@ -149,7 +149,7 @@ func findTurns(conn Conn, id string) (*turnIndex, error) {
 		}
 	}
 	end(len(roles))
-	if err := x.clear(conn, id, unclear, compactions); err != nil {
+	if err := x.addUnasked(conn, id, unclear, compactions); err != nil {
 		return nil, err
 	}
 	if len(x.begins) == 0 && len(roles) > len(x.waiting) {
@@ -158,8 +158,8 @@ func findTurns(conn Conn, id string) (*turnIndex, error) {
 	return x, nil
 }
 
-// clear adds the turns that begin with an answer.
-func (x *turnIndex) clear(conn Conn, id string, unclear [][2]int, compactions map[string]bool) error {
+// addUnasked adds the turns that begin with an answer, of which the user message was lost or never there.
+func (x *turnIndex) addUnasked(conn Conn, id string, unclear [][2]int, compactions map[string]bool) error {
 	if len(unclear) == 0 {
 		return nil
 	}
