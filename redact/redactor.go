@@ -24,22 +24,27 @@ func (r *Redactor) Value(key, s string) string {
 // secrets, so the bound is for the reader's peace of mind.
 const maxPasses = 10
 
-// clean redacts s, which is under key, until nothing is left to redact: taking one secret
-// out can lay another bare, beside it or in what encloses it.
+// clean redacts s, which is under key.
 func (r *Redactor) clean(key, s string) string {
 	if r == nil {
 		return s
 	}
+	return r.repeat(s, func(r *Redactor, s string) string { return r.value(key, s, 0) })
+}
+
+// repeat redacts s by passes of the rules until nothing is left to redact: taking one secret
+// out can lay another bare, beside it or in what encloses it. Config.Func sees the result.
+func (r *Redactor) repeat(s string, pass func(*Redactor, string) string) string {
 	rules := r.rulesOnly()
 	for range maxPasses {
-		out := rules.value(key, s, 0)
+		out := pass(rules, s)
 		if out == s {
 			break
 		}
 		s = out
 	}
 	if r.fn != nil {
-		return r.value(key, s, 0)
+		return pass(r, s)
 	}
 	return s
 }
@@ -85,8 +90,8 @@ func (r *Redactor) value(key, s string, nested int) string {
 	return out
 }
 
-// notJSON redacts text that is not JSON. It may become JSON when what broke it is gone;
-// then it is read as such, as it would be the next time.
+// notJSON redacts text that is not JSON. It may become JSON when what broke it is gone: the
+// next pass reads it as such.
 func (r *Redactor) notJSON(s string, nested int) string {
 	from := r.candidate(s)
 	if from < 0 {
@@ -98,13 +103,7 @@ func (r *Redactor) notJSON(s string, nested int) string {
 			from = r.candidate(out)
 		}
 	}
-	out = r.textFrom(out, from)
-	if out != s && nested < maxNested && holdsJSON(out) {
-		if doc, ok := r.document(out, nested); ok {
-			return doc
-		}
-	}
-	return out
+	return r.textFrom(out, from)
 }
 
 // holdsJSON reports whether s begins like an array or object of JSON.
@@ -127,16 +126,7 @@ func (r *Redactor) JSON(raw []byte) []byte {
 	if r.fn == nil && !r.suspect(s) {
 		return raw
 	}
-	rules, out := r.rulesOnly(), s
-	for range maxPasses {
-		last := out
-		if out = rules.structure(last); out == last {
-			break
-		}
-	}
-	if r.fn != nil {
-		out = r.structure(out)
-	}
+	out := r.repeat(s, (*Redactor).structure)
 	if len(out) == len(s) && (unsafe.StringData(out) == unsafe.StringData(s) || out == s) {
 		return raw
 	}
