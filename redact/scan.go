@@ -258,6 +258,9 @@ func (r *Redactor) textFrom(s string, from int) string {
 	return s
 }
 
+// maxMarker is longer than the marker of any rule.
+const maxMarker = 64
+
 // replaced returns the text with markers for what was found.
 func (c *scan) replaced() string {
 	size := len(c.s)
@@ -266,9 +269,11 @@ func (c *scan) replaced() string {
 	}
 	out, done := make([]byte, 0, size), 0
 	for _, f := range c.found {
-		// A marker at the begin of what is longer goes with it, with its bracket.
-		if f.start > done && c.s[f.start-1] == '[' && strings.HasPrefix(c.s[f.start:], "redacted:") {
-			f.start--
+		// What begins within a marker takes the marker with it, and leaves no piece of it.
+		near := max(done, f.start-maxMarker)
+		if i := strings.LastIndexByte(c.s[near:f.start], '['); i >= 0 && strings.HasPrefix(c.s[near+i:], "[redacted:") &&
+			strings.IndexByte(c.s[near+i:f.start], ']') < 0 {
+			f.start = near + i
 		}
 		out = append(append(out, c.s[done:f.start]...), f.marker...)
 		done = f.end
