@@ -70,6 +70,9 @@ type excerpt struct {
 	at map[string]int // of messages, by id
 }
 
+// compactionsQuery selects the messages of a session that have a compaction.
+const compactionsQuery = `SELECT message_id FROM chat_parts WHERE session_id = ? AND type = 'data-compaction'`
+
 const toolCallsQuery = `SELECT count(*) FROM chat_parts
  WHERE session_id = ? AND (type = 'dynamic-tool' OR type >= 'tool-' AND type < 'tool.')`
 
@@ -155,8 +158,7 @@ func (e *excerpt) landmarks(conn Conn, id string) error {
 	if err != nil {
 		return err
 	}
-	compactions, err := texts(conn,
-		`SELECT message_id FROM chat_parts WHERE session_id = ?1 AND type = 'data-compaction'`, id)
+	compactions, err := texts(conn, compactionsQuery, id)
 	if err != nil || len(compactions) == 0 {
 		return err
 	}

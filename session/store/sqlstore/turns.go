@@ -48,6 +48,16 @@ func (l *idList) at(i int) []byte {
 	return l.text[begin:l.ends[i]]
 }
 
+// index returns where an id is, -1 if it is not there.
+func (l *idList) index(id string) int {
+	for i := range l.ends {
+		if string(l.at(i)) == id {
+			return i
+		}
+	}
+	return -1
+}
+
 // turnRange finds turns, and returns the ids of their messages.
 func turnRange(conn Conn, id string, r store.TurnRange) (f store.FoundTurns, messages []string, err error) {
 	messages = []string{} // nil would be all
@@ -56,17 +66,13 @@ func turnRange(conn Conn, id string, r store.TurnRange) (f store.FoundTurns, mes
 		return f, messages, err
 	}
 	f.Total, f.Began = len(x.begins), x.began
-	at := -1
-	for i := range x.ids.ends {
-		id := x.ids.at(i)
-		if string(id) == r.Of {
-			at = i
-		}
-		if x.waiting[string(id)] {
-			f.Queued = append(f.Queued, string(id))
+	for i := 0; len(f.Queued) < len(x.waiting) && i < len(x.ids.ends); i++ {
+		if id := string(x.ids.at(i)); x.waiting[id] {
+			f.Queued = append(f.Queued, id)
 		}
 	}
 	if r.Of != "" {
+		at := x.ids.index(r.Of)
 		if at < 0 || x.waiting[r.Of] {
 			return f, messages, nil
 		}
@@ -126,11 +132,11 @@ func findTurns(conn Conn, id string) (*turnIndex, error) {
 	if x.waiting, err = waiting(conn, id); err != nil {
 		return nil, err
 	}
-	compactions, err := idSet(conn,
-		`SELECT message_id FROM chat_parts WHERE session_id = ? AND type = 'data-compaction'`, id)
+	compacting, err := texts(conn, compactionsQuery, id)
 	if err != nil {
 		return nil, err
 	}
+	compactions := setOf(compacting)
 	var unclear [][2]int // from one question to the next
 	from, answers, asked := 0, 0, false
 	end := func(to int) {
@@ -225,10 +231,7 @@ func waiting(conn Conn, id string) (map[string]bool, error) {
 	if err != nil || len(queued) == 0 {
 		return nil, err
 	}
-	wait := make(map[string]bool, len(queued))
-	for _, id := range queued {
-		wait[id] = true
-	}
+	wait := setOf(queued)
 	if conn.Dialect().Foreign {
 		return wait, nil
 	}
@@ -241,11 +244,10 @@ func waiting(conn Conn, id string) (map[string]bool, error) {
 	return wait, err
 }
 
-func idSet(conn Conn, query, id string) (map[string]bool, error) {
-	all, err := texts(conn, query, id)
-	set := make(map[string]bool, len(all))
-	for _, one := range all {
-		set[one] = true
+func setOf(texts []string) map[string]bool {
+	set := make(map[string]bool, len(texts))
+	for _, text := range texts {
+		set[text] = true
 	}
-	return set, err
+	return set
 }
