@@ -3,6 +3,7 @@ package document
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -48,23 +49,34 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Annotations, err = r.Annotations(ctx, id); err != nil {
 		return in, err
 	}
-	if in.Inherited, err = inherited(ctx, r, in.Transcript); err != nil {
-		return in, err
-	}
 	if in.SpanRefs, err = r.Spans(ctx, id); err != nil {
 		return in, err
 	}
-	if in.Blobs, err = Blobs(ctx, r, in.Transcript); err != nil {
+	if in.Parent, err = parentOf(ctx, r, &in.Transcript.Session); err != nil {
 		return in, err
 	}
-	if in.Children, err = childrenOf(ctx, r, id); err != nil {
-		return in, err
+	return in, in.refer(ctx, r, in.Transcript, nil)
+}
+
+// refer reads what the messages of t refer to: prompts, catalogs, decisions that a fork inherited, and children. If
+// loaded is not nil, the children are those of the messages in it, and those that t names.
+func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcript, loaded map[string]bool) (err error) {
+	if in.Blobs, err = Blobs(ctx, r, t); err != nil {
+		return err
 	}
-	if in.ChildTokens, err = tokensOf(ctx, r, in.Children); err != nil {
-		return in, err
+	if in.Inherited, err = inherited(ctx, r, t); err != nil {
+		return err
 	}
-	in.Parent, err = parentOf(ctx, r, &in.Transcript.Session)
-	return in, err
+	if in.Children, err = childrenOf(ctx, r, t.Session.ID); err != nil {
+		return err
+	}
+	if loaded != nil {
+		in.Children = slices.DeleteFunc(in.Children, func(c session.Session) bool {
+			return !loaded[session.Deref(c.ParentMessageID)] && !mentions(t, c.ID)
+		})
+	}
+	in.ChildTokens, err = tokensOf(ctx, r, in.Children)
+	return err
 }
 
 func childrenOf(ctx context.Context, r store.Reader, id string) (children []session.Session, err error) {

@@ -121,23 +121,8 @@ func (o *Outline) load(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	in := &o.in
-	in.Decisions, in.SpanRefs = e.Decisions, e.Spans
-	if in.Blobs, err = Blobs(ctx, o.r, e.Transcript); err != nil {
-		return err
-	}
-	if in.Inherited, err = inherited(ctx, o.r, e.Transcript); err != nil {
-		return err
-	}
-	children, err := childrenOf(ctx, o.r, in.Transcript.Session.ID)
-	if err != nil {
-		return err
-	}
-	in.Children = slices.DeleteFunc(children, func(c session.Session) bool {
-		return !o.isLoaded[session.Deref(c.ParentMessageID)] && !mentions(e.Transcript, c.ID)
-	})
-	in.ChildTokens, err = tokensOf(ctx, o.r, in.Children)
-	return err
+	o.in.Decisions, o.in.SpanRefs = e.Decisions, e.Spans
+	return o.in.refer(ctx, o.r, e.Transcript, o.isLoaded)
 }
 
 // read reads messages as a whole in place of what is known of them. One that is gone stays what it was.

@@ -109,30 +109,14 @@ func collect(ctx context.Context, r store.Reader, e *store.Excerpt) (in Input, e
 	t := e.Transcript
 	id := t.Session.ID
 	in = Input{Transcript: t, Decisions: e.Decisions, SpanRefs: e.Spans, found: &e.Found}
-	loaded := make(map[string]bool, len(t.Messages))
-	for i := range t.Messages {
-		loaded[t.Messages[i].Message.ID] = true
-	}
+	loaded := messageIDs(t)
 	if in.Annotations, err = annotationsOf(ctx, r, id, loaded); err != nil {
-		return in, err
-	}
-	if in.Blobs, err = Blobs(ctx, r, t); err != nil {
-		return in, err
-	}
-	if in.Inherited, err = inherited(ctx, r, t); err != nil {
 		return in, err
 	}
 	if in.Parent, err = parentOf(ctx, r, &t.Session); err != nil {
 		return in, err
 	}
-	if in.Children, err = childrenOf(ctx, r, id); err != nil {
-		return in, err
-	}
-	in.Children = slices.DeleteFunc(in.Children, func(c session.Session) bool {
-		return !loaded[session.Deref(c.ParentMessageID)] && !mentions(t, c.ID)
-	})
-	in.ChildTokens, err = tokensOf(ctx, r, in.Children)
-	return in, err
+	return in, in.refer(ctx, r, t, loaded)
 }
 
 // annotationsOf reads the annotations of a session without those of messages that are not loaded. Those of messages
@@ -152,11 +136,16 @@ func annotationsOf(ctx context.Context, r store.Reader, id string, loaded map[st
 	if err != nil {
 		return nil, err
 	}
-	elsewhere := make(map[string]bool, len(e.Messages))
-	for i := range e.Messages {
-		elsewhere[e.Messages[i].Message.ID] = true
-	}
+	elsewhere := messageIDs(e.Transcript)
 	return slices.DeleteFunc(all, func(a store.Annotation) bool { return elsewhere[a.MessageID] }), nil
+}
+
+func messageIDs(t *session.Transcript) map[string]bool {
+	ids := make(map[string]bool, len(t.Messages))
+	for i := range t.Messages {
+		ids[t.Messages[i].Message.ID] = true
+	}
+	return ids
 }
 
 // settled reports whether the document has what its turns from First on depend on of the turns before: the last index
