@@ -595,84 +595,8 @@ func (w *writer) absent(partType, why, key string, at int64) {
 	w.add(partType, key, at, at, dataPart{partType, session.Absence{Text: why}})
 }
 
-// notReported returns a function that leaves out of a root's texts what the windows
-// before this one and its own parts report, one after another.
-func (w *writer) notReported(from int64) func(r *node, text string) string {
-	c := w.resumed()
-	if c == nil {
-		return func(_ *node, text string) string { return text }
-	}
-	var first *node
-	for _, r := range w.turn.roots {
-		if first == nil && r.End > from && r.context != nil && textOf(r.Output) != "" {
-			first = r
-		}
-	}
-	written := -1
-	if first != nil && c.Reported >= 0 {
-		all, given := squeeze(textOf(first.Output)), squeeze(strings.Join(w.texts(), ""))
-		if c.Reported <= len(all) && strings.HasPrefix(all[c.Reported:], given) {
-			written = c.Reported + len(given)
-		}
-	}
-	return func(r *node, text string) string {
-		if r != first || written < 0 {
-			return text
-		}
-		n := len(squeeze(text))
-		text = afterSqueezed(text, written)
-		written = max(0, written-n)
-		return text
-	}
-}
-
 func (w *writer) stepStart(at int64) {
 	w.add("step-start", "step", at, at, session.UIPart{Type: "step-start"})
-}
-
-// texts returns the text parts that were written so far.
-func (w *writer) texts() []string {
-	var all []string
-	for i := range w.Parts {
-		if w.Parts[i].Type == fact.PartText {
-			if p, err := session.ParseUIPart(w.Parts[i].DataJSON); err == nil && p.Text != nil {
-				all = append(all, *p.Text)
-			}
-		}
-	}
-	return all
-}
-
-// unreported returns what a text adds to what was reported: a root's may be the last
-// answer, or all of them, with other blanks between.
-func unreported(text string, written []string) string {
-	rest := strings.TrimSpace(text)
-	if rest == "" || len(written) == 0 {
-		return rest
-	}
-	// It may be one of the texts, or some of them in a row.
-	if slices.ContainsFunc(written, func(given string) bool { return strings.Contains(given, rest) }) ||
-		strings.Contains(strings.Join(written, "\n"), rest) {
-		return ""
-	}
-	// It may begin with all of them, and go on with an answer of which nothing else reports.
-	all := true
-	for _, given := range written {
-		cut, begins := strings.CutPrefix(rest, strings.TrimSpace(given))
-		if !begins {
-			all = false
-			break
-		}
-		rest = strings.TrimSpace(cut)
-	}
-	if all {
-		return rest
-	}
-	// Some frameworks join the answers with other blanks than they came with.
-	if strings.Contains(squeeze(text), squeeze(strings.Join(written, ""))) {
-		return ""
-	}
-	return strings.TrimSpace(text)
 }
 
 // id makes the id of a part.
