@@ -104,6 +104,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, offered []operation)
 		return
 	}
 	if err := offered[i].serve(a, w, r); err != nil && r.Context().Err() == nil {
+		err = named("id", err) // it was deleted meanwhile
 		if service.ProblemOf(err).Status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")
 		}

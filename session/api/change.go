@@ -17,12 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// idOf is the id of the session that a path names.
-func idOf(ctx context.Context, s service.Service, p sessionPath) (string, error) {
-	id, err := s.Resolve(ctx, p.ID)
-	return id, named("id", err)
-}
-
 // sessionChange is what can be changed of a session. What is left out stays.
 type sessionChange struct {
 	Title    *string `json:"title,omitempty"`
@@ -32,10 +26,6 @@ type sessionChange struct {
 // update changes a session, and returns it as lists have it.
 func (a *api) update(ctx context.Context, s service.Service, p sessionPath, c sessionChange) (
 	item document.Item, err error) {
-	id, err := idOf(ctx, s, p)
-	if err != nil {
-		return item, err
-	}
 	title := ""
 	if c.Title != nil {
 		if title = clean(*c.Title); title == "" {
@@ -47,17 +37,17 @@ func (a *api) update(ctx context.Context, s service.Service, p sessionPath, c se
 	}
 	now := time.Now()
 	if c.Title != nil {
-		err = s.SetTitle(ctx, id, title, now)
+		err = s.SetTitle(ctx, p.ID, title, now)
 	}
 	if err == nil && c.Archived != nil {
-		err = s.Archive(ctx, id, *c.Archived, now)
+		err = s.Archive(ctx, p.ID, *c.Archived, now)
 	}
 	if err != nil {
-		return item, named("id", err)
+		return item, err
 	}
-	row, err := s.Session(ctx, id)
+	row, err := s.Session(ctx, p.ID)
 	if err != nil {
-		return item, named("id", err)
+		return item, err
 	}
 	items, _, err := document.Items(ctx, s, []session.Session{row}, a.Price, now, a.IdleTimeout)
 	if err != nil {
@@ -124,10 +114,6 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 // annotate adds an annotation, or replaces a tag or a score of the same author.
 func (a *api) annotate(ctx context.Context, s service.Service, p sessionPath, b newAnnotation) (
 	n document.Annotation, err error) {
-	id, err := idOf(ctx, s, p)
-	if err != nil {
-		return n, err
-	}
 	row := store.Annotation{
 		Kind: string(b.Kind), Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author),
 	}
@@ -140,10 +126,10 @@ func (a *api) annotate(ctx context.Context, s service.Service, p sessionPath, b 
 	if row.Author == "" {
 		row.Author = a.Author
 	}
-	if row.MessageID, row.PartID, err = service.AnnotationTarget(ctx, s, id, b.Turn, b.PartID); err != nil {
+	if row.MessageID, row.PartID, err = service.AnnotationTarget(ctx, s, p.ID, b.Turn, b.PartID); err != nil {
 		return n, err
 	}
-	to, err := service.NewAnnotator(ctx, s, id, time.Now())
+	to, err := service.NewAnnotator(ctx, s, p.ID, time.Now())
 	if err != nil {
 		return n, err
 	}
@@ -151,7 +137,7 @@ func (a *api) annotate(ctx context.Context, s service.Service, p sessionPath, b 
 	if err != nil {
 		return n, err
 	}
-	return document.AnnotationOf(set), named("id", s.Annotate(ctx, to.Changes()))
+	return document.AnnotationOf(set), s.Annotate(ctx, to.Changes())
 }
 
 // annotationPath names an annotation.
@@ -162,11 +148,7 @@ type annotationPath struct {
 
 // removeAnnotation takes back an annotation.
 func (a *api) removeAnnotation(ctx context.Context, s service.Service, p annotationPath, _ none) (none, error) {
-	id, err := idOf(ctx, s, p.sessionPath)
-	if err != nil {
-		return none{}, err
-	}
-	from, err := service.NewAnnotator(ctx, s, id, time.Now())
+	from, err := service.NewAnnotator(ctx, s, p.ID, time.Now())
 	if err != nil {
 		return none{}, err
 	}
@@ -213,12 +195,7 @@ func (a *api) atRest(ctx context.Context, s service.Service, p sessionPath, at s
 	if at.Message != nil && at.Turn != nil {
 		return nil, wrong("turn", "turn and message exclude each other; give one of them")
 	}
-	id, err := idOf(ctx, s, p)
-	if err != nil {
-		return nil, err
-	}
-	c, err := service.AtRest(ctx, s, id, time.Now(), a.IdleTimeout)
-	return c, named("id", err)
+	return service.AtRest(ctx, s, p.ID, time.Now(), a.IdleTimeout)
 }
 
 type deleteParams struct {
@@ -232,11 +209,7 @@ type removed struct {
 }
 
 func (a *api) remove(ctx context.Context, s service.Service, p deleteParams, _ none) (done removed, err error) {
-	id, err := idOf(ctx, s, p.sessionPath)
-	if err != nil {
-		return done, err
-	}
-	ids := []string{id}
+	ids := []string{p.ID}
 	if p.Children {
 		if ids, err = document.Descendants(ctx, s, ids); err != nil {
 			return done, err

@@ -282,24 +282,20 @@ type sessionEventsParams struct {
 
 // sessionEvents sends what changes at the end of a session.
 func (a *api) sessionEvents(w http.ResponseWriter, r *http.Request, p sessionEventsParams) error {
-	return a.follow(w, r, p.After.eventID, &oneSession{api: a, name: p.ID, turns: p.Turns})
+	return a.follow(w, r, p.After.eventID, &oneSession{api: a, id: p.ID, turns: p.Turns})
 }
 
 // oneSession is the end of a session.
 type oneSession struct {
 	*api
-	name  string
-	turns int
 	id    string
+	turns int
 	// first is the number of the first turn that is followed, once the session is known.
 	first int
 }
 
-func (x *oneSession) begin(ctx context.Context, s *stream, id eventID, after *eventID) (err error) {
-	if x.id, err = x.resolve(ctx, "id", x.name); err != nil {
-		return err
-	}
-	err = x.read(ctx, s, id)
+func (x *oneSession) begin(ctx context.Context, s *stream, id eventID, after *eventID) error {
+	err := x.read(ctx, s, id)
 	if after != nil && after.Position == id.Position {
 		s.Events.Reset() // the client has it
 	}
@@ -338,8 +334,7 @@ func (x *oneSession) end(ctx context.Context) (*document.Document, error) {
 		x.first = max(1, n-x.turns+1)
 	}
 	if x.first <= n {
-		return document.LoadRange(ctx, x.sessions, x.id, store.TurnRange{First: x.first, Last: n}, time.Now(),
-			x.IdleTimeout, x.Price)
+		return x.api.turns(ctx, x.id, store.TurnRange{First: x.first, Last: n})
 	}
 	status, err := document.LoadStatus(ctx, x.sessions, x.id, time.Now(), x.IdleTimeout)
 	return &document.Document{Status: status}, err

@@ -62,18 +62,14 @@ func exportTypes() (all []string) {
 // ETag is known. Then it is sent piece by piece, so its size needs no memory.
 func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) error {
 	ctx := r.Context()
-	id, err := a.resolve(ctx, "id", p.ID)
-	if err != nil {
-		return err
-	}
 	f := formats.Named(string(p.Format), (*formats.Format).Written)
 	if p.Full && !f.Text {
 		return wrong("full",
 			"full is for transcripts, which %s is not; leave it out, or use a format for people", f.Name)
 	}
-	source, err := f.Load(ctx, a.sessions, id, formats.LoadOptions{Full: p.Full})
+	source, err := f.Load(ctx, a.sessions, p.ID, formats.LoadOptions{Full: p.Full})
 	if err != nil {
-		return named("id", err)
+		return err
 	}
 	if p.Redact {
 		secrets, err := redact.New(redact.Config{})
@@ -99,7 +95,7 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	h := w.Header()
 	h.Set("Content-Type", mediaTypeOf(f.Ext))
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
-		"filename": codec.FileName(id) + f.Ext}))
+		"filename": codec.FileName(p.ID) + f.Ext}))
 	h.Set("ETag", service.Tag(sum))
 	if service.Has(r, service.Tag(sum)) {
 		w.WriteHeader(http.StatusNotModified)

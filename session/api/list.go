@@ -42,7 +42,7 @@ func (p *filterParams) filter() store.SessionFilter {
 
 type listParams struct {
 	filterParams
-	Parent   string `query:"parent" doc:"only forks and sub-agents of this session"`
+	Parent   string `query:"parent" names:"session" doc:"only forks and sub-agents of this session"`
 	Children bool   `query:"children" doc:"include sessions of sub-agents"`
 	Archived bool   `query:"archived" doc:"include archived sessions"`
 	Sort     order  `query:"sort" default:"updated" doc:"the order of the list"`
@@ -66,12 +66,7 @@ type sessionList struct {
 func (a *api) list(ctx context.Context, p listParams) (list sessionList, err error) {
 	sort, _ := store.ParseSessionSort(string(p.Sort))
 	q := store.SessionQuery{SessionFilter: p.filter(), Sort: sort, Limit: p.Limit + 1, Children: p.Children,
-		Archived: p.Archived, Before: p.Cursor.Cursor}
-	if p.Parent != "" {
-		if q.ParentID, err = a.resolve(ctx, "parent", p.Parent); err != nil {
-			return list, err
-		}
-	}
+		Archived: p.Archived, Before: p.Cursor.Cursor, ParentID: p.Parent}
 	now := time.Now()
 	var rows []session.Session
 	for s, err := range document.Select(ctx, a.sessions, q, string(p.Status), now, a.IdleTimeout) {

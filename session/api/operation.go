@@ -45,7 +45,7 @@ func reading[P, R any](path, id, summary string, do func(*api, context.Context, 
 	return operation{method: http.MethodGet, path: path, id: id, summary: summary, params: params,
 		result: content{json: reflect.TypeFor[R]()}, status: http.StatusOK,
 		serve: func(a *api, w http.ResponseWriter, r *http.Request) error {
-			p, err := decode[P](r, params)
+			p, err := decode[P](a, r, params)
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ func raw[P any](method, path, id, summary string, body, result content,
 	params := parametersOf[P]()
 	return operation{method: method, path: path, id: id, summary: summary, params: params, body: body,
 		result: result, status: http.StatusOK, serve: func(a *api, w http.ResponseWriter, r *http.Request) error {
-			p, err := decode[P](r, params)
+			p, err := decode[P](a, r, params)
 			if err != nil {
 				return err
 			}
@@ -82,7 +82,7 @@ func changing[P, B, R any](method, path, id, summary string, status int,
 		op.result.json = t
 	}
 	op.serve = func(a *api, w http.ResponseWriter, r *http.Request) error {
-		p, err := decode[P](r, op.params)
+		p, err := decode[P](a, r, op.params)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -21,8 +22,9 @@ import (
 )
 
 // parameter is a field of the struct of an operation's parameters. The field has a tag path, query or header with the
-// name of the parameter, and may have the tags doc, default, min, max, and required. Its type is a string, a number, a
-// bool, or a type that is read from text; or a slice of these, for a parameter that may be repeated.
+// name of the parameter, and may have the tags doc, default, min, max, required, and names:"session" where a value names
+// a session and the field gets its id. Its type is a string, a number, a bool, or a type that is read from text; or a
+// slice of these, for a parameter that may be repeated.
 type parameter struct {
 	in, name, doc string
 	required      bool
@@ -30,6 +32,7 @@ type parameter struct {
 	standard      string // the value if there is none, "" for the zero value
 	schema        *jsonschema.Schema
 	index         []int
+	session       bool // whether it names a session
 	// set reads a value. Its error is what is to be given instead.
 	set func(to reflect.Value, text string) error
 }
@@ -58,6 +61,7 @@ func parametersOf[P any]() (all []parameter) {
 				t = t.Elem()
 			}
 			p.schema, p.set = kindOf(t, f.Tag)
+			_, p.session = f.Tag.Lookup("names")
 			if p.standard != "" {
 				p.schema.Default, _ = json.Marshal(p.standard) // a string can be marshaled
 				if t.Kind() == reflect.Int {
@@ -135,8 +139,27 @@ func bound(tag reflect.StructTag, name string, otherwise int64) int64 {
 	return otherwise
 }
 
+// named adds the parameter that names a session to the error for one that is not there, or for several.
+func named(parameter string, err error) error {
+	remedy := ""
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		remedy = "list the sessions, with archived and children, for their ids"
+	case errors.Is(err, store.ErrAmbiguous):
+		remedy = "give more of the id"
+	default:
+		return err
+	}
+	p := *service.ProblemOf(err)
+	if p.Parameter != "" {
+		return err
+	}
+	p.Parameter, p.Remedy = parameter, remedy
+	return &p
+}
+
 // decode reads the parameters of a request.
-func decode[P any](r *http.Request, params []parameter) (p P, err error) {
+func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		const remedy = "escape the values of parameters"
@@ -159,6 +182,13 @@ func decode[P any](r *http.Request, params []parameter) (p P, err error) {
 		}
 		if err := param.decode(v.FieldByIndex(param.index), values); err != nil {
 			return p, err
+		}
+		if name := v.FieldByIndex(param.index); param.session && name.String() != "" {
+			id, err := a.sessions.Resolve(r.Context(), name.String())
+			if err != nil {
+				return p, named(param.name, err)
+			}
+			name.SetString(id)
 		}
 	}
 	for name := range query {

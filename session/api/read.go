@@ -14,45 +14,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// resolve returns the id of the session that a parameter names.
-func (a *api) resolve(ctx context.Context, parameter, name string) (string, error) {
-	id, err := a.sessions.Resolve(ctx, name)
-	return id, named(parameter, err)
+// load reads the document of a session.
+func (a *api) load(ctx context.Context, id string) (*document.Document, error) {
+	return document.LoadAll(ctx, a.sessions, id, time.Now(), a.IdleTimeout, a.Price)
 }
 
-// named adds the parameter that names a session to the error for one that is not there, or for several.
-func named(parameter string, err error) error {
-	remedy := ""
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		remedy = "list the sessions, with archived and children, for their ids"
-	case errors.Is(err, store.ErrAmbiguous):
-		remedy = "give more of the id"
-	default:
-		return err
-	}
-	p := *service.ProblemOf(err)
-	p.Parameter, p.Remedy = parameter, remedy
-	return &p
-}
-
-// load reads the document of the session that a parameter names.
-func (a *api) load(ctx context.Context, parameter, name string) (*document.Document, error) {
-	id, err := a.resolve(ctx, parameter, name)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := document.LoadAll(ctx, a.sessions, id, time.Now(), a.IdleTimeout, a.Price)
-	return doc, named(parameter, err)
-}
-
-// outline reads the outline of the session that a parameter names.
-func (a *api) outline(ctx context.Context, parameter, name string) (id string, o *document.Outline, err error) {
-	if id, err = a.resolve(ctx, parameter, name); err != nil {
-		return "", nil, err
-	}
-	o, err = document.LoadOutline(ctx, a.sessions, id)
-	return id, o, named(parameter, err)
+// turns reads some turns of a session.
+func (a *api) turns(ctx context.Context, id string, turns store.TurnRange) (*document.Document, error) {
+	return document.LoadRange(ctx, a.sessions, id, turns, time.Now(), a.IdleTimeout, a.Price)
 }
 
 // sessionHead is a document without its turns.
@@ -67,7 +36,7 @@ type sessionHead struct {
 }
 
 func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error) {
-	doc, err := a.load(ctx, "id", p.ID)
+	doc, err := a.load(ctx, p.ID)
 	if err != nil {
 		return h, err
 	}
@@ -84,9 +53,9 @@ type documentParams struct {
 
 func (a *api) read(ctx context.Context, p documentParams) (*document.Document, error) {
 	if p.From == 0 && p.To == 0 {
-		return a.load(ctx, "id", p.ID)
+		return a.load(ctx, p.ID)
 	}
-	id, o, err := a.outline(ctx, "id", p.ID)
+	o, err := document.LoadOutline(ctx, a.sessions, p.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -96,25 +65,20 @@ func (a *api) read(ctx context.Context, p documentParams) (*document.Document, e
 	}
 	switch {
 	case from > len(o.Turns):
-		return nil, noTurn(id, "from", from, len(o.Turns))
+		return nil, noTurn(p.ID, "from", from, len(o.Turns))
 	case to > len(o.Turns):
-		return nil, noTurn(id, "to", to, len(o.Turns))
+		return nil, noTurn(p.ID, "to", to, len(o.Turns))
 	case to < from:
 		return nil, wrong("to", "to is %d and from is %d; give a turn that is not before from", to, from)
 	}
-	return a.turnsOf(ctx, o, from, to)
-}
-
-// turnsOf reads turns of an outline, which it has.
-func (a *api) turnsOf(ctx context.Context, o *document.Outline, from, to int) (*document.Document, error) {
 	if err := o.Load(ctx, from, to); err != nil {
-		return nil, named("id", err)
+		return nil, err
 	}
 	return o.Document(time.Now(), a.IdleTimeout, a.Price).Between(from, to), nil
 }
 
 // noTurn is the error for a turn that a session does not have.
-func noTurn(id, parameter string, n, turns int) error {
+func noTurn(id string, parameter string, n, turns int) error {
 	return service.NotFoundf(parameter, "%v; read the session for its turns",
 		&document.NoTurnError{SessionID: id, Number: n, Turns: turns})
 }
@@ -131,18 +95,13 @@ type turnTotals struct {
 }
 
 func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
-	id, err := a.resolve(ctx, "id", p.ID)
-	if err != nil {
-		return t, err
-	}
-	doc, err := document.LoadRange(ctx, a.sessions, id, store.TurnRange{First: p.N, Last: p.N},
-		time.Now(), a.IdleTimeout, a.Price)
+	doc, err := a.turns(ctx, p.ID, store.TurnRange{First: p.N, Last: p.N})
 	var none *document.NoTurnError
 	switch {
 	case errors.As(err, &none):
-		return t, noTurn(id, "n", none.Number, none.Turns)
+		return t, noTurn(p.ID, "n", none.Number, none.Turns)
 	case err != nil:
-		return t, named("id", err)
+		return t, err
 	}
 	doc.Queued = nil
 	return oneTurn{*doc, turnTotals{doc.Totals.Turns}}, nil
@@ -155,23 +114,19 @@ type replayParams struct {
 }
 
 func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error) {
-	id, err := a.resolve(ctx, "id", p.ID)
+	in, err := document.Collect(ctx, a.sessions, p.ID)
 	if err != nil {
 		return nil, err
 	}
-	in, err := document.Collect(ctx, a.sessions, id)
-	if err != nil {
-		return nil, named("id", err)
-	}
 	doc := document.Build(in)
 	if doc.Turn(p.N) == nil {
-		return nil, noTurn(id, "n", p.N, len(doc.Turns))
+		return nil, noTurn(p.ID, "n", p.N, len(doc.Turns))
 	}
 	return replay.ForTurn(doc, in.Transcript, p.N, p.Model, p.Effort)
 }
 
 func (a *api) eligibility(ctx context.Context, p sessionPath) (*document.Eligibility, error) {
-	doc, err := a.load(ctx, "id", p.ID)
+	doc, err := a.load(ctx, p.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -190,14 +145,14 @@ type wholePart struct {
 }
 
 func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
-	id, o, err := a.outline(ctx, "id", p.ID)
+	o, err := document.LoadOutline(ctx, a.sessions, p.ID)
 	if err != nil {
 		return nil, err
 	}
-	whole := wholePart{SessionID: id, Turn: o.TurnOf(p.Message), MessageID: p.Message}
+	whole := wholePart{SessionID: p.ID, Turn: o.TurnOf(p.Message), MessageID: p.Message}
 	if whole.Turn > 0 {
 		if err := o.Load(ctx, whole.Turn, whole.Turn); err != nil {
-			return nil, named("id", err)
+			return nil, err
 		}
 	}
 	doc := o.Document(time.Now(), a.IdleTimeout, a.Price)
@@ -212,9 +167,9 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 			}
 		}
 	}
-	e, err := a.sessions.Excerpt(ctx, id, store.ExcerptQuery{Messages: []string{p.Message}})
+	e, err := a.sessions.Excerpt(ctx, p.ID, store.ExcerptQuery{Messages: []string{p.Message}})
 	if err != nil {
-		return nil, named("id", err)
+		return nil, err
 	}
 	for _, m := range e.Messages {
 		for _, row := range m.Parts {
@@ -225,39 +180,25 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 	}
 	if whole.Part.ID == "" || whole.Row.ID == "" {
 		return nil, service.NotFoundf("part",
-			"session %s has no part %q of a message %q; read its document for their ids", id, p.Part, p.Message)
+			"session %s has no part %q of a message %q; read its document for their ids", p.ID, p.Part, p.Message)
 	}
 	return &whole, nil
 }
 
 func (a *api) rows(ctx context.Context, p sessionPath) (*session.Transcript, error) {
-	id, err := a.resolve(ctx, "id", p.ID)
-	if err != nil {
-		return nil, err
-	}
-	t, err := a.sessions.Transcript(ctx, id)
-	return t, named("id", err)
+	return a.sessions.Transcript(ctx, p.ID)
 }
 
 func (a *api) status(ctx context.Context, p sessionPath) (document.Status, error) {
-	id, err := a.resolve(ctx, "id", p.ID)
-	if err != nil {
-		return document.Status{}, err
-	}
-	st, err := document.LoadStatus(ctx, a.sessions, id, time.Now(), a.IdleTimeout)
-	return st, named("id", err)
+	return document.LoadStatus(ctx, a.sessions, p.ID, time.Now(), a.IdleTimeout)
 }
 
 type annotationList struct {
 	Annotations []document.Annotation `json:"annotations"`
 }
 
-func (a *api) annotations(ctx context.Context, p sessionPath) (list annotationList, err error) {
-	id, err := a.resolve(ctx, "id", p.ID)
-	if err != nil {
-		return list, err
-	}
-	rows, err := a.sessions.Annotations(ctx, id)
+func (a *api) annotations(ctx context.Context, p sessionPath) (annotationList, error) {
+	rows, err := a.sessions.Annotations(ctx, p.ID)
 	return annotationList{document.AnnotationsOf(rows)}, err
 }
 
@@ -265,12 +206,8 @@ type decisionList struct {
 	Decisions []document.Decision `json:"decisions"`
 }
 
-func (a *api) decisions(ctx context.Context, p sessionPath) (list decisionList, err error) {
-	id, err := a.resolve(ctx, "id", p.ID)
-	if err != nil {
-		return list, err
-	}
-	all, err := a.sessions.Decisions(ctx, id)
+func (a *api) decisions(ctx context.Context, p sessionPath) (decisionList, error) {
+	all, err := a.sessions.Decisions(ctx, p.ID)
 	return decisionList{append([]document.Decision{}, all...)}, err
 }
 
@@ -279,7 +216,7 @@ type spanList struct {
 }
 
 func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err error) {
-	doc, err := a.load(ctx, "id", p.ID)
+	doc, err := a.load(ctx, p.ID)
 	if err != nil {
 		return list, err
 	}
@@ -288,16 +225,16 @@ func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err erro
 
 type diffParams struct {
 	sessionPath
-	B           string `path:"b" doc:"the other session, likewise"`
+	B           string `path:"b" names:"session" doc:"the other session, likewise"`
 	IgnoreUsage bool   `query:"ignore_usage" doc:"whether not to compare tokens"`
 }
 
 func (a *api) diff(ctx context.Context, p diffParams) (*diff.Diff, error) {
-	one, err := a.load(ctx, "id", p.ID)
+	one, err := a.load(ctx, p.ID)
 	if err != nil {
 		return nil, err
 	}
-	other, err := a.load(ctx, "b", p.B)
+	other, err := a.load(ctx, p.B)
 	if err != nil {
 		return nil, err
 	}
@@ -357,9 +294,13 @@ func (a *api) locate(ctx context.Context, trace, span string) (*located, error) 
 	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
 		return nil, wrong("trace", "trace is %q; give at least 8 hexadecimal digits", trace)
 	}
-	id, o, err := a.outline(ctx, "trace", trace)
+	id, err := a.sessions.Resolve(ctx, trace)
 	if err != nil {
-		return nil, err
+		return nil, named("trace", err)
+	}
+	o, err := document.LoadOutline(ctx, a.sessions, id)
+	if err != nil {
+		return nil, named("trace", err)
 	}
 	spans, err := a.sessions.Spans(ctx, id)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // sessionPath names a session.
 type sessionPath struct {
-	ID string `path:"id" doc:"an id of a session, the beginning of one, an id of a trace, or last"`
+	ID string `path:"id" names:"session" doc:"an id of a session, the beginning of one, an id of a trace, or last"`
 }
 
 // turnPath names a turn.
