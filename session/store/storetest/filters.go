@@ -68,119 +68,103 @@ func (h *harness) filterStore(s Store) {
 }
 
 var filterCases = []testCase{
-	{
-		name: "filters/sessions",
-		rule: "Each filter selects the sessions that match, all of several must, in every order and with a cursor.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				h.filterStore(s)
-				at := func(ms int64) time.Time { return time.UnixMilli(epoch + ms) }
-				score := func(text string) store.SessionFilter {
-					f, err := store.ParseScoreFilter(text)
-					h.check(err)
-					return store.SessionFilter{Scores: []store.ScoreFilter{f}}
-				}
-				for name, c := range map[string]struct {
-					f    store.SessionFilter
-					want []string
-				}{
-					"none":                      {store.SessionFilter{}, []string{"c", "b", "a", "kid"}},
-					"project, and of a parent":  {store.SessionFilter{Project: "/src/one"}, []string{"a", "kid"}},
-					"project by its id":         {store.SessionFilter{Project: "ws-1"}, []string{"a", "kid"}},
-					"unknown project":           {store.SessionFilter{Project: "/src"}, []string{}},
-					"agent":                     {store.SessionFilter{Agent: "coder"}, []string{"b", "a"}},
-					"model of the session":      {store.SessionFilter{Model: "gpt-5"}, []string{"a"}},
-					"model with its provider":   {store.SessionFilter{Model: "openai/gpt-5"}, []string{"a"}},
-					"model of a message":        {store.SessionFilter{Model: "gemini"}, []string{"c"}},
-					"provider and model of one": {store.SessionFilter{Model: "google/gemini"}, []string{"c"}},
-					"model with a slash":        {store.SessionFilter{Model: "anthropic/claude"}, []string{"b"}},
-					"another's provider":        {store.SessionFilter{Model: "google/gpt-5"}, []string{}},
-					"provider":                  {store.SessionFilter{Provider: "google"}, []string{"c"}},
-					"provider of the session":   {store.SessionFilter{Provider: "openrouter"}, []string{"b"}},
-					"user":                      {store.SessionFilter{User: "ann"}, []string{"a"}},
-					"tag":                       {store.SessionFilter{Tags: []string{"good"}}, []string{"c", "a"}},
-					"two tags":                  {store.SessionFilter{Tags: []string{"good", "é?'%_"}}, []string{"c"}},
-					"unknown tag":               {store.SessionFilter{Tags: []string{"goo"}}, []string{}},
-					"score":                     {score("quality"), []string{"c", "a"}},
-					"score at least":            {score("quality>=0.5"), []string{"c", "a"}},
-					"score above":               {score("quality > 0.5"), []string{"c"}},
-					"score below":               {score("cost<0"), []string{"c"}},
-					"score other than":          {score("quality!=0.9"), []string{"a"}},
-					"score that is":             {score("quality=0.9"), []string{"c"}},
-					"tool":                      {store.SessionFilter{Tool: "bash"}, []string{"c", "a"}},
-					"unknown tool":              {store.SessionFilter{Tool: "bas"}, []string{}},
-					"errors":                    {store.SessionFilter{Errors: true}, []string{"b", "a"}},
-					"denials":                   {store.SessionFilter{Denials: true}, []string{"c"}},
-					"loops":                     {store.SessionFilter{Loops: true}, []string{"c"}},
-					"text of a title":           {store.SessionFilter{Text: "fix É"}, []string{"a"}},
-					"text of a message":         {store.SessionFilter{Text: "QUESTION b1"}, []string{"b"}},
-					"no text":                   {store.SessionFilter{Text: "nowhere"}, []string{}},
-					"since":                     {store.SessionFilter{Since: at(21)}, []string{"c", "b"}},
-					"until":                     {store.SessionFilter{Until: at(20)}, []string{"a", "kid"}},
-					"since and until": {store.SessionFilter{Since: at(16), Until: at(30)},
-						[]string{"b", "a"}},
-					"ids": {store.SessionFilter{IDs: []string{"b", "kid", "x"}},
-						[]string{"b", "kid"}},
-					"no ids": {store.SessionFilter{IDs: []string{}}, []string{}},
-					"several": {store.SessionFilter{Agent: "coder", Tool: "bash",
-						Tags: []string{"good"}}, []string{"a"}},
-				} {
-					q := everything
-					q.SessionFilter = c.f
-					h.equal(name, ids(h.sessions(s, q)), c.want)
-					stats, err := s.Stats(h.Context(), store.StatsQuery{Sessions: c.f})
-					h.check(err)
-					h.equal("sessions counted: "+name, stats.Total.Sessions, int64(len(c.want)))
-				}
-				for order, want := range map[store.SessionSort][]string{
-					store.SortUpdated: {"c", "b", "a", "kid"}, store.SortCreated: {"c", "b", "kid", "a"},
-					store.SortTitle: {"b", "a", "kid", "c"}, store.SortContext: {"c", "a", "kid", "b"},
-				} {
-					q := everything
-					q.Sort = order
-					all := h.sessions(s, q)
-					h.equal(fmt.Sprintf("by %q", order), ids(all), want)
-					for i := range all {
-						q.Before = &store.Cursor{UpdatedAt: all[i].UpdatedAt, ID: all[i].ID}
-						h.equal(fmt.Sprintf("by %q after %s", order, all[i].ID), ids(h.sessions(s, q)),
-							slices.Clone(want[i+1:]))
-					}
-				}
-				for _, err := range s.Sessions(h.Context(), store.SessionQuery{Sort: "size"}) {
-					if err == nil {
-						h.Error("an unknown order is accepted")
-					}
-				}
-			})
-		},
-	},
-	{
-		name: "filters/stats",
-		rule: "Stats count the selected sessions, those before a time, and take the project from a session that is " +
-			"not selected.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				h.filterStore(s)
-				h.apply(s, assistant("kid", "k1", 16, 5))
-				stats, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByProject,
-					Sessions: store.SessionFilter{Agent: "helper"}})
-				h.check(err)
-				if len(stats.Groups) != 1 || stats.Groups[0].Key != "/src/one" || stats.Total.TotalTokens != 5 {
-					h.Errorf("of the helper: %+v", stats)
-				}
-				stats, err = s.Stats(h.Context(), store.StatsQuery{Until: time.UnixMilli(epoch + 16)})
-				h.check(err)
-				h.equal("tokens before", stats.Total.TotalTokens, int64(3))
-			})
-		},
-	},
+	{"filters/sessions", "Each filter selects the sessions that match, all of several must, in every order and with " +
+		"a cursor.", with(func(h *harness, s Store) {
+		h.filterStore(s)
+		at := func(ms int64) time.Time { return time.UnixMilli(epoch + ms) }
+		score := func(text string) store.SessionFilter {
+			f, err := store.ParseScoreFilter(text)
+			h.check(err)
+			return store.SessionFilter{Scores: []store.ScoreFilter{f}}
+		}
+		for name, c := range map[string]struct {
+			f    store.SessionFilter
+			want []string
+		}{
+			"none":                      {store.SessionFilter{}, []string{"c", "b", "a", "kid"}},
+			"project, and of a parent":  {store.SessionFilter{Project: "/src/one"}, []string{"a", "kid"}},
+			"project by its id":         {store.SessionFilter{Project: "ws-1"}, []string{"a", "kid"}},
+			"unknown project":           {store.SessionFilter{Project: "/src"}, []string{}},
+			"agent":                     {store.SessionFilter{Agent: "coder"}, []string{"b", "a"}},
+			"model of the session":      {store.SessionFilter{Model: "gpt-5"}, []string{"a"}},
+			"model with its provider":   {store.SessionFilter{Model: "openai/gpt-5"}, []string{"a"}},
+			"model of a message":        {store.SessionFilter{Model: "gemini"}, []string{"c"}},
+			"provider and model of one": {store.SessionFilter{Model: "google/gemini"}, []string{"c"}},
+			"model with a slash":        {store.SessionFilter{Model: "anthropic/claude"}, []string{"b"}},
+			"another's provider":        {store.SessionFilter{Model: "google/gpt-5"}, []string{}},
+			"provider":                  {store.SessionFilter{Provider: "google"}, []string{"c"}},
+			"provider of the session":   {store.SessionFilter{Provider: "openrouter"}, []string{"b"}},
+			"user":                      {store.SessionFilter{User: "ann"}, []string{"a"}},
+			"tag":                       {store.SessionFilter{Tags: []string{"good"}}, []string{"c", "a"}},
+			"two tags":                  {store.SessionFilter{Tags: []string{"good", "é?'%_"}}, []string{"c"}},
+			"unknown tag":               {store.SessionFilter{Tags: []string{"goo"}}, []string{}},
+			"score":                     {score("quality"), []string{"c", "a"}},
+			"score at least":            {score("quality>=0.5"), []string{"c", "a"}},
+			"score above":               {score("quality > 0.5"), []string{"c"}},
+			"score below":               {score("cost<0"), []string{"c"}},
+			"score other than":          {score("quality!=0.9"), []string{"a"}},
+			"score that is":             {score("quality=0.9"), []string{"c"}},
+			"tool":                      {store.SessionFilter{Tool: "bash"}, []string{"c", "a"}},
+			"unknown tool":              {store.SessionFilter{Tool: "bas"}, []string{}},
+			"errors":                    {store.SessionFilter{Errors: true}, []string{"b", "a"}},
+			"denials":                   {store.SessionFilter{Denials: true}, []string{"c"}},
+			"loops":                     {store.SessionFilter{Loops: true}, []string{"c"}},
+			"text of a title":           {store.SessionFilter{Text: "fix É"}, []string{"a"}},
+			"text of a message":         {store.SessionFilter{Text: "QUESTION b1"}, []string{"b"}},
+			"no text":                   {store.SessionFilter{Text: "nowhere"}, []string{}},
+			"since":                     {store.SessionFilter{Since: at(21)}, []string{"c", "b"}},
+			"until":                     {store.SessionFilter{Until: at(20)}, []string{"a", "kid"}},
+			"since and until":           {store.SessionFilter{Since: at(16), Until: at(30)}, []string{"b", "a"}},
+			"ids":                       {store.SessionFilter{IDs: []string{"b", "kid", "x"}}, []string{"b", "kid"}},
+			"no ids":                    {store.SessionFilter{IDs: []string{}}, []string{}},
+			"several":                   {store.SessionFilter{Agent: "coder", Tool: "bash", Tags: []string{"good"}}, []string{"a"}},
+		} {
+			q := everything
+			q.SessionFilter = c.f
+			h.equal(name, ids(h.sessions(s, q)), c.want)
+			stats, err := s.Stats(h.Context(), store.StatsQuery{Sessions: c.f})
+			h.check(err)
+			h.equal("sessions counted: "+name, stats.Total.Sessions, int64(len(c.want)))
+		}
+		for order, want := range map[store.SessionSort][]string{
+			store.SortUpdated: {"c", "b", "a", "kid"}, store.SortCreated: {"c", "b", "kid", "a"},
+			store.SortTitle: {"b", "a", "kid", "c"}, store.SortContext: {"c", "a", "kid", "b"},
+		} {
+			q := everything
+			q.Sort = order
+			all := h.sessions(s, q)
+			h.equal(fmt.Sprintf("by %q", order), ids(all), want)
+			for i := range all {
+				q.Before = &store.Cursor{UpdatedAt: all[i].UpdatedAt, ID: all[i].ID}
+				h.equal(fmt.Sprintf("by %q after %s", order, all[i].ID), ids(h.sessions(s, q)),
+					slices.Clone(want[i+1:]))
+			}
+		}
+		for _, err := range s.Sessions(h.Context(), store.SessionQuery{Sort: "size"}) {
+			if err == nil {
+				h.Error("an unknown order is accepted")
+			}
+		}
+	})},
+	{"filters/stats", "Stats count the selected sessions, those before a time, and take the project from a session " +
+		"that is not selected.", with(func(h *harness, s Store) {
+		h.filterStore(s)
+		h.apply(s, assistant("kid", "k1", 16, 5))
+		stats, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByProject,
+			Sessions: store.SessionFilter{Agent: "helper"}})
+		h.check(err)
+		if len(stats.Groups) != 1 || stats.Groups[0].Key != "/src/one" || stats.Total.TotalTokens != 5 {
+			h.Errorf("of the helper: %+v", stats)
+		}
+		stats, err = s.Stats(h.Context(), store.StatsQuery{Until: time.UnixMilli(epoch + 16)})
+		h.check(err)
+		h.equal("tokens before", stats.Total.TotalTokens, int64(3))
+	})},
 }
 
-var retentionCases = []testCase{{
-	name: "retention",
-	rule: "Sessions of an age are deleted with their family, those with a tag are kept if that is asked for, and " +
-		"of a store that is too large the oldest go first.",
-	run: func(h *harness) {
+var retentionCases = []testCase{
+	{"retention", "Sessions of an age are deleted with their family, those with a tag are kept if that is asked for, " +
+		"and of a store that is too large the oldest go first.", func(h *harness) {
 		fill := func(s Store) {
 			random := rand.New(rand.NewPCG(1, 2)) // what repeats itself is compressed
 			for i, id := range []string{"old", "tagged", "parent", "new"} {
@@ -243,5 +227,5 @@ var retentionCases = []testCase{{
 				h.Errorf("of %d bytes are %d left, %v", size, after, err)
 			}
 		})
-	},
-}}
+	}},
+}

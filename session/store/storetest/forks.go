@@ -30,53 +30,36 @@ func texts(t *session.Transcript) []string {
 }
 
 var forkCases = []testCase{
-	{
-		name: "fork/copies",
-		rule: "A fork holds copies, with new ids, of its parent's messages up to the one it left at, in their " +
-			"order; its tokens are those of the copies. The parent may arrive later, whole or piece by piece.",
-		run: func(h *harness) {
-			h.story(append(base(), fork("s2", "s1", "u2", 50)), func(s Store) {
-				parent, child := h.transcript(s, "s1"), h.transcript(s, "s2")
-				h.equal("texts", texts(child), []string{"question u1", "answer a1", "question u2"})
-				h.equal("rollup", child.Session.TotalTokens, int64(1))
-				for i, m := range child.Messages {
-					if m.Message.ID == parent.Messages[i].Message.ID {
-						t := m.Message.ID
-						h.Errorf("message %s has the id of its original", t)
-					}
+	{"fork/copies", "A fork holds copies, with new ids, of its parent's messages up to the one it left at, in their " +
+		"order; its tokens are those of the copies. The parent may arrive later, whole or piece by piece.",
+		story(append(base(), fork("s2", "s1", "u2", 50)), func(h *harness, s Store) {
+			parent, child := h.transcript(s, "s1"), h.transcript(s, "s2")
+			h.equal("texts", texts(child), []string{"question u1", "answer a1", "question u2"})
+			h.equal("rollup", child.Session.TotalTokens, int64(1))
+			for i, m := range child.Messages {
+				if m.Message.ID == parent.Messages[i].Message.ID {
+					t := m.Message.ID
+					h.Errorf("message %s has the id of its original", t)
 				}
-			})
-		},
-	},
-	{
-		name: "fork/own-messages",
-		rule: "A fork goes on with messages of its own, and neither it nor its parent sees those of the other.",
-		run: func(h *harness) {
-			h.story(append(base(), fork("s2", "s1", "a2", 25), user("s2", "v1", 60), assistant("s2", "b1", 61, 5)),
-				func(s Store) {
-					h.equal("child", texts(h.transcript(s, "s2")),
-						[]string{"question u1", "answer a1", "question u2", "answer a2", "question v1", "answer b1"})
-					h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(16))
-					h.equal("parent", len(h.transcript(s, "s1").Messages), 6)
-				})
-		},
-	},
-	{
-		name: "fork/hidden",
-		rule: "What was hidden when the fork was made is not copied; what was hidden afterwards is.",
-		run: func(h *harness) {
-			h.story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), fork("s2", "s1", "u4", 60),
-				rewind("u1", 70, false)), func(s Store) {
-				h.equal("child", texts(h.transcript(s, "s2")),
-					[]string{"question u1", "answer a1", "question u2", "question u4"})
-				h.equal("parent", visible(h.transcript(s, "s1")), []string{"u1"})
-			})
-		},
-	},
-	{
-		name: "fork/of-a-fork",
-		rule: "A fork of a fork holds copies of copies, whichever of the three sessions is known first.",
-		run: func(h *harness) {
+			}
+		})},
+	{"fork/own-messages", "A fork goes on with messages of its own, and neither it nor its parent sees those of the " +
+		"other.", story(append(base(), fork("s2", "s1", "a2", 25), user("s2", "v1", 60), assistant("s2", "b1", 61, 5)),
+		func(h *harness, s Store) {
+			h.equal("child", texts(h.transcript(s, "s2")),
+				[]string{"question u1", "answer a1", "question u2", "answer a2", "question v1", "answer b1"})
+			h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(16))
+			h.equal("parent", len(h.transcript(s, "s1").Messages), 6)
+		})},
+	{"fork/hidden", "What was hidden when the fork was made is not copied; what was hidden afterwards is.",
+		story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), fork("s2", "s1", "u4", 60),
+			rewind("u1", 70, false)), func(h *harness, s Store) {
+			h.equal("child", texts(h.transcript(s, "s2")),
+				[]string{"question u1", "answer a1", "question u2", "question u4"})
+			h.equal("parent", visible(h.transcript(s, "s1")), []string{"u1"})
+		})},
+	{"fork/of-a-fork", "A fork of a fork holds copies of copies, whichever of the three sessions is known first.",
+		func(h *harness) {
 			var copied string
 			h.with(func(s Store) {
 				h.apply(s, join(append(base(), fork("s2", "s1", "a2", 50)), []int{0, 1, 2, 3, 4, 5, 6}))
@@ -89,57 +72,37 @@ var forkCases = []testCase{
 					[]string{"question u1", "answer a1", "question u2", "answer a2", "question w1"})
 				h.equal("rollup", h.transcript(s, "s3").Session.TotalTokens, int64(11))
 			})
-		},
-	},
-	{
-		name: "fork/compaction",
-		rule: "A copied compaction names the copy of the message that its original names, so that the fork's " +
-			"context is that of its parent.",
-		run: func(h *harness) {
-			h.story(append(base(), compaction("s1", "c1", 25, "u2", 1000), fork("s2", "s1", "a3", 50)), func(s Store) {
-				h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(1110))
-				h.equal("texts", len(h.transcript(s, "s2").Messages), 7)
+		}},
+	{"fork/compaction", "A copied compaction names the copy of the message that its original names, so that the " +
+		"fork's context is that of its parent.",
+		story(append(base(), compaction("s1", "c1", 25, "u2", 1000), fork("s2", "s1", "a3", 50)), func(h *harness, s Store) {
+			h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(1110))
+			h.equal("texts", len(h.transcript(s, "s2").Messages), 7)
+		})},
+	{"fork/without-parent-column", "That a session is a fork is enough to find it when its parent arrives, also when " +
+		"another parent is reported.", func(h *harness) {
+		bare := ofSession("s2", 50, func(c *store.SessionChange) {
+			c.Fork = &store.Fork{From: "s1", Message: "u2", At: epoch + 50}
+		})
+		other := ofSession("s2", 50, func(c *store.SessionChange) { c.ParentID = reported(1, "s7") })
+		h.story(append(base(), bare, other), func(s Store) {
+			h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2"})
+		})
+	}},
+	{"fork/twice", "Of two reports of where a session was forked from the earlier counts, and nothing of the other " +
+		"is left.", func(h *harness) {
+		other := []store.Batch{user("s9", "x1", 1), user("s9", "x2", 2)}
+		h.story(slices.Concat(base()[:2], other, []store.Batch{fork("s2", "s9", "x2", 60), fork("s2", "s1", "a1", 50)}),
+			func(s Store) {
+				h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1"})
 			})
-		},
-	},
-	{
-		name: "fork/without-parent-column",
-		rule: "That a session is a fork is enough to find it when its parent arrives, also when another parent is " +
-			"reported.",
-		run: func(h *harness) {
-			bare := ofSession("s2", 50, func(c *store.SessionChange) {
-				c.Fork = &store.Fork{From: "s1", Message: "u2", At: epoch + 50}
-			})
-			other := ofSession("s2", 50, func(c *store.SessionChange) { c.ParentID = reported(1, "s7") })
-			h.story(append(base(), bare, other), func(s Store) {
-				h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2"})
-			})
-		},
-	},
-	{
-		name: "fork/twice",
-		rule: "Of two reports of where a session was forked from the earlier counts, and nothing of the other is left.",
-		run: func(h *harness) {
-			other := []store.Batch{user("s9", "x1", 1), user("s9", "x2", 2)}
-			h.story(slices.Concat(base()[:2], other,
-				[]store.Batch{fork("s2", "s9", "x2", 60), fork("s2", "s1", "a1", 50)}),
-				func(s Store) {
-					h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1"})
-				})
-		},
-	},
-	{
-		name: "fork/late-parts",
-		rule: "A part of the parent's that was made after the fork is not copied; one made before it is, however " +
-			"late it arrives, in its last state.",
-		run: func(h *harness) {
-			h.story(append(base()[:2], fork("s2", "s1", "a1", 50),
-				parts(textPart("s1", "a1", "early", 1, 40, "early")),
-				parts(textPart("s1", "a1", "late", 2, 60, "late")),
-				parts(textPart("s1", "a1", "early", 1, 70, "changed")),
-			), func(s Store) {
-				h.equal("child", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "changed"})
-			})
-		},
-	},
+	}},
+	{"fork/late-parts", "A part of the parent's that was made after the fork is not copied; one made before it is, " +
+		"however late it arrives, in its last state.", func(h *harness) {
+		h.story(append(base()[:2], fork("s2", "s1", "a1", 50), parts(textPart("s1", "a1", "early", 1, 40, "early")),
+			parts(textPart("s1", "a1", "late", 2, 60, "late")), parts(textPart("s1", "a1", "early", 1, 70, "changed")),
+		), func(s Store) {
+			h.equal("child", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "changed"})
+		})
+	}},
 }

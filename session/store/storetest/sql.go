@@ -26,41 +26,30 @@ type SQL interface {
 // RunSQL examines what an engine that speaks SQL reads, also of rows that another program wrote. open is as in [Run],
 // and what it returns is [SQL].
 func RunSQL(t *testing.T, open func(t *testing.T) Store) {
-	for _, c := range []struct {
-		name, rule string
-		run        func(h *harness, s Store)
-	}{
-		{"search", "A text is found in titles and in the values of parts, not in keys, in any case.", readSearch},
-		{"search notes", "A note is found until it is taken back, and one session can be searched alone.", readNotes},
-		{"pages", "However many parts have the text, each is found once, the last first.", readPages},
-		{"stats", "What a fork copied counts once, what a rewind hid or a compaction replaced counts.", readStats},
+	runCases(t, open, []testCase{
+		{"search", "A text is found in titles and in the values of parts, not in keys, in any case.", with(readSearch)},
+		{"search notes", "A note is found until it is taken back, and one session can be searched alone.", with(readNotes)},
+		{"pages", "However many parts have the text, each is found once, the last first.", with(readPages)},
+		{"stats", "What a fork copied counts once, what a rewind hid or a compaction replaced counts.", with(readStats)},
 		{"estimates", "What is stated takes precedence; what is not is estimated with the model and the usage of the " +
-			"message, and what has no price is named.", readEstimates},
+			"message, and what has no price is named.", with(readEstimates)},
 		{"estimates of steps", "A message of several models costs what each of its calls costs, " +
-			"and has no estimate where one of them has no price.", readEstimatesOfSteps},
+			"and has no estimate where one of them has no price.", with(readEstimatesOfSteps)},
 		{"weeks and projects",
 			"A week begins on Monday; forks and sub-agents are of the project of the session above them.",
-			readWeeksAndProjects},
-		{"tail", "The end of a session is what comes from a user message on.", readTail},
-		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.", readExcerpts},
-		{"turns", "The turns of a session are found by number, and by a message.", findTurns},
-		{"last-turn", "Of the last turn, the parts that may be going on are read.", readLastTurn},
-		{"notices", "A session that may have a notice is found, and others are not.", readNotices},
-		{"stale", "A family goes as one, or not at all.", readStale},
+			with(readWeeksAndProjects)},
+		{"tail", "The end of a session is what comes from a user message on.", with(readTail)},
+		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.", with(readExcerpts)},
+		{"turns", "The turns of a session are found by number, and by a message.", with(findTurns)},
+		{"last-turn", "Of the last turn, the parts that may be going on are read.", with(readLastTurn)},
+		{"notices", "A session that may have a notice is found, and others are not.", with(readNotices)},
+		{"stale", "A family goes as one, or not at all.", with(readStale)},
 		{"amend", "A title and the archive that a user sets are kept when telemetry is delivered again, " +
-			"and give way to what is reported later.", amend},
-		{"delete", "Of a session nothing is left, and telemetry that is delivered again makes it as it was.", remove},
-		{"collect", "A blob that a message or a span names is kept, and all of them while something goes on.", collect},
-		{"origin", "A session that is exported and imported again merges with its telemetry as before.", restore},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := &harness{T: t, open: open}
-			h.with(func(s Store) { c.run(h, s) })
-			if t.Failed() {
-				t.Log("the rule: " + c.rule)
-			}
-		})
-	}
+			"and give way to what is reported later.", with(amend)},
+		{"delete", "Of a session nothing is left, and telemetry that is delivered again makes it as it was.", with(remove)},
+		{"collect", "A blob that a message or a span names is kept, and all of them while something goes on.", with(collect)},
+		{"origin", "A session that is exported and imported again merges with its telemetry as before.", with(restore)},
+	})
 }
 
 func (h *harness) script(s Store, statements string) {
@@ -162,8 +151,7 @@ func readNotes(h *harness, s Store) {
 	h.script(s, searched)
 	note := func(id, session, message, part, text string, at int64) store.Annotation {
 		return store.Annotation{ID: id, SessionID: session, MessageID: message, PartID: part,
-			Kind:    store.AnnotationNote,
-			Comment: text, CreatedAt: at, UpdatedAt: at}
+			Kind: store.AnnotationNote, Comment: text, CreatedAt: at, UpdatedAt: at}
 	}
 	tag := note("ann_3", "f", "", "", "because of the needle", 12)
 	tag.Kind, tag.Name = store.AnnotationTag, "odd"
@@ -415,8 +403,7 @@ func readTail(h *harness, s Store) {
 			Messages: []store.MessageChange{{ID: id, SessionID: "ses_1", Role: role, CreatedAt: at, UpdatedAt: at,
 				Rank: store.RankFinal}},
 			Parts: []store.PartChange{{ID: "prt_" + id, MessageID: id, SessionID: "ses_1", Type: "text",
-				Data:      []byte(`{"type":"text","text":"x"}`),
-				CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal}},
+				Data: []byte(`{"type":"text","text":"x"}`), CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal}},
 			Decisions: []store.Decision{{ID: "per_" + id, SessionID: "ses_1", ToolID: "bash", Action: "allow",
 				DecidedAt: at}},
 		}

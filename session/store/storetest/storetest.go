@@ -42,26 +42,36 @@ type Dumper interface {
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases,
-		forkCases, observationCases, ownerCases, readCases, annotationCases,
-		filterCases, retentionCases} {
-		for _, c := range group {
-			t.Run(c.name, func(t *testing.T) {
-				h := &harness{T: t, open: open}
-				c.run(h)
-				if t.Failed() {
-					t.Log("the rule: " + c.rule)
-				}
-			})
-		}
+		forkCases, observationCases, ownerCases, readCases, annotationCases, filterCases, retentionCases} {
+		runCases(t, open, group)
 	}
 }
 
-// testCase is one rule.
+// testCase is one rule, in prose, which is printed when it is broken.
 type testCase struct {
-	name string
-	// rule is the rule in prose, printed when it is broken.
-	rule string
-	run  func(h *harness)
+	name, rule string
+	run        func(h *harness)
+}
+
+func runCases(t *testing.T, open func(t *testing.T) Store, cases []testCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			c.run(&harness{T: t, open: open})
+			if t.Failed() {
+				t.Log("the rule: " + c.rule)
+			}
+		})
+	}
+}
+
+// with is a case that looks at one store, which is empty.
+func with(run func(h *harness, s Store)) func(h *harness) {
+	return func(h *harness) { h.with(func(s Store) { run(h, s) }) }
+}
+
+// story is a case that tells a story in many ways, and then looks at one of the stores.
+func story(changes []store.Batch, see func(h *harness, s Store)) func(h *harness) {
+	return func(h *harness) { h.story(changes, func(s Store) { see(h, s) }) }
 }
 
 // harness is what cases work with.
@@ -362,8 +372,7 @@ func user(sessionID, id string, at int64) store.Batch {
 func assistant(sessionID, id string, at, input int64) store.Batch {
 	return store.Batch{
 		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant,
-			CreatedAt: epoch + at,
-			UpdatedAt: epoch + at + 5, Rank: store.RankFinal}},
+			CreatedAt: epoch + at, UpdatedAt: epoch + at + 5, Rank: store.RankFinal}},
 		Parts: []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "answer "+id)},
 		SpanRefs: []store.SpanRef{turn(sessionID, id, "span-"+id, at,
 			store.TurnStats{Usage: &session.Usage{Input: input}})},
@@ -431,8 +440,7 @@ func compaction(sessionID, id string, at int64, tail string, tokens int64) store
 	return store.Batch{
 		Messages: []store.MessageChange{{
 			ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at, UpdatedAt: epoch + at,
-			Rank:     store.RankFinal,
-			Metadata: object("compaction", true, "usage", session.Usage{Input: tokens}),
+			Rank: store.RankFinal, Metadata: object("compaction", true, "usage", session.Usage{Input: tokens}),
 		}},
 		Parts: []store.PartChange{{
 			ID: id + "-marker", MessageID: id, SessionID: sessionID, Type: session.TypeCompaction,
