@@ -215,298 +215,220 @@ func conversation(trace, sessionID string, turns int) []store.Batch {
 	var all []store.Batch
 	for i := range turns {
 		at := int64(i * 100)
-		all = append(all,
-			observed(trace, fmt.Sprint("t", i), at, at+50,
-				script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens,
-				of(sessionID, 0)),
-			observed(trace, fmt.Sprint("s", i), at+10, at+20, script{}))
+		all = append(all, observed(trace, fmt.Sprint("t", i), at, at+50,
+			script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens,
+			of(sessionID, 0)), observed(trace, fmt.Sprint("s", i), at+10, at+20, script{}))
 	}
 	return all
 }
 
 var observationCases = []testCase{
-	{
-		name: "observation/built",
-		rule: "Observations become what the batch's Assemble makes of them, in any order and batching, once " +
-			"however often they are delivered. The session lasts as long as they do.",
-		run: func(h *harness) {
-			h.story(conversation("a", "s1", 3), func(s Store) {
-				h.equal("sessions", h.ids(s), []string{"s1"})
-				h.equal("texts", h.textsOf(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/s1", "a/t2", "a/s2"})
-				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt},
-					[]any{"title 2", int64(7), int64(epoch), int64(epoch + 250)})
-			})
-		},
-	},
-	{
-		name: "observation/version",
-		rule: "Of two versions of an observation the one that ended later counts, and nothing is left of the " +
-			"other: not its session's title, nor the calls it asked for, nor the time it lasted.",
-		run: func(h *harness) {
-			first := observed("a", "t0", 0, 60, script{Title: "first", Agent: "one", Outcome: "allowed", Input: 1},
-				opens,
-				asks("c1"), of("s1", 0))
-			second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens,
-				asks("c2"),
-				of("s1", 0))
-			h.story([]store.Batch{
-				first, second, observed("a", "s0", 30, 40, script{}),
-				observed("b", "x1", 35, 36, script{Text: "orphan 1"}, orphan("c1")),
-				observed("c", "x2", 37, 38, script{Text: "orphan 2"}, orphan("c2")),
-			}, func(s Store) {
-				h.equal("sessions", h.ids(s), []string{"own-b", "s1"})
-				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.TotalTokens},
-					[]any{"second", "unknown", int64(epoch + 20), int64(2)})
-			})
-		},
-	},
-	{
-		name: "observation/window",
-		rule: "Storing observations one by one gives what storing them all at once does: with some that reach " +
-			"across where others open a turn, openers that arrive late between others, that begin together, and " +
-			"such that last no time.",
-		run: func(h *harness) {
-			var all []store.Batch
-			r := rand.New(rand.NewPCG(3, 9))
-			for owner := range 40 {
-				for i := range 10 {
+	{"observation/built", "Observations become what the batch's Assemble makes of them, in any order and batching, " +
+		"once however often they are delivered. The session lasts as long as they do.",
+		story(conversation("a", "s1", 3), func(h *harness, s Store) {
+			h.equal("sessions", h.ids(s), []string{"s1"})
+			h.equal("texts", h.textsOf(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/s1", "a/t2", "a/s2"})
+			row := h.transcript(s, "s1").Session
+			h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt},
+				[]any{"title 2", int64(7), int64(epoch), int64(epoch + 250)})
+		})},
+	{"observation/version", "Of two versions of an observation the one that ended later counts, and nothing is left " +
+		"of the other: not its session's title, nor the calls it asked for, nor the time it lasted.", func(h *harness) {
+		first := observed("a", "t0", 0, 60, script{Title: "first", Agent: "one", Outcome: "allowed", Input: 1}, opens,
+			asks("c1"), of("s1", 0))
+		second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens, asks("c2"),
+			of("s1", 0))
+		h.story([]store.Batch{
+			first, second, observed("a", "s0", 30, 40, script{}),
+			observed("b", "x1", 35, 36, script{Text: "orphan 1"}, orphan("c1")),
+			observed("c", "x2", 37, 38, script{Text: "orphan 2"}, orphan("c2")),
+		}, func(s Store) {
+			h.equal("sessions", h.ids(s), []string{"own-b", "s1"})
+			row := h.transcript(s, "s1").Session
+			h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.TotalTokens},
+				[]any{"second", "unknown", int64(epoch + 20), int64(2)})
+		})
+	}},
+	{"observation/window", "Storing observations one by one gives what storing them all at once does: with some that " +
+		"reach across where others open a turn, openers that arrive late between others, that begin together, and " +
+		"such that last no time.", func(h *harness) {
+		var all []store.Batch
+		r := rand.New(rand.NewPCG(3, 9))
+		for owner := range 40 {
+			for i := range 10 {
+				from := int64(r.IntN(30))
+				b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{},
+					of(fmt.Sprint("s", owner), 0))
+				b.Observations[0].Opens = r.IntN(2) == 0
+				all = append(all, b)
+			}
+		}
+		h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 40) })
+	}},
+	{"observation/window-of-versions", "So it does where observations are delivered in several versions, which move " +
+		"and grow.", func(h *harness) {
+		var all []store.Batch
+		r := rand.New(rand.NewPCG(5, 9))
+		for owner := range 20 {
+			for i := range 6 {
+				for version := range 2 {
 					from := int64(r.IntN(30))
-					b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{},
-						of(fmt.Sprint("s", owner), 0))
+					b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)),
+						script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
 					b.Observations[0].Opens = r.IntN(2) == 0
 					all = append(all, b)
 				}
 			}
-			h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 40) })
-		},
-	},
-	{
-		name: "observation/window-of-versions",
-		rule: "So it does where observations are delivered in several versions, which move and grow.",
-		run: func(h *harness) {
-			var all []store.Batch
-			r := rand.New(rand.NewPCG(5, 9))
-			for owner := range 20 {
-				for i := range 6 {
-					for version := range 2 {
-						from := int64(r.IntN(30))
-						b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)),
-							script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
-						b.Observations[0].Opens = r.IntN(2) == 0
-						all = append(all, b)
-					}
+		}
+		h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 20) })
+	}},
+	{"observation/below", "What begins after the span that it is below has ended is assembled with it, whatever " +
+		"opens a turn in between; what opens a turn itself is not.", func(h *harness) {
+		h.story([]store.Batch{
+			observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)),
+			observed("b", "t1", 20, 30, script{}, opens, of("s1", 0)),
+			observed("a", "late", 20, 20, script{}, below("t0")),
+			observed("b", "t2", 40, 50, script{}, opens, below("t1")),
+		}, func(s Store) {
+			h.equal("windows", h.windows(s, "s1"), []string{"[a/t0 a/late b/t1]", "[b/t2]"})
+		})
+		var all []store.Batch
+		r := rand.New(rand.NewPCG(7, 9))
+		for trace := range 30 {
+			for i := range 8 {
+				for version := range 1 + r.IntN(2) {
+					from := int64(r.IntN(30))
+					b := observed(fmt.Sprint(trace), fmt.Sprint(i), from, from+int64(r.IntN(3)*r.IntN(6)),
+						script{Text: fmt.Sprint("version ", version)},
+						of(fmt.Sprint("s", trace), 0), below(fmt.Sprint(r.IntN(9))))
+					b.Observations[0].Opens = r.IntN(2) == 0
+					all = append(all, b)
 				}
 			}
-			h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 20) })
-		},
-	},
-	{
-		name: "observation/below",
-		rule: "What begins after the span that it is below has ended is assembled with it, whatever opens a turn " +
-			"in between; what opens a turn itself is not.",
-		run: func(h *harness) {
-			h.story([]store.Batch{
-				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)),
-				observed("b", "t1", 20, 30, script{}, opens, of("s1", 0)),
-				observed("a", "late", 20, 20, script{}, below("t0")),
-				observed("b", "t2", 40, 50, script{}, opens, below("t1")),
-			}, func(s Store) {
-				h.equal("windows", h.windows(s, "s1"), []string{"[a/t0 a/late b/t1]", "[b/t2]"})
+		}
+		h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 30) })
+	}},
+	{"observation/together", "What begins at the very time at which another ends or opens is built with it or after " +
+		"it, never lost.", story([]store.Batch{
+		observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("a", "s0", 10, 10, script{}),
+		observed("a", "t1", 10, 10, script{}, opens),
+		observed("a", "t2", 20, 20, script{}, opens),
+	}, func(h *harness, s Store) {
+		h.equal("texts", h.textsOf(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/t2"})
+	})},
+	{"observation/retraction", "What an observation reports of its session's row is taken back when it moves to " +
+		"another: title, agent, model, parent, metadata and times are what the others say.", func(h *harness) {
+		h.story([]store.Batch{
+			observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, opens,
+				of("s1", 0)),
+			observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2", Parent: "p9",
+				UserID: "u2"}, opens, of("s1", 5)),
+			observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
+		}, func(s Store) {
+			h.equal("sessions", h.ids(s), []string{"s1", "s2"})
+			row := h.transcript(s, "s1").Session
+			h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.ParentID, row.MetadataJSON, row.CreatedAt,
+				row.UpdatedAt},
+				[]any{"mine", "coder", `{"model_id":"m1"}`, (*string)(nil), `{"user_id":"u1"}`, int64(epoch + 100),
+					int64(epoch + 200)})
+		})
+		h.story([]store.Batch{
+			observed("c", "t0", 0, 1000, script{}, opens, of("s1", 0)),
+			observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"},
+				of("s1", 0)),
+			observed("b", "t0", 50, 900, script{Title: "yours", Agent: "other", Model: "m2", UserID: "u2"},
+				of("s1", 5)),
+			observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
+		}, func(s Store) {
+			row := h.transcript(s, "s1").Session
+			h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.MetadataJSON},
+				[]any{"mine", "coder", `{"model_id":"m1"}`, `{"user_id":"u1"}`})
+		})
+	}},
+	{"observation/retraction-beside-sdk", "What other sources reported stays, and counts again when what " +
+		"observations report with a higher rank is taken back.", story([]store.Batch{
+		ofSession("s1", 300, func(c *store.SessionChange) {
+			c.Title = &store.Value{Text: "early", At: nano(10), Rank: store.RankLive}
+			c.Agent = reported(300, "coder")
+		}),
+		observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2"}, opens, of("s1", 5)),
+		observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
+	}, func(h *harness, s Store) {
+		row := h.transcript(s, "s1").Session
+		h.equal("row", []any{row.Title, row.Agent, row.ModelJSON, row.CreatedAt, row.UpdatedAt},
+			[]any{"early", "coder", (*string)(nil), int64(epoch + 300), int64(epoch + 300)})
+	})},
+	{"observation/decisions", "A decision is replaced by what it is built as now, and goes when it is not built any " +
+		"more.", story([]store.Batch{
+		observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)),
+		observed("a", "d0", 5, 6, script{Outcome: "allowed"}),
+		observed("a", "d0", 5, 7, script{Outcome: "pending"}),
+		observed("a", "d1", 6, 7, script{Outcome: "denied"}), observed("a", "d1", 6, 8, script{}),
+	}, func(h *harness, s Store) {
+		decisions, err := s.Decisions(h.Context(), "s1")
+		h.check(err)
+		h.equal("decisions", decisions, []store.Decision{{
+			ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending",
+			Reason: "one of 3", DecidedAt: epoch + 7,
+		}})
+	})},
+	{"observation/rewind", "A message that observations come to is hidden by a rewind as any other, whether it is " +
+		"built before or after, or once more; its tokens count no more.", func(h *harness) {
+		back := ofSession("s1", 300, func(c *store.SessionChange) {
+			c.Rewinds = []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}}
+		})
+		h.story(append(conversation("a", "s1", 3), back), func(s Store) {
+			t := h.transcript(s, "s1")
+			h.equal("visible", visible(t), []string{"m-s1-a/t0", "m-s1-a/t1"})
+			h.equal("rollup", t.Session.TotalTokens, int64(3))
+		})
+	}},
+	{"observation/compaction", "A compaction that observations come to moves where the context begins, and no longer " +
+		"does when it is not reported any more.", func(h *harness) {
+		tail := "m-s1-a/t1"
+		compact := observed("a", "c0", 160, 170, script{Tail: &tail}, opens)
+		h.story(append(conversation("a", "s1", 3), compact), func(s Store) {
+			h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(6))
+		})
+		h.story(append(conversation("a", "s1", 3), compact, observed("a", "c0", 160, 171, script{Silent: true}, opens)),
+			func(s Store) {
+				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(7))
 			})
-			var all []store.Batch
-			r := rand.New(rand.NewPCG(7, 9))
-			for trace := range 30 {
-				for i := range 8 {
-					for version := range 1 + r.IntN(2) {
-						from := int64(r.IntN(30))
-						b := observed(fmt.Sprint(trace), fmt.Sprint(i), from, from+int64(r.IntN(3)*r.IntN(6)),
-							script{Text: fmt.Sprint("version ", version)},
-							of(fmt.Sprint("s", trace), 0), below(fmt.Sprint(r.IntN(9))))
-						b.Observations[0].Opens = r.IntN(2) == 0
-						all = append(all, b)
-					}
-				}
-			}
-			h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 30) })
-		},
-	},
-	{
-		name: "observation/together",
-		rule: "What begins at the very time at which another ends or opens is built with it or after it, never lost.",
-		run: func(h *harness) {
-			h.story([]store.Batch{
-				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("a", "s0", 10, 10, script{}),
-				observed("a", "t1", 10, 10, script{}, opens),
-				observed("a", "t2", 20, 20, script{}, opens),
-			}, func(s Store) {
-				h.equal("texts", h.textsOf(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/t2"})
-			})
-		},
-	},
-	{
-		name: "observation/retraction",
-		rule: "What an observation reports of its session's row is taken back when it moves to another: title, " +
-			"agent, model, parent, metadata and times are what the others say.",
-		run: func(h *harness) {
-			h.story([]store.Batch{
-				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, opens,
-					of("s1", 0)),
-				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2", Parent: "p9",
-					UserID: "u2"}, opens,
-					of("s1", 5)),
-				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
-			}, func(s Store) {
-				h.equal("sessions", h.ids(s), []string{"s1", "s2"})
-				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.ParentID, row.MetadataJSON,
-					row.CreatedAt,
-					row.UpdatedAt},
-					[]any{"mine", "coder", `{"model_id":"m1"}`, (*string)(nil), `{"user_id":"u1"}`, int64(epoch + 100),
-						int64(epoch + 200)})
-			})
-			h.story([]store.Batch{
-				observed("c", "t0", 0, 1000, script{}, opens, of("s1", 0)),
-				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"},
-					of("s1", 0)),
-				observed("b", "t0", 50, 900, script{Title: "yours", Agent: "other", Model: "m2", UserID: "u2"},
-					of("s1", 5)),
-				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
-			}, func(s Store) {
-				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.MetadataJSON},
-					[]any{"mine", "coder", `{"model_id":"m1"}`, `{"user_id":"u1"}`})
-			})
-		},
-	},
-	{
-		name: "observation/retraction-beside-sdk",
-		rule: "What other sources reported stays, and counts again when what observations report with a higher " +
-			"rank is taken back.",
-		run: func(h *harness) {
-			h.story([]store.Batch{
-				ofSession("s1", 300, func(c *store.SessionChange) {
-					c.Title = &store.Value{Text: "early", At: nano(10), Rank: store.RankLive}
-					c.Agent = reported(300, "coder")
-				}),
-				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2"}, opens, of("s1", 5)),
-				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
-			}, func(s Store) {
-				row := h.transcript(s, "s1").Session
-				h.equal("row", []any{row.Title, row.Agent, row.ModelJSON, row.CreatedAt, row.UpdatedAt},
-					[]any{"early", "coder", (*string)(nil), int64(epoch + 300), int64(epoch + 300)})
-			})
-		},
-	},
-	{
-		name: "observation/decisions",
-		rule: "A decision is replaced by what it is built as now, and goes when it is not built any more.",
-		run: func(h *harness) {
-			h.story([]store.Batch{
-				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)),
-				observed("a", "d0", 5, 6, script{Outcome: "allowed"}),
-				observed("a", "d0", 5, 7, script{Outcome: "pending"}),
-				observed("a", "d1", 6, 7, script{Outcome: "denied"}), observed("a", "d1", 6, 8, script{}),
-			}, func(s Store) {
-				decisions, err := s.Decisions(h.Context(), "s1")
-				h.check(err)
-				h.equal("decisions", decisions, []store.Decision{{
-					ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask",
-					Outcome: "pending",
-					Reason:  "one of 3", DecidedAt: epoch + 7,
-				}})
-			})
-		},
-	},
-	{
-		name: "observation/rewind",
-		rule: "A message that observations come to is hidden by a rewind as any other, whether it is built before " +
-			"or after, or once more; its tokens count no more.",
-		run: func(h *harness) {
-			back := ofSession("s1", 300, func(c *store.SessionChange) {
-				c.Rewinds = []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}}
-			})
-			h.story(append(conversation("a", "s1", 3), back), func(s Store) {
-				t := h.transcript(s, "s1")
-				h.equal("visible", visible(t), []string{"m-s1-a/t0", "m-s1-a/t1"})
-				h.equal("rollup", t.Session.TotalTokens, int64(3))
-			})
-		},
-	},
-	{
-		name: "observation/compaction",
-		rule: "A compaction that observations come to moves where the context begins, and no longer does when it " +
-			"is not reported any more.",
-		run: func(h *harness) {
-			tail := "m-s1-a/t1"
-			compact := observed("a", "c0", 160, 170, script{Tail: &tail}, opens)
-			h.story(append(conversation("a", "s1", 3), compact), func(s Store) {
-				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(6))
-			})
-			h.story(append(conversation("a", "s1", 3), compact,
-				observed("a", "c0", 160, 171, script{Silent: true}, opens)),
-				func(s Store) {
-					h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(7))
-				})
-		},
-	},
-	{
-		name: "observation/fork",
-		rule: "A fork follows what its parent's observations come to.",
-		run: func(h *harness) {
-			h.story(append(conversation("a", "s1", 2), fork("s2", "s1", "m-s1-a/t0", 500)), func(s Store) {
-				h.equal("texts", h.textsOf(s, "s2"), []string{"a/t0", "a/s0"})
-			})
-		},
-	},
-	{
-		name: "observation/refused",
-		rule: "A message that belongs to another session is refused, and that session keeps its own.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				h.apply(s, assistant("s1", "m1", 1, 7))
-				r := h.apply(s, observed("a", "t0", 0, 10, script{Message: "m1", Input: 5}, opens, of("s2", 0)))
-				h.equal("refused", r.Refused, int64(2))
-				h.equal("texts", h.textsOf(s, "s1"), []string{"answer m1"})
-				h.equal("messages of the other", len(h.transcript(s, "s2").Messages), 0)
-				h.dump(s)
-			})
-		},
-	},
-	{
-		name: "observation/parked",
-		rule: "A batch reports how many of its observations nothing is built of.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				silent, shown := observed("a", "x", 0, 10, script{Silent: true}),
-					observed("a", "t0", 0, 10, script{}, opens)
-				h.equal("of two", h.apply(s, join([]store.Batch{silent, shown}, []int{0, 1})).Pending, int64(1))
-				h.equal("again", h.apply(s, join([]store.Batch{silent, shown}, []int{1, 0})).Pending, int64(1))
-				record := observed("", "r", 0, 10, script{})
-				h.equal("of nobody", h.apply(s, record).Pending, int64(1))
-				h.equal("sessions", h.ids(s), []string{"own-a"})
-			})
-		},
-	},
-	{
-		name: "observation/children",
-		rule: "Observations of an owner may be built in sessions of their own below it; one of these goes when " +
-			"none is built there any more.",
-		run: func(h *harness) {
-			h.story([]store.Batch{
-				observed("a", "t0", 0, 100, script{}, opens, of("s1", 0)),
-				observed("a", "c0", 10, 20, script{In: "child", Parent: "s1", Input: 4}),
-				observed("a", "c1", 30, 40, script{In: "brief"}), observed("a", "c1", 30, 41, script{}),
-			}, func(s Store) {
-				h.equal("sessions", h.ids(s), []string{"child", "s1"})
-				h.equal("parent", *h.transcript(s, "child").Session.ParentID, "s1")
-				h.equal("rollups", []int64{h.transcript(s, "child").Session.TotalTokens,
-					h.transcript(s, "s1").Session.TotalTokens},
-					[]int64{4, 0})
-			})
-		},
-	},
+	}},
+	{"observation/fork", "A fork follows what its parent's observations come to.",
+		story(append(conversation("a", "s1", 2), fork("s2", "s1", "m-s1-a/t0", 500)), func(h *harness, s Store) {
+			h.equal("texts", h.textsOf(s, "s2"), []string{"a/t0", "a/s0"})
+		})},
+	{"observation/refused", "A message that belongs to another session is refused, and that session keeps its own.",
+		with(func(h *harness, s Store) {
+			h.apply(s, assistant("s1", "m1", 1, 7))
+			r := h.apply(s, observed("a", "t0", 0, 10, script{Message: "m1", Input: 5}, opens, of("s2", 0)))
+			h.equal("refused", r.Refused, int64(2))
+			h.equal("texts", h.textsOf(s, "s1"), []string{"answer m1"})
+			h.equal("messages of the other", len(h.transcript(s, "s2").Messages), 0)
+			h.dump(s)
+		})},
+	{"observation/parked", "A batch reports how many of its observations nothing is built of.",
+		with(func(h *harness, s Store) {
+			silent, shown := observed("a", "x", 0, 10, script{Silent: true}),
+				observed("a", "t0", 0, 10, script{}, opens)
+			h.equal("of two", h.apply(s, join([]store.Batch{silent, shown}, []int{0, 1})).Pending, int64(1))
+			h.equal("again", h.apply(s, join([]store.Batch{silent, shown}, []int{1, 0})).Pending, int64(1))
+			record := observed("", "r", 0, 10, script{})
+			h.equal("of nobody", h.apply(s, record).Pending, int64(1))
+			h.equal("sessions", h.ids(s), []string{"own-a"})
+		})},
+	{"observation/children", "Observations of an owner may be built in sessions of their own below it; one of these " +
+		"goes when none is built there any more.", story([]store.Batch{
+		observed("a", "t0", 0, 100, script{}, opens, of("s1", 0)),
+		observed("a", "c0", 10, 20, script{In: "child", Parent: "s1", Input: 4}),
+		observed("a", "c1", 30, 40, script{In: "brief"}), observed("a", "c1", 30, 41, script{}),
+	}, func(h *harness, s Store) {
+		h.equal("sessions", h.ids(s), []string{"child", "s1"})
+		h.equal("parent", *h.transcript(s, "child").Session.ParentID, "s1")
+		h.equal("rollups", []int64{h.transcript(s, "child").Session.TotalTokens,
+			h.transcript(s, "s1").Session.TotalTokens}, []int64{4, 0})
+	})},
 }
 
 // resolve returns the session of a name.

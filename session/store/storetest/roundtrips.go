@@ -255,9 +255,8 @@ func sdkSpans(s, from int) store.Batch {
 	}
 	at := int64(from) * 1000
 	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant,
-		CreatedAt: epoch + at + 9000,
-		UpdatedAt: epoch + at + 9000,
-		Rank:      store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
+		CreatedAt: epoch + at + 9000, UpdatedAt: epoch + at + 9000,
+		Rank: store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
 	return joined(append(all, store.Batch{Messages: []store.MessageChange{live}},
 		compaction(id, id+"-compaction", at+5000, fmt.Sprintf("%s-user-%06d", id, from+3), 9),
 		ofSession(id, at, func(c *store.SessionChange) {
@@ -291,18 +290,15 @@ func foreignSpans(s, from int) store.Batch {
 		for k := range 3 { // of turns that are stored
 			old := (n*3 + k) * from / 18
 			all = append(all, observed(fmt.Sprintf("trace-%d-%06d", s, old), fmt.Sprintf("late-%d-%d", n, k),
-				int64(old)*1000+50,
-				int64(old)*1000+60, script{}))
+				int64(old)*1000+50, int64(old)*1000+60, script{}))
 		}
 	}
 	at := int64(from)*1000 + 45
 	call := fmt.Sprintf("call-%d-%d", s, from)
 	orphan := fmt.Sprintf("orphan-%d-%d", s, from)
-	return joined(append(all,
-		observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{},
-			func(o *store.Observation) { o.Calls = []string{call} }),
+	return joined(append(all, observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{},
+		func(o *store.Observation) { o.Calls = []string{call} }),
 		observed(orphan, "tool", at+2, at+3, script{}, func(o *store.Observation) { o.Call = call }),
-		observed(orphan, "below", at+2, at+3, script{}),
-		observed("", "record-"+id, at+4, at+4, script{}, of(id, 0)),
+		observed(orphan, "below", at+2, at+3, script{}), observed("", "record-"+id, at+4, at+4, script{}, of(id, 0)),
 	))
 }
