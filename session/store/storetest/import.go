@@ -15,14 +15,7 @@ import (
 
 // RunImport examines how an engine imports sessions. open is as in [Run].
 func RunImport(t *testing.T, open func(t *testing.T) Store) {
-	for _, c := range importCases {
-		t.Run(c.name, func(t *testing.T) {
-			c.run(&harness{T: t, open: open})
-			if t.Failed() {
-				t.Log("the rule: " + c.rule)
-			}
-		})
-	}
+	runCases(t, open, importCases)
 }
 
 func (h *harness) importing(s Store, in *store.Imported) store.ImportResult {
@@ -73,29 +66,23 @@ func file(id string, updated int64, title string, messages ...session.MessageAnd
 func answer(id string, created, updated, tokens int64, parts ...session.Part) session.MessageAndParts {
 	return session.MessageAndParts{Message: session.Message{
 		ID: id, Role: session.RoleAssistant, CreatedAt: epoch + created, UpdatedAt: epoch + updated,
-		MetadataJSON: fmt.Sprintf(
-			`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
-				`"agenttrace":{"cost_usd":%v}}`,
-			tokens, float64(tokens)/4),
+		MetadataJSON: fmt.Sprintf(`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
+			`"agenttrace":{"cost_usd":%v}}`, tokens, float64(tokens)/4),
 	}, Parts: parts}
 }
 
 func words(id string, updated int64, text string) session.Part {
 	return session.Part{ID: id, Type: "text", DataJSON: `{"type": "text", "text": "` + text + `"}`,
-		CreatedAt: epoch + 1,
-		UpdatedAt: epoch + updated}
+		CreatedAt: epoch + 1, UpdatedAt: epoch + updated}
 }
 
-var importCases = []testCase{{
-	name: "AsGiven",
-	rule: "The rows of a session that the store does not have are stored byte for byte.",
-	run: func(h *harness) {
-		h.with(func(s Store) {
+var importCases = []testCase{
+	{"AsGiven", "The rows of a session that the store does not have are stored byte for byte.",
+		with(func(h *harness, s Store) {
 			in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")))
 			in.Session.CostUSD = 0.12345678901234 // a row may know more than its messages
 			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask",
-				Outcome:   "allowed",
-				DecidedAt: epoch + 2}}
+				Outcome: "allowed", DecidedAt: epoch + 2}}
 			in.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "b", Exact: true}}
 			r := h.importing(s, in)
 			h.equal("result", r, store.ImportResult{Added: true, Changed: true, Messages: 1, Parts: 2, Decisions: 1,
@@ -105,49 +92,43 @@ var importCases = []testCase{{
 			r = h.importing(s, in)
 			h.equal("result of the second time", r, store.ImportResult{Unchanged: 5})
 			h.equal("all rows after the second time", h.dump(s), before)
-		})
-	},
-}, {
-	name: "AnyOrder",
-	rule: "Versions of a session leave the same rows in whatever order, and however often, they are imported.",
-	run: func(h *harness) {
-		versions := []*store.Imported{
-			file("ses_1", 9, "nine", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")),
-				answer("msg_2", 4, 4, 1)),
-			// Later, and another part is first.
-			file("ses_1", 10, "ten", answer("msg_1", 2, 5, 7, words("prt_3", 5, "zero"),
-				words("prt_1", 5, "one and more"))),
-			// As late, with other words; and a message that the others do not know.
-			file("ses_1", 10, "also ten", answer("msg_1", 2, 5, 6, words("prt_1", 5, "one and less")),
-				answer("msg_3", 6, 6, 100, words("prt_4", 6, "x"))),
-		}
-		versions[2].Session.CostUSD += 8
-		order := []int{0, 1, 2}
-		want := ""
-		for order := range permutations(order) {
-			h.with(func(s Store) {
-				for _, n := range slices.Concat(order, order[:2]) {
-					h.importing(s, versions[n])
-				}
-				got := h.dump(s)
-				if want == "" {
-					want = got
-					t := h.transcript(s, "ses_1")
-					h.equal("title", t.Session.Title, "ten")
-					h.equal("tokens", t.Session.TotalTokens, int64(7+1+100))
-					h.equal("cost", t.Session.CostUSD, (7.0+1+100)/4)
-					h.equal("messages", visible(t), []string{"msg_1", "msg_2", "msg_3"})
-					h.equal("parts", layout(t.Messages[0]), []string{"0:prt_3", "1:prt_1", "2:prt_2"})
-				}
-				h.equal(fmt.Sprintf("rows in order %v", order), got, want)
-			})
-		}
-	},
-}, {
-	name: "MergedRows",
-	rule: "Whatever versions of rows of one time contain, they merge in any order, however often, and by way of " +
-		"another store, to the same rows.",
-	run: func(h *harness) {
+		})},
+	{"AnyOrder", "Versions of a session leave the same rows in whatever order, and however often, they are imported.",
+		func(h *harness) {
+			versions := []*store.Imported{
+				file("ses_1", 9, "nine", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")),
+					answer("msg_2", 4, 4, 1)),
+				// Later, and another part is first.
+				file("ses_1", 10, "ten", answer("msg_1", 2, 5, 7, words("prt_3", 5, "zero"),
+					words("prt_1", 5, "one and more"))),
+				// As late, with other words; and a message that the others do not know.
+				file("ses_1", 10, "also ten", answer("msg_1", 2, 5, 6, words("prt_1", 5, "one and less")),
+					answer("msg_3", 6, 6, 100, words("prt_4", 6, "x"))),
+			}
+			versions[2].Session.CostUSD += 8
+			order := []int{0, 1, 2}
+			want := ""
+			for order := range permutations(order) {
+				h.with(func(s Store) {
+					for _, n := range slices.Concat(order, order[:2]) {
+						h.importing(s, versions[n])
+					}
+					got := h.dump(s)
+					if want == "" {
+						want = got
+						t := h.transcript(s, "ses_1")
+						h.equal("title", t.Session.Title, "ten")
+						h.equal("tokens", t.Session.TotalTokens, int64(7+1+100))
+						h.equal("cost", t.Session.CostUSD, (7.0+1+100)/4)
+						h.equal("messages", visible(t), []string{"msg_1", "msg_2", "msg_3"})
+						h.equal("parts", layout(t.Messages[0]), []string{"0:prt_3", "1:prt_1", "2:prt_2"})
+					}
+					h.equal(fmt.Sprintf("rows in order %v", order), got, want)
+				})
+			}
+		}},
+	{"MergedRows", "Whatever versions of rows of one time contain, they merge in any order, however often, and by " +
+		"way of another store, to the same rows.", func(h *harness) {
 		tool := func(state, data string) session.Part {
 			return session.Part{ID: "prt_2", Type: "tool-bash", ToolCallID: new("call_1"), ToolState: &state,
 				CreatedAt: epoch + 1, UpdatedAt: epoch + 3,
@@ -179,9 +160,8 @@ var importCases = []testCase{{
 			version(9, "Aa", nil, nil, "", words("prt_1", 3, "one "),
 				tool(session.StateOutputAvailable, `,"output":1`)),
 			// Named later than it was archived elsewhere; and incomplete, which is the longer.
-			version(90, "Zz", at(20), nil,
-				`{"agenttrace":{"incomplete":true,"problems":[`+
-					`"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
+			version(90, "Zz", at(20), nil, `{"agenttrace":{"incomplete":true,"problems":[`+
+				`"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
 				words("prt_1", 2, "of before"), tool(session.StateInputAvailable,
 					`,"title":"zzzzzzzzzzzzzzzzzzzzzzzz"`)),
 		}
@@ -220,12 +200,9 @@ var importCases = []testCase{{
 				})
 			})
 		}
-	},
-}, {
-	name: "Archive",
-	rule: "What was archived stays so whatever else is reported of the session, unless it was taken out of the " +
-		"archive after that.",
-	run: func(h *harness) {
+	}},
+	{"Archive", "What was archived stays so whatever else is reported of the session, unless it was taken out of the " +
+		"archive after that.", func(h *harness) {
 		archived := func(at int64, text string) store.Batch {
 			return ofSession("ses_1", at, func(c *store.SessionChange) { c.Archived = reported(at, text) })
 		}
@@ -246,26 +223,18 @@ var importCases = []testCase{{
 			h.importing(s, in)
 			h.equal("archived again", row(s), new(int64(epoch+60)))
 		})
-	},
-}, {
-	name: "Stays",
-	rule: "What the store has and the import has not, or has in an older version, stays.",
-	run: func(h *harness) {
-		h.with(func(s Store) {
+	}},
+	{"Stays", "What the store has and the import has not, or has in an older version, stays.",
+		with(func(h *harness, s Store) {
 			h.importing(s, file("ses_1", 9, "new",
-				answer("msg_1", 2, 8, 5, words("prt_1", 8, "new"), words("prt_2", 3, "two")),
-				answer("msg_2", 4, 4, 1)))
+				answer("msg_1", 2, 8, 5, words("prt_1", 8, "new"), words("prt_2", 3, "two")), answer("msg_2", 4, 4, 1)))
 			before := h.dump(s)
 			r := h.importing(s, file("ses_1", 8, "old", answer("msg_1", 2, 7, 4, words("prt_1", 7, "old"))))
 			h.equal("result", r, store.ImportResult{Unchanged: 2})
 			h.equal("rows", h.dump(s), before)
-		})
-	},
-}, {
-	name: "Refused",
-	rule: "A message of another session is refused with its parts, and a part of another message.",
-	run: func(h *harness) {
-		h.with(func(s Store) {
+		})},
+	{"Refused", "A message of another session is refused with its parts, and a part of another message.",
+		with(func(h *harness, s Store) {
 			h.importing(s, file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"))))
 			before := encoded(h, h.transcript(s, "ses_1"))
 			in := file("ses_2", 9, "t", answer("msg_1", 2, 9, 6, words("prt_2", 9, "two")),
@@ -285,13 +254,9 @@ var importCases = []testCase{{
 			h.dump(s)
 			again := h.importing(s, in)
 			h.equal("changed the second time", []any{again.Changed, again.Messages, again.Parts}, []any{false, 0, 0})
-		})
-	},
-}, {
-	name: "Origin",
-	rule: "The spans and rewinds that come with a session count as those that telemetry reports: once each, " +
-		"whichever is first, for what arrives late too.",
-	run: func(h *harness) {
+		})},
+	{"Origin", "The spans and rewinds that come with a session count as those that telemetry reports: once each, " +
+		"whichever is first, for what arrives late too.", func(h *harness) {
 		in := file("ses_1", 9, "t", answer("msg_2", 20, 21, 5, words("prt_1", 21, "one")))
 		in.Messages = slices.Insert(in.Messages, 0, session.MessageAndParts{Message: session.Message{
 			ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 10,
@@ -320,24 +285,17 @@ var importCases = []testCase{{
 			in.SpanRefs[0].SessionID = "ses_2"
 			h.equal("refused", len(h.importing(s, in).Refused), 1)
 		})
-	},
-}, {
-	name: "NoTree",
-	rule: "Rows that make no tree are an error, and nothing of them is stored.",
-	run: func(h *harness) {
-		h.with(func(s Store) {
-			in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one")))
-			in.Messages[0].Parts[0].MessageID = "msg_2"
-			if _, err := s.Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
-				h.Errorf("error %v", err)
-			}
-			h.equal("sessions", len(h.sessions(s, everything)), 0)
-		})
-	},
-}, {
-	name: "Telemetry",
-	rule: "A session that telemetry made can be exported and imported; what telemetry reports later is merged as ever.",
-	run: func(h *harness) {
+	}},
+	{"NoTree", "Rows that make no tree are an error, and nothing of them is stored.", with(func(h *harness, s Store) {
+		in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one")))
+		in.Messages[0].Parts[0].MessageID = "msg_2"
+		if _, err := s.Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
+			h.Errorf("error %v", err)
+		}
+		h.equal("sessions", len(h.sessions(s, everything)), 0)
+	})},
+	{"Telemetry", "A session that telemetry made can be exported and imported; what telemetry reports later is " +
+		"merged as ever.", func(h *harness) {
 		first := []store.Batch{
 			ofSession("ses_1", 1, func(c *store.SessionChange) { c.Title = reported(1, "first") }),
 			user("ses_1", "msg_1", 10), assistant("ses_1", "msg_2", 20, 7),
@@ -380,12 +338,9 @@ var importCases = []testCase{{
 				h.equal(how, rows(s), want)
 			})
 		}
-	},
-}, {
-	name: "Compaction",
-	rule: "Tokens count from where the latest compaction puts it, also when telemetry goes on.",
-	run: func(h *harness) {
-		h.with(func(s Store) {
+	}},
+	{"Compaction", "Tokens count from where the latest compaction puts it, also when telemetry goes on.",
+		with(func(h *harness, s Store) {
 			in := file("ses_1", 30, "t", answer("msg_1", 1, 1, 100), answer("msg_2", 2, 2, 10),
 				answer("msg_3", 3, 3, 1, session.Part{
 					ID: "prt_c", Type: session.TypeCompaction, CreatedAt: epoch + 3, UpdatedAt: epoch + 3,
@@ -400,24 +355,18 @@ var importCases = []testCase{{
 			h.importing(s, in)
 			h.equal("tokens", h.transcript(s, "ses_1").Session.TotalTokens, int64(16))
 			h.dump(s)
-		})
-	},
-}, {
-	name: "Rewind",
-	rule: "An import shows no message that a rewind of telemetry hides.",
-	run: func(h *harness) {
-		h.with(func(s Store) {
-			in := file("ses_1", 30, "t", session.MessageAndParts{Message: session.Message{
-				ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
-			}}, answer("msg_2", 2, 2, 10))
-			h.apply(s, ofSession("ses_1", 50, func(c *store.SessionChange) {
-				c.Rewinds = []store.Rewind{{To: "msg_1", At: epoch + 45}}
-			}))
-			h.importing(s, in)
-			h.equal("visible", visible(h.transcript(s, "ses_1")), []string{"msg_1"})
-			before := h.dump(s)
-			r := h.importing(s, in)
-			h.equal("the second time", []any{r.Changed, r.Messages, h.dump(s)}, []any{false, 0, before})
-		})
-	},
-}}
+		})},
+	{"Rewind", "An import shows no message that a rewind of telemetry hides.", with(func(h *harness, s Store) {
+		in := file("ses_1", 30, "t", session.MessageAndParts{Message: session.Message{
+			ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
+		}}, answer("msg_2", 2, 2, 10))
+		h.apply(s, ofSession("ses_1", 50, func(c *store.SessionChange) {
+			c.Rewinds = []store.Rewind{{To: "msg_1", At: epoch + 45}}
+		}))
+		h.importing(s, in)
+		h.equal("visible", visible(h.transcript(s, "ses_1")), []string{"msg_1"})
+		before := h.dump(s)
+		r := h.importing(s, in)
+		h.equal("the second time", []any{r.Changed, r.Messages, h.dump(s)}, []any{false, 0, before})
+	})},
+}

@@ -21,108 +21,88 @@ func ids(sessions []session.Session) []string {
 }
 
 var readCases = []testCase{
-	{
-		name: "read/left",
-		rule: "Who leaves a list or a search, and cancels it at the same time, is not called again.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				for _, id := range []string{"a", "b", "c"} {
-					h.apply(s, ofSession(id, 1, func(c *store.SessionChange) { c.Title = reported(1, "titled") }))
-				}
-				ctx, cancel := context.WithCancel(h.Context())
-				for range s.Sessions(ctx, store.SessionQuery{}) {
-					cancel()
-					break
-				}
-				ctx, cancel = context.WithCancel(h.Context())
-				for range s.Search(ctx, store.SearchQuery{Text: "titled"}) {
-					cancel()
-					break
-				}
+	{"read/left", "Who leaves a list or a search, and cancels it at the same time, is not called again.",
+		with(func(h *harness, s Store) {
+			for _, id := range []string{"a", "b", "c"} {
+				h.apply(s, ofSession(id, 1, func(c *store.SessionChange) { c.Title = reported(1, "titled") }))
+			}
+			ctx, cancel := context.WithCancel(h.Context())
+			for range s.Sessions(ctx, store.SessionQuery{}) {
 				cancel()
-			})
-		},
-	},
-	{
-		name: "read/sessions",
-		rule: "Sessions come newest first, by (updated_at, id); sub-agents' and archived ones only when asked for, " +
-			"forks and those whose parent is not there always; a cursor continues where it points.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				for i, id := range []string{"a", "b", "c", "d", "e"} {
-					h.apply(s, ofSession(id, int64(10*(i/2)), func(c *store.SessionChange) {
-						c.Agent = reported(1, "agent-"+string(id[0]%2+'0'))
-					}))
-				}
-				h.apply(s, ofSession("child", 90, func(c *store.SessionChange) { c.ParentID = reported(1, "a") }))
-				h.apply(s, ofSession("orphan", -30, func(c *store.SessionChange) { c.ParentID = reported(1, "gone") }))
-				h.apply(s, ofSession("fork", -20, func(c *store.SessionChange) {
-					c.ParentID, c.Fork = reported(1, "a"), &store.Fork{From: "a", Message: "m", At: epoch}
+				break
+			}
+			ctx, cancel = context.WithCancel(h.Context())
+			for range s.Search(ctx, store.SearchQuery{Text: "titled"}) {
+				cancel()
+				break
+			}
+			cancel()
+		})},
+	{"read/sessions", "Sessions come newest first, by (updated_at, id); sub-agents' and archived ones only when " +
+		"asked for, forks and those whose parent is not there always; a cursor continues where it points.",
+		with(func(h *harness, s Store) {
+			for i, id := range []string{"a", "b", "c", "d", "e"} {
+				h.apply(s, ofSession(id, int64(10*(i/2)), func(c *store.SessionChange) {
+					c.Agent = reported(1, "agent-"+string(id[0]%2+'0'))
 				}))
-				h.apply(s, ofSession("old", 95, func(c *store.SessionChange) { c.Archived = reported(96, "1") }))
-				for _, c := range []struct {
-					name string
-					q    store.SessionQuery
-					want []string
-				}{
-					{"zero value", store.SessionQuery{}, []string{"e", "d", "c", "b", "a", "fork", "orphan"}},
-					{"limit", store.SessionQuery{Limit: 2}, []string{"e", "d"}},
-					{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}},
-						[]string{"c", "b", "a", "fork", "orphan"}},
-					{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}},
-						[]string{"fork", "orphan"}},
-					{"of no session", store.SessionQuery{Before: &store.Cursor{UpdatedAt: 1, ID: "zzz"}}, []string{}},
-					{"children too", store.SessionQuery{Children: true, Limit: 2}, []string{"child", "e"}},
-					{"children of", store.SessionQuery{ParentID: "a"}, []string{"child", "fork"}},
-					{"archived too", store.SessionQuery{Archived: true, Limit: 2}, []string{"old", "e"}},
-					{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a", "fork", "orphan"}},
-					{"agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-0"}},
-						[]string{"d", "b"}},
-					{"agent and cursor", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-1"},
-						Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}},
-						[]string{"c", "a"}},
-					{"unknown agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "x"}}, []string{}},
-				} {
-					h.equal(c.name, ids(h.sessions(s, c.q)), c.want)
+			}
+			h.apply(s, ofSession("child", 90, func(c *store.SessionChange) { c.ParentID = reported(1, "a") }))
+			h.apply(s, ofSession("orphan", -30, func(c *store.SessionChange) { c.ParentID = reported(1, "gone") }))
+			h.apply(s, ofSession("fork", -20, func(c *store.SessionChange) {
+				c.ParentID, c.Fork = reported(1, "a"), &store.Fork{From: "a", Message: "m", At: epoch}
+			}))
+			h.apply(s, ofSession("old", 95, func(c *store.SessionChange) { c.Archived = reported(96, "1") }))
+			for _, c := range []struct {
+				name string
+				q    store.SessionQuery
+				want []string
+			}{
+				{"zero value", store.SessionQuery{}, []string{"e", "d", "c", "b", "a", "fork", "orphan"}},
+				{"limit", store.SessionQuery{Limit: 2}, []string{"e", "d"}},
+				{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}},
+					[]string{"c", "b", "a", "fork", "orphan"}},
+				{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}},
+					[]string{"fork", "orphan"}},
+				{"of no session", store.SessionQuery{Before: &store.Cursor{UpdatedAt: 1, ID: "zzz"}}, []string{}},
+				{"children too", store.SessionQuery{Children: true, Limit: 2}, []string{"child", "e"}},
+				{"children of", store.SessionQuery{ParentID: "a"}, []string{"child", "fork"}},
+				{"archived too", store.SessionQuery{Archived: true, Limit: 2}, []string{"old", "e"}},
+				{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a", "fork", "orphan"}},
+				{"agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-0"}}, []string{"d", "b"}},
+				{"agent and cursor", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "agent-1"},
+					Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}}, []string{"c", "a"}},
+				{"unknown agent", store.SessionQuery{SessionFilter: store.SessionFilter{Agent: "x"}}, []string{}},
+			} {
+				h.equal(c.name, ids(h.sessions(s, c.q)), c.want)
+			}
+			var paged []string
+			var before *store.Cursor
+			for {
+				page := h.sessions(s, store.SessionQuery{Limit: 2, Before: before})
+				if len(page) == 0 {
+					break
 				}
-				var paged []string
-				var before *store.Cursor
-				for {
-					page := h.sessions(s, store.SessionQuery{Limit: 2, Before: before})
-					if len(page) == 0 {
-						break
-					}
-					paged = append(paged, ids(page)...)
-					last := page[len(page)-1]
-					before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
-				}
-				h.equal("paged", paged, []string{"e", "d", "c", "b", "a", "fork", "orphan"})
-				for range s.Sessions(context.Background(), everything) {
-					break // leaving early is no error
-				}
-			})
-		},
-	},
-	{
-		name: "read/default-limit",
-		rule: "Without a limit a listing ends after 50 sessions.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				var b store.Batch
-				for i := range 60 {
-					b.Sessions = append(b.Sessions, ofSession(fmt.Sprintf("s%02d", i), int64(i), nil).Sessions...)
-				}
-				h.apply(s, b)
-				h.equal("sessions", len(h.sessions(s, store.SessionQuery{})), 50)
-				h.equal("all", len(h.sessions(s, store.SessionQuery{Limit: -1})), 60)
-			})
-		},
-	},
-	{
-		name: "read/resolve",
-		rule: "A name is a session's id, a prefix that only one has, with or without ses_, the id of a trace or a " +
-			"prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another.",
-		run: func(h *harness) {
+				paged = append(paged, ids(page)...)
+				last := page[len(page)-1]
+				before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
+			}
+			h.equal("paged", paged, []string{"e", "d", "c", "b", "a", "fork", "orphan"})
+			for range s.Sessions(context.Background(), everything) {
+				break // leaving early is no error
+			}
+		})},
+	{"read/default-limit", "Without a limit a listing ends after 50 sessions.", with(func(h *harness, s Store) {
+		var b store.Batch
+		for i := range 60 {
+			b.Sessions = append(b.Sessions, ofSession(fmt.Sprintf("s%02d", i), int64(i), nil).Sessions...)
+		}
+		h.apply(s, b)
+		h.equal("sessions", len(h.sessions(s, store.SessionQuery{})), 50)
+		h.equal("all", len(h.sessions(s, store.SessionQuery{Limit: -1})), 60)
+	})},
+	{"read/resolve", "A name is a session's id, a prefix that only one has, with or without ses_, the id of a trace " +
+		"or a prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another.",
+		func(h *harness) {
 			h.with(func(s Store) {
 				session := func(id, trace string, at int64, more func(*store.SessionChange)) {
 					b := ofSession(id, at, more)
@@ -176,104 +156,82 @@ var readCases = []testCase{
 					h.Errorf("last of an empty store: %v", err)
 				}
 			})
-		},
-	},
-	{
-		name: "read/unknown",
-		rule: "What is not there is ErrNotFound where one thing is asked for, and nothing where many are.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				ctx := context.Background()
-				if _, err := s.Session(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
-					h.Errorf("Session: %v", err)
-				}
-				if _, err := s.Transcript(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
-					h.Errorf("Transcript: %v", err)
-				}
-				if _, err := s.Blob(ctx, store.BlobToolCatalog, "x"); !errors.Is(err, store.ErrNotFound) {
-					h.Errorf("Blob: %v", err)
-				}
-				if d, err := s.Decisions(ctx, "x"); err != nil || len(d) != 0 {
-					h.Errorf("Decisions: %v, %v", d, err)
-				}
-				if l, err := s.SpanRefs(ctx, "x"); err != nil || len(l) != 0 {
-					h.Errorf("Links: %v, %v", l, err)
-				}
-			})
-		},
-	},
-	{
-		name: "read/links",
-		rule: "The spans of a session come in order of their start, as they were reported.",
-		run: func(h *harness) {
-			duration := int64(5)
-			a := store.SpanRef{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1",
-				Kind: "session.turn", Dialect: "d",
-				StartNano: nano(5), EndNano: nano(9), Error: true,
-				TurnStats: &store.TurnStats{Trace: session.MessageTrace{DurationMS: &duration}}}
-			b := store.SpanRef{TraceID: "t1", SpanID: "1", SessionID: "s1", Kind: "session.run", Dialect: "d",
-				StartNano: nano(1), EndNano: nano(9)}
-			h.story([]store.Batch{link(a), link(b)}, func(s Store) {
-				got, err := s.SpanRefs(context.Background(), "s1")
-				if d := cmp.Diff([]store.SpanRef{b, a}, got); d != "" || err != nil {
-					h.Errorf("%v (-want +got):\n%s", err, d)
-				}
-			})
-		},
-	},
-	{
-		name: "write/concurrent",
-		rule: "Concurrent writers and readers share a store: every change that was acknowledged is there, and a " +
-			"transcript is one state of its session.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				const writers, each = 8, 12
-				var wg sync.WaitGroup
-				for w := range writers {
-					wg.Go(func() {
-						for i := range each {
-							b := assistant("s1", fmt.Sprintf("m%d-%d", w, i), int64(w*1000+i), 1)
-							if _, err := s.Apply(context.Background(), &b); err != nil {
-								h.Errorf("apply: %v", err)
-							}
-						}
-					})
-				}
-				done := make(chan struct{})
-				go func() { wg.Wait(); close(done) }()
-				for running := true; running; {
-					select {
-					case <-done:
-						running = false
-					default:
-					}
-					t, err := s.Transcript(context.Background(), "s1")
-					if errors.Is(err, store.ErrNotFound) && running {
-						continue
-					}
-					h.check(err)
-					if t.Session.TotalTokens != int64(len(t.Messages)) {
-						h.Fatalf("%d messages with %d tokens", len(t.Messages), t.Session.TotalTokens)
+		}},
+	{"read/unknown", "What is not there is ErrNotFound where one thing is asked for, and nothing where many are.",
+		with(func(h *harness, s Store) {
+			ctx := context.Background()
+			if _, err := s.Session(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
+				h.Errorf("Session: %v", err)
+			}
+			if _, err := s.Transcript(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
+				h.Errorf("Transcript: %v", err)
+			}
+			if _, err := s.Blob(ctx, store.BlobToolCatalog, "x"); !errors.Is(err, store.ErrNotFound) {
+				h.Errorf("Blob: %v", err)
+			}
+			if d, err := s.Decisions(ctx, "x"); err != nil || len(d) != 0 {
+				h.Errorf("Decisions: %v, %v", d, err)
+			}
+			if l, err := s.SpanRefs(ctx, "x"); err != nil || len(l) != 0 {
+				h.Errorf("Links: %v, %v", l, err)
+			}
+		})},
+	{"read/links", "The spans of a session come in order of their start, as they were reported.", func(h *harness) {
+		duration := int64(5)
+		a := store.SpanRef{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1",
+			Kind: "session.turn", Dialect: "d", StartNano: nano(5), EndNano: nano(9), Error: true,
+			TurnStats: &store.TurnStats{Trace: session.MessageTrace{DurationMS: &duration}}}
+		b := store.SpanRef{TraceID: "t1", SpanID: "1", SessionID: "s1", Kind: "session.run", Dialect: "d",
+			StartNano: nano(1), EndNano: nano(9)}
+		h.story([]store.Batch{link(a), link(b)}, func(s Store) {
+			got, err := s.SpanRefs(context.Background(), "s1")
+			if d := cmp.Diff([]store.SpanRef{b, a}, got); d != "" || err != nil {
+				h.Errorf("%v (-want +got):\n%s", err, d)
+			}
+		})
+	}},
+	{"write/concurrent", "Concurrent writers and readers share a store: every change that was acknowledged is there, " +
+		"and a transcript is one state of its session.", with(func(h *harness, s Store) {
+		const writers, each = 8, 12
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for i := range each {
+					b := assistant("s1", fmt.Sprintf("m%d-%d", w, i), int64(w*1000+i), 1)
+					if _, err := s.Apply(context.Background(), &b); err != nil {
+						h.Errorf("apply: %v", err)
 					}
 				}
-				h.rollup(s, writers*each)
 			})
-		},
-	},
-	{
-		name: "write/canceled",
-		rule: "A caller whose context has ended gets its error; what is stored is all of a batch or none of it.",
-		run: func(h *harness) {
-			h.with(func(s Store) {
-				ctx, cancel := context.WithCancel(context.Background())
-				cancel()
-				b := assistant("s1", "m1", 1, 1)
-				if _, err := s.Apply(ctx, &b); err != nil && !errors.Is(err, context.Canceled) {
-					h.Errorf("apply: %v", err)
-				} else if err != nil {
-					h.equal("sessions", len(h.sessions(s, everything)), 0)
-				}
-			})
-		},
-	},
+		}
+		done := make(chan struct{})
+		go func() { wg.Wait(); close(done) }()
+		for running := true; running; {
+			select {
+			case <-done:
+				running = false
+			default:
+			}
+			t, err := s.Transcript(context.Background(), "s1")
+			if errors.Is(err, store.ErrNotFound) && running {
+				continue
+			}
+			h.check(err)
+			if t.Session.TotalTokens != int64(len(t.Messages)) {
+				h.Fatalf("%d messages with %d tokens", len(t.Messages), t.Session.TotalTokens)
+			}
+		}
+		h.rollup(s, writers*each)
+	})},
+	{"write/canceled", "A caller whose context has ended gets its error; what is stored is all of a batch or none of " +
+		"it.", with(func(h *harness, s Store) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		b := assistant("s1", "m1", 1, 1)
+		if _, err := s.Apply(ctx, &b); err != nil && !errors.Is(err, context.Canceled) {
+			h.Errorf("apply: %v", err)
+		} else if err != nil {
+			h.equal("sessions", len(h.sessions(s, everything)), 0)
+		}
+	})},
 }
