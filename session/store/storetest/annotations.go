@@ -71,10 +71,7 @@ var annotationCases = []testCase{
 			user("s1", "m1", 10), assistant("s1", "m2", 20, 3),
 			annotated(annotation("tag", "of the session", 20, nil), annotation("tag", "of the turn", 21, of("m1", "")),
 				annotation("tag", "of the part", 22, of("m2", "m2-text")),
-				annotation("tag", "of nothing", 23, of("gone", "gone"))),
-			ofSession("fork", 60, func(c *store.SessionChange) {
-				c.ParentID, c.Fork = reported(60, "s1"), &store.Fork{From: "s1", Message: "m2", At: epoch + 60}
-			}),
+				annotation("tag", "of nothing", 23, of("gone", "gone"))), fork("fork", "s1", "m2", 60),
 		}, func(s Store) {
 			h.equal("annotations", h.shown(s, "s1"),
 				[]string{"tag of the session 0  by ann", "tag of the turn 0  by ann",

@@ -17,7 +17,7 @@ func readExcerpts(h *harness, s Store) {
 		if n == 2 {
 			state = session.StateOutputError
 		}
-		b := joined([]store.Batch{user("s", fmt.Sprintf("u%d", n), at), assistant("s", id, at+1, 1)})
+		b := join(user("s", fmt.Sprintf("u%d", n), at), assistant("s", id, at+1, 1))
 		b.Parts = append(b.Parts, toolPart("s", id, id+"-call", 1, at+1, store.RankFinal, state))
 		b.Decisions = []store.Decision{{
 			ID: "d" + id, SessionID: "s", ToolCallID: "call-" + id + "-call", ToolID: "bash", Action: "allow",
@@ -25,7 +25,7 @@ func readExcerpts(h *harness, s Store) {
 		}}
 		all = append(all, b)
 	}
-	h.apply(s, joined(append(all, user("other", "u", 0), assistant("other", "a", 1, 1))))
+	h.apply(s, append(all, user("other", "u", 0), assistant("other", "a", 1, 1))...)
 	for _, c := range []struct {
 		name      string
 		query     store.ExcerptQuery

@@ -104,9 +104,7 @@ var factCases = []testCase{
 			b.SpanRefs[0].TurnStats.Trace.CostUSD = &cost
 			all = append(all, b)
 		}
-		all = append(all, user("s1", "m3u", 2), ofSession("s1", 1, func(c *store.SessionChange) {
-			c.Rewinds = []store.Rewind{{To: "m3u", At: epoch + 100}}
-		}))
+		all = append(all, user("s1", "m3u", 2), rewind("m3u", 100, false))
 		h.story(all, func(s Store) {
 			h.equal("cost", h.transcript(s, "s1").Session.CostUSD, 1.9)
 		})
@@ -132,7 +130,7 @@ var factCases = []testCase{
 				Outcome: outcome, DecidedAt: epoch + at}}}
 		}
 		h.story([]store.Batch{decision("d2", 1, "denied"), decision("d1", 9, "pending"), decision("d1", 5, "allowed"),
-			ofSession("s1", 1, nil)}, func(s Store) {
+			ofSession("s1", 1, store.SessionChange{})}, func(s Store) {
 			got, err := s.Decisions(context.Background(), "s1")
 			h.check(err)
 			h.equal("decisions", got, []store.Decision{

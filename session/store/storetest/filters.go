@@ -14,29 +14,17 @@ import (
 // filterStore fills a store with sessions that differ in what filters look at.
 func (h *harness) filterStore(s Store) {
 	h.Helper()
-	set := func(c *store.SessionChange, at int64, agent, title, model, root string) {
-		c.Agent, c.Title = reported(at, agent), reported(at, title)
-		if model != "" {
-			c.Model = reported(at, model)
-		}
-		if root != "" {
-			c.WorkspaceRoot = reported(at, root)
-		}
-	}
-	h.apply(s, ofSession("a", 10, func(c *store.SessionChange) {
-		set(c, 10, "coder", "Fix é", `{"provider_id":"openai","model_id":"gpt-5"}`, "/src/one")
-		c.WorkspaceID = reported(10, "ws-1")
-		c.Metadata = map[string]store.Value{"user_id": *reported(10, `"ann"`)}
-	}))
-	h.apply(s, ofSession("b", 20, func(c *store.SessionChange) {
-		set(c, 20, "coder", "Ask", `{"provider_id":"openrouter","model_id":"anthropic/claude"}`, "/src/two")
-		c.Metadata = map[string]store.Value{"agenttrace": *reported(20, `{"outcome":"error"}`)}
-	}))
-	h.apply(s, ofSession("c", 30, func(c *store.SessionChange) { set(c, 30, "writer", "Zebra", "", "") }))
-	h.apply(s, ofSession("kid", 15, func(c *store.SessionChange) {
-		set(c, 15, "helper", "Sub", "", "")
-		c.ParentID = reported(15, "a")
-	}))
+	h.apply(s, ofSession("a", 10, store.SessionChange{
+		Agent: reported(10, "coder"), Title: reported(10, "Fix é"), WorkspaceRoot: reported(10, "/src/one"),
+		Model: reported(10, `{"provider_id":"openai","model_id":"gpt-5"}`), WorkspaceID: reported(10, "ws-1"),
+		Metadata: map[string]store.Value{"user_id": *reported(10, `"ann"`)}}))
+	h.apply(s, ofSession("b", 20, store.SessionChange{
+		Agent: reported(20, "coder"), Title: reported(20, "Ask"), WorkspaceRoot: reported(20, "/src/two"),
+		Model:    reported(20, `{"provider_id":"openrouter","model_id":"anthropic/claude"}`),
+		Metadata: map[string]store.Value{"agenttrace": *reported(20, `{"outcome":"error"}`)}}))
+	h.apply(s, ofSession("c", 30, store.SessionChange{Agent: reported(30, "writer"), Title: reported(30, "Zebra")}))
+	h.apply(s, ofSession("kid", 15, store.SessionChange{
+		Agent: reported(15, "helper"), Title: reported(15, "Sub"), ParentID: reported(15, "a")}))
 	usedModel := assistant("c", "c1", 31, 7)
 	usedModel.SpanRefs[0].TurnStats.Model = &session.Model{ProviderID: "google", ModelID: "gemini"}
 	h.apply(s, usedModel)
@@ -168,7 +156,7 @@ var retentionCases = []testCase{
 		fill := func(s Store) {
 			random := rand.New(rand.NewPCG(1, 2)) // what repeats itself is compressed
 			for i, id := range []string{"old", "tagged", "parent", "new"} {
-				h.apply(s, ofSession(id, int64(i), nil))
+				h.apply(s, ofSession(id, int64(i), store.SessionChange{}))
 				for k := range 6 {
 					m := user(id, fmt.Sprintf("%s-%d", id, k), int64(i))
 					noise := make([]byte, 20_000)
@@ -180,8 +168,8 @@ var retentionCases = []testCase{
 				}
 			}
 			day := int64(24 * time.Hour / time.Millisecond)
-			h.apply(s, ofSession("new", 30*day, nil))
-			h.apply(s, ofSession("child", 30*day, func(c *store.SessionChange) { c.ParentID = reported(1, "parent") }))
+			h.apply(s, ofSession("new", 30*day, store.SessionChange{}))
+			h.apply(s, ofSession("child", 30*day, store.SessionChange{ParentID: reported(1, "parent")}))
 			h.apply(s, annotated(store.Annotation{ID: "t", SessionID: "tagged", Kind: store.AnnotationTag,
 				Name: "good"},
 				store.Annotation{ID: "n", SessionID: "old", Kind: store.AnnotationNote, Comment: "a note is no tag"}))

@@ -10,10 +10,8 @@ import (
 
 // fork makes a session a copy of another up to a message.
 func fork(id, from, message string, at int64) store.Batch {
-	return ofSession(id, at, func(c *store.SessionChange) {
-		c.ParentID, c.ParentMessageID = reported(at, from), reported(at, message)
-		c.Fork = &store.Fork{From: from, Message: message, At: epoch + at}
-	})
+	return ofSession(id, at, store.SessionChange{ParentID: reported(at, from), ParentMessageID: reported(at, message),
+		Fork: &store.Fork{From: from, Message: message, At: epoch + at}})
 }
 
 // texts lists what the visible messages of a session say.
@@ -62,7 +60,7 @@ var forkCases = []testCase{
 		func(h *harness) {
 			var copied string
 			h.with(func(s Store) {
-				h.apply(s, join(append(base(), fork("s2", "s1", "a2", 50)), []int{0, 1, 2, 3, 4, 5, 6}))
+				h.apply(s, append(base(), fork("s2", "s1", "a2", 50))...)
 				messages := h.transcript(s, "s2").Messages
 				copied = messages[len(messages)-1].Message.ID
 			})
@@ -75,16 +73,15 @@ var forkCases = []testCase{
 		}},
 	{"fork/compaction", "A copied compaction names the copy of the message that its original names, so that the " +
 		"fork's context is that of its parent.",
-		story(append(base(), compaction("s1", "c1", 25, "u2", 1000), fork("s2", "s1", "a3", 50)), func(h *harness, s Store) {
-			h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(1110))
-			h.equal("texts", len(h.transcript(s, "s2").Messages), 7)
-		})},
+		story(append(base(), compaction("s1", "c1", 25, "u2", 1000), fork("s2", "s1", "a3", 50)),
+			func(h *harness, s Store) {
+				h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(1110))
+				h.equal("texts", len(h.transcript(s, "s2").Messages), 7)
+			})},
 	{"fork/without-parent-column", "That a session is a fork is enough to find it when its parent arrives, also when " +
 		"another parent is reported.", func(h *harness) {
-		bare := ofSession("s2", 50, func(c *store.SessionChange) {
-			c.Fork = &store.Fork{From: "s1", Message: "u2", At: epoch + 50}
-		})
-		other := ofSession("s2", 50, func(c *store.SessionChange) { c.ParentID = reported(1, "s7") })
+		bare := ofSession("s2", 50, store.SessionChange{Fork: &store.Fork{From: "s1", Message: "u2", At: epoch + 50}})
+		other := ofSession("s2", 50, store.SessionChange{ParentID: reported(1, "s7")})
 		h.story(append(base(), bare, other), func(s Store) {
 			h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2"})
 		})

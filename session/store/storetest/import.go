@@ -204,7 +204,7 @@ var importCases = []testCase{
 	{"Archive", "What was archived stays so whatever else is reported of the session, unless it was taken out of the " +
 		"archive after that.", func(h *harness) {
 		archived := func(at int64, text string) store.Batch {
-			return ofSession("ses_1", at, func(c *store.SessionChange) { c.Archived = reported(at, text) })
+			return ofSession("ses_1", at, store.SessionChange{Archived: reported(at, text)})
 		}
 		row := func(s Store) *int64 { return h.transcript(s, "ses_1").Session.ArchivedAt }
 		in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5))
@@ -297,38 +297,32 @@ var importCases = []testCase{
 	{"Telemetry", "A session that telemetry made can be exported and imported; what telemetry reports later is " +
 		"merged as ever.", func(h *harness) {
 		first := []store.Batch{
-			ofSession("ses_1", 1, func(c *store.SessionChange) { c.Title = reported(1, "first") }),
+			ofSession("ses_1", 1, store.SessionChange{Title: reported(1, "first")}),
 			user("ses_1", "msg_1", 10), assistant("ses_1", "msg_2", 20, 7),
 			parts(textPart("ses_1", "msg_2", "prt_1", 0, 21, "hello")),
 		}
 		later := []store.Batch{
 			assistant("ses_1", "msg_3", 40, 5),
 			parts(textPart("ses_1", "msg_3", "prt_2", 0, 41, "again")),
-			ofSession("ses_1", 50, func(c *store.SessionChange) { c.Title = reported(50, "second") }),
+			ofSession("ses_1", 50, store.SessionChange{Title: reported(50, "second")}),
 		}
 		rows := func(s Store) string { return encoded(h, h.transcript(s, "ses_1")) }
 		var exported *store.Imported
 		var want string
 		h.with(func(s Store) {
-			h.apply(s, join(first, []int{0, 1, 2, 3}))
+			h.apply(s, first...)
 			exported = &store.Imported{Transcript: h.transcript(s, "ses_1")}
 			before := h.dump(s)
 			h.equal("result", h.importing(s, exported), store.ImportResult{Unchanged: 5})
 			h.equal("rows", h.dump(s), before)
-			h.apply(s, join(later, []int{0, 1, 2}))
+			h.apply(s, later...)
 			want = rows(s)
 		})
+		imported := func(s Store) { h.importing(s, exported) }
+		earlier, after := func(s Store) { h.apply(s, first...) }, func(s Store) { h.apply(s, later...) }
 		for how, steps := range map[string][]func(Store){
-			"import, all": {0: func(s Store) { h.importing(s, exported) },
-				1: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) },
-				2: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
-			"import, later": {0: func(s Store) { h.importing(s, exported) },
-				1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
-			"later, import": {0: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) },
-				1: func(s Store) { h.importing(s, exported) }},
-			"first, later, import": {0: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) },
-				1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) },
-				2: func(s Store) { h.importing(s, exported) }},
+			"import, all": {imported, earlier, after}, "import, later": {imported, after},
+			"later, import": {after, imported}, "first, later, import": {earlier, after, imported},
 		} {
 			h.with(func(s Store) {
 				for _, step := range steps {
@@ -360,9 +354,7 @@ var importCases = []testCase{
 		in := file("ses_1", 30, "t", session.MessageAndParts{Message: session.Message{
 			ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
 		}}, answer("msg_2", 2, 2, 10))
-		h.apply(s, ofSession("ses_1", 50, func(c *store.SessionChange) {
-			c.Rewinds = []store.Rewind{{To: "msg_1", At: epoch + 45}}
-		}))
+		h.apply(s, ofSession("ses_1", 50, store.SessionChange{Rewinds: []store.Rewind{{To: "msg_1", At: epoch + 45}}}))
 		h.importing(s, in)
 		h.equal("visible", visible(h.transcript(s, "ses_1")), []string{"msg_1"})
 		before := h.dump(s)

@@ -347,10 +347,8 @@ var observationCases = []testCase{
 	}},
 	{"observation/retraction-beside-sdk", "What other sources reported stays, and counts again when what " +
 		"observations report with a higher rank is taken back.", story([]store.Batch{
-		ofSession("s1", 300, func(c *store.SessionChange) {
-			c.Title = &store.Value{Text: "early", At: nano(10), Rank: store.RankLive}
-			c.Agent = reported(300, "coder")
-		}),
+		ofSession("s1", 300, store.SessionChange{
+			Title: &store.Value{Text: "early", At: nano(10), Rank: store.RankLive}, Agent: reported(300, "coder")}),
 		observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2"}, opens, of("s1", 5)),
 		observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
 	}, func(h *harness, s Store) {
@@ -374,9 +372,7 @@ var observationCases = []testCase{
 	})},
 	{"observation/rewind", "A message that observations come to is hidden by a rewind as any other, whether it is " +
 		"built before or after, or once more; its tokens count no more.", func(h *harness) {
-		back := ofSession("s1", 300, func(c *store.SessionChange) {
-			c.Rewinds = []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}}
-		})
+		back := ofSession("s1", 300, store.SessionChange{Rewinds: []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}}})
 		h.story(append(conversation("a", "s1", 3), back), func(s Store) {
 			t := h.transcript(s, "s1")
 			h.equal("visible", visible(t), []string{"m-s1-a/t0", "m-s1-a/t1"})
@@ -412,8 +408,8 @@ var observationCases = []testCase{
 		with(func(h *harness, s Store) {
 			silent, shown := observed("a", "x", 0, 10, script{Silent: true}),
 				observed("a", "t0", 0, 10, script{}, opens)
-			h.equal("of two", h.apply(s, join([]store.Batch{silent, shown}, []int{0, 1})).Pending, int64(1))
-			h.equal("again", h.apply(s, join([]store.Batch{silent, shown}, []int{1, 0})).Pending, int64(1))
+			h.equal("of two", h.apply(s, silent, shown).Pending, int64(1))
+			h.equal("again", h.apply(s, shown, silent).Pending, int64(1))
 			record := observed("", "r", 0, 10, script{})
 			h.equal("of nobody", h.apply(s, record).Pending, int64(1))
 			h.equal("sessions", h.ids(s), []string{"own-a"})

@@ -162,7 +162,7 @@ var ownerCases = []testCase{
 			l.TurnStats, l.TraceID, l.Kind = nil, "a", "session.run"
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 50, script{Title: "observed"}, opens, of("s1", 0)), beside(link(l)),
-				ofSession("s1", 12, func(c *store.SessionChange) { c.Agent = reported(12, "coder") }),
+				ofSession("s1", 12, store.SessionChange{Agent: reported(12, "coder")}),
 			}, func(s Store) {
 				row := h.transcript(s, "s1").Session
 				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.UpdatedAt},

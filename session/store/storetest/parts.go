@@ -12,6 +12,11 @@ import (
 // parts makes a batch of parts.
 func parts(all ...store.PartChange) store.Batch { return store.Batch{Parts: all} }
 
+// call is a description of the call p1, the first part of the message m1.
+func call(at int64, rank store.Rank, state string, data ...any) store.Batch {
+	return parts(toolPart("s1", "m1", "p1", 0, at, rank, state, data...))
+}
+
 // layout lists the parts of a message as index:id.
 func layout(m session.MessageAndParts) []string {
 	var all []string
@@ -24,10 +29,9 @@ func layout(m session.MessageAndParts) []string {
 var partCases = []testCase{
 	{"part/ranks", "Of two descriptions of a part the one that knew more takes precedence, whatever states and times " +
 		"they give: listed, then seen live, then final. Its data shows which it was.", story([]store.Batch{
-		parts(toolPart("s1", "m1", "p1", 0, 50, store.RankStub, session.StateInputStreaming)),
-		parts(toolPart("s1", "m1", "p1", 0, 30, store.RankLive, session.StateOutputError, "errorText", "x")),
-		parts(toolPart("s1", "m1", "p1", 0, 10, store.RankFinal, session.StateOutputAvailable, "input", 1,
-			"output", 2)),
+		call(50, store.RankStub, session.StateInputStreaming),
+		call(30, store.RankLive, session.StateOutputError, "errorText", "x"),
+		call(10, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 2),
 	}, func(h *harness, s Store) {
 		p := h.transcript(s, "s1").Messages[0].Parts[0]
 		h.equal("state", *p.ToolState, session.StateOutputAvailable)
@@ -65,12 +69,10 @@ var partCases = []testCase{
 	}},
 	{"part/states", "Of two descriptions of one rank the one with the later state of the call takes precedence; a " +
 		"failure outranks a result.", story([]store.Batch{
-		parts(toolPart("s1", "m1", "p1", 0, 9, store.RankFinal, session.StateInputAvailable, "input", 1)),
-		parts(toolPart("s1", "m1", "p1", 0, 8, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval",
-			map[string]any{"id": "a"})),
-		parts(toolPart("s1", "m1", "p1", 0, 7, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1)),
-		parts(toolPart("s1", "m1", "p1", 0, 6, store.RankFinal, session.StateOutputError, "input", 1,
-			"errorText", "no")),
+		call(9, store.RankFinal, session.StateInputAvailable, "input", 1),
+		call(8, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval", map[string]any{"id": "a"}),
+		call(7, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1),
+		call(6, store.RankFinal, session.StateOutputError, "input", 1, "errorText", "no"),
 	}, func(h *harness, s Store) {
 		p := h.transcript(s, "s1").Messages[0].Parts[0]
 		h.equal("state", *p.ToolState, session.StateOutputError)
@@ -79,32 +81,30 @@ var partCases = []testCase{
 	{"part/approval", "A final description of a call that waits for an approval yields to a live one of a later " +
 		"state, and to no earlier or equal one: the call may go on. Its next final description stands.",
 		func(h *harness) {
-			waits := parts(toolPart("s1", "m1", "p1", 0, 20, store.RankFinal, session.StateApprovalRequested, "input",
-				1, "approval", map[string]any{"id": "a"}))
-			before := parts(toolPart("s1", "m1", "p1", 0, 90, store.RankLive, session.StateApprovalRequested, "input",
-				1, "approval", map[string]any{"id": "a"}))
-			goesOn := parts(toolPart("s1", "m1", "p1", 0, 50, store.RankLive, session.StateApprovalResponded, "input",
-				1, "approval", map[string]any{"id": "a", "approved": true}))
+			waits := call(20, store.RankFinal, session.StateApprovalRequested, "input",
+				1, "approval", map[string]any{"id": "a"})
+			before := call(90, store.RankLive, session.StateApprovalRequested, "input",
+				1, "approval", map[string]any{"id": "a"})
+			goesOn := call(50, store.RankLive, session.StateApprovalResponded, "input",
+				1, "approval", map[string]any{"id": "a", "approved": true})
 			h.story([]store.Batch{waits, before}, func(s Store) {
 				h.equal("rank", store.PartRank(h.transcript(s, "s1").Messages[0].Parts[0].DataJSON), store.RankFinal)
 			})
 			h.story([]store.Batch{waits, before, goesOn}, func(s Store) {
 				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateApprovalResponded)
 			})
-			done := parts(toolPart("s1", "m1", "p1", 0, 70, store.RankFinal, session.StateOutputAvailable, "input", 1,
-				"output", 1))
+			done := call(70, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1)
 			h.story([]store.Batch{waits, before, goesOn, done}, func(s Store) {
 				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateOutputAvailable)
 			})
 		}},
 	{"part/later", "Of two descriptions of one rank and state the later takes precedence, then the greater text. It " +
 		"was created at the least time that any gives.", func(h *harness) {
-		stub := toolPart("s1", "m1", "p1", 0, 100, store.RankStub, session.StateInputStreaming)
+		stub := call(100, store.RankStub, session.StateInputStreaming)
 		say := func(at int64, output string) store.Batch {
-			return parts(toolPart("s1", "m1", "p1", 0, at, store.RankFinal, session.StateOutputAvailable, "input",
-				1, "output", output))
+			return call(at, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", output)
 		}
-		h.story([]store.Batch{say(10, "z"), say(50, "a"), parts(stub), say(50, "b")}, func(s Store) {
+		h.story([]store.Batch{say(10, "z"), say(50, "a"), stub, say(50, "b")}, func(s Store) {
 			p := h.transcript(s, "s1").Messages[0].Parts[0]
 			h.equal("data", p.DataJSON,
 				`{"type":"tool-bash","toolCallId":"call-p1","state":"output-available","input":1,"output":"b"}`)

@@ -24,7 +24,7 @@ var readCases = []testCase{
 	{"read/left", "Who leaves a list or a search, and cancels it at the same time, is not called again.",
 		with(func(h *harness, s Store) {
 			for _, id := range []string{"a", "b", "c"} {
-				h.apply(s, ofSession(id, 1, func(c *store.SessionChange) { c.Title = reported(1, "titled") }))
+				h.apply(s, ofSession(id, 1, store.SessionChange{Title: reported(1, "titled")}))
 			}
 			ctx, cancel := context.WithCancel(h.Context())
 			for range s.Sessions(ctx, store.SessionQuery{}) {
@@ -42,16 +42,13 @@ var readCases = []testCase{
 		"asked for, forks and those whose parent is not there always; a cursor continues where it points.",
 		with(func(h *harness, s Store) {
 			for i, id := range []string{"a", "b", "c", "d", "e"} {
-				h.apply(s, ofSession(id, int64(10*(i/2)), func(c *store.SessionChange) {
-					c.Agent = reported(1, "agent-"+string(id[0]%2+'0'))
-				}))
+				h.apply(s, ofSession(id, int64(10*(i/2)), store.SessionChange{
+					Agent: reported(1, "agent-"+string(id[0]%2+'0'))}))
 			}
-			h.apply(s, ofSession("child", 90, func(c *store.SessionChange) { c.ParentID = reported(1, "a") }))
-			h.apply(s, ofSession("orphan", -30, func(c *store.SessionChange) { c.ParentID = reported(1, "gone") }))
-			h.apply(s, ofSession("fork", -20, func(c *store.SessionChange) {
-				c.ParentID, c.Fork = reported(1, "a"), &store.Fork{From: "a", Message: "m", At: epoch}
-			}))
-			h.apply(s, ofSession("old", 95, func(c *store.SessionChange) { c.Archived = reported(96, "1") }))
+			h.apply(s, ofSession("child", 90, store.SessionChange{ParentID: reported(1, "a")}))
+			h.apply(s, ofSession("orphan", -30, store.SessionChange{ParentID: reported(1, "gone")}))
+			h.apply(s, fork("fork", "a", "m", -20))
+			h.apply(s, ofSession("old", 95, store.SessionChange{Archived: reported(96, "1")}))
 			for _, c := range []struct {
 				name string
 				q    store.SessionQuery
@@ -94,7 +91,7 @@ var readCases = []testCase{
 	{"read/default-limit", "Without a limit a listing ends after 50 sessions.", with(func(h *harness, s Store) {
 		var b store.Batch
 		for i := range 60 {
-			b.Sessions = append(b.Sessions, ofSession(fmt.Sprintf("s%02d", i), int64(i), nil).Sessions...)
+			b.Sessions = append(b.Sessions, ofSession(fmt.Sprintf("s%02d", i), int64(i), store.SessionChange{}).Sessions...)
 		}
 		h.apply(s, b)
 		h.equal("sessions", len(h.sessions(s, store.SessionQuery{})), 50)
@@ -104,21 +101,21 @@ var readCases = []testCase{
 		"or a prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another.",
 		func(h *harness) {
 			h.with(func(s Store) {
-				session := func(id, trace string, at int64, more func(*store.SessionChange)) {
-					b := ofSession(id, at, more)
+				session := func(id, trace string, at int64, c store.SessionChange) {
+					b := ofSession(id, at, c)
 					b.SpanRefs = []store.SpanRef{{TraceID: trace, SpanID: "1", SessionID: id, Kind: "session.run",
 						Dialect: "storetest", StartNano: nano(at), EndNano: nano(at)}}
 					h.apply(s, b)
 				}
 				const trace1, trace2, trace3 = "abcdef0123456789abcdef0123456789", "abcdef0199999999abcdef0123456789",
 					"12345678aaaaaaaaaaaaaaaaaaaaaaaa"
-				session("ses_a1", trace1, 1, nil)
-				session("ses_a12", trace2, 2, nil)
-				session("ses_b", trace3, 3, nil)
-				session("ses_child", trace3, 4, func(c *store.SessionChange) { c.ParentID = reported(1, "ses_b") })
-				session("ses_b", "12345678bbbbbbbbbbbbbbbbbbbbbbbb", 5, nil)
+				session("ses_a1", trace1, 1, store.SessionChange{})
+				session("ses_a12", trace2, 2, store.SessionChange{})
+				session("ses_b", trace3, 3, store.SessionChange{})
+				session("ses_child", trace3, 4, store.SessionChange{ParentID: reported(1, "ses_b")})
+				session("ses_b", "12345678bbbbbbbbbbbbbbbbbbbbbbbb", 5, store.SessionChange{})
 				session("ses_old", "99999999aaaaaaaaaaaaaaaaaaaaaaaa", 9,
-					func(c *store.SessionChange) { c.Archived = reported(9, "1") })
+					store.SessionChange{Archived: reported(9, "1")})
 				for _, c := range []struct {
 					name, want string
 					err        error

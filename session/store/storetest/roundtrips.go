@@ -29,24 +29,21 @@ const maxRoundTrips = 11
 // RunRoundTrips counts what an engine is asked for a batch: no more for one of many sessions than for one of few, and
 // no more where the sessions are long. open is as in [Run], and what it returns a [Transactor].
 func RunRoundTrips(t *testing.T, open func(t *testing.T) Store) {
+	type reports func(s, n int) store.Batch
+	mixed := func(even, odd reports) reports {
+		return func(s, n int) store.Batch {
+			if s%2 == 0 {
+				return even(s, n)
+			}
+			return odd(s, n)
+		}
+	}
 	for _, kind := range []struct {
-		name string
-		turn func(s, n int) store.Batch
-		news func(s, from int) store.Batch
+		name       string
+		turn, news reports
 	}{
-		{"SDK", sdkTurn, sdkSpans},
-		{"foreign", foreignTurn, foreignSpans},
-		{"mixed", func(s, n int) store.Batch {
-			if s%2 == 0 {
-				return sdkTurn(s, n)
-			}
-			return foreignTurn(s, n)
-		}, func(s, from int) store.Batch {
-			if s%2 == 0 {
-				return sdkSpans(s, from)
-			}
-			return foreignSpans(s, from)
-		}},
+		{"SDK", sdkTurn, sdkSpans}, {"foreign", foreignTurn, foreignSpans},
+		{"mixed", mixed(sdkTurn, foreignTurn), mixed(sdkSpans, foreignSpans)},
 	} {
 		for _, turns := range []int{5, 2000} {
 			t.Run(fmt.Sprintf("%s/%d turns", kind.name, turns), func(t *testing.T) {
@@ -62,14 +59,14 @@ func RunRoundTrips(t *testing.T, open func(t *testing.T) Store) {
 								batches = append(batches, kind.turn(session, k))
 							}
 						}
-						h.apply(s, joined(batches))
+						h.apply(s, batches...)
 					}
 					var news []store.Batch
 					for session := range 8 {
 						news = append(news, kind.news(session, turns))
 					}
 					for _, how := range []string{"first", "again"} {
-						b := joined(news)
+						b := join(news...)
 						if n := len(b.SpanRefs) + len(b.Observations); n != 512 {
 							t.Fatalf("%d spans", n)
 						}
@@ -93,7 +90,7 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 	const refused = "sdk-0-turn-000001" // an answer, with one part and one span
 	want := ""
 	h.with(func(s Store) {
-		b := joined(batches)
+		b := join(batches...)
 		left := func(id string) bool { return id == refused }
 		b.Messages = slices.DeleteFunc(b.Messages, func(c store.MessageChange) bool { return left(c.ID) })
 		b.Parts = slices.DeleteFunc(b.Parts, func(c store.PartChange) bool { return left(c.MessageID) })
@@ -112,7 +109,7 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 			h.with(func(s Store) {
 				n := int64(0)
 				for _, some := range order {
-					b := join(batches, some)
+					b := join(ordered(batches, some)...)
 					err := s.(Transactor).Transact(context.Background(), func(tx store.Tx) error {
 						result, err := store.Apply(&refuser{tx, refused}, &b)
 						n += result.Refused
@@ -215,19 +212,11 @@ func (c *counter) Undo() error {
 	return c.Tx.Undo()
 }
 
-func joined(batches []store.Batch) store.Batch {
-	order := make([]int, len(batches))
-	for i := range order {
-		order[i] = i
-	}
-	return join(batches, order)
-}
-
 // sdkTurn is a turn of a session that the SDK reports.
 func sdkTurn(s, n int) store.Batch {
 	id, at := fmt.Sprintf("sdk-%d", s), int64(n)*1000
 	name := func(what string) string { return fmt.Sprintf("%s-%s-%06d", id, what, n) }
-	return joined([]store.Batch{user(id, name("user"), at), assistant(id, name("turn"), at+10, 7)})
+	return join(user(id, name("user"), at), assistant(id, name("turn"), at+10, 7))
 }
 
 // sdkSpans are 64 spans of a session: turns with tool calls, a title, a rewind, a compaction, what is seen live, and
@@ -257,21 +246,17 @@ func sdkSpans(s, from int) store.Batch {
 	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant,
 		CreatedAt: epoch + at + 9000, UpdatedAt: epoch + at + 9000,
 		Rank: store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
-	return joined(append(all, store.Batch{Messages: []store.MessageChange{live}},
+	return join(append(all, store.Batch{Messages: []store.MessageChange{live}},
 		compaction(id, id+"-compaction", at+5000, fmt.Sprintf("%s-user-%06d", id, from+3), 9),
-		ofSession(id, at, func(c *store.SessionChange) {
-			c.Title = reported(at, "a title")
-			c.Rewinds = []store.Rewind{{To: fmt.Sprintf("%s-user-%06d", id, from+6), At: epoch + at + 8000}}
-		})))
+		ofSession(id, at, store.SessionChange{Title: reported(at, "a title"),
+			Rewinds: []store.Rewind{{To: fmt.Sprintf("%s-user-%06d", id, from+6), At: epoch + at + 8000}}}))...)
 }
 
 // foreignTurn is a turn of a session of another agent, in a trace of its own.
 func foreignTurn(s, n int) store.Batch {
 	id, trace, at := fmt.Sprintf("foreign-%d", s), fmt.Sprintf("trace-%d-%06d", s, n), int64(n)*1000
-	return joined([]store.Batch{
-		observed(trace, "root", at, at+500, script{Title: "a title"}, opens, of(id, 0)),
-		observed(trace, "model", at+10, at+20, script{Input: 3}),
-	})
+	return join(observed(trace, "root", at, at+500, script{Title: "a title"}, opens, of(id, 0)),
+		observed(trace, "model", at+10, at+20, script{Input: 3}))
 }
 
 // foreignSpans are 64 spans of a session: turns with steps, what comes late of turns before them, a trace whose session
@@ -295,10 +280,8 @@ func foreignSpans(s, from int) store.Batch {
 	}
 	at := int64(from)*1000 + 45
 	call := fmt.Sprintf("call-%d-%d", s, from)
-	orphan := fmt.Sprintf("orphan-%d-%d", s, from)
-	return joined(append(all, observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{},
-		func(o *store.Observation) { o.Calls = []string{call} }),
-		observed(orphan, "tool", at+2, at+3, script{}, func(o *store.Observation) { o.Call = call }),
-		observed(orphan, "below", at+2, at+3, script{}), observed("", "record-"+id, at+4, at+4, script{}, of(id, 0)),
-	))
+	trace := fmt.Sprintf("orphan-%d-%d", s, from)
+	return join(append(all, observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{}, asks(call)),
+		observed(trace, "tool", at+2, at+3, script{}, orphan(call)), observed(trace, "below", at+2, at+3, script{}),
+		observed("", "record-"+id, at+4, at+4, script{}, of(id, 0)))...)
 }

@@ -28,7 +28,8 @@ type SQL interface {
 func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 	runCases(t, open, []testCase{
 		{"search", "A text is found in titles and in the values of parts, not in keys, in any case.", with(readSearch)},
-		{"search notes", "A note is found until it is taken back, and one session can be searched alone.", with(readNotes)},
+		{"search notes", "A note is found until it is taken back, and one session can be searched alone.",
+			with(readNotes)},
 		{"pages", "However many parts have the text, each is found once, the last first.", with(readPages)},
 		{"stats", "What a fork copied counts once, what a rewind hid or a compaction replaced counts.", with(readStats)},
 		{"estimates", "What is stated takes precedence; what is not is estimated with the model and the usage of the " +
@@ -39,15 +40,18 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 			"A week begins on Monday; forks and sub-agents are of the project of the session above them.",
 			with(readWeeksAndProjects)},
 		{"tail", "The end of a session is what comes from a user message on.", with(readTail)},
-		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.", with(readExcerpts)},
+		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.",
+			with(readExcerpts)},
 		{"turns", "The turns of a session are found by number, and by a message.", with(findTurns)},
 		{"last-turn", "Of the last turn, the parts that may be going on are read.", with(readLastTurn)},
 		{"notices", "A session that may have a notice is found, and others are not.", with(readNotices)},
 		{"stale", "A family goes as one, or not at all.", with(readStale)},
 		{"amend", "A title and the archive that a user sets are kept when telemetry is delivered again, " +
 			"and give way to what is reported later.", with(amend)},
-		{"delete", "Of a session nothing is left, and telemetry that is delivered again makes it as it was.", with(remove)},
-		{"collect", "A blob that a message or a span names is kept, and all of them while something goes on.", with(collect)},
+		{"delete", "Of a session nothing is left, and telemetry that is delivered again makes it as it was.",
+			with(remove)},
+		{"collect", "A blob that a message or a span names is kept, and all of them while something goes on.",
+			with(collect)},
 		{"origin", "A session that is exported and imported again merges with its telemetry as before.", with(restore)},
 	})
 }
@@ -446,7 +450,7 @@ func readTail(h *harness, s Store) {
 
 // turnAt is a session s with one turn.
 func turnAt(at int64) store.Batch {
-	return joined([]store.Batch{ofSession("s", at, nil), user("s", "u", at), assistant("s", "a", at+1, 1)})
+	return join(ofSession("s", at, store.SessionChange{}), user("s", "u", at), assistant("s", "a", at+1, 1))
 }
 
 func amend(h *harness, s Store) {
@@ -485,7 +489,7 @@ func (h *harness) session(s Store, id string) session.Session {
 }
 
 func remove(h *harness, s Store) {
-	b, other := turnAt(0), ofSession("t", 0, func(c *store.SessionChange) { c.ParentID = reported(0, "s") })
+	b, other := turnAt(0), ofSession("t", 0, store.SessionChange{ParentID: reported(0, "s")})
 	b.Decisions = []store.Decision{{ID: "d", SessionID: "s", ToolID: "bash", Action: "allow", DecidedAt: epoch}}
 	h.apply(s, other)
 	without := h.dump(s)
@@ -607,7 +611,7 @@ func readLastTurn(h *harness, s Store) {
 	b := turnAt(0)
 	b.Parts = append(b.Parts, toolPart("s", "a", "done", 1, 1, store.RankFinal, session.StateOutputAvailable),
 		toolPart("s", "a", "running", 2, 1, store.RankLive, "input-available"))
-	h.apply(s, joined([]store.Batch{user("s", "before", -9), assistant("s", "earlier", -8, 1), b}))
+	h.apply(s, user("s", "before", -9), assistant("s", "earlier", -8, 1), b)
 	last := store.ExcerptQuery{LastTurns: 1, Outline: true}
 	t, err := s.Excerpt(h.Context(), "s", last)
 	h.check(err)

@@ -98,9 +98,10 @@ func (h *harness) with(f func(s Store)) {
 	}
 }
 
-// apply applies one batch, which must succeed.
-func (h *harness) apply(s Store, b store.Batch) store.Result {
+// apply applies changes as one batch, which must succeed.
+func (h *harness) apply(s Store, changes ...store.Batch) store.Result {
 	h.Helper()
+	b := join(changes...)
 	r, err := s.Apply(context.Background(), &b)
 	if err != nil {
 		h.Fatalf("apply: %v", err)
@@ -142,25 +143,21 @@ func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool
 		all, rounds = 3, 2
 	}
 	return func(yield func(string, []store.Batch) bool) {
-		deliver := func(how string, order []int) bool {
-			batches := make([]store.Batch, len(order))
-			for i, n := range order {
-				batches[i] = clone(changes[n])
-			}
-			return yield(how, batches)
+		deliver := func(how string, order []int) bool { return yield(how, ordered(changes, order)) }
+		together := func(how string, order []int) bool {
+			return yield(how, []store.Batch{join(ordered(changes, order)...)})
 		}
 		inOrder := make([]int, len(changes))
 		for i := range inOrder {
 			inOrder[i] = i
 		}
-		if !deliver("in order", inOrder) || !yield("in one batch", []store.Batch{join(changes, inOrder)}) {
+		if !deliver("in order", inOrder) || !together("in one batch", inOrder) {
 			return
 		}
 		backwards := slices.Clone(inOrder)
 		slices.Reverse(backwards)
-		if !yield("in one batch backwards", []store.Batch{join(changes, backwards)}) ||
-			!deliver("twice", slices.Concat(inOrder, inOrder)) ||
-			!yield("in one batch twice over", []store.Batch{join(changes, slices.Concat(inOrder, backwards))}) {
+		if !together("in one batch backwards", backwards) || !deliver("twice", slices.Concat(inOrder, inOrder)) ||
+			!together("in one batch twice over", slices.Concat(inOrder, backwards)) {
 			return
 		}
 		if len(changes) <= all {
@@ -181,9 +178,10 @@ func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool
 			var batches []store.Batch
 			for rest := order; len(rest) > 0; {
 				n := 1 + r.IntN(min(3, len(rest)))
-				batches = append(batches, join(changes, rest[:n]))
+				b := join(ordered(changes, rest[:n])...)
+				batches = append(batches, b)
 				if r.IntN(4) == 0 {
-					batches = append(batches, join(changes, rest[:n]))
+					batches = append(batches, b)
 				}
 				rest = rest[n:]
 			}
@@ -216,26 +214,25 @@ func permutations(in []int) func(yield func([]int) bool) {
 	}
 }
 
-// clone copies a batch and the data of its parts, which Apply may keep.
-func clone(b store.Batch) store.Batch {
-	c := store.Batch{
-		Sessions: slices.Clone(b.Sessions), Messages: slices.Clone(b.Messages), Parts: slices.Clone(b.Parts),
-		Decisions: slices.Clone(b.Decisions), Blobs: slices.Clone(b.Blobs), SpanRefs: slices.Clone(b.SpanRefs),
-		Observations: slices.Clone(b.Observations), Assemble: b.Assemble, Annotations: slices.Clone(b.Annotations),
+// ordered are changes in an order, in which a change may come again.
+func ordered(changes []store.Batch, order []int) []store.Batch {
+	batches := make([]store.Batch, len(order))
+	for i, n := range order {
+		batches[i] = changes[n]
 	}
-	for i := range c.Parts {
-		c.Parts[i].Data = slices.Clone(c.Parts[i].Data)
-	}
-	return c
+	return batches
 }
 
-func join(changes []store.Batch, order []int) store.Batch {
+// join makes one batch of several. It copies the data of parts, which Apply may keep.
+func join(changes ...store.Batch) store.Batch {
 	var all store.Batch
-	for _, n := range order {
-		b := clone(changes[n])
+	for _, b := range changes {
 		all.Sessions = append(all.Sessions, b.Sessions...)
 		all.Messages = append(all.Messages, b.Messages...)
-		all.Parts = append(all.Parts, b.Parts...)
+		for _, p := range b.Parts {
+			p.Data = slices.Clone(p.Data)
+			all.Parts = append(all.Parts, p)
+		}
 		all.Decisions = append(all.Decisions, b.Decisions...)
 		all.Blobs = append(all.Blobs, b.Blobs...)
 		all.SpanRefs = append(all.SpanRefs, b.SpanRefs...)
@@ -350,11 +347,8 @@ func reported(at int64, text string) *store.Value {
 }
 
 // ofSession is a change of a session that lasted from at on.
-func ofSession(id string, at int64, more func(*store.SessionChange)) store.Batch {
-	c := store.SessionChange{ID: id, Start: epoch + at, End: epoch + at}
-	if more != nil {
-		more(&c)
-	}
+func ofSession(id string, at int64, c store.SessionChange) store.Batch {
+	c.ID, c.Start, c.End = id, epoch+at, epoch+at
 	return store.Batch{Sessions: []store.SessionChange{c}}
 }
 

@@ -12,22 +12,11 @@ var valueCases = []testCase{
 			return &store.Value{Text: text, At: nano(at), Rank: store.RankLive}
 		}
 		h.story([]store.Batch{
-			ofSession("s1", 1, func(c *store.SessionChange) {
-				c.Title = reported(10, "early")
-				c.Mode = live(50, "live")
-			}),
-			ofSession("s1", 2, func(c *store.SessionChange) {
-				c.Title = reported(20, "late a")
-				c.Mode = reported(5, "final")
-			}),
-			ofSession("s1", 3, func(c *store.SessionChange) {
-				c.Title = reported(20, "late b")
-				c.Permissions = reported(1, "[]")
-			}),
-			ofSession("s1", 4, func(c *store.SessionChange) {
-				c.WorkspaceRoot, c.WorkspaceID, c.Model = reported(1, "/w"), reported(1, "w1"),
-					reported(1, `{"model_id":"m"}`)
-			}),
+			ofSession("s1", 1, store.SessionChange{Title: reported(10, "early"), Mode: live(50, "live")}),
+			ofSession("s1", 2, store.SessionChange{Title: reported(20, "late a"), Mode: reported(5, "final")}),
+			ofSession("s1", 3, store.SessionChange{Title: reported(20, "late b"), Permissions: reported(1, "[]")}),
+			ofSession("s1", 4, store.SessionChange{WorkspaceRoot: reported(1, "/w"), WorkspaceID: reported(1, "w1"),
+				Model: reported(1, `{"model_id":"m"}`)}),
 		}, func(s Store) {
 			row := h.transcript(s, "s1").Session
 			if row.Title != "late a" && row.Title != "late b" {
@@ -40,20 +29,18 @@ var valueCases = []testCase{
 	}},
 	{"session/first", "Agent and parent of a session are what was reported first, whenever it arrives.",
 		story([]store.Batch{
-			ofSession("s1", 1, func(c *store.SessionChange) {
-				c.Agent, c.ParentID, c.ParentMessageID = reported(20, "second"), reported(20, "s9"), reported(20, "m9")
-			}),
-			ofSession("s1", 2, func(c *store.SessionChange) {
-				c.Agent, c.ParentID, c.ParentMessageID = reported(10, "first"), reported(10, "s8"), reported(10, "m8")
-			}),
-			ofSession("s1", 3, func(c *store.SessionChange) { c.Agent = reported(30, "third") }),
+			ofSession("s1", 1, store.SessionChange{Agent: reported(20, "second"), ParentID: reported(20, "s9"),
+				ParentMessageID: reported(20, "m9")}),
+			ofSession("s1", 2, store.SessionChange{Agent: reported(10, "first"), ParentID: reported(10, "s8"),
+				ParentMessageID: reported(10, "m8")}),
+			ofSession("s1", 3, store.SessionChange{Agent: reported(30, "third")}),
 		}, func(h *harness, s Store) {
 			row := h.transcript(s, "s1").Session
 			h.equal("agent", row.Agent, "first")
 			h.equal("parent", []string{*row.ParentID, *row.ParentMessageID}, []string{"s8", "m8"})
 		})},
 	{"session/defaults", "A session of which nothing is reported has the table's defaults, and null where no source " +
-		"reported a value.", story([]store.Batch{ofSession("s1", 1, nil)}, func(h *harness, s Store) {
+		"reported a value.", story([]store.Batch{ofSession("s1", 1, store.SessionChange{})}, func(h *harness, s Store) {
 		h.equal("row", h.transcript(s, "s1").Session, session.Session{
 			ID: "s1", Title: "New Chat", Agent: "unknown", PermissionsJSON: "[]", MetadataJSON: "{}",
 			CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
@@ -72,9 +59,7 @@ var valueCases = []testCase{
 	{"session/metadata", "Metadata merges key by key: each key as last reported, whatever the order and the spelling " +
 		"of its value.", func(h *harness) {
 		key := func(at int64, key, text string) store.Batch {
-			return ofSession("s1", 1, func(c *store.SessionChange) {
-				c.Metadata = map[string]store.Value{key: *reported(at, text)}
-			})
+			return ofSession("s1", 1, store.SessionChange{Metadata: map[string]store.Value{key: *reported(at, text)}})
 		}
 		h.story([]store.Batch{
 			key(1, "a", `{"n":1}`), key(2, "a", `{"n":2}`), key(1, "b", `"<tag> &"`),
@@ -88,7 +73,7 @@ var valueCases = []testCase{
 	{"session/archive", "A session is archived when that was reported last, at the time that the report has.",
 		func(h *harness) {
 			archived := func(at int64, text string) store.Batch {
-				return ofSession("s1", 1, func(c *store.SessionChange) { c.Archived = reported(at, text) })
+				return ofSession("s1", 1, store.SessionChange{Archived: reported(at, text)})
 			}
 			h.story([]store.Batch{archived(10, "1"), archived(20, "0"), archived(30, "1")}, func(s Store) {
 				h.equal("archived_at", *h.transcript(s, "s1").Session.ArchivedAt, int64(epoch+30))
@@ -109,7 +94,7 @@ var messageCases = []testCase{
 					UpdatedAt: epoch + 1, Rank: rank,
 				}}}
 			}
-			base := ofSession("s1", 1, nil)
+			base := ofSession("s1", 1, store.SessionChange{})
 			stub, live, final := change(store.RankStub, "", ""), change(store.RankLive, "user", `{"z":"live"}`),
 				change(store.RankFinal, "user", `{"a":"final"}`)
 			h.story([]store.Batch{base, stub}, func(s Store) {
@@ -150,8 +135,7 @@ var messageCases = []testCase{
 	{"message/of-another-session", "A message whose id belongs to another session is refused and counted; the rest " +
 		"of its batch is stored.", with(func(h *harness, s Store) {
 		h.apply(s, user("s1", "m1", 1))
-		b := join([]store.Batch{user("s2", "m1", 2), user("s2", "m2", 3)}, []int{0, 1})
-		r := h.apply(s, b)
+		r := h.apply(s, user("s2", "m1", 2), user("s2", "m2", 3))
 		h.equal("refused", r.Refused, int64(2))
 		h.equal("the first", visible(h.transcript(s, "s1")), []string{"m1"})
 		h.equal("the second", visible(h.transcript(s, "s2")), []string{"m2"})
