@@ -2,7 +2,6 @@ package rows
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,45 +150,32 @@ func decode(text []byte) (Object, error) {
 	if session.NestsDeeper(text, MaxDepth) {
 		return nil, errTooDeep
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if t, err := d.ReadToken(); err != nil {
-		return nil, invalid(text)
-	} else if t.Kind() != '{' {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if t, err := d.Token(); err != nil {
+		return nil, err
+	} else if t != json.Delim('{') {
 		return nil, errors.New("not an object")
 	}
 	o := Object{}
-	for d.PeekKind() != '}' {
-		key, err := d.ReadToken()
-		if err != nil {
-			return nil, invalid(text)
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err == nil {
+			err = d.Decode(&value)
 		}
-		name := key.String()
-		value, err := d.ReadValue()
 		if err != nil {
-			return nil, invalid(text)
+			return nil, err
 		}
-		o.put(name, compact(json.RawMessage(value)))
+		o.put(key.(string), compact(value))
 	}
-	_, _ = d.ReadToken() // the brace
-	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+	if _, err := d.Token(); err != nil { // the brace
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the object")
 	}
 	return o, nil
-}
-
-// invalid returns what is wrong with an object that is not JSON, in the words of encoding/json.
-func invalid(text []byte) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	_, err := d.Token()
-	for err == nil && d.More() {
-		if _, err = d.Token(); err == nil {
-			err = d.Decode(new(json.RawMessage))
-		}
-	}
-	if err == nil {
-		_, err = d.Token()
-	}
-	return cmp.Or(err, errors.New("not JSON"))
 }
 
 // Value reads text that is one JSON value and returns it without space.
