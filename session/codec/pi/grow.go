@@ -13,22 +13,21 @@ import (
 // entry before it. An entry that follows another one from before the checkpoint has the whole be read.
 func Grow(path string, text []byte, from codec.Checkpoint, known int,
 	report func(codec.Problem)) (*codec.Growth, error) {
-	return rows.Grow(path, text, from, known, report,
-		func(was json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
-			b := newBuilder(report)
-			if was == nil {
-				return b, nil
-			}
-			b.f.was = new(state)
-			err := json.Unmarshal(was, b.f.was)
-			if err == nil {
-				b.f.header, err = rows.Parse(b.f.was.Header)
-			}
-			if err != nil {
-				return nil, rows.DamagedState(err)
-			}
-			return b, nil
-		})
+	return rows.Opener[state](open).Grow(path, text, from, known, report)
+}
+
+// open returns a reader that has a state, nil for the beginning.
+func open(_ string, was *state, report func(codec.Problem)) (rows.Grower, error) {
+	b := newBuilder(report)
+	if was == nil {
+		return b, nil
+	}
+	var err error
+	if b.f.header, err = rows.Parse(was.Header); err != nil {
+		return nil, rows.DamagedState(err)
+	}
+	b.f.was = was
+	return b, nil
 }
 
 // state is what the reader has to know of the entries before a checkpoint.

@@ -59,25 +59,14 @@ func LooksClaude(keys map[string]string) bool {
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
 func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, decodeClaude(""))
+	return decoded("", r, report, claudeTranscript.Decode)
 }
 
 // DecodeClaudeFile reads the transcript at path, as [DecodeClaude] does. Beside that of a
 // sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json, which names the
 // tool call and the sub-agent that started it.
 func DecodeClaudeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, decodeClaude(path))
-}
-
-// decodeClaude decodes a transcript at path, which is empty if it is not a file.
-func decodeClaude(path string) decoder {
-	return func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		d := newClaude(report)
-		if err := lines(r, report, d.Record); err != nil {
-			return nil, err
-		}
-		return d.Sessions(path)
-	}
+	return decodedFile(path, report, claudeTranscript.Decode)
 }
 
 func newClaude(report func(codec.Problem)) *claude {

@@ -2,7 +2,6 @@ package transcripts
 
 import (
 	"cmp"
-	"encoding/json"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -14,8 +13,11 @@ import (
 // one. A transcript that has several sessions is read whole.
 func GrowClaude(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
 	*codec.Growth, error) {
-	return rows.Grow(path, text, from, known, report, resumeClaude)
+	return claudeTranscript.Grow(path, text, from, known, report)
 }
+
+// claudeTranscript is the transcript of a session.
+var claudeTranscript rows.Opener[claudeState] = openClaude
 
 // claudeState is what the reader has to know of the records before a checkpoint.
 type claudeState struct {
@@ -137,15 +139,11 @@ func (d *claude) Lacking() bool {
 // resumed reports whether only the end of the transcript is read.
 func (d *claude) resumed() bool { return len(d.order) > 0 && d.order[0].b.resumed }
 
-// resumeClaude returns a reader that has a state.
-func resumeClaude(text json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
+// openClaude returns a reader that has a state, nil for the beginning.
+func openClaude(_ string, p *claudeState, report func(codec.Problem)) (rows.Grower, error) {
 	d := newClaude(report)
-	if text == nil {
+	if p == nil {
 		return d, nil
-	}
-	var p claudeState
-	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, rows.DamagedState(err)
 	}
 	s := &claudeSession{b: resume(&p.Builder), sub: p.Sub, step: p.Step, turn: p.Turn, prompt: p.Prompt,
 		catalog: p.Catalog, paid: p.Paid, shapes: make(map[string]string)}

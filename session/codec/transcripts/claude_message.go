@@ -272,7 +272,7 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 		s.b.ended("error", cmp.Or(text, o.Text("error"), "error"))
 	}
 	if u := message.Object("usage"); u != nil && !synthetic {
-		s.b.spend(id, anthropicUsage(u))
+		s.b.spend(id, anthropicCounts.of(u))
 		s.b.turn.SetTrace("usage_basis", "exclusive")
 	}
 	if usd, ok := usdOf(o.Get("costUSD")); ok {

@@ -51,15 +51,17 @@ func SniffCline(text []byte) bool {
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // reading fails, or when nothing is of Cline.
 func DecodeCline(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return decodeCline(r, clinePlace{}, report)
-	})
+	return decoded("", r, report, decodeCline)
 }
 
 // DecodeClineFile is [DecodeCline] of the file at path, beside which the program keeps more:
 // a manifest, or what it showed of a task with its times and usage.
 func DecodeClineFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	var place clinePlace
+	return decodedFile(path, report, decodeCline)
+}
+
+// placeOfCline reads what is beside the file at path, "" for none.
+func placeOfCline(path string) (place clinePlace) {
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err == nil && filepath.Base(path) == "api_conversation_history.json" {
 		place.id = strings.ToValidUTF8(filepath.Base(dir), "\uFFFD")
@@ -69,9 +71,7 @@ func DecodeClineFile(path string, report func(codec.Problem)) iter.Seq2[*codec.S
 		place.id = strings.ToValidUTF8(stem, "\uFFFD")
 		place.about = rows.Read(beside(path, stem+".json"))
 	}
-	return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return decodeCline(r, place, report)
-	})
+	return place
 }
 
 // BesideCline lists what [DecodeClineFile] reads besides the file at path.
@@ -90,11 +90,12 @@ type clinePlace struct {
 	shown []json.RawMessage // what the program showed of a task
 }
 
-func decodeCline(r io.Reader, place clinePlace, report func(codec.Problem)) ([]*codec.Session, error) {
+func decodeCline(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
+	place := placeOfCline(path)
 	type message struct {
 		o    rows.Object
 		line int
@@ -178,9 +179,8 @@ func (d *cline) shown(v json.RawMessage) {
 		return
 	}
 	info := rows.Read(o.Text("text"))
-	r := clineRequest{at: moment(o, "ts"), usage: session.Usage{Input: number(info, "tokensIn"),
-		Output: number(info, "tokensOut"), CacheRead: number(info, "cacheReads"),
-		CacheWrite: number(info, "cacheWrites")}}
+	r := clineRequest{at: moment(o, "ts"),
+		usage: counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}.of(info)}
 	if info.Has("cost") {
 		r.cost = new(cost(info))
 	}
@@ -327,11 +327,9 @@ func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
 	tokens, basis := metrics.Object("tokens"), semconv.BasisInclusive
 	switch {
 	case tokens != nil:
-		r = &clineRequest{usage: exclusive(number(tokens, "prompt"), number(tokens, "completion"), 0,
-			number(tokens, "cached"), 0)}
+		r = &clineRequest{usage: counts{input: "prompt", output: "completion", read: "cached"}.inclusive(tokens)}
 	case metrics.Has("inputTokens") || metrics.Has("outputTokens"):
-		r = &clineRequest{usage: exclusive(number(metrics, "inputTokens"), number(metrics, "outputTokens"), 0,
-			number(metrics, "cacheReadTokens"), number(metrics, "cacheWriteTokens"))}
+		r = &clineRequest{usage: camelCounts.inclusive(metrics)}
 	default:
 		basis = semconv.BasisExclusive
 	}

@@ -54,13 +54,13 @@ func LooksCodex(keys map[string]string) bool {
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
 // record names the session.
 func DecodeCodex(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, decodeCodex(""))
+	return decoded("", r, report, codexRollout.Decode)
 }
 
 // DecodeCodexFile reads the rollout at path, as [DecodeCodex] does. Where the record
 // that names the session is damaged, the name of the file names it.
 func DecodeCodexFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, decodeCodex(rolloutID(path)))
+	return decodedFile(path, report, codexRollout.Decode)
 }
 
 var rolloutName = regexp.MustCompile(`^rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl$`)
@@ -71,17 +71,6 @@ func rolloutID(path string) string {
 		return m[1]
 	}
 	return ""
-}
-
-// decodeCodex decodes a rollout whose file names a session, or none.
-func decodeCodex(named string) decoder {
-	return func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		d := codex{report: report, named: named}
-		if err := lines(r, report, d.Record); err != nil {
-			return nil, err
-		}
-		return d.Sessions("")
-	}
 }
 
 // Sessions returns what was read.

@@ -1,8 +1,6 @@
 package transcripts
 
 import (
-	"encoding/json"
-
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -12,12 +10,11 @@ import (
 // message of the user, or where the model begins to answer in the midst of a turn.
 func GrowCodex(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
 	*codec.Growth, error) {
-	named := rolloutID(path)
-	return rows.Grow(path, text, from, known, report,
-		func(state json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
-			return resumeCodex(state, named, report)
-		})
+	return codexRollout.Grow(path, text, from, known, report)
 }
+
+// codexRollout is the transcript of a session.
+var codexRollout rows.Opener[codexState] = openCodex
 
 // codexState is what the reader has to know of the records before a checkpoint.
 type codexState struct {
@@ -67,15 +64,11 @@ func (d *codex) notes(b builderState, line int) {
 // Lacking implements [rows.Grower].
 func (d *codex) Lacking() bool { return d.b == nil || d.b.lacks }
 
-// resumeCodex returns a reader that has a state. named is the session by the name of the file.
-func resumeCodex(text json.RawMessage, named string, report func(codec.Problem)) (rows.Grower, error) {
-	d := &codex{report: report, named: named}
-	if text == nil {
+// openCodex returns a reader that has a state, nil for the beginning.
+func openCodex(path string, p *codexState, report func(codec.Problem)) (rows.Grower, error) {
+	d := &codex{report: report, named: rolloutID(path)}
+	if p == nil {
 		return d, nil
-	}
-	var p codexState
-	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, rows.DamagedState(err)
 	}
 	d.b = resume(&p.Builder)
 	d.provider, d.model, d.prompt, d.total, d.spent = p.Provider, p.Model, p.Prompt, p.Total, p.Spent

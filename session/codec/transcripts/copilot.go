@@ -44,9 +44,7 @@ func LooksCopilot(keys map[string]string) bool {
 // Lines that cannot be read are reported and left out; report may be nil. An error is
 // yielded when reading fails, or when nothing names the session.
 func DecodeCopilot(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return newCopilot("", "", report).read(r)
-	})
+	return decoded("", r, report, copilotEvents.Decode)
 }
 
 // workspaceFile states the title of a session.
@@ -60,14 +58,14 @@ func BesideCopilot(path string) []string {
 // DecodeCopilotFile is [DecodeCopilot] of the file at path, beside which the program keeps
 // the title of the session. Its directory names the session if no event does.
 func DecodeCopilotFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	named, title := placeOfCopilot(path)
-	return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return newCopilot(named, title, report).read(r)
-	})
+	return decodedFile(path, report, copilotEvents.Decode)
 }
 
 // placeOfCopilot returns the session that the place of a file names, and its title.
 func placeOfCopilot(path string) (named, title string) {
+	if path == "" {
+		return "", ""
+	}
 	named = strings.TrimSuffix(filepath.Base(path), ".jsonl")
 	if named == "events" {
 		if dir, err := filepath.Abs(filepath.Dir(path)); err == nil {
@@ -102,17 +100,11 @@ func yamlText(text, key string) string {
 	return ""
 }
 
-func newCopilot(named, title string, report func(codec.Problem)) *copilot {
+func newCopilot(path string, report func(codec.Problem)) *copilot {
+	named, title := placeOfCopilot(path)
 	return &copilot{report: report, named: named, title: title, agents: make(map[string]*copilotAgent),
 		began: make(map[string]int64), asked: make(map[string]copilotRequest),
 		summaries: make(map[string]session.Usage)}
-}
-
-func (d *copilot) read(r io.Reader) ([]*codec.Session, error) {
-	if err := lines(r, d.report, d.Record); err != nil {
-		return nil, err
-	}
-	return d.Sessions("")
 }
 
 // Sessions returns what was read.
@@ -523,8 +515,7 @@ func (d *copilot) compaction(a *copilotAgent, data rows.Object) {
 		before: number(data, "preCompactionTokens"), after: number(data, "postCompactionTokens")}
 	if used := data.Object("compactionTokensUsed"); used != nil {
 		c.durationMS = number(used, "duration")
-		c.usage = new(exclusive(number(used, "inputTokens"), number(used, "outputTokens"), 0,
-			number(used, "cacheReadTokens"), number(used, "cacheWriteTokens")))
+		c.usage = new(camelCounts.inclusive(used))
 	}
 	m := a.b.compaction(c)
 	if model := data.Object("compactionTokensUsed").Text("model"); model != "" {
@@ -560,13 +551,15 @@ func (d *copilot) shutdown(data rows.Object, line int) {
 	d.segment, d.summaries = nil, make(map[string]session.Usage)
 }
 
+// copilotCounts are those of a shutdown.
+var copilotCounts = counts{"inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens"}
+
 // count gives the last step of each model what the steps of an agent, nil for all, do not
 // report themselves.
 func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 	for _, f := range metrics {
 		used := metrics.Object(f.Key).Object("usage")
-		u := exclusive(number(used, "inputTokens"), number(used, "outputTokens"), number(used, "reasoningTokens"),
-			number(used, "cacheReadTokens"), number(used, "cacheWriteTokens"))
+		u := copilotCounts.inclusive(used)
 		if of == nil || of == d.main {
 			u = without(u, d.summaries[f.Key])
 		}

@@ -1,8 +1,6 @@
 package transcripts
 
 import (
-	"encoding/json"
-
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -13,13 +11,11 @@ import (
 // does the count of what was used since the session was opened.
 func GrowCopilot(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
 	*codec.Growth, error) {
-	named, title := placeOfCopilot(path)
-	return rows.Grow(path, text, from, known, report,
-		func(state json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
-			d := newCopilot(named, title, report)
-			return d, d.resume(state)
-		})
+	return copilotEvents.Grow(path, text, from, known, report)
 }
+
+// copilotEvents are the events of a session.
+var copilotEvents rows.Opener[copilotState] = openCopilot
 
 // copilotState is what the reader has to know of the events before a checkpoint.
 type copilotState struct {
@@ -61,18 +57,15 @@ func (d *copilot) begins(a *copilotAgent, kind string, o, data rows.Object, line
 // Lacking implements [rows.Grower].
 func (d *copilot) Lacking() bool { return d.lacks || len(d.order) != 1 || d.main.b.lacks }
 
-// resume has the reader go on from a state, nil for the beginning.
-func (d *copilot) resume(text json.RawMessage) error {
-	if text == nil {
-		return nil
-	}
-	var p copilotState
-	if err := json.Unmarshal(text, &p); err != nil {
-		return rows.DamagedState(err)
+// openCopilot returns a reader that has a state, nil for the beginning.
+func openCopilot(path string, p *copilotState, report func(codec.Problem)) (rows.Grower, error) {
+	d := newCopilot(path, report)
+	if p == nil {
+		return d, nil
 	}
 	d.main = &copilotAgent{b: resume(&p.Builder), model: p.Model, prompt: p.Prompt}
 	d.main.b.callIDs, d.main.b.earlierIDs = p.CallIDs, p.CallIDs
 	d.agents[""], d.order = d.main, append(d.order, d.main)
 	d.resumed, d.lacks = true, p.Title != d.title
-	return nil
+	return d, nil
 }

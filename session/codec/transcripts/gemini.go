@@ -40,25 +40,22 @@ func LooksGemini(keys map[string]string) bool {
 // object is damaged; report may be nil. An error is yielded when reading fails, when
 // nothing in the stream is of Gemini CLI, or when no record names the session.
 func DecodeGemini(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, decodeGemini(geminiPlace{}))
+	return decoded("", r, report, decodeGemini)
 }
 
 // DecodeGeminiFile is [DecodeGemini] of the file at path, whose place reports more:
 // the chats of sub-agents are in a directory that is named for their parent, and
 // the project's directory states which one it is.
 func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, decodeGemini(placeOfGemini(path)))
+	return decodedFile(path, report, decodeGemini)
 }
 
-// decodeGemini decodes a chat whose file has a place.
-func decodeGemini(place geminiPlace) decoder {
-	return func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		text, err := io.ReadAll(r)
-		if err != nil {
-			return nil, fmt.Errorf("read chat: %w", err)
-		}
-		return newGemini(place, report).readText(text)
+func decodeGemini(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read chat: %w", err)
 	}
+	return newGemini(path, report).readText(text)
 }
 
 // BesideGemini lists what [DecodeGeminiFile] reads besides the file at path.
@@ -79,6 +76,9 @@ type geminiPlace struct {
 
 func placeOfGemini(path string) geminiPlace {
 	var p geminiPlace
+	if path == "" {
+		return p
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return p
@@ -98,14 +98,14 @@ func placeOfGemini(path string) geminiPlace {
 	return p
 }
 
-func newGemini(place geminiPlace, report func(codec.Problem)) *gemini {
-	return &gemini{report: report, file: place, byID: make(map[string]*geminiMessage)}
+func newGemini(path string, report func(codec.Problem)) *gemini {
+	return &gemini{report: report, file: placeOfGemini(path), byID: make(map[string]*geminiMessage)}
 }
 
 func (d *gemini) readText(text []byte) ([]*codec.Session, error) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	if areLines(text) {
-		if err := lines(bytes.NewReader(text), d.report, d.Record); err != nil {
+		if err := rows.Records(bytes.NewReader(text), d.report, d.Record); err != nil {
 			return nil, err
 		}
 	} else {

@@ -12,21 +12,16 @@ import (
 // before which no message changed later. A chat that is one object is read whole.
 func GrowGemini(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
 	*codec.Growth, error) {
-	place := placeOfGemini(path)
 	if from.Offset > 0 || areLines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
-		return rows.Grow(path, text, from, known, report,
-			func(state json.RawMessage, report func(codec.Problem)) (rows.Grower, error) {
-				d := newGemini(place, report)
-				return d, d.resume(state)
-			})
+		return rows.Opener[geminiState](openGemini).Grow(path, text, from, known, report)
 	}
-	all, err := newGemini(place, report).readText(text)
+	all, err := newGemini(path, report).readText(text)
 	if err != nil {
 		return nil, err
 	}
 	g := &codec.Growth{Sessions: all}
 	if known > 0 {
-		g.Before, _ = newGemini(place, func(codec.Problem) {}).readText(text[:known]) // it may have had no session then
+		g.Before, _ = newGemini(path, func(codec.Problem) {}).readText(text[:known]) // it may have had no session then
 	}
 	return g, nil
 }
@@ -74,19 +69,16 @@ func (d *gemini) Sessions(string) ([]*codec.Session, error) {
 // Lacking implements [rows.Grower].
 func (d *gemini) Lacking() bool { return d.lacks || d.b.lacks }
 
-// resume has the reader go on from a state, nil for the beginning.
-func (d *gemini) resume(text json.RawMessage) error {
-	if text == nil {
-		return nil
+// openGemini returns a reader of JSON lines that has a state, nil for the beginning.
+func openGemini(path string, was *geminiState, report func(codec.Problem)) (rows.Grower, error) {
+	d := newGemini(path, report)
+	if was == nil {
+		return d, nil
 	}
-	d.was = new(geminiState)
-	if err := json.Unmarshal(text, d.was); err != nil {
-		return rows.DamagedState(err)
-	}
-	about, err := rows.Parse(d.was.About)
+	about, err := rows.Parse(was.About)
 	if err != nil {
-		return rows.DamagedState(err)
+		return nil, rows.DamagedState(err)
 	}
-	d.id, d.about, d.at = d.was.ID, about, d.was.At
-	return nil
+	d.was, d.id, d.about, d.at = was, was.ID, about, was.At
+	return d, nil
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -48,9 +47,7 @@ func LooksGoose(keys map[string]string) bool {
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // reading fails, or when nothing is of Goose.
 func DecodeGoose(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return decodeGooseLines(r, "", report)
-	})
+	return decoded("", r, report, decodeGooseLines)
 }
 
 // DecodeGooseFile reads the database sessions.db of Goose, or a session file, which is
@@ -58,10 +55,7 @@ func DecodeGoose(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessi
 func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if ok, _ := database.Is(path); !ok {
-		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-		return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-			return decodeGooseLines(r, strings.ToValidUTF8(id, "\uFFFD"), report)
-		})
+		return decodedFile(path, report, decodeGooseLines)
 	}
 	return decodedDatabase(ctx, path, "sessions of Goose", report,
 		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
@@ -69,9 +63,10 @@ func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted,
 		})
 }
 
-func decodeGooseLines(r io.Reader, id string, report func(codec.Problem)) ([]*codec.Session, error) {
+func decodeGooseLines(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+	id := nameOf(path)
 	var d *goose
-	err := lines(r, report, func(o rows.Object, line int) {
+	err := rows.Records(r, report, func(o rows.Object, line int) {
 		if !o.Has("role") && !o.Has("working_dir") {
 			report(codec.Problem{Line: line, Reason: "is neither a message nor about the session: left out"})
 			return
@@ -140,8 +135,8 @@ func (d *goose) about(title, dir string) {
 
 // gooseTotal is what a whole session used.
 func gooseTotal(o rows.Object) session.Usage {
-	return exclusive(number(o, "accumulated_input_tokens"), number(o, "accumulated_output_tokens"), 0,
-		number(o, "accumulated_cache_read_tokens"), number(o, "accumulated_cache_write_tokens"))
+	return counts{"accumulated_input_tokens", "accumulated_output_tokens", "", "accumulated_cache_read_tokens",
+		"accumulated_cache_write_tokens"}.inclusive(o)
 }
 
 // gooseMoment is a time, which is in seconds.
@@ -459,8 +454,7 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 
 func gooseCallOf(o rows.Object) gooseCall {
 	c := gooseCall{at: gooseMoment(moment(o, "created_timestamp")), model: o.Text("model"),
-		usage: exclusive(number(o, "input_tokens"), number(o, "output_tokens"), 0, number(o, "cache_read_tokens"),
-			number(o, "cache_write_tokens")),
+		usage:      counts{"input_tokens", "output_tokens", "", "cache_read_tokens", "cache_write_tokens"}.inclusive(o),
 		compaction: number(o, "is_compaction") != 0}
 	if o.Has("cost") {
 		c.cost = new(cost(o))

@@ -42,9 +42,7 @@ func LooksKiro(keys map[string]string) bool {
 // cannot be read is reported and left out; report may be nil. An error is yielded when
 // reading fails, or when nothing is of Kiro.
 func DecodeKiro(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded(r, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-		return decodeKiroLines(r, "", nil, report)
-	})
+	return decoded("", r, report, decodeKiroLines)
 }
 
 // DecodeKiroFile reads a session file, beside which Kiro CLI keeps its title, times and
@@ -53,11 +51,7 @@ func DecodeKiro(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 func DecodeKiroFile(ctx context.Context, path string, wanted codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if ok, _ := database.Is(path); !ok {
-		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-		about := rows.Read(beside(path, id+".json"))
-		return decodedFile(path, report, func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-			return decodeKiroLines(r, strings.ToValidUTF8(id, "\uFFFD"), about, report)
-		})
+		return decodedFile(path, report, decodeKiroLines)
 	}
 	return decodedDatabase(ctx, path, "sessions of Kiro", report,
 		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
@@ -82,9 +76,13 @@ type kiro struct {
 	turn  int
 }
 
-func decodeKiroLines(r io.Reader, id string, about rows.Object, report func(codec.Problem)) ([]*codec.Session, error) {
+func decodeKiroLines(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+	id, about := nameOf(path), rows.Object(nil)
+	if id != "" {
+		about = rows.Read(beside(path, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))+".json"))
+	}
 	var d *kiro
-	err := lines(r, report, func(o rows.Object, line int) {
+	err := rows.Records(r, report, func(o rows.Object, line int) {
 		if !slices.Contains(kiroKinds, o.Text("kind")) || o.Object("data") == nil && o.Text("kind") != "Clear" {
 			report(codec.Problem{Line: line, Reason: "is not a record of a known kind with data: left out"})
 			return
@@ -267,9 +265,8 @@ func (d *kiro) count() {
 	}
 	a := b.answer(m)
 	last := len(a.Steps) - 1
-	u := session.Usage{Input: number(about, "input_token_count"), Output: number(about, "output_token_count"),
-		CacheRead:  number(about, "cache_read_input_token_count"),
-		CacheWrite: number(about, "cache_write_input_token_count")}
+	u := counts{"input_token_count", "output_token_count", "", "cache_read_input_token_count",
+		"cache_write_input_token_count"}.of(about)
 	if u.Total() > 0 && last >= 0 { // 0 is what stands for a count that is not known
 		b.countAt(m, last, u, semconv.BasisExclusive)
 	}

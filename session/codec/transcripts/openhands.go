@@ -237,7 +237,7 @@ func (d *openHands) about(state rows.Object, parent string) {
 			d.reply(v, paid, i)
 		}
 		if len(usages) == 0 {
-			d.total = d.total.Add(openHandsTokens(m.Object("accumulated_token_usage")))
+			d.total = d.total.Add(openHandsCounts.inclusive(m.Object("accumulated_token_usage")))
 		}
 	}
 	if costs > 0 {
@@ -262,7 +262,7 @@ func (d *openHands) reply(v json.RawMessage, paid []json.RawMessage, i int) {
 		return
 	}
 	id := o.Text("response_id")
-	u := openHandsUsage{model: o.Text("model"), usage: openHandsTokens(o)}
+	u := openHandsUsage{model: o.Text("model"), usage: openHandsCounts.inclusive(o)}
 	if i < len(paid) {
 		if c, err := rows.Parse(paid[i]); err == nil {
 			u.cost = new(cost(c))
@@ -279,10 +279,8 @@ func (d *openHands) reply(v json.RawMessage, paid []json.RawMessage, i int) {
 	d.used[id] = u
 }
 
-func openHandsTokens(o rows.Object) session.Usage {
-	return exclusive(number(o, "prompt_tokens"), number(o, "completion_tokens"), number(o, "reasoning_tokens"),
-		number(o, "cache_read_tokens"), number(o, "cache_write_tokens"))
-}
+var openHandsCounts = counts{"prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read_tokens",
+	"cache_write_tokens"}
 
 // event adds an event; leftAt is when the user left it, 0 for one of the branch that stays.
 func (d *openHands) event(o rows.Object, leftAt int64) {

@@ -26,16 +26,16 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// decoder reads the sessions of a stream.
-type decoder func(r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)
+// decoder reads the sessions of a stream, of which path is the file; "" for one that is none.
+type decoder func(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)
 
 // decoded yields what decode makes of a stream: its sessions, or an error.
-func decoded(r io.Reader, report func(codec.Problem), decode decoder) iter.Seq2[*codec.Session, error] {
+func decoded(path string, r io.Reader, report func(codec.Problem), decode decoder) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
 	return func(yield func(*codec.Session, error) bool) {
-		all, err := decode(r, report)
+		all, err := decode(path, r, report)
 		for _, s := range all {
 			if !yield(s, nil) {
 				return
@@ -56,8 +56,16 @@ func decodedFile(path string, report func(codec.Problem), decode decoder) iter.S
 			return
 		}
 		defer f.Close()
-		decoded(f, report, decode)(yield)
+		decoded(path, f, report, decode)(yield)
 	}
+}
+
+// nameOf is the name of a file without its extension, by which programs name a session; "" without a file.
+func nameOf(path string) string {
+	if path == "" {
+		return ""
+	}
+	return strings.ToValidUTF8(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), "\uFFFD")
 }
 
 // beside reads a small file in the directory of path. One that is missing or too large
@@ -133,7 +141,7 @@ func (b *builder) changed(at int64) {
 func (b *builder) countAt(m *rows.Message, n int, u session.Usage, basis string) {
 	m.SetTrace("usage_basis", basis)
 	a := b.answer(m)
-	a.Steps[n].Usage, a.Counted = &u, true
+	a.Steps[n].Usage = &u
 }
 
 // unnamed is the id of a session that nothing names, which follows from its first record.
@@ -163,13 +171,24 @@ func inputOf(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// exclusive returns the buckets of counts whose input includes the cache, and whose
-// output includes the reasoning.
-func exclusive(input, output, reasoning, read, write int64) session.Usage {
-	return session.Usage{
-		Input: max(0, input-read-write), Output: max(0, output-reasoning), Reasoning: min(reasoning, output),
-		CacheRead: read, CacheWrite: write,
-	}
+// counts are the keys of a program's counts of tokens, "" for what it does not count.
+type counts struct{ input, output, reasoning, read, write string }
+
+// camelCounts are the keys that several programs have.
+var camelCounts = counts{"inputTokens", "outputTokens", "", "cacheReadTokens", "cacheWriteTokens"}
+
+// of reads counts that each stand for themselves.
+func (k counts) of(o rows.Object) session.Usage {
+	return session.Usage{Input: number(o, k.input), Output: number(o, k.output), Reasoning: number(o, k.reasoning),
+		CacheRead: number(o, k.read), CacheWrite: number(o, k.write)}
+}
+
+// inclusive reads counts whose input includes the cache, and whose output includes the reasoning.
+func (k counts) inclusive(o rows.Object) session.Usage {
+	u := k.of(o)
+	u.Input, u.Reasoning = max(0, u.Input-u.CacheRead-u.CacheWrite), min(u.Reasoning, u.Output)
+	u.Output = max(0, u.Output-u.Reasoning)
+	return u
 }
 
 // decodedDatabase yields what read makes of the database at path, as it is at one moment. what names its sessions.

@@ -30,7 +30,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -40,22 +39,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 )
-
-// lines calls record for each JSON object in r, and reports lines that are none.
-func lines(r io.Reader, report func(codec.Problem), record func(o rows.Object, line int)) error {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return fmt.Errorf("read transcript: %w", err)
-	}
-	for l := range rows.Lines(text, report) {
-		if l.Err != nil {
-			report(codec.Problem{Line: l.N, Reason: "is not a record: left out: " + l.Err.Error()})
-			continue
-		}
-		record(l.Object, l.N)
-	}
-	return nil
-}
 
 // builder makes a session of records in the order in which they come.
 type builder struct {
@@ -96,11 +79,9 @@ type answer struct {
 	Steps []session.Step `json:"steps,omitempty"`
 	// BySource finds a step by the id that its records share.
 	BySource map[string]int `json:"by_source,omitempty"`
-	// Counted reports that the usage of at least one call is known.
-	Counted bool          `json:"counted,omitempty"`
-	Model   session.Model `json:"model"`
-	Cost    *float64      `json:"cost,omitempty"`
-	End     ending        `json:"end"`
+	Model    session.Model  `json:"model"`
+	Cost     *float64       `json:"cost,omitempty"`
+	End      ending         `json:"end"`
 }
 
 // ending is how a turn ended other than well.
@@ -341,7 +322,6 @@ func (b *builder) withdraw() *session.Usage {
 	var usage *session.Usage
 	if n := len(a.Steps); n > 0 {
 		usage, a.Steps = a.Steps[n-1].Usage, a.Steps[:n-1]
-		a.Counted = slices.ContainsFunc(a.Steps, func(s session.Step) bool { return s.Usage != nil })
 	}
 	// A step that began before the checkpoint cannot be removed as a whole here: the file is read from its beginning.
 	b.lacks = b.lacks || b.resumed && parts[from].Row.Type != "step-start"
@@ -380,7 +360,7 @@ func (b *builder) spend(call string, u session.Usage) {
 		a.BySource[call] = i
 		a.Steps = append(a.Steps, session.Step{})
 	}
-	a.Steps[i].Usage, a.Counted = &u, true
+	a.Steps[i].Usage = &u
 }
 
 // paid adds what the source reports that a part of the message cost, nil for nothing.
@@ -417,45 +397,22 @@ func (b *builder) finish() *codec.Session {
 }
 
 func (b *builder) finishAnswer(m *rows.Message, a *answer) {
-	if a.Model != (session.Model{}) {
-		m.SetMeta("model", a.Model)
-	}
-	var sum session.Usage
-	for i := range a.Steps {
-		s := &a.Steps[i]
-		if s.Usage != nil {
-			sum = sum.Add(*s.Usage)
-		}
+	made := rows.Answer{Message: m, Model: a.Model, CostUSD: a.Cost, End: a.End.Reason, Error: a.End.Text}
+	for _, s := range a.Steps {
 		if s.Model != nil && *s.Model == a.Model {
 			s.Model = nil
 		}
+		made.Step(s, session.Model{}, nil)
 	}
-	if a.Counted {
-		m.SetMeta("usage", sum)
-	}
-	if len(a.Steps) > 0 {
-		m.SetTrace("model_calls", len(a.Steps))
-		m.SetTrace("steps", a.Steps)
-	}
+	made.Finish()
 	if a.Cost != nil {
-		m.SetTrace("cost_usd", *a.Cost)
 		b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *a.Cost)
-	}
-	if a.End.Reason != "" {
-		m.SetTrace("end_reason", a.End.Reason)
-		if a.End.Text != "" {
-			m.SetTrace("error", a.End.Text)
-		}
 	}
 }
 
-// anthropicUsage reads counts of tokens, each of which stands for itself.
-func anthropicUsage(o rows.Object) session.Usage {
-	return session.Usage{
-		Input: number(o, "input_tokens"), Output: number(o, "output_tokens"),
-		CacheRead: number(o, "cache_read_input_tokens"), CacheWrite: number(o, "cache_creation_input_tokens"),
-	}
-}
+// anthropicCounts are those of the API, each of which stands for itself.
+var anthropicCounts = counts{input: "input_tokens", output: "output_tokens", read: "cache_read_input_tokens",
+	write: "cache_creation_input_tokens"}
 
 // firstLine is a title of a text: its first line, cut at a length that a list
 // shows.

@@ -325,9 +325,9 @@ func (d *zed) count(thread rows.Object) {
 	if d.first == nil {
 		return
 	}
-	used, left := thread.Object("request_token_usage"), anthropicUsage(thread.Object("cumulative_token_usage"))
+	used, left := thread.Object("request_token_usage"), anthropicCounts.of(thread.Object("cumulative_token_usage"))
 	for i, r := range d.requests {
-		u := anthropicUsage(used.Object(r.asked))
+		u := anthropicCounts.of(used.Object(r.asked))
 		if u.Total() == 0 || i+1 < len(d.requests) && d.requests[i+1].asked == r.asked {
 			continue
 		}

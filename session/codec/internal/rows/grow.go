@@ -3,6 +3,7 @@ package rows
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 )
@@ -47,10 +48,57 @@ type lineState struct {
 	CostUSD float64 `json:"cost_usd,omitempty"`
 }
 
-// Grow reads the text of a transcript from a checkpoint on. open returns a reader that has a
-// state, which is nil at the beginning.
-func Grow(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem),
-	open func(state json.RawMessage, report func(codec.Problem)) (Grower, error)) (*codec.Growth, error) {
+// Opener returns a reader of the transcript at path, which is empty for one that is no file. The reader has a state,
+// nil at the beginning.
+type Opener[State any] func(path string, state *State, report func(codec.Problem)) (Grower, error)
+
+// at returns a reader that has the state which a checkpoint has as JSON.
+func (open Opener[State]) at(path string, state json.RawMessage, report func(codec.Problem)) (Grower, error) {
+	if state == nil {
+		return open(path, nil, report)
+	}
+	s := new(State)
+	if err := json.Unmarshal(state, s); err != nil {
+		return nil, DamagedState(err)
+	}
+	return open(path, s, report)
+}
+
+// Decode reads a transcript as a whole.
+func (open Opener[State]) Decode(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+	d, err := open(path, nil, report)
+	if err == nil {
+		err = Records(r, report, d.Record)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Sessions(path)
+}
+
+// Records calls record for each JSON object in r, and reports lines that are none.
+func Records(r io.Reader, report func(codec.Problem), record func(o Object, line int)) error {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("read transcript: %w", err)
+	}
+	for l := range Lines(text, report) {
+		if l.Err != nil {
+			report(notRecord(l.N, l.Err))
+			continue
+		}
+		record(l.Object, l.N)
+	}
+	return nil
+}
+
+func notRecord(line int, err error) codec.Problem {
+	return codec.Problem{Line: line, Reason: "is not a record: left out: " + err.Error()}
+}
+
+// Grow reads the text of a transcript from a checkpoint on.
+func (open Opener[State]) Grow(path string, text []byte, from codec.Checkpoint, known int,
+	report func(codec.Problem)) (*codec.Growth, error) {
 	var state lineState
 	if from.Offset > 0 {
 		if err := json.Unmarshal(from.State, &state); err != nil {
@@ -64,13 +112,13 @@ func Grow(path string, text []byte, from codec.Checkpoint, known int, report fun
 			report(p)
 		}
 	}
-	now, err := open(state.Reader, note)
+	now, err := open.at(path, state.Reader, note)
 	if err != nil {
 		return nil, err
 	}
 	var was Grower
 	if known > 0 {
-		if was, err = open(state.Reader, func(codec.Problem) {}); err != nil {
+		if was, err = open.at(path, state.Reader, func(codec.Problem) {}); err != nil {
 			return nil, err
 		}
 	}
@@ -95,7 +143,7 @@ func Grow(path string, text []byte, from codec.Checkpoint, known int, report fun
 		}
 		damaged = damaged[:0]
 		if l.Err != nil {
-			note(codec.Problem{Line: n, Reason: "is not a record: left out: " + l.Err.Error()})
+			note(notRecord(n, l.Err))
 			continue
 		}
 		now.Record(l.Object, n)

@@ -247,7 +247,7 @@ func (a *Answer) Finish() {
 	if a.Calls > 0 {
 		a.SetTrace("model_calls", a.Calls)
 	}
-	if a.Steps != nil {
+	if len(a.Steps) > 0 {
 		a.SetTrace("steps", a.Steps)
 	}
 	if a.Stop != "" {
