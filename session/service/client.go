@@ -290,12 +290,9 @@ const (
 // ImportAll implements [store.Manager].
 func (c *Client) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported],
 	done func(*store.Imported, store.ImportResult, error) bool) {
-	var waiting []*store.Imported
-	size := 0
-	send := func() bool {
-		sent := waiting
-		waiting, size = nil, 0
-		for r, err := range each(ctx, c, callImportAll, sent) {
+	for group := range store.ImportGroups(sessions, maxImported, maxImportedBytes) {
+		sent := group
+		for r, err := range each(ctx, c, callImportAll, group) {
 			if err == nil && r.Problem != nil {
 				err = r.Problem
 			}
@@ -304,22 +301,12 @@ func (c *Client) ImportAll(ctx context.Context, sessions iter.Seq[*store.Importe
 			}
 			in := sent[0]
 			if sent = sent[1:]; !done(in, r.Result, err) {
-				return false
+				return
 			}
 			if len(sent) == 0 {
 				break
 			}
 		}
-		return true
-	}
-	for in := range sessions {
-		waiting, size = append(waiting, in), size+sizeOf(in)
-		if (len(waiting) >= maxImported || size >= maxImportedBytes) && !send() {
-			return
-		}
-	}
-	if len(waiting) > 0 {
-		send()
 	}
 }
 
@@ -330,24 +317,6 @@ type importError struct {
 }
 
 func (e *importError) Unwrap() error { return e.of }
-
-// sizeOf is about how many bytes a session takes.
-func sizeOf(in *store.Imported) (n int) {
-	if in.Transcript == nil {
-		return 0
-	}
-	for i := range in.Messages {
-		m := &in.Messages[i]
-		n += 256 + len(m.Message.MetadataJSON)
-		for k := range m.Parts {
-			n += 256 + len(m.Parts[k].DataJSON)
-		}
-	}
-	for i := range in.Blobs {
-		n += len(in.Blobs[i].Body)
-	}
-	return n
-}
 
 // Sessions implements [store.Reader].
 func (c *Client) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {

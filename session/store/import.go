@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"strings"
 
@@ -44,6 +45,45 @@ type Imported struct {
 	Source *ImportSource
 	// Grown is set if the rows are those of a source that grew, from some message on.
 	Grown *Grown
+}
+
+// size is about how many bytes a session takes.
+func (in *Imported) size() (n int) {
+	if in.Transcript == nil {
+		return 0
+	}
+	for i := range in.Messages {
+		m := &in.Messages[i]
+		n += len(m.Message.MetadataJSON)
+		for k := range m.Parts {
+			n += len(m.Parts[k].DataJSON)
+		}
+	}
+	for i := range in.Blobs {
+		n += len(in.Blobs[i].Body)
+	}
+	return n
+}
+
+// ImportGroups yields sessions in groups of up to a number of them and about a number of bytes, so that many small ones
+// are stored together, and few large ones are held in memory.
+func ImportGroups(sessions iter.Seq[*Imported], count, bytes int) iter.Seq[[]*Imported] {
+	return func(yield func([]*Imported) bool) {
+		var group []*Imported
+		size := 0
+		for in := range sessions {
+			group, size = append(group, in), size+in.size()
+			if len(group) == count || size >= bytes {
+				if !yield(group) {
+					return
+				}
+				group, size = nil, 0
+			}
+		}
+		if len(group) > 0 {
+			yield(group)
+		}
+	}
 }
 
 // ErrReported is the error of importing a transcript as rows whose session telemetry reports.

@@ -94,23 +94,12 @@ func (r *rows) do(queries ...Query) {
 	c := &r.changes
 	c.Sessions, c.Messages, c.Parts = r.sessions.collect(), r.messages.collect(), r.parts.collect()
 	c.SpanRefs, c.Decisions, c.Blobs = r.spanRefs.collect(), r.decisions.collect(), r.blobs.collect()
-	c.Annotations = r.annotations.collect()
-	for _, e := range r.observations.dirty {
-		p := PutObservation{Put: Put[ObservationRow]{Row: e.row}}
-		if e.old != nil {
-			p.Op, p.Old = Update, &e.old.Observation
-		}
-		c.Observations = append(c.Observations, p)
-	}
+	c.Annotations, c.Observations = r.annotations.collect(), r.observations.collect()
 	if c.empty() && len(queries) == 0 {
 		return
 	}
 	if err := r.tx.Do(c, queries); err != nil {
 		fail(err)
-	}
-	observations := make([]Put[ObservationRow], len(c.Observations))
-	for i := range c.Observations {
-		observations[i] = c.Observations[i].Put
 	}
 	ok := r.sessions.written(c.Sessions, keyOfSession)
 	ok = r.messages.written(c.Messages, keyOfMessage) && ok
@@ -119,7 +108,7 @@ func (r *rows) do(queries ...Query) {
 	ok = r.decisions.written(c.Decisions, keyOfDecision) && ok
 	ok = r.blobs.written(c.Blobs, keyOfBlob) && ok
 	ok = r.annotations.written(c.Annotations, keyOfAnnotation) && ok
-	ok = r.observations.written(observations, keyOfObservation) && ok
+	ok = r.observations.written(c.Observations, keyOfObservation) && ok
 	if *c = (Changes{}); !ok {
 		fail(errRefusedRow)
 	}

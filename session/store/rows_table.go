@@ -106,7 +106,7 @@ func (t *table[Key, Row]) collect() []Put[Row] {
 		case e.old == nil || e.deleted:
 			t.puts = append(t.puts, Put[Row]{Op: Insert, Row: e.row})
 		default:
-			t.puts = append(t.puts, Put[Row]{Op: Update, Row: e.row})
+			t.puts = append(t.puts, Put[Row]{Op: Update, Row: e.row, Old: e.old})
 		}
 	}
 	return t.puts

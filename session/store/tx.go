@@ -62,6 +62,8 @@ const (
 type Put[Row any] struct {
 	Op  Op
 	Row *Row
+	// Old is the row that an Update replaces.
+	Old *Row
 	// Refused is set by the engine where it cannot hold the row.
 	Refused error
 }
@@ -86,7 +88,7 @@ type Changes struct {
 
 	// Observations are put with the calls that they request. Until is set by SpanTimes alone; an observation that is
 	// put lasts until its end.
-	Observations []PutObservation
+	Observations []Put[ObservationRow]
 	SpanTimes    []SpanTime
 	Owners       []NewOwner
 	Attributed   []Attributed
@@ -101,16 +103,39 @@ type Changes struct {
 	Sources []*ImportSource
 }
 
+// Names calls add with what the changes name: see [Query].
+func (c *Changes) Names(add AddNames) {
+	for i := range c.Sessions {
+		s := c.Sessions[i].Row
+		add(NameSession, s.ID)
+		if s.State.Fork != nil {
+			add(NameSession, s.State.Fork.From)
+		}
+	}
+	for i := range c.Messages {
+		add(NameSession, c.Messages[i].Row.SessionID)
+		add(NameMessage, c.Messages[i].Row.ID)
+	}
+	for i := range c.Observations {
+		o := c.Observations[i].Row
+		add(NameTrace, o.TraceID)
+		add(NameSession, o.Owner, o.Session)
+		add(NameCall, o.Call)
+		add(NameCall, o.Calls...)
+	}
+	for _, source := range c.Sources {
+		add(NamePath, source.Path)
+	}
+	for i := range c.Owners {
+		add(NameTrace, c.Owners[i].TraceID)
+		add(NameSession, c.Owners[i].Owner)
+	}
+}
+
 // PartIndex is the index of a part.
 type PartIndex struct {
 	ID    string
 	Index int64
-}
-
-// PutObservation inserts an observation, or updates the one with its trace and source, which is Old.
-type PutObservation struct {
-	Put[ObservationRow]
-	Old *Observation
 }
 
 // NewOwner changes the owner of the observations of a trace; where there is no trace, of the one with the source.
@@ -144,7 +169,26 @@ type SessionTrace struct {
 
 // Query is a question to an engine: a pointer to one of the types below. The first fields are the arguments,
 // the exported fields after them the results, which are zero before and set by [Tx.Do].
-type Query interface{ query() }
+type Query interface {
+	// Names calls add with what the query names. Whatever it reads, another transaction changes only if it names the
+	// same session, message, trace or call, in a query or in its changes.
+	Names(add AddNames)
+}
+
+// NameKind is what a name stands for: one text may be the id of a session and of a call.
+type NameKind byte
+
+// What queries and changes name.
+const (
+	NameSession NameKind = 's'
+	NameMessage NameKind = 'm'
+	NameTrace   NameKind = 't'
+	NameCall    NameKind = 'c'
+	NamePath    NameKind = 'p'
+)
+
+// AddNames is called with names of a kind, which may be "" where there is none.
+type AddNames func(kind NameKind, names ...string)
 
 // Queries for rows by their keys. The rows are in any order, and a row may come twice.
 type (
@@ -380,32 +424,49 @@ type (
 	}
 )
 
-func (*SessionsByID) query()      {}
-func (*MessagesByID) query()      {}
-func (*PartsByKey) query()        {}
-func (*SpanRefsByKey) query()     {}
-func (*DecisionsByID) query()     {}
-func (*AnnotationsByKey) query()  {}
-func (*AnnotationsOf) query()     {}
-func (*BlobsByDigest) query()     {}
-func (*ObservationsByKey) query() {}
-func (*MessagesFrom) query()      {}
-func (*PartsFrom) query()         {}
-func (*Extent) query()            {}
-func (*Compactions) query()       {}
-func (*StatsOf) query()           {}
-func (*Sources) query()           {}
-func (*TraceOwners) query()       {}
-func (*Trace) query()             {}
-func (*TraceObservations) query() {}
-func (*Thread) query()            {}
-func (*RequesterOf) query()       {}
-func (*OrphanTraces) query()      {}
-func (*SpanTimes) query()         {}
-func (*WindowFrom) query()        {}
-func (*WindowTo) query()          {}
-func (*ObservationsIn) query()    {}
-func (*Proven) query()            {}
+// Names implements [Query], and so do the methods below.
+func (q *SessionsByID) Names(add AddNames)      { add(NameSession, q.IDs...) }
+func (q *MessagesByID) Names(add AddNames)      { add(NameMessage, q.IDs...) }
+func (q *PartsByKey) Names(add AddNames)        { add(NameMessage, q.MessageID) }
+func (q *DecisionsByID) Names(AddNames)         {}
+func (q *AnnotationsOf) Names(add AddNames)     { add(NameSession, q.SessionID) }
+func (q *BlobsByDigest) Names(AddNames)         {}
+func (q *ObservationsByKey) Names(add AddNames) { addTraces(add, q.Keys) }
+func (q *MessagesFrom) Names(add AddNames)      { add(NameSession, q.SessionID) }
+func (q *PartsFrom) Names(AddNames)             {}
+func (q *Extent) Names(AddNames)                {}
+func (q *Compactions) Names(add AddNames)       { add(NameSession, q.SessionID) }
+func (q *StatsOf) Names(add AddNames)           { add(NameSession, q.SessionID) }
+func (q *Sources) Names(add AddNames)           { add(NameSession, q.SessionID) }
+func (q *TraceOwners) Names(add AddNames)       { add(NameTrace, q.TraceIDs...) }
+func (q *Trace) Names(add AddNames)             { add(NameTrace, q.TraceID) }
+func (q *TraceObservations) Names(add AddNames) { add(NameTrace, q.TraceID) }
+func (q *Thread) Names(add AddNames)            { add(NameSession, q.SessionID) }
+func (q *RequesterOf) Names(add AddNames)       { add(NameCall, q.CallID) }
+func (q *OrphanTraces) Names(add AddNames)      { add(NameCall, q.CallID) }
+func (q *SpanTimes) Names(add AddNames)         { addTraces(add, q.Keys) }
+func (q *WindowFrom) Names(add AddNames)        { add(NameSession, q.Owner) }
+func (q *WindowTo) Names(add AddNames)          { add(NameSession, q.Owner) }
+func (q *ObservationsIn) Names(add AddNames)    { add(NameSession, q.Owner) }
+func (q *Proven) Names(add AddNames)            { add(NameSession, q.Owner) }
+
+func (q *SpanRefsByKey) Names(add AddNames) {
+	for _, key := range q.Keys {
+		add(NameSession, key.SessionID)
+	}
+}
+
+func (q *AnnotationsByKey) Names(add AddNames) {
+	for _, key := range q.Keys {
+		add(NameSession, key.SessionID)
+	}
+}
+
+func addTraces(add AddNames, keys []ObservationKey) {
+	for _, key := range keys {
+		add(NameTrace, key.TraceID)
+	}
+}
 
 // SpanKey is the key of a [SpanRef].
 type SpanKey struct{ SessionID, TraceID, SpanID string }

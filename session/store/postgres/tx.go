@@ -76,10 +76,10 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 		b.exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}
 	if c != nil {
-		t.needed.ofChanges(c)
+		c.Names(t.needed.add)
 	}
 	for _, q := range queries {
-		t.needed.ofQuery(q)
+		q.Names(t.needed.add)
 	}
 	if keys := t.needed.sorted(t.held); len(keys) > 0 {
 		b.exec(lockQuery, keys)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,15 +13,7 @@ import (
 
 // observations applies the changes of observations.
 func (w *writing) observations(c *store.Changes) {
-	for i := range c.Observations {
-		p := &c.Observations[i]
-		if w.err != nil {
-			return
-		}
-		if p.Refused = w.putObservation(p.Row, p.Old); !errors.Is(p.Refused, store.ErrRefused) {
-			w.err = p.Refused
-		}
-	}
+	puts(w, c.Observations, w.putObservation)
 	for _, at := range c.SpanTimes {
 		w.exec(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
 			at.Until, sqlstore.Reach(at.Start, at.Until), at.TraceID, at.Source)
@@ -88,9 +79,9 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 	return err
 }
 
-func (t *tx) putObservation(o *store.ObservationRow, old *store.Observation) error {
-	row := sqlstore.Reaching(o)
-	if err := refused(put(t.conn, sqlstore.ReachingTable, &row, old == nil)); err != nil {
+func (t *tx) putObservation(p *store.Put[store.ObservationRow]) error {
+	o, old, row := p.Row, p.Old, sqlstore.Reaching(p.Row)
+	if err := refused(put(t.conn, sqlstore.ReachingTable, &row, p.Op == store.Insert)); err != nil {
 		return err
 	}
 	calls := writing{tx: t}

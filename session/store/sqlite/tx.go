@@ -154,20 +154,20 @@ func deleted[Row any](w *writing, statement string, rows []store.Put[Row], id fu
 }
 
 // puts inserts and updates rows, and notes which are refused.
-func puts[Row any](w *writing, rows []store.Put[Row], put func(row *Row, insert bool) error) {
+func puts[Row any](w *writing, rows []store.Put[Row], put func(*store.Put[Row]) error) {
 	for i := range rows {
 		p := &rows[i]
 		if p.Op == store.Delete || w.err != nil {
 			continue
 		}
-		if p.Refused = put(p.Row, p.Op == store.Insert); !errors.Is(p.Refused, store.ErrRefused) {
+		if p.Refused = put(p); !errors.Is(p.Refused, store.ErrRefused) {
 			w.err = p.Refused
 		}
 	}
 }
 
-func into[Row any](t *tx, table *sqlstore.Table[Row]) func(*Row, bool) error {
-	return func(row *Row, insert bool) error { return refused(put(t.conn, table, row, insert)) }
+func into[Row any](t *tx, table *sqlstore.Table[Row]) func(*store.Put[Row]) error {
+	return func(p *store.Put[Row]) error { return refused(put(t.conn, table, p.Row, p.Op == store.Insert)) }
 }
 
 // answer sets the results of a query.
@@ -321,8 +321,9 @@ func (t *tx) forks(parentID string, forks map[string][]store.ForkRef) error {
 	})
 }
 
-func (t *tx) putSession(r *store.SessionRow, insert bool) error {
-	if err := refused(put(t.conn, sqlstore.SessionTable, &r.Session, insert)); err != nil {
+func (t *tx) putSession(p *store.Put[store.SessionRow]) error {
+	r := p.Row
+	if err := refused(put(t.conn, sqlstore.SessionTable, &r.Session, p.Op == store.Insert)); err != nil {
 		return err
 	}
 	var forkedFrom any
@@ -408,12 +409,12 @@ func (w *writing) noteTrace(s *store.SessionTrace) {
 		s.TraceID, s.SessionID)
 }
 
-func (t *tx) putBlob(b *store.Blob, insert bool) error {
-	table := sqlstore.BlobTables[b.Kind]
+func (t *tx) putBlob(p *store.Put[store.Blob]) error {
+	table := sqlstore.BlobTables[p.Row.Kind]
 	if table == nil {
-		return fmt.Errorf("unknown kind of blob %s", b.Kind)
+		return fmt.Errorf("unknown kind of blob %s", p.Row.Kind)
 	}
-	return refused(put(t.conn, table, b, insert))
+	return into(t, table)(p)
 }
 
 // putSource replaces a source, and which sessions it is a source of.

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -46,16 +45,6 @@ func (w *Writer) Apply(ctx context.Context, b *store.Batch) (store.Result, error
 // Import implements [store.Store].
 func (w *Writer) Import(ctx context.Context, in *store.Imported) (store.ImportResult, error) {
 	return committed(ctx, w, func(t Tx) (store.ImportResult, error) { return store.Import(t, in) })
-}
-
-// ImportAll implements [store.Store]: each session is a transaction.
-func (w *Writer) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported],
-	done func(*store.Imported, store.ImportResult, error) bool) {
-	for in := range sessions {
-		if result, err := w.Import(ctx, in); !done(in, result, err) {
-			return
-		}
-	}
 }
 
 // Fork implements [store.Store].
