@@ -44,9 +44,7 @@ func readExcerpts(h *harness, s Store) {
 			"u0[] a0[] u1[] a1[] u2[] a2[a2-call] c[c-marker] u3[] a3[] u4[] a4[] u5[] a5[]", "", "", 6},
 	} {
 		e, err := s.Excerpt(h.Context(), "s", c.query)
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		var messages, decisions, spans []string
 		for _, m := range e.Messages {
 			var parts []string
@@ -110,9 +108,7 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, create
 		{"w", store.TurnRange{First: 1, Last: 1}, "", found{}},
 	} {
 		e, err := s.Excerpt(h.Context(), c.id, store.ExcerptQuery{Turns: c.turns, Spans: true})
-		if err != nil {
-			h.Fatal(err)
-		}
+		h.check(err)
 		var messages []string
 		for i := range e.Messages {
 			messages = append(messages, e.Messages[i].Message.ID)

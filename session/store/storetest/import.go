@@ -76,6 +76,29 @@ func words(id string, updated int64, text string) session.Part {
 		CreatedAt: epoch + 1, UpdatedAt: epoch + updated}
 }
 
+// importedInAnyOrder imports three versions of a session in every order, some again; then see looks at one of the
+// stores, which are all the same.
+func (h *harness) importedInAnyOrder(versions []*store.Imported, see func(s Store)) {
+	h.Helper()
+	want := ""
+	for order := range permutations([]int{0, 1, 2}) {
+		h.with(func(s Store) {
+			for _, n := range slices.Concat(order, order[:2]) {
+				h.importing(s, versions[n])
+			}
+			got := h.dump(s)
+			again := h.importing(s, versions[order[0]])
+			h.equal("annotations the second time", again.Annotations, 0)
+			h.equal("rows after the second time", h.dump(s), got)
+			if want == "" {
+				want = got
+				see(s)
+			}
+			h.equal(fmt.Sprintf("rows in order %v", order), got, want)
+		})
+	}
+}
+
 var importCases = []testCase{
 	{"AsGiven", "The rows of a session that the store does not have are stored byte for byte.",
 		with(func(h *harness, s Store) {
@@ -106,26 +129,14 @@ var importCases = []testCase{
 					answer("msg_3", 6, 6, 100, words("prt_4", 6, "x"))),
 			}
 			versions[2].Session.CostUSD += 8
-			order := []int{0, 1, 2}
-			want := ""
-			for order := range permutations(order) {
-				h.with(func(s Store) {
-					for _, n := range slices.Concat(order, order[:2]) {
-						h.importing(s, versions[n])
-					}
-					got := h.dump(s)
-					if want == "" {
-						want = got
-						t := h.transcript(s, "ses_1")
-						h.equal("title", t.Session.Title, "ten")
-						h.equal("tokens", t.Session.TotalTokens, int64(7+1+100))
-						h.equal("cost", t.Session.CostUSD, (7.0+1+100)/4)
-						h.equal("messages", visible(t), []string{"msg_1", "msg_2", "msg_3"})
-						h.equal("parts", layout(t.Messages[0]), []string{"0:prt_3", "1:prt_1", "2:prt_2"})
-					}
-					h.equal(fmt.Sprintf("rows in order %v", order), got, want)
-				})
-			}
+			h.importedInAnyOrder(versions, func(s Store) {
+				t := h.transcript(s, "ses_1")
+				h.equal("title", t.Session.Title, "ten")
+				h.equal("tokens", t.Session.TotalTokens, int64(7+1+100))
+				h.equal("cost", t.Session.CostUSD, (7.0+1+100)/4)
+				h.equal("messages", visible(t), []string{"msg_1", "msg_2", "msg_3"})
+				h.equal("parts", layout(t.Messages[0]), []string{"0:prt_3", "1:prt_1", "2:prt_2"})
+			})
 		}},
 	{"MergedRows", "Whatever versions of rows of one time contain, they merge in any order, however often, and by " +
 		"way of another store, to the same rows.", func(h *harness) {

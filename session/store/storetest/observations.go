@@ -222,6 +222,29 @@ func conversation(trace, sessionID string, turns int) []store.Batch {
 	return all
 }
 
+// scattered are observations of some owners at random times, of which some open a turn: of each owner as many, each in
+// as many versions. Those of an owner are records, or spans of a trace below each other.
+func scattered(seed uint64, owners, each, versions int, traced bool) []store.Batch {
+	var all []store.Batch
+	r := rand.New(rand.NewPCG(seed, 9))
+	for owner := range owners {
+		for i := range each {
+			for version := range versions {
+				from := int64(r.IntN(30))
+				b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)),
+					script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
+				o := &b.Observations[0]
+				if o.Opens = r.IntN(2) == 0; traced {
+					o.TraceID, o.SpanID, o.ParentSpanID = fmt.Sprint(owner), o.Source, fmt.Sprint(owner, "-", r.IntN(9))
+					o.Own = "own-" + o.TraceID
+				}
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
 var observationCases = []testCase{
 	{"observation/built", "Observations become what the batch's Assemble makes of them, in any order and batching, " +
 		"once however often they are delivered. The session lasts as long as they do.",
@@ -251,37 +274,13 @@ var observationCases = []testCase{
 	}},
 	{"observation/window", "Storing observations one by one gives what storing them all at once does: with some that " +
 		"reach across where others open a turn, openers that arrive late between others, that begin together, and " +
-		"such that last no time.", func(h *harness) {
-		var all []store.Batch
-		r := rand.New(rand.NewPCG(3, 9))
-		for owner := range 40 {
-			for i := range 10 {
-				from := int64(r.IntN(30))
-				b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{},
-					of(fmt.Sprint("s", owner), 0))
-				b.Observations[0].Opens = r.IntN(2) == 0
-				all = append(all, b)
-			}
-		}
-		h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 40) })
-	}},
+		"such that last no time.", story(scattered(3, 40, 10, 1, false), func(h *harness, s Store) {
+		h.equal("sessions", len(h.ids(s)), 40)
+	})},
 	{"observation/window-of-versions", "So it does where observations are delivered in several versions, which move " +
-		"and grow.", func(h *harness) {
-		var all []store.Batch
-		r := rand.New(rand.NewPCG(5, 9))
-		for owner := range 20 {
-			for i := range 6 {
-				for version := range 2 {
-					from := int64(r.IntN(30))
-					b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)),
-						script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
-					b.Observations[0].Opens = r.IntN(2) == 0
-					all = append(all, b)
-				}
-			}
-		}
-		h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 20) })
-	}},
+		"and grow.", story(scattered(5, 20, 6, 2, false), func(h *harness, s Store) {
+		h.equal("sessions", len(h.ids(s)), 20)
+	})},
 	{"observation/below", "What begins after the span that it is below has ended is assembled with it, whatever " +
 		"opens a turn in between; what opens a turn itself is not.", func(h *harness) {
 		h.story([]store.Batch{
@@ -292,21 +291,7 @@ var observationCases = []testCase{
 		}, func(s Store) {
 			h.equal("windows", h.windows(s, "s1"), []string{"[a/t0 a/late b/t1]", "[b/t2]"})
 		})
-		var all []store.Batch
-		r := rand.New(rand.NewPCG(7, 9))
-		for trace := range 30 {
-			for i := range 8 {
-				for version := range 1 + r.IntN(2) {
-					from := int64(r.IntN(30))
-					b := observed(fmt.Sprint(trace), fmt.Sprint(i), from, from+int64(r.IntN(3)*r.IntN(6)),
-						script{Text: fmt.Sprint("version ", version)},
-						of(fmt.Sprint("s", trace), 0), below(fmt.Sprint(r.IntN(9))))
-					b.Observations[0].Opens = r.IntN(2) == 0
-					all = append(all, b)
-				}
-			}
-		}
-		h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 30) })
+		h.story(scattered(7, 30, 8, 2, true), func(s Store) { h.equal("sessions", len(h.ids(s)), 30) })
 	}},
 	{"observation/together", "What begins at the very time at which another ends or opens is built with it or after " +
 		"it, never lost.", story([]store.Batch{

@@ -128,9 +128,7 @@ func readSearch(h *harness, s Store) {
 		{store.SearchQuery{Text: `^o.e$`, Regexp: true}, []string{" title 1"}},
 		{store.SearchQuery{Text: `x*`, Regexp: true}, []string{"p1 input.args[0] 1"}},
 	} {
-		if diff := cmp.Diff(test.want, h.find(s, test.query)); diff != "" {
-			h.Errorf("%+v (-want +got):\n%s", test.query, diff)
-		}
+		h.equal(fmt.Sprintf("%+v", test.query), h.find(s, test.query), test.want)
 	}
 	for _, err := range s.Search(h.Context(), store.SearchQuery{Text: "a(b", Regexp: true}) {
 		if err == nil || !strings.Contains(err.Error(), "character 2: missing closing )") {
@@ -180,16 +178,12 @@ func readNotes(h *harness, s Store) {
 		{store.SearchQuery{Text: "t", Session: "nothing"}, nil},
 		{store.SearchQuery{Text: "two", Session: "f"}, []string{" title 1"}},
 	} {
-		if diff := cmp.Diff(test.want, h.find(s, test.query)); diff != "" {
-			h.Errorf("%+v (-want +got):\n%s", test.query, diff)
-		}
+		h.equal(fmt.Sprintf("%+v", test.query), h.find(s, test.query), test.want)
 	}
 	for hit := range s.Search(h.Context(), store.SearchQuery{Text: "which"}) {
 		want := store.Hit{SessionID: "s", Title: "One", Agent: "coder", MessageID: "s1", PartID: "p1", Type: "note",
 			Field: "note", Matches: 1, Context: "Which needle?", Marks: [][2]int{{0, 5}}, CreatedAt: 11}
-		if diff := cmp.Diff(want, hit); diff != "" {
-			h.Errorf("hit (-want +got):\n%s", diff)
-		}
+		h.equal("hit", hit, want)
 	}
 }
 
@@ -267,9 +261,7 @@ func readStats(h *harness, s Store) {
 	} {
 		got, err := s.Stats(h.Context(), test.query)
 		h.check(err)
-		if diff := cmp.Diff(store.Stats{Total: total, Groups: test.groups}, got); diff != "" {
-			h.Errorf("by %s (-want +got):\n%s", test.name, diff)
-		}
+		h.equal("by "+test.name, got, store.Stats{Total: total, Groups: test.groups})
 	}
 	h.script(s, `INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_state,
  created_at, updated_at) VALUES ('z', 's2', 's', 9, 'dynamic-tool', '{"toolName":', 'output-error', 1767225601001, 1)`)
@@ -280,9 +272,7 @@ func readStats(h *harness, s Store) {
 		{Key: "", Sessions: 1, ToolCalls: 1, FailedCalls: 1}, // its JSON ends too early
 		{Key: "mcp", Sessions: 1, ToolCalls: 1, FailedCalls: 1},
 	}
-	if diff := cmp.Diff(want, got.Groups); diff != "" {
-		h.Errorf("by tool (-want +got):\n%s", diff)
-	}
+	h.equal("by tool", got.Groups, want)
 	since, err := s.Stats(h.Context(), store.StatsQuery{Since: time.UnixMilli(1767225600000 + 86400200)})
 	h.check(err)
 	if since.Total.Turns != 1 || since.Total.ToolCalls != 1 || since.Total.Sessions != 2 {
@@ -330,12 +320,8 @@ func readEstimates(h *harness, s Store) {
 		if !got.Total.Unpriced || g.Unpriced != (test.key == "" || test.key == "2026-01-02") {
 			h.Errorf("by %q, %q: unpriced %t, total %t", test.query.By, test.key, g.Unpriced, got.Total.Unpriced)
 		}
-		if d := cmp.Diff(new(6.0), got.Total.EstimatedCostUSD); d != "" {
-			h.Errorf("by %q: total (-want +got):\n%s", test.query.By, d)
-		}
-		if d := cmp.Diff([]string{""}, got.UnpricedModels); d != "" {
-			h.Errorf("by %q: without a price (-want +got):\n%s", test.query.By, d)
-		}
+		h.equal(fmt.Sprintf("by %q: total", test.query.By), got.Total.EstimatedCostUSD, new(6.0))
+		h.equal(fmt.Sprintf("by %q: without a price", test.query.By), got.UnpricedModels, []string{""})
 	}
 	got, err := s.Spent(h.Context(), []string{"s", "f", "e", "none"}, rate)
 	h.check(err)
@@ -346,9 +332,7 @@ func readEstimates(h *harness, s Store) {
 			Unpriced: []string{""}, Turns: 2},
 		"e": {},
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		h.Errorf("of sessions (-want +got):\n%s", d)
-	}
+	h.equal("of sessions", got, want)
 }
 
 // TestTail reads the end of a session, and finds by an index where it is.
@@ -364,9 +348,7 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updat
 		return map[string]*price.Rate{"big": {Base: [5]float64{10}}, "small": {Base: [5]float64{1}}}[m.ModelID]
 	})
 	h.check(err)
-	if d := cmp.Diff(new(120.0), spent["s"].EstimatedUSD); d != "" {
-		h.Errorf("both models have a price (-want +got):\n%s", d)
-	}
+	h.equal("both models have a price", spent["s"].EstimatedUSD, new(120.0))
 	if d := cmp.Diff([]string{"other"}, spent["t"].Unpriced); d != "" || spent["t"].EstimatedUSD != nil {
 		h.Errorf("one has no price: estimated %v (-want +got):\n%s", spent["t"].EstimatedUSD, d)
 	}
@@ -394,9 +376,7 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, create
 		for _, g := range got.Groups {
 			tokens[g.Key] = g.TotalTokens
 		}
-		if d := cmp.Diff(test.want, tokens); d != "" {
-			h.Errorf("by %s (-want +got):\n%s", test.by, d)
-		}
+		h.equal("by "+string(test.by), tokens, test.want)
 	}
 }
 
@@ -670,8 +650,6 @@ func readStale(h *harness, s Store) {
 		for _, s := range stale {
 			got = append(got, s.ID)
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			h.Errorf("before %d, archived %v (-want +got):\n%s", test.before, test.archived, diff)
-		}
+		h.equal(fmt.Sprintf("before %d, archived %v", test.before, test.archived), got, test.want)
 	}
 }
