@@ -6,9 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"go.opentelemetry.io/collector/pdata/plog"
-	"go.opentelemetry.io/collector/pdata/ptrace"
-
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -16,31 +13,28 @@ import (
 // refuses more refuses everything, as a damaged file does.
 const maxRefused = 32
 
-// storeAll stores a request. A store that refuses it for good refuses one or a few of
-// its spans, and does not state which: they are found by halves, and the others are
-// stored. It fails when the store may take later what it does not take now, or when
-// it refuses everything. left counts down from maxRefused.
-func storeAll[T any](
-	ctx context.Context, request T, do func(context.Context, T) (Report, error), count func(T) int,
-	halve func(T) (T, T), left *int,
-) (Report, error) {
-	r, err := do(ctx, request)
+// storeAll stores the spans or records of a request from one number until before another. A store that refuses them for
+// good refuses one or a few, and does not state which: they are found by halves, and the others are stored. It fails
+// when the store may take later what it does not take now, or when it refuses everything. left counts down from
+// maxRefused.
+func storeAll(from, until int, do func(from, until int) (Report, error), left *int) (Report, error) {
+	r, err := do(from, until)
 	if err == nil || mayPass(err) {
 		return r, err
 	}
-	if count(request) < 2 {
+	if until-from < 2 {
 		*left--
 		return r, err
 	}
 	if *left <= 0 {
 		return r, err
 	}
-	first, second := halve(request)
-	sum, firstErr := storeAll(ctx, first, do, count, halve, left)
+	half := from + (until-from)/2
+	sum, firstErr := storeAll(from, half, do, left)
 	if firstErr != nil && mayPass(firstErr) {
 		return sum, firstErr
 	}
-	other, secondErr := storeAll(ctx, second, do, count, halve, left)
+	other, secondErr := storeAll(half, until, do, left)
 	sum.add(other)
 	if secondErr != nil && (firstErr != nil || mayPass(secondErr)) {
 		return sum, secondErr
@@ -90,58 +84,4 @@ func (r *Report) add(o Report) {
 			r.Sessions = append(r.Sessions, id)
 		}
 	}
-}
-
-func halveTraces(td ptrace.Traces) (first, second ptrace.Traces) {
-	n := td.SpanCount()
-	return spansOf(td, 0, n/2), spansOf(td, n/2, n)
-}
-
-// spansOf returns the spans of a request from one number until before another.
-func spansOf(td ptrace.Traces, from, until int) ptrace.Traces {
-	some, n := ptrace.NewTraces(), 0
-	for _, rs := range td.ResourceSpans().All() {
-		for _, ss := range rs.ScopeSpans().All() {
-			first := max(from-n, 0)
-			n += ss.Spans().Len()
-			if last := ss.Spans().Len() - max(n-until, 0); first < last {
-				to := some.ResourceSpans().AppendEmpty()
-				boundResource(rs.Resource()).CopyTo(to.Resource())
-				scope := to.ScopeSpans().AppendEmpty()
-				boundScope(ss.Scope()).CopyTo(scope.Scope())
-				for i := first; i < last; i++ {
-					bounded, _ := boundSpan(ss.Spans().At(i))
-					bounded.CopyTo(scope.Spans().AppendEmpty())
-				}
-			}
-		}
-	}
-	return some
-}
-
-func halveLogs(ld plog.Logs) (first, second plog.Logs) {
-	n := ld.LogRecordCount()
-	return recordsOf(ld, 0, n/2), recordsOf(ld, n/2, n)
-}
-
-// recordsOf does the same with log records.
-func recordsOf(ld plog.Logs, from, until int) plog.Logs {
-	some, n := plog.NewLogs(), 0
-	for _, rl := range ld.ResourceLogs().All() {
-		for _, sl := range rl.ScopeLogs().All() {
-			first := max(from-n, 0)
-			n += sl.LogRecords().Len()
-			if last := sl.LogRecords().Len() - max(n-until, 0); first < last {
-				to := some.ResourceLogs().AppendEmpty()
-				boundResource(rl.Resource()).CopyTo(to.Resource())
-				scope := to.ScopeLogs().AppendEmpty()
-				boundScope(sl.Scope()).CopyTo(scope.Scope())
-				for i := first; i < last; i++ {
-					bounded, _ := boundRecord(sl.LogRecords().At(i))
-					bounded.CopyTo(scope.LogRecords().AppendEmpty())
-				}
-			}
-		}
-	}
-	return some
 }

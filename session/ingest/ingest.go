@@ -106,18 +106,24 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
 	left := maxRefused
-	return storeAll(ctx, td, i.traces, ptrace.Traces.SpanCount, halveTraces, &left)
+	return storeAll(0, td.SpanCount(), func(from, until int) (Report, error) { return i.traces(ctx, td, from, until) },
+		&left)
 }
 
-func (i *Ingester) traces(ctx context.Context, td ptrace.Traces) (Report, error) {
+// traces stores the spans of a request from one number until before another.
+func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
+	n := -1 // the number of the span
 	for _, rs := range td.ResourceSpans().All() {
 		resource := boundResource(rs.Resource())
 		for _, ss := range rs.ScopeSpans().All() {
 			scope := boundScope(ss.Scope())
 			for _, s := range ss.Spans().All() {
+				if n++; n < from || n >= until {
+					continue
+				}
 				r.Spans++
 				b.problems = b.problems[:0]
 				s, cut := boundSpan(s)
@@ -137,19 +143,25 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces) (Report, error)
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
 	left := maxRefused
-	return storeAll(ctx, ld, i.logs, plog.Logs.LogRecordCount, halveLogs, &left)
+	return storeAll(0, ld.LogRecordCount(),
+		func(from, until int) (Report, error) { return i.logs(ctx, ld, from, until) }, &left)
 }
 
-func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
+// logs does the same with log records.
+func (i *Ingester) logs(ctx context.Context, ld plog.Logs, from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
+	n := -1
 	for _, rl := range ld.ResourceLogs().All() {
 		resource := boundResource(rl.Resource())
 		for _, sl := range rl.ScopeLogs().All() {
 			b.beginRecords()
 			scope := boundScope(sl.Scope())
 			for _, rec := range sl.LogRecords().All() {
+				if n++; n < from || n >= until {
+					continue
+				}
 				r.Records++
 				b.problems = b.problems[:0]
 				rec, cut := boundRecord(rec)
