@@ -195,29 +195,27 @@ func anthropicFile(f *file) anthropicContent {
 	return anthropicContent{Type: "text", Text: new(f.placeholder())}
 }
 
-func anthropicDocument(text json.RawMessage) (*reply, error) {
-	var body struct {
-		ID         string `json:"id"`
-		Model      string `json:"model"`
-		StopReason string `json:"stop_reason"`
-		Content    []struct {
-			Type      string          `json:"type"`
-			Text      string          `json:"text"`
-			Thinking  string          `json:"thinking"`
-			Signature string          `json:"signature"`
-			Data      string          `json:"data"`
-			ID        string          `json:"id"`
-			Name      string          `json:"name"`
-			Input     json.RawMessage `json:"input"`
-		} `json:"content"`
-		Usage json.RawMessage `json:"usage"`
-	}
-	if err := json.Unmarshal(text, &body); err != nil {
-		return nil, err
-	}
-	if err := streamError(text); err != nil {
-		return nil, err
-	}
+// anthropicReply is an answer.
+type anthropicReply struct {
+	ID         string           `json:"id"`
+	Model      string           `json:"model"`
+	StopReason string           `json:"stop_reason"`
+	Content    []anthropicBlock `json:"content"`
+	Usage      json.RawMessage  `json:"usage"`
+}
+
+type anthropicBlock struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	Signature string          `json:"signature"`
+	Data      string          `json:"data"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+}
+
+func anthropicDocument(body *anthropicReply) (*reply, error) {
 	if body.Content == nil {
 		return nil, errors.New("it has no content")
 	}

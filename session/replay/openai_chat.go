@@ -183,7 +183,7 @@ type chatCompletion struct {
 type chatChoice struct {
 	Index        int      `json:"index"`
 	FinishReason string   `json:"finish_reason"`
-	Delta        chatMade `json:"delta,omitzero"`
+	Delta        chatMade `json:"delta"`
 	Message      chatMade `json:"message"`
 }
 
@@ -202,14 +202,7 @@ type chatPiece struct {
 	chatCall
 }
 
-func chatDocument(text json.RawMessage) (*reply, error) {
-	var body chatCompletion
-	if err := json.Unmarshal(text, &body); err != nil {
-		return nil, err
-	}
-	if err := streamError(text); err != nil {
-		return nil, err // with status 200, as some proxies have it
-	}
+func chatDocument(body *chatCompletion) (*reply, error) {
 	if len(body.Choices) == 0 {
 		return nil, errors.New("it has no choices")
 	}

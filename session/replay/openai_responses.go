@@ -124,32 +124,33 @@ func responsesFile(f *file) responsesContent {
 	return responsesContent{Type: "input_text", Text: new(f.placeholder())}
 }
 
-func responsesDocument(text json.RawMessage) (*reply, error) {
-	var body struct {
-		ID     string `json:"id"`
-		Model  string `json:"model"`
-		Status string `json:"status"`
-		Error  *struct {
-			Message string `json:"message"`
-		} `json:"error"`
-		Incomplete struct {
-			Reason string `json:"reason"`
-		} `json:"incomplete_details"`
-		Output []struct {
-			Type    string          `json:"type"`
-			Content json.RawMessage `json:"content"`
-			Summary []struct {
-				Text string `json:"text"`
-			} `json:"summary"`
-			CallID    string `json:"call_id"`
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"output"`
-		Usage json.RawMessage `json:"usage"`
-	}
-	if err := json.Unmarshal(text, &body); err != nil {
-		return nil, err
-	}
+// responsesReply is an answer.
+type responsesReply struct {
+	ID     string `json:"id"`
+	Model  string `json:"model"`
+	Status string `json:"status"`
+	Error  *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+	Incomplete struct {
+		Reason string `json:"reason"`
+	} `json:"incomplete_details"`
+	Output []responsesOutput `json:"output"`
+	Usage  json.RawMessage   `json:"usage"`
+}
+
+type responsesOutput struct {
+	Type    string          `json:"type"`
+	Content json.RawMessage `json:"content"`
+	Summary []struct {
+		Text string `json:"text"`
+	} `json:"summary"`
+	CallID    string `json:"call_id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+func responsesDocument(body *responsesReply) (*reply, error) {
 	if body.Error != nil && body.Error.Message != "" {
 		return nil, errors.New(body.Error.Message)
 	}

@@ -18,17 +18,15 @@ import (
 // errCutStream is of a stream of which the end is missing.
 var errCutStream = errors.New("the stream ended before the answer did")
 
-// documents returns what reads a reply: see readDocument.
-func documents(join func([]json.RawMessage) (json.RawMessage, error),
-	decode func(json.RawMessage) (*reply, error)) func(io.Reader) (*reply, error) {
+// documents returns what reads a reply that is one JSON document, or a stream of server-sent events that join puts
+// together to one. join returns with an error what there was before it. decode reads the document.
+func documents[T any](join func([]json.RawMessage) (*T, error),
+	decode func(*T) (*reply, error)) func(io.Reader) (*reply, error) {
 	return func(r io.Reader) (*reply, error) { return readDocument(r, join, decode) }
 }
 
-// readDocument reads a reply that is one JSON document, or a stream of server-sent events
-// that join puts together to one. join returns with an error what there was before it.
-// decode reads the document.
-func readDocument(r io.Reader, join func([]json.RawMessage) (json.RawMessage, error),
-	decode func(json.RawMessage) (*reply, error)) (*reply, error) {
+func readDocument[T any](r io.Reader, join func([]json.RawMessage) (*T, error),
+	decode func(*T) (*reply, error)) (*reply, error) {
 	text, readErr := io.ReadAll(r)
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	if !isStream(text) {
@@ -41,14 +39,19 @@ func readDocument(r io.Reader, join func([]json.RawMessage) (json.RawMessage, er
 			return nil, fmt.Errorf("the reply is neither JSON nor a stream of events: it begins with %q; "+
 				"check that --endpoint is that of the API", head(text))
 		}
-		return decode(text)
+		document := new(T)
+		// An error may come with status 200, as some proxies have it.
+		if err := cmp.Or(json.Unmarshal(text, document), streamError(text)); err != nil {
+			return nil, err
+		}
+		return decode(document)
 	}
-	raw, err := join(events(text))
+	document, err := join(events(text))
 	err = cmp.Or(readErr, err)
-	if raw == nil {
+	if document == nil {
 		return nil, cmp.Or(err, errCutStream)
 	}
-	out, decodeErr := decode(raw)
+	out, decodeErr := decode(document)
 	if decodeErr != nil {
 		return nil, cmp.Or(err, decodeErr)
 	}
@@ -123,7 +126,7 @@ func messageOf(raw json.RawMessage) string {
 }
 
 // joinChat joins the chunks of Chat Completions.
-func joinChat(all []json.RawMessage) (json.RawMessage, error) {
+func joinChat(all []json.RawMessage) (*chatCompletion, error) {
 	var out chatCompletion
 	var m chatMade
 	var content strings.Builder
@@ -181,52 +184,53 @@ func joinChat(all []json.RawMessage) (json.RawMessage, error) {
 	}
 	m.Content, _ = json.Marshal(content.String())
 	out.Choices = []chatChoice{{FinishReason: finish, Message: m}}
-	raw, _ := json.Marshal(out)
-	return raw, err
+	return &out, err
 }
 
 // joinResponses finds the response in the last event of Responses; where it is missing,
 // the items that were whole before.
-func joinResponses(all []json.RawMessage) (json.RawMessage, error) {
-	var items []json.RawMessage
+func joinResponses(all []json.RawMessage) (*responsesReply, error) {
+	var out responsesReply
 	var err error
 	for _, event := range all {
 		var e struct {
 			Type     string          `json:"type"`
-			Response json.RawMessage `json:"response"`
-			Item     json.RawMessage `json:"item"`
+			Response *responsesReply `json:"response"`
+			Item     responsesOutput `json:"item"`
 		}
 		if err = streamError(event); err != nil {
 			break
 		}
-		_ = json.Unmarshal(event, &e) // it is JSON
+		if err = json.Unmarshal(event, &e); err != nil {
+			break
+		}
 		switch e.Type {
 		case "response.completed", "response.incomplete", "response.failed":
 			return e.Response, nil
 		case "response.output_item.done":
-			items = append(items, e.Item)
+			out.Output = append(out.Output, e.Item)
 		}
 	}
-	if items == nil {
+	if out.Output == nil {
 		return nil, err
 	}
-	raw, _ := json.Marshal(map[string]any{"output": items})
-	return raw, cmp.Or(err, errCutStream)
+	return &out, cmp.Or(err, errCutStream)
 }
 
 // joinAnthropic joins the events of Messages.
-func joinAnthropic(all []json.RawMessage) (json.RawMessage, error) {
-	var message map[string]json.RawMessage
+func joinAnthropic(all []json.RawMessage) (*anthropicReply, error) {
+	var message *anthropicReply
 	usage := make(map[string]json.RawMessage)
-	var blocks []map[string]any
+	blocks := []anthropicBlock{}
+	inputs := make(map[int]string) // of calls, by the places of their blocks
 	var err error
 	ended := false
 	for _, event := range all {
 		var e struct {
-			Type    string                     `json:"type"`
-			Index   int                        `json:"index"`
-			Message map[string]json.RawMessage `json:"message"`
-			Block   map[string]any             `json:"content_block"`
+			Type    string          `json:"type"`
+			Index   int             `json:"index"`
+			Message *anthropicReply `json:"message"`
+			Block   anthropicBlock  `json:"content_block"`
 			Delta   struct {
 				Text      string  `json:"text"`
 				Thinking  string  `json:"thinking"`
@@ -245,24 +249,22 @@ func joinAnthropic(all []json.RawMessage) (json.RawMessage, error) {
 		maps.Copy(usage, e.Usage)
 		switch e.Type {
 		case "message_start":
-			message = e.Message
-			_ = json.Unmarshal(message["usage"], &usage) // it is counted where there is one
+			if message = e.Message; message != nil {
+				_ = json.Unmarshal(message.Usage, &usage) // it is counted where there is one
+			}
 		case "content_block_start":
 			blocks = append(blocks, e.Block)
 		case "content_block_delta":
-			if e.Index < 0 || e.Index >= len(blocks) || blocks[e.Index] == nil {
+			if e.Index < 0 || e.Index >= len(blocks) {
 				break
 			}
-			b := blocks[e.Index]
-			for name, more := range map[string]string{"text": e.Delta.Text, "thinking": e.Delta.Thinking,
-				"signature": e.Delta.Signature, "partial": e.Delta.Input} {
-				if had, _ := b[name].(string); more != "" {
-					b[name] = had + more
-				}
-			}
+			b := &blocks[e.Index]
+			b.Text, b.Thinking = b.Text+e.Delta.Text, b.Thinking+e.Delta.Thinking
+			b.Signature += e.Delta.Signature
+			inputs[e.Index] += e.Delta.Input
 		case "message_delta":
 			if e.Delta.Stop != nil && message != nil {
-				message["stop_reason"], _ = json.Marshal(*e.Delta.Stop)
+				message.StopReason = *e.Delta.Stop
 			}
 		case "message_stop":
 			ended = true
@@ -271,22 +273,17 @@ func joinAnthropic(all []json.RawMessage) (json.RawMessage, error) {
 	if message == nil {
 		return nil, err
 	}
-	for _, b := range blocks {
-		if input, ok := b["partial"].(string); ok {
-			b["input"] = argumentsOf(input)
-			delete(b, "partial")
+	for i, input := range inputs {
+		if input != "" {
+			blocks[i].Input = argumentsOf(input)
 		}
 	}
-	if blocks == nil {
-		blocks = []map[string]any{}
-	}
-	message["content"], _ = json.Marshal(blocks)
-	message["usage"], _ = json.Marshal(usage)
-	raw, _ := json.Marshal(message)
+	message.Content = blocks
+	message.Usage, _ = json.Marshal(usage)
 	if err == nil && !ended {
 		err = errCutStream
 	}
-	return raw, err
+	return message, err
 }
 
 // contentText is the text of a message's content: a text, or a list of parts that have
