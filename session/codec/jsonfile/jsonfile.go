@@ -187,114 +187,71 @@ func Decode(r io.Reader) (*codec.Session, error) {
 	return s, err
 }
 
-// file is the shape of the whole file.
-type file struct {
-	Session  json.RawMessage `json:"session"`
-	Messages []struct {
-		Message json.RawMessage   `json:"message"`
-		Parts   []json.RawMessage `json:"parts"`
-	} `json:"messages"`
-
-	State            json.RawMessage   `json:"session_state"`
-	Traces           []json.RawMessage `json:"session_traces"`
-	Prompts          []json.RawMessage `json:"system_prompts"`
-	Catalogs         []json.RawMessage `json:"tool_catalogs"`
-	RequestedIndexes []json.RawMessage `json:"requested_indexes"`
-	Decisions        []json.RawMessage `json:"permission_decisions"`
-	Spans            []json.RawMessage `json:"session_spans"`
-	Annotations      []json.RawMessage `json:"annotations"`
-}
-
 // decode returns the session and how many rows it has beside the transcript.
 func decode(data []byte) (_ *codec.Session, others int, _ error) {
-	var f file
-	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &f); err != nil {
-		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return nil, 0, fmt.Errorf("read session: line %d: %w", lineAt(data, e.Offset), err)
-		}
+	text := bytes.TrimPrefix(data, []byte("\uFEFF"))
+	if e, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, new(json.RawMessage))); ok {
+		return nil, 0, fmt.Errorf("read session: line %d: %w", lineAt(data, e.Offset), e)
+	}
+	all, problems, err := nestedRows(text)
+	if err != nil || len(problems) > 0 {
 		return nil, 0, errors.New(`read session: not an object with a "session" and "messages"`)
 	}
-	if f.Session == nil {
+	if len(all) == 0 || all[0].kind != "session" {
 		return nil, 0, errors.New(`read session: "session" is missing`)
 	}
 	t := new(session.Transcript)
-	if err := t.Session.DecodeJSON(f.Session); err != nil {
-		return nil, 0, fmt.Errorf("decode session: %w", err)
-	}
-	if len(f.Messages) > 0 {
-		t.Messages = make([]session.MessageAndParts, len(f.Messages))
-	}
-	for i, fm := range f.Messages {
-		m := &t.Messages[i]
-		if fm.Message == nil {
-			return nil, 0, fmt.Errorf(`decode messages[%d]: "message" is missing`, i)
-		}
-		if err := m.Message.DecodeJSON(fm.Message); err != nil {
-			return nil, 0, fmt.Errorf("decode messages[%d]: %w", i, err)
-		}
-		if len(fm.Parts) > 0 {
-			m.Parts = make([]session.Part, len(fm.Parts))
-		}
-		for j, row := range fm.Parts {
-			if err := m.Parts[j].DecodeJSON(row); err != nil {
-				return nil, 0, fmt.Errorf("decode messages[%d].parts[%d]: %w", i, j, err)
-			}
+	for _, row := range all {
+		if err := addNested(t, &row); err != nil {
+			return nil, 0, fmt.Errorf("decode %s: %w", row.place, err)
 		}
 	}
 	if err := t.CheckTree(); err != nil {
 		return nil, 0, fmt.Errorf("decode session %s: %w", t.Session.ID, err)
 	}
 	s := &codec.Session{Transcript: t.Sorted()}
-	others, err := f.others(s)
-	if err != nil {
-		return nil, 0, fmt.Errorf("decode session %s: %w", t.Session.ID, err)
+	add := jsonl.NewAdder(s)
+	for _, row := range all {
+		switch row.kind {
+		case "session", "message", "part":
+			continue
+		}
+		if err := add.Row(row.kind, row.value); err != nil {
+			return nil, 0, fmt.Errorf("decode session %s: decode %s: %w", t.Session.ID, row.place, err)
+		}
+		others++
 	}
 	return s, others, nil
 }
 
-// tables are the keys of the rows that are in no transcript, and the type that a line
-// of JSONL has for such a row.
-var tables = []struct {
-	key, line string
-	rows      func(*file) []json.RawMessage
-}{
-	{"session_state", "session_state", func(f *file) []json.RawMessage {
-		if len(f.State) == 0 || string(f.State) == "null" {
-			return nil
+// addNested adds a row to the transcript that it is of.
+func addNested(t *session.Transcript, row *nestedRow) error {
+	switch row.kind {
+	case "session":
+		return t.Session.DecodeJSON(row.value)
+	case "message":
+		if row.value == nil {
+			return errors.New(`"message" is missing`)
 		}
-		return []json.RawMessage{f.State}
-	}},
-	{"session_traces", "session_trace", func(f *file) []json.RawMessage { return f.Traces }},
-	{"system_prompts", "system_prompt", func(f *file) []json.RawMessage { return f.Prompts }},
-	{"tool_catalogs", "tool_catalog", func(f *file) []json.RawMessage { return f.Catalogs }},
-	{"requested_indexes", "requested_index", func(f *file) []json.RawMessage { return f.RequestedIndexes }},
-	{"permission_decisions", "permission_decision", func(f *file) []json.RawMessage { return f.Decisions }},
-	{"session_spans", "session_span", func(f *file) []json.RawMessage { return f.Spans }},
-	{"annotations", "annotation", func(f *file) []json.RawMessage { return f.Annotations }},
+		var m session.MessageAndParts
+		err := m.Message.DecodeJSON(row.value)
+		t.Messages = append(t.Messages, m)
+		return err
+	case "part":
+		var p session.Part
+		m := &t.Messages[row.message]
+		err := p.DecodeJSON(row.value)
+		m.Parts = append(m.Parts, p)
+		return err
+	}
+	return nil
 }
 
-// lineType is the type of line for a row below the key, "" where there is none.
-func lineType(key string) string {
-	for _, t := range tables {
-		if t.key == key {
-			return t.line
-		}
-	}
-	return ""
-}
-
-// others adds the rows that are in no transcript, and states how many there are.
-func (f *file) others(s *codec.Session) (n int, _ error) {
-	add := jsonl.NewAdder(s)
-	for _, t := range tables {
-		for i, row := range t.rows(f) {
-			if err := add.Row(t.line, row); err != nil {
-				return n, fmt.Errorf("decode %s[%d]: %w", t.key, i, err)
-			}
-			n++
-		}
-	}
-	return n, nil
+// lineTypes has for the key of rows that are in no transcript the type that a line of JSONL has for such a row.
+var lineTypes = map[string]string{
+	"session_state": "session_state", "session_traces": "session_trace", "system_prompts": "system_prompt",
+	"tool_catalogs": "tool_catalog", "requested_indexes": "requested_index",
+	"permission_decisions": "permission_decision", "session_spans": "session_span", "annotations": "annotation",
 }
 
 // lineAt is the number, from 1, of the line that the offset is in.

@@ -189,8 +189,8 @@ func (l *lines) laidOut(data []byte) {
 			l.row(n, "session_state", row)
 			continue
 		}
-		if key, ok := bytes.CutSuffix(line, []byte(`":[`)); ok && len(key) > 1 && lineType(string(key[1:])) != "" {
-			below = lineType(string(key[1:]))
+		if key, ok := bytes.CutSuffix(line, []byte(`":[`)); ok && len(key) > 1 && lineTypes[string(key[1:])] != "" {
+			below = lineTypes[string(key[1:])]
 			continue
 		}
 		if row, ok := bytes.CutPrefix(line, []byte(`{"message":`)); ok {
@@ -213,36 +213,59 @@ func (l *lines) laidOut(data []byte) {
 
 // nested takes the rows of a file by their place in it, as far as it is JSON.
 func (l *lines) nested(data []byte) []codec.Problem {
-	w := walker{
-		Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), lenient), data: data,
+	all, problems, err := nestedRows(data)
+	for _, row := range all {
+		if row.value != nil {
+			l.row(row.line, row.kind, row.value)
+		}
 	}
-	var all []nestedRow
-	take := func(kind string) func() error {
-		return func() error {
-			row, err := w.row(kind)
-			if err == nil && (kind != "session_state" || row.value.Kind() != 'n') {
-				all = append(all, row)
+	if err != nil {
+		problems = append(problems, codec.Problem{Line: err.Line, Reason: err.Reason + "; what follows is left out"})
+	}
+	return problems
+}
+
+// nestedRows returns the rows of a file, each below what it belongs to, and reports what is in their places and is no
+// row. What cannot be read ends it, with an error.
+func nestedRows(data []byte) (all []nestedRow, problems []codec.Problem, failed *codec.Problem) {
+	w := walker{Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), lenient), data: data}
+	take := func(row nestedRow) error {
+		err := w.row(&row)
+		if err == nil && (row.kind != "session_state" || row.value.Kind() != 'n') {
+			all = append(all, row)
+		}
+		return err
+	}
+	message := func(i int) error {
+		place := fmt.Sprintf("messages[%d]", i)
+		known := false
+		err := w.object("a message", func(key string) error {
+			switch key {
+			case "message":
+				known = true
+				return take(nestedRow{kind: key, place: place})
+			case "parts":
+				return w.members('[', `"parts"`, func(k int) error {
+					return take(nestedRow{kind: "part", place: fmt.Sprintf("%s.parts[%d]", place, k), message: i})
+				})
 			}
-			return err
+			return w.SkipValue()
+		})
+		if !known {
+			all = append(all, nestedRow{kind: "message", place: place})
 		}
-	}
-	message := func(key string) error {
-		switch key {
-		case "message":
-			return take(key)()
-		case "parts":
-			return w.members('[', `"parts"`, take("part"))
-		}
-		return w.SkipValue()
+		return err
 	}
 	err := w.object("the file", func(key string) error {
-		switch kind := lineType(key); {
+		switch kind := lineTypes[key]; {
 		case key == "session" || key == "session_state":
-			return take(key)()
+			return take(nestedRow{kind: key, place: key})
 		case key == "messages":
-			return w.members('[', `"messages"`, func() error { return w.object("a message", message) })
+			return w.members('[', `"messages"`, message)
 		case kind != "":
-			return w.members('[', `"`+key+`"`, take(kind))
+			return w.members('[', `"`+key+`"`, func(i int) error {
+				return take(nestedRow{kind: kind, place: fmt.Sprintf("%s[%d]", key, i)})
+			})
 		}
 		return w.SkipValue()
 	})
@@ -251,18 +274,15 @@ func (l *lines) nested(data []byte) []codec.Problem {
 		return slices.IndexFunc(nestedOrder, func(kinds string) bool { return strings.Contains(kinds, row.kind) })
 	}
 	slices.SortStableFunc(all, func(a, b nestedRow) int { return order(a) - order(b) })
-	for _, row := range all {
-		l.row(row.line, row.kind, row.value)
-	}
 	if err == nil {
 		if _, more := w.ReadToken(); !errors.Is(more, io.EOF) {
 			err = errors.New("something follows the session")
 		}
 	}
 	if err != nil {
-		w.problem(err.Error() + "; what follows is left out")
+		failed = &codec.Problem{Line: w.lineOf(w.InputOffset()), Reason: err.Error()}
 	}
-	return w.problems
+	return all, w.problems, failed
 }
 
 // nestedOrder is the order of the types of lines.
@@ -271,11 +291,12 @@ var nestedOrder = []string{
 	"requested_index permission_decision session_span annotation",
 }
 
-// nestedRow is a row, the type of its line, and the line that it begins in.
+// nestedRow is a row and its place in a file. A message that lacks its row has no value.
 type nestedRow struct {
-	kind  string
-	line  int
-	value jsontext.Value
+	kind, place string // kind is the type of its line in JSONL
+	message     int    // of a part: the place of its message
+	line        int    // that it begins in
+	value       jsontext.Value
 }
 
 // walker reads JSON by its structure.
@@ -298,9 +319,9 @@ func (w *walker) problem(reason string) {
 	w.problems = append(w.problems, codec.Problem{Line: w.lineOf(w.InputOffset()), Reason: reason})
 }
 
-// members calls fn until the object or array that begins here ends. Null has no
+// members calls fn with 0, 1 and so on until the object or array that begins here ends. Null has no
 // members; anything else is passed over and reported as what.
-func (w *walker) members(begins jsontext.Kind, what string, fn func() error) error {
+func (w *walker) members(begins jsontext.Kind, what string, fn func(i int) error) error {
 	if kind := w.PeekKind(); kind != begins {
 		v, err := w.ReadValue()
 		if err == nil && v.Kind() != 'n' {
@@ -312,8 +333,8 @@ func (w *walker) members(begins jsontext.Kind, what string, fn func() error) err
 	if _, err := w.ReadToken(); err != nil {
 		return err
 	}
-	for kind := w.PeekKind(); kind != '}' && kind != ']'; kind = w.PeekKind() {
-		if err := fn(); err != nil {
+	for i := 0; w.PeekKind() != '}' && w.PeekKind() != ']'; i++ {
+		if err := fn(i); err != nil {
 			return err
 		}
 	}
@@ -323,7 +344,7 @@ func (w *walker) members(begins jsontext.Kind, what string, fn func() error) err
 
 // object calls fn with the keys of the object that begins here.
 func (w *walker) object(what string, fn func(key string) error) error {
-	return w.members('{', what, func() error {
+	return w.members('{', what, func(int) error {
 		key, err := w.ReadToken()
 		if err != nil {
 			return err
@@ -332,10 +353,11 @@ func (w *walker) object(what string, fn func(key string) error) error {
 	})
 }
 
-func (w *walker) row(kind string) (nestedRow, error) {
+// row reads the value of a row.
+func (w *walker) row(row *nestedRow) error {
 	v, err := w.ReadValue()
-	if err != nil {
-		return nestedRow{}, err
+	if err == nil {
+		row.line, row.value = w.lineOf(w.InputOffset()-int64(len(v))), bytes.Clone(v)
 	}
-	return nestedRow{kind, w.lineOf(w.InputOffset() - int64(len(v))), bytes.Clone(v)}, nil
+	return err
 }
