@@ -38,7 +38,7 @@ func adkAsked(f *fact.Fact, request object) {
 	f.SystemPrompt = cmp.Or(f.SystemPrompt, SystemInstructions(adkField(config, "system_instruction")))
 	f.ToolCatalog = cmp.Or(f.ToolCatalog, adkCatalog(adkField(config, "tools")))
 	f.Temperature = cmp.Or(f.Temperature, number(string(adkField(config, "temperature"))))
-	labels, _ := membersOf(adkField(config, "labels"))
+	labels, _ := objectOf(adkField(config, "labels"))
 	f.Agent = cmp.Or(f.Agent, labels.str("adk_agent_name"))
 	if len(f.Input) == 0 {
 		contents := adkField(request, "contents")
@@ -62,7 +62,7 @@ func geminiFailure(p *fact.Part) {
 	if p.Kind != fact.PartResult || p.Error != "" {
 		return
 	}
-	if o, _ := membersOf(p.Output); len(o) == 1 && o.has("error") {
+	if o, _ := objectOf(p.Output); len(o) == 1 && o.has("error") {
 		p.Error, p.Output = errorText(o["error"]), nil
 	}
 }

@@ -155,7 +155,7 @@ func geminiCatalog(s string) string {
 	}
 	var tools []string
 	for _, raw := range list {
-		o, _ := membersOf(raw)
+		o, _ := objectOf(raw)
 		declared, ok := elements(o.first("functionDeclarations", "function_declarations"))
 		if !ok {
 			declared = []json.RawMessage{raw}
@@ -228,7 +228,7 @@ func joinPieces(parts []fact.Part) (joined []fact.Part) {
 
 func readGeminiTool(a Attrs, facts *Emitter) {
 	asked, _ := geminiJSON(a.Str("gen_ai.input.messages"))
-	in, _ := membersOf(asked)
+	in, _ := objectOf(asked)
 	output, cut := geminiJSON(a.Str("gen_ai.output.messages"))
 	if cut {
 		facts.Problem("gen_ai.output.messages was cut short before export")
@@ -237,7 +237,7 @@ func readGeminiTool(a Attrs, facts *Emitter) {
 	geminiPrompt(f, in.str("prompt_id"))
 	f.CallID = cmp.Or(a.First("gen_ai.tool.call_id", "gen_ai.tool.call.id"), in.str("callId"))
 	f.Tool = &fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), in.str("name")), Input: in.first("args")}
-	done, _ := membersOf(output)
+	done, _ := objectOf(output)
 	geminiFinish(f, done)
 	f.Tool.Truncated = f.Tool.Truncated || cut && f.Tool.Output == nil
 }
@@ -435,7 +435,7 @@ func readGeminiResponse(f *fact.Fact, s string) {
 		return
 	}
 	pieces := objectsOf(raw)
-	if o, ok := membersOf(raw); ok {
+	if o, ok := objectOf(raw); ok {
 		pieces = []object{o}
 	}
 	var parts []fact.Part

@@ -163,9 +163,9 @@ func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 		c.readOutput(firstRaw(a.JSON("gen_ai.completion"), bodyJSON(body)))
 		return
 	}
-	o, ok := membersOf(bodyJSON(body))
+	o, ok := objectOf(bodyJSON(body))
 	if !ok {
-		o, ok = membersOf(a.JSON("gen_ai.event.content"))
+		o, ok = objectOf(a.JSON("gen_ai.event.content"))
 	}
 	if !ok {
 		o = object{}
@@ -243,15 +243,15 @@ func Catalog(raw json.RawMessage) string {
 		return ""
 	}
 	list, _ := elements(raw)
-	if o, ok := membersOf(raw); ok {
-		_, isTool := membersOf(o["function"])
+	if o, ok := objectOf(raw); ok {
+		_, isTool := objectOf(o["function"])
 		if inside, ok := elements(o["tools"]); ok {
 			list = inside
 		} else if isTool || text(o["name"]) != "" {
 			list = append(list, raw)
 		} else {
 			for _, name := range sortedKeys(o) {
-				tool, ok := membersOf(o[name])
+				tool, ok := objectOf(o[name])
 				if !ok {
 					return ""
 				}
@@ -269,7 +269,7 @@ func Catalog(raw json.RawMessage) string {
 				e = encode(object{"name": quoted(s)})
 			}
 		}
-		if _, ok := membersOf(e); ok {
+		if _, ok := objectOf(e); ok {
 			tools = append(tools, e)
 		}
 	}

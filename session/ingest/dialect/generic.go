@@ -580,7 +580,7 @@ func innerText(raw json.RawMessage, input bool, depth int) string {
 	if s := text(raw); s != "" {
 		return s
 	}
-	o, ok := membersOf(raw)
+	o, ok := objectOf(raw)
 	if !ok || depth == 0 {
 		if isNull(raw) || len(raw) <= 2 {
 			return ""

@@ -143,7 +143,7 @@ func (g *genkitSpan) modelCall() {
 }
 
 func genkitParts(message json.RawMessage) []fact.Part {
-	if _, ok := membersOf(message); !ok {
+	if _, ok := objectOf(message); !ok {
 		return nil
 	}
 	messages, _ := Messages(slices.Concat(json.RawMessage("["), message, json.RawMessage("]")))
@@ -216,7 +216,7 @@ func (g *genkitSpan) decided(d fact.Decision) {
 // genkitToolOutput takes a result out of its envelope, {"output": …, "content": […]}, unless there
 // is content besides.
 func genkitToolOutput(raw json.RawMessage) json.RawMessage {
-	envelope, _ := membersOf(raw)
+	envelope, _ := objectOf(raw)
 	if content, _ := elements(envelope["content"]); envelope["output"] == nil ||
 		content != nil || envelope.has("content") && string(envelope["content"]) != "[]" {
 		return raw
@@ -226,7 +226,7 @@ func genkitToolOutput(raw json.RawMessage) json.RawMessage {
 
 // genkitReason is what an interrupt reports of itself, in a line.
 func genkitReason(raw json.RawMessage) string {
-	data, _ := membersOf(raw)
+	data, _ := objectOf(raw)
 	reason := cmp.Or(text(raw), data.str("reason", "message", "question"))
 	if reason == "" && string(raw) != "true" && string(raw) != "null" && string(raw) != `""` {
 		return string(raw)
@@ -266,7 +266,7 @@ func (g *genkitSpan) turn() {
 // obviously what was written.
 func genkitString(raw json.RawMessage) string {
 	if s := text(raw); !strings.HasPrefix(s, "{") { // an object, whole or cut
-		fields, _ := membersOf(raw)
+		fields, _ := objectOf(raw)
 		return cmp.Or(s, fields.str("text", "prompt", "message", "question", "query", "input", "response", "answer",
 			"output", "result"))
 	}

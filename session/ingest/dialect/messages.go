@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -191,7 +192,7 @@ func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 	if !utf8.Valid(raw) {
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
-	if !json.Valid(raw) {
+	if !session.IsJSON(raw, maxNesting) {
 		raw, r.cut = closeCut(raw), true
 	}
 	messages, ok := r.value(raw, depth)
@@ -209,7 +210,7 @@ func (r *reader) value(raw json.RawMessage, depth int) ([]fact.Message, bool) {
 	if list, ok := elements(raw); ok {
 		return r.list(list, depth)
 	}
-	if o, ok := membersOf(raw); ok {
+	if o, ok := objectOf(raw); ok {
 		return r.object(o, raw, depth)
 	}
 	return nil, false
@@ -243,7 +244,7 @@ func (r *reader) list(list []json.RawMessage, depth int) ([]fact.Message, bool) 
 	read, open := len(list) == 0, false
 	for i, raw := range list {
 		raw = bytes.TrimSpace(raw)
-		o, isObject := membersOf(raw)
+		o, isObject := objectOf(raw)
 		if isObject && !o.isMessage() && !o.isWrapper() && !o.isCandidate() {
 			if r.cut && i == len(list)-1 && !o.has("type") {
 				continue
@@ -320,7 +321,7 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 
 // serialized reads a message in LangChain's serialized form: the class names the role.
 func (r *reader) serialized(o object) ([]fact.Message, bool) {
-	inner, ok := membersOf(o["kwargs"])
+	inner, ok := objectOf(o["kwargs"])
 	if !ok {
 		return nil, false
 	}
@@ -475,7 +476,7 @@ func messageLike(raw json.RawMessage) bool {
 		list, ok := elements(raw)
 		return ok && (len(list) == 0 || messageLike(list[0]))
 	}
-	o, _ := membersOf(raw)
+	o, _ := objectOf(raw)
 	return o.isMessage() || o.isWrapper() || o.has("type") && shapes[o.str("type")] != 0
 }
 

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // A history grows with every model call that repeats it, so that most of the work of a dialect is
-// to find the few new messages in it. The functions here split JSON without looking into what they
-// split. Except for objectOf, they expect valid JSON.
+// to find the few new messages in it. What objects and arrays hold is decoded when it is asked for.
 
 // object is a JSON object whose members are read as they are asked for. They are parts of what the
 // object was made of.
@@ -17,125 +18,39 @@ type object map[string]json.RawMessage
 // objectOf returns raw as an object, or nil and false. The object is the caller's, its members are
 // not.
 func objectOf(raw json.RawMessage) (object, bool) {
-	if !json.Valid(raw) {
-		return nil, false
-	}
-	return membersOf(raw)
-}
-
-// membersOf is objectOf for what is known to be valid.
-func membersOf(raw json.RawMessage) (object, bool) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' {
 		return nil, false
 	}
 	o := make(object, 6)
-	if !split(raw, '{', func(key, value json.RawMessage) { o[text(key)] = value }) {
+	if !session.ScanObject(raw, maxNesting, func(key string, value json.RawMessage, _ bool) { o[Text(key)] = value }) {
 		return nil, false
 	}
 	return o, true
 }
 
+// maxNesting is how deep encoding/json reads.
+const maxNesting = 10_000
+
 // elements returns the elements of an array, or nil and false. They are parts of raw.
 func elements(raw json.RawMessage) (all []json.RawMessage, ok bool) {
-	if !split(raw, '[', func(_, e json.RawMessage) { all = append(all, e) }) {
+	if !session.ScanArray(raw, maxNesting, func(e json.RawMessage) { all = append(all, e) }) {
 		return nil, false
 	}
 	return all, true
 }
 
-// split calls fn for each member of an object or element of an array, which begins with the
-// bracket, and reports whether raw is one.
-func split(raw json.RawMessage, bracket byte, fn func(key, value json.RawMessage)) bool {
-	raw = bytes.TrimSpace(raw)
-	last := len(raw) - 1
-	if last < 1 || raw[0] != bracket || raw[last] != bracket+2 { // '[' and ']', '{' and '}'
-		return false
-	}
-	var key json.RawMessage
-	i := skipSpace(raw, 1)
-	if i == last {
-		return true
-	}
-	for {
-		end := skipValue(raw, i)
-		if bracket == '{' && end >= 0 {
-			if raw[i] != '"' {
-				return false
-			}
-			key = raw[i:end]
-			if i = skipSpace(raw, end); i >= len(raw) || raw[i] != ':' {
-				return false
-			}
-			i = skipSpace(raw, i+1)
-			end = skipValue(raw, i)
-		}
-		if end < 0 {
-			return false
-		}
-		fn(key, raw[i:end:end])
-		if i = skipSpace(raw, end); i == last {
-			return true
-		} else if i >= len(raw) || raw[i] != ',' {
-			return false
-		}
-		i = skipSpace(raw, i+1)
-	}
-}
-
 // objectsOf returns the elements of an array that are objects.
 func objectsOf(raw json.RawMessage) (all []object) {
-	split(raw, '[', func(_, e json.RawMessage) {
-		if o, ok := membersOf(e); ok {
+	list, _ := elements(raw)
+	for _, e := range list {
+		if o, ok := objectOf(e); ok {
 			all = append(all, o)
 		}
-	})
+	}
 	return all
 }
 
-func skipSpace(raw []byte, i int) int {
-	for i < len(raw) && (raw[i] == ' ' || raw[i] == '\n' || raw[i] == '\t' || raw[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skipValue returns where the value at i ends, or -1.
-func skipValue(raw []byte, i int) int {
-	if i >= len(raw) {
-		return -1
-	}
-	switch raw[i] {
-	case '"':
-		return skipString(raw, i)
-	case '{', '[':
-		for level := 0; i < len(raw); {
-			switch raw[i] {
-			case '"':
-				if i = skipString(raw, i); i < 0 {
-					return -1
-				}
-				continue
-			case '{', '[':
-				level++
-			case '}', ']':
-				if level--; level == 0 {
-					return i + 1
-				}
-			}
-			i++
-		}
-		return -1
-	}
-	start := i
-	for i < len(raw) && raw[i] != ',' && raw[i] != ']' && raw[i] != '}' && raw[i] > ' ' {
-		i++
-	}
-	if i == start {
-		return -1
-	}
-	return i
-}
-
+// skipString returns the end of the string at i, or -1.
 func skipString(raw []byte, i int) int {
 	for i++; i < len(raw); i++ {
 		n := bytes.IndexByte(raw[i:], '"')
@@ -200,7 +115,7 @@ func (o object) first(keys ...string) json.RawMessage {
 // inner returns the first of the members that is an object.
 func (o object) inner(keys ...string) object {
 	for _, key := range keys {
-		if in, ok := membersOf(o[key]); ok {
+		if in, ok := objectOf(o[key]); ok {
 			return in
 		}
 	}

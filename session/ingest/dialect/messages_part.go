@@ -58,7 +58,7 @@ func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {
 		}
 		return appendText(parts, fact.PartText, s)
 	}
-	if o, ok := membersOf(raw); ok {
+	if o, ok := objectOf(raw); ok {
 		if _, isList := elements(o["parts"]); isList { // a message of Gemini in a message
 			return appendBody(parts, o["parts"])
 		}
@@ -87,7 +87,7 @@ func partsInText(s string) json.RawMessage {
 		return nil
 	}
 	for _, e := range list {
-		if o, _ := membersOf(e); shapes[o.str("type")] == 0 {
+		if o, _ := objectOf(e); shapes[o.str("type")] == 0 {
 			return nil
 		}
 	}
@@ -121,7 +121,7 @@ func invocation(o object, kind string) (in object, name string) {
 // none where nothing is in it.
 func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	raw = bytes.TrimSpace(raw)
-	o, ok := membersOf(raw)
+	o, ok := objectOf(raw)
 	if !ok {
 		if s := text(raw); s != "" {
 			return appendText(parts, fact.PartText, s)
@@ -198,7 +198,7 @@ func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
 
 // plainText returns the text of a text or of a list of text parts.
 func plainText(raw json.RawMessage) string {
-	if o, ok := membersOf(raw); ok {
+	if o, ok := objectOf(raw); ok {
 		return o.str("text", "content", "value")
 	}
 	list, ok := elements(raw)
@@ -207,7 +207,7 @@ func plainText(raw json.RawMessage) string {
 	}
 	var texts []string
 	for _, e := range list {
-		o, _ := membersOf(e)
+		o, _ := objectOf(e)
 		if s := cmp.Or(text(e), o.str("text", "content", "value")); s != "" {
 			texts = append(texts, s)
 		}
@@ -320,7 +320,7 @@ func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 		}
 		return
 	}
-	if o, ok := membersOf(raw); ok {
+	if o, ok := objectOf(raw); ok {
 		if kind := o.str("type"); len(o) <= 3 && (o.has("value") || kind == "execution-denied") {
 			switch kind {
 			case "json", "text", "content":
@@ -350,7 +350,7 @@ func oneText(raw json.RawMessage) json.RawMessage {
 	if !ok || len(list) != 1 {
 		return raw
 	}
-	o, _ := membersOf(list[0])
+	o, _ := objectOf(list[0])
 	switch kind := o.str("type"); {
 	case kind != "" && kind != "text" && kind != "output_text" && kind != "input_text":
 	case o.str("text") != "":
@@ -365,7 +365,7 @@ func oneText(raw json.RawMessage) json.RawMessage {
 
 // errorText returns an error as a person may read it. It is never empty.
 func errorText(raw json.RawMessage) string {
-	o, _ := membersOf(raw)
+	o, _ := objectOf(raw)
 	if s := cmp.Or(text(raw), o.str("message")); s != "" || isNull(raw) || len(raw) == 2 { // "", [] and {}
 		return orUnreported(s)
 	}

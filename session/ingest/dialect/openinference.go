@@ -196,7 +196,7 @@ func answerOf(response object) object {
 	}
 	list, _ := elements(response["generations"])
 	for len(list) > 0 { // generations are lists of lists
-		if o, ok := membersOf(list[0]); ok {
+		if o, ok := objectOf(list[0]); ok {
 			if message := o.inner("message"); message != nil {
 				if in := message.inner("kwargs", "data"); in != nil {
 					return in

@@ -185,7 +185,7 @@ func responseItems(input []fact.Message, responseID string) []fact.Message {
 		return nil
 	}
 	for _, e := range list {
-		o, _ := membersOf(e)
+		o, _ := objectOf(e)
 		if normalRole(o.str("role")) == "" && shapes[o.str("type")] == 0 && o.str("type") != "item_reference" {
 			return nil
 		}
@@ -252,7 +252,7 @@ func arguments(o object, raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	args, ok := elements(o["args"])
-	named, _ := membersOf(o["kwargs"])
+	named, _ := objectOf(o["kwargs"])
 	switch {
 	case !ok:
 	case len(args) == 0 && len(named) == 0:

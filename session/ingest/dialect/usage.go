@@ -344,7 +344,7 @@ func (t tally) object(o object, depth int) {
 		}
 	}
 	for _, key := range sortedKeys(o) {
-		if in, ok := membersOf(o[key]); ok && depth > 0 {
+		if in, ok := objectOf(o[key]); ok && depth > 0 {
 			t.object(in, depth-1)
 		}
 	}
