@@ -16,17 +16,16 @@ func UsageOf(metadataJSON string) (Usage, float64) {
 			CostUSD float64 `json:"cost_usd"`
 		} `json:"agenttrace"`
 	}
-	// The rest of the metadata, which has every step, is much longer than these.
-	text := bytesOf(metadataJSON)
-	if top, ok := pick(text, "usage", "agenttrace"); ok {
-		if trace, ok := pick(top[1], "cost_usd"); ok || top[1] == nil {
-			_ = json.Unmarshal(top[0], &m.Usage)
-			_ = json.Unmarshal(trace[0], &m.Trace.CostUSD)
-			return m.Usage.counted(), m.Trace.CostUSD
-		}
-	}
-	_ = json.Unmarshal(text, &m) // a value of the wrong type is skipped
+	readMetadata(bytesOf(metadataJSON), &m)
 	return m.Usage.counted(), m.Trace.CostUSD
+}
+
+// readMetadata reads metadata that may have values of the wrong type, which stay unset.
+func readMetadata[T any](metadataJSON []byte, m *T) {
+	if !Decode(metadataJSON, m) {
+		*m = *new(T)
+		_ = json.Unmarshal(metadataJSON, m) // reads what is of the right type
+	}
 }
 
 // TranscriptTrace is the object "agenttrace" in the metadata of a session that was

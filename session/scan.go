@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math/bits"
 	"strconv"
-	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
@@ -251,22 +250,6 @@ func ScanObject(text []byte, levels int, yield func(key string, value json.RawMe
 		}
 	}
 	return false
-}
-
-// pick returns the values of up to two members of an object, nil for one that it lacks. It returns
-// false for what is not an object, and for one in which encoding/json might see other members: it
-// has one of them twice, or spelled otherwise.
-func pick(object []byte, names ...string) (values [2]json.RawMessage, ok bool) {
-	plain := true
-	ok = ScanObject(object, maxScanned, func(key string, value json.RawMessage, _ bool) {
-		for i, name := range names {
-			if strings.EqualFold(key, name) {
-				plain = plain && key == name && values[i] == nil
-				values[i] = value
-			}
-		}
-	})
-	return values, ok && plain
 }
 
 // ScanArray is [ScanObject] for the elements of an array.

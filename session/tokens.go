@@ -1,7 +1,5 @@
 package session
 
-import "encoding/json"
-
 // This file is the only place that defines how the tokens of a session are counted.
 // Commands, statistics and exports use it, so they all agree.
 //
@@ -74,9 +72,8 @@ func (u Usage) counted() Usage {
 // wrong type stays unset and does not affect the others.
 func ParseMessageMetadata(metadataJSON []byte) MessageMetadata {
 	var m MessageMetadata
-	if len(metadataJSON) > len("{}") && !Decode(metadataJSON, &m) {
-		m = MessageMetadata{}
-		_ = json.Unmarshal(metadataJSON, &m) // a value of the wrong kind is passed over, the rest is read
+	if len(metadataJSON) > len("{}") {
+		readMetadata(metadataJSON, &m)
 	}
 	return m
 }
