@@ -97,14 +97,14 @@ func (e *encoder) flush() {
 	}
 }
 
-// rows writes a key with n rows, and nothing where there are none.
-func (e *encoder) rows(key string, n int, row func(i int, dst []byte) []byte) {
-	if n == 0 {
+// writeRows writes a key with its rows, and nothing where there are none.
+func writeRows[T any](e *encoder, key string, all []T, row func(*T, []byte) []byte) {
+	if len(all) == 0 {
 		return
 	}
 	e.buf = append(e.buf, ",\n\""+key+"\":["...)
-	for i := range n {
-		e.buf = row(i, append(e.buf, separator(i)...))
+	for i := range all {
+		e.buf = row(&all[i], append(e.buf, separator(i)...))
 		e.flush()
 	}
 	e.buf = append(e.buf, "\n]"...)
@@ -116,18 +116,15 @@ func (e *encoder) session(s *codec.Session) error {
 	if s.State != nil {
 		e.buf = s.State.AppendJSON(append(e.buf, ",\n\"session_state\":"...), t.Session.ID)
 	}
-	traces := slices.Sorted(slices.Values(s.Traces))
-	e.rows("session_traces", len(traces), func(i int, dst []byte) []byte {
-		return jsonl.AppendTrace(dst, traces[i], t.Session.ID)
+	writeRows(e, "session_traces", slices.Sorted(slices.Values(s.Traces)), func(trace *string, dst []byte) []byte {
+		return jsonl.AppendTrace(dst, *trace, t.Session.ID)
 	})
-	blobs := jsonl.SortedBlobs(s.Blobs)
-	catalogs := slices.IndexFunc(blobs, func(b store.Blob) bool { return b.Kind == store.BlobToolCatalog })
-	if catalogs < 0 {
-		catalogs = len(blobs)
+	prompts, catalogs := jsonl.SortedBlobs(s.Blobs), []store.Blob(nil)
+	if i := slices.IndexFunc(prompts, func(b store.Blob) bool { return b.Kind == store.BlobToolCatalog }); i >= 0 {
+		prompts, catalogs = prompts[:i], prompts[i:]
 	}
-	e.rows("system_prompts", catalogs, func(i int, dst []byte) []byte { return blobs[i].AppendJSON(dst) })
-	blobs = blobs[catalogs:]
-	e.rows("tool_catalogs", len(blobs), func(i int, dst []byte) []byte { return blobs[i].AppendJSON(dst) })
+	writeRows(e, "system_prompts", prompts, (*store.Blob).AppendJSON)
+	writeRows(e, "tool_catalogs", catalogs, (*store.Blob).AppendJSON)
 
 	e.buf = append(e.buf, ",\n\"messages\":["...)
 	for i := range t.Messages {
@@ -147,15 +144,10 @@ func (e *encoder) session(s *codec.Session) error {
 	}
 	e.buf = append(e.buf, ']')
 
-	indexes := jsonl.SortedIndexes(s.RequestedIndexes)
-	e.rows("requested_indexes", len(indexes), func(i int, dst []byte) []byte { return indexes[i].AppendJSON(dst) })
-	decisions := jsonl.SortedDecisions(s.Decisions)
-	e.rows("permission_decisions", len(decisions),
-		func(i int, dst []byte) []byte { return decisions[i].AppendJSON(dst) })
-	refs := jsonl.SortedSpanRefs(s.SpanRefs)
-	e.rows("session_spans", len(refs), func(i int, dst []byte) []byte { return refs[i].AppendJSON(dst) })
-	notes := jsonl.SortedAnnotations(s.Annotations)
-	e.rows("annotations", len(notes), func(i int, dst []byte) []byte { return notes[i].AppendJSON(dst) })
+	writeRows(e, "requested_indexes", jsonl.SortedIndexes(s.RequestedIndexes), (*store.RequestedIndex).AppendJSON)
+	writeRows(e, "permission_decisions", jsonl.SortedDecisions(s.Decisions), (*store.Decision).AppendJSON)
+	writeRows(e, "session_spans", jsonl.SortedSpanRefs(s.SpanRefs), (*store.SpanRef).AppendJSON)
+	writeRows(e, "annotations", jsonl.SortedAnnotations(s.Annotations), (*store.Annotation).AppendJSON)
 	e.buf = append(e.buf, "\n}\n"...)
 	if e.err == nil {
 		_, e.err = e.w.Write(e.buf)
