@@ -64,11 +64,11 @@ func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
 	if c.ForkOf {
 		facts = append(facts, "fork of the other")
 	}
-	p.block(span{label + "  ", in}, span{"   ", p.plain}, printable.Join(facts...), p.plain, 2)
+	p.block(span{label + "  ", in}, printable.Join(facts...), p.plain, 2)
 }
 
 func (p *diffPrinter) first(f *diff.Divergence) {
-	p.block(span{"≠ ", p.warn}, span{"  ", p.plain}, f.String(), p.title, 0)
+	p.block(span{"≠ ", p.warn}, f.String(), p.title, 0)
 }
 
 func (p *diffPrinter) turn(t *diff.Turn) {
@@ -87,14 +87,14 @@ func (p *diffPrinter) change(c *diff.Change) {
 		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " +
 			cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)
 		if c.A == nil && c.B == nil {
-			p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+" (their texts are not both stored)", p.accent, 0)
+			p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+" (their texts are not both stored)", p.accent, 0)
 			return
 		}
 	case c.Aspect == diff.AspectTurn || c.Aspect == diff.AspectCall:
 	case c.Aspect == diff.AspectUsage && p.usage(label, a, b):
 		return
 	case a == b:
-		p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed",
+		p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed",
 			p.accent, 0)
 		return
 	case !strings.Contains(a+b, "\n") && width(label)+width(a)+width(b)+10 <= p.Width:

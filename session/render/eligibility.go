@@ -85,9 +85,9 @@ func (p *printer) turnReplay(t *document.TurnEligibility, widest int) {
 			why += " (" + printable.Sanitize(m.ToolCallID) + ")"
 		}
 		lead := pad(strings.ReplaceAll(m.What, "_", " "), 13)
-		p.block(span{"      " + lead + "  ", p.warn}, span{strings.Repeat(" ", 21), p.plain}, why, p.plain, 0)
+		p.block(span{"      " + lead + "  ", p.warn}, why, p.plain, 0)
 	}
 	for _, n := range t.Notes {
-		p.block(span{"      note           ", p.dim}, span{strings.Repeat(" ", 21), p.plain}, n, p.dim, 0)
+		p.block(span{"      note           ", p.dim}, n, p.dim, 0)
 	}
 }

@@ -152,7 +152,7 @@ func (n *NewsPrinter) messageEnd(x *document.News) {
 		printable.OneLine(x.StopReason))
 	p.line(p.state(x.State), span{prefixed(" · ", facts), p.dim})
 	if x.Error != "" {
-		p.block(span{"  ", p.plain}, span{"  ", p.plain}, x.Error, p.bad, p.Lines)
+		p.block(span{"  ", p.plain}, x.Error, p.bad, p.Lines)
 	}
 }
 

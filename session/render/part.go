@@ -22,7 +22,7 @@ func (p *printer) message(m *document.Message, lead span) {
 	}
 	for _, part := range m.Parts {
 		if part.Kind == document.KindText {
-			p.block(lead, span{"  ", p.plain}, part.Text, p.plain, textFactor*p.Lines)
+			p.block(lead, part.Text, p.plain, textFactor*p.Lines)
 			lead = span{"  ", p.plain}
 			p.annotations("  ", part.Annotations)
 			continue
@@ -79,19 +79,19 @@ func (p *printer) ending(m *document.Message) {
 		return
 	}
 	p.blank()
-	p.block(span{mark, paint}, span{"  ", p.plain}, text, paint, p.Lines)
+	p.block(span{mark, paint}, text, paint, p.Lines)
 }
 
 func (p *printer) problems(problems []string) {
 	for _, problem := range problems {
-		p.block(span{"! ", p.warn}, span{"  ", p.plain}, problem, p.warn, p.Lines)
+		p.block(span{"! ", p.warn}, problem, p.warn, p.Lines)
 	}
 }
 
 // annotations prints tags together, and a line for each score and note.
 func (p *printer) annotations(indent string, all []document.Annotation) {
 	for _, text := range document.Annotated(all) {
-		p.block(span{indent + "⚑ ", p.accent}, span{indent + "  ", p.plain}, printable.OneLine(text), p.plain, 0)
+		p.block(span{indent + "⚑ ", p.accent}, printable.OneLine(text), p.plain, 0)
 	}
 }
 
@@ -99,12 +99,11 @@ func (p *printer) annotations(indent string, all []document.Annotation) {
 // expected.
 func (p *printer) part(doc *document.Document, m *document.Message, part *document.Part, previousRules *string) {
 	defer p.annotations("  ", part.Annotations)
-	indent := span{"  ", p.plain}
 	switch part.Kind {
 	case document.KindText:
-		p.block(span{"● ", p.plain}, indent, cmp.Or(part.Text, "(empty)"), p.plain, textFactor*p.Lines)
+		p.block(span{"● ", p.plain}, cmp.Or(part.Text, "(empty)"), p.plain, textFactor*p.Lines)
 	case document.KindReasoning:
-		p.block(span{"∴ ", p.reasoning}, indent, cmp.Or(part.Text, "(reasoning is not shown by the provider)"),
+		p.block(span{"∴ ", p.reasoning}, cmp.Or(part.Text, "(reasoning is not shown by the provider)"),
 			p.reasoning, p.Lines)
 	case document.KindTool:
 		p.tool(doc, part, previousRules)
@@ -129,7 +128,7 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 		if strings.Contains(text, "\n") {
 			between = "\n"
 		}
-		p.block(span{"◦ ", p.accent}, indent, name+":"+between+text, p.plain, p.Lines)
+		p.block(span{"◦ ", p.accent}, name+":"+between+text, p.plain, p.Lines)
 	}
 	switch {
 	case part.Truncated:
@@ -184,10 +183,10 @@ func (p *printer) step(m *document.Message, n int) {
 			facts = append(facts, printable.Brief(c.Usage.Total())+" tokens")
 		}
 	}
-	p.block(span{"╌╌ ", paint}, span{"   ", p.plain}, printable.Join(facts...), paint, 0)
+	p.block(span{"╌╌ ", paint}, printable.Join(facts...), paint, 0)
 	for i := range calls {
 		if text := modelError(m, &calls[i]); text != "" {
-			p.block(span{"✗  ", p.bad}, span{"   ", p.plain}, text, p.bad, p.Lines)
+			p.block(span{"✗  ", p.bad}, text, p.bad, p.Lines)
 		}
 	}
 }
@@ -236,7 +235,7 @@ func (p *printer) compaction(m *document.Message) {
 	}
 	p.header("┄", span{label, p.accent}, span{}, facts...)
 	if c.Summary != "" {
-		p.block(span{"  ", p.plain}, span{"  ", p.plain}, c.Summary, p.dim, p.Lines)
+		p.block(span{"  ", p.plain}, c.Summary, p.dim, p.Lines)
 	}
 	for _, part := range m.Parts {
 		p.part(nil, m, part, nil)
@@ -293,7 +292,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 	}
 	four := span{"    ", p.plain}
 	if text := printable.Value(rest); text != "" && text != "{}" {
-		p.block(four, four, text, p.dim, p.Lines)
+		p.block(four, text, p.dim, p.Lines)
 	}
 	if c.InputWithheld {
 		p.line(four, span{"the input is not reported", p.dim})
@@ -307,16 +306,16 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 		}
 	}
 	if c.PartialOutput != nil {
-		p.block(bar, bar, printable.Value(c.PartialOutput), p.plain, p.Lines)
+		p.hanging(bar, bar, printable.Value(c.PartialOutput), p.plain, p.Lines)
 	}
 	if c.Withheld {
 		p.line(bar, span{"its output is not reported", p.dim})
 	}
 	if c.Output != nil {
-		p.block(bar, bar, cmp.Or(strings.TrimRight(outputText(c.Output), "\n "), "(empty)"), p.plain, p.Lines)
+		p.hanging(bar, bar, cmp.Or(strings.TrimRight(outputText(c.Output), "\n "), "(empty)"), p.plain, p.Lines)
 	}
 	if c.Error != "" {
-		p.block(bar, bar, c.Error, p.bad, p.Lines)
+		p.hanging(bar, bar, c.Error, p.bad, p.Lines)
 	} else if c.State == session.StateOutputError {
 		p.line(bar, span{cmp.Or(printable.OneLine(c.ErrorType), "(no message)"), p.bad})
 	}
@@ -328,7 +327,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 		if c.OutputPath != "" {
 			text += ": " + printable.OneLine(c.OutputPath)
 		}
-		p.block(span{"  ✂ ", p.warn}, four, text, p.warn, 0)
+		p.block(span{"  ✂ ", p.warn}, text, p.warn, 0)
 	}
 	if c.ChildSessionID != "" {
 		text := printable.Sanitize(c.ChildSessionID)
@@ -339,7 +338,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 				text = childLine(&doc.Children[i])
 			}
 		}
-		p.block(span{"  ↳ ", p.accent}, four, text, p.plain, 0)
+		p.block(span{"  ↳ ", p.accent}, text, p.plain, 0)
 	}
 	p.problems(c.Problems)
 }
@@ -347,11 +346,10 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 // decisions prints who let the call pass, or did not, and the session's rules
 // where they are not those of the call before.
 func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
-	four := span{"    ", p.plain}
 	if previousRules != nil {
 		if rules := activeRules(c); rules != *previousRules {
 			*previousRules = rules
-			p.block(span{"  ◇ ", p.dim}, four, "session rules: "+cmp.Or(rules, "none"), p.dim, p.Lines)
+			p.block(span{"  ◇ ", p.dim}, "session rules: "+cmp.Or(rules, "none"), p.dim, p.Lines)
 		}
 	}
 	for i := range c.Decisions {
@@ -359,7 +357,7 @@ func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
 	}
 	if c.Approval != nil && len(c.Decisions) == 0 {
 		text := cmp.Or(document.ApprovalText(c.Approval), "approval asked for")
-		p.block(span{"  ◇ ", p.dim}, four, text, p.dim, p.Lines)
+		p.block(span{"  ◇ ", p.dim}, text, p.dim, p.Lines)
 	}
 }
 
@@ -369,7 +367,7 @@ func (p *printer) decision(mark string, d *document.Decision, tool string, good 
 	if !allowed {
 		good = p.warn
 	}
-	p.block(span{mark, good}, span{strings.Repeat(" ", width(mark)), p.plain}, printable.Join(tool, text), good, limit)
+	p.block(span{mark, good}, printable.Join(tool, text), good, limit)
 }
 
 // activeRules lists the rules that were in force at a call.

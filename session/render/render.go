@@ -27,7 +27,7 @@ func Document(w io.Writer, doc *document.Document, o Options) error {
 		t := doc.Turns[i]
 		p.blank()
 		for _, text := range t.Gaps() {
-			p.block(span{"… ", p.warn}, span{"  ", p.plain}, text, p.warn, 0)
+			p.block(span{"… ", p.warn}, text, p.warn, 0)
 			p.blank()
 		}
 		if t.Hidden && !p.Full {
@@ -65,7 +65,7 @@ func (p *printer) head(doc *document.Document) {
 	}
 	p.headline(doc)
 	if s.Error != "" {
-		p.block(span{"✗ ", p.bad}, span{"  ", p.plain}, s.Error, p.bad, p.Lines)
+		p.block(span{"✗ ", p.bad}, s.Error, p.bad, p.Lines)
 	}
 	p.blank()
 	p.fields(doc)
@@ -435,9 +435,9 @@ func (p *printer) notices(notices []session.Notice) {
 		if n.Turn > 0 {
 			n.MessageID = "" // the turn is below
 		}
-		p.block(span{"  ", p.plain}, indent,
+		p.hanging(span{"  ", p.plain}, indent,
 			printable.OneLine(cmp.Or(n.Where(), "session"))+": "+printable.OneLine(n.Detail), p.plain, 0)
-		p.block(indent, indent, printable.OneLine(n.Remedy), p.dim, 0)
+		p.block(indent, printable.OneLine(n.Remedy), p.dim, 0)
 	}
 	if more := len(notices) - shown; more > 0 {
 		p.line(span{"  … " + strconv.Itoa(more) + " more (--full)", p.dim})

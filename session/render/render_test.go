@@ -211,3 +211,12 @@ func TestParameters(t *testing.T) {
 		}
 	}
 }
+
+// TestHangingTextIsWhole: the lines below the first of a notice are further in, and have no less of the text for it.
+func TestHangingTextIsWhole(t *testing.T) {
+	p := newPrinter(Options{Width: 40})
+	p.notices([]session.Notice{{Detail: strings.Repeat("x", 200)}})
+	if n := strings.Count(p.b.String(), "x"); n != 200 {
+		t.Errorf("%d of 200 letters in\n%s", n, p.b.String())
+	}
+}

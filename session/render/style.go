@@ -126,11 +126,15 @@ func (p *printer) line(spans ...span) {
 
 func (p *printer) blank() { p.b.WriteByte('\n') }
 
-// block prints text, which is not sanitized, wrapped below each other. The first
-// line has the lead, the others what follows it; both take the same cells. A
-// limit of 0 is none.
-func (p *printer) block(lead, follow span, text string, in paint, limit int) {
-	room := p.Width - width(lead.text)
+// block prints text, which is not sanitized, wrapped beside the lead that its first
+// line has. A limit of 0 is none.
+func (p *printer) block(lead span, text string, in paint, limit int) {
+	p.hanging(lead, span{strings.Repeat(" ", width(lead.text)), p.plain}, text, in, limit)
+}
+
+// hanging is block with what the other lines have in the place of the lead.
+func (p *printer) hanging(lead, follow span, text string, in paint, limit int) {
+	room := p.Width - max(width(lead.text), width(follow.text))
 	lines := wrap(printable.Sanitize(text), room)
 	hidden := 0
 	if limit > 0 && !p.Full && len(lines) > limit+1 { // a line is not replaced by a line that reports so

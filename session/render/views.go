@@ -25,14 +25,12 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 		p.blank()
 		switch {
 		case !s.Resolved:
-			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had its text has arrived",
-				p.warn, 0)
+			p.block(span{"◌ ", p.warn}, "unresolved: no span that had its text has arrived", p.warn, 0)
 			continue
 		case s.Damaged:
-			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the text has another digest", p.warn,
-				0)
+			p.block(span{"! ", p.warn}, "damaged on the way: the text has another digest", p.warn, 0)
 		}
-		p.block(span{}, span{}, s.Body, p.plain, 0)
+		p.block(span{}, s.Body, p.plain, 0)
 	}
 	if len(doc.SystemPrompts) == 0 {
 		p.line(span{"no turn reports its system prompt", p.dim})
@@ -48,11 +46,10 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 		p.header("─", span{"Catalog " + printable.Sanitize(printable.Short(c.Digest)), p.title}, span{},
 			printable.Turns(c.Turns), printable.Plural(len(c.Tools), "tool", "tools"))
 		if !c.Resolved {
-			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had it has arrived", p.warn, 0)
+			p.block(span{"◌ ", p.warn}, "unresolved: no span that had it has arrived", p.warn, 0)
 		}
 		if c.Damaged {
-			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the catalog has another digest",
-				p.warn, 0)
+			p.block(span{"! ", p.warn}, "damaged on the way: the catalog has another digest", p.warn, 0)
 		}
 		widest := 0
 		for _, t := range c.Tools {
@@ -62,9 +59,9 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 		indent := span{strings.Repeat(" ", widest+4), p.plain}
 		for _, t := range c.Tools {
 			name := span{"  " + pad(truncate(printable.OneLine(t.Name), widest), widest) + "  ", p.call}
-			p.block(name, indent, cmp.Or(t.Description, absent), p.plain, p.Lines)
+			p.block(name, cmp.Or(t.Description, absent), p.plain, p.Lines)
 			if takes := parameters(t.InputSchema); takes != "" {
-				p.block(indent, indent, takes, p.dim, p.Lines)
+				p.block(indent, takes, p.dim, p.Lines)
 			}
 		}
 		p.blank()
@@ -165,7 +162,7 @@ func Permissions(w io.Writer, doc *document.Document, o Options) error {
 		p.header("─", span{"About no call of the session", p.title}, span{})
 		for i := range rest {
 			text, _ := document.DecisionText(&rest[i])
-			p.block(span{"  ", p.plain}, span{"    ", p.plain}, rest[i].ToolID+": "+text, p.plain, 0)
+			p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, rest[i].ToolID+": "+text, p.plain, 0)
 		}
 	}
 	return p.writeTo(w)
@@ -205,7 +202,7 @@ func (p *printer) deciding(doc *document.Document) {
 
 func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 	text := strings.TrimSpace(toolName(c.Name) + "  " + printable.OneLine(c.Subject()))
-	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, text, p.plain, 2)
+	p.block(span{"▸ ", p.call}, text, p.plain, 2)
 	four := span{"    ", p.plain}
 	for i := range c.Decisions {
 		p.decision("  ◇ ", &c.Decisions[i], "", p.good, 0)
@@ -222,7 +219,7 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 	}
 	if text := cmp.Or(activeRules(c), "none"); text != *previousRules {
 		*previousRules = text
-		p.block(four, four, "session rules from here: "+text, p.dim, 0)
+		p.block(four, "session rules from here: "+text, p.dim, 0)
 	}
 }
 
@@ -230,9 +227,8 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 func Provenance(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	if len(doc.Spans) == 0 {
-		p.block(span{}, span{},
-			"no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim,
-			0)
+		p.block(span{},
+			"no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
 	}
 	where := map[string]string{}
 	for t, m := range doc.Messages() {
