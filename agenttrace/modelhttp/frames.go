@@ -35,7 +35,7 @@ type sse struct {
 func (s *sse) feed(p []byte, emit func(string, []byte)) {
 	s.split(p, emit)
 	if s.shape != nil {
-		s.shape.ready = s.between() && len(s.part) == 0
+		s.shape.ready = s.shape.block != nil && s.between() && len(s.part) == 0
 	}
 }
 

@@ -10,13 +10,18 @@ import (
 //
 //	data: {"id":"c","choices":[{"index":0,"delta":{"content":"It is"}}],"obfuscation":"xK2"}
 //
-// Once such an event was decoded, those that follow are only compared with it. A chunk that arrives alone finds the
-// decoders, and the event before, out of the processor's caches, so what is compared are hashes. The text is kept
-// until there is much of it, until an event of another form comes, or for flushInterval.
+// Once such an event was decoded, those that follow are only compared with it: what is compared are hashes. A chunk
+// that arrives alone finds all of this out of the processor's caches. So a chunk that resembles such an event is only
+// copied, until there are many, until another one comes, or for flushInterval; and so is the text.
 type shape struct {
-	form
-	// ready reports that the next bytes of the stream begin an event.
+	// ready reports that the next bytes of the stream begin an event, and that some event is known.
 	ready bool
+	// lines is the number of lines of that event, begin what it has before the first field, where that ends.
+	lines int32
+	at    int32
+	begin [16]byte
+
+	form
 	// text is what the block grows by.
 	text []byte
 	// max is the size of an event that is too large.
@@ -81,8 +86,8 @@ const (
 const (
 	// maxFields bounds the values in which the events of a shape differ, maxValues those that may.
 	maxFields, maxValues = 8, 32
-	// maxPending is how much text is kept.
-	maxPending = 2 << 10
+	// maxPending is how much text is kept, maxUnparsed how much of a stream.
+	maxPending, maxUnparsed = 2 << 10, 8 << 10
 )
 
 // grows states that the event that s has read does nothing but add one of its strings to a block, and what last takes
@@ -147,7 +152,22 @@ func (h *shape) decoded(event, data []byte) {
 	}
 	h.sum, h.tail = join(h.sum, event[at:]), len(event)-at
 	h.block = h.next.block
+	h.lines, h.at = int32(bytes.Count(event, newline)), h.fields[0].gap
+	if n := len(h.begin); int(h.at) >= n {
+		copy(h.begin[:], event[int(h.at)-n:])
+	}
 }
+
+// resembles reports whether p seems to be an event of the shape: it has as many lines, and the first of the fields
+// begins at the same place, after the same bytes. What is none may be taken for one, if it differs elsewhere. Nothing
+// waits for that: an answer ends with its stream, or with an event that is another one before its first field.
+func (h *shape) resembles(p []byte) bool {
+	begin, at := int(h.at)-len(h.begin), int(h.at)
+	return h.ready && 0 <= begin && at <= len(p) && len(p) <= maxPart && string(p[begin:at]) == string(h.begin[:]) &&
+		p[len(p)-1] == '\n' && bytes.Count(p, newline) == int(h.lines)
+}
+
+var newline = []byte("\n")
 
 func join(sum uint64, p []byte) uint64 { return sum*31 + maphash.Bytes(seed, p) }
 
