@@ -183,16 +183,7 @@ func (o *own) run(r *spans.Run) bool {
 	c := o.session(o.sessionID, start, o.endNano)
 	early := func(text string) store.Value { return store.Value{Text: text, At: o.startNano, Rank: store.RankFinal} }
 	late := func(text string) store.Value { return store.Value{Text: text, At: o.endNano, Rank: store.RankFinal} }
-	setFirst(&c.Agent, early(r.Agent))
-	o.parent(c, r.ParentID, r.ParentMessageID)
-	setLast(&c.Model, early(modelJSON(r.Model)))
-	setLast(&c.Title, late(r.Title))
-	setLast(&c.Mode, late(r.Mode))
-	setLast(&c.WorkspaceID, late(r.WorkspaceID))
-	setLast(&c.WorkspaceRoot, late(r.WorkspaceRoot))
-	rules, others := o.validateRules(r.Permissions)
-	setLast(&c.Permissions, late(string(rules)))
-	o.metadata(c, r, others)
+	o.metadata(c, r, o.attributes(c, r, early, late))
 	o.endStatus(c, r)
 	switch r.Operation {
 	case semconv.RunOperationFork:
@@ -215,15 +206,31 @@ func (o *own) run(r *spans.Run) bool {
 	return true
 }
 
+// attributes reports the session's own. early makes a value of what is known when the run begins, late of what may
+// change until it ends. It returns the permission rules if some are invalid.
+func (o *own) attributes(
+	c *store.SessionChange, r *spans.Run, early, late func(string) store.Value) (notRules json.RawMessage) {
+	setFirst(&c.Agent, early(r.Agent))
+	o.parent(c, r.ParentID, r.ParentMessageID, early)
+	setLast(&c.Model, early(modelJSON(r.Model)))
+	setLast(&c.Title, late(r.Title))
+	setLast(&c.Mode, late(r.Mode))
+	setLast(&c.WorkspaceID, late(r.WorkspaceID))
+	setLast(&c.WorkspaceRoot, late(r.WorkspaceRoot))
+	rules, others := o.validateRules(r.Permissions)
+	setLast(&c.Permissions, late(string(rules)))
+	return others
+}
+
 // parent states where the session left another.
-func (o *own) parent(c *store.SessionChange, id, messageID string) {
+func (o *own) parent(c *store.SessionChange, id, messageID string, value func(string) store.Value) {
 	switch id = o.redaction.identifier(id); id {
 	case "": // a message without a session reports nothing
 	case o.sessionID:
 		o.problem("agenttrace.session.parent_id: the session's own")
 	default:
-		setFirst(&c.ParentID, store.Value{Text: id, At: o.startNano, Rank: store.RankFinal})
-		setFirst(&c.ParentMessageID, store.Value{Text: messageID, At: o.startNano, Rank: store.RankFinal})
+		setFirst(&c.ParentID, value(id))
+		setFirst(&c.ParentMessageID, value(messageID))
 	}
 }
 
@@ -282,11 +289,12 @@ func modelJSON(m spans.Model) string {
 
 func (o *own) turn(t *spans.Turn) bool {
 	c := o.session(o.sessionID, o.startNano, o.endNano)
-	setFirst(&c.Agent, store.Value{Text: t.Agent, At: o.startNano, Rank: store.RankFinal})
-	setLast(&c.Model, store.Value{Text: modelJSON(t.Model), At: o.startNano, Rank: store.RankFinal})
+	early := func(text string) store.Value { return store.Value{Text: text, At: o.startNano, Rank: store.RankFinal} }
+	setFirst(&c.Agent, early(t.Agent))
+	setLast(&c.Model, early(modelJSON(t.Model)))
 	// The run and whatever renamed the session have the last word.
 	setLast(&c.Title, store.Value{Text: t.Title, At: o.endNano, Rank: store.RankLive})
-	o.parent(c, t.ParentID, t.ParentMessageID)
+	o.parent(c, t.ParentID, t.ParentMessageID, early)
 	var model *session.Model
 	if t.Model != (spans.Model{}) {
 		model = new(session.Model(t.Model))

@@ -94,22 +94,7 @@ func (l *live) run(r *spans.Run) {
 	}
 	c := l.session(l.sessionID, start, l.atNano)
 	reported := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
-	setFirst(&c.Agent, reported(r.Agent))
-	switch parent := l.redaction.identifier(r.ParentID); parent {
-	case "": // a message without a session reports nothing
-	case l.sessionID:
-		l.problem("agenttrace.session.parent_id: the session's own")
-	default:
-		setFirst(&c.ParentID, reported(parent))
-		setFirst(&c.ParentMessageID, reported(r.ParentMessageID))
-	}
-	setLast(&c.Model, reported(modelJSON(r.Model)))
-	setLast(&c.Title, reported(r.Title))
-	setLast(&c.Mode, reported(r.Mode))
-	setLast(&c.WorkspaceID, reported(r.WorkspaceID))
-	setLast(&c.WorkspaceRoot, reported(r.WorkspaceRoot))
-	rules, _ := l.validateRules(r.Permissions)
-	setLast(&c.Permissions, reported(string(rules)))
+	l.attributes(c, r, reported, reported)
 	metadata, valid := l.sessionMetadata(r)
 	if !valid {
 		delete(metadata, "given") // the span of the run reports it

@@ -137,7 +137,8 @@ func (n *node) gather() {
 		return // what one record reports is complete
 	}
 	asked := *n.Fact
-	asked.Input, asked.History = sinceUser(all)
+	asked.History, _ = fact.UserRun(all)
+	asked.Input = all[asked.History:]
 	asked.CountBefore(all)
 	n.Fact = &asked
 	for _, k := range pieces {
@@ -145,20 +146,6 @@ func (n *node) gather() {
 		piece.Input = nil
 		k.Fact = &piece
 	}
-}
-
-// sinceUser returns the messages from the last ones of the user on, and how many
-// come before.
-func sinceUser(all []fact.Message) (recent []fact.Message, history int) {
-	begin := len(all) - 1
-	for begin >= 0 && all[begin].Role != "user" {
-		begin--
-	}
-	for begin > 0 && all[begin-1].Role == "user" {
-		begin--
-	}
-	begin = max(begin, 0)
-	return all[begin:], begin
 }
 
 // descend notes the depth of n and of what is below it.

@@ -617,21 +617,8 @@ func sameAsked(prompts *turn, root *node) bool {
 
 // askedBy returns the user's last messages.
 func askedBy(f *fact.Fact) []fact.Part {
-	end := -1
-	for i, m := range f.Input {
-		if m.Role == "user" {
-			end = i
-		}
-	}
-	begin := end
-	for begin > 0 && f.Input[begin-1].Role == "user" {
-		begin--
-	}
-	var parts []fact.Part
-	for i := begin; i >= 0 && i <= end; i++ {
-		parts = append(parts, f.Input[i].Parts...)
-	}
-	return parts
+	start, end := fact.UserRun(f.Input)
+	return fact.PartsOf(f.Input[start:end])
 }
 
 // Opens reports whether a fact begins a turn, whatever came before it. prompts states

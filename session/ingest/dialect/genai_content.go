@@ -85,7 +85,7 @@ func (c *conversation) readAttrs(a Attrs) {
 	}
 	if c.output == nil {
 		messages, finish := FlatMessages(a, "gen_ai.completion.")
-		c.output, c.finish = partsOf(messages), cmp.Or(c.finish, finish)
+		c.output, c.finish = fact.PartsOf(messages), cmp.Or(c.finish, finish)
 	}
 	if c.input == nil && c.output == nil {
 		c.readWhole(a.FirstJSON("pydantic_ai.all_messages", "all_messages_events", "events"))
@@ -198,7 +198,7 @@ func (c *conversation) readMessage(name string, o object) {
 		default:
 			o = in
 		}
-		c.output, c.finish = append(c.output, partsOf(r.message(o))...), cmp.Or(r.finish, c.finish)
+		c.output, c.finish = append(c.output, fact.PartsOf(r.message(o))...), cmp.Or(r.finish, c.finish)
 		return
 	}
 	role := strings.TrimSuffix(strings.TrimPrefix(name, "gen_ai."), ".message")

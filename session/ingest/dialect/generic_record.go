@@ -90,7 +90,7 @@ func readGenericRecord(r *Record, out *Emitter) {
 	case fact.Prompt:
 		ReadInput(f, g.reported)
 	case fact.Answer:
-		f.Output = partsOf(g.reported)
+		f.Output = fact.PartsOf(g.reported)
 	default:
 		g.call(f)
 	}

@@ -147,7 +147,7 @@ func genkitParts(message json.RawMessage) []fact.Part {
 		return nil
 	}
 	messages, _ := Messages(slices.Concat(json.RawMessage("["), message, json.RawMessage("]")))
-	return partsOf(messages)
+	return fact.PartsOf(messages)
 }
 
 // genkitUsage reads a count of tokens. Genkit passes on what each provider states: OpenAI counts

@@ -69,8 +69,8 @@ func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 	messages, ok := r.read(raw)
 	_, parts = splitAnswer(messages)
 	if parts == nil {
-		_, end := userRun(messages)
-		parts = partsOf(messages[end:])
+		_, end := fact.UserRun(messages)
+		parts = fact.PartsOf(messages[end:])
 	}
 	return parts, r.finish, ok
 }
@@ -79,20 +79,13 @@ func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 // last message of the user: a graph returns its whole state, earlier turns included. What the
 // system adds to the answer is left out.
 func splitAnswer(messages []fact.Message) (asked []fact.Message, answer []fact.Part) {
-	_, end := userRun(messages)
+	_, end := fact.UserRun(messages)
 	for _, m := range messages[end:] {
 		if m.Role != "system" {
 			answer = append(answer, m.Parts...)
 		}
 	}
 	return messages[:end:end], answer
-}
-
-func partsOf(messages []fact.Message) (parts []fact.Part) {
-	for _, m := range messages {
-		parts = append(parts, m.Parts...)
-	}
-	return parts
 }
 
 // SystemInstructions returns the text of instructions that stand by themselves: a text, a list of
@@ -116,7 +109,7 @@ const recentSize = 32 << 10
 // user's own. The result shares the parts of messages.
 func Recent(messages []fact.Message) (recent []fact.Message, history int) {
 	talk := slices.DeleteFunc(slices.Clone(messages), func(m fact.Message) bool { return m.Role == "system" })
-	start, end := userRun(talk)
+	start, end := fact.UserRun(talk)
 	answer := func(m fact.Message) bool { return m.Role == "assistant" }
 	size, free := 0, slices.ContainsFunc(talk[end:], answer) // free is what is kept whatever its size
 	from := len(talk)
@@ -128,16 +121,6 @@ func Recent(messages []fact.Message) (recent []fact.Message, history int) {
 	}
 	recent = slices.Concat(talk[start:end], talk[from:])
 	return recent, len(talk) - len(recent)
-}
-
-// userRun returns where the last consecutive messages of the user are, an empty range at the start
-// where there is none.
-func userRun(talk []fact.Message) (start, end int) {
-	for end = len(talk); end > 0 && talk[end-1].Role != "user"; end-- {
-	}
-	for start = end; start > 0 && talk[start-1].Role == "user"; start-- {
-	}
-	return start, end
 }
 
 func messageSize(m fact.Message) int {

@@ -259,7 +259,7 @@ func partsKnown(parts []fact.Part) (n int) {
 }
 
 func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
-	f.Output = partsOf(flatConversation(a, "llm.output_messages."))
+	f.Output = fact.PartsOf(flatConversation(a, "llm.output_messages."))
 	value := a.JSON("output.value")
 	if isNull(value) {
 		return
@@ -329,7 +329,7 @@ func fillToolOutput(f *fact.Fact, value json.RawMessage) {
 			value = command["update"] // a tool of LangGraph may change the graph's state, messages included
 		}
 		messages, _ := Messages(value)
-		for _, answer := range partsOf(messages) {
+		for _, answer := range fact.PartsOf(messages) {
 			if answer.Kind == fact.PartResult && answer.CallID != "" {
 				p = answer
 			}

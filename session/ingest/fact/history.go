@@ -65,3 +65,21 @@ func (f *Fact) CountBefore(all []Message) {
 		messages++
 	}
 }
+
+// UserRun returns where the last consecutive messages of the user are, an empty range at the start
+// where there is none.
+func UserRun(messages []Message) (start, end int) {
+	for end = len(messages); end > 0 && messages[end-1].Role != "user"; end-- {
+	}
+	for start = end; start > 0 && messages[start-1].Role == "user"; start-- {
+	}
+	return start, end
+}
+
+// PartsOf returns the parts of all messages, in order.
+func PartsOf(messages []Message) (parts []Part) {
+	for _, m := range messages {
+		parts = append(parts, m.Parts...)
+	}
+	return parts
+}
