@@ -49,7 +49,7 @@ func attributeAgenttrace(b *builder, s *span) bool {
 	if done, accepted := o.replayed(record); done {
 		return accepted
 	}
-	if !o.identify(sessionOf(record)) {
+	if sessionID, _, _ := rowsOf(record); !o.identify(sessionID) {
 		return false
 	}
 	switch r := record.(type) {

@@ -43,7 +43,8 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	if !ok {
 		return false, false
 	}
-	if !o.identify(sessionOf(record)) {
+	sessionID, messageID, partID := rowsOf(record)
+	if !o.identify(sessionID) {
 		return true, false
 	}
 	o.session(o.sessionID, o.startNano, o.endNano)
@@ -56,7 +57,6 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	if t, isTurn := record.(*spans.Turn); isTurn {
 		o.replayTurn(t)
 	}
-	messageID, partID := rowsOf(record)
 	for i := range parts {
 		parts[i].SessionID = o.sessionID
 	}
@@ -99,40 +99,23 @@ func (o *own) replayTurn(t *spans.Turn) {
 	}
 }
 
-// sessionOf is the session that a span's record names.
-func sessionOf(record spans.SpanData) string {
+// rowsOf are the session, the message and the part that a span's record describes.
+func rowsOf(record spans.SpanData) (sessionID, messageID, partID string) {
 	switch r := record.(type) {
 	case *spans.Run:
-		return r.SessionID
+		return r.SessionID, "", ""
 	case *spans.Turn:
-		return r.SessionID
+		return r.SessionID, r.Assistant.ID, ""
 	case *spans.ToolCall:
-		return r.SessionID
+		return r.SessionID, r.MessageID, r.PartID
 	case *spans.Compaction:
-		return r.SessionID
+		return r.SessionID, r.MessageID, r.PartID
 	case *spans.Permission:
-		return r.SessionID
+		return r.SessionID, r.MessageID, r.PartID
 	case *spans.ModelCall:
-		return r.SessionID
+		return r.SessionID, r.MessageID, ""
 	}
-	return ""
-}
-
-// rowsOf are the message and the part that a span's record describes.
-func rowsOf(record spans.SpanData) (messageID, partID string) {
-	switch r := record.(type) {
-	case *spans.Turn:
-		return r.Assistant.ID, ""
-	case *spans.ToolCall:
-		return r.MessageID, r.PartID
-	case *spans.Compaction:
-		return r.MessageID, r.PartID
-	case *spans.Permission:
-		return r.MessageID, r.PartID
-	case *spans.ModelCall:
-		return r.MessageID, ""
-	}
-	return "", ""
+	return "", "", ""
 }
 
 // replayedParts are the parts that rows hold. ok is false when one has lost what was
