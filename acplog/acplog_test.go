@@ -110,7 +110,9 @@ func TestCapabilities(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := new(client)
-				h := acplog.New(acplog.Options{Notify: c.notify, SessionID: func(context.Context) string { return "sess-1" }})
+				h := acplog.New(acplog.Options{Notify: c.notify, SessionID: func(context.Context) string {
+					return "sess-1"
+				}})
 				if tt.initialize != "" {
 					if err := h.Initialize([]byte(tt.initialize)); (err != nil) != tt.bad {
 						t.Error(err)
@@ -133,7 +135,9 @@ func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(client)
 		at := time.Date(2025, 1, 21, 10, 30, 0, 0, time.UTC)
-		l, h := newLogger(t, c, acplog.Options{SessionID: func(context.Context) string { return "abc-123" }}, withLogging)
+		l, h := newLogger(t, c, acplog.Options{SessionID: func(context.Context) string {
+			return "abc-123"
+		}}, withLogging)
 		r := slog.NewRecord(at, slog.LevelWarn, "Backing model rate limited", 0)
 		r.AddAttrs(slog.String("logger", "model"), slog.Duration("retryIn", 5*time.Second),
 			slog.Any("cause", errors.New("429")), slog.Any("bad", func() {}))
@@ -221,7 +225,9 @@ func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(client)
 		now := time.Unix(1e9, 0)
-		l, _ := newLogger(t, c, acplog.Options{PerSecond: 2, Burst: 3, Now: func() time.Time { return now }}, withLogging)
+		l, _ := newLogger(t, c, acplog.Options{PerSecond: 2, Burst: 3, Now: func() time.Time {
+			return now
+		}}, withLogging)
 		for range 10 {
 			l.Info("again")
 		}
@@ -231,7 +237,8 @@ func TestRate(t *testing.T) {
 		now = now.Add(500 * time.Millisecond)
 		l.Info("later")
 		l.Info("too much")
-		if len(c.sent) != 4 || c.sent[3]["params"].(map[string]any)["data"].(map[string]any)["agenttrace.dropped"] != 7.0 {
+		if len(c.sent) != 4 ||
+			c.sent[3]["params"].(map[string]any)["data"].(map[string]any)["agenttrace.dropped"] != 7.0 {
 			t.Errorf("after half a second: %v", c.sent[3:])
 		}
 	})

@@ -104,13 +104,16 @@ func hostile() map[string]any {
 	return map[string]any{
 		"typed nil error": (*nilError)(nil), "typed nil stringer": (*nilStringer)(nil), "nil": nil,
 		"nil in a list": []error{(*nilError)(nil)},
-		"MarshalJSON":   panics{}, "MarshalJSON within": []any{map[string]any{"x": panics{}}}, "MarshalText": panicsAsText{},
-		"key":   map[panicsAsText]int{{}: 1},
-		"Error": panicsAsError{}, "String": panicsAsString{}, "LogValue": panicsAsLogValue{}, "endless": endless{},
+		"MarshalJSON":   panics{}, "MarshalJSON within": []any{map[string]any{"x": panics{}}},
+		"MarshalText": panicsAsText{},
+		"key":         map[panicsAsText]int{{}: 1},
+		"Error":       panicsAsError{}, "String": panicsAsString{}, "LogValue": panicsAsLogValue{},
+		"endless": endless{},
 		"fanning": fanning{}, "invalid": invalid{}, "deep JSON": deepJSON{},
 		"cyclic map": cyclic, "cyclic pointer": ring, "cyclic list": list, "cyclic in an interface": &node{Any: cyclic},
 		"long list": long, "deep": deep, "groups": group,
-		"func": func() {}, "channel": make(chan int), "complex": 1i, "NaN": math.NaN(), "infinite": []float64{math.Inf(1)},
+		"func": func() {}, "channel": make(chan int), "complex": 1i, "NaN": math.NaN(),
+		"infinite": []float64{math.Inf(1)},
 		"no UTF-8": "\xff\xfe", "no UTF-8 in a list": []string{"\xff"},
 	}
 }
@@ -207,7 +210,9 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 	secret := "ghp_" + core
 	for _, initialize := range []string{withLogging, withNotices} {
 		for name, log := range map[string]func(*slog.Logger){
-			"message": func(l *slog.Logger) { l.Info(secret) }, "logger": func(l *slog.Logger) { l.Info("m", "logger", secret) },
+			"message": func(l *slog.Logger) { l.Info(secret) }, "logger": func(l *slog.Logger) {
+				l.Info("m", "logger", secret)
+			},
 			"logger of With":   func(l *slog.Logger) { l.With("logger", secret).Info("m") },
 			"value":            func(l *slog.Logger) { l.Info("m", "k", secret) },
 			"key":              func(l *slog.Logger) { l.Info("m", secret, 1) },
@@ -222,7 +227,9 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := new(raw)
-					h := acplog.New(acplog.Options{Notify: r.notify, SessionID: func(context.Context) string { return "s" }})
+					h := acplog.New(acplog.Options{Notify: r.notify, SessionID: func(context.Context) string {
+						return "s"
+					}})
 					if err := h.Initialize([]byte(initialize)); err != nil {
 						t.Fatal(err)
 					}
@@ -280,7 +287,9 @@ func TestFloodReachesTheSessionAndItsErrorTheClient(t *testing.T) {
 		ctx, end := traced(t)
 		c := new(client)
 		now := time.Unix(1e9, 0)
-		l, _ := newLogger(t, c, acplog.Options{Level: slog.LevelDebug, Now: func() time.Time { return now }}, withLogging)
+		l, _ := newLogger(t, c, acplog.Options{Level: slog.LevelDebug, Now: func() time.Time {
+			return now
+		}}, withLogging)
 		for i := range 250 {
 			l.DebugContext(ctx, "noise", "i", i)
 			l.InfoContext(ctx, "again", "i", i)
@@ -339,10 +348,11 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := traced(t)
 		c, reads := new(client), make(chan struct{})
-		h := acplog.New(acplog.Options{Burst: 100_000, Notify: func(ctx context.Context, method string, params any) error {
-			<-reads
-			return c.notify(ctx, method, params)
-		}})
+		h := acplog.New(acplog.Options{Burst: 100_000,
+			Notify: func(ctx context.Context, method string, params any) error {
+				<-reads
+				return c.notify(ctx, method, params)
+			}})
 		if err := h.Initialize([]byte(withLogging)); err != nil {
 			t.Fatal(err)
 		}

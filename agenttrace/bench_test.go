@@ -22,7 +22,8 @@ import (
 var (
 	payloadText = strings.Repeat("func add(a, b int) int {\n\treturn a + b // \"sum\" of both\n}\n", 48)
 	payloadJSON = func() json.RawMessage {
-		b, err := json.Marshal(map[string]any{"path": "/src/add.go", "content": payloadText, "mode": 420, "overwrite": true})
+		b, err := json.Marshal(map[string]any{"path": "/src/add.go", "content": payloadText, "mode": 420,
+			"overwrite": true})
 		if err != nil {
 			panic(err)
 		}
@@ -127,7 +128,9 @@ func BenchmarkToolCall(b *testing.B) {
 				call(ctx, turn)
 			}
 		}
-		b.Run(size.name+"/agenttrace-unredacted", func(b *testing.B) { ours(b, agenttrace.Options{DisableRedaction: true}) })
+		b.Run(size.name+"/agenttrace-unredacted", func(b *testing.B) {
+			ours(b, agenttrace.Options{DisableRedaction: true})
+		})
 		b.Run(size.name+"/agenttrace", func(b *testing.B) { ours(b, agenttrace.Options{}) })
 		b.Run(size.name+"/agenttrace-live-unredacted", func(b *testing.B) {
 			ours(b, agenttrace.Options{DisableRedaction: true, LoggerProvider: everything().LoggerProvider})
@@ -185,7 +188,8 @@ func BenchmarkTurn(b *testing.B) {
 				call.Reasoning(payloadText[:1024])
 				call.Text("ok")
 			}
-			call.End(agenttrace.ModelResult{StopReason: "tool_use", Usage: agenttrace.InclusiveUsage{Input: 1000, Output: 100}},
+			call.End(agenttrace.ModelResult{StopReason: "tool_use",
+				Usage: agenttrace.InclusiveUsage{Input: 1000, Output: 100}},
 				nil)
 			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: payloadJSON})
 			tool.EndText(payloadText)
@@ -283,7 +287,8 @@ func offCalls(ctx context.Context, run *agenttrace.Run) map[string]func() {
 	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: output}, agenttrace.TurnOptions{})
 	return map[string]func(){
 		"turn": func() {
-			_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: output}, agenttrace.TurnOptions{SystemPrompt: output})
+			_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: output},
+				agenttrace.TurnOptions{SystemPrompt: output})
 			turn.End(agenttrace.TurnResult{StopReason: "end_turn"})
 		},
 		"model-call": func() {
@@ -346,7 +351,8 @@ func BenchmarkOff(b *testing.B) {
 		for b.Loop() {
 			ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{}, agenttrace.TurnOptions{})
 			for range 10 {
-				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: payloadJSON})
+				ctx, tool := turn.StartTool(ctx,
+					agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: payloadJSON})
 				if d := tool.Authorize(ctx, "ls"); !d.Allowed() {
 					b.Fatal(d.Err())
 				}

@@ -12,7 +12,8 @@ func TestAgentAuthorsGainNothingElse(t *testing.T) {
 	const module = "github.com/agenttrace/agenttrace/"
 	allowed := []string{
 		"go.opentelemetry.io/otel", // with what the API itself needs, below
-		"github.com/cespare/xxhash/v2", "github.com/go-logr/logr", "github.com/go-logr/stdr", "go.opentelemetry.io/auto/sdk",
+		"github.com/cespare/xxhash/v2", "github.com/go-logr/logr", "github.com/go-logr/stdr",
+		"go.opentelemetry.io/auto/sdk",
 	}
 	forbidden := map[string]string{
 		"go.opentelemetry.io/otel/sdk":       "an agent picks its own SDK, or none",

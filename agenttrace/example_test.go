@@ -285,8 +285,9 @@ func ExampleStartTool() {
 
 	// A helper needs nothing but the context.
 	readFile := func(ctx context.Context, path string) {
-		_, tool := agenttrace.StartTool(ctx, agenttrace.ToolOptions{Name: "read", Input: map[string]string{"path": path},
-			Kind: agenttrace.ToolRead})
+		_, tool := agenttrace.StartTool(ctx,
+			agenttrace.ToolOptions{Name: "read", Input: map[string]string{"path": path},
+				Kind: agenttrace.ToolRead})
 		tool.End("package main")
 	}
 	readFile(ctx, "main.go")

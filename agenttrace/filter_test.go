@@ -26,7 +26,8 @@ func tellSecrets(h *harness, question func() error) {
 		Text: "use " + secret, Metadata: map[string]any{"password": secret},
 		Parts: []agenttrace.Part{agenttrace.DataPart("x", "", secret),
 			agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", URL: "https://user:" + secret + "@x.com/"})},
-		Trigger: &agenttrace.Trigger{Source: "webhook", Headers: map[string]string{"Authorization": "Bearer " + secret}},
+		Trigger: &agenttrace.Trigger{Source: "webhook",
+			Headers: map[string]string{"Authorization": "Bearer " + secret}},
 	}, agenttrace.TurnOptions{SystemPrompt: "the key is " + secret,
 		Tools: []agenttrace.Tool{{Name: "bash", Description: "with " + secret}}})
 	h.sess.SetTitle(ctx, "about "+secret)

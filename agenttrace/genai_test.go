@@ -31,7 +31,8 @@ func talk(h *harness) {
 	h.clock.Advance(600 * time.Millisecond)
 	_, _ = stream.WriteString("look.")
 	_ = stream.Close()
-	toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
+	toolCtx, tool := turn.StartTool(ctx,
+		agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
 	call.End(agenttrace.ModelResult{StopReason: "tool_calls", Usage: usage, ResponseModel: "gpt-5-mini-2026"}, nil)
 	tool.Authorize(toolCtx, "ls")
 	h.clock.Advance(2 * time.Second)
@@ -87,11 +88,13 @@ func TestContentIsOnTheSpansOfModelCallsWhereItIsAskedFor(t *testing.T) {
 		env     string
 		option  bool
 		capture bool
-	}{{"not by default", "", false, false}, {"not if refused", "false", false, false}, {"by the variable", "True", false, true},
+	}{{"not by default", "", false, false}, {"not if refused", "false", false, false},
+		{"by the variable", "True", false, true},
 		{"by the option", "", true, true}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", test.env)
-			h := newHarness(t, agenttrace.Options{Rules: talkRules, CaptureContent: test.option}, agenttrace.SessionOptions{})
+			h := newHarness(t, agenttrace.Options{Rules: talkRules, CaptureContent: test.option},
+				agenttrace.SessionOptions{})
 			talk(h)
 			h.check()
 			keys := []attribute.Key{semconv.GenAISystemInstructionsKey, semconv.GenAIToolDefinitionsKey,
@@ -119,11 +122,13 @@ func TestContentIsOnTheSpansOfModelCallsWhereItIsAskedFor(t *testing.T) {
 			const (
 				chat   = "chat gpt-5-mini gen_ai."
 				prompt = chat + `system_instructions [{"type":"text","content":"Be careful."}]`
-				tools  = chat + `tool.definitions [{"type":"function","name":"bash","description":"Run it","parameters":{}}]`
-				user   = `{"role":"user","parts":[{"type":"text","content":"what is here?"}]}`
-				asked  = `{"role":"assistant","parts":[{"type":"text","content":"Let me look."},` +
+				tools  = chat + `tool.definitions [{"type":"function","name":"bash","description":"Run it",` +
+					`"parameters":{}}]`
+				user  = `{"role":"user","parts":[{"type":"text","content":"what is here?"}]}`
+				asked = `{"role":"assistant","parts":[{"type":"text","content":"Let me look."},` +
 					`{"type":"tool_call","id":"call_1","name":"bash","arguments":{"cmd":"ls"}}]}`
-				results = `{"role":"tool","parts":[{"type":"tool_call_response","id":"call_1","response":"a.go with [redacted:anthropic-key]"}]},` +
+				results = `{"role":"tool","parts":[{"type":"tool_call_response","id":"call_1",` +
+					`"response":"a.go with [redacted:anthropic-key]"}]},` +
 					`{"role":"assistant","parts":[{"type":"tool_call","id":"call_2","name":"rm","arguments":1}]},` +
 					`{"role":"tool","parts":[{"type":"tool_call_response","id":"call_2",` +
 					`"response":"permission denied: the manifest denies rm *"}]}`
@@ -131,8 +136,9 @@ func TestContentIsOnTheSpansOfModelCallsWhereItIsAskedFor(t *testing.T) {
 			)
 			want := []string{
 				prompt, tools, chat + "input.messages [" + user + "]", chat + "output.messages [" + asked + "]",
-				prompt, tools, chat + "input.messages [" + user + "," + asked + "," + results + "]", chat + "output.messages [" + answer + "]",
-				prompt, tools, chat + "input.messages [" + user + "," + asked + "," + results + "," + answer + "]",
+				prompt, tools, chat + "input.messages [" + user + "," + asked + "," + results + "]",
+				chat + "output.messages [" + answer + "]", prompt, tools,
+				chat + "input.messages [" + user + "," + asked + "," + results + "," + answer + "]",
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("content (-want +have):\n%s", diff)
@@ -168,10 +174,11 @@ func TestMetricsOfTheGenAIConventions(t *testing.T) {
 	model := "gen_ai.operation.name=chat gen_ai.provider.name=openai gen_ai.request.model=gpt-5-mini"
 	answered := model + " gen_ai.response.model=gpt-5-mini-2026"
 	common := map[string]string{
-		"gen_ai.execute_tool.duration s gen_ai.operation.name=execute_tool gen_ai.tool.name=bash gen_ai.tool.type=function": "1 of 2.0",
-		"gen_ai.invoke_agent.duration s gen_ai.agent.name=coder gen_ai.operation.name=invoke_agent":                         "1 of 3.0",
-		"agenttrace.permission.denials {call} action=deny gen_ai.tool.name=rm source=manifest":                              "1",
-		"agenttrace.loop.warnings {warning} gen_ai.agent.name=coder":                                                        "1",
+		"gen_ai.execute_tool.duration s gen_ai.operation.name=execute_tool gen_ai.tool.name=bash " +
+			"gen_ai.tool.type=function": "1 of 2.0",
+		"gen_ai.invoke_agent.duration s gen_ai.agent.name=coder gen_ai.operation.name=invoke_agent": "1 of 3.0",
+		"agenttrace.permission.denials {call} action=deny gen_ai.tool.name=rm source=manifest":      "1",
+		"agenttrace.loop.warnings {warning} gen_ai.agent.name=coder":                                "1",
 	}
 	for optIn, own := range map[string]map[string]string{
 		"": {

@@ -17,13 +17,15 @@ func TestSecretsInIDsAndNamesStayInTheProcess(t *testing.T) {
 		Live:          agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1},
 		Rules:         []agenttrace.Rule{rule("*", "", allow, "")},
 		LoopDetection: &agenttrace.LoopDetection{Repetitions: 2, Window: 4},
-	}, agenttrace.SessionOptions{ID: id("session"), Agent: id("agent"), Title: id("title"), WorkspaceID: id("workspace"),
+	}, agenttrace.SessionOptions{ID: id("session"), Agent: id("agent"), Title: id("title"),
+		WorkspaceID:   id("workspace"),
 		WorkspaceRoot: id("/srv"), Mode: id("mode"), UserID: id("user")})
 	ctx, run := h.sess.StartRun(context.Background(), agenttrace.RunOptions{Model: model})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"},
 		agenttrace.TurnOptions{Model: model, Tools: []agenttrace.Tool{{Name: id("tool")}}})
 	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: model})
-	call.End(agenttrace.ModelResult{StopReason: id("stop"), ResponseID: id("response"), ResponseModel: id("answered by")},
+	call.End(agenttrace.ModelResult{StopReason: id("stop"), ResponseID: id("response"),
+		ResponseModel: id("answered by")},
 		nil)
 	for range 4 {
 		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id("call"), Name: id("tool"), Input: 1})

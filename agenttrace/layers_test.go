@@ -39,7 +39,8 @@ func TestACallThatSeveralLayersReportIsOnePart(t *testing.T) {
 	} {
 		for _, sequence := range []string{"open", "ended"} {
 			t.Run(test.name+"/"+sequence, func(t *testing.T) {
-				h := newHarness(t, agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 1}}, agenttrace.SessionOptions{})
+				h := newHarness(t, agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 1}},
+					agenttrace.SessionOptions{})
 				ctx, turn := h.turn("go")
 				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 				call.End(agenttrace.ModelResult{}, nil)
@@ -69,7 +70,8 @@ func TestACallThatSeveralLayersReportIsOnePart(t *testing.T) {
 				h.run.End(nil)
 				h.check()
 				got := one(t, h.rec.All().ToolCalls())
-				if got.Input != `{"cmd":"ls"}` || got.Output != `"a.go"` || got.State != "output-available" || got.Inferred {
+				if got.Input != `{"cmd":"ls"}` || got.Output != `"a.go"` || got.State != "output-available" ||
+					got.Inferred {
 					t.Errorf("call = %+v", got)
 				}
 				if parts := one(t, h.rec.All().Turns()).Assistant.Parts; len(parts) != 1 {
@@ -92,7 +94,8 @@ func TestAnIDThatAnotherAnswerUsesAgainIsAnotherCall(t *testing.T) {
 		for _, output := range []string{"first", "second", "third"} {
 			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 			call.End(agenttrace.ModelResult{}, nil)
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_0", Name: "bash", Input: 1, Inferred: inferred})
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_0", Name: "bash", Input: 1,
+				Inferred: inferred})
 			tool.EndText(output)
 		}
 		turn.End(agenttrace.TurnResult{})
@@ -153,12 +156,13 @@ func TestTheDurationOfAToolIsThatOfItsExecution(t *testing.T) {
 			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
 			return c
 		}},
-		{"begun by the loop, run by a pool", func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
-			turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
-			wait()
-			turn.Tool("c").Executing()
-			return turn.Tool("c")
-		}},
+		{"begun by the loop, run by a pool",
+			func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
+				turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
+				wait()
+				turn.Tool("c").Executing()
+				return turn.Tool("c")
+			}},
 		{"input that streams", func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
 			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash"})
 			c.InputDelta(`{"cmd":`)
@@ -167,13 +171,14 @@ func TestTheDurationOfAToolIsThatOfItsExecution(t *testing.T) {
 			c.SetInput(nil)
 			return c
 		}},
-		{"a person who thinks about it", func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
-			if !c.Authorize(ctx, "ls").Allowed() {
-				t.Error("denied")
-			}
-			return c
-		}},
+		{"a person who thinks about it",
+			func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
+				_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
+				if !c.Authorize(ctx, "ls").Allowed() {
+					t.Error("denied")
+				}
+				return c
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var h *harness
@@ -198,7 +203,8 @@ func TestTheDurationOfAToolIsThatOfItsExecution(t *testing.T) {
 			if d := span.End.Sub(span.Start); d < 31*time.Second {
 				t.Errorf("the span lasts %v, want it to begin when the call was announced", d)
 			}
-			if started := time.UnixMilli(got.StartedAt); started.Sub(span.Start) < 30*time.Second || span.End.Sub(started) > 1100*time.Millisecond {
+			if started := time.UnixMilli(got.StartedAt); started.Sub(span.Start) < 30*time.Second ||
+				span.End.Sub(started) > 1100*time.Millisecond {
 				t.Errorf("started at %v in a span from %v to %v", started, span.Start, span.End)
 			}
 		})
@@ -252,7 +258,8 @@ func TestAResultThatComesAfterItsTurnIsKept(t *testing.T) {
 			}
 			if test.state == "output-available" {
 				all := h.rec.All().Named("tool.call")
-				if len(all) != 2 || all[1].Parent.SpanID() != turn.SpanContext().SpanID() || !all[1].Start.Equal(all[0].Start) {
+				if len(all) != 2 || all[1].Parent.SpanID() != turn.SpanContext().SpanID() ||
+					!all[1].Start.Equal(all[0].Start) {
 					t.Errorf("spans of the call = %+v", all)
 				}
 			}

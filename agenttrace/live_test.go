@@ -61,7 +61,8 @@ func TestEventsTellWhatGoesOn(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{
 		Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) { return <-approve, nil },
 	}, agenttrace.SessionOptions{Title: "Fix"})
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "hi", Metadata: map[string]any{"client": "cli"}}, agenttrace.TurnOptions{})
+	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "hi", Metadata: map[string]any{"client": "cli"}},
+		agenttrace.TurnOptions{})
 	if st := h.sess.Status(); st.State != agenttrace.StatusBusy {
 		t.Errorf("status = %+v", st)
 	}
@@ -95,10 +96,12 @@ func TestEventsTellWhatGoesOn(t *testing.T) {
 		`part 0 {"type":"text","text":"Let me "}`,
 		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"input-streaming"}`,
 		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"input-available","input":{"cmd":"ls"}}`,
-		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"approval-requested","input":{"cmd":"ls"},"approval":{"id":"PERM"}}`,
+		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"approval-requested","input":{"cmd":"ls"},`+
+			`"approval":{"id":"PERM"}}`,
 		`status waiting_on_approval c1 bash ls`,
 		`status busy`,
-		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"approval-responded","input":{"cmd":"ls"},"approval":{"id":"PERM","approved":true}}`,
+		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"approval-responded","input":{"cmd":"ls"},`+
+			`"approval":{"id":"PERM","approved":true}}`,
 		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"cmd":"ls"},"output":"a.go"}`,
 		`session coder Fix it`,
 		`status waiting_on_user_input Which one?`,
@@ -129,7 +132,8 @@ func TestSavePolicies(t *testing.T) {
 	for policy, want := range map[agenttrace.SavePolicy][]string{
 		agenttrace.SaveStep: {
 			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
-			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai",` +
+				`"model_id":"gpt-5-mini"}}`,
 			`part 0 {"type":"text","text":"one two"}`,
 			`part 1 {"type":"tool-bash","toolCallId":"c1","state":"input-available","input":{"a":1}}`,
 			`part 1 {"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"a":1},"output":null}`,
@@ -141,13 +145,16 @@ func TestSavePolicies(t *testing.T) {
 		},
 		agenttrace.SaveTurn: {
 			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
-			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai",` +
+				`"model_id":"gpt-5-mini"}}`,
 			`part 2 {"type":"tool-ask","toolCallId":"c2","state":"input-available","input":2}`,
 			`status waiting_on_user_input c2 Which?`, `status busy`, `status idle`,
 		},
 	} {
 		t.Run(string(policy), func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{Policy: policy, MinInterval: -1, MinBytes: -1}}, agenttrace.SessionOptions{})
+			h := newHarness(t,
+				agenttrace.Options{Live: agenttrace.LiveOptions{Policy: policy, MinInterval: -1, MinBytes: -1}},
+				agenttrace.SessionOptions{})
 			ctx, turn := h.turn("go")
 			s := turn.StreamText()
 			s.WriteString("one ")
@@ -197,7 +204,8 @@ func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
 			sum, count := 0, 0
 			for _, e := range h.rec.Events().Named("agenttrace.part") {
 				n := len(e.Record.Parts[0].Data)
-				if grown := n - sum; count > 1 && n < test.size && (grown == 0 || e.Time.Sub(last.Time) < 250*time.Millisecond) {
+				if grown := n - sum; count > 1 && n < test.size &&
+					(grown == 0 || e.Time.Sub(last.Time) < 250*time.Millisecond) {
 					t.Errorf("an event %v after the last", e.Time.Sub(last.Time))
 				}
 				sum, count, last = sum+n, count+1, e
@@ -271,7 +279,9 @@ func TestEventsNeverHurtTheAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := agenttracetest.NewRecorder()
-			sess := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: &sink{enabled: true, do: do}}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
+			sess := agenttrace.New(agenttrace.Options{TracerProvider: rec,
+				LoggerProvider: &sink{enabled: true, do: do}}).NewSession(t.Context(),
+				agenttrace.SessionOptions{Agent: "a"})
 			ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 			errs := errorsOf(func() {
 				ctx, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
@@ -279,7 +289,10 @@ func TestEventsNeverHurtTheAgent(t *testing.T) {
 				turn.End(agenttrace.TurnResult{})
 				run.End(nil)
 			})
-			if name == "panics" && (len(errs) == 0 || !strings.Contains(errs[0].Error(), "emit event agenttrace.status of session "+sess.ID()+": panic: disk full")) {
+			if name == "panics" &&
+				(len(errs) == 0 ||
+					!strings.Contains(errs[0].Error(), "emit event agenttrace.status of session "+sess.ID()+
+						": panic: disk full")) {
 				t.Errorf("errors = %v", errs)
 			}
 			if got := one(t, rec.All().Turns()); len(got.Assistant.Parts) == 0 {
@@ -295,12 +308,13 @@ func TestEventsOfAStuckProcessorAreDroppedAndCounted(t *testing.T) {
 	emitted := 0
 	sess, turn := func() (*agenttrace.Session, *agenttrace.Turn) {
 		rec := agenttracetest.NewRecorder()
-		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: &sink{enabled: true, do: func(r log.Record) {
-			emitted++
-			if r.EventName() == "agenttrace.part" {
-				once.Do(func() { close(stuck); <-release })
-			}
-		}}})
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec,
+			LoggerProvider: &sink{enabled: true, do: func(r log.Record) {
+				emitted++
+				if r.EventName() == "agenttrace.part" {
+					once.Do(func() { close(stuck); <-release })
+				}
+			}}})
 		sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
 		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
@@ -341,9 +355,11 @@ func TestAnySequenceOfCallsIsToldAsItsSpansSay(t *testing.T) {
 				case 2:
 					return agenttrace.Answer{}, errors.New("nobody")
 				}
-				return agenttrace.Answer{Reply: agenttrace.ReplyReject, Reason: "no: sk-ant-api03-" + strings.Repeat("aB3", 20)}, nil
+				return agenttrace.Answer{Reply: agenttrace.ReplyReject,
+					Reason: "no: sk-ant-api03-" + strings.Repeat("aB3", 20)}, nil
 			},
-			Live:          agenttrace.LiveOptions{MinBytes: 1 + r.IntN(20), MinInterval: time.Duration(r.IntN(3)) * time.Millisecond},
+			Live: agenttrace.LiveOptions{MinBytes: 1 + r.IntN(20),
+				MinInterval: time.Duration(r.IntN(3)) * time.Millisecond},
 			LoopDetection: &agenttrace.LoopDetection{},
 		}
 		if r.IntN(3) == 0 {
@@ -357,7 +373,8 @@ func TestAnySequenceOfCallsIsToldAsItsSpansSay(t *testing.T) {
 		if r.IntN(4) == 0 {
 			h.rec.Drop(func(name string) bool { return name == "tool.call" })
 		}
-		words := []string{"", "a", "é世界 ", "two words ", "key sk-ant-api03-" + strings.Repeat("aB3", 20), "password=hunter2222 ", strings.Repeat("long ", 60), "{\"a\":", "1}", "\xff"}
+		words := []string{"", "a", "é世界 ", "two words ", "key sk-ant-api03-" + strings.Repeat("aB3", 20),
+			"password=hunter2222 ", strings.Repeat("long ", 60), "{\"a\":", "1}", "\xff"}
 		word := func() string { return words[r.IntN(len(words))] }
 		errorsOf(func() {
 			for range 1 + r.IntN(3) {
@@ -401,7 +418,9 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 	var turn *agenttrace.Turn
 	var err error
 	if ctx, turn, err = h.run.ContinueTurn(h.ctx, agenttrace.TurnOptions{}); err != nil {
-		ctx, turn = h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: word(), Parts: []agenttrace.Part{agenttrace.DataPart("x", "", word())}, Metadata: map[string]any{"w": word()}}, agenttrace.TurnOptions{SystemPrompt: word()})
+		ctx, turn = h.run.StartTurn(h.ctx,
+			agenttrace.UserMessage{Text: word(), Parts: []agenttrace.Part{agenttrace.DataPart("x", "", word())},
+				Metadata: map[string]any{"w": word()}}, agenttrace.TurnOptions{SystemPrompt: word()})
 	}
 	var tools []*agenttrace.ToolCall
 	var streams []*agenttrace.TextStream
@@ -415,7 +434,8 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 	for range r.IntN(40) {
 		switch r.IntN(20) {
 		case 0:
-			_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: agenttrace.Model{ID: string(rune('a' + r.IntN(2)))}})
+			_, call = turn.StartModelCall(ctx,
+				agenttrace.ModelCallOptions{Model: agenttrace.Model{ID: string(rune('a' + r.IntN(2)))}})
 		case 1:
 			call.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 1}}, nil)
 		case 2:
@@ -437,10 +457,12 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 				s.Close()
 			}
 		case 10:
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Dynamic: r.IntN(3) == 0, ProviderExecuted: r.IntN(3) == 0})
+			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Dynamic: r.IntN(3) == 0,
+				ProviderExecuted: r.IntN(3) == 0})
 			tools = append(tools, c)
 		case 11:
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint("call_", r.Int()), Name: "edit", RawInput: json.RawMessage(word())})
+			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint("call_", r.Int()), Name: "edit",
+				RawInput: json.RawMessage(word())})
 			tools = append(tools, c)
 		case 12:
 			pick().InputDelta(word())
@@ -452,7 +474,9 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 			pick().AwaitInput(word())
 		case 16:
 			c := pick()
-			[]func(){func() { c.End(word()) }, func() { c.EndRaw(json.RawMessage(word())) }, func() { c.Fail(errors.New(word())) }, c.Abort, func() { c.EndTruncated(word(), agenttrace.Truncated{Size: 1}) }}[r.IntN(5)]()
+			[]func(){func() { c.End(word()) }, func() { c.EndRaw(json.RawMessage(word())) }, func() {
+				c.Fail(errors.New(word()))
+			}, c.Abort, func() { c.EndTruncated(word(), agenttrace.Truncated{Size: 1}) }}[r.IntN(5)]()
 		case 17:
 			turn.SetMetadata(map[string]any{"m": word()})
 			h.sess.SetTitle(ctx, word())
@@ -468,7 +492,9 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 			}
 		}
 	}
-	[]func(){func() { turn.End(agenttrace.TurnResult{}) }, turn.Abort, func() { turn.Fail(errors.New(word())) }, func() { turn.End(agenttrace.TurnResult{}) }, func() {}}[r.IntN(5)]()
+	[]func(){func() { turn.End(agenttrace.TurnResult{}) }, turn.Abort, func() {
+		turn.Fail(errors.New(word()))
+	}, func() { turn.End(agenttrace.TurnResult{}) }, func() {}}[r.IntN(5)]()
 }
 
 func TestEventsAreRaceFree(t *testing.T) {
@@ -478,7 +504,8 @@ func TestEventsAreRaceFree(t *testing.T) {
 }
 
 func testRaces(t *testing.T, endEarly bool) {
-	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1}, LoopDetection: &agenttrace.LoopDetection{}}, agenttrace.SessionOptions{})
+	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		LoopDetection: &agenttrace.LoopDetection{}}, agenttrace.SessionOptions{})
 	ctx, turn := h.turn("go")
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -534,11 +561,13 @@ func TestStatusesBySetStatusAndOfWaitingCalls(t *testing.T) {
 	for _, st := range h.rec.Events().Statuses() {
 		got = append(got, strings.TrimSpace(st.Status+" "+st.CallID))
 	}
-	want := []string{"busy", "waiting_on_approval a", "waiting_on_user_input b", "waiting_on_approval a", "retrying", "waiting_on_approval a"}
+	want := []string{"busy", "waiting_on_approval a", "waiting_on_user_input b", "waiting_on_approval a", "retrying",
+		"waiting_on_approval a"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
-	if st := h.sess.Status(); st != (agenttrace.Status{State: agenttrace.StatusWaitingApproval, CallID: "a", Detail: "x"}) {
+	if st := h.sess.Status(); st != (agenttrace.Status{State: agenttrace.StatusWaitingApproval, CallID: "a",
+		Detail: "x"}) {
 		t.Errorf("status = %+v", st)
 	}
 	h.sess.SetStatus(ctx, agenttrace.Status{})

@@ -48,7 +48,8 @@ func TestLoopsAreWarnedOfOnce(t *testing.T) {
 		{"too long for the window", "abcdeabcdeabcde", agenttrace.LoopDetection{}, nil},
 		{"in a longer window", "abcdeabcdeabcde", agenttrace.LoopDetection{Window: 15},
 			[]string{"TOOL_CALL:a -> TOOL_CALL:b -> TOOL_CALL:c -> TOOL_CALL:d -> TOOL_CALL:e 3 15"}},
-		{"twice is enough", "abab", agenttrace.LoopDetection{Repetitions: 2}, []string{"TOOL_CALL:a -> TOOL_CALL:b 2 4"}},
+		{"twice is enough", "abab", agenttrace.LoopDetection{Repetitions: 2},
+			[]string{"TOOL_CALL:a -> TOOL_CALL:b 2 4"}},
 		{"bounds", "abcabcaa", agenttrace.LoopDetection{Window: 1, Repetitions: 1}, []string{"TOOL_CALL:a 2 4"}},
 		{"states", "!!!", agenttrace.LoopDetection{}, []string{"STATE_UPDATE 3 3"}},
 		{"another, and the first again", "aaabbbaaa", agenttrace.LoopDetection{},
@@ -119,7 +120,8 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 			"limit passed: MaxModelCalls is 2, have 3", "limit_exceeded"},
 		{"tool calls", "abABc", agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 2}},
 			"limit passed: MaxToolCalls is 2, have 3", "limit_exceeded"},
-		{"events", "aB!", agenttrace.Options{Limits: agenttrace.Limits{MaxEvents: 2}}, "limit passed: MaxEvents is 2, have 3",
+		{"events", "aB!", agenttrace.Options{Limits: agenttrace.Limits{MaxEvents: 2}}, "limit passed: MaxEvents is " +
+			"2, have 3",
 			"limit_exceeded"},
 		{"time", "a", agenttrace.Options{Limits: agenttrace.Limits{MaxDuration: time.Hour}},
 			"limit passed: MaxDuration is 1h0m0s, have 1h0m0", "limit_exceeded"},
@@ -146,7 +148,8 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 				err := turn.Err()
 				var loop *agenttrace.LoopError
 				var limit *agenttrace.LimitError
-				if err == nil || !strings.HasPrefix(err.Error(), test.want) || errors.As(err, &loop) == errors.As(err, &limit) {
+				if err == nil || !strings.HasPrefix(err.Error(), test.want) ||
+					errors.As(err, &loop) == errors.As(err, &limit) {
 					t.Fatalf("err = %v, want %s", err, test.want)
 				}
 				turn.Fail(err)
@@ -174,7 +177,8 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 // one that has ended, with spans that cannot be compared.
 func TestContextOfAnUnrecordedCallMayBeUsedOn(t *testing.T) {
 	sess := agenttrace.New(agenttrace.Options{TracerProvider: off(),
-		Rules: []agenttrace.Rule{rule("*", "", allow, "")}}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
+		Rules: []agenttrace.Rule{rule("*", "", allow, "")}}).NewSession(t.Context(),
+		agenttrace.SessionOptions{Agent: "a"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
 	for range 3 {

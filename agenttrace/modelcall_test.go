@@ -42,8 +42,10 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 			h.run.End(nil)
 			h.check()
 			got := one(t, h.rec.All().Turns())
-			if got.Model.ModelID != benchModel.ID || got.StopReason != "stop" || got.Temperature != nil || got.ModelCalls != 2 {
-				t.Errorf("turn has model %+v, stop reason %q, temperature %v, %d calls", got.Model, got.StopReason, got.Temperature,
+			if got.Model.ModelID != benchModel.ID || got.StopReason != "stop" || got.Temperature != nil ||
+				got.ModelCalls != 2 {
+				t.Errorf("turn has model %+v, stop reason %q, temperature %v, %d calls", got.Model, got.StopReason,
+					got.Temperature,
 					got.ModelCalls)
 			}
 			if name != "still going on" && got.Usage.Tokens.Total() != 24 {
@@ -103,7 +105,8 @@ func TestAModelThatAnswersInsteadIsTheTurns(t *testing.T) {
 
 func TestThoughtsAreTakenOutOfAnOutputOnlyWhereItHasThem(t *testing.T) {
 	gemini := json.RawMessage(
-		`{"promptTokenCount":100,"cachedContentTokenCount":60,"candidatesTokenCount":50,"thoughtsTokenCount":20,"toolUsePromptTokenCount":5,"totalTokenCount":175}`)
+		`{"promptTokenCount":100,"cachedContentTokenCount":60,"candidatesTokenCount":50,"thoughtsTokenCount":20,` +
+			`"toolUsePromptTokenCount":5,"totalTokenCount":175}`)
 	for name, tt := range map[string]struct {
 		usage agenttrace.Usage
 		raw   json.RawMessage
@@ -116,13 +119,16 @@ func TestThoughtsAreTakenOutOfAnOutputOnlyWhereItHasThem(t *testing.T) {
 			ToolUsePrompt: -1}, nil, spans.Tokens{}},
 		"gemini as inclusive": {agenttrace.InclusiveUsage{Input: 105, Output: 50, Reasoning: 20, CacheRead: 60}, gemini,
 			spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini, tools left out": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60}, gemini,
+		"gemini, tools left out": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60},
+			gemini,
 			spans.Tokens{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini, summed before": {agenttrace.InclusiveUsage{Input: 105, Output: 70, Reasoning: 20, CacheRead: 60}, gemini,
+		"gemini, summed before": {agenttrace.InclusiveUsage{Input: 105, Output: 70, Reasoning: 20, CacheRead: 60},
+			gemini,
 			spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
 		"openai": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60},
 			json.RawMessage(`{"total_tokens":150}`), spans.Tokens{Input: 40, Output: 30, Reasoning: 20, CacheRead: 60}},
-		"more thoughts than output": {agenttrace.InclusiveUsage{Input: 100, Output: 5, Reasoning: 20, CacheRead: 60}, nil,
+		"more thoughts than output": {agenttrace.InclusiveUsage{Input: 100, Output: 5, Reasoning: 20, CacheRead: 60},
+			nil,
 			spans.Tokens{Input: 40, Output: 5, Reasoning: 20, CacheRead: 60}},
 		"more cache than input": {agenttrace.InclusiveUsage{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}, nil,
 			spans.Tokens{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}},

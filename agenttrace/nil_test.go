@@ -94,7 +94,8 @@ func TestOffKeepsWorking(t *testing.T) {
 	if err := sess.Unrewind(ctx); err != nil {
 		t.Error(err)
 	}
-	if child, err := sess.Fork(ctx, turn.AssistantMessageID(), agenttrace.ForkOptions{}); err != nil || child.ID() == "" {
+	if child, err := sess.Fork(ctx, turn.AssistantMessageID(), agenttrace.ForkOptions{}); err != nil ||
+		child.ID() == "" {
 		t.Error(err)
 	}
 	// A rule added on the way counts from then on.

@@ -73,7 +73,8 @@ func TestAPanicIsAFailedTurnNotASuccessfulOne(t *testing.T) {
 				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 				call.Text("I run it.")
 				call.End(agenttrace.ModelResult{StopReason: "tool_use"}, nil)
-				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{"command": "x"}})
+				_, tool := turn.StartTool(ctx,
+					agenttrace.ToolOptions{Name: "bash", Input: map[string]any{"command": "x"}})
 				switch name {
 				case "runtime":
 					var empty []string
@@ -291,12 +292,16 @@ func TestAGoroutineThatExitsAbortsItsTurn(t *testing.T) {
 
 func TestAToolThatPanicsInItsGoroutineHasFailed(t *testing.T) {
 	for name, call := range map[string]func(tool *agenttrace.ToolCall){
-		"abort":   func(tool *agenttrace.ToolCall) { defer tool.Abort(); tool.End(explode("boom")) },
-		"fail":    func(tool *agenttrace.ToolCall) { defer tool.Fail(nil); explode("boom") },
-		"end":     func(tool *agenttrace.ToolCall) { defer tool.End(nil); explode("boom") },
-		"text":    func(tool *agenttrace.ToolCall) { defer tool.EndText("fine"); explode("boom") },
-		"raw":     func(tool *agenttrace.ToolCall) { defer tool.EndRaw(nil); explode("boom") },
-		"closure": func(tool *agenttrace.ToolCall) { out := ""; defer func() { tool.End(out) }(); out = explode("boom") },
+		"abort": func(tool *agenttrace.ToolCall) { defer tool.Abort(); tool.End(explode("boom")) },
+		"fail":  func(tool *agenttrace.ToolCall) { defer tool.Fail(nil); explode("boom") },
+		"end":   func(tool *agenttrace.ToolCall) { defer tool.End(nil); explode("boom") },
+		"text":  func(tool *agenttrace.ToolCall) { defer tool.EndText("fine"); explode("boom") },
+		"raw":   func(tool *agenttrace.ToolCall) { defer tool.EndRaw(nil); explode("boom") },
+		"closure": func(tool *agenttrace.ToolCall) {
+			out := ""
+			defer func() { tool.End(out) }()
+			out = explode("boom")
+		},
 		"head": func(tool *agenttrace.ToolCall) {
 			defer tool.EndTruncated("head", agenttrace.Truncated{Size: 9})
 			explode("boom")
@@ -317,7 +322,8 @@ func TestAToolThatPanicsInItsGoroutineHasFailed(t *testing.T) {
 				t.Errorf("panic goes on with %v", got)
 			}
 			c := one(t, h.rec.All().ToolCalls("bash"))
-			if c.State != "output-error" || !strings.HasPrefix(c.Error, "panic") || c.ErrorType != semconv.ErrorTypePanic {
+			if c.State != "output-error" || !strings.HasPrefix(c.Error, "panic") ||
+				c.ErrorType != semconv.ErrorTypePanic {
 				t.Errorf("tool call ended in %s with %q (%s)", c.State, c.Error, c.ErrorType)
 			}
 			if texts, _, _ := exceptions(h.rec, semconv.SpanToolCall); len(texts) != 1 {

@@ -39,21 +39,26 @@ func TestRules(t *testing.T) {
 		source  agenttrace.Source
 	}{
 		{"no rule asks", nil, nil, "ls", ask, "", ""},
-		{"other tools' rules do not matter", []agenttrace.Rule{rule("read", "*", allow, manifest)}, nil, "ls", ask, "", ""},
+		{"other tools' rules do not matter", []agenttrace.Rule{rule("read", "*", allow, manifest)}, nil, "ls", ask, "",
+			""},
 		{"any tool", []agenttrace.Rule{rule("*", "*", allow, project)}, nil, "ls", allow, "*", project},
-		{"the tool beats its kind", []agenttrace.Rule{rule("bash", "*", allow, project), rule("execute", "*", ask, project)},
+		{"the tool beats its kind", []agenttrace.Rule{rule("bash", "*", allow, project),
+			rule("execute", "*", ask, project)},
 			nil, "ls", allow, "*", project},
-		{"its kind beats any tool", []agenttrace.Rule{rule("execute", "*", allow, project), rule("*", "*", ask, project)},
+		{"its kind beats any tool", []agenttrace.Rule{rule("execute", "*", allow, project),
+			rule("*", "*", ask, project)},
 			nil, "ls", allow, "*", project},
 		{"a longer pattern beats a shorter one", []agenttrace.Rule{rule("bash", "git *", allow, project),
 			rule("bash", "git push *", ask, project)}, nil, "git push origin", ask, "git push *", project},
 		{"an exact pattern beats a longer one", []agenttrace.Rule{rule("bash", "git st*", ask, project),
 			rule("bash", "git status", allow, project)}, nil, "git status", allow, "git status", project},
-		{"project beats manifest", []agenttrace.Rule{rule("bash", "ls", ask, manifest), rule("bash", "ls", allow, project)},
+		{"project beats manifest", []agenttrace.Rule{rule("bash", "ls", ask, manifest),
+			rule("bash", "ls", allow, project)},
 			nil, "ls", allow, "ls", project},
 		{"session beats project", []agenttrace.Rule{rule("bash", "ls", allow, project)},
 			[]agenttrace.Rule{rule("bash", "ls", deny, session)}, "ls", deny, "ls", session},
-		{"the later of equals", []agenttrace.Rule{rule("bash", "ls", allow, project), rule("bash", "ls", deny, project)}, nil,
+		{"the later of equals", []agenttrace.Rule{rule("bash", "ls", allow, project),
+			rule("bash", "ls", deny, project)}, nil,
 			"ls", deny, "ls", project},
 		{"the manifest's deny stays", []agenttrace.Rule{rule("bash", "rm *", deny, manifest)},
 			[]agenttrace.Rule{rule("bash", "rm a", allow, session)}, "rm a", deny, "rm *", manifest},
@@ -61,11 +66,15 @@ func TestRules(t *testing.T) {
 			rule("bash", "rm tmp*", allow, manifest)}, nil, "rm tmp1", allow, "rm tmp*", manifest},
 		{"a rule without a source is the manifest's", []agenttrace.Rule{rule("bash", "rm *", deny, "")},
 			[]agenttrace.Rule{rule("bash", "*", allow, "")}, "rm a", deny, "rm *", manifest},
-		{"an unknown action denies", []agenttrace.Rule{rule("bash", "*", "alow", project)}, nil, "ls", deny, "*", project},
-		{"an empty pattern is any", nil, []agenttrace.Rule{rule("bash", "", allow, session)}, "ls", allow, "*", session},
-		{"question mark is one character", []agenttrace.Rule{rule("bash", "l?", allow, project)}, nil, "lé", allow, "l?",
+		{"an unknown action denies", []agenttrace.Rule{rule("bash", "*", "alow", project)}, nil, "ls", deny, "*",
 			project},
-		{"a backslash takes the next as it is", []agenttrace.Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls *", allow,
+		{"an empty pattern is any", nil, []agenttrace.Rule{rule("bash", "", allow, session)}, "ls", allow, "*",
+			session},
+		{"question mark is one character", []agenttrace.Rule{rule("bash", "l?", allow, project)}, nil, "lé", allow,
+			"l?",
+			project},
+		{"a backslash takes the next as it is", []agenttrace.Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls *",
+			allow,
 			`ls \*`, project},
 		{"and nothing else", []agenttrace.Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls a", ask, "", ""},
 		{"stars do not explode", []agenttrace.Rule{rule("bash", strings.Repeat("*a", 60)+"b", allow, project)}, nil,
@@ -78,7 +87,8 @@ func TestRules(t *testing.T) {
 				Input: 1})
 			d := tool.Authorize(ctx, test.subject)
 			if d.Action != test.want || d.Pattern != test.pattern || d.Source != test.source {
-				t.Errorf("decision = %s by %q of %s, want %s by %q of %s", d.Action, d.Pattern, d.Source, test.want, test.pattern,
+				t.Errorf("decision = %s by %q of %s, want %s by %q of %s", d.Action, d.Pattern, d.Source, test.want,
+					test.pattern,
 					test.source)
 			}
 			// Nobody is there to ask: only allow allows.
@@ -104,10 +114,12 @@ func TestRules(t *testing.T) {
 
 			off := agenttrace.New(agenttrace.Options{TracerProvider: off(), Rules: test.rules})
 			ctx, run := off.NewSession(context.Background(),
-				agenttrace.SessionOptions{Agent: "a", Rules: test.session}).StartRun(context.Background(), agenttrace.RunOptions{})
+				agenttrace.SessionOptions{Agent: "a", Rules: test.session}).StartRun(context.Background(),
+				agenttrace.RunOptions{})
 			ctx, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-			ctx, tool = agenttrace.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute,
-				Input: 1})
+			ctx, tool = agenttrace.StartTool(ctx,
+				agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute,
+					Input: 1})
 			if got := tool.Authorize(ctx, test.subject); got.Allowed() != d.Allowed() {
 				t.Errorf("with tracing off allowed = %v, with tracing on %v", got.Allowed(), d.Allowed())
 			}
@@ -130,11 +142,17 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 		{"allow of allow", allow, agenttrace.Allow, false, true, allow, ""},
 		{"allow does not widen deny", deny, agenttrace.Allow, true, false, deny, "the manifest denies bash *"},
 		{"allow does not widen ask", ask, agenttrace.Allow, false, false, ask, "nobody is there to approve it"},
-		{"ask narrows allow", allow, func() agenttrace.Verdict { return agenttrace.Ask("looks odd") }, false, false, ask,
+		{"ask narrows allow", allow, func() agenttrace.Verdict {
+			return agenttrace.Ask("looks odd")
+		}, false, false, ask,
 			"looks odd"},
-		{"ask, and a human allows", allow, func() agenttrace.Verdict { return agenttrace.Ask("looks odd") }, true, true, ask,
+		{"ask, and a human allows", allow, func() agenttrace.Verdict {
+			return agenttrace.Ask("looks odd")
+		}, true, true, ask,
 			""},
-		{"deny narrows allow", allow, func() agenttrace.Verdict { return agenttrace.Deny("outside the workspace") }, true,
+		{"deny narrows allow", allow, func() agenttrace.Verdict {
+			return agenttrace.Deny("outside the workspace")
+		}, true,
 			false, deny, "outside the workspace"},
 		{"deny narrows ask", ask, func() agenttrace.Verdict { return agenttrace.Deny("no") }, true, false, deny, "no"},
 		{"the zero verdict denies", allow, func() agenttrace.Verdict { return agenttrace.Verdict{} }, true, false, deny,
@@ -157,7 +175,8 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 			}
 			h := newHarness(t, o, agenttrace.SessionOptions{Mode: "plan"})
 			ctx, turn := h.turn("go")
-			ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute})
+			ctx, tool := turn.StartTool(ctx,
+				agenttrace.ToolOptions{ID: "c", Name: "bash", Kind: agenttrace.ToolExecute})
 			tool.InputDelta(`{"cmd":"ls"}`)
 			var d agenttrace.Decision
 			errorsOf(func() { d = tool.Authorize(ctx, "ls") })
@@ -165,8 +184,9 @@ func TestWatchdogCanOnlyNarrow(t *testing.T) {
 				t.Errorf("decision = %+v, want allowed %v, %s because %q", d, test.allowed, test.action, test.reason)
 			}
 			if test.rule != deny {
-				want := agenttrace.ToolRequest{SessionID: h.sess.ID(), Agent: "coder", Mode: "plan", ToolID: "bash", CallID: "c",
-					Kind: "execute", Input: `{"cmd":"ls"}`, Subject: "ls"}
+				want := agenttrace.ToolRequest{SessionID: h.sess.ID(), Agent: "coder", Mode: "plan", ToolID: "bash",
+					CallID: "c",
+					Kind:   "execute", Input: `{"cmd":"ls"}`, Subject: "ls"}
 				if diff := cmp.Diff([]agenttrace.ToolRequest{want}, saw); diff != "" {
 					t.Errorf("the watchdog saw (-want +got):\n%s", diff)
 				}
@@ -199,7 +219,8 @@ func TestAskingAHuman(t *testing.T) {
 	}{
 		{"once", agenttrace.Answer{Reply: agenttrace.ReplyOnce, Reason: "fine"}, nil, true, "once", "fine", false, ""},
 		{"always", agenttrace.Answer{Reply: agenttrace.ReplyAlways}, nil, true, "always", "", true, `ls \*`},
-		{"always a pattern", agenttrace.Answer{Reply: agenttrace.ReplyAlways, Pattern: "ls *"}, nil, true, "always", "", true,
+		{"always a pattern", agenttrace.Answer{Reply: agenttrace.ReplyAlways, Pattern: "ls *"}, nil, true, "always", "",
+			true,
 			"ls *"},
 		{"reject", agenttrace.Answer{Reply: agenttrace.ReplyReject, Reason: "not now"}, nil, false, "reject", "not now",
 			false, ""},
@@ -210,15 +231,16 @@ func TestAskingAHuman(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			asked := 0
 			var h *harness
-			h = newHarness(t, agenttrace.Options{Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer,
-				error) {
-				asked++
-				h.clock.Advance(2 * time.Second)
-				if q.ID == "" || q.CallID == "" || q.Rule != nil {
-					t.Errorf("question = %+v", q)
-				}
-				return test.answer, test.err
-			}}, agenttrace.SessionOptions{})
+			h = newHarness(t,
+				agenttrace.Options{Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer,
+					error) {
+					asked++
+					h.clock.Advance(2 * time.Second)
+					if q.ID == "" || q.CallID == "" || q.Rule != nil {
+						t.Errorf("question = %+v", q)
+					}
+					return test.answer, test.err
+				}}, agenttrace.SessionOptions{})
 			ctx, turn := h.turn("go")
 			ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
 			d := tool.Authorize(ctx, "ls *")
@@ -239,8 +261,9 @@ func TestAskingAHuman(t *testing.T) {
 			h.run.End(nil)
 			h.check()
 			p := h.rec.All().Permissions()[0]
-			if p.Reply != test.reply || p.Action != "ask" || (p.WaitedMS != nil) != (test.reply != "") || p.WaitedMS != nil &&
-				*p.WaitedMS < 2000 {
+			if p.Reply != test.reply || p.Action != "ask" || (p.WaitedMS != nil) != (test.reply != "") ||
+				p.WaitedMS != nil &&
+					*p.WaitedMS < 2000 {
 				t.Errorf("permission = %+v", p)
 			}
 			run := one(t, h.rec.All().Runs())
@@ -257,9 +280,10 @@ func TestAskingAHuman(t *testing.T) {
 }
 
 func TestAlwaysWithoutASubjectAllowsNothingElse(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
-		return agenttrace.Answer{Reply: agenttrace.ReplyAlways}, nil
-	}}, agenttrace.SessionOptions{})
+	h := newHarness(t,
+		agenttrace.Options{Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+			return agenttrace.Answer{Reply: agenttrace.ReplyAlways}, nil
+		}}, agenttrace.SessionOptions{})
 	ctx, turn := h.turn("go")
 	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
 	if !tool.Authorize(ctx, "").Allowed() || len(h.sess.Rules()) != 0 {
@@ -269,10 +293,11 @@ func TestAlwaysWithoutASubjectAllowsNothingElse(t *testing.T) {
 
 func TestTurnThatEndsWhileAHumanThinksAllowsNothing(t *testing.T) {
 	var turn *agenttrace.Turn
-	h := newHarness(t, agenttrace.Options{Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
-		turn.Abort()
-		return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
-	}}, agenttrace.SessionOptions{})
+	h := newHarness(t,
+		agenttrace.Options{Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+			turn.Abort()
+			return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
+		}}, agenttrace.SessionOptions{})
 	var ctx context.Context
 	ctx, turn = h.turn("go")
 	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
@@ -314,7 +339,8 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "deploy"}, agenttrace.TurnOptions{})
 				ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 				call.Text("Deploying.")
-				call.End(agenttrace.ModelResult{StopReason: "tool_use", Usage: agenttrace.ExclusiveUsage{Input: 10}}, nil)
+				call.End(agenttrace.ModelResult{StopReason: "tool_use", Usage: agenttrace.ExclusiveUsage{Input: 10}},
+					nil)
 				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "deploy",
 					Input: json.RawMessage(`{"env":"prod"}`)})
 				d := tool.Authorize(ctx, "prod")
@@ -350,7 +376,8 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 				if waiting.Name != "deploy" || string(waiting.Input) != `{"env":"prod"}` || waiting.Subject != "prod" {
 					t.Errorf("pending = %+v", waiting)
 				}
-				if _, _, _, err := turn.ResumeTool(ctx, "other", test.answer); !errors.Is(err, agenttrace.ErrNothingPending) {
+				if _, _, _, err := turn.ResumeTool(ctx, "other", test.answer); !errors.Is(err,
+					agenttrace.ErrNothingPending) {
 					t.Errorf("resume of an unknown call: %v", err)
 				}
 				ctx, tool, d, err = turn.ResumeTool(ctx, waiting.CallID, test.answer)
@@ -365,9 +392,11 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 				}
 				_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 				call.Text("Done.")
-				call.End(agenttrace.ModelResult{StopReason: "end_turn", Usage: agenttrace.ExclusiveUsage{Input: 20}}, nil)
+				call.End(agenttrace.ModelResult{StopReason: "end_turn", Usage: agenttrace.ExclusiveUsage{Input: 20}},
+					nil)
 				turn.End(agenttrace.TurnResult{})
-				if _, _, err := run.ContinueTurn(ctx, agenttrace.TurnOptions{}); !errors.Is(err, agenttrace.ErrNothingPending) {
+				if _, _, err := run.ContinueTurn(ctx, agenttrace.TurnOptions{}); !errors.Is(err,
+					agenttrace.ErrNothingPending) {
 					t.Errorf("continue with nothing pending: %v", err)
 				}
 				run.End(nil)
@@ -390,7 +419,8 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 				if diff := cmp.Diff([]shape{
 					{0, "text", "", `{"type":"text","text":"Deploying."}`},
 					{1, "tool-deploy", "approval-requested",
-						`{"type":"tool-deploy","toolCallId":"c","state":"approval-requested","input":{"env":"prod"},"approval":{"id":"` +
+						`{"type":"tool-deploy","toolCallId":"c","state":"approval-requested","input":{"env":"prod"},` +
+							`"approval":{"id":"` +
 							perms[0].ID + `"}}`},
 				}, shapes(first.Assistant.Parts)); diff != "" {
 					t.Errorf("first parts (-want +got):\n%s", diff)
@@ -406,7 +436,8 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 					t.Errorf("second turn counts %+v", second.Usage)
 				}
 				if calls[0].PartID != calls[1].PartID || calls[0].CallID != calls[1].CallID ||
-					calls[0].State != "approval-requested" || calls[1].State != test.state || calls[1].Input != `{"env":"prod"}` {
+					calls[0].State != "approval-requested" || calls[1].State != test.state ||
+					calls[1].Input != `{"env":"prod"}` {
 					t.Errorf("calls = %+v, %+v", calls[0], calls[1])
 				}
 				if perms[0].ID != perms[1].ID || perms[0].Outcome != "pending" || perms[1].Outcome == "pending" ||

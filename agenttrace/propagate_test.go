@@ -64,7 +64,8 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T, ctx context.Context) joined{
 		"process": func(t *testing.T, ctx context.Context) joined {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestASubAgentInAnotherProcessOrServerJoinsItsParent$")
-			env := agenttrace.Environment(append(os.Environ(), subAgentVariable+"=1", "TRACEPARENT=stale", "BAGGAGE=stale"))
+			env := agenttrace.Environment(append(os.Environ(), subAgentVariable+"=1", "TRACEPARENT=stale",
+				"BAGGAGE=stale"))
 			agenttrace.Inject(ctx, &env)
 			cmd.Env = env
 			out, err := cmd.Output()
@@ -102,7 +103,8 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(string(request), `"traceparent":"00-`) || !strings.Contains(string(request), `"progressToken":1`) {
+			if !strings.Contains(string(request), `"traceparent":"00-`) ||
+				!strings.Contains(string(request), `"progressToken":1`) {
 				t.Errorf("request = %s", request)
 			}
 			var params struct {
@@ -161,7 +163,8 @@ func TestTheNearestSessionIsTheParentOfASubAgent(t *testing.T) {
 		ctx = agenttrace.Extract(t.Context(), wire)
 		sess := h.tracer.NewSession(ctx, agenttrace.SessionOptions{ID: "ses_" + string(rune('1'+depth)), Agent: "a"})
 		if st := sess.State(); st.ParentID != want || st.RootID != "ses_top" {
-			t.Errorf("session %s has parent %q and root %q, want %q and ses_top", sess.ID(), st.ParentID, st.RootID, want)
+			t.Errorf("session %s has parent %q and root %q, want %q and ses_top", sess.ID(), st.ParentID, st.RootID,
+				want)
 		}
 		var run *agenttrace.Run
 		ctx, run = sess.StartRun(ctx, agenttrace.RunOptions{})
@@ -176,13 +179,15 @@ func TestHostileContextOfAnotherProcessDoesNoHarm(t *testing.T) {
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: agenttracetest.NewRecorder()})
 	for _, carrier := range []propagation.TextMapCarrier{
 		agenttrace.Meta(nil), agenttrace.Meta{"traceparent": 1, "baggage": []string{"x"}}, new(agenttrace.Environment),
-		&agenttrace.Environment{"BAGGAGE", "=", "TRACEPARENT=00-0-0-0", "BAGGAGE=agenttrace.session.parent_message_id=m"},
+		&agenttrace.Environment{"BAGGAGE", "=", "TRACEPARENT=00-0-0-0",
+			"BAGGAGE=agenttrace.session.parent_message_id=m"},
 		propagation.MapCarrier{"baggage": "agenttrace.session.parent_id=" + strings.Repeat("x", 4096)},
 		propagation.MapCarrier{"baggage": "agenttrace.session.parent_id=ses_1"}, // its own id
 	} {
 		ctx := agenttrace.Extract(t.Context(), carrier)
 		st := tracer.NewSession(ctx, agenttrace.SessionOptions{ID: "ses_1", Agent: "a"}).State()
-		if st.ParentID != "" || st.ParentMessageID != "" || st.RootID != "" || trace.SpanContextFromContext(ctx).IsValid() {
+		if st.ParentID != "" || st.ParentMessageID != "" || st.RootID != "" ||
+			trace.SpanContextFromContext(ctx).IsValid() {
 			t.Errorf("%v: state = %+v", carrier, st)
 		}
 	}

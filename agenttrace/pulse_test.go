@@ -49,7 +49,8 @@ func lastPart(rec *agenttracetest.Recorder) (data string) {
 func TestSlowTextIsSeenWithinASecond(t *testing.T) {
 	words := strings.Fields(
 		"the quick brown fox jumps over the lazy dog and runs into the woods behind the old house where nobody lives")
-	for name, start := range map[string]func(ctx context.Context, turn *agenttrace.Turn) (write func(string), end func()){
+	for name, start := range map[string]func(ctx context.Context, turn *agenttrace.Turn) (write func(string),
+		end func()){
 		"text": func(_ context.Context, turn *agenttrace.Turn) (func(string), func()) {
 			s := turn.StreamText()
 			return func(text string) { s.WriteString(text) }, func() { s.Close() }

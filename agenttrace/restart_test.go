@@ -46,10 +46,13 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 	call.StreamText().WriteString("Let me")
 	_, done := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "done", Name: "ls", Input: 1})
 	done.End("x")
-	_, running := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "running", Name: "bash", Input: map[string]string{"cmd": "make"}, Kind: agenttrace.ToolExecute})
+	_, running := turn.StartTool(ctx,
+		agenttrace.ToolOptions{ID: "running", Name: "bash", Input: map[string]string{"cmd": "make"},
+			Kind: agenttrace.ToolExecute})
 	_, streaming := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "streaming", Name: "gh_pr", Dynamic: true})
 	streaming.InputDelta(`{"title":"Fi`)
-	_, broken := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "broken", Name: "bash", RawInput: json.RawMessage(`{"cmd":`)})
+	_, broken := turn.StartTool(ctx,
+		agenttrace.ToolOptions{ID: "broken", Name: "bash", RawInput: json.RawMessage(`{"cmd":`)})
 	st := h.sess.State()
 	index, user, answer := turn.Index(), turn.UserMessageID(), turn.AssistantMessageID()
 	// Here the process is killed: nothing below happens in it.
@@ -60,8 +63,10 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 	}
 	agree(t, rec)
 	got := one(t, rec.All().Turns())
-	if *got.Index != index || got.Assistant.ID != answer || got.User.ID != "" || got.EndReason != "abort" || got.PendingApproval || got.DurationMS != nil ||
-		got.Error != "aborted by host restart" || got.ErrorType != "aborted" || got.Model.ModelID != "gpt-5-mini" || got.Title != "Fix" {
+	if *got.Index != index || got.Assistant.ID != answer || got.User.ID != "" || got.EndReason != "abort" ||
+		got.PendingApproval || got.DurationMS != nil ||
+		got.Error != "aborted by host restart" || got.ErrorType != "aborted" || got.Model.ModelID != "gpt-5-mini" ||
+		got.Title != "Fix" {
 		t.Errorf("turn = %+v", got)
 	}
 	type ended struct{ id, part, state, input, err, class string }
@@ -81,7 +86,8 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 		t.Errorf("tool calls (-want +got):\n%s", diff)
 	}
 	span := rec.All().Named("session.turn")[0]
-	if span.Parent.SpanID() != h.run.SpanContext().SpanID() || span.SpanContext.TraceID() != h.run.SpanContext().TraceID() {
+	if span.Parent.SpanID() != h.run.SpanContext().SpanID() ||
+		span.SpanContext.TraceID() != h.run.SpanContext().TraceID() {
 		t.Error("the turn ends in another trace than it began in")
 	}
 	if st := rec.Events().Statuses(); len(st) != 1 || st[0].Status != "idle" || st[0].SessionID != h.sess.ID() {
@@ -96,7 +102,8 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 	_, turn = run.StartTurn(next, agenttrace.UserMessage{Text: "again"}, agenttrace.TurnOptions{})
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
-	if links := rec.All().Named("session.run")[0].Links; len(links) != 1 || links[0].SpanContext.SpanID() != h.run.SpanContext().SpanID() {
+	if links := rec.All().Named("session.run")[0].Links; len(links) != 1 ||
+		links[0].SpanContext.SpanID() != h.run.SpanContext().SpanID() {
 		t.Errorf("links = %v", links)
 	}
 	if turn.Index() != index+1 || turn.UserMessageID() <= user {
@@ -107,7 +114,8 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 	ctx, turn := h.turn("go")
-	_, waits := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "waits", Name: "bash", Input: map[string]string{"cmd": "rm"}})
+	_, waits := turn.StartTool(ctx,
+		agenttrace.ToolOptions{ID: "waits", Name: "bash", Input: map[string]string{"cmd": "rm"}})
 	question := waits.AwaitApproval("")
 	_, asks := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "asks", Name: "question", Input: 1})
 	asks.AwaitInput("Which one?")
@@ -123,7 +131,8 @@ func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 	for _, c := range rec.All().ToolCalls() {
 		states[c.CallID] = c.State
 	}
-	if diff := cmp.Diff(map[string]string{"waits": "approval-requested", "asks": "input-available", "running": "output-error"}, states); diff != "" {
+	if diff := cmp.Diff(map[string]string{"waits": "approval-requested", "asks": "input-available",
+		"running": "output-error"}, states); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
 	if st := sess.Status(); st.State != agenttrace.StatusWaitingApproval || st.CallID != "waits" {
@@ -174,8 +183,10 @@ func TestHostNamesWhatWasLeftOpen(t *testing.T) {
 	st.Open = []agenttrace.PendingTurn{{
 		Index: 0, UserMessageID: "msg_u", AssistantMessageID: "msg_a", AssistantCreatedAt: 1795198540001, NextPart: 2,
 		Tools: []agenttrace.PendingTool{
-			{CallID: "c1", Name: "bash", State: "input-available", PartID: "prt_1", PartIndex: 0, CreatedAt: 1795198540002, Input: json.RawMessage(`{"cmd":"ls"}`)},
-			{CallID: "c2", Name: "bash", State: "approval-responded", ApprovalID: "per_1", PartID: "prt_2", PartIndex: 1, CreatedAt: 1795198540003},
+			{CallID: "c1", Name: "bash", State: "input-available", PartID: "prt_1", PartIndex: 0,
+				CreatedAt: 1795198540002, Input: json.RawMessage(`{"cmd":"ls"}`)},
+			{CallID: "c2", Name: "bash", State: "approval-responded", ApprovalID: "per_1", PartID: "prt_2",
+				PartIndex: 1, CreatedAt: 1795198540003},
 		},
 	}}
 	st.NextTurn = 1
@@ -186,9 +197,13 @@ func TestHostNamesWhatWasLeftOpen(t *testing.T) {
 	agree(t, rec)
 	turn := one(t, rec.All().Turns())
 	if diff := cmp.Diff([]spans.Part{
-		{ID: "prt_1", Index: 0, Type: "tool-bash", ToolCallID: "c1", ToolState: "output-error", CreatedAt: 1795198540002},
-		{ID: "prt_2", Index: 1, Type: "tool-bash", ToolCallID: "c2", ToolState: "output-error", CreatedAt: 1795198540003},
-	}, turn.Assistant.Parts, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".UpdatedAt" }, cmp.Ignore())); diff != "" {
+		{ID: "prt_1", Index: 0, Type: "tool-bash", ToolCallID: "c1", ToolState: "output-error",
+			CreatedAt: 1795198540002},
+		{ID: "prt_2", Index: 1, Type: "tool-bash", ToolCallID: "c2", ToolState: "output-error",
+			CreatedAt: 1795198540003},
+	}, turn.Assistant.Parts, cmp.FilterPath(func(p cmp.Path) bool {
+		return p.Last().String() == ".UpdatedAt"
+	}, cmp.Ignore())); diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
 	if turn.Assistant.ID != "msg_a" || turn.EndReason != "abort" {
@@ -202,10 +217,18 @@ func TestAbortTakesSubAgentsAlong(t *testing.T) {
 		end             func(*harness, *agenttrace.Turn)
 		run, turn, tool string
 	}{
-		{"abort of the run", func(h *harness, _ *agenttrace.Turn) { h.run.Abort() }, "abort", "abort", "aborted by parent"},
-		{"abort of the turn", func(_ *harness, turn *agenttrace.Turn) { turn.Abort() }, "abort", "abort", "aborted by parent"},
-		{"failure of the turn", func(_ *harness, turn *agenttrace.Turn) { turn.Fail(errors.New("overloaded")) }, "abort", "abort", "aborted by parent"},
-		{"end of the turn", func(_ *harness, turn *agenttrace.Turn) { turn.End(agenttrace.TurnResult{}) }, "finish", "finish", ""},
+		{"abort of the run", func(h *harness, _ *agenttrace.Turn) {
+			h.run.Abort()
+		}, "abort", "abort", "aborted by parent"},
+		{"abort of the turn", func(_ *harness, turn *agenttrace.Turn) {
+			turn.Abort()
+		}, "abort", "abort", "aborted by parent"},
+		{"failure of the turn", func(_ *harness, turn *agenttrace.Turn) {
+			turn.Fail(errors.New("overloaded"))
+		}, "abort", "abort", "aborted by parent"},
+		{"end of the turn", func(_ *harness, turn *agenttrace.Turn) {
+			turn.End(agenttrace.TurnResult{})
+		}, "finish", "finish", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
@@ -213,13 +236,19 @@ func TestAbortTakesSubAgentsAlong(t *testing.T) {
 			toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "task", Name: "task", Input: 1})
 			child := h.tracer.NewSession(toolCtx, agenttrace.SessionOptions{Agent: "helper"})
 			childCtx, childRun := child.StartRun(toolCtx, agenttrace.RunOptions{})
-			childCtx, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "help"}, agenttrace.TurnOptions{})
-			grandCtx, grandTool := childTurn.StartTool(childCtx, agenttrace.ToolOptions{ID: "deeper", Name: "task", Input: 1})
-			_, grandRun := h.tracer.NewSession(grandCtx, agenttrace.SessionOptions{Agent: "deep"}).StartRun(grandCtx, agenttrace.RunOptions{})
+			childCtx, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "help"},
+				agenttrace.TurnOptions{})
+			grandCtx, grandTool := childTurn.StartTool(childCtx,
+				agenttrace.ToolOptions{ID: "deeper", Name: "task", Input: 1})
+			_, grandRun := h.tracer.NewSession(grandCtx, agenttrace.SessionOptions{Agent: "deep"}).StartRun(grandCtx,
+				agenttrace.RunOptions{})
 			// One that was not started in the turn's context is none of its children.
-			_, other := h.tracer.NewSession(toolCtx, agenttrace.SessionOptions{Agent: "other"}).StartRun(context.Background(), agenttrace.RunOptions{})
+			_, other := h.tracer.NewSession(toolCtx, agenttrace.SessionOptions{Agent: "other"}).StartRun(
+				context.Background(), agenttrace.RunOptions{})
 			test.end(h, turn)
-			for _, end := range []func(){func() { grandRun.End(nil) }, grandTool.Abort, func() { childTurn.End(agenttrace.TurnResult{}) }, func() { childRun.End(nil) }, func() { other.End(nil) }, tool.Abort, func() { h.run.End(nil) }} {
+			for _, end := range []func(){func() { grandRun.End(nil) }, grandTool.Abort, func() {
+				childTurn.End(agenttrace.TurnResult{})
+			}, func() { childRun.End(nil) }, func() { other.End(nil) }, tool.Abort, func() { h.run.End(nil) }} {
 				end() // what the hosts do when they notice
 			}
 			h.check()
@@ -234,7 +263,8 @@ func TestAbortTakesSubAgentsAlong(t *testing.T) {
 				t.Errorf("the child's turn ended by %s", got.EndReason)
 			}
 			for _, c := range h.rec.All().ToolCalls() {
-				if c.Error != test.tool || (test.tool != "") != (c.State == "output-error" && c.ErrorType == "aborted") {
+				if c.Error != test.tool ||
+					(test.tool != "") != (c.State == "output-error" && c.ErrorType == "aborted") {
 					t.Errorf("call %s ended with %q in state %s", c.CallID, c.Error, c.State)
 				}
 			}

@@ -72,7 +72,8 @@ func TestSessionOperations(t *testing.T) {
 	}
 	last := runs[3]
 	if last.Title != "Again" || last.Mode != "build" || string(last.Metadata) != `{"a":1,"b":null,"c":"x"}` ||
-		!strings.Contains(string(last.Permissions), `"permission":"read","pattern":"*","action":"allow","source":"session"`) {
+		!strings.Contains(string(last.Permissions), `"permission":"read","pattern":"*","action":"allow",`+
+			`"source":"session"`) {
 		t.Errorf("last update = %+v", last)
 	}
 	for _, s := range h.rec.All() {
@@ -99,8 +100,9 @@ func TestSessionOperations(t *testing.T) {
 }
 
 func TestFork(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Title: "Fix it", Metadata: map[string]any{"a": 1},
-		Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")}})
+	h := newHarness(t, agenttrace.Options{},
+		agenttrace.SessionOptions{Title: "Fix it", Metadata: map[string]any{"a": 1},
+			Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")}})
 	_, turn := h.turn("0")
 	first := turn.AssistantMessageID()
 	for name, err := range map[string]error{
@@ -114,7 +116,8 @@ func TestFork(t *testing.T) {
 	turn.End(agenttrace.TurnResult{})
 	_, turn = h.turn("1")
 	turn.End(agenttrace.TurnResult{})
-	if _, err := h.sess.Fork(h.ctx, "msg_other", agenttrace.ForkOptions{}); !errors.Is(err, agenttrace.ErrUnknownMessage) {
+	if _, err := h.sess.Fork(h.ctx, "msg_other", agenttrace.ForkOptions{}); !errors.Is(err,
+		agenttrace.ErrUnknownMessage) {
 		t.Errorf("fork at an unknown message: %v", err)
 	}
 	// The run may stay open: no turn is.

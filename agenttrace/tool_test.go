@@ -65,17 +65,20 @@ func TestToolCallEnds(t *testing.T) {
 			c.InputDelta(`{"cmd`)
 			c.Fail(errors.New("invalid input"))
 		},
-			spans.ToolCall{State: "output-error", Input: `"{\"cmd"`, Error: "invalid input", ErrorType: "_OTHER"}, 0, true},
+			spans.ToolCall{State: "output-error", Input: `"{\"cmd"`, Error: "invalid input", ErrorType: "_OTHER"}, 0,
+			true},
 		{"truncated", 1, func(c *agenttrace.ToolCall) {
 			c.EndTruncated("head", agenttrace.Truncated{Path: "/tmp/out", Size: 1 << 20, SHA256: "9f"})
-		}, spans.ToolCall{State: "output-available", Input: `1`, Output: `"head"`, Truncated: true, OutputPath: "/tmp/out",
+		}, spans.ToolCall{State: "output-available", Input: `1`, Output: `"head"`, Truncated: true,
+			OutputPath: "/tmp/out",
 			OutputSize: 1 << 20, OutputSHA256: "9f"}, 0, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 			ctx, turn := h.turn("go")
 			errs := errorsOf(func() {
-				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: test.input, ProviderExecuted: true})
+				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: test.input,
+					ProviderExecuted: true})
 				test.end(tool)
 				tool.Abort()
 			})
@@ -99,7 +102,8 @@ func TestToolCallEnds(t *testing.T) {
 				t.Errorf("status = %v", s.Status)
 			}
 			part := one(t, one(t, h.rec.All().Turns()).Assistant.Parts)
-			if part.Data != nil || part.ToolState != test.want.State || part.ToolCallID != got.CallID || part.ID != got.PartID {
+			if part.Data != nil || part.ToolState != test.want.State || part.ToolCallID != got.CallID ||
+				part.ID != got.PartID {
 				t.Errorf("stub = %+v", part)
 			}
 		})
@@ -114,7 +118,8 @@ func TestRawInputAndOutputAreTakenOnTrust(t *testing.T) {
 	raw[2] = 'b' // it was copied
 	tool.EndRaw(json.RawMessage(`{"cut`))
 	_, open := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "open", Name: "bash", RawInput: json.RawMessage(`{"cut`)})
-	_, waits := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "waits", Name: "bash", RawInput: json.RawMessage(`{"cut`)})
+	_, waits := turn.StartTool(ctx,
+		agenttrace.ToolOptions{ID: "waits", Name: "bash", RawInput: json.RawMessage(`{"cut`)})
 	_ = open
 	waits.AwaitApproval("")
 	turn.End(agenttrace.TurnResult{})
@@ -188,7 +193,8 @@ func TestManyGoroutinesInOneTurn(t *testing.T) {
 				ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 				s := call.StreamText()
 				s.WriteString("x")
-				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprintf("c%d_%d", w, i), Name: "bash", Input: i})
+				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprintf("c%d_%d", w, i), Name: "bash",
+					Input: i})
 				if tool.Authorize(ctx, "ls").Allowed() {
 					child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "sub"})
 					_, run := child.StartRun(ctx, agenttrace.RunOptions{})

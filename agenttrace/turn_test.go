@@ -61,7 +61,8 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	got := one(t, h.rec.All().Turns())
 	if diff := cmp.Diff([]shape{
 		{0, "text", "", `{"type":"text","text":"fix it"}`},
-		{1, "file", "", `{"type":"file","mediaType":"text/plain","url":"data:text/plain;base64,aGk=","filename":"a.txt"}`},
+		{1, "file", "", `{"type":"file","mediaType":"text/plain","url":"data:text/plain;base64,aGk=",` +
+			`"filename":"a.txt"}`},
 		{2, "data-mention", "", `{"type":"data-mention","id":"m1","data":{"path":"<a>"}}`},
 	}, shapes(got.User.Parts)); diff != "" {
 		t.Errorf("user parts (-want +got):\n%s", diff)
@@ -76,7 +77,8 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 		{2, "tool-bash", "output-available", ""},
 		{3, "file", "", `{"type":"file","mediaType":"image/png","url":"https://x/y.png"}`},
 		{4, "source-url", "", `{"type":"source-url","sourceId":"s","url":"https://x","title":"X"}`},
-		{5, "source-document", "", `{"type":"source-document","sourceId":"d","mediaType":"application/pdf","title":"P"}`},
+		{5, "source-document", "", `{"type":"source-document","sourceId":"d","mediaType":"application/pdf",` +
+			`"title":"P"}`},
 		{6, "data-artifact", "", `{"type":"data-artifact","id":"a1","data":{"code":"plot()"}}`},
 		{7, "step-start", "", `{"type":"step-start"}`},
 		{8, "text", "", `{"type":"text","text":"Done."}`},
@@ -107,7 +109,8 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	call1 := one(t, h.rec.All().ToolCalls("bash"))
 	part := got.Assistant.Parts[2]
 	if call1.PartID != part.ID || *call1.PartIndex != 2 || call1.MessageID != got.Assistant.ID ||
-		call1.Input != `{"cmd":"ls"}` || call1.Output != `"a\nb"` || *call1.DurationMS < 40 || call1.ACPKind != "execute" ||
+		call1.Input != `{"cmd":"ls"}` || call1.Output != `"a\nb"` || *call1.DurationMS < 40 ||
+		call1.ACPKind != "execute" ||
 		part.ToolCallID != "call_1" {
 		t.Errorf("tool call = %+v, part %+v", call1, part)
 	}
@@ -143,14 +146,22 @@ func TestTurnEnds(t *testing.T) {
 		reason, errText string
 		status          codes.Code
 	}{
-		{"end", func(t *agenttrace.Turn) { t.End(agenttrace.TurnResult{StopReason: "end_turn"}) }, "finish", "", codes.Unset},
+		{"end", func(t *agenttrace.Turn) {
+			t.End(agenttrace.TurnResult{StopReason: "end_turn"})
+		}, "finish", "", codes.Unset},
 		{"abort", (*agenttrace.Turn).Abort, "abort", "", codes.Unset},
-		{"fail", func(t *agenttrace.Turn) { t.Fail(fmt.Errorf("call: %w", failure)) }, "error", "call: model overloaded",
+		{"fail", func(t *agenttrace.Turn) {
+			t.Fail(fmt.Errorf("call: %w", failure))
+		}, "error", "call: model overloaded",
 			codes.Error},
 		{"fail with a cancelled context", func(t *agenttrace.Turn) { t.Fail(fmt.Errorf("call: %w", context.Canceled)) },
 			"abort", "", codes.Unset},
 		{"fail with nil", func(t *agenttrace.Turn) { t.Fail(nil) }, "finish", "", codes.Unset},
-		{"first end counts", func(t *agenttrace.Turn) { t.Fail(failure); t.End(agenttrace.TurnResult{}); t.Abort() }, "error",
+		{"first end counts", func(t *agenttrace.Turn) {
+			t.Fail(failure)
+			t.End(agenttrace.TurnResult{})
+			t.Abort()
+		}, "error",
 			"model overloaded", codes.Error},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -190,7 +201,8 @@ func TestTurnEnds(t *testing.T) {
 			for _, c := range h.rec.All().ToolCalls() {
 				states[c.CallID] = c.State
 			}
-			if diff := cmp.Diff(map[string]string{"c1": "input-streaming", "c2": "input-available", "c3": "input-available"},
+			if diff := cmp.Diff(map[string]string{"c1": "input-streaming", "c2": "input-available",
+				"c3": "input-available"},
 				states); diff != "" {
 				t.Errorf("states of tool spans (-want +got):\n%s", diff)
 			}
@@ -222,7 +234,8 @@ func TestRunEnds(t *testing.T) {
 			h.check()
 			run, turn := one(t, h.rec.All().Runs()), one(t, h.rec.All().Turns())
 			if run.Outcome != test.outcome || turn.EndReason != test.turn || run.ErrorType != test.errType {
-				t.Errorf("run %q (%q), turn %q; want %q (%q), %q", run.Outcome, run.ErrorType, turn.EndReason, test.outcome,
+				t.Errorf("run %q (%q), turn %q; want %q (%q), %q", run.Outcome, run.ErrorType, turn.EndReason,
+					test.outcome,
 					test.errType, test.turn)
 			}
 			if h.sess.Busy() {
@@ -235,7 +248,8 @@ func TestRunEnds(t *testing.T) {
 func TestPromptAndToolsAreSentOncePerRun(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 	prompt := strings.Repeat("be careful ", 1000)
-	tools := []agenttrace.Tool{{Name: "bash", Description: "Run <it>", Parameters: json.RawMessage(`{"type":"object"}`)},
+	tools := []agenttrace.Tool{{Name: "bash", Description: "Run <it>",
+		Parameters: json.RawMessage(`{"type":"object"}`)},
 		{Name: "ask"}}
 	options := agenttrace.TurnOptions{SystemPrompt: prompt, Tools: tools}
 	turnWith := func(change func(*agenttrace.Turn)) {
@@ -256,7 +270,8 @@ func TestPromptAndToolsAreSentOncePerRun(t *testing.T) {
 	h.run.End(nil)
 	h.check()
 
-	const catalog = `[{"name":"bash","description":"Run <it>","parameters":{"type":"object"}},{"name":"ask","description":"","parameters":{}}]`
+	const catalog = `[{"name":"bash","description":"Run <it>","parameters":{"type":"object"}},{"name":"ask",` +
+		`"description":"","parameters":{}}]`
 	digest := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
 	turns := h.rec.All().Turns()
 	for i, want := range []struct{ prompt, tools, sentPrompt, sentTools, model string }{
@@ -330,7 +345,8 @@ func TestLateCallsAreCountedAndReported(t *testing.T) {
 		tool.Abort()
 	})
 	if h.tracer.Dropped() != 7 || len(errs) != 3 {
-		t.Errorf("%d dropped, %d reported (%v); want 7, and 3: the first, the second and the fourth", h.tracer.Dropped(),
+		t.Errorf("%d dropped, %d reported (%v); want 7, and 3: the first, the second and the fourth",
+			h.tracer.Dropped(),
 			len(errs), errs)
 	}
 	h.run.End(nil)
@@ -385,13 +401,15 @@ func TestToolCallThatIsNotSampledTravelsWithItsTurn(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 	h.rec.Drop(func(name string) bool { return name == "tool.call" })
 	ctx, turn := h.turn("go")
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
+	_, tool := turn.StartTool(ctx,
+		agenttrace.ToolOptions{ID: "c", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
 	tool.End(json.RawMessage(`{"stdout":""}`))
 	turn.End(agenttrace.TurnResult{})
 	h.run.End(nil)
 	h.check()
 	got := one(t, h.rec.All().Turns())
-	if want := `{"type":"tool-bash","toolCallId":"c","state":"output-available","input":{"cmd":"ls"},"output":{"stdout":""}}`; string(got.Assistant.Parts[0].Data) != want {
+	if want := `{"type":"tool-bash","toolCallId":"c","state":"output-available","input":{"cmd":"ls"},` +
+		`"output":{"stdout":""}}`; string(got.Assistant.Parts[0].Data) != want {
 		t.Errorf("part = %s, want %s", got.Assistant.Parts[0].Data, want)
 	}
 }

@@ -15,7 +15,8 @@ func TestACallWithoutItsIDIsTheInferredOne(t *testing.T) {
 		o    agenttrace.ToolOptions
 		want string
 	}{
-		{"input in another order", agenttrace.ToolOptions{Name: "ls", Input: map[string]any{"b": 2, "a": 1.0}}, "call_1"},
+		{"input in another order", agenttrace.ToolOptions{Name: "ls", Input: map[string]any{"b": 2, "a": 1.0}},
+			"call_1"},
 		{"raw input", agenttrace.ToolOptions{Name: "ls", RawInput: json.RawMessage(`{"b":2, "a":1}`)}, "call_1"},
 		{"text", agenttrace.ToolOptions{Name: "sh", Input: "make test"}, "call_2"},
 		{"another tool", agenttrace.ToolOptions{Name: "rm", Input: map[string]any{"a": 1, "b": 2}}, ""},
@@ -34,7 +35,8 @@ func TestACallWithoutItsIDIsTheInferredOne(t *testing.T) {
 			turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_2", Name: "sh", Input: "make test", Inferred: true})
 			_, first := turn.StartTool(ctx, c.o)
 			_, second := turn.StartTool(ctx, c.o)
-			if got := first.ID(); c.want != "" && got != c.want || c.want == "" && (got == "call_1" || got == "call_2") {
+			if got := first.ID(); c.want != "" && got != c.want ||
+				c.want == "" && (got == "call_1" || got == "call_2") {
 				t.Errorf("the call is %q, want %q", got, c.want)
 			}
 			if second.ID() == first.ID() {

@@ -85,8 +85,11 @@ func TestDecodingAnEventThatWasEncodedGivesItBack(t *testing.T) {
 
 func TestEveryEventCarriesWhatSemconvLists(t *testing.T) {
 	g := generator{r: rand.New(rand.NewPCG(2, 9)), full: true}
-	records := map[string]func() spans.SpanData{semconv.SpanEventLoopWarning: func() spans.SpanData { return new(spans.LoopWarning) }}
-	full := map[string]spans.SpanData{semconv.SpanEventLoopWarning: &spans.LoopWarning{Pattern: "a", Repetitions: 1, WindowSize: 2, Evidence: []string{"x"}}}
+	records := map[string]func() spans.SpanData{semconv.SpanEventLoopWarning: func() spans.SpanData {
+		return new(spans.LoopWarning)
+	}}
+	full := map[string]spans.SpanData{semconv.SpanEventLoopWarning: &spans.LoopWarning{Pattern: "a", Repetitions: 1,
+		WindowSize: 2, Evidence: []string{"x"}}}
 	for _, kind := range eventKinds {
 		records[kind.name] = func() spans.SpanData { return &spans.Event{Name: kind.name} }
 		full[kind.name] = g.event(kind.name, kind.fields)
@@ -152,7 +155,8 @@ func TestEventValidates(t *testing.T) {
 }
 
 func TestLoopWarningIsJSON(t *testing.T) {
-	for _, w := range []spans.LoopWarning{{}, {Pattern: `TOOL_CALL:"a"` + " -> \n", Repetitions: 3, WindowSize: 12, Evidence: []string{"prt_1", `"`}}} {
+	for _, w := range []spans.LoopWarning{{}, {Pattern: `TOOL_CALL:"a"` + " -> \n", Repetitions: 3, WindowSize: 12,
+		Evidence: []string{"prt_1", `"`}}} {
 		var got struct {
 			Pattern     string
 			Repetitions int64
@@ -164,15 +168,18 @@ func TestLoopWarningIsJSON(t *testing.T) {
 		if err := dec.Decode(&got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Pattern != w.Pattern || got.Repetitions != w.Repetitions || got.WindowSize != w.WindowSize || fmt.Sprint(got.Evidence) != fmt.Sprint(w.Evidence) {
+		if got.Pattern != w.Pattern || got.Repetitions != w.Repetitions || got.WindowSize != w.WindowSize ||
+			fmt.Sprint(got.Evidence) != fmt.Sprint(w.Evidence) {
 			t.Errorf("%+v reads as %+v", w, got)
 		}
 	}
 }
 
 func FuzzEvent(f *testing.F) {
-	f.Add(uint8(1), "agenttrace.message.parts", `{"id":"p","index":0,"type":"text","created_at":1,"updated_at":2,"data":{"type":"text"}}`)
-	f.Add(uint8(2), "agenttrace.message.parts", `{"id":"p","index":0,"type":"text","created_at":1,"updated_at":2,"data":{"ty`)
+	f.Add(uint8(1), "agenttrace.message.parts", `{"id":"p","index":0,"type":"text","created_at":1,"updated_at":2,`+
+		`"data":{"type":"text"}}`)
+	f.Add(uint8(2), "agenttrace.message.parts", `{"id":"p","index":0,"type":"text","created_at":1,"updated_at":2,`+
+		`"data":{"ty`)
 	f.Add(uint8(0), "agenttrace.session.metadata", `{}`)
 	f.Add(uint8(3), "agenttrace.status", "busy")
 	f.Fuzz(func(t *testing.T, kind uint8, key, text string) {

@@ -168,7 +168,8 @@ func garbage() []spans.Value {
 		spans.DoubleValue(math.NaN()), spans.DoubleValue(math.Inf(-1)),
 		spans.DoubleValue(1e300), spans.BoolValue(true), spans.BoolValue(false), spans.StringsValue(nil),
 		spans.StringsValue([]string{}),
-		spans.StringsValue([]string{"", "{", `{"id":1}`, `{"id":"p","index":"x"}`, `{"id":"p","type":"text","data":{"te`,
+		spans.StringsValue([]string{"", "{", `{"id":1}`, `{"id":"p","index":"x"}`, `{"id":"p","type":"text",` +
+			`"data":{"te`,
 			"null", "[]", "7"}),
 		spans.JSONValue(""), spans.JSONValue(`{"a":1}`), spans.JSONValue("["),
 	}

@@ -48,7 +48,8 @@ func TestRecorderKeepsSpans(t *testing.T) {
 		root.IsRecording() {
 		t.Errorf("root = %+v", got)
 	}
-	if all[0].Parent.SpanID() != got.SpanContext.SpanID() || all[0].SpanContext.TraceID() != got.SpanContext.TraceID() ||
+	if all[0].Parent.SpanID() != got.SpanContext.SpanID() ||
+		all[0].SpanContext.TraceID() != got.SpanContext.TraceID() ||
 		len(all[0].Links) != 1 {
 		t.Errorf("child = %+v", all[0])
 	}

@@ -79,13 +79,17 @@ func TestOneCallSendsSessionsAsTheVariablesSay(t *testing.T) {
 		env  map[string]string
 		want map[string]string
 	}{
-		{"traces and live events", nil, map[string]string{"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message"}},
+		{"traces and live events", nil,
+			map[string]string{"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message"}},
 		{"metrics too", map[string]string{"OTEL_METRICS_EXPORTER": "otlp"}, map[string]string{
-			"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message", "/v1/metrics": "gen_ai.client.operation.duration"}},
-		{"traces only", map[string]string{"OTEL_LOGS_EXPORTER": "none"}, map[string]string{"/v1/traces": "session.turn"}},
+			"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message",
+			"/v1/metrics": "gen_ai.client.operation.duration"}},
+		{"traces only", map[string]string{"OTEL_LOGS_EXPORTER": "none"},
+			map[string]string{"/v1/traces": "session.turn"}},
 		{"by name of the service", map[string]string{"OTEL_SERVICE_NAME": "my-coder", "OTEL_LOGS_EXPORTER": "none"},
 			map[string]string{"/v1/traces": "my-coder"}},
-		{"every session", map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_LOGS_EXPORTER": "none"},
+		{"every session", map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+			"OTEL_LOGS_EXPORTER": "none"},
 			map[string]string{"/v1/traces": "ses_setup"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
