@@ -220,7 +220,8 @@ func session(r *rand.Rand, n uint64, add func(spans.SpanData, uint64, int64, int
 				PartID:    spans.NewID(spans.PrefixPart, now), PartIndex: &index, State: "output-available",
 				Input: `{"cmd":"` + filler(r, 200) + `"}`, Output: `{"stdout":"` + filler(r, 2700) + `"}`}
 			if turn%5 == 0 && index == 1 {
-				add(&spans.Permission{SessionID: sessionID, ID: spans.NewID(spans.PrefixPermission, now), ToolID: "bash",
+				add(&spans.Permission{SessionID: sessionID, ID: spans.NewID(spans.PrefixPermission, now),
+					ToolID: "bash",
 					CallID: tool.CallID, MessageID: answer.ID,
 					PartID: tool.PartID, Pattern: "*", Action: semconv.ActionAllow, Source: semconv.SourceSession,
 					Outcome: semconv.OutcomeAllowed}, n, now.UnixMilli(), 0)
@@ -232,15 +233,18 @@ func session(r *rand.Rand, n uint64, add func(spans.SpanData, uint64, int64, int
 			now = now.Add(10 * time.Millisecond)
 		}
 		answer.Parts = append(answer.Parts, text("text", 1000, 5))
-		add(&spans.Turn{SessionID: sessionID, Agent: "coder", Index: &turn, Model: model, ModelCalls: 2, StopReason: "stop",
-			EndReason: semconv.EndFinish,
+		add(&spans.Turn{SessionID: sessionID, Agent: "coder", Index: &turn, Model: model, ModelCalls: 2,
+			StopReason: "stop",
+			EndReason:  semconv.EndFinish,
 			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 1000, Output: 20, Reasoning: 5, CacheRead: 40},
 				Basis: semconv.BasisInclusive},
 			User: user, Assistant: answer}, n, user.CreatedAt, 50)
 		if turn == 7 {
-			add(&spans.Compaction{SessionID: sessionID, SummarizedMessages: 10, MessageID: spans.NewID(spans.PrefixMessage, now),
+			add(&spans.Compaction{SessionID: sessionID, SummarizedMessages: 10,
+				MessageID:        spans.NewID(spans.PrefixMessage, now),
 				MessageCreatedAt: now.UnixMilli(),
-				PartID:           spans.NewID(spans.PrefixPart, now), Summary: filler(r, 800), SummaryTokens: 200, Auto: true,
+				PartID:           spans.NewID(spans.PrefixPart, now), Summary: filler(r, 800), SummaryTokens: 200,
+				Auto:        true,
 				TailStartID: user.ID}, n, now.UnixMilli(), 5)
 		}
 		now = now.Add(60 * time.Millisecond)
@@ -252,7 +256,8 @@ func session(r *rand.Rand, n uint64, add func(spans.SpanData, uint64, int64, int
 
 // filler makes n bytes that look like program output.
 func filler(r *rand.Rand, n int) string {
-	const words = "the quick func returns error nil while reading file main.go line value string expected got test passed "
+	const words = "the quick func returns error nil while reading file main.go line value string expected got test " +
+		"passed "
 	var b strings.Builder
 	for b.Len() < n {
 		i := r.IntN(len(words) - 12)

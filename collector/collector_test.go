@@ -64,7 +64,8 @@ func TestConfigurationsAreValid(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); name != ".." && strings.HasPrefix(name, ".") || name == "node_modules" || name == "dist" {
+			if name := d.Name(); name != ".." && strings.HasPrefix(name, ".") || name == "node_modules" ||
+				name == "dist" {
 				return filepath.SkipDir
 			}
 			return nil
@@ -83,7 +84,8 @@ func TestConfigurationsAreValid(t *testing.T) {
 			Exporters map[string]map[string]any
 		}
 		// Jaeger's configurations have the same shape, with components of its own.
-		if yaml.Unmarshal(b, &c) != nil || len(c.Service.Pipelines) == 0 || strings.Contains(string(b), "jaeger_storage") {
+		if yaml.Unmarshal(b, &c) != nil || len(c.Service.Pipelines) == 0 ||
+			strings.Contains(string(b), "jaeger_storage") {
 			return nil
 		}
 		found++
@@ -138,7 +140,8 @@ service: {pipelines: {traces: {receivers: [otlp], exporters: [session]}}}
 			want: []string{`"[::]:4318"`, "authenticator"}},
 		{name: "a name that is not localhost", args: []string{"--grpc-endpoint", "localhost.example:1"},
 			want: []string{"authenticator"}},
-		{name: "no port", args: []string{"--grpc-endpoint", "localhost"}, want: []string{`"localhost"`, "localhost:4317"}},
+		{name: "no port", args: []string{"--grpc-endpoint", "localhost"},
+			want: []string{`"localhost"`, "localhost:4317"}},
 		{name: "second place without port", args: []string{"--otlp-endpoint", "jaeger"},
 			want: []string{`"jaeger"`, "localhost:4317"}},
 		{name: "second place of another kind", args: []string{"--otlp-endpoint", "ftp://jaeger:1"},
@@ -312,7 +315,8 @@ func TestStart(t *testing.T) {
 func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db"), OTLPEndpoint: second.endpoint})
+	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db"),
+		OTLPEndpoint: second.endpoint})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,9 +351,11 @@ func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 					if id, ok := s.Attributes().Get("tool_call.id"); ok {
 						result, _ := s.Attributes().Get("gen_ai.tool.call.result")
 						got[id.Str()] = len(result.Str())
-						if input, ok := s.Attributes().Get("gen_ai.tool.call.arguments"); ok && (!json.Valid([]byte(input.Str())) ||
-							len(input.Str()) < 500_000) {
-							t.Errorf("the input that is too long arrives as %d bytes: %.60s", len(input.Str()), input.Str())
+						if input, ok := s.Attributes().Get("gen_ai.tool.call.arguments"); ok &&
+							(!json.Valid([]byte(input.Str())) ||
+								len(input.Str()) < 500_000) {
+							t.Errorf("the input that is too long arrives as %d bytes: %.60s", len(input.Str()),
+								input.Str())
 						}
 					}
 				}
@@ -520,9 +526,14 @@ func TestFragments(t *testing.T) {
 	}
 	want := []string{
 		"yaml:" + embedded,
-		`yaml:{"exporters":{"session":{"path":"$$HOME/$${env:X}.db"}},"extensions":{"session_view":{"endpoint":"localhost:4320"}},"receivers":{"otlp":{"protocols":{"grpc":{"endpoint":"localhost:1"},"http":{"endpoint":"localhost:2"}}}}}`,
-		`yaml:{"exporters":{"otlp_grpc":{"endpoint":"tempo.example:3","retry_on_failure":{"max_elapsed_time":"1m"},"sending_queue":{"batch":{"max_size":3145728,"min_size":0,"sizer":"bytes"},"queue_size":134217728,"sizer":"bytes"},"tls":{"insecure":false}}},"processors":{"agent_redaction":{"max_span_bytes":2621440}},` +
-			`"service":{"pipelines":{"traces/forward":{"exporters":["otlp_grpc"],"processors":["memory_limiter","agent_redaction"],"receivers":["otlp"]}}}}`,
+		`yaml:{"exporters":{"session":{"path":"$$HOME/$${env:X}.db"}},` +
+			`"extensions":{"session_view":{"endpoint":"localhost:4320"}},` +
+			`"receivers":{"otlp":{"protocols":{"grpc":{"endpoint":"localhost:1"},"http":{"endpoint":"localhost:2"}}}}}`,
+		`yaml:{"exporters":{"otlp_grpc":{"endpoint":"tempo.example:3","retry_on_failure":{"max_elapsed_time":"1m"},` +
+			`"sending_queue":{"batch":{"max_size":3145728,"min_size":0,"sizer":"bytes"},"queue_size":134217728,` +
+			`"sizer":"bytes"},"tls":{"insecure":false}}},"processors":{"agent_redaction":{"max_span_bytes":2621440}},` +
+			`"service":{"pipelines":{"traces/forward":{"exporters":["otlp_grpc"],"processors":["memory_limiter",` +
+			`"agent_redaction"],"receivers":["otlp"]}}}}`,
 	}
 	if d := diff.Diff(want, uris); d != "" {
 		t.Errorf("configuration (-want +got):\n%s", d)

@@ -89,15 +89,17 @@ func (p *fieldPlanter) known(path string, way int) []*commonpb.KeyValue {
 		out = append(out, text(key, fmt.Sprintf("canary%d-%s", way, p.secret(path+" "+key))))
 	}
 	for _, key := range []string{
-		"gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model", "gen_ai.response.id", "gen_ai.agent.name",
-		"gen_ai.agent.id",
+		"gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model", "gen_ai.response.id",
+		"gen_ai.agent.name", "gen_ai.agent.id",
 		"gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result",
 		"gen_ai.tool.description", "user.id",
-		"gen_ai.output.type", "error.type", "server.address", "gen_ai.data_source.id", "gen_ai.prompt", "gen_ai.completion",
+		"gen_ai.output.type", "error.type", "server.address", "gen_ai.data_source.id", "gen_ai.prompt",
+		"gen_ai.completion",
 	} {
 		out = append(out, text(key, p.secret(path+" "+key)))
 	}
-	message := `[{"role":"user","parts":[{"type":"text","content":%q},{"type":"tool_call","id":%q,"name":%q,"arguments":{%q:%q}}],"finish_reason":%q}]`
+	message := `[{"role":"user","parts":[{"type":"text","content":%q},{"type":"tool_call","id":%q,"name":%q,` +
+		`"arguments":{%q:%q}}],"finish_reason":%q}]`
 	for _, key := range []string{"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
 		"gen_ai.tool.definitions"} {
 		s := func() string { return p.secret(path + " " + key) }
@@ -320,6 +322,7 @@ func sendEveryWay(t *testing.T, plants *fieldPlanter, grpcAt, httpAt string) {
 	post("traces", "application/json", raw[:len(raw)-9], nil, 400)
 	raw, err = plogotlp.NewExportRequestFromLogs(ld).MarshalJSON()
 	post("logs", "application/json", raw, err, 200)
-	post("logs", "application/json", []byte(`{"`+plants.secret("name of a field")+`":`+plants.secret("no JSON")), nil, 400)
+	post("logs", "application/json", []byte(`{"`+plants.secret("name of a field")+`":`+plants.secret("no JSON")), nil,
+		400)
 	post(plants.secret("path"), "application/json", []byte("{}"), nil, 404)
 }

@@ -329,7 +329,8 @@ service:
 			tt.away(t, path)
 			begin := time.Now()
 			err = c.send(t.Context(), "ses_away", tt.ballast)
-			if s, _ := status.FromError(err); s.Code() != codes.Unavailable || !strings.Contains(s.Message(), tt.contains) {
+			if s, _ := status.FromError(err); s.Code() != codes.Unavailable ||
+				!strings.Contains(s.Message(), tt.contains) {
 				t.Errorf("refused with %v, want UNAVAILABLE and the cause", err)
 			}
 			if d := time.Since(begin); d > cmp.Or(tt.within, 10*time.Second) {
@@ -530,7 +531,8 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	endpoint := freePort(t)
 	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint)
-	spanExporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint))
+	spanExporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
+		otlptracegrpc.WithEndpoint(endpoint))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -614,7 +616,8 @@ service:
 	}
 	td := oneRun("ses_1")
 	const title = "deploy with password=hunter2swordfish"
-	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey), title)
+	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey),
+		title)
 	if err := send(t, endpoint, td); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,8 @@ func sendRaw(t *testing.T, endpoint string) *grpc.ClientConn {
 // nestedJSON is a value of OTLP in JSON that nests as deep as levels.
 func nestedJSON(maps bool, levels int) string {
 	if maps {
-		return strings.Repeat(`{"kvlistValue":{"values":[{"key":"k","value":`, levels) + `{}` + strings.Repeat(`}]}}`, levels)
+		return strings.Repeat(`{"kvlistValue":{"values":[{"key":"k","value":`, levels) + `{}` + strings.Repeat(`}]}}`,
+			levels)
 	}
 	return strings.Repeat(`{"arrayValue":{"values":[`, levels) + `{}` + strings.Repeat(`]}}`, levels)
 }
@@ -163,11 +164,13 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 			}
 			value := nestedJSON(maps, 150_000)
 			deep := `{"resource":{"attributes":[{"key":"a","value":` + value + `}]},"unknown":` + value +
-				`,"scopeSpans":[{"spans":[{"name":"chat","attributes":[{"key":"gen_ai.conversation.id","value":` + value + `}]}]}]}`
+				`,"scopeSpans":[{"spans":[{"name":"chat","attributes":[{"key":"gen_ai.conversation.id","value":` +
+				value + `}]}]}]}`
 			post(t, "/v1/traces", "application/json", bytes.Replace(body, []byte(`{"resourceSpans":[`),
 				[]byte(`{"resourceSpans":[`+deep+`,`), 1))
 			post(t, "/v1/logs", "application/json",
-				[]byte(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":`+value+`,"attributes":[{"key":"session.id","value":`+
+				[]byte(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":`+value+
+					`,"attributes":[{"key":"session.id","value":`+
 					value+`}]}]}]}]}`))
 		})
 	}
@@ -175,7 +178,8 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 		for _, maps := range []bool{false, true} {
 			post(t, "/v1/traces", "application/json",
 				[]byte(
-					`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"chat","attributes":[{"key":"gen_ai.conversation.id","value":`+
+					`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"chat",`+
+						`"attributes":[{"key":"gen_ai.conversation.id","value":`+
 						nestedJSON(maps, 1_000_000)+`}]}]}]}]}`))
 		}
 	})
@@ -247,9 +251,11 @@ service:
 	for name, tt := range map[string]struct{ endpoint, sent, want string }{
 		"half a header": {httpEndpoint, "POST /v1/traces HTTP/1.1\r\nHost: local", ""},
 		"half a body in protobuf": {httpEndpoint,
-			"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1000\r\n\r\n\x0a", "503"},
+			"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\nContent-Length: " +
+				"1000\r\n\r\n\x0a", "503"},
 		"half a body in JSON": {httpEndpoint,
-			"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{",
+			"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+				"1000\r\n\r\n{",
 			"503"},
 		"gRPC that answers no ping": {grpcEndpoint, preface, ""},
 	} {

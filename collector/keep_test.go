@@ -48,7 +48,8 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 		rec.Attributes().PutStr("session.id", "log-"+id)
 		rec.Attributes().PutStr("role", "user")
 		rec.Attributes().PutStr("content", "asked in round "+string(rune('1'+round)))
-		if _, err := plogotlp.NewGRPCClient(conn).Export(t.Context(), plogotlp.NewExportRequestFromLogs(ld)); err != nil {
+		if _, err := plogotlp.NewGRPCClient(conn).Export(t.Context(),
+			plogotlp.NewExportRequestFromLogs(ld)); err != nil {
 			t.Fatal(err)
 		}
 		conn.Close()
@@ -83,7 +84,8 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if plain, _ := (&ptrace.JSONMarshaler{}).MarshalTraces(body.Traces); strings.Contains(string(plain), secret) {
+				if plain, _ := (&ptrace.JSONMarshaler{}).MarshalTraces(body.Traces); strings.Contains(string(plain),
+					secret) {
 					t.Errorf("%s holds a secret", name)
 				}
 				if _, err := in.Traces(t.Context(), body.Traces); err != nil {

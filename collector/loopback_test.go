@@ -16,7 +16,8 @@ import (
 // post sends an empty request and returns the status and what the server says.
 func post(t *testing.T, method, endpoint, host string, header http.Header) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+endpoint+"/v1/traces", strings.NewReader("{}"))
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+endpoint+"/v1/traces",
+		strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +71,9 @@ func TestPagesOfOtherHostsCannotReachTheReceiver(t *testing.T) {
 					continue // answered by cors itself
 				}
 			}
-			if got, body := post(t, c.method, endpoint, c.host, h); got != c.want || got == 403 && !strings.Contains(body,
-				"host_check") {
+			if got, body := post(t, c.method, endpoint, c.host, h); got != c.want ||
+				got == 403 && !strings.Contains(body,
+					"host_check") {
 				t.Errorf("%s as %q from %q: %d %s", c.method, c.host, c.origin, got, body)
 			}
 		}

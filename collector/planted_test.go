@@ -49,7 +49,9 @@ var secretKinds = []struct {
 	{"Dockerfile", func(c string) string { return "ENV DB_PASSWORD " + c }},
 	{"data source name", func(c string) string { return "root:" + c + "@tcp(db:3306)/main" }},
 	{"SQL", func(c string) string { return "CREATE USER app IDENTIFIED BY '" + c + "';" }},
-	{"password with a slash in a URL", func(c string) string { return "postgres://app:a/" + c + "@db.example.com/main" }},
+	{"password with a slash in a URL", func(c string) string {
+		return "postgres://app:a/" + c + "@db.example.com/main"
+	}},
 	{"aws configure", func(c string) string { return "aws configure set aws_secret_access_key " + c }},
 	{"sudo", func(c string) string { return "echo " + c + " | sudo -S ls" }},
 	{"chpasswd", func(c string) string { return `echo "root:` + c + `" | chpasswd` }},
@@ -57,7 +59,9 @@ var secretKinds = []struct {
 	{"prose", func(c string) string { return "The password is " + c }},
 	{"Markdown", func(c string) string { return "**Password:** `" + c + "`" }},
 	{"table", func(c string) string { return "| user | password |\n|---|---|\n| app | " + c + " |" }},
-	{"presigned URL", func(c string) string { return "https://b.s3.amazonaws.com/o?X-Amz-Date=1&X-Amz-Signature=" + c }},
+	{"presigned URL", func(c string) string {
+		return "https://b.s3.amazonaws.com/o?X-Amz-Date=1&X-Amz-Signature=" + c
+	}},
 }
 
 // plant is a secret in a place.
@@ -162,8 +166,10 @@ func newCorpus() *corpus {
 				SessionID: sessionID, Agent: "coder", EndReason: semconv.EndFinish,
 				User: spans.Message{ID: id(spans.PrefixMessage, 2*n), CreatedAt: plantedAt + n*10, Parts: []spans.Part{
 					{ID: id(spans.PrefixPart, 4*n), Type: "text", Data: []byte(`{"type":"text","text":"hello"}`)}}},
-				Assistant: spans.Message{ID: id(spans.PrefixMessage, 2*n+1), CreatedAt: plantedAt + n*10 + 1, Parts: []spans.Part{
-					{ID: id(spans.PrefixPart, 4*n+1), Type: "text", Data: []byte(`{"type":"text","text":"hello"}`)}}},
+				Assistant: spans.Message{ID: id(spans.PrefixMessage, 2*n+1), CreatedAt: plantedAt + n*10 + 1,
+					Parts: []spans.Part{
+						{ID: id(spans.PrefixPart, 4*n+1), Type: "text",
+							Data: []byte(`{"type":"text","text":"hello"}`)}}},
 			}
 			change(t)
 			return c.own(t)
@@ -178,7 +184,8 @@ func newCorpus() *corpus {
 	c.text("URL of a file", func(n int64, s string) {
 		turn(func(t *spans.Turn) {
 			t.User.Parts[0].Type = "file"
-			t.User.Parts[0].Data = part(object{"type": "file", "mediaType": "text/plain", "url": "https://example.com/?q=" + s,
+			t.User.Parts[0].Data = part(object{"type": "file", "mediaType": "text/plain",
+				"url":      "https://example.com/?q=" + s,
 				"filename": s})
 		})(n)
 	})
@@ -187,7 +194,8 @@ func newCorpus() *corpus {
 	})
 	c.text("reasoning", func(n int64, s string) {
 		turn(func(t *spans.Turn) {
-			t.Assistant.Parts[0].Type, t.Assistant.Parts[0].Data = "reasoning", part(object{"type": "reasoning", "text": s})
+			t.Assistant.Parts[0].Type, t.Assistant.Parts[0].Data = "reasoning",
+				part(object{"type": "reasoning", "text": s})
 		})(n)
 	})
 	c.text("data part", func(n int64, s string) {
@@ -258,7 +266,8 @@ func newCorpus() *corpus {
 	})
 	c.text("stack trace", func(n int64, s string) {
 		t := tool(n)
-		t.State, t.Error = "output-error", "panic: "+s+"\ngoroutine 1 [running]:\nmain.connect("+s+")\n\t/src/main.go:12"
+		t.State, t.Error = "output-error", "panic: "+s+"\ngoroutine 1 [running]:\nmain.connect("+s+
+			")\n\t/src/main.go:12"
 		span := c.own(t)
 		e := span.Events().AppendEmpty()
 		e.SetName("exception")
@@ -267,7 +276,8 @@ func newCorpus() *corpus {
 	for _, key := range []string{"password", "X-Api-Key", "accessToken"} {
 		p := c.plant("tool input under "+key, "key")
 		t := tool(c.n)
-		t.Input = toJSON(object{"headers": object{key: p.core}, "list": object{key: []string{p.core}}, "note": p.canary})
+		t.Input = toJSON(object{"headers": object{key: p.core}, "list": object{key: []string{p.core}},
+			"note": p.canary})
 		c.own(t)
 	}
 	c.text("permission", func(n int64, s string) {
@@ -280,7 +290,8 @@ func newCorpus() *corpus {
 			MessageCreatedAt: plantedAt + n, PartID: id(spans.PrefixPart, 4*n), Summary: s})
 	})
 	c.text("session", func(n int64, s string) {
-		c.own(&spans.Run{SessionID: fmt.Sprint("ses_run_", n), Agent: "coder", Title: s, WorkspaceRoot: "/srv/" + s, Error: s,
+		c.own(&spans.Run{SessionID: fmt.Sprint("ses_run_", n), Agent: "coder", Title: s, WorkspaceRoot: "/srv/" + s,
+			Error:       s,
 			Outcome:     semconv.EndError,
 			Metadata:    part(object{"note": s}),
 			Permissions: part([]object{{"permission": "bash", "pattern": s, "action": "allow"}})})
@@ -300,7 +311,8 @@ func newCorpus() *corpus {
 		c.record(semconv.ScopeName, e.Name, e.Append(nil))
 	})
 	c.text("status", func(n int64, s string) {
-		e := &spans.Event{Name: semconv.EventStatus, SessionID: fmt.Sprint("ses_status_", n), Status: semconv.StatusRetrying,
+		e := &spans.Event{Name: semconv.EventStatus, SessionID: fmt.Sprint("ses_status_", n),
+			Status:  semconv.StatusRetrying,
 			Attempt: 1, Detail: s}
 		c.record(semconv.ScopeName, e.Name, e.Append(nil))
 	})
@@ -312,20 +324,23 @@ func newCorpus() *corpus {
 	c.text("messages by the conventions", func(n int64, s string) {
 		said := func(role string, parts ...object) string { return toJSON([]object{{"role": role, "parts": parts}}) }
 		c.span("genai", "chat gpt-5-mini", []attribute.KeyValue{
-			foreign(n), attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "openai"),
+			foreign(n), attribute.String("gen_ai.operation.name", "chat"),
+			attribute.String("gen_ai.provider.name", "openai"),
 			attribute.String("gen_ai.request.model", "gpt-5-mini"),
 			attribute.String("gen_ai.system_instructions", toJSON([]object{{"type": "text", "content": s}})),
 			attribute.String("gen_ai.input.messages", said("user", object{"type": "text", "content": s})),
 			attribute.String("gen_ai.output.messages", said("assistant", object{"type": "reasoning", "content": s},
 				object{"type": "text", "content": s},
-				object{"type": "tool_call", "id": fmt.Sprint("call_f", n), "name": "bash", "arguments": object{"command": s}})),
+				object{"type": "tool_call", "id": fmt.Sprint("call_f", n), "name": "bash",
+					"arguments": object{"command": s}})),
 			attribute.String("gen_ai.tool.definitions",
 				toJSON([]object{{"type": "function", "name": "bash", "description": s}})),
 		})
 	})
 	c.text("tool by the conventions", func(n int64, s string) {
 		span := c.span("genai", "execute_tool bash", []attribute.KeyValue{
-			foreign(n), attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", "bash"),
+			foreign(n), attribute.String("gen_ai.operation.name", "execute_tool"),
+			attribute.String("gen_ai.tool.name", "bash"),
 			attribute.String("gen_ai.tool.call.id", fmt.Sprint("call_t", n)),
 			attribute.String("gen_ai.tool.call.arguments", toJSON(object{"command": s})),
 			attribute.String("gen_ai.tool.call.result", s),
@@ -339,7 +354,8 @@ func newCorpus() *corpus {
 	})
 	c.text("OpenInference", func(n int64, s string) {
 		c.span("openinference.instrumentation.openai", "ChatCompletion", []attribute.KeyValue{
-			attribute.String("session.id", fmt.Sprint("foreign_", n)), attribute.String("openinference.span.kind", "LLM"),
+			attribute.String("session.id", fmt.Sprint("foreign_", n)),
+			attribute.String("openinference.span.kind", "LLM"),
 			attribute.String("llm.model_name", "gpt-5-mini"),
 			attribute.String("llm.input_messages.0.message.role", "user"),
 			attribute.String("llm.input_messages.0.message.content", s),
@@ -358,7 +374,8 @@ func newCorpus() *corpus {
 				attribute.String("tool_name", "Bash"), attribute.String("tool_use_id", fmt.Sprint("toolu_", n)),
 				attribute.String("success", "true"),
 			})
-			r.Attributes().PutStr(key, map[bool]string{true: toJSON(object{"command": s}), false: s}[event == "tool_result"])
+			r.Attributes().PutStr(key,
+				map[bool]string{true: toJSON(object{"command": s}), false: s}[event == "tool_result"])
 			r.Attributes().PutInt("prompt_length", int64(len(s)))
 			r.Body().SetStr("claude_code." + event + " " + s)
 		}

@@ -134,7 +134,8 @@ func (r *readers) pages(ctx context.Context, i int) {
 	for ; ctx.Err() == nil; i++ {
 		id := r.sessions[i%len(r.sessions)]
 		session := "/s/" + id
-		r.get(ctx, []string{session, "/sessions", session + "/t/3", "/stats", "/sessions?q=func", session + "/tree"}[i%6])
+		r.get(ctx, []string{session, "/sessions", session + "/t/3", "/stats", "/sessions?q=func",
+			session + "/tree"}[i%6])
 	}
 }
 

@@ -141,7 +141,8 @@ func (e evidence) report(t *testing.T, plants []plant, kept map[string][]plant) 
 		}
 	}
 	if found := e.leaks(plants); len(found) > 0 {
-		t.Errorf("%d secrets are where they must not be:\n%s", len(found), strings.Join(found[:min(len(found), 40)], "\n"))
+		t.Errorf("%d secrets are where they must not be:\n%s", len(found),
+			strings.Join(found[:min(len(found), 40)], "\n"))
 	}
 	for where, want := range kept {
 		if lost := e.missing(where, want); len(lost) > 0 {
@@ -176,7 +177,8 @@ func TestSecretsThroughCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := plogotlp.NewGRPCClient(conn).Export(t.Context(), plogotlp.NewExportRequestFromLogs(c.logs)); err != nil {
+	if _, err := plogotlp.NewGRPCClient(conn).Export(t.Context(),
+		plogotlp.NewExportRequestFromLogs(c.logs)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ptraceotlp.NewGRPCClient(conn).Export(t.Context(),
@@ -242,7 +244,8 @@ func throughExporter(t *testing.T, c *corpus, change func(*sessionexporter.Confi
 		QuietPeriod: time.Hour})
 	set := exportertest.NewNopSettings(f.Type())
 	var log lockedBuffer
-	set.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &log, zap.DebugLevel))
+	set.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &log,
+		zap.DebugLevel))
 	traces, err := f.CreateTraces(t.Context(), set, config)
 	if err != nil {
 		t.Fatal(err)

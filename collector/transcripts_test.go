@@ -20,9 +20,11 @@ func claudeTurn(n int) string {
 	if n > 0 {
 		parent = fmt.Sprintf(`"a%d"`, n-1)
 	}
-	return fmt.Sprintf(`{"type":"user","uuid":"u%d","parentUuid":%s,"sessionId":"grows","timestamp":"2026-05-01T10:0%d:00Z",`+
+	return fmt.Sprintf(`{"type":"user","uuid":"u%d","parentUuid":%s,"sessionId":"grows",`+
+		`"timestamp":"2026-05-01T10:0%d:00Z",`+
 		`"message":{"role":"user","content":"task %d with password=hunter2hunter2"}}`+"\n", n, parent, n, n) +
-		fmt.Sprintf(`{"type":"assistant","uuid":"a%d","parentUuid":"u%d","sessionId":"grows","timestamp":"2026-05-01T10:0%d:09Z",`+
+		fmt.Sprintf(`{"type":"assistant","uuid":"a%d","parentUuid":"u%d","sessionId":"grows",`+
+			`"timestamp":"2026-05-01T10:0%d:09Z",`+
 			`"message":{"id":"m%d","role":"assistant","model":"claude-x","content":[{"type":"text","text":"done %d"}],`+
 			`"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}}`+"\n", n, n, n, n, n)
 }

@@ -23,7 +23,8 @@ import (
 // ask sends a request for the name of the store.
 func ask(t *testing.T, endpoint string, header map[string]string) (status int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+endpoint+service.Prefix+"Name", strings.NewReader("{}"))
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+endpoint+service.Prefix+"Name",
+		strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +135,9 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 		}
 		b, err := json.Marshal(map[string]any{
 			"extensions": all,
-			"receivers":  map[string]any{"otlp": map[string]any{"protocols": map[string]any{"grpc": map[string]any{"endpoint": "localhost:0"}}}},
-			"exporters":  map[string]any{"session": map[string]any{"path": filepath.Join(dir, "s.db")}},
+			"receivers": map[string]any{
+				"otlp": map[string]any{"protocols": map[string]any{"grpc": map[string]any{"endpoint": "localhost:0"}}}},
+			"exporters": map[string]any{"session": map[string]any{"path": filepath.Join(dir, "s.db")}},
 			"service": map[string]any{"extensions": names, "pipelines": map[string]any{"traces": map[string]any{
 				"receivers": []string{"otlp"}, "exporters": []string{"session"}}}},
 		})
@@ -178,7 +180,8 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if _, err := service.Dial(t.Context(), "http://"+endpoint, ""); err == nil || !strings.Contains(err.Error(), "AGENTTRACE_TOKEN") {
+	if _, err := service.Dial(t.Context(), "http://"+endpoint, ""); err == nil ||
+		!strings.Contains(err.Error(), "AGENTTRACE_TOKEN") {
 		t.Errorf("without a token: error %v, want one that names AGENTTRACE_TOKEN", err)
 	}
 }
@@ -247,7 +250,8 @@ service:
 		{"two lines", "a\nb", "/", base, 400, "/sign-in"},
 		{"a form of another site", "secret", "/", "http://evil.example", 403, "/sign-in"},
 	} {
-		if status, at, _ := do("POST", "/sign-in", test.origin, url.Values{"token": {test.token}, "to": {test.to}}); status !=
+		if status, at, _ := do("POST", "/sign-in", test.origin,
+			url.Values{"token": {test.token}, "to": {test.to}}); status !=
 			test.status || at != test.at {
 			t.Errorf("%s: %d at %s, want %d at %s", test.name, status, at, test.status, test.at)
 		}

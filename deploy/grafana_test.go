@@ -159,7 +159,8 @@ func TestDashboardShowsSessions(t *testing.T) {
 				for _, row := range rows {
 					if v := selected(row, column.Selector); v != nil {
 						values++
-						if _, number := v.(float64); number != (column.Type == "number" || column.Type == "timestamp_epoch") {
+						if _, number := v.(float64); number != (column.Type == "number" ||
+							column.Type == "timestamp_epoch") {
 							t.Errorf("%s: %s is %v, not of type %s", p.Title, column.Selector, v, column.Type)
 						}
 					}

@@ -392,7 +392,8 @@ func grpcSender(t *testing.T, port int) sender {
 		otlptracegrpc.WithEndpoint(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))),
 		otlptracegrpc.WithTimeout(time.Minute), // a busy machine is not what is tested
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{
-			Enabled: true, InitialInterval: 20 * time.Millisecond, MaxInterval: time.Second, MaxElapsedTime: time.Minute,
+			Enabled: true, InitialInterval: 20 * time.Millisecond, MaxInterval: time.Second,
+			MaxElapsedTime: time.Minute,
 		}))
 	if err != nil {
 		t.Fatal(err)

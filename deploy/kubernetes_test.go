@@ -327,7 +327,8 @@ func TestKubernetesPods(t *testing.T) {
 				!slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
 				t.Errorf("%s: security context %+v", name, s)
 			}
-			if c.Resources.Requests["cpu"] == "" || c.Resources.Requests["memory"] == "" || c.Resources.Limits["memory"] == "" {
+			if c.Resources.Requests["cpu"] == "" || c.Resources.Requests["memory"] == "" ||
+				c.Resources.Limits["memory"] == "" {
 				t.Errorf("%s: resources %v", name, c.Resources)
 			}
 			if c.Image != "agenttrace" {

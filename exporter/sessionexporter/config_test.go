@@ -70,7 +70,8 @@ func TestLoadConfig(t *testing.T) {
 			Transcripts: TranscriptsConfig{Discover: true,
 				Directories: []string{"/home/dev/.claude/projects", "/srv/transcripts"}},
 			QueueConfig: configoptional.Some(exporterhelper.QueueBatchConfig{
-				WaitForResult: true, BlockOnOverflow: true, Sizer: exporterhelper.RequestSizerTypeBytes, QueueSize: 1 << 20,
+				WaitForResult: true, BlockOnOverflow: true, Sizer: exporterhelper.RequestSizerTypeBytes,
+				QueueSize:    1 << 20,
 				NumConsumers: 4,
 				Batch:        configoptional.Default(exporterhelper.NewDefaultBatchConfig()),
 			}),
@@ -84,7 +85,9 @@ func TestLoadConfig(t *testing.T) {
 			c.QueueConfig.Get().StorageID = &fileStorage
 			c.QueueConfig.Get().WaitForResult = false
 		}),
-		"no_queue":   defaults(func(c *Config) { c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]() }),
+		"no_queue": defaults(func(c *Config) {
+			c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]()
+		}),
 		"as_it_came": defaults(func(c *Config) { c.Redaction.Enabled, c.Truncation.MaxBytes = false, 0 }),
 		"jsonl": defaults(func(c *Config) {
 			c.JSONL = configoptional.Some(JSONLConfig{Directory: "out", QuietPeriod: 5 * time.Second})

@@ -430,7 +430,8 @@ func TestUnknownScopeIsLoggedOnceAndCounted(t *testing.T) {
 	for range 3 {
 		td := runs("known")
 		for name, attrs := range map[string][2]string{
-			"acme-sdk " + secret: {"acme.prompt", "acme.completion"}, "http-client": {"http.request.method", "url.path"},
+			"acme-sdk " + secret: {"acme.prompt", "acme.completion"},
+			"http-client":        {"http.request.method", "url.path"},
 		} {
 			ss := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
 			ss.Scope().SetName(name)

@@ -164,7 +164,9 @@ func TestJSONLAfterCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	died := start(t, func(context.Context, string, stores.Options) (sessionStore, error) { return unclosed{before}, nil },
+	died := start(t, func(context.Context, string, stores.Options) (sessionStore, error) {
+		return unclosed{before}, nil
+	},
 		testConfig(t), nop(), componenttest.NewNopHost())
 	if err := died.ConsumeTraces(ctx, runs("a")); err != nil {
 		t.Fatal(err)
@@ -288,7 +290,10 @@ func TestReplaceFile(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"a.jsonl": "old"}, listing(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if err := replaceFile(name, func(w *bufio.Writer) error { _, err := w.WriteString("new"); return err }); err != nil {
+	if err := replaceFile(name, func(w *bufio.Writer) error {
+		_, err := w.WriteString("new")
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"a.jsonl": "new"}, listing(t, dir)); diff != "" {
@@ -304,7 +309,8 @@ func TestEverySessionHasAFileOfItsOwn(t *testing.T) {
 		s := newFakeStore()
 		e := start(t, s.open, c, nop(), componenttest.NewNopHost())
 		ids := []string{
-			"plain", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", strings.Repeat("é", 5000), "../../etc/passwd",
+			"plain", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", strings.Repeat("é", 5000),
+			"../../etc/passwd",
 			"..", ".hidden", "a/b", `a\b`,
 			"a_b", "nul", "NUL", "com1.x", "Case", "CASE", "case", "a:b", "a b", " ", "a.", "a",
 			"ses_018f3a2b4c5d0AbcdefGhijk12", "ses_018f3a2b4c5d0abcdefghijk12", "ses_018f3a2b4c5d0ABCDEFGHIJK12",
@@ -440,7 +446,8 @@ func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 		}
 		advance(2 * quiet)
 		synctest.Wait()
-		if got := titles(t, dir); len(got) != 3 || logs.FilterMessage("Writing session files succeeded again.").Len() != 1 {
+		if got := titles(t, dir); len(got) != 3 ||
+			logs.FilterMessage("Writing session files succeeded again.").Len() != 1 {
 			t.Errorf("files %v, log %v", got, logs.All())
 		}
 	})

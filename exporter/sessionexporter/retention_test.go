@@ -82,8 +82,10 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 		logged string
 	}{
 		{47 * time.Hour, nil, []string{"day 3", "day 2", "day 1", "day 0"}, ""},
-		{49 * time.Hour, full.err, []string{"day 3", "day 2", "day 1", "day 0"}, "cannot apply the retention; it is tried again"},
-		{49 * time.Hour, nil, []string{"day 3", "day 2", "day 1"}, "deleted sessions that the configured retention does not keep"},
+		{49 * time.Hour, full.err, []string{"day 3", "day 2", "day 1", "day 0"}, "cannot apply the retention; it is " +
+			"tried again"},
+		{49 * time.Hour, nil, []string{"day 3", "day 2", "day 1"}, "deleted sessions that the configured retention " +
+			"does not keep"},
 		{96 * time.Hour, nil, []string{"day 3", "day 2", "day 1"}, ""},
 		{400 * time.Hour, nil, []string{"day 1"}, "deleted sessions that the configured retention does not keep"},
 	} {
@@ -150,8 +152,8 @@ func TestRetentionOfAStartedExporter(t *testing.T) {
 	}
 }
 
-// TestRetentionAndTranscriptsTogether: a collector that follows a directory and deletes old sessions does not import them
-// again, however often their files are looked at, until they go on.
+// TestRetentionAndTranscriptsTogether: a collector that follows a directory and deletes old sessions does not import
+// them again, however often their files are looked at, until they go on.
 func TestRetentionAndTranscriptsTogether(t *testing.T) {
 	dir := t.TempDir()
 	write := func(id, text string) {
@@ -161,7 +163,8 @@ func TestRetentionAndTranscriptsTogether(t *testing.T) {
 		}
 	}
 	turn := func(id string, n int, at time.Time) string {
-		record := `{"sessionId":%q,"isSidechain":false,"uuid":"%s-%d-%s","timestamp":%q,"type":%q,"message":{"role":%q,"id":"m%d","content":%q}}` + "\n"
+		record := `{"sessionId":%q,"isSidechain":false,"uuid":"%s-%d-%s","timestamp":%q,"type":%q,` +
+			`"message":{"role":%q,"id":"m%d","content":%q}}` + "\n"
 		stamp := at.UTC().Format(time.RFC3339Nano)
 		return fmt.Sprintf(record, id, id, n, "u", stamp, "user", "user", n, "why") +
 			fmt.Sprintf(record, id, id, n, "a", stamp, "assistant", "assistant", n, "because")

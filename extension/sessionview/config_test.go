@@ -18,7 +18,8 @@ func TestSettingsAreRead(t *testing.T) {
 	}).Unmarshal(c); err != nil {
 		t.Fatal(err)
 	}
-	got := []any{c.Server.NetAddr.Endpoint, c.Server.Auth.HasValue(), c.Server.TLS.Get().CertFile, c.Allowed.AllowedHosts,
+	got := []any{c.Server.NetAddr.Endpoint, c.Server.Auth.HasValue(), c.Server.TLS.Get().CertFile,
+		c.Allowed.AllowedHosts,
 		c.Allowed.AllowedOrigins, c.TraceURL, c.NoSocket, c.Server.MaxRequestBodySize}
 	want := []any{"0.0.0.0:4321", true, "server.crt", []string{"collector.example"}, []string{"https://app.example"},
 		"https://jaeger.example/trace/{trace_id}", true, int64(256 << 20)}

@@ -105,7 +105,8 @@ func TestNoFieldIsForwardedWithASecret(t *testing.T) {
 	logs.ResourceLogs = append(logs.ResourceLogs, records)
 
 	sentTraces, sentLogs := new(consumertest.TracesSink), new(consumertest.LogsSink)
-	tp, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(),
+	tp, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type),
+		createDefaultConfig(),
 		sentTraces)
 	if err != nil {
 		t.Fatal(err)

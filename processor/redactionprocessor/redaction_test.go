@@ -65,8 +65,9 @@ const (
 func values() (before, after map[string]any) {
 	before = map[string]any{
 		"session.id": "ses_1", "gen_ai.usage.input_tokens": int64(7), "max_token": int64(9), "ratio": 0.5, "on": true,
-		"text": "use " + token, "json": `{"password": "a b", "tokens": 5}`, "db.password": "hunter2", "api_key": int64(12345),
-		"secret": 1.5, "user.token": int64(12), "password": true,
+		"text": "use " + token, "json": `{"password": "a b", "tokens": 5}`, "db.password": "hunter2",
+		"api_key": int64(12345),
+		"secret":  1.5, "user.token": int64(12), "password": true,
 		"http.request.header.authorization": []any{"Basic YTpi", "x"}, "list": []any{"a", token, int64(1)}, "empty": "",
 		"bytes": []byte("use " + token), "binary": []byte{0xff, 0xfe},
 		"credentials": map[string]any{"user": "a"},
@@ -76,8 +77,9 @@ func values() (before, after map[string]any) {
 		"session.id": "ses_1", "gen_ai.usage.input_tokens": int64(7), "max_token": int64(9), "ratio": 0.5, "on": true,
 		"text": "use " + redacted, "json": `{"password": "__REDACTED__", "tokens": 5}`, "db.password": redact.Marker,
 		"api_key": redact.Marker, "secret": redact.Marker, "user.token": int64(12), "password": true,
-		"http.request.header.authorization": []any{redact.Marker, redact.Marker}, "list": []any{"a", redacted, int64(1)},
-		"empty": "", "bytes": []byte("use " + redacted), "binary": []byte{0xff, 0xfe},
+		"http.request.header.authorization": []any{redact.Marker, redact.Marker},
+		"list":                              []any{"a", redacted, int64(1)},
+		"empty":                             "", "bytes": []byte("use " + redacted), "binary": []byte{0xff, 0xfe},
 		"credentials": redact.Marker, "nested": map[string]any{
 			"deep": []any{map[string]any{"x-api-key": redact.Marker, "n": int64(1)}}},
 	}
@@ -153,7 +155,8 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := func(n int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: n}} }
-	metadatatest.AssertEqualProcessorAgentRedactionValuesRedacted(t, tel, value(5*11+3), metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualProcessorAgentRedactionValuesRedacted(t, tel, value(5*11+3),
+		metricdatatest.IgnoreTimestamp())
 	metadatatest.AssertEqualProcessorAgentRedactionValuesTruncated(t, tel, value(1), metricdatatest.IgnoreTimestamp())
 }
 
@@ -169,8 +172,9 @@ func TestLogs(t *testing.T) {
 	sl := rl.ScopeLogs().AppendEmpty()
 	text, structured := sl.LogRecords().AppendEmpty(), sl.LogRecords().AppendEmpty()
 	maps := map[string]pcommon.Map{
-		"the resource": rl.Resource().Attributes(), "the scope": sl.Scope().Attributes(), "the record": text.Attributes(),
-		"the body": structured.Body().SetEmptyMap(),
+		"the resource": rl.Resource().Attributes(), "the scope": sl.Scope().Attributes(),
+		"the record": text.Attributes(),
+		"the body":   structured.Body().SetEmptyMap(),
 	}
 	for _, m := range maps {
 		fill(t, m)
@@ -260,7 +264,8 @@ func TestASpanThatIsTooLargeIsCutAndNoOther(t *testing.T) {
 	if v, _ := spans.At(1).Attributes().Get("text"); len(v.Str()) != 100<<10 {
 		t.Errorf("a short value was cut to %d bytes", len(v.Str()))
 	}
-	if v, _ := spans.At(1).Attributes().Get("parts"); v.Slice().Len() != 4 || !json.Valid([]byte(v.Slice().At(3).Str())) {
+	if v, _ := spans.At(1).Attributes().Get("parts"); v.Slice().Len() != 4 ||
+		!json.Valid([]byte(v.Slice().At(3).Str())) {
 		t.Error("a part is no JSON any more")
 	}
 }
