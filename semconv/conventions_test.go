@@ -40,7 +40,8 @@ var spanDocs = []struct{ name, kind, doc string }{
 	{semconv.SpanSessionTurn, "INTERNAL", "A turn, from a user message to the finished answer.\n" +
 		"A turn that waited for a person is two spans with the same index and messages."},
 	{"chat {model}", "CLIENT", "A model call: a GenAI inference span. Its counts are included in those of its turn."},
-	{semconv.SpanToolCall, "INTERNAL", "A tool call, from its announcement to its end. The turn lists it as a part without data;\n" +
+	{semconv.SpanToolCall, "INTERNAL", "A tool call, from its announcement to its end. The turn lists it as a part " +
+		"without data;\n" +
 		"a call that is still open when its turn ends is listed with its data. If its result comes later,\n" +
 		"a second span of the same part has it."},
 	{semconv.SpanPermissionEvaluate, "INTERNAL",

@@ -56,9 +56,10 @@ func validTranscript() *session.Transcript {
 	t := &session.Transcript{Session: session.Session{
 		ID: "ses_1", Title: "Sound", Agent: "build",
 		ModelJSON: new(`{"provider_id":"p","model_id":"m"}`), ParentID: new("ses_0"), ParentMessageID: new("msg_0"),
-		PermissionsJSON: `[{"permission":"bash","pattern":"git *","action":"allow","source":"session","added_at":1},{"permission":"*","pattern":"","action":"ask"}]`,
-		MetadataJSON:    `{}`,
-		CostUSD:         0.5, CreatedAt: 100, UpdatedAt: 900,
+		PermissionsJSON: `[{"permission":"bash","pattern":"git *","action":"allow","source":"session","added_at":1},` +
+			`{"permission":"*","pattern":"","action":"ask"}]`,
+		MetadataJSON: `{}`,
+		CostUSD:      0.5, CreatedAt: 100, UpdatedAt: 900,
 	}}
 	t.Session.SetUsage(session.Usage{Input: 11, Output: 2, Reasoning: 3, CacheRead: 4, CacheWrite: 5})
 	message := func(id, role, meta string, parts ...string) *session.MessageAndParts {
@@ -96,12 +97,17 @@ func validTranscript() *session.Transcript {
 		`{"type":"tool-bash","toolCallId":"c1","state":"input-streaming","input":"{\"cm"}`,
 		`{"type":"tool-bash","toolCallId":"c2","state":"input-available","input":{}}`,
 		`{"type":"tool-bash","toolCallId":"c3","state":"approval-requested","input":{},"approval":{"id":"a"}}`,
-		`{"type":"tool-bash","toolCallId":"c4","state":"approval-responded","input":{},"approval":{"id":"a","approved":false,"reason":"no"}}`,
-		`{"type":"tool-bash","toolCallId":"c5","state":"output-available","input":{},"output":null,"preliminary":true,"approval":{"id":"a","approved":true}}`,
-		`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"c6","state":"output-error","errorText":"boom","rawInput":"{","providerExecuted":false}`,
-		`{"type":"tool-bash","toolCallId":"c7","state":"output-denied","input":{},"approval":{"id":"a","approved":false}}`)
+		`{"type":"tool-bash","toolCallId":"c4","state":"approval-responded","input":{},"approval":{"id":"a",`+
+			`"approved":false,"reason":"no"}}`,
+		`{"type":"tool-bash","toolCallId":"c5","state":"output-available","input":{},"output":null,`+
+			`"preliminary":true,"approval":{"id":"a","approved":true}}`,
+		`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"c6","state":"output-error","errorText":"boom",`+
+			`"rawInput":"{","providerExecuted":false}`,
+		`{"type":"tool-bash","toolCallId":"c7","state":"output-denied","input":{},"approval":{"id":"a",`+
+			`"approved":false}}`)
 	message("msg_3", "assistant",
-		`{"usage":{"input":10,"output":2,"reasoning":3,"cache_read":4,"cache_write":5},"agenttrace":{"incomplete":true}}`,
+		`{"usage":{"input":10,"output":2,"reasoning":3,"cache_read":4,"cache_write":5},`+
+			`"agenttrace":{"incomplete":true}}`,
 		`{"type":"text","text":"a"}`, `{"type":"text","text":"b","state":"done"}`)
 	t.Messages[2].Parts[0].ID = "prt_first"
 	t.Messages[2].Parts[1].ID, t.Messages[2].Parts[1].Index = "prt_second", 4
@@ -221,7 +227,8 @@ var violations = []struct {
 	{"total", "session ses_1", "total_tokens is 24, the buckets sum to 25",
 		func(t *session.Transcript) { t.Session.TotalTokens-- }},
 	{"rollup", "session ses_1",
-		"buckets are {Input:12 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}, the messages that count sum to {Input:11 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}",
+		"buckets are {Input:12 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}, the messages that count sum to " +
+			"{Input:11 Output:2 Reasoning:3 CacheRead:4 CacheWrite:5}",
 		func(t *session.Transcript) { t.Session.PromptTokens++; t.Session.TotalTokens++ }},
 	{"cost", "session ses_1", "cost_usd is NaN", func(t *session.Transcript) { t.Session.CostUSD = math.NaN() }},
 	{"cost", "session ses_1", "cost_usd is -0.5", func(t *session.Transcript) { t.Session.CostUSD = -0.5 }},
@@ -260,7 +267,8 @@ var violations = []struct {
 	}},
 	{"text", "part msg_2_reasoning_streaming", "text is null, want a string", data("reasoning", "", `""`, `null`)},
 	{"text", "part msg_1_text_done", `state is "open", want streaming or done`, data("text", "", `done`, `open`)},
-	{"file", "part msg_1_file_", "mediaType is (none), want a string", data("file", "", `"mediaType":"text/plain",`, ``)},
+	{"file", "part msg_1_file_", "mediaType is (none), want a string",
+		data("file", "", `"mediaType":"text/plain",`, ``)},
 	{"file", "part msg_1_file_", "filename is 1, want a string", data("file", "", `"a.txt"`, `1`)},
 	{"source", "part msg_2_source-url_", "url is (none), want a string", data("source-url", "", `"url"`, `"href"`)},
 	{"source", "part msg_2_source-document_", "title is (none), want a string",
@@ -268,7 +276,8 @@ var violations = []struct {
 	{"data", "part msg_2_data-mark_", "data is missing", data("data-mark", "", `,"data":null`, ``)},
 	{"compaction", "part msg_5_data-compaction_", "is flat: wrap its fields in data", func(t *session.Transcript) {
 		part(t, "data-compaction",
-			"").DataJSON = `{"type":"data-compaction","summary":"S","tail_start_id":"msg_3","auto":true,"summary_tokens":1}`
+			"").DataJSON = `{"type":"data-compaction","summary":"S","tail_start_id":"msg_3","auto":true,` +
+			`"summary_tokens":1}`
 	}},
 	{"compaction", "part msg_5_data-compaction_", "data.summary is (none), want a string",
 		data("data-compaction", "", `"summary":"S",`, ``)},
@@ -285,15 +294,17 @@ var violations = []struct {
 		data("dynamic-tool", "", `"toolName":"mcp_x",`, ``)},
 	{"tool", "part msg_2_dynamic-tool_output-error", "providerExecuted is 0, want true or false",
 		data("dynamic-tool", "", `false`, `0`)},
-	{"tool", "part msg_2_tool-bash_input-available", "toolCallId is (none), want a string", func(t *session.Transcript) {
-		data("tool-bash", session.StateInputAvailable, `"toolCallId":"c2",`, ``)(t)
-		part(t, "tool-bash", session.StateInputAvailable).ToolCallID = nil
-	}},
+	{"tool", "part msg_2_tool-bash_input-available", "toolCallId is (none), want a string",
+		func(t *session.Transcript) {
+			data("tool-bash", session.StateInputAvailable, `"toolCallId":"c2",`, ``)(t)
+			part(t, "tool-bash", session.StateInputAvailable).ToolCallID = nil
+		}},
 	{"tool-columns", "part prt_first", `tool_state is "output-error" on a part of type "text"`,
 		func(t *session.Transcript) {
 			t.Messages[2].Parts[0].ToolState = new("output-error")
 		}},
-	{"tool-columns", "part msg_2_tool-bash_input-streaming", `tool_state is "input-available", state is "input-streaming"`,
+	{"tool-columns", "part msg_2_tool-bash_input-streaming", `tool_state is "input-available", state is ` +
+		`"input-streaming"`,
 		func(t *session.Transcript) {
 			part(t, "tool-bash", session.StateInputStreaming).ToolState = new("input-available")
 		}},

@@ -272,7 +272,9 @@ func TestCheckTree(t *testing.T) {
 		{func(t *Transcript) { t.Messages[0].Parts[0].ID = "" }, "messages[0].parts[0] has no id"},
 		{func(t *Transcript) { t.Messages[0].Parts[0].MessageID = "n" },
 			`messages[0].parts[0]: part p belongs to message "n" and is below m`},
-		{func(t *Transcript) { t.Messages[0].Parts[0].SessionID = "" }, "messages[0].parts[0]: part p has no session_id"},
+		{func(t *Transcript) {
+			t.Messages[0].Parts[0].SessionID = ""
+		}, "messages[0].parts[0]: part p has no session_id"},
 	} {
 		err := tree(tt.change).CheckTree()
 		if got := errText(err); got != tt.want {

@@ -12,10 +12,10 @@ func FuzzUsageOf(f *testing.F) {
 	for _, text := range []string{
 		`{"usage":{"input":3,"output":4},"agenttrace":{"steps":[{"usage":{"input":9}}],"cost_usd":0.25}}`,
 		`{"model":{"providerID":"x"},"usage":{"input":-3,"cache_read":1.5,"cache_write":7}}`, `{"agenttrace":{}}`,
-		`{"agenttrace":null,"usage":null}`, `{"agenttrace":7,"usage":"x"}`, `{"usage":{"input":1},"usage":{"output":2}}`,
-		`{"Usage":{"input":1},"AGENTTRACE":{"Cost_USD":2}}`, `{"u\u0073age":{"input":1}}`, `{"uſage":{"input":1}}`,
-		`{"agenttrace":{"cost_usd":"x","Cost_usd":3}}`, `{"agenttrace":{"cost_usd":1},"agenttrace":{"x":1}}`,
-		`{"usage":{"input":1}`, `[]`, ``, `{}`,
+		`{"agenttrace":null,"usage":null}`, `{"agenttrace":7,"usage":"x"}`,
+		`{"usage":{"input":1},"usage":{"output":2}}`, `{"Usage":{"input":1},"AGENTTRACE":{"Cost_USD":2}}`,
+		`{"u\u0073age":{"input":1}}`, `{"uſage":{"input":1}}`, `{"agenttrace":{"cost_usd":"x","Cost_usd":3}}`,
+		`{"agenttrace":{"cost_usd":1},"agenttrace":{"x":1}}`, `{"usage":{"input":1}`, `[]`, ``, `{}`,
 	} {
 		f.Add(text)
 	}

@@ -19,7 +19,8 @@ func TestNotices(t *testing.T) {
 	}
 	step := session.Part{Type: "step-start", DataJSON: `{"type":"step-start"}`}
 	message := func(id, metadata string, parts ...session.Part) session.MessageAndParts {
-		return session.MessageAndParts{Message: session.Message{ID: id, Role: session.RoleAssistant, MetadataJSON: metadata},
+		return session.MessageAndParts{Message: session.Message{ID: id, Role: session.RoleAssistant,
+			MetadataJSON: metadata},
 			Parts: parts}
 	}
 	const finished = `{"agenttrace":{"end_reason":"finish","stop_reason":"stop"}}`
@@ -31,14 +32,17 @@ func TestNotices(t *testing.T) {
 		{"a sound turn", []session.MessageAndParts{message("m", finished, text("Hm."),
 			call("c", session.StateOutputAvailable), step, text("Hm."))}, nil},
 		{"a total that disagrees", []session.MessageAndParts{
-			message("m", `{"agenttrace":{"problems":["the agent states 33 tokens"]}}`, text("a"))}, []string{"telemetry"}},
+			message("m", `{"agenttrace":{"problems":["the agent states 33 tokens"]}}`, text("a"))},
+			[]string{"telemetry"}},
 		{"a span that did not come", []session.MessageAndParts{
 			message("m", `{"agenttrace":{"incomplete":true,"end_reason":"error"}}`, text("a"))}, []string{"whole"}},
 		{"a message without parts", []session.MessageAndParts{message("m", finished)}, []string{"content"}},
 		{"a message that goes on", []session.MessageAndParts{message("m", `{}`)}, nil},
-		{"a call without a result", []session.MessageAndParts{message("m", finished, call("c", session.StateInputAvailable))},
+		{"a call without a result",
+			[]session.MessageAndParts{message("m", finished, call("c", session.StateInputAvailable))},
 			[]string{"results"}},
-		{"a text told twice", []session.MessageAndParts{message("m", finished, text("a"), text("a"))}, []string{"once"}},
+		{"a text told twice", []session.MessageAndParts{message("m", finished, text("a"), text("a"))},
+			[]string{"once"}},
 		{"a call told again by a later turn", []session.MessageAndParts{
 			message("m", finished, call("c", session.StateOutputAvailable)),
 			message("n", finished, call("c", session.StateOutputAvailable)),

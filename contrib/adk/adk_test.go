@@ -28,7 +28,8 @@ func TestAModelThatRefuses(t *testing.T) {
 		}
 		turns, calls := rec.All().Turns(), rec.All().ModelCalls()
 		if len(turns) != 1 || turns[0].EndReason != "error" || len(calls) != 1 || calls[0].Error == "" {
-			t.Errorf("streamed %v: have %d turns and %d calls, want one of each that failed", stream, len(turns), len(calls))
+			t.Errorf("streamed %v: have %d turns and %d calls, want one of each that failed", stream, len(turns),
+				len(calls))
 		}
 		if open := rec.Open(); len(open) > 0 {
 			t.Errorf("open: %v", open)

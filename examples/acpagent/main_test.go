@@ -32,13 +32,16 @@ func TestClientGetsTheLog(t *testing.T) {
 		return nil
 	}
 	ask(
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"logging":{}}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,`+
+			`"clientCapabilities":{"logging":{}}}}`,
 		`"id":1`)
 	ask(`{"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}`, `"id":2`)
 	got := strings.Join(
 		ask(
-			`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"sess-1","prompt":[{"type":"text","text":"hello"}]}}`, `"id":3`), "\n")
-	for _, want := range []string{`"method":"log","params":{"level":"info","message":"asked","sessionId":"sess-1","logger":"agent"`, `"agent_message_chunk"`, `"stopReason":"end_turn"`} {
+			`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"sess-1",`+
+				`"prompt":[{"type":"text","text":"hello"}]}}`, `"id":3`), "\n")
+	for _, want := range []string{`"method":"log","params":{"level":"info","message":"asked","sessionId":"sess-1",` +
+		`"logger":"agent"`, `"agent_message_chunk"`, `"stopReason":"end_turn"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is missing from\n%s", want, got)
 		}

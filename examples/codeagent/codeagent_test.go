@@ -68,7 +68,8 @@ func TestDemo(t *testing.T) {
 			{"reasoning", "text", "tool-list", "tool-run", "step-start", "reasoning", "text", "tool-read", "tool-grep",
 				"tool-read", "step-start", "reasoning", "text"},
 			{"reasoning", "tool-edit", "data-artifact", "step-start", "text", "tool-run", "step-start", "text"},
-			{"reasoning", "tool-read", "tool-run", "step-start", "text", "tool-review", "step-start", "reasoning", "text"},
+			{"reasoning", "tool-read", "tool-run", "step-start", "text", "tool-review", "step-start", "reasoning",
+				"text"},
 			{"reasoning", "tool-run", "tool-run", "step-start", "reasoning", "text", "tool-run", "step-start", "text"},
 		}
 		for i, turn := range turns {
@@ -160,8 +161,9 @@ func TestDemo(t *testing.T) {
 		var got []string
 		for _, p := range all.Permissions() {
 			if p.ToolID == "run" {
-				got = append(got, strings.TrimSpace(fmt.Sprint(p.CallID, " ", p.Action, " ", p.Outcome, " ", p.Pattern, " ",
-					p.Reply)))
+				got = append(got,
+					strings.TrimSpace(fmt.Sprint(p.CallID, " ", p.Action, " ", p.Outcome, " ", p.Pattern, " ",
+						p.Reply)))
 			}
 		}
 		slices.Sort(got)
@@ -184,7 +186,8 @@ func TestDemo(t *testing.T) {
 			t.Fatalf("%d compactions, want 2", len(got))
 		}
 		for i, c := range got {
-			if !c.Auto || c.SummarizedMessages != int64(2+i) || c.TailStartID != turns[i+1].User.ID || c.InputTokens == 0 ||
+			if !c.Auto || c.SummarizedMessages != int64(2+i) || c.TailStartID != turns[i+1].User.ID ||
+				c.InputTokens == 0 ||
 				c.OutputTokens == 0 {
 				t.Errorf("compaction %d = %+v", i, c)
 			}
@@ -230,7 +233,8 @@ func TestDemo(t *testing.T) {
 		}
 		var total spans.Tokens
 		for i, turn := range turns {
-			if turn.Usage.Tokens == nil || *turn.Usage.Tokens != sums[turn.Assistant.ID] || turn.Usage.Basis != "inclusive" {
+			if turn.Usage.Tokens == nil || *turn.Usage.Tokens != sums[turn.Assistant.ID] ||
+				turn.Usage.Basis != "inclusive" {
 				t.Errorf("turn %d: usage %+v, want the sum of its calls %+v", i, turn.Usage, sums[turn.Assistant.ID])
 			}
 			if turn.Usage.CostUSD != nil {
@@ -266,12 +270,14 @@ func TestDemo(t *testing.T) {
 // because telemetry must not change what an agent does.
 func TestDemoRepeats(t *testing.T) {
 	var first, second strings.Builder
-	for w, tp := range map[*strings.Builder]*agenttracetest.Recorder{&first: nil, &second: agenttracetest.NewRecorder()} {
+	for w, tp := range map[*strings.Builder]*agenttracetest.Recorder{&first: nil,
+		&second: agenttracetest.NewRecorder()} {
 		c := Config{Progress: w}
 		if tp != nil {
 			c.TracerProvider = tp
 		}
-		if result, err := Run(t.Context(), c); err != nil || !result.TestsPass || (len(result.TraceIDs) > 0) != (tp != nil) {
+		if result, err := Run(t.Context(), c); err != nil || !result.TestsPass ||
+			(len(result.TraceIDs) > 0) != (tp != nil) {
 			t.Fatalf("result %+v, %v", result, err)
 		}
 	}

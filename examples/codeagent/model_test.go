@@ -87,7 +87,8 @@ func TestRetry(t *testing.T) {
 					}
 					return
 				}
-				if err != nil || done.message.Content != "Hello" || text != "Hello" || done.model != "m" || done.usage != nil {
+				if err != nil || done.message.Content != "Hello" || text != "Hello" || done.model != "m" ||
+					done.usage != nil {
 					t.Errorf("got %+v, text %q, %v", done, text, err)
 				}
 			})

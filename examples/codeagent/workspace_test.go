@@ -143,7 +143,8 @@ func TestClip(t *testing.T) {
 	}
 	sum := sha256.Sum256([]byte(long))
 	want := output{
-		text:      strings.Repeat("x", outputLimit-1) + "\n[2047 of 2058 bytes; read .agent/output/call_1.txt for all of it]",
+		text: strings.Repeat("x", outputLimit-1) + "\n[2047 of 2058 bytes; read .agent/output/call_1.txt for " +
+			"all of it]",
 		truncated: true, path: ".agent/output/call_1.txt", size: int64(len(long)), sha256: hex.EncodeToString(sum[:]),
 	}
 	if got != want || !utf8.ValidString(got.text) {

@@ -88,11 +88,12 @@ func TestAbort(t *testing.T) {
 		want string
 	}{
 		{"Run.Abort", func(run *agenttrace.Run, _ context.CancelFunc) bool { run.Abort(); return false }, "abort"},
-		{"the context that the model streams in is cancelled", func(run *agenttrace.Run, cancel context.CancelFunc) bool {
-			cancel()
-			run.End(context.Canceled) // the error of the model's client
-			return false
-		}, "abort"},
+		{"the context that the model streams in is cancelled",
+			func(run *agenttrace.Run, cancel context.CancelFunc) bool {
+				cancel()
+				run.End(context.Canceled) // the error of the model's client
+				return false
+			}, "abort"},
 		{"the client detaches", func(_ *agenttrace.Run, cancel context.CancelFunc) bool {
 			cancel() // the context of the request, in which the agent continues
 			return true
@@ -118,7 +119,8 @@ func TestAbort(t *testing.T) {
 			taskCtx, task := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "task", Name: "task", Input: 1})
 			child := tracer.NewSession(taskCtx, agenttrace.SessionOptions{Agent: "reviewer"})
 			childCtx, childRun := child.StartRun(taskCtx, agenttrace.RunOptions{})
-			childCtx, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "review"}, agenttrace.TurnOptions{})
+			childCtx, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "review"},
+				agenttrace.TurnOptions{})
 			_, childCall := childTurn.StartTool(childCtx, agenttrace.ToolOptions{ID: "read", Name: "read", Input: 1})
 
 			whole := test.stop(run, cancel)
@@ -151,15 +153,19 @@ func TestAbort(t *testing.T) {
 					return content{Call: id, State: session.StateOutputAvailable, Output: `"late"`}
 				}
 				want["text"] = content{Text: "I will look at it."}
-				want["streaming"], want["running"], want["task"], childWant = late("streaming"), late("running"), late("task"),
+				want["streaming"], want["running"], want["task"], childWant = late("streaming"), late("running"),
+					late("task"),
 					late("read")
 			}
-			if diff := cmp.Diff(want, parts); diff != "" || trace.EndReason != test.want || status != document.ActivityIdle {
-				t.Errorf("ended %q, %s; want %q, idle; parts (-want +got):\n%s", trace.EndReason, status, test.want, diff)
+			if diff := cmp.Diff(want, parts); diff != "" || trace.EndReason != test.want ||
+				status != document.ActivityIdle {
+				t.Errorf("ended %q, %s; want %q, idle; parts (-want +got):\n%s", trace.EndReason, status, test.want,
+					diff)
 			}
 			trace, parts, status = answered(t, r, child.ID())
 			if trace.EndReason != test.want || parts["read"] != childWant || status != document.ActivityIdle {
-				t.Errorf("the sub-agent ended %q, %s, with %+v; want %q, idle, %+v", trace.EndReason, status, parts["read"],
+				t.Errorf("the sub-agent ended %q, %s, with %+v; want %q, idle, %+v", trace.EndReason, status,
+					parts["read"],
 					test.want, childWant)
 			}
 		})

@@ -119,7 +119,8 @@ type exporters struct {
 func connect(ctx context.Context, endpoint, dir string) (e exporters, err error) {
 	// Short intervals, so that a collector that stops and returns is soon noticed.
 	impatient := grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond},
+		Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1,
+			MaxDelay: 20 * time.Millisecond},
 		MinConnectTimeout: time.Second,
 	})
 	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint),
@@ -157,7 +158,8 @@ func (e exporters) close(ctx context.Context) error {
 		if err := e.spool.ForceFlush(ctx); err != nil {
 			return err
 		}
-		if left, err := filepath.Glob(filepath.Join(filepath.Dir(e.spool.Dir()), "*", "*.pb")); err != nil || len(left) == 0 {
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(e.spool.Dir()), "*", "*.pb")); err != nil ||
+			len(left) == 0 {
 			return errors.Join(err, e.spool.Close(ctx))
 		}
 		select {

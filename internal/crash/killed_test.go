@@ -65,7 +65,8 @@ func (s *story) play(t *testing.T) {
 	var states []agenttrace.State
 	for n, deaths := 0, 1+s.rand.IntN(3); n <= deaths; n++ {
 		j := job{
-			Endpoint: s.endpoint, Seed: s.rand.Uint64(), Name: fmt.Sprintf("%s.p%d", s.name, n), Turns: 1 + s.rand.IntN(2),
+			Endpoint: s.endpoint, Seed: s.rand.Uint64(), Name: fmt.Sprintf("%s.p%d", s.name, n),
+			Turns:  1 + s.rand.IntN(2),
 			States: states, Answer: s.rand.IntN(2) == 0, Pause: len(states) > 0,
 			Batch: time.Duration(1+s.rand.IntN(200)) * time.Millisecond,
 		}

@@ -160,7 +160,9 @@ func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcrip
 			t.Error(err)
 		}
 		if got := metadata.Status.State; len(may) > 0 && got != "" && !slices.Contains(may, got) ||
-			got == "" && slices.ContainsFunc(versions, func(v *version) bool { return v.Status != "" && v.acknowledged }) {
+			got == "" && slices.ContainsFunc(versions, func(v *version) bool {
+				return v.Status != "" && v.acknowledged
+			}) {
 			t.Errorf("session %s is %q; its agent said %q", id, got, may)
 		}
 		if checkSilence(t, tr) {
@@ -188,8 +190,10 @@ func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 	if want == document.ActivityBusy || want == document.ActivityRetrying || want.Waiting() && ever.Heartbeat > 0 {
 		want = document.ActivityInterrupted
 	}
-	if soon.State != ever.State || late.State != want || want == document.ActivityInterrupted && late.Was != ever.State {
-		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State, late.State,
+	if soon.State != ever.State || late.State != want || want == document.ActivityInterrupted &&
+		late.Was != ever.State {
+		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State,
+			late.State,
 			late.Was, want)
 	}
 	return want == document.ActivityInterrupted
@@ -286,7 +290,8 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 				}
 				got := contentOf(seenData(t, where, &m.Message, p.DataJSON))
 				if v := versions[0]; v.Session != id || v.Message != m.Message.ID || v.Type != p.Type {
-					t.Errorf("%s is at the wrong place; want session %s, message %s, %s", where, v.Session, v.Message, v.Type)
+					t.Errorf("%s is at the wrong place; want session %s, message %s, %s", where, v.Session, v.Message,
+						v.Type)
 				}
 				if !slices.ContainsFunc(versions, func(v *version) bool { return v.content == got }) {
 					t.Errorf("%s holds what was never told: %s", where, p.DataJSON)
@@ -449,7 +454,9 @@ func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.S
 		}
 		// A state from before the last turn does not have the call that waits there.
 		last := tr.Messages[len(tr.Messages)-1].Message.ID
-		fresh := slices.ContainsFunc(state.Open, func(p agenttrace.PendingTurn) bool { return p.AssistantMessageID == last })
+		fresh := slices.ContainsFunc(state.Open, func(p agenttrace.PendingTurn) bool {
+			return p.AssistantMessageID == last
+		})
 		if st := document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0); fresh && string(st.State) != want {
 			t.Errorf("session %s is %s; its agent says %s", state.ID, st.State, want)
 		}

@@ -112,7 +112,9 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 		end                 func(*agenttrace.ToolCall)
 	}{
 		{"while the call runs", session.StateOutputError, "", func(*agenttrace.ToolCall) {}},
-		{"when it has ended", session.StateOutputAvailable, `"this"`, func(c *agenttrace.ToolCall) { c.EndText("this") }},
+		{"when it has ended", session.StateOutputAvailable, `"this"`, func(c *agenttrace.ToolCall) {
+			c.EndText("this")
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHost(t)
@@ -120,7 +122,8 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 			_, call := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "ask", Input: 1})
 			call.AwaitInput("Which?")
 			turn.End(agenttrace.TurnResult{})
-			if trace, parts, status := h.stored(t); !trace.PendingApproval || parts[0].State != session.StateInputAvailable ||
+			if trace, parts, status := h.stored(t); !trace.PendingApproval ||
+				parts[0].State != session.StateInputAvailable ||
 				status.State != document.ActivityWaitingUserInput {
 				t.Fatalf("%+v, %+v, %s; want a turn that waits", trace, parts, status.State)
 			}
@@ -155,7 +158,8 @@ func TestAbortedTurnWaitsForNobody(t *testing.T) {
 	trace, parts, status := h.stored(t)
 	if trace.EndReason != "abort" || parts[0].State != session.StateApprovalRequested ||
 		status.State != document.ActivityIdle || h.session.Status().State != agenttrace.StatusIdle {
-		t.Errorf("%+v, %+v, %s; want an aborted turn, a call left as it was, an idle session", trace, parts, status.State)
+		t.Errorf("%+v, %+v, %s; want an aborted turn, a call left as it was, an idle session", trace, parts,
+			status.State)
 	}
 }
 

@@ -186,7 +186,8 @@ func compareTurns(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 	var inTrace, inStore []string
 	for _, s := range spans {
 		if s.OperationName == semconv.SpanSessionTurn && s.tag(string(semconv.SessionIDKey)) == transcript.Session.ID {
-			inTrace = append(inTrace, s.tag(string(semconv.UserMessageIDKey))+" "+s.tag(string(semconv.AssistantMessageIDKey)))
+			inTrace = append(inTrace,
+				s.tag(string(semconv.UserMessageIDKey))+" "+s.tag(string(semconv.AssistantMessageIDKey)))
 		}
 	}
 	user := ""
@@ -234,7 +235,8 @@ func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 			if err := json.Unmarshal([]byte(p.DataJSON), &data); err != nil {
 				t.Fatal(err)
 			}
-			inStore[*p.ToolCallID] = fmt.Sprintf("%s %s %s in %s out %s error %s", p.ID, data.Type[len("tool-"):], data.State,
+			inStore[*p.ToolCallID] = fmt.Sprintf("%s %s %s in %s out %s error %s", p.ID, data.Type[len("tool-"):],
+				data.State,
 				data.Input, data.Output, data.ErrorText)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 
 // jsonRequest is a request of two spans of which the first has the attribute.
 func jsonRequest(value string) []byte {
-	return []byte(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"deep","attributes":[{"key":"before","value":{"stringValue":"]}\"["}},` +
+	return []byte(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"deep","attributes":[{"key":"before",` +
+		`"value":{"stringValue":"]}\"["}},` +
 		`{"key":"deep","value":` + value + `},{"key":"after","value":{"stringValue":"here"}}]},{"name":"good"}]}]}]}`)
 }
 
@@ -90,7 +91,8 @@ func TestDeepValueOfJSONIsCutAndTheRestStays(t *testing.T) {
 	for name, nest := range map[string]func(int) string{"lists": jsonLists, "maps": jsonMaps} {
 		for _, n := range levels {
 			request := jsonRequest(nest(n))
-			streamed, err := io.ReadAll(JSONReader(io.NopCloser(iotest.HalfReader(bytes.NewReader(request))), unbounded))
+			streamed, err := io.ReadAll(JSONReader(io.NopCloser(iotest.HalfReader(bytes.NewReader(request))),
+				unbounded))
 			if err != nil {
 				t.Fatalf("%s, %d: %v", name, n, err)
 			}
@@ -217,7 +219,8 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 	lenField := func(tag byte, b []byte) []byte {
 		return append(binary.AppendUvarint([]byte{tag}, uint64(len(b))), b...)
 	}
-	if _, _, err := Proto(SignalTraces, lenField(0x0a, lenField(0x12, spans)), MaxDecoded); !errors.Is(err, ErrTooLarge) {
+	if _, _, err := Proto(SignalTraces, lenField(0x0a, lenField(0x12, spans)), MaxDecoded); !errors.Is(err,
+		ErrTooLarge) {
 		t.Errorf("protobuf: %v, want ErrTooLarge", err)
 	}
 	request := jsonRequest(`{}` + strings.Repeat(`,{}`, 4<<20))

@@ -83,16 +83,19 @@ func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 		s := tracetest.SpanStub{Name: text(), Resource: resource.NewSchemaless(attribute.String("r", text()),
 			attribute.Int("i", i/7))}
 		for k := range r.IntN(30) {
-			s.Attributes = append(s.Attributes, attribute.KeyValue{Key: attribute.Key(fmt.Sprint("key", k)), Value: value()})
+			s.Attributes = append(s.Attributes, attribute.KeyValue{Key: attribute.Key(fmt.Sprint("key", k)),
+				Value: value()})
 		}
 		for range r.IntN(3) {
-			s.Events = append(s.Events, sdktrace.Event{Name: "e", Attributes: []attribute.KeyValue{{Key: "x", Value: value()}},
-				Time: time.Now()})
+			s.Events = append(s.Events,
+				sdktrace.Event{Name: "e", Attributes: []attribute.KeyValue{{Key: "x", Value: value()}},
+					Time: time.Now()})
 		}
 		stubs = append(stubs, s)
 	}
 	to := &refusing{maximum: 1 << 20}
-	if err := otlpbatch.Spans(to, otlpbatch.WithMaxBytes(1<<20)).ExportSpans(t.Context(), stubs.Snapshots()); err != nil {
+	if err := otlpbatch.Spans(to, otlpbatch.WithMaxBytes(1<<20)).ExportSpans(t.Context(),
+		stubs.Snapshots()); err != nil {
 		t.Fatal(err)
 	}
 	if len(to.spans) != 1000 || len(to.sizes) < 2 {
@@ -123,7 +126,8 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 		{Name: "before", Attributes: []attribute.KeyValue{attribute.String("a", "b")}},
 		{Name: "turn", Attributes: []attribute.KeyValue{
 			attribute.String("session.id", "ses_1"), attribute.StringSlice("parts",
-				[]string{part(5 << 20), part(40), part(3 << 20)}), attribute.String("output", `"`+strings.Repeat("x", 100<<10)+`"`),
+				[]string{part(5 << 20), part(40), part(3 << 20)}),
+			attribute.String("output", `"`+strings.Repeat("x", 100<<10)+`"`),
 		}, Events: []sdktrace.Event{{Name: "exception",
 			Attributes: []attribute.KeyValue{attribute.String("exception.stacktrace", strings.Repeat("s", 1<<20))}}}},
 		{Name: "after"},

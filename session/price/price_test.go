@@ -69,8 +69,9 @@ func TestMatch(t *testing.T) {
 		{"modelsdev", "openai", "claude-sonnet-4-5", none},
 		{"modelsdev", "azure", "gpt-5", none},
 		{"modelsdev", "gcp.gemini", "models/gemini-2.5-pro", 1.25 + 20 + 30 + 4*0.31 + 5*1.25},
-		{"modelsdev", "gcp.gen_ai", "gemini-2.5-pro", 1.25 + 20 + 30 + 4*0.31 + 5*1.25}, // two providers with the same price
-		{"modelsdev", "perplexity", "sonar-deep-research", 2 + 16 + 9 + 8 + 10},         // reasoning has its own price
+		// two providers with the same price
+		{"modelsdev", "gcp.gen_ai", "gemini-2.5-pro", 1.25 + 20 + 30 + 4*0.31 + 5*1.25},
+		{"modelsdev", "perplexity", "sonar-deep-research", 2 + 16 + 9 + 8 + 10}, // reasoning has its own price
 		{"modelsdev", "openai", "", none},
 		{"modelsdev", "", "", none},
 		{"modelsdev", "", "/", none},
@@ -93,7 +94,8 @@ func TestMatch(t *testing.T) {
 		table := read(t, test.list)
 		// An unknown number of requests is assumed to have no long one.
 		got := float64(none)
-		if rate := table.Rate(session.Model{ProviderID: test.provider, ModelID: test.model, Variant: "high"}); rate != nil {
+		if rate := table.Rate(session.Model{ProviderID: test.provider, ModelID: test.model,
+			Variant: "high"}); rate != nil {
 			got = rate.Cost(million, 0)
 		}
 		if math.Abs(got-test.want) > 1e-6 {
@@ -125,7 +127,8 @@ func TestTiers(t *testing.T) {
 		{"litellm", "anthropic", "claude-sonnet-4-5", long, 1, above},
 		// the tier is more precise about where it begins
 		{"modelsdev", "openai", "gpt-5.5", long, 1, []float64{5, 30, 30, 0.5, 5}},
-		{"modelsdev", "openai", "gpt-5.5", session.Usage{Input: 272*k + 1, CacheWrite: k}, 1, []float64{10, 45, 45, 1, 10}},
+		{"modelsdev", "openai", "gpt-5.5", session.Usage{Input: 272*k + 1, CacheWrite: k}, 1,
+			[]float64{10, 45, 45, 1, 10}},
 		// the tier charges reasoning as output too
 		{"litellm", "gemini", "gemini-3-pro-preview", long, 1, []float64{4, 18, 18, 0.4, 4}},
 		{"litellm", "dashscope", "qwen-plus", session.Usage{Input: 300 * k, Output: k, Reasoning: k}, 1,
@@ -137,7 +140,8 @@ func TestTiers(t *testing.T) {
 			t.Errorf("%s: %s has no price", test.list, test.model)
 			continue
 		}
-		if got, want := rate.Cost(test.usage, test.requests), sum(test.usage, test.rates...); math.Abs(got-want) > 1e-9 {
+		if got, want := rate.Cost(test.usage, test.requests),
+			sum(test.usage, test.rates...); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %s of %d requests costs %v, want %v", test.list, test.model, test.requests, got, want)
 		}
 	}
@@ -186,9 +190,11 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(b, "openai", "gpt-5")
 	}
-	f.Add([]byte(`{"a":{"models":{"b":{"cost":{"input":1,"output":2,"tiers":[{"tier":{"type":"context","size":-5}}]}}}}}`),
+	f.Add([]byte(`{"a":{"models":{"b":{"cost":{"input":1,"output":2,"tiers":[{"tier":{"type":"context",`+
+		`"size":-5}}]}}}}}`),
 		"a", "b")
-	f.Add([]byte(`{"b":{"input_cost_per_token":"1e-6","output_cost_per_token":1e308,"litellm_provider":"a|c"}}`), "a", "b")
+	f.Add([]byte(`{"b":{"input_cost_per_token":"1e-6","output_cost_per_token":1e308,"litellm_provider":"a|c"}}`), "a",
+		"b")
 	f.Fuzz(func(t *testing.T, list []byte, provider, model string) {
 		table, err := price.Read(bytes.NewReader(list))
 		if err != nil {

@@ -34,7 +34,8 @@ func TestALimitOnAttributesKeepsTheMessagesAndIsSeen(t *testing.T) {
 			temperature := 0.5
 			ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "do the tests pass?",
 				Metadata: map[string]any{"client": "cli"}},
-				agenttrace.TurnOptions{SystemPrompt: "prompt", Tools: []agenttrace.Tool{{Name: "bash"}}, Temperature: &temperature})
+				agenttrace.TurnOptions{SystemPrompt: "prompt", Tools: []agenttrace.Tool{{Name: "bash"}},
+					Temperature: &temperature})
 			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 			call.Text("They do not.")
 			call.End(agenttrace.ModelResult{StopReason: "stop",
@@ -63,7 +64,8 @@ func TestALimitOnAttributesKeepsTheMessagesAndIsSeen(t *testing.T) {
 				}
 			}
 			last := got.Messages[len(got.Messages)-1].Message.MetadataJSON
-			if !strings.Contains(last, "disk full") || !strings.Contains(last, "attributes were dropped before export") {
+			if !strings.Contains(last, "disk full") ||
+				!strings.Contains(last, "attributes were dropped before export") {
 				t.Errorf("the answer says %s", last)
 			}
 		})

@@ -94,8 +94,10 @@ func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.Lo
 			}
 			call.End(agenttrace.ModelResult{StopReason: "tool_calls",
 				Usage: agenttrace.InclusiveUsage{Input: 900, Output: 40, CacheRead: 800}}, failed)
-			command := []string{"go test ./...", "rm -rf /", "curl -H 'Authorization: Bearer sk-ant-REDACTED' x"}[r.IntN(3)]
-			toolCtx, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: fmt.Sprintf("call_%d_%d", n, i), Name: "bash",
+			command := []string{"go test ./...", "rm -rf /",
+				"curl -H 'Authorization: Bearer sk-ant-REDACTED' x"}[r.IntN(3)]
+			toolCtx, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: fmt.Sprintf("call_%d_%d", n, i),
+				Name:  "bash",
 				Input: fmt.Appendf(nil, `{"cmd":%q}`, command)})
 			if d := tool.Authorize(toolCtx, command); d.Allowed() {
 				tool.End("ok " + strings.Repeat("line\n", r.IntN(100)))

@@ -68,7 +68,8 @@ func TestSameRows(t *testing.T) {
 		}
 		if ld, err := (&plog.JSONUnmarshaler{}).UnmarshalLogs(b); err == nil && ld.LogRecordCount() > 0 {
 			all := sdkdata.Records(ld)
-			if err := errors.Join(logs.Export(t.Context(), all), rec.LogExporter().Export(t.Context(), all)); err != nil {
+			if err := errors.Join(logs.Export(t.Context(), all),
+				rec.LogExporter().Export(t.Context(), all)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -216,7 +217,8 @@ func TestPendingBound(t *testing.T) {
 			t.Errorf("%d bytes may wait: %+v", tt.maximum, s)
 		}
 		var e *recorder.NotStoredError
-		if err := rec.ForceFlush(t.Context()); !errors.As(err, &e) || e.LostSpans != tt.lost || e.PendingSpans != tt.pending {
+		if err := rec.ForceFlush(t.Context()); !errors.As(err, &e) || e.LostSpans != tt.lost ||
+			e.PendingSpans != tt.pending {
 			t.Errorf("%d bytes may wait: %v", tt.maximum, err)
 		}
 		err := rec.ForceFlush(t.Context())

@@ -46,7 +46,8 @@ func TestToolsAreShownWithTheirResultsAndTheTimeThatTheyRan(t *testing.T) {
 			slices.Reverse(spans)
 		}
 		rec := open(t, recorder.Options{})
-		if err := errors.Join(rec.SpanExporter().ExportSpans(t.Context(), spans), rec.ForceFlush(t.Context())); err != nil {
+		if err := errors.Join(rec.SpanExporter().ExportSpans(t.Context(), spans),
+			rec.ForceFlush(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		got, err := document.Load(t.Context(), rec.Reader(), "ses_1")
@@ -65,7 +66,8 @@ func TestToolsAreShownWithTheirResultsAndTheTimeThatTheyRan(t *testing.T) {
 			ms     int64
 		}{{`"a.go"`, 1000}, {`"b.go"`, 1000}} {
 			if c := calls[i]; string(c.Output) != want.output || c.DurationMS == nil || *c.DurationMS != want.ms {
-				t.Errorf("%s: call %s has output %s, duration %v; want %+v", order, c.CallID, c.Output, c.DurationMS, want)
+				t.Errorf("%s: call %s has output %s, duration %v; want %+v", order, c.CallID, c.Output, c.DurationMS,
+					want)
 			}
 		}
 		stats, err := rec.Reader().Stats(t.Context(), store.StatsQuery{By: store.StatsByTool})
@@ -92,8 +94,9 @@ func TestContentThatIsCapturedForOtherToolsIsStoredOnce(t *testing.T) {
 		tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, CaptureContent: capture})
 		sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "ses_1", Agent: "coder"})
 		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{Provider: "p", ID: "m"}})
-		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "zebra"}, agenttrace.TurnOptions{SystemPrompt: "zebra 2",
-			Tools: []agenttrace.Tool{{Name: "zebra_3"}}})
+		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "zebra"},
+			agenttrace.TurnOptions{SystemPrompt: "zebra 2",
+				Tools: []agenttrace.Tool{{Name: "zebra_3"}}})
 		for range 3 {
 			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 			call.Text("zebra 4")
@@ -119,6 +122,7 @@ func TestContentThatIsCapturedForOtherToolsIsStoredOnce(t *testing.T) {
 	}
 	want, tokens := stored(false)
 	if got, sum := stored(true); got != want || sum != tokens || tokens != 45 {
-		t.Errorf("the content is stored %d times, want %d; %d tokens, without content %d, want 45", got, want, sum, tokens)
+		t.Errorf("the content is stored %d times, want %d; %d tokens, without content %d, want 45", got, want, sum,
+			tokens)
 	}
 }

@@ -165,7 +165,8 @@ func record(r *rand.Rand, tp trace.TracerProvider) {
 		tracer := tp.Tracer([]string{"a", "b"}[r.IntN(2)], trace.WithInstrumentationVersion("v1"),
 			trace.WithSchemaURL("https://example.com/schema"),
 			trace.WithInstrumentationAttributes(attribute.String("scope", "yes")))
-		opts := []trace.SpanStartOption{trace.WithAttributes(attrs(r, 12)...), trace.WithSpanKind(trace.SpanKind(r.IntN(7)))}
+		opts := []trace.SpanStartOption{trace.WithAttributes(attrs(r, 12)...),
+			trace.WithSpanKind(trace.SpanKind(r.IntN(7)))}
 		if r.IntN(2) == 0 {
 			opts = append(opts, trace.WithTimestamp(time.Unix(0, r.Int64N(1<<60))))
 		}
@@ -240,7 +241,8 @@ func TestLogs(t *testing.T) {
 	for seed := range 200 {
 		rnd := rand.New(rand.NewPCG(uint64(seed), 2))
 		c := captureLogs{&capture{}}
-		lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(c)), sdklog.WithAttributeCountLimit(8),
+		lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(c)),
+			sdklog.WithAttributeCountLimit(8),
 			sdklog.WithResource(resource.NewWithAttributes("https://example.com/resource", attrs(rnd, 4)...)))
 		for range 1 + rnd.IntN(5) {
 			logger := lp.Logger([]string{"a", "b"}[rnd.IntN(2)], log.WithInstrumentationVersion("v1"),
@@ -260,7 +262,8 @@ func TestLogs(t *testing.T) {
 			ctx := t.Context()
 			if rnd.IntN(2) == 0 {
 				ctx = trace.ContextWithSpanContext(ctx,
-					trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1}))
+					trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
+						TraceFlags: 1}))
 			}
 			logger.Emit(ctx, rec)
 		}

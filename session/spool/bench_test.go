@@ -22,7 +22,8 @@ func BenchmarkExport(b *testing.B) {
 	for _, size := range []int{500, 10_000, 100_000, 1_000_000} {
 		span := tracetest.SpanStub{Name: "tool.call", Resource: service, SpanContext: spansOf("")[0].SpanContext(),
 			Attributes: []attribute.KeyValue{
-				attribute.String("session.id", "ses_0123456789abcdef"), attribute.String("gen_ai.tool.call.id", "call_1"),
+				attribute.String("session.id", "ses_0123456789abcdef"),
+				attribute.String("gen_ai.tool.call.id", "call_1"),
 				attribute.String("gen_ai.tool.call.result", strings.Repeat("0123456789abcdefghij", size/20)),
 			}}
 		spans := []sdktrace.ReadOnlySpan{span.Snapshot()}

@@ -251,7 +251,8 @@ func TestLiving(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	report, err = Drain(t.Context(), root, n.sink())
-	if err != nil || report.Living != 0 || sorted(n.names) != "a b record" || report.Spans != 2 || report.Records != 1 ||
+	if err != nil || report.Living != 0 || sorted(n.names) != "a b record" || report.Spans != 2 ||
+		report.Records != 1 ||
 		report.Files != 1 {
 		t.Fatalf("%+v, %v, %q", report, err, n.names)
 	}

@@ -54,7 +54,8 @@ func TestNetworkComesBack(t *testing.T) {
 		if got := strings.Join(n.names, " "); got != "a f b c d log e" {
 			t.Errorf("arrived %s", got)
 		}
-		if s := e.Stats(); s.Sent.Spans != 2 || s.Spooled.Spans != 4 || s.Spooled.Records != 1 || s.Drained.Spans != 4 ||
+		if s := e.Stats(); s.Sent.Spans != 2 || s.Spooled.Spans != 4 || s.Spooled.Records != 1 ||
+			s.Drained.Spans != 4 ||
 			s.Drained.Records != 1 || s.Lost.Spans != 0 {
 			t.Errorf("stats %+v", s)
 		}
@@ -268,7 +269,8 @@ func TestConcurrent(t *testing.T) {
 		}
 		return nil
 	}
-	e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever, MaxFileBytes: 2000, MaxTotalBytes: 1 << 30})
+	e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever, MaxFileBytes: 2000,
+		MaxTotalBytes: 1 << 30})
 	var wg sync.WaitGroup
 	for _, prefix := range []string{"a", "b", "c", "d"} {
 		wg.Go(func() {

@@ -73,7 +73,8 @@ func spansOf(names ...string) []sdktrace.ReadOnlySpan {
 	var stubs tracetest.SpanStubs
 	for _, name := range names {
 		stubs = append(stubs, tracetest.SpanStub{Name: name, Resource: service,
-			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
+			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1},
+				SpanID:     trace.SpanID{2},
 				TraceFlags: 1}),
 			StartTime: time.Unix(1795000000, 0), EndTime: time.Unix(1795000001, 0),
 			Attributes: []attribute.KeyValue{attribute.String("text", "of "+name),

@@ -76,7 +76,8 @@ func TestTorn(t *testing.T) {
 				t.Fatalf("cut at byte %d, %d zeros: %v", n, zeros, damages)
 			}
 			// Without its content, a record is as one that was written whole and changed.
-			if complete := n+zeros >= starts[whole+1] && n >= starts[whole]+markSize; errors.Is(e, otlpfile.ErrCut) == complete {
+			if complete := n+zeros >= starts[whole+1] &&
+				n >= starts[whole]+markSize; errors.Is(e, otlpfile.ErrCut) == complete {
 				t.Fatalf("cut at byte %d, %d zeros: %v", n, zeros, e)
 			}
 		}
@@ -98,7 +99,8 @@ func TestFlips(t *testing.T) {
 				hit++
 			}
 			want := slices.Delete(slices.Clone(names), hit, hit+1)
-			if length := binary.BigEndian.Uint32(changed[starts[2]:]); hit == 2 && length > uint32(len(b)-starts[2]-4) &&
+			if length := binary.BigEndian.Uint32(changed[starts[2]:]); hit == 2 &&
+				length > uint32(len(b)-starts[2]-4) &&
 				length < otlpfile.DefaultMaxBody {
 				want = names // the last one is all that follows its length
 			}

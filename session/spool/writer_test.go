@@ -221,7 +221,8 @@ func TestPrivate(t *testing.T) {
 	e := open(t, root, Options{})
 	export(t, e, "a")
 	err := filepath.Walk(filepath.Dir(root), func(path string, info os.FileInfo, err error) error {
-		if want := map[bool]os.FileMode{true: 0o700, false: 0o600}[info.IsDir()]; err != nil || info.Mode().Perm() != want {
+		if want := map[bool]os.FileMode{true: 0o700, false: 0o600}[info.IsDir()]; err != nil ||
+			info.Mode().Perm() != want {
 			t.Errorf("%s is %v, %v", path, info.Mode(), err)
 		}
 		return nil
@@ -305,7 +306,8 @@ func TestBound(t *testing.T) {
 	if s.Dropped.Spans != 68-kept || s.Spooled.Spans != 60 {
 		t.Errorf("%d of 68 are kept: %+v", kept, s)
 	}
-	if said := heard(); len(said) == 0 || !strings.Contains(said[0].Error(), "is full at 8000 bytes: dropped the oldest") {
+	if said := heard(); len(said) == 0 || !strings.Contains(said[0].Error(), "is full at 8000 bytes: dropped the "+
+		"oldest") {
 		t.Errorf("said %v", said)
 	}
 	var l *LostError
@@ -332,7 +334,8 @@ func TestManyAtOnce(t *testing.T) {
 		go func() {
 			e, err := Open(root, Options{Sync: SyncNever})
 			if err == nil {
-				err = errors.Join(e.SpanExporter().ExportSpans(t.Context(), spansOf(fmt.Sprintf("s%02d", i))), e.Close(t.Context()))
+				err = errors.Join(e.SpanExporter().ExportSpans(t.Context(), spansOf(fmt.Sprintf("s%02d", i))),
+					e.Close(t.Context()))
 			}
 			errs <- err
 		}()

@@ -148,13 +148,15 @@ func draw(expression string, seed int64) string {
 
 // spared are the rules whose examples may stay, and why.
 var spared = map[string]string{
-	"discord-client-id":                  "a number that names an application to everybody",
-	"asana-client-id":                    "a number that names an application to everybody",
-	"curl-auth-user":                     "a user with an empty password, and quotes that no shell takes for one word",
-	"facebook-access-token":              "two numbers and a name of letters joined by a line, without a name of their own",
+	"discord-client-id": "a number that names an application to everybody",
+	"asana-client-id":   "a number that names an application to everybody",
+	"curl-auth-user":    "a user with an empty password, and quotes that no shell takes for one word",
+	"facebook-access-token": "two numbers and a name of letters joined by a line, without a name of " +
+		"their own",
 	"huggingface-access-token":           "drawn in lower case alone, while tokens have both",
 	"huggingface-organization-api-token": "drawn in lower case alone, while tokens have both",
-	"private-key":                        "drawn by chance from an expression that leaves out the spaces of its first line",
+	"private-key": "drawn by chance from an expression that leaves out the spaces of its " +
+		"first line",
 }
 
 // What gitleaks calls a secret, in the examples of its own rules, is none any more when

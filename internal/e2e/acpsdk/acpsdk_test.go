@@ -186,14 +186,18 @@ func TestEveryPart(t *testing.T) {
 		`{"type":"file","mediaType":"text/plain","filename":"a b","url":"https://x/y"}`,
 		`{"type":"source-url","sourceId":"s","url":"u"}`,
 		`{"type":"source-document","sourceId":"s","mediaType":"m","title":"t"}`,
-		`{"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"command":"ls"},"output":{"stdout":"a"}}`,
+		`{"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"command":"ls"},` +
+			`"output":{"stdout":"a"}}`,
 		`{"type":"tool-bash","toolCallId":"c2","state":"output-error","input":1,"errorText":"e"}`,
-		`{"type":"tool-bash","toolCallId":"c3","state":"output-denied","input":{},"approval":{"id":"a","approved":false,"reason":"no"}}`,
+		`{"type":"tool-bash","toolCallId":"c3","state":"output-denied","input":{},"approval":{"id":"a",` +
+			`"approved":false,"reason":"no"}}`,
 		`{"type":"tool-bash","toolCallId":"c4","state":"approval-requested","input":{},"approval":{"id":"a"}}`,
-		`{"type":"tool-bash","toolCallId":"c5","state":"approval-responded","input":{},"approval":{"id":"a","approved":true}}`,
+		`{"type":"tool-bash","toolCallId":"c5","state":"approval-responded","input":{},"approval":{"id":"a",` +
+			`"approved":true}}`,
 		`{"type":"tool-bash","toolCallId":"c6","state":"input-available","input":null}`,
 		`{"type":"tool-bash","toolCallId":"c7","state":"input-streaming"}`,
-		`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"c8","state":"output-available","input":[1],"output":null}`,
+		`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"c8","state":"output-available","input":[1],` +
+			`"output":null}`,
 		`{"type":"data-plan","data":{"entries":[{"content":"c","priority":"low","status":"pending"}]}}`,
 		`{"type":"data-plan","data":{"entries":[{"content":"c","priority":"urgent","status":"pending"}]}}`,
 		`{"type":"data-usage_update","data":{"used":1,"size":2}}`,
@@ -210,8 +214,10 @@ func TestEveryPart(t *testing.T) {
 		`{"type":"data-terminal_output_chunk","data":{"terminalId":7}}`,
 		`{"type":"data-plan_update","data":{}}`, `{"type":"data-plan_removed","data":{}}`,
 		`{"type":"data-subagent_update","data":{}}`, `{"type":"data-session_message","data":{}}`,
-		`{"type":"data-log","data":{"level":"info","message":"m"}}`, `{"type":"data-log","data":{"level":5,"message":{}}}`,
-		`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"allow_once"}],"outcome":{"outcome":"selected","optionId":"o"}}}`,
+		`{"type":"data-log","data":{"level":"info","message":"m"}}`,
+		`{"type":"data-log","data":{"level":5,"message":{}}}`,
+		`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n",` +
+			`"kind":"allow_once"}],"outcome":{"outcome":"selected","optionId":"o"}}}`,
 		`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c1"},"options":[1,2]}}`,
 		`{"type":"data-acp-update","data":{"sessionUpdate":"plan"}}`,
 		`{"type":"data-acp-fs","data":{"method":"fs/read_text_file","params":{"sessionId":"ses_1"}}}`,
@@ -222,8 +228,9 @@ func TestEveryPart(t *testing.T) {
 	s := &codec.Session{Transcript: &session.Transcript{
 		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
 			CreatedAt: 1, UpdatedAt: 9},
-		Messages: []session.MessageAndParts{{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant",
-			MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 9}}},
+		Messages: []session.MessageAndParts{
+			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant",
+				MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 9}}},
 	}}
 	m := &s.Messages[0]
 	for i, data := range parts {
@@ -244,10 +251,13 @@ func TestEveryPart(t *testing.T) {
 func TestFlaws(t *testing.T) {
 	begin := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}` + "\n"
 	tests := []struct{ line, want string }{
-		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call"}}}`,
+		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",` +
+			`"update":{"sessionUpdate":"tool_call"}}}`,
 			"line 2 (session/update, tool_call): the SDK rejects it"},
 		{
-			`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","kind":"write"}}}`, "line 2 (session/update, tool_call): the SDK drops .update.kind"},
+			`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",` +
+				`"update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","kind":"write"}}}`,
+			"line 2 (session/update, tool_call): the SDK drops .update.kind"},
 		{`{"jsonrpc":"2.0","method":"session/steal","params":{}}`,
 			"line 2 (session/steal): the protocol has no method session/steal"},
 		{`{"jsonrpc":"2.0","id":5,"result":{}}`, "line 2 (response): it answers no request"},

@@ -191,7 +191,9 @@ func untold(variant, run string, s *told) {
 				}
 			}
 			m.Parts = append(m.Parts[:repeated:repeated],
-				slices.DeleteFunc(slices.Clone(m.Parts[repeated:]), func(p part) bool { return p.Type == "reasoning" })...)
+				slices.DeleteFunc(slices.Clone(m.Parts[repeated:]), func(p part) bool {
+					return p.Type == "reasoning"
+				})...)
 			if u := m.Usage; u != nil && !strings.HasPrefix(run, "stream") && !strings.HasPrefix(run, "abort") {
 				m.Usage = &session.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output + u.Reasoning}
 			}

@@ -164,7 +164,8 @@ func happened(turns []agents.Turn, lacks absent) []string {
 				lines = append(lines, "text: "+step.Text)
 			}
 			for _, c := range step.Calls {
-				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", c.ID, c.Name, plain(c.Input), outcome(c.Output, lacks)))
+				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", c.ID, c.Name, plain(c.Input),
+					outcome(c.Output, lacks)))
 			}
 		}
 		if turn.Error != "" {

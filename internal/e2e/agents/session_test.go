@@ -50,7 +50,8 @@ func expect(turns []agents.Turn, agent string) told {
 	for _, t := range turns {
 		m := message{
 			Role: session.RoleAssistant, Agent: agent, Model: session.Model{ProviderID: "scripted", ModelID: "mock-1"},
-			System: t.System, Tools: slices.Sorted(slices.Values(t.Tools)), Usage: t.Usage, Stop: t.Finish, Error: t.Error,
+			System: t.System, Tools: slices.Sorted(slices.Values(t.Tools)), Usage: t.Usage, Stop: t.Finish,
+			Error: t.Error,
 			Calls: t.Calls, Failures: t.Failures,
 		}
 		switch {
@@ -70,7 +71,8 @@ func expect(turns []agents.Turn, agent string) told {
 				m.Parts = append(m.Parts, part{Type: "text", Text: step.Text})
 			}
 			for _, c := range step.Calls {
-				p := part{Type: "tool-" + c.Name, CallID: c.ID, State: session.StateOutputAvailable, Input: value(c.Input),
+				p := part{Type: "tool-" + c.Name, CallID: c.ID, State: session.StateOutputAvailable,
+					Input:  value(c.Input),
 					Output: value(c.Output), Error: c.Error}
 				if c.Error != "" {
 					p.State = session.StateOutputError

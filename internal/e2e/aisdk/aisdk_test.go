@@ -147,7 +147,8 @@ func TestFlawedMessages(t *testing.T) {
 		want                       string
 		sdkOnly                    bool // session.Check accepts it
 	}{
-		{name: "type", role: "assistant", partType: "picture", data: `{"type":"picture"}`, want: "part prt_1 (picture): "},
+		{name: "type", role: "assistant", partType: "picture", data: `{"type":"picture"}`,
+			want: "part prt_1 (picture): "},
 		{name: "text", role: "user", partType: "text", data: `{"type":"text"}`, want: "part prt_1 (text): text: "},
 		{name: "unknown key", role: "user", partType: "text", data: `{"type":"text","text":"hi","color":"red"}`,
 			want: "part prt_1 (text): the AI SDK drops color", sdkOnly: true},
@@ -158,12 +159,14 @@ func TestFlawedMessages(t *testing.T) {
 			data:  `{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-error","input":{}}`,
 			state: ptr("output-error"), want: "part prt_1 (dynamic-tool, output-error): errorText: "},
 		{name: "denied yet failed", role: "assistant", partType: "tool-bash",
-			data:  `{"type":"tool-bash","toolCallId":"c","state":"output-error","input":{},"errorText":"e","approval":{"id":"a","approved":false}}`,
+			data: `{"type":"tool-bash","toolCallId":"c","state":"output-error","input":{},"errorText":"e",` +
+				`"approval":{"id":"a","approved":false}}`,
 			state: ptr("output-error"), want: "part prt_1 (tool-bash, output-error): approval.approved: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			part := session.Part{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: tt.partType, DataJSON: tt.data,
+			part := session.Part{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: tt.partType,
+				DataJSON:  tt.data,
 				ToolState: tt.state, CreatedAt: start, UpdatedAt: start}
 			if tt.state != nil {
 				part.ToolCallID = ptr("c")
@@ -172,7 +175,8 @@ func TestFlawedMessages(t *testing.T) {
 				Session: session.Session{ID: "ses_1", Title: "t", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
 					CreatedAt: start, UpdatedAt: start},
 				Messages: []session.MessageAndParts{{
-					Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: tt.role, MetadataJSON: "{}", CreatedAt: start,
+					Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: tt.role, MetadataJSON: "{}",
+						CreatedAt: start,
 						UpdatedAt: start},
 					Parts: []session.Part{part},
 				}},
@@ -199,8 +203,9 @@ func TestFlawedMessages(t *testing.T) {
 func TestNotJSONL(t *testing.T) {
 	for _, input := range []string{`{"type":"session"`, `{"type":"line","data":{}}`,
 		`{"type":"part","data":{"message_id":"msg_1"}}`} {
-		if got, err := checker.Check(t.Context(), strings.NewReader(input)); err == nil || !strings.Contains(err.Error(),
-			"line 1") {
+		if got, err := checker.Check(t.Context(), strings.NewReader(input)); err == nil ||
+			!strings.Contains(err.Error(),
+				"line 1") {
 			t.Errorf("Check(%s) = %+v, %v, want an error with the line", input, got, err)
 		}
 	}

@@ -156,8 +156,10 @@ func everyKind() ptrace.Traces {
 		`{"type":"source-document","sourceId":"s2","mediaType":"application/pdf","title":"d","filename":"d.pdf"}`,
 		`{"type":"file","mediaType":"image/png","filename":"a.png","url":"data:image/png;base64,iVBORw0KGgo="}`,
 		`{"type":"data-plan","id":"1","data":{"steps":[1,null,true]}}`,
-		`{"type":"tool-read","toolCallId":"i0","state":"output-available","input":{"p":1},"output":"x","approval":{"id":"a","approved":true},"preliminary":true}`,
-		`{"type":"dynamic-tool","toolName":"gh_search","toolCallId":"i1","state":"output-error","input":{"p":1},"errorText":"no","providerExecuted":true,"callProviderMetadata":{"x":{"y":1}}}`,
+		`{"type":"tool-read","toolCallId":"i0","state":"output-available","input":{"p":1},"output":"x",`+
+			`"approval":{"id":"a","approved":true},"preliminary":true}`,
+		`{"type":"dynamic-tool","toolName":"gh_search","toolCallId":"i1","state":"output-error","input":{"p":1},`+
+			`"errorText":"no","providerExecuted":true,"callProviderMetadata":{"x":{"y":1}}}`,
 	))
 	for _, dynamic := range []bool{false, true} {
 		s.calls(dynamic, func(t *spans.ToolCall) { // as the SDK reports it
@@ -195,6 +197,7 @@ func everyKind() ptrace.Traces {
 		tail = answer.ID
 		s.turn(semconv.EndFinish, answer)
 	}
-	s.add(&spans.Run{SessionID: s.id, Agent: "coder", Title: "Every kind", CreatedAt: start, Outcome: semconv.EndFinish})
+	s.add(&spans.Run{SessionID: s.id, Agent: "coder", Title: "Every kind", CreatedAt: start,
+		Outcome: semconv.EndFinish})
 	return s.traces
 }

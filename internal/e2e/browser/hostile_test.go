@@ -29,10 +29,12 @@ func TestHostileTextsDoNothing(t *testing.T) {
 		a = strings.ToValidUTF8(a, "\ufffd") // as what a program decoded from JSON is
 		id, input := fmt.Sprint("call_", i), quoted(map[string]string{"command": a, a: "x"})
 		turn = append(turn, user(a), message{"assistant",
-			`{"agenttrace":{"end_reason":"error","error":` + quoted(a) + `,"model_errors":[` + quoted(a) + `]}}`, []string{
+			`{"agenttrace":{"end_reason":"error","error":` + quoted(a) + `,"model_errors":[` + quoted(a) + `]}}`,
+			[]string{
 				reasoningPart(a), textPart(a), toolPart(id, "bash", "output-available", input, `"output":`+quoted(a)),
 				toolPart(id+"e", "edit", "output-error", input, `"errorText":`+quoted(a)),
-				`{"type":"file","mediaType":"text/html","url":"data:text/html;base64,PHNjcmlwdD4=","filename":` + quoted(a) + `}`,
+				`{"type":"file","mediaType":"text/html","url":"data:text/html;base64,PHNjcmlwdD4=","filename":` +
+					quoted(a) + `}`,
 				`{"type":"source-url","sourceId":"1","url":` + quoted(a) + `,"title":` + quoted(a) + `}`}})
 	}
 	id := `ses_<script>alert(1)</script>"'/..%2f`
@@ -59,7 +61,8 @@ func TestHostileTextsDoNothing(t *testing.T) {
 	paths := []string{"/sessions", "/sessions?q=alert", "/sessions?agent=%3Cscript%3Ealert(1)%3C/script%3E",
 		"/sessions?q=%22%3E%3Cimg+src=x%3E", "/now", "/stats?by=agent", "/stats?by=project",
 		"/diff" + strings.Repeat(strings.TrimPrefix(address(id), "/s"), 2)}
-	for _, more := range [][]any{{}, {"t", 1}, {"t", 1, "context"}, {"t", len(turn) / 2}, {"tree"}, {"share"}, part(1, 0),
+	for _, more := range [][]any{{}, {"t", 1}, {"t", 1, "context"}, {"t", len(turn) / 2}, {"tree"}, {"share"},
+		part(1, 0),
 		part(1, 2), part(len(turn)-3, 1), part(len(turn)-3, 2), part(len(turn)-1, 1)} {
 		paths = append(paths, address(id, more...))
 	}

@@ -29,7 +29,8 @@ func eventful() []message {
 		all = append(all, user(fmt.Sprintf("Question %d", i)), assistant(parts...))
 		if i == 6 || i == 10 {
 			all = append(all, message{"assistant", `{"compaction":true,"agenttrace":{"summarized_message_count":2}}`,
-				[]string{`{"type":"data-compaction","data":{"summary":"So far so good.","tail_start_id":null,"auto":true}}`}})
+				[]string{`{"type":"data-compaction","data":{"summary":"So far so good.","tail_start_id":null,` +
+					`"auto":true}}`}})
 		}
 	}
 	return all

@@ -19,7 +19,8 @@ func questions(id string, turns int, answers ...string) *store.Imported {
 			answer = answers[i]
 		}
 		all = append(all, user(fmt.Sprintf("Question %d", i+1)), assistant(reasoningPart("I think about it."),
-			toolPart(fmt.Sprint("call_", id, i), "bash", "output-available", `{"command":"make test"}`, `"output":"ok"`),
+			toolPart(fmt.Sprint("call_", id, i), "bash", "output-available", `{"command":"make test"}`,
+				`"output":"ok"`),
 			textPart(answer)))
 	}
 	now := time.Now()
@@ -104,7 +105,8 @@ func TestAnUpdateShowsWhatThePageDoes(t *testing.T) {
 			}
 		}
 		now := time.Now().UnixMilli()
-		tag := store.Annotation{SessionID: g.demo, MessageID: last, Kind: store.AnnotationTag, Name: "later", CreatedAt: now,
+		tag := store.Annotation{SessionID: g.demo, MessageID: last, Kind: store.AnnotationTag, Name: "later",
+			CreatedAt: now,
 			UpdatedAt: now}
 		if b.site.URL+path == b.site.URL+address(g.demo, "t", 4) {
 			tag.Name = "latest"

@@ -158,7 +158,8 @@ func conversation(id, title, status string, at time.Time, messages ...message) *
 			if err := json.Unmarshal([]byte(data), &fields); err != nil {
 				panic(fmt.Sprintf("%v: %s", err, data))
 			}
-			row.Parts = append(row.Parts, session.Part{ID: fmt.Sprintf("prt_%s_%05d_%d", id, i, j), MessageID: row.Message.ID,
+			row.Parts = append(row.Parts, session.Part{ID: fmt.Sprintf("prt_%s_%05d_%d", id, i, j),
+				MessageID: row.Message.ID,
 				SessionID: id, Index: int64(j), Type: fields.Type, ToolCallID: fields.Call, ToolState: fields.State,
 				DataJSON: data, CreatedAt: now, UpdatedAt: now})
 		}
@@ -197,22 +198,26 @@ func newGallery(t testing.TB) *gallery {
 		conversation("ses_waiting", "Migrate the database", "waiting_on_approval", now.Add(-3*time.Minute),
 			user("Migrate the database to the new schema."),
 			message{"assistant", `{"agenttrace":{"incomplete":true}}`, []string{
-				reasoningPart("The schema has two versions. Migrate the tables in the order of their references, and keep a copy."),
+				reasoningPart("The schema has two versions. Migrate the tables in the order of their references, and " +
+					"keep a copy."),
 				textPart("I need to run the migration. It drops a column."),
-				toolPart("call_w", "bash", "approval-requested", `{"command":"make migrate"}`, `"approval":{"id":"per_w"}`)}}),
+				toolPart("call_w", "bash", "approval-requested", `{"command":"make migrate"}`,
+					`"approval":{"id":"per_w"}`)}}),
 		conversation("ses_busy", "Write the report", "busy", now.Add(-time.Second),
 			user("Write the report of the last quarter."),
 			message{"assistant", `{"agenttrace":{"incomplete":true}}`, []string{textPart("I read the figures first."),
 				toolPart("call_b", "read", "input-available", `{"path":"figures.csv"}`, `"callProviderMetadata":{}`)}}),
 		conversation("ses_failed", "Deploy to production", "error", now.Add(-time.Hour),
 			user("Deploy it to production."),
-			message{"assistant", `{"agenttrace":{"end_reason":"error","error":"the model's server answered 529: overloaded"}}`,
+			message{"assistant", `{"agenttrace":{"end_reason":"error",` +
+				`"error":"the model's server answered 529: overloaded"}}`,
 				[]string{textPart("I start the deployment."),
 					toolPart("call_f", "bash", "output-error", `{"command":"kubectl apply -f ."}`,
 						`"errorText":"\u001b[31merror:\u001b[0m the connection to the server was refused"`)}}),
 		conversation("ses_image", "Explain the picture", "", now.Add(-50*time.Hour),
 			message{role: "user", parts: []string{textPart("What is in this picture?"), imagePart()}},
-			assistant(textPart("A red pixel.\n\n| color | share |\n|---|---|\n| red | 100 % |\n\n```go\nfmt.Println(1)\n```\n\n"+
+			assistant(textPart("A red pixel.\n\n| color | share |\n|---|---|\n| red | 100 % |\n\n```go\n"+
+				"fmt.Println(1)\n```\n\n"+
 				strings.Repeat("A long paragraph has many words in it, so that its lines are full. ", 12)))),
 	)}
 	g.fork, err = g.store.Fork(t.Context(), store.ForkOptions{From: g.demo, Title: "Fix it without the cache"})
@@ -243,7 +248,8 @@ func newGallery(t testing.TB) *gallery {
 	at := now.UnixMilli()
 	notes := []store.Annotation{{SessionID: g.demo, Kind: store.AnnotationTag, Name: "reviewed"},
 		{SessionID: g.demo, Kind: store.AnnotationScore, Name: "quality", Value: 0.9},
-		{SessionID: g.demo, Kind: store.AnnotationNote, Comment: "The fix is right; the push was denied as it should be."}}
+		{SessionID: g.demo, Kind: store.AnnotationNote, Comment: "The fix is right; the push was denied as it " +
+			"should be."}}
 	for i := range notes {
 		notes[i].Author, notes[i].CreatedAt, notes[i].UpdatedAt = "ann", at, at
 		notes[i].Identify()

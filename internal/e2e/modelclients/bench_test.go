@@ -145,7 +145,8 @@ func (p *pair) converse(b *testing.B, program *program, url string, turns, strea
 			all.Go(func() {
 				script := &modelserver.Script{System: strings.Repeat(prose, 4), Tools: modelserver.Weather.Tools}
 				for range turns {
-					script.Turns = append(script.Turns, modelserver.Turn{User: fmt.Sprintf("%d. %s", p.asked.Add(1), prose)})
+					script.Turns = append(script.Turns,
+						modelserver.Turn{User: fmt.Sprintf("%d. %s", p.asked.Add(1), prose)})
 				}
 				c := newConsole(b, script, url, true, &http.Client{Transport: p.transports[with]})
 				program.run(c)

@@ -63,7 +63,8 @@ func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
 			for _, stream := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, streamed %v", name, p.name, stream), func(t *testing.T) {
 					t.Parallel()
-					run := func(transport func(http.RoundTripper) http.RoundTripper) (lines []string, err string, read []byte) {
+					run := func(transport func(http.RoundTripper) http.RoundTripper) (lines []string, err string,
+						read []byte) {
 						api := modelserver.Named(p.api)
 						server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 							_, _ = io.Copy(io.Discard, r.Body)
@@ -84,8 +85,11 @@ func TestClientsSeeTheSameOfHostileServers(t *testing.T) {
 						r = record(t, base)
 						return r
 					})
-					plainLines, plainErr, plainRead := run(func(base http.RoundTripper) http.RoundTripper { return base })
-					if diff := cmp.Diff(plainLines, lines); diff != "" || err != plainErr || !bytes.Equal(read, plainRead) {
+					plainLines, plainErr, plainRead := run(func(base http.RoundTripper) http.RoundTripper {
+						return base
+					})
+					if diff := cmp.Diff(plainLines, lines); diff != "" || err != plainErr ||
+						!bytes.Equal(read, plainRead) {
 						t.Errorf("without us %q and %d bytes, with us %q and %d bytes; printed %s",
 							plainErr, len(plainRead), err, len(read), diff)
 					}

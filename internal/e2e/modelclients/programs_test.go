@@ -209,7 +209,8 @@ func runResponses(c *console) {
 
 func runGenai(c *console) {
 	client, err := genai.NewClient(c.ctx(), &genai.ClientConfig{
-		APIKey: "key", Backend: genai.BackendGeminiAPI, HTTPClient: c.HTTP, HTTPOptions: genai.HTTPOptions{BaseURL: c.URL},
+		APIKey: "key", Backend: genai.BackendGeminiAPI, HTTPClient: c.HTTP,
+		HTTPOptions: genai.HTTPOptions{BaseURL: c.URL},
 	})
 	if err != nil {
 		c.err = err
@@ -312,7 +313,8 @@ func runBedrock(c *console) {
 	}
 	c.turns(func(question string) error {
 		messages = append(messages, types.Message{
-			Role: types.ConversationRoleUser, Content: []types.ContentBlock{&types.ContentBlockMemberText{Value: question}},
+			Role:    types.ConversationRoleUser,
+			Content: []types.ContentBlock{&types.ContentBlockMemberText{Value: question}},
 		})
 		for {
 			message, err := ask()

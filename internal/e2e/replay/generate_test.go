@@ -18,7 +18,8 @@ func rows(messages ...[]string) document.Input {
 	for i, m := range messages {
 		at := int64(1000 * i)
 		x := session.MessageAndParts{Message: session.Message{
-			ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1", Role: m[0], MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at,
+			ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1", Role: m[0], MetadataJSON: "{}", CreatedAt: at,
+			UpdatedAt: at,
 		}}
 		for k, data := range m[1:] {
 			var head struct {
@@ -40,7 +41,8 @@ func located() document.Input {
 	return rows(
 		[]string{session.RoleUser, `{"type":"text","text":"Where am I?"}`},
 		[]string{session.RoleAssistant,
-			`{"type":"tool-locate","toolCallId":"r1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"}}`, `{"type":"text","text":"Paris."}`},
+			`{"type":"tool-locate","toolCallId":"r1","state":"output-available","input":{"exact":true},` +
+				`"output":{"city":"Paris"}}`, `{"type":"text","text":"Paris."}`},
 	)
 }
 
@@ -53,7 +55,8 @@ func generate(r *rand.Rand) document.Input {
 		return string(raw)
 	}
 	words := func() string {
-		return pick("Go on", "héllo", "日本語 👩‍👩‍👧", "<b>&amp;</b> \u2028", "  spaces ", "a\nb\r\n", "{\"x\":1}", "null", "12",
+		return pick("Go on", "héllo", "日本語 👩‍👩‍👧", "<b>&amp;</b> \u2028", "  spaces ", "a\nb\r\n", "{\"x\":1}", "null",
+			"12",
 			"\"quoted\" \\", "")
 	}
 	value := func() string {
@@ -88,7 +91,8 @@ func generate(r *rand.Rand) document.Input {
 		for range r.IntN(3) {
 			question = append(question, pick(said("text"), `{"type":"data-note","data":{"x":1}}`,
 				`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,iVBORw0="}`,
-				`{"type":"file","mediaType":"application/pdf","filename":"a.pdf","url":"data:application/pdf;base64,JVBERi0="}`,
+				`{"type":"file","mediaType":"application/pdf","filename":"a.pdf",`+
+					`"url":"data:application/pdf;base64,JVBERi0="}`,
 				`{"type":"file","mediaType":"image/jpeg","url":"https://example.com/a.jpg"}`))
 		}
 		answer := []string{session.RoleAssistant}

@@ -100,14 +100,16 @@ func tools(r object) (all []any) {
 }
 
 func normalChat(r object) any {
-	n := normal{Model: r["model"], Tools: tools(r), Settings: settings(r, "top_p", "frequency_penalty", "presence_penalty",
-		"seed", "stop", "temperature")}
+	n := normal{Model: r["model"], Tools: tools(r),
+		Settings: settings(r, "top_p", "frequency_penalty", "presence_penalty",
+			"seed", "stop", "temperature")}
 	for _, v := range list(r["messages"]) {
 		m := v.(object)
 		var calls []any
 		for _, c := range list(m["tool_calls"]) {
 			f := c.(object)["function"].(object)
-			calls = append(calls, object{"id": c.(object)["id"], "name": f["name"], "arguments": arguments(f["arguments"])})
+			calls = append(calls,
+				object{"id": c.(object)["id"], "name": f["name"], "arguments": arguments(f["arguments"])})
 		}
 		switch {
 		case isSystem(m["role"]):

@@ -175,14 +175,16 @@ func TestStreams(t *testing.T) {
 	}{
 		{path: "tool", parts: []string{
 			step, think, look,
-			`{"type":"tool-list","toolCallId":"c1","state":"output-available","input":{"dir":"."},"output":{"files":["a.txt","b.txt"]}}`,
+			`{"type":"tool-list","toolCallId":"c1","state":"output-available","input":{"dir":"."},` +
+				`"output":{"files":["a.txt","b.txt"]}}`,
 			`{"type":"tool-fail","toolCallId":"c2","state":"output-error","input":{},"errorText":"no such file"}`,
 			step, `{"type":"text","text":"Two files."}`,
 		}, want: replay.Answer{ModelCalls: 2, StopReason: "stop",
 			Usage: &session.Usage{Input: 90, Output: 25, Reasoning: 5, CacheRead: 160}}},
 		{path: "client", parts: []string{
 			step, `{"type":"text","text":"Where?"}`,
-			`{"type":"tool-locate","toolCallId":"c1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"}}`,
+			`{"type":"tool-locate","toolCallId":"c1","state":"output-available","input":{"exact":true},` +
+				`"output":{"city":"Paris"}}`,
 			step, `{"type":"text","text":"In Paris."}`,
 		}, want: replay.Answer{ModelCalls: 2, Reused: 1, StopReason: "stop",
 			Usage: &session.Usage{Input: 20, Output: 5, CacheRead: 10}}},
