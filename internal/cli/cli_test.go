@@ -190,7 +190,8 @@ func fixture() *store.Batch {
 		return &b.Sessions[len(b.Sessions)-1]
 	}
 	message := func(sessionID, id, role string, at int64, facts *store.TurnStats, parts ...string) {
-		b.Messages = append(b.Messages, store.MessageChange{ID: id, SessionID: sessionID, Role: role, CreatedAt: epoch + at,
+		b.Messages = append(b.Messages, store.MessageChange{ID: id, SessionID: sessionID, Role: role,
+			CreatedAt: epoch + at,
 			UpdatedAt: epoch + at, Rank: store.RankFinal})
 		for i, data := range parts {
 			var head struct {
@@ -213,9 +214,11 @@ func fixture() *store.Batch {
 		}
 		if facts != nil {
 			b.SpanRefs = append(b.SpanRefs, store.SpanRef{
-				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + id[len(id)-2:], SessionID: sessionID,
+				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + id[len(id)-2:],
+				SessionID: sessionID,
 				MessageID: id,
-				Kind:      "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6, EndNano: (epoch + at + 20) * 1e6,
+				Kind:      "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6,
+				EndNano:   (epoch + at + 20) * 1e6,
 				TurnStats: facts,
 			})
 		}
@@ -233,7 +236,8 @@ func fixture() *store.Batch {
 	sess(main, "Fix the test", "codeagent", 0)
 	message(main, "msg_00", session.RoleUser, 0, nil, `{"type":"text","text":"Why does it fail?"}`)
 	message(main, "msg_01", session.RoleAssistant, 10, turn(0, 100, 20),
-		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test"},"output":"FAIL \u001b[31mred\u001b[0m"}`,
+		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test"},`+
+			`"output":"FAIL \u001b[31mred\u001b[0m"}`,
 		`{"type":"text","text":"It counts bytes."}`)
 	message(main, "msg_02", session.RoleUser, 50, nil, `{"type":"text","text":"Fix it."}`)
 	message(main, "msg_03", session.RoleAssistant, 60, turn(1, 200, 30), `{"type":"text","text":"Done."}`)
@@ -274,7 +278,8 @@ func liveFixture() *store.Batch {
 			part("msg_0", "text", "", "",
 				`{"type":"text","providerMetadata":{"agenttrace":{"live":true}},"text":"Why does it fail?"}`),
 			part("msg_1", "tool-bash", "call_1", "input-available",
-				`{"type":"tool-bash","toolMetadata":{"agenttrace":{"live":true}},"toolCallId":"call_1","state":"input-available","input":{"command":"go test"}}`),
+				`{"type":"tool-bash","toolMetadata":{"agenttrace":{"live":true}},"toolCallId":"call_1",`+
+					`"state":"input-available","input":{"command":"go test"}}`),
 		},
 	}
 }

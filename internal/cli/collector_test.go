@@ -43,7 +43,8 @@ func TestCommandsThroughCollector(t *testing.T) {
 		return place{name, env, strings.NewReplacer(path(name), "STORE")}
 	}
 	through := func(name, address string, env ...string) place {
-		return place{name, append(env, "AGENTTRACE_REMOTE="+address), strings.NewReplacer(path(name), "STORE", address, "STORE")}
+		return place{name, append(env, "AGENTTRACE_REMOTE="+address),
+			strings.NewReplacer(path(name), "STORE", address, "STORE")}
 	}
 	certificate, key := selfSigned(t)
 	remote := collecting(t, path("remote"), collector.Options{Store: path("remote")})
@@ -69,7 +70,8 @@ service:
 	compareOutputs(t, importing(t), places...)
 	stop := deliverAgain(t, remote.HTTPEndpoint(), otlp, held.HTTPEndpoint())
 	compareOutputs(t, slices.Concat(reading, []string{
-		"stats --by week", "ls --since 99999999h", "stats --since 99999999h", "stats --json", "ls --json", "show last --json",
+		"stats --by week", "ls --since 99999999h", "stats --since 99999999h", "stats --json", "ls --json",
+		"show last --json",
 	}), places...)
 	stop()
 	compareOutputs(t, slices.Concat(changes, rewinding), places...)

@@ -20,8 +20,9 @@ func TestADataSetHasNoSecrets(t *testing.T) {
 	b := fixture()
 	for i := range b.Sessions {
 		b.Sessions[i].Title.Text += " password=" + secret
-		n := store.Annotation{SessionID: b.Sessions[i].ID, Kind: store.AnnotationTag, Name: "good", CreatedAt: 1, UpdatedAt: 1,
-			Comment: "token=" + token}
+		n := store.Annotation{SessionID: b.Sessions[i].ID, Kind: store.AnnotationTag, Name: "good", CreatedAt: 1,
+			UpdatedAt: 1,
+			Comment:   "token=" + token}
 		n.Identify()
 		b.Annotations = append(b.Annotations, n)
 	}
@@ -38,7 +39,8 @@ func TestADataSetHasNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := run(t, "export", "--help")
-	names := regexp.MustCompile(`(?m)^  ([a-z-]+) {2,}\S`).FindAllSubmatch(help[:bytes.Index(help, []byte("Flags:"))], -1)
+	names := regexp.MustCompile(`(?m)^  ([a-z-]+) {2,}\S`).FindAllSubmatch(help[:bytes.Index(help, []byte("Flags:"))],
+		-1)
 	if len(names) < 10 {
 		t.Fatalf("formats %q", names)
 	}

@@ -154,7 +154,9 @@ func row(values ...any) string {
 var answers = map[string]func(w *world) []string{
 	"SELECT title, total_tokens AS context_tokens": func(w *world) (rows []string) {
 		all := slices.Clone(w.all)
-		slices.SortFunc(all, func(a, b *codec.Session) int { return cmp.Compare(b.Session.UpdatedAt, a.Session.UpdatedAt) })
+		slices.SortFunc(all, func(a, b *codec.Session) int {
+			return cmp.Compare(b.Session.UpdatedAt, a.Session.UpdatedAt)
+		})
 		for _, s := range all[:5] {
 			rows = append(rows, row(s.Session.Title, s.Session.Usage().Total()))
 		}
@@ -185,7 +187,8 @@ var answers = map[string]func(w *world) []string{
 	"SELECT m.role, p.type, p.tool_state, substr": func(w *world) (rows []string) {
 		for i := range w.one.Messages {
 			for _, p := range w.one.Messages[i].Parts {
-				rows = append(rows, row(w.one.Messages[i].Message.Role, p.Type, text(p.ToolState), head(p.DataJSON, 100)))
+				rows = append(rows, row(w.one.Messages[i].Message.Role, p.Type, text(p.ToolState),
+					head(p.DataJSON, 100)))
 			}
 		}
 		return rows
@@ -204,7 +207,8 @@ var answers = map[string]func(w *world) []string{
 		for i := range w.one.Messages {
 			for _, p := range w.one.Messages[i].Parts {
 				if w.one.Messages[i].Message.HiddenAt == nil {
-					rows = append(rows, row(w.one.Messages[i].Message.Role, p.Index, p.Type, text(p.ToolState), head(p.DataJSON, 200)))
+					rows = append(rows, row(w.one.Messages[i].Message.Role, p.Index, p.Type, text(p.ToolState),
+						head(p.DataJSON, 200)))
 				}
 			}
 		}
@@ -213,7 +217,8 @@ var answers = map[string]func(w *world) []string{
 	"'$.agenttrace.turn_index') AS turn, json_extract(metadata_json, '$.model.model_id')": func(w *world) (rows []string) {
 		w.replies(func(m *session.MessageAndParts) {
 			j := m.Message.MetadataJSON
-			rows = append(rows, row(at(j, "agenttrace", "turn_index"), at(j, "model", "model_id"), at(j, "usage", "input"),
+			rows = append(rows, row(at(j, "agenttrace", "turn_index"), at(j, "model", "model_id"),
+				at(j, "usage", "input"),
 				at(j, "usage", "output"),
 				at(j, "usage", "cache_read"), at(j, "agenttrace", "cost_usd")))
 		})
@@ -300,7 +305,9 @@ var answers = map[string]func(w *world) []string{
 	},
 	"t.forked_from IS NOT NULL AS is_fork": func(w *world) (rows []string) {
 		all := slices.Clone(w.all)
-		slices.SortFunc(all, func(a, b *codec.Session) int { return cmp.Compare(a.Session.CreatedAt, b.Session.CreatedAt) })
+		slices.SortFunc(all, func(a, b *codec.Session) int {
+			return cmp.Compare(a.Session.CreatedAt, b.Session.CreatedAt)
+		})
 		for _, s := range all {
 			if r := &s.Session; text(r.ParentID) == w.one.Session.ID {
 				fork := 0
@@ -347,7 +354,8 @@ func TestDocumentedQueries(t *testing.T) {
 	plain := store.Batch{ // an agent that caches nothing
 		Sessions: []store.SessionChange{{ID: "plain", Start: epoch, End: epoch, Agent: &store.Value{Text: "plain"},
 			Model: &store.Value{Text: `{"provider_id":"openai"}`}}},
-		Messages: []store.MessageChange{{ID: "plain-1", SessionID: "plain", Role: session.RoleAssistant, CreatedAt: epoch,
+		Messages: []store.MessageChange{{ID: "plain-1", SessionID: "plain", Role: session.RoleAssistant,
+			CreatedAt: epoch,
 			UpdatedAt: epoch, Rank: store.RankFinal,
 			Metadata: []byte(`{"usage":{"input":7,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`)}},
 	}

@@ -71,7 +71,8 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 					}
 				}
 				if !bytes.Equal(got, want) {
-					t.Errorf("%s of %s %s: the API gives %d bytes, the command %d", f.Name, row.ID, option, len(got), len(want))
+					t.Errorf("%s of %s %s: the API gives %d bytes, the command %d", f.Name, row.ID, option, len(got),
+						len(want))
 				}
 			}
 		}

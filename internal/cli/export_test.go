@@ -27,27 +27,35 @@ func unusual(t *testing.T) (path string, ids int) {
 		t.Fatal(err)
 	}
 	all := []string{
-		"plain-1", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", "a/b", "..", "...", "Case", "CASE", "case",
+		"plain-1", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", "a/b", "..", "...", "Case", "CASE",
+		"case",
 		"nul", "CON", "with\x1b[31m\ncontrol", "plain-2", " ",
 	}
 	var sql strings.Builder
 	for i, id := range append(all, "damaged") {
 		quoted := strings.ReplaceAll(id, "'", "''")
 		fmt.Fprintf(&sql,
-			"INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n",
+			"INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', "+
+				"1795198540000, %d);\n",
 			quoted, 1795198540000+i)
 		const data = `{"type":"text","text":"hello"}`
 		if id == "damaged" {
 			fmt.Fprintf(&sql,
-				"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('other', 'plain-1', 'user', 1, 1);\n"+
-					"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('stray', 'other', 'damaged', 0, 'text', '%s', 1, 1);\n"+
-					"INSERT INTO permission_decisions(id, session_id, tool_id, action, decided_at) VALUES (x'00', 'damaged', 'bash', 'allow', 1);\n"+
-					"INSERT INTO span_refs(session_id, trace_id, span_id, kind, dialect, start_nano, end_nano, facts_json) VALUES ('damaged', '1', '2', 'chat', 'x', 1, 2, '{');\n", data)
+				"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('other', 'plain-1', "+
+					"'user', 1, 1);\n"+
+					"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, "+
+					"updated_at) VALUES ('stray', 'other', 'damaged', 0, 'text', '%s', 1, 1);\n"+
+					"INSERT INTO permission_decisions(id, session_id, tool_id, action, decided_at) VALUES (x'00', "+
+					"'damaged', 'bash', 'allow', 1);\n"+
+					"INSERT INTO span_refs(session_id, trace_id, span_id, kind, dialect, start_nano, end_nano, "+
+					"facts_json) VALUES ('damaged', '1', '2', 'chat', 'x', 1, 2, '{');\n", data)
 		}
 		fmt.Fprintf(&sql,
-			"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m%d', '%s', 'user', 1795198540000, 1795198540000);\n", i, quoted)
+			"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m%d', '%s', 'user', "+
+				"1795198540000, 1795198540000);\n", i, quoted)
 		fmt.Fprintf(&sql,
-			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('p%d', 'm%d', '%s', 0, 'text', '%s', 1795198540000, 1795198540000);\n", i, i, quoted, data)
+			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) "+
+				"VALUES ('p%d', 'm%d', '%s', 0, 'text', '%s', 1795198540000, 1795198540000);\n", i, i, quoted, data)
 	}
 	execute(t, path, sql.String())
 	return path, len(all)

@@ -87,7 +87,8 @@ func again(b *testing.B, s *codec.Session, n int) *store.Imported {
 		out.Transcript = t
 	}
 	for _, d := range s.Decisions {
-		d.ID, d.SessionID, d.MessageID, d.PartID = rename(d.ID), rename(d.SessionID), rename(d.MessageID), rename(d.PartID)
+		d.ID, d.SessionID, d.MessageID, d.PartID = rename(d.ID), rename(d.SessionID), rename(d.MessageID),
+			rename(d.PartID)
 		out.Decisions = append(out.Decisions, d)
 	}
 	return out
@@ -152,7 +153,8 @@ func BenchmarkFormats(b *testing.B) {
 				if strings.HasSuffix(f.output, "/") {
 					last += string(filepath.Separator)
 				}
-				if err := os.MkdirAll(filepath.Dir(strings.TrimSuffix(last, string(filepath.Separator))), 0o700); err != nil {
+				if err := os.MkdirAll(filepath.Dir(strings.TrimSuffix(last, string(filepath.Separator))),
+					0o700); err != nil {
 					b.Fatal(err)
 				}
 				command(b, "--store", path, "export", "--all", "--format", f.name, "--output", last)

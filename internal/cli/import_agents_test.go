@@ -14,7 +14,8 @@ import (
 // importing it again adds nothing.
 func TestDiscoverFindsAgents(t *testing.T) {
 	home := t.TempDir()
-	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "COPILOT_HOME", "CURSOR_DATA_DIR", "GOOSE_PATH_ROOT",
+	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "COPILOT_HOME", "CURSOR_DATA_DIR",
+		"GOOSE_PATH_ROOT",
 		"CLINE_DATA_DIR", "CLINE_DIR", "OPENHANDS_CONVERSATIONS_DIR", "OPENHANDS_PERSISTENCE_DIR", "KIRO_HOME"} {
 		t.Setenv(name, "")
 	}
@@ -103,8 +104,10 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	}
 	event := filepath.Join(home, ".openhands/conversations/7f3c0a5e11114222833344445555aaaa/subagents",
 		"9999000011114222833344445555bbbb/events/event-00002-00000003-0000-4000-8000-000000000000.json")
-	if err := os.WriteFile(event, []byte(`{"id":"00000003-0000-4000-8000-000000000000","timestamp":"2026-08-01T10:00:15",`+
-		`"source":"user","llm_message":{"role":"user","content":[{"type":"text","text":"more"}]},"kind":"MessageEvent"}`),
+	if err := os.WriteFile(event, []byte(`{"id":"00000003-0000-4000-8000-000000000000",`+
+		`"timestamp":"2026-08-01T10:00:15",`+
+		`"source":"user","llm_message":{"role":"user","content":[{"type":"text","text":"more"}]},`+
+		`"kind":"MessageEvent"}`),
 		0o600); err != nil {
 		t.Fatal(err)
 	}

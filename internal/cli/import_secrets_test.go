@@ -63,20 +63,26 @@ func plantedFiles(t *testing.T, texts []string, token string) map[string]string 
 	}
 	var claude, codex, rows, events strings.Builder
 	fmt.Fprintf(&codex,
-		`{"timestamp":"2026-01-02T03:04:00.000Z","type":"session_meta","payload":{"id":"codex-%s","model_provider":"openai","base_instructions":{"text":%s}}}`+"\n",
+		`{"timestamp":"2026-01-02T03:04:00.000Z","type":"session_meta","payload":{"id":"codex-%s",`+
+			`"model_provider":"openai","base_instructions":{"text":%s}}}`+"\n",
 		token, quoted(texts[0]+"\n"+texts[3]))
 	fmt.Fprintf(&rows,
-		`{"type":"session","data":{"id":"ses_%s","title":%s,"agent":"a-%[1]s","permissions_json":"[]","metadata_json":%[3]s,"created_at":1,"updated_at":99999}}`+"\n",
+		`{"type":"session","data":{"id":"ses_%s","title":%s,"agent":"a-%[1]s","permissions_json":"[]",`+
+			`"metadata_json":%[3]s,"created_at":1,"updated_at":99999}}`+"\n",
 		token, quoted(texts[1]), quoted(`{"note":`+quoted(texts[2])+`,"k_`+token+`":1}`))
 	fmt.Fprintf(&events,
-		`{"event_type":"RUN_START","run_id":"run-%s","event_id":"e0","ts":"2026-01-02T03:04:00.000Z","payload":{"run_name":%s}}`+"\n", token, quoted(texts[4]))
+		`{"event_type":"RUN_START","run_id":"run-%s","event_id":"e0","ts":"2026-01-02T03:04:00.000Z",`+
+			`"payload":{"run_name":%s}}`+"\n", token, quoted(texts[4]))
 	for i, text := range texts {
 		q, stamp := quoted(text), fmt.Sprintf("2026-01-02T03:%02d:%02d.000Z", 5+i/60%50, i%60)
 		fmt.Fprintf(&claude,
-			`{"sessionId":"claude-%s","uuid":"u%d","type":"user","timestamp":%q,"cwd":"/w","message":{"role":"user","content":%s}}`+"\n", token, i, stamp, q)
+			`{"sessionId":"claude-%s","uuid":"u%d","type":"user","timestamp":%q,"cwd":"/w","message":{"role":"user",`+
+				`"content":%s}}`+"\n", token, i, stamp, q)
 		fmt.Fprintf(&claude,
-			`{"sessionId":"claude-%s","uuid":"a%d","type":"assistant","timestamp":%q,"message":{"id":"msg_%d_%[1]s","role":"assistant","model":"m","content":[`+
-				`{"type":"text","text":%[5]s},{"type":"tool_use","id":"toolu_%[2]d_%[1]s","name":"Bash","input":{"command":%[5]s}}]}}`+"\n", token, i, stamp, i, q)
+			`{"sessionId":"claude-%s","uuid":"a%d","type":"assistant","timestamp":%q,"message":{"id":"msg_%d_%[1]s",`+
+				`"role":"assistant","model":"m","content":[`+
+				`{"type":"text","text":%[5]s},{"type":"tool_use","id":"toolu_%[2]d_%[1]s","name":"Bash",`+
+				`"input":{"command":%[5]s}}]}}`+"\n", token, i, stamp, i, q)
 		fmt.Fprintf(&claude,
 			`{"sessionId":"claude-%s","uuid":"r%d","type":"user","timestamp":%q,"message":{"role":"user","content":[`+
 				`{"type":"tool_result","tool_use_id":"toolu_%[2]d_%[1]s","content":%[4]s}]}}`+"\n", token, i, stamp, q)
@@ -90,23 +96,29 @@ func plantedFiles(t *testing.T, texts []string, token string) map[string]string 
 			fmt.Fprintf(&codex, `{"timestamp":%q,"type":"response_item","payload":%s}`+"\n", stamp, record)
 		}
 		fmt.Fprintf(&rows,
-			`{"type":"message","data":{"id":"msg_%d_%s","session_id":"ses_%[2]s","role":"user","metadata_json":%s,"created_at":%d,"updated_at":99999}}`+"\n",
+			`{"type":"message","data":{"id":"msg_%d_%s","session_id":"ses_%[2]s","role":"user","metadata_json":%s,`+
+				`"created_at":%d,"updated_at":99999}}`+"\n",
 			i, token, quoted(`{"agenttrace":{"error":`+q+`}}`), 1+i)
 		fmt.Fprintf(&rows,
-			`{"type":"part","data":{"id":"prt_%d_%s","message_id":"msg_%[1]d_%[2]s","session_id":"ses_%[2]s","index":0,"type":"text","data_json":%s,"created_at":1,"updated_at":99999}}`+"\n",
+			`{"type":"part","data":{"id":"prt_%d_%s","message_id":"msg_%[1]d_%[2]s","session_id":"ses_%[2]s",`+
+				`"index":0,"type":"text","data_json":%s,"created_at":1,"updated_at":99999}}`+"\n",
 			i, token, quoted(`{"type":"text","text":`+q+`}`))
 		fmt.Fprintf(&events,
-			`{"event_type":"LLM_CALL","run_id":"run-%s","event_id":"l%d","ts":%q,"payload":{"model":"m","provider":"p","prompt":%[4]s,"response":%[4]s}}`+"\n", token, i, stamp, q)
+			`{"event_type":"LLM_CALL","run_id":"run-%s","event_id":"l%d","ts":%q,"payload":{"model":"m",`+
+				`"provider":"p","prompt":%[4]s,"response":%[4]s}}`+"\n", token, i, stamp, q)
 		fmt.Fprintf(&events,
-			`{"event_type":"TOOL_CALL","run_id":"run-%s","event_id":"t%d","ts":%q,"payload":{"tool_name":"bash","args":{"command":%[4]s},"result":%[4]s,"status":"ok"}}`+"\n",
+			`{"event_type":"TOOL_CALL","run_id":"run-%s","event_id":"t%d","ts":%q,"payload":{"tool_name":"bash",`+
+				`"args":{"command":%[4]s},"result":%[4]s,"status":"ok"}}`+"\n",
 			token, i, stamp, q)
 	}
 	write("claude-code", "claude.jsonl", claude.String())
 	write("codex", "rollout-2026.jsonl", codex.String())
 	write("jsonl", "rows.jsonl", rows.String())
 	write("agentdbg", "runs/r/run.json",
-		fmt.Sprintf(`{"spec_version":"0.1","run_id":"run-%s","run_name":%s,"started_at":"2026-01-02T03:04:00.000Z","ended_at":"2026-01-02T04:04:00.000Z",`+
-			`"duration_ms":3600000,"status":"ok","counts":{"llm_calls":%d,"tool_calls":%[3]d,"errors":0,"loop_warnings":0},"last_event_ts":"2026-01-02T04:04:00.000Z"}`,
+		fmt.Sprintf(`{"spec_version":"0.1","run_id":"run-%s","run_name":%s,"started_at":"2026-01-02T03:04:00.000Z",`+
+			`"ended_at":"2026-01-02T04:04:00.000Z",`+
+			`"duration_ms":3600000,"status":"ok","counts":{"llm_calls":%d,"tool_calls":%[3]d,"errors":0,`+
+			`"loop_warnings":0},"last_event_ts":"2026-01-02T04:04:00.000Z"}`,
 			token, quoted(texts[4]), len(texts)))
 	write("agentdbg events", "runs/r/events.jsonl", events.String())
 	files["agentdbg"] = filepath.Join(dir, "runs", "r")
@@ -152,7 +164,8 @@ func TestNothingSecretIsImported(t *testing.T) {
 			}
 			kept := filepath.Join(t.TempDir(), "kept.db")
 			store = kept
-			if got := commandLine("import", "--keep-secrets", "--format", format, file); strings.Contains(got, "redacted") {
+			if got := commandLine("import", "--keep-secrets", "--format", format, file); strings.Contains(got,
+				"redacted") {
 				t.Errorf("with --keep-secrets: %s", got)
 			}
 			if where := leftIn(t, filepath.Dir(kept), secrets); len(where) < len(secrets)/2 {

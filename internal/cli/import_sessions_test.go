@@ -85,7 +85,8 @@ func TestImportSessions(t *testing.T) {
 		{path: "skillet/testdata/state", format: "skillet", golden: "skillet/testdata/both.golden.jsonl", sessions: 1},
 		{path: "skillet/testdata/state/.agent_sessions.sqlite", format: "skillet",
 			golden: "skillet/testdata/store.golden.jsonl", sessions: 1, stream: true},
-		{path: "skillet/testdata/state/.agent_session_logs/john_example_com/session_2026-05-27T20_11_02_482Z_ab12.jsonl",
+		{
+			path:   "skillet/testdata/state/.agent_session_logs/john_example_com/session_2026-05-27T20_11_02_482Z_ab12.jsonl",
 			format: "skillet", golden: "skillet/testdata/log.golden.jsonl", sessions: 1},
 		{path: "acp/testdata/handmade_raw.ndjson", format: "acp", stream: true},
 		{path: "acp/testdata/handmade_zed.json", format: "acp", stream: true},
@@ -203,7 +204,8 @@ func wantRows(t *testing.T, store, golden string) {
 		if err := jsonl.Encode(&expected, want); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(expected.String(), contents(got, "permission_decision", "system_prompt", "tool_catalog")); d != "" {
+		if d := cmp.Diff(expected.String(), contents(got, "permission_decision", "system_prompt",
+			"tool_catalog")); d != "" {
 			t.Errorf("session %s (-want +got):\n%s", want.Session.ID, d)
 		}
 	}
@@ -523,8 +525,10 @@ func TestImportDirectory(t *testing.T) {
 func TestImportTranscriptBesideTelemetry(t *testing.T) {
 	dir := t.TempDir()
 	transcript := filepath.Join(dir, "transcript.jsonl")
-	const record = `{"sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5","uuid":"9e2458a6-4121-4270-a1aa-19a31ad4e9fc","type":"user",` +
-		`"promptId":"535dbdcb-308b-46c6-90e3-7d0b086f5b0a","timestamp":"2026-11-20T18:19:17.335Z","message":{"role":"user","content":"List the files here"}}` + "\n"
+	const record = `{"sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5",` +
+		`"uuid":"9e2458a6-4121-4270-a1aa-19a31ad4e9fc","type":"user",` +
+		`"promptId":"535dbdcb-308b-46c6-90e3-7d0b086f5b0a","timestamp":"2026-11-20T18:19:17.335Z",` +
+		`"message":{"role":"user","content":"List the files here"}}` + "\n"
 	if err := os.WriteFile(transcript, []byte(record), 0o600); err != nil {
 		t.Fatal(err)
 	}

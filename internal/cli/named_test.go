@@ -69,7 +69,8 @@ func TestREADMEHasEverySessionKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "| `session_keys` | `[" + strings.Join(dialect.SessionKeys, ", ") + "]` |"; !strings.Contains(string(text),
+	if want := "| `session_keys` | `[" + strings.Join(dialect.SessionKeys, ", ") +
+		"]` |"; !strings.Contains(string(text),
 		want) {
 		t.Errorf("README.md of the exporter has not %s", want)
 	}
@@ -82,7 +83,8 @@ func TestPipedListCutsNothing(t *testing.T) {
 	title := strings.Repeat("a long title ", 40) + "to its end"
 	said := func(text string) *store.Value { return &store.Value{Text: text, At: 1, Rank: store.RankFinal} }
 	b := &store.Batch{}
-	for _, id := range []string{"ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000YO9dOSXjsMd9kQ", "1fa2bdc08000-other",
+	for _, id := range []string{"ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000YO9dOSXjsMd9kQ",
+		"1fa2bdc08000-other",
 		"plain", strings.Repeat("x", 100)} {
 		b.Sessions = append(b.Sessions, store.SessionChange{ID: id, Start: epoch, End: epoch, Title: said(title),
 			Agent: said("an-agent-with-a-long-name")})
@@ -116,12 +118,14 @@ func TestPipedListCutsNothing(t *testing.T) {
 			seen[id] = true
 		}
 	}
-	if stdout, _, _ := inProcess(t, "__complete", "show", "--store", path, "1fa2bdc08000Y"); !strings.Contains("\n"+stdout,
+	if stdout, _, _ := inProcess(t, "__complete", "show", "--store", path, "1fa2bdc08000Y"); !strings.Contains(
+		"\n"+stdout,
 		"\n1fa2bdc08000YO9dOSXjsMd9kP\t") {
 		t.Errorf("what ls prints is completed as %q", stdout)
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "show", "1fa2bdc08000YO9"); code != 3 || !strings.Contains(stderr,
-		"ses_1fa2bdc08000YO9dOSXjsMd9kP") || !strings.Contains(stderr, "ses_1fa2bdc08000YO9dOSXjsMd9kQ") {
+	if _, stderr, code := inProcess(t, "--store", path, "show", "1fa2bdc08000YO9"); code != 3 ||
+		!strings.Contains(stderr,
+			"ses_1fa2bdc08000YO9dOSXjsMd9kP") || !strings.Contains(stderr, "ses_1fa2bdc08000YO9dOSXjsMd9kQ") {
 		t.Errorf("an ambiguous id: exit code %d, %s", code, stderr)
 	}
 }
@@ -143,7 +147,8 @@ UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.agenttrace.t
 		}
 	}
 	hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "careful", "--json"))
-	if len(hits) != 1 || hits[0].Type != store.TypeSystemPrompt || hits[0].Digest == "" || hits[0].MessageID != "msg_01" {
+	if len(hits) != 1 || hits[0].Type != store.TypeSystemPrompt || hits[0].Digest == "" ||
+		hits[0].MessageID != "msg_01" {
 		t.Errorf("hits %+v", hits)
 	}
 	_, stderr, _ := inProcess(t, "--store", path, "search", "careful", "--agent", "nobody")

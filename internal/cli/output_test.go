@@ -39,7 +39,8 @@ func inShell(t *testing.T, first string, args ...string) (stderr string, code in
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", first + ` && exec "$0" "$@"`, path}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", first + ` && exec "$0" "$@"`, path},
+		args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -58,8 +59,10 @@ func large(t *testing.T, path string, parts int) {
 	for i := range parts {
 		fmt.Fprintf(&sql,
 			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
-				" SELECT 'prt_large_%d', message_id, session_id, %d, 'text', json_object('type', 'text', 'text', hex(randomblob(400))), created_at, updated_at"+
-				" FROM chat_parts WHERE session_id = 'ses_1fa2bdc08000YO9dOSXjsMd9kP' ORDER BY rowid LIMIT 1;\n", i, 1000+i)
+				" SELECT 'prt_large_%d', message_id, session_id, %d, 'text', json_object('type', 'text', 'text', "+
+				"hex(randomblob(400))), created_at, updated_at"+
+				" FROM chat_parts WHERE session_id = 'ses_1fa2bdc08000YO9dOSXjsMd9kP' ORDER BY rowid LIMIT 1;\n", i,
+			1000+i)
 	}
 	execute(t, path, sql.String())
 	if err := sqlitefile.Settle(path); err != nil {
@@ -96,7 +99,8 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 			}
 			stderr, code := inShell(t, "ulimit -f 68", args...) // blocks: what readers share of the log has 32 KiB
 			first, hint, _ := strings.Cut(stderr[max(0, strings.Index(stderr, "agenttrace: ")):], "\nhint: ")
-			if code != 5 || !strings.Contains(first, "agenttrace: write "+file+": ") || strings.Contains(stderr, "/.") ||
+			if code != 5 || !strings.Contains(first, "agenttrace: write "+file+": ") ||
+				strings.Contains(stderr, "/.") ||
 				hint == "" {
 				t.Errorf("%v: exit code %d, %s", args, code, stderr)
 			}
@@ -137,9 +141,10 @@ func TestASkilletDirectoryHasBothOrNone(t *testing.T) {
 		// A log without its rows would be in the way of the next export.
 		stored := 0
 		if conn, err := zombie.OpenConn(filepath.Join(out, ".agent_sessions.sqlite"), zombie.OpenReadOnly); err == nil {
-			_ = sqlitex.ExecuteTransient(conn, "SELECT count(DISTINCT session_name) FROM session_items", &sqlitex.ExecOptions{
-				ResultFunc: func(stmt *zombie.Stmt) error { stored = stmt.ColumnInt(0); return nil },
-			})
+			_ = sqlitex.ExecuteTransient(conn, "SELECT count(DISTINCT session_name) FROM session_items",
+				&sqlitex.ExecOptions{
+					ResultFunc: func(stmt *zombie.Stmt) error { stored = stmt.ColumnInt(0); return nil },
+				})
 			_ = conn.Close()
 		}
 		if logs != stored {
@@ -249,7 +254,8 @@ func TestNoOutputReplacesTheStore(t *testing.T) {
 				if _, err := os.Stat(path); err != nil {
 					continue
 				}
-				stderr, code := inShell(t, "true", append(append([]string{"--store", named}, args...), path, "--force")...)
+				stderr, code := inShell(t, "true", append(append([]string{"--store", named}, args...), path,
+					"--force")...)
 				if code != 2 || !strings.Contains(stderr, "it is the store that is read") {
 					t.Errorf("%v %s: exit code %d, %s", args, path, code, stderr)
 				}
@@ -270,7 +276,8 @@ func TestOnlyDescriptorsOfTheCallerAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 3; n < 30; n++ {
-		stderr, code := inShell(t, "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-", "--store", store, "export", "last", "--output",
+		stderr, code := inShell(t, "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-", "--store", store, "export", "last",
+			"--output",
 			fmt.Sprintf("/dev/fd/%d", n))
 		if code != 2 || !strings.Contains(stderr, "hint: name a descriptor that is open") {
 			t.Errorf("descriptor %d: exit code %d, %s", n, code, stderr)
@@ -338,13 +345,16 @@ func TestExportAllOfAStoreWhoseSessionsShareIDs(t *testing.T) {
 		{"Case", "m5", "p5"}, {"case", "m6", "p6"}}
 	for i, id := range ids {
 		fmt.Fprintf(&sql,
-			"INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n",
+			"INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', "+
+				"1795198540000, %d);\n",
 			id[0], 1795198540000+i)
 		fmt.Fprintf(&sql,
-			"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('%s', '%s', 'user', 1795198540000, 1795198540000);\n", id[1], id[0])
+			"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('%s', '%s', 'user', "+
+				"1795198540000, 1795198540000);\n", id[1], id[0])
 		fmt.Fprintf(&sql,
 			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
-				" VALUES ('%s', '%s', '%s', 0, 'text', '{\"type\":\"text\",\"text\":\"hi\"}', 1795198540000, 1795198540000);\n",
+				" VALUES ('%s', '%s', '%s', 0, 'text', '{\"type\":\"text\",\"text\":\"hi\"}', 1795198540000, "+
+				"1795198540000);\n",
 			id[2], id[1], id[0])
 	}
 	if err := sqlitex.ExecuteScript(conn, sql.String(), nil); err != nil {
@@ -389,8 +399,10 @@ func TestExportAllOfAStoreWhoseSessionsShareIDs(t *testing.T) {
 	const times = `"created_at":1795198540000,"updated_at":1795198540000`
 	for _, id := range ids {
 		fmt.Fprintf(&lines, `{"type":"session","data":{"id":"%s","title":"t","agent":"a",`+times+"}}\n", id[0])
-		fmt.Fprintf(&lines, `{"type":"message","data":{"id":"%s","session_id":"%s","role":"user",`+times+"}}\n", id[1], id[0])
-		fmt.Fprintf(&lines, `{"type":"part","data":{"id":"%s","message_id":"%s","session_id":"%s","index":0,"type":"text",`+
+		fmt.Fprintf(&lines, `{"type":"message","data":{"id":"%s","session_id":"%s","role":"user",`+times+"}}\n", id[1],
+			id[0])
+		fmt.Fprintf(&lines, `{"type":"part","data":{"id":"%s","message_id":"%s","session_id":"%s","index":0,`+
+			`"type":"text",`+
 			`"data_json":"{\"type\":\"text\",\"text\":\"hi\"}",`+times+"}}\n", id[2], id[1], id[0])
 	}
 	file, into := filepath.Join(dir, "shared.jsonl"), filepath.Join(dir, "into.db")

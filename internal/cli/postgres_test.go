@@ -99,7 +99,8 @@ func compareOutputs(t *testing.T, commands []string, places ...place) {
 		}
 		for i := range places[1:] {
 			if diff := cmp.Diff(strings.Split(out[0], "\n"), strings.Split(out[i+1], "\n")); diff != "" {
-				t.Errorf("agenttrace %.200s: %s differs from %s (-%s +%s):\n%.3000s", command, places[i+1].name, places[0].name,
+				t.Errorf("agenttrace %.200s: %s differs from %s (-%s +%s):\n%.3000s", command, places[i+1].name,
+					places[0].name,
 					places[0].name, places[i+1].name, diff)
 			}
 		}
@@ -107,7 +108,8 @@ func compareOutputs(t *testing.T, commands []string, places ...place) {
 }
 
 // changing is what differs from one run to the next: ages and durations in words, and when a rewind was made.
-var changing = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s) ?(ago)?|"took[^,]*|\\"at\\":\d{13}|(rewound|messages ·) \d\d:\d\d:\d\d`)
+var changing = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s) ` +
+	`?(ago)?|"took[^,]*|\\"at\\":\d{13}|(rewound|messages ·) \d\d:\d\d:\d\d`)
 
 const main = "ses_1fa2bdc08000YO9dOSXjsMd9kP" // a session of the fixture
 
@@ -115,26 +117,28 @@ const main = "ses_1fa2bdc08000YO9dOSXjsMd9kP" // a session of the fixture
 var (
 	reading = []string{
 		"ls", "ls --all", "ls --all --json", "ls -n 1", "ls --agent coder", "ls --limit 1",
-		"show last", "show " + main + " --prompt --tools --permissions --raw", "show last --json", "show nothing", "show " + main[:12],
+		"show last", "show " + main + " --prompt --tools --permissions --raw", "show last --json", "show nothing",
+		"show " + main[:12],
 		"status last", "status last --json", "search test", "search é --json", "search prompt", "search nowhere",
-		"stats", "stats --by model", "stats --by tool", "stats --by day", "stats --by agent --json", "check", "check --rules",
-		"export " + main + " --format jsonl", "export --all --format csv", "export " + main + " --format otlp-json",
-		"export " + main + " --format markdown", "export " + main + " --format atif --explain", "diff " + main + " last",
-		"replay last", "tail last --no-follow", "tail " + main + " --since 1h --no-follow",
+		"stats", "stats --by model", "stats --by tool", "stats --by day", "stats --by agent --json", "check",
+		"check --rules", "export " + main + " --format jsonl", "export --all --format csv",
+		"export " + main + " --format otlp-json", "export " + main + " --format markdown",
+		"export " + main + " --format atif --explain", "diff " + main + " last", "replay last", "tail last --no-follow",
+		"tail " + main + " --since 1h --no-follow",
 	}
 	changes = []string{
-		"title " + main + " titled", "ls", "archive " + main, "ls --all", "archive --undo " + main, "gc --dry-run", "gc", "gc --json",
-		"prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
+		"title " + main + " titled", "ls", "archive " + main, "ls --all", "archive --undo " + main, "gc --dry-run",
+		"gc", "gc --json", "prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
 	}
 	rewinding = []string{
-		"rewind last --turn 1", "show last", "rewind last --undo", "show last", "annotate " + main + " --tag good --score quality=0.5 --author ann --comment é",
+		"rewind last --turn 1", "show last", "rewind last --undo", "show last",
+		"annotate " + main + " --tag good --score quality=0.5 --author ann --comment é",
 		"annotate " + main + " --turn 1 --tag x --author b", "annotate " + main + " --list", "ls --tag good",
 		"ls --all --score quality>=0.5 --agent codeagent", "ls --tag bad --tool bash", "ls --all --status finished",
 		"ls --all --model gpt-5-mini --text test", "ls --all --tool bash --errors", "ls --denials",
 		"ls --all --provider openai --sort title", "ls --all --sort cost --after " + main, "stats --tag good",
 		"stats --errors --by tool", "export --tag good --format markdown", "prune --tag good --dry-run",
-		"annotate " + main + " --untag good --author ann", "ls --tag good",
-		"rm " + main + " --yes", "ls --all", "gc",
+		"annotate " + main + " --untag good --author ann", "ls --tag good", "rm " + main + " --yes", "ls --all", "gc",
 		"export --all --format jsonl", "check",
 	}
 )

@@ -49,10 +49,12 @@ func compareStatus(t *testing.T, path, dir string, states map[document.Activity]
 		status := decode[document.Status](t, command(t, code, "--store", path, "status", item.ID, "--json"))
 		if item.Status == document.ActivityUnknown && len(shown.Turns) > 0 || shown.Status.State != item.Status ||
 			status.State != item.Status {
-			t.Errorf("%s, session %s: ls %q, show %q, status %q", dir, item.ID, item.Status, shown.Status.State, status.State)
+			t.Errorf("%s, session %s: ls %q, show %q, status %q", dir, item.ID, item.Status, shown.Status.State,
+				status.State)
 		}
 		if item.Notices != len(shown.Notices) {
-			t.Errorf("%s, session %s: ls counts %d notices, show lists %d", dir, item.ID, item.Notices, len(shown.Notices))
+			t.Errorf("%s, session %s: ls counts %d notices, show lists %d", dir, item.ID, item.Notices,
+				len(shown.Notices))
 		}
 		if len(shown.Notices) > 0 {
 			found := command(t, 0, "--store", path, "check", path)

@@ -29,7 +29,8 @@ func TestReplayedAnswerIsLastAndHasNoKey(t *testing.T) {
 			return
 		}
 		fmt.Fprintf(w,
-			`{"id":%q,"model":%q,"choices":[{"finish_reason":"stop","message":{"content":[{"type":"text","text":"you sent %s"}]}}]}`, key, key, r.Header.Get("Authorization"))
+			`{"id":%q,"model":%q,"choices":[{"finish_reason":"stop","message":{"content":[{"type":"text",`+
+				`"text":"you sent %s"}]}}]}`, key, key, r.Header.Get("Authorization"))
 	}))
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "s.db")

@@ -152,7 +152,8 @@ func TestReplayAgent(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
 		if got := cmd.ProcessState.ExitCode(); got != code {
-			t.Fatalf("agenttrace %v: exit code %d (%v), want %d\n%s%s", args, got, err, code, stdout.String(), stderr.String())
+			t.Fatalf("agenttrace %v: exit code %d (%v), want %d\n%s%s", args, got, err, code, stdout.String(),
+				stderr.String())
 		}
 		return stdout.String()
 	}
@@ -288,7 +289,8 @@ func TestReplayRefused(t *testing.T) {
 			"the key is that of OPENAI_API_KEY: --key-env names another variable"},
 		"named key": {[]string{"MINE=x"}, []string{"--endpoint", server.URL, "--key-env", "MINE"},
 			"the key is that of MINE"},
-		"no variable": {nil, []string{"--endpoint", server.URL, "--format", "ai-sdk"}, "no key was sent: name the variable"},
+		"no variable": {nil, []string{"--endpoint", server.URL, "--format", "ai-sdk"}, "no key was sent: name the " +
+			"variable"},
 		"slow": {nil, []string{"--endpoint", server.URL + "/slow", "--timeout", "50ms"},
 			"deadline exceeded; --timeout waits longer than 50ms"},
 	} {

@@ -54,7 +54,8 @@ func manyAgents(t *testing.T) string {
 		{"fork", sessions[0]}, {"title", sessions[len(sessions)-1], "By hand"}, {"archive", sessions[len(sessions)-1]},
 		{"rewind", "sess_42", "--turn", "2"},
 	} {
-		if said := commandLine(append([]string{"--store", path}, args...)...); !strings.HasSuffix(said, "exit code 0\n") {
+		if said := commandLine(append([]string{"--store", path}, args...)...); !strings.HasSuffix(said,
+			"exit code 0\n") {
 			t.Fatalf("%v: %s", args, said)
 		}
 	}
@@ -85,7 +86,8 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 	if len(ids) < 10 {
 		t.Fatalf("%d sessions", len(ids))
 	}
-	for _, format := range []struct{ name, file string }{{"jsonl", "all.jsonl"}, {"json", "json/"}, {"sqlite", "all.db"}} {
+	for _, format := range []struct{ name, file string }{{"jsonl", "all.jsonl"}, {"json", "json/"},
+		{"sqlite", "all.db"}} {
 		t.Run(format.name, func(t *testing.T) {
 			dir := t.TempDir()
 			file, to := filepath.Join(dir, format.file), filepath.Join(dir, "to.db")

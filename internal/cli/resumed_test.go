@@ -14,17 +14,24 @@ import (
 // that was given it is eligible, and the count of the messages is reported.
 func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 	chat := func(trace, at, input, answer string) string {
-		return `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"app"}}]},"scopeSpans":[{"scope":{"name":"app"},"spans":[{` +
+		return `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"app"}}]},` +
+			`"scopeSpans":[{"scope":{"name":"app"},"spans":[{` +
 			`"traceId":"` + strings.Repeat(trace, 32) + `","spanId":"` + strings.Repeat(trace, 16) +
 			`","name":"chat m","kind":3,` +
 			`"startTimeUnixNano":"` + at + `000000000","endTimeUnixNano":"` + at + `500000000","attributes":[` +
-			`{"key":"gen_ai.operation.name","value":{"stringValue":"chat"}},{"key":"gen_ai.request.model","value":{"stringValue":"m"}},` +
-			`{"key":"gen_ai.provider.name","value":{"stringValue":"openai"}},{"key":"gen_ai.conversation.id","value":{"stringValue":"c"}},` +
-			`{"key":"gen_ai.system_instructions","value":{"stringValue":"[{\"type\":\"text\",\"content\":\"Be brief.\"}]"}},` +
-			`{"key":"gen_ai.tool.definitions","value":{"stringValue":"[{\"type\":\"function\",\"name\":\"ls\",\"parameters\":{\"type\":\"object\"}}]"}},` +
+			`{"key":"gen_ai.operation.name","value":{"stringValue":"chat"}},{"key":"gen_ai.request.model",` +
+			`"value":{"stringValue":"m"}},` +
+			`{"key":"gen_ai.provider.name","value":{"stringValue":"openai"}},{"key":"gen_ai.conversation.id",` +
+			`"value":{"stringValue":"c"}},` +
+			`{"key":"gen_ai.system_instructions","value":{"stringValue":"[{\"type\":\"text\",\"content\":\"Be ` +
+			`brief.\"}]"}},` +
+			`{"key":"gen_ai.tool.definitions",` +
+			`"value":{"stringValue":"[{\"type\":\"function\",\"name\":\"ls\",` +
+			`\"parameters\":{\"type\":\"object\"}}]"}},` +
 			`{"key":"gen_ai.input.messages","value":{"stringValue":"` + strings.ReplaceAll(input, `"`, `\"`) + `"}},` +
-			`{"key":"gen_ai.output.messages","value":{"stringValue":"` + strings.ReplaceAll(list(message("assistant", answer)),
-			`"`, `\"`) + `"}}]}]}]}]}`
+			`{"key":"gen_ai.output.messages","value":{"stringValue":"` +
+			strings.ReplaceAll(list(message("assistant", answer)),
+				`"`, `\"`) + `"}}]}]}]}]}`
 	}
 	one := message("user", "One?") + message("assistant", "1")
 	two := one + message("user", "Two?") + message("assistant", "2")
@@ -54,7 +61,8 @@ func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 		}, 1},
 		{"resumed, then a gap", []int{1, 3}, []string{
 			"not recorded: 2 messages of 1 turn before turn 1, which its first request repeats",
-			"not recorded: 2 messages of 1 turn before turn 1, which its first request repeats; not recorded: 1 turn before turn 2, which its first request repeats",
+			"not recorded: 2 messages of 1 turn before turn 1, which its first request repeats; not recorded: 1 turn " +
+				"before turn 2, which its first request repeats",
 		}, 2},
 	} {
 		dir := t.TempDir()

@@ -46,7 +46,8 @@ func searchFiles(t *testing.T, path string) (names []string) {
 // TestSearchFindsTheSameWithItsIndex: the first search makes it, the next ones use it.
 func TestSearchFindsTheSameWithItsIndex(t *testing.T) {
 	path := manyParts(t)
-	for _, args := range [][]string{{"of secret number 77"}, {"-E", "secret number 1234\\.$"}, {"number 9999."}, {"é"}} {
+	for _, args := range [][]string{{"of secret number 77"}, {"-E", "secret number 1234\\.$"}, {"number 9999."},
+		{"é"}} {
 		args = append([]string{"--store", path, "search", "--json", "--limit", "200"}, args...)
 		if err := os.RemoveAll(path + "-search"); err != nil {
 			t.Fatal(err)
@@ -76,7 +77,8 @@ func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 	if files := searchFiles(t, path); len(files) != 4 {
 		t.Errorf("the index has the files %v", files)
 	}
-	hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "keep number 4", "--limit", "9999", "--json"))
+	hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "keep number 4", "--limit", "9999",
+		"--json"))
 	if len(hits) != 1111 {
 		t.Errorf("%d hits", len(hits))
 	}

@@ -100,7 +100,8 @@ func (a *agent) turn(n string, short bool) []func() {
 		},
 		func() {
 			a.part(session.RoleAssistant, answer, 0, `{"type":"text",`+liveMark+
-				`,"state":"streaming","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m"}`)
+				`,"state":"streaming","text":"I will look at what the test prints,`+
+				` and then at the function that it calls. \u001b[31mRed\u001b[0m"}`)
 		},
 		func() {
 			a.part(session.RoleAssistant, answer, 1, `{"type":"tool-bash",`+liveMark+
@@ -114,17 +115,21 @@ func (a *agent) turn(n string, short bool) []func() {
 		func() { a.says("retrying", `,"attempt":2,"detail":"overloaded"`) },
 		func() {
 			a.part(session.RoleAssistant, answer, 1,
-				`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test ./..."},"output":"FAIL","toolMetadata":{"agenttrace":{"duration_ms":1200}}}`)
+				`{"type":"tool-bash","toolCallId":"call_1","state":"output-available",`+
+					`"input":{"command":"go test ./..."},"output":"FAIL",`+
+					`"toolMetadata":{"agenttrace":{"duration_ms":1200}}}`)
 		},
 		func() {
 			a.part(session.RoleAssistant, answer, 0,
-				`{"type":"text","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m it is."}`)
+				`{"type":"text","text":"I will look at what the test prints,`+
+					` and then at the function that it calls. \u001b[31mRed\u001b[0m it is."}`)
 		},
 		func() {
 			duration := int64(9000)
 			a.apply(store.Batch{SpanRefs: []store.SpanRef{{
-				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + n + n, SessionID: a.id, MessageID: answer,
-				Kind: "session.turn", Dialect: "agenttrace",
+				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + n + n, SessionID: a.id,
+				MessageID: answer,
+				Kind:      "session.turn", Dialect: "agenttrace",
 				StartNano: tailEpoch * 1e6, EndNano: (tailEpoch + a.at) * 1e6,
 				TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 100, Output: 20},
 					Trace: session.MessageTrace{EndReason: "finish", DurationMS: &duration}},
@@ -173,7 +178,8 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	x.clock.Store(now)
 	printer := render.NewNewsPrinter(render.Options{Width: width, Now: time.UnixMilli(now)})
 	printer.Grow = true
-	o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1, idleTimeout: document.DefaultIdleTimeout, notice: &x.notice,
+	o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1,
+		idleTimeout: document.DefaultIdleTimeout, notice: &x.notice,
 		sink: &humanSink{w: &x.out, p: printer}}
 	o.now = func() time.Time { return time.UnixMilli(x.clock.Load()) }
 	if asJSON {
@@ -415,8 +421,9 @@ func TestTailSilence(t *testing.T) {
 func TestTailErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	run := func(name string) error {
-		o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1, now: time.Now, notice: new(bytes.Buffer),
-			sink: &jsonSink{w: new(bytes.Buffer)}}
+		o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1, now: time.Now,
+			notice: new(bytes.Buffer),
+			sink:   &jsonSink{w: new(bytes.Buffer)}}
 		return newTailer(o).follow(t.Context(), nil)
 	}
 	if err := os.WriteFile(path, []byte("this is a letter, not a database"), 0o600); err != nil {

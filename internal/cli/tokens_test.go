@@ -92,7 +92,9 @@ func claudeCompacted() string {
 	record("compaction", map[string]any{"trigger": "auto", "success": "true", "pre_tokens": 2694, "post_tokens": 2610,
 		"duration_ms": 500})
 	call("r3", "repl_main_thread", 400, 63, 0)
-	return `{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"claude-code"}}]},"scopeLogs":[{"scope":{"name":"com.anthropic.claude_code.events"},"logRecords":[` +
+	return `{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name",` +
+		`"value":{"stringValue":"claude-code"}}]},"scopeLogs":[{"scope":{"name":"com.anthropic.claude_code.events"},` +
+		`"logRecords":[` +
 		strings.Join(records, ",") + `]}]}]}`
 }
 
@@ -411,7 +413,8 @@ func definition(rows *session.Transcript) (sum int64) {
 	five := []string{"input", "output", "reasoning", "cache_read", "cache_write"}
 	for i := range rows.Messages {
 		m := &rows.Messages[i]
-		if m.Message.Role != "assistant" || rows.Session.ParentID != nil && m.Message.CreatedAt < rows.Session.CreatedAt {
+		if m.Message.Role != "assistant" || rows.Session.ParentID != nil &&
+			m.Message.CreatedAt < rows.Session.CreatedAt {
 			continue
 		}
 		var metadata struct {
