@@ -25,18 +25,18 @@ func TestAssignmentsInText(t *testing.T) {
 		"Authorization: Bearer " + password, "authorization: token " + password, "curl -H \"Authorization: Bearer " +
 			password + "\" https://x.example", "curl -H 'X-Api-Key: " + password + "' https://x.example",
 		"Cookie: sid=" + password + "; theme=dark", "Set-Cookie: sid=" + password + "; Path=/",
-		"X-Api-Key: " + password + "\r\nHost: x", "Proxy-Authorization: Basic " + "dXNlcjp0cjB1YjRkb3ItWng4MS1rZXN0cmVs",
+		"X-Api-Key: " + password + "\r\nHost: x",
+		"Proxy-Authorization: Basic " + "dXNlcjp0cjB1YjRkb3ItWng4MS1rZXN0cmVs",
 		"curl -u admin:" + password + " https://x.example", "curl --user admin:" + password + " https://x.example",
-		"curl -sSLu admin:" + password + " https://x.example",
-		"mysql -u root -p" + password + " db", "sshpass -p " + password + " ssh h", "sshpass -p '" + password + "' ssh h",
+		"curl -sSLu admin:" + password + " https://x.example", "mysql -u root -p" + password + " db",
+		"sshpass -p " + password + " ssh h", "sshpass -p '" + password + "' ssh h",
 		"docker login -u me -p " + password + " reg.example", "redis-cli -h h -a " + password + " ping",
 		"mongosh -u a -p " + password, "ldapsearch -D cn=a -w " + password + " x",
 		"https://x.example/cb?access_token=" + password + "&state=1", "https://x.example/?api_key=" + password,
 		"https://x.example/#access_token=" + password, "redirect=https%3A%2F%2Fx.example%2F%3Ftoken%3D" + password,
-		`https://x.example/?a=1\u0026token=` + password,
-		"postgres://app:" + password + "@db:5432/main", "redis://:" + password + "@cache:6379",
-		"mongodb+srv://u:" + password + "@c.example/x?y=z", "amqp://guest:" + password + "@h/",
-		`https:\/\/u:` + password + `@h.example\/x`,
+		`https://x.example/?a=1\u0026token=` + password, "postgres://app:" + password + "@db:5432/main",
+		"redis://:" + password + "@cache:6379", "mongodb+srv://u:" + password + "@c.example/x?y=z",
+		"amqp://guest:" + password + "@h/", `https:\/\/u:` + password + `@h.example\/x`,
 		"machine h login me password " + password, "machine h\n  login me\n  password " + password + "\n",
 		"Server=h;User Id=sa;Password=" + password + ";Encrypt=yes", "Server=h;Uid=sa;Pwd=" + password + ";",
 		"<password>" + password + "</password>", `<add key="Password" value="` + password + `" />`,
@@ -46,9 +46,10 @@ func TestAssignmentsInText(t *testing.T) {
 		"password: str = \"" + password + "\"", "secret = b'" + password + "'", "'password' => '" + password + "',",
 		"apiKey: '" + password + "',", "clientSecret: \"" + password + "\"",
 		"aws_secret_access_key = wJalrXUtnFEMI" + "tr0ub4dor-Zx81", "//registry.npmjs.org/:_authToken=" + password,
-		"_password=" + password, "spring.datasource.password=" + password, "error: login failed (password=" + password + ")",
-		"RuntimeError: bad api key: " + password,
-		"password=p@ss," + password + ";x", "credentials: " + password, "passphrase: \"correct horse " + password + "\"",
+		"_password=" + password, "spring.datasource.password=" + password,
+		"error: login failed (password=" + password + ")", "RuntimeError: bad api key: " + password,
+		"password=p@ss," + password + ";x", "credentials: " + password,
+		"passphrase: \"correct horse " + password + "\"",
 	} {
 		out := r.Text(in)
 		secret := password
@@ -94,7 +95,8 @@ func TestWhatStandsAroundStaysReadable(t *testing.T) {
 		`{"a":"x","password":"` + password + `","b":2}`:    `{"a":"x","password":"__REDACTED__","b":2}`,
 		`{"cmd": ["psql", "--password", "` + password +
 			`", "-l"]}`: `{"cmd": ["psql", "--password", "__REDACTED__", "-l"]}`,
-		`["curl","-s","-u","me:` + password + `","https://x"]`:        `["curl","-s","-u","me:__REDACTED__","https://x"]`,
+		`["curl","-s","-u","me:` + password + `","https://x"]`: `["curl","-s","-u","me:__REDACTED__",` +
+			`"https://x"]`,
 		`event: {"cookies": {"sid": "` + password + `"}, "n": 1} end`: `event: {"cookies": "__REDACTED__", "n": 1} end`,
 	} {
 		if got := r.Text(in); got != want {
@@ -106,22 +108,22 @@ func TestWhatStandsAroundStaysReadable(t *testing.T) {
 func TestKeys(t *testing.T) {
 	r := mustNew(t, Config{AllowKeys: []string{"public_token"}})
 	for _, key := range []string{
-		"token", "Token", "TOKEN", "access_token", "accessToken", "x-auth-token", "X-Auth-Token", "authToken", "authtoken",
-		"GITHUB_TOKEN", "refresh.token", "idToken", "session_token",
+		"token", "Token", "TOKEN", "access_token", "accessToken", "x-auth-token", "X-Auth-Token", "authToken",
+		"authtoken", "GITHUB_TOKEN", "refresh.token", "idToken", "session_token",
 		"password", "user_password", "userPassword", "DBPassword", "PGPASSWORD", "passwords", "password2", "api_key",
 		"apiKey", "APIKey", "apikey", "X-API-Key", "OPENAI_API_KEY", "api-key", "apiKeys", "api.key", "DD_API_KEY",
-		"authorization", "Proxy-Authorization", "cookie", "Set-Cookie", "cookies", "secret", "client_secret", "clientSecret",
-		"SecretAccessKey", "aws_secret_access_key", "secrets", "private_key", "privateKey", "AccountKey", "credential",
-		"credentials", "passphrase",
+		"authorization", "Proxy-Authorization", "cookie", "Set-Cookie", "cookies", "secret", "client_secret",
+		"clientSecret", "SecretAccessKey", "aws_secret_access_key", "secrets", "private_key", "privateKey",
+		"AccountKey", "credential", "credentials", "passphrase",
 	} {
 		if got := r.Value(key, "hunter2value"); got != Marker {
 			t.Errorf("Value(%q) = %q, want it redacted", key, got)
 		}
 	}
 	for _, key := range []string{
-		"tokens", "tokenizer", "max_tokens", "maxTokens", "prompt_tokens", "input_tokens", "total_tokens", "token_count",
-		"tokenCount", "token_type", "next_page_token", "nextPageToken", "eos_token", "tokenize", "detoken",
-		"password_length", "secret_name", "api_key_id", "access_key_id", "cookie_name", "authorization_url",
+		"tokens", "tokenizer", "max_tokens", "maxTokens", "prompt_tokens", "input_tokens", "total_tokens",
+		"token_count", "tokenCount", "token_type", "next_page_token", "nextPageToken", "eos_token", "tokenize",
+		"detoken", "password_length", "secret_name", "api_key_id", "access_key_id", "cookie_name", "authorization_url",
 		"authorization_endpoint", "passwordless", "secretary", "keyboard", "author", "public_token", "publicToken", "",
 	} {
 		if got := r.Value(key, "hunter2value"); got != "hunter2value" {
@@ -158,7 +160,8 @@ func TestConfigErrors(t *testing.T) {
 // A name that ends in "value", as that of a setting does, once ended the process.
 func TestNameOfASettingThatContainsValue(t *testing.T) {
 	r := mustNew(t, Config{})
-	for _, in := range []string{"name: password_value, and so on", "- name: secretValue\n  other: 1\n", "name: tokenValue",
+	for _, in := range []string{"name: password_value, and so on", "- name: secretValue\n  other: 1\n",
+		"name: tokenValue",
 		"key: api_key_value_2 and", `{"a":"name: clientSecretValue"}`} {
 		if out := r.Text(in); out != in {
 			t.Errorf("Text(%q) = %q, want it unchanged", in, out)

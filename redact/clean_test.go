@@ -87,15 +87,23 @@ github.com/google/go-cmp v0.7.0 h1:wk8382ETsv4JYUZwIsn6YpYiWiBsYLSJiTsyBGuHeJ8=
 traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 pip/_vendor/platformdirs/version.py,sha256=qaN-fw_htIgKUVXoAuAEVgKxQu3tZ9qE2eiKkWIS7LA,160
 `,
-	"image":  "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==" + strings.Repeat("QUJDREVGR0hJSktMTU5PUA", 40),
-	"usage":  `{"model":"gpt-5","usage":{"prompt_tokens":120,"completion_tokens":40,"total_tokens":160,"prompt_tokens_details":{"cached_tokens":64},"token":160},"max_tokens":4096,"tokenizer":"o200k","next_page_token":"abcDEF123456789xyz","logprobs":{"tokens":["a","b"],"token":{"count":2}}}`,
-	"schema": `{"name":"login","input_schema":{"type":"object","properties":{"password":{"type":"string","description":"The user's password"},"token":{"type":["string","null"]},"api_key":{"$ref":"#/defs/key"}},"required":["password","token"]}}`,
-	"empty":  `{"password":"","token":null,"secret":false,"cookies":[],"authorization":{},"api_key":"__REDACTED__"}`,
-	"trace":  "Traceback (most recent call last):\n  File \"/app/auth.py\", line 12, in check_password\n    raise InvalidToken(token)\nauth.InvalidToken: token expired\n\tat com.example.TokenFilter.doFilter(TokenFilter.java:42)\n",
-	"html":   `<a href="#x" accesskey="n">next</a> <input type="password" name="password" id="password"> <label for="token">Token</label>`,
-	"paths":  "/etc/passwd: 12 lines\n/run/secrets/token\nC:\\tokens\\secret.txt\nsrc/token/password_test.go:12: ok\n",
-	"css":    ".sk-estimator-doc-link { color: red } #sk-container-id-1 div.sk-toggleable__content {}",
-	"redone": "password=__REDACTED__ key [redacted:github-token] postgres://u:[redacted:url-password]@h Authorization: Bearer __REDACTED__ token: [redacted:jwt]",
+	"image": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==" + strings.Repeat("QUJDREVGR0hJSktMTU5PUA", 40),
+	"usage": `{"model":"gpt-5","usage":{"prompt_tokens":120,"completion_tokens":40,"total_tokens":160,` +
+		`"prompt_tokens_details":{"cached_tokens":64},"token":160},"max_tokens":4096,"tokenizer":"o200k",` +
+		`"next_page_token":"abcDEF123456789xyz","logprobs":{"tokens":["a","b"],"token":{"count":2}}}`,
+	"schema": `{"name":"login","input_schema":{"type":"object","properties":{"password":{"type":"string",` +
+		`"description":"The user's password"},"token":{"type":["string","null"]},"api_key":{"$ref":"#/defs/key"}},` +
+		`"required":["password","token"]}}`,
+	"empty": `{"password":"","token":null,"secret":false,"cookies":[],"authorization":{},"api_key":"__REDACTED__"}`,
+	"trace": "Traceback (most recent call last):\n  File \"/app/auth.py\", line 12, in check_password\n    raise " +
+		"InvalidToken(token)\nauth.InvalidToken: token expired\n\tat " +
+		"com.example.TokenFilter.doFilter(TokenFilter.java:42)\n",
+	"html": `<a href="#x" accesskey="n">next</a> <input type="password" name="password" id="password"> <label ` +
+		`for="token">Token</label>`,
+	"paths": "/etc/passwd: 12 lines\n/run/secrets/token\nC:\\tokens\\secret.txt\nsrc/token/password_test.go:12: ok\n",
+	"css":   ".sk-estimator-doc-link { color: red } #sk-container-id-1 div.sk-toggleable__content {}",
+	"redone": "password=__REDACTED__ key [redacted:github-token] postgres://u:[redacted:url-password]@h " +
+		"Authorization: Bearer __REDACTED__ token: [redacted:jwt]",
 }
 
 func TestCleanTextStays(t *testing.T) {

@@ -145,7 +145,8 @@ func TestNoChunkShowsASecret(t *testing.T) {
 					t.Fatalf("%d of %d bytes are settled", settled, k)
 				}
 				if piece := leaked(r.Text(grown[:settled]), e.secrets); piece != "" {
-					t.Errorf("%s: %q is shown after %d bytes of %q: %q", e.class, piece, k, text, r.Text(grown[:settled]))
+					t.Errorf("%s: %q is shown after %d bytes of %q: %q", e.class, piece, k, text,
+						r.Text(grown[:settled]))
 					break
 				}
 			}
@@ -167,7 +168,8 @@ func TestProseIsSettledAtEveryWord(t *testing.T) {
 	if late > 2*maxHeld {
 		t.Errorf("%d bytes are held back", late)
 	}
-	for _, prose := range []string{"The agent read the file, found that the parser loses the last line, and wrote a test for it. Then it ran them. "} {
+	for _, prose := range []string{"The agent read the file, found that the parser loses the last line, and wrote a " +
+		"test for it. Then it ran them. "} {
 		for k := range len(prose) + 1 {
 			if word := prose[Settled(prose[:k]):k]; strings.Contains(word, " ") {
 				t.Errorf("%q is held back", word)

@@ -15,7 +15,8 @@ func Example() {
 	fmt.Println(r.Text("mysql -u root -phunter2 shop && curl -H 'X-Api-Key: abc123def' https://example.com"))
 	fmt.Println(
 		string(
-			r.JSON([]byte(`{"user":"me","password":["a"],"usage":{"input_tokens":12},"args":"{\"access_token\":\"abc\"}"}`))))
+			r.JSON([]byte(`{"user":"me","password":["a"],"usage":{"input_tokens":12},` +
+				`"args":"{\"access_token\":\"abc\"}"}`))))
 	fmt.Println(r.Value("accessToken", "abc"), r.Value("max_tokens", "4096"))
 	// Output:
 	// mysql -u root -p[redacted:command-password] shop && curl -H 'X-Api-Key: __REDACTED__' https://example.com

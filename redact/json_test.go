@@ -10,24 +10,28 @@ func TestJSONByKey(t *testing.T) {
 	r := mustNew(t, Config{})
 	for in, want := range map[string]string{
 		`{"password":"x1"}`: `{"password":"__REDACTED__"}`,
-		` { "password" : [1, {"a": "b"}] , "b": 2.50e3 } `:        ` { "password" : "__REDACTED__" , "b": 2.50e3 } `,
-		`{"cookies":{"sid":"x"},"n":1}`:                           `{"cookies":"__REDACTED__","n":1}`,
-		`{"password":1234}`:                                       `{"password":"__REDACTED__"}`,
-		`{"token":1234,"access_token":5}`:                         `{"token":1234,"access_token":5}`,
-		`{"token":{"in":1,"out":[2,3]}}`:                          `{"token":{"in":1,"out":[2,3]}}`,
-		`{"token":{"value":"abc"}}`:                               `{"token":"__REDACTED__"}`,
-		`{"pass\u0077ord":"x1"}`:                                  `{"pass\u0077ord":"__REDACTED__"}`,
-		`{"Secret":null,"secret":true,"api_key":""}`:              `{"Secret":null,"secret":true,"api_key":""}`,
-		`{"password":{"type":"string","default":"hunter2"}}`:      `{"password":{"type":"string","default":"__REDACTED__"}}`,
-		`{"password":{"type":"string","value":"hunter2"}}`:        `{"password":"__REDACTED__"}`,
-		`{"a":"{\"password\":\"x1\",\"n\":[1,2]}"}`:               `{"a":"{\"password\":\"__REDACTED__\",\"n\":[1,2]}"}`,
-		`{"a":"{\"password\":{\"deep\":[1]}}","\u00e9":"\ud83d"}`: `{"a":"{\"password\":\"__REDACTED__\"}","\u00e9":"\ud83d"}`,
-		`["--password","x1","--verbose"]`:                         `["--password","__REDACTED__","--verbose"]`,
-		`["--max-tokens","4096","--token-file","f"]`:              `["--max-tokens","4096","--token-file","f"]`,
-		`["docker","login","-u","me","-p","x1"]`:                  `["docker","login","-u","me","-p","__REDACTED__"]`,
-		`["docker","run","-p","8080:80"]`:                         `["docker","run","-p","8080:80"]`,
-		`["mysql","-px1y2","db"]`:                                 `["mysql","-p__REDACTED__","db"]`,
-		`{"a":"\ud83d password=abc1defg \ud83d\ude00 \u2028"}`:    `{"a":"\ud83d password=__REDACTED__ 😀 ` + "\u2028" + `"}`,
+		` { "password" : [1, {"a": "b"}] , "b": 2.50e3 } `: ` { "password" : "__REDACTED__" , "b": 2.50e3 } `,
+		`{"cookies":{"sid":"x"},"n":1}`:                    `{"cookies":"__REDACTED__","n":1}`,
+		`{"password":1234}`:                                `{"password":"__REDACTED__"}`,
+		`{"token":1234,"access_token":5}`:                  `{"token":1234,"access_token":5}`,
+		`{"token":{"in":1,"out":[2,3]}}`:                   `{"token":{"in":1,"out":[2,3]}}`,
+		`{"token":{"value":"abc"}}`:                        `{"token":"__REDACTED__"}`,
+		`{"pass\u0077ord":"x1"}`:                           `{"pass\u0077ord":"__REDACTED__"}`,
+		`{"Secret":null,"secret":true,"api_key":""}`:       `{"Secret":null,"secret":true,"api_key":""}`,
+		`{"password":{"type":"string","default":"hunter2"}}`: `{"password":{"type":"string",` +
+			`"default":"__REDACTED__"}}`,
+		`{"password":{"type":"string","value":"hunter2"}}`: `{"password":"__REDACTED__"}`,
+		`{"a":"{\"password\":\"x1\",\"n\":[1,2]}"}`: `{"a":"{\"password\":\"__REDACTED__\",\"n\":[1,` +
+			`2]}"}`,
+		`{"a":"{\"password\":{\"deep\":[1]}}","\u00e9":"\ud83d"}`: `{"a":"{\"password\":\"__REDACTED__\"}",` +
+			`"\u00e9":"\ud83d"}`,
+		`["--password","x1","--verbose"]`:            `["--password","__REDACTED__","--verbose"]`,
+		`["--max-tokens","4096","--token-file","f"]`: `["--max-tokens","4096","--token-file","f"]`,
+		`["docker","login","-u","me","-p","x1"]`:     `["docker","login","-u","me","-p","__REDACTED__"]`,
+		`["docker","run","-p","8080:80"]`:            `["docker","run","-p","8080:80"]`,
+		`["mysql","-px1y2","db"]`:                    `["mysql","-p__REDACTED__","db"]`,
+		`{"a":"\ud83d password=abc1defg \ud83d\ude00 \u2028"}`: `{"a":"\ud83d password=__REDACTED__ 😀 ` + "\u2028" +
+			`"}`,
 	} {
 		got := string(r.JSON([]byte(in)))
 		if got != want {
@@ -57,8 +61,9 @@ func TestWhatIsNotJSON(t *testing.T) {
 	for _, in := range []string{
 		`{"password":"` + password + `"`, `{"a":{"password":"` + password,
 		`{"cookies":{"sid":"` + password + `","x":"` + password, `{"password":["` + password + `",`,
-		`{"password":"` + password + `"} {"password":"` + password + `"}`, "{\"password\":\"" + password + "\"}\n{\"b\":1}\n",
-		`{password: "` + password + `"}`, `{"password":"` + password + TruncatedMarker + `[99 bytes]`,
+		`{"password":"` + password + `"} {"password":"` + password + `"}`,
+		"{\"password\":\"" + password + "\"}\n{\"b\":1}\n", `{password: "` + password + `"}`,
+		`{"password":"` + password + TruncatedMarker + `[99 bytes]`,
 		"```json\n{\"api_key\": \"" + password + "\"}\n```", `data: {"token":"` + password + `"}` + "\n\n",
 	} {
 		if out := r.Text(in); survives(out, password) != "" {
@@ -98,7 +103,8 @@ func TestFunc(t *testing.T) {
 	}})
 	got := string(r.JSON([]byte(`{"name":"ACME \"x\"","password":"ACME","list":["ACME"],"key":"` + "gh" + "p_" +
 		mix40[:36] + `"}`)))
-	want := `{"name":"[customer] \"x\"","password":"__REDACTED__","list":["[customer]"],"key":"[redacted:github-token]"}`
+	want := `{"name":"[customer] \"x\"","password":"__REDACTED__","list":["[customer]"],` +
+		`"key":"[redacted:github-token]"}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

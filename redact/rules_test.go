@@ -126,7 +126,8 @@ func TestEveryRuleInEveryPlace(t *testing.T) {
 					t.Errorf("%s in %s, %s: %q is left of it\nin:  %q\nout: %q", x.name, place, how, piece, in, out)
 				}
 				if again := r.Text(out); again != out {
-					t.Errorf("%s in %s, %s: redacting again changes it\nonce:  %q\ntwice: %q", x.name, place, how, out, again)
+					t.Errorf("%s in %s, %s: redacting again changes it\nonce:  %q\ntwice: %q", x.name, place, how, out,
+						again)
 				}
 			}
 			check("text", text, r.Text(text))

@@ -47,7 +47,8 @@ func TestTruncateJSON(t *testing.T) {
 		if len(out) > limit || !json.Valid(out) || !utf8.Valid(out) {
 			t.Errorf("limit %d: %d bytes, valid %t: %.200s", limit, len(out), json.Valid(out), out)
 		}
-		if want := limit < len(doc); res.Truncated != want || res.Size != len(doc) || want != (res.SHA256 == digest(doc)) ||
+		if want := limit < len(doc); res.Truncated != want || res.Size != len(doc) ||
+			want != (res.SHA256 == digest(doc)) ||
 			want != strings.Contains(string(out), TruncatedMarker) {
 			t.Errorf("limit %d: %+v", limit, res)
 		}
