@@ -101,7 +101,9 @@ func newSite(t testing.TB, remote bool) *site {
 	}
 	done := make(chan struct{})
 	server := httptest.NewServer(New(of, Options{Changes: changes, Done: done, Author: "ann", Version: "test",
-		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, of) }}))
+		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
+			return fn(ctx, of)
+		}}))
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(done) })
 	return &site{t, server, s}
@@ -199,12 +201,15 @@ func (s *site) fails(method, path, body string, status int, code, parameter stri
 	s.Helper()
 	answer, content := s.ask(method, path, body, header...)
 	var p service.Problem
-	if err := json.Unmarshal(content, &p); err != nil || answer.Header.Get("Content-Type") != "application/problem+json" {
+	if err := json.Unmarshal(content, &p); err != nil ||
+		answer.Header.Get("Content-Type") != "application/problem+json" {
 		s.Errorf("%s %s: %v, content %s\n%s", method, path, err, answer.Header.Get("Content-Type"), content)
 		return
 	}
-	if answer.StatusCode != status || p.Status != status || p.Code != code || p.Parameter != parameter || p.Remedy == "" {
-		s.Errorf("%s %s: status %d, want %d, code %s, and parameter %q\n%s", method, path, answer.StatusCode, status, code,
+	if answer.StatusCode != status || p.Status != status || p.Code != code || p.Parameter != parameter ||
+		p.Remedy == "" {
+		s.Errorf("%s %s: status %d, want %d, code %s, and parameter %q\n%s", method, path, answer.StatusCode, status,
+			code,
 			parameter, content)
 	}
 }
@@ -429,7 +434,8 @@ func TestAnswersAreNotSentTwice(t *testing.T) {
 		if answer.StatusCode != http.StatusNotModified || len(body) != 0 {
 			t.Errorf("%s: status %d for one who has it", path, answer.StatusCode)
 		}
-		if answer, body = s.ask(http.MethodHead, Prefix+path, ""); answer.StatusCode != http.StatusOK || len(body) != 0 {
+		if answer, body = s.ask(http.MethodHead, Prefix+path, ""); answer.StatusCode != http.StatusOK ||
+			len(body) != 0 {
 			t.Errorf("HEAD %s: status %d", path, answer.StatusCode)
 		}
 	}

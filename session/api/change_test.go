@@ -28,13 +28,16 @@ func TestSessionsAreChanged(t *testing.T) {
 		s.do(http.MethodPatch, id, `{"archived":false}`, http.StatusOK, &item)
 		var list sessionList
 		s.get("sessions?limit=500", &list)
-		if !slices.ContainsFunc(list.Sessions, func(i document.Item) bool { return i.ID == "lf-1" && i.Title == "A title" }) {
+		if !slices.ContainsFunc(list.Sessions, func(i document.Item) bool {
+			return i.ID == "lf-1" && i.Title == "A title"
+		}) {
 			t.Error("the list has not what was changed")
 		}
 
 		var tag, score, note document.Annotation
 		s.do(http.MethodPost, id+"/annotations", `{"kind":"tag","name":"good"}`, http.StatusCreated, &tag)
-		s.do(http.MethodPost, id+"/annotations", `{"kind":"score","name":"quality","value":0.5,"turn":2,"author":"bob"}`,
+		s.do(http.MethodPost, id+"/annotations", `{"kind":"score","name":"quality","value":0.5,"turn":2,`+
+			`"author":"bob"}`,
 			http.StatusCreated, &score)
 		s.do(http.MethodPost, id+"/annotations", `{"kind":"note","comment":"look here"}`, http.StatusCreated, &note)
 		if tag.Author != "ann" || score.Author != "bob" || *score.Value != 0.5 || score.MessageID == "" ||
@@ -97,7 +100,8 @@ func TestAnExportIsImported(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, content = s.ask(http.MethodPost, Prefix+"import?format=otlp", string(telemetry))
-		if !strings.Contains(string(content), `"format":"otlp"`) || !strings.Contains(string(content), `"file":"body"`) {
+		if !strings.Contains(string(content), `"format":"otlp"`) ||
+			!strings.Contains(string(content), `"file":"body"`) {
 			t.Errorf("telemetry is imported as %s", content)
 		}
 	}
@@ -151,7 +155,8 @@ func TestChangesAtTheSameTime(t *testing.T) {
 		clients.Go(func() {
 			for k := range 5 {
 				body := fmt.Sprintf(`{"kind":"tag","name":"tag %d %d"}`, i, k)
-				if answer, content := s.ask(http.MethodPost, Prefix+"sessions/lf-1/annotations", body); answer.StatusCode != 201 {
+				if answer, content := s.ask(http.MethodPost, Prefix+"sessions/lf-1/annotations",
+					body); answer.StatusCode != 201 {
 					t.Errorf("status %d: %s", answer.StatusCode, content)
 				}
 				for _, path := range []string{"sessions?tag=tag+0+0", "sessions/lf-1/document", "stats"} {

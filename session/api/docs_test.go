@@ -70,7 +70,8 @@ func TestDocumentedExamplesWork(t *testing.T) {
 	example, _, _ := strings.Cut(rest, "```")
 	var want, got service.Problem
 	_, content := s.ask(http.MethodGet, Prefix+"sessions?limit=many", "")
-	if err := json.Unmarshal([]byte(example), &want); err != nil || json.Unmarshal(content, &got) != nil || got != want {
+	if err := json.Unmarshal([]byte(example), &want); err != nil || json.Unmarshal(content, &got) != nil ||
+		got != want {
 		t.Errorf("the example of an error is %+v, and the error is %+v (%v)", want, got, err)
 	}
 }

@@ -268,5 +268,6 @@ func TestAServerWithoutEventsSaysSo(t *testing.T) {
 	s := newSite(t, false)
 	server := httptest.NewServer(New(s.store, Options{}))
 	defer server.Close()
-	(&site{t, server, s.store}).fails(http.MethodGet, Prefix+"events", "", http.StatusNotFound, service.CodeNotFound, "")
+	(&site{t, server, s.store}).fails(http.MethodGet, Prefix+"events", "", http.StatusNotFound, service.CodeNotFound,
+		"")
 }

@@ -57,7 +57,8 @@ func asker(t testing.TB) func(t *testing.T, which uint16, value string) {
 			return
 		}
 		var p service.Problem
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code >= 500 || p.Status != w.Code || p.Detail == "" {
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code >= 500 || p.Status != w.Code ||
+			p.Detail == "" {
 			t.Fatalf("%s %s: status %d (%v)\n%s", r.Method, r.URL, w.Code, err, w.Body)
 		}
 		if of := to.parameter; of != nil && w.Code == http.StatusBadRequest && p.Parameter != of.name {

@@ -20,7 +20,8 @@ func TestAnnotationsAreShownByKindNameAndTime(t *testing.T) {
 	}
 	defer s.Close()
 	annotation := func(id string, kind store.AnnotationKind, name string, at int64) store.Annotation {
-		return store.Annotation{ID: id, SessionID: "s1", Kind: kind, Name: name, Comment: id, CreatedAt: at, UpdatedAt: at}
+		return store.Annotation{ID: id, SessionID: "s1", Kind: kind, Name: name, Comment: id, CreatedAt: at,
+			UpdatedAt: at}
 	}
 	batch := store.Batch{Sessions: []store.SessionChange{{ID: "s1", Start: 1, End: 1}}, Annotations: []store.Annotation{
 		annotation("a", store.AnnotationNote, "", 2), annotation("z", store.AnnotationNote, "", 1),

@@ -13,11 +13,13 @@ const begin = 1795198540000
 
 // TestNoticesNameTheirPlace: a notice has the turn, the tool call, the span and what to do.
 func TestNoticesNameTheirPlace(t *testing.T) {
-	const finished = `{"agenttrace":{"end_reason":"finish","stop_reason":"stop","problems":["the input could not be read whole (span 00000000000000aa)"]}}`
+	const finished = `{"agenttrace":{"end_reason":"finish","stop_reason":"stop",` +
+		`"problems":["the input could not be read whole (span 00000000000000aa)"]}}`
 	call, state := "call_1", session.StateInputAvailable
 	message := func(id, role, metadata string, at int64, parts ...session.Part) session.MessageAndParts {
-		return session.MessageAndParts{Message: session.Message{ID: id, SessionID: "s", Role: role, MetadataJSON: metadata,
-			CreatedAt: at, UpdatedAt: at}, Parts: parts}
+		return session.MessageAndParts{Message: session.Message{ID: id, SessionID: "s", Role: role,
+			MetadataJSON: metadata,
+			CreatedAt:    at, UpdatedAt: at}, Parts: parts}
 	}
 	in := document.Input{
 		Transcript: &session.Transcript{
@@ -34,7 +36,8 @@ func TestNoticesNameTheirPlace(t *testing.T) {
 		},
 		SpanRefs: []store.SpanRef{
 			{TraceID: "t1", SpanID: "00000000000000aa", Kind: "chat", Dialect: "adk", MessageID: "a2"},
-			{TraceID: "t1", SpanID: "00000000000000bb", Kind: "tool.call", Dialect: "adk", MessageID: "a2", PartID: "p"},
+			{TraceID: "t1", SpanID: "00000000000000bb", Kind: "tool.call", Dialect: "adk", MessageID: "a2",
+				PartID: "p"},
 			{TraceID: "t1", SpanID: "00000000000000cc", Kind: "session.turn", Dialect: "adk", MessageID: "a1"},
 			{TraceID: "t1", SpanID: "00000000000000dd", Kind: "chat", Dialect: "adk", MessageID: "a1"},
 			{TraceID: "t2", SpanID: "00000000000000ee", Kind: "chat", Dialect: "adk"},
@@ -46,7 +49,8 @@ func TestNoticesNameTheirPlace(t *testing.T) {
 	want := []string{
 		"turn 1, message a1, span 00000000000000cc of trace t1: the message ended by \"finish\" and has no part; ",
 		"turn 2, message a2, model call 00000000000000aa of trace t1: the input could not be read whole",
-		"turn 2, tool call call_1 (bash), message a2, span 00000000000000bb of trace t1: the tool call has no result; export the span",
+		"turn 2, tool call call_1 (bash), message a2, span 00000000000000bb of trace t1: the tool call has no " +
+			"result; export the span",
 		"model call 00000000000000ee of trace t2: the model call of span 00000000000000ee belongs to no message; ",
 	}
 	if len(doc.Notices) != len(want) {

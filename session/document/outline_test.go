@@ -39,7 +39,8 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 		recorded[in.Session.ID] = i < len(codectest.Corpus())
 		if i%7 == 3 && len(in.Messages) > 2 { // with a fork, a rewind and what a user noted
 			m := &in.Messages[len(in.Messages)/2].Message
-			fork, err := s.Fork(t.Context(), store.ForkOptions{From: in.Session.ID, Message: m.ID, Now: time.UnixMilli(in.Session.UpdatedAt + 1)})
+			fork, err := s.Fork(t.Context(), store.ForkOptions{From: in.Session.ID, Message: m.ID,
+				Now: time.UnixMilli(in.Session.UpdatedAt + 1)})
 			if err == nil {
 				ids = append(ids, fork)
 			}
@@ -75,9 +76,11 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 				failed++
 			}
 		}
-		// A session without a question and an answer has a turn on its page; generated ones fail in ways that no agent does.
+		// A session without a question and an answer has a turn on its page; generated ones fail in ways that no agent
+		// does.
 		if got := spent[id]; got.Turns != int64(n) && got.Turns > 0 || recorded[id] && got.Errors != int64(failed) {
-			t.Errorf("session %s: a list has %d turns and %d errors, its pages have %d and %d", id, got.Turns, got.Errors, n,
+			t.Errorf("session %s: a list has %d turns and %d errors, its pages have %d and %d", id, got.Turns,
+				got.Errors, n,
 				failed)
 		}
 		for first := 1; first <= n; first++ {
@@ -114,9 +117,10 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 	}
 }
 
-// sameRange compares turns that are loaded without the rest of the session with those of the whole document, but for what
-// [document.LoadRange] states that it leaves out.
-func sameRange(t *testing.T, s store.Reader, whole *document.Document, first, last int, now time.Time, find store.Price) {
+// sameRange compares turns that are loaded without the rest of the session with those of the whole document, but for
+// what [document.LoadRange] states that it leaves out.
+func sameRange(t *testing.T, s store.Reader, whole *document.Document, first, last int, now time.Time,
+	find store.Price) {
 	t.Helper()
 	id := whole.Session.ID
 	turns := store.TurnRange{First: first, Last: last}

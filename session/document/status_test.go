@@ -50,10 +50,12 @@ const (
 	busy       = `{"status":{"state":"busy","at":1795198540700}}`
 	incomplete = `{"agenttrace":{"incomplete":true}}`
 	finished   = `{"agenttrace":{"end_reason":"finish"}}`
-	openCall   = `{"type":"tool-bash","toolCallId":"call_1","state":"input-available","input":{"command":"go test ./..."}}`
-	approval   = `{"type":"tool-bash","toolCallId":"call_1","state":"approval-requested","input":{"command":"git push"},"approval":{"id":"per_1"}}`
-	streaming  = `{"type":"text","state":"streaming","text":"It counts"}`
-	text       = `{"type":"text","text":"It counts bytes."}`
+	openCall   = `{"type":"tool-bash","toolCallId":"call_1","state":"input-available",` +
+		`"input":{"command":"go test ./..."}}`
+	approval = `{"type":"tool-bash","toolCallId":"call_1","state":"approval-requested",` +
+		`"input":{"command":"git push"},"approval":{"id":"per_1"}}`
+	streaming = `{"type":"text","state":"streaming","text":"It counts"}`
+	text      = `{"type":"text","text":"It counts bytes."}`
 )
 
 func TestStatusOf(t *testing.T) {
@@ -68,10 +70,12 @@ func TestStatusOf(t *testing.T) {
 		call       string
 		rowOnly    document.Activity // what the row alone shows
 	}{
-		{name: "busy, as it reports", transcript: statusSession(busy, incomplete, openCall), now: soon, want: "busy", since: 700,
+		{name: "busy, as it reports", transcript: statusSession(busy, incomplete, openCall), now: soon, want: "busy",
+			since:   700,
 			rowOnly: "busy"},
-		{name: "busy without an update", transcript: statusSession(busy, incomplete, openCall), now: late, want: "interrupted",
-			was: "busy", since: 1000, rowOnly: "interrupted"},
+		{name: "busy without an update", transcript: statusSession(busy, incomplete, openCall), now: late,
+			want: "interrupted",
+			was:  "busy", since: 1000, rowOnly: "interrupted"},
 		{name: "retrying without an update", transcript: statusSession(
 			`{"status":{"state":"retrying","attempt":2,"at":1795198540700}}`, incomplete), now: late,
 			want: "interrupted", was: "retrying", since: 1000, rowOnly: "interrupted"},
@@ -80,38 +84,48 @@ func TestStatusOf(t *testing.T) {
 			want: "waiting_on_user_input", since: 700, rowOnly: "waiting_on_user_input"},
 		{name: "no clock, no judgement", transcript: statusSession(busy, incomplete), want: "busy", since: 700,
 			rowOnly: "busy"},
-		{name: "the run is over and a call waits", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
+		{name: "the run is over and a call waits", transcript: statusSession(`{"status":{"state":"idle",`+
+			`"at":1795198541000}}`,
 			`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, approval),
 			now: late, want: "waiting_on_approval", since: 500, call: "call_1", rowOnly: "idle"},
-		{name: "the run is over and a call asks", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
+		{name: "the run is over and a call asks", transcript: statusSession(`{"status":{"state":"idle",`+
+			`"at":1795198541000}}`,
 			`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, openCall),
 			now: late, want: "waiting_on_user_input", since: 600, call: "call_1", rowOnly: "idle"},
 		{name: "aborted with a call open", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
 			`{"agenttrace":{"end_reason":"abort"}}`, openCall),
 			now: late, want: "idle", since: 1000, rowOnly: "idle"},
-		{name: "a word that is none", transcript: statusSession(`{"status":{"state":"dreaming"}}`, finished, text), now: late,
+		{name: "a word that is none", transcript: statusSession(`{"status":{"state":"dreaming"}}`, finished, text),
+			now:  late,
 			want: "idle", since: 600},
-		{name: "a host's own status", transcript: statusSession(`{"status":"open"}`, finished, text), now: late, want: "idle",
+		{name: "a host's own status", transcript: statusSession(`{"status":"open"}`, finished, text), now: late,
+			want:  "idle",
 			since: 600},
 
-		{name: "foreign, a call is open", transcript: statusSession(`{}`, incomplete, openCall), now: soon, want: "busy",
+		{name: "foreign, a call is open", transcript: statusSession(`{}`, incomplete, openCall), now: soon,
+			want:  "busy",
 			since: 500},
-		{name: "foreign, a call is open without an update", transcript: statusSession(`{}`, incomplete, openCall), now: late,
+		{name: "foreign, a call is open without an update", transcript: statusSession(`{}`, incomplete, openCall),
+			now:  late,
 			want: "interrupted", was: "busy", since: 1000},
-		{name: "foreign, a call is open in a turn that ended", transcript: statusSession(`{}`, finished, openCall), now: late,
+		{name: "foreign, a call is open in a turn that ended", transcript: statusSession(`{}`, finished, openCall),
+			now:  late,
 			want: "idle", since: 600},
 		{name: "foreign, a call waits", transcript: statusSession(`{}`, incomplete, approval), now: late,
 			want: "waiting_on_approval", since: 500, call: "call_1"},
 		{name: "foreign, an error at the end", transcript: statusSession(`{}`,
 			`{"agenttrace":{"end_reason":"error","error":"quota"}}`, text), now: late, want: "error", since: 600},
-		{name: "foreign, the run failed", transcript: statusSession(`{"agenttrace":{"outcome":"error","error":"quota"}}`, "",
+		{name: "foreign, the run failed", transcript: statusSession(`{"agenttrace":{"outcome":"error",`+
+			`"error":"quota"}}`, "",
 			""), now: late, want: "error", since: 500, rowOnly: "error"},
 		{name: "foreign, and nothing else", transcript: statusSession(`{}`, finished, text), now: late, want: "idle",
 			since: 600},
 		{name: "live, a text streams", transcript: statusSession(`{}`, incomplete, streaming), now: soon, want: "busy",
 			since: 600},
 		{name: "a lost call is not open", transcript: statusSession(`{}`, incomplete,
-			`{"type":"tool-bash","toolCallId":"c","state":"input-streaming","toolMetadata":{"agenttrace":{"stub":true,"state":"input-available"}}}`), now: soon, want: "idle", since: 600},
+			`{"type":"tool-bash","toolCallId":"c","state":"input-streaming",`+
+				`"toolMetadata":{"agenttrace":{"stub":true,"state":"input-available"}}}`), now: soon, want: "idle",
+			since: 600},
 	} {
 		st := document.StatusOf(&c.transcript.Session, c.transcript, nil, c.now, document.DefaultIdleTimeout)
 		if st.State != c.want || st.Was != c.was || st.Since != begin+c.since || st.ToolCallID != c.call {
@@ -131,7 +145,8 @@ func TestStatusRender(t *testing.T) {
 	decisions := []store.Decision{{ID: "per_1", ToolCallID: "call_1", ToolID: "bash", Action: "ask", Outcome: "pending",
 		Reason: "pushes to \x1b[31mmain"}}
 	crashed := statusSession(busy, incomplete,
-		`{"type":"text","text":"I will run the tests.\nAll of them, for a change, because that is what was asked for here."}`,
+		`{"type":"text","text":"I will run the tests.\nAll of them, for a change,`+
+			` because that is what was asked for here."}`,
 		openCall)
 	now := time.UnixMilli(begin).Add(3 * time.Hour)
 	for _, c := range []struct {
@@ -226,7 +241,8 @@ func TestFollower(t *testing.T) {
 		{statusSession(busy, incomplete, streaming),
 			"session, message, text Why does it fail?, message, text It counts, status"},
 		{statusSession(busy, incomplete, streaming), ""},
-		{statusSession(busy, incomplete, `{"type":"text","state":"streaming","text":"It counts bytes"}`), "text  bytes"},
+		{statusSession(busy, incomplete, `{"type":"text","state":"streaming","text":"It counts bytes"}`),
+			"text  bytes"},
 		{statusSession(busy, incomplete, `{"type":"text","state":"streaming","text":"Well"}`), "text Well again"},
 		{statusSession(busy, incomplete, text), "text It counts bytes. again"},
 		{statusSession(busy, finished, text), "message_end"},
@@ -293,7 +309,8 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 			}
 			if want := age > c.lost; (full.State == document.ActivityInterrupted) != want || row != full.State ||
 				shown != full.State {
-				t.Errorf("%s, %s after the last news: status %s, ls %s, tail %s, want interrupted %t", c.name, age, full.State, row,
+				t.Errorf("%s, %s after the last news: status %s, ls %s, tail %s, want interrupted %t", c.name, age,
+					full.State, row,
 					shown, want)
 			}
 		}

@@ -62,7 +62,8 @@ func TestDeletedSessionComesBackOnlyIfItIsWanted(t *testing.T) {
 		{"import of the directory after a line without news", text + "\n", importer.Options{}, dir, false},
 		{"import of the directory with Again", text + "\n", importer.Options{Again: true}, dir, true},
 		{"import of the file", text + "\n", importer.Options{}, path, true},
-		{"import of the directory after another turn", text + strings.ReplaceAll(claudeFile("s1", "and now"), "2026-01-02", "2096-01-02"),
+		{"import of the directory after another turn", text + strings.ReplaceAll(claudeFile("s1", "and now"),
+			"2026-01-02", "2096-01-02"),
 			importer.Options{}, dir, true},
 	} {
 		write(t, path, step.text)
@@ -86,7 +87,8 @@ var databases = []struct{ name, scripts, change, changed, other string }{
 	{"opencode.db", "opencode/schema.sql opencode/sessions.sql", `UPDATE part SET data = '{"type":"text","text":"more"}',
 		time_updated = time_updated + 1000 WHERE id = (SELECT max(id) FROM part WHERE session_id = 'ses_46ffff000000000000000child')`,
 		"ses_46ffff000000000000000child", ""},
-	{"threads.db", "zed/threads.sql", `UPDATE threads SET updated_at = '2027-01-01T00:00:00Z', summary = 'more' WHERE id = 'thread-2'`,
+	{"threads.db", "zed/threads.sql", `UPDATE threads SET updated_at = '2027-01-01T00:00:00Z', summary = 'more' ` +
+		`WHERE id = 'thread-2'`,
 		"thread-2", "thread-1"},
 	{"kiro.db", "kiro/data.sql", `UPDATE conversations_v2 SET updated_at = updated_at + 1000
 		WHERE conversation_id = (SELECT min(conversation_id) FROM conversations_v2)`, "", ""},
@@ -100,8 +102,8 @@ type stored struct {
 
 func (s *stored) Stored() { s.sessions++ }
 
-// TestDatabaseIsReadWhereItChanged: of a database of many sessions, those are read that changed, and one that was deleted
-// from the store does not come back with another that changed.
+// TestDatabaseIsReadWhereItChanged: of a database of many sessions, those are read that changed, and one that was
+// deleted from the store does not come back with another that changed.
 func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 	for _, tt := range databases {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,7 +120,8 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 				}
 			}
 			for name := range strings.FieldsSeq(tt.scripts) {
-				script, err := os.ReadFile(filepath.Join("..", "codec", "transcripts", "testdata", filepath.FromSlash(name)))
+				script, err := os.ReadFile(filepath.Join("..", "codec", "transcripts", "testdata",
+					filepath.FromSlash(name)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -164,7 +167,8 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 			deleteSession(t, db, tt.other)
 			execute(sqlite3.OpenReadWrite, "CREATE TABLE more (id)")
 			if summary, n := read(importer.Options{}); n != 0 || has(t, db, tt.other) || summary.Total.Deleted != 1 {
-				t.Errorf("%d sessions stored, the deleted one is there: %v, %+v", n, has(t, db, tt.other), summary.Total)
+				t.Errorf("%d sessions stored, the deleted one is there: %v, %+v", n, has(t, db, tt.other),
+					summary.Total)
 			}
 			if summary, _ := read(importer.Options{Again: true}); !has(t, db, tt.other) {
 				t.Errorf("the deleted one is not there with Again: %+v", summary.Total)

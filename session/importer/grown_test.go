@@ -91,7 +91,8 @@ func transcripts(t testing.TB) map[string]string {
 		rollout + "001.jsonl": codexLong(),
 		rollout + "002.jsonl": codexTurn(),
 	}
-	for _, pattern := range []string{"claude-code/transcripts/*.jsonl", "claude-code-older/transcripts/*.jsonl", "codex*/transcripts/*.jsonl"} {
+	for _, pattern := range []string{"claude-code/transcripts/*.jsonl", "claude-code-older/transcripts/*.jsonl",
+		"codex*/transcripts/*.jsonl"} {
 		names, err := filepath.Glob(filepath.Join("..", "ingest", "testdata", "delegated", filepath.FromSlash(pattern)))
 		if err != nil || len(names) == 0 {
 			t.Fatal(pattern, err)
@@ -114,22 +115,28 @@ func claudeTurn(ofSubagent bool) string {
 	var b strings.Builder
 	parent := "null"
 	record := func(n int, rest string) {
-		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":%v,"agentId":"a1","uuid":"u%d","parentUuid":%s,"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n",
+		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":%v,"agentId":"a1","uuid":"u%d","parentUuid":%s,`+
+			`"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n",
 			ofSubagent, n, parent, n/60, n%60, rest)
 		parent = fmt.Sprintf(`"u%d"`, n)
 	}
 	record(0, `"type":"user","promptId":"p1","message":{"role":"user","content":"do it all"}`)
 	for i := range 12 {
 		usage := fmt.Sprintf(`"usage":{"input_tokens":%d,"output_tokens":2}`, i)
-		record(4*i+1, fmt.Sprintf(`"type":"assistant","costUSD":0.25,"message":{"id":"m%d","model":"claude-x","content":[{"type":"text","text":"step %d"}],%s}`, i, i, usage))
-		record(4*i+2, fmt.Sprintf(`"type":"assistant","costUSD":0.5,"message":{"id":"m%d","model":"claude-x","content":[{"type":"tool_use","id":"t%d",`+
+		record(4*i+1, fmt.Sprintf(`"type":"assistant","costUSD":0.25,"message":{"id":"m%d","model":"claude-x",`+
+			`"content":[{"type":"text","text":"step %d"}],%s}`, i, i, usage))
+		record(4*i+2, fmt.Sprintf(`"type":"assistant","costUSD":0.5,"message":{"id":"m%d","model":"claude-x",`+
+			`"content":[{"type":"tool_use","id":"t%d",`+
 			`"name":"Bash","input":{"n":%d}}],"stop_reason":"tool_use",%s}`, i, i, i, usage))
 		if i != 9 { // one is late
-			record(4*i+3, fmt.Sprintf(`"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t%d","content":"done %d"}]}`, i, i))
+			record(4*i+3, fmt.Sprintf(`"type":"user","message":{"role":"user","content":[{"type":"tool_result",`+
+				`"tool_use_id":"t%d","content":"done %d"}]}`, i, i))
 		}
 	}
-	record(49, `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t9","content":"late"}]}`)
-	record(50, `"type":"assistant","message":{"id":"m99","model":"claude-x","content":[{"type":"text","text":"done"}],"stop_reason":"end_turn"}`)
+	record(49, `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t9",`+
+		`"content":"late"}]}`)
+	record(50, `"type":"assistant","message":{"id":"m99","model":"claude-x","content":[{"type":"text",`+
+		`"text":"done"}],"stop_reason":"end_turn"}`)
 	return b.String()
 }
 
@@ -139,14 +146,17 @@ func geminiLong() string {
 	n := 0
 	message := func(id, kind, rest string) {
 		n++
-		fmt.Fprintf(&b, `{"id":%q,"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,%s}`+"\n", id, n/60, n%60, kind, rest)
+		fmt.Fprintf(&b, `{"id":%q,"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,%s}`+"\n", id, n/60, n%60, kind,
+			rest)
 	}
-	b.WriteString(`{"sessionId":"s1","projectHash":"h","startTime":"2026-01-02T03:00:00.000Z","lastUpdated":"2026-01-02T03:00:00.000Z"}` + "\n")
+	b.WriteString(`{"sessionId":"s1","projectHash":"h","startTime":"2026-01-02T03:00:00.000Z",` +
+		`"lastUpdated":"2026-01-02T03:00:00.000Z"}` + "\n")
 	turn := func(i int) {
 		message(fmt.Sprint("u", i), "user", fmt.Sprintf(`"content":"question %d"`, i))
 		said := fmt.Sprintf(`"content":"answer %d","model":"gemini-x","tokens":{"input":%d,"output":2}`, i, n)
 		message(fmt.Sprint("g", i), "gemini", said)
-		message(fmt.Sprint("g", i), "gemini", said+fmt.Sprintf(`,"toolCalls":[{"id":"c%d","name":"ls","args":{},"status":"success","result":"a.go"}]`, i))
+		message(fmt.Sprint("g", i), "gemini", said+fmt.Sprintf(`,"toolCalls":[{"id":"c%d","name":"ls","args":{},`+
+			`"status":"success","result":"a.go"}]`, i))
 		fmt.Fprintf(&b, `{"$set":{"lastUpdated":"2026-01-02T03:%02d:%02d.000Z"}}`+"\n", n/60, n%60)
 	}
 	turn(1)
@@ -170,7 +180,8 @@ func piLong() string {
 	n, parent := 0, "null"
 	entry := func(kind, rest string) {
 		n++
-		fmt.Fprintf(&b, `{"type":%q,"id":"e%d","parentId":%s,"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n", kind, n, parent, n/60, n%60, rest)
+		fmt.Fprintf(&b, `{"type":%q,"id":"e%d","parentId":%s,"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n", kind,
+			n, parent, n/60, n%60, rest)
 		parent = fmt.Sprintf(`"e%d"`, n)
 	}
 	for i := range 14 {
@@ -178,10 +189,13 @@ func piLong() string {
 			parent = `"e8"` // the user goes back
 		}
 		entry("message", fmt.Sprintf(`"message":{"role":"user","content":"question %d"}`, i))
-		entry("message", fmt.Sprintf(`"message":{"role":"assistant","model":"m","provider":"p","content":[{"type":"toolCall","id":"c%d","name":"ls","arguments":{}}],`+
+		entry("message", fmt.Sprintf(`"message":{"role":"assistant","model":"m","provider":"p",`+
+			`"content":[{"type":"toolCall","id":"c%d","name":"ls","arguments":{}}],`+
 			`"usage":{"input":%d,"output":2,"cost":{"total":0.25}},"stopReason":"toolUse"}`, i, n))
-		entry("message", fmt.Sprintf(`"message":{"role":"toolResult","toolCallId":"c%d","toolName":"ls","content":[{"type":"text","text":"a.go"}]}`, i))
-		entry("message", fmt.Sprintf(`"message":{"role":"assistant","model":"m","provider":"p","content":[{"type":"text","text":"answer %d"}],"stopReason":"stop"}`, i))
+		entry("message", fmt.Sprintf(`"message":{"role":"toolResult","toolCallId":"c%d","toolName":"ls",`+
+			`"content":[{"type":"text","text":"a.go"}]}`, i))
+		entry("message", fmt.Sprintf(`"message":{"role":"assistant","model":"m","provider":"p",`+
+			`"content":[{"type":"text","text":"answer %d"}],"stopReason":"stop"}`, i))
 		if i == 8 {
 			entry("session_info", `"name":"a name"`)
 		}
@@ -195,17 +209,21 @@ func copilotLong() string {
 	n := 0
 	event := func(kind, data string) {
 		n++
-		fmt.Fprintf(&b, `{"id":"e%d","timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"data":{%s}}`+"\n", n, n/60, n%60, kind, data)
+		fmt.Fprintf(&b, `{"id":"e%d","timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"data":{%s}}`+"\n", n, n/60,
+			n%60, kind, data)
 	}
 	turn := func(name string, calls int) {
 		event("user.message", fmt.Sprintf(`"content":%q`, name))
 		for i := range calls {
 			id := fmt.Sprint(name, i)
-			event("assistant.message", fmt.Sprintf(`"messageId":"m%s","content":"step","outputTokens":2,"toolRequests":[{"toolCallId":%q,"name":"bash","arguments":{}}]`, id, id))
-			event("permission.requested", fmt.Sprintf(`"requestId":"r%s","permissionRequest":{"toolCallId":%q,"fullCommandText":"ls"}`, id, id))
+			event("assistant.message", fmt.Sprintf(`"messageId":"m%s","content":"step","outputTokens":2,`+
+				`"toolRequests":[{"toolCallId":%q,"name":"bash","arguments":{}}]`, id, id))
+			event("permission.requested", fmt.Sprintf(`"requestId":"r%s","permissionRequest":{"toolCallId":%q,`+
+				`"fullCommandText":"ls"}`, id, id))
 			event("permission.completed", fmt.Sprintf(`"requestId":"r%s","result":{"kind":"approved"}`, id))
 			event("tool.execution_start", fmt.Sprintf(`"toolCallId":%q,"toolName":"bash"`, id))
-			event("tool.execution_complete", fmt.Sprintf(`"toolCallId":%q,"success":true,"result":{"content":"done"}`, id))
+			event("tool.execution_complete", fmt.Sprintf(`"toolCallId":%q,"success":true,"result":{"content":"done"}`,
+				id))
 		}
 		event("assistant.message", fmt.Sprintf(`"messageId":"m%s","content":"done","outputTokens":3`, name))
 	}
@@ -214,7 +232,8 @@ func copilotLong() string {
 	turn("one", 10)
 	event("session.compaction_complete", `"success":true,"summaryContent":"so far","preCompactionTokens":900`)
 	turn("two", 1)
-	event("session.shutdown", `"shutdownType":"routine","modelMetrics":{"gpt-x":{"usage":{"inputTokens":100,"outputTokens":40}}}`)
+	event("session.shutdown", `"shutdownType":"routine","modelMetrics":{"gpt-x":{"usage":{"inputTokens":100,`+
+		`"outputTokens":40}}}`)
 	event("session.resume", `"context":{"cwd":"/w"}`)
 	turn("three", 1)
 	turn("four", 1)
@@ -227,20 +246,26 @@ func codexTurn() string {
 	n := 0
 	record := func(kind, payload string) {
 		n++
-		fmt.Fprintf(&b, `{"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"payload":{%s}}`+"\n", n/60, n%60, kind, payload)
+		fmt.Fprintf(&b, `{"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"payload":{%s}}`+"\n", n/60, n%60, kind,
+			payload)
 	}
-	record("session_meta", `"id":"0f4c2f6e-0000-7000-8000-000000000002","cwd":"/w","model_provider":"openai","base_instructions":{"text":"be brief"}`)
+	record("session_meta", `"id":"0f4c2f6e-0000-7000-8000-000000000002","cwd":"/w","model_provider":"openai",`+
+		`"base_instructions":{"text":"be brief"}`)
 	record("turn_context", `"model":"gpt-x","turn_id":"turn1","trace_id":"trace1"`)
 	record("response_item", `"type":"message","role":"user","content":[{"type":"input_text","text":"do it all"}]`)
 	for i := range 12 {
-		record("response_item", fmt.Sprintf(`"type":"reasoning","summary":[{"type":"summary_text","text":"step %d"}]`, i))
-		record("response_item", fmt.Sprintf(`"type":"function_call","name":"shell","call_id":"c%d","arguments":"{}"`, i))
-		record("event_msg", fmt.Sprintf(`"type":"token_count","info":{"last_token_usage":{"input_tokens":%d,"output_tokens":3,"total_tokens":%d},`+
+		record("response_item", fmt.Sprintf(`"type":"reasoning","summary":[{"type":"summary_text","text":"step %d"}]`,
+			i))
+		record("response_item", fmt.Sprintf(`"type":"function_call","name":"shell","call_id":"c%d","arguments":"{}"`,
+			i))
+		record("event_msg", fmt.Sprintf(`"type":"token_count","info":{"last_token_usage":{"input_tokens":%d,`+
+			`"output_tokens":3,"total_tokens":%d},`+
 			`"total_token_usage":{"input_tokens":%d}}`, i+1, i+4, i))
 		record("event_msg", fmt.Sprintf(`"type":"exec_command_end","call_id":"c%d","duration":{"secs":1,"nanos":0}`, i))
 		record("response_item", fmt.Sprintf(`"type":"function_call_output","call_id":"c%d","output":"done %d"`, i, i))
 		if i == 9 {
-			record("response_item", `"type":"message","role":"assistant","content":[{"type":"output_text","text":"a summary"}]`)
+			record("response_item", `"type":"message","role":"assistant","content":[{"type":"output_text",`+
+				`"text":"a summary"}]`)
 			record("compacted", `"message":"So far: a summary"`)
 		}
 	}
@@ -258,25 +283,32 @@ func claudeLong() string {
 	record := func(above, rest string) string {
 		n++
 		id := fmt.Sprintf("u%d", n)
-		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":false,"uuid":%q,"parentUuid":%s,"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n",
+		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":false,"uuid":%q,"parentUuid":%s,`+
+			`"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n",
 			id, map[bool]string{true: "null", false: `"` + above + `"`}[above == ""], n/60, n%60, rest)
 		parent = id
 		return id
 	}
 	bare := func(rest string) { b.WriteString("{" + rest + "}\n") }
 	user := func(above, text string) string {
-		return record(above, fmt.Sprintf(`"type":"user","promptId":"p%d","message":{"role":"user","content":%q}`, n, text))
+		return record(above, fmt.Sprintf(`"type":"user","promptId":"p%d","message":{"role":"user","content":%q}`, n,
+			text))
 	}
 	says := func(id, text, usd string) string {
-		return record(parent, fmt.Sprintf(`"type":"assistant","requestId":"req_%s",%s"message":{"id":%q,"model":"claude-x",`+
-			`"content":[{"type":"text","text":%q}],"stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":2}}`, id, usd, id, text, n))
+		return record(parent, fmt.Sprintf(`"type":"assistant","requestId":"req_%s",%s"message":{"id":%q,`+
+			`"model":"claude-x",`+
+			`"content":[{"type":"text","text":%q}],"stop_reason":"end_turn","usage":{"input_tokens":%d,`+
+			`"output_tokens":2}}`, id, usd, id, text, n))
 	}
 	call := func(id, tool string) string {
-		return record(parent, fmt.Sprintf(`"type":"assistant","message":{"id":%q,"model":"claude-x","content":[{"type":"tool_use","id":%q,`+
-			`"name":"Bash","input":{"command":"ls"}}],"stop_reason":"tool_use","usage":{"input_tokens":%d,"output_tokens":2}}`, id, tool, n))
+		return record(parent, fmt.Sprintf(`"type":"assistant","message":{"id":%q,"model":"claude-x",`+
+			`"content":[{"type":"tool_use","id":%q,`+
+			`"name":"Bash","input":{"command":"ls"}}],"stop_reason":"tool_use","usage":{"input_tokens":%d,`+
+			`"output_tokens":2}}`, id, tool, n))
 	}
 	result := func(tool, text string) string {
-		return record(parent, fmt.Sprintf(`"type":"user","toolUseResult":{"durationMs":5},"message":{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":%q}]}`, tool, text))
+		return record(parent, fmt.Sprintf(`"type":"user","toolUseResult":{"durationMs":5},"message":{"role":"user",`+
+			`"content":[{"type":"tool_result","tool_use_id":%q,"content":%q}]}`, tool, text))
 	}
 	record("", `"type":"attachment","attachment":{"type":"prompt_snapshot","systemPrompt":["be brief"]}`)
 	user(parent, "first")
@@ -289,7 +321,8 @@ func claudeLong() string {
 	result("t1", "a.go")
 	anchor := says("m2", "done", `"costUSD":0.5,`)
 	user(parent, "<command-name>/model</command-name>")
-	record(parent, `"type":"user","message":{"role":"user","content":"<local-command-stdout>set</local-command-stdout>"}`)
+	record(parent, `"type":"user","message":{"role":"user",`+
+		`"content":"<local-command-stdout>set</local-command-stdout>"}`)
 	user(parent, "left behind")
 	says("m3", "nobody reads this", "")
 	user(anchor, "instead")
@@ -306,9 +339,11 @@ func claudeLong() string {
 	bare(`"type":"cost-state","sessionId":"s1","totalCostUSD":4.5`)
 	bare(`"type":"permission-mode","sessionId":"s1","permissionMode":"plan"`)
 	user(parent, "more")
-	record(parent, `"type":"assistant","message":{"id":"m7","model":"claude-x","content":[{"type":"tool_use","id":"t3","name":"Bash","input":{}}],`+
+	record(parent, `"type":"assistant","message":{"id":"m7","model":"claude-x","content":[{"type":"tool_use",`+
+		`"id":"t3","name":"Bash","input":{}}],`+
 		`"stop_reason":"tool_use"}`)
-	record(parent, `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t3","is_error":true,`+
+	record(parent, `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t3",`+
+		`"is_error":true,`+
 		`"content":"The user doesn't want to proceed with this tool use. Stop."}]}`)
 	user(parent, "next")
 	says("m8", "last", `"costUSD":1.5,`)
@@ -322,19 +357,24 @@ func codexLong() string {
 	n := 0
 	record := func(kind, payload string) {
 		n++
-		fmt.Fprintf(&b, `{"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"payload":{%s}}`+"\n", n/60, n%60, kind, payload)
+		fmt.Fprintf(&b, `{"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"payload":{%s}}`+"\n", n/60, n%60, kind,
+			payload)
 	}
 	event := func(payload string) { record("event_msg", payload) }
 	user := func(text string) {
 		event(fmt.Sprintf(`"type":"task_started","turn_id":"turn%d"`, n))
-		record("response_item", fmt.Sprintf(`"type":"message","role":"user","content":[{"type":"input_text","text":%q}]`, text))
+		record("response_item", fmt.Sprintf(`"type":"message","role":"user","content":[{"type":"input_text",`+
+			`"text":%q}]`, text))
 	}
 	says := func(text string) {
-		record("response_item", fmt.Sprintf(`"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]`, text))
-		event(fmt.Sprintf(`"type":"token_count","info":{"last_token_usage":{"input_tokens":%d,"output_tokens":3,"total_tokens":%d},`+
+		record("response_item", fmt.Sprintf(`"type":"message","role":"assistant","content":[{"type":"output_text",`+
+			`"text":%q}]`, text))
+		event(fmt.Sprintf(`"type":"token_count","info":{"last_token_usage":{"input_tokens":%d,"output_tokens":3,`+
+			`"total_tokens":%d},`+
 			`"total_token_usage":{"input_tokens":%d}}`, n, n+3, n*10))
 	}
-	record("session_meta", `"id":"0f4c2f6e-0000-7000-8000-000000000001","cwd":"/w","model_provider":"openai","base_instructions":{"text":"be brief"}`)
+	record("session_meta", `"id":"0f4c2f6e-0000-7000-8000-000000000001","cwd":"/w","model_provider":"openai",`+
+		`"base_instructions":{"text":"be brief"}`)
 	record("turn_context", `"model":"gpt-x","approval_policy":"never","sandbox_policy":{"type":"read-only"}`)
 	user("one")
 	says("first")
@@ -354,7 +394,8 @@ func codexLong() string {
 	user("five")
 	says("a summary")
 	record("compacted", `"message":"So far: a summary"`)
-	event(`"type":"token_count","info":{"last_token_usage":{"total_tokens":77},"total_token_usage":{"input_tokens":999}}`)
+	event(`"type":"token_count","info":{"last_token_usage":{"total_tokens":77},` +
+		`"total_token_usage":{"input_tokens":999}}`)
 	says("after it")
 	user("six")
 	says("fine")
@@ -398,7 +439,8 @@ func TestGrownFileIsTheWholeFile(t *testing.T) {
 				}
 				splits++
 				if got := exported(t, db); got != want {
-					t.Fatalf("ended at %d after %.300s\n(-whole +grown):\n%s", cut, text[max(0, cut-300):cut], cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+					t.Fatalf("ended at %d after %.300s\n(-whole +grown):\n%s", cut, text[max(0, cut-300):cut],
+						cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 				}
 			}
 			if resumed == 0 && !strings.Contains(name, "/") {

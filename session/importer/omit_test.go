@@ -17,8 +17,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// TestOmittedPromptsAreNowhereInTheStore: what the user wrote is not stored of a transcript where prompts are omitted, be it
-// in messages, in the title or in what is remembered of the file. What the agent wrote is.
+// TestOmittedPromptsAreNowhereInTheStore: what the user wrote is not stored of a transcript where prompts are omitted,
+// be it in messages, in the title or in what is remembered of the file. What the agent wrote is.
 func TestOmittedPromptsAreNowhereInTheStore(t *testing.T) {
 	redactor, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true}})
 	if err != nil {
@@ -27,7 +27,8 @@ func TestOmittedPromptsAreNowhereInTheStore(t *testing.T) {
 	const question, again, answer = "the quarterly figures of Acme", "and those of Initech", "they look fine"
 	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
 	first := strings.ReplaceAll(claudeFile("s1", question), "yes", answer)
-	for _, text := range []string{first, first + strings.ReplaceAll(claudeFile("s1", again), `"uuid":"s1`, `"uuid":"t1`)} {
+	for _, text := range []string{first, first + strings.ReplaceAll(claudeFile("s1", again), `"uuid":"s1`,
+		`"uuid":"t1`)} {
 		write(t, filepath.Join(dir, "s1.jsonl"), text)
 		run(t, db, importer.Options{Redactor: redactor}, dir)
 		for _, name := range []string{db, db + "-wal"} {
@@ -54,8 +55,8 @@ func TestOmittedPromptsAreNowhereInTheStore(t *testing.T) {
 	}
 }
 
-// TestAnnotationsStayWhenTelemetryComes: what a user noted on the session of a transcript, and on one of its messages, stays
-// when telemetry of the session arrives later, and the rest is as without it.
+// TestAnnotationsStayWhenTelemetryComes: what a user noted on the session of a transcript, and on one of its messages,
+// stays when telemetry of the session arrives later, and the rest is as without it.
 func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 	for _, client := range []string{"claude-code", "codex"} {
 		t.Run(client, func(t *testing.T) {
@@ -81,8 +82,10 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 						t.Fatal(err)
 					}
 					before = append(before,
-						store.Annotation{SessionID: row.ID, Kind: store.AnnotationTag, Name: "good", CreatedAt: 1, UpdatedAt: 1},
-						store.Annotation{SessionID: row.ID, MessageID: transcript.Messages[0].Message.ID, Kind: store.AnnotationNote,
+						store.Annotation{SessionID: row.ID, Kind: store.AnnotationTag, Name: "good", CreatedAt: 1,
+							UpdatedAt: 1},
+						store.Annotation{SessionID: row.ID, MessageID: transcript.Messages[0].Message.ID,
+							Kind:    store.AnnotationNote,
 							Comment: "look here", CreatedAt: 1, UpdatedAt: 1})
 				}
 				for i := range before {
@@ -98,7 +101,8 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if failed, err := im.Run(t.Context(), importer.Inputs(telemetry, nil, nil)); failed != nil || err != nil {
+				if failed, err := im.Run(t.Context(), importer.Inputs(telemetry, nil, nil)); failed != nil ||
+					err != nil {
 					t.Fatal(failed, err)
 				}
 				if err := im.Close(); err != nil {

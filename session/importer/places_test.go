@@ -25,7 +25,8 @@ func TestUsualPlaces(t *testing.T) {
 		{"Goose", "windows", map[string]string{"XDG_DATA_HOME": "/data"}, "/home/u/AppData/Roaming/Block/goose/data"},
 		{"Cline", "linux", nil, "/home/u/.cline/data"},
 		{"Cline in editors", "linux", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/config"},
-		{"Cline in editors", "darwin", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/home/u/Library/Application Support"},
+		{"Cline in editors", "darwin", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/home/u/Library/Application " +
+			"Support"},
 		{"Cline in editors", "windows", nil, "/home/u/AppData/Roaming"},
 		{"OpenHands", "linux", nil, "/home/u/.openhands/conversations"},
 		{"Kiro CLI", "linux", map[string]string{"KIRO_HOME": "/kiro"}, "/kiro"},
@@ -40,7 +41,9 @@ func TestUsualPlaces(t *testing.T) {
 		for i := range places {
 			if p := &places[i]; p.program == tt.program {
 				found = true
-				got := p.root(tt.system, filepath.FromSlash("/home/u"), func(name string) string { return tt.env[name] })
+				got := p.root(tt.system, filepath.FromSlash("/home/u"), func(name string) string {
+					return tt.env[name]
+				})
 				if filepath.ToSlash(got) != tt.want {
 					t.Errorf("%s on %s with %v: %s, want %s", tt.program, tt.system, tt.env, got, tt.want)
 				}

@@ -52,9 +52,11 @@ func claudeFile(session, question string) string {
 		return fmt.Sprintf(`{"sessionId":%q,"isSidechain":false,"uuid":%q,"parentUuid":%s,`+
 			`"timestamp":"2026-01-02T03:04:0%s.000Z",%s}`+"\n", session, session+id, parent, id, rest)
 	}
-	return record("1", "null", fmt.Sprintf(`"type":"user","promptId":"p1","message":{"role":"user","content":%q}`, question)) +
+	return record("1", "null", fmt.Sprintf(`"type":"user","promptId":"p1","message":{"role":"user","content":%q}`,
+		question)) +
 		record("2", `"`+session+`1"`, `"type":"assistant","requestId":"r","message":{"id":"m1","model":"claude-x",`+
-			`"content":[{"type":"text","text":"yes"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}`)
+			`"content":[{"type":"text","text":"yes"}],"stop_reason":"end_turn","usage":{"input_tokens":3,`+
+			`"output_tokens":2}}`)
 }
 
 func write(t *testing.T, path, text string) {
@@ -76,8 +78,9 @@ func TestSecondImportReadsNothing(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "damaged.jsonl"), claudeFile("s9", "why")+"{\n")
 	write(t, filepath.Join(dir, "other.json"), `{"some":"file"}`)
-	write(t, filepath.Join(dir, "traces.json"), `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0af7651916cd43dd8448eb211c80319c",`+
-		`"spanId":"b7ad6b7169203331","name":"GET","startTimeUnixNano":"1","endTimeUnixNano":"2"}]}]}]}`)
+	write(t, filepath.Join(dir, "traces.json"),
+		`{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0af7651916cd43dd8448eb211c80319c",`+
+			`"spanId":"b7ad6b7169203331","name":"GET","startTimeUnixNano":"1","endTimeUnixNano":"2"}]}]}]}`)
 	first, n := run(t, db, importer.Options{}, dir)
 	if n != 8 || first.Total.Damaged != 1 || len(first.Total.Sessions) != 6 {
 		t.Fatalf("first import: %d read, %+v", n, first.Total)
@@ -94,7 +97,8 @@ func TestSecondImportReadsNothing(t *testing.T) {
 	if n != 0 || !bytes.Equal(before, after) {
 		t.Errorf("second import: %d read, store changed: %v", n, !bytes.Equal(before, after))
 	}
-	if got := again.Total; got.Damaged != 1 || got.Unchanged != 30 || got.Messages != 0 || len(got.Sessions) != 6 || got.Spans != 1 {
+	if got := again.Total; got.Damaged != 1 || got.Unchanged != 30 || got.Messages != 0 || len(got.Sessions) != 6 ||
+		got.Spans != 1 {
 		t.Errorf("second import: %+v", got)
 	}
 	if _, n := run(t, db, importer.Options{Again: true}, dir); n != 8 {
@@ -118,7 +122,8 @@ func TestChangedFilesAreRead(t *testing.T) {
 	}
 	run(t, db, importer.Options{}, dir)
 
-	write(t, path("grown"), claudeFile("grown", "why")+`{"type":"summary","summary":"a title","leafUuid":"grown2"}`+"\n")
+	write(t, path("grown"), claudeFile("grown", "why")+`{"type":"summary","summary":"a title","leafUuid":"grown2"}`+
+		"\n")
 	info, err := os.Stat(path("replaced"))
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +167,8 @@ func TestChangedFilesAreRead(t *testing.T) {
 func TestFilesBesideAreNoticed(t *testing.T) {
 	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
 	name := filepath.Join(dir, "agent-a1.jsonl")
-	write(t, name, strings.ReplaceAll(claudeFile("s1", "why"), `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`))
+	write(t, name, strings.ReplaceAll(claudeFile("s1", "why"), `"isSidechain":false`,
+		`"isSidechain":true,"agentId":"a1"`))
 	run(t, db, importer.Options{}, name)
 	if _, n := run(t, db, importer.Options{}, name); n != 0 {
 		t.Errorf("%d read", n)

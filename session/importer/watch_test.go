@@ -108,7 +108,8 @@ func TestWatchImportsWhatChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteString(`{"sessionId":"s3","isSidechain":false,"uuid":"s33","parentUuid":"s32","timestamp":"2026-01-02T03:05:00.000Z",` +
+	if _, err := f.WriteString(`{"sessionId":"s3","isSidechain":false,"uuid":"s33","parentUuid":"s32",` +
+		`"timestamp":"2026-01-02T03:05:00.000Z",` +
 		`"type":"user","promptId":"p2","message":{"role":"user","content":"and?"}}` + "\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,9 @@ func TestTurnWithoutAllItWasGivenIsNotEligible(t *testing.T) {
 		}, "what bash put out is not in the store"},
 		{"a user message without parts", func(in *document.Input) { in.Transcript.Messages[2].Parts = nil },
 			"the message has no parts"},
-		{"an earlier one", func(in *document.Input) { in.Transcript.Messages[0].Parts = nil }, "the message has no parts"},
+		{"an earlier one", func(in *document.Input) {
+			in.Transcript.Messages[0].Parts = nil
+		}, "the message has no parts"},
 		{"a gap between parts", func(in *document.Input) { in.Transcript.Messages[1].Parts[1].Index = 4 },
 			"3 parts before part 4 never arrived"},
 		{"a gap before them", func(in *document.Input) { in.Transcript.Messages[2].Parts[0].Index = 1 },

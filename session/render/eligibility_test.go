@@ -142,7 +142,8 @@ func TestReplayProperties(t *testing.T) {
 			}
 			context := doc.Context(turn.Turn)
 			if len(context) != turn.Context {
-				t.Errorf("seed %d, turn %d: %d messages were given, and it reports %d", seed, turn.Turn, len(context), turn.Context)
+				t.Errorf("seed %d, turn %d: %d messages were given, and it reports %d", seed, turn.Turn, len(context),
+					turn.Context)
 			}
 			checkContext(t, fmt.Sprintf("seed %d, turn %d", seed, turn.Turn), doc, turn, context)
 		}
@@ -206,7 +207,8 @@ func BenchmarkReplay(b *testing.B) {
 		if i%2 == 1 {
 			m.Message.Role = session.RoleAssistant
 		}
-		m.Parts = []session.Part{{ID: fmt.Sprintf("prt_%04d", i), MessageID: m.Message.ID, SessionID: "ses_1", Type: "text",
+		m.Parts = []session.Part{{ID: fmt.Sprintf("prt_%04d", i), MessageID: m.Message.ID, SessionID: "ses_1",
+			Type:     "text",
 			DataJSON: text}}
 		t.Messages = append(t.Messages, m)
 	}

@@ -111,7 +111,8 @@ func readStory(t *testing.T, text string) document.Input {
 	for i, c := range s.Catalogs {
 		body := orObject(c, "")
 		pairs = append(pairs, fmt.Sprintf(`"catalog-%d"`, i), `"`+digest(body)+`"`)
-		in.Blobs = append(in.Blobs, store.Blob{Kind: store.BlobToolCatalog, Digest: digest(body), Body: body, Exact: true})
+		in.Blobs = append(in.Blobs, store.Blob{Kind: store.BlobToolCatalog, Digest: digest(body), Body: body,
+			Exact: true})
 	}
 	refs := strings.NewReplacer(pairs...)
 	row := session.Session{
@@ -119,7 +120,8 @@ func readStory(t *testing.T, text string) document.Input {
 		WorkspaceRoot: s.Session.WorkspaceRoot,
 		ParentID:      s.Session.ParentID, ParentMessageID: s.Session.ParentMessage,
 		PermissionsJSON: orObject(s.Session.Permissions, "[]"),
-		MetadataJSON:    orObject(s.Session.Metadata, "{}"), CreatedAt: epoch + s.Session.At, UpdatedAt: epoch + s.Session.At,
+		MetadataJSON:    orObject(s.Session.Metadata, "{}"), CreatedAt: epoch + s.Session.At,
+		UpdatedAt:  epoch + s.Session.At,
 		ArchivedAt: s.Session.Archived,
 	}
 	if s.Session.Model != nil {
@@ -137,8 +139,9 @@ func readStory(t *testing.T, text string) document.Input {
 			*m.Hidden += epoch
 		}
 		x := session.MessageAndParts{Message: session.Message{
-			ID: id, SessionID: row.ID, Role: m.Role, HiddenAt: m.Hidden, MetadataJSON: refs.Replace(orObject(m.Metadata, "{}")),
-			CreatedAt: epoch + m.At, UpdatedAt: epoch + m.At,
+			ID: id, SessionID: row.ID, Role: m.Role, HiddenAt: m.Hidden,
+			MetadataJSON: refs.Replace(orObject(m.Metadata, "{}")),
+			CreatedAt:    epoch + m.At, UpdatedAt: epoch + m.At,
 		}}
 		for k, raw := range m.Parts {
 			data := orObject(raw, "")

@@ -21,7 +21,8 @@ func talk(id string, at int64, texts ...string) *document.Document {
 		at += 1000
 		doc.Turns = append(doc.Turns, &document.Turn{Number: i/2 + 1, Messages: []*document.Message{
 			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i]}}},
-			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i+1]}}},
+			{Role: session.RoleAssistant, CreatedAt: at,
+				Parts: []*document.Part{{Kind: document.KindText, Text: texts[i+1]}}},
 		}})
 	}
 	return doc
@@ -178,7 +179,8 @@ func TestEstimate(t *testing.T) {
 		t.Errorf("the last row is %q, want a total without a cost", rows[len(rows)-1])
 	}
 	if !doc.Turns[2].Unpriced || doc.Turns[0].Unpriced || !doc.Totals.Unpriced {
-		t.Errorf("unpriced: turn 3 %t, turn 1 %t, total %t", doc.Turns[2].Unpriced, doc.Turns[0].Unpriced, doc.Totals.Unpriced)
+		t.Errorf("unpriced: turn 3 %t, turn 1 %t, total %t", doc.Turns[2].Unpriced, doc.Turns[0].Unpriced,
+			doc.Totals.Unpriced)
 	}
 }
 
@@ -200,7 +202,8 @@ func TestOutputText(t *testing.T) {
 // TestParameters: what a tool takes is read from its schema as far as that goes.
 func TestParameters(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"type":"object","properties":{"path":{"type":"string"},"from":{"type":["integer","null"]},"any":{}},"required":["path"]}`: "path string, from? integer|null, any?",
+		`{"type":"object","properties":{"path":{"type":"string"},"from":{"type":["integer","null"]},"any":{}},` +
+			`"required":["path"]}`: "path string, from? integer|null, any?",
 		`{"properties":[]}`:                           "",
 		`{"properties":{"a":1,"b":{"type":{"x":1}}}}`: "a?, b?",
 		`true`: "",

@@ -23,7 +23,8 @@ func TestRenderHits(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := out.String()
-		for _, want := range []string{"s  One · a\n", "turn 2 · assistant · bash · input.command\n    …run »go test« ␛[31m\n",
+		for _, want := range []string{"s  One · a\n", "turn 2 · assistant · bash · input.command\n    …run »go test« " +
+			"␛[31m\n",
 			"  user (rewound) · 2 matches\n    »go test«, »go test«…\n"} {
 			if w >= 80 && !strings.Contains(text, want) {
 				t.Errorf("at %d columns %q is not in\n%s", w, want, text)

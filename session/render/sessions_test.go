@@ -25,7 +25,8 @@ func items() []document.Item {
 			Agent: "codeagent", ModelJSON: &model,
 			MetadataJSON: `{"agenttrace":{"outcome":"finish"}}`, PromptTokens: 8037, CostUSD: 0.0123, UpdatedAt: epoch},
 		{ID: "ses_1fa2bdc57000q3WDAeVveBG0kP", Title: "Review", Agent: "reviewer", ParentID: &parent,
-			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, PromptTokens: 700, CostUSD: 0.5, UpdatedAt: epoch - 86_400_000},
+			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, PromptTokens: 700, CostUSD: 0.5,
+			UpdatedAt: epoch - 86_400_000},
 		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`,
 			UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
 	}
@@ -101,7 +102,8 @@ func TestReferenceStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, width := range []int{40, 80, 120} {
-			views(t, document.Input{Transcript: s}, render.Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
+			views(t, document.Input{Transcript: s},
+				render.Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
 		}
 		doc := document.Build(document.Input{Transcript: s})
 		if s.Session.Title != "golden" {
@@ -159,10 +161,12 @@ func TestWholeIDs(t *testing.T) {
 		want  bool
 	}{{items(), 119, false}, {items(), 120, true}, {long, 120, false}, {long, 140, true}} {
 		var b strings.Builder
-		if err := render.Sessions(&b, test.items, render.Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {
+		if err := render.Sessions(&b, test.items,
+			render.Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(b.String(), test.items[0].ID); got != test.want || !strings.Contains(b.String(), "MODEL") {
+		if got := strings.Contains(b.String(), test.items[0].ID); got != test.want ||
+			!strings.Contains(b.String(), "MODEL") {
 			t.Errorf("at %d columns whole ids %v, want %v, and a MODEL:\n%s", test.width, got, test.want, b.String())
 		}
 	}

@@ -18,7 +18,8 @@ func TestRenderStats(t *testing.T) {
 			CostUSD: 12345.67, CacheHitRate: &rate, ToolCalls: 7654321, FailedCalls: 4, DeniedCalls: 5, MedianMS: &ms,
 			P95MS: &ms}
 	}
-	s := store.Stats{Total: group(""), Groups: []store.StatsGroup{group("p/a model with a long name\x1b[31m"), group("")}}
+	s := store.Stats{Total: group(""), Groups: []store.StatsGroup{group("p/a model with a long name\x1b[31m"),
+		group("")}}
 	for _, test := range []struct {
 		width         int
 		with, without []string

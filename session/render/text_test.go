@@ -117,7 +117,8 @@ func hostile(text string) document.Input {
 	for i, data := range []string{
 		`{"type":"text","text":` + q + `}`,
 		`{"type":"reasoning","text":` + q + `}`,
-		`{"type":"dynamic-tool","toolName":` + q + `,"toolCallId":` + q + `,"state":"output-error","input":{` + q + `:` + q +
+		`{"type":"dynamic-tool","toolName":` + q + `,"toolCallId":` + q + `,"state":"output-error","input":{` + q +
+			`:` + q +
 			`,"path":` + q + `},"errorText":` + q +
 			`,"toolMetadata":{"agenttrace":{"truncated":true,"output_path":` + q + `,"child_session_id":` + q +
 			`,"error_type":` + q + `,"partial_output":` + q + `,"problems":[` + q + `]}}}`,
@@ -130,8 +131,9 @@ func hostile(text string) document.Input {
 		if rest, ok := strings.CutPrefix(data, `{"type":"`); ok {
 			kind, _, _ = strings.Cut(rest, `"`)
 		}
-		parts = append(parts, session.Part{ID: text + string(rune('a'+i)), MessageID: "m", SessionID: "s", Index: int64(i),
-			Type: kind, DataJSON: data, ToolState: &state})
+		parts = append(parts, session.Part{ID: text + string(rune('a'+i)), MessageID: "m", SessionID: "s",
+			Index: int64(i),
+			Type:  kind, DataJSON: data, ToolState: &state})
 	}
 	parent := text
 	row := session.Session{
@@ -143,11 +145,13 @@ func hostile(text string) document.Input {
 	child := row
 	return document.Input{
 		Transcript: &session.Transcript{Session: row, Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "m", SessionID: "s", Role: session.RoleAssistant, MetadataJSON: meta}, Parts: parts},
+			{Message: session.Message{ID: "m", SessionID: "s", Role: session.RoleAssistant, MetadataJSON: meta},
+				Parts: parts},
 			{Message: session.Message{ID: "n", SessionID: "s", Role: text, MetadataJSON: text}},
 		}},
 		Decisions: []store.Decision{
-			{ID: "d", ToolCallID: text, ToolID: text, Pattern: text, Action: text, Source: text, Outcome: text, Reply: text,
+			{ID: "d", ToolCallID: text, ToolID: text, Pattern: text, Action: text, Source: text, Outcome: text,
+				Reply:  text,
 				Reason: text},
 			{ID: "e", ToolID: text, Action: text},
 		},

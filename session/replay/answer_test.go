@@ -106,7 +106,8 @@ func TestChanges(t *testing.T) {
 					}
 				}
 			}
-			if diff := cmp.Diff([]string{"step-start", "text", "tool-bash", "step-start", "tool-bash"}, kinds); diff != "" {
+			if diff := cmp.Diff([]string{"step-start", "text", "tool-bash", "step-start", "tool-bash"},
+				kinds); diff != "" {
 				t.Errorf("parts (-want +got):\n%s", diff)
 			}
 			checkMetadata(t, w, c, last.Message.MetadataJSON, s.URL)
@@ -166,9 +167,12 @@ func TestChangesOfErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serve(t,
-		"data: {\"type\":\"start\"}\n\ndata: {\"type\":\"tool-input-available\",\"toolCallId\":\"c\",\"toolName\":\"\",\"input\":null}\n\n"+
-			"data: {\"type\":\"tool-output-error\",\"toolCallId\":\"c\"}\n\ndata: {\"type\":\"tool-input-available\",\"toolCallId\":\"d\",\"toolName\":\"bash\"}\n\n"+
-			"data: {\"type\":\"tool-output-available\",\"toolCallId\":\"d\"}\n\ndata: {\"type\":\"error\",\"errorText\":\"key ghp_16C7e42F292c6912E7710c838347Ae178B4a is wrong\"}\n\n")
+		"data: {\"type\":\"start\"}\n\ndata: "+
+			"{\"type\":\"tool-input-available\",\"toolCallId\":\"c\",\"toolName\":\"\",\"input\":null}\n\n"+
+			"data: {\"type\":\"tool-output-error\",\"toolCallId\":\"c\"}\n\ndata: "+
+			"{\"type\":\"tool-input-available\",\"toolCallId\":\"d\",\"toolName\":\"bash\"}\n\n"+
+			"data: {\"type\":\"tool-output-available\",\"toolCallId\":\"d\"}\n\ndata: "+
+			"{\"type\":\"error\",\"errorText\":\"key ghp_16C7e42F292c6912E7710c838347Ae178B4a is wrong\"}\n\n")
 	c := s.client("ai-sdk")
 	if c.Redactor, err = redact.New(redact.Config{}); err != nil {
 		t.Fatal(err)

@@ -57,8 +57,9 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 		"base64":               base64.StdEncoding.EncodeToString([]byte(key)),
 		"base64 behind a user": base64.StdEncoding.EncodeToString([]byte("me:" + key)),
 		"base64 in the midst":  base64.URLEncoding.EncodeToString([]byte("{\"k\":\"" + key + "\"}")),
-		"hex":                  hex.EncodeToString([]byte(key)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(key))),
-		"JSON in text": jsonForm,
+		"hex":                  hex.EncodeToString([]byte(key)),
+		"HEX":                  strings.ToUpper(hex.EncodeToString([]byte(key))),
+		"JSON in text":         jsonForm,
 	}
 	r, err := redact.New(redact.Config{})
 	if err != nil {
@@ -90,7 +91,8 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 					t.Errorf("stored %s", text)
 				}
 				for _, status := range []int{401, 500} {
-					for _, body := range []string{`{"error":{"message":` + quote("no such key: "+form) + `}}`, "bad key " + form,
+					for _, body := range []string{`{"error":{"message":` + quote("no such key: "+form) + `}}`,
+						"bad key " + form,
 						`{"error":` + quote(form) + `}`} {
 						s = serve(t, body)
 						s.status = []int{status}
@@ -194,9 +196,13 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 		{"no header", 500, func() http.Header { return nil }, "", 1, 2, 0, ""},
 		{"for ever", 500, func() http.Header { return http.Header{"Retry-After": {"0"}} }, "broken", 100, 5, 0,
 			"500 Internal Server Error: broken"},
-		{"longer than anybody waits", 429, func() http.Header { return http.Header{"Retry-After": {"3600"}} }, "slow down",
+		{"longer than anybody waits", 429, func() http.Header {
+			return http.Header{"Retry-After": {"3600"}}
+		}, "slow down",
 			100, 1, 0, "slow down; the server asks to wait 1h0m0s"},
-		{"no money", 429, func() http.Header { return nil }, `{"error":{"message":"pay","code":"insufficient_quota"}}`, 100,
+		{"no money", 429, func() http.Header {
+			return nil
+		}, `{"error":{"message":"pay","code":"insufficient_quota"}}`, 100,
 			1, 0, "pay"},
 		{"a mistake", 400, func() http.Header { return nil }, "wrong", 100, 1, 0, "400 Bad Request: wrong"},
 		{"no key", 401, func() http.Header { return nil }, "key", 100, 1, 0, "401"},
@@ -286,29 +292,37 @@ func TestUnusualReplies(t *testing.T) {
 	}
 	for _, c := range []struct{ name, format, reply, text, calls, err string }{
 		{"list of parts", "openai-chat",
-			`{"choices":[{"finish_reason":"stop","message":{"content":[{"type":"text","text":"Hello "},{"type":"text","text":{"value":"you"}},{"type":"image_url"}]}}]}`, "Hello you", "", ""},
+			`{"choices":[{"finish_reason":"stop","message":{"content":[{"type":"text","text":"Hello "},` +
+				`{"type":"text","text":{"value":"you"}},{"type":"image_url"}]}}]}`, "Hello you", "", ""},
 		{"list of texts", "openai-chat", `{"choices":[{"message":{"content":["a","b"]}}]}`, "ab", "", ""},
-		{"refusal part", "openai-chat", `{"choices":[{"message":{"content":[{"type":"refusal","refusal":"no"}]}}]}`, "no", "",
+		{"refusal part", "openai-chat", `{"choices":[{"message":{"content":[{"type":"refusal","refusal":"no"}]}}]}`,
+			"no", "",
 			""},
 		{"text of an output", "openai-responses", `{"output":[{"type":"message","content":"plain"}]}`, "plain", "", ""},
 		{"chunks", "openai-chat",
 			stream(`{"id":"1","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}]}`,
 				`{"choices":[{"index":1,"delta":{"content":"other"}}]}`,
-				`{"choices":[{"index":0,"delta":{"content":"lo","tool_calls":[{"index":0,"id":"c1","function":{"name":"bash","arguments":"{\"cmd\":"}}]}}]}`,
-				`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"pwd\"}"}},{"index":1,"id":"c2","function":{"name":"ls","arguments":""}}]},"finish_reason":"tool_calls"}]}`,
+				`{"choices":[{"index":0,"delta":{"content":"lo","tool_calls":[{"index":0,"id":"c1",`+
+					`"function":{"name":"bash","arguments":"{\"cmd\":"}}]}}]}`,
+				`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"pwd\"}"}},`+
+					`{"index":1,"id":"c2","function":{"name":"ls","arguments":""}}]},"finish_reason":"tool_calls"}]}`,
 				`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}`, `[DONE]`), "Hello",
 			`c1 bash {"cmd":"pwd"};c2 ls {}`, ""},
 		{"response", "openai-responses", stream(`{"type":"response.created","response":{"id":"r"}}`,
 			`{"type":"response.output_text.delta","delta":"He"}`,
-			`{"type":"response.completed","response":{"id":"r","output":[{"type":"message","content":[{"type":"output_text","text":"Hello"}]}],"usage":{"input_tokens":1,"output_tokens":2}}}`), "Hello", "", ""},
+			`{"type":"response.completed","response":{"id":"r","output":[{"type":"message",`+
+				`"content":[{"type":"output_text","text":"Hello"}]}],"usage":{"input_tokens":1,"output_tokens":2}}}`),
+			"Hello", "", ""},
 		{"messages", "anthropic",
 			stream(`{"type":"message_start","message":{"id":"m","model":"c","content":[],"usage":{"input_tokens":5}}}`,
 				`{"type":"ping"}`,
 				`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
 				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hel"}}`,
 				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"lo"}}`,
-				`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t1","name":"bash","input":{}}}`,
-				`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"cmd\":\"pwd\"}"}}`,
+				`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t1","name":"bash",`+
+					`"input":{}}}`,
+				`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta",`+
+					`"partial_json":"{\"cmd\":\"pwd\"}"}}`,
 				`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":7}}`,
 				`{"type":"message_stop"}`), "Hello", `t1 bash {"cmd":"pwd"}`, ""},
 		{"chunks cut short", "openai-chat", stream(`{"choices":[{"delta":{"content":"Hel"}}]}`), "Hel", "",
@@ -319,7 +333,8 @@ func TestUnusualReplies(t *testing.T) {
 		{"an error in chunks", "openai-chat", stream(`{"choices":[{"delta":{"content":"Hel"}}]}`,
 			`{"error":{"message":"overloaded"}}`), "Hel", "", "overloaded"},
 		{"an error of the stream", "anthropic",
-			stream(`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), "", "", "Overloaded"},
+			stream(`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), "", "",
+			"Overloaded"},
 		{"an error with status 200", "openai-chat", `{"error":{"message":"no such model"}}`, "", "", "no such model"},
 		{"empty", "openai-chat", "", "", "", "the reply is empty"},
 		{"empty stream", "openai-chat", "data: [DONE]\n\n", "", "", "the stream ended before the answer did"},

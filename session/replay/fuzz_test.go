@@ -18,9 +18,11 @@ func FuzzReply(f *testing.F) {
 		f.Add(w.nothing)
 	}
 	f.Add(
-		`{"choices":[{"message":{"tool_calls":[{"function":{"arguments":" \"x\""}},{"function":{"arguments":"{"}}]}}],"usage":{"prompt_tokens":-1,"completion_tokens":9}}`)
+		`{"choices":[{"message":{"tool_calls":[{"function":{"arguments":" \"x\""}},` +
+			`{"function":{"arguments":"{"}}]}}],"usage":{"prompt_tokens":-1,"completion_tokens":9}}`)
 	f.Add(
-		"data: {\"type\":\"tool-output-available\",\"toolCallId\":\"x\"}\n\ndata: {\"type\":\"tool-input-start\"}\ndata: [DONE]")
+		"data: {\"type\":\"tool-output-available\",\"toolCallId\":\"x\"}\n\ndata: {\"type\":\"tool-input-start\"}\n" +
+			"data: [DONE]")
 	r, err := redact.New(redact.Config{})
 	if err != nil {
 		f.Fatal(err)
@@ -39,7 +41,8 @@ func FuzzReply(f *testing.F) {
 				results: map[string]*block{}, called: b.callIDs()}
 			answered, results := entry{role: session.RoleAssistant, blocks: reply.blocks}, entry{role: roleTool}
 			for _, call := range a.take(reply) {
-				results.blocks = append(results.blocks, block{kind: resultBlock, id: call.id, data: json.RawMessage(`"out"`)})
+				results.blocks = append(results.blocks,
+					block{kind: resultBlock, id: call.id, data: json.RawMessage(`"out"`)})
 			}
 			since := []entry{answered, results}
 			if format != aiSDK {
@@ -59,7 +62,8 @@ func FuzzReply(f *testing.F) {
 					t.Errorf("%s: part %s", format.Name, p.Data)
 				}
 			}
-			if a.Usage != nil && (a.Usage.Input < 0 || a.Usage.Output < 0 || a.Usage.Reasoning < 0 || a.Usage.CacheRead < 0 ||
+			if a.Usage != nil && (a.Usage.Input < 0 || a.Usage.Output < 0 || a.Usage.Reasoning < 0 ||
+				a.Usage.CacheRead < 0 ||
 				a.Usage.CacheWrite < 0) {
 				t.Errorf("%s: the usage is %+v", format.Name, a.Usage)
 			}

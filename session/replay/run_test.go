@@ -102,15 +102,19 @@ var wires = []wire{
 		reply: func(text string, calls ...call) string {
 			var list []string
 			for _, c := range calls {
-				list = append(list, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"bash","arguments":%s}}`, c.id,
+				list = append(list, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"bash","arguments":%s}}`,
+					c.id,
 					quote(c.input)))
 			}
 			finish := "stop"
 			if len(calls) > 0 {
 				finish = "tool_calls"
 			}
-			return fmt.Sprintf(`{"id":"chatcmpl-1","model":"gpt-5-2026","choices":[{"index":0,"finish_reason":%q,"message":{"role":"assistant","content":%s,"refusal":null,"tool_calls":[%s]}}],`+
-				`"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":60},"completion_tokens_details":{"reasoning_tokens":5}}}`, finish, quote(text), strings.Join(list, ","))
+			return fmt.Sprintf(`{"id":"chatcmpl-1","model":"gpt-5-2026","choices":[{"index":0,"finish_reason":%q,`+
+				`"message":{"role":"assistant","content":%s,"refusal":null,"tool_calls":[%s]}}],`+
+				`"usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,`+
+				`"prompt_tokens_details":{"cached_tokens":60},"completion_tokens_details":{"reasoning_tokens":5}}}`,
+				finish, quote(text), strings.Join(list, ","))
 		},
 		usage:   &session.Usage{Input: 40, Output: 15, Reasoning: 5, CacheRead: 60},
 		nothing: `{"choices":[]}`, nothingError: "it has no choices",
@@ -122,15 +126,19 @@ var wires = []wire{
 			if text != "" {
 				items = append(items,
 					fmt.Sprintf(
-						`{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":%s,"annotations":[]}]}`, quote(text)))
+						`{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text",`+
+							`"text":%s,"annotations":[]}]}`, quote(text)))
 			}
 			for _, c := range calls {
 				items = append(items,
-					fmt.Sprintf(`{"type":"function_call","id":"fc_1","call_id":%q,"name":"bash","arguments":%s,"status":"completed"}`,
+					fmt.Sprintf(`{"type":"function_call","id":"fc_1","call_id":%q,"name":"bash","arguments":%s,`+
+						`"status":"completed"}`,
 						c.id, quote(c.input)))
 			}
-			return fmt.Sprintf(`{"id":"resp_1","model":"gpt-5-2026","status":"completed","error":null,"incomplete_details":null,"output":[%s],`+
-				`"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":20,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":120}}`, strings.Join(items, ","))
+			return fmt.Sprintf(`{"id":"resp_1","model":"gpt-5-2026","status":"completed","error":null,`+
+				`"incomplete_details":null,"output":[%s],`+
+				`"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":20,`+
+				`"output_tokens_details":{"reasoning_tokens":5},"total_tokens":120}}`, strings.Join(items, ","))
 		},
 		usage:   &session.Usage{Input: 40, Output: 15, Reasoning: 5, CacheRead: 60},
 		nothing: `{"status":"completed"}`, nothingError: "it has no output",
@@ -144,11 +152,14 @@ var wires = []wire{
 			}
 			stop := "end_turn"
 			for _, c := range calls {
-				items, stop = append(items, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":"bash","input":%s}`, c.id, c.input)),
+				items, stop = append(items, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":"bash","input":%s}`, c.id,
+					c.input)),
 					"tool_use"
 			}
-			return fmt.Sprintf(`{"id":"msg_01","type":"message","role":"assistant","model":"gpt-5-2026","stop_reason":%q,"content":[%s],`+
-				`"usage":{"input_tokens":40,"cache_creation_input_tokens":7,"cache_read_input_tokens":60,"output_tokens":20}}`,
+			return fmt.Sprintf(`{"id":"msg_01","type":"message","role":"assistant","model":"gpt-5-2026",`+
+				`"stop_reason":%q,"content":[%s],`+
+				`"usage":{"input_tokens":40,"cache_creation_input_tokens":7,"cache_read_input_tokens":60,`+
+				`"output_tokens":20}}`,
 				stop, strings.Join(items, ","))
 		},
 		usage:   &session.Usage{Input: 40, Output: 20, CacheRead: 60, CacheWrite: 7},
@@ -160,17 +171,20 @@ var wires = []wire{
 			events := []string{`{"type":"start","messageId":"m1"}`, `{"type":"start-step"}`}
 			if text != "" {
 				events = append(events, `{"type":"text-start","id":"t"}`,
-					fmt.Sprintf(`{"type":"text-delta","id":"t","delta":%s}`, quote(text)), `{"type":"text-end","id":"t"}`)
+					fmt.Sprintf(`{"type":"text-delta","id":"t","delta":%s}`, quote(text)),
+					`{"type":"text-end","id":"t"}`)
 			}
 			finish := "stop"
 			for _, c := range calls {
 				finish = "tool-calls"
-				events = append(events, fmt.Sprintf(`{"type":"tool-input-available","toolCallId":%q,"toolName":"bash","input":%s}`,
+				events = append(events, fmt.Sprintf(`{"type":"tool-input-available","toolCallId":%q,`+
+					`"toolName":"bash","input":%s}`,
 					c.id, c.input))
 			}
 			events = append(events, `{"type":"finish-step"}`,
 				fmt.Sprintf(`{"type":"finish","finishReason":%q,"messageMetadata":{"totalUsage":`+
-					`{"inputTokens":100,"inputTokenDetails":{"cacheReadTokens":60},"outputTokens":20,"outputTokenDetails":{"reasoningTokens":5}}}}`, finish))
+					`{"inputTokens":100,"inputTokenDetails":{"cacheReadTokens":60},"outputTokens":20,`+
+					`"outputTokenDetails":{"reasoningTokens":5}}}}`, finish))
 			return "data: " + strings.Join(events, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"
 		},
 		usage:   &session.Usage{Input: 40, Output: 15, Reasoning: 5, CacheRead: 60},
@@ -202,9 +216,12 @@ func TestRun(t *testing.T) {
 			}
 			want := []string{
 				`{"type":"text","text":"Look."}`,
-				`{"type":"tool-bash","toolCallId":"x1","state":"output-available","input":{"n":1,"cmd":"ls"},"output":{"files":["a.txt"]},"toolMetadata":{"agenttrace":{"kind":"execute"}}}`,
-				`{"type":"tool-bash","toolCallId":"x2","state":"output-error","input":{"cmd":"cat"},"errorText":"no such file"}`,
-				`{"type":"tool-bash","toolCallId":"x3","state":"output-available","input":{"n":1,"cmd":"ls"},"output":"second"}`,
+				`{"type":"tool-bash","toolCallId":"x1","state":"output-available","input":{"n":1,"cmd":"ls"},` +
+					`"output":{"files":["a.txt"]},"toolMetadata":{"agenttrace":{"kind":"execute"}}}`,
+				`{"type":"tool-bash","toolCallId":"x2","state":"output-error","input":{"cmd":"cat"},` +
+					`"errorText":"no such file"}`,
+				`{"type":"tool-bash","toolCallId":"x3","state":"output-available","input":{"n":1,"cmd":"ls"},` +
+					`"output":"second"}`,
 				`{"type":"text","text":"Two files."}`,
 			}
 			if diff := cmp.Diff(want, parts(a)); diff != "" {
@@ -214,7 +231,8 @@ func TestRun(t *testing.T) {
 			if diff := cmp.Diff(&sum, a.Usage); diff != "" || len(a.UsageRaw) != 3 {
 				t.Errorf("usage of %d replies (-want +got):\n%s", len(a.UsageRaw), diff)
 			}
-			if a.ModelCalls != 3 || a.Reused != 3 || a.Open != nil || a.Limited || a.Err != nil || a.StopReason != "stop" {
+			if a.ModelCalls != 3 || a.Reused != 3 || a.Open != nil || a.Limited || a.Err != nil ||
+				a.StopReason != "stop" {
 				t.Errorf("the run is %+v", a)
 			}
 			if a.Duration() != 3*time.Second {
@@ -255,7 +273,8 @@ func TestRunRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"id":"m1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Look."},{"type":"tool-bash","toolCallId":"x1","state":"output-available","input":{},"output":"out"}]}`
+	want := `{"id":"m1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Look."},` +
+		`{"type":"tool-bash","toolCallId":"x1","state":"output-available","input":{},"output":"out"}]}`
 	if string(last) != want {
 		t.Errorf("the last UI message is\n%s, want\n%s", last, want)
 	}
@@ -277,8 +296,9 @@ func TestRunEnds(t *testing.T) {
 			want     Answer
 			err      string
 		}{
-			{name: "unknown call", replies: []string{w.reply("", ls, call{"x2", `{"cmd":"rm"}`}, call{"x3", `{"cmd":"open"}`})},
-				want: Answer{ModelCalls: 1, Reused: 1, Open: []string{"bash", "bash"}, StopReason: "tool-calls"}},
+			{name: "unknown call",
+				replies: []string{w.reply("", ls, call{"x2", `{"cmd":"rm"}`}, call{"x3", `{"cmd":"open"}`})},
+				want:    Answer{ModelCalls: 1, Reused: 1, Open: []string{"bash", "bash"}, StopReason: "tool-calls"}},
 			{name: "the same a third time", replies: []string{w.reply("", ls), w.reply("", ls), w.reply("", ls)},
 				want: Answer{ModelCalls: 3, Reused: 2, Open: []string{"bash"}, StopReason: "tool-calls"}},
 			{name: "bound", replies: []string{w.reply("", ls), w.reply("", ls), w.reply("Never sent.")}, maxCalls: 2,
@@ -321,7 +341,8 @@ func TestRunFails(t *testing.T) {
 			reply  string
 			want   string
 		}{
-			{"key", 401, `{"type":"error","error":{"type":"authentication_error","message":"Incorrect API key\n provided"}}`,
+			{"key", 401, `{"type":"error","error":{"type":"authentication_error",` +
+				`"message":"Incorrect API key\n provided"}}`,
 				"401 Unauthorized: Incorrect API key provided"},
 			{"key in words", 401, `{"error":"no key"}`, "401 Unauthorized: no key"},
 			{"page", 502, "<html>\n" + strings.Repeat("bad gateway ", 100), "502 Bad Gateway: <html> bad gateway"},
@@ -349,13 +370,15 @@ func TestRunProviderErrors(t *testing.T) {
 	for _, test := range []struct{ format, reply, want string }{
 		{"openai-responses", `{"status":"failed","error":{"code":"server_error","message":"it broke"},"output":[]}`,
 			"it broke"},
-		{"ai-sdk", "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"error\",\"errorText\":\"it broke\"}\n\n", "it broke"},
+		{"ai-sdk", "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"error\",\"errorText\":\"it broke\"}\n\n",
+			"it broke"},
 		{"ai-sdk", "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"error\"}\n\n", "the route failed"},
 		{"ai-sdk", "data: {\"type\":\"text-delta\",\"id\":\"t\",\"delta\":\"x\"}\n\n", "which it has not begun"},
 	} {
 		s := serve(t, test.reply)
-		if a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format)); err == nil || !strings.Contains(err.Error(),
-			test.want) {
+		if a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format)); err == nil ||
+			!strings.Contains(err.Error(),
+				test.want) {
 			t.Errorf("%s: Run = %+v, %v, want an error with %q", test.format, a, err, test.want)
 		}
 	}
@@ -388,7 +411,8 @@ data: {"type":"error","errorText":"overloaded"}
 	}
 	want := []string{
 		`{"type":"reasoning","text":"Hm."}`,
-		`{"type":"tool-bash","toolCallId":"c1","state":"output-error","input":{"cmd":"x"},"errorText":"the call was denied"}`,
+		`{"type":"tool-bash","toolCallId":"c1","state":"output-error","input":{"cmd":"x"},` +
+			`"errorText":"the call was denied"}`,
 		`{"type":"tool-bash","toolCallId":"c2","state":"output-error","input":7,"errorText":"not so"}`,
 	}
 	if diff := cmp.Diff(want, parts(a)); diff != "" || len(s.bodies) != 1 {
@@ -440,19 +464,27 @@ func TestRunReplies(t *testing.T) {
 			[]string{`{"type":"text","text":"No"}`}, "stop"},
 		{"openai-chat", `{"choices":[{"message":{"content":""}}]}`, nil, ""},
 		{"openai-chat",
-			`{"choices":[{"message":{"content":"","reasoning":"Hm","tool_calls":[{"id":"x","function":{"name":"rm","arguments":"{"}},{"id":"y","function":{"name":"rm"}}]}}]}`,
+			`{"choices":[{"message":{"content":"","reasoning":"Hm","tool_calls":[{"id":"x","function":{"name":"rm",` +
+				`"arguments":"{"}},{"id":"y","function":{"name":"rm"}}]}}]}`,
 			[]string{`{"type":"reasoning","text":"Hm"}`,
 				`{"type":"tool-rm","toolCallId":"x","state":"input-available","input":"{"}`,
 				`{"type":"tool-rm","toolCallId":"y","state":"input-available","input":{}}`}, ""},
 		{"openai-responses",
-			`{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"reasoning","summary":[{"text":"A"},{"text":"B"}]},{"type":"message","content":[{"type":"refusal","refusal":"No"}]},{"type":"web_search_call"}]}`, []string{`{"type":"reasoning","text":"AB"}`, `{"type":"text","text":"No"}`}, "length"},
+			`{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},` +
+				`"output":[{"type":"reasoning","summary":[{"text":"A"},{"text":"B"}]},{"type":"message",` +
+				`"content":[{"type":"refusal","refusal":"No"}]},{"type":"web_search_call"}]}`,
+			[]string{`{"type":"reasoning","text":"AB"}`, `{"type":"text","text":"No"}`}, "length"},
 		{"anthropic",
-			`{"stop_reason":"end_turn","content":[{"type":"thinking","thinking":"Hm","signature":"s"},{"type":"redacted_thinking","data":"d"},{"type":"server_tool_use"},{"type":"text","text":"Yes"}]}`,
+			`{"stop_reason":"end_turn","content":[{"type":"thinking","thinking":"Hm","signature":"s"},` +
+				`{"type":"redacted_thinking","data":"d"},{"type":"server_tool_use"},{"type":"text","text":"Yes"}]}`,
 			[]string{`{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"s"}}}`,
 				`{"type":"reasoning","text":"","providerMetadata":{"anthropic":{"redactedData":"d"}}}`,
 				`{"type":"text","text":"Yes"}`}, "stop"},
 		{"ai-sdk",
-			"data: {\"type\":\"start\"}\r\n\r\n: comment\n\nevent: x\ndata:{\"type\":\"text-start\",\"id\":\"1\"}\n\ndata: {\"type\":\"text-delta\",\"id\":\"1\",\"delta\":\"a\"}\n\ndata: {\"type\":\"\"}\n\ndata: {\"type\":\"data-x\",\"data\":[]}\n\ndata: {\"type\":\"abort\"}", []string{`{"type":"text","text":"a"}`}, "abort"},
+			"data: {\"type\":\"start\"}\r\n\r\n: comment\n\nevent: x\ndata:{\"type\":\"text-start\",\"id\":\"1\"}\n\n" +
+				"data: {\"type\":\"text-delta\",\"id\":\"1\",\"delta\":\"a\"}\n\ndata: {\"type\":\"\"}\n\ndata: " +
+				"{\"type\":\"data-x\",\"data\":[]}\n\ndata: {\"type\":\"abort\"}",
+			[]string{`{"type":"text","text":"a"}`}, "abort"},
 	} {
 		s := serve(t, test.reply)
 		a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format))
@@ -461,7 +493,8 @@ func TestRunReplies(t *testing.T) {
 			continue
 		}
 		if diff := cmp.Diff(test.want, parts(a)); diff != "" || a.StopReason != test.stop || a.Usage != nil {
-			t.Errorf("%s stops with %q and counts %v, answer (-want +got):\n%s", test.format, a.StopReason, a.Usage, diff)
+			t.Errorf("%s stops with %q and counts %v, answer (-want +got):\n%s", test.format, a.StopReason, a.Usage,
+				diff)
 		}
 	}
 }
@@ -484,7 +517,8 @@ func TestRequestHeaders(t *testing.T) {
 		if w.format == "anthropic" {
 			bearer, key, version = "", "sk-test", "2023-06-01"
 		}
-		if with.Get("Authorization") != bearer || with.Get("X-Api-Key") != key || with.Get("Anthropic-Version") != version ||
+		if with.Get("Authorization") != bearer || with.Get("X-Api-Key") != key ||
+			with.Get("Anthropic-Version") != version ||
 			with.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: headers %v", w.format, with)
 		}
@@ -507,7 +541,8 @@ func TestURL(t *testing.T) {
 		{"openai-chat", "https://api.openai.com/v1/", "https://api.openai.com/v1/chat/completions"},
 		{"openai-chat", "https://api.openai.com/v1/chat/completions", "https://api.openai.com/v1/chat/completions"},
 		{"openai-chat", "https://api.openai.com/v1/chat/completions/", "https://api.openai.com/v1/chat/completions/"},
-		{"openai-chat", "http://u:p@localhost:1/x?api-version=1", "http://u:p@localhost:1/x/chat/completions?api-version=1"},
+		{"openai-chat", "http://u:p@localhost:1/x?api-version=1",
+			"http://u:p@localhost:1/x/chat/completions?api-version=1"},
 		{"openai-responses", "https://api.openai.com/v1", "https://api.openai.com/v1/responses"},
 		{"anthropic", "https://api.anthropic.com/v1", "https://api.anthropic.com/v1/messages"},
 		{"ai-sdk", "http://localhost:3000/api/chat", "http://localhost:3000/api/chat"},

@@ -76,7 +76,8 @@ func readStory(t *testing.T, text string) (in document.Input, turn int) {
 	for i, m := range s.Messages {
 		at := int64(epoch + 1000*i)
 		x := session.MessageAndParts{Message: session.Message{
-			ID: fmt.Sprintf("msg_%d", i+1), SessionID: "ses_1", Role: m.Role, HiddenAt: m.Hidden, CreatedAt: at, UpdatedAt: at,
+			ID: fmt.Sprintf("msg_%d", i+1), SessionID: "ses_1", Role: m.Role, HiddenAt: m.Hidden, CreatedAt: at,
+			UpdatedAt:    at,
 			MetadataJSON: refs.Replace(compacted(t, m.Metadata)),
 		}}
 		for k, raw := range m.Parts {
@@ -89,7 +90,8 @@ func readStory(t *testing.T, text string) (in document.Input, turn int) {
 				t.Fatal(err)
 			}
 			p := session.Part{
-				ID: fmt.Sprintf("prt_%d_%d", i+1, k), MessageID: x.Message.ID, SessionID: "ses_1", Index: int64(k), Type: head.Type,
+				ID: fmt.Sprintf("prt_%d_%d", i+1, k), MessageID: x.Message.ID, SessionID: "ses_1", Index: int64(k),
+				Type:     head.Type,
 				DataJSON: compacted(t, raw), ToolCallID: head.ToolCallID, CreatedAt: at, UpdatedAt: at,
 			}
 			if head.ToolCallID != nil {

@@ -99,7 +99,8 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 			t.Errorf("%q: error %v, want one that names the forms of addresses", address, err)
 		}
 	}
-	if _, err := service.Dial(ctx, "http://collector.example:4320", "secret"); service.ProblemOf(err).Code != service.CodeInvalid {
+	if _, err := service.Dial(ctx, "http://collector.example:4320", "secret"); service.ProblemOf(
+		err).Code != service.CodeInvalid {
 		t.Errorf("a token for a server on the network without TLS: error %v", err)
 	}
 }

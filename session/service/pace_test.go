@@ -54,7 +54,8 @@ func TestReadersLeaveTheProcessorToWriters(t *testing.T) {
 				for range 50 {
 					all.Go(func() {
 						for ctx.Err() == nil {
-							handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+							handler.ServeHTTP(httptest.NewRecorder(),
+								httptest.NewRequestWithContext(ctx, "GET", "/", nil))
 						}
 					})
 				}
@@ -101,7 +102,8 @@ func TestSlowReadersKeepNobodyWaiting(t *testing.T) {
 	var all []net.Conn
 	for range 40 {
 		for _, request := range []string{"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n",
-			"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx", "GET /follow HTTP/1.1\r\nHost: x\r\n\r\n"} {
+			"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx", "GET /follow HTTP/1.1\r\nHost: x\r\n" +
+				"\r\n"} {
 			conn, err := net.Dial("tcp", server.Listener.Addr().String())
 			if err != nil {
 				t.Fatal(err)

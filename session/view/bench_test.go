@@ -22,9 +22,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/view"
 )
 
-// longSession is a session as coding agents have them: a turn is a question of 500 bytes and an answer with a thought, a
-// text and four calls of 3 KB, of which one in 40 fails; with a span for each model call and tool call, a decision for
-// each tool call and a compaction every 100 turns.
+// longSession is a session as coding agents have them: a turn is a question of 500 bytes and an answer with a thought,
+// a text and four calls of 3 KB, of which one in 40 fails; with a span for each model call and tool call, a decision
+// for each tool call and a compaction every 100 turns.
 func longSession(id string, turns int) *store.Imported {
 	in := &store.Imported{Transcript: &session.Transcript{Session: session.Session{ID: id, Title: "A session of " +
 		fmt.Sprint(turns) + " turns", Agent: "tester", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: began,
@@ -37,8 +37,9 @@ func longSession(id string, turns int) *store.Imported {
 				MetadataJSON: metadata, CreatedAt: at, UpdatedAt: at}}
 			for i, data := range parts {
 				kind, _, _ := strings.Cut(strings.TrimPrefix(data, `{"type":"`), `"`)
-				p := session.Part{ID: fmt.Sprintf("%s_%d", message, i), MessageID: message, SessionID: id, Index: int64(i),
-					Type: kind, DataJSON: data, CreatedAt: at, UpdatedAt: at}
+				p := session.Part{ID: fmt.Sprintf("%s_%d", message, i), MessageID: message, SessionID: id,
+					Index: int64(i),
+					Type:  kind, DataJSON: data, CreatedAt: at, UpdatedAt: at}
 				if session.IsToolType(kind) {
 					call, state := fmt.Sprintf("call_%s_%d", message, i), session.StateOutputAvailable
 					if strings.Contains(data, `"output-error"`) {
@@ -46,10 +47,13 @@ func longSession(id string, turns int) *store.Imported {
 					}
 					p.ToolCallID, p.ToolState = &call, &state
 					p.DataJSON = strings.Replace(data, "CALL", call, 1)
-					in.Decisions = append(in.Decisions, store.Decision{ID: "per_" + p.ID, SessionID: id, MessageID: message,
-						PartID: p.ID, ToolCallID: call, ToolID: "bash", Action: "allow", Outcome: "allowed", DecidedAt: at})
+					in.Decisions = append(in.Decisions,
+						store.Decision{ID: "per_" + p.ID, SessionID: id, MessageID: message,
+							PartID: p.ID, ToolCallID: call, ToolID: "bash", Action: "allow", Outcome: "allowed",
+							DecidedAt: at})
 					in.SpanRefs = append(in.SpanRefs, store.SpanRef{TraceID: fmt.Sprintf("%032x", n+1),
-						SpanID: fmt.Sprintf("%016x", n*10+i+1), SessionID: id, MessageID: message, PartID: p.ID, Kind: "tool.call",
+						SpanID: fmt.Sprintf("%016x", n*10+i+1), SessionID: id, MessageID: message, PartID: p.ID,
+						Kind:    "tool.call",
 						Dialect: store.DialectSDK, StartNano: at * 1e6, EndNano: at*1e6 + 5e6})
 				}
 				m.Parts = append(m.Parts, p)
@@ -65,22 +69,28 @@ func longSession(id string, turns int) *store.Imported {
 			if (n*4+k)%40 == 7 {
 				state = `"state":"output-error","errorText":"` + body + `"`
 			}
-			parts = append(parts, `{"type":"tool-bash","toolCallId":"CALL",`+state+`,"input":{"command":"make `+fmt.Sprint(k)+
+			parts = append(parts, `{"type":"tool-bash","toolCallId":"CALL",`+state+`,"input":{"command":"make `+
+				fmt.Sprint(k)+
 				`"},"toolMetadata":{"agenttrace":{"duration_ms":5}}}`)
 		}
 		parts = append(parts, `{"type":"text","text":"`+strings.Repeat("**Answer** with words. ", 44)+`"}`)
 		digest := fmt.Sprintf("%064x", n/1000)
 		answer := fmt.Sprintf("msg_%s_%06d_b", id, n)
-		add(answer, session.RoleAssistant, fmt.Sprintf(`{"model":{"provider_id":"anthropic","model_id":"claude-opus-4"},`+
-			`"usage":{"input":1200,"output":300,"reasoning":100,"cache_read":9000,"cache_write":500},"system_prompt_digest":"%s",`+
-			`"agenttrace":{"turn_index":%d,"end_reason":"finish","stop_reason":"stop","model_calls":5,"duration_ms":900,`+
+		add(answer, session.RoleAssistant, fmt.Sprintf(`{"model":{"provider_id":"anthropic",`+
+			`"model_id":"claude-opus-4"},`+
+			`"usage":{"input":1200,"output":300,"reasoning":100,"cache_read":9000,"cache_write":500},`+
+			`"system_prompt_digest":"%s",`+
+			`"agenttrace":{"turn_index":%d,"end_reason":"finish","stop_reason":"stop","model_calls":5,`+
+			`"duration_ms":900,`+
 			`"tool_catalog_digest":"%s","cost_usd":0.0125,"usage_basis":"exclusive"}}`, digest, n, digest), parts...)
-		in.SpanRefs = append(in.SpanRefs, store.SpanRef{TraceID: fmt.Sprintf("%032x", n+1), SpanID: fmt.Sprintf("%016x", n*10),
-			SessionID: id, MessageID: answer, Kind: "session.turn", Dialect: store.DialectSDK, StartNano: at * 1e6,
-			EndNano: at*1e6 + 9e8})
+		in.SpanRefs = append(in.SpanRefs,
+			store.SpanRef{TraceID: fmt.Sprintf("%032x", n+1), SpanID: fmt.Sprintf("%016x", n*10),
+				SessionID: id, MessageID: answer, Kind: "session.turn", Dialect: store.DialectSDK, StartNano: at * 1e6,
+				EndNano: at*1e6 + 9e8})
 		if n%100 == 99 {
 			add(fmt.Sprintf("msg_%s_%06d_c", id, n), session.RoleAssistant, `{"compaction":true,"usage":{"input":500}}`,
-				`{"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,"summary_tokens":500}}`)
+				`{"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,`+
+					`"summary_tokens":500}}`)
 		}
 	}
 	return in
@@ -133,10 +143,12 @@ func BenchmarkLists(b *testing.B) {
 		defer s.Close()
 		fill(b, path, sessions)
 		pages := view.New(s, view.Options{})
-		for _, query := range []string{"", "sort=created", "sort=title", "sort=context", "sort=cost", "errors=1", "denials=1",
-			"loops=1", "tool=bash", "tool=rare", "tool=none", "model=common", "model=rare", "model=none", "provider=none",
-			"tag=common", "tag=rare", "tag=none", "score=none", "user=ann", "user=none", "project=/p/7", "project=none",
-			"agent=coder", "agent=none", "since=2026-01-01", "until=2020-01-01", "errors=1&tool=rare", "errors=1&sort=cost",
+		for _, query := range []string{"", "sort=created", "sort=title", "sort=context", "sort=cost", "errors=1",
+			"denials=1",
+			"loops=1", "tool=bash", "tool=rare", "tool=none", "model=common", "model=rare", "model=none",
+			"provider=none", "tag=common", "tag=rare", "tag=none", "score=none", "user=ann", "user=none",
+			"project=/p/7", "project=none", "agent=coder", "agent=none", "since=2026-01-01", "until=2020-01-01",
+			"errors=1&tool=rare", "errors=1&sort=cost",
 			"status=busy"} {
 			b.Run(fmt.Sprintf("%d/%s", sessions, query), func(b *testing.B) { measure(b, pages, "/sessions?"+query) })
 		}
@@ -144,8 +156,8 @@ func BenchmarkLists(b *testing.B) {
 	}
 }
 
-// fill makes sessions of one turn with two calls. Of 20 sessions one has a call that failed, of 500 one that was denied,
-// and of 10,000 one has a rare tool, model or tag.
+// fill makes sessions of one turn with two calls. Of 20 sessions one has a call that failed, of 500 one that was
+// denied, and of 10,000 one has a rare tool, model or tag.
 func fill(b *testing.B, path string, sessions int) {
 	b.Helper()
 	conn, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite)

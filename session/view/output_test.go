@@ -66,7 +66,8 @@ func TestAnEditIsShownAsWhatItChanges(t *testing.T) {
 	for input, want := range map[string]string{
 		`{"file_path":"x","old_string":"a\nb\nc","new_string":"a\nB\nc"}`: "  a\n[del:- b\n][add:+ B\n]  c\n+1 −1",
 		`{"old":"a\nb","new":""}`: "[del:- a\n- b\n]+0 −2",
-		`{"edits":[{"oldText":"a","newText":"b"},{"oldText":"c","newText":"d"}]}`: "[del:- a\n][add:+ b\n][del:- c\n][add:+ d\n]+2 −2",
+		`{"edits":[{"oldText":"a","newText":"b"},{"oldText":"c","newText":"d"}]}`: "[del:- a\n][add:+ b\n][del:- c\n" +
+			"][add:+ d\n]+2 −2",
 		`{"old":1,"new":"b"}`:      "",
 		`{"command":"ls"}`:         "",
 		`["old_string"]`:           "",

@@ -30,8 +30,9 @@ func conversation(id string, turns int) *store.Imported {
 		at := began + int64(i)*1000
 		user, answer := fmt.Sprintf("msg_%05d_a", i), fmt.Sprintf("msg_%05d_b", i)
 		part := func(message, kind, id, data string, index int64) session.Part {
-			return session.Part{ID: fmt.Sprintf("prt_%05d_%s", i, id), MessageID: message, SessionID: t.Session.ID, Index: index,
-				Type: kind, DataJSON: data, CreatedAt: at, UpdatedAt: at}
+			return session.Part{ID: fmt.Sprintf("prt_%05d_%s", i, id), MessageID: message, SessionID: t.Session.ID,
+				Index: index,
+				Type:  kind, DataJSON: data, CreatedAt: at, UpdatedAt: at}
 		}
 		call := "call_" + fmt.Sprint(i)
 		state := `"state":"output-available","output":"ok ` + strings.Repeat("word ", 40) + `"`
@@ -49,10 +50,12 @@ func conversation(id string, turns int) *store.Imported {
 		t.Messages = append(t.Messages,
 			session.MessageAndParts{Message: session.Message{ID: user, SessionID: id, Role: session.RoleUser,
 				MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at},
-				Parts: []session.Part{part(user, "text", "q", fmt.Sprintf(`{"type":"text","text":"Question %d"}`, i+1), 0)}},
+				Parts: []session.Part{part(user, "text", "q", fmt.Sprintf(`{"type":"text","text":"Question %d"}`, i+1),
+					0)}},
 			session.MessageAndParts{Message: session.Message{ID: answer, SessionID: id, Role: session.RoleAssistant,
 				MetadataJSON: `{"agenttrace":{"end_reason":"finish"}}`, CreatedAt: at + 1, UpdatedAt: at + 1},
-				Parts: []session.Part{tool, part(answer, "text", "a", fmt.Sprintf(`{"type":"text","text":"**Answer** %d"}`, i+1), 1)}})
+				Parts: []session.Part{tool,
+					part(answer, "text", "a", fmt.Sprintf(`{"type":"text","text":"**Answer** %d"}`, i+1), 1)}})
 	}
 	return &store.Imported{Transcript: t}
 }
@@ -80,7 +83,9 @@ func newSite(t testing.TB, sessions ...*store.Imported) *site {
 	t.Cleanup(func() { changes.Close() })
 	server := httptest.NewServer(view.New(s, view.Options{Changes: changes, Author: "ann",
 		TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}",
-		Change:   func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) }}))
+		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
+			return fn(ctx, s)
+		}}))
 	t.Cleanup(server.Close)
 	return &site{t, server, s}
 }
@@ -113,7 +118,8 @@ func (s *site) has(path string, wanted ...string) {
 func TestPagesShowASession(t *testing.T) {
 	s := newSite(t, conversation("ses_one", 40))
 	s.has("/sessions", "A conversation", `href="/s/ses_one"`)
-	s.has("/s/ses_one", `id="turn-40"`, `id="turn-21"`, "Turns 21 to 40 of 40", "<strong>Answer</strong> 40", "make test",
+	s.has("/s/ses_one", `id="turn-40"`, `id="turn-21"`, "Turns 21 to 40 of 40", "<strong>Answer</strong> 40",
+		"make test",
 		`id="p-prt_00039_tool"`)
 	s.has("/s/ses_one?at=1", `id="turn-1"`, `id="turn-20"`, "at=21")
 	s.has("/s/ses_one/t/4", "it broke", "Question 4")
@@ -144,7 +150,8 @@ func TestContentOfASessionIsShownAsText(t *testing.T) {
 	in := conversation("ses/..%2f<b>", 1)
 	hostile := "<script>alert(1)</script> [x](javascript:alert(1)) <img src=x onerror=alert(1)> \u202e \u001b[31mred"
 	in.Session.Title = hostile
-	in.Messages[0].Parts[0].DataJSON = fmt.Sprintf(`{"type":"text","text":%q}`, strings.ReplaceAll(hostile, "\u001b", ""))
+	in.Messages[0].Parts[0].DataJSON = fmt.Sprintf(`{"type":"text","text":%q}`,
+		strings.ReplaceAll(hostile, "\u001b", ""))
 	s := newSite(t, in)
 	paths := []string{"/sessions", view.Address("s", in.Session.ID)}
 	for _, tail := range [][]any{{"t", 1}, {"t", 1, "context"}, {"tree"}, {"share"},

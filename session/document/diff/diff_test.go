@@ -91,7 +91,8 @@ func conversation(id string, at int64, texts ...string) *document.Document {
 		at += 1000
 		doc.Turns = append(doc.Turns, &document.Turn{Number: i/2 + 1, Messages: []*document.Message{
 			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i]}}},
-			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i+1]}}},
+			{Role: session.RoleAssistant, CreatedAt: at,
+				Parts: []*document.Part{{Kind: document.KindText, Text: texts[i+1]}}},
 		}})
 	}
 	return doc
