@@ -20,7 +20,8 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 		"session", "Session", "SESSION", "ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000yo9dosxjsmd9kp",
 		"ses_1fa2bdc08000YO9DOSXJSMD9KP", "/A", "/a", "%2f", "%2F",
 		strings.Repeat("a", 159) + "A", strings.Repeat("A", 160), strings.Repeat("A", 161), "%", "%25", "-", "-rf", "_",
-		strings.Repeat("a", 5000), strings.Repeat("a", 5000) + "b", strings.Repeat("A", 5000), strings.Repeat("/", 5000),
+		strings.Repeat("a", 5000), strings.Repeat("a", 5000) + "b", strings.Repeat("A", 5000),
+		strings.Repeat("/", 5000),
 		strings.Repeat("é", 200), strings.Repeat("a", 159), strings.Repeat("a", 160), strings.Repeat("a", 161),
 	}
 	// The hash of a long id, spelled in the cases of the letters of a shorter one.
@@ -52,7 +53,8 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 		}
 		names[strings.ToLower(name)] = id
 		file := name + ".jsonl"
-		if len(name) > 200 || file != filepath.Base(file) || strings.ContainsAny(name, "./\\:*?\"<>| \x00\n") || name == "" {
+		if len(name) > 200 || file != filepath.Base(file) || strings.ContainsAny(name, "./\\:*?\"<>| \x00\n") ||
+			name == "" {
 			t.Errorf("id %.40q has the name %q", id, file)
 		}
 		for _, reserved := range []string{"con", "nul", "aux", "prn", "com1", "lpt9"} {

@@ -144,19 +144,23 @@ func TestChunksJoin(t *testing.T) {
 	text := func(kind, text, more string) string {
 		return update(`{"sessionUpdate":"` + kind + `","content":{"type":"text","text":"` + text + `"}` + more + `}`)
 	}
-	prompt := `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hello there"}]}}` + "\n"
+	prompt := `{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text",` +
+		`"text":"hello there"}]}}` + "\n"
 	for name, tt := range map[string]struct{ in, want string }{
 		"joined": {prompt + text(agentChunk, "a", "") + text(agentChunk, "b", ""),
 			"user[text:hello there] assistant[text:ab]"},
 		"split by message id": {prompt + text(agentChunk, "a", `,"messageId":"1"`) + text(agentChunk, "b",
 			`,"messageId":"2"`), "user[text:hello there] assistant[text:a text:b]"},
-		"split by a thought": {prompt + text(agentChunk, "a", "") + text(thoughtChunk, "t", "") + text(agentChunk, "b", ""),
+		"split by a thought": {prompt + text(agentChunk, "a", "") + text(thoughtChunk, "t", "") + text(agentChunk, "b",
+			""),
 			"user[text:hello there] assistant[text:a reasoning:t text:b]"},
 		"own meta": {prompt + text(agentChunk, "a", `,"_meta":{"n":1}`) + text(agentChunk, "b",
 			`,"_meta":{"n":2}`), "user[text:hello there] assistant[text:ab]"},
-		"echo of the prompt": {prompt + text(userChunk, "hello ", "") + text(userChunk, "there", "") + text(agentChunk, "a",
+		"echo of the prompt": {prompt + text(userChunk, "hello ", "") + text(userChunk, "there", "") + text(agentChunk,
+			"a",
 			""), "user[text:hello there] assistant[text:a]"},
-		"another user text": {prompt + text(agentChunk, "a", "") + text(userChunk, "more", "") + text(agentChunk, "b", ""),
+		"another user text": {prompt + text(agentChunk, "a", "") + text(userChunk, "more", "") + text(agentChunk, "b",
+			""),
 			"user[text:hello there] assistant[text:a] user[text:more] assistant[text:b]"},
 		"replayed history": {text(userChunk, "x", "") + text(userChunk, "y", "") + text(agentChunk, "a", "") +
 			text(userChunk, "z", ""), "user[text:xy] assistant[text:a] user[text:z]"},
@@ -221,7 +225,8 @@ func TestPermissionOutcomes(t *testing.T) {
 		return `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"selected","optionId":"` + id + `"}}}` + "\n"
 	}
 	end := func(status string) string {
-		return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"` + status + `"}}}` + "\n"
+		return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",` +
+			`"update":{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"` + status + `"}}}` + "\n"
 	}
 	for name, tt := range map[string]struct{ in, state, outcome, reply string }{
 		"asked":              {ask, "approval-requested", "pending", ""},
@@ -233,7 +238,8 @@ func TestPermissionOutcomes(t *testing.T) {
 		"rejected, yet done": {ask + selected("c") + end("completed"), "output-available", "denied", "reject"},
 		"withdrawn": {ask + `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}` + "\n",
 			"input-available", "denied", ""},
-		"failed question": {ask + `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"x"}}` + "\n", "input-available",
+		"failed question": {ask + `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"x"}}` + "\n",
+			"input-available",
 			"pending", ""},
 		"no such option": {ask + selected("z"), "approval-requested", "pending", ""},
 	} {
@@ -287,7 +293,8 @@ func TestDamaged(t *testing.T) {
 func TestTwoSessions(t *testing.T) {
 	chunk := func(id, text string) string {
 		return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + id +
-			`","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + text + `"}}}}` + "\n"
+			`","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + text + `"}}}}` +
+			"\n"
 	}
 	all, _ := read(t, chunk("one", "a")+chunk("two", "x")+chunk("one", "b")+chunk("two", "y"))
 	if len(all) != 2 || outline(all[0]) != "assistant[text:ab]" || outline(all[1]) != "assistant[text:xy]" {
@@ -307,7 +314,8 @@ var foreignParts = []string{
 	`{"type":"step-start"}`, `{"type":"reasoning","text":"r","state":"done"}`, `{"type":"text","text":"one"}`,
 	`{"type":"text","text":"two"}`,
 	`{"type":"tool-read_file","toolCallId":"c1","state":"output-available","input":{"a":1},"output":{"b":[2]}}`,
-	`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},"approval":{"id":"ap","approved":false,"reason":"never"}}`,
+	`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},` +
+		`"approval":{"id":"ap","approved":false,"reason":"never"}}`,
 	`{"type":"tool-z","toolCallId":"c3","state":"input-streaming"}`,
 	`{"type":"tool-bash","toolCallId":"c4","state":"output-error","errorText":"bad","input":1}`,
 	`{"type":"tool-z","toolCallId":"c5","state":"approval-requested","input":{},"approval":{"id":"b"}}`,
@@ -335,15 +343,17 @@ func handmade() *codec.Session {
 	n := 0
 	add := func(role, meta string, at int64, parts ...string) {
 		n++
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1", Role: role,
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1",
+			Role:         role,
 			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
 		for i, data := range parts {
 			o, err := rows.Parse([]byte(data))
 			if err != nil {
 				panic(err)
 			}
-			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1", Index: int64(i),
-				Type: o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1",
+				Index: int64(i),
+				Type:  o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
 			if id := o.Text("toolCallId"); id != "" {
 				p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
 			}
@@ -355,7 +365,8 @@ func handmade() *codec.Session {
 	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"data-mention","data":{}}`,
 		`{"type":"text","text":"two"}`, `{"type":"file","mediaType":"image/png","url":"data:,"}`)
 	add("assistant",
-		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"agenttrace":{"stop_reason":"stop","end_reason":"finish"}}`, 6000, foreignParts...)
+		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},`+
+			`"agenttrace":{"stop_reason":"stop","end_reason":"finish"}}`, 6000, foreignParts...)
 	add("assistant", `{}`, 7000)
 	add("assistant", `{}`, 7001,
 		`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
@@ -365,7 +376,8 @@ func handmade() *codec.Session {
 	t.Session.SetUsage(session.Usage{Input: 5, Output: 6, Reasoning: 7, CacheRead: 8, CacheWrite: 9})
 	return &codec.Session{Transcript: t,
 		Decisions: []store.Decision{
-			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed", Reply: "always",
+			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed",
+				Reply:    "always",
 				WaitedMS: new(int64(10)), DecidedAt: 6010},
 			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied",
 				DecidedAt: 6011},

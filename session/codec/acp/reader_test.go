@@ -45,15 +45,18 @@ func encodeOne(t *testing.T, s *codec.Session) string {
 // parts.
 func answered(parts ...session.Part) *codec.Session {
 	tr := &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1,
+		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+			CreatedAt: 1,
 			UpdatedAt: 99},
 		Messages: []session.MessageAndParts{
 			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "user", MetadataJSON: "{}", CreatedAt: 1,
 				UpdatedAt: 1}, Parts: []session.Part{
-				{ID: "prt_0", MessageID: "msg_1", SessionID: "ses_1", Type: "text", DataJSON: `{"type":"text","text":"go"}`,
+				{ID: "prt_0", MessageID: "msg_1", SessionID: "ses_1", Type: "text",
+					DataJSON:  `{"type":"text","text":"go"}`,
 					CreatedAt: 1, UpdatedAt: 1},
 			}},
-			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 2,
+			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}",
+				CreatedAt: 2,
 				UpdatedAt: 99}},
 		},
 	}
@@ -73,7 +76,8 @@ func tool(id, state, rest string, from, to int64) session.Part {
 }
 
 func data(kind, inner string) session.Part {
-	return session.Part{Type: "data-" + kind, DataJSON: `{"type":"data-` + kind + `","data":` + inner + `}`, CreatedAt: 3,
+	return session.Part{Type: "data-" + kind, DataJSON: `{"type":"data-` + kind + `","data":` + inner + `}`,
+		CreatedAt: 3,
 		UpdatedAt: 3}
 }
 
@@ -95,9 +99,11 @@ func TestPartsThatAreNoUpdates(t *testing.T) {
 		{data("session_info_update", `{"title":5}`), false},
 		{data("current_mode_update", `{"currentModeId":"m"}`), true},
 		{data("current_mode_update", `{"currentModeId":3}`), false},
-		{data("available_commands_update", `{"availableCommands":[{"name":"n","description":"d","input":{"hint":"h"}}]}`),
+		{data("available_commands_update", `{"availableCommands":[{"name":"n","description":"d",`+
+			`"input":{"hint":"h"}}]}`),
 			true},
-		{data("available_commands_update", `{"availableCommands":[{"name":"n","description":"d","input":"h"}]}`), false},
+		{data("available_commands_update", `{"availableCommands":[{"name":"n","description":"d","input":"h"}]}`),
+			false},
 		{data("config_option_update", `{"configOptions":[1]}`), false},
 		{data("notice", `{"severity":"info","title":"t"}`), true},
 		{data("notice", `{"severity":1,"title":"t"}`), false},
@@ -110,7 +116,8 @@ func TestPartsThatAreNoUpdates(t *testing.T) {
 		{data("log", `{"level":5,"message":"m"}`), false},
 		{data("log", `{"level":"loud","message":"m"}`), false},
 		{data("permission",
-			`{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"allow_once"}],"outcome":{"outcome":"selected","optionId":"o"}}`), true},
+			`{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"allow_once"}],`+
+				`"outcome":{"outcome":"selected","optionId":"o"}}`), true},
 		{data("permission", `{"toolCall":{"toolCallId":"c1"},"options":[1]}`), false},
 		{data("permission", `{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"maybe"}]}`),
 			false},
@@ -177,7 +184,8 @@ func TestCallsEndAfterTheirWork(t *testing.T) {
 			[]string{"begin c1", "begin c2", "end c2", "end c1", "text"},
 		},
 		{
-			"calls one after another", encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 4),
+			"calls one after another",
+			encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 4),
 				tool("c2", "output-available", `"input":{},"output":1`, 5, 6), text)),
 			[]string{"begin c1", "end c1", "begin c2", "end c2", "text"},
 		},
@@ -229,26 +237,35 @@ func TestVersion2Turns(t *testing.T) {
 	agent := func(message string) string { return line("fromAgent", message) }
 	s := decodeOne(t,
 		client(
-			`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor","version":"1"},"capabilities":{}}}`)+
+			`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor",`+
+				`"version":"1"},"capabilities":{}}}`)+
 			agent(
-				`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"info":{"name":"coder","version":"1"},"capabilities":{}}}`)+
+				`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"info":{"name":"coder","version":"1"},`+
+					`"capabilities":{}}}`)+
 			client(`{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w"}}`)+
 			agent(`{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}`)+
 			client(
-				`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hi"}]}}`)+
+				`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s",`+
+					`"prompt":[{"type":"text","text":"hi"}]}}`)+
 			agent(`{"jsonrpc":"2.0","id":2,"result":{"messageId":"u1"}}`)+
 			agent(
-				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error","error":{"code":-32603,"message":"model is down"}}}}`)+
+				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",`+
+					`"update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error",`+
+					`"error":{"code":-32603,"message":"model is down"}}}}`)+
 			client(
-				`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"again"}]}}`)+
+				`{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"s",`+
+					`"prompt":[{"type":"text","text":"again"}]}}`)+
 			agent(`{"jsonrpc":"2.0","id":3,"result":{"messageId":"u2"}}`)+
 			agent(
-				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error"}}}`)+
+				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",`+
+					`"update":{"sessionUpdate":"state_update","state":"idle","stopReason":"error"}}}`)+
 			client(
-				`{"jsonrpc":"2.0","id":4,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"please"}]}}`)+
+				`{"jsonrpc":"2.0","id":4,"method":"session/prompt","params":{"sessionId":"s",`+
+					`"prompt":[{"type":"text","text":"please"}]}}`)+
 			agent(`{"jsonrpc":"2.0","id":4,"result":{"messageId":"u3"}}`)+
 			agent(
-				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}`))
+				`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",`+
+					`"update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}`))
 	if s.Session.Agent != "coder" {
 		t.Errorf("agent is %q, want coder", s.Session.Agent)
 	}
@@ -259,8 +276,10 @@ func TestVersion2Turns(t *testing.T) {
 		}
 	}
 	want := []string{
-		`{"agenttrace":{"turn_index":0,"stop_reason":"error","end_reason":"error","error":"model is down","duration_ms":200}}`,
-		`{"agenttrace":{"turn_index":1,"stop_reason":"error","end_reason":"error","error":"the agent gave up without a reason","duration_ms":200}}`,
+		`{"agenttrace":{"turn_index":0,"stop_reason":"error","end_reason":"error","error":"model is down",` +
+			`"duration_ms":200}}`,
+		`{"agenttrace":{"turn_index":1,"stop_reason":"error","end_reason":"error",` +
+			`"error":"the agent gave up without a reason","duration_ms":200}}`,
 		`{"agenttrace":{"turn_index":2,"stop_reason":"end_turn","end_reason":"finish","duration_ms":200}}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

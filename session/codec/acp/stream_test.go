@@ -22,7 +22,8 @@ const opening = `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":
 // chunk is a line in which the agent says something.
 func chunk(text string) string {
 	return fmt.Sprintf(
-		`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":%q}}}}`, text)
+		`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",`+
+			`"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":%q}}}}`, text)
 }
 
 // TestStream reads lines as they come: short and very long, after a mark and space, to
@@ -70,7 +71,8 @@ func TestRetains(t *testing.T) {
 	for i := range 400 {
 		b.WriteString(chunk(fmt.Sprint(i, strings.Repeat(" word", 4000))) + "\n")
 		b.WriteString(
-			`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan","entries":[]}}}` + "\n")
+			`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan",` +
+				`"entries":[]}}}` + "\n")
 	}
 	text := b.String() + `{"jsonrpc":"2.0","id":77,"result":{}}` + "\n"
 	held := func() float64 {

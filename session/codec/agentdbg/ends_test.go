@@ -28,8 +28,10 @@ func TestTurnsOfARunKeepTheirEnds(t *testing.T) {
 			id := fmt.Sprint("m", at)
 			data, _ := json.Marshal(map[string]string{"type": "text", "text": text})
 			s.Messages = append(s.Messages, session.MessageAndParts{
-				Message: session.Message{ID: id, SessionID: "s", Role: role, MetadataJSON: metadata, CreatedAt: at, UpdatedAt: at},
-				Parts: []session.Part{{ID: "p" + id, MessageID: id, SessionID: "s", Type: "text", DataJSON: string(data),
+				Message: session.Message{ID: id, SessionID: "s", Role: role, MetadataJSON: metadata, CreatedAt: at,
+					UpdatedAt: at},
+				Parts: []session.Part{{ID: "p" + id, MessageID: id, SessionID: "s", Type: "text",
+					DataJSON:  string(data),
 					CreatedAt: at, UpdatedAt: at}},
 			})
 		}
@@ -73,7 +75,8 @@ func TestTurnsOfARunKeepTheirEnds(t *testing.T) {
 		{[]string{unfinished, finished}, []string{"true", "finishfalse"}, "finish"},
 		{[]string{`{"end_reason":"error","error":"no"}`, finished}, []string{"errorfalse", "finishfalse"}, "finish"},
 		{[]string{`{"end_reason":"abort"}`, finished}, []string{"abortfalse", "finishfalse"}, "finish"},
-		{[]string{`{"end_reason":"error","error":"no"}`, ""}, []string{"true"}, ""}, // no event of a call has the last prompt
+		// no event of a call has the last prompt
+		{[]string{`{"end_reason":"error","error":"no"}`, ""}, []string{"true"}, ""},
 	} {
 		if got, outcome := ends(c.answers...); !slices.Equal(got, c.want) || outcome != c.outcome {
 			t.Errorf("%v: the turns end %v and the run %q, want %v and %q", c.answers, got, outcome, c.want, c.outcome)

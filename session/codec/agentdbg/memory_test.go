@@ -14,7 +14,9 @@ import (
 func TestRetains(t *testing.T) {
 	const run = "f0ca8552-c91a-473d-a112-286a75226e66"
 	event := func(i int, typ, name, payload string) string {
-		return fmt.Sprintf(`{"spec_version":"0.1","event_id":"bef57a0d-bd0e-45b8-bbc1-%012x","run_id":"%s","parent_id":null,"event_type":"%s","ts":"2026-11-20T10:00:00.000Z","duration_ms":null,"name":"%s","payload":%s,"meta":{}}`,
+		return fmt.Sprintf(`{"spec_version":"0.1","event_id":"bef57a0d-bd0e-45b8-bbc1-%012x","run_id":"%s",`+
+			`"parent_id":null,"event_type":"%s","ts":"2026-11-20T10:00:00.000Z","duration_ms":null,"name":"%s",`+
+			`"payload":%s,"meta":{}}`,
 			i, run, typ, name, payload)
 	}
 	var events []string

@@ -96,7 +96,8 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 	got, _ := decode(t, b.String())
 	lost := codec.Lost(s, got)
 	for _, l := range lost {
-		if slices.Contains([]string{"title", "texts", "tool calls", "tool inputs", "tool outputs", "results of tool calls"},
+		if slices.Contains([]string{"title", "texts", "tool calls", "tool inputs", "tool outputs",
+			"results of tool calls"},
 			l.What) {
 			t.Errorf("%d %s did not come back", l.Count, l.What)
 		}

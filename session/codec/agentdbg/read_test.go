@@ -23,8 +23,10 @@ const testRun = "11111111-2222-4333-8444-555555555555"
 
 // line writes an event as the SDK does.
 func line(n int, typ, payload string) string {
-	return fmt.Sprintf(`{"spec_version": "0.1", "event_id": "00000000-0000-4000-8000-%012d", "run_id": %q, "parent_id": null, "event_type": %q, `+
-		`"ts": "2026-01-01T00:00:%02d.000Z", "duration_ms": null, "name": "n", "payload": %s, "meta": {}}`+"\n", n, testRun,
+	return fmt.Sprintf(`{"spec_version": "0.1", "event_id": "00000000-0000-4000-8000-%012d", "run_id": %q, `+
+		`"parent_id": null, "event_type": %q, `+
+		`"ts": "2026-01-01T00:00:%02d.000Z", "duration_ms": null, "name": "n", "payload": %s, "meta": {}}`+"\n", n,
+		testRun,
 		typ, n%60, payload)
 }
 
@@ -56,8 +58,9 @@ func story(t *session.Transcript) (all []string) {
 			if err := json.Unmarshal([]byte(p.DataJSON), &d); err != nil {
 				panic(err)
 			}
-			all = append(all, strings.TrimRight(fmt.Sprintf("  %s %s%s%s%s", p.Type, d.Text, d.ErrorText, d.Output, d.Data),
-				" "))
+			all = append(all,
+				strings.TrimRight(fmt.Sprintf("  %s %s%s%s%s", p.Type, d.Text, d.ErrorText, d.Output, d.Data),
+					" "))
 		}
 	}
 	return all
@@ -72,14 +75,20 @@ func TestDecodeStories(t *testing.T) {
 		{
 			"prompts that repeat the history say nothing twice",
 			line(0, "LLM_CALL",
-				`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],"response":"1","usage":{"prompt_tokens":10,"completion_tokens":2.0,"total_tokens":12}}`) +
+				`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],`+
+					`"response":"1","usage":{"prompt_tokens":10,"completion_tokens":2.0,"total_tokens":12}}`) +
 				line(1, "TOOL_CALL", `{"tool_name":"t","args":{},"result":"r","status":"ok","error":null}`) +
 				line(2, "LLM_CALL",
-					`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"},{"role":"assistant","content":"1"},{"role":"tool","content":"r"}],"response":"2","usage":{"prompt_tokens":20,"completion_tokens":3,"total_tokens":null}}`) +
+					`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"},`+
+						`{"role":"assistant","content":"1"},{"role":"tool","content":"r"}],"response":"2",`+
+						`"usage":{"prompt_tokens":20,"completion_tokens":3,"total_tokens":null}}`) +
 				line(3, "LLM_CALL",
-					`{"model":"m","prompt":{"messages":[{"role":"user","content":"one"},{"role":"assistant","content":"2"},{"role":"user","content":[{"type":"text","text":"two"}]}]},"response":{"content":"3","reasoning_content":"hm"},"usage":null}`) +
+					`{"model":"m","prompt":{"messages":[{"role":"user","content":"one"},{"role":"assistant",`+
+						`"content":"2"},{"role":"user","content":[{"type":"text","text":"two"}]}]},`+
+						`"response":{"content":"3","reasoning_content":"hm"},"usage":null}`) +
 				line(4, "LLM_CALL",
-					`{"model":"m","prompt":[{"type":"human","content":"two"}],"response":{"choices":[{"message":{"role":"assistant","content":"4"}}]}}`),
+					`{"model":"m","prompt":[{"type":"human","content":"two"}],`+
+						`"response":{"choices":[{"message":{"role":"assistant","content":"4"}}]}}`),
 			[]string{
 				"user", "  text one",
 				"assistant 30+5", "  step-start", "  text 1", `  tool-t "r"`, "  step-start", "  text 2",
@@ -90,8 +99,10 @@ func TestDecodeStories(t *testing.T) {
 		{
 			"a history that the run did not make",
 			line(0, "LLM_CALL",
-				`{"model":"m","prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"prefill"}],"response":"d"}`),
-			[]string{"user", "  text a", "assistant", "  text b", "user", "  text c", "assistant incomplete", "  step-start",
+				`{"model":"m","prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},`+
+					`{"role":"user","content":"c"},{"role":"assistant","content":"prefill"}],"response":"d"}`),
+			[]string{"user", "  text a", "assistant", "  text b", "user", "  text c", "assistant incomplete",
+				"  step-start",
 				"  text d"}, nil,
 		},
 		{
@@ -103,13 +114,15 @@ func TestDecodeStories(t *testing.T) {
 			[]string{
 				"user", "  text one", "assistant", "  step-start", "  text 1", "  step-start", "  text again",
 				"user", "  text two", "assistant", "  step-start", "  text x", "  text y",
-				"user", `  data-prompt {"template":7}`, "assistant incomplete", "  step-start", `  data-response {"score":1}`,
+				"user", `  data-prompt {"template":7}`, "assistant incomplete", "  step-start",
+				`  data-response {"score":1}`,
 			}, nil,
 		},
 		{
 			"corrupt lines are left out",
 			line(0, "RUN_START", `{"run_name":"r"}`) + "{\"event_type\": \"TOOL_\n" + "[1]\n" + "{\"x\": 1}\n" + "\n" +
-				line(1, "TOOL_CALL", `{"tool_name":"t","args":{"n":NaN,"s":"NaN"},"result":-Infinity,"status":"ok","error":null}`) +
+				line(1, "TOOL_CALL", `{"tool_name":"t","args":{"n":NaN,"s":"NaN"},"result":-Infinity,"status":"ok",`+
+					`"error":null}`) +
 				strings.Replace(line(2, "CUSTOM_THING", `{"a":1}`), "2026-01-01T00:00:02.000Z", "yesterday", 1) +
 				line(3, "TOOL_CALL", "\"no\xff dictionary\"") +
 				strings.TrimSuffix(line(4, "RUN_END", `{"status":"ok","summary":{}}`), "}\n"),
@@ -127,9 +140,11 @@ func TestDecodeStories(t *testing.T) {
 		{
 			"failed calls",
 			line(0, "LLM_CALL",
-				`{"model":"m","prompt":null,"response":null,"status":"error","error":{"error_type":"Timeout","message":"slow"}}`) +
+				`{"model":"m","prompt":null,"response":null,"status":"error","error":{"error_type":"Timeout",`+
+					`"message":"slow"}}`) +
 				line(1, "TOOL_CALL",
-					`{"tool_name":"t","args":"x","result":"partial","status":"error","error":{"type":"E","message":"m"}}`) +
+					`{"tool_name":"t","args":"x","result":"partial","status":"error","error":{"type":"E",`+
+						`"message":"m"}}`) +
 				line(2, "TOOL_CALL", `{"tool_name":"t","args":"x","result":null,"status":"error","error":null}`) +
 				line(3, "ERROR", `{"error_type":"E","message":"m","stack":null}`) +
 				line(4, "RUN_END", `{"status":"error","summary":{}}`),
@@ -177,7 +192,8 @@ func TestDecodeStories(t *testing.T) {
 func TestDecodeSystemPromptAndTimes(t *testing.T) {
 	s, _ := decode(t, line(0, "RUN_START", `{"run_name":"r","cwd":"/w"}`)+
 		line(5, "LLM_CALL",
-			`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],"response":"1","usage":{"prompt_tokens":"many","completion_tokens":-1}}`)+
+			`{"model":"m","prompt":[{"role":"system","content":"be brief"},{"role":"user","content":"one"}],`+
+				`"response":"1","usage":{"prompt_tokens":"many","completion_tokens":-1}}`)+
 		strings.Replace(line(9, "TOOL_CALL", `{"tool_name":"t","args":{},"result":1}`), `"meta": {}`,
 			`"meta": {"crewai": {"duration_ms": 2500}}`, 1)+
 		line(3, "STATE_UPDATE", `{"state":"the clock went back"}`))

@@ -37,14 +37,17 @@ func TestEventsSortedByTimeStayInOrder(t *testing.T) {
 	}
 	s := &codec.Session{Transcript: &session.Transcript{
 		// It was made, so it says, after its messages.
-		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 8,
+		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+			CreatedAt: 8,
 			UpdatedAt: 50},
 		Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 2,
+			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}",
+				CreatedAt: 2,
 				UpdatedAt: 95}, Parts: parts},
 			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "user", MetadataJSON: "{}", CreatedAt: 3,
 				UpdatedAt: 3}, Parts: []session.Part{
-				{ID: "prt_9", MessageID: "msg_2", SessionID: "ses_1", Type: "text", DataJSON: `{"type":"text","text":"q"}`,
+				{ID: "prt_9", MessageID: "msg_2", SessionID: "ses_1", Type: "text",
+					DataJSON:  `{"type":"text","text":"q"}`,
 					CreatedAt: 3, UpdatedAt: 3},
 			}},
 		},
@@ -75,8 +78,8 @@ func TestEventsSortedByTimeStayInOrder(t *testing.T) {
 	}
 	want := []string{
 		"00.008Z RUN_START T", "00.010Z LLM_CALL unknown", "00.030Z TOOL_CALL fast", "00.090Z TOOL_CALL slow",
-		"00.090Z LLM_CALL unknown", "00.090Z STATE_UPDATE state", "00.090Z STATE_UPDATE state", "00.090Z ERROR Unfinished",
-		"00.090Z RUN_END run_end",
+		"00.090Z LLM_CALL unknown", "00.090Z STATE_UPDATE state", "00.090Z STATE_UPDATE state",
+		"00.090Z ERROR Unfinished", "00.090Z RUN_END run_end",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

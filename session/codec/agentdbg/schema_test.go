@@ -164,7 +164,8 @@ func checkEvents(t *testing.T, name, text string, run map[string]any) {
 		e := parse(t, line)
 		typ, _ := e["event_type"].(string)
 		optional := []string{"details"}
-		for _, b := range append(breaches(e, eventSchema), breaches(e["payload"], payloadSchemas[typ], optional...)...) {
+		for _, b := range append(breaches(e, eventSchema),
+			breaches(e["payload"], payloadSchemas[typ], optional...)...) {
 			t.Errorf("%s: event %d, %s: %s", name, n, typ, b)
 		}
 		if ids[e["event_id"]] {

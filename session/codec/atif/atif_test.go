@@ -81,7 +81,8 @@ const document = `{"schema_version":"ATIF-v1.7","session_id":"s","agent":{"name"
 func TestVersions(t *testing.T) {
 	for minor := range 12 {
 		text := strings.Replace(document, "1.7", fmt.Sprintf("1.%d", minor), 1)
-		if all, problems, err := read(t, text); err != nil || problems != nil || len(all) != 1 || len(all[0].Messages) != 2 {
+		if all, problems, err := read(t, text); err != nil || problems != nil || len(all) != 1 ||
+			len(all[0].Messages) != 2 {
 			t.Errorf("version 1.%d: %d sessions, problems %v, error %v", minor, len(all), problems, err)
 		}
 	}
@@ -179,7 +180,8 @@ func TestSubAgentsAreInTheTrajectory(t *testing.T) {
 			parts[len(parts)-1].DataJSON[len(`{"type":"tool-f","toolCallId":"c",`):]))
 	}
 	want := []string{
-		`ses_1 of : "state":"output-available","input":{},"toolMetadata":{"agenttrace":{"child_session_id":"ses_2"}},"output":"done"}`,
+		`ses_1 of : "state":"output-available","input":{},"toolMetadata":{"agenttrace":{"child_session_id":"ses_2"}},` +
+			`"output":"done"}`,
 		`ses_2 of ses_1: "state":"output-available","input":{},"output":{"session_id":"ses_2-x"}}`,
 		`ses_2-x of ses_2: "state":"output-available","input":{},"output":"null"}`,
 	}

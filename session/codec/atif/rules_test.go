@@ -34,7 +34,8 @@ var fields = map[string]map[string]field{
 	},
 	"definition": {"type": {"string", true}, "function": {"object", true}},
 	"step": {
-		"step_id": {"count", true}, "source": {"source", true}, "message": {"content", true}, "timestamp": {"time", false},
+		"step_id": {"count", true}, "source": {"source", true}, "message": {"content", true},
+		"timestamp":  {"time", false},
 		"model_name": {"string", false}, "reasoning_effort": {"any", false}, "reasoning_content": {"string", false},
 		"tool_calls": {"[]tool_call", false}, "observation": {"observation", false}, "metrics": {"metrics", false},
 		"llm_call_count": {"count", false}, "is_copied_context": {"bool", false}, "extra": {"object", false},
@@ -229,8 +230,10 @@ func (v *validator) steps(place string, value any) {
 func TestTheRulesRefuse(t *testing.T) {
 	const head = `{"schema_version":"ATIF-v1.7","agent":{"name":"a","version":"1"},"steps":[`
 	valid := head +
-		`{"step_id":1,"source":"user","message":[{"type":"image","source":{"media_type":"image/png","path":"a.png"}}]},` +
-		`{"step_id":2,"source":"agent","message":"","timestamp":"2026-10-16T14:30:00Z","tool_calls":[{"tool_call_id":"c","function_name":"f","arguments":{}}],` +
+		`{"step_id":1,"source":"user","message":[{"type":"image","source":{"media_type":"image/png",` +
+		`"path":"a.png"}}]},` +
+		`{"step_id":2,"source":"agent","message":"","timestamp":"2026-10-16T14:30:00Z",` +
+		`"tool_calls":[{"tool_call_id":"c","function_name":"f","arguments":{}}],` +
 		`"observation":{"results":[{"source_call_id":"c","content":"ok"}]},"metrics":{"prompt_tokens":1}}]}`
 	if errs := broken([]byte(valid)); errs != nil {
 		t.Fatalf("a valid trajectory is refused: %v", errs)
@@ -238,8 +241,10 @@ func TestTheRulesRefuse(t *testing.T) {
 	for _, change := range [][2]string{
 		{"ATIF-v1.7", "ATIF-v1.6"}, {`"version":"1"`, `"version":1`}, {`"step_id":2`, `"step_id":3`},
 		{`"source":"user"`, `"source":"tool"`},
-		{`"message":""`, `"message":null`}, {`2026-10-16T14:30:00Z`, `yesterday`}, {`"arguments":{}`, `"arguments":"{}"`},
-		{`"source_call_id":"c"`, `"source_call_id":"d"`}, {`"metrics":{"prompt_tokens":1}`, `"metrics":{"prompt_tokens":-1}`},
+		{`"message":""`, `"message":null`}, {`2026-10-16T14:30:00Z`, `yesterday`},
+		{`"arguments":{}`, `"arguments":"{}"`},
+		{`"source_call_id":"c"`, `"source_call_id":"d"`},
+		{`"metrics":{"prompt_tokens":1}`, `"metrics":{"prompt_tokens":-1}`},
 		{`"metrics":{"prompt_tokens":1}`, `"metrics":{"prompt_tokens":1},"llm_call_count":0`},
 		{`"metrics":`, `"function_ancestry":`},
 		{`"image/png"`, `"image/tiff"`}, {`"type":"image"`, `"type":"text"`}, {`"source":"agent"`, `"source":"user"`},

@@ -159,7 +159,9 @@ func rowsOnly(c *Codec) {
 func failures(t *testing.T, c Codec) (broken []string) {
 	x := newExamination(t, c)
 	for _, k := range checks {
-		if k.applies(&c) && slices.ContainsFunc(x.sessions, func(s Sample) bool { return try(func() error { return k.run(x, s.Session) }) != nil }) {
+		if k.applies(&c) && slices.ContainsFunc(x.sessions, func(s Sample) bool {
+			return try(func() error { return k.run(x, s.Session) }) != nil
+		}) {
 			broken = append(broken, k.name)
 		}
 	}
@@ -230,7 +232,9 @@ func TestSuiteFinds(t *testing.T) {
 			c.Losses = append(slices.Clone(RowLosses), Loss{"title", func(s *codec.Session) { s.Session.Title = "" }})
 		}, "round trip"},
 		"lists what nobody knows": {func(c *Codec) {
-			c.Explain = func(s *codec.Session) []codec.Loss { return append(ExplainRows(s), codec.Loss{What: "more", Count: 1}) }
+			c.Explain = func(s *codec.Session) []codec.Loss {
+				return append(ExplainRows(s), codec.Loss{What: "more", Count: 1})
+			}
 		}, "explain"},
 		"of another program loses what its list does not have": {func(c *Codec) {
 			rowsOnly(c)

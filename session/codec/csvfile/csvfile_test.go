@@ -39,7 +39,8 @@ func TestEncode(t *testing.T) {
 					tool,
 					part("p0", 0, "reasoning", `{"type":"reasoning","text":""}`),
 					part("p2", 2, "dynamic-tool",
-						`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"d","state":"output-available","input":1,"output":[2, 3]}`),
+						`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"d","state":"output-available",`+
+							`"input":1,"output":[2, 3]}`),
 					part("p3", 3, "data-mark", `{"type":"data-mark","data":{"a":1}}`),
 					part("p4", 4, "file", `{"type":"file","url":"data:,x"}`),
 					part("p5", 5, "step-start", `{"type":"step-start"}`),
@@ -129,7 +130,8 @@ func TestSumsOverReference(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]int{"input": 107, "output": 21, "reasoning": 5, "cache_read": 40, "cache_write": 10, "total": 183}
+	want := map[string]int{"input": 107, "output": 21, "reasoning": 5, "cache_read": 40, "cache_write": 10,
+		"total": 183}
 	if diff := cmp.Diff(want, sums); diff != "" {
 		t.Errorf("sums (-want +got):\n%s", diff)
 	}

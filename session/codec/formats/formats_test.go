@@ -78,13 +78,15 @@ func TestEveryFormatIsWhole(t *testing.T) {
 		names[f.Name] = true
 		if writes := f.Stream != nil || f.File != nil || f.Store != nil; writes != f.Written() ||
 			writes && (f.Explain == nil || f.Ext == "") {
-			t.Errorf("%s is described as %q, but what writes and explains it, and its extension, are not all there", f.Name,
+			t.Errorf("%s is described as %q, but what writes and explains it, and its extension, are not all there",
+				f.Name,
 				f.Exported)
 		}
 		reads := f.Decode != nil || f.DecodeFile != nil || f.Telemetry
 		if reads != (f.Imported != "") || reads && (f.Extensions == nil || f.SniffText == nil && f.SniffKeys == nil &&
 			f.Tables == nil) {
-			t.Errorf("%s is described as %q, but what reads and recognizes it, and its extensions, are not all there", f.Name,
+			t.Errorf("%s is described as %q, but what reads and recognizes it, and its extensions, are not all there",
+				f.Name,
 				f.Imported)
 		}
 	}

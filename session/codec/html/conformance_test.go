@@ -18,7 +18,8 @@ func TestConformance(t *testing.T) {
 	codectest.Run(t, codectest.Codec{
 		Name: "html",
 		Encode: func(w io.Writer, s *codec.Session) error {
-			return Encode(w, document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}),
+			return Encode(w,
+				document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}),
 				Options{Full: true})
 		},
 		Explain: func(s *codec.Session) []codec.Loss { return transcript.Explain(s, true) }, Foreign: true,

@@ -77,8 +77,9 @@ var hostile = transcripttest.Hostile
 // What a text may be shown with, and the attributes of it; those of a link are looked at
 // on their own.
 var allowed = map[string][]string{
-	"p": {""}, "h4": {""}, "h5": {""}, "h6": {""}, "blockquote": {""}, "li": {"", "class=task"}, "pre": {""}, "code": {""},
-	"hr": {""}, "br": {""},
+	"p": {""}, "h4": {""}, "h5": {""}, "h6": {""}, "blockquote": {""}, "li": {"", "class=task"}, "pre": {""},
+	"code": {""},
+	"hr":   {""}, "br": {""},
 	"ul": {"", "class=loose"}, "ol": {"", "class=loose"}, "div": {"class=scroll"}, "table": {""}, "tr": {""},
 	"th": {"", "align=left", "align=right", "align=center"}, "td": {"", "align=left", "align=right", "align=center"},
 	"em": {""}, "strong": {""}, "del": {""}, "input": {"type=checkbox disabled=", "type=checkbox checked= disabled="},
@@ -86,7 +87,8 @@ var allowed = map[string][]string{
 
 var (
 	listStart = regexp.MustCompile(`^start=[0-9]{1,9}( class=loose)?$`)
-	linkTo    = regexp.MustCompile(`^href=(?i:https?://|mailto:)[!#-&(-;=?-\[\]-_a-~]+ rel=noopener noreferrer nofollow$`)
+	linkTo    = regexp.MustCompile(`^href=(?i:https?://|mailto:)[!#-&(-;=?-\[\]-_a-~]+ rel=noopener noreferrer ` +
+		`nofollow$`)
 )
 
 // frame is the outline of a page without what the texts of its messages hold, of which
@@ -224,18 +226,21 @@ func FuzzEncode(f *testing.F) {
 // TestMarkdown shows texts with their Markdown, and what tools get and give without.
 func TestMarkdown(t *testing.T) {
 	for said, want := range map[string]string{
-		"# a\n## **b**":               "<h4>a</h4><h5><strong>b</strong></h5>",
-		"a *b* ~~c~~ `<d>`\ne":        "<p>a <em>b</em> <del>c</del> <code>&lt;d&gt;</code><br>\ne</p>",
-		"```go\na  <b>\n```":          "<pre><code>a  &lt;b&gt;</code></pre>",
-		"- a\n  - b":                  "<ul><li>a<ul><li>b</li></ul></li></ul>",
-		"3. a\n\n4. b":                `<ol start="3" class="loose"><li><p>a</p></li><li><p>b</p></li></ol>`,
-		"- [x] a\n- [ ] b":            `<ul><li class="task"><input type="checkbox" checked disabled> a</li><li class="task"><input type="checkbox" disabled> b</li></ul>`,
-		"|a|b|\n|-|-:|\n|c|":          "<div class=\"scroll\"><table><tr><th>a</th><th align=\"right\">b</th></tr>\n<tr><td>c</td><td align=\"right\"></td></tr>\n</table></div>",
-		"> a\n\n---":                  "<blockquote><p>a</p></blockquote><hr>",
-		"[a](https://b/?c=1&d=\"e\")": `<p><a href="https://b/?c=1&amp;d=%22e%22" rel="noopener noreferrer nofollow">a</a></p>`,
-		"![a](https://b/c.png)":       `<p><a href="https://b/c.png" rel="noopener noreferrer nofollow">a</a></p>`,
-		"[a](b.go)":                   "<p>a (<code>b.go</code>)</p>",
-		"<b>a</b>":                    "<p>&lt;b&gt;a&lt;/b&gt;</p>",
+		"# a\n## **b**":        "<h4>a</h4><h5><strong>b</strong></h5>",
+		"a *b* ~~c~~ `<d>`\ne": "<p>a <em>b</em> <del>c</del> <code>&lt;d&gt;</code><br>\ne</p>",
+		"```go\na  <b>\n```":   "<pre><code>a  &lt;b&gt;</code></pre>",
+		"- a\n  - b":           "<ul><li>a<ul><li>b</li></ul></li></ul>",
+		"3. a\n\n4. b":         `<ol start="3" class="loose"><li><p>a</p></li><li><p>b</p></li></ol>`,
+		"- [x] a\n- [ ] b": `<ul><li class="task"><input type="checkbox" checked disabled> a</li><li ` +
+			`class="task"><input type="checkbox" disabled> b</li></ul>`,
+		"|a|b|\n|-|-:|\n|c|": "<div class=\"scroll\"><table><tr><th>a</th><th align=\"right\">b</th></tr>\n" +
+			"<tr><td>c</td><td align=\"right\"></td></tr>\n</table></div>",
+		"> a\n\n---": "<blockquote><p>a</p></blockquote><hr>",
+		"[a](https://b/?c=1&d=\"e\")": `<p><a href="https://b/?c=1&amp;d=%22e%22" ` +
+			`rel="noopener noreferrer nofollow">a</a></p>`,
+		"![a](https://b/c.png)": `<p><a href="https://b/c.png" rel="noopener noreferrer nofollow">a</a></p>`,
+		"[a](b.go)":             "<p>a (<code>b.go</code>)</p>",
+		"<b>a</b>":              "<p>&lt;b&gt;a&lt;/b&gt;</p>",
 	} {
 		if got, want := string(Rich(said)), `<div class="rich">`+want+"</div>"; got != want {
 			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(want, got))

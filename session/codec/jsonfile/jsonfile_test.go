@@ -56,8 +56,10 @@ func TestRoundTripReference(t *testing.T) {
 
 func TestEncodeShape(t *testing.T) {
 	tr := &session.Transcript{Session: session.Session{ID: "s"}}
-	const row = `{"id":"s","title":"","agent":"","workspace_id":null,"workspace_root":null,"model_json":null,"mode":null,"parent_id":null,` +
-		`"parent_message_id":null,"permissions_json":"","metadata_json":"","prompt_tokens":0,"completion_tokens":0,"reasoning_tokens":0,` +
+	const row = `{"id":"s","title":"","agent":"","workspace_id":null,"workspace_root":null,"model_json":null,` +
+		`"mode":null,"parent_id":null,` +
+		`"parent_message_id":null,"permissions_json":"","metadata_json":"","prompt_tokens":0,"completion_tokens":0,` +
+		`"reasoning_tokens":0,` +
 		`"cache_read":0,"cache_write":0,"total_tokens":0,"cost_usd":0,"created_at":0,"updated_at":0,"archived_at":null}`
 	if diff := cmp.Diff("{\n\"session\":"+row+",\n\"messages\":[]\n}\n", encode(t, tr)); diff != "" {
 		t.Errorf("no messages (-want +got):\n%s", diff)
@@ -71,7 +73,8 @@ func TestEncodeShape(t *testing.T) {
 	tr.Messages = []session.MessageAndParts{message("b"), message("a")}
 	tr.Messages[1].Parts = []session.Part{part("p", 1), part("q", 0)}
 	const messageRow = `,"session_id":"s","role":"","metadata_json":"","hidden_at":null,"created_at":0,"updated_at":0}`
-	const partRow = `,"type":"","data_json":"","tool_call_id":null,"tool_state":null,"continuation_run_id":null,"created_at":0,"updated_at":0}`
+	const partRow = `,"type":"","data_json":"","tool_call_id":null,"tool_state":null,"continuation_run_id":null,` +
+		`"created_at":0,"updated_at":0}`
 	want := "{\n\"session\":" + row + ",\n\"messages\":[\n" +
 		`{"message":{"id":"a"` + messageRow + `,"parts":[` + "\n" +
 		`{"id":"q","message_id":"a","session_id":"s","index":0` + partRow + ",\n" +
@@ -119,7 +122,8 @@ func TestDecodeTolerates(t *testing.T) {
 func TestDecodeErrors(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{``, "read session: line 1: unexpected end of JSON input"},
-		{"{\n\"session\":{},\n]", "read session: line 3: invalid character ']' looking for beginning of object key string"},
+		{"{\n\"session\":{},\n]", "read session: line 3: invalid character ']' looking for beginning of object key " +
+			"string"},
 		{`{"session":{"id":"s"}}{}`, "read session: line 1: invalid character '{' after top-level value"},
 		{`[]`, `read session: not an object with a "session" and "messages"`},
 		{`{"messages":{}}`, `read session: not an object with a "session" and "messages"`},
@@ -133,7 +137,8 @@ func TestDecodeErrors(t *testing.T) {
 			"decode messages[0].parts[0]: id is missing"},
 		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"r"}}]}`,
 			`decode session s: messages[0]: message m belongs to session "r" and is below s`},
-		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[{"id":"p","message_id":"n","session_id":"s"}]}]}`,
+		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[{"id":"p",` +
+			`"message_id":"n","session_id":"s"}]}]}`,
 			`decode session s: messages[0].parts[0]: part p belongs to message "n" and is below m`},
 	} {
 		got, err := jsonfile.Decode(strings.NewReader(tt.in))

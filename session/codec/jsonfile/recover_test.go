@@ -22,8 +22,9 @@ func small() *session.Transcript {
 		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprint("m", i), SessionID: "s", Role: role,
 			MetadataJSON: "{}", CreatedAt: int64(i), UpdatedAt: int64(i)}}
 		for k := range 2 {
-			m.Parts = append(m.Parts, session.Part{ID: fmt.Sprintf("p%d%d", i, k), MessageID: m.Message.ID, SessionID: "s",
-				Index: int64(k), Type: "text",
+			m.Parts = append(m.Parts, session.Part{ID: fmt.Sprintf("p%d%d", i, k), MessageID: m.Message.ID,
+				SessionID: "s",
+				Index:     int64(k), Type: "text",
 				DataJSON: fmt.Sprintf(`{"type":"text","text":"part %d of %d"}`, k, i)})
 		}
 		t.Messages = append(t.Messages, m)

@@ -87,7 +87,8 @@ func TestFarPromptIsWrittenAgain(t *testing.T) {
 	}
 	body := strings.Repeat("x", 1<<20)
 	blob := func(i int) store.Blob {
-		return store.Blob{Kind: store.BlobSystemPrompt, Digest: fmt.Sprint("d", i), Body: fmt.Sprint(i) + body, Exact: true}
+		return store.Blob{Kind: store.BlobSystemPrompt, Digest: fmt.Sprint("d", i), Body: fmt.Sprint(i) + body,
+			Exact: true}
 	}
 	var b bytes.Buffer
 	e := jsonl.NewEncoder(&b)

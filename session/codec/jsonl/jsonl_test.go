@@ -76,7 +76,8 @@ func TestRoundTripReference(t *testing.T) {
 const (
 	sessionLine = `{"type":"session","data":{"id":"s"}}`
 	messageLine = `{"type":"message","data":{"id":"m","session_id":"s","created_at":1}}`
-	partLine    = `{"type":"part","data":{"id":"p","message_id":"m","session_id":"s","index":0,"type":"text","data_json":"{}"}}`
+	partLine    = `{"type":"part","data":{"id":"p","message_id":"m","session_id":"s","index":0,"type":"text",` +
+		`"data_json":"{}"}}`
 )
 
 func TestDecodeTolerates(t *testing.T) {
@@ -294,7 +295,8 @@ func agentSession() *session.Transcript {
 	for range 10 {
 		add("user", "{}", text("text", 480))
 		add("assistant",
-			`{"model":{"provider_id":"anthropic","model_id":"claude"},"usage":{"input":1200,"output":300,"reasoning":100,"cache_read":9000,"cache_write":700}}`,
+			`{"model":{"provider_id":"anthropic","model_id":"claude"},"usage":{"input":1200,"output":300,`+
+				`"reasoning":100,"cache_read":9000,"cache_write":700}}`,
 			text("reasoning", 1000), string(tool), string(tool), string(tool), string(tool), text("text", 1000))
 	}
 	return t

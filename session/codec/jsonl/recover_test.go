@@ -62,12 +62,14 @@ func TestRecoverWhole(t *testing.T) {
 func TestRecover(t *testing.T) {
 	part := func(id string, index int) string {
 		return fmt.Sprintf(
-			`{"type":"part","data":{"id":"%s","message_id":"m","session_id":"s","index":%d,"type":"text","data_json":"{\"type\":\"text\",\"text\":\"\"}"}}`, id, index)
+			`{"type":"part","data":{"id":"%s","message_id":"m","session_id":"s","index":%d,"type":"text",`+
+				`"data_json":"{\"type\":\"text\",\"text\":\"\"}"}}`, id, index)
 	}
 	const (
 		other     = `{"type":"session","data":{"id":"o"}}`
 		otherRow  = `{"type":"message","data":{"id":"n","session_id":"o","created_at":1}}`
-		otherPart = `{"type":"part","data":{"id":"q","message_id":"n","session_id":"o","index":0,"type":"text","data_json":"{}"}}`
+		otherPart = `{"type":"part","data":{"id":"q","message_id":"n","session_id":"o","index":0,"type":"text",` +
+			`"data_json":"{}"}}`
 	)
 	for _, tt := range []struct {
 		name, want string
@@ -75,12 +77,14 @@ func TestRecover(t *testing.T) {
 		lines      []string
 	}{
 		{"a part", "s m p0 p2 o n q", []string{"line 4: not JSON: unexpected end of JSON input; it is left out"},
-			[]string{sessionLine, messageLine, part("p0", 0), part("p1", 1)[:50], part("p2", 2), other, otherRow, otherPart}},
+			[]string{sessionLine, messageLine, part("p0", 0), part("p1", 1)[:50], part("p2", 2), other, otherRow,
+				otherPart}},
 		{"the last line", "s m p0", []string{"line 4: not JSON: unexpected end of JSON input; it is left out"},
 			[]string{sessionLine, messageLine, part("p0", 0), part("p1", 1)[:50]}},
 		{"a message", "s m p0", []string{"line 2: decode message: id is missing; it is left out",
 			"line 3: part q belongs to message n, which is not above it; it is left out"},
-			[]string{sessionLine, `{"type":"message","data":{}}`, strings.Replace(otherPart, `"o"`, `"s"`, 1), messageLine,
+			[]string{sessionLine, `{"type":"message","data":{}}`, strings.Replace(otherPart, `"o"`, `"s"`, 1),
+				messageLine,
 				part("p0", 0)}},
 		{"a message of many parts", "s", []string{"line 2: an array is no row; it is left out",
 			"line 3: 3 rows belong to message m, which is not above them; they are left out"},
@@ -108,7 +112,8 @@ func TestRecover(t *testing.T) {
 			t.Errorf("%s: rows %s, want %s", tt.name, got, tt.want)
 		}
 		for i := range tt.problems {
-			tt.problems[i] = strings.Replace(tt.problems[i], "an array is no row", `not an object with a "type" and "data"`, 1)
+			tt.problems[i] = strings.Replace(tt.problems[i], "an array is no row", `not an object with a "type" and `+
+				`"data"`, 1)
 		}
 		if diff := cmp.Diff(tt.problems, problems); diff != "" {
 			t.Errorf("%s: problems (-want +got):\n%s", tt.name, diff)
@@ -185,7 +190,8 @@ func TestRecoverDamage(t *testing.T) {
 			continue
 		}
 		if err != nil || len(all) != sessions || len(problems) < cut {
-			t.Fatalf("seed %d: %d sessions of %d, %d problems of %d lines, %v", seed, len(all), sessions, len(problems), cut,
+			t.Fatalf("seed %d: %d sessions of %d, %d problems of %d lines, %v", seed, len(all), sessions, len(problems),
+				cut,
 				err)
 		}
 		for _, id := range strings.Fields(shape(all)) {
@@ -203,7 +209,8 @@ func TestRecoverDamage(t *testing.T) {
 func FuzzRecover(f *testing.F) {
 	f.Add(readReference(f))
 	f.Add([]byte(sessionLine + "\n" + messageLine[:30] + "\n" + partLine))
-	f.Add([]byte(sessionLine + "\n" + messageLine + "\n" + strings.Replace(partLine, `"index":0`, `"index":7`, 1) + "\n}"))
+	f.Add([]byte(sessionLine + "\n" + messageLine + "\n" + strings.Replace(partLine, `"index":0`, `"index":7`, 1) +
+		"\n}"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		all, _, _ := recoverSessions(bytes.NewReader(in))
 		canonical := encodeAll(t, all)

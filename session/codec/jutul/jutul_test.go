@@ -198,9 +198,12 @@ var everyKind = trace(
 	`session_title {"session_id": "2026-06-12-2315-3f2a", "title": "h\u00e9"}`,
 	`message_reasoning {"content": "think", "signature": "abc"}`,
 	`message_assistant {"content": "I run it"}`,
-	`model_usage {"input_tokens": 100, "output_tokens": 30, "total_tokens": 130, "input_token_details": {"cache_read": 60, "cache_creation": 10}, "output_token_details": {"reasoning": 20}}`,
-	`hitl_request {"interrupt_id": "i1", "value": {"action_requests": [{"name": "execute", "args": {"command": "ls"}}, {"name": "rm", "args": {}}]}}`,
-	`hitl_response {"interrupt_id": "i1", "payload": {"decisions": [{"type": "approve"}, {"type": "reject", "message": "no"}]}}`,
+	`model_usage {"input_tokens": 100, "output_tokens": 30, "total_tokens": 130, "input_token_details": `+
+		`{"cache_read": 60, "cache_creation": 10}, "output_token_details": {"reasoning": 20}}`,
+	`hitl_request {"interrupt_id": "i1", "value": {"action_requests": [{"name": "execute", "args": {"command": `+
+		`"ls"}}, {"name": "rm", "args": {}}]}}`,
+	`hitl_response {"interrupt_id": "i1", "payload": {"decisions": [{"type": "approve"}, {"type": "reject", `+
+		`"message": "no"}]}}`,
 	`tool_call {"id": "c1", "name": "execute", "args": {"command": "ls"}}`,
 	`tool_call {"id": "c2", "name": "run_julia", "args": {"code": "1e-05"}}`,
 	`ui {"action": "zoom", "payload": {"x": 1.50}}`,
@@ -237,8 +240,10 @@ func TestEveryKind(t *testing.T) {
 	for _, e := range everyKind {
 		kinds[e.kind] = true
 	}
-	for _, kind := range strings.Fields("session_start session_resume session_title session_end message_user message_assistant message_reasoning model_usage " +
-		"tool_call tool_result hitl_request hitl_response context_compaction artifact attempt upload ui ui_event eval_target eval_result") {
+	for _, kind := range strings.Fields("session_start session_resume session_title session_end message_user " +
+		"message_assistant message_reasoning model_usage " +
+		"tool_call tool_result hitl_request hitl_response context_compaction artifact attempt upload ui ui_event " +
+		"eval_target eval_result") {
 		if !kinds[kind] {
 			t.Errorf("%s is not tested", kind)
 		}
@@ -304,7 +309,8 @@ func TestRoundTripProperty(t *testing.T) {
 					break
 				}
 				k := r.IntN(len(open))
-				e.payload = fmt.Sprintf(`{"tool_call_id": "%s", "name": "execute", "content": "%d", "status": "success"}`, open[k],
+				e.payload = fmt.Sprintf(`{"tool_call_id": "%s", "name": "execute", "content": "%d", "status": `+
+					`"success"}`, open[k],
 					i)
 				if open = append(open[:k:k], open[k+1:]...); len(open) == 0 {
 					open = nil
@@ -332,15 +338,17 @@ func handmade() *codec.Session {
 	n := 0
 	add := func(role, meta string, at int64, parts ...string) {
 		n++
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1", Role: role,
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1",
+			Role:         role,
 			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
 		for i, data := range parts {
 			o, err := rows.Parse([]byte(data))
 			if err != nil {
 				panic(err)
 			}
-			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1", Index: int64(i),
-				Type: o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1",
+				Index: int64(i),
+				Type:  o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
 			if id := o.Text("toolCallId"); id != "" {
 				p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
 			}
@@ -352,10 +360,12 @@ func handmade() *codec.Session {
 	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"text","text":"two"}`,
 		`{"type":"file","mediaType":"image/png","url":"data:,"}`)
 	add("assistant",
-		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"model":{"provider_id":"p","model_id":"m"}}`, 6000,
+		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"model":{"provider_id":"p",`+
+			`"model_id":"m"}}`, 6000,
 		`{"type":"step-start"}`, `{"type":"reasoning","text":"r"}`,
 		`{"type":"tool-x","toolCallId":"c1","state":"output-available","input":{"a":1},"output":{"b":[2]}}`,
-		`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},"approval":{"id":"ap","approved":false,"reason":"never"}}`,
+		`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},`+
+			`"approval":{"id":"ap","approved":false,"reason":"never"}}`,
 		`{"type":"tool-z","toolCallId":"c3","state":"input-streaming"}`,
 		`{"type":"tool-z","toolCallId":"c4","state":"output-error","errorText":"bad","input":1}`,
 		`{"type":"tool-z","toolCallId":"c5","state":"approval-requested","input":{},"approval":{"id":"b"}}`,
@@ -372,7 +382,8 @@ func handmade() *codec.Session {
 	t.Session.SetUsage(session.Usage{Input: 5, Output: 6, Reasoning: 7, CacheRead: 8, CacheWrite: 9})
 	return &codec.Session{Transcript: t,
 		Decisions: []store.Decision{
-			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed", Reply: "always",
+			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed",
+				Reply:    "always",
 				WaitedMS: new(int64(10)), DecidedAt: 6010},
 			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied",
 				DecidedAt: 6011},

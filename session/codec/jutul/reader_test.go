@@ -129,7 +129,8 @@ func TestArgumentsAreAnObject(t *testing.T) {
 func TestStepsAreNotShown(t *testing.T) {
 	got := written(t, answer(
 		`{"type":"step-start"}`, `{"type":"text","text":"one"}`, `{"type":"step-start"}`,
-		`{"type":"tool-a","toolCallId":"c1","state":"output-available","input":{},"output":"o"}`, `{"type":"step-start"}`,
+		`{"type":"tool-a","toolCallId":"c1","state":"output-available","input":{},"output":"o"}`,
+		`{"type":"step-start"}`,
 	))
 	want := []string{
 		`session_start {"session_id":"ses_1","simulator":null}`,

@@ -150,7 +150,8 @@ func TestQuote(t *testing.T) {
 		"# a\n### b #1\n\nc\n---": "> #### a\n>\n> ###### b \\#<!-- -->1\n>\n> ##### c",
 		"```go\na\n\n```b":        "> ````go\n> a\n>\n> ```b\n> ````",
 		"    a\n     b":           "> ```\n> a\n>  b\n> ```",
-		"- a\n- b\n  1. c\n     ```\n     d\n     ```\n- [x] e": "> - a\n> - b\n>   1. c\n>      ```\n>      d\n>      ```\n> - [x] e",
+		"- a\n- b\n  1. c\n     ```\n     d\n     ```\n- [x] e": "> - a\n> - b\n>   1. c\n>      ```\n>      d\n>    " +
+			"  ```\n> - [x] e",
 		"3) a\n\n4) b\n\n   c":                 "> 3) a\n>\n> 4) b\n>\n>    c",
 		"* a\n\n\n- b":                         "> * a\n>\n> - b",
 		"> a\n> > b\n\n***":                    "> > a\n> >\n> > > b\n>\n> ___",
@@ -227,7 +228,8 @@ func TestCall(t *testing.T) {
 		doc := &document.Document{Turns: []*document.Turn{{Number: 1,
 			Messages: []*document.Message{{Role: "assistant", Parts: []*document.Part{
 				{Kind: document.KindStep, Step: 1},
-				{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
+				{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-available",
+					Input: []byte(input)}},
 				{Kind: document.KindStep, Step: 2},
 			}}}}}}
 		var b bytes.Buffer

@@ -51,7 +51,9 @@ func format(tb testing.TB) codectest.Codec {
 				}
 			}},
 			{What: "times of messages ", Blank: blankTimes},
-			{What: "times of the session ", Blank: func(s *codec.Session) { s.Session.CreatedAt, s.Session.UpdatedAt = 0, 0 }},
+			{What: "times of the session ", Blank: func(s *codec.Session) {
+				s.Session.CreatedAt, s.Session.UpdatedAt = 0, 0
+			}},
 			{What: "archived_at after ", Blank: func(s *codec.Session) { s.Session.ArchivedAt = nil }},
 			{What: "tool_call_id of parts", Blank: func(s *codec.Session) {
 				for i := range s.Messages {

@@ -79,7 +79,8 @@ func ingested(tb testing.TB, s *codec.Session) (*codec.Session, []store.SpanRef)
 		tb.Fatal(err)
 	}
 	if len(r.Problems) > 0 && len(Explain(s)) == 0 {
-		tb.Errorf("session %s: %d of its spans are malformed: %s", s.Session.ID, r.Malformed, strings.Join(r.Problems, "\n"))
+		tb.Errorf("session %s: %d of its spans are malformed: %s", s.Session.ID, r.Malformed,
+			strings.Join(r.Problems, "\n"))
 	}
 	return stored(tb, st, s.Session.ID)
 }

@@ -31,8 +31,10 @@ func FuzzReplay(f *testing.F) {
 		`{"messages":[{"id":"m","role":"assistant","metadata":"{\"usage\":{\"input\":-1}}"}]}`,
 		`{"parts":[{"id":"p","message_id":"m","index":-5,"type":"text","data":"{}"}]}`,
 		`{"parts":[{"id":"p","message_id":"m","type":"tool-x","data":"{\"type\":\"tool-x\"}","input_at":99}]}`,
-		`{"facts_of":"m","facts":{"usage":{"input":-7},"system_prompt_digest":"no","agenttrace":{"cost_usd":-1,"usage_raw":7},"extra":{"a":1}}}`,
-		`{"session":{"id":"other","permissions":{"text":"{}"},"model":{"text":"[]"},"parent_id":{"text":"ses_f"},"metadata":{"a":{"text":"{"}},"start":-1,"rewinds":[{"to":"","at":1}],"fork":{"from":"x"}}}`,
+		`{"facts_of":"m","facts":{"usage":{"input":-7},"system_prompt_digest":"no","agenttrace":{"cost_usd":-1,` +
+			`"usage_raw":7},"extra":{"a":1}}}`,
+		`{"session":{"id":"other","permissions":{"text":"{}"},"model":{"text":"[]"},"parent_id":{"text":"ses_f"},` +
+			`"metadata":{"a":{"text":"{"}},"start":-1,"rewinds":[{"to":"","at":1}],"fork":{"from":"x"}}}`,
 		`{"decision":{"id":"d","session_id":"elsewhere","action":"","decided_at":-3}}`,
 	} {
 		f.Add(uint8(1), rows)

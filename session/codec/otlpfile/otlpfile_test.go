@@ -207,7 +207,8 @@ func TestSignals(t *testing.T) {
 		td := ptrace.NewTraces()
 		make(td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty())
 		raw, _ := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
-		if got := readAll(bytes.NewReader(raw), Options{}); len(got.Spans) != 1 || len(got.Records) > 0 || got.Err != "" || got.Damaged != nil {
+		if got := readAll(bytes.NewReader(raw), Options{}); len(got.Spans) != 1 || len(got.Records) > 0 ||
+			got.Err != "" || got.Damaged != nil {
 			t.Errorf("span with %s: %+v", name, got)
 		}
 	}
@@ -225,7 +226,8 @@ func TestSignals(t *testing.T) {
 		ld := plog.NewLogs()
 		make(ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty())
 		raw, _ := (&plog.ProtoMarshaler{}).MarshalLogs(ld)
-		if got := readAll(bytes.NewReader(raw), Options{}); len(got.Records) != 1 || len(got.Spans) > 0 || got.Err != "" || got.Damaged != nil {
+		if got := readAll(bytes.NewReader(raw), Options{}); len(got.Records) != 1 || len(got.Spans) > 0 ||
+			got.Err != "" || got.Damaged != nil {
 			t.Errorf("record with %s: %+v", name, got)
 		}
 	}
@@ -241,7 +243,8 @@ func TestSignals(t *testing.T) {
 		raw, _ := (&pmetric.ProtoMarshaler{}).MarshalMetrics(md)
 		text, _ := (&pmetric.JSONMarshaler{}).MarshalMetrics(md)
 		for _, file := range [][]byte{raw, text} {
-			if d := cmp.Diff(contents{Skipped: []string{"metrics"}}, readAll(bytes.NewReader(file), Options{})); d != "" {
+			if d := cmp.Diff(contents{Skipped: []string{"metrics"}},
+				readAll(bytes.NewReader(file), Options{})); d != "" {
 				t.Errorf("%s: %s", name, d)
 			}
 		}
@@ -249,7 +252,8 @@ func TestSignals(t *testing.T) {
 }
 
 func span(name string) string {
-	return `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"000102030405060708090a0b0c0d0e0f","spanId":"0001020304050607","name":"` + name + `"}]}]}]}`
+	return `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"000102030405060708090a0b0c0d0e0f",` +
+		`"spanId":"0001020304050607","name":"` + name + `"}]}]}]}`
 }
 
 const record = `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"said"}}]}]}]}`
@@ -263,14 +267,16 @@ func TestJSON(t *testing.T) {
 		damaged        []string
 		err            string
 	}{
-		"nothing":          {in: ""},
-		"white space":      {in: " \n\n\t"},
-		"byte order mark":  {in: "\uFEFF" + span("a"), spans: 1},
-		"pretty":           {in: pretty + "\n" + pretty, spans: 2},
-		"pretty, newline":  {in: "\n" + pretty, spans: 1},
-		"array":            {in: "[" + span("a") + ",\n " + record + "]", spans: 1, records: 1},
-		"snake case":       {in: strings.NewReplacer("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "traceId", "trace_id").Replace(span("a")), spans: 1},
-		"both":             {in: `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}]}]}],` + span("a")[1:], spans: 1, records: 1},
+		"nothing":         {in: ""},
+		"white space":     {in: " \n\n\t"},
+		"byte order mark": {in: "\uFEFF" + span("a"), spans: 1},
+		"pretty":          {in: pretty + "\n" + pretty, spans: 2},
+		"pretty, newline": {in: "\n" + pretty, spans: 1},
+		"array":           {in: "[" + span("a") + ",\n " + record + "]", spans: 1, records: 1},
+		"snake case": {in: strings.NewReplacer("resourceSpans", "resource_spans", "scopeSpans", "scope_spans",
+			"traceId", "trace_id").Replace(span("a")), spans: 1},
+		"both": {in: `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}]}]}],` + span("a")[1:], spans: 1,
+			records: 1},
 		"Jaeger's API":     {in: `{"result":` + span("a") + `}`, spans: 1},
 		"empty body":       {in: `{}` + "\n" + span("a"), spans: 1},
 		"keys in a string": {in: span(`{\"resourceLogs\":[\\`), spans: 1},
@@ -280,26 +286,37 @@ func TestJSON(t *testing.T) {
 			damaged: []string{"line 2: the body is cut off; it is left out"}},
 		"cut at the end": {in: span("a") + "\n" + span("b")[:60], spans: 1,
 			damaged: []string{"line 2: the body is cut off; it is left out"}},
-		"no id": {in: span("a") + "\n" + strings.Replace(span("b"), "000102030405060708090a0b0c0d0e0f", "xyz", 1) + "\n" + span("c"), spans: 2,
+		"no id": {in: span("a") + "\n" + strings.Replace(span("b"), "000102030405060708090a0b0c0d0e0f", "xyz", 1) +
+			"\n" + span("c"), spans: 2,
 			damaged: []string{"line 2: decode the body: ID.UnmarshalJSONIter: length mismatch; the body is left out"}},
 		"other lines": {in: span("a") + "\nstarting\n" + `{"level":"info"}` + "\n" + span("c"), spans: 2,
-			damaged: []string{"line 2: text that is not a JSON object; it is left out", "line 3: an object without resourceSpans and resourceLogs; it is left out"}},
-		"nested deep": {in: `{"resourceSpans":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}\n" + span("a"), spans: 1,
-			damaged: []string{"line 1: decode the body: ReadObject: expect { or , or } or n, but found [; the body is left out"}},
-		"value nested deep": {in: `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"a","attributes":[{"key":"k","value":` +
-			strings.Repeat(`{"arrayValue":{"values":[`, 1_000_000) + strings.Repeat("]}}", 1_000_000) + "}]}]}]}]}\n" + span("b"), spans: 2},
-		"Jaeger": {in: `{"data":[{"traceID":"1","spans":[]}],"total":0}`, err: "not OTLP: it is JSON of the Jaeger UI; fetch the trace from Jaeger's /api/v3/traces/TRACE_ID, which is OTLP"},
-		"Zipkin": {in: `[{"traceId":"1","id":"2","name":"x"}]`, err: "not OTLP: it is JSON of Zipkin; write the spans with an OTLP exporter or the collector's file exporter"},
+			damaged: []string{"line 2: text that is not a JSON object; it is left out", "line 3: an object without " +
+				"resourceSpans and resourceLogs; it is left out"}},
+		"nested deep": {in: `{"resourceSpans":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}\n" +
+			span("a"), spans: 1,
+			damaged: []string{"line 1: decode the body: ReadObject: expect { or , or } or n, but found [; the body " +
+				"is left out"}},
+		"value nested deep": {in: `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"a","attributes":[{"key":"k",` +
+			`"value":` +
+			strings.Repeat(`{"arrayValue":{"values":[`, 1_000_000) + strings.Repeat("]}}", 1_000_000) + "}]}]}]}]}\n" +
+			span("b"), spans: 2},
+		"Jaeger": {in: `{"data":[{"traceID":"1","spans":[]}],"total":0}`, err: "not OTLP: it is JSON of the Jaeger " +
+			"UI; fetch the trace from Jaeger's /api/v3/traces/TRACE_ID, which is OTLP"},
+		"Zipkin": {in: `[{"traceId":"1","id":"2","name":"x"}]`, err: "not OTLP: it is JSON of Zipkin; write the " +
+			"spans with an OTLP exporter or the collector's file exporter"},
 		"a session": {in: `{"type":"session","data":{}}`,
-			err: "not OTLP: it is JSON without resourceSpans and resourceLogs; name a file that an OTLP exporter or the collector's file exporter wrote"},
+			err: "not OTLP: it is JSON without resourceSpans and resourceLogs; name a file that an OTLP exporter or " +
+				"the collector's file exporter wrote"},
 		"SQLite": {in: "SQLite format 3\x00...", err: "not OTLP: it is an SQLite database"},
 		"UTF-16": {in: "\xff\xfe{\x00", err: "not OTLP: it is text in UTF-16; convert it to UTF-8 first"},
-		"text":   {in: "Hello, here I am.", err: "not OTLP: it is text that does not begin as JSON does; name a file that an OTLP exporter or the collector's file exporter wrote"},
+		"text": {in: "Hello, here I am.", err: "not OTLP: it is text that does not begin as JSON does; name a file " +
+			"that an OTLP exporter or the collector's file exporter wrote"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := readAll(iotest.OneByteReader(strings.NewReader(tt.in)), Options{})
 			if len(got.Spans) != tt.spans || len(got.Records) != tt.records {
-				t.Errorf("%d spans and %d records, want %d and %d", len(got.Spans), len(got.Records), tt.spans, tt.records)
+				t.Errorf("%d spans and %d records, want %d and %d", len(got.Spans), len(got.Records), tt.spans,
+					tt.records)
 			}
 			if d := cmp.Diff(tt.damaged, got.Damaged); d != "" {
 				t.Error(d)
@@ -324,13 +341,15 @@ func TestLimit(t *testing.T) {
 	}
 	join := func(all ...[]byte) string { return string(bytes.Join(all, nil)) }
 	for name, tt := range map[string]struct{ in, damage string }{
-		"JSON":      {small + "\n" + large + "\n" + small, fmt.Sprintf("line 2: a body of %d bytes is larger than the limit of 500; it is left out", len(large))},
+		"JSON": {small + "\n" + large + "\n" + small, fmt.Sprintf("line 2: a body of %d bytes is larger than "+
+			"the limit of 500; it is left out", len(large))},
 		"frames":    {join(framed(proto(small)), framed(proto(large)), framed(proto(small))), ""},
 		"delimited": {join(delimited(proto(small)), delimited(proto(large)), delimited(proto(small))), ""},
 		"protobuf":  {join(proto(small), proto(large), proto(small)), ""},
 	} {
 		got := readAll(strings.NewReader(tt.in), Options{MaxBody: 500})
-		if len(got.Spans) != 2 || len(got.Damaged) != 1 || got.Err != "" || !strings.Contains(got.Damaged[0], "larger than the limit of 500") {
+		if len(got.Spans) != 2 || len(got.Damaged) != 1 || got.Err != "" ||
+			!strings.Contains(got.Damaged[0], "larger than the limit of 500") {
 			t.Errorf("%s: %d spans, %q, %q", name, len(got.Spans), got.Damaged, got.Err)
 		} else if tt.damage != "" && got.Damaged[0] != tt.damage {
 			t.Errorf("%s: %q, want %q", name, got.Damaged[0], tt.damage)
@@ -345,7 +364,8 @@ func TestLongLine(t *testing.T) {
 	}
 	const size = 100 << 20
 	before, after, _ := strings.Cut(span("@"), "@")
-	r := io.MultiReader(strings.NewReader(span("a")+"\n"+before), io.LimitReader(repeated('x'), size), strings.NewReader(after+"\n"+span("b")))
+	r := io.MultiReader(strings.NewReader(span("a")+"\n"+before), io.LimitReader(repeated('x'), size),
+		strings.NewReader(after+"\n"+span("b")))
 	n, long := 0, 0
 	for b, err := range Read(r, Options{}) {
 		if err != nil {
@@ -422,7 +442,8 @@ func TestTruncated(t *testing.T) {
 			if cut > 64 && n < complete {
 				t.Fatalf("%s cut at %d: %d of %d bodies", name, cut, n, complete)
 			}
-			if atEnd := complete > 0 && ends[complete-1] == cut; cut > 64 && !atEnd && len(got.Damaged) != 1 && cut < len(file)-1 && packed[cut] != '\n' {
+			if atEnd := complete > 0 && ends[complete-1] == cut; cut > 64 && !atEnd && len(got.Damaged) != 1 &&
+				cut < len(file)-1 && packed[cut] != '\n' {
 				t.Fatalf("%s cut at %d: nothing is said of it", name, cut)
 			}
 		}
@@ -475,7 +496,8 @@ func TestDamagedFrames(t *testing.T) {
 			continue // another layout of the same content
 		}
 		if len(got.Spans) != 2 || len(got.Damaged) != 1 || got.Err != "" ||
-			!strings.HasPrefix(got.Damaged[0], fmt.Sprintf("byte %d: ", starts[1])) || !strings.Contains(got.Damaged[0], "left out") {
+			!strings.HasPrefix(got.Damaged[0], fmt.Sprintf("byte %d: ", starts[1])) ||
+			!strings.Contains(got.Damaged[0], "left out") {
 			t.Errorf("byte %d changed: %d spans, %q, %q", i, len(got.Spans), got.Damaged, got.Err)
 		}
 	}
@@ -483,8 +505,10 @@ func TestDamagedFrames(t *testing.T) {
 	if len(torn.Spans) != 2 || len(torn.Damaged) != 1 || !strings.Contains(torn.Damaged[0], "the input is cut off") {
 		t.Errorf("cut off: %d spans, %q", len(torn.Spans), torn.Damaged)
 	}
-	large := readAll(bytes.NewReader(append(framed(zstded(bytes.Repeat([]byte("x"), 1000))), file...)), Options{MaxBody: 500})
-	if len(large.Spans) != 3 || len(large.Damaged) != 1 || !strings.Contains(large.Damaged[0], "larger than the limit") {
+	large := readAll(bytes.NewReader(append(framed(zstded(bytes.Repeat([]byte("x"), 1000))), file...)),
+		Options{MaxBody: 500})
+	if len(large.Spans) != 3 || len(large.Damaged) != 1 ||
+		!strings.Contains(large.Damaged[0], "larger than the limit") {
 		t.Errorf("too large: %d spans, %q", len(large.Spans), large.Damaged)
 	}
 }
@@ -492,7 +516,8 @@ func TestDamagedFrames(t *testing.T) {
 // TestReadError ends with the error of the reader, which is no damage.
 func TestReadError(t *testing.T) {
 	broken := errors.New("the disk is gone")
-	for name, file := range map[string][]byte{"JSON": []byte(span("a") + "\n" + span("b")), "gzip": gzipped([]byte(span("a")))} {
+	for name, file := range map[string][]byte{"JSON": []byte(span("a") + "\n" + span("b")),
+		"gzip": gzipped([]byte(span("a")))} {
 		got := readAll(io.MultiReader(bytes.NewReader(file[:len(file)-20]), iotest.ErrReader(broken)), Options{})
 		if got.Err != broken.Error() || got.Damaged != nil {
 			t.Errorf("%s: %+v", name, got)
@@ -503,7 +528,8 @@ func TestReadError(t *testing.T) {
 // TestStop reads no further than it is asked to.
 func TestStop(t *testing.T) {
 	n := 0
-	for range Read(io.MultiReader(strings.NewReader(strings.Repeat(span("a"), 3)), iotest.ErrReader(errors.New("read too far"))), Options{}) {
+	for range Read(io.MultiReader(strings.NewReader(strings.Repeat(span("a"), 3)),
+		iotest.ErrReader(errors.New("read too far"))), Options{}) {
 		if n++; n == 2 {
 			break
 		}
@@ -515,7 +541,9 @@ func TestStop(t *testing.T) {
 
 // TestOwned has bodies outlive the buffers that they were read from.
 func TestOwned(t *testing.T) {
-	for _, wrap := range []func(body) []byte{func(b body) []byte { return b.json }, func(b body) []byte { return b.proto }} {
+	for _, wrap := range []func(body) []byte{func(b body) []byte { return b.json }, func(b body) []byte {
+		return b.proto
+	}} {
 		var file []byte
 		var want, got contents
 		for _, b := range captured(t) {
@@ -609,8 +637,10 @@ func TestCutPacked(t *testing.T) {
 			packed := pack(raw)
 			for _, n := range []int{len(packed) / 3, len(packed) / 2, len(packed) - 1} {
 				got := readAll(bytes.NewReader(packed[:n]), Options{})
-				if len(got.Damaged) != 1 || !strings.Contains(got.Damaged[0], "the "+packing+" stream is cut off") || got.Err != "" {
-					t.Errorf("%s in %s, %d of %d bytes: damaged %q, error %q, want one that says it is cut off", name, packing, n, len(packed), got.Damaged, got.Err)
+				if len(got.Damaged) != 1 || !strings.Contains(got.Damaged[0], "the "+packing+" stream is cut off") ||
+					got.Err != "" {
+					t.Errorf("%s in %s, %d of %d bytes: damaged %q, error %q, want one that says it is cut off", name,
+						packing, n, len(packed), got.Damaged, got.Err)
 				}
 			}
 		}
@@ -621,12 +651,14 @@ func TestCutPacked(t *testing.T) {
 func TestNoObject(t *testing.T) {
 	for _, text := range []string{"null", "null\n", "true\n", "false\n", `"abc"` + "\n", "text\n{}"} {
 		got := readAll(strings.NewReader(text), Options{})
-		if len(got.Damaged) > 0 || !strings.HasPrefix(got.Err, ErrFormat.Error()) || strings.Contains(got.Err, "bytes") {
+		if len(got.Damaged) > 0 || !strings.HasPrefix(got.Err, ErrFormat.Error()) ||
+			strings.Contains(got.Err, "bytes") {
 			t.Errorf("%q: damaged %q, error %q, want one that says it is no OTLP", text, got.Damaged, got.Err)
 		}
 	}
 	head := append(binary.BigEndian.AppendUint32(nil, 400<<20), tagResource)
-	if got := readAll(bytes.NewReader(head), Options{}); len(got.Damaged) != 1 || !strings.Contains(got.Damaged[0], "larger than the limit") {
+	if got := readAll(bytes.NewReader(head), Options{}); len(got.Damaged) != 1 ||
+		!strings.Contains(got.Damaged[0], "larger than the limit") {
 		t.Errorf("a frame that is too large: damaged %q, error %q", got.Damaged, got.Err)
 	}
 }

@@ -66,7 +66,8 @@ func TestASessionOfPi(t *testing.T) {
 		t.Fatalf("what was written is read with %v, %v", problems, err)
 	}
 	for _, l := range codec.Lost(s, again) {
-		if !slices.Contains([]string{"times of messages and parts", "ids of messages and parts", "data parts", "tool outputs",
+		if !slices.Contains([]string{"times of messages and parts", "ids of messages and parts", "data parts",
+			"tool outputs",
 			"metadata of tool calls"}, l.What) {
 			t.Errorf("%d %s are lost", l.Count, l.What)
 		}
@@ -182,7 +183,8 @@ func TestRewoundMessagesAreABranch(t *testing.T) {
 	}
 }
 
-// FuzzGrow: a file that is read up to any byte and then from the checkpoint on has the rows of one that is read at once.
+// FuzzGrow: a file that is read up to any byte and then from the checkpoint on has the rows of one that is read at
+// once.
 func FuzzGrow(f *testing.F) {
 	text, turns := sample(f), turnsOf(6)
 	for at := range 32 {
@@ -204,16 +206,20 @@ func TestGrownSessionIsReadFromItsLastTurn(t *testing.T) {
 // turnsOf is a session with as many turns.
 func turnsOf(n int) string {
 	var turns strings.Builder
-	turns.WriteString(`{"type":"session","version":3,"id":"s1","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}` + "\n")
+	turns.WriteString(`{"type":"session","version":3,"id":"s1","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}` +
+		"\n")
 	for i := range n {
-		entry := `{"type":"message","id":"%s%d","parentId":%s,"timestamp":"2026-01-02T03:05:%02d.000Z","message":%s}` + "\n"
+		entry := `{"type":"message","id":"%s%d","parentId":%s,"timestamp":"2026-01-02T03:05:%02d.000Z","message":%s}` +
+			"\n"
 		parent := "null"
 		if i > 0 {
 			parent = fmt.Sprintf("%q", fmt.Sprint("a", i-1))
 		}
 		fmt.Fprintf(&turns, entry, "u", i, parent, 2*i, `{"role":"user","content":"why"}`)
-		fmt.Fprintf(&turns, entry, "a", i, fmt.Sprintf("%q", fmt.Sprint("u", i)), 2*i+1, `{"role":"assistant","model":"m","provider":"p",`+
-			`"content":[{"type":"text","text":"because"}],"usage":{"input":3,"output":2,"cost":{"total":0.25}},"stopReason":"stop"}`)
+		fmt.Fprintf(&turns, entry, "a", i, fmt.Sprintf("%q", fmt.Sprint("u", i)), 2*i+1, `{"role":"assistant",`+
+			`"model":"m","provider":"p",`+
+			`"content":[{"type":"text","text":"because"}],"usage":{"input":3,"output":2,"cost":{"total":0.25}},`+
+			`"stopReason":"stop"}`)
 	}
 	return turns.String()
 }

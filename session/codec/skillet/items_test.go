@@ -11,10 +11,12 @@ import (
 // FuzzItems: whatever the rows of a store hold decodes to a valid session, and
 // what is written of it reads as something that is written the same.
 func FuzzItems(f *testing.F) {
-	const result = `{"type":"function_call_result","callId":"c","name":"t","status":"completed","output":{"type":"text","text":"x"}}`
+	const result = `{"type":"function_call_result","callId":"c","name":"t","status":"completed",` +
+		`"output":{"type":"text","text":"x"}}`
 	for _, text := range []string{
 		`{"role":"user","content":"what's on my list?"}`,
-		`{"type":"message","role":"user","content":[{"type":"audio","audio":"A","format":"b"},{"type":"input_file","file":{"url":"u"}}]}`,
+		`{"type":"message","role":"user","content":[{"type":"audio","audio":"A","format":"b"},{"type":"input_file",` +
+			`"file":{"url":"u"}}]}`,
 		`{"type":"reasoning","id":"rs_1","content":[{"type":"input_text","text":"think"}]}`,
 		`{"type":"function_call","id":"f","callId":"c","name":"t","arguments":"{\"a\": 1}","status":"completed"}`,
 		`{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"1"}]}`,

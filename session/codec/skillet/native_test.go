@@ -38,10 +38,14 @@ var assistantKinds = []string{
 	`{"type":"text","text":"é, \"done\"","state":"done"}`,
 	`{"type":"reasoning","text":"hm"}`,
 	`{"type":"step-start"}`,
-	`{"type":"tool-bash","toolCallId":"ID","state":"output-available","input":{"command":"ls","n":1.50},"output":"a\nb"}`,
-	`{"type":"tool-bash","toolCallId":"ID","state":"output-available","input":{"command":"ls"},"output":{"stdout":"a"}}`,
-	`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"ID","state":"output-error","input":"text","errorText":"boom"}`,
-	`{"type":"tool-bash","toolCallId":"ID","state":"output-denied","input":{},"approval":{"id":"a","approved":false,"reason":"no"}}`,
+	`{"type":"tool-bash","toolCallId":"ID","state":"output-available","input":{"command":"ls","n":1.50},` +
+		`"output":"a\nb"}`,
+	`{"type":"tool-bash","toolCallId":"ID","state":"output-available","input":{"command":"ls"},` +
+		`"output":{"stdout":"a"}}`,
+	`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"ID","state":"output-error","input":"text",` +
+		`"errorText":"boom"}`,
+	`{"type":"tool-bash","toolCallId":"ID","state":"output-denied","input":{},"approval":{"id":"a","approved":false,` +
+		`"reason":"no"}}`,
 	`{"type":"tool-bash","toolCallId":"ID","state":"input-available","input":{}}`,
 	`{"type":"data-handoff","data":{"type":"handoff","agentName":"a","toAgentName":"b"}}`,
 	`{"type":"data-note","data":1}`,
@@ -185,7 +189,8 @@ func TestLosses(t *testing.T) {
 	s := codectest.Corpus()[0].Session
 	m := func(role string, hidden *int64, data ...string) session.MessageAndParts {
 		n := len(s.Messages)
-		mp := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("m%d", n), SessionID: s.Session.ID, Role: role,
+		mp := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("m%d", n), SessionID: s.Session.ID,
+			Role:         role,
 			MetadataJSON: "{}", HiddenAt: hidden, CreatedAt: int64(n), UpdatedAt: int64(n)}}
 		for i, d := range data {
 			var fields struct{ Type string }
@@ -282,7 +287,8 @@ func newStore(tb testing.TB, path string, rows ...[4]any) {
 	}
 	defer conn.Close()
 	if err := sqlitex.ExecuteTransient(conn,
-		`CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, session_name TEXT NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL)`, nil); err != nil {
+		`CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, session_name TEXT `+
+			`NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL)`, nil); err != nil {
 		tb.Fatal(err)
 	}
 	for _, r := range rows {
@@ -298,17 +304,20 @@ func TestDecodeItems(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sqlite")
 	texts := []string{
 		`{"role":"system","content":"be brief"}`,
-		`{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"},{"type":"input_image","image":"https://x/a.png","detail":"low"}]}`,
+		`{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"},{"type":"input_image",` +
+			`"image":"https://x/a.png","detail":"low"}]}`,
 		`{"type":"reasoning","id":"r1","content":[],"rawContent":[{"type":"reasoning_text","text":"raw thought"}]}`,
 		`{"type":"function_call","callId":"c1","name":"t","arguments":"{\"a\": 1}"}`,
 		`{"type":"function_call","callId":"c2","name":"u","arguments":"not JSON"}`,
 		`{"type":"function_call_result","callId":"c2","name":"u","status":"completed","output":"plain"}`,
-		`{"type":"function_call_result","callId":"c1","name":"t","status":"incomplete","output":[{"type":"input_text","text":"x"}]}`,
+		`{"type":"function_call_result","callId":"c1","name":"t","status":"incomplete",` +
+			`"output":[{"type":"input_text","text":"x"}]}`,
 		`{"type":"function_call_result","callId":"c9","name":"t","output":"of nothing"}`,
 		`{"type":"function_call","callId":"c1","name":"again","arguments":"{}"}`,
 		`{"type":"hosted_tool_call","name":"web_search","status":"completed"}`,
 		`{"type":"compaction","encrypted_content":"zzz"}`,
-		`{"role":"assistant","status":"completed","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"no"}]}`,
+		`{"role":"assistant","status":"completed","content":[{"type":"output_text","text":"a"},{"type":"refusal",` +
+			`"refusal":"no"}]}`,
 		`{"broken`,
 	}
 	var all [][4]any
@@ -337,7 +346,8 @@ func TestDecodeItems(t *testing.T) {
 	}
 	wantProblems := problems{
 		`s.sqlite: session_items row 8: result of call "c9", which is not above it: kept as data-item`,
-		`s.sqlite: session_items row 9: call with the callId "c1", which names no call or another one: its result cannot be matched`,
+		`s.sqlite: session_items row 9: call with the callId "c1", which names no call or another one: its result ` +
+			`cannot be matched`,
 		`s.sqlite: session_items row 13: is not an item: left out`,
 	}
 	if diff := gocmp.Diff(wantProblems, p); diff != "" {
@@ -371,7 +381,8 @@ func TestDecodeFileOfADirectory(t *testing.T) {
 	}
 	hi := `{"role":"user","content":"hi"}`
 	newStore(t, filepath.Join(dir, ".skilled-agent", "state", ".agent_sessions.sqlite"),
-		[4]any{"ann@x", "one", 1, hi}, [4]any{"ann@x", "three", 1, hi}, [4]any{"a.b", "s", 1, hi}, [4]any{"a_b", "s", 1, hi})
+		[4]any{"ann@x", "one", 1, hi}, [4]any{"ann@x", "three", 1, hi}, [4]any{"a.b", "s", 1, hi},
+		[4]any{"a_b", "s", 1, hi})
 	var p problems
 	var got []string
 	for _, s := range collect(t, skillet.DecodeFile(dir, p.report)) {

@@ -24,10 +24,12 @@ func chat(messages ...[]string) *codec.Session {
 		MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 99}}
 	for i, m := range messages {
 		at := int64(10 * (i + 1))
-		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1", Role: m[0],
+		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1",
+			Role:         m[0],
 			MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at + 5}}
 		for k, data := range m[1:] {
-			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: row.Message.ID, SessionID: "ses_1", Index: int64(k),
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: row.Message.ID, SessionID: "ses_1",
+				Index:    int64(k),
 				DataJSON: data, CreatedAt: at, UpdatedAt: at + 1}
 			p.Type = strings.Split(data, `"`)[3]
 			if _, id, ok := strings.Cut(data, `"toolCallId":"`); ok {
@@ -116,7 +118,8 @@ func TestNoTurnNoLog(t *testing.T) {
 // others one is made.
 func TestLossOfTheID(t *testing.T) {
 	for id, kept := range map[string]bool{
-		"ses_000000000000SNU9EEyOhNrFYg": true, "13f357b3-8f64-4fde-aa60-c29d12969d7b": false, "ses_1": false, "a/b": false,
+		"ses_000000000000SNU9EEyOhNrFYg": true, "13f357b3-8f64-4fde-aa60-c29d12969d7b": false, "ses_1": false,
+		"a/b": false,
 	} {
 		s := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"a"}`})
 		s.Session.ID = id
@@ -147,7 +150,8 @@ func TestLossOfTheID(t *testing.T) {
 func TestReplace(t *testing.T) {
 	before := chat([]string{"user", `{"type":"text","text":"q"}`},
 		[]string{"assistant", `{"type":"text","text":"before"}`})
-	after := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"after"}`})
+	after := chat([]string{"user", `{"type":"text","text":"q"}`},
+		[]string{"assistant", `{"type":"text","text":"after"}`})
 	named := func(s *codec.Session, name string) *codec.Session {
 		t := *s.Transcript
 		t.Session.MetadataJSON = `{"skillet":{"user":"u","session_name":"` + name + `"}}`
@@ -218,15 +222,19 @@ func TestLossesOfParts(t *testing.T) {
 			"names and media types of files"},
 		{"user", `{"type":"file","mediaType":"text/plain","url":"https://x/y"}`, "names and media types of files"},
 		{"assistant",
-			`{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":{},"output":"o"}`,
+			`{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":{},` +
+				`"output":"o"}`,
 			"metadata of tool calls"},
 		{"assistant",
-			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","approval":{"id":"p","approved":true}}`, "questions to a human"},
+			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o",` +
+				`"approval":{"id":"p","approved":true}}`, "questions to a human"},
 		{"assistant",
-			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","toolMetadata":{"k":1}}`,
+			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o",` +
+				`"toolMetadata":{"k":1}}`,
 			"metadata of tool calls"},
 		{"assistant",
-			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","callProviderMetadata":{"k":{}}}`, "metadata of tool calls"},
+			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o",` +
+				`"callProviderMetadata":{"k":{}}}`, "metadata of tool calls"},
 		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"input-streaming"}`,
 			"states of tool calls without a result"},
 	}
@@ -258,14 +266,16 @@ func TestLossOfASilentAnswer(t *testing.T) {
 		Session: session.Session{ID: "ses_1", Title: "t", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1,
 			UpdatedAt: 2},
 		Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: 1,
+			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}",
+				CreatedAt: 1,
 				UpdatedAt: 1}},
 			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: session.RoleAssistant,
 				MetadataJSON: `{"agenttrace":{"incomplete":true}}`, CreatedAt: 2, UpdatedAt: 2}},
 		},
 	}}
 	s.Messages[1].Parts = []session.Part{{
-		ID: "prt_1", MessageID: "msg_2", SessionID: "ses_1", Type: "data-agent", DataJSON: `{"type":"data-agent","data":1}`,
+		ID: "prt_1", MessageID: "msg_2", SessionID: "ses_1", Type: "data-agent",
+		DataJSON:  `{"type":"data-agent","data":1}`,
 		CreatedAt: 2, UpdatedAt: 2,
 	}}
 	const silent = "messages of their own"

@@ -191,15 +191,20 @@ func TestBothGoBackToBoth(t *testing.T) {
 		"1 " + at + `1795199010459 {"role":"user","content":"what's on my list?"}`,
 		"2 " + at + `1795199010460 {"type":"reasoning","content":[{"type":"input_text","text":"think"}]}`,
 		"3 " + at +
-			`1795199010460 {"type":"function_call","callId":"call_1","name":"run_command_line","arguments":"{\"reason\":\"r\",\"commandLine\":\"todo list\"}","status":"completed"}`,
+			`1795199010460 {"type":"function_call","callId":"call_1","name":"run_command_line",` +
+			`"arguments":"{\"reason\":\"r\",\"commandLine\":\"todo list\"}","status":"completed"}`,
 		"4 " + at +
-			`1795199010460 {"type":"function_call_result","callId":"call_1","name":"run_command_line","status":"completed","output":{"type":"text","text":"1. [ ] buy milk"}}`,
+			`1795199010460 {"type":"function_call_result","callId":"call_1","name":"run_command_line",` +
+			`"status":"completed","output":{"type":"text","text":"1. [ ] buy milk"}}`,
 		"5 " + at +
-			`1795199010460 {"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"1. [ ] buy milk"}]}`,
+			`1795199010460 {"type":"message","role":"assistant","status":"completed",` +
+			`"content":[{"type":"output_text","text":"1. [ ] buy milk"}]}`,
 		"6 " + at +
-			`1795199010462 {"role":"user","content":[{"type":"input_text","text":"see picture"},{"type":"input_image","image":"data:image/png;base64,AAAA"}]}`,
+			`1795199010462 {"role":"user","content":[{"type":"input_text","text":"see picture"},` +
+			`{"type":"input_image","image":"data:image/png;base64,AAAA"}]}`,
 		"7 " + at +
-			`1795199010462 {"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"ok"}]}`,
+			`1795199010462 {"type":"message","role":"assistant","status":"completed",` +
+			`"content":[{"type":"output_text","text":"ok"}]}`,
 	}
 	if diff := cmp.Diff(want, items(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
 		t.Errorf("items (-want +got):\n%s", diff)
@@ -272,7 +277,8 @@ func TestDecodeStories(t *testing.T) {
 		want     []string
 		problems problems
 	}{
-		{"streamed text", user(0, `"go"`) + step(1, `"type":"text","text":"Hel"`) + step(2, `"type":"text","text":"lo "`) +
+		{"streamed text", user(0, `"go"`) + step(1, `"type":"text","text":"Hel"`) + step(2,
+			`"type":"text","text":"lo "`) +
 			step(2, `"type":"text","text":"é"`) + final(3, `"Hello é"`),
 			[]string{"user", "  text go", "assistant", "  text Hello é"}, nil},
 		{"a result that no step said", user(0, `"/help"`) + step(1, `"type":"text","text":"thinking"`) + final(3,
@@ -283,7 +289,8 @@ func TestDecodeStories(t *testing.T) {
 			step(2, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"{\"a\": 1}"`) +
 			step(3, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`) +
 			step(4, `"type":"text","text":"done "`) + final(5, `"done"`),
-			[]string{"user", "  text x", "assistant", "  text look", `  tool-t output-available {"a":1} "r"`, "  text done"},
+			[]string{"user", "  text x", "assistant", "  text look", `  tool-t output-available {"a":1} "r"`,
+				"  text done"},
 			nil},
 		{"two calls at once", user(0, `"x"`) +
 			step(1, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"[no clue]"`) +
@@ -298,17 +305,25 @@ func TestDecodeStories(t *testing.T) {
 			[]string{"user", "  text x", "assistant incomplete", "  text part", "user", "  text y"}, nil},
 		{"files",
 			user(0,
-				`[{"type":"message","role":"user","content":[{"type":"input_file","file":"https://x/a.pdf","filename":"a.pdf"},{"type":"audio","audio":"AAAA","format":"mp3"},{"type":"input_image","image":{"id":"f"}},{"type":"input_image","image":"https://x/a.png"}]},{"role":"user","content":"and"}]`),
-			[]string{"user", "  file application/octet-stream https://x/a.pdf", "  file audio/mp3 data:audio/mp3;base64,AAAA",
-				`  data-content {"type":"input_image","image":{"id":"f"}}`, "  file image/* https://x/a.png", "  text and"}, nil},
+				`[{"type":"message","role":"user","content":[{"type":"input_file","file":"https://x/a.pdf",`+
+					`"filename":"a.pdf"},{"type":"audio","audio":"AAAA","format":"mp3"},{"type":"input_image",`+
+					`"image":{"id":"f"}},{"type":"input_image","image":"https://x/a.png"}]},{"role":"user",`+
+					`"content":"and"}]`),
+			[]string{"user", "  file application/octet-stream https://x/a.pdf",
+				"  file audio/mp3 data:audio/mp3;base64,AAAA",
+				`  data-content {"type":"input_image","image":{"id":"f"}}`, "  file image/* https://x/a.png",
+				"  text and"}, nil},
 		{"a model", user(0, `"x"`) +
-			`{"kind":"final_result","finalResult":{"text":"ok"},"timestamp":"2026-01-01T00:00:01.000Z","model":"openrouter/openai/gpt-5"}` + "\n",
+			`{"kind":"final_result","finalResult":{"text":"ok"},"timestamp":"2026-01-01T00:00:01.000Z",` +
+			`"model":"openrouter/openai/gpt-5"}` + "\n",
 			[]string{"user", "  text x", "assistant openrouter/openai/gpt-5", "  text ok"}, nil},
 		{"damage", step(0, `"type":"text","text":"early"`) + user(1, `"x"`) + "{\n" + "\n" + entry("note", `"x":1`, 1) +
-			step(1, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`) + step(1, `"type":"dance","n":1`) +
+			step(1, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`) + step(1,
+			`"type":"dance","n":1`) +
 			strings.Replace(final(2, `"ok"`), "2026-01", "soon", 1) + step(3, `"type":"text","text":"late"`) +
 			`{"kind":"user_message","userIn`,
-			[]string{"user", "  text x", "assistant", `  tool-t output-available null "r"`, `  data-step {"type":"dance","n":1}`,
+			[]string{"user", "  text x", "assistant", `  tool-t output-available null "r"`,
+				`  data-step {"type":"dance","n":1}`,
 				"  text ok"},
 			problems{
 				"line 1: step is not in a turn: left out, as skillet does",
@@ -373,6 +388,7 @@ func TestDecodeErrors(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	codectest.Fuzz(f, replayLog, user(0, `"x"`)+step(1,
 		`"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"{\"a\": 1}"`)+
-		step(2, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`)+step(2, `"type":"text","text":"a"`)+
+		step(2, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`)+step(2,
+		`"type":"text","text":"a"`)+
 		step(2, `"type":"text","text":"\ud83d"`)+final(3, `"b"`))
 }

@@ -41,7 +41,8 @@ func benchStore(b *testing.B) string {
 			for k, role := range []string{session.RoleUser, session.RoleAssistant} {
 				now++
 				m := fmt.Sprintf("msg_%06d_%d_%d", n, i, k)
-				batch.Messages = append(batch.Messages, store.MessageChange{ID: m, SessionID: id, Role: role, CreatedAt: now,
+				batch.Messages = append(batch.Messages, store.MessageChange{ID: m, SessionID: id, Role: role,
+					CreatedAt: now,
 					UpdatedAt: now, Rank: store.RankFinal})
 				for index := range int64(1 + 2*k) {
 					p := text(id, m, index, now)
@@ -52,7 +53,8 @@ func benchStore(b *testing.B) string {
 					batch.SpanRefs = append(batch.SpanRefs, store.SpanRef{
 						TraceID: fmt.Sprintf("%032x", n), SpanID: fmt.Sprintf("%016x", i), SessionID: id, MessageID: m,
 						Kind: "session.turn", Dialect: "agenttrace",
-						StartNano: now * 1e6, EndNano: now * 1e6, TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 1},
+						StartNano: now * 1e6, EndNano: now * 1e6,
+						TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 1},
 							SystemPromptDigest: "p"},
 					})
 				}

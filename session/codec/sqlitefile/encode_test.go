@@ -48,9 +48,13 @@ func dump(t *testing.T, path string, tables ...string) string {
 			})
 		if err == nil {
 			list := strings.Join(columns, " || ',' || ")
-			err = sqlitex.ExecuteTransient(conn, "SELECT "+list+" AS row FROM "+table+" ORDER BY row", &sqlitex.ExecOptions{
-				ResultFunc: func(stmt *zombie.Stmt) error { fmt.Fprintf(&b, "%s: %s\n", table, stmt.ColumnText(0)); return nil },
-			})
+			err = sqlitex.ExecuteTransient(conn, "SELECT "+list+" AS row FROM "+table+" ORDER BY row",
+				&sqlitex.ExecOptions{
+					ResultFunc: func(stmt *zombie.Stmt) error {
+						fmt.Fprintf(&b, "%s: %s\n", table, stmt.ColumnText(0))
+						return nil
+					},
+				})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +94,8 @@ func story(r *rand.Rand) []store.Batch {
 		id := fmt.Sprintf("ses_%d", n)
 		now := int64(epoch + n*100_000)
 		all = append(all, store.Batch{Sessions: []store.SessionChange{{
-			ID: id, Start: now, End: now, Title: said("T "+id, now), Agent: said("a", now), Model: said(`{"model_id":"m"}`, now),
+			ID: id, Start: now, End: now, Title: said("T "+id, now), Agent: said("a", now),
+			Model:    said(`{"model_id":"m"}`, now),
 			Metadata: map[string]store.Value{"k": *said(fmt.Sprintf("[%d]", r.IntN(9)), now)},
 		}}})
 		var users []string
@@ -99,8 +104,9 @@ func story(r *rand.Rand) []store.Batch {
 			user, answer := fmt.Sprintf("u%d-%s", i, id), fmt.Sprintf("a%d-%s", i, id)
 			users = append(users, user)
 			all = append(all, store.Batch{
-				Messages: []store.MessageChange{{ID: user, SessionID: id, Role: session.RoleUser, CreatedAt: now, UpdatedAt: now,
-					Rank: store.RankFinal}},
+				Messages: []store.MessageChange{{ID: user, SessionID: id, Role: session.RoleUser, CreatedAt: now,
+					UpdatedAt: now,
+					Rank:      store.RankFinal}},
 				Parts: []store.PartChange{text(id, user, 0, now)},
 			})
 			spans := 1 + r.IntN(2)
@@ -109,15 +115,19 @@ func story(r *rand.Rand) []store.Batch {
 				cost := float64(r.IntN(100)) / 7
 				prompt, catalog := fmt.Sprintf("p%d", r.IntN(3)), fmt.Sprintf("c%d", r.IntN(2))
 				b := store.Batch{
-					Messages: []store.MessageChange{{ID: answer, SessionID: id, Role: session.RoleAssistant, CreatedAt: now,
+					Messages: []store.MessageChange{{ID: answer, SessionID: id, Role: session.RoleAssistant,
+						CreatedAt: now,
 						UpdatedAt: now, Rank: store.RankFinal}},
 					SpanRefs: []store.SpanRef{{
-						TraceID: fmt.Sprintf("%032x", n*10+i), SpanID: fmt.Sprintf("%016x", n*1000+i*10+k), SessionID: id,
+						TraceID: fmt.Sprintf("%032x", n*10+i), SpanID: fmt.Sprintf("%016x", n*1000+i*10+k),
+						SessionID: id,
 						MessageID: answer, Kind: "session.turn",
 						Dialect: "agenttrace", StartNano: now * 1e6, EndNano: now*1e6 + 5, Error: r.IntN(4) == 0,
 						TurnStats: &store.TurnStats{
-							Usage: &session.Usage{Input: r.Int64N(50), Output: r.Int64N(50)}, SystemPromptDigest: prompt, Agent: "a",
-							Trace: session.MessageTrace{CostUSD: &cost, EndReason: "finish", PendingApproval: k < spans-1,
+							Usage:              &session.Usage{Input: r.Int64N(50), Output: r.Int64N(50)},
+							SystemPromptDigest: prompt, Agent: "a",
+							Trace: session.MessageTrace{CostUSD: &cost, EndReason: "finish",
+								PendingApproval:   k < spans-1,
 								ToolCatalogDigest: catalog},
 						},
 					}},
@@ -125,8 +135,9 @@ func story(r *rand.Rand) []store.Batch {
 						{Kind: store.BlobSystemPrompt, Digest: prompt, Body: "be " + prompt, Exact: r.IntN(2) == 0},
 						{Kind: store.BlobToolCatalog, Digest: catalog, Body: "[]", Exact: true},
 					},
-					Decisions: []store.Decision{{ID: fmt.Sprintf("per_%s_%d", answer, k), SessionID: id, MessageID: answer,
-						ToolID: "bash", Action: "ask", Outcome: "allowed", DecidedAt: now}},
+					Decisions: []store.Decision{{ID: fmt.Sprintf("per_%s_%d", answer, k), SessionID: id,
+						MessageID: answer,
+						ToolID:    "bash", Action: "ask", Outcome: "allowed", DecidedAt: now}},
 				}
 				for index := range int64(3) {
 					if r.IntN(5) > 0 { // of a part that is missing the next shows a gap
@@ -143,7 +154,8 @@ func story(r *rand.Rand) []store.Batch {
 					[]byte(`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"`+user+
 						`","auto":true,"summary_tokens":3}}`)
 				all = append(all, store.Batch{
-					Messages: []store.MessageChange{{ID: compaction, SessionID: id, Role: session.RoleAssistant, CreatedAt: now,
+					Messages: []store.MessageChange{{ID: compaction, SessionID: id, Role: session.RoleAssistant,
+						CreatedAt: now,
 						UpdatedAt: now, Rank: store.RankFinal,
 						Metadata: []byte(`{"compaction":true}`)}},
 					Parts: []store.PartChange{p},
@@ -377,10 +389,12 @@ func TestFile(t *testing.T) {
 	for name, err := range map[string]error{
 		"rows that make no tree": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"),
 			one(&codec.Session{Transcript: &broken}, nil), nil),
-		"a sequence that fails":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(nil, failed), nil),
-		"an id of two sessions":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), twice, nil),
-		"being canceled":          sqlitefile.EncodeFile(canceled, filepath.Join(dir, "x.db"), one(good, nil), nil),
-		"a directory that is not": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "y", "x.db"), one(good, nil), nil),
+		"a sequence that fails": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(nil, failed),
+			nil),
+		"an id of two sessions": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), twice, nil),
+		"being canceled":        sqlitefile.EncodeFile(canceled, filepath.Join(dir, "x.db"), one(good, nil), nil),
+		"a directory that is not": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "y", "x.db"), one(good, nil),
+			nil),
 	} {
 		if err == nil {
 			t.Errorf("no error of %s", name)
@@ -467,7 +481,8 @@ func TestTheOtherSessionsAreExported(t *testing.T) {
 	last(shared["part"]).ID = first.Messages[0].Parts[0].ID
 	shared["tree"].Messages[0].Message.SessionID = "ses_other"
 	last(shared["index"]).Index = -1
-	all := []*session.Transcript{first, shared["message"], shared["part"], shared["tree"], shared["index"], rows("ses_z")}
+	all := []*session.Transcript{first, shared["message"], shared["part"], shared["tree"], shared["index"],
+		rows("ses_z")}
 	given := func(yield func(*codec.Session, error) bool) {
 		for _, t := range all {
 			if !yield(&codec.Session{Transcript: t}, nil) {
@@ -483,7 +498,8 @@ func TestTheOtherSessionsAreExported(t *testing.T) {
 	}
 	for id, want := range map[string]string{
 		"ses_b": "message " + first.Messages[0].Message.ID + ": its id belongs to session ses_a",
-		"ses_c": "part " + first.Messages[0].Parts[0].ID + ": its id belongs to message " + first.Messages[0].Message.ID,
+		"ses_c": "part " + first.Messages[0].Parts[0].ID + ": its id belongs to message " +
+			first.Messages[0].Message.ID,
 		"ses_d": "ses_other",
 		"ses_e": "-1",
 	} {

@@ -21,13 +21,15 @@ import (
 func sessionOf(id string, at int64, prompt string) *store.Imported {
 	return &store.Imported{
 		Transcript: &session.Transcript{
-			Session: session.Session{ID: id, Title: id, Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: at,
+			Session: session.Session{ID: id, Title: id, Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+				CreatedAt: at,
 				UpdatedAt: at},
 			Messages: []session.MessageAndParts{{
 				Message: session.Message{ID: "msg_" + id, SessionID: id, Role: session.RoleAssistant,
 					MetadataJSON: `{"system_prompt_digest":"` + prompt + `"}`, CreatedAt: at, UpdatedAt: at},
 				Parts: []session.Part{{
-					ID: "prt_" + id, MessageID: "msg_" + id, SessionID: id, Type: "text", DataJSON: `{"type":"text","text":"hi"}`,
+					ID: "prt_" + id, MessageID: "msg_" + id, SessionID: id, Type: "text",
+					DataJSON:  `{"type":"text","text":"hi"}`,
 					CreatedAt: at, UpdatedAt: at,
 				}},
 			}},

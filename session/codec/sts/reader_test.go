@@ -54,11 +54,15 @@ func TestATraceOfAnotherHarness(t *testing.T) {
 		`{"type":"session","harness":"llama.app","id":"b1a2c3","name":"Implementing a new API"}`,
 		`{"type":"message","message":{"role":"system","content":"You are helpful.","timestamp":1795198540000}}`,
 		`{"type":"message","message":{"role":"user","content":"what time is it?","timestamp":1795198540000}}`,
-		`{"type":"message","message":{"role":"assistant","content":"","reasoningContent":"I need a clock.","model":"gemma-3",` +
-			`"timestamp":1795198541000,"toolCalls":[{"id":"t1","function":{"name":"get_time","arguments":"{\"zone\":\"UTC\"}"}},` +
+		`{"type":"message","message":{"role":"assistant","content":"","reasoningContent":"I need a clock.",` +
+			`"model":"gemma-3",` +
+			`"timestamp":1795198541000,"toolCalls":[{"id":"t1","function":{"name":"get_time",` +
+			`"arguments":"{\"zone\":\"UTC\"}"}},` +
 			`{"id":"t2","function":{"name":"get_date","arguments":"\"not json\""}}]}}`,
-		`{"type":"message","message":{"role":"tool","content":"2026-07-01T15:00:00Z","timestamp":1795198542000,"toolCallId":"t1"}}`,
-		`{"type":"message","message":{"role":"assistant","content":"it is 15:00 UTC","model":"gemma-3","timestamp":1795198543000}}`,
+		`{"type":"message","message":{"role":"tool","content":"2026-07-01T15:00:00Z","timestamp":1795198542000,` +
+			`"toolCallId":"t1"}}`,
+		`{"type":"message","message":{"role":"assistant","content":"it is 15:00 UTC","model":"gemma-3",` +
+			`"timestamp":1795198543000}}`,
 		"",
 	}
 	if d := cmp.Diff(want, strings.Split(b.String(), "\n")); d != "" {

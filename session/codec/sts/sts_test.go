@@ -22,13 +22,16 @@ var format = codectest.Codec{
 func handmade() *codec.Session {
 	const text = `{"type":"data-unfinished","data":{"text":"the end was not reported"}}`
 	return &codec.Session{Transcript: &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1,
+		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+			CreatedAt: 1,
 			UpdatedAt: 2},
 		Messages: []session.MessageAndParts{{
-			Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 1,
+			Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}",
+				CreatedAt: 1,
 				UpdatedAt: 1},
 			Parts: []session.Part{
-				{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: "data-unfinished", DataJSON: text, CreatedAt: 1,
+				{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: "data-unfinished", DataJSON: text,
+					CreatedAt: 1,
 					UpdatedAt: 1},
 			},
 		}},

@@ -24,7 +24,8 @@ func TestPythonAppend(t *testing.T) {
 		{Python{}, `"\ud83d"`, `"\ud83d"`}, // half a pair
 		{Python{}, `"\u003c"`, `"<"`},
 		{ascii, `{"a":[1,2.50,-1e-05,true,null],"b":{}}`, `{"a": [1, 2.50, -1e-05, true, null], "b": {}}`},
-		{ascii, `"é😀\u00e9\ud83d\ude00\/\b\u007f` + "\u007f" + `"`, `"\u00e9\ud83d\ude00\u00e9\ud83d\ude00/\b\u007f\u007f"`},
+		{ascii, `"é😀\u00e9\ud83d\ude00\/\b\u007f` + "\u007f" + `"`,
+			`"\u00e9\ud83d\ude00\u00e9\ud83d\ude00/\b\u007f\u007f"`},
 		{ascii, `"\ud800 lone \"q\" \\ \u0041"`, `"\ud800 lone \"q\" \\ A"`},
 		{ascii, `"a, b: c"`, `"a, b: c"`},
 	} {
@@ -41,7 +42,8 @@ func TestPythonAppend(t *testing.T) {
 func TestReplaceNaN(t *testing.T) {
 	quote := func(word string) string { return `"` + word + `"` }
 	for in, want := range map[string]string{
-		`{"a":NaN,"b":[-Infinity,Infinity],"c":"NaN \\\"NaN","d":-1}`: `{"a":"NaN","b":["-Infinity","Infinity"],"c":"NaN \\\"NaN","d":-1}`,
+		`{"a":NaN,"b":[-Infinity,Infinity],"c":"NaN \\\"NaN","d":-1}`: `{"a":"NaN","b":["-Infinity","Infinity"],` +
+			`"c":"NaN \\\"NaN","d":-1}`,
 		`{"a":"NaN"}`: `{"a":"NaN"}`,
 		`{"a":1}`:     `{"a":1}`,
 	} {

@@ -77,7 +77,8 @@ func TestMessageOrder(t *testing.T) {
 	s := New("s", "a")
 	for _, at := range []int64{5, 5, 3, 9, 9, 0} {
 		s.See(at)
-		s.Message(session.RoleUser, at).Part(Object{{"type", json.RawMessage(`"text"`)}, {"text", json.RawMessage(`"x"`)}},
+		s.Message(session.RoleUser, at).Part(Object{{"type", json.RawMessage(`"text"`)},
+			{"text", json.RawMessage(`"x"`)}},
 			at)
 	}
 	made := s.Messages()
@@ -99,8 +100,9 @@ func TestMessageOrder(t *testing.T) {
 func FuzzScan(f *testing.F) {
 	for _, text := range []string{
 		` { "b" : 1.50 , "a" : [ 1e-05 , "x y" ] , "b" : "\u00e9\/" } `, `{"a":-0,"b":[],"c":{},"d":[{}]}`,
-		`{"a":"12345678\"12345678","b":"\ud800","é":true}`, `{"a":01}`, `{"a":1.}`, `{"a":1e}`, `{"a":nul}`, `{"a":"\x"}`,
-		"{\"a\":\"\x1f\"}", `{"a":1,}`, `{"a" 1}`, `{"a":[1,]}`, `{"a":"\u12g4"}`, `{"a":"12345678901234`, `{}x`, `[{}]`,
+		`{"a":"12345678\"12345678","b":"\ud800","é":true}`, `{"a":01}`, `{"a":1.}`, `{"a":1e}`, `{"a":nul}`,
+		`{"a":"\x"}`, "{\"a\":\"\x1f\"}", `{"a":1,}`, `{"a" 1}`, `{"a":[1,]}`, `{"a":"\u12g4"}`, `{"a":"12345678901234`,
+		`{}x`, `[{}]`,
 	} {
 		f.Add(text)
 	}
@@ -119,7 +121,8 @@ func FuzzScan(f *testing.F) {
 		var all []json.RawMessage
 		err = json.Unmarshal([]byte(text), &all)
 		some := []json.RawMessage{}
-		if session.ScanArray([]byte(text), MaxDepth, func(v json.RawMessage) { some = append(some, v) }) && (err != nil || !reflect.DeepEqual(some, all)) {
+		if session.ScanArray([]byte(text), MaxDepth, func(v json.RawMessage) { some = append(some, v) }) &&
+			(err != nil || !reflect.DeepEqual(some, all)) {
 			t.Errorf("%q: %s, want %s, %v", text, some, all, err)
 		}
 		var s string
