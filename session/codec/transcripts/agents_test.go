@@ -63,7 +63,8 @@ func plain(decode func(string, func(codec.Problem)) iter.Seq2[*codec.Session, er
 	}
 }
 
-func whole(decode func(context.Context, string, codec.Wanted, func(codec.Problem)) iter.Seq2[*codec.Session, error]) fileDecoder {
+func whole(decode func(context.Context, string, codec.Wanted, func(codec.Problem)) iter.Seq2[*codec.Session,
+	error]) fileDecoder {
 	return func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return decode(ctx, path, nil, report)
 	}
@@ -196,8 +197,10 @@ func newDatabase(t testing.TB, path string, scripts ...string) *sqlite.Conn {
 // three are in a list of their own.
 func cursorStore(t testing.TB, messages []string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), ".cursor", "chats", "0a1b2c3d", "7d3e5c1a-0000-4000-8000-000000000001", "store.db")
-	conn := newDatabase(t, path, "CREATE TABLE blobs (id TEXT PRIMARY KEY, data BLOB); CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
+	path := filepath.Join(t.TempDir(), ".cursor", "chats", "0a1b2c3d", "7d3e5c1a-0000-4000-8000-000000000001",
+		"store.db")
+	conn := newDatabase(t, path, "CREATE TABLE blobs (id TEXT PRIMARY KEY, data BLOB); CREATE TABLE meta (key TEXT "+
+		"PRIMARY KEY, value TEXT)")
 	put := func(data []byte) []byte {
 		sum := sha256.Sum256(data)
 		if err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO blobs VALUES (?, ?)",
@@ -224,7 +227,8 @@ func cursorStore(t testing.TB, messages []string) string {
 	root = protowire.AppendString(protowire.AppendTag(root, 9, protowire.BytesType), "file:///work/app")
 	root = protowire.AppendVarint(protowire.AppendTag(root, 10, protowire.VarintType), 1)
 	about := `{"agentId":"7d3e5c1a-0000-4000-8000-000000000001","latestRootBlobId":"` + hex.EncodeToString(put(root)) +
-		`","name":"Fix the parser","mode":"default","createdAt":1785578400000,"lastUsedModel":"composer-2","blobEncryptionKey":"c2VjcmV0"}`
+		`","name":"Fix the parser","mode":"default","createdAt":1785578400000,"lastUsedModel":"composer-2",` +
+		`"blobEncryptionKey":"c2VjcmV0"}`
 	if err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO meta VALUES ('0', ?)",
 		&sqlitex.ExecOptions{Args: []any{hex.EncodeToString([]byte(about))}}); err != nil {
 		t.Fatal(err)
@@ -262,7 +266,8 @@ func TestCursorGrowsAndIsCompacted(t *testing.T) {
 			t.Errorf("row %s of the shorter chat is %q in the longer one", id, whole[id])
 		}
 	}
-	compacted := ids([]string{messages[0], messages[1], messages[2], `{"role":"user","content":"Summary: all is well."}`,
+	compacted := ids([]string{messages[0], messages[1], messages[2],
+		`{"role":"user","content":"Summary: all is well."}`,
 		`{"role":"user","content":"<user_query>\nand now?\n</user_query>"}`})
 	same := 0
 	for id := range compacted {
@@ -303,10 +308,12 @@ func TestDamagedDatabasesOfAgents(t *testing.T) {
 			transcripts.DecodeCursor},
 		{"zed", databaseOf(t, "zed/threads.sql"), [][3]string{{"threads", "data", ""}, {"threads", "data_type", ""}},
 			whole(transcripts.DecodeZed)},
-		{"kiro", databaseOf(t, "kiro/data.sql"), [][3]string{{"conversations", "value", ""}, {"conversations_v2", "value", ""}},
+		{"kiro", databaseOf(t, "kiro/data.sql"),
+			[][3]string{{"conversations", "value", ""}, {"conversations_v2", "value", ""}},
 			whole(transcripts.DecodeKiroFile)},
-		{"goose", databaseOf(t, "goose/sessions.sql"), [][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
-			{"usage_ledger", "input_tokens", "silent"}}, whole(transcripts.DecodeGooseFile)},
+		{"goose", databaseOf(t, "goose/sessions.sql"),
+			[][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
+				{"usage_ledger", "input_tokens", "silent"}}, whole(transcripts.DecodeGooseFile)},
 	} {
 		t.Run(tt.name, func(t *testing.T) { damageRows(t, tt.path, tt.columns, tt.decode) })
 	}
@@ -326,11 +333,14 @@ func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecod
 			t.Fatal(err)
 		}
 		for row := range n {
-			for _, damage := range []string{"'{'", "'[]'", "x'0affffffff'", "NULL", "substr(" + c[1] + ", 1, length(" + c[1] + ") / 2)"} {
-				script := fmt.Sprintf("UPDATE %s SET %s = %s WHERE rowid = (SELECT rowid FROM %s LIMIT 1 OFFSET %d)", c[0], c[1],
+			for _, damage := range []string{"'{'", "'[]'", "x'0affffffff'", "NULL",
+				"substr(" + c[1] + ", 1, length(" + c[1] + ") / 2)"} {
+				script := fmt.Sprintf("UPDATE %s SET %s = %s WHERE rowid = (SELECT rowid FROM %s LIMIT 1 OFFSET %d)",
+					c[0], c[1],
 					damage, c[0], row)
 				damaged := filepath.Join(t.TempDir(), filepath.Base(path))
-				if err := sqlitex.ExecuteTransient(conn, "VACUUM INTO ?", &sqlitex.ExecOptions{Args: []any{damaged}}); err != nil {
+				if err := sqlitex.ExecuteTransient(conn, "VACUUM INTO ?",
+					&sqlitex.ExecOptions{Args: []any{damaged}}); err != nil {
 					t.Fatal(err)
 				}
 				copied, err := sqlite.OpenConn(damaged, sqlite.OpenReadWrite)

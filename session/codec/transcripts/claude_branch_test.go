@@ -22,17 +22,20 @@ func branch(lines ...string) string {
 			parent = "null"
 		}
 		rest := map[string]string{
-			"user":       `"type":"user","message":{"role":"user","content":%q}`,
-			"meta":       `"type":"user","isMeta":true,"message":{"role":"user","content":%q}`,
-			"say":        `"type":"assistant","message":{"id":"m` + f[0] + `","content":[{"type":"text","text":%q}]}`,
-			"call":       `"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":%q,"name":"Read","input":{}}]}`,
-			"result":     `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":"x"}]}`,
+			"user": `"type":"user","message":{"role":"user","content":%q}`,
+			"meta": `"type":"user","isMeta":true,"message":{"role":"user","content":%q}`,
+			"say":  `"type":"assistant","message":{"id":"m` + f[0] + `","content":[{"type":"text","text":%q}]}`,
+			"call": `"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":%q,` +
+				`"name":"Read","input":{}}]}`,
+			"result": `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,` +
+				`"content":"x"}]}`,
 			"system":     `"type":"system","subtype":"turn_duration","content":%q`,
 			"attachment": `"type":"attachment","attachment":{"type":%q}`,
 			"boundary":   `"type":"system","subtype":"compact_boundary","logicalParentUuid":%q`,
 		}[f[2]]
 		fmt.Fprintf(&b,
-			`{"parentUuid":%s,"isSidechain":false,"sessionId":"s1","uuid":%q,"timestamp":"2026-01-02T03:04:%02d.000Z",`+rest+
+			`{"parentUuid":%s,"isSidechain":false,"sessionId":"s1","uuid":%q,"timestamp":"2026-01-02T03:04:%02d.000Z",`+
+				rest+
 				"}\n", parent, f[0], i, f[3])
 	}
 	return b.String()
@@ -46,7 +49,8 @@ func TestClaudeBranches(t *testing.T) {
 		want []string
 	}{
 		"gone back": {
-			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2", "u3 a2 user three", "u4 a1 user TWO",
+			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2", "u3 a2 user three",
+				"u4 a1 user TWO",
 				"a4 u4 say 4"),
 			[]string{"one", "1", "two 5", "2 5", "three 5", "TWO", "4"},
 		},
@@ -56,17 +60,20 @@ func TestClaudeBranches(t *testing.T) {
 			[]string{"one", "1", "two 4", "2 4", "TWO 5", "2", "4"},
 		},
 		"within what was left": {
-			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2", "u3 a2 user three", "u4 a2 user THREE",
+			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2", "u3 a2 user three",
+				"u4 a2 user THREE",
 				"u5 a1 user TWO"),
 			[]string{"one", "1", "two 6", "2 6", "three 6", "THREE 6", "TWO"},
 		},
 		"other records between": {
-			branch("u1 - user one", "a1 u1 say 1", "s1 a1 system took", "u2 s1 user two", "t2 u2 attachment file", "a2 t2 say 2",
+			branch("u1 - user one", "a1 u1 say 1", "s1 a1 system took", "u2 s1 user two", "t2 u2 attachment file",
+				"a2 t2 say 2",
 				"n1 s1 meta caveat", "u3 n1 user TWO"),
 			[]string{"one", "1", "two 7", "2 7", "caveat", "TWO"},
 		},
 		"calls beside each other": {
-			branch("u1 - user one", "a1 u1 call t1", "a2 a1 call t2", "r1 a1 result t1", "r2 a2 result t2", "a3 r2 say 3",
+			branch("u1 - user one", "a1 u1 call t1", "a2 a1 call t2", "r1 a1 result t1", "r2 a2 result t2",
+				"a3 r2 say 3",
 				"u2 a3 user two"),
 			[]string{"one", "3", "two"},
 		},
@@ -75,17 +82,20 @@ func TestClaudeBranches(t *testing.T) {
 			[]string{"one", ""},
 		},
 		"interrupted": {
-			branch("u1 - user one", "a1 u1 call t1", "r1 a1 result t1", "i1 a1 user [Request interrupted by user for tool use]",
+			branch("u1 - user one", "a1 u1 call t1", "r1 a1 result t1", "i1 a1 user [Request interrupted by user for "+
+				"tool use]",
 				"u2 a1 user two"),
 			[]string{"one", "", "[Request interrupted by user for tool use]", "two"},
 		},
 		"compacted": {
-			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "u3 a1 user TWO", "a3 u3 say 3", "b1 - boundary a3",
+			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "u3 a1 user TWO", "a3 u3 say 3",
+				"b1 - boundary a3",
 				"u4 b1 user four"),
 			[]string{"one", "1", "two 3", "TWO", "3", "", "four"},
 		},
 		"what a compaction followed from is not there": {
-			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "u3 a1 user TWO", "b1 - boundary zz", "u4 b1 user four"),
+			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "u3 a1 user TWO", "b1 - boundary zz",
+				"u4 b1 user four"),
 			[]string{"one", "1", "two", "TWO", "", "four"},
 		},
 		"begun anew": {
@@ -97,7 +107,8 @@ func TestClaudeBranches(t *testing.T) {
 			[]string{"one", "1", "two", "TWO", "2"},
 		},
 		"a circle": {
-			branch("u1 a1 user one", "a1 u1 say 1", "s1 s2 system x", "s2 s1 system x", "u2 s1 user two", "u3 s1 user three"),
+			branch("u1 a1 user one", "a1 u1 say 1", "s1 s2 system x", "s2 s1 system x", "u2 s1 user two",
+				"u3 s1 user three"),
 			[]string{"one", "1", "two", "three"},
 		},
 	} {
@@ -134,9 +145,10 @@ func TestClaudeResumedConversation(t *testing.T) {
 		file string
 		want int
 	}{
-		"whole":             {branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2"), 0},
-		"resumed":           {branch("u3 a2 user three", "a3 u3 say 3", "u4 a3 user four", "a4 u4 say 4"), 1},
-		"after a hook":      {branch("h1 - attachment hook", "h2 h1 attachment hook", "u1 h2 user one", "a1 u1 say 1"), 0},
+		"whole":   {branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2"), 0},
+		"resumed": {branch("u3 a2 user three", "a3 u3 say 3", "u4 a3 user four", "a4 u4 say 4"), 1},
+		"after a hook": {branch("h1 - attachment hook", "h2 h1 attachment hook", "u1 h2 user one", "a1 u1 say 1"),
+			0},
 		"resumed by a hook": {branch("h1 a9 attachment hook", "u1 h1 user one", "a1 u1 say 1"), 1},
 		"in a circle":       {branch("u1 a1 user one", "a1 u1 say 1"), 0},
 	} {

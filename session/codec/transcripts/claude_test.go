@@ -24,7 +24,8 @@ func sha256Hex(text string) string {
 func claudeRecords(records ...string) string {
 	var b strings.Builder
 	for i, r := range records {
-		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":false,"uuid":"u%d","timestamp":"2026-01-02T03:04:%02d.000Z",%s}`+
+		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":false,"uuid":"u%d",`+
+			`"timestamp":"2026-01-02T03:04:%02d.000Z",%s}`+
 			"\n", i, i, r)
 	}
 	return b.String()
@@ -36,7 +37,8 @@ func claudeUser(text string) string {
 
 func claudeSays(id, text string) string {
 	return fmt.Sprintf(
-		`"type":"assistant","requestId":"req_%s","message":{"id":%q,"model":"claude-x","content":[{"type":"text","text":%q}],"stop_reason":"end_turn"}`, id, id, text)
+		`"type":"assistant","requestId":"req_%s","message":{"id":%q,"model":"claude-x","content":[{"type":"text",`+
+			`"text":%q}],"stop_reason":"end_turn"}`, id, id, text)
 }
 
 // claudeSession reads the one session of records.
@@ -83,11 +85,13 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 		"compact": {
 			[]string{
 				claudeUser("one"), claudeSays("m1", "1"),
-				`"type":"system","subtype":"compact_boundary","compactMetadata":{"trigger":"manual","preTokens":900,"postTokens":70,"durationMs":4000}`,
+				`"type":"system","subtype":"compact_boundary","compactMetadata":{"trigger":"manual","preTokens":900,` +
+					`"postTokens":70,"durationMs":4000}`,
 				`"type":"user","isCompactSummary":true,"message":{"role":"user","content":"so far"}`,
 				meta("<local-command-caveat>Caveat: …</local-command-caveat>"),
 				claudeUser("<command-name>/compact</command-name>\n<command-args></command-args>"),
-				claudeUser("<local-command-stdout>Compacted</local-command-stdout>"), claudeUser("two"), claudeSays("m2", "2"),
+				claudeUser("<local-command-stdout>Compacted</local-command-stdout>"), claudeUser("two"),
+				claudeSays("m2", "2"),
 			},
 			[]string{
 				"user: one", "assistant: 1", "assistant: compaction: so far",
@@ -99,7 +103,8 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 		},
 		"a command of the user's own": {
 			[]string{claudeUser(
-				"<command-message>review is running</command-message>\n<command-name>/review</command-name>\n<command-args>the parser</command-args>"),
+				"<command-message>review is running</command-message>\n<command-name>/review</command-name>\n" +
+					"<command-args>the parser</command-args>"),
 				meta("Review what is named."), claudeSays("m1", "fine")},
 			[]string{"user: /review the parser", "system: Review what is named.", "assistant: fine"},
 		},
@@ -109,8 +114,10 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 		},
 		"a shell command": {
 			[]string{claudeUser("<bash-input>ls</bash-input>"),
-				claudeUser("<bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>"), claudeUser("one"), claudeSays("m1", "1")},
-			[]string{"system: <bash-input>ls</bash-input>", "system: <bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>",
+				claudeUser("<bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>"), claudeUser("one"),
+				claudeSays("m1", "1")},
+			[]string{"system: <bash-input>ls</bash-input>",
+				"system: <bash-stdout>a.go</bash-stdout><bash-stderr></bash-stderr>",
 				"user: one", "assistant: 1"},
 		},
 		"a command that is a system record": {
@@ -124,12 +131,14 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 			[]string{"user: one", "assistant: 1", "system: the task is done", "assistant: 2"},
 		},
 		"an interruption": {
-			[]string{claudeUser("one"), claudeSays("m1", "1"), claudeUser("[Request interrupted by user]"), claudeUser("two")},
+			[]string{claudeUser("one"), claudeSays("m1", "1"), claudeUser("[Request interrupted by user]"),
+				claudeUser("two")},
 			[]string{"user: one", "assistant: 1", "system: [Request interrupted by user]", "user: two"},
 		},
 		"typed while the agent works": {
 			[]string{claudeUser("one"), claudeSays("m1", "1"),
-				`"type":"attachment","attachment":{"type":"queued_command","prompt":"and quickly"}`, claudeSays("m2", "2")},
+				`"type":"attachment","attachment":{"type":"queued_command","prompt":"and quickly"}`,
+				claudeSays("m2", "2")},
 			[]string{"user: one", "assistant: 1", "user: and quickly", "assistant: 2"},
 		},
 		"two compactions, one without a summary": {
@@ -140,7 +149,8 @@ func TestClaudeCommandsAreNoTurns(t *testing.T) {
 				`"type":"system","subtype":"compact_boundary","compactMetadata":{"trigger":"auto","preTokens":900}`,
 				`"type":"user","isCompactSummary":true,"message":{"role":"user","content":"so far"}`,
 			},
-			[]string{"user: one", "assistant: 1", "assistant: compaction: ", "assistant: 2", "assistant: compaction: so far"},
+			[]string{"user: one", "assistant: 1", "assistant: compaction: ", "assistant: 2",
+				"assistant: compaction: so far"},
 		},
 		"text that looks like JSON": {
 			[]string{claudeUser(`{"type":"summary"}`), claudeSays("m1", "1")},
@@ -160,9 +170,14 @@ func TestClaudeFacts(t *testing.T) {
 		`"type":"api-request-shape","tools":[{"name":"Bash"}]`,
 		`"type":"permission-mode","permissionMode":"plan"`,
 		claudeUser("run it"),
-		`"type":"assistant","requestId":"req_1","effort":"high","costUSD":0.25,"message":{"id":"m1","model":"claude-x","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{}},{"type":"tool_use","id":"t2","name":"Bash","input":{}}],"stop_reason":"tool_use"}`,
-		`"type":"user","toolUseResult":{"durationMs":12},"message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"ok"}]}`,
-		`"type":"user","toolUseResult":"User rejected tool use","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t2","is_error":true,"content":"The user doesn't want to proceed with this tool use. STOP."}]}`,
+		`"type":"assistant","requestId":"req_1","effort":"high","costUSD":0.25,"message":{"id":"m1",`+
+			`"model":"claude-x","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{}},{"type":"tool_use",`+
+			`"id":"t2","name":"Bash","input":{}}],"stop_reason":"tool_use"}`,
+		`"type":"user","toolUseResult":{"durationMs":12},"message":{"role":"user","content":[{"type":"tool_result",`+
+			`"tool_use_id":"t1","content":"ok"}]}`,
+		`"type":"user","toolUseResult":"User rejected tool use","message":{"role":"user",`+
+			`"content":[{"type":"tool_result","tool_use_id":"t2","is_error":true,`+
+			`"content":"The user doesn't want to proceed with this tool use. STOP."}]}`,
 		claudeSays("m2", "done"),
 		`"type":"system","subtype":"turn_duration","durationMs":3500`,
 		`"type":"cost-state","totalCostUSD":0.5`)
@@ -199,7 +214,9 @@ func TestClaudeFacts(t *testing.T) {
 // the model be the error of the turn.
 func TestClaudeErrorIsTheTurnsError(t *testing.T) {
 	s := claudeSession(t, claudeUser("run it"),
-		`"type":"assistant","isApiErrorMessage":true,"message":{"id":"x","model":"<synthetic>","content":[{"type":"text","text":"API Error: 529 overloaded"}],"usage":{"input_tokens":0,"output_tokens":0}}`)
+		`"type":"assistant","isApiErrorMessage":true,"message":{"id":"x","model":"<synthetic>",`+
+			`"content":[{"type":"text","text":"API Error: 529 overloaded"}],"usage":{"input_tokens":0,`+
+			`"output_tokens":0}}`)
 	if got := s.Messages[1].Message.MetadataJSON; !strings.Contains(got,
 		`"end_reason":"error","error":"API Error: 529 overloaded"`) || strings.Contains(got, `"usage"`) {
 		t.Errorf("metadata %s", got)

@@ -16,7 +16,8 @@ func rollout(lines ...string) string {
 	var b strings.Builder
 	at := 0
 	for _, line := range append(
-		[]string{`session_meta {"id":"c1","model_provider":"openai","base_instructions":{"text":"be brief"}}`}, lines...) {
+		[]string{`session_meta {"id":"c1","model_provider":"openai","base_instructions":{"text":"be brief"}}`},
+		lines...) {
 		kind, payload, _ := strings.Cut(line, " ")
 		stamp := "2026-01-02T03:04:" + string(rune('0'+at/10)) + string(rune('0'+at%10)) + ".000Z"
 		b.WriteString(`{"timestamp":"` + stamp + `","type":"` + kind + `","payload":` + payload + "}\n")
@@ -27,20 +28,24 @@ func rollout(lines ...string) string {
 
 // Records of Codex that many tests have.
 const (
-	codexAsk     = `response_item {"type":"message","role":"user","content":[{"type":"input_text","text":"list it"}]}`
-	codexAnswer  = `response_item {"type":"message","role":"assistant","content":[{"type":"output_text","text":"a.go"}]}`
-	codexSummary = `response_item {"type":"message","role":"assistant","content":[{"type":"output_text","text":"the user wants a list"}]}`
+	codexAsk    = `response_item {"type":"message","role":"user","content":[{"type":"input_text","text":"list it"}]}`
+	codexAnswer = `response_item {"type":"message","role":"assistant","content":[{"type":"output_text",` +
+		`"text":"a.go"}]}`
+	codexSummary = `response_item {"type":"message","role":"assistant","content":[{"type":"output_text",` +
+		`"text":"the user wants a list"}]}`
 	codexStarted = `event_msg {"type":"task_started","turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c"}`
 	codexDone    = `event_msg {"type":"task_complete","turn_id":"t1","duration_ms":4200}`
-	codexCall    = `response_item {"type":"function_call","name":"exec_command","arguments":"{\"cmd\":\"ls\"}","call_id":"k1"}`
-	codexOutput  = `response_item {"type":"function_call_output","call_id":"k1","output":"a.go"}`
+	codexCall    = `response_item {"type":"function_call","name":"exec_command","arguments":"{\"cmd\":\"ls\"}",` +
+		`"call_id":"k1"}`
+	codexOutput = `response_item {"type":"function_call_output","call_id":"k1","output":"a.go"}`
 )
 
 // codexTokens is a record of what was spent, of which the total is unlike any other.
 func codexTokens(total, input, output string) string {
 	return `event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":` + total +
 		`},"last_token_usage":{"input_tokens":` + input +
-		`,"cached_input_tokens":0,"output_tokens":` + output + `,"reasoning_output_tokens":0,"total_tokens":` + total + `}}}`
+		`,"cached_input_tokens":0,"output_tokens":` + output + `,"reasoning_output_tokens":0,"total_tokens":` + total +
+		`}}}`
 }
 
 // rolloutRows are the messages of a rollout: a line per role with what the metadata
@@ -63,25 +68,32 @@ func TestCodexSummaryIsNoAnswer(t *testing.T) {
 		codexStarted, codexAsk, codexCall, codexTokens("130", "100", "30"), codexOutput,
 		codexSummary, codexTokens("240", "200", "40"),
 		`compacted {"message":"`+prefix+`the user wants a list"}`,
-		`event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":370},"last_token_usage":{"input_tokens":0,"output_tokens":0,"total_tokens":55}}}`,
+		`event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":370},`+
+			`"last_token_usage":{"input_tokens":0,"output_tokens":0,"total_tokens":55}}}`,
 		codexAnswer, codexTokens("380", "60", "7"), codexDone)
 	want := []string{
 		`  user {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c"}}`,
 		`    {"type":"text","text":"list it"}`,
-		`  assistant {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c","usage_basis":"inclusive","model_calls":1,"steps":[` +
-			`{"usage":{"input":100,"output":30,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323043000}]},` +
+		`  assistant {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c",` +
+			`"usage_basis":"inclusive","model_calls":1,"steps":[` +
+			`{"usage":{"input":100,"output":30,"reasoning":0,"cache_read":0,"cache_write":0},` +
+			`"started_at":1767323043000}]},` +
 			digest +
 			`,"usage":{"input":100,"output":30,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
-		`    {"type":"tool-exec_command","toolCallId":"k1","input":{"cmd":"ls"},"state":"output-available","output":"a.go"}`,
+		`    {"type":"tool-exec_command","toolCallId":"k1","input":{"cmd":"ls"},"state":"output-available",` +
+			`"output":"a.go"}`,
 		`  assistant {"compaction":true,"agenttrace":{"context_tokens_before":240,"trigger":"auto",` +
-			`"usage":{"input":200,"output":40,"reasoning":0,"cache_read":0,"cache_write":0},"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c",` +
+			`"usage":{"input":200,"output":40,"reasoning":0,"cache_read":0,"cache_write":0},"turn_id":"t1",` +
+			`"trace_id":"0af7651916cd43dd8448eb211c80319c",` +
 			`"context_tokens_after":55},` + digest +
 			`,"usage":{"input":55,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"data-compaction","data":{"summary":"` + prefix +
 			`the user wants a list","tail_start_id":null,"auto":true,"summary_tokens":55}}`,
-		`  assistant {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c","usage_basis":"inclusive","duration_ms":4200,"model_calls":1,"steps":[` +
-			`{"usage":{"input":60,"output":7,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323050000}],"end_reason":"finish"},` + digest +
+		`  assistant {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c",` +
+			`"usage_basis":"inclusive","duration_ms":4200,"model_calls":1,"steps":[` +
+			`{"usage":{"input":60,"output":7,"reasoning":0,"cache_read":0,"cache_write":0},` +
+			`"started_at":1767323050000}],"end_reason":"finish"},` + digest +
 			`,"usage":{"input":60,"output":7,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"a.go"}`,
@@ -121,7 +133,8 @@ func TestCodexTurns(t *testing.T) {
 	}{
 		"a tool's duration": {
 			[]string{codexStarted, codexAsk, codexCall,
-				`event_msg {"type":"exec_command_end","call_id":"k1","duration":{"secs":1,"nanos":250000000}}`, codexOutput},
+				`event_msg {"type":"exec_command_end","call_id":"k1","duration":{"secs":1,"nanos":250000000}}`,
+				codexOutput},
 			`"toolMetadata":{"agenttrace":{"duration_ms":1250}}`,
 		},
 		"a duration as text": {
@@ -203,14 +216,17 @@ func TestCodexRolledBack(t *testing.T) {
 // TestCodexTotalsAreInputAndOutput has tokens that a server says were cached be part of
 // the input, also where it says that they were more than that.
 func TestCodexTotalsAreInputAndOutput(t *testing.T) {
-	count := `event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":%s},"last_token_usage":{"input_tokens":375,"cached_input_tokens":%s,"output_tokens":40,"reasoning_output_tokens":0}}}`
+	count := `event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":%s},` +
+		`"last_token_usage":{"input_tokens":375,"cached_input_tokens":%s,"output_tokens":40,` +
+		`"reasoning_output_tokens":0}}}`
 	text := rollout(codexAsk, codexCall, fmt.Sprintf(count, "1", "800"), codexOutput, codexAnswer,
 		fmt.Sprintf(count, "2", "300"))
 	for s, err := range transcripts.DecodeCodex(strings.NewReader(text), nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if u, _ := session.UsageOf(s.Messages[1].Message.MetadataJSON); u != (session.Usage{Input: 75, Output: 80, CacheRead: 675}) {
+		if u, _ := session.UsageOf(s.Messages[1].Message.MetadataJSON); u != (session.Usage{Input: 75, Output: 80,
+			CacheRead: 675}) {
 			t.Errorf("usage %+v", u)
 		}
 	}

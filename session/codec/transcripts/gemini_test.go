@@ -102,7 +102,8 @@ func TestGeminiSubagentBeside(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	const chat = `{"sessionId":"s","projectHash":"h","startTime":"2026-01-02T03:04:05.000Z","kind":"subagent","messages":[{"id":"1","timestamp":"2026-01-02T03:04:06.000Z","type":"user","content":"x"}]}`
+	const chat = `{"sessionId":"s","projectHash":"h","startTime":"2026-01-02T03:04:05.000Z","kind":"subagent",` +
+		`"messages":[{"id":"1","timestamp":"2026-01-02T03:04:06.000Z","type":"user","content":"x"}]}`
 	if err := os.WriteFile(path, []byte(chat), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,8 @@ func TestGeminiDamaged(t *testing.T) {
 		problems []string
 		err      string
 	}{
-		"nothing": {"", 0, []string{"line 1: the file is damaged from here on: the rest is left out: EOF"}, "no record in it names a session"},
+		"nothing": {"", 0, []string{"line 1: the file is damaged from here on: the rest is left out: EOF"},
+			"no record in it names a session"},
 		"no head": {rest, 0, nil, "no record in it names a session"},
 		"line cut": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"id":"u1","type":"us`, 1,
 			[]string{"line 3: is not a record: left out: unexpected EOF"}, ""},
@@ -145,10 +147,12 @@ func TestGeminiDamaged(t *testing.T) {
 			[]string{"bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
 		"object cut": {string(object[:900]), 1,
 			[]string{"line 13: the file is damaged from here on: the rest is left out: unexpected EOF"}, ""},
-		"odd in a list": {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`, 1,
+		"odd in a list": {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`,
+			1,
 			[]string{"line 1: lists something that is not a message with an id: left out"}, ""},
 		"odd message": {`{"sessionId":"s","projectHash":"h","messages":[` + "\n7,\n" +
-			`{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1, []string{"line 2: is not a message: left out: not an object"},
+			`{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1,
+			[]string{"line 2: is not a message: left out: not an object"},
 			""},
 	} {
 		all, problems, err := valid(t, geminiText(tt.text))

@@ -22,7 +22,8 @@ var growers = []codectest.Grow{
 // FuzzGrow: a transcript that is read up to any byte and then from the checkpoint on has the rows
 // of one that is read at once.
 func FuzzGrow(f *testing.F) {
-	names, err := filepath.Glob(filepath.Join("..", "..", "ingest", "testdata", "delegated", "*", "transcripts", "*.jsonl"))
+	names, err := filepath.Glob(filepath.Join("..", "..", "ingest", "testdata", "delegated", "*", "transcripts",
+		"*.jsonl"))
 	if err != nil || len(names) == 0 {
 		f.Fatal("no transcripts", err)
 	}
@@ -40,7 +41,8 @@ func FuzzGrow(f *testing.F) {
 			f.Add(text, uint(len(text)*at/16))
 		}
 	}
-	f.Add(claudeRecords(claudeUser("one"), claudeSays("m1", "yes"), claudeUser("two"), claudeSays("m2", "no")), uint(700))
+	f.Add(claudeRecords(claudeUser("one"), claudeSays("m1", "yes"), claudeUser("two"), claudeSays("m2", "no")),
+		uint(700))
 	for _, pattern := range []string{"copilot/session-state/*/events.jsonl", "gemini/tmp/parser/chats/*.jsonl"} {
 		names, err := filepath.Glob(filepath.Join("testdata", pattern))
 		if err != nil || len(names) == 0 {
@@ -63,8 +65,8 @@ func FuzzGrow(f *testing.F) {
 	})
 }
 
-// TestLongTurnIsReadFromItsLastSteps: a transcript that grows by another step of a long turn is not read from the beginning
-// of the turn, be it the user's or a sub-agent's.
+// TestLongTurnIsReadFromItsLastSteps: a transcript that grows by another step of a long turn is not read from the
+// beginning of the turn, be it the user's or a sub-agent's.
 func TestLongTurnIsReadFromItsLastSteps(t *testing.T) {
 	for _, ofSubagent := range []bool{false, true} {
 		text := longTurn(ofSubagent)
@@ -96,7 +98,8 @@ func TestCheckpointHoldsLittle(t *testing.T) {
 		t.Errorf("%d bytes after 300 turns, %d after 3", len(many.State), len(few.State))
 	}
 	text := chained(turns(20)...)
-	back := strings.Replace(chained(append(turns(20), claudeUser("instead"))...), `"parentUuid":"u39"`, `"parentUuid":"u3"`, 1)
+	back := strings.Replace(chained(append(turns(20), claudeUser("instead"))...), `"parentUuid":"u39"`,
+		`"parentUuid":"u3"`, 1)
 	g, err := transcripts.GrowClaude("", []byte(text), codec.Checkpoint{}, 0, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,8 +131,10 @@ func longTurn(ofSubagent bool) string {
 	for i := range 9 {
 		id := fmt.Sprint("t", i)
 		records = append(records,
-			fmt.Sprintf(`"type":"assistant","message":{"id":"m%d","content":[{"type":"tool_use","id":%q,"name":"Bash","input":{}}],"usage":{"input_tokens":1}}`, i, id),
-			fmt.Sprintf(`"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":%q,"content":"done"}]}`, id))
+			fmt.Sprintf(`"type":"assistant","message":{"id":"m%d","content":[{"type":"tool_use","id":%q,`+
+				`"name":"Bash","input":{}}],"usage":{"input_tokens":1}}`, i, id),
+			fmt.Sprintf(`"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":%q,`+
+				`"content":"done"}]}`, id))
 	}
 	text := chained(append(records, claudeSays("m99", "done"))...)
 	if ofSubagent {

@@ -63,7 +63,8 @@ func TestOpencode(t *testing.T) {
 		}
 		golden(t, "testdata/opencode/sessions.golden.jsonl", text(t, all))
 		if d := cmp.Diff([]store.Decision{{
-			ID: all[0].Decisions[0].ID, SessionID: "ses_4700000000000000000000main", MessageID: "msg_b7c000000002mainassist1aaa",
+			ID: all[0].Decisions[0].ID, SessionID: "ses_4700000000000000000000main",
+			MessageID:  "msg_b7c000000002mainassist1aaa",
 			PartID:     "prt_b7c000000002a6",
 			ToolCallID: "toolu_3", ToolID: "edit", Action: "ask", Outcome: "denied", Reply: "reject", Reason: "not yet",
 			DecidedAt: 1767323055000,
@@ -158,7 +159,8 @@ func TestOpencodeTree(t *testing.T) {
 	if d := cmp.Diff(timeless(want), timeless(got)); d != "" {
 		t.Errorf("sessions (-database +files):\n%s", d)
 	}
-	one, _, err := valid(t, opencodeAt(filepath.Join(root, "session", "9c0ffee", "ses_46ffff000000000000000child.json")))
+	one, _, err := valid(t,
+		opencodeAt(filepath.Join(root, "session", "9c0ffee", "ses_46ffff000000000000000child.json")))
 	if err != nil || len(one) != 1 || len(one[0].Messages) != 2 {
 		t.Errorf("one session: %v, %+v", err, one)
 	}
@@ -168,13 +170,15 @@ func TestOpencodeTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := map[string]string{
-		"session/9c0ffee/ses_old.json": `{"id":"ses_old","projectID":"9c0ffee","title":"Old","time":{"created":1,"updated":2}}`,
+		"session/9c0ffee/ses_old.json": `{"id":"ses_old","projectID":"9c0ffee","title":"Old","time":{"created":1,` +
+			`"updated":2}}`,
 		"session/9c0ffee/ses_bad.json": `{"id":"ses_bad",`,
 		"message/ses_old/msg_1.json":   `{"id":"msg_1","role":"user","time":{"created":1}}`,
 		"message/ses_old/msg_2.json":   `[]`,
 		"message/ses_old/msg_3.json":   `{"id":"msg_3","role":"dreamer"}`,
 		"part/msg_1/prt_1.json":        `{"id":"prt_1","type":"text","text":"hi"}`,
-		"part/msg_1/prt_2.json":        `{"id":"prt_2","type":"tool","tool":"x","state":{"status":"completed","output":"`,
+		"part/msg_1/prt_2.json": `{"id":"prt_2","type":"tool","tool":"x","state":{"status":"completed",` +
+			`"output":"`,
 	}
 	for name, text := range files {
 		path := filepath.Join(dir, "storage", filepath.FromSlash(name))
@@ -212,7 +216,8 @@ func TestOpencodeDamaged(t *testing.T) {
 	if d := cmp.Diff([]string{
 		"message msg_b7c000000006mainuser3aaaaa: its data is not a JSON object: left out: not an object",
 		"part prt_b7c000000002a3: its data is not a JSON object: left out: EOF",
-		"session ses_46fff00000000000000revert: it is reverted to message msg_gone, which is not there: nothing is hidden",
+		"session ses_46fff00000000000000revert: it is reverted to message msg_gone, which is not there: nothing is " +
+			"hidden",
 	}, problems); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
@@ -253,7 +258,8 @@ func TestOpencodeNothing(t *testing.T) {
 		empty: "has neither a database opencode.db", odd: "is neither a database nor a file storage/session/",
 		filepath.Join(empty, "gone"): "no such file",
 	} {
-		if all, _, err := valid(t, opencodeAt(path)); err == nil || len(all) > 0 || !strings.Contains(err.Error(), want) {
+		if all, _, err := valid(t, opencodeAt(path)); err == nil || len(all) > 0 ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -262,21 +268,26 @@ func TestOpencodeNothing(t *testing.T) {
 // FuzzDecodeOpencode has any message and part make a valid session, and the same one
 // each time.
 func FuzzDecodeOpencode(f *testing.F) {
-	f.Add(`{"role":"assistant","cost":1,"tokens":{"input":1,"output":5,"reasoning":2,"total":6},"finish":"stop","time":{"created":5,"completed":9}}`,
-		`{"type":"tool","callID":"c","tool":"bash","state":{"status":"error","error":"The user rejected permission to use this specific tool call.","time":{"start":1,"end":2}}}`,
+	f.Add(`{"role":"assistant","cost":1,"tokens":{"input":1,"output":5,"reasoning":2,"total":6},"finish":"stop",`+
+		`"time":{"created":5,"completed":9}}`,
+		`{"type":"tool","callID":"c","tool":"bash","state":{"status":"error",`+
+			`"error":"The user rejected permission to use this specific tool call.","time":{"start":1,"end":2}}}`,
 		`{"messageID":"msg_2","partID":"p"}`)
 	f.Add(`{"role":"user"}`, `{"type":"compaction","auto":true,"tail_start_id":"msg_1"}`, `{"messageID":"msg_3"}`)
 	f.Add(`{"role":"assistant","summary":true,"error":{"name":"x"}}`, `{"type":"retry","error":{}}`, `[]`)
 	f.Fuzz(func(t *testing.T, message, part, revert string) {
 		root := t.TempDir()
 		for name, text := range map[string]string{
-			"session/p/ses_1.json": `{"id":"ses_1","projectID":"p","time":{"created":3,"updated":4},"revert":` + revert +
+			"session/p/ses_1.json": `{"id":"ses_1","projectID":"p","time":{"created":3,"updated":4},"revert":` +
+				revert +
 				`}`,
-			"session/p/ses_2.json":     `{"id":"ses_2","projectID":"p","permission":` + part + `,"time":` + message + `}`,
+			"session/p/ses_2.json": `{"id":"ses_2","projectID":"p","permission":` + part + `,"time":` + message +
+				`}`,
 			"message/ses_1/msg_1.json": `{"role":"user","time":{"created":3}}`,
 			"message/ses_1/msg_2.json": message, "message/ses_1/msg_3.json": message,
-			"message/ses_2/msg_4.json": `{"role":"assistant","time":{"created":1}}`, "message/ses_2/msg_5.json": message,
-			"part/msg_1/prt_1.json": part, "part/msg_2/prt_2.json": part, "part/msg_3/prt_2.json": part,
+			"message/ses_2/msg_4.json": `{"role":"assistant","time":{"created":1}}`,
+			"message/ses_2/msg_5.json": message,
+			"part/msg_1/prt_1.json":    part, "part/msg_2/prt_2.json": part, "part/msg_3/prt_2.json": part,
 			"part/msg_4/prt_4.json": part,
 			"part/msg_5/prt_5.json": `{"type":"text","text":"x"}`,
 		} {

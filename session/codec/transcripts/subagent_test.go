@@ -33,8 +33,9 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 		{"without a file beside it", "", "s1", "claude-code",
 			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2"}},
 		{"with one", `{"agentType":"Explore","toolUseId":"toolu_1","parentAgentId":"a1"}`, "s1-a1", "Explore",
-			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2", ParentSubagentID: "a1",
-				CallID: "toolu_1"}},
+			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2",
+				ParentSubagentID: "a1",
+				CallID:           "toolu_1"}},
 	} {
 		path := write("agent-a2.jsonl", file)
 		if tt.beside != "" {
@@ -60,7 +61,8 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 func TestClaudeNotificationOfSubagentIsNoUsersMessage(t *testing.T) {
 	described, problems := describe(t, transcripts.DecodeClaude, claudeRecords(
 		claudeUser("go"), claudeSays("m1", "it runs"),
-		`"type":"user","promptId":"p2","origin":{"kind":"task-notification"},"message":{"role":"user","content":"<task-notification>done</task-notification>"}`,
+		`"type":"user","promptId":"p2","origin":{"kind":"task-notification"},"message":{"role":"user",`+
+			`"content":"<task-notification>done</task-notification>"}`,
 		claudeSays("m2", "it is done")))
 	if len(problems) > 0 {
 		t.Errorf("problems %q", problems)
@@ -85,7 +87,8 @@ func TestCodexSubagentIsNotGivenWhatItInherits(t *testing.T) {
 	}
 	task := func(text string) string {
 		return record("response_item",
-			`{"type":"agent_message","author":"/root","recipient":"/root/look","content":[{"type":"input_text","text":"Message Type: NEW_TASK\nTask name: /root/look\nSender: /root\nPayload:\n`+text+`"}]}`)
+			`{"type":"agent_message","author":"/root","recipient":"/root/look","content":[{"type":"input_text",`+
+				`"text":"Message Type: NEW_TASK\nTask name: /root/look\nSender: /root\nPayload:\n`+text+`"}]}`)
 	}
 	begin := record("session_meta", `{"id":"`+child+`","parent_thread_id":"`+parent+`","forked_from_id":"`+parent+`"}`)
 	inherited := record("session_meta", `{"id":"`+parent+`"}`) +
@@ -130,8 +133,10 @@ func TestCodexCallNamesTheSubagentThatItStarted(t *testing.T) {
 	const call = `response_item {"type":"function_call","name":"spawn_agent","arguments":"{}","call_id":"k1"}`
 	for _, started := range []string{
 		`event_msg {"type":"collab_agent_spawn_end","call_id":"k1","new_thread_id":"c2"}`,
-		`event_msg {"type":"item_completed","item":{"type":"CollabAgentToolCall","id":"k1","tool":"spawn_agent","receiver_thread_ids":["c2"]}}`,
-		`event_msg {"type":"item_completed","item":{"type":"SubAgentActivity","id":"k1","kind":"started","agent_thread_id":"c2"}}`,
+		`event_msg {"type":"item_completed","item":{"type":"CollabAgentToolCall","id":"k1","tool":"spawn_agent",` +
+			`"receiver_thread_ids":["c2"]}}`,
+		`event_msg {"type":"item_completed","item":{"type":"SubAgentActivity","id":"k1","kind":"started",` +
+			`"agent_thread_id":"c2"}}`,
 	} {
 		rows := rolloutRows(t, codexStarted, codexAsk, call, started)
 		if last := rows[len(rows)-1]; !strings.Contains(last, `"child_session_id":"c2"`) {

@@ -66,7 +66,8 @@ func describe(t *testing.T, decode decoder, text string) (described, problems []
 			t.Error(v)
 		}
 		row := &s.Session
-		described = append(described, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent, row.TotalTokens,
+		described = append(described, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent,
+			row.TotalTokens,
 			row.UpdatedAt-row.CreatedAt))
 		if row.ParentID != nil {
 			described = append(described, "child of "+*row.ParentID)
@@ -88,28 +89,40 @@ func TestClaude(t *testing.T) {
 		`  user {"agenttrace":{"source_id":"u1"}}`,
 		`    {"type":"text","text":"fix it"}`,
 		`  assistant {"agenttrace":{"usage_basis":"exclusive","stop_reason":"end_turn","model_calls":2,"steps":[` +
-			`{"response_id":"m1","usage":{"input":10,"output":20,"reasoning":0,"cache_read":100,"cache_write":5},"stop_reason":"tool_use","started_at":1767323046000},` +
-			`{"response_id":"m2","usage":{"input":3,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"stop_reason":"end_turn","started_at":1767323049000}],` +
-			`"end_reason":"finish"},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":13,"output":24,"reasoning":0,"cache_read":100,"cache_write":5}}`,
+			`{"response_id":"m1","usage":{"input":10,"output":20,"reasoning":0,"cache_read":100,"cache_write":5},` +
+			`"stop_reason":"tool_use","started_at":1767323046000},` +
+			`{"response_id":"m2","usage":{"input":3,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},` +
+			`"stop_reason":"end_turn","started_at":1767323049000}],` +
+			`"end_reason":"finish"},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":13,` +
+			`"output":24,"reasoning":0,"cache_read":100,"cache_write":5}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"reasoning","text":"hm"}`,
-		`    {"type":"tool-Bash","toolCallId":"t1","input":{"command":"ls"},"state":"output-available","output":"a.go"}`,
-		`    {"type":"tool-Read","toolCallId":"t2","input":{"file_path":"a"},"state":"output-error","errorText":"no such file"}`,
+		`    {"type":"tool-Bash","toolCallId":"t1","input":{"command":"ls"},"state":"output-available",` +
+			`"output":"a.go"}`,
+		`    {"type":"tool-Read","toolCallId":"t2","input":{"file_path":"a"},"state":"output-error",` +
+			`"errorText":"no such file"}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"done"}`,
 		`  assistant {"compaction":true,"agenttrace":{"context_tokens_before":99,"trigger":"manual"}}`,
-		`    {"type":"data-compaction","data":{"summary":"so far: fixed","tail_start_id":null,"auto":false,"summary_tokens":0}}`,
+		`    {"type":"data-compaction","data":{"summary":"so far: fixed","tail_start_id":null,"auto":false,` +
+			`"summary_tokens":0}}`,
 		`  user {"agenttrace":{"source_id":"u8"}}`,
 		`    {"type":"text","text":"thanks"}`,
 		`    {"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"m3","usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323052000}]},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"m3",` +
+			`"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0},` +
+			`"started_at":1767323052000}]},"model":{"provider_id":"anthropic","model_id":"claude-x"},` +
+			`"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"welcome"}`,
 		`s1-sub1 "look around" claude-code 3 tokens, 100 ms`,
 		`child of s1`,
 		`  user {"agenttrace":{"source_id":"v1"}}`,
 		`    {"type":"text","text":"look around"}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"n1","usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323048200}]},"model":{"provider_id":"anthropic","model_id":"claude-y"},"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"n1",` +
+			`"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0},` +
+			`"started_at":1767323048200}]},"model":{"provider_id":"anthropic","model_id":"claude-y"},` +
+			`"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"looked"}`,
 	}, described); d != "" {
@@ -143,17 +156,23 @@ func TestCodex(t *testing.T) {
 		`  user {}`,
 		`    {"type":"text","text":"list it\nplease"}`,
 		`  assistant {"agenttrace":{"usage_basis":"inclusive","model_calls":3,"steps":[` +
-			`{"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0},"started_at":1767323047000},` +
-			`{"started_at":1767323048100},{"started_at":1767323049000}],"end_reason":"abort"},"model":{"provider_id":"openai","model_id":"gpt-z"},"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0}}`,
+			`{"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0},` +
+			`"started_at":1767323047000},` +
+			`{"started_at":1767323048100},{"started_at":1767323049000}],"end_reason":"abort"},` +
+			`"model":{"provider_id":"openai","model_id":"gpt-z"},"usage":{"input":60,"output":15,"reasoning":5,` +
+			`"cache_read":40,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"reasoning","text":"hm"}`,
-		`    {"type":"tool-shell","toolCallId":"k1","input":{"command":["ls"]},"state":"output-available","output":"a.go"}`,
+		`    {"type":"tool-shell","toolCallId":"k1","input":{"command":["ls"]},"state":"output-available",` +
+			`"output":"a.go"}`,
 		`    {"type":"step-start"}`,
-		`    {"type":"tool-apply_patch","toolCallId":"k2","input":"*** Begin","state":"output-error","errorText":"bad patch"}`,
+		`    {"type":"tool-apply_patch","toolCallId":"k2","input":"*** Begin","state":"output-error",` +
+			`"errorText":"bad patch"}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"a.go"}`,
 		`  assistant {"compaction":true,"agenttrace":{"trigger":"auto"}}`,
-		`    {"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,"summary_tokens":0}}`,
+		`    {"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,` +
+			`"summary_tokens":0}}`,
 	}, described); d != "" {
 		t.Errorf("session (-want +got):\n%s", d)
 	}
@@ -278,7 +297,8 @@ func TestClaudeTitledLater(t *testing.T) {
 		return session.Session{}
 	}
 	at := int64(0)
-	text := `{"sessionId":"s1","type":"user","message":{"role":"user","content":"so"},"uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z"}` + "\n"
+	text := `{"sessionId":"s1","type":"user","message":{"role":"user","content":"so"},"uuid":"u1",` +
+		`"timestamp":"2026-01-02T03:04:05.000Z"}` + "\n"
 	for _, grown := range []struct{ line, title string }{
 		{"", "so"},
 		{`{"type":"ai-title","sessionId":"s1","aiTitle":"Guessed"}`, "Guessed"},
