@@ -62,7 +62,8 @@ func TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn(t *testing.T)
 		runCtx, run = resumed.StartRun(t.Context(), agenttrace.RunOptions{})
 		for _, text := range []string{"go on", "and on"} {
 			ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{})
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "of " + text, Name: "bash", Input: map[string]any{}})
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "of " + text, Name: "bash",
+				Input: map[string]any{}})
 			if text == "go on" {
 				tool.End("done")
 				turn.End(agenttrace.TurnResult{})

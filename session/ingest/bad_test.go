@@ -44,7 +44,8 @@ var badValues = []struct {
 	{"number", semconv.String, func(v pcommon.Value) { v.SetStr(`1`) }},
 	{"null", semconv.String, func(v pcommon.Value) { v.SetStr(`null`) }},
 	{"odd object", semconv.String, func(v pcommon.Value) {
-		v.SetStr(`{"model":1,"agent":{},"usage":{"input":-1},"system_prompt_digest":"x","agenttrace":[],"compaction":"no"}`)
+		v.SetStr(`{"model":1,"agent":{},"usage":{"input":-1},"system_prompt_digest":"x","agenttrace":[],` +
+			`"compaction":"no"}`)
 	}},
 	{"odd array", semconv.String, func(v pcommon.Value) {
 		v.SetStr(`[{"permission":1},{"permission":"bash","pattern":"*","action":"allow"},[],"x"]`)
@@ -90,19 +91,24 @@ func validRecords(n int) []spans.SpanData {
 	usage := spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 5}, Basis: semconv.BasisInclusive, CostUSD: ptr(0.1),
 		Raw: json.RawMessage(`{"a":1}`)}
 	return []spans.SpanData{
-		&spans.Run{SessionID: ses, Agent: "coder", Title: "t", Model: model, Outcome: semconv.EndFinish, CreatedAt: start,
+		&spans.Run{SessionID: ses, Agent: "coder", Title: "t", Model: model, Outcome: semconv.EndFinish,
+			CreatedAt:   start,
 			Permissions: json.RawMessage(`[]`), Metadata: json.RawMessage(`{"a":1}`)},
 		&spans.Turn{SessionID: ses, Agent: "coder", Index: ptr(int64(0)), Model: model, Usage: usage,
 			EndReason: semconv.EndFinish, StopReason: "stop",
-			User:         spans.Message{ID: user, CreatedAt: start, Parts: []spans.Part{textPart(3*n+1, 0, 0, "text", "hi")}},
+			User: spans.Message{ID: user, CreatedAt: start,
+				Parts: []spans.Part{textPart(3*n+1, 0, 0, "text", "hi")}},
 			SystemPrompt: "p", SystemPromptDigest: digest("p"),
-			Assistant: spans.Message{ID: asst, CreatedAt: start + 1, Parts: []spans.Part{textPart(3*n+2, 0, 1, "text", "ho")}}},
-		&spans.ToolCall{SessionID: ses, ToolID: "bash", CallID: "c", MessageID: asst, PartID: part, PartIndex: ptr(int64(1)),
-			State: session.StateOutputAvailable, Input: `{}`, Output: `1`},
+			Assistant: spans.Message{ID: asst, CreatedAt: start + 1,
+				Parts: []spans.Part{textPart(3*n+2, 0, 1, "text", "ho")}}},
+		&spans.ToolCall{SessionID: ses, ToolID: "bash", CallID: "c", MessageID: asst, PartID: part,
+			PartIndex: ptr(int64(1)),
+			State:     session.StateOutputAvailable, Input: `{}`, Output: `1`},
 		&spans.Compaction{SessionID: ses, MessageID: asst, MessageCreatedAt: start + 5, PartID: part, Summary: "s",
 			SummaryTokens: 5, SummarizedMessages: 2},
-		&spans.Permission{SessionID: ses, ID: id(spans.PrefixPermission, n, 0), ToolID: "bash", CallID: "c", Pattern: "*",
-			Action: semconv.ActionAllow, Source: semconv.SourceSession},
+		&spans.Permission{SessionID: ses, ID: id(spans.PrefixPermission, n, 0), ToolID: "bash", CallID: "c",
+			Pattern: "*",
+			Action:  semconv.ActionAllow, Source: semconv.SourceSession},
 		&spans.ModelCall{SessionID: ses, MessageID: asst, Model: model, Usage: usage},
 	}
 }
@@ -263,7 +269,8 @@ func TestBadSpans(t *testing.T) {
 		if seed == 0 {
 			check(t, s)
 			malformed = report.Malformed
-			for row, err := range alone.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+			for row, err := range alone.Sessions(t.Context(),
+				store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 				if err != nil {
 					t.Fatal(err)
 				}

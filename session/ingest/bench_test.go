@@ -24,7 +24,8 @@ import (
 
 // filler makes n bytes that look like program output.
 func filler(r *rand.Rand, n int) string {
-	const words = "the quick func returns error nil while reading file main.go line value string expected got test passed "
+	const words = "the quick func returns error nil while reading file main.go line value string expected got test " +
+		"passed "
 	var b strings.Builder
 	for b.Len() < n {
 		i := r.IntN(len(words) - 12)
@@ -54,7 +55,8 @@ func agentSession(r *rand.Rand, n, turns int) []ptrace.Span {
 			from := at + 10 + int64(call)*10
 			tool := &spans.ToolCall{SessionID: sessionID, ToolID: "bash", CallID: fmt.Sprintf("call_%x", r.Uint64()),
 				MessageID: assistant.ID,
-				PartID:    id(spans.PrefixPart, k+10+call, from), PartIndex: ptr(int64(call + 1)), State: "output-available",
+				PartID:    id(spans.PrefixPart, k+10+call, from), PartIndex: ptr(int64(call + 1)),
+				State: "output-available",
 				Input: `{"cmd":"` + filler(r, 200) + `"}`, Output: `{"stdout":"` + filler(r, 2700) + `"}`,
 				DurationMS: ptr(int64(8))}
 			if turn%5 == 0 && call == 0 {
@@ -64,9 +66,10 @@ func agentSession(r *rand.Rand, n, turns int) []ptrace.Span {
 					Outcome: semconv.OutcomeAllowed}, from, from)
 			}
 			s.add(tool, from, from+8)
-			assistant.Parts = append(assistant.Parts, spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash",
-				ToolCallID: tool.CallID,
-				ToolState:  tool.State, CreatedAt: start + from, UpdatedAt: start + from + 8})
+			assistant.Parts = append(assistant.Parts,
+				spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash",
+					ToolCallID: tool.CallID,
+					ToolState:  tool.State, CreatedAt: start + from, UpdatedAt: start + from + 8})
 		}
 		assistant.Parts = append(assistant.Parts, textPart(k+2, 5, at+60, "text", filler(r, 1000)))
 		s.add(&spans.Turn{SessionID: sessionID, Agent: "coder", Index: ptr(int64(turn)), Model: model,
@@ -200,7 +203,8 @@ func BenchmarkCollectors(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				open := func() store.Store {
-					s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"), sqlitestore.Options{})
+					s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"),
+						sqlitestore.Options{})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -200,7 +200,8 @@ func TestCaptures(t *testing.T) {
 			}
 			names, _ := json.Marshal(report.Dialects)
 			got := []txtar.File{
-				{Name: "report", Data: fmt.Appendf(nil, "spans %d, records %d, placed %d %s, ignored %d\n", report.Spans,
+				{Name: "report", Data: fmt.Appendf(nil, "spans %d, records %d, placed %d %s, ignored %d\n",
+					report.Spans,
 					report.Records, report.Accepted, names, report.Ignored)},
 				{Name: "sessions", Data: []byte(narrate(t, s))},
 			}
@@ -291,7 +292,8 @@ func narrate(t testing.TB, s *sqlitestore.Store) string {
 	t.Helper()
 	var b strings.Builder
 	var ids []string
-	for row, err := range s.Sessions(context.Background(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	for row, err := range s.Sessions(context.Background(),
+		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +342,8 @@ func narrateSession(b *strings.Builder, s *session.Session) {
 		}
 		return *p
 	}
-	fmt.Fprintf(b, "session %s %q agent=%s model=%s parent=%s mode=%s root=%s tokens=%d/%d/%d/%d/%d cost=%g rules=%s %s\n",
+	fmt.Fprintf(b, "session %s %q agent=%s model=%s parent=%s mode=%s root=%s tokens=%d/%d/%d/%d/%d cost=%g rules=%s "+
+		"%s\n",
 		s.ID, s.Title, s.Agent, text(s.ModelJSON),
 		text(s.ParentID), text(s.Mode), text(s.WorkspaceRoot), s.PromptTokens, s.CompletionTokens, s.ReasoningTokens,
 		s.CacheRead, s.CacheWrite, s.CostUSD,

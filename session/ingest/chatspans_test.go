@@ -37,7 +37,8 @@ func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
 		Usage:     spans.Usage{Tokens: &spans.Tokens{Input: 3000, Output: 70}, Basis: semconv.BasisInclusive},
 		EndReason: semconv.EndFinish, User: spans.Message{ID: id(spans.PrefixMessage, 0, 0), CreatedAt: start,
 			Parts: []spans.Part{textPart(0, 0, 0, "text", "go")}},
-		Assistant: spans.Message{ID: message, CreatedAt: start + 1, Parts: []spans.Part{textPart(1, 0, 1, "text", "done")}}},
+		Assistant: spans.Message{ID: message, CreatedAt: start + 1,
+			Parts: []spans.Part{textPart(1, 0, 1, "text", "done")}}},
 		0, 800)
 	for name, all := range map[string]int{"model calls alone": len(chats), "with their turn": len(s.spans)} {
 		whole := s.spans[:all]
@@ -72,7 +73,8 @@ func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
 				order = order[n:]
 			}
 			if got := dump(t, s.Path()); got != want {
-				t.Fatalf("%s, seed %d (-want +got):\n%s", name, seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				t.Fatalf("%s, seed %d (-want +got):\n%s", name, seed,
+					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 		}
 	}

@@ -34,7 +34,8 @@ func damaged(r *rand.Rand, story []ptrace.Span) []ptrace.Span {
 				v.SetStr(v.Str()[:r.IntN(len(v.Str())+1)])
 			case v.Type() == pcommon.ValueTypeSlice && v.Slice().Len() > 0:
 				if e := v.Slice().At(r.IntN(v.Slice().Len())); r.IntN(2) == 0 && e.Type() == pcommon.ValueTypeStr {
-					e.SetStr(e.Str()[:max(min(len(e.Str()), 50), len(e.Str())-r.IntN(60))]) // cut by a limit, behind the id
+					// cut by a limit, behind the id
+					e.SetStr(e.Str()[:max(min(len(e.Str()), 50), len(e.Str())-r.IntN(60))])
 				}
 			default:
 				badValues[r.IntN(len(badValues))].set(v)

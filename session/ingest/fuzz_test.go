@@ -43,11 +43,16 @@ func (c *choices) part(session string) string {
 	id, index := session+string('a'+c.byte()%6), string('0'+c.byte()%5)
 	whole := `{"id":"` + id + `","index":` + index + []string{
 		`,"type":"text","created_at":1795219200001,"updated_at":1795219200002,"data":{"type":"text","text":"hi"}}`,
-		`,"type":"tool-bash","tool_call_id":"c","tool_state":"output-available","created_at":1795219200001,"updated_at":1795219200002}`,
-		`,"type":"tool-bash","created_at":0,"updated_at":0,"data":{"type":"tool-bash","toolCallId":"c","state":"input-available","input":{}}}`,
-		`,"type":"data-compaction","created_at":1795219200001,"updated_at":1795219200001,"data":{"type":"data-compaction","data":{"summary":"s","tail_start_id":null,"auto":false,"summary_tokens":1}}}`,
+		`,"type":"tool-bash","tool_call_id":"c","tool_state":"output-available","created_at":1795219200001,` +
+			`"updated_at":1795219200002}`,
+		`,"type":"tool-bash","created_at":0,"updated_at":0,"data":{"type":"tool-bash","toolCallId":"c",` +
+			`"state":"input-available","input":{}}}`,
+		`,"type":"data-compaction","created_at":1795219200001,"updated_at":1795219200001,` +
+			`"data":{"type":"data-compaction","data":{"summary":"s","tail_start_id":null,"auto":false,` +
+			`"summary_tokens":1}}}`,
 		`,"type":"file","created_at":1,"updated_at":2,"data":{"type":"file","mediaType":"a/b","url":"u"}}`,
-		`,"type":"reasoning","created_at":1795219200003,"updated_at":1795219200002,"data":{"type":"reasoning","text":"a\"b"}}`,
+		`,"type":"reasoning","created_at":1795219200003,"updated_at":1795219200002,"data":{"type":"reasoning",` +
+			`"text":"a\"b"}}`,
 	}[c.of(6)]
 	if c.of(4) == 0 {
 		return whole[:c.of(len(whole))]

@@ -94,7 +94,8 @@ func briefly(t *testing.T, all []request) string {
 				switch {
 				case p.Type == "step-start":
 				case p.ToolCallID != nil:
-					fmt.Fprintf(&b, "%s %s %s -> %s%s\n", m.Message.Role, p.Type, data.Input, data.Output, data.ErrorText)
+					fmt.Fprintf(&b, "%s %s %s -> %s%s\n", m.Message.Role, p.Type, data.Input, data.Output,
+						data.ErrorText)
 				default:
 					fmt.Fprintf(&b, "%s %s: %s%s\n", m.Message.Role, p.Type, data.Text, data.Data)
 				}
@@ -112,13 +113,15 @@ func dialectOf(metadata string) string {
 
 const talk = `[{"role":"system","content":"Be terse."},{"role":"user","content":"Weather in Oslo?"}]`
 const talkWithTool = `[{"role":"system","content":"Be terse."},{"role":"user","content":"Weather in Oslo?"},` +
-	`{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]},` +
+	`{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"weather",` +
+	`"arguments":"{\"city\":\"Oslo\"}"}}]},` +
 	`{"role":"tool","tool_call_id":"c1","content":"4 C"}]`
 
 // A client that nobody has tried is read by what its attributes are called, whatever
 // stands before, in any casing, and by the shapes of their values.
 func TestUnknownClientsAreRead(t *testing.T) {
-	const want = "s-1 30/12 generic\nuser text: Weather in Oslo?\nassistant tool-weather {\"city\":\"Oslo\"} -> \"4 C\"\nassistant text: It is 4 C.\n"
+	const want = "s-1 30/12 generic\nuser text: Weather in Oslo?\nassistant tool-weather {\"city\":\"Oslo\"} -> \"4 " +
+		"C\"\nassistant text: It is 4 C.\n"
 	const plain = "s-1 30/12 generic\nuser text: Weather in Oslo?\nassistant text: It is 4 C.\n"
 	for name, tt := range map[string]struct {
 		spans []unknownSpan
@@ -128,11 +131,13 @@ func TestUnknownClientsAreRead(t *testing.T) {
 			{name: "handle", attrs: map[string]any{"acme.session_id": "s-1", "acme.question": "Weather in Oslo?",
 				"acme.answer": "It is 4 C."}},
 			{name: "llm", parent: 1, attrs: map[string]any{"acme.session_id": "s-1", "acme.llm.model": "m",
-				"acme.llm.prompt":       talk,
-				"acme.llm.completion":   `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}`,
+				"acme.llm.prompt": talk,
+				"acme.llm.completion": `{"role":"assistant","content":null,"tool_calls":[{"id":"c1",` +
+					`"function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}`,
 				"acme.llm.tokens.input": 10, "acme.llm.tokens.output": 4}},
-			{name: "tool", parent: 1, attrs: map[string]any{"acme.tool.name": "weather", "acme.tool.args": `{"city":"Oslo"}`,
-				"acme.tool.result": "4 C"}},
+			{name: "tool", parent: 1,
+				attrs: map[string]any{"acme.tool.name": "weather", "acme.tool.args": `{"city":"Oslo"}`,
+					"acme.tool.result": "4 C"}},
 			{name: "llm", parent: 1, attrs: map[string]any{"acme.llm.model": "m", "acme.llm.prompt": talkWithTool,
 				"acme.llm.completion":   "It is 4 C.",
 				"acme.llm.tokens.input": 20, "acme.llm.tokens.output": 8}},
@@ -140,9 +145,11 @@ func TestUnknownClientsAreRead(t *testing.T) {
 		"camel case, no prefix": {want: want, spans: []unknownSpan{
 			{name: "ask", attrs: map[string]any{"conversationId": "s-1", "userPrompt": "Weather in Oslo?",
 				"assistantResponse": "It is 4 C."}},
-			{name: "invoke model", parent: 1, attrs: map[string]any{"modelName": "m", "inputMessages": talk, "promptTokens": 10,
+			{name: "invoke model", parent: 1, attrs: map[string]any{"modelName": "m", "inputMessages": talk,
+				"promptTokens":     10,
 				"completionTokens": 4, "finishReason": "tool_calls",
-				"outputMessages": `[{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}]`}},
+				"outputMessages": `[{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"weather",` +
+					`"arguments":"{\"city\":\"Oslo\"}"}}]}]`}},
 			{name: "run tool", parent: 1, attrs: map[string]any{"toolName": "weather", "toolCallId": "c1",
 				"toolInput": `{"city":"Oslo"}`, "toolOutput": "4 C"}},
 			{name: "invoke model", parent: 1, attrs: map[string]any{"modelName": "m", "inputMessages": talkWithTool,
@@ -156,14 +163,16 @@ func TestUnknownClientsAreRead(t *testing.T) {
 				"x.outputs": `{"b":2}`}},
 			{name: "model", parent: 2, attrs: map[string]any{"x.span.type": "CHAT_MODEL",
 				"x.inputs": `{"messages":` + talk + `,"tools":[]}`, "x.model": "m",
-				"x.outputs": `{"choices":[{"finish_reason":"tool_calls","message":{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}}]}`,
-				"x.usage":   `{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14}`}},
+				"x.outputs": `{"choices":[{"finish_reason":"tool_calls","message":{"role":"assistant",` +
+					`"tool_calls":[{"id":"c1","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]}}]}`,
+				"x.usage": `{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14}`}},
 			{name: "weather", parent: 2, attrs: map[string]any{"x.span.type": "TOOL", "x.inputs": `{"city":"Oslo"}`,
 				"x.outputs": `"4 C"`}},
 			{name: "model", parent: 2, attrs: map[string]any{"x.span.type": "CHAT_MODEL",
 				"x.inputs": `{"messages":` + talkWithTool + `}`, "x.model": "m",
-				"x.outputs": `{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":"It is 4 C."}}]}`,
-				"x.usage":   `{"prompt_tokens":20,"completion_tokens":8,"total_tokens":28}`}},
+				"x.outputs": `{"choices":[{"finish_reason":"stop","message":{"role":"assistant",` +
+					`"content":"It is 4 C."}}]}`,
+				"x.usage": `{"prompt_tokens":20,"completion_tokens":8,"total_tokens":28}`}},
 		}},
 		"below an HTTP span": {want: plain, spans: []unknownSpan{
 			{name: "POST /chat", attrs: map[string]any{"http.request.method": "POST", "url.path": "/chat",
@@ -173,9 +182,11 @@ func TestUnknownClientsAreRead(t *testing.T) {
 		}},
 		"maps and lists": {want: plain, spans: []unknownSpan{
 			{name: "agent run", attrs: map[string]any{"chat_id": "s-1",
-				"run.input":  map[string]any{"messages": []any{map[string]any{"role": "user", "content": "Weather in Oslo?"}}},
-				"run.output": map[string]any{"messages": []any{map[string]any{"role": "assistant", "content": "It is 4 C."}}},
-				"run.usage":  map[string]any{"input_tokens": 30, "output_tokens": 12}, "run.model_id": "m"}},
+				"run.input": map[string]any{
+					"messages": []any{map[string]any{"role": "user", "content": "Weather in Oslo?"}}},
+				"run.output": map[string]any{
+					"messages": []any{map[string]any{"role": "assistant", "content": "It is 4 C."}}},
+				"run.usage": map[string]any{"input_tokens": 30, "output_tokens": 12}, "run.model_id": "m"}},
 		}},
 		"events": {want: plain, spans: []unknownSpan{
 			{name: "turn", attrs: map[string]any{"thread_id": "s-1", "model": "m", "usage.prompt_tokens": "30",
@@ -200,7 +211,8 @@ func TestUnknownClientsAreRead(t *testing.T) {
 				"foo.prompt_tokens": 30, "foo.completion_tokens": 12}},
 		}},
 		"a convention's family without its kinds": {want: plain, spans: []unknownSpan{
-			{name: "llm.call", attrs: map[string]any{"session.id": "s-1", "llm.prompts": talk, "llm.completions": "It is 4 C.",
+			{name: "llm.call", attrs: map[string]any{"session.id": "s-1", "llm.prompts": talk,
+				"llm.completions":  "It is 4 C.",
 				"llm.model":        "m",
 				"llm.input_tokens": 30, "llm.output_tokens": 12}},
 		}},
@@ -209,31 +221,40 @@ func TestUnknownClientsAreRead(t *testing.T) {
 				"mlflow.spanInputs":  `{"question":"Weather in Oslo?"}`,
 				"mlflow.spanOutputs": `"It is 4 C."`}},
 			{name: "Completions", parent: 1, attrs: map[string]any{"mlflow.spanType": `"CHAT_MODEL"`,
-				"mlflow.spanInputs":      `{"model":"m","messages":` + talk + `}`,
-				"mlflow.spanOutputs":     `{"choices":[{"message":{"role":"assistant","content":"It is 4 C."},"finish_reason":"stop"}]}`,
+				"mlflow.spanInputs": `{"model":"m","messages":` + talk + `}`,
+				"mlflow.spanOutputs": `{"choices":[{"message":{"role":"assistant","content":"It is 4 C."},` +
+					`"finish_reason":"stop"}]}`,
 				"mlflow.chat.tokenUsage": `{"input_tokens":30,"output_tokens":12,"total_tokens":42}`}},
 		}},
 		"Braintrust's names": {want: plain, spans: []unknownSpan{
-			{name: "agent", attrs: map[string]any{"braintrust.input_json": `[{"role":"user","content":"Weather in Oslo?"}]`,
-				"braintrust.output_json":         `{"role":"assistant","content":"It is 4 C."}`,
-				"braintrust.metadata.session_id": "s-1", "braintrust.metrics": `{"prompt_tokens":30,"completion_tokens":12}`}},
+			{name: "agent",
+				attrs: map[string]any{"braintrust.input_json": `[{"role":"user","content":"Weather in Oslo?"}]`,
+					"braintrust.output_json":         `{"role":"assistant","content":"It is 4 C."}`,
+					"braintrust.metadata.session_id": "s-1", "braintrust.metrics": `{"prompt_tokens":30,` +
+						`"completion_tokens":12}`}},
 		}},
 		"request and response of a provider": {want: plain, spans: []unknownSpan{
 			{name: "POST model", attrs: map[string]any{"proxy.session-id": "s-1",
-				"proxy.request.body":  `{"model":"m","messages":` + talk + `}`,
-				"proxy.response.body": `{"id":"r1","model":"m-1","choices":[{"message":{"role":"assistant","content":"It is 4 C."},"finish_reason":"stop"}],"usage":{"prompt_tokens":30,"completion_tokens":12}}`}},
+				"proxy.request.body": `{"model":"m","messages":` + talk + `}`,
+				"proxy.response.body": `{"id":"r1","model":"m-1","choices":[{"message":{"role":"assistant",` +
+					`"content":"It is 4 C."},"finish_reason":"stop"}],"usage":{"prompt_tokens":30,` +
+					`"completion_tokens":12}}`}},
 		}},
 		"one span": {want: plain, spans: []unknownSpan{
 			{name: "completion", attrs: map[string]any{"SessionID": "s-1", "Prompt": "Weather in Oslo?",
 				"Completion": "It is 4 C.", "Model": "m",
 				"Usage": `{"prompt_tokens":30,"completion_tokens":12}`}},
 		}},
-		"input and output, nothing else": {want: "s-1 0/0 generic\nuser text: Weather in Oslo?\nassistant text: It is 4 C.\n",
+		"input and output, nothing else": {want: "s-1 0/0 generic\nuser text: Weather in Oslo?\nassistant text: It " +
+			"is 4 C.\n",
 			spans: []unknownSpan{
-				{name: "run", attrs: map[string]any{"session_id": "s-1", "input": "Weather in Oslo?", "output": "It is 4 C."}},
+				{name: "run", attrs: map[string]any{"session_id": "s-1", "input": "Weather in Oslo?",
+					"output": "It is 4 C."}},
 			}},
-		"failed": {want: "s-1 0/0 generic\nuser text: Weather in Oslo?\nassistant data-error: {\"text\":\"500 out of tokens\"}\n", spans: []unknownSpan{
-			{name: "run", attrs: map[string]any{"session_id": "s-1", "prompt": "Weather in Oslo?"}, failed: "500 out of tokens"},
+		"failed": {want: "s-1 0/0 generic\nuser text: Weather in Oslo?\nassistant data-error: {\"text\":\"500 out of " +
+			"tokens\"}\n", spans: []unknownSpan{
+			{name: "run", attrs: map[string]any{"session_id": "s-1", "prompt": "Weather in Oslo?"},
+				failed: "500 out of tokens"},
 		}},
 		"tool without its name": {spans: []unknownSpan{
 			{name: "agent", attrs: map[string]any{"conversation_id": "s-1", "query": "Weather in Oslo?",
@@ -313,21 +334,25 @@ func TestOrdinaryTelemetryMakesNoSessions(t *testing.T) {
 		{name: "SELECT products", parent: 1, attrs: map[string]any{"db.system.name": "postgresql",
 			"db.query.text": "SELECT 1", "db.operation.name": "SELECT", "db.response.returned_rows": 3,
 			"thread.id": 12, "thread.name": "main", "code.function.name": "query"}},
-		{name: "orders process", parent: 1, attrs: map[string]any{"messaging.system": "kafka", "messaging.message.id": "m1",
-			"messaging.message.conversation_id": "c1",
-			"messaging.destination.name":        "orders", "messaging.operation.type": "process", "messaging.client.id": "c"}},
+		{name: "orders process", parent: 1,
+			attrs: map[string]any{"messaging.system": "kafka", "messaging.message.id": "m1",
+				"messaging.message.conversation_id": "c1",
+				"messaging.destination.name":        "orders", "messaging.operation.type": "process",
+				"messaging.client.id": "c"}},
 		{name: "Catalog/Get", parent: 1, attrs: map[string]any{"rpc.system": "grpc", "rpc.method": "Get",
 			"rpc.request.metadata.x": "1", "rpc.message.type": "SENT", "server.port": 443}},
 		{name: "handler", parent: 1, attrs: map[string]any{"k8s.pod.name": "p", "faas.invocation_id": "1",
 			"aws.request_id": "r", "exception.message": "boom", "app.order.id": "o1",
 			"app.user.id": "u1", "request_id": "r1", "request.size": 12, "response.status": "ok", "enduser.id": "u"}},
-		{name: "search", parent: 1, attrs: map[string]any{"search.query": "shoes", "search.count": 10, "type": "product",
+		{name: "search", parent: 1, attrs: map[string]any{"search.query": "shoes", "search.count": 10,
+			"type": "product",
 			"kind": "internal", "component": "search", "model": ""}},
 		{name: "render", parent: 1, attrs: map[string]any{"car.model": "Volvo 240", "content": "<html>",
 			"message": "rendered", "text": "hello", "role": "admin", "output.format": "html"}},
 		{name: "login", attrs: map[string]any{"session.id": "web-2", "user.id": "u1", "browser.platform": "mac",
 			"event.name": "click"}},
-		{name: "job", attrs: map[string]any{"sessionId": "web-3", "job.id": "1", "operation": "update", "status": "done"}},
+		{name: "job", attrs: map[string]any{"sessionId": "web-3", "job.id": "1", "operation": "update",
+			"status": "done"}},
 	})
 	ld := plog.NewLogs()
 	sl := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty()
@@ -391,7 +416,8 @@ func TestLaterReadingReplacesTheGenericOne(t *testing.T) {
 			t.Fatalf("%s: read by %v, want both", name, report.Dialects)
 		}
 		if got := dump(t, s.Path()); got != want {
-			t.Errorf("%s (-read once +read twice):\n%s", name, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Errorf("%s (-read once +read twice):\n%s", name,
+				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
 }
@@ -418,21 +444,26 @@ func TestSubAgentsOfVoltAgentAndLangfuseAreChildSessions(t *testing.T) {
 		"VoltAgent, in a tool": {
 			{name: "Lead", attrs: volt("Lead", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
 			{name: "tool.execution:delegate_task", parent: 1,
-				attrs: volt("Lead", map[string]any{"span.type": "tool", "tool.name": "delegate_task", "tool.call.id": "c1",
-					"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
-			{name: "Scout", parent: 2, attrs: volt("Scout", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
+				attrs: volt("Lead", map[string]any{"span.type": "tool", "tool.name": "delegate_task",
+					"tool.call.id": "c1",
+					"input":        `{"task":"Find a city"}`, "output": `"Oslo"`})},
+			{name: "Scout", parent: 2,
+				attrs: volt("Scout", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
 			{name: "llm:generateText", parent: 3, attrs: volt("Scout",
-				map[string]any{"span.type": "llm", "llm.model": "m", "llm.messages": `[{"role":"user","content":"Find a city"}]`})},
+				map[string]any{"span.type": "llm", "llm.model": "m",
+					"llm.messages": `[{"role":"user","content":"Find a city"}]`})},
 		},
 		"VoltAgent, below the turn": {
 			{name: "Lead", attrs: volt("Lead", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
-			{name: "Scout", parent: 1, attrs: volt("Scout", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
+			{name: "Scout", parent: 1,
+				attrs: volt("Scout", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
 		},
 		"Langfuse": {
 			{name: "Lead", attrs: fuse("agent", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
 			{name: "delegate", parent: 1, attrs: fuse("tool",
 				map[string]any{"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
-			{name: "Scout", parent: 2, attrs: fuse("agent", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
+			{name: "Scout", parent: 2,
+				attrs: fuse("agent", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -107,7 +107,8 @@ func build(t *testing.T, requests []ptrace.Traces) []txtar.File {
 	check(t, s)
 	var rows, decisions, links bytes.Buffer
 	var all []session.Session
-	for row, err := range s.Sessions(context.Background(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	for row, err := range s.Sessions(context.Background(),
+		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +137,8 @@ func build(t *testing.T, requests []ptrace.Traces) []txtar.File {
 		}
 		for _, l := range ls {
 			fmt.Fprintln(&links,
-				strings.Join(strings.Fields(fmt.Sprintln(l.Kind, strings.TrimLeft(l.SpanID, "0"), "of", row.ID, l.MessageID,
+				strings.Join(strings.Fields(fmt.Sprintln(l.Kind, strings.TrimLeft(l.SpanID, "0"), "of", row.ID,
+					l.MessageID,
 					l.PartID)), " "))
 		}
 	}

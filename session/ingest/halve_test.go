@@ -74,7 +74,9 @@ func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 			if name == "later" && !errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("error %v, want one to be tried again", err)
 			}
-			want := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(tt.missing, id) })
+			want := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
+				return slices.Contains(tt.missing, id)
+			})
 			slices.Sort(p.took)
 			if !slices.Equal(p.took, want) {
 				t.Errorf("took %d sessions, want %d", len(p.took), len(want))

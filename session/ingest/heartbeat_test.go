@@ -13,7 +13,8 @@ import (
 // TestHeartbeatsMoveTheTimeOfASessionAndNothingElse: an hour of them leaves the
 // rows that one status leaves, and exports have nothing to do.
 func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{Outbox: true})
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"),
+		sqlitestore.Options{Outbox: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,8 +41,9 @@ func hostileValues() map[string]func(pcommon.Value) {
 		text(fmt.Sprint("deep text part ", n), `[{"role":"user","content":`+nest("[", `"x"`, "]", n)+
 			`,"parts":[{"type":"text","content":`+nest(`{"text":`, `"x"`, "}", n)+`}]}]`)
 		text(fmt.Sprint("deep tool call ", n),
-			`[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":`+nest("[", "",
-				"]", n)+`}}]},{"role":"tool","tool_call_id":"c","content":`+nest(`{"a":`, "1", "}", n)+`}]`)
+			`[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":`+
+				nest("[", "",
+					"]", n)+`}}]},{"role":"tool","tool_call_id":"c","content":`+nest(`{"a":`, "1", "}", n)+`}]`)
 	}
 	text("JSON in JSON in JSON", `"`+strings.Repeat(`\"`, 3000)+`"`)
 	text("unclosed", strings.Repeat(`[{"a":`, 50_000))
@@ -53,7 +54,8 @@ func hostileValues() map[string]func(pcommon.Value) {
 	text("invalid UTF-8 in JSON", "[\"\xff\xfe\",{\"\xc0\x80\":\"\xed\xa0\x80\"}]")
 	text("mark of byte order", "\uFEFF{\"a\":1}")
 	text("names twice",
-		`{"role":"user","role":"assistant","content":"a","content":"b","parts":[],"parts":[{"type":"text","type":"tool_call"}]}`)
+		`{"role":"user","role":"assistant","content":"a","content":"b","parts":[],"parts":[{"type":"text",`+
+			`"type":"tool_call"}]}`)
 	text("long", strings.Repeat("ä", 3<<20))
 	text("long JSON", `["`+strings.Repeat(`\u0041`, 1<<20)+`"]`)
 	text("many", "["+strings.Repeat(`{"role":"user","content":"x"},`, 20_000)+`{}]`)
@@ -227,7 +229,8 @@ func hostileBatch(r *rand.Rand, from []request, n *int, count int) (_ []request,
 func sessionsOf(t *testing.T, s *sqlitestore.Store) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
-	for row, err := range s.Sessions(context.Background(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	for row, err := range s.Sessions(context.Background(),
+		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +292,8 @@ func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 		hostile, what := hostileBatch(r, good, &n, 40)
 		s := openStore(t)
 		if err := deliverWith(t, s, redactor, join(append(slices.Clone(hostile), good...))); err != nil {
-			t.Errorf("seed %d: the request failed: %v\n%s", seed, err, strings.Join(culprits(t, redactor, hostile, what), "\n"))
+			t.Errorf("seed %d: the request failed: %v\n%s", seed, err,
+				strings.Join(culprits(t, redactor, hostile, what), "\n"))
 			continue
 		}
 		check(t, s)
@@ -350,7 +354,8 @@ func TestToolResultNestedDeepIsKept(t *testing.T) {
 			t.Fatalf("%d levels: %d sessions stored", levels, len(rows))
 		}
 		if got := strings.Count(rows["deep"], result); got != 2 {
-			t.Errorf("%d levels: the result and the arguments are there %d times, want 2:\n%.1000s", levels, got, rows["deep"])
+			t.Errorf("%d levels: the result and the arguments are there %d times, want 2:\n%.1000s", levels, got,
+				rows["deep"])
 		}
 		// Beyond 10,000 levels it is no JSON to any reader here, but a text like others.
 		if problem := strings.Contains(rows["deep"], "kept as text"); problem != (levels > 500 && levels <= 10_000) {

@@ -49,7 +49,9 @@ func (m turnMaker) turn(n int, after time.Duration) ptrace.Traces {
 		}
 		s.SetStartTimestamp(s.StartTimestamp() + pcommon.Timestamp(after))
 		s.SetEndTimestamp(s.EndTimestamp() + pcommon.Timestamp(after))
-		s.Attributes().RemoveIf(func(key string, _ pcommon.Value) bool { return slices.Contains(dialect.SessionKeys, key) })
+		s.Attributes().RemoveIf(func(key string, _ pcommon.Value) bool {
+			return slices.Contains(dialect.SessionKeys, key)
+		})
 		for _, v := range s.Attributes().All() {
 			if v.Type() == pcommon.ValueTypeStr {
 				v.SetStr(words.Replace(v.Str()))
@@ -127,7 +129,9 @@ func detach(td ptrace.Traces) (turn ptrace.Traces, calls []ptrace.Traces) {
 		trace[15] += n
 		sp.SetTraceID(trace)
 		sp.SetParentSpanID(pcommon.SpanID{})
-		sp.Attributes().RemoveIf(func(key string, _ pcommon.Value) bool { return slices.Contains(dialect.SessionKeys, key) })
+		sp.Attributes().RemoveIf(func(key string, _ pcommon.Value) bool {
+			return slices.Contains(dialect.SessionKeys, key)
+		})
 		calls = append(calls, call)
 	})
 	for _, rs := range turn.ResourceSpans().All() {
@@ -178,7 +182,8 @@ func outline(t testing.TB, s *sqlitestore.Store) []string {
 					part.Type == "text" && strings.HasPrefix(part.Text, "answer"):
 					line += " " + part.Text
 				case part.State != "":
-					line += " " + strings.TrimPrefix(part.Type, "tool-") + ":" + strings.TrimPrefix(part.State, "output-")
+					line += " " + strings.TrimPrefix(part.Type, "tool-") + ":" + strings.TrimPrefix(part.State,
+						"output-")
 				}
 			}
 		}
@@ -300,7 +305,8 @@ func TestIdentity(t *testing.T) {
 			onSpans(m.turn(2, hour), "", "threadId", "t1")),
 			[]string{built("s1 by session.id", 1), built("t1 by threadId", 2)}},
 		{"keys of one's own", []string{"app.chat", "session.id"},
-			requestsOf(onSpans(onSpans(m.turn(1, 0), root, "session.id", "other"), call, "app.chat", "s1"), m.turn(2, hour)),
+			requestsOf(onSpans(onSpans(m.turn(1, 0), root, "session.id", "other"), call, "app.chat", "s1"),
+				m.turn(2, hour)),
 			[]string{built("own", 2), built("s1 by app.chat", 1)}},
 		{"two sessions in one trace", nil, both, []string{built("s1 by ai.telemetry.metadata.sessionId", 1),
 			built("s2 by ai.telemetry.metadata.sessionId", 2)}},
@@ -312,7 +318,8 @@ func TestIdentity(t *testing.T) {
 			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1)}},
 		{"tool calls in traces of their own, whose ids repeat", nil,
 			requestsOf(append(calls, detached, chat(m.turn(2, 0), "s2"), chat(m.turn(3, 2*hour), "s3"))...),
-			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1), built("s2 by ai.telemetry.metadata.sessionId", 2),
+			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1),
+				built("s2 by ai.telemetry.metadata.sessionId", 2),
 				built("s3 by ai.telemetry.metadata.sessionId", 3)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -331,7 +338,8 @@ func TestIdentityOfManyTurns(t *testing.T) {
 	var all []request
 	var numbers []int
 	for n := 1; n <= 50; n++ {
-		all = append(all, requestsOf(onSpans(m.turn(n, time.Duration(n)*5*hour), "ai.generateText", "session.id", "s1"))...)
+		all = append(all,
+			requestsOf(onSpans(m.turn(n, time.Duration(n)*5*hour), "ai.generateText", "session.id", "s1"))...)
 		numbers = append(numbers, n)
 	}
 	got := inAnyOrder(t, ingest.Options{}, all)

@@ -25,11 +25,13 @@ func TestUserTextThatLooksLikeJSON(t *testing.T) {
 		"gen_ai.input.messages": func(s string) map[string]string {
 			return map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
 				"gen_ai.input.messages": quoted(
-					[]any{map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "content": s}}}})}
+					[]any{map[string]any{"role": "user",
+						"parts": []any{map[string]any{"type": "text", "content": s}}}})}
 		},
 		"chat completions": func(s string) map[string]string {
 			return map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
-				"gen_ai.prompt": quoted(map[string]any{"messages": []any{map[string]any{"role": "user", "content": s}}})}
+				"gen_ai.prompt": quoted(
+					map[string]any{"messages": []any{map[string]any{"role": "user", "content": s}}})}
 		},
 		"gen_ai.prompt.0": func(s string) map[string]string {
 			return map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
@@ -47,7 +49,8 @@ func TestUserTextThatLooksLikeJSON(t *testing.T) {
 				"ai.prompt": quoted(map[string]any{"messages": []any{map[string]any{"role": "user", "content": s}}})}
 		},
 		"ai sdk prompt": func(s string) map[string]string {
-			return map[string]string{"ai.operationId": "ai.generateText", "ai.prompt": quoted(map[string]any{"prompt": s})}
+			return map[string]string{"ai.operationId": "ai.generateText",
+				"ai.prompt": quoted(map[string]any{"prompt": s})}
 		},
 	}
 	for shape, attributes := range shapes {
@@ -72,7 +75,8 @@ func TestUserTextThatLooksLikeJSON(t *testing.T) {
 				t.Errorf("%s: %s: %v", shape, text, err)
 				continue
 			}
-			if m := tr.Messages[0]; m.Message.Role != session.RoleUser || len(m.Parts) != 1 || textOfPart(m.Parts[0]) != text {
+			if m := tr.Messages[0]; m.Message.Role != session.RoleUser || len(m.Parts) != 1 ||
+				textOfPart(m.Parts[0]) != text {
 				t.Errorf("%s: %s is %s %v", shape, text, m.Message.Role, m.Parts)
 			}
 		}

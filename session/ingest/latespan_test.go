@@ -79,13 +79,15 @@ func lateSpans() []lateSpan {
 		{"when the next turn begins", twoTurns + saves(1, 5, 1, 100, 0, "a"), want(" save a,", "")},
 		{"in the next turn", twoTurns + saves(1, 5, 1, 130, 10, "a"), want(" save a,", "")},
 		{"after the next turn", twoTurns + saves(1, 5, 1, 700, 10, "a"), want(" save a,", "")},
-		{"one after the other", twoTurns + saves(1, 5, 1, 95, 10, "a") + saves(1, 6, 5, 130, 0, "b") + saves(1, 7, 6, 150, 5,
+		{"one after the other", twoTurns + saves(1, 5, 1, 95, 10, "a") + saves(1, 6, 5, 130, 0, "b") + saves(1, 7, 6,
+			150, 5,
 			"c"),
 			want(" save a, save b, save c,", "")},
 		{"of a sub-agent", twoTurns + scout + saves(1, 9, 7, 60, 2, "x") + saves(1, 10, 7, 130, 10, "y"),
 			"user: Scan.\nassistant: Calm., scout c1,\nuser: Thanks.\nassistant: Any time.,\n" +
 				"child\nuser: Look.\nassistant: Clear., save x, save y,\n"},
-		{"of a sub-agent, long after", twoTurns + scout + many + saves(1, 9, 7, 60, 2, "x") + saves(1, 10, 7, 580, 5, "y"),
+		{"of a sub-agent, long after", twoTurns + scout + many + saves(1, 9, 7, 60, 2, "x") + saves(1, 10, 7, 580, 5,
+			"y"),
 			"user: Scan.\nassistant: Calm., scout c1,\nuser: Thanks.\nassistant: Any time.," + manySaved + "\n" +
 				"child\nuser: Look.\nassistant: Clear., save x, save y,\n"},
 		{"long after", twoTurns + many + saves(1, 5, 1, 580, 5, "a"), want(" save a,", manySaved)},

@@ -39,14 +39,18 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 	now := time.UnixMilli(start)
 	rec := agenttracetest.NewRecorder()
 	tracer := agenttrace.New(agenttrace.Options{
-		TracerProvider: rec, LoggerProvider: rec, Now: func() time.Time { now = now.Add(3 * time.Millisecond); return now },
+		TracerProvider: rec, LoggerProvider: rec, Now: func() time.Time {
+			now = now.Add(3 * time.Millisecond)
+			return now
+		},
 		Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
 		Rules: []agenttrace.Rule{{Permission: "bash", Pattern: "rm*", Action: agenttrace.ActionDeny},
 			{Permission: "*", Pattern: "*", Action: agenttrace.ActionAllow}},
 	})
 	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: "Fix it",
 		Metadata: map[string]any{"ticket": "A-1"}})
-	runCtx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "m"}})
+	runCtx, run := sess.StartRun(t.Context(),
+		agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "m"}})
 	ctx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "why?"}, agenttrace.TurnOptions{})
 	turn.SetSystemPrompt("be brief")
 	callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})

@@ -139,21 +139,25 @@ func eventsOf(all []ptrace.Span) []plog.LogRecord {
 			named.Outcome, named.Error = "", ""
 			say(spans.Event{Name: semconv.EventSession, Session: &named}, to-1)
 			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusBusy}, from)
-			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying, Attempt: 2,
-				Detail: "429"}, from+5)
+			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying,
+				Attempt: 2,
+				Detail:  "429"}, from+5)
 			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusIdle}, to)
 		case *spans.Turn:
-			user := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.User.ID, Role: session.RoleUser,
+			user := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.User.ID,
+				Role:             session.RoleUser,
 				MessageCreatedAt: r.User.CreatedAt, MessageMetadata: r.User.Metadata, Parts: r.User.Parts}
 			say(user, from)
 			answer := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.Assistant.ID,
 				Role:             session.RoleAssistant,
-				MessageCreatedAt: r.Assistant.CreatedAt, MessageMetadata: json.RawMessage(`{"agent":"` + r.Agent + `"}`)}
+				MessageCreatedAt: r.Assistant.CreatedAt,
+				MessageMetadata:  json.RawMessage(`{"agent":"` + r.Agent + `"}`)}
 			say(answer, from+1)
 			answer.Name, answer.MessageMetadata = semconv.EventPart, nil
 			for _, p := range r.Assistant.Parts {
 				if call := calls[p.ID]; call != nil {
-					for i, state := range []string{session.StateInputStreaming, session.StateInputAvailable, p.ToolState} {
+					for i, state := range []string{session.StateInputStreaming, session.StateInputAvailable,
+						p.ToolState} {
 						part := p
 						part.ToolState = state
 						part.UpdatedAt = p.CreatedAt + int64(i)
@@ -377,7 +381,8 @@ func buildLive(t *testing.T, order []delivery) []txtar.File {
 		}
 	}
 	return []txtar.File{
-		{Name: "report", Data: fmt.Appendf(nil, "events %d, spans %d, placed %d, ignored %d, malformed %d, refused %d\n",
+		{Name: "report", Data: fmt.Appendf(nil, "events %d, spans %d, placed %d, ignored %d, malformed %d, refused "+
+			"%d\n",
 			r.Records, r.Spans, r.Accepted, r.Ignored, r.Malformed, r.Refused)},
 		{Name: "session", Data: rows.Bytes()},
 	}
@@ -459,7 +464,9 @@ func FuzzEvents(f *testing.F) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			rand.New(rand.NewPCG(uint64(len(data)), 9)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			rand.New(rand.NewPCG(uint64(len(data)), 9)).Shuffle(len(all), func(i, j int) {
+				all[i], all[j] = all[j], all[i]
+			})
 			all = append(all, all[0])
 		}
 		if refused == 0 && rows[0] != rows[1] {

@@ -39,7 +39,8 @@ func backgroundTurn(n int) []request {
 	asks := func(ids ...string) map[string]string {
 		var parts []string
 		for _, id := range ids {
-			parts = append(parts, fmt.Sprintf(`{"type":"tool_call","id":%q,"name":"build","arguments":{"id":%q}}`, id, id))
+			parts = append(parts, fmt.Sprintf(`{"type":"tool_call","id":%q,"name":"build","arguments":{"id":%q}}`, id,
+				id))
 		}
 		return map[string]string{"gen_ai.output.messages": `[{"role":"assistant","parts":[` + strings.Join(parts, ",") +
 			`],"finish_reason":"tool_call"}]`}
@@ -51,7 +52,8 @@ func backgroundTurn(n int) []request {
 		}
 		return m
 	}
-	root := map[string]string{"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"Build it."}]}]`}
+	root := map[string]string{"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text",` +
+		`"content":"Build it."}]}]`}
 	all := []request{
 		span(2, "chat m", 10, 20, asks("slow", "late")),
 		span(3, "execute_tool build", 21, n*100-30, ran("slow", "built slow")),

@@ -135,7 +135,8 @@ func BenchmarkForeignTurn(b *testing.B) {
 	for _, one := range []bool{false, true} {
 		for _, at := range []int{10, 100, 1000} {
 			b.Run(fmt.Sprintf("one-trace=%t/at-%d", one, at), func(b *testing.B) {
-				s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"), sqlitestore.Options{})
+				s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"),
+					sqlitestore.Options{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -109,7 +109,8 @@ UPDATE chat_sessions SET archived_at = 88, title = 'mine';`)
 		for seed := range uint64(4) {
 			deliver(t, s, again(single, seed))
 			if got := dump(t, s.Path()); got != want {
-				t.Fatalf("seed %d (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				t.Fatalf("seed %d (-want +got):\n%s", seed,
+					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 		}
 	})
@@ -323,7 +324,8 @@ func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 			deliver(t, s, single[:half])
 			deliver(t, s, single[half:])
 			remove(s)
-			if left := firstColumn(t, s, `SELECT source FROM observations WHERE session_id IS NOT NULL`); len(left) > 0 {
+			if left := firstColumn(t, s, `SELECT source FROM observations WHERE session_id IS NOT NULL`); len(
+				left) > 0 {
 				t.Errorf("%s left the telemetry of what was deleted: %q", name, left)
 			}
 			deliver(t, s, single[half:])

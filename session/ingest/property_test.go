@@ -63,7 +63,8 @@ func dump(t testing.TB, path string) string {
 	defer conn.Close()
 	var tables []string
 	err = sqlitex.ExecuteTransient(conn,
-		"SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name", &sqlitex.ExecOptions{
+		"SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name",
+		&sqlitex.ExecOptions{
 			ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +111,8 @@ func sortStrings(s []string) {
 // check runs the independent validator over every session of a store.
 func check(t testing.TB, r store.Reader) {
 	t.Helper()
-	for s, err := range r.Sessions(context.Background(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	for s, err := range r.Sessions(context.Background(),
+		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}

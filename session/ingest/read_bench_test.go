@@ -70,7 +70,8 @@ func BenchmarkExport(b *testing.B) {
 			for _, query := range []string{
 				`SELECT * FROM chat_sessions WHERE id = ?`,
 				`SELECT * FROM chat_messages WHERE session_id = ? ORDER BY created_at, id`,
-				`SELECT p.* FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id WHERE m.session_id = ? ORDER BY m.created_at, m.id, p."index"`,
+				`SELECT p.* FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id WHERE m.session_id = ? ` +
+					`ORDER BY m.created_at, m.id, p."index"`,
 			} {
 				stmt := conn.Prep(query)
 				stmt.BindText(1, id)

@@ -110,19 +110,25 @@ func TestNoFieldIsStoredWithASecret(t *testing.T) {
 				b.Parts[i].Type = partType
 			}
 			b.Parts[i].Data = fmt.Appendf(nil,
-				`{"type":"tool-%s","id":%q,"toolCallId":%q,"toolName":%q,"state":%q,"approval":{"id":%q,"reason":%q,%q:1},`+
-					`"data":{"type":%q,"a":[%q],%q:2},"text":%q,"input":{%q:%q},"toolMetadata":{"agenttrace":{"response_id":%q,%q:3},%q:{"password":"Wq8zT3nR5mK1"}}}`,
-				p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(),
+				`{"type":"tool-%s","id":%q,"toolCallId":%q,"toolName":%q,"state":%q,"approval":{"id":%q,`+
+					`"reason":%q,%q:1},`+
+					`"data":{"type":%q,"a":[%q],%q:2},"text":%q,"input":{%q:%q},`+
+					`"toolMetadata":{"agenttrace":{"response_id":%q,%q:3},%q:{"password":"Wq8zT3nR5mK1"}}}`,
+				p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(),
+				p.secret(),
 				p.secret(), p.secret(), p.secret(),
 				p.secret(), p.secret(), p.secret(), p.secret(), p.secret())
 		}
 		for i := range b.Messages {
 			b.Messages[i].Metadata = fmt.Appendf(nil,
-				`{"model":{"modelID":%q,%q:1},"agent":%q,"compaction":{"x":%q},%q:1,"agenttrace":{"stop_reason":%q,"response_id":%q,"y":%q,%q:1}}`,
-				p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret())
+				`{"model":{"modelID":%q,%q:1},"agent":%q,"compaction":{"x":%q},%q:1,"agenttrace":{"stop_reason":%q,`+
+					`"response_id":%q,"y":%q,%q:1}}`,
+				p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret(),
+				p.secret())
 		}
 		for i := range b.Sessions {
-			b.Sessions[i].Permissions.Text = fmt.Sprintf(`[{"permission":%q,"pattern":%q,"action":%q,%q:1}]`, p.secret(),
+			b.Sessions[i].Permissions.Text = fmt.Sprintf(`[{"permission":%q,"pattern":%q,"action":%q,%q:1}]`,
+				p.secret(),
 				p.secret(), p.secret(), p.secret())
 			b.Sessions[i].Model.Text = fmt.Sprintf(`{"providerID":%q,"modelID":%q}`, p.secret(), p.secret())
 		}

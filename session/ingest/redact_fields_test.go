@@ -104,7 +104,8 @@ func TestEveryFieldIsRedacted(t *testing.T) {
 	x := newRedaction(t, redact.Config{})
 	x.batch(&b)
 	got := holding("", reflect.ValueOf(b))
-	got = slices.DeleteFunc(got, func(path string) bool { return path == ".Blobs.Kind" }) // the name of a table, and ours
+	// the name of a table, and ours
+	got = slices.DeleteFunc(got, func(path string) bool { return path == ".Blobs.Kind" })
 	if len(got) > 0 {
 		t.Errorf("the batch still holds the secret in %q", got)
 	}
@@ -141,13 +142,17 @@ func TestRedactPart(t *testing.T) {
 		{name: "an input in a string",
 			part: store.PartChange{Type: "dynamic-tool",
 				Data: []byte(
-					`{"type":"dynamic-tool","toolName":"a","toolCallId":"c","state":"input-available","input":"{\"api_key\":\"abc\"}"}`)},
-			want: `{"type":"dynamic-tool","toolName":"a","toolCallId":"c","state":"input-available","input":"{\"api_key\":\"__REDACTED__\"}"}`},
+					`{"type":"dynamic-tool","toolName":"a","toolCallId":"c","state":"input-available",` +
+						`"input":"{\"api_key\":\"abc\"}"}`)},
+			want: `{"type":"dynamic-tool","toolName":"a","toolCallId":"c","state":"input-available",` +
+				`"input":"{\"api_key\":\"__REDACTED__\"}"}`},
 		{name: "omitted", config: redact.Config{Omit: all}, role: "assistant",
 			part: store.PartChange{Type: "tool-a",
 				Data: []byte(
-					`{"type":"tool-a","toolCallId":"c","state":"output-available","input":{"a":1},"output":null,"toolMetadata":{"agenttrace":{"duration_ms":1,"partial_output":"ab"}}}`)},
-			want: `{"type":"tool-a","toolCallId":"c","state":"output-available","input":"[omitted: 7 bytes]","output":null,"toolMetadata":{"agenttrace":{"duration_ms":1,"partial_output":"[omitted: 2 bytes]"}}}`},
+					`{"type":"tool-a","toolCallId":"c","state":"output-available","input":{"a":1},"output":null,` +
+						`"toolMetadata":{"agenttrace":{"duration_ms":1,"partial_output":"ab"}}}`)},
+			want: `{"type":"tool-a","toolCallId":"c","state":"output-available","input":"[omitted: 7 bytes]",` +
+				`"output":null,"toolMetadata":{"agenttrace":{"duration_ms":1,"partial_output":"[omitted: 2 bytes]"}}}`},
 		{name: "an answer is no prompt", config: redact.Config{Omit: all}, role: "assistant",
 			part: store.PartChange{Type: "text", Data: []byte(`{"type":"text","text":"a"}`)},
 			want: `{"type":"text","text":"a"}`},
@@ -168,34 +173,42 @@ func TestRedactPart(t *testing.T) {
 			want: `{"type":"data-damaged","data":{"type":"tool-a","text":"[omitted: 2 bytes]"}}`},
 		{name: "a summary keeps its form", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "data-compaction",
-				Data: []byte(`{"type":"data-compaction","data":{"summary":"` + long + `","tail_start_id":"` + planted + `"}}`)},
-			want: `{"type":"data-compaction","data":{"summary":"` + long[:76] + `__TRUNCATED__[300 bytes]","tail_start_id":"` +
+				Data: []byte(`{"type":"data-compaction","data":{"summary":"` + long + `","tail_start_id":"` + planted +
+					`"}}`)},
+			want: `{"type":"data-compaction","data":{"summary":"` + long[:76] + `__TRUNCATED__[300 bytes]",` +
+				`"tail_start_id":"` +
 				tagged + `"}}`},
 		{name: "a long text says so beside it", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "text",
 				Data: []byte(`{"type":"text","text":"` + long + `","providerMetadata":{"a":{"b":1}}}`)},
 			want: `{"type":"text","text":"` + long[:76] +
-				`__TRUNCATED__[300 bytes]","providerMetadata":{"a":{"b":1},"agenttrace":{"truncated":true,"size":300,"sha256":"` +
+				`__TRUNCATED__[300 bytes]","providerMetadata":{"a":{"b":1},"agenttrace":{"truncated":true,"size":300,` +
+				`"sha256":"` +
 				digestOf(long) + `"}}}`},
 		{name: "a tool says which", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "tool-a",
-				Data: []byte(`{"type":"tool-a","toolCallId":"c","state":"output-available","input":"` + long + `","output":"` +
+				Data: []byte(`{"type":"tool-a","toolCallId":"c","state":"output-available","input":"` + long +
+					`","output":"` +
 					long + `"}`)},
 			want: `{"type":"tool-a","toolCallId":"c","state":"output-available","input":"` + long[:76] +
 				`__TRUNCATED__[300 bytes]","output":"` + long[:76] + `__TRUNCATED__[300 bytes]",` +
-				`"toolMetadata":{"agenttrace":{"input_truncated":true,"input_size":300,"input_sha256":"` + digestOf(long) +
+				`"toolMetadata":{"agenttrace":{"input_truncated":true,"input_size":300,"input_sha256":"` +
+				digestOf(long) +
 				`","truncated":true,"output_size":300,"output_sha256":"` + digestOf(long) + `"}}}`},
 		{name: "what the source cut keeps its size", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "tool-a",
-				Data: []byte(`{"type":"tool-a","toolCallId":"c","state":"output-available","input":{},"output":"` + long +
+				Data: []byte(`{"type":"tool-a","toolCallId":"c","state":"output-available","input":{},"output":"` +
+					long +
 					`","toolMetadata":{"agenttrace":{"truncated":true,"output_size":9000,"output_sha256":"ab"}}}`)},
 			want: `{"type":"tool-a","toolCallId":"c","state":"output-available","input":{},"output":"` + long[:76] +
-				`__TRUNCATED__[300 bytes]","toolMetadata":{"agenttrace":{"truncated":true,"output_size":9000,"output_sha256":"ab"}}}`},
+				`__TRUNCATED__[300 bytes]","toolMetadata":{"agenttrace":{"truncated":true,"output_size":9000,` +
+				`"output_sha256":"ab"}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for again := range 2 { // a request that is retried, or redacted in the SDK before
 				x := newRedaction(t, c.config)
-				b := store.Batch{Messages: []store.MessageChange{{ID: "m", Role: c.role}}, Parts: []store.PartChange{c.part}}
+				b := store.Batch{Messages: []store.MessageChange{{ID: "m", Role: c.role}},
+					Parts: []store.PartChange{c.part}}
 				b.Parts[0].MessageID = "m"
 				x.batch(&b)
 				c.part.Data = b.Parts[0].Data

@@ -24,7 +24,8 @@ func plantedSession(partType string) *store.Imported {
 	s := func() string { return p.secret() }
 	for i := range in.Messages {
 		m := &in.Messages[i]
-		m.Message.MetadataJSON = fmt.Sprintf(`{"model":{"modelID":%q,%q:1},"agent":"a_%s","compaction":{"x":%q},%q:1,"agenttrace":{"source_id":"m_%s",`+
+		m.Message.MetadataJSON = fmt.Sprintf(`{"model":{"modelID":%q,%q:1},"agent":"a_%s","compaction":{"x":%q},%q:1,`+
+			`"agenttrace":{"source_id":"m_%s",`+
 			`"steps":[{"response_id":"r_%s"}],"y":%q,%q:1}}`, s(), s(), s(), s(), s(), s(), s(), s(), s())
 		for j := range m.Parts {
 			row := &m.Parts[j]
@@ -32,12 +33,15 @@ func plantedSession(partType string) *store.Imported {
 				row.Type = partType
 			}
 			*row.ToolCallID = "call_" + s()
-			row.DataJSON = fmt.Sprintf(`{"type":"tool-%s","toolCallId":"call_%s","toolName":"x_%s","state":%q,"approval":{"id":"a_%s","reason":%q,%q:1},`+
-				`"data":{"type":%q,"a":[%q],%q:2},"text":%q,"input":{%q:%q},"toolMetadata":{"agenttrace":{"response_id":%q,%q:3},%q:{"password":"Wq8zT3nR5mK1"}}}`,
+			row.DataJSON = fmt.Sprintf(`{"type":"tool-%s","toolCallId":"call_%s","toolName":"x_%s","state":%q,`+
+				`"approval":{"id":"a_%s","reason":%q,%q:1},`+
+				`"data":{"type":%q,"a":[%q],%q:2},"text":%q,"input":{%q:%q},`+
+				`"toolMetadata":{"agenttrace":{"response_id":%q,%q:3},%q:{"password":"Wq8zT3nR5mK1"}}}`,
 				s(), s(), s(), s(), s(), s(), s(), s(), s(), s(), s(), s(), s(), s(), s(), s())
 		}
 	}
-	in.Session.PermissionsJSON = fmt.Sprintf(`[{"permission":"p_%s","pattern":%q,"action":%q,%q:1}]`, s(), s(), s(), s())
+	in.Session.PermissionsJSON = fmt.Sprintf(`[{"permission":"p_%s","pattern":%q,"action":%q,%q:1}]`, s(), s(), s(),
+		s())
 	*in.Session.ModelJSON = fmt.Sprintf(`{"providerID":%q,"modelID":"m_%s"}`, s(), s())
 	in.Session.MetadataJSON = fmt.Sprintf(`{%q:%q,"agenttrace":{"x":%q,%q:[%q]}}`, s(), s(), s(), s(), s())
 	return in
@@ -79,7 +83,8 @@ func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 	in := &store.Imported{
 		Transcript: &session.Transcript{Session: session.Session{ID: "ses", Title: "password=hunter2swordfish"},
 			Messages: []session.MessageAndParts{{Message: session.Message{
-				ID: "m", MetadataJSON: fmt.Sprintf(`{"system_prompt_digest":"%s","agenttrace":{"tool_catalog_digest":"%s"}}`,
+				ID: "m", MetadataJSON: fmt.Sprintf(`{"system_prompt_digest":"%s",`+
+					`"agenttrace":{"tool_catalog_digest":"%s"}}`,
 					sum(prompt), sum(catalog))}}}},
 		Blobs: []store.Blob{
 			{Kind: store.BlobSystemPrompt, Digest: sum(prompt), Body: prompt, Exact: true},

@@ -22,8 +22,8 @@ import (
 func TestRedactedIsSound(t *testing.T) {
 	r, err := redact.New(redact.Config{
 		Keys: []string{
-			"text", "type", "state", "name", "data", "input", "model", "summary", "usage", "steps", "problems", "duration",
-			"size", "cost", "turn", "temperature",
+			"text", "type", "state", "name", "data", "input", "model", "summary", "usage", "steps", "problems",
+			"duration", "size", "cost", "turn", "temperature",
 		}, MaxBytes: 100, MaxDepth: 1,
 		Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
 	})

@@ -168,7 +168,8 @@ func TestErrorsAreInTheStore(t *testing.T) {
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "q"}, agenttrace.TurnOptions{})
 	for i, err := range []error{errors.New("first"), errors.New("overloaded"), nil} {
 		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-		call.End(agenttrace.ModelResult{ResponseID: []string{"", "", "resp_1"}[i], ResponseModel: []string{"", "", "m-2"}[i]},
+		call.End(agenttrace.ModelResult{ResponseID: []string{"", "", "resp_1"}[i],
+			ResponseModel: []string{"", "", "m-2"}[i]},
 			err)
 	}
 	turn.End(agenttrace.TurnResult{})

@@ -135,9 +135,12 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 			callID := fmt.Sprintf("call_%d_%d", turn, call)
 			from := at + 20 + int64(call)*10
 			tool := &spans.ToolCall{SessionID: sessionID, ToolID: "bash", CallID: callID, MessageID: assistant.ID,
-				PartID: id(spans.PrefixPart, base+10+call, from), PartIndex: ptr(int64(call + 1)), State: "output-available",
-				Input: `{"cmd":"ls"}`, Output: `{"stdout":"a\nb"}`, DurationMS: ptr(int64(8)), ACPKind: semconv.ToolKindExecute}
-			decision := &spans.Permission{SessionID: sessionID, ID: id(spans.PrefixPermission, base+call, from), ToolID: "bash",
+				PartID: id(spans.PrefixPart, base+10+call, from), PartIndex: ptr(int64(call + 1)),
+				State: "output-available",
+				Input: `{"cmd":"ls"}`, Output: `{"stdout":"a\nb"}`, DurationMS: ptr(int64(8)),
+				ACPKind: semconv.ToolKindExecute}
+			decision := &spans.Permission{SessionID: sessionID, ID: id(spans.PrefixPermission, base+call, from),
+				ToolID:    "bash",
 				CallID:    callID,
 				MessageID: assistant.ID, PartID: tool.PartID, Pattern: "*", Action: semconv.ActionAllow,
 				Source: semconv.SourceSession, Outcome: semconv.OutcomeAllowed}
@@ -150,17 +153,21 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 			}
 			s.add(decision, from, from)
 			s.add(tool, from, from+8)
-			parts = append(parts, spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash", ToolCallID: callID,
-				ToolState: tool.State,
-				CreatedAt: start + from, UpdatedAt: start + from + 8})
+			parts = append(parts, spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash",
+				ToolCallID: callID,
+				ToolState:  tool.State,
+				CreatedAt:  start + from, UpdatedAt: start + from + 8})
 		}
 		s.add(&spans.ModelCall{SessionID: sessionID, MessageID: assistant.ID, Index: ptr(int64(0)), Model: model,
-			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 100, Output: 20, Reasoning: 5, CacheRead: 40}}}, at+10, at+20)
+			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 100, Output: 20, Reasoning: 5, CacheRead: 40}}}, at+10,
+			at+20)
 		parts = append(parts, textPart(base+2, 4, at+60, "text", fmt.Sprintf("answer %d", turn)))
 		assistant.Parts = parts
 		prompt := fmt.Sprintf("You are careful (%d)", turn/2)
-		t := &spans.Turn{SessionID: sessionID, Agent: "coder", Index: ptr(int64(turn)), Model: model, Temperature: ptr(0.25),
-			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 100, Output: 20, Reasoning: 5, CacheRead: 40, CacheWrite: 2},
+		t := &spans.Turn{SessionID: sessionID, Agent: "coder", Index: ptr(int64(turn)), Model: model,
+			Temperature: ptr(0.25),
+			Usage: spans.Usage{Tokens: &spans.Tokens{Input: 100, Output: 20, Reasoning: 5, CacheRead: 40,
+				CacheWrite: 2},
 				Basis: semconv.BasisInclusive, CostUSD: ptr(0.001 * float64(turn))},
 			ModelCalls: 2, StopReason: "stop", EndReason: semconv.EndFinish, DurationMS: ptr(int64(80)),
 			SystemPromptDigest: digest(prompt), ToolCatalogDigest: digest("[]"), User: user, Assistant: assistant}
@@ -197,7 +204,8 @@ func whole() *story {
 	fork := id(spans.PrefixSession, 2, 2000)
 	s.add(&spans.Run{SessionID: fork, Agent: "coder", Operation: semconv.RunOperationFork, Title: "Fix it (copy)",
 		ParentID: ses, ParentMessageID: id(spans.PrefixMessage, 500, 1200),
-		TargetMessageID: id(spans.PrefixMessage, 500, 1200), TargetAt: start + 2000, CreatedAt: start + 2000}, 2000, 2000)
+		TargetMessageID: id(spans.PrefixMessage, 500, 1200), TargetAt: start + 2000, CreatedAt: start + 2000}, 2000,
+		2000)
 	s.trace++
 	s.run(fork, 20, 1, 2100)
 	again := id(spans.PrefixSession, 3, 2500)
@@ -209,7 +217,8 @@ func whole() *story {
 		ParentID: id(spans.PrefixSession, 4, 3000), ParentMessageID: id(spans.PrefixMessage, 3000, 3000),
 		Outcome: semconv.EndError, Error: "gave up"}
 	s.add(child, 3010, 3050)
-	s.add(&spans.Run{SessionID: id(spans.PrefixSession, 4, 3000), Agent: "coder", Operation: semconv.RunOperationArchive},
+	s.add(&spans.Run{SessionID: id(spans.PrefixSession, 4, 3000), Agent: "coder",
+		Operation: semconv.RunOperationArchive},
 		4000, 4000)
 	return s
 }

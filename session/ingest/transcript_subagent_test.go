@@ -183,7 +183,8 @@ func delegated(t testing.TB, s *sqlitestore.Store) []string {
 			t.Fatal(err)
 		}
 		row := tr.Session
-		lines = append(lines, fmt.Sprintf("%s below %s by %s: %d tokens", briefID(&id), briefID(row.ParentID), row.Agent,
+		lines = append(lines, fmt.Sprintf("%s below %s by %s: %d tokens", briefID(&id), briefID(row.ParentID),
+			row.Agent,
 			row.Usage().Total()))
 		for _, m := range tr.Messages {
 			var parts []string

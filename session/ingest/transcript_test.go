@@ -112,7 +112,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				`assistant {"type":"step-start"}`,
 				`assistant {"type":"text","text":"All done: the listing has been read. "}`,
 			},
-			[]string{`"usage":{"input":611,"output":84,"reasoning":0,"cache_read":1280,"cache_write":240}`, `"model_calls":2`,
+			[]string{`"usage":{"input":611,"output":84,"reasoning":0,"cache_read":1280,"cache_write":240}`,
+				`"model_calls":2`,
 				`"cost_usd":0.00558`,
 				`"sources":["claude-code","claude-code transcript"]`, `"duration_ms":806`},
 		},
@@ -128,7 +129,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				`assistant {"type":"step-start"}`,
 				`assistant {"type":"text","text":"There is one file."}`,
 			},
-			[]string{`"usage":{"input":807,"output":48,"reasoning":32,"cache_read":1600,"cache_write":0}`, `"model_calls":2`,
+			[]string{`"usage":{"input":807,"output":48,"reasoning":32,"cache_read":1600,"cache_write":0}`,
+				`"model_calls":2`,
 				`"end_reason":"finish"`,
 				`"sources":["codex","codex transcript"]`, `"duration_ms":988`, `"system_prompt_digest"`},
 		},
@@ -152,7 +154,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 					}
 				},
 				"transcript": func(s *sqlitestore.Store) {
-					if _, err := ingest.New(s, ingest.Options{}).Transcript(t.Context(), imported(t, tt.decode)); err != nil {
+					if _, err := ingest.New(s, ingest.Options{}).Transcript(t.Context(),
+						imported(t, tt.decode)); err != nil {
 						t.Fatal(err)
 					}
 				},

@@ -66,7 +66,8 @@ func usages(t testing.TB, r store.Reader) (lines []string) {
 				t.Fatal(err)
 			}
 			if u := meta.Usage; u != nil {
-				lines = append(lines, fmt.Sprintf("%s: %d+%d+%d in, %d+%d out, %s, %d calls", s.ID, u.Input, u.CacheRead,
+				lines = append(lines, fmt.Sprintf("%s: %d+%d+%d in, %d+%d out, %s, %d calls", s.ID, u.Input,
+					u.CacheRead,
 					u.CacheWrite, u.Output, u.Reasoning,
 					meta.Trace.UsageBasis, meta.Trace.ModelCalls))
 			}
@@ -129,7 +130,8 @@ func countedInAnyOrder(t *testing.T, all []counted, want []string) {
 func agentCall(service, session, model string, trace byte, from, to int, usage map[string]any) []counted {
 	attrs := map[string]any{
 		"gen_ai.operation.name": "chat", "gen_ai.request.model": model, "gen_ai.provider.name": "framework",
-		"gen_ai.input.messages": fmt.Sprintf(`[{"role":"user","parts":[{"type":"text","content":"Question %d"}]}]`, trace),
+		"gen_ai.input.messages": fmt.Sprintf(`[{"role":"user","parts":[{"type":"text","content":"Question %d"}]}]`,
+			trace),
 		"gen_ai.output.messages": fmt.Sprintf(
 			`[{"role":"assistant","parts":[{"type":"text","content":"Answer %d"}],"finish_reason":"stop"}]`, trace),
 		"gen_ai.conversation.id": session,
@@ -198,7 +200,8 @@ func TestUsageBasisOfASession(t *testing.T) {
 		spans []counted
 		want  []string
 	}{
-		{"nothing is proven", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 30, 0, 0, 0), usageOf(60, 30, 50, 0, 90)),
+		{"nothing is proven", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 30, 0, 0, 0),
+			usageOf(60, 30, 50, 0, 90)),
 			[]string{
 				"s: 10+50+0 in, 30+0 out, inclusive, 1 calls", "s: 100+0+0 in, 30+0 out, inclusive, 1 calls",
 				"s: 80+20+0 in, 23+7 out, inclusive, 1 calls",
@@ -213,16 +216,18 @@ func TestUsageBasisOfASession(t *testing.T) {
 			"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 100+40+0 in, 31+0 out, mixed, 1 calls",
 			"s: 60+50+0 in, 32+0 out, mixed, 1 calls",
 		}},
-		{"a total with cache and reasoning", turns("s", usageOf(100, 30, 20, 7, 157), usageOf(100, 31, 40, 7, 0)), []string{
-			"s: 100+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
-		}},
+		{"a total with cache and reasoning", turns("s", usageOf(100, 30, 20, 7, 157), usageOf(100, 31, 40, 7, 0)),
+			[]string{
+				"s: 100+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
+			}},
 		{"cache by one call, reasoning by another", turns("s", usageOf(10, 30, 20, 7, 0), usageOf(100, 31, 40, 7, 0),
 			usageOf(100, 5, 0, 7, 0)), []string{
 			"s: 10+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+0+0 in, 5+7 out, exclusive, 1 calls",
 			"s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
 		}},
 		{"a library reports one of the calls",
-			slices.Concat(turns("s", usageOf(100, 30, 20, 0, 130), usageOf(101, 31, 21, 0, 132), usageOf(102, 32, 22, 0, 134)),
+			slices.Concat(turns("s", usageOf(100, 30, 20, 0, 130), usageOf(101, 31, 21, 0, 132),
+				usageOf(102, 32, 22, 0, 134)),
 				[]counted{libraryCall("ferry", "pilot", 9, 1100, 1400, usageOf(122, 31, 21, 0, 0))}), []string{
 				"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 101+21+0 in, 31+0 out, mixed, 1 calls",
 				"s: 102+22+0 in, 32+0 out, mixed, 1 calls",
@@ -252,10 +257,12 @@ func TestUsageBasisOfALongTurn(t *testing.T) {
 		call.span = byte(2*i + 2)
 		call.attrs["gen_ai.output.messages"] = fmt.Sprintf(
 			`[{"role":"assistant","parts":[{"type":"tool_call","id":"c%d","name":"scan","arguments":{}}]}]`, i)
-		ran := counted{"ferry", "framework", "execute_tool scan", 1, byte(2*i + 3), 1, i*100 + 60, i*100 + 90, map[string]any{
-			"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "scan", "gen_ai.tool.call.id": fmt.Sprint("c", i),
-			"gen_ai.tool.call.result": "calm",
-		}}
+		ran := counted{"ferry", "framework", "execute_tool scan", 1, byte(2*i + 3), 1, i*100 + 60, i*100 + 90,
+			map[string]any{
+				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "scan",
+				"gen_ai.tool.call.id":     fmt.Sprint("c", i),
+				"gen_ai.tool.call.result": "calm",
+			}}
 		all = append(all, call, ran)
 	}
 	root := agentCall("ferry", "s", "pilot", 1, 0, steps*100, nil)[0]
@@ -301,7 +308,8 @@ func TestUsageBasisOfAProviderOfTheAISDK(t *testing.T) {
 			"ai.model.id":       "pilot", "ai.telemetry.metadata.sessionId": "s",
 			"ai.response.text":         fmt.Sprint("Answer ", trace),
 			"ai.response.finishReason": "stop",
-			"ai.prompt.messages":       fmt.Sprintf(`[{"role":"user","content":[{"type":"text","text":"Question %d"}]}]`, trace),
+			"ai.prompt.messages": fmt.Sprintf(`[{"role":"user","content":[{"type":"text",`+
+				`"text":"Question %d"}]}]`, trace),
 		}
 		for key, n := range usage {
 			attrs["ai.usage."+key] = n

@@ -25,7 +25,8 @@ func steps(trace string, n int, from int64) []fact.Fact {
 		ms, id := int64(i*100+10), fmt.Sprintf("call_%s_%d", trace, i)
 		input := json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))
 		call := fact.Fact{
-			Kind: fact.ModelCall, TraceID: trace, SpanID: fmt.Sprint("m", i), ParentID: "root", Start: at(ms), End: at(ms + 40),
+			Kind: fact.ModelCall, TraceID: trace, SpanID: fmt.Sprint("m", i), ParentID: "root", Start: at(ms),
+			End:    at(ms + 40),
 			Finish: "tool_calls",
 			Model:  &session.Model{ModelID: "m"}, Usage: &fact.Usage{Tokens: session.Usage{Input: 10, Output: 1}},
 			Output: []fact.Part{{Kind: fact.PartText, Text: "Step " + id},
@@ -35,9 +36,11 @@ func steps(trace string, n int, from int64) []fact.Fact {
 			for j := range i {
 				written := fmt.Sprintf("call_%s_%d", trace, j)
 				asked = append(asked,
-					fact.Message{Role: "assistant", Parts: []fact.Part{{Kind: fact.PartCall, CallID: written, Name: "ls"}}},
+					fact.Message{Role: "assistant",
+						Parts: []fact.Part{{Kind: fact.PartCall, CallID: written, Name: "ls"}}},
 					fact.Message{Role: "tool",
-						Parts: []fact.Part{{Kind: fact.PartResult, CallID: written, Name: "ls", Output: json.RawMessage(`"out"`)}}})
+						Parts: []fact.Part{{Kind: fact.PartResult, CallID: written, Name: "ls",
+							Output: json.RawMessage(`"out"`)}}})
 			}
 			call.Input, call.Output, call.Finish = asked, text("Done."), "stop"
 		}

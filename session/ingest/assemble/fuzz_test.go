@@ -82,7 +82,8 @@ func TestDamagedStories(t *testing.T) {
 // randomFacts makes facts of few ids, so that they meet.
 func randomFacts(r *rand.Rand, n int) []fact.Fact {
 	kinds := []fact.Kind{
-		fact.Turn, fact.Step, fact.ModelCall, fact.ModelCall, fact.ModelCall, fact.ToolCall, fact.ToolCall, fact.Permission,
+		fact.Turn, fact.Step, fact.ModelCall, fact.ModelCall, fact.ModelCall, fact.ToolCall, fact.ToolCall,
+		fact.Permission,
 		fact.Compaction, fact.Prompt,
 		fact.Answer, fact.Session, "unknown",
 	}
@@ -108,7 +109,8 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 				fact.PartFile, fact.PartSource, fact.PartCompaction, fact.PartOther, "?"),
 			Text: text(), CallID: few("c", 3), Name: one("", "ls", "cat", "über tool"), Input: raw(), Output: raw(),
 			Error:  one("", "", "failed"),
-			Denied: yes(8), Provider: yes(8), URL: one("", "https://example.com"), MediaType: one("", "image/png"), Data: raw(),
+			Denied: yes(8), Provider: yes(8), URL: one("", "https://example.com"), MediaType: one("", "image/png"),
+			Data: raw(),
 		}
 	}
 	parts := func() (all []fact.Part) {
@@ -124,7 +126,8 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 		f := fact.Fact{
 			Kind: kinds[r.IntN(len(kinds))], Dialect: "fuzz", TraceID: few("t", 2), Name: one("a", "b"),
 			Start:   epoch + r.Int64N(50)*unit,
-			Session: few("s", 2), SessionRank: r.IntN(3), TurnID: few("u", 2), RequestID: few("r", 3), CallID: few("c", 3),
+			Session: few("s", 2), SessionRank: r.IntN(3), TurnID: few("u", 2), RequestID: few("r", 3),
+			CallID:       few("c", 3),
 			RequiresTurn: yes(3),
 			Agent:        one("", "", "x", "y"), Service: one("", "svc"), Output: parts(),
 			Finish: one("", "", "stop", "tool_use", "abort", "error"), Aborted: yes(10),
@@ -149,14 +152,16 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 			seen[key] = true
 		}
 		for range r.IntN(5) {
-			f.Input = append(f.Input, fact.Message{Role: one("user", "user", "assistant", "assistant", "tool", "system"),
-				Parts: parts(), ID: few("m", 2)})
+			f.Input = append(f.Input,
+				fact.Message{Role: one("user", "user", "assistant", "assistant", "tool", "system"),
+					Parts: parts(), ID: few("m", 2)})
 		}
 		if yes(2) {
 			f.Model = &session.Model{ProviderID: one("", "p"), ModelID: one("", "m1", "m2")}
 		}
 		if yes(2) {
-			f.Usage = &fact.Usage{Tokens: session.Usage{Input: r.Int64N(1 << 50), Output: r.Int64N(9), CacheRead: r.Int64N(9)},
+			f.Usage = &fact.Usage{Tokens: session.Usage{Input: r.Int64N(1 << 50), Output: r.Int64N(9),
+				CacheRead: r.Int64N(9)},
 				Raw: raw(), Basis: one("", fact.Mixed)}
 		}
 		if yes(4) {
@@ -166,7 +171,8 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 			f.Failed, f.Error, f.ErrorType = true, text(), one("", "E")
 		}
 		if f.Kind == fact.ToolCall || yes(8) {
-			f.Tool = &fact.Tool{Name: one("", "ls", "cat"), Input: raw(), Output: raw(), Succeeded: yes(3), Denied: yes(6),
+			f.Tool = &fact.Tool{Name: one("", "ls", "cat"), Input: raw(), Output: raw(), Succeeded: yes(3),
+				Denied:    yes(6),
 				Truncated: yes(6), OutputSize: r.Int64N(9)}
 		}
 		if f.Kind == fact.Permission && !yes(8) {

@@ -23,7 +23,8 @@ func at(ms int64) int64 { return epoch + ms*1e6 }
 // requested is a model call that asks for tool calls by id.
 func requested(span string, ms int64, ids ...string) fact.Fact {
 	f := fact.Fact{
-		Kind: fact.ModelCall, TraceID: "t", SpanID: span, Source: span, ParentID: "root", Start: at(ms), End: at(ms + 1),
+		Kind: fact.ModelCall, TraceID: "t", SpanID: span, Source: span, ParentID: "root", Start: at(ms),
+		End:    at(ms + 1),
 		Finish: "tool_calls",
 		Model:  &session.Model{ModelID: "m"},
 	}
@@ -45,7 +46,8 @@ func ran(id string, from, to int64, output string) fact.Fact {
 
 func reported(id string, ms int64, output string) fact.Fact {
 	return fact.Fact{
-		Kind: fact.ToolCall, TraceID: "t", SpanID: "root", Source: fmt.Sprint(fact.RecordPrefix, id, ms), Name: "tool_result",
+		Kind: fact.ToolCall, TraceID: "t", SpanID: "root", Source: fmt.Sprint(fact.RecordPrefix, id, ms),
+		Name:  "tool_result",
 		Start: at(ms), End: at(ms),
 		CallID: id, Tool: &fact.Tool{Name: "build", Output: quoted(output)},
 	}

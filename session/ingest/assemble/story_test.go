@@ -53,11 +53,13 @@ func TestStories(t *testing.T) {
 			}
 			got := build(t, facts)
 			if *update {
-				archive.Files = []txtar.File{{Name: "facts", Data: archive.Files[0].Data}, {Name: "sessions", Data: []byte(got)}}
+				archive.Files = []txtar.File{{Name: "facts", Data: archive.Files[0].Data},
+					{Name: "sessions", Data: []byte(got)}}
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
 					t.Fatal(err)
 				}
-			} else if d := gocmp.Diff(strings.Split(section(archive, "sessions"), "\n"), strings.Split(got, "\n")); d != "" {
+			} else if d := gocmp.Diff(strings.Split(section(archive, "sessions"), "\n"),
+				strings.Split(got, "\n")); d != "" {
 				t.Errorf("run with -update to accept (-want +got):\n%s", d)
 			}
 		})
@@ -148,7 +150,8 @@ func verify(t testing.TB, facts []fact.Fact, out *store.Assembly) {
 		}
 		for _, id := range append([]string{p.MessageID}, p.Others...) {
 			if id != "" && messages[id] != p.SessionID {
-				t.Errorf("%s of session %s is placed in message %q of session %q", facts[i].Source, p.SessionID, id, messages[id])
+				t.Errorf("%s of session %s is placed in message %q of session %q", facts[i].Source, p.SessionID, id,
+					messages[id])
 			}
 			owned[id] = true
 		}
@@ -174,7 +177,8 @@ func transcripts(out *store.Assembly) []*session.Transcript {
 	var all []*session.Transcript
 	open := func(id string) *session.Transcript {
 		if of[id] == nil {
-			of[id] = &session.Transcript{Session: session.Session{ID: id, Title: "-", PermissionsJSON: "[]", MetadataJSON: "{}"}}
+			of[id] = &session.Transcript{Session: session.Session{ID: id, Title: "-", PermissionsJSON: "[]",
+				MetadataJSON: "{}"}}
 			all = append(all, of[id])
 		}
 		return of[id]

@@ -6,7 +6,8 @@ func TestFinishReason(t *testing.T) {
 	for want, words := range map[string][]string{
 		"tool-calls": {"tool-calls", "tool_calls", "tool_call", "tool_use", "TOOL_CALL", "function_call"},
 		"stop":       {"stop", "STOP", "end_turn", "completed", "stop_sequence"},
-		"length":     {"length", "max_tokens", "MAX_TOKENS"}, "content-filter": {"content_filter", "content-filter", "SAFETY",
+		"length":     {"length", "max_tokens", "MAX_TOKENS"}, "content-filter": {"content_filter", "content-filter",
+			"SAFETY",
 			"refusal"}, "error": {"error"}, "Weird": {"Weird"}, "": {""},
 	} {
 		for _, word := range words {

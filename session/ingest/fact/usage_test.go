@@ -20,7 +20,8 @@ func TestProofOfACount(t *testing.T) {
 	}{
 		{"no total", Stated{Input: n(100), Output: n(30), CacheRead: 20, Reasoning: 7}, nil, none},
 		{"input and output", Stated{Input: n(100), Output: n(30), CacheRead: 20, Reasoning: 7}, n(130), none},
-		{"input, output and cache", Stated{Input: n(100), Output: n(30), CacheRead: 20, CacheWrite: 5, Reasoning: 7}, n(155),
+		{"input, output and cache", Stated{Input: n(100), Output: n(30), CacheRead: 20, CacheWrite: 5, Reasoning: 7},
+			n(155),
 			CacheApart},
 		{"input, output and reasoning", Stated{Input: n(100), Output: n(30), CacheRead: 20, Reasoning: 7}, n(137),
 			ReasoningApart},

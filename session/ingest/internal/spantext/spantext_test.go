@@ -44,7 +44,8 @@ span x at=unset
 		chat.SpanID().String() != "0000000000000006" {
 		t.Errorf("ids %v %v %v", run.TraceID(), run.SpanID(), chat.SpanID())
 	}
-	if chat.Name() != "chat m" || chat.Status().Code() != ptrace.StatusCodeError || chat.Status().Message() != "it broke" {
+	if chat.Name() != "chat m" || chat.Status().Code() != ptrace.StatusCodeError ||
+		chat.Status().Message() != "it broke" {
 		t.Errorf("chat: %q %v", chat.Name(), chat.Status())
 	}
 	want := map[string]any{
