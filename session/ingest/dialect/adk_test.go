@@ -24,17 +24,20 @@ func TestADK(t *testing.T) {
 			[]fact.Fact{{Kind: fact.Turn, SessionAttrs: &fact.SessionAttrs{Client: "google-adk 1.18.0"}}},
 		},
 		"agent, Go": {
-			frameworkSpan{scope: scope, version: "2.2.0", name: "invoke_agent root_agent", root: true, attrs: map[string]any{
-				"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "root_agent", "gen_ai.agent.description": "",
-				"gen_ai.conversation.id":         "s1",
-				"gcp.vertex.agent.invocation_id": "e-1",
-			}},
+			frameworkSpan{scope: scope, version: "2.2.0", name: "invoke_agent root_agent", root: true,
+				attrs: map[string]any{
+					"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "root_agent",
+					"gen_ai.agent.description":       "",
+					"gen_ai.conversation.id":         "s1",
+					"gcp.vertex.agent.invocation_id": "e-1",
+				}},
 			[]fact.Fact{{Kind: fact.Turn, Session: "s1", SessionKey: "gen_ai.conversation.id", TurnID: "e-1",
 				Agent: "root_agent", SessionAttrs: &fact.SessionAttrs{Client: "google-adk 2.2.0"}}},
 		},
 		"agent in an agent, Go": {
 			frameworkSpan{scope: scope, name: "invoke_agent helper", attrs: map[string]any{
-				"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper", "gcp.vertex.agent.invocation_id": "e-1",
+				"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper",
+				"gcp.vertex.agent.invocation_id": "e-1",
 			}},
 			[]fact.Fact{{Kind: fact.Turn, TurnID: "e-1", Agent: "helper"}},
 		},
@@ -50,8 +53,12 @@ func TestADK(t *testing.T) {
 				"gcp.vertex.agent.llm_request": `{"model": "gemini-2.5-flash", "config": {"system_instruction": "Be brief.", "temperature": 0.2, "labels": {"adk_agent_name": "root_agent"},
 					"tools": [{"function_declarations": [{"name": "get_weather", "description": "tells"}]}, {"google_search": {}}]},
 					"contents": [{"role": "user", "parts": [{"text": "weather in Oslo?"}]}]}`,
-				"gcp.vertex.agent.llm_response": `{"model_version":"gemini-2.5-flash-001","content":{"parts":[{"text":"Hm.","thought":true},{"function_call":{"name":"get_weather","args":{"city":"Oslo"}}}],"role":"model"},"finish_reason":"STOP","usage_metadata":{"prompt_token_count":100,"cached_content_token_count":40,"candidates_token_count":10,"thoughts_token_count":30,"total_token_count":140}}`,
-				"gen_ai.usage.input_tokens":     100, "gen_ai.usage.output_tokens": 10,
+				"gcp.vertex.agent.llm_response": `{"model_version":"gemini-2.5-flash-001",` +
+					`"content":{"parts":[{"text":"Hm.","thought":true},{"function_call":{"name":"get_weather",` +
+					`"args":{"city":"Oslo"}}}],"role":"model"},"finish_reason":"STOP",` +
+					`"usage_metadata":{"prompt_token_count":100,"cached_content_token_count":40,` +
+					`"candidates_token_count":10,"thoughts_token_count":30,"total_token_count":140}}`,
+				"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10,
 				"gen_ai.response.finish_reasons": []any{"stop"},
 			}},
 			[]fact.Fact{{
@@ -60,8 +67,9 @@ func TestADK(t *testing.T) {
 				Model:         &session.Model{ProviderID: "gcp.vertex.agent", ModelID: "gemini-2.5-flash"},
 				ResponseModel: "gemini-2.5-flash-001", Temperature: new(0.2),
 				SystemPrompt: "Be brief.",
-				ToolCatalog:  `[{"name":"get_weather","description":"tells"},{"name":"google_search","type":"google_search"}]`,
-				Input:        []fact.Message{userSays("weather in Oslo?")},
+				ToolCatalog: `[{"name":"get_weather","description":"tells"},{"name":"google_search",` +
+					`"type":"google_search"}]`,
+				Input: []fact.Message{userSays("weather in Oslo?")},
 				Output: []fact.Part{{Kind: fact.PartReasoning, Text: "Hm."},
 					{Kind: fact.PartCall, Name: "get_weather", Input: weather}}, Finish: "stop",
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 60, CacheRead: 40, Output: 10, Reasoning: 30},
@@ -69,14 +77,17 @@ func TestADK(t *testing.T) {
 			}},
 		},
 		"generate_content in call_llm, Python": {
-			frameworkSpan{scope: scope, name: "generate_content gemini-2.5-flash", resource: python, attrs: map[string]any{
-				"gen_ai.operation.name": "generate_content", "gen_ai.system": "gemini", "gen_ai.request.model": "gemini-2.5-flash",
-				"gen_ai.agent.name": "root_agent", "gen_ai.conversation.id": "s1",
-				"gcp.vertex.agent.event_id": "ev-1", "gcp.vertex.agent.invocation_id": "e-1", "gen_ai.usage.input_tokens": 100,
-				"gen_ai.usage.output_tokens":           40,
-				"gen_ai.usage.reasoning.output_tokens": 30, "gen_ai.usage.cache_read.input_tokens": 40,
-				"gen_ai.response.finish_reasons": []any{"stop"},
-			}},
+			frameworkSpan{scope: scope, name: "generate_content gemini-2.5-flash", resource: python,
+				attrs: map[string]any{
+					"gen_ai.operation.name": "generate_content", "gen_ai.system": "gemini",
+					"gen_ai.request.model": "gemini-2.5-flash",
+					"gen_ai.agent.name":    "root_agent", "gen_ai.conversation.id": "s1",
+					"gcp.vertex.agent.event_id": "ev-1", "gcp.vertex.agent.invocation_id": "e-1",
+					"gen_ai.usage.input_tokens":            100,
+					"gen_ai.usage.output_tokens":           40,
+					"gen_ai.usage.reasoning.output_tokens": 30, "gen_ai.usage.cache_read.input_tokens": 40,
+					"gen_ai.response.finish_reasons": []any{"stop"},
+				}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, Session: "s1", SessionKey: "gen_ai.conversation.id", TurnID: "e-1",
 				RequestID: "call_llm:0102030405060708", RequiresTurn: true, Agent: "root_agent",
@@ -89,7 +100,8 @@ func TestADK(t *testing.T) {
 			frameworkSpan{scope: scope, name: "call_llm", resource: python, attrs: map[string]any{
 				"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini-2.5-flash",
 				"gcp.vertex.agent.llm_request": "{}", "gcp.vertex.agent.llm_response": "{}",
-				"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3, "gen_ai.usage.experimental.reasoning_tokens": 2,
+				"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3,
+				"gen_ai.usage.experimental.reasoning_tokens": 2,
 			}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true,
@@ -99,8 +111,9 @@ func TestADK(t *testing.T) {
 		},
 		"call_llm, cut short": {
 			frameworkSpan{scope: scope, name: "call_llm", resource: python, attrs: map[string]any{
-				"gen_ai.request.model":         "gemini-2.5-flash",
-				"gcp.vertex.agent.llm_request": `{"model": "gemini-2.5-flash", "contents": [{"role": "user", "parts": [{"text": "weather in Oslo?"}]}, {"role": "mod`,
+				"gen_ai.request.model": "gemini-2.5-flash",
+				"gcp.vertex.agent.llm_request": `{"model": "gemini-2.5-flash", "contents": [{"role": "user", ` +
+					`"parts": [{"text": "weather in Oslo?"}]}, {"role": "mod`,
 			}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true,
@@ -111,10 +124,12 @@ func TestADK(t *testing.T) {
 		},
 		"call_llm that was interrupted": {
 			frameworkSpan{scope: scope, name: "call_llm", resource: python, attrs: map[string]any{
-				"gen_ai.request.model": "gemini-live", "gcp.vertex.agent.llm_response": `{"interrupted":true,"partial":true}`,
+				"gen_ai.request.model": "gemini-live", "gcp.vertex.agent.llm_response": `{"interrupted":true,` +
+					`"partial":true}`,
 			}},
-			[]fact.Fact{{Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true, Aborted: true,
-				Model: &session.Model{ModelID: "gemini-live"}}},
+			[]fact.Fact{{Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true,
+				Aborted: true,
+				Model:   &session.Model{ModelID: "gemini-live"}}},
 		},
 		"call_llm that fails": {
 			frameworkSpan{scope: scope, name: "call_llm", resource: python, attrs: map[string]any{
@@ -128,29 +143,37 @@ func TestADK(t *testing.T) {
 			frameworkSpan{scope: scope, name: "call_llm", root: true, attrs: map[string]any{
 				"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini-2.5-flash",
 				"gcp.vertex.agent.invocation_id": "e-1", "gcp.vertex.agent.session_id": "s1",
-				"gcp.vertex.agent.llm_request":  `{"config":{"systemInstruction":{"parts":[{"text":"Be brief."}],"role":"user"},"tools":[{"functionDeclarations":[{"name":"get_weather"}]}]},"content":[{"parts":[{"text":"hi"}],"role":"user"}],"model":"gemini-2.5-flash"}`,
-				"gcp.vertex.agent.llm_response": `{"Content":{"parts":[{"text":"Hello."}],"role":"model"},"UsageMetadata":{"promptTokenCount":9,"candidatesTokenCount":4,"toolUsePromptTokenCount":1},"Partial":false,"Interrupted":false,"ErrorCode":"","FinishReason":"STOP"}`,
+				"gcp.vertex.agent.llm_request": `{"config":{"systemInstruction":{"parts":[{"text":"Be brief."}],` +
+					`"role":"user"},"tools":[{"functionDeclarations":[{"name":"get_weather"}]}]},` +
+					`"content":[{"parts":[{"text":"hi"}],"role":"user"}],"model":"gemini-2.5-flash"}`,
+				"gcp.vertex.agent.llm_response": `{"Content":{"parts":[{"text":"Hello."}],"role":"model"},` +
+					`"UsageMetadata":{"promptTokenCount":9,"candidatesTokenCount":4,"toolUsePromptTokenCount":1},` +
+					`"Partial":false,"Interrupted":false,"ErrorCode":"","FinishReason":"STOP"}`,
 			}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, Session: "s1", SessionKey: "gcp.vertex.agent.session_id", TurnID: "e-1",
-				RequestID: "call_llm:0909090909090909",
-				Model:     &session.Model{ProviderID: "gcp.vertex.agent", ModelID: "gemini-2.5-flash"}, SystemPrompt: "Be brief.",
-				ToolCatalog: `[{"name":"get_weather"}]`,
-				Input:       []fact.Message{userSays("hi")}, Output: says("Hello."), Finish: "STOP",
+				RequestID:    "call_llm:0909090909090909",
+				Model:        &session.Model{ProviderID: "gcp.vertex.agent", ModelID: "gemini-2.5-flash"},
+				SystemPrompt: "Be brief.",
+				ToolCatalog:  `[{"name":"get_weather"}]`,
+				Input:        []fact.Message{userSays("hi")}, Output: says("Hello."), Finish: "STOP",
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 10, Output: 4}, Basis: fact.Inclusive},
 			}},
 		},
 		"generate_content, Go, without tokens": {
 			frameworkSpan{scope: scope, name: "generate_content mock", attrs: map[string]any{
-				"gen_ai.operation.name": "generate_content", "gen_ai.request.model": "mock", "gcp.vertex.agent.event_id": "ev",
+				"gen_ai.operation.name": "generate_content", "gen_ai.request.model": "mock",
+				"gcp.vertex.agent.event_id":      "ev",
 				"gcp.vertex.agent.invocation_id": "e-1",
 				"gen_ai.response.finish_reasons": []any{""},
 			}},
-			[]fact.Fact{{Kind: fact.ModelCall, TurnID: "e-1", RequiresTurn: true, Model: &session.Model{ModelID: "mock"}}},
+			[]fact.Fact{{Kind: fact.ModelCall, TurnID: "e-1", RequiresTurn: true,
+				Model: &session.Model{ModelID: "mock"}}},
 		},
 		"tool": {
 			frameworkSpan{scope: scope, name: "execute_tool get_weather", resource: python, attrs: map[string]any{
-				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather", "gen_ai.tool.type": "FunctionTool",
+				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather",
+				"gen_ai.tool.type":    "FunctionTool",
 				"gen_ai.tool.call.id": "adk-1", "gen_ai.agent.name": "root_agent",
 				"gcp.vertex.agent.llm_request": "{}", "gcp.vertex.agent.llm_response": "{}",
 				"gcp.vertex.agent.tool_call_args": `{"city":"Oslo"}`,
@@ -172,9 +195,11 @@ func TestADK(t *testing.T) {
 			[]fact.Fact{{Kind: fact.ToolCall, RequiresTurn: true, Tool: &fact.Tool{Name: "get_weather"}}},
 		},
 		"tool that raises": {
-			frameworkSpan{scope: scope, name: "execute_tool get_weather", resource: python, failed: "ValueError: no such city",
+			frameworkSpan{scope: scope, name: "execute_tool get_weather", resource: python,
+				failed: "ValueError: no such city",
 				attrs: map[string]any{
-					"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather", "error.type": "ValueError",
+					"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather",
+					"error.type":                      "ValueError",
 					"gcp.vertex.agent.tool_call_args": `{"city":"Oslo"}`,
 				}},
 			[]fact.Fact{{Kind: fact.ToolCall, RequiresTurn: true, Failed: true, Error: "ValueError: no such city",
@@ -193,7 +218,8 @@ func TestADK(t *testing.T) {
 				failed: `error tool "pay" requires confirmation, please approve or reject`, attrs: map[string]any{
 					"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "pay", "gen_ai.tool.call.id": "adk-2",
 					"gcp.vertex.agent.tool_call_args": `{"eur":5}`,
-					"gcp.vertex.agent.tool_response":  `{"error":"error tool \"pay\" requires confirmation, please approve or reject"}`,
+					"gcp.vertex.agent.tool_response": `{"error":"error tool \"pay\" requires confirmation,` +
+						` please approve or reject"}`,
 				}},
 			[]fact.Fact{
 				{Kind: fact.Permission, CallID: "adk-2", RequiresTurn: true,
@@ -224,9 +250,11 @@ func TestADK(t *testing.T) {
 		},
 		"workflow": {
 			frameworkSpan{scope: scope, name: "invoke_workflow flow", root: true, failed: "boom", attrs: map[string]any{
-				"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "flow", "gen_ai.conversation.id": "s1",
+				"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "flow",
+				"gen_ai.conversation.id": "s1",
 			}},
-			[]fact.Fact{{Kind: fact.Turn, Session: "s1", SessionKey: "gen_ai.conversation.id", Failed: true, Error: "boom"}},
+			[]fact.Fact{{Kind: fact.Turn, Session: "s1", SessionKey: "gen_ai.conversation.id", Failed: true,
+				Error: "boom"}},
 		},
 		"workflow in a workflow": {
 			frameworkSpan{scope: scope, name: "invoke_workflow flow",
@@ -247,9 +275,11 @@ func TestADK(t *testing.T) {
 				Compacted: &fact.Compacted{Auto: &compacts, Trigger: "token_threshold", SummarizedMessages: 12}}},
 		},
 		"another instrumentation in its place": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.google_genai", name: "generate_content gemini", resource: python,
+			frameworkSpan{scope: "opentelemetry.instrumentation.google_genai", name: "generate_content gemini",
+				resource: python,
 				attrs: map[string]any{
-					"gen_ai.operation.name": "generate_content", "gen_ai.request.model": "gemini", "gen_ai.agent.name": "a",
+					"gen_ai.operation.name": "generate_content", "gen_ai.request.model": "gemini",
+					"gen_ai.agent.name":         "a",
 					"gen_ai.conversation.id":    "s1",
 					"gcp.vertex.agent.event_id": "ev", "gcp.vertex.agent.invocation_id": "e-1",
 					"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"hi"}]}]`,
@@ -296,7 +326,8 @@ func TestADKRecord(t *testing.T) {
 			"finish_reason": "STOP"}, []fact.Fact{{Kind: fact.ModelCall, Model: system, Finish: "STOP"}}},
 		"what a tool answered": {
 			"gen_ai.user.message", nil, content("user",
-				map[string]any{"functionResponse": map[string]any{"name": "some_tool", "response": map[string]any{"result": "x"}}}),
+				map[string]any{"functionResponse": map[string]any{"name": "some_tool",
+					"response": map[string]any{"result": "x"}}}),
 			[]fact.Fact{{Kind: fact.ModelCall, Model: system, Input: []fact.Message{
 				{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, Name: "some_tool",
 					Output: json.RawMessage(`{"result":"x"}`)}}},

@@ -81,8 +81,10 @@ func withoutRaw(u *fact.Usage) *fact.Usage {
 const (
 	mockModel   = `"model":{"provider_id":"mock-provider","model_id":"mock-model-id"}`
 	weatherTalk = `{"role":"user","parts":[{"kind":"text","text":"Weather in Paris and remove /etc/hosts"}]}`
-	weatherCall = `{"kind":"text","text":"Let me check."},{"kind":"call","call":"call_1","name":"get_weather","input":{"city":"Paris"}},{"kind":"call","call":"call_2","name":"delete_file","input":{"path":"/etc/hosts"}}`
-	weatherDone = `{"kind":"reasoning","text":"The delete failed; report it."},{"kind":"text","text":"12C and rain. I could not delete /etc/hosts."}`
+	weatherCall = `{"kind":"text","text":"Let me check."},{"kind":"call","call":"call_1","name":"get_weather",` +
+		`"input":{"city":"Paris"}},{"kind":"call","call":"call_2","name":"delete_file","input":{"path":"/etc/hosts"}}`
+	weatherDone = `{"kind":"reasoning","text":"The delete failed; report it."},{"kind":"text",` +
+		`"text":"12C and rain. I could not delete /etc/hosts."}`
 )
 
 func TestAISDK6Capture(t *testing.T) {
@@ -93,19 +95,37 @@ func TestAISDK6Capture(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		`{"kind":"turn","dialect":"","name":"ai.generateText","agent":"weather-agent",` + mockModel + `,"input":[` +
 			weatherTalk + `],"output":[` + weatherDone +
-			`],"system_prompt_digest":"yes","usage":{"tokens":{"input":108,"output":62,"reasoning":12,"cache_read":192,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"}}`,
+			`],"system_prompt_digest":"yes","usage":{"tokens":{"input":108,"output":62,"reasoning":12,` +
+			`"cache_read":192,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"}}`,
 	}, ofKind(t, facts, fact.Turn)); diff != "" {
 		t.Error("turn (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"agent":"weather-agent",` + mockModel + `,"input":[` + weatherTalk + `],"output":[` + weatherCall + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":56,"output":33,"reasoning":0,"cache_read":64,"cache_write":0},"basis":"inclusive"},"response_id":"resp_zvhqct","response_model":"mock-model-2026","finish":"tool-calls","session_attrs":{"user_id":"u_1"},"extra":{"ai.response.timestamp":"2026-11-20T18:15:30.692Z"}}`,
-		`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"agent":"weather-agent",` + mockModel + `,"input":[` + weatherTalk + `,{"role":"assistant","parts":[` + weatherCall + `]},{"role":"tool","parts":[{"kind":"result","call":"call_1","name":"get_weather","output":{"city":"Paris","tempC":12,"sky":"rain"}},{"kind":"result","call":"call_2","name":"delete_file","error":"EACCES: permission denied, unlink /etc/hosts"}]}],"output":[` + weatherDone + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":52,"output":29,"reasoning":12,"cache_read":128,"cache_write":0},"basis":"inclusive"},"response_id":"resp_evnhmt","response_model":"mock-model-2026","finish":"stop","session_attrs":{"user_id":"u_1"},"extra":{"ai.response.timestamp":"2026-11-20T18:15:30.692Z"}}`,
+		`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+			`"agent":"weather-agent",` + mockModel + `,"input":[` + weatherTalk + `],"output":[` + weatherCall +
+			`],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":56,"output":33,` +
+			`"reasoning":0,"cache_read":64,"cache_write":0},"basis":"inclusive"},"response_id":"resp_zvhqct",` +
+			`"response_model":"mock-model-2026","finish":"tool-calls","session_attrs":{"user_id":"u_1"},` +
+			`"extra":{"ai.response.timestamp":"2026-11-20T18:15:30.692Z"}}`,
+		`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+			`"agent":"weather-agent",` + mockModel + `,"input":[` + weatherTalk + `,{"role":"assistant","parts":[` +
+			weatherCall + `]},{"role":"tool","parts":[{"kind":"result","call":"call_1","name":"get_weather",` +
+			`"output":{"city":"Paris","tempC":12,"sky":"rain"}},{"kind":"result","call":"call_2",` +
+			`"name":"delete_file","error":"EACCES: permission denied, unlink /etc/hosts"}]}],"output":[` + weatherDone +
+			`],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":52,"output":29,` +
+			`"reasoning":12,"cache_read":128,"cache_write":0},"basis":"inclusive"},"response_id":"resp_evnhmt",` +
+			`"response_model":"mock-model-2026","finish":"stop","session_attrs":{"user_id":"u_1"},` +
+			`"extra":{"ai.response.timestamp":"2026-11-20T18:15:30.692Z"}}`,
 	}, ofKind(t, facts, fact.ModelCall)); diff != "" {
 		t.Error("calls of the model (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"call_1","agent":"weather-agent","tool":{"name":"get_weather","input":{"city":"Paris"},"output":{"city":"Paris","tempC":12,"sky":"rain"},"succeeded":true},"session_attrs":{"user_id":"u_1"}}`,
-		`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"call_2","agent":"weather-agent","failed":true,"error":"EACCES: permission denied, unlink /etc/hosts","error_type":"Error","tool":{"name":"delete_file","input":{"path":"/etc/hosts"}},"session_attrs":{"user_id":"u_1"}}`,
+		`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"call_1","agent":"weather-agent",` +
+			`"tool":{"name":"get_weather","input":{"city":"Paris"},"output":{"city":"Paris","tempC":12,"sky":"rain"},` +
+			`"succeeded":true},"session_attrs":{"user_id":"u_1"}}`,
+		`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"call_2","agent":"weather-agent","failed":true,` +
+			`"error":"EACCES: permission denied, unlink /etc/hosts","error_type":"Error",` +
+			`"tool":{"name":"delete_file","input":{"path":"/etc/hosts"}},"session_attrs":{"user_id":"u_1"}}`,
 	}, ofKind(t, facts, fact.ToolCall)); diff != "" {
 		t.Error("calls of tools (-want +got):", diff)
 	}
@@ -126,12 +146,21 @@ func TestAISDK6Capture(t *testing.T) {
 	}
 	facts, _ = capturedBy(t, "ai-sdk", "vercel-ai-sdk-v6/stream")
 	want := `{"kind":"turn","dialect":"","name":"ai.streamText","agent":"weather-agent",` + mockModel +
-		`,"input":[{"role":"user","parts":[{"kind":"text","text":"Stream hello"}]}],"output":[{"kind":"reasoning","text":"User wants a greeting."},{"kind":"text","text":"Hello there from a stream "}],"usage":{"tokens":{"input":21,"output":9,"reasoning":5,"cache_read":0,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"}}`
+		`,"input":[{"role":"user","parts":[{"kind":"text","text":"Stream hello"}]}],"output":[{"kind":"reasoning",` +
+		`"text":"User wants a greeting."},{"kind":"text","text":"Hello there from a stream "}],` +
+		`"usage":{"tokens":{"input":21,"output":9,"reasoning":5,"cache_read":0,"cache_write":0},"basis":"inclusive"},` +
+		`"finish":"stop","session_attrs":{"user_id":"u_1"}}`
 	if diff := cmp.Diff([]string{want}, ofKind(t, facts, fact.Turn)); diff != "" {
 		t.Error("stream (-want +got):", diff)
 	}
 	facts, _ = capturedBy(t, "ai-sdk", "vercel-ai-sdk-v6/text")
-	want = `{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"agent":"weather-agent",` + mockModel + `,"input":[{"role":"user","parts":[{"kind":"text","text":"Say hello"}]}],"output":[{"kind":"text","text":"Hello from a mock model."}],"system_prompt_digest":"yes","usage":{"tokens":{"input":11,"output":6,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive"},"temperature":0.2,"response_id":"resp_md0tu6","response_model":"mock-model-2026","finish":"stop","session_attrs":{"user_id":"u_1"},"extra":{"ai.response.timestamp":"2026-11-20T18:15:29.777Z","ai.settings.maxOutputTokens":64}}`
+	want = `{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+		`"agent":"weather-agent",` + mockModel + `,"input":[{"role":"user","parts":[{"kind":"text",` +
+		`"text":"Say hello"}]}],"output":[{"kind":"text","text":"Hello from a mock model."}],` +
+		`"system_prompt_digest":"yes","usage":{"tokens":{"input":11,"output":6,"reasoning":0,"cache_read":0,` +
+		`"cache_write":0},"basis":"inclusive"},"temperature":0.2,"response_id":"resp_md0tu6",` +
+		`"response_model":"mock-model-2026","finish":"stop","session_attrs":{"user_id":"u_1"},` +
+		`"extra":{"ai.response.timestamp":"2026-11-20T18:15:29.777Z","ai.settings.maxOutputTokens":64}}`
 	if diff := cmp.Diff([]string{want}, ofKind(t, facts, fact.ModelCall)); diff != "" {
 		t.Error("text (-want +got):", diff)
 	}
@@ -143,18 +172,31 @@ func TestAISDK7Capture(t *testing.T) {
 		t.Errorf("%d facts, %d not read", len(facts), rest)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel + `,"input":[` +
+		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel +
+			`,"input":[` +
 			weatherTalk + `],"output":[` + weatherCall +
-			`],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":56,"output":33,"reasoning":0,"cache_read":64,"cache_write":0},"basis":"inclusive"},"response_id":"resp_06e4x7","response_model":"mock-model-2026","finish":"tool-calls"}`,
-		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel + `,"input":[` +
+			`],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":56,"output":33,` +
+			`"reasoning":0,"cache_read":64,"cache_write":0},"basis":"inclusive"},"response_id":"resp_06e4x7",` +
+			`"response_model":"mock-model-2026","finish":"tool-calls"}`,
+		`{"kind":"model_call","dialect":"","name":"chat mock-model-id","requires_turn":true,` + mockModel +
+			`,"input":[` +
 			weatherTalk + `,{"role":"assistant","parts":[` + weatherCall +
-			`]},{"role":"tool","parts":[{"kind":"result","call":"call_1","output":{"city":"Paris","tempC":12,"sky":"rain"}},{"kind":"result","call":"call_2","output":"Error: EACCES: permission denied, unlink /etc/hosts"}]}],"output":[` + weatherDone + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":52,"output":29,"reasoning":12,"cache_read":128,"cache_write":0},"basis":"inclusive"},"response_id":"resp_4mey5s","response_model":"mock-model-2026","finish":"stop"}`,
+			`]},{"role":"tool","parts":[{"kind":"result","call":"call_1","output":{"city":"Paris","tempC":12,` +
+			`"sky":"rain"}},{"kind":"result","call":"call_2","output":"Error: EACCES: permission denied,` +
+			` unlink /etc/hosts"}]}],"output":[` + weatherDone + `],"system_prompt_digest":"yes",` +
+			`"tool_catalog_digest":"yes","usage":{"tokens":{"input":52,"output":29,"reasoning":12,"cache_read":128,` +
+			`"cache_write":0},"basis":"inclusive"},"response_id":"resp_4mey5s","response_model":"mock-model-2026",` +
+			`"finish":"stop"}`,
 	}, ofKind(t, facts, fact.ModelCall)); diff != "" {
 		t.Error("calls of the model (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"tool_call","dialect":"","name":"execute_tool get_weather","call":"call_1","requires_turn":true,"tool":{"name":"get_weather","input":{"city":"Paris"},"output":{"city":"Paris","tempC":12,"sky":"rain"},"succeeded":true}}`,
-		`{"kind":"tool_call","dialect":"","name":"execute_tool delete_file","call":"call_2","requires_turn":true,"failed":true,"error":"EACCES: permission denied, unlink /etc/hosts","error_type":"Error","tool":{"name":"delete_file","input":{"path":"/etc/hosts"}}}`,
+		`{"kind":"tool_call","dialect":"","name":"execute_tool get_weather","call":"call_1","requires_turn":true,` +
+			`"tool":{"name":"get_weather","input":{"city":"Paris"},"output":{"city":"Paris","tempC":12,"sky":"rain"},` +
+			`"succeeded":true}}`,
+		`{"kind":"tool_call","dialect":"","name":"execute_tool delete_file","call":"call_2","requires_turn":true,` +
+			`"failed":true,"error":"EACCES: permission denied, unlink /etc/hosts","error_type":"Error",` +
+			`"tool":{"name":"delete_file","input":{"path":"/etc/hosts"}}}`,
 	}, ofKind(t, facts, fact.ToolCall)); diff != "" {
 		t.Error("calls of tools (-want +got):", diff)
 	}
@@ -199,17 +241,25 @@ func TestAISDKSpans(t *testing.T) {
 			map[string]any{
 				"operation.name": "ai.generateText.doGenerate", "ai.operationId": "ai.generateText.doGenerate",
 				"ai.model.provider": "openai.chat", "ai.model.id": "gpt-4o",
-				"ai.prompt.format":         "messages",
-				"ai.prompt.messages":       `[{"role":"user","content":[{"type":"text","text":"Weather?"}]}]`,
-				"ai.prompt.tools":          []any{`{"type":"function","name":"get_weather","parameters":{"type":"object"}}`},
+				"ai.prompt.format":   "messages",
+				"ai.prompt.messages": `[{"role":"user","content":[{"type":"text","text":"Weather?"}]}]`,
+				"ai.prompt.tools": []any{`{"type":"function","name":"get_weather",` +
+					`"parameters":{"type":"object"}}`},
 				"ai.response.finishReason": "tool-calls",
-				"ai.response.toolCalls":    `[{"toolCallType":"function","toolCallId":"c","toolName":"get_weather","args":"{\"city\":\"Oslo\"}"}]`,
-				"ai.usage.promptTokens":    40, "ai.usage.completionTokens": 8, "gen_ai.usage.input_tokens": 40,
+				"ai.response.toolCalls": `[{"toolCallType":"function","toolCallId":"c","toolName":"get_weather",` +
+					`"args":"{\"city\":\"Oslo\"}"}]`,
+				"ai.usage.promptTokens": 40, "ai.usage.completionTokens": 8, "gen_ai.usage.input_tokens": 40,
 				"gen_ai.usage.output_tokens": 8,
 				"ai.settings.temperature":    0, "ai.settings.maxTokens": 100, "ai.telemetry.metadata.plan": "pro",
 				"ai.response.id": "r",
 			}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"model":{"provider_id":"openai.chat","model_id":"gpt-4o"},"input":[{"role":"user","parts":[{"kind":"text","text":"Weather?"}]}],"output":[{"kind":"call","call":"c","name":"get_weather","input":{"city":"Oslo"}}],"tool_catalog_digest":"yes","usage":{"tokens":{"input":40,"output":8,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive"},"temperature":0,"response_id":"r","finish":"tool-calls","extra":{"ai.settings.maxTokens":100,"ai.telemetry.metadata.plan":"pro"}}`,
+			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+				`"model":{"provider_id":"openai.chat","model_id":"gpt-4o"},"input":[{"role":"user",` +
+				`"parts":[{"kind":"text","text":"Weather?"}]}],"output":[{"kind":"call","call":"c",` +
+				`"name":"get_weather","input":{"city":"Oslo"}}],"tool_catalog_digest":"yes",` +
+				`"usage":{"tokens":{"input":40,"output":8,"reasoning":0,"cache_read":0,"cache_write":0},` +
+				`"basis":"inclusive"},"temperature":0,"response_id":"r","finish":"tool-calls",` +
+				`"extra":{"ai.settings.maxTokens":100,"ai.telemetry.metadata.plan":"pro"}}`,
 		},
 		{
 			"a root of version 5, which counts its last step only", "ai", "ai.generateText",
@@ -219,50 +269,64 @@ func TestAISDKSpans(t *testing.T) {
 				"ai.response.finishReason": "stop", "ai.response.text": "Rain.", "ai.usage.promptTokens": 60,
 				"ai.usage.completionTokens": 5,
 			}, nil,
-			`{"kind":"turn","dialect":"","name":"ai.generateText","agent":"bot","input":[{"role":"user","parts":[{"kind":"text","text":"Weather?"}]}],"output":[{"kind":"text","text":"Rain."}],"system_prompt_digest":"yes","finish":"stop"}`,
+			`{"kind":"turn","dialect":"","name":"ai.generateText","agent":"bot","input":[{"role":"user",` +
+				`"parts":[{"kind":"text","text":"Weather?"}]}],"output":[{"kind":"text","text":"Rain."}],` +
+				`"system_prompt_digest":"yes","finish":"stop"}`,
 		},
 		{
 			"a root of a stream of version 5, which counts all", "ai", "ai.streamText",
 			map[string]any{"ai.operationId": "ai.streamText", "ai.usage.inputTokens": 90, "ai.usage.outputTokens": 9,
 				"ai.usage.cachedInputTokens": 30, "ai.usage.reasoningTokens": 4}, nil,
-			`{"kind":"turn","dialect":"","name":"ai.streamText","usage":{"tokens":{"input":60,"output":5,"reasoning":4,"cache_read":30,"cache_write":0},"basis":"inclusive"}}`,
+			`{"kind":"turn","dialect":"","name":"ai.streamText","usage":{"tokens":{"input":60,"output":5,` +
+				`"reasoning":4,"cache_read":30,"cache_write":0},"basis":"inclusive"}}`,
 		},
 		{
 			"an object, whose root counts its only call", "ai", "ai.generateObject",
 			map[string]any{"ai.operationId": "ai.generateObject", "ai.response.object": `{"ok":true}`,
 				"ai.response.finishReason": "stop", "ai.schema.name": "answer", "ai.usage.promptTokens": 7,
 				"ai.usage.completionTokens": 3}, nil,
-			`{"kind":"turn","dialect":"","name":"ai.generateObject","output":[{"kind":"text","text":"{\"ok\":true}"}],"usage":{"tokens":{"input":7,"output":3,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive"},"finish":"stop","extra":{"ai.schema.name":"answer"}}`,
+			`{"kind":"turn","dialect":"","name":"ai.generateObject","output":[{"kind":"text",` +
+				`"text":"{\"ok\":true}"}],"usage":{"tokens":{"input":7,"output":3,"reasoning":0,"cache_read":0,` +
+				`"cache_write":0},"basis":"inclusive"},"finish":"stop","extra":{"ai.schema.name":"answer"}}`,
 		},
 		{
 			"the old spans of version 7", "ai", "ai.streamText.doStream",
 			map[string]any{
-				"ai.operationId": "ai.streamText.doStream", "ai.settings.context.userId": "u", "ai.settings.context.sessionId": "s",
-				"ai.settings.context.tier": 2,
-				"ai.response.finishReason": "stop", "ai.response.text": "Hi",
+				"ai.operationId": "ai.streamText.doStream", "ai.settings.context.userId": "u",
+				"ai.settings.context.sessionId": "s",
+				"ai.settings.context.tier":      2,
+				"ai.response.finishReason":      "stop", "ai.response.text": "Hi",
 				"ai.response.files":     `[{"type":"file","mediaType":"image/png","data":"iVBORw0KGgo="}]`,
 				"ai.response.toolCalls": `[{"toolCallId":"c","toolName":"find","input":{"q":1}}]`,
 			}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","requires_turn":true,"output":[{"kind":"text","text":"Hi"},{"kind":"call","call":"c","name":"find","input":{"q":1}},{"kind":"file","media_type":"image/png","url":"data:image/png;base64,iVBORw0KGgo="}],"finish":"stop","session_attrs":{"user_id":"u"},"extra":{"ai.settings.context.tier":2}}`,
+			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","requires_turn":true,` +
+				`"output":[{"kind":"text","text":"Hi"},{"kind":"call","call":"c","name":"find","input":{"q":1}},` +
+				`{"kind":"file","media_type":"image/png","url":"data:image/png;base64,iVBORw0KGgo="}],` +
+				`"finish":"stop","session_attrs":{"user_id":"u"},"extra":{"ai.settings.context.tier":2}}`,
 		},
 		{
 			"a provider whose input excludes the cache", "ai", "ai.generateText.doGenerate",
 			map[string]any{"ai.operationId": "ai.generateText.doGenerate", "ai.usage.inputTokens": 50,
 				"ai.usage.outputTokens": 9, "ai.usage.inputTokenDetails.noCacheTokens": 50,
 				"ai.usage.inputTokenDetails.cacheReadTokens": 40}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"usage":{"tokens":{"input":10,"output":9,"reasoning":0,"cache_read":40,"cache_write":0},"basis":"inclusive","proof":1}}`,
+			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+				`"usage":{"tokens":{"input":10,"output":9,"reasoning":0,"cache_read":40,"cache_write":0},` +
+				`"basis":"inclusive","proof":1}}`,
 		},
 		{
 			"counts that are none", "ai", "ai.generateText.doGenerate",
 			map[string]any{"ai.operationId": "ai.generateText.doGenerate", "ai.usage.promptTokens": math.NaN(),
 				"ai.usage.completionTokens": nil, "ai.response.finishReason": nil, "ai.response.text": 12}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"output":[{"kind":"text","text":"12"}]}`,
+			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+				`"output":[{"kind":"text","text":"12"}]}`,
 		},
 		{
 			"a span that was renamed", "mine", "weather-agent ai.toolCall",
-			map[string]any{"operation.name": "ai.toolCall weather-agent", "ai.toolCall.name": "f", "ai.toolCall.id": "c",
+			map[string]any{"operation.name": "ai.toolCall weather-agent", "ai.toolCall.name": "f",
+				"ai.toolCall.id":    "c",
 				"ai.toolCall.input": `"{\"a\":1}"`, "ai.toolCall.output": `"done"`}, nil,
-			`{"kind":"tool_call","dialect":"","name":"weather-agent ai.toolCall","call":"c","tool":{"name":"f","input":{"a":1},"output":"done","succeeded":true}}`,
+			`{"kind":"tool_call","dialect":"","name":"weather-agent ai.toolCall","call":"c","tool":{"name":"f",` +
+				`"input":{"a":1},"output":"done","succeeded":true}}`,
 		},
 		{
 			"a tool without content", "ai", "ai.toolCall",
@@ -279,18 +343,21 @@ func TestAISDKSpans(t *testing.T) {
 			"an aborted call", "ai", "ai.generateText.doGenerate",
 			map[string]any{"ai.operationId": "ai.generateText.doGenerate"},
 			func(s ptrace.Span) { failWith(s, "AbortError", "This operation was aborted") },
-			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"aborted":true,"failed":true,"error":"This operation was aborted","error_type":"AbortError"}`,
+			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+				`"aborted":true,"failed":true,"error":"This operation was aborted","error_type":"AbortError"}`,
 		},
 		{
 			"a call that the provider failed", "ai", "ai.streamText.doStream",
 			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.response.finishReason": "error",
 				"ai.response.text": "Par"}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","requires_turn":true,"output":[{"kind":"text","text":"Par"}],"finish":"error","failed":true}`,
+			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","requires_turn":true,` +
+				`"output":[{"kind":"text","text":"Par"}],"finish":"error","failed":true}`,
 		},
 		{
 			"an aborted stream, of which only the root is left", "ai", "ai.streamText",
 			map[string]any{"ai.operationId": "ai.streamText", "ai.prompt": `{"prompt":"Count"}`}, nil,
-			`{"kind":"turn","dialect":"","name":"ai.streamText","input":[{"role":"user","parts":[{"kind":"text","text":"Count"}]}],"unfinished":true}`,
+			`{"kind":"turn","dialect":"","name":"ai.streamText","input":[{"role":"user","parts":[{"kind":"text",` +
+				`"text":"Count"}]}],"unfinished":true}`,
 		},
 		{
 			"texts that were cut", "ai", "ai.generateText.doGenerate",
@@ -299,7 +366,10 @@ func TestAISDKSpans(t *testing.T) {
 				"ai.prompt.messages":    `[{"role":"user","content":[{"type":"text","text":"Weather in Par`,
 				"ai.response.toolCalls": `[{"toolCallId":"c","toolName":"f","input":{}},{"toolCallId":"d","too`,
 			}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Weather in Par"}]}],"output":[{"kind":"call","call":"c","name":"f","input":{}}],"problems":["the prompt could not be read whole","the tool calls could not be read whole"]}`,
+			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","requires_turn":true,` +
+				`"input":[{"role":"user","parts":[{"kind":"text","text":"Weather in Par"}]}],` +
+				`"output":[{"kind":"call","call":"c","name":"f","input":{}}],` +
+				`"problems":["the prompt could not be read whole","the tool calls could not be read whole"]}`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -154,7 +154,8 @@ func lines(t *testing.T, facts []fact.Fact) string {
 	t.Helper()
 	var b strings.Builder
 	for _, f := range facts {
-		f.Dialect, f.TraceID, f.SpanID, f.ParentID, f.Start, f.End, f.Session, f.SessionKey, f.SessionRank = "", "", "", "",
+		f.Dialect, f.TraceID, f.SpanID, f.ParentID, f.Start, f.End, f.Session, f.SessionKey, f.SessionRank = "", "", "",
+			"",
 			0, 0, "", "", 0
 		if f.ToolCatalog != "" {
 			f.ToolCatalogDigest = "yes"

@@ -28,11 +28,13 @@ func TestCodexCapture(t *testing.T) {
 		kinds[f.Kind]++
 		switch f.Kind {
 		case fact.Turn:
-			if f.Session != conversation || f.SessionKey != "thread.id" || f.TurnID != turn || f.Model.ModelID != "fake-model" ||
+			if f.Session != conversation || f.SessionKey != "thread.id" || f.TurnID != turn ||
+				f.Model.ModelID != "fake-model" ||
 				f.SessionAttrs.Client != "codex_exec 0.169.0" {
 				t.Error("turn:", lines(t, spans[:1]))
 			}
-			if want := (session.Usage{Input: 807, Output: 48, Reasoning: 32, CacheRead: 1600}); f.Usage.Tokens != want ||
+			if want := (session.Usage{Input: 807, Output: 48, Reasoning: 32,
+				CacheRead: 1600}); f.Usage.Tokens != want ||
 				f.Usage.Basis != fact.Inclusive {
 				t.Errorf("turn's usage %+v", f.Usage)
 			}
@@ -63,13 +65,26 @@ func TestCodexCapture(t *testing.T) {
 		t.Error("model calls (-want +got):", diff)
 	}
 
-	const usage1 = `"usage":{"tokens":{"input":403,"output":24,"reasoning":16,"cache_read":800,"cache_write":0},"basis":"inclusive","raw":{"cache_write_token_count":0,"cached_token_count":800,"input_token_count":1203,"output_token_count":40,"reasoning_token_count":16,"tool_token_count":1243}}`
+	const usage1 = `"usage":{"tokens":{"input":403,"output":24,"reasoning":16,"cache_read":800,"cache_write":0},` +
+		`"basis":"inclusive","raw":{"cache_write_token_count":0,"cached_token_count":800,"input_token_count":1203,` +
+		`"output_token_count":40,"reasoning_token_count":16,"tool_token_count":1243}}`
 	wantRecords := []string{
-		`{"kind":"session","dialect":"","name":"codex.conversation_starts","model":{"provider_id":"fake","model_id":"fake-model"},"session_attrs":{"mode":"never, danger-full-access","client":"codex_exec 0.169.0"}}`,
-		`{"kind":"prompt","dialect":"","name":"codex.user_prompt","model":{"model_id":"fake-model"},"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}],"session_attrs":{"client":"codex_exec 0.169.0"}}`,
+		`{"kind":"session","dialect":"","name":"codex.conversation_starts","model":{"provider_id":"fake",` +
+			`"model_id":"fake-model"},"session_attrs":{"mode":"never, danger-full-access",` +
+			`"client":"codex_exec 0.169.0"}}`,
+		`{"kind":"prompt","dialect":"","name":"codex.user_prompt","model":{"model_id":"fake-model"},` +
+			`"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}],` +
+			`"session_attrs":{"client":"codex_exec 0.169.0"}}`,
 		`{"kind":"model_call","dialect":"","name":"codex.sse_event","model":{"model_id":"fake-model"},` + usage1 + `}`,
-		`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"call_3","decision":{"tool":"exec_command","action":"allow","outcome":"allowed","source":"Config"}}`,
-		`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"call_3","tool":{"name":"exec_command","input":{"cmd":"ls -la"},"output":"Chunk ID: ff7a64\nWall time: 0.6234 seconds\nProcess exited with code 0\nOriginal token count: 62\nOutput:\ntotal 20\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 12 root root 4096 Nov 20 18:19 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\n","succeeded":true,"duration_ms":789}}`,
+		`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"call_3",` +
+			`"decision":{"tool":"exec_command","action":"allow","outcome":"allowed","source":"Config"}}`,
+		`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"call_3","tool":{"name":"exec_command",` +
+			`"input":{"cmd":"ls -la"},` +
+			`"output":"Chunk ID: ff7a64\nWall time: 0.6234 seconds\nProcess exited with code 0\nOriginal token ` +
+			`count: 62\nOutput:\ntotal 20\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 12 root root 4096 ` +
+			`Nov 20 18:19 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 ` +
+			`18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\n","succeeded":true,` +
+			`"duration_ms":789}}`,
 	}
 	if diff := cmp.Diff(wantRecords, strings.Split(lines(t, records), "\n")[:5]); diff != "" {
 		t.Error("records (-want +got):", diff)
@@ -90,21 +105,29 @@ func TestCodexSpans(t *testing.T) {
 		want       string
 	}{
 		{"the stream of a call", "receiving_stream", nil,
-			`{"kind":"model_call","dialect":"","name":"receiving_stream","request":"stream-0200000000000000","requires_turn":true}`},
+			`{"kind":"model_call","dialect":"","name":"receiving_stream","request":"stream-0200000000000000",` +
+				`"requires_turn":true}`},
 		{"a response that completed, as older versions name it", "completed",
 			map[string]any{"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 4},
-			`{"kind":"model_call","dialect":"","name":"completed","request":"stream-0300000000000000","requires_turn":true,"usage":{"tokens":{"input":10,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":10,"gen_ai.usage.output_tokens":4}}}`},
-		{"a piece of a response", "handle_responses", map[string]any{"from": "output_item_done", "tool_name": "exec_command"},
+			`{"kind":"model_call","dialect":"","name":"completed","request":"stream-0300000000000000",` +
+				`"requires_turn":true,"usage":{"tokens":{"input":10,"output":4,"reasoning":0,"cache_read":0,` +
+				`"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":10,` +
+				`"gen_ai.usage.output_tokens":4}}}`},
+		{"a piece of a response", "handle_responses",
+			map[string]any{"from": "output_item_done", "tool_name": "exec_command"},
 			``},
-		{"a stopped tool", "mcp__db__query", map[string]any{"tool_name": "mcp__db__query", "call_id": "c", "aborted": true,
+		{"a stopped tool", "mcp__db__query", map[string]any{"tool_name": "mcp__db__query", "call_id": "c",
+			"aborted": true,
 			"turn_id": "t"},
-			`{"kind":"tool_call","dialect":"","name":"mcp__db__query","turn":"t","call":"c","requires_turn":true,"aborted":true,"tool":{"name":"mcp__db__query"}}`},
+			`{"kind":"tool_call","dialect":"","name":"mcp__db__query","turn":"t","call":"c","requires_turn":true,` +
+				`"aborted":true,"tool":{"name":"mcp__db__query"}}`},
 		{"a compaction of a full context", "run_auto_compact", nil,
 			`{"kind":"compaction","dialect":"","name":"run_auto_compact","compacted":{"auto":true,"trigger":"auto"}}`},
 		{"the span around it", "codex.compaction", map[string]any{"conversation.id": "s", "turn.id": "t"},
 			`{"kind":"step","dialect":"","name":"codex.compaction","turn":"t"}`},
 		{"a compaction that a person asked for", "session_task.compact", map[string]any{"turn.id": "t", "model": "m"},
-			`{"kind":"compaction","dialect":"","name":"session_task.compact","turn":"t","model":{"model_id":"m"},"compacted":{"auto":false,"trigger":"manual"}}`},
+			`{"kind":"compaction","dialect":"","name":"session_task.compact","turn":"t","model":{"model_id":"m"},` +
+				`"compacted":{"auto":false,"trigger":"manual"}}`},
 		{"noise", "fs.get_metadata", map[string]any{"sandboxed": true}, ``},
 		{"noise with ids", "guardian_scoring_observation",
 			map[string]any{"thread_id": "s", "turn_id": "t", "call_id": "c", "tool_name": "x"}, ``},
@@ -141,7 +164,8 @@ func TestCodexEvents(t *testing.T) {
 		}
 	}
 	_, got := spanWith(t, "codex_exec", "dispatch_tool_call_with_state", nil, func(s ptrace.Span) {
-		event(s, map[string]any{"event.name": "codex.tool_result", "call_id": "c", "tool_name": "shell", "success": "false",
+		event(s, map[string]any{"event.name": "codex.tool_result", "call_id": "c", "tool_name": "shell",
+			"success":     "false",
 			"duration_ms": "7", "output_length": 30, "conversation.id": "s"})
 		event(s, map[string]any{"event.name": "codex.turn_ttft", "duration_ms": "7"})
 	})
@@ -189,42 +213,55 @@ func TestCodexRecords(t *testing.T) {
 		{"a response that completed, without counts", "codex.sse_event",
 			map[string]any{"event.kind": "response.completed", "duration_ms": "0"}, ``},
 		{"a connection that was warmed up", "codex.sse_event",
-			map[string]any{"event.kind": "response.completed", "input_token_count": "0", "output_token_count": "0"}, ``},
+			map[string]any{"event.kind": "response.completed", "input_token_count": "0", "output_token_count": "0"},
+			``},
 		{"counts as text, without a cache", "codex.sse_event",
 			map[string]any{"event.kind": "response.completed", "input_token_count": "12", "output_token_count": "5",
 				"model": "m"},
-			`{"kind":"model_call","dialect":"","name":"codex.sse_event","model":{"model_id":"m"},"usage":{"tokens":{"input":12,"output":5,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"input_token_count":12,"output_token_count":5}}}`},
+			`{"kind":"model_call","dialect":"","name":"codex.sse_event","model":{"model_id":"m"},` +
+				`"usage":{"tokens":{"input":12,"output":5,"reasoning":0,"cache_read":0,"cache_write":0},` +
+				`"basis":"inclusive","raw":{"input_token_count":12,"output_token_count":5}}}`},
 		{"a stream that failed", "codex.sse_event", map[string]any{"event.kind": "response.failed",
 			"error.message": "rate limit"},
-			`{"kind":"model_call","dialect":"","name":"codex.sse_event","failed":true,"error":"rate limit","error_type":"response.failed"}`},
+			`{"kind":"model_call","dialect":"","name":"codex.sse_event","failed":true,"error":"rate limit",` +
+				`"error_type":"response.failed"}`},
 		{"a socket that failed", "codex.websocket_event",
 			map[string]any{"success": "false", "event.kind": "unknown", "error.message": "closed"},
-			`{"kind":"model_call","dialect":"","name":"codex.websocket_event","failed":true,"error":"closed","error_type":"unknown"}`},
+			`{"kind":"model_call","dialect":"","name":"codex.websocket_event","failed":true,"error":"closed",` +
+				`"error_type":"unknown"}`},
 		{"a request that did well", "codex.api_request",
 			map[string]any{"http.response.status_code": 200, "endpoint": "/responses"}, ``},
 		{"a list of models that failed", "codex.api_request",
 			map[string]any{"http.response.status_code": 500, "endpoint": "/models"}, ``},
 		{"a status without a message", "codex.api_request",
 			map[string]any{"http.response.status_code": "429", "attempt": "0"},
-			`{"kind":"model_call","dialect":"","name":"codex.api_request","request":"request--0","failed":true,"error":"status 429","error_type":"429"}`},
+			`{"kind":"model_call","dialect":"","name":"codex.api_request","request":"request--0","failed":true,` +
+				`"error":"status 429","error_type":"429"}`},
 		{"a person's once", "codex.tool_decision", map[string]any{"tool_name": "shell", "call_id": "c",
 			"decision": "approved", "source": "User"},
-			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"tool":"shell","action":"ask","outcome":"allowed","reply":"once","source":"User"}}`},
+			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"tool":"shell",` +
+				`"action":"ask","outcome":"allowed","reply":"once","source":"User"}}`},
 		{"a person's always", "codex.tool_decision", map[string]any{"call_id": "c", "decision": "approved_for_session",
 			"source": "user"},
-			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"ask","outcome":"allowed","reply":"always","source":"user","reason":"approved_for_session"}}`},
+			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"ask",` +
+				`"outcome":"allowed","reply":"always","source":"user","reason":"approved_for_session"}}`},
 		{"a person's no", "codex.tool_decision", map[string]any{"call_id": "c", "decision": "abort", "source": "user"},
-			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"ask","outcome":"denied","reply":"reject","source":"user","reason":"abort"}}`},
+			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"ask",` +
+				`"outcome":"denied","reply":"reject","source":"user","reason":"abort"}}`},
 		{"a rule's no", "codex.tool_decision", map[string]any{"call_id": "c", "decision": "denied", "source": "config"},
-			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"deny","outcome":"denied","source":"config"}}`},
+			`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"c","decision":{"action":"deny",` +
+				`"outcome":"denied","source":"config"}}`},
 		{"a tool that failed", "codex.tool_result", map[string]any{"tool_name": "shell", "call_id": "c",
 			"arguments": `{"command":["ls"]}`, "success": "false", "output": "no such file", "duration_ms": "3",
 			"mcp_server": ""},
-			`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"c","failed":true,"error":"no such file","tool":{"name":"shell","input":{"command":["ls"]},"output":"no such file","duration_ms":3}}`},
+			`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"c","failed":true,` +
+				`"error":"no such file","tool":{"name":"shell","input":{"command":["ls"]},"output":"no such file",` +
+				`"duration_ms":3}}`},
 		{"a patch, which is no JSON", "codex.tool_result",
 			map[string]any{"tool_name": "apply_patch", "call_id": "c", "arguments": "*** Begin Patch", "success": true,
 				"output": ""},
-			`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"c","tool":{"name":"apply_patch","input":"*** Begin Patch","output":"","succeeded":true}}`},
+			`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"c","tool":{"name":"apply_patch",` +
+				`"input":"*** Begin Patch","output":"","succeeded":true}}`},
 		{"noise", "codex.startup_phase", map[string]any{"duration_ms": "27"}, ``},
 		{"noise of the stream", "codex.sse_event", map[string]any{"event.kind": "response.output_text.delta"}, ``},
 	} {
@@ -256,12 +293,15 @@ func TestClientsOddTypes(t *testing.T) {
 			"claude_code.tool", "claude_code.tool.execution", "claude_code.tool.blocked_on_user"},
 			[]string{"user_prompt", "assistant_response", "api_request", "api_error", "tool_decision", "tool_result",
 				"compaction"}},
-		{"codex_exec", []string{"session_task.turn", "receiving_stream", "handle_responses", "run_turn", "run_auto_compact",
+		{"codex_exec", []string{"session_task.turn", "receiving_stream", "handle_responses", "run_turn",
+			"run_auto_compact",
 			"shell"},
-			[]string{"codex.user_prompt", "codex.sse_event", "codex.api_request", "codex.tool_decision", "codex.tool_result",
+			[]string{"codex.user_prompt", "codex.sse_event", "codex.api_request", "codex.tool_decision",
+				"codex.tool_result",
 				"codex.conversation_starts"}},
 		{"gemini-cli", []string{"llm_call", "tool_call", "schedule_tool_calls", "agent_call"},
-			[]string{"gemini_cli.user_prompt", "gemini_cli.api_request", "gemini_cli.api_response", "gemini_cli.api_error",
+			[]string{"gemini_cli.user_prompt", "gemini_cli.api_request", "gemini_cli.api_response",
+				"gemini_cli.api_error",
 				"gemini_cli.tool_call", "gemini_cli.config"}},
 	} {
 		for _, value := range []pcommon.Value{pcommon.NewValueEmpty(), odd(), pcommon.NewValueDouble(1e308),

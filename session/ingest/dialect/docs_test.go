@@ -57,7 +57,8 @@ func TestDocumentation(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if diff := cmp.Diff(want, string(page)); diff != "" {
-		t.Errorf("docs/dialects.md is not what the code says; run go test ./session/ingest/dialect -run Documentation -update (-code +page):\n%s",
+		t.Errorf("docs/dialects.md is not what the code says; run go test ./session/ingest/dialect -run "+
+			"Documentation -update (-code +page):\n%s",
 			diff)
 	}
 	for i, line := range strings.Split(want, "\n") {
@@ -94,7 +95,8 @@ func TestCapabilities(t *testing.T) {
 				t.Errorf("%s, %s: %q is not of the form %s", d.Name, topic, where, saying)
 			}
 			places := remark.ReplaceAllString(where, "")
-			if strings.Contains(places, "span") && d.Spans == nil || strings.Contains(places, "log") && d.Records == nil {
+			if strings.Contains(places, "span") && d.Spans == nil || strings.Contains(places, "log") &&
+				d.Records == nil {
 				t.Errorf("%s, %s: %q, which it does not read", d.Name, topic, where)
 			}
 		}
@@ -169,20 +171,23 @@ func topicsOf(f *fact.Fact) map[Topic]bool {
 		TopicSession: f.Session != "", TopicTurn: f.Kind == fact.Turn || f.TurnID != "" && f.Kind != fact.Step,
 		TopicModel: f.Model != nil && f.Model.ModelID != "", TopicText: has(f.Output, fact.PartText),
 		TopicReasoning: has(f.Output, fact.PartReasoning), TopicPermission: f.Decision != nil,
-		TopicCompaction: f.Kind == fact.Compaction, TopicPrompt: f.SystemPrompt != "", TopicCatalog: f.ToolCatalog != "",
-		TopicCost: f.CostUSD != nil, TopicFinish: f.Finish != "", TopicAbort: f.Aborted,
+		TopicCompaction: f.Kind == fact.Compaction, TopicPrompt: f.SystemPrompt != "",
+		TopicCatalog: f.ToolCatalog != "",
+		TopicCost:    f.CostUSD != nil, TopicFinish: f.Finish != "", TopicAbort: f.Aborted,
 		TopicTitle: f.SessionAttrs != nil && f.SessionAttrs.Title != "",
 	}
 	for _, m := range f.Input {
 		reported[TopicUser] = reported[TopicUser] || m.Role == "user" && has(m.Parts, fact.PartText)
 	}
 	if tool := f.Tool; tool != nil {
-		reported[TopicToolInput], reported[TopicToolOutput], reported[TopicToolError] = tool.Input != nil, tool.Output != nil,
+		reported[TopicToolInput], reported[TopicToolOutput], reported[TopicToolError] = tool.Input != nil,
+			tool.Output != nil,
 			f.Failed
 	}
 	if u := f.Usage; u != nil {
 		reported[TopicTokens] = true
-		reported[TopicCache], reported[TopicThinking] = u.Tokens.CacheRead+u.Tokens.CacheWrite > 0, u.Tokens.Reasoning > 0
+		reported[TopicCache], reported[TopicThinking] = u.Tokens.CacheRead+u.Tokens.CacheWrite > 0,
+			u.Tokens.Reasoning > 0
 	}
 	return reported
 }

@@ -217,7 +217,8 @@ func acmeFacts(t *testing.T) []fact.Fact {
 	read(span("acme.completion", 10, 100, call))
 	record("acme.answer", 101, map[string]any{"acme.request.id": "r1", "text": "I run the build."})
 	read(span("acme.tool", 110, 200, map[string]any{
-		"acme.call.id": "c1", "acme.tool": "shell", "acme.tool.arguments": `{"command":"make"}`, "acme.tool.result": "ok",
+		"acme.call.id": "c1", "acme.tool": "shell", "acme.tool.arguments": `{"command":"make"}`,
+		"acme.tool.result": "ok",
 	}))
 	failed := span("acme.tool", 210, 300, map[string]any{"acme.call.id": "c2", "acme.tool": "shell",
 		"acme.tool.arguments": `{"command":"make lint"}`})
@@ -247,7 +248,8 @@ func acmeParts(t *testing.T, a store.Assembly) []string {
 			reported := m.Role + " " + p.Type
 			switch {
 			case p.ToolState != nil:
-				reported += fmt.Sprintf(" %s %s: %s → %s%s", *p.ToolCallID, *p.ToolState, data.Input, data.Output, data.ErrorText)
+				reported += fmt.Sprintf(" %s %s: %s → %s%s", *p.ToolCallID, *p.ToolState, data.Input, data.Output,
+					data.ErrorText)
 			case data.Text != "":
 				reported += ": " + data.Text
 			}

@@ -46,19 +46,29 @@ func TestGeminiCapture(t *testing.T) {
 		f.Extra, f.SystemPrompt, f.ToolCatalog = nil, "", ""
 	}
 	const reported = `"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}]`
-	const call = `{"kind":"call","call":"run_shell_command__fc_7","name":"run_shell_command","input":{"command":"ls -la","description":"List files"}}`
-	listing := `"\u003cuntrusted_context\u003e\nOutput: total 20\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 14 root root 4096 Nov 20 18:19 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\nProcess Group PGID: 4741\n\u003c/untrusted_context\u003e"`
+	const call = `{"kind":"call","call":"run_shell_command__fc_7","name":"run_shell_command",` +
+		`"input":{"command":"ls -la","description":"List files"}}`
+	listing := `"\u003cuntrusted_context\u003e\nOutput: total 20\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 ` +
+		`.\ndrwxr-xr-x 14 root root 4096 Nov 20 18:19 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r-- ` +
+		` 1 root root    6 Nov 20 18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\nProcess Group ` +
+		`PGID: 4741\n\u003c/untrusted_context\u003e"`
 	goesOn := strings.TrimSuffix(reported, "]") + `,{"role":"assistant","parts":[` + call +
-		`]},{"role":"tool","parts":[{"kind":"result","call":"run_shell_command__fc_7","name":"run_shell_command","output":` +
+		`]},{"role":"tool","parts":[{"kind":"result","call":"run_shell_command__fc_7","name":"run_shell_command",` +
+		`"output":` +
 		listing + `}]}]`
 	want := []string{
 		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + reported +
 			`,"output":[` + call +
-			`],"usage":{"tokens":{"input":707,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":707,"gen_ai.usage.output_tokens":22}}}`,
+			`],"usage":{"tokens":{"input":707,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},` +
+			`"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":707,"gen_ai.usage.output_tokens":22}}}`,
 		`{"kind":"step","dialect":"","name":"schedule_tool_calls"}`,
-		`{"kind":"tool_call","dialect":"","name":"tool_call","call":"run_shell_command__fc_7","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"},"output":` + listing + `,"succeeded":true,"output_size":320,"duration_ms":146}}`,
+		`{"kind":"tool_call","dialect":"","name":"tool_call","call":"run_shell_command__fc_7",` +
+			`"tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"},"output":` +
+			listing + `,"succeeded":true,"output_size":320,"duration_ms":146}}`,
 		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + goesOn +
-			`,"output":[{"kind":"text","text":"All done: the listing has been read."}],"usage":{"tokens":{"input":708,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":708,"gen_ai.usage.output_tokens":22}}}`,
+			`,"output":[{"kind":"text","text":"All done: the listing has been read."}],` +
+			`"usage":{"tokens":{"input":708,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},` +
+			`"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":708,"gen_ai.usage.output_tokens":22}}}`,
 		"",
 	}
 	if diff := cmp.Diff(want, strings.Split(lines(t, spans), "\n")); diff != "" {
@@ -73,14 +83,23 @@ func TestGeminiCapture(t *testing.T) {
 	const model = `"model":{"provider_id":"gcp.gen_ai","model_id":"gemini-2.5-flash"}`
 	const about = `"user_id":"fac1a790-9876-4a39-ba5b-af81449f6ee5","client":"gemini-cli"`
 	want = []string{
-		`{"kind":"session","dialect":"","name":"gemini_cli.config",` + model + `,"session_attrs":{"mode":"yolo",` + about +
+		`{"kind":"session","dialect":"","name":"gemini_cli.config",` + model + `,"session_attrs":{"mode":"yolo",` +
+			about +
 			`}}`,
-		`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt",` + reported + `,"session_attrs":{` + about + `}}`,
+		`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt",` + reported + `,"session_attrs":{` + about +
+			`}}`,
 		`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request",` + model + `,` + reported + `}`,
 		`{"kind":"model_call","dialect":"","name":"gemini_cli.api_response","output":[` + call +
-			`],"usage":{"tokens":{"input":451,"output":22,"reasoning":8,"cache_read":256,"cache_write":0},"basis":"inclusive","raw":{"cached_content_token_count":256,"input_token_count":707,"output_token_count":22,"thoughts_token_count":8,"tool_token_count":0,"total_token_count":737}},"response_id":"r7","response_model":"gemini-fake-001","finish":"STOP"}`,
-		`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"},"succeeded":true,"output_size":320,"duration_ms":146}}`,
-		`{"kind":"permission","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"}},"decision":{"tool":"run_shell_command","action":"allow","outcome":"allowed"}}`,
+			`],"usage":{"tokens":{"input":451,"output":22,"reasoning":8,"cache_read":256,"cache_write":0},` +
+			`"basis":"inclusive","raw":{"cached_content_token_count":256,"input_token_count":707,` +
+			`"output_token_count":22,"thoughts_token_count":8,"tool_token_count":0,"total_token_count":737}},` +
+			`"response_id":"r7","response_model":"gemini-fake-001","finish":"STOP"}`,
+		`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"run_shell_command",` +
+			`"input":{"command":"ls -la","description":"List files"},"succeeded":true,"output_size":320,` +
+			`"duration_ms":146}}`,
+		`{"kind":"permission","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"run_shell_command",` +
+			`"input":{"command":"ls -la","description":"List files"}},"decision":{"tool":"run_shell_command",` +
+			`"action":"allow","outcome":"allowed"}}`,
 	}
 	got := strings.Split(lines(t, records), "\n")
 	if diff := cmp.Diff(want, got[:6]); diff != "" {
@@ -123,7 +142,9 @@ func TestGeminiCalls(t *testing.T) {
 	}
 	// A stream's pieces are joined, and may be null.
 	f := call(map[string]any{
-		"gen_ai.output.messages": `[{"role":"model","parts":[{"text":"I think","thought":true}]},{"role":"model","parts":[{"text":"All "}]},null,{"role":"model","parts":[{"text":"done."}]},{"role":"model","parts":[{"functionCall":{"name":"ls","args":{}}}]}]`})
+		"gen_ai.output.messages": `[{"role":"model","parts":[{"text":"I think","thought":true}]},{"role":"model",` +
+			`"parts":[{"text":"All "}]},null,{"role":"model","parts":[{"text":"done."}]},{"role":"model",` +
+			`"parts":[{"functionCall":{"name":"ls","args":{}}}]}]`})
 	want := []fact.Part{{Kind: fact.PartReasoning, Text: "I think"}, {Kind: fact.PartText, Text: "All done."},
 		{Kind: fact.PartCall, Name: "ls", Input: json.RawMessage(`{}`)}}
 	if diff := cmp.Diff(want, f.Output); diff != "" {
@@ -146,7 +167,8 @@ func TestGeminiCalls(t *testing.T) {
 	}
 	// Of a conversation that was cut only the old end is left.
 	f = call(map[string]any{
-		"gen_ai.input.messages":  `[{"role":"user","parts":[{"text":"old"}]},{"role":"model","parts":[{"text":"yes"}]},{"role":"user","parts":[{"text":"ne...[TRUNCATED: original length 12000]`,
+		"gen_ai.input.messages": `[{"role":"user","parts":[{"text":"old"}]},{"role":"model",` +
+			`"parts":[{"text":"yes"}]},{"role":"user","parts":[{"text":"ne...[TRUNCATED: original length 12000]`,
 		"gen_ai.output.messages": `[{"role":"model","parts":[{"text":"a long sto...[TRUNCATED: original length 12000]`,
 		"gen_ai.prompt.name":     "x########2",
 	})
@@ -187,19 +209,23 @@ func TestGeminiTools(t *testing.T) {
 		return one(t, got.facts)
 	}
 	f := tool(
-		`{"status":"error","request":{},"response":{"responseParts":[{"functionResponse":{"name":"ls","response":{"error":"no such directory"}}}],"error":{},"errorType":"not_found"}}`)
+		`{"status":"error","request":{},"response":{"responseParts":[{"functionResponse":{"name":"ls",` +
+			`"response":{"error":"no such directory"}}}],"error":{},"errorType":"not_found"}}`)
 	if !f.Failed || f.Error != "no such directory" || f.ErrorType != "not_found" || f.TurnID != "x########2" ||
 		f.Tool.Output != nil || f.Aborted || string(f.Tool.Input) != `{"path":"/"}` {
 		t.Errorf("%+v %+v", f, f.Tool)
 	}
 	f = tool(
-		`{"status":"cancelled","response":{"responseParts":[{"functionResponse":{"response":{"error":"[Operation Cancelled] User cancelled tool execution."}}}]}}`)
+		`{"status":"cancelled",` +
+			`"response":{"responseParts":[{"functionResponse":{"response":{"error":"[Operation Cancelled] User ` +
+			`cancelled tool execution."}}}]}}`)
 	if !f.Failed || !f.Aborted || f.Tool.Denied {
 		t.Errorf("%+v %+v", f, f.Tool)
 	}
 	// The answer of a long call is cut off with the call.
 	f = tool(
-		`{"status":"success","request":{"callId":"ls__1","args":{"path":"/"}},"tool":{"name":"ls","description":"Lis...[TRUNCATED: original length 12000]`)
+		`{"status":"success","request":{"callId":"ls__1","args":{"path":"/"}},"tool":{"name":"ls",` +
+			`"description":"Lis...[TRUNCATED: original length 12000]`)
 	if f.Failed || !f.Tool.Succeeded || f.Tool.Output != nil || !f.Tool.Truncated || len(f.Problems) != 1 {
 		t.Errorf("%+v %+v", f, f.Tool)
 	}
@@ -229,31 +255,45 @@ func TestGeminiRecords(t *testing.T) {
 		want        string
 	}{
 		{"a withheld prompt", "user_prompt", map[string]any{"prompt_length": 4, "prompt_id": "x########0"},
-			`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt","turn":"x########0","session_attrs":{"client":"gemini-cli"}}`},
+			`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt","turn":"x########0",` +
+				`"session_attrs":{"client":"gemini-cli"}}`},
 		{"a helper's request", "api_request", map[string]any{"model": "m", "role": "utility_router",
 			"prompt_id": "x########0"},
-			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request","turn":"x########0","purpose":"routing","model":{"model_id":"m"}}`},
-		{"a sub-agent's request", "api_request", map[string]any{"role": "subagent", "auth_type": "vertex-ai", "model": "m"},
-			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request","agent":"subagent","model":{"provider_id":"gcp.vertex_ai","model_id":"m"}}`},
+			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request","turn":"x########0",` +
+				`"purpose":"routing","model":{"model_id":"m"}}`},
+		{"a sub-agent's request", "api_request", map[string]any{"role": "subagent", "auth_type": "vertex-ai",
+			"model": "m"},
+			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request","agent":"subagent",` +
+				`"model":{"provider_id":"gcp.vertex_ai","model_id":"m"}}`},
 		{"a request that failed", "api_error", map[string]any{"model": "m", "error": "quota", "status_code": 429,
 			"role": "main"},
-			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_error","model":{"model_id":"m"},"failed":true,"error":"quota","error_type":"429"}`},
+			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_error","model":{"model_id":"m"},"failed":true,` +
+				`"error":"quota","error_type":"429"}`},
 		{"a response without content", "api_response",
-			map[string]any{"model": "m", "input_token_count": "5", "output_token_count": "2", "finish_reasons": []any{"stop"}},
-			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_response","usage":{"tokens":{"input":5,"output":2,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"input_token_count":5,"output_token_count":2}},"response_model":"m","finish":"stop"}`},
+			map[string]any{"model": "m", "input_token_count": "5", "output_token_count": "2",
+				"finish_reasons": []any{"stop"}},
+			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_response","usage":{"tokens":{"input":5,` +
+				`"output":2,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive",` +
+				`"raw":{"input_token_count":5,"output_token_count":2}},"response_model":"m","finish":"stop"}`},
 		{"a refused call", "tool_call", map[string]any{"function_name": "rm", "function_args": `{"path":"/"}`,
 			"decision": "reject", "success": false, "error": "denied"},
-			`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"rm","input":{"path":"/"},"denied":true}}` + "\n" +
-				`{"kind":"permission","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"rm","input":{"path":"/"}},"decision":{"tool":"rm","action":"ask","outcome":"denied","reply":"reject"}}`},
+			`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"rm","input":{"path":"/"},` +
+				`"denied":true}}` + "\n" +
+				`{"kind":"permission","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"rm",` +
+				`"input":{"path":"/"}},"decision":{"tool":"rm","action":"ask","outcome":"denied","reply":"reject"}}`},
 		{"a call that failed", "tool_call", map[string]any{"function_name": "ls", "success": "false",
 			"error": "no such directory", "error_type": "not_found", "duration_ms": 3},
-			`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","failed":true,"error":"no such directory","error_type":"not_found","tool":{"name":"ls","duration_ms":3}}`},
+			`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","failed":true,` +
+				`"error":"no such directory","error_type":"not_found","tool":{"name":"ls","duration_ms":3}}`},
 		{"a call that is always allowed now", "tool_call",
 			map[string]any{"function_name": "ls", "success": true, "decision": "auto_accept"},
-			`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"ls","succeeded":true}}` + "\n" +
-				`{"kind":"permission","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"ls"},"decision":{"tool":"ls","action":"ask","outcome":"allowed","reply":"always","reason":"auto_accept"}}`},
+			`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"ls","succeeded":true}}` +
+				"\n" +
+				`{"kind":"permission","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"ls"},` +
+				`"decision":{"tool":"ls","action":"ask","outcome":"allowed","reply":"always","reason":"auto_accept"}}`},
 		{"a compression", "chat_compression", map[string]any{"tokens_before": 90000, "tokens_after": 8000},
-			`{"kind":"compaction","dialect":"","name":"gemini_cli.chat_compression","compacted":{"tokens_before":90000,"tokens_after":8000}}`},
+			`{"kind":"compaction","dialect":"","name":"gemini_cli.chat_compression",` +
+				`"compacted":{"tokens_before":90000,"tokens_after":8000}}`},
 		{"noise", "model_routing", map[string]any{"decision_model": "m"}, ``},
 		{"noise of a start", "startup_stats", map[string]any{"phases": "[]"}, ``},
 	} {

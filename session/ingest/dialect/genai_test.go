@@ -61,8 +61,13 @@ func TestGenAICapture(t *testing.T) {
 		callPart("call_2", "delete_file", `{"path":"/etc/hosts"}`)
 	answer := []fact.Part{reasoningPart("The delete failed; report it."),
 		textPart("12C and rain. I could not delete /etc/hosts.")}
-	catalog := `[{"type":"function","name":"get_weather","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false},"description":"Current weather"},` +
-		`{"type":"function","name":"delete_file","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false},"description":"Deletes a file"}]`
+	catalog := `[{"type":"function","name":"get_weather",` +
+		`"inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"object",` +
+		`"properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false},` +
+		`"description":"Current weather"},` +
+		`{"type":"function","name":"delete_file","inputSchema":{"$schema":"http://json-schema.org/draft-07/schema#",` +
+		`"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false},` +
+		`"description":"Deletes a file"}]`
 	want := []fact.Fact{
 		{
 			Kind: fact.ModelCall, Dialect: "gen-ai", SpanID: "9e719451182a008f", ParentID: "773b6652c1d2ce1d",
@@ -71,7 +76,10 @@ func TestGenAICapture(t *testing.T) {
 			SystemPrompt: "You are a weather agent.", ToolCatalog: catalog,
 			Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 56, Output: 33, CacheRead: 64},
 				Raw: json.RawMessage(
-					`{"ai.usage.inputTokenDetails.noCacheTokens":56,"ai.usage.outputTokenDetails.reasoningTokens":0,"ai.usage.outputTokenDetails.textTokens":33,"gen_ai.usage.cache_creation.input_tokens":0,"gen_ai.usage.cache_read.input_tokens":64,"gen_ai.usage.input_tokens":120,"gen_ai.usage.output_tokens":33}`)},
+					`{"ai.usage.inputTokenDetails.noCacheTokens":56,"ai.usage.outputTokenDetails.reasoningTokens":0,` +
+						`"ai.usage.outputTokenDetails.textTokens":33,"gen_ai.usage.cache_creation.input_tokens":0,` +
+						`"gen_ai.usage.cache_read.input_tokens":64,"gen_ai.usage.input_tokens":120,` +
+						`"gen_ai.usage.output_tokens":33}`)},
 			ResponseID: "resp_06e4x7", ResponseModel: "mock-model-2026", Finish: "tool-calls",
 		},
 		{
@@ -96,7 +104,11 @@ func TestGenAICapture(t *testing.T) {
 			Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 108, Output: 62, Reasoning: 12,
 				CacheRead: 192},
 				Raw: json.RawMessage(
-					`{"ai.usage.inputTokenDetails.noCacheTokens":108,"ai.usage.outputTokenDetails.reasoningTokens":12,"ai.usage.outputTokenDetails.textTokens":62,"gen_ai.usage.cache_creation.input_tokens":0,"gen_ai.usage.cache_read.input_tokens":192,"gen_ai.usage.input_tokens":300,"gen_ai.usage.output_tokens":74}`)},
+					`{"ai.usage.inputTokenDetails.noCacheTokens":108,` +
+						`"ai.usage.outputTokenDetails.reasoningTokens":12,` +
+						`"ai.usage.outputTokenDetails.textTokens":62,"gen_ai.usage.cache_creation.input_tokens":0,` +
+						`"gen_ai.usage.cache_read.input_tokens":192,"gen_ai.usage.input_tokens":300,` +
+						`"gen_ai.usage.output_tokens":74}`)},
 			Finish: "stop",
 		},
 	}
@@ -127,7 +139,8 @@ func TestGenAICapturesAreSpansOfTheConventions(t *testing.T) {
 			if f.Problems != nil || f.Failed {
 				t.Errorf("%s: %s: %v, failed %v", path, f.Name, f.Problems, f.Failed)
 			}
-			if f.Kind == fact.ModelCall && (len(f.Input) == 0 || len(f.Output) == 0 || f.Usage == nil || f.Finish == "") {
+			if f.Kind == fact.ModelCall && (len(f.Input) == 0 || len(f.Output) == 0 || f.Usage == nil ||
+				f.Finish == "") {
 				t.Errorf("%s: %s lacks something", path, f.Name)
 			}
 		}
@@ -183,7 +196,8 @@ func TestGenAISpans(t *testing.T) {
 		{name: "structured content", span: "chat m", attrs: attrs{
 			"gen_ai.operation.name": "chat", "gen_ai.provider.name": "p", "gen_ai.request.model": "m",
 			"gen_ai.request.temperature": 0.5,
-			"gen_ai.input.messages":      []any{attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}},
+			"gen_ai.input.messages": []any{
+				attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}},
 			"gen_ai.output.messages": []any{attrs{"role": "assistant",
 				"parts": []any{attrs{"type": "text", "content": "Hello"}}, "finish_reason": "stop"}},
 			"gen_ai.system_instructions": []any{attrs{"type": "text", "content": "Be brief."}},
@@ -201,7 +215,8 @@ func TestGenAISpans(t *testing.T) {
 			{"gen_ai.system.message", attrs{"content": "Be brief."}},
 			{"gen_ai.user.message", attrs{"gen_ai.event.content": `{"role":"user","content":"Weather?"}`}},
 			{"gen_ai.assistant.message",
-				attrs{"tool_calls": `[{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{}"}}]`}},
+				attrs{"tool_calls": `[{"id":"call_1","type":"function","function":{"name":"get_weather",` +
+					`"arguments":"{}"}}]`}},
 			{"gen_ai.tool.message", attrs{"id": "call_1", "content": "sunny"}},
 			{"gen_ai.choice", attrs{"index": 0, "finish_reason": "stop", "message": `{"content":"Sunny."}`}},
 		}, want: []fact.Fact{{Kind: fact.ModelCall, Dialect: "gen-ai", Name: "chat m",
@@ -227,25 +242,33 @@ func TestGenAISpans(t *testing.T) {
 		{name: "flat attributes, old usage", span: "openai.chat", attrs: attrs{
 			"gen_ai.system": "OpenAI", "gen_ai.request.model": "m", "gen_ai.usage.prompt_tokens": 10,
 			"gen_ai.usage.completion_tokens": 2,
-			"gen_ai.prompt.0.role":           "system", "gen_ai.prompt.0.content": "Be brief.", "gen_ai.prompt.1.role": "user",
+			"gen_ai.prompt.0.role":           "system", "gen_ai.prompt.0.content": "Be brief.",
+			"gen_ai.prompt.1.role":     "user",
 			"gen_ai.prompt.1.content":  "Hi",
 			"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "Hello",
 			"gen_ai.completion.0.finish_reason": "stop",
-		}, want: []fact.Fact{talk(fact.Fact{Name: "openai.chat", Model: &session.Model{ProviderID: "OpenAI", ModelID: "m"},
-			SystemPrompt: "Be brief.", Finish: "stop",
-			Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 10, Output: 2},
-				Raw: json.RawMessage(`{"gen_ai.usage.completion_tokens":2,"gen_ai.usage.prompt_tokens":10}`)}})}},
+		},
+			want: []fact.Fact{
+				talk(fact.Fact{Name: "openai.chat", Model: &session.Model{ProviderID: "OpenAI", ModelID: "m"},
+					SystemPrompt: "Be brief.", Finish: "stop",
+					Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 10, Output: 2},
+						Raw: json.RawMessage(
+							`{"gen_ai.usage.completion_tokens":2,"gen_ai.usage.prompt_tokens":10}`)}})}},
 		{name: "no content, no operation", span: "llm", attrs: attrs{"gen_ai.request.model": "m",
 			"gen_ai.usage.input_tokens": "0", "gen_ai.usage.reasoning_tokens": 3, "gen_ai.usage.output_tokens": 5,
 			"gen_ai.response.finish_reasons": `["stop"]`},
-			want: []fact.Fact{{Kind: fact.ModelCall, Dialect: "gen-ai", Name: "llm", Model: &session.Model{ModelID: "m"},
+			want: []fact.Fact{{Kind: fact.ModelCall, Dialect: "gen-ai", Name: "llm",
+				Model:  &session.Model{ModelID: "m"},
 				Finish: "stop",
 				Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Output: 2, Reasoning: 3},
 					Raw: json.RawMessage(
-						`{"gen_ai.usage.input_tokens":0,"gen_ai.usage.output_tokens":5,"gen_ai.usage.reasoning_tokens":3}`),
+						`{"gen_ai.usage.input_tokens":0,"gen_ai.usage.output_tokens":5,` +
+							`"gen_ai.usage.reasoning_tokens":3}`),
 					Counter: "@", Stated: &fact.Stated{Input: new(int64), Output: new(int64(5)), Reasoning: 3}}}}},
 		{name: "Pydantic AI's agent", span: "agent run", attrs: attrs{"gen_ai.agent.name": "a",
-			"pydantic_ai.all_messages": `[{"role":"system","parts":[{"type":"text","content":"Be brief."}]},{"role":"user","parts":[{"type":"text","content":"Hi"}]},{"role":"assistant","parts":[{"type":"text","content":"Hello"}]}]`},
+			"pydantic_ai.all_messages": `[{"role":"system","parts":[{"type":"text","content":"Be brief."}]},` +
+				`{"role":"user","parts":[{"type":"text","content":"Hi"}]},{"role":"assistant",` +
+				`"parts":[{"type":"text","content":"Hello"}]}]`},
 			want: []fact.Fact{func() fact.Fact {
 				f := talk(fact.Fact{Name: "agent run", Agent: "a", SystemPrompt: "Be brief."})
 				f.Kind = fact.Turn
@@ -254,9 +277,12 @@ func TestGenAISpans(t *testing.T) {
 		{name: "cut content", span: "chat", attrs: attrs{"gen_ai.operation.name": "chat",
 			"gen_ai.input.messages":  `[{"role":"user","content":"Hi`,
 			"gen_ai.output.messages": `[{"role":"assistant","content":"Hello"}]`},
-			want: []fact.Fact{talk(fact.Fact{Name: "chat", Problems: []string{"the input messages could not be read whole"}})}},
-		{name: "compacted", span: "chat", attrs: attrs{"gen_ai.operation.name": "chat", "gen_ai.conversation.compacted": true,
-			"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"compaction","content":"So far."},{"type":"text","content":"Go on"}]}]`},
+			want: []fact.Fact{talk(fact.Fact{Name: "chat", Problems: []string{"the input messages could not be read " +
+				"whole"}})}},
+		{name: "compacted", span: "chat",
+			attrs: attrs{"gen_ai.operation.name": "chat", "gen_ai.conversation.compacted": true,
+				"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"compaction","content":"So far."},` +
+					`{"type":"text","content":"Go on"}]}]`},
 			want: []fact.Fact{{Kind: fact.Compaction, Dialect: "gen-ai", Name: "chat",
 				Compacted: &fact.Compacted{Summary: "So far."}},
 				{Kind: fact.ModelCall, Dialect: "gen-ai", Name: "chat",
@@ -279,11 +305,14 @@ func TestGenAISpans(t *testing.T) {
 			want: []fact.Fact{{Kind: fact.ToolCall, Dialect: "gen-ai", Name: "tools/call ls", CallID: "c",
 				Tool: &fact.Tool{Name: "ls"}, Failed: true, Error: "no such directory"}}},
 		{name: "tool of MCP without an id", span: "tools/call ls", kind: ptrace.SpanKindClient,
-			attrs: attrs{"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ls"},
-			want:  []fact.Fact{{Kind: fact.Step, Dialect: "gen-ai", Name: "tools/call ls"}}},
+			attrs: attrs{"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool",
+				"gen_ai.tool.name": "ls"},
+			want: []fact.Fact{{Kind: fact.Step, Dialect: "gen-ai", Name: "tools/call ls"}}},
 		{name: "MCP told by the tool's span", span: "execute_tool ls", kind: ptrace.SpanKindInternal,
-			attrs: attrs{"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ls"},
-			want:  []fact.Fact{{Kind: fact.ToolCall, Dialect: "gen-ai", Name: "execute_tool ls", Tool: &fact.Tool{Name: "ls"}}}},
+			attrs: attrs{"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool",
+				"gen_ai.tool.name": "ls"},
+			want: []fact.Fact{{Kind: fact.ToolCall, Dialect: "gen-ai", Name: "execute_tool ls",
+				Tool: &fact.Tool{Name: "ls"}}}},
 		{name: "tool of Strands", span: "execute_tool ls",
 			attrs: attrs{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ls", "gen_ai.tool.call.id": "c"},
 			events: []event{
@@ -297,7 +326,8 @@ func TestGenAISpans(t *testing.T) {
 			want: []fact.Fact{{Kind: fact.Step, Dialect: "gen-ai", Name: "ponder"}}},
 		{name: "unknown operation that calls a model", span: "ponder",
 			attrs: attrs{"gen_ai.operation.name": "ponder", "gen_ai.request.model": "m", "gen_ai.response.id": "r"},
-			want: []fact.Fact{{Kind: fact.ModelCall, Dialect: "gen-ai", Name: "ponder", Model: &session.Model{ModelID: "m"},
+			want: []fact.Fact{{Kind: fact.ModelCall, Dialect: "gen-ai", Name: "ponder",
+				Model:      &session.Model{ModelID: "m"},
 				ResponseID: "r"}}},
 		{name: "workflow", span: "invoke_workflow w", attrs: attrs{"gen_ai.operation.name": "invoke_workflow",
 			"gen_ai.workflow.name": "w"},
@@ -335,15 +365,19 @@ func TestGenAIRecords(t *testing.T) {
 		{"details", "gen_ai.client.inference.operation.details",
 			attrs{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "r",
 				"gen_ai.usage.output_tokens": 3,
-				"gen_ai.input.messages":      []any{attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}},
-				"gen_ai.output.messages":     `[{"role":"assistant","parts":[{"type":"text","content":"Hello"}],"finish_reason":"stop"}]`}, "done",
+				"gen_ai.input.messages": []any{
+					attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}},
+				"gen_ai.output.messages": `[{"role":"assistant","parts":[{"type":"text","content":"Hello"}],` +
+					`"finish_reason":"stop"}]`}, "done",
 			[]fact.Fact{{Kind: fact.ModelCall, Model: &session.Model{ModelID: "m"}, ResponseID: "r", Finish: "stop",
 				Input: []fact.Message{message("user", textPart("Hi"))}, Output: []fact.Part{textPart("Hello")},
 				Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Output: 3},
 					Raw:     json.RawMessage(`{"gen_ai.usage.output_tokens":3}`),
 					Counter: "@", Stated: &fact.Stated{Output: new(int64(3))}}}}},
 		{"details in the body", "gen_ai.client.inference.operation.details", attrs{"gen_ai.request.model": "m"},
-			attrs{"gen_ai.input.messages": []any{attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}}},
+			attrs{
+				"gen_ai.input.messages": []any{
+					attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}}},
 			[]fact.Fact{{Kind: fact.ModelCall, Model: &session.Model{ModelID: "m"},
 				Input: []fact.Message{message("user", textPart("Hi"))}}}},
 		{"system", "gen_ai.system.message", nil, attrs{"content": "Be brief."},
@@ -352,12 +386,14 @@ func TestGenAIRecords(t *testing.T) {
 			[]fact.Fact{{Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai"},
 				Input: []fact.Message{message("user", textPart("Hi"))}}}},
 		{"tool", "gen_ai.tool.message", nil, attrs{"id": "call_1", "content": "sunny"},
-			[]fact.Fact{{Kind: fact.ModelCall, Input: []fact.Message{message("tool", resultPart("call_1", "", `"sunny"`))}}}},
+			[]fact.Fact{
+				{Kind: fact.ModelCall, Input: []fact.Message{message("tool", resultPart("call_1", "", `"sunny"`))}}}},
 		{"choice", "gen_ai.choice", nil, attrs{"index": 0, "finish_reason": "tool_calls",
 			"message": attrs{"role": "assistant",
 				"tool_calls": []any{attrs{"id": "call_1", "type": "function",
 					"function": attrs{"name": "ls", "arguments": "{}"}}}}},
-			[]fact.Fact{{Kind: fact.ModelCall, Finish: "tool_calls", Output: []fact.Part{callPart("call_1", "ls", `{}`)}}}},
+			[]fact.Fact{{Kind: fact.ModelCall, Finish: "tool_calls",
+				Output: []fact.Part{callPart("call_1", "ls", `{}`)}}}},
 		{"exception", "gen_ai.client.operation.exception",
 			attrs{"exception.type": "RateLimitError", "exception.message": "slow down"}, nil,
 			[]fact.Fact{{Kind: fact.ModelCall, Failed: true, Error: "slow down", ErrorType: "RateLimitError"}}},
@@ -395,9 +431,11 @@ func TestFlatMessages(t *testing.T) {
 	err := m.FromRaw(map[string]any{
 		"gen_ai.prompt.10.role": "user", "gen_ai.prompt.10.content": `[{"type":"text","text":"And Rome?"}]`,
 		"gen_ai.prompt.2.role": "assistant", "gen_ai.prompt.2.tool_calls.0.id": "call_1",
-		"gen_ai.prompt.2.tool_calls.0.name": "get_weather", "gen_ai.prompt.2.tool_calls.0.arguments": `{"city":"Paris"}`,
-		"gen_ai.prompt.3.role": "tool", "gen_ai.prompt.3.tool_call_id": "call_1", "gen_ai.prompt.3.content": `{"tempC":12}`,
-		"gen_ai.prompt.x.role": "user", "gen_ai.prompt.1": "odd",
+		"gen_ai.prompt.2.tool_calls.0.name":      "get_weather",
+		"gen_ai.prompt.2.tool_calls.0.arguments": `{"city":"Paris"}`,
+		"gen_ai.prompt.3.role":                   "tool", "gen_ai.prompt.3.tool_call_id": "call_1",
+		"gen_ai.prompt.3.content": `{"tempC":12}`,
+		"gen_ai.prompt.x.role":    "user", "gen_ai.prompt.1": "odd",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -119,7 +119,8 @@ func TestGenkit(t *testing.T) {
 	genkit:path = "/{outer,t:flow}/{generate,t:util}/{review,t:action}/{generate,t:util}"
 	genkit:input := {"messages":[{"role":"user","content":[{"text":"review"}]}]}
 	genkit:output := {"message":{"role":"model","content":[{"text":"fine"}]},"finishReason":"stop"}`,
-			`{"kind":"turn","input":[{"role":"user","parts":[{"kind":"text","text":"review"}]}],"output":[{"kind":"text","text":"fine"}],"finish":"stop"}`},
+			`{"kind":"turn","input":[{"role":"user","parts":[{"kind":"text","text":"review"}]}],` +
+				`"output":[{"kind":"text","text":"fine"}],"finish":"stop"}`},
 		"generate at the root": {`span generate
 	genkit:type = "util"
 	genkit:isRoot = true
@@ -134,7 +135,8 @@ func TestGenkit(t *testing.T) {
 	genkit:isRoot = "true"
 	genkit:input := {"question":"Why?","lang":"en"}
 	genkit:output := {"answer":"Because."}`,
-			`{"kind":"turn","agent":"f","input":[{"role":"user","parts":[{"kind":"text","text":"Why?"}]}],"output":[{"kind":"text","text":"Because."}]}`},
+			`{"kind":"turn","agent":"f","input":[{"role":"user","parts":[{"kind":"text","text":"Why?"}]}],` +
+				`"output":[{"kind":"text","text":"Because."}]}`},
 		"flow of objects": {`span f
 	genkit:type = "action"
 	genkit:metadata:subtype = "flow"
@@ -148,7 +150,8 @@ func TestGenkit(t *testing.T) {
 	genkit:path = "/{f,t:flow}"
 	genkit:state = "error"
 	genkit:input = "\"go\""`,
-			`{"kind":"turn","agent":"f","input":[{"role":"user","parts":[{"kind":"text","text":"go"}]}],"failed":true,"error":"no more tokens"}`},
+			`{"kind":"turn","agent":"f","input":[{"role":"user","parts":[{"kind":"text","text":"go"}]}],` +
+				`"failed":true,"error":"no more tokens"}`},
 		"flow above one that failed": {`span f
 	genkit:type = "action"
 	genkit:metadata:subtype = "flow"
@@ -161,14 +164,16 @@ func TestGenkit(t *testing.T) {
 	genkit:metadata:subtype = "flow"
 	genkit:path = "/{f,t:flow}"
 	genkit:input = "{\"question\":\"Wh"`,
-			`{"kind":"turn","agent":"f","problems":["genkit:input is no JSON: it may have been cut before export"],"extra":{"input":"{\"question\":\"Wh"}}`},
+			`{"kind":"turn","agent":"f","problems":["genkit:input is no JSON: it may have been cut before export"],` +
+				`"extra":{"input":"{\"question\":\"Wh"}}`},
 		"send of a chat": {`span send
 	genkit:type = "helper"
 	genkit:sessionId = "s1"
 	genkit:threadName = "main"
 	genkit:path = "/{send,t:helper}"
 	genkit:input := {"prompt":"hello"}`,
-			`{"kind":"turn","session":"s1","session_key":"genkit:sessionId","session_rank":1000,"input":[{"role":"user","parts":[{"kind":"text","text":"hello"}]}]}`},
+			`{"kind":"turn","session":"s1","session_key":"genkit:sessionId","session_rank":1000,` +
+				`"input":[{"role":"user","parts":[{"kind":"text","text":"hello"}]}]}`},
 		"another thread": {`span send
 	genkit:type = "helper"
 	genkit:sessionId = "s1"
@@ -246,20 +251,23 @@ func TestGenkit(t *testing.T) {
 	genkit:name = "t"
 	genkit:state = "success"
 	genkit:output := {"output":1,"content":[{"media":{"url":"data:,"}}]}`,
-			`{"kind":"tool_call","tool":{"name":"t","output":{"output":1,"content":[{"media":{"url":"data:,"}}]},"succeeded":true}}`},
+			`{"kind":"tool_call","tool":{"name":"t","output":{"output":1,"content":[{"media":{"url":"data:,"}}]},` +
+				`"succeeded":true}}`},
 		"tool interrupted, told": {`span t
 	genkit:type = "action"
 	genkit:metadata:subtype = "tool"
 	genkit:name = "t"
 	genkit:state = "success"
 	genkit:metadata:interrupt := {"reason":"costs money"}`,
-			`{"kind":"tool_call","tool":{"name":"t"}}{"kind":"permission","decision":{"tool":"t","action":"ask","outcome":"pending","source":"interrupt","reason":"costs money"}}`},
+			`{"kind":"tool_call","tool":{"name":"t"}}{"kind":"permission","decision":{"tool":"t","action":"ask",` +
+				`"outcome":"pending","source":"interrupt","reason":"costs money"}}`},
 		"tool interrupted, as an error": {`span t status=error "tool execution interrupted"
 	genkit:type = "action"
 	genkit:metadata:subtype = "tool.v2"
 	genkit:name = "t"
 	genkit:state = "error"`,
-			`{"kind":"tool_call","tool":{"name":"t"}}{"kind":"permission","decision":{"tool":"t","action":"ask","outcome":"pending","source":"interrupt"}}`},
+			`{"kind":"tool_call","tool":{"name":"t"}}{"kind":"permission","decision":{"tool":"t","action":"ask",` +
+				`"outcome":"pending","source":"interrupt"}}`},
 		"tool that was allowed": {`span t
 	genkit:type = "action"
 	genkit:metadata:subtype = "tool.v2"
@@ -267,7 +275,8 @@ func TestGenkit(t *testing.T) {
 	genkit:state = "success"
 	genkit:metadata:resumed := {"toolApproved":true}
 	genkit:output := {"output":"ok"}`,
-			`{"kind":"tool_call","tool":{"name":"t","output":"ok","succeeded":true}}{"kind":"permission","decision":{"tool":"t","action":"ask","outcome":"allowed","reply":"once","source":"resumed"}}`},
+			`{"kind":"tool_call","tool":{"name":"t","output":"ok","succeeded":true}}{"kind":"permission",` +
+				`"decision":{"tool":"t","action":"ask","outcome":"allowed","reply":"once","source":"resumed"}}`},
 		"nothing at all": {`span x`, `{"kind":"step"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -311,10 +320,14 @@ func TestGenkitUsage(t *testing.T) {
 		provider, raw string
 		want          *fact.Usage
 	}{
-		{"openai", `{"inputTokens":100,"outputTokens":50,"totalTokens":150,"thoughtsTokens":20,"cachedContentTokens":60}`,
-			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 30, Reasoning: 20, CacheRead: 60}}},
-		{"googleai", `{"inputTokens":100,"outputTokens":50,"totalTokens":170,"thoughtsTokens":20,"cachedContentTokens":60}`,
-			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}}},
+		{"openai", `{"inputTokens":100,"outputTokens":50,"totalTokens":150,"thoughtsTokens":20,` +
+			`"cachedContentTokens":60}`,
+			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 30, Reasoning: 20,
+				CacheRead: 60}}},
+		{"googleai", `{"inputTokens":100,"outputTokens":50,"totalTokens":170,"thoughtsTokens":20,` +
+			`"cachedContentTokens":60}`,
+			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 50, Reasoning: 20,
+				CacheRead: 60}}},
 		{"googleai", `{"inputTokens":100,"outputTokens":50,"totalTokens":150,"thoughtsTokens":20}`,
 			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 100, Output: 30, Reasoning: 20}}},
 		{"vertexai", `{"inputTokens":100,"outputTokens":50,"thoughtsTokens":20}`,
@@ -324,8 +337,10 @@ func TestGenkitUsage(t *testing.T) {
 		{"anthropic", `{"inputTokens":100,"outputTokens":50}`,
 			&fact.Usage{Basis: fact.Mixed, Tokens: session.Usage{Input: 100, Output: 50}}},
 		{"other", `{"inputTokens":10,"outputTokens":5,"cachedContentTokens":60}`,
-			&fact.Usage{Basis: fact.Inclusive, Capped: true, Tokens: session.Usage{Output: 5, CacheRead: 10}, Counter: "other",
-				Stated: &fact.Stated{Input: new(int64(10)), Output: new(int64(5)), CacheRead: 60}, Proof: fact.CacheApart}},
+			&fact.Usage{Basis: fact.Inclusive, Capped: true, Tokens: session.Usage{Output: 5, CacheRead: 10},
+				Counter: "other",
+				Stated:  &fact.Stated{Input: new(int64(10)), Output: new(int64(5)), CacheRead: 60},
+				Proof:   fact.CacheApart}},
 		{"openai", `{"inputTokens":-10,"outputTokens":5e300}`, &fact.Usage{Basis: fact.Inclusive}},
 		{"other", `{"inputCharacters":10}`, nil},
 		{"other", `"many"`, nil},

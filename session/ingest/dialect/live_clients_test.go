@@ -32,21 +32,24 @@ func TestLiveClients(t *testing.T) {
 		"LangWatch says of which type a tool's input is": {
 			"generic", frameworkSpan{scope: "my-app", name: "get_tide", attrs: map[string]any{
 				"langwatch.span.type": "tool", "langwatch.thread.id": "s",
-				"langwatch.input": `{"type":"json","value":{"port":"Oslo"}}`, "langwatch.output": `{"type":"json","value":7}`,
+				"langwatch.input":  `{"type":"json","value":{"port":"Oslo"}}`,
+				"langwatch.output": `{"type":"json","value":7}`,
 			}},
 			func(f *fact.Fact) any { return f.Tool },
 			&fact.Tool{Name: "get_tide", Input: tide, Output: json.RawMessage("7"), Succeeded: true},
 		},
 		"Laminar reports a tool's error by the exception alone": {
-			"generic", frameworkSpan{scope: "lmnr.tracer", name: "get_tide", exception: "no such port", attrs: map[string]any{
-				"lmnr.span.type": "TOOL", "lmnr.span.input": `{"port":"Oslo"}`,
-			}},
+			"generic", frameworkSpan{scope: "lmnr.tracer", name: "get_tide", exception: "no such port",
+				attrs: map[string]any{
+					"lmnr.span.type": "TOOL", "lmnr.span.input": `{"port":"Oslo"}`,
+				}},
 			func(f *fact.Fact) any { return f.Error }, "no such port",
 		},
 		"Laminar has an exception that was handled": {
-			"generic", frameworkSpan{scope: "lmnr.tracer", name: "get_tide", exception: "no such port", attrs: map[string]any{
-				"lmnr.span.type": "TOOL", "lmnr.span.input": `{"port":"Oslo"}`, "lmnr.span.output": "7",
-			}},
+			"generic", frameworkSpan{scope: "lmnr.tracer", name: "get_tide", exception: "no such port",
+				attrs: map[string]any{
+					"lmnr.span.type": "TOOL", "lmnr.span.input": `{"port":"Oslo"}`, "lmnr.span.output": "7",
+				}},
 			func(f *fact.Fact) any { return f.Failed }, false,
 		},
 		"OpenLIT does not name the call that a tool's message answers": {
@@ -62,9 +65,11 @@ func TestLiveClients(t *testing.T) {
 			},
 		},
 		"a handoff of OpenAI's agents is no call of its own": {
-			"openinference", frameworkSpan{scope: openAIAgents, name: "handoff to Scout", ok: true, attrs: map[string]any{
-				"openinference.span.kind": "TOOL", "tool.name": "handoff_to_Scout", "input.value": `{"from_agent":"Ferris"}`,
-			}},
+			"openinference", frameworkSpan{scope: openAIAgents, name: "handoff to Scout", ok: true,
+				attrs: map[string]any{
+					"openinference.span.kind": "TOOL", "tool.name": "handoff_to_Scout",
+					"input.value": `{"from_agent":"Ferris"}`,
+				}},
 			func(f *fact.Fact) any { return f.Kind }, fact.Step,
 		},
 		"LangChain names the agent in the metadata": {
@@ -77,8 +82,10 @@ func TestLiveClients(t *testing.T) {
 			"openinference", frameworkSpan{scope: langChain, name: "transfer", ok: true, attrs: map[string]any{
 				"openinference.span.kind": "TOOL", "tool.name": "transfer", "input.value": `{}`,
 				"output.value": `{"output":{"lg_name":"Command","update":{"messages":[` +
-					`{"lc":1,"type":"constructor","id":["langchain_core","messages","HumanMessage"],"kwargs":{"content":"Where?"}},` +
-					`{"lc":1,"type":"constructor","id":["langchain_core","messages","ToolMessage"],"kwargs":{"content":"Transferred","tool_call_id":"c1"}}` +
+					`{"lc":1,"type":"constructor","id":["langchain_core","messages","HumanMessage"],` +
+					`"kwargs":{"content":"Where?"}},` +
+					`{"lc":1,"type":"constructor","id":["langchain_core","messages","ToolMessage"],` +
+					`"kwargs":{"content":"Transferred","tool_call_id":"c1"}}` +
 					`]},"goto":["scout"]}}`,
 			}},
 			func(f *fact.Fact) any { return string(f.Tool.Output) + f.CallID }, `"Transferred"c1`,
@@ -86,7 +93,8 @@ func TestLiveClients(t *testing.T) {
 		"LangSmith has the arguments of a call with options": {
 			"langsmith", frameworkSpan{scope: "langsmith", name: "ChatOpenAI", attrs: map[string]any{
 				"langsmith.span.kind": "llm",
-				"gen_ai.prompt":       `{"args":[{"model":"pilot","messages":[{"role":"user","content":"Hello"}]},{"signal":{}}]}`,
+				"gen_ai.prompt": `{"args":[{"model":"pilot","messages":[{"role":"user","content":"Hello"}]},` +
+					`{"signal":{}}]}`,
 			}},
 			func(f *fact.Fact) any { return []any{f.Input, f.Problems} },
 			[]any{[]fact.Message{userSays("Hello")}, []string(nil)},
@@ -99,15 +107,18 @@ func TestLiveClients(t *testing.T) {
 			func(f *fact.Fact) any { return f.Problems }, []string(nil),
 		},
 		"OpenLIT passes on what Anthropic counts": {
-			"gen-ai", frameworkSpan{scope: "@openlit/instrumentation-anthropic", name: "chat claude", attrs: map[string]any{
-				"gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic", "gen_ai.usage.input_tokens": 101,
-				"gen_ai.usage.cache_read.input_tokens": 21, "gen_ai.usage.output_tokens": 14,
-			}},
+			"gen-ai", frameworkSpan{scope: "@openlit/instrumentation-anthropic", name: "chat claude",
+				attrs: map[string]any{
+					"gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic",
+					"gen_ai.usage.input_tokens":            101,
+					"gen_ai.usage.cache_read.input_tokens": 21, "gen_ai.usage.output_tokens": 14,
+				}},
 			func(f *fact.Fact) any { return []any{f.Usage.Basis, f.Usage.Tokens.Input} }, []any{fact.Mixed, int64(101)},
 		},
 		"VoltAgent has the agent above as a sub-agent's entity": {
 			"voltagent", frameworkSpan{scope: "@voltagent/core", name: "subagent:Scout", attrs: map[string]any{
-				"entity.type": "agent", "entity.name": "Ferris", "subagent.name": "Scout", "input": "Scan Oslo", "output": "Calm.",
+				"entity.type": "agent", "entity.name": "Ferris", "subagent.name": "Scout", "input": "Scan Oslo",
+				"output": "Calm.",
 			}},
 			func(f *fact.Fact) any { return f.Agent }, "Scout",
 		},

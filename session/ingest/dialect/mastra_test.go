@@ -22,17 +22,20 @@ func TestMastra(t *testing.T) {
 		"agent": {
 			frameworkSpan{scope: scope, version: "1.4.0", name: "invoke_agent Weather Agent", root: true, ok: true,
 				resource: framework, attrs: map[string]any{
-					"gen_ai.operation.name": "invoke_agent", "mastra.span.type": "agent_run", "gen_ai.agent.id": "weather-agent",
+					"gen_ai.operation.name": "invoke_agent", "mastra.span.type": "agent_run",
+					"gen_ai.agent.id":         "weather-agent",
 					"gen_ai.agent.name":       "Weather Agent",
 					"mastra.agent_run.input":  `[{"role":"user","content":"weather in Oslo?"}]`,
 					"mastra.agent_run.output": `{"text":"It rains.","files":[]}`, "mastra.agent_run.max_steps": 5,
-					"gen_ai.tool.definitions": `["get_weather","book"]`, "gen_ai.system_instructions": "You know the weather.",
-					"gen_ai.conversation.id": "thread-1", "mastra.metadata.threadId": "thread-1",
+					"gen_ai.tool.definitions":    `["get_weather","book"]`,
+					"gen_ai.system_instructions": "You know the weather.",
+					"gen_ai.conversation.id":     "thread-1", "mastra.metadata.threadId": "thread-1",
 					"mastra.metadata.resourceId": "user-1", "mastra.metadata.runId": "run-1",
 					"mastra.metadata.plan": "pro", "mastra.tags": `["a"]`,
 				}},
 			[]fact.Fact{{
-				Kind: fact.Turn, Session: "thread-1", SessionKey: "gen_ai.conversation.id", TurnID: "run-1", Agent: "Weather Agent",
+				Kind: fact.Turn, Session: "thread-1", SessionKey: "gen_ai.conversation.id", TurnID: "run-1",
+				Agent:        "Weather Agent",
 				SystemPrompt: "You know the weather.", ToolCatalog: `[{"name":"get_weather"},{"name":"book"}]`,
 				Input: []fact.Message{userSays("weather in Oslo?")}, Output: says("It rains."),
 				SessionAttrs: &fact.SessionAttrs{UserID: "user-1", Client: "mastra 1.71.0"},
@@ -54,7 +57,8 @@ func TestMastra(t *testing.T) {
 		},
 		"step": {
 			frameworkSpan{scope: scope, name: "agent_step Weather Agent", ok: true, attrs: map[string]any{
-				"gen_ai.operation.name": "agent_step", "mastra.span.type": "model_step", "mastra.model_step.step_index": 0,
+				"gen_ai.operation.name": "agent_step", "mastra.span.type": "model_step",
+				"mastra.model_step.step_index":   0,
 				"mastra.model_step.is_continued": true,
 			}},
 			[]fact.Fact{{Kind: fact.Step}},
@@ -62,11 +66,13 @@ func TestMastra(t *testing.T) {
 		"step that calls": {
 			frameworkSpan{scope: scope, name: "agent_step Weather Agent", ok: true, attrs: map[string]any{
 				"gen_ai.operation.name": "agent_step", "mastra.span.type": "model_step",
-				"mastra.model_step.output": `{"text":"Let me look.","toolCalls":[{"toolCallId":"call_1","toolName":"get_weather","args":{"city":"Oslo"}},` +
+				"mastra.model_step.output": `{"text":"Let me look.","toolCalls":[{"toolCallId":"call_1",` +
+					`"toolName":"get_weather","args":{"city":"Oslo"}},` +
 					`{"toolCallId":"call_2","toolName":"get_weather","args":{"city":"Oslo"}}]}`,
 			}},
 			[]fact.Fact{{Kind: fact.Step}, {Kind: fact.ModelCall, RequiresTurn: true, Output: []fact.Part{
-				{Kind: fact.PartText, Text: "Let me look."}, {Kind: fact.PartCall, CallID: "call_1", Name: "get_weather",
+				{Kind: fact.PartText, Text: "Let me look."},
+				{Kind: fact.PartCall, CallID: "call_1", Name: "get_weather",
 					Input: weather},
 				{Kind: fact.PartCall, CallID: "call_2", Name: "get_weather", Input: weather},
 			}}},
@@ -74,7 +80,8 @@ func TestMastra(t *testing.T) {
 		"step that calls, 1.0": {
 			frameworkSpan{scope: scope, name: "step 0", ok: true, attrs: map[string]any{
 				"gen_ai.operation.name": "model_step", "mastra.span.type": "model_step",
-				"mastra.model_step.output": `{"text":"","toolCalls":[{"toolCallId":"call_1","toolName":"get_weather","args":{"city":"Oslo"}}]}`,
+				"mastra.model_step.output": `{"text":"","toolCalls":[{"toolCallId":"call_1","toolName":"get_weather",` +
+					`"args":{"city":"Oslo"}}]}`,
 			}},
 			[]fact.Fact{{Kind: fact.Step}},
 		},
@@ -83,9 +90,11 @@ func TestMastra(t *testing.T) {
 				"gen_ai.operation.name": "chat", "mastra.span.type": "model_inference", "gen_ai.request.model": "gpt-5",
 				"gen_ai.provider.name": "openai.responses",
 				"gen_ai.agent.id":      "weather-agent", "gen_ai.agent.name": "Weather Agent",
-				"gen_ai.input.messages":          `[{"role":"user","content":"weather in Oslo?"}]`,
-				"gen_ai.output.messages":         `[{"role":"assistant","parts":[{"type":"text","content":"It rains."}]}]`,
-				"gen_ai.response.finish_reasons": `["stop"]`, "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20,
+				"gen_ai.input.messages": `[{"role":"user","content":"weather in Oslo?"}]`,
+				"gen_ai.output.messages": `[{"role":"assistant","parts":[{"type":"text",` +
+					`"content":"It rains."}]}]`,
+				"gen_ai.response.finish_reasons": `["stop"]`, "gen_ai.usage.input_tokens": 100,
+				"gen_ai.usage.output_tokens":           20,
 				"gen_ai.usage.reasoning_tokens":        8,
 				"gen_ai.usage.cache_read.input_tokens": 60, "gen_ai.usage.cache_creation.input_tokens": 10,
 				"mastra.completion_start_time": "2026-11-20T10:00:00.000Z",
@@ -94,14 +103,17 @@ func TestMastra(t *testing.T) {
 				Kind: fact.ModelCall, RequiresTurn: true, Agent: "Weather Agent",
 				Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5"},
 				Input: []fact.Message{userSays("weather in Oslo?")}, Output: says("It rains."), Finish: "stop",
-				Usage: &fact.Usage{Tokens: session.Usage{Input: 30, CacheRead: 60, CacheWrite: 10, Output: 12, Reasoning: 8},
+				Usage: &fact.Usage{Tokens: session.Usage{Input: 30, CacheRead: 60, CacheWrite: 10, Output: 12,
+					Reasoning: 8},
 					Basis: fact.Inclusive},
 			}},
 		},
 		"inference that only calls, output as it is": {
 			frameworkSpan{scope: scope, name: "chat gpt-5", ok: true, attrs: map[string]any{
 				"gen_ai.operation.name": "chat", "mastra.span.type": "model_inference", "gen_ai.request.model": "gpt-5",
-				"gen_ai.output.messages":         `{"toolCalls":[{"type":"tool-call","payload":{"toolCallId":"call_1","toolName":"get_weather","args":{"city":"Oslo"}}}],"reasoningText":"Hm."}`,
+				"gen_ai.output.messages": `{"toolCalls":[{"type":"tool-call",` +
+					`"payload":{"toolCallId":"call_1","toolName":"get_weather","args":{"city":"Oslo"}}}],` +
+					`"reasoningText":"Hm."}`,
 				"gen_ai.response.finish_reasons": `["tool-calls"]`,
 			}},
 			[]fact.Fact{{
@@ -113,7 +125,10 @@ func TestMastra(t *testing.T) {
 		"inference after a refusal": {
 			frameworkSpan{scope: scope, name: "chat gpt-5", ok: true, attrs: map[string]any{
 				"gen_ai.operation.name": "chat", "mastra.span.type": "model_inference", "gen_ai.request.model": "gpt-5",
-				"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"book it"}]},{"role":"assistant","parts":[{"type":"tool_call","id":"call_2","name":"book","arguments":"{}"}]},{"role":"tool","parts":[{"type":"tool_call_response","id":"call_2","name":"book","response":"\"Tool call was not approved by the user\""}]}]`,
+				"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"book it"}]},` +
+					`{"role":"assistant","parts":[{"type":"tool_call","id":"call_2","name":"book",` +
+					`"arguments":"{}"}]},{"role":"tool","parts":[{"type":"tool_call_response","id":"call_2",` +
+					`"name":"book","response":"\"Tool call was not approved by the user\""}]}]`,
 			}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, RequiresTurn: true, Model: &session.Model{ModelID: "gpt-5"},
@@ -121,20 +136,24 @@ func TestMastra(t *testing.T) {
 					userSays("book it"),
 					{Role: "assistant", Parts: []fact.Part{{Kind: fact.PartCall, CallID: "call_2", Name: "book",
 						Input: json.RawMessage(`{}`)}}},
-					{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: "call_2", Name: "book", Denied: true,
-						Error: mastraRefusal}}},
+					{Role: "tool",
+						Parts: []fact.Part{{Kind: fact.PartResult, CallID: "call_2", Name: "book", Denied: true,
+							Error: mastraRefusal}}},
 				},
 			}},
 		},
 		"generation, 1.0": {
 			frameworkSpan{scope: scope, name: "chat gpt-4o", ok: true, attrs: map[string]any{
-				"gen_ai.operation.name": "chat", "mastra.span.type": "model_generation", "gen_ai.request.model": "gpt-4o",
+				"gen_ai.operation.name": "chat", "mastra.span.type": "model_generation",
+				"gen_ai.request.model":      "gpt-4o",
 				"gen_ai.provider.name":      "openai",
-				"gen_ai.usage.input_tokens": 50, "gen_ai.usage.output_tokens": 9, "gen_ai.usage.cached_input_tokens": 20,
-				"gen_ai.usage.cache_write_tokens": 5,
+				"gen_ai.usage.input_tokens": 50, "gen_ai.usage.output_tokens": 9,
+				"gen_ai.usage.cached_input_tokens": 20,
+				"gen_ai.usage.cache_write_tokens":  5,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, RequiresTurn: true, Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"},
+				Kind: fact.ModelCall, RequiresTurn: true,
+				Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"},
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 25, CacheRead: 20, CacheWrite: 5, Output: 9},
 					Basis: fact.Inclusive},
 			}},
@@ -146,10 +165,12 @@ func TestMastra(t *testing.T) {
 		},
 		"generation, 0.3": {
 			frameworkSpan{scope: "@mastra/otel", version: "1.0.0", name: "chat gpt-4o", attrs: map[string]any{
-				"gen_ai.operation.name": "chat", "span.kind": "client", "mastra.span.type": "llm_generation", "mastra.span_id": "x",
-				"input":         `{"messages":[{"role":"user","content":"hi"}]}`,
-				"gen_ai.prompt": `{"messages":[{"role":"user","content":"hi"}]}`,
-				"output":        `{"text":"Hello.","toolCalls":[]}`, "gen_ai.completion": `{"text":"Hello.","toolCalls":[]}`,
+				"gen_ai.operation.name": "chat", "span.kind": "client", "mastra.span.type": "llm_generation",
+				"mastra.span_id":       "x",
+				"input":                `{"messages":[{"role":"user","content":"hi"}]}`,
+				"gen_ai.prompt":        `{"messages":[{"role":"user","content":"hi"}]}`,
+				"output":               `{"text":"Hello.","toolCalls":[]}`,
+				"gen_ai.completion":    `{"text":"Hello.","toolCalls":[]}`,
 				"gen_ai.request.model": "gpt-4o", "gen_ai.system": "openai.chat", "gen_ai.usage.input_tokens": 5,
 				"gen_ai.usage.output_tokens": 2, "gen_ai.usage.total_tokens": 7,
 				"gen_ai.response.finish_reasons": "stop", "threadId": "thread-1",
@@ -163,7 +184,8 @@ func TestMastra(t *testing.T) {
 		},
 		"agent, 0.3": {
 			frameworkSpan{scope: "@mastra/otel", name: "agent.weather", root: true, attrs: map[string]any{
-				"gen_ai.operation.name": "agent.run", "mastra.span.type": "agent_run", "input": "hi", "output": `{"text":"Hello."}`,
+				"gen_ai.operation.name": "agent.run", "mastra.span.type": "agent_run", "input": "hi",
+				"output":                `{"text":"Hello."}`,
 				"agent.available_tools": `["get_weather"]`,
 			}},
 			[]fact.Fact{{
@@ -173,7 +195,8 @@ func TestMastra(t *testing.T) {
 		},
 		"tool": {
 			frameworkSpan{scope: scope, name: "execute_tool get_weather", ok: true, attrs: map[string]any{
-				"gen_ai.operation.name": "execute_tool", "mastra.span.type": "tool_call", "gen_ai.tool.name": "get_weather",
+				"gen_ai.operation.name": "execute_tool", "mastra.span.type": "tool_call",
+				"gen_ai.tool.name":           "get_weather",
 				"gen_ai.tool.call.id":        "call_1",
 				"gen_ai.tool.call.arguments": `{"city":"Oslo"}`, "gen_ai.tool.call.result": `{"sky":"rain"}`,
 				"gen_ai.tool.type": "tool",
@@ -185,8 +208,9 @@ func TestMastra(t *testing.T) {
 		},
 		"tool that fails": {
 			frameworkSpan{scope: scope, name: "execute_tool get_weather", failed: "no such city", attrs: map[string]any{
-				"gen_ai.operation.name": "execute_tool", "mastra.span.type": "mcp_tool_call", "gen_ai.tool.name": "get_weather",
-				"error.type": "TOOL_EXECUTION_FAILED", "error.message": "no such city",
+				"gen_ai.operation.name": "execute_tool", "mastra.span.type": "mcp_tool_call",
+				"gen_ai.tool.name": "get_weather",
+				"error.type":       "TOOL_EXECUTION_FAILED", "error.message": "no such city",
 			}},
 			[]fact.Fact{{Kind: fact.ToolCall, Failed: true, Error: "no such city", ErrorType: "TOOL_EXECUTION_FAILED",
 				Tool: &fact.Tool{Name: "get_weather"}}},
@@ -205,8 +229,10 @@ func TestMastra(t *testing.T) {
 				"gen_ai.tool.call.result": `{"text":"127.0`,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ToolCall, Problems: []string{"the tool's output is no JSON: it may have been cut before export"},
-				Tool: &fact.Tool{Name: "read", Output: json.RawMessage(`"{\"text\":\"127.0"`), Succeeded: true, Truncated: true},
+				Kind: fact.ToolCall, Problems: []string{"the tool's output is no JSON: it may have been cut before " +
+					"export"},
+				Tool: &fact.Tool{Name: "read", Output: json.RawMessage(`"{\"text\":\"127.0"`), Succeeded: true,
+					Truncated: true},
 			}},
 		},
 		"declined tool": {
@@ -224,10 +250,12 @@ func TestMastra(t *testing.T) {
 		"approval": {
 			frameworkSpan{scope: scope, name: "chunk tool-call-approval", ok: true, attrs: map[string]any{
 				"gen_ai.operation.name": "model_chunk", "mastra.span.type": "model_chunk",
-				"mastra.model_chunk.output": `{"toolCallId":"call_2","toolName":"book","args":{"room":7},"resumeSchema":"{}"}`,
+				"mastra.model_chunk.output": `{"toolCallId":"call_2","toolName":"book","args":{"room":7},` +
+					`"resumeSchema":"{}"}`,
 			}},
 			[]fact.Fact{
-				{Kind: fact.ToolCall, CallID: "call_2", Tool: &fact.Tool{Name: "book", Input: json.RawMessage(`{"room":7}`)}},
+				{Kind: fact.ToolCall, CallID: "call_2",
+					Tool: &fact.Tool{Name: "book", Input: json.RawMessage(`{"room":7}`)}},
 				{Kind: fact.Permission, CallID: "call_2", Decision: &fact.Decision{ToolName: "book", Action: "ask",
 					Outcome: "pending"}},
 			},
@@ -258,7 +286,8 @@ func TestMastra(t *testing.T) {
 		},
 		"memory": {
 			frameworkSpan{scope: scope, name: "memory recall", ok: true,
-				attrs: map[string]any{"gen_ai.operation.name": "memory_operation", "mastra.span.type": "memory_operation"}},
+				attrs: map[string]any{"gen_ai.operation.name": "memory_operation",
+					"mastra.span.type": "memory_operation"}},
 			[]fact.Fact{{Kind: fact.Step}},
 		},
 		"scorer": {

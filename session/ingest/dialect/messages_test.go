@@ -41,7 +41,8 @@ func TestMessages(t *testing.T) {
 		message("assistant", textPart("Let me check."), callPart("call_1", "get_weather", `{"city":"Paris"}`)),
 		message("tool", resultPart("call_1", "", `{"tempC":12}`)),
 	}
-	named := []fact.Message{weather[0], weather[1], message("tool", resultPart("call_1", "get_weather", `{"tempC":12}`))}
+	named := []fact.Message{weather[0], weather[1],
+		message("tool", resultPart("call_1", "get_weather", `{"tempC":12}`))}
 	tests := []struct {
 		name string
 		raw  string
@@ -65,7 +66,8 @@ func TestMessages(t *testing.T) {
 				fact.Part{Kind: fact.PartFile, MediaType: "document/*", Name: "f_1"},
 				fact.Part{Kind: fact.PartFile, MediaType: "audio/wav", URL: "gs://b/a.wav"},
 				fact.Part{Kind: fact.PartCompaction, Text: "So far."},
-				fact.Part{Kind: fact.PartOther, Name: "sparkle", Data: json.RawMessage(`{"type":"sparkle","glow":1}`)})}},
+				fact.Part{Kind: fact.PartOther, Name: "sparkle",
+					Data: json.RawMessage(`{"type":"sparkle","glow":1}`)})}},
 		{"AI SDK model messages", `[{"role":"user","content":"Weather in Paris?"},
 			{"role":"assistant","content":[{"type":"text","text":"Let me check."},{"type":"tool-call","toolCallId":"call_1","toolName":"get_weather","input":{"city":"Paris"}}]},
 			{"role":"tool","content":[{"type":"tool-result","toolCallId":"call_1","toolName":"get_weather","output":{"type":"json","value":{"tempC":12}}}]}]`, named},
@@ -97,14 +99,16 @@ func TestMessages(t *testing.T) {
 				{Role: "assistant", ID: "m2", Parts: []fact.Part{
 					reasoningPart("Hm."), callPart("call_1", "get_weather", `{"city":"Paris"}`),
 					resultPart("call_1", "get_weather", `{"tempC":12}`),
-					callPart("call_2", "rm", `{}`), {Kind: fact.PartResult, CallID: "call_2", Name: "rm", Error: "EACCES"},
+					callPart("call_2", "rm", `{}`), {Kind: fact.PartResult, CallID: "call_2", Name: "rm",
+						Error: "EACCES"},
 					{Kind: fact.PartSource, URL: "https://a.b", Name: "A"}}}}},
 		{"OpenAI chat", `[{"role":"developer","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Weather in Paris?"}]},
 			{"role":"assistant","content":"Let me check.","tool_calls":[{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]},
 			{"role":"tool","tool_call_id":"call_1","content":"{\"tempC\":12}"}]`,
 			append([]fact.Message{message("system", textPart("Be brief."))}, weather...)},
 		{"OpenAI chat response",
-			`{"id":"x","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hi","reasoning_content":"Hm."}}]}`,
+			`{"id":"x","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hi",` +
+				`"reasoning_content":"Hm."}}]}`,
 			[]fact.Message{message("assistant", reasoningPart("Hm."), textPart("Hi"))}},
 		{"OpenAI responses", `[{"type":"message","role":"user","content":[{"type":"input_text","text":"Weather in Paris?"},{"type":"input_image","image_url":"https://a.b/c.png"}]},
 			{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"Hm."}]},
@@ -112,7 +116,8 @@ func TestMessages(t *testing.T) {
 			{"type":"function_call_output","call_id":"call_1","output":"{\"tempC\":12}"}]`,
 			[]fact.Message{message("user", textPart("Weather in Paris?"),
 				fact.Part{Kind: fact.PartFile, URL: "https://a.b/c.png", MediaType: "image/*"}),
-				message("assistant", reasoningPart("Hm."), callPart("call_1", "get_weather", `{"city":"Paris"}`)), weather[2]}},
+				message("assistant", reasoningPart("Hm."), callPart("call_1", "get_weather", `{"city":"Paris"}`)),
+				weather[2]}},
 		{"Anthropic", `[{"role":"user","content":"Weather in Paris?"},
 			{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"x"},{"type":"tool_use","id":"call_1","name":"get_weather","input":{"city":"Paris"}}]},
 			{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":[{"type":"text","text":"{\"tempC\":12}"}]},
@@ -123,16 +128,19 @@ func TestMessages(t *testing.T) {
 				message("tool", resultPart("call_1", "", `{"tempC":12}`),
 					fact.Part{Kind: fact.PartResult, CallID: "call_2", Error: "EACCES"}),
 				message("user", textPart("Also Rome.")),
-				message("user", fact.Part{Kind: fact.PartFile, MediaType: "image/png", URL: "data:image/png;base64,aGk="})}},
+				message("user", fact.Part{Kind: fact.PartFile, MediaType: "image/png",
+					URL: "data:image/png;base64,aGk="})}},
 		{"Gemini", `[{"role":"user","parts":[{"text":"Weather in Paris?"},{"inlineData":{"mimeType":"image/png","data":"aGk="}},{"fileData":{"fileUri":"gs://b/a.wav","mimeType":"audio/wav"}}]},
 			{"role":"model","parts":[{"text":"Hm.","thought":true},{"functionCall":{"id":"call_1","name":"get_weather","args":{"city":"Paris"}},"thoughtSignature":"x"}]},
 			{"role":"user","parts":[{"functionResponse":{"id":"call_1","name":"get_weather","response":{"tempC":12}}}]}]`,
 			[]fact.Message{message("user", textPart("Weather in Paris?"),
 				fact.Part{Kind: fact.PartFile, MediaType: "image/png", URL: "data:image/png;base64,aGk="},
 				fact.Part{Kind: fact.PartFile, MediaType: "audio/wav", URL: "gs://b/a.wav"}),
-				message("assistant", reasoningPart("Hm."), callPart("call_1", "get_weather", `{"city":"Paris"}`)), named[2]}},
+				message("assistant", reasoningPart("Hm."), callPart("call_1", "get_weather", `{"city":"Paris"}`)),
+				named[2]}},
 		{"Gemini response",
-			`[{"candidates":[{"content":{"role":"model","parts":[{"text":"Hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"totalTokenCount":3}}]`,
+			`[{"candidates":[{"content":{"role":"model","parts":[{"text":"Hi"}]},"finishReason":"STOP","index":0}],` +
+				`"usageMetadata":{"totalTokenCount":3}}]`,
 			[]fact.Message{message("assistant", textPart("Hi"))}},
 		{"Gemini CLI in the conventions' shape", `[{"role":"user","parts":[{"type":"text","content":"List"}]},
 			{"role":"system","parts":[{"type":"tool_call","name":"ls","id":"fc_7","arguments":"{\"d\":1}"}]},
@@ -146,17 +154,22 @@ func TestMessages(t *testing.T) {
 			{"role":"tool","content":[{"toolResponse":{"ref":"call_1","name":"get_weather","output":{"tempC":12}}}]}],"tools":[]}`,
 			[]fact.Message{message("user", textPart("Weather in Paris?"),
 				fact.Part{Kind: fact.PartFile, MediaType: "image/png", URL: "https://a.b/c.png"}),
-				message("assistant", reasoningPart("Hm."), callPart("call_1", "get_weather", `{"city":"Paris"}`)), named[2]}},
+				message("assistant", reasoningPart("Hm."), callPart("call_1", "get_weather", `{"city":"Paris"}`)),
+				named[2]}},
 		{"LangChain", `[[{"lc":1,"type":"constructor","id":["langchain","schema","messages","HumanMessage"],"kwargs":{"content":"Weather in Paris?","type":"human"}},
 			{"type":"ai","content":"Let me check.","tool_calls":[{"name":"get_weather","args":{"city":"Paris"},"id":"call_1","type":"tool_call"}]},
 			{"type":"tool","data":{"content":"{\"tempC\":12}","tool_call_id":"call_1"}}]]`, weather},
 		{"LangChain on Anthropic",
-			`[{"type":"ai","content":[{"type":"text","text":"Let me check."},{"type":"tool_use","id":"call_1","name":"get_weather","input":{"city":"Paris"}}],"tool_calls":[{"name":"get_weather","args":{"city":"Paris"},"id":"call_1"}]}]`,
+			`[{"type":"ai","content":[{"type":"text","text":"Let me check."},{"type":"tool_use","id":"call_1",` +
+				`"name":"get_weather","input":{"city":"Paris"}}],"tool_calls":[{"name":"get_weather",` +
+				`"args":{"city":"Paris"},"id":"call_1"}]}]`,
 			weather[1:2]},
 		{"text", `"Hi"`, []fact.Message{message("user", textPart("Hi"))}},
-		{"texts", `["Hi","there"]`, []fact.Message{message("user", textPart("Hi")), message("user", textPart("there"))}},
+		{"texts", `["Hi","there"]`,
+			[]fact.Message{message("user", textPart("Hi")), message("user", textPart("there"))}},
 		{"one message", `{"role":"human","content":"Hi"}`, []fact.Message{message("user", textPart("Hi"))}},
-		{"encoded twice", `"[{\"role\":\"user\",\"content\":\"Hi\"}]"`, []fact.Message{message("user", textPart("Hi"))}},
+		{"encoded twice", `"[{\"role\":\"user\",\"content\":\"Hi\"}]"`,
+			[]fact.Message{message("user", textPart("Hi"))}},
 		{"encoded three times", `"\"[{\\\"role\\\":\\\"user\\\",\\\"content\\\":\\\"Hi\\\"}]\""`,
 			[]fact.Message{message("user", textPart("Hi"))}},
 		{"text that is JSON", `"{\"city\":\"Paris\"}"`, []fact.Message{message("user", textPart(`{"city":"Paris"}`))}},
@@ -190,7 +203,9 @@ func TestMessagesThatAreNone(t *testing.T) {
 // A cut conversation gives what stands before the cut and is never more than the
 // whole said.
 func TestMessagesCut(t *testing.T) {
-	const whole = `[{"role":"user","parts":[{"type":"text","content":"Zürich \u00e9 \ud83d\ude00?"}]},{"role":"assistant","parts":[{"type":"tool_call","id":"call_1","name":"get","arguments":{"city":"Paris"}}]},{"role":"user","content":"ok"}]`
+	const whole = `[{"role":"user","parts":[{"type":"text","content":"Zürich \u00e9 \ud83d\ude00?"}]},` +
+		`{"role":"assistant","parts":[{"type":"tool_call","id":"call_1","name":"get","arguments":{"city":"Paris"}}]},` +
+		`{"role":"user","content":"ok"}]`
 	all, _ := Messages(json.RawMessage(whole))
 	for i := range len(whole) {
 		for _, tail := range []string{"", "...", "… [truncated]"} {
@@ -202,7 +217,8 @@ func TestMessagesCut(t *testing.T) {
 				for k, p := range m.Parts {
 					want := all[n].Parts[k]
 					if p.Kind == fact.PartText {
-						kept, _, _ := strings.Cut(strings.TrimSuffix(p.Text, tail), "\uFFFD") // a character that was cut before the tail
+						// a character that was cut before the tail
+						kept, _, _ := strings.Cut(strings.TrimSuffix(p.Text, tail), "\uFFFD")
 						if !strings.HasPrefix(want.Text, kept) || tail == "" && kept != p.Text {
 							t.Errorf("cut at %d: text %q", i, p.Text)
 						}
@@ -233,18 +249,23 @@ func TestOutput(t *testing.T) {
 		finish string
 	}{
 		{`"Hi"`, []fact.Part{textPart("Hi")}, ""},
-		{`[{"role":"assistant","parts":[{"type":"text","content":"a"}],"finish_reason":"tool_call"},{"role":"tool","parts":[{"type":"tool_call_response","id":"1","response":2}]},{"role":"assistant","parts":[{"type":"text","content":"b"}],"finish_reason":"stop"}]`,
+		{`[{"role":"assistant","parts":[{"type":"text","content":"a"}],"finish_reason":"tool_call"},{"role":"tool",` +
+			`"parts":[{"type":"tool_call_response","id":"1","response":2}]},{"role":"assistant",` +
+			`"parts":[{"type":"text","content":"b"}],"finish_reason":"stop"}]`,
 			[]fact.Part{textPart("a"), resultPart("1", "", "2"), textPart("b")}, "stop"},
 		{`{"messages":[{"type":"human","content":"q"},{"type":"ai","content":"a"}]}`, []fact.Part{textPart("a")}, ""},
-		{`{"role":"assistant","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"}`, []fact.Part{textPart("Hi")},
+		{`{"role":"assistant","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"}`,
+			[]fact.Part{textPart("Hi")},
 			"end_turn"},
 		{`{"candidates":[{"content":{"role":"model","parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}`,
 			[]fact.Part{textPart("Hi")}, "STOP"},
 		{`{"message":{"role":"model","content":[{"text":"Hi"}]},"finishReason":"stop","usage":{}}`,
 			[]fact.Part{textPart("Hi")}, "stop"},
 		{
-			`{"object":"response","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Hi"}]}]}`, []fact.Part{textPart("Hi")}, ""},
-		{`[{"role":"system","parts":[{"type":"text","content":"Hi"}],"finish_reason":"stop"}]`, []fact.Part{textPart("Hi")},
+			`{"object":"response","output":[{"type":"message","role":"assistant","content":[{"type":"output_text",` +
+				`"text":"Hi"}]}]}`, []fact.Part{textPart("Hi")}, ""},
+		{`[{"role":"system","parts":[{"type":"text","content":"Hi"}],"finish_reason":"stop"}]`,
+			[]fact.Part{textPart("Hi")},
 			"stop"},
 		{`{"generations":[[{"text":"Hi"}]]}`, []fact.Part{textPart("Hi")}, ""},
 	}
@@ -294,8 +315,9 @@ func TestRecent(t *testing.T) {
 	} {
 		var messages []fact.Message
 		for _, c := range all {
-			messages = append(messages, message(map[rune]string{'s': "system", 'u': "user", 'a': "assistant", 't': "tool"}[c],
-				textPart("x")))
+			messages = append(messages,
+				message(map[rune]string{'s': "system", 'u': "user", 'a': "assistant", 't': "tool"}[c],
+					textPart("x")))
 		}
 		recent, history := Recent(messages)
 		if got := roles(recent); got != want.recent || history != want.history {
@@ -333,26 +355,32 @@ func TestUsage(t *testing.T) {
 		{"nothing", InclusiveUsage(nil, nil, nil, nil, nil, nil), nil},
 		{"zero", InclusiveUsage(n(0), nil, nil, nil, nil, nil), &fact.Usage{Basis: fact.Inclusive}},
 		{"inclusive", InclusiveUsage(n(180), n(41), n(128), n(10), n(12), nil),
-			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 42, Output: 29, Reasoning: 12, CacheRead: 128,
+			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 42, Output: 29, Reasoning: 12,
+				CacheRead:  128,
 				CacheWrite: 10}}},
 		{"more of the cache than there is input", InclusiveUsage(n(4), n(41), n(128), nil, n(12), nil),
-			&fact.Usage{Basis: fact.Inclusive, Capped: true, Tokens: session.Usage{Output: 29, Reasoning: 12, CacheRead: 4}}},
+			&fact.Usage{Basis: fact.Inclusive, Capped: true,
+				Tokens: session.Usage{Output: 29, Reasoning: 12, CacheRead: 4}}},
 		{"more reasoning than there is output", InclusiveUsage(n(4), n(1), nil, nil, n(12), nil),
 			&fact.Usage{Basis: fact.Inclusive, Capped: true, Tokens: session.Usage{Input: 4, Reasoning: 1}}},
 		{"assumed, and cannot be inclusive", AssumedUsage("who", n(4), n(41), n(128), nil, n(12), nil, nil),
-			&fact.Usage{Basis: fact.Inclusive, Capped: true, Tokens: session.Usage{Output: 29, Reasoning: 12, CacheRead: 4},
+			&fact.Usage{Basis: fact.Inclusive, Capped: true,
+				Tokens:  session.Usage{Output: 29, Reasoning: 12, CacheRead: 4},
 				Counter: "who", Stated: &fact.Stated{Input: n(4), Output: n(41), Reasoning: 12, CacheRead: 128},
 				Proof: fact.CacheApart}},
 		{"assumed, and may be inclusive", AssumedUsage("who", n(180), n(41), n(128), nil, n(12), n(221), nil),
-			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 52, Output: 29, Reasoning: 12, CacheRead: 128},
+			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 52, Output: 29, Reasoning: 12,
+				CacheRead: 128},
 				Counter: "who", Stated: &fact.Stated{Input: n(180), Output: n(41), Reasoning: 12, CacheRead: 128}}},
 		{"assumed, and nothing is stated", AssumedUsage("who", nil, nil, nil, nil, nil, n(7), nil), nil},
 		{"only the cache", InclusiveUsage(nil, nil, n(128), nil, nil, nil),
 			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{CacheRead: 128}}},
 		{"thoughts beside the output", TotaledUsage(n(100), n(50), n(60), nil, n(20), n(170), nil),
-			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}}},
+			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 50, Reasoning: 20,
+				CacheRead: 60}}},
 		{"thoughts in the output", TotaledUsage(n(100), n(50), n(60), nil, n(20), n(150), nil),
-			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 30, Reasoning: 20, CacheRead: 60}}},
+			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 40, Output: 30, Reasoning: 20,
+				CacheRead: 60}}},
 		{"thoughts and no total", TotaledUsage(n(100), n(50), nil, nil, n(20), nil, nil),
 			&fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 100, Output: 30, Reasoning: 20}}},
 		{"no output", TotaledUsage(n(100), nil, nil, nil, n(20), n(140), nil),
@@ -374,7 +402,8 @@ func FuzzMessages(f *testing.F) {
 	for _, seed := range []string{
 		`"Hi"`, `[]`, `[{"role":"user","parts":[{"type":"text","content":"a"}]}`, `{"system":"s","prompt":"p"}`,
 		`[{"role":"assistant","content":"","tool_calls":[{"id":"1","function":{"name":"n","arguments":"{\"a\":1}"}}]}]`,
-		`[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"x"}],"is_error":true}]}]`,
+		`[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"x"}],` +
+			`"is_error":true}]}]`,
 		`[{"candidates":[{"content":{"parts":[{"functionCall":{"name":"n","args":{}}}]}}]}]`,
 		`[{"lc":1,"id":["HumanMessage"],"kwargs":{"content":"x"}}]`, `"\"[{\\\"role\\\":1}]\""`,
 		`{"data":{"content":[{"inlineData":{}}]}}`,
@@ -430,8 +459,10 @@ func BenchmarkMessages(b *testing.B) {
 	s.WriteString(`[{"role":"user","parts":[{"type":"text","content":"Fix the build."}]}`)
 	for i := range 100 {
 		fmt.Fprintf(&s,
-			`,{"role":"assistant","parts":[{"type":"text","content":"Looking at file %d."},{"type":"tool_call","id":"call_%d","name":"read","arguments":{"path":"/src/%d.go"}}]}`, i, i, i)
-		fmt.Fprintf(&s, `,{"role":"tool","parts":[{"type":"tool_call_response","id":"call_%d","response":{"content":%q}}]}`,
+			`,{"role":"assistant","parts":[{"type":"text","content":"Looking at file %d."},{"type":"tool_call",`+
+				`"id":"call_%d","name":"read","arguments":{"path":"/src/%d.go"}}]}`, i, i, i)
+		fmt.Fprintf(&s, `,{"role":"tool","parts":[{"type":"tool_call_response","id":"call_%d",`+
+			`"response":{"content":%q}}]}`,
 			i, strings.Repeat("line of text\n", 40))
 	}
 	raw := json.RawMessage(s.String() + "]")

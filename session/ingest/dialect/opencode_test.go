@@ -20,32 +20,65 @@ func TestOpenCodeCapture(t *testing.T) {
 	const (
 		user  = `{"role":"user","parts":[{"kind":"text","text":"\"List the files here\""}]}`
 		model = `"model":{"provider_id":"fake.chat","model_id":"fake-model"}`
-		ls    = `"total 24\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 17 root root 4096 Nov 20 18:21 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\n-rw-r--r--  1 root root  423 Nov 20 18:19 opencode.json\n"`
+		ls    = `"total 24\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 17 root root 4096 Nov 20 18:21 ` +
+			`..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 18:19 ` +
+			`README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\n-rw-r--r--  1 root root  423 Nov 20 18:19 ` +
+			`opencode.json\n"`
 		call  = `{"kind":"call","call":"call_16","name":"bash","input":{"command":"ls -la","description":"List files"}}`
-		extra = `"ai.response.providerMetadata":{"fake":{}},"ai.response.timestamp":"1970-01-01T00:00:01.000Z","ai.settings.maxOutputTokens":4000}}`
+		extra = `"ai.response.providerMetadata":{"fake":{}},"ai.response.timestamp":"1970-01-01T00:00:01.000Z",` +
+			`"ai.settings.maxOutputTokens":4000}}`
 	)
 	if diff := cmp.Diff([]string{
-		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"84202f07ff11ab25","requires_turn":true,"purpose":"title",` + model + `,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:\n"}]},` + user + `],"output":[{"kind":"text","text":"Greeting and listing "}],"system_prompt_digest":"yes","usage":{"tokens":{"input":403,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-15","response_model":"fake-model","finish":"stop","extra":{"ai.response.msToFinish":75.32066000000123,"ai.response.msToFirstChunk":65.3969990000005,` + extra,
-		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"29ac891a5990869a","requires_turn":true,` + model + `,"input":[` + user + `],"output":[` + call + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":404,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-16","response_model":"fake-model","finish":"tool-calls","extra":{"ai.response.msToFinish":1007.2077539999991,"ai.response.msToFirstChunk":27.187699999998586,` + extra,
-		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"9b291136e8f7e18e","requires_turn":true,` + model + `,"input":[` + user + `,{"role":"assistant","parts":[` + call + `]},{"role":"tool","parts":[{"kind":"result","call":"call_16","name":"bash","output":` + ls + `}]}],"output":[{"kind":"text","text":"All done: the tool result has been read. "}],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":405,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-17","response_model":"fake-model","finish":"stop","extra":{"ai.response.msToFinish":64.24835099999837,"ai.response.msToFirstChunk":34.48880499999723,` + extra,
+		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"84202f07ff11ab25",` +
+			`"requires_turn":true,"purpose":"title",` + model + `,"input":[{"role":"user","parts":[{"kind":"text",` +
+			`"text":"Generate a title for this conversation:\n"}]},` + user + `],"output":[{"kind":"text",` +
+			`"text":"Greeting and listing "}],"system_prompt_digest":"yes","usage":{"tokens":{"input":403,` +
+			`"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},` +
+			`"response_id":"chatcmpl-15","response_model":"fake-model","finish":"stop",` +
+			`"extra":{"ai.response.msToFinish":75.32066000000123,"ai.response.msToFirstChunk":65.3969990000005,` +
+			extra,
+		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"29ac891a5990869a",` +
+			`"requires_turn":true,` + model + `,"input":[` + user + `],"output":[` + call +
+			`],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":404,"output":23,` +
+			`"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-16",` +
+			`"response_model":"fake-model","finish":"tool-calls",` +
+			`"extra":{"ai.response.msToFinish":1007.2077539999991,"ai.response.msToFirstChunk":27.187699999998586,` +
+			extra,
+		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"9b291136e8f7e18e",` +
+			`"requires_turn":true,` + model + `,"input":[` + user + `,{"role":"assistant","parts":[` + call +
+			`]},{"role":"tool","parts":[{"kind":"result","call":"call_16","name":"bash","output":` + ls +
+			`}]}],"output":[{"kind":"text","text":"All done: the tool result has been read. "}],` +
+			`"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":405,"output":23,` +
+			`"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-17",` +
+			`"response_model":"fake-model","finish":"stop","extra":{"ai.response.msToFinish":64.24835099999837,` +
+			`"ai.response.msToFirstChunk":34.48880499999723,` + extra,
 	}, ofKind(t, facts, fact.ModelCall)); diff != "" {
 		t.Error("calls of the model (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"call_16","requires_turn":true,"tool":{"name":"bash","succeeded":true},"extra":{"message.id":"msg_1fa310659001BuUDTvT8Ql3aDK"}}`,
-		`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"call_16","tool":{"name":"bash","input":{"command":"ls -la","description":"List files"},"output":{"title":"ls -la","metadata":{"output":` + ls + `,"exit":0,"truncated":false},"output":` + ls + `},"succeeded":true}}`,
+		`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"call_16","requires_turn":true,` +
+			`"tool":{"name":"bash","succeeded":true},"extra":{"message.id":"msg_1fa310659001BuUDTvT8Ql3aDK"}}`,
+		`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"call_16","tool":{"name":"bash",` +
+			`"input":{"command":"ls -la","description":"List files"},"output":{"title":"ls -la","metadata":{"output":` +
+			ls + `,"exit":0,"truncated":false},"output":` + ls + `},"succeeded":true}}`,
 	}, ofKind(t, facts, fact.ToolCall)); diff != "" {
 		t.Error("calls of tools (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"bash","pattern":"ls -la","action":"allow","outcome":"allowed","source":"rule"},"extra":{"rule":{"permission":"*","action":"allow","pattern":"*"}}}`,
+		`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"bash","pattern":"ls -la",` +
+			`"action":"allow","outcome":"allowed","source":"rule"},"extra":{"rule":{"permission":"*",` +
+			`"action":"allow","pattern":"*"}}}`,
 		`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"","outcome":"allowed"}}`,
 	}, ofKind(t, facts, fact.Permission)); diff != "" {
 		t.Error("permissions (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"session","dialect":"","name":"created","session_attrs":{"workspace_root":"/home/dev/project","rules":[{"permission":"question","pattern":"*","action":"deny"},{"permission":"plan_enter","pattern":"*","action":"deny"},{"permission":"plan_exit","pattern":"*","action":"deny"}],"client":"opencode 1.18.33"},"extra":{"projectID":"global","slug":"glowing-wizard"}}`,
-		`{"kind":"session","dialect":"","name":"ai.streamText.doStream","session_attrs":{"title":"Greeting and listing"}}`,
+		`{"kind":"session","dialect":"","name":"created","session_attrs":{"workspace_root":"/home/dev/project",` +
+			`"rules":[{"permission":"question","pattern":"*","action":"deny"},{"permission":"plan_enter",` +
+			`"pattern":"*","action":"deny"},{"permission":"plan_exit","pattern":"*","action":"deny"}],` +
+			`"client":"opencode 1.18.33"},"extra":{"projectID":"global","slug":"glowing-wizard"}}`,
+		`{"kind":"session","dialect":"","name":"ai.streamText.doStream",` +
+			`"session_attrs":{"title":"Greeting and listing"}}`,
 	}, ofKind(t, facts, fact.Session)); diff != "" {
 		t.Error("session (-want +got):", diff)
 	}
@@ -143,31 +176,42 @@ func TestOpenCodeSpans(t *testing.T) {
 		{"an ask that a person refused", "Permission.ask", nil,
 			func(s ptrace.Span) {
 				failWith(s, "PermissionCorrectedError",
-					"The user rejected permission to use this specific tool call with the following feedback: use git rm")
+					"The user rejected permission to use this specific tool call with the following feedback: use "+
+						"git rm")
 			},
-			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"ask","outcome":"denied","reply":"reject","source":"user","reason":"use git rm","waited_ms":1500}}`},
+			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"ask","outcome":"denied",` +
+				`"reply":"reject","source":"user","reason":"use git rm","waited_ms":1500}}`},
 		{"an ask that a person refused without a word", "Permission.ask", nil,
 			func(s ptrace.Span) {
 				failWith(s, "Error", "The user rejected permission to use this specific tool call.")
 			},
-			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"ask","outcome":"denied","reply":"reject","source":"user","waited_ms":1500}}`},
+			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"ask","outcome":"denied",` +
+				`"reply":"reject","source":"user","waited_ms":1500}}`},
 		{"an ask that a rule refused", "Permission.ask", nil,
 			func(s ptrace.Span) { failWith(s, "PermissionDeniedError", deniedByRule+" Here are []") },
-			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"deny","outcome":"denied","source":"rule","reason":"The user has specified a rule which prevents you from using this specific tool call. Here are []"}}`},
-		{"an ask that was left", "Permission.ask", map[string]any{"status.interrupted": true, "span.label": "⚠︎ Interrupted"},
+			`{"kind":"permission","dialect":"","name":"Permission.ask","decision":{"action":"deny",` +
+				`"outcome":"denied","source":"rule",` +
+				`"reason":"The user has specified a rule which prevents you from using this specific tool call. Here ` +
+				`are []"}}`},
+		{"an ask that was left", "Permission.ask",
+			map[string]any{"status.interrupted": true, "span.label": "⚠︎ Interrupted"},
 			interrupted,
 			`{"kind":"step","dialect":"","name":"Permission.ask","aborted":true}`},
 		{"an ask that broke", "Permission.ask", nil,
 			func(s ptrace.Span) { failWith(s, "Error", "disk full") },
-			`{"kind":"permission","dialect":"","name":"Permission.ask","failed":true,"error":"disk full","error_type":"Error","decision":{"action":""}}`},
+			`{"kind":"permission","dialect":"","name":"Permission.ask","failed":true,"error":"disk full",` +
+				`"error_type":"Error","decision":{"action":""}}`},
 		{"a refused tool", "Tool.execute", map[string]any{"tool.name": "bash", "tool.call_id": "c"},
 			func(s ptrace.Span) {
 				failWith(s, "Error", "The user rejected permission to use this specific tool call.")
 			},
-			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"failed":true,"error":"The user rejected permission to use this specific tool call.","error_type":"Error","tool":{"name":"bash","denied":true}}`},
+			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"failed":true,` +
+				`"error":"The user rejected permission to use this specific tool call.","error_type":"Error",` +
+				`"tool":{"name":"bash","denied":true}}`},
 		{"an interrupted tool", "Tool.execute", map[string]any{"tool.name": "bash", "tool.call_id": "c",
 			"status.interrupted": true}, interrupted,
-			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"aborted":true,"tool":{"name":"bash"}}`},
+			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"aborted":true,` +
+				`"tool":{"name":"bash"}}`},
 		{"a sub-agent", "TaskTool.execute", nil, nil,
 			`{"kind":"step","dialect":"","name":"TaskTool.execute"}`},
 		{"a compaction", "SessionCompaction.process", nil, nil,
@@ -175,24 +219,34 @@ func TestOpenCodeSpans(t *testing.T) {
 		{"a compaction's call", "ai.streamText.doStream",
 			map[string]any{"ai.operationId": "ai.streamText.doStream",
 				"ai.prompt.messages": `[{"role":"system","content":"You are an anchored context summarization assistant for coding sessions."},{"role":"user","content":[{"type":"text","text":"Hi"}]}]`, "ai.response.text": "## Objective", "ai.response.finishReason": "stop"}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","requires_turn":true,"purpose":"compaction","input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"output":[{"kind":"text","text":"## Objective"}],"system_prompt_digest":"yes","finish":"stop"}`},
+			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000",` +
+				`"requires_turn":true,"purpose":"compaction","input":[{"role":"user","parts":[{"kind":"text",` +
+				`"text":"Hi"}]}],"output":[{"kind":"text","text":"## Objective"}],"system_prompt_digest":"yes",` +
+				`"finish":"stop"}`},
 		{"an aborted call, of which only the root is left", "ai.streamText",
 			map[string]any{"ai.operationId": "ai.streamText", "ai.telemetry.functionId": "session.llm",
-				"ai.prompt": `{"messages":[{"role":"user","content":"Hi"}]}`, "ai.telemetry.metadata.userId": "unknown"}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText","request":"0200000000000000","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"unfinished":true}`},
+				"ai.prompt":                    `{"messages":[{"role":"user","content":"Hi"}]}`,
+				"ai.telemetry.metadata.userId": "unknown"}, nil,
+			`{"kind":"model_call","dialect":"","name":"ai.streamText","request":"0200000000000000",` +
+				`"requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],` +
+				`"unfinished":true}`},
 		{"an object, which is no part of a loop", "ai.generateObject",
 			map[string]any{"ai.operationId": "ai.generateObject", "ai.prompt": `{"prompt":"An agent for tests"}`,
 				"ai.response.object": "{}", "ai.response.finishReason": "stop"}, nil,
-			`{"kind":"turn","dialect":"","name":"ai.generateObject","input":[{"role":"user","parts":[{"kind":"text","text":"An agent for tests"}]}],"output":[{"kind":"text","text":"{}"}],"finish":"stop"}`},
+			`{"kind":"turn","dialect":"","name":"ai.generateObject","input":[{"role":"user","parts":[{"kind":"text",` +
+				`"text":"An agent for tests"}]}],"output":[{"kind":"text","text":"{}"}],"finish":"stop"}`},
 		{"a tool whose output was cut", "ai.toolCall",
 			map[string]any{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "read", "ai.toolCall.id": "c",
 				"ai.toolCall.result": `{"output":"x","metadata":{"truncated":true}}`}, nil,
-			`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"c","tool":{"name":"read","output":{"output":"x","metadata":{"truncated":true}},"succeeded":true,"truncated":true}}`},
+			`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"c","tool":{"name":"read",` +
+				`"output":{"output":"x","metadata":{"truncated":true}},"succeeded":true,"truncated":true}}`},
 		{"a user who types a prompt of opencode's", "ai.streamText.doStream",
 			map[string]any{"ai.operationId": "ai.streamText.doStream",
 				"ai.prompt.messages": `[{"role":"user","content":"Generate a title for this conversation:"}]`,
 				"ai.prompt.tools":    []any{`{"name":"bash"}`}}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:"}]}],"tool_catalog_digest":"yes","unfinished":true}`},
+			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000",` +
+				`"requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text",` +
+				`"text":"Generate a title for this conversation:"}]}],"tool_catalog_digest":"yes","unfinished":true}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, got := spanWith(t, "opencode", test.span, test.attrs, test.more)
@@ -204,7 +258,8 @@ func TestOpenCodeSpans(t *testing.T) {
 			}
 		})
 	}
-	for _, noise := range []string{"sql.execute", "FileSystem.readJson", "State.reload.update", "SessionCompaction.prune",
+	for _, noise := range []string{"sql.execute", "FileSystem.readJson", "State.reload.update",
+		"SessionCompaction.prune",
 		"ShellTool.run", "Session.create", "http.server POST"} {
 		if _, got := spanOf(t, "opencode", noise, map[string]any{"session.id": "s"}); got.dialect != "" {
 			t.Errorf("%s is read by %q", noise, got.dialect)
@@ -247,23 +302,37 @@ func TestOpenCodeRecords(t *testing.T) {
 		session, want string
 	}{
 		{"a sub-agent's session", "created",
-			`{"id":"ses_2","directory":"/w","workspaceID":undefined,"parentID":"ses_1","title":"Look \"undefined\" up (@explore subagent)","agent":"explore","model":{"providerID":"p","id":"m","variant":"high"},"permission":undefined,"version":"2.0"}`, "ses_2",
-			`{"kind":"session","dialect":"","name":"created","agent":"explore","model":{"provider_id":"p","model_id":"m","variant":"high"},"session_attrs":{"title":"Look \"undefined\" up (@explore subagent)","workspace_root":"/w","parent_session":"ses_1","client":"opencode 2.0"}}`},
+			`{"id":"ses_2","directory":"/w","workspaceID":undefined,"parentID":"ses_1",` +
+				`"title":"Look \"undefined\" up (@explore subagent)","agent":"explore","model":{"providerID":"p",` +
+				`"id":"m","variant":"high"},"permission":undefined,"version":"2.0"}`, "ses_2",
+			`{"kind":"session","dialect":"","name":"created","agent":"explore","model":{"provider_id":"p",` +
+				`"model_id":"m","variant":"high"},` +
+				`"session_attrs":{"title":"Look \"undefined\" up (@explore subagent)","workspace_root":"/w",` +
+				`"parent_session":"ses_1","client":"opencode 2.0"}}`},
 		{"a session that was cut", "created",
-			`{"id":"ses_3","directory":"/w","parentID":undefined,"title":"New session - 2026-11-20T18:21:15.290Z","permission":[{"permis`, "ses_3",
-			`{"kind":"session","dialect":"","name":"created","session_attrs":{"workspace_root":"/w"},"problems":["the record could not be read whole"]}`},
+			`{"id":"ses_3","directory":"/w","parentID":undefined,"title":"New session - 2026-11-20T18:21:15.290Z",` +
+				`"permission":[{"permis`, "ses_3",
+			`{"kind":"session","dialect":"","name":"created","session_attrs":{"workspace_root":"/w"},` +
+				`"problems":["the record could not be read whole"]}`},
 		{"something else that was created", "created", `{"id":"pty_1"}`, "", ""},
 		{"an ask", "evaluated",
-			`{"permission":"edit","pattern":"src/a.go","action":{"action":"ask","permission":"edit","pattern":"*"}}`, "",
-			`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"edit","pattern":"src/a.go","action":"ask","outcome":"pending"},"extra":{"rule":{"action":"ask","permission":"edit","pattern":"*"}}}`},
+			`{"permission":"edit","pattern":"src/a.go","action":{"action":"ask","permission":"edit","pattern":"*"}}`,
+			"",
+			`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"edit","pattern":"src/a.go",` +
+				`"action":"ask","outcome":"pending"},"extra":{"rule":{"action":"ask","permission":"edit",` +
+				`"pattern":"*"}}}`},
 		{"a refusal, as a map", "evaluated", map[string]any{"permission": "bash", "pattern": "rm *",
 			"action": map[string]any{"action": "deny"}}, "",
-			`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"bash","pattern":"rm *","action":"deny","outcome":"denied","source":"rule"},"extra":{"rule":{"action":"deny"}}}`},
+			`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"bash","pattern":"rm *",` +
+				`"action":"deny","outcome":"denied","source":"rule"},"extra":{"rule":{"action":"deny"}}}`},
 		{"who speaks", "stream",
-			`{"providerID":"p","modelID":"m","session.id":"ses_1","small":"false","agent":"plan","mode":"primary"}`, "ses_1",
-			`{"kind":"step","dialect":"","name":"stream","agent":"plan","model":{"provider_id":"p","model_id":"m"},"extra":{"mode":"primary"}}`},
+			`{"providerID":"p","modelID":"m","session.id":"ses_1","small":"false","agent":"plan","mode":"primary"}`,
+			"ses_1",
+			`{"kind":"step","dialect":"","name":"stream","agent":"plan","model":{"provider_id":"p","model_id":"m"},` +
+				`"extra":{"mode":"primary"}}`},
 		{"who summarizes", "stream", `{"modelID":"m","session.id":"ses_1","agent":"compaction"}`, "ses_1",
-			`{"kind":"step","dialect":"","name":"stream","purpose":"compaction","agent":"compaction","model":{"model_id":"m"}}`},
+			`{"kind":"step","dialect":"","name":"stream","purpose":"compaction","agent":"compaction",` +
+				`"model":{"model_id":"m"}}`},
 		{"a small model", "stream", `{"modelID":"m","small":true}`, "",
 			`{"kind":"step","dialect":"","name":"stream","purpose":"title","model":{"model_id":"m"}}`},
 		{"no object", "stream", `undefined`, "", ""},

@@ -105,7 +105,8 @@ func want(t *testing.T, got []fact.Fact, want ...fact.Fact) {
 	t.Helper()
 	for i := range got {
 		f := &got[i]
-		f.Dialect, f.TraceID, f.SpanID, f.ParentID, f.Start, f.End, f.Name, f.SessionRank, f.Service, f.Extra = "", "", "",
+		f.Dialect, f.TraceID, f.SpanID, f.ParentID, f.Start, f.End, f.Name, f.SessionRank, f.Service, f.Extra = "", "",
+			"",
 			"", 0, 0, "", 0, "", nil
 		if f.Usage != nil {
 			f.Usage.Raw = nil
@@ -159,17 +160,26 @@ func TestOpenLLMetry(t *testing.T) {
 				"traceloop.entity.input":  `{"args":[],"kwargs":{"question":"why?","verbose":true}}`,
 				"traceloop.entity.output": `{"answer":"because"}`,
 			}},
-			[]fact.Fact{{Kind: fact.Turn, Agent: "helper", Input: []fact.Message{userSays("why?")}, Output: says("because")}},
+			[]fact.Fact{{Kind: fact.Turn, Agent: "helper", Input: []fact.Message{userSays("why?")},
+				Output: says("because")}},
 		},
 		"LangGraph": {
 			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "LangGraph.workflow", root: true,
 				attrs: map[string]any{
-					"traceloop.span.kind": "workflow", "traceloop.entity.name": "LangGraph", "traceloop.workflow.name": "LangGraph",
-					"traceloop.entity.path": "",
-					"gen_ai.provider.name":  "langgraph", "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "LangGraph",
-					"gen_ai.conversation.id":  "thread-7",
-					"traceloop.entity.input":  `{"inputs": {"messages": [{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", "type": "human"}}]}, "tags": [], "metadata": {}, "kwargs": {"name": "LangGraph"}}`,
-					"traceloop.entity.output": `{"outputs": {"messages": [{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", "type": "human"}}, {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"], "kwargs": {"content": "Rain.", "type": "ai"}}]}, "kwargs": {"tags": []}}`,
+					"traceloop.span.kind": "workflow", "traceloop.entity.name": "LangGraph",
+					"traceloop.workflow.name": "LangGraph",
+					"traceloop.entity.path":   "",
+					"gen_ai.provider.name":    "langgraph", "gen_ai.operation.name": "invoke_agent",
+					"gen_ai.agent.name":      "LangGraph",
+					"gen_ai.conversation.id": "thread-7",
+					"traceloop.entity.input": `{"inputs": {"messages": [{"lc": 1, "type": "constructor", "id": ` +
+						`["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", ` +
+						`"type": "human"}}]}, "tags": [], "metadata": {}, "kwargs": {"name": "LangGraph"}}`,
+					"traceloop.entity.output": `{"outputs": {"messages": [{"lc": 1, "type": "constructor", "id": ` +
+						`["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "weather?", ` +
+						`"type": "human"}}, {"lc": 1, "type": "constructor", "id": ["langchain", "schema", ` +
+						`"messages", "AIMessage"], "kwargs": {"content": "Rain.", "type": "ai"}}]}, "kwargs": ` +
+						`{"tags": []}}`,
 				}},
 			[]fact.Fact{{
 				Kind: fact.Turn, Session: "thread-7", SessionKey: "gen_ai.conversation.id",
@@ -184,43 +194,53 @@ func TestOpenLLMetry(t *testing.T) {
 			[]fact.Fact{{Kind: fact.Step, Agent: "helper", RequiresTurn: true}},
 		},
 		"handoff of OpenAI's agents": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.openai_agents", name: "a → b.handoff", attrs: map[string]any{
-				"traceloop.span.kind": "handoff", "gen_ai.operation.name": "handoff", "gen_ai.agent.name": "a",
-			}},
+			frameworkSpan{scope: "opentelemetry.instrumentation.openai_agents", name: "a → b.handoff",
+				attrs: map[string]any{
+					"traceloop.span.kind": "handoff", "gen_ai.operation.name": "handoff", "gen_ai.agent.name": "a",
+				}},
 			[]fact.Fact{{Kind: fact.Step, Agent: "a"}},
 		},
 		"tool, Python": {
 			frameworkSpan{scope: "traceloop.tracer", name: "get_weather.tool", attrs: map[string]any{
-				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", "gen_ai.tool.name": "get_weather",
+				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather",
+				"gen_ai.tool.name":        "get_weather",
 				"traceloop.workflow.name": "trip",
-				"traceloop.entity.input":  `{"args": [], "kwargs": {"city":"Oslo"}}`, "traceloop.entity.output": `"rain"`,
+				"traceloop.entity.input":  `{"args": [], "kwargs": {"city":"Oslo"}}`,
+				"traceloop.entity.output": `"rain"`,
 			}},
 			[]fact.Fact{{Kind: fact.ToolCall, Tool: &fact.Tool{Name: "get_weather", Input: weather,
 				Output: json.RawMessage(`"rain"`), Succeeded: true}}},
 		},
 		"tool that fails": {
-			frameworkSpan{scope: "traceloop.tracer", name: "get_weather.tool", failed: "no such city", attrs: map[string]any{
-				"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather",
-				"traceloop.entity.input": `{"args": ["Atlantis"], "kwargs": {}}`,
-			}},
+			frameworkSpan{scope: "traceloop.tracer", name: "get_weather.tool", failed: "no such city",
+				attrs: map[string]any{
+					"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather",
+					"traceloop.entity.input": `{"args": ["Atlantis"], "kwargs": {}}`,
+				}},
 			[]fact.Fact{{Kind: fact.ToolCall, Failed: true, Error: "no such city",
 				Tool: &fact.Tool{Name: "get_weather", Input: json.RawMessage(`"Atlantis"`)}}},
 		},
 		"tool of LangChain": {
 			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "execute_tool get_weather",
 				attrs: map[string]any{
-					"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather", "gen_ai.operation.name": "execute_tool",
-					"gen_ai.tool.name": "get_weather",
-					"gen_ai.tool.type": "function", "gen_ai.provider.name": "langgraph",
-					"gen_ai.tool.call.arguments": `{"input_str": "{'city': 'Oslo'}", "tags": [], "metadata": {}, "inputs": {"city":"Oslo"}, "kwargs": {"color": "green"}}`,
-					"gen_ai.tool.call.result":    `{"output": {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "ToolMessage"], "kwargs": {"content": "rain", "type": "tool", "name": "get_weather", "tool_call_id": "call_1", "status": "success"}}, "kwargs": {}}`,
+					"traceloop.span.kind": "tool", "traceloop.entity.name": "get_weather",
+					"gen_ai.operation.name": "execute_tool",
+					"gen_ai.tool.name":      "get_weather",
+					"gen_ai.tool.type":      "function", "gen_ai.provider.name": "langgraph",
+					"gen_ai.tool.call.arguments": `{"input_str": "{'city': 'Oslo'}", "tags": [], "metadata": {}, ` +
+						`"inputs": {"city":"Oslo"}, "kwargs": {"color": "green"}}`,
+					"gen_ai.tool.call.result": `{"output": {"lc": 1, "type": "constructor", "id": ["langchain", ` +
+						`"schema", "messages", "ToolMessage"], "kwargs": {"content": "rain", "type": "tool", "name": ` +
+						`"get_weather", "tool_call_id": "call_1", "status": "success"}}, "kwargs": {}}`,
 				}},
 			[]fact.Fact{{Kind: fact.ToolCall, CallID: "call_1",
-				Tool: &fact.Tool{Name: "get_weather", Input: weather, Output: json.RawMessage(`"rain"`), Succeeded: true}}},
+				Tool: &fact.Tool{Name: "get_weather", Input: weather, Output: json.RawMessage(`"rain"`),
+					Succeeded: true}}},
 		},
 		"tool whose values were cut": {
 			frameworkSpan{scope: "traceloop.tracer", name: "read.tool", attrs: map[string]any{
-				"traceloop.span.kind": "tool", "traceloop.entity.name": "read", "traceloop.entity.input": `{"args": ["/etc/ho`,
+				"traceloop.span.kind": "tool", "traceloop.entity.name": "read",
+				"traceloop.entity.input":  `{"args": ["/etc/ho`,
 				"traceloop.entity.output": `"127.0.0.1 loc`,
 			}},
 			[]fact.Fact{{
@@ -235,7 +255,8 @@ func TestOpenLLMetry(t *testing.T) {
 			frameworkSpan{scope: "opentelemetry.instrumentation.openai.v1", name: "openai.chat", attrs: map[string]any{
 				"llm.request.type": "chat", "gen_ai.system": "OpenAI", "gen_ai.request.model": "gpt-4o",
 				"gen_ai.response.model": "gpt-4o-2024-08-06",
-				"gen_ai.prompt.0.role":  "system", "gen_ai.prompt.0.content": "Be brief.", "gen_ai.prompt.1.role": "user",
+				"gen_ai.prompt.0.role":  "system", "gen_ai.prompt.0.content": "Be brief.",
+				"gen_ai.prompt.1.role":     "user",
 				"gen_ai.prompt.1.content":  "weather in Oslo?",
 				"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.finish_reason": "tool_calls",
 				"gen_ai.completion.0.tool_calls.0.id": "call_1", "gen_ai.completion.0.tool_calls.0.name": "get_weather",
@@ -246,7 +267,8 @@ func TestOpenLLMetry(t *testing.T) {
 				"gen_ai.usage.prompt_tokens":                 30, "gen_ai.usage.completion_tokens": 12,
 				"llm.usage.total_tokens":               42,
 				"gen_ai.usage.cache_read_input_tokens": 10,
-				"llm.usage.reasoning_tokens":           2, "gen_ai.response.id": "chatcmpl-1", "llm.is_streaming": false,
+				"llm.usage.reasoning_tokens":           2, "gen_ai.response.id": "chatcmpl-1",
+				"llm.is_streaming":           false,
 				"gen_ai.request.temperature": 0.5,
 			}},
 			[]fact.Fact{{
@@ -255,20 +277,24 @@ func TestOpenLLMetry(t *testing.T) {
 				SystemPrompt: "Be brief.", Input: []fact.Message{userSays("weather in Oslo?")},
 				Output: []fact.Part{{Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: weather}},
 				Finish: "tool_calls", Temperature: new(0.5),
-				ToolCatalog: `[{"description":"tells the weather","name":"get_weather","parameters":{"type":"object"}}]`,
+				ToolCatalog: `[{"description":"tells the weather","name":"get_weather",` +
+					`"parameters":{"type":"object"}}]`,
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 20, CacheRead: 10, Output: 10, Reasoning: 2},
 					Basis: fact.Inclusive},
 			}},
 		},
 		"model call, thinking of Anthropic": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.anthropic", name: "anthropic.chat", attrs: map[string]any{
-				"llm.request.type": "completion", "gen_ai.system": "Anthropic", "gen_ai.request.model": "claude-sonnet-4-5",
-				"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi", "gen_ai.completion.0.role": "thinking",
-				"gen_ai.completion.0.content": "Hm.",
-				"gen_ai.completion.1.role":    "assistant", "gen_ai.completion.1.content": "Hello.",
-				"gen_ai.usage.prompt_tokens": 1000, "gen_ai.usage.completion_tokens": 5,
-				"gen_ai.usage.cache_read_input_tokens": 900, "gen_ai.usage.cache_creation_input_tokens": 50,
-			}},
+			frameworkSpan{scope: "opentelemetry.instrumentation.anthropic", name: "anthropic.chat",
+				attrs: map[string]any{
+					"llm.request.type": "completion", "gen_ai.system": "Anthropic",
+					"gen_ai.request.model": "claude-sonnet-4-5",
+					"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hi",
+					"gen_ai.completion.0.role":    "thinking",
+					"gen_ai.completion.0.content": "Hm.",
+					"gen_ai.completion.1.role":    "assistant", "gen_ai.completion.1.content": "Hello.",
+					"gen_ai.usage.prompt_tokens": 1000, "gen_ai.usage.completion_tokens": 5,
+					"gen_ai.usage.cache_read_input_tokens": 900, "gen_ai.usage.cache_creation_input_tokens": 50,
+				}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "anthropic", ModelID: "claude-sonnet-4-5"},
 				Input:  []fact.Message{userSays("hi")},
@@ -281,10 +307,12 @@ func TestOpenLLMetry(t *testing.T) {
 			frameworkSpan{scope: "@traceloop/instrumentation-openai", name: "chat gpt-5", attrs: map[string]any{
 				"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5",
 				"traceloop.workflow.name": "trip", "gen_ai.agent.name": "helper",
-				"gen_ai.input.messages":          `[{"role":"user","parts":[{"type":"text","content":"hi"}]}]`,
-				"gen_ai.output.messages":         `[{"role":"assistant","finish_reason":"stop","parts":[{"type":"text","content":"Hello."}]}]`,
-				"gen_ai.response.finish_reasons": []any{"stop"}, "gen_ai.usage.input_tokens": 8, "gen_ai.usage.output_tokens": 3,
-				"gen_ai.usage.total_tokens": 11,
+				"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"hi"}]}]`,
+				"gen_ai.output.messages": `[{"role":"assistant","finish_reason":"stop",` +
+					`"parts":[{"type":"text","content":"Hello."}]}]`,
+				"gen_ai.response.finish_reasons": []any{"stop"}, "gen_ai.usage.input_tokens": 8,
+				"gen_ai.usage.output_tokens": 3,
+				"gen_ai.usage.total_tokens":  11,
 			}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, Agent: "helper", Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5"},
@@ -296,19 +324,24 @@ func TestOpenLLMetry(t *testing.T) {
 		"model call, streamed without tokens": {
 			frameworkSpan{scope: "@traceloop/instrumentation-openai", name: "chat fake-model", attrs: map[string]any{
 				"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "fake-model",
-				"gen_ai.output.messages": `[{"role":"assistant","finish_reason":"stop","parts":[{"type":"text","content":"Hel`,
+				"gen_ai.output.messages": `[{"role":"assistant","finish_reason":"stop","parts":[{"type":"text",` +
+					`"content":"Hel`,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai", ModelID: "fake-model"}, Output: says("Hel"),
+				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "openai", ModelID: "fake-model"},
+				Output:   says("Hel"),
 				Finish:   "stop",
 				Problems: []string{"the output messages could not be read whole"},
 			}},
 		},
 		"model call by Bedrock": {
-			frameworkSpan{scope: "opentelemetry.instrumentation.bedrock", name: "bedrock.converse", attrs: map[string]any{
-				"gen_ai.operation.name": "chat", "gen_ai.provider.name": "aws.bedrock", "gen_ai.request.model": "anthropic.claude",
-				"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 5, "gen_ai.usage.cache_read.input_tokens": 40,
-			}},
+			frameworkSpan{scope: "opentelemetry.instrumentation.bedrock", name: "bedrock.converse",
+				attrs: map[string]any{
+					"gen_ai.operation.name": "chat", "gen_ai.provider.name": "aws.bedrock",
+					"gen_ai.request.model":      "anthropic.claude",
+					"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 5,
+					"gen_ai.usage.cache_read.input_tokens": 40,
+				}},
 			[]fact.Fact{{
 				Kind: fact.ModelCall, Model: &session.Model{ProviderID: "aws.bedrock", ModelID: "anthropic.claude"},
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 100, CacheRead: 40, Output: 5}, Basis: fact.Mixed},
@@ -317,7 +350,8 @@ func TestOpenLLMetry(t *testing.T) {
 		"model call of an unknown model that fails": {
 			frameworkSpan{scope: "opentelemetry.instrumentation.langchain", name: "ChatX.chat", failed: "429",
 				attrs: map[string]any{
-					"gen_ai.operation.name": "chat", "gen_ai.request.model": "unknown", "gen_ai.response.model": "unknown",
+					"gen_ai.operation.name": "chat", "gen_ai.request.model": "unknown",
+					"gen_ai.response.model":   "unknown",
 					"traceloop.workflow.name": "LangGraph", "error.type": "RateLimitError",
 				}},
 			[]fact.Fact{{Kind: fact.ModelCall, Failed: true, Error: "429", ErrorType: "RateLimitError"}},
@@ -351,7 +385,8 @@ func TestOpenLLMetryRecord(t *testing.T) {
 }
 
 func TestOpenLLMetryLeavesOthers(t *testing.T) {
-	for _, scope := range []string{"opentelemetry.instrumentation.openai_v2", "opentelemetry.instrumentation.google_genai",
+	for _, scope := range []string{"opentelemetry.instrumentation.openai_v2",
+		"opentelemetry.instrumentation.google_genai",
 		"my.app"} {
 		if openLLMetryScope(scope) {
 			t.Errorf("scope %s is taken for OpenLLMetry's", scope)
@@ -373,8 +408,8 @@ func TestFrameworksOddValues(t *testing.T) {
 		"gen_ai.operation.name", "gen_ai.prompt.0.content",
 		"gen_ai.prompt.99999999999999999999.role", "gen_ai.completion.0.tool_calls.0.arguments",
 		"llm.request.functions.7.name", "llm.request.functions.-1.name",
-		"traceloop.association.properties.user_id", "mastra.span.type", "mastra.agent_run.input", "mastra.agent_run.output",
-		"mastra.model_chunk.output",
+		"traceloop.association.properties.user_id", "mastra.span.type", "mastra.agent_run.input",
+		"mastra.agent_run.output", "mastra.model_chunk.output",
 		"gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages",
 		"gen_ai.usage.input_tokens",
 		"gcp.vertex.agent.llm_request", "gcp.vertex.agent.llm_response", "gcp.vertex.agent.tool_call_args",
@@ -383,7 +418,8 @@ func TestFrameworksOddValues(t *testing.T) {
 	values := []any{
 		nil, "", "\x00\xff", `{"args":[`, `{"args":{},"kwargs":[]}`, `{"inputs":null}`, `{"output":null,"kwargs":null}`,
 		`{"output":{"lc":1,"kwargs":7},"kwargs":{}}`, "[null]", "[[]]",
-		"null", "{}", "[]", `"x"`, int64(-1), 1.5, true, []any{nil, "a", int64(1)}, map[string]any{"a": nil}, []byte{1, 2},
+		"null", "{}", "[]", `"x"`, int64(-1), 1.5, true, []any{nil, "a", int64(1)}, map[string]any{"a": nil},
+		[]byte{1, 2},
 		strings.Repeat("[", 2000),
 		`{"contents":7,"config":{"tools":[{"function_declarations":7},null],"system_instruction":[]}}`,
 		`{"content":[],"usage_metadata":{"prompt_token_count":"x"},"error_code":3}`,
