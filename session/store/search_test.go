@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestARegularExpressionThatIsWrongIsReportedWithItsPlace: the place is that of the character at fault, as it was typed.
+// TestARegularExpressionThatIsWrongIsReportedWithItsPlace: the place is that of the character at fault, as it was
+// typed.
 func TestARegularExpressionThatIsWrongIsReportedWithItsPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		`foo(bar`:     "character 4: missing closing )",

@@ -25,8 +25,9 @@ func TestOutboxOfSkewedClocks(t *testing.T) {
 	behind.clock = func() time.Time { return time.Now().Add(-time.Hour) }
 	title := func(s *Store, text string, at int64) {
 		t.Helper()
-		if _, err := s.Apply(t.Context(), &store.Batch{Sessions: []store.SessionChange{{ID: "s", Start: 1000, End: 1000 + at,
-			Title: &store.Value{Text: text, At: at, Rank: store.RankFinal}}}}); err != nil {
+		if _, err := s.Apply(t.Context(),
+			&store.Batch{Sessions: []store.SessionChange{{ID: "s", Start: 1000, End: 1000 + at,
+				Title: &store.Value{Text: text, At: at, Rank: store.RankFinal}}}}); err != nil {
 			t.Fatal(err)
 		}
 	}

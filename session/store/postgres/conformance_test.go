@@ -111,7 +111,8 @@ func (d dumped) Dump() (string, error) {
 		case "writer_locks":
 			continue
 		case "requested_indexes": // a claim of the place that the part has says nothing
-			query += ` WHERE requested_index <> (SELECT "index" FROM chat_parts p WHERE p.id = c.part_id AND p.session_id = c.session_id)`
+			query += ` WHERE requested_index <> (SELECT "index" FROM chat_parts p WHERE p.id = c.part_id AND ` +
+				`p.session_id = c.session_id)`
 		}
 		rows, err := d.conn.Query(context.Background(), query)
 		if err != nil {

@@ -50,15 +50,18 @@ func turnOf(w, i int) *store.Batch {
 			Title: &store.Value{Text: fmt.Sprintf("turn %d of %d", i, w), At: at, Rank: store.RankFinal}}},
 		Messages: []store.MessageChange{
 			{ID: question, SessionID: id, Role: session.RoleUser, CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal},
-			{ID: answer, SessionID: id, Role: session.RoleAssistant, CreatedAt: at + 1, UpdatedAt: at + 500, Rank: store.RankFinal},
+			{ID: answer, SessionID: id, Role: session.RoleAssistant, CreatedAt: at + 1, UpdatedAt: at + 500,
+				Rank: store.RankFinal},
 		},
 		Parts: []store.PartChange{
 			text(question, fmt.Sprintf("prt_%d_%06d_q", w, i), "question", 0),
 			text(answer, fmt.Sprintf("prt_%d_%06d_a", w, i), "first", 0),
 			text(answer, fmt.Sprintf("prt_%d_%06d_b", w, i), "second", 1),
 		},
-		SpanRefs: []store.SpanRef{{SessionID: id, TraceID: fmt.Sprintf("%032x", w<<32|i+1), SpanID: fmt.Sprintf("%016x", i+1),
-			MessageID: answer, Kind: "session.turn", Dialect: store.DialectSDK, StartNano: at * 1e6, EndNano: (at + 500) * 1e6,
+		SpanRefs: []store.SpanRef{{SessionID: id, TraceID: fmt.Sprintf("%032x", w<<32|i+1),
+			SpanID:    fmt.Sprintf("%016x", i+1),
+			MessageID: answer, Kind: "session.turn", Dialect: store.DialectSDK, StartNano: at * 1e6,
+			EndNano:   (at + 500) * 1e6,
 			TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 10, Output: 1}}}},
 	}
 }

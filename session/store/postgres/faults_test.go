@@ -297,7 +297,8 @@ func TestSearchIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	find := func() (found []int) {
-		for _, text := range []string{"100%", "0_ sure", "sure_thing", "SURE_Thing", "c:\\temp", "surexthing", "and more", "a",
+		for _, text := range []string{"100%", "0_ sure", "sure_thing", "SURE_Thing", "c:\\temp", "surexthing",
+			"and more", "a",
 			`/sure.thing.*more$`, `/(?-i)sure_Thing`} {
 			expression, isRegexp := strings.CutPrefix(text, "/")
 			n := 0

@@ -93,7 +93,8 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !bytes.Contains([]byte(strings.Join(values(storetest.Lines(t, s)), "")), []byte(fmt.Sprintf("msg_0_%06d_r", i-1))) {
+	if !bytes.Contains([]byte(strings.Join(values(storetest.Lines(t, s)), "")),
+		[]byte(fmt.Sprintf("msg_0_%06d_r", i-1))) {
 		t.Error("the batch is not there that was refused at first")
 	}
 }
@@ -112,7 +113,8 @@ func TestFailover(t *testing.T) {
 	database := primary.Create(t)
 	standby := primary.Standby(t)
 	hosts := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d", primary.Port, standby.Port)
-	dsn := strings.Replace(database, fmt.Sprintf("127.0.0.1:%d", primary.Port), hosts, 1) + "&target_session_attrs=read-write"
+	dsn := strings.Replace(database, fmt.Sprintf("127.0.0.1:%d", primary.Port), hosts, 1) +
+		"&target_session_attrs=read-write"
 	s := open(t, dsn)
 	const early, late = 20, 40
 	for i := range early {

@@ -46,7 +46,8 @@ func (s sdkSpans) add(name string, n int, attrs []attribute.KeyValue) {
 
 // step adds the nth model call, and a tool call that it asked for.
 func (s sdkSpans) step(n int) {
-	call := spans.ModelCall{SessionID: "ses_1", MessageID: "msg_1", Model: spans.Model{ProviderID: "openai", ModelID: "m"},
+	call := spans.ModelCall{SessionID: "ses_1", MessageID: "msg_1",
+		Model: spans.Model{ProviderID: "openai", ModelID: "m"},
 		Usage: spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 1}}}
 	if n%40 == 7 {
 		call.Error = fmt.Sprint("overloaded ", n)

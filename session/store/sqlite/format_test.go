@@ -72,14 +72,16 @@ func TestFormatQueries(t *testing.T) {
 	b.Parts = append(b.Parts, store.PartChange{ID: "prt_t", MessageID: "assistant-1", SessionID: "ses_1", Index: 1,
 		Type: "tool-bash",
 		Data: []byte(
-			`{"type":"tool-bash","toolCallId":"c","state":"output-error","errorText":"no","toolMetadata":{"agenttrace":{"duration_ms":8}}}`),
+			`{"type":"tool-bash","toolCallId":"c","state":"output-error","errorText":"no",` +
+				`"toolMetadata":{"agenttrace":{"duration_ms":8}}}`),
 		ToolCallID: "c", ToolState: session.StateOutputError, CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal})
 	b.Decisions = []store.Decision{{ID: "per_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", Outcome: "denied",
 		DecidedAt: at}}
 	apply(t, s, b)
 	apply(t, s,
-		store.Batch{Sessions: []store.SessionChange{{ID: "ses_2", Start: at, End: at, ParentID: &store.Value{Text: "ses_1"},
-			Fork: &store.Fork{From: "ses_1", Message: "user-1", At: at}}}})
+		store.Batch{
+			Sessions: []store.SessionChange{{ID: "ses_2", Start: at, End: at, ParentID: &store.Value{Text: "ses_1"},
+				Fork: &store.Fork{From: "ses_1", Message: "user-1", At: at}}}})
 	queries := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(readFormat(t), -1)
 	if len(queries) < 10 {
 		t.Errorf("%d queries", len(queries))

@@ -32,7 +32,8 @@ func numbered(n int) *store.Imported {
 		Session: session.Session{ID: id, Title: "t", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
 			CreatedAt: 1795198540000, UpdatedAt: 1795198540000},
 		Messages: []session.MessageAndParts{{Message: session.Message{
-			ID: fmt.Sprintf("msg_%03d", n), SessionID: id, Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: 1795198540000,
+			ID: fmt.Sprintf("msg_%03d", n), SessionID: id, Role: session.RoleUser, MetadataJSON: "{}",
+			CreatedAt: 1795198540000,
 			UpdatedAt: 1795198540000,
 		}}},
 	}}

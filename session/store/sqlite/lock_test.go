@@ -166,7 +166,8 @@ func TestInterruptedCreationIsCompleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			const all = "SELECT type || ' ' || name FROM sqlite_schema ORDER BY 1"
-			if got, want := query(t, path, all), query(t, fresh, all); strings.Join(got, "\n") != strings.Join(want, "\n") {
+			if got, want := query(t, path, all), query(t, fresh, all); strings.Join(got, "\n") != strings.Join(want,
+				"\n") {
 				t.Errorf("it has %v, want %v", got, want)
 			}
 			if n := query(t, path, "SELECT version FROM agenttrace_schema"); len(n) != 1 {

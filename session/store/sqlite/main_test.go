@@ -207,7 +207,8 @@ func turnBatch(sessionID, id string) store.Batch {
 	b.Sessions = []store.SessionChange{{ID: sessionID, Start: at, End: at}}
 	for _, role := range []string{session.RoleUser, session.RoleAssistant} {
 		message := role + "-" + id
-		b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: sessionID, Role: role, CreatedAt: at,
+		b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: sessionID, Role: role,
+			CreatedAt: at,
 			UpdatedAt: at, Rank: store.RankFinal})
 		b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: sessionID,
 			Type: "text",

@@ -21,15 +21,18 @@ func conversation(id string, n int) store.Batch {
 			when := at + int64(2*i+k)*1000
 			b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: id, Role: role, CreatedAt: when,
 				UpdatedAt: when, Rank: store.RankFinal})
-			b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: id, Type: "text",
+			b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: id,
+				Type: "text",
 				Data: fmt.Appendf(nil, `{"type":"text","text":"%s"}`, message), CreatedAt: when, UpdatedAt: when,
 				Rank: store.RankFinal})
 			if role == session.RoleAssistant {
 				cost := 0.5
-				b.SpanRefs = append(b.SpanRefs, store.SpanRef{TraceID: "trace", SpanID: message, SessionID: id, MessageID: message,
-					Kind: "session.turn", Dialect: "test",
+				b.SpanRefs = append(b.SpanRefs, store.SpanRef{TraceID: "trace", SpanID: message, SessionID: id,
+					MessageID: message,
+					Kind:      "session.turn", Dialect: "test",
 					StartNano: when * 1e6, EndNano: when * 1e6,
-					TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 10}, Trace: session.MessageTrace{CostUSD: &cost}}})
+					TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 10},
+						Trace: session.MessageTrace{CostUSD: &cost}}})
 			}
 		}
 	}
@@ -85,7 +88,8 @@ func TestFork(t *testing.T) {
 		t.Fatal(err)
 	}
 	script(t, path,
-		`UPDATE chat_messages SET hidden_at = 7 WHERE id = 'a1'; UPDATE chat_sessions SET prompt_tokens = 10, total_tokens = 10 WHERE id = 's'`)
+		`UPDATE chat_messages SET hidden_at = 7 WHERE id = 'a1'; UPDATE chat_sessions SET prompt_tokens = 10, `+
+			`total_tokens = 10 WHERE id = 's'`)
 	if id, err = s.Fork(t.Context(), store.ForkOptions{From: "s", Title: "mine", Now: moment(5)}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +112,8 @@ func TestFork(t *testing.T) {
 			t.Errorf("fork %+v: %q, %v", test.o, id, err)
 		}
 	}
-	if id, err := s.Fork(t.Context(), store.ForkOptions{From: "s", Metadata: map[string]any{"f": func() {}}}); err == nil ||
+	if id, err := s.Fork(t.Context(),
+		store.ForkOptions{From: "s", Metadata: map[string]any{"f": func() {}}}); err == nil ||
 		id != "" {
 		t.Errorf("metadata that is no JSON: %q, %v", id, err)
 	}
@@ -178,7 +183,8 @@ func TestUnrewindForeign(t *testing.T) {
 	s := open(t, path, Options{})
 	apply(t, s, conversation("s", 3))
 	script(t, path,
-		`UPDATE chat_messages SET hidden_at = 50 WHERE id IN ('a3'); UPDATE chat_messages SET hidden_at = 60 WHERE id IN ('a2', 'u3')`)
+		`UPDATE chat_messages SET hidden_at = 50 WHERE id IN ('a3'); UPDATE chat_messages SET hidden_at = 60 WHERE `+
+			`id IN ('a2', 'u3')`)
 	for _, want := range []store.Rewound{{To: "u2", At: 60, Messages: []string{"a2", "u3"}},
 		{To: "u3", At: 50, Messages: []string{"a3"}}} {
 		got, err := s.Unrewind(t.Context(), "s")
@@ -213,7 +219,8 @@ func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
 	}
 	hidden := func(when, want string) {
 		t.Helper()
-		got := strings.Join(query(t, path, `SELECT id FROM chat_messages WHERE hidden_at IS NOT NULL ORDER BY created_at`),
+		got := strings.Join(query(t, path, `SELECT id FROM chat_messages WHERE hidden_at IS NOT NULL ORDER BY `+
+			`created_at`),
 			" ")
 		if got != want {
 			t.Errorf("%s: hidden are %q, want %q", when, got, want)
@@ -297,7 +304,8 @@ func TestATitleThatAnotherProgramGaveStands(t *testing.T) {
 	report := func(title string, ms int64, want string) {
 		t.Helper()
 		apply(t, s, store.Batch{Sessions: []store.SessionChange{{
-			ID: "s", Start: at, End: at + ms, Title: &store.Value{Text: title, At: (at + ms) * 1e6, Rank: store.RankFinal},
+			ID: "s", Start: at, End: at + ms, Title: &store.Value{Text: title, At: (at + ms) * 1e6,
+				Rank: store.RankFinal},
 		}}})
 		row, err := s.Session(t.Context(), "s")
 		if err != nil || row.Title != want {

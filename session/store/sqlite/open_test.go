@@ -100,7 +100,8 @@ func TestLocked(t *testing.T) {
 		t.Fatal(got)
 	}
 	_, err := Open(t.Context(), path, Options{})
-	if !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), "process "+strconv.Itoa(first.Process.Pid)+" ") {
+	if !errors.Is(err, store.ErrLocked) ||
+		!strings.Contains(err.Error(), "process "+strconv.Itoa(first.Process.Pid)+" ") {
 		t.Fatalf("%v; want ErrLocked naming process %d", err, first.Process.Pid)
 	}
 	r, err := OpenReader(t.Context(), path)
@@ -168,11 +169,14 @@ func TestNotStore(t *testing.T) {
 			script(t, p, "CREATE TABLE accounts(id INTEGER PRIMARY KEY); INSERT INTO accounts VALUES (1);")
 		}, store.ErrNotStore},
 		{"no tables, a version", func(p string) { script(t, p, "PRAGMA user_version = 7;") }, store.ErrNotStore},
-		{"like ours", func(p string) { script(t, p, "CREATE TABLE chat_sessions(id TEXT PRIMARY KEY);") }, store.ErrNotStore},
+		{"like ours", func(p string) {
+			script(t, p, "CREATE TABLE chat_sessions(id TEXT PRIMARY KEY);")
+		}, store.ErrNotStore},
 		{"newer reference", func(p string) { script(t, p, referenceDDL+"PRAGMA user_version = 4;") }, store.ErrNewer},
 		{"newer agenttrace", func(p string) {
 			script(t, p, referenceDDL+
-				"PRAGMA user_version = 3; CREATE TABLE agenttrace_schema(version INTEGER NOT NULL); INSERT INTO agenttrace_schema VALUES (99);")
+				"PRAGMA user_version = 3; CREATE TABLE agenttrace_schema(version INTEGER NOT NULL); INSERT INTO "+
+				"agenttrace_schema VALUES (99);")
 		}, store.ErrNewer},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -182,13 +186,15 @@ func TestNotStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s, err := Open(t.Context(), path, Options{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), path) {
+			if s, err := Open(t.Context(), path, Options{}); !errors.Is(err, c.want) ||
+				!strings.Contains(err.Error(), path) {
 				t.Errorf("Open: %v; want %v, naming the file", err, c.want)
 				if err == nil {
 					s.Close()
 				}
 			}
-			if r, err := OpenReader(t.Context(), path); !errors.Is(err, c.want) || !strings.Contains(err.Error(), path) {
+			if r, err := OpenReader(t.Context(), path); !errors.Is(err, c.want) ||
+				!strings.Contains(err.Error(), path) {
 				t.Errorf("OpenReader: %v; want %v, naming the file", err, c.want)
 				if err == nil {
 					r.Close()
@@ -318,7 +324,8 @@ func TestReferenceFile(t *testing.T) {
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("reading changed the file (%v)", err)
 	}
-	const indexes = `SELECT sql FROM sqlite_schema WHERE type = 'index' AND tbl_name LIKE 'chat_%' AND sql IS NOT NULL ORDER BY name`
+	const indexes = `SELECT sql FROM sqlite_schema WHERE type = 'index' AND tbl_name LIKE 'chat_%' AND sql IS NOT ` +
+		`NULL ORDER BY name`
 	had := query(t, path, indexes)
 
 	s := open(t, path, Options{})
@@ -454,7 +461,8 @@ func TestReadOnly(t *testing.T) {
 			chmod(path, c.file)
 			chmod(inner, c.dir)
 			got := start(t, "open", path, asNobody).all()
-			if len(got) != 3 || !strings.Contains(got[0], store.ErrUnavailable.Error()) || !strings.Contains(got[0], path) ||
+			if len(got) != 3 || !strings.Contains(got[0], store.ErrUnavailable.Error()) ||
+				!strings.Contains(got[0], path) ||
 				!strings.Contains(got[0], "make it writable") {
 				t.Errorf("writer: %q", got)
 			}
@@ -533,8 +541,9 @@ func TestAStoreIsNamedByItsPath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, uri := range []string{"file:sessions.db", "file:///tmp/sessions.db?mode=ro", "postgres://host/db",
 		"sqlite:///sessions.db"} {
-		if s, err := Open(t.Context(), uri, Options{}); !errors.Is(err, store.ErrNotStore) || !strings.Contains(err.Error(),
-			uri) {
+		if s, err := Open(t.Context(), uri, Options{}); !errors.Is(err, store.ErrNotStore) ||
+			!strings.Contains(err.Error(),
+				uri) {
 			t.Errorf("Open(%q) is %v, %v", uri, s, err)
 		}
 		if r, err := OpenReader(t.Context(), uri); !errors.Is(err, store.ErrNotStore) {
@@ -558,7 +567,8 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations ORDER BY source"
+	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations " +
+		"ORDER BY source"
 	want := query(t, path, rows)
 	old := "DROP VIEW session_spans; DROP TRIGGER delete_observations; DROP INDEX idx_observations_usage_proof;" +
 		"DROP INDEX idx_observations_across; ALTER TABLE observations DROP COLUMN until_nano;"
@@ -608,7 +618,8 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 func TestAFileWithoutAnnotationsIsReadAndUpgraded(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
-	if _, err := s.Apply(t.Context(), &store.Batch{Sessions: []store.SessionChange{{ID: "ses_1", Start: 1, End: 2}}}); err != nil {
+	if _, err := s.Apply(t.Context(),
+		&store.Batch{Sessions: []store.SessionChange{{ID: "ses_1", Start: 1, End: 2}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -118,7 +118,8 @@ func randomQuery(r *rand.Rand) store.SearchQuery {
 	from := r.IntN(len(text))
 	q := store.SearchQuery{Text: string(text[from:min(len(text), from+1+r.IntN(12))])}
 	if r.IntN(3) == 0 {
-		q = store.SearchQuery{Text: []string{`n.edle`, `permission\s+den`, `(?-i)NEED`, `日.語`, `[0-9]+ s`, `stra(ß|ss)e`,
+		q = store.SearchQuery{Text: []string{`n.edle`, `permission\s+den`, `(?-i)NEED`, `日.語`, `[0-9]+ s`,
+			`stra(ß|ss)e`,
 			`kelvin \x{212a}`, `needle.*naïve`, `^needle`, `😀+`}[r.IntN(10)], Regexp: true}
 	}
 	if r.IntN(8) == 0 {
@@ -337,7 +338,9 @@ func TestSearchFindsAllWhereNoIndexCanBeWritten(t *testing.T) {
 	if err := os.WriteFile(path+"-search", nil, 0o400); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.UpdateSearchIndex(t.Context(), func(int, int) bool { return true }); !errors.Is(err, store.ErrUnavailable) {
+	if err := s.UpdateSearchIndex(t.Context(), func(int, int) bool {
+		return true
+	}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("error %v", err)
 	}
 	if diff := cmp.Diff(want, hitsOf(t, path, store.SearchQuery{Text: "needle"}, false)); diff != "" {

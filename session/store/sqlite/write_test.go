@@ -302,7 +302,8 @@ func TestMovedFile(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		b := turnBatch("ses_2", "2")
-		if _, err := s.Apply(t.Context(), &b); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), path) {
+		if _, err := s.Apply(t.Context(), &b); !errors.Is(err, store.ErrUnavailable) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v; want ErrUnavailable, naming the file", when, err)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 func TestARegularExpressionMissesNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
-	atoms := []string{"a", "K", "s", "é", "ß", "ı", "err", "Ask", `\.`, ".", "[ks]", `\w`, "\u212a", "ſ", "(?-i:k)", "日本",
+	atoms := []string{"a", "K", "s", "é", "ß", "ı", "err", "Ask", `\.`, ".", "[ks]", `\w`, "\u212a", "ſ", "(?-i:k)",
+		"日本",
 		`"`, "x{2}"}
 	after := []string{"", "", "", "+", "*", "?", "{2,3}", "|"}
 	letters := []string{"a", "A", "k", "K", "\u212a", "s", "ſ", "É", "ß", "err", "ERR", "ask", ".", "日", "本", `"`,
