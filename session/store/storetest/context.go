@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -16,6 +19,25 @@ func base() []store.Batch {
 func (h *harness) rollup(s Store, want int64) {
 	h.Helper()
 	h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, want)
+}
+
+// holds compares the sessions of a store, in order of their ids: each with its tokens and what its visible messages say.
+func (h *harness) holds(s Store, want ...string) {
+	h.Helper()
+	var got []string
+	for _, id := range h.ids(s) {
+		t := h.transcript(s, id)
+		got = append(got, fmt.Sprintf("%s %d: %s", id, t.Session.TotalTokens, strings.Join(texts(t), ", ")))
+	}
+	h.equal("sessions", got, want)
+}
+
+// sessions sees what [harness.holds] compares.
+func sessions(want ...string) func(h *harness, s Store) {
+	return func(h *harness, s Store) {
+		h.Helper()
+		h.holds(s, want...)
+	}
 }
 
 // counts sees how many tokens the session s1 has, and which of its messages are visible.

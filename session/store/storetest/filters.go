@@ -105,7 +105,8 @@ var filterCases = []testCase{
 			"since and until":           {store.SessionFilter{Since: at(16), Until: at(30)}, []string{"b", "a"}},
 			"ids":                       {store.SessionFilter{IDs: []string{"b", "kid", "x"}}, []string{"b", "kid"}},
 			"no ids":                    {store.SessionFilter{IDs: []string{}}, []string{}},
-			"several":                   {store.SessionFilter{Agent: "coder", Tool: "bash", Tags: []string{"good"}}, []string{"a"}},
+			"several": {store.SessionFilter{Agent: "coder", Tool: "bash",
+				Tags: []string{"good"}}, []string{"a"}},
 		} {
 			q := everything
 			q.SessionFilter = c.f

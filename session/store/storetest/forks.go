@@ -43,12 +43,8 @@ var forkCases = []testCase{
 		})},
 	{"fork/own-messages", "A fork goes on with messages of its own, and neither it nor its parent sees those of the " +
 		"other.", story(append(base(), fork("s2", "s1", "a2", 25), user("s2", "v1", 60), assistant("s2", "b1", 61, 5)),
-		func(h *harness, s Store) {
-			h.equal("child", texts(h.transcript(s, "s2")),
-				[]string{"question u1", "answer a1", "question u2", "answer a2", "question v1", "answer b1"})
-			h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(16))
-			h.equal("parent", len(h.transcript(s, "s1").Messages), 6)
-		})},
+		sessions("s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3",
+			"s2 16: question u1, answer a1, question u2, answer a2, question v1, answer b1"))},
 	{"fork/hidden", "What was hidden when the fork was made is not copied; what was hidden afterwards is.",
 		story(append(base(), rewind("u2", 40, false), user("s1", "u4", 50), fork("s2", "s1", "u4", 60),
 			rewind("u1", 70, false)), func(h *harness, s Store) {
@@ -66,24 +62,23 @@ var forkCases = []testCase{
 			})
 			story := append(base(), fork("s2", "s1", "a2", 50), fork("s3", "s2", copied, 60), user("s3", "w1", 70))
 			h.story(story, func(s Store) {
-				h.equal("grandchild", texts(h.transcript(s, "s3")),
-					[]string{"question u1", "answer a1", "question u2", "answer a2", "question w1"})
-				h.equal("rollup", h.transcript(s, "s3").Session.TotalTokens, int64(11))
+				h.holds(s, "s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3",
+					"s2 11: question u1, answer a1, question u2, answer a2",
+					"s3 11: question u1, answer a1, question u2, answer a2, question w1")
 			})
 		}},
 	{"fork/compaction", "A copied compaction names the copy of the message that its original names, so that the " +
 		"fork's context is that of its parent.",
 		story(append(base(), compaction("s1", "c1", 25, "u2", 1000), fork("s2", "s1", "a3", 50)),
-			func(h *harness, s Store) {
-				h.equal("rollup", h.transcript(s, "s2").Session.TotalTokens, int64(1110))
-				h.equal("texts", len(h.transcript(s, "s2").Messages), 7)
-			})},
+			sessions("s1 1110: question u1, answer a1, question u2, answer a2, question u3, answer a3",
+				"s2 1110: question u1, answer a1, question u2, answer a2, question u3, answer a3"))},
 	{"fork/without-parent-column", "That a session is a fork is enough to find it when its parent arrives, also when " +
 		"another parent is reported.", func(h *harness) {
 		bare := ofSession("s2", 50, store.SessionChange{Fork: &store.Fork{From: "s1", Message: "u2", At: epoch + 50}})
 		other := ofSession("s2", 50, store.SessionChange{ParentID: reported(1, "s7")})
 		h.story(append(base(), bare, other), func(s Store) {
-			h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "question u2"})
+			h.holds(s, "s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3",
+				"s2 1: question u1, answer a1, question u2")
 		})
 	}},
 	{"fork/twice", "Of two reports of where a session was forked from the earlier counts, and nothing of the other " +
@@ -91,7 +86,8 @@ var forkCases = []testCase{
 		other := []store.Batch{user("s9", "x1", 1), user("s9", "x2", 2)}
 		h.story(slices.Concat(base()[:2], other, []store.Batch{fork("s2", "s9", "x2", 60), fork("s2", "s1", "a1", 50)}),
 			func(s Store) {
-				h.equal("texts", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1"})
+				h.holds(s, "s1 1: question u1, answer a1", "s2 1: question u1, answer a1",
+					"s9 0: question x1, question x2")
 			})
 	}},
 	{"fork/late-parts", "A part of the parent's that was made after the fork is not copied; one made before it is, " +
@@ -99,7 +95,7 @@ var forkCases = []testCase{
 		h.story(append(base()[:2], fork("s2", "s1", "a1", 50), parts(textPart("s1", "a1", "early", 1, 40, "early")),
 			parts(textPart("s1", "a1", "late", 2, 60, "late")), parts(textPart("s1", "a1", "early", 1, 70, "changed")),
 		), func(s Store) {
-			h.equal("child", texts(h.transcript(s, "s2")), []string{"question u1", "answer a1", "changed"})
+			h.holds(s, "s1 1: question u1, answer a1, changed, late", "s2 1: question u1, answer a1, changed")
 		})
 	}},
 }

@@ -20,8 +20,7 @@ var ownerCases = []testCase{
 			observed(trace, "s0", 10, 20, script{Outcome: "allowed"}),
 			observed(trace, "key", 60, 60, script{Silent: true}, of("s1", 0)),
 		}, func(s Store) {
-			h.equal("sessions", h.ids(s), []string{"s1"})
-			h.equal("tokens", h.transcript(s, "s1").Session.TotalTokens, int64(3))
+			h.holds(s, "s1 3: 0123456789abcdef0123456789abcdef/t0, 0123456789abcdef0123456789abcdef/s0")
 			h.equal("of the trace", h.resolve(s, trace), "s1")
 			if _, err := s.Session(h.Context(), "own-"+trace); !errors.Is(err, store.ErrNotFound) {
 				h.Errorf("the trace's own session: %v, want ErrNotFound", err)
@@ -30,9 +29,7 @@ var ownerCases = []testCase{
 	}},
 	{"owner/without-key", "A trace in which nothing names a session is one of its own.",
 		story([]store.Batch{observed("a", "t0", 0, 50, script{}, opens), observed("b", "t0", 60, 70, script{}, opens)},
-			func(h *harness, s Store) {
-				h.equal("sessions", h.ids(s), []string{"own-a", "own-b"})
-			})},
+			sessions("own-a 0: a/t0", "own-b 0: b/t0"))},
 	{"owner/better-key", "The best key of a trace's observations names the session of all of them; of equals the one " +
 		"that begins first, then the lesser name. Nothing is left of where it was before.", func(h *harness) {
 		const trace = "0123456789abcdef0123456789abcdef"
@@ -65,22 +62,18 @@ var ownerCases = []testCase{
 		observed("x2", "c", 100, 170, script{}, orphan("call_1")),
 		observed("x3", "c", 160, 171, script{}, orphan("call_1"), of("s3", 9)),
 		observed("x4", "c", 100+day, 110+day, script{}, orphan("call_1")),
-	}, func(h *harness, s Store) {
-		h.equal("sessions", h.ids(s), []string{"own-x4", "s1", "s2", "s3"})
-		h.equal("first", h.textsOf(s, "s1"), []string{"a/t0", "x1/c"})
-		h.equal("second", h.textsOf(s, "s2"), []string{"b/t0", "x2/c"})
-	})},
+	}, sessions("own-x4 0: x4/c", "s1 0: a/t0, x1/c", "s2 0: b/t0, x2/c", "s3 0: x3/c"))},
 	{"owner/orphan-before", "What the model asked for only after the call had begun is another call.",
 		story([]store.Batch{
 			observed("a", "t0", 10, 50, script{}, opens, asks("call_1"), of("s1", 0)),
 			observed("x", "c", 9, 70, script{}, orphan("call_1")),
-		}, func(h *harness, s Store) { h.equal("sessions", h.ids(s), []string{"own-x", "s1"}) })},
+		}, sessions("own-x 0: x/c", "s1 0: a/t0"))},
 	{"owner/orphan-is-requester", "A trace is not its own requester: one that requests the call itself, in the " +
 		"meantime or before, is built where another requested it.", story([]store.Batch{
 		observed("a", "t0", 0, 50, script{}, opens, asks("call_1"), of("s1", 0)),
 		observed("x", "m", 55, 56, script{}, asks("call_1")),
 		observed("x", "c", 60, 70, script{}, orphan("call_1")),
-	}, func(h *harness, s Store) { h.equal("sessions", h.ids(s), []string{"s1"}) })},
+	}, sessions("s1 0: a/t0, x/m, x/c"))},
 	{"owner/orphan-chain", "What an orphaned tool call requests in turn follows it, over any number of traces, " +
 		"whichever is known first.", func(h *harness) {
 		var all []store.Batch
@@ -91,10 +84,7 @@ var ownerCases = []testCase{
 		}
 		all = append(all, observed("a", "t0", 0, 5, script{}, opens, asks("call_0")),
 			observed("a", "key", 7, 7, script{Silent: true}, of("s1", 0)))
-		h.story(all, func(s Store) {
-			h.equal("sessions", h.ids(s), []string{"s1"})
-			h.equal("texts", len(h.textsOf(s, "s1")), 7)
-		})
+		h.story(all, func(s Store) { h.holds(s, "s1 0: a/t0, x0/c, x1/c, x2/c, x3/c, x4/c, x5/c") })
 	}},
 	{"owner/orphan-circle", "Traces each of which requested a call of the next are built in one session, that of the " +
 		"least of them.", story([]store.Batch{
@@ -103,22 +93,19 @@ var ownerCases = []testCase{
 		observed("x2", "c", 10, 20, script{}, orphan("call_2")),
 		observed("x2", "m", 1, 2, script{}, asks("call_1")),
 		observed("x3", "c", 30, 40, script{}, orphan("call_2")),
-	}, func(h *harness, s Store) { h.equal("sessions", h.ids(s), []string{"own-x1"}) })},
+	}, sessions("own-x1 0: x1/m, x2/m, x1/c, x2/c, x3/c"))},
 	{"owner/orphan-of-a-record", "A record outside of any trace can request a call, too: the call is built where the " +
 		"record is.", story([]store.Batch{
 		observed("", "r1", 0, 0, script{}, opens, of("s1", 0)),
 		observed("", "r2", 1, 1, script{}, asks("call_1"), of("s2", 0)),
 		observed("", "r3", 2, 2, script{}, asks("call_1")),
 		observed("x", "c", 10, 20, script{}, orphan("call_1")),
-	}, func(h *harness, s Store) { h.equal("second", h.textsOf(s, "s2"), []string{"/r2", "x/c"}) })},
+	}, sessions("s1 0: /r1", "s2 0: /r2, x/c"))},
 	{"owner/record", "A record outside of any trace is built in the session that it names; in a version that takes " +
 		"precedence, in the one that this names.", story([]store.Batch{
 		observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, of("s1", 0)),
 		observed("", "r2", 1, 2, script{}, of("s2", 0)),
-	}, func(h *harness, s Store) {
-		h.equal("sessions", h.ids(s), []string{"s1", "s2"})
-		h.equal("first", h.textsOf(s, "s1"), []string{"/r1"})
-	})},
+	}, sessions("s1 0: /r1", "s2 0: /r2"))},
 	{"owner/sdk", "What spans of the SDK report of a trace is not built again, whichever comes first: its " +
 		"observations are built only where they name another session. What asked for a stray tool call there is told " +
 		"by the SDK as well.", func(h *harness) {
@@ -151,11 +138,7 @@ var ownerCases = []testCase{
 			beside(assistant("s1", "m1", 100, 7)),
 			observed("trace-s1", "t0", 0, 50, script{Input: 9}, opens, of("s2", 0)),
 			observed("b", "t0", 200, 250, script{Input: 2}, opens, of("s1", 0)),
-		}, func(h *harness, s Store) {
-			h.equal("first", h.textsOf(s, "s1"), []string{"answer m1", "b/t0"})
-			h.equal("second", h.textsOf(s, "s2"), []string{"trace-s1/t0"})
-			h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(9))
-		})},
+		}, sessions("s1 9: answer m1, b/t0", "s2 9: trace-s1/t0"))},
 	{"owner/sdk-row-only", "A session that the SDK speaks of in passing stays when all its observations leave.",
 		func(h *harness) {
 			l := turn("s1", "", "run", 10, store.TurnStats{})

@@ -91,7 +91,8 @@ var readCases = []testCase{
 	{"read/default-limit", "Without a limit a listing ends after 50 sessions.", with(func(h *harness, s Store) {
 		var b store.Batch
 		for i := range 60 {
-			b.Sessions = append(b.Sessions, ofSession(fmt.Sprintf("s%02d", i), int64(i), store.SessionChange{}).Sessions...)
+			one := ofSession(fmt.Sprintf("s%02d", i), int64(i), store.SessionChange{})
+			b.Sessions = append(b.Sessions, one.Sessions...)
 		}
 		h.apply(s, b)
 		h.equal("sessions", len(h.sessions(s, store.SessionQuery{})), 50)

@@ -141,7 +141,8 @@ func readSearch(h *harness, s Store) {
 	for hit, err := range s.Search(h.Context(), store.SearchQuery{Text: "naïve"}) {
 		want := store.Hit{SessionID: "s", Title: "One", Agent: "coder", MessageID: "s0", Role: "user", PartID: "p0",
 			Type: "text", Field: "text",
-			Matches: 2, Context: "Say \"NAÏVE\" or naïve,\nCafé in K", Marks: [][2]int{{5, 11}, {16, 22}}, CreatedAt: 1}
+			Matches: 2, Context: "Say \"NAÏVE\" or naïve,\nCafé in K", Marks: [][2]int{{5, 11}, {16, 22}},
+			CreatedAt: 1}
 		if diff := cmp.Diff(want, hit); diff != "" || err != nil {
 			h.Errorf("hit (-want +got):\n%s, %v", diff, err)
 		}
