@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -115,12 +114,7 @@ func (n *Annotation) DecodeJSON(data []byte) error {
 	return AnnotationColumns.DecodeJSON(data, n, "id", "session_id", "kind")
 }
 
-// SortAnnotations sorts annotations by (created_at, id), the order in which they are shown and written.
-func SortAnnotations(all []Annotation) {
-	slices.SortFunc(all, CompareAnnotations)
-}
-
-// CompareAnnotations orders annotations by (created_at, id).
+// CompareAnnotations orders annotations by (created_at, id), as they are shown and written.
 func CompareAnnotations(a, b Annotation) int {
 	return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), strings.Compare(a.SessionID, b.SessionID),
 		strings.Compare(a.ID, b.ID))

@@ -167,35 +167,44 @@ func Run(t *testing.T, c Codec) {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
-			for i, s := range x.sessions {
-				if c.Fits != nil && !c.Fits(s.Session) || (k.few || c.Slow && k.name == "encode") &&
-					(i%3 != 1 || k.few && c.Slow && i%8 != 1) {
-					continue
-				}
-				err := try(func() error { return k.run(x, s.Session) })
-				if err == nil {
-					continue
-				}
-				least := Shrink(s.Session, func(smaller *codec.Session) bool {
-					return (c.Fits == nil || c.Fits(smaller)) && try(func() error { return k.run(x, smaller) }) != nil
-				})
-				if again := try(func() error { return k.run(x, least) }); again != nil {
-					err = again
-				}
-				t.Fatalf("session %s: %v\n\nthe smallest session found that fails:\n%s\nthe rule: %s", s.Name,
-					err, Text(least), k.rule)
+			if err := try(func() error { return k.run(x) }); err != nil {
+				t.Fatalf("%v\nthe rule: %s", err, k.rule)
 			}
 		})
 	}
-	for _, k := range wholeChecks {
-		if !k.applies(&c) {
-			continue
-		}
-		t.Run(k.name, func(t *testing.T) {
-			if err := try(func() error { return k.run(x) }); err != nil {
-				t.Fatalf("%v\n\nthe rule: %s", err, k.rule)
+}
+
+// each is a check of every session.
+func each(run func(*examination, *codec.Session) error) func(*examination) error {
+	return some(func(*examination, int) bool { return true }, run)
+}
+
+// few is a check of a few sessions, which tell of reading and writing as such.
+func few(run func(*examination, *codec.Session) error) func(*examination) error {
+	return some(func(x *examination, i int) bool { return i%3 == 1 && (!x.Slow || i%8 == 1) }, run)
+}
+
+// some is a check of the sessions that are chosen by their places. Of one that fails it reports the smallest session
+// that fails too.
+func some(chosen func(*examination, int) bool, run func(*examination, *codec.Session) error) func(*examination) error {
+	return func(x *examination) error {
+		for i, s := range x.sessions {
+			if !chosen(x, i) {
+				continue
 			}
-		})
+			err := try(func() error { return run(x, s.Session) })
+			if err == nil {
+				continue
+			}
+			least := Shrink(s.Session, func(smaller *codec.Session) bool {
+				return x.Fits(smaller) && try(func() error { return run(x, smaller) }) != nil
+			})
+			if again := try(func() error { return run(x, least) }); again != nil {
+				err = again
+			}
+			return fmt.Errorf("session %s: %w\n\nthe smallest session found that fails:\n%s", s.Name, err, Text(least))
+		}
+		return nil
 	}
 }
 
@@ -235,7 +244,11 @@ func newExamination(tb testing.TB, c Codec) *examination {
 	if testing.Short() {
 		x.Rounds = (x.Rounds + 3) / 4
 	}
-	x.sessions = slices.Concat(Corpus(), c.Sessions, Generated(x.Rounds))
+	if x.Fits == nil {
+		x.Fits = func(*codec.Session) bool { return true }
+	}
+	x.sessions = slices.DeleteFunc(slices.Concat(Corpus(), c.Sessions, Generated(x.Rounds)),
+		func(s Sample) bool { return !x.Fits(s.Session) })
 	for _, pattern := range c.Native {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
@@ -363,6 +376,13 @@ func (x *examination) one(w written) *codec.Session {
 	}
 	end("decode what was encoded: ", err)
 	return r.sessions[0]
+}
+
+// reread writes a session and reads it.
+func (x *examination) reread(s *codec.Session) *codec.Session {
+	w := x.write(s)
+	defer x.drop(w)
+	return x.one(w)
 }
 
 // ExplainRows is the Explain of a format that holds the rows of a session and nothing

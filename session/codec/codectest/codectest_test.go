@@ -159,13 +159,6 @@ func rowsOnly(c *Codec) {
 func failures(t *testing.T, c Codec) (broken []string) {
 	x := newExamination(t, c)
 	for _, k := range checks {
-		if k.applies(&c) && slices.ContainsFunc(x.sessions, func(s Sample) bool {
-			return try(func() error { return k.run(x, s.Session) }) != nil
-		}) {
-			broken = append(broken, k.name)
-		}
-	}
-	for _, k := range wholeChecks {
 		if k.applies(&c) && try(func() error { return k.run(x) }) != nil {
 			broken = append(broken, k.name)
 		}

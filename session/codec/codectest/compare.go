@@ -78,38 +78,26 @@ func normal(s *codec.Session) *codec.Session {
 			}
 		}
 	}
-	n := &codec.Session{Transcript: &t}
-	if len(s.Decisions) > 0 {
-		n.Decisions = slices.Clone(s.Decisions)
-		slices.SortFunc(n.Decisions, func(a, b store.Decision) int { return cmp.Compare(a.ID, b.ID) })
-	}
-	if len(s.Annotations) > 0 {
-		n.Annotations = slices.Clone(s.Annotations)
-		store.SortAnnotations(n.Annotations)
-	}
-	if len(s.Blobs) > 0 {
-		n.Blobs = slices.Clone(s.Blobs)
-		slices.SortFunc(n.Blobs, func(a, b store.Blob) int {
+	return &codec.Session{
+		Transcript: &t, State: s.State, Traces: sorted(s.Traces, strings.Compare),
+		Decisions:   sorted(s.Decisions, func(a, b store.Decision) int { return cmp.Compare(a.ID, b.ID) }),
+		Annotations: sorted(s.Annotations, store.CompareAnnotations),
+		Blobs: sorted(s.Blobs, func(a, b store.Blob) int {
 			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Body, b.Body))
-		})
-	}
-	if len(s.SpanRefs) > 0 {
-		n.SpanRefs = slices.Clone(s.SpanRefs)
-		slices.SortFunc(n.SpanRefs, func(a, b store.SpanRef) int {
+		}), SpanRefs: sorted(s.SpanRefs, func(a, b store.SpanRef) int {
 			return cmp.Or(cmp.Compare(a.TraceID, b.TraceID), cmp.Compare(a.SpanID, b.SpanID))
-		})
-	}
-	if len(s.RequestedIndexes) > 0 {
-		n.RequestedIndexes = slices.Clone(s.RequestedIndexes)
-		slices.SortFunc(n.RequestedIndexes, func(a, b store.RequestedIndex) int {
+		}), RequestedIndexes: sorted(s.RequestedIndexes, func(a, b store.RequestedIndex) int {
 			return cmp.Compare(a.PartID, b.PartID)
-		})
+		}),
 	}
-	if len(s.Traces) > 0 {
-		n.Traces = slices.Sorted(slices.Values(s.Traces))
+}
+
+// sorted is a copy of rows in order, nil if there are none.
+func sorted[T any](rows []T, compare func(a, b T) int) []T {
+	if len(rows) == 0 {
+		return nil
 	}
-	n.State = s.State
-	return n
+	return slices.SortedFunc(slices.Values(rows), compare)
 }
 
 // Clone copies a session so that its columns can be set and its rows taken away.

@@ -33,64 +33,54 @@ func (a answer) session() *codec.Session {
 	return b.done()
 }
 
-func call(rest string) string {
-	return `{"type":"tool-bash","toolCallId":"call_1",` + rest + `}`
+// call is an answer that is a tool call.
+func call(rest string) answer {
+	return answer{"{}", `{"type":"tool-bash","toolCallId":"call_1",` + rest + `}`}
 }
 
-func ended(end string) string { return `{"agenttrace":{` + end + `}}` }
+// ended is an answer whose turn ended in some way.
+func ended(end, part string) answer { return answer{`{"agenttrace":{` + end + `}}`, part} }
 
-const done = `"state":"output-available","input":{"command":"ls"},`
+const (
+	done     = `"state":"output-available","input":{"command":"ls"},"output":`
+	withheld = `null,"toolMetadata":{"agenttrace":{"withheld":true}}`
+	// noInput follows the rest of a call whose input is withheld.
+	noInput = `,"toolMetadata":{"agenttrace":{"input_withheld":true}}`
+	failed  = `"end_reason":"error","error":"overloaded"`
+)
+
+var (
+	finished = ended(`"end_reason":"finish"`, "")
+	open     = call(`"state":"input-available","input":{"command":"ls"}`)
+)
 
 var contrasts = []contrast{
-	{"an output that is withheld, and one that is null",
-		answer{"{}", call(done + `"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}`)},
-		answer{"{}", call(done + `"output":null`)}, true},
-	{"an output that is withheld, and an empty one",
-		answer{"{}", call(done + `"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}`)},
-		answer{"{}", call(done + `"output":""`)}, true},
+	{"an output that is withheld, and one that is null", call(done + withheld), call(done + `null`), true},
+	{"an output that is withheld, and an empty one", call(done + withheld), call(done + `""`), true},
 	{"an input that is withheld, and an empty one",
-		answer{"{}",
-			call(`"state":"output-available","input":null,"output":"a",` +
-				`"toolMetadata":{"agenttrace":{"input_withheld":true}}`)},
-		answer{"{}", call(`"state":"output-available","input":{},"output":"a"`)}, true},
+		call(`"state":"output-available","input":null,"output":"a"` + noInput),
+		call(`"state":"output-available","input":{},"output":"a"`), true},
 	{"a call that failed, and one that returned the text of the error",
-		answer{"{}", call(`"state":"output-error","input":{"command":"ls"},"errorText":"exit 1"`)},
-		answer{"{}", call(done + `"output":"exit 1"`)}, true},
+		call(`"state":"output-error","input":{"command":"ls"},"errorText":"exit 1"`), call(done + `"exit 1"`), true},
 	{"a call that was denied, and one that returned the reason",
-		answer{"{}",
-			call(`"state":"output-denied","input":{"command":"ls"},"approval":{"id":"a","approved":false,` +
-				`"reason":"no"}`)},
-		answer{"{}", call(done + `"output":"no"`)}, true},
-	{"a call without a result, and one that returned nothing",
-		answer{"{}", call(`"state":"input-available","input":{"command":"ls"}`)},
-		answer{"{}", call(done + `"output":""`)}, true},
-	{"a call without a result, and one that returned null",
-		answer{"{}", call(`"state":"input-available","input":{"command":"ls"}`)},
-		answer{"{}", call(done + `"output":null`)}, true},
+		call(`"state":"output-denied","input":{"command":"ls"},"approval":{"id":"a","approved":false,"reason":"no"}`),
+		call(done + `"no"`), true},
+	{"a call without a result, and one that returned nothing", open, call(done + `""`), true},
+	{"a call without a result, and one that returned null", open, call(done + `null`), true},
 	{"a failed call whose input is withheld, and one without input",
-		answer{"{}",
-			call(
-				`"state":"output-error","input":null,"errorText":"exit 1",` +
-					`"toolMetadata":{"agenttrace":{"input_withheld":true}}`)},
-		answer{"{}", call(`"state":"output-error","input":{},"errorText":"exit 1"`)}, true},
+		call(`"state":"output-error","input":null,"errorText":"exit 1"` + noInput),
+		call(`"state":"output-error","input":{},"errorText":"exit 1"`), true},
 	{"content that is withheld, and none",
-		answer{"{}", `{"type":"data-withheld","data":{"text":"the answer was not reported"}}`},
-		answer{"{}", ""}, false},
+		answer{"{}", `{"type":"data-withheld","data":{"text":"the answer was not reported"}}`}, answer{"{}", ""}, false},
 	{"an answer that never ended, and one that did",
-		answer{ended(`"incomplete":true`),
-			`{"type":"data-unfinished","data":{"text":"the end of the turn was not reported"}}`},
-		answer{ended(`"end_reason":"finish"`), ""}, false},
+		ended(`"incomplete":true`, `{"type":"data-unfinished","data":{"text":"the end of the turn was not reported"}}`),
+		finished, false},
 	{"an answer that failed, and one that did not",
-		answer{ended(`"end_reason":"error","error":"overloaded"`),
-			`{"type":"data-error","data":{"text":"overloaded"}}`},
-		answer{ended(`"end_reason":"finish"`), ""}, false},
-	{"a turn that failed, and one that finished", answer{ended(`"end_reason":"error","error":"overloaded"`), ""},
-		answer{ended(`"end_reason":"finish"`), ""}, false},
-	{"a turn that was interrupted, and one that finished", answer{ended(`"end_reason":"abort"`), ""},
-		answer{ended(`"end_reason":"finish"`), ""}, false},
-	{"tokens that are unknown, and none",
-		answer{"{}", ""}, answer{`{"usage":{"input":0,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`, ""},
-		false},
+		ended(failed, `{"type":"data-error","data":{"text":"overloaded"}}`), finished, false},
+	{"a turn that failed, and one that finished", ended(failed, ""), finished, false},
+	{"a turn that was interrupted, and one that finished", ended(`"end_reason":"abort"`, ""), finished, false},
+	{"tokens that are unknown, and none", answer{"{}", ""},
+		answer{`{"usage":{"input":0,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`, ""}, false},
 }
 
 // contrasts has what a format makes of two sessions that say different things be
@@ -111,10 +101,10 @@ func (x *examination) contrasts() error {
 	if x.reads() || x.ReadElsewhere {
 		return nil // what is withheld is read as that
 	}
-	withheld := x.write(contrasts[0].first.session(), contrasts[2].first.session())
+	unknown := x.write(contrasts[0].first.session(), contrasts[2].first.session())
 	known := x.write(contrasts[0].second.session(), contrasts[2].second.session())
-	if a, b := bytes.Count(withheld.data, []byte("null")), bytes.Count(known.data, []byte("null")); a >= max(b, 1) {
-		return fmt.Errorf("a withheld value is written as null:\n%s", withheld.data)
+	if a, b := bytes.Count(unknown.data, []byte("null")), bytes.Count(known.data, []byte("null")); a >= max(b, 1) {
+		return fmt.Errorf("a withheld value is written as null:\n%s", unknown.data)
 	}
 	return nil
 }

@@ -225,8 +225,7 @@ func Corpus() []Sample {
 		{ID: "per_2", SessionID: "ses_decided", MessageID: m.Message.ID, PartID: m.Parts[1].ID, ToolCallID: "call_16",
 			ToolID: "bash", Action: "deny", Outcome: "denied", DecidedAt: began},
 		{ID: "per_3", SessionID: "ses_decided", ToolID: "web", Action: "allow", Outcome: "allowed",
-			WaitedMS:  new(int64(0)),
-			DecidedAt: began},
+			WaitedMS: new(int64(0)), DecidedAt: began},
 	}
 	add("decisions", b)
 
@@ -247,11 +246,10 @@ func Corpus() []Sample {
 
 	b = build("ses_interrupted", began)
 	b.add(began, user, "{}", said("go"))
-	m = b.add(began+1, assistant,
-		`{"usage":{"input":3,"output":2,"reasoning":1,"cache_read":4,"cache_write":0},`+
-			`"agenttrace":{"end_reason":"abort","stop_reason":"tool_calls","steps":[`+
-			`{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}},{"usage":{"input":2,`+
-			`"output":1,"reasoning":1,"cache_read":4,"cache_write":0}}]}}`,
+	m = b.add(began+1, assistant, `{"usage":{"input":3,"output":2,"reasoning":1,"cache_read":4,"cache_write":0},`+
+		`"agenttrace":{"end_reason":"abort","stop_reason":"tool_calls","steps":[`+
+		`{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}},{"usage":{"input":2,`+
+		`"output":1,"reasoning":1,"cache_read":4,"cache_write":0}}]}}`,
 		EveryPart[0], said("first"), EveryPart[13], EveryPart[0], said("second"), EveryPart[15], EveryPart[10])
 	for i, d := range []store.Decision{
 		{Action: "ask", Outcome: "allowed", Reply: "once"}, {Action: "allow", Outcome: "allowed"},
@@ -310,10 +308,8 @@ func Corpus() []Sample {
 
 	b = build("ses_metadata", began)
 	b.add(began, user, `{"agent":null,"trigger":{"source":"cron"},"é \"key\"":[1.50,1e400]}`, said("x"))
-	b.add(began+1, assistant,
-		`{ "zeta":{}, "agenttrace":{"later":[],"model_errors":["a","b"],`+
-			`"usage_raw":{"in":1}}, "model":{"model_id":"m"} }`,
-		said("y"))
+	b.add(began+1, assistant, `{ "zeta":{}, "agenttrace":{"later":[],"model_errors":["a","b"],`+
+		`"usage_raw":{"in":1}}, "model":{"model_id":"m"} }`, said("y"))
 	b.add(began+2, assistant,
 		`{"usage":{"input":9007199254740993,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},`+
 			`"agenttrace":{"temperature":0.5,"cost_usd":1e-9}}`, said("z"))
@@ -338,9 +334,7 @@ func marked(place int) *codec.Session {
 			fmt.Sprintf(`{"usage":{"input":%d,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, turn),
 			`{"type":"step-start"}`, `{"type":"reasoning","text":"`+mark()+`"}`,
 			`{"type":"tool-bash","toolCallId":"`+call+`","state":"output-available","input":{"command":"`+mark()+`"},`+
-				`"output":"`+
-				mark()+`"}`,
-			said(mark()))
+				`"output":"`+mark()+`"}`, said(mark()))
 		at += 1000
 	}
 	return b.done()

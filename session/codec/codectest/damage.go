@@ -20,38 +20,10 @@ import (
 
 var markPattern = regexp.MustCompile(`mark\d+x\d+y`)
 
-// wholeCheck is a rule on more than one session, or on files of others.
-type wholeCheck struct {
-	name, rule string
-	applies    func(*Codec) bool
-	run        func(*examination) error
-}
-
-var wholeChecks = []wholeCheck{
-	{"contrasts", "What is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended.",
-		(*Codec).writes, (*examination).contrasts},
-	{"losses", "Each loss that the format lists occurs in a session.",
-		func(c *Codec) bool { return len(c.Listed) > 0 }, (*examination).losses},
-	{"many", "Sessions that are written one after the other are read as they are each by itself.",
-		func(c *Codec) bool { return c.Many && c.both() }, (*examination).many},
-	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, " +
-		"and what is read is valid.",
-		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*examination).damagedLines},
-	{"cut off", "Of a stream that is cut off, what comes before is read, or an error tells of the end.",
-		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*examination).cutOff},
-	{"damaged rows", "A damaged row of a database ends nothing but itself, and what is read is valid.",
-		func(c *Codec) bool { return len(c.Tables) > 0 }, (*examination).damagedRows},
-	{"native", "Files of the format's own program are read as valid sessions, which are written and read as they are.",
-		func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*examination).native},
-	{"damaged native", "A file of the format's own program with a damaged line gives valid sessions, and always the " +
-		"same.",
-		func(c *Codec) bool { return len(c.Native) > 0 && c.Decode != nil }, (*examination).damagedNative},
-}
-
 func (x *examination) many() error {
 	var all []*codec.Session
 	for i, s := range x.sessions {
-		if len(all) < 20 && (x.Fits == nil || x.Fits(s.Session)) && i%3 != 1 {
+		if len(all) < 20 && i%3 != 1 {
 			all = append(all, s.Session)
 		}
 	}
@@ -67,9 +39,7 @@ func (x *examination) many() error {
 		byID[s.Session.ID] = s
 	}
 	for _, s := range all {
-		w := x.write(s)
-		alone := x.one(w)
-		x.drop(w)
+		alone := x.reread(s)
 		got := byID[alone.Session.ID]
 		if got == nil {
 			return fmt.Errorf("session %s is not there", alone.Session.ID)
@@ -81,13 +51,15 @@ func (x *examination) many() error {
 	return nil
 }
 
-// damages are ways in which a line comes to be another.
-var damages = []struct {
+// damage is a way in which a line comes to be another.
+type damage struct {
 	name string
 	// noticed reports that nobody can take the line for a whole one.
 	noticed bool
 	of      func(line []byte) []byte
-}{
+}
+
+var damages = []damage{
 	{"cut in half", true, func(l []byte) []byte { return l[:len(l)/2] }},
 	{"without its last byte", true, func(l []byte) []byte { return l[:max(0, len(l)-1)] }},
 	{"replaced by rubbish", true, func(l []byte) []byte { return []byte("rubbish {[\" <") }},
@@ -128,34 +100,39 @@ func (x *examination) damagedLines() error {
 		parts, want = append(parts, w.data), append(want, s)
 	}
 	victim := len(parts) / 2
-	lines := bytes.SplitAfter(parts[victim], []byte("\n"))
+	before, after := bytes.Join(parts[:victim], nil), bytes.Join(parts[victim+1:], nil)
+	sparse := x.Damage == Whole // lines are not records, and one tells as much as another
+	eachDamage(parts[victim], sparse, func(data []byte, i int, text, damaged []byte, how damage) {
+		if len(text) == 0 {
+			return // it is no record
+		}
+		at := bytes.Count(before, []byte("\n")) + i + 1
+		noticed := how.noticed && !slices.Contains(x.Ignored, string(damaged))
+		within(fmt.Sprintf("line %d, %s, which was:\n%.1000s\n", at, how.name, text), func() error {
+			return x.survives(slices.Concat(before, data, after), want, victim, at, text, noticed)
+		})
+	})
+	return nil
+}
+
+// eachDamage calls do with copies of a text in which a line is damaged: its index, what it was and what it is. Each line
+// has its share of damages, and each damage of lines; if they are sparse, about twelve lines have any.
+func eachDamage(data []byte, sparse bool, do func(data []byte, i int, text, damaged []byte, how damage)) {
+	lines := bytes.SplitAfter(data, []byte("\n"))
 	step := 1
-	if x.Damage == Whole {
-		step += len(lines) / 12 // lines are not records, and one tells as much as another
+	if sparse {
+		step += len(lines) / 12
 	}
 	for i := 0; i < len(lines); i += step {
-		line := lines[i]
-		text := bytes.TrimSuffix(line, []byte("\n"))
-		if len(text) == 0 {
-			continue
-		}
-		for k, d := range damages {
-			damaged := d.of(text)
-			if bytes.Equal(damaged, text) || (i/step+k)%4 != 0 {
-				continue // each line has its share of damages, and each damage of lines
+		text := bytes.TrimSuffix(lines[i], []byte("\n"))
+		for k, how := range damages {
+			damaged := how.of(text)
+			if !bytes.Equal(damaged, text) && (i/step+k)%4 == 0 {
+				do(slices.Concat(bytes.Join(lines[:i], nil), damaged, lines[i][len(text):],
+					bytes.Join(lines[i+1:], nil)), i, text, damaged, how)
 			}
-			file := append([]byte(nil), bytes.Join(parts[:victim], nil)...)
-			at := bytes.Count(file, []byte("\n")) + i + 1
-			file = append(file, bytes.Join(lines[:i], nil)...)
-			file = append(append(file, damaged...), line[len(text):]...)
-			file = append(append(file, bytes.Join(lines[i+1:], nil)...), bytes.Join(parts[victim+1:], nil)...)
-			noticed := d.noticed && !slices.Contains(x.Ignored, string(damaged))
-			within(fmt.Sprintf("line %d, %s, which was:\n%.1000s\n", at, d.name, text), func() error {
-				return x.survives(file, want, victim, at, text, noticed)
-			})
 		}
 	}
-	return nil
 }
 
 // survives reads a file whose session in the middle has a damaged line.
@@ -370,8 +347,7 @@ func (d *spoiler) examine(how, owner string, spoil func(path string) error) {
 		for _, s := range d.want {
 			if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
 				return fmt.Errorf("the row is of session %s: session %s is not there, or another; problems %v, error "+
-					"%s",
-					owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
+					"%s", owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
 			}
 		}
 		if len(r.sessions) < len(d.want) && r.silent() {
@@ -456,9 +432,7 @@ func (x *examination) native() error {
 // rewrites checks what the format makes of a session that was read from a native file.
 func (x *examination) rewrites(s *codec.Session) error {
 	if x.Completes {
-		w := x.write(s)
-		s = x.one(w)
-		x.drop(w)
+		s = x.reread(s)
 	}
 	if x.Explain != nil {
 		end("", x.explain(s))
@@ -468,25 +442,12 @@ func (x *examination) rewrites(s *codec.Session) error {
 
 func (x *examination) damagedNative() error {
 	for _, path := range x.natives {
-		w := x.load(path)
-		lines := bytes.SplitAfter(w.data, []byte("\n"))
-		step := 1 + len(lines)/12
-		for i := 0; i < len(lines); i += step {
-			text := bytes.TrimSuffix(lines[i], []byte("\n"))
-			for k, d := range damages {
-				damaged := d.of(text)
-				if bytes.Equal(damaged, text) || (i/step+k)%4 != 0 {
-					continue
-				}
-				file := bytes.Join(lines[:i], nil)
-				file = append(append(file, damaged...), lines[i][len(text):]...)
-				file = append(file, bytes.Join(lines[i+1:], nil)...)
-				within(fmt.Sprintf("%s: line %d %s", path, i+1, d.name), func() error {
-					x.steady(written{data: file})
-					return nil
-				})
-			}
-		}
+		eachDamage(x.load(path).data, true, func(data []byte, i int, _, _ []byte, how damage) {
+			within(fmt.Sprintf("%s: line %d %s", path, i+1, how.name), func() error {
+				x.steady(written{data: data})
+				return nil
+			})
+		})
 	}
 	return nil
 }

@@ -25,9 +25,6 @@ func Fuzz(f *testing.F, c Codec, more ...string) {
 			if i%3 != 0 {
 				continue // Run has tried them all
 			}
-			if c.Fits != nil && !c.Fits(s.Session) {
-				continue
-			}
 			if err := try(func() error { f.Add(x.write(s.Session).data); return nil }); err != nil {
 				f.Fatalf("session %s: %v", s.Name, err)
 			}
@@ -51,12 +48,11 @@ func (x *examination) fed(data []byte) error {
 	r := x.steady(written{data: data})
 	x.troubled = len(r.problems) > 0
 	for _, s := range r.sessions {
-		if x.Encode == nil || x.Fits != nil && !x.Fits(s) {
+		if x.Encode == nil || !x.Fits(s) {
 			continue
 		}
 		if x.Completes {
-			w := x.write(s)
-			s = x.one(w)
+			s = x.reread(s)
 		}
 		if x.Unvalidated && len(session.Check(s.Transcript)) > 0 {
 			// It is only to be written as something that is written the same.

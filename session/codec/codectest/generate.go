@@ -333,8 +333,7 @@ func (g *generator) decision(messageID string) store.Decision {
 		Action:  pick(g, "allow", "deny", "ask"), Source: pick(g, "", "manifest", "session", "project"),
 		Outcome: pick(g, "allowed", "denied", "pending"),
 		Reply:   pick(g, "", "once", "always", "reject"), Reason: pick(g, "", g.words()),
-		WaitedMS:  maybe(g, g.r.Int64N(5000)),
-		DecidedAt: g.now,
+		WaitedMS: maybe(g, g.r.Int64N(5000)), DecidedAt: g.now,
 	}
 	if g.chance(3) {
 		d.TraceID, d.SpanID = fmt.Sprintf("%032x", 1+g.n), fmt.Sprintf("%016x", 1+g.n)
@@ -412,7 +411,7 @@ func (g *generator) annotate() {
 			g.s.Annotations = append(g.s.Annotations, n)
 		}
 	}
-	store.SortAnnotations(g.s.Annotations)
+	slices.SortFunc(g.s.Annotations, store.CompareAnnotations)
 }
 
 // origin adds what a store remembers of how a session came about, in some sessions.
