@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 // Compact implements [store.Compacter].
@@ -24,10 +23,9 @@ func (s *Store) Compact(ctx context.Context) (err error) {
 		}
 	}()
 	conn.SetInterrupt(ctx.Done())
-	for _, statement := range []string{"PRAGMA busy_timeout = 5000", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
-			return classify(fmt.Errorf("compact store %s: %w", s.path, err))
-		}
+	err = execute(conn, "PRAGMA busy_timeout = 5000", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
+	if err != nil {
+		return classify(fmt.Errorf("compact store %s: %w", s.path, err))
 	}
 	return nil
 }
@@ -96,21 +94,11 @@ func copyDatabase(ctx context.Context, path string, from *sqlite.Conn) (err erro
 // Size implements [store.Sizer]: the pages that are not free.
 func (s *Store) Size(ctx context.Context) (size int64, err error) {
 	err = s.read(ctx, func(conn *sqlite.Conn) error {
-		for i, pragma := range []string{"page_count", "freelist_count", "page_size"} {
-			n, err := pragmaInt(conn, pragma)
-			if err != nil {
-				return err
-			}
-			switch i {
-			case 0:
-				size = n
-			case 1:
-				size -= n
-			case 2:
-				size *= n
-			}
-		}
-		return nil
+		pages, err := pragmaInt(conn, "page_count")
+		free, freeErr := pragmaInt(conn, "freelist_count")
+		page, sizeErr := pragmaInt(conn, "page_size")
+		size = (pages - free) * page
+		return errors.Join(err, freeErr, sizeErr)
 	})
 	return size, err
 }

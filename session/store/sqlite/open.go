@@ -80,43 +80,37 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 		synchronous = "FULL"
 	}
 	// The page size must be set before the first table, and before WAL.
-	for _, pragma := range []string{
-		fmt.Sprintf("PRAGMA page_size = %d", pageSize),
-		"PRAGMA busy_timeout = 5000",
-	} {
-		if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
-			return nil, openError(path, err)
-		}
+	if err := execute(conn, fmt.Sprintf("PRAGMA page_size = %d", pageSize), "PRAGMA busy_timeout = 5000"); err != nil {
+		return nil, openError(path, err)
 	}
 	if err := checkOurs(conn, path, true); err != nil {
 		return nil, err
 	}
-	for _, pragma := range []string{
-		"PRAGMA journal_mode = WAL",
-		"PRAGMA synchronous = " + synchronous,
-		"PRAGMA foreign_keys = ON",
-		"PRAGMA cache_size = -16384",
-		"PRAGMA wal_autocheckpoint = 4000",
-		"PRAGMA temp_store = MEMORY",
-	} {
-		if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
-			return nil, openError(path, err)
+	err = execute(conn, "PRAGMA journal_mode = WAL", "PRAGMA synchronous = "+synchronous, "PRAGMA foreign_keys = ON",
+		"PRAGMA cache_size = -16384", "PRAGMA wal_autocheckpoint = 4000", "PRAGMA temp_store = MEMORY")
+	if err == nil {
+		err = migrate(conn)
+	}
+	if err == nil && o.MaxBytes > 0 {
+		var size int64 // of an older file, or of another program's, another than ours
+		if size, err = pragmaInt(conn, "page_size"); err == nil {
+			err = execute(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/size)))
 		}
 	}
-	if err := migrate(conn); err != nil {
+	if err != nil {
 		return nil, openError(path, err)
 	}
-	if o.MaxBytes > 0 {
-		size, err := pragmaInt(conn, "page_size") // of an older file, or of another program's, another than ours
-		if err == nil {
-			pages := max(1, o.MaxBytes/int64(size))
-			err = sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", pages), nil)
-		}
-		if err != nil {
-			return nil, openError(path, err)
+	return conn, nil
+}
+
+// execute runs statements without a result, one after the other.
+func execute(conn *sqlite.Conn, statements ...string) error {
+	for _, statement := range statements {
+		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+			return err
 		}
 	}
-	return conn, nil
+	return nil
 }
 
 // createFile makes the file, private to the user: prompts are sensitive.
@@ -171,13 +165,8 @@ func migrate(conn *sqlite.Conn) (err error) {
 	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
-	for _, statement := range []string{sealSegments, "DELETE FROM agenttrace_schema"} {
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
-			return err
-		}
-	}
-	return sqlitex.ExecuteTransient(conn, "INSERT INTO agenttrace_schema(version) VALUES (?)",
-		&sqlitex.ExecOptions{Args: []any{SchemaVersion}})
+	return execute(conn, sealSegments, "DELETE FROM agenttrace_schema",
+		fmt.Sprintf("INSERT INTO agenttrace_schema(version) VALUES (%d)", SchemaVersion))
 }
 
 // upgradeCanonical adds the columns that earlier versions of the reference
@@ -186,7 +175,7 @@ func upgradeCanonical(conn *sqlite.Conn) error {
 	if err := addColumns(conn, added); err != nil {
 		return err
 	}
-	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion), nil)
+	return execute(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion))
 }
 
 // addColumns adds the columns that tables lack.
@@ -199,8 +188,7 @@ func addColumns(conn *sqlite.Conn, all []addedColumn) error {
 		if len(columns) == 0 || slices.Contains(columns, c.column) {
 			continue
 		}
-		statement := fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s", c.table, c.column, c.kind)
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+		if err := execute(conn, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s", c.table, c.column, c.kind)); err != nil {
 			return err
 		}
 	}
@@ -235,39 +223,28 @@ func upgradeOurs(conn *sqlite.Conn) error {
 		}
 	}
 	// Earlier versions made them. idx_chat_parts_session stays where it is: it is also the reference program's.
-	for _, index := range []string{"chat_parts_approval", "span_refs_facts", "observations_session"} {
-		if err := sqlitex.ExecuteTransient(conn, "DROP INDEX IF EXISTS idx_"+index, nil); err != nil {
-			return err
-		}
+	if err := execute(conn, "DROP INDEX IF EXISTS idx_chat_parts_approval",
+		"DROP INDEX IF EXISTS idx_span_refs_facts", "DROP INDEX IF EXISTS idx_observations_session"); err != nil {
+		return err
 	}
 	columns, err := columnsOf(conn, "observations")
 	if err != nil || len(columns) == 0 || slices.Contains(columns, "until_nano") {
 		return err
 	}
-	for _, statement := range []string{ // version 3
+	return execute(conn, // version 3
 		"DROP INDEX IF EXISTS idx_observations_reach",
 		"ALTER TABLE observations ADD COLUMN until_nano INTEGER NOT NULL DEFAULT 0",
-		"UPDATE observations SET until_nano = end_nano",
-	} {
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+		"UPDATE observations SET until_nano = end_nano")
 }
 
 // renameOurs renames what is named otherwise in a file of versions 1 and 2. Views, triggers
 // and indexes that have old names in them are dropped, and made again with the schema.
 func renameOurs(conn *sqlite.Conn) error {
-	statements := []string{"DROP VIEW IF EXISTS session_spans", "DROP TRIGGER IF EXISTS delete_observations"}
-	for _, index := range []string{"span_links_facts", "observations_home_start", "observations_said",
-		"observations_stray", "observations_stray_trace"} {
-		statements = append(statements, "DROP INDEX IF EXISTS idx_"+index)
-	}
-	for _, statement := range statements {
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
-			return err
-		}
+	if err := execute(conn, "DROP VIEW IF EXISTS session_spans", "DROP TRIGGER IF EXISTS delete_observations",
+		"DROP INDEX IF EXISTS idx_span_links_facts", "DROP INDEX IF EXISTS idx_observations_home_start",
+		"DROP INDEX IF EXISTS idx_observations_said", "DROP INDEX IF EXISTS idx_observations_stray",
+		"DROP INDEX IF EXISTS idx_observations_stray_trace"); err != nil {
+		return err
 	}
 	for _, r := range renamed {
 		columns, err := columnsOf(conn, r.table)
@@ -281,7 +258,7 @@ func renameOurs(conn *sqlite.Conn) error {
 		if len(columns) == 0 || r.column != "" && !slices.Contains(columns, r.column) {
 			continue
 		}
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+		if err := execute(conn, statement); err != nil {
 			return err
 		}
 	}

@@ -158,13 +158,7 @@ func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
 	pool, err := sqlitex.NewPool(uri, sqlitex.PoolOptions{
 		Flags: flags, PoolSize: readers,
 		PrepareConn: func(conn *sqlite.Conn) error {
-			for _, pragma := range []string{"PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON",
-				"PRAGMA cache_size = -16384"} {
-				if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
-					return err
-				}
-			}
-			return nil
+			return execute(conn, "PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON", "PRAGMA cache_size = -16384")
 		},
 	})
 	if err != nil {

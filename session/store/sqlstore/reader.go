@@ -46,17 +46,14 @@ func own[T any](ctx context.Context, r *Reader, fn func(Conn) (T, error)) (T, er
 
 // Sessions implements [store.Reader].
 func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
-	return func(yield func(session.Session, error) bool) {
+	return sequence("list sessions of "+r.Name(), func(emit func(session.Session) error) (err error) {
 		var among []string
-		var err error
 		if q.Text != "" {
 			if among, err = r.withText(ctx, q.Text); err != nil {
-				yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.Name(), err))
-				return
+				return err
 			}
 		}
-		left := false // a consumer that has left may have canceled ctx, which is the error then
-		err = r.source.Read(ctx, func(conn Conn) error {
+		return r.source.Read(ctx, func(conn Conn) error {
 			query, args, err := sessionsQuery(conn, q, among)
 			if err != nil {
 				return err
@@ -66,20 +63,27 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 				if err := SessionTable.Scan(found, &row); err != nil {
 					return err
 				}
-				if left = !yield(row, nil); left {
-					return errStop
-				}
-				return nil
+				return emit(row)
 			}, args...)
 		})
+	})
+}
+
+// sequence yields what read emits, and then its error, with what was done, if it has one.
+func sequence[T any](what string, read func(emit func(T) error) error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		left := false // a consumer that has left may have canceled the context, which is the error then
+		err := read(func(v T) error {
+			if left = !yield(v, nil); left {
+				return errors.New("the consumer has left")
+			}
+			return nil
+		})
 		if err != nil && !left {
-			yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.Name(), err))
+			yield(*new(T), fmt.Errorf("%s: %w", what, err))
 		}
 	}
 }
-
-// errStop ends an iteration that its consumer has left.
-var errStop = errors.New("stop")
 
 func sessionsQuery(conn Conn, q store.SessionQuery, among []string) (query string, args []any, _ error) {
 	var index, limit string

@@ -19,43 +19,26 @@ const searchPage = 256
 
 // Search implements [store.Reader].
 func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[store.Hit, error] {
-	return func(yield func(store.Hit, error) bool) {
-		if q.Text == "" {
-			return
-		}
+	return sequence("search "+r.Name(), func(emit func(store.Hit) error) error {
 		n, err := newNeedle(q)
-		if err != nil {
-			yield(store.Hit{}, fmt.Errorf("search %s: %w", r.Name(), err))
-			return
+		if q.Text == "" || err != nil {
+			return err
 		}
-		left := false // a consumer that has left may have canceled ctx, which is the error then
-		s := &searcher{SearchQuery: q, needle: n, sessions: map[string]*searchedSession{},
-			since: math.MinInt64, yield: func(h store.Hit) error {
-				if left = !yield(h, nil); left {
-					return errStop
-				}
-				return nil
-			}}
+		s := &searcher{SearchQuery: q, needle: n, sessions: map[string]*searchedSession{}, since: math.MinInt64,
+			yield: emit}
 		if !q.Since.IsZero() {
 			s.since = q.Since.UnixMilli()
 		}
-		err = r.source.Read(ctx, func(conn Conn) error {
+		return r.source.Read(ctx, func(conn Conn) error {
 			s.conn, s.dialect = conn, conn.Dialect()
-			if err := s.titles(); err != nil {
-				return err
+			for _, look := range []func() error{s.titles, s.notes, s.blobs, s.parts} {
+				if err := look(); err != nil {
+					return err
+				}
 			}
-			if err := s.notes(); err != nil {
-				return err
-			}
-			if err := s.blobs(); err != nil {
-				return err
-			}
-			return s.parts()
+			return nil
 		})
-		if err != nil && !left {
-			yield(store.Hit{}, fmt.Errorf("search %s: %w", r.Name(), err))
-		}
-	}
+	})
 }
 
 type searcher struct {

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -332,21 +332,12 @@ func (s *Server) Create(t testing.TB) string {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	name := "d" + strconv.FormatInt(next(), 10)
+	name := "d" + strconv.FormatInt(databases.Add(1), 10)
 	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)
 	}
 	return s.DSN(name)
 }
 
-var (
-	mu    sync.Mutex
-	count int64
-)
-
-func next() int64 {
-	mu.Lock()
-	defer mu.Unlock()
-	count++
-	return count
-}
+// databases counts those that were created.
+var databases atomic.Int64
