@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,11 +56,16 @@ var distributedDialect = func() *sqlstore.Dialect {
 	return &d
 }()
 
-// numbered replaces the parameters ? and ?1 of a query by $1, $2, …, except within quotes.
+// indexHint names an index, which the planner of PostgreSQL chooses by itself.
+var indexHint = regexp.MustCompile(` INDEXED BY \w+`)
+
+// numbered replaces the parameters ? and ?1 of a query by $1, $2, …, except within quotes, and leaves out hints.
 func numbered(query string) string {
 	if known, ok := numberedQueries.Load(query); ok {
 		return known.(string)
 	}
+	original := query
+	query = indexHint.ReplaceAllString(query, "")
 	var b strings.Builder
 	quote, n := byte(0), 0
 	for i := 0; i < len(query); i++ {
@@ -80,7 +86,7 @@ func numbered(query string) string {
 		}
 		b.WriteByte(c)
 	}
-	numberedQueries.Store(query, b.String())
+	numberedQueries.Store(original, b.String())
 	return b.String()
 }
 

@@ -24,8 +24,7 @@ type batch struct {
 	// oneByOne has each row inserted by a statement of its own: to find out which one is refused, and on a distributed
 	// engine, which sends such a statement to the row's node and pulls the rows of a SELECT through the coordinator.
 	oneByOne bool
-	// distributed is that of the store.
-	distributed bool
+	dialect  *sqlstore.Dialect
 	// done are called when all results are read.
 	done []func()
 }
@@ -90,6 +89,14 @@ func (b *batch) query(fn func(*row) error, query string, args ...any) {
 		return err
 	})
 }
+
+// Select implements [sqlstore.Statements].
+func (b *batch) Select(query string, fn func(sqlstore.Row) error, args ...any) {
+	b.query(func(r *row) error { return fn(r) }, numbered(query), args...)
+}
+
+// Dialect implements [sqlstore.Statements].
+func (b *batch) Dialect() *sqlstore.Dialect { return b.dialect }
 
 // then has fn called when all results are read.
 func (b *batch) then(fn func()) { b.done = append(b.done, fn) }

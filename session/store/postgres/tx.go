@@ -71,7 +71,7 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 // Do implements [store.Tx].
 func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 	distributed := t.dialect == distributedDialect
-	b := &batch{distributed: distributed, oneByOne: t.oneByOne || distributed}
+	b := &batch{dialect: t.dialect, oneByOne: t.oneByOne || distributed}
 	if !t.begun {
 		b.exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}

@@ -44,19 +44,6 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 		q.Rows, err = byKeys(t, sqlstore.ObservationTable, q.Keys, bindObservation)
 	case *store.SpanTimes:
 		q.Rows, err = byStatement(t, sqlstore.SpanTimeTable, spanTimesQuery, q.Keys, bindObservation)
-	case *store.TraceOwners:
-		q.Rows, err = byStatement(t, sqlstore.OwnerTable, ownerQuery, q.TraceIDs, bindText)
-	case *store.Trace:
-		return t.trace(q)
-	case *store.TraceObservations:
-		q.Rows, err = rows(sqlstore.ObservationTable, t.prep(`SELECT `+sqlstore.ObservationTable.Prefixed("", "data")+
-			` FROM observations WHERE trace_id = ? ORDER BY source`, q.TraceID))
-	case *store.Thread:
-		return t.thread(q)
-	case *store.RequesterOf:
-		return t.requester(q)
-	case *store.OrphanTraces:
-		q.TraceIDs, err = t.orphans(q.CallID, q.At, q.Until)
 	case *store.WindowFrom:
 		return t.windowFrom(q)
 	case *store.WindowTo:
@@ -71,8 +58,6 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 			q.Counted, err = bounds(t.prep(`SELECT min(start_nano), max(end_nano)
  FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ? AND usage_counter IS NOT NULL`, q.Owner))
 		}
-	case *store.Sources:
-		return t.sources(q)
 	default:
 		return fmt.Errorf("unknown query %T", q)
 	}
@@ -137,118 +122,19 @@ const spanTimesQuery = `SELECT trace_id, source, start_nano, end_nano, until_nan
   WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
  ) FROM observations WHERE trace_id = ?1 AND source = ?2`
 
-var ownerQuery = `SELECT ` + sqlstore.OwnerTable.List + ` FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`
-
 func bindObservation(stmt *sqlite.Stmt, k store.ObservationKey) {
 	stmt.BindText(1, k.TraceID)
 	stmt.BindText(2, k.Source)
 }
 
-func (t *tx) trace(q *store.Trace) (err error) {
-	if q.Named, _, err = t.traceKey(q.TraceID); err != nil {
-		return err
+// traceRank is the least rank of the keys by which the observations of a trace name a session.
+func (t *tx) traceRank(traceID string) (rank int, err error) {
+	n, named, err := nano(t.prep(`SELECT declared_rank FROM observations INDEXED BY idx_observations_declared
+ WHERE trace_id = ? AND declared_session IS NOT NULL ORDER BY declared_rank LIMIT 1`, traceID))
+	if !named {
+		return store.NoRank, err
 	}
-	owner, err := row(sqlstore.OwnerTable, t.prep(ownerQuery, q.TraceID))
-	if err != nil {
-		return err
-	}
-	if owner != nil {
-		q.Owner, q.Own = owner.Owner, owner.Own
-	}
-	q.Sessions, err = texts(t.prep(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
- SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1
-  AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`, q.TraceID))
-	if err != nil || q.Named != "" || len(q.Sessions) > 0 {
-		return err
-	}
-	q.Orphans, err = rows(sqlstore.OrphanTable, t.prep(`SELECT `+sqlstore.OrphanTable.List+`
- FROM observations INDEXED BY idx_observations_orphan_trace
- WHERE trace_id = ? AND orphan_call IS NOT NULL ORDER BY start_nano, source`, q.TraceID))
-	return err
-}
-
-// traceKey is the session that the observations of a trace name by the best key, and its rank.
-func (t *tx) traceKey(traceID string) (named string, rank int, err error) {
-	rank = store.NoRank
-	stmt := t.prep(`SELECT declared_session, declared_rank FROM observations INDEXED BY idx_observations_declared
- WHERE trace_id = ? AND declared_session IS NOT NULL
- ORDER BY declared_rank, start_nano, declared_session LIMIT 1`, traceID)
-	err = each(stmt, func() error {
-		named, rank = stmt.ColumnText(0), stmt.ColumnInt(1)
-		return nil
-	})
-	return named, rank, err
-}
-
-func (t *tx) thread(q *store.Thread) error {
-	stmt := t.prep(`SELECT owner FROM observations INDEXED BY idx_observations_guest
- WHERE declared_session = ? AND declared_session <> owner AND dialect = ? AND trace_id <> '' AND owner <> ''
- ORDER BY start_nano, trace_id, source LIMIT 1`, q.SessionID, q.Dialect)
-	err := each(stmt, func() error {
-		q.Owner, q.OK = stmt.ColumnText(0), true
-		return nil
-	})
-	if err != nil || !q.WithRecords {
-		return err
-	}
-	owner := q.SessionID
-	if q.OK {
-		owner = q.Owner
-	}
-	columns := sqlstore.ObservationTable.Prefixed("", "data")
-	q.Records, err = rows(sqlstore.ObservationTable, t.prep(`SELECT `+columns+`
- FROM observations INDEXED BY idx_observations_guest
- WHERE declared_session = ?1 AND declared_session <> owner AND trace_id = '' AND dialect = ?2 AND owner <> ?3 UNION ALL
- SELECT `+columns+` FROM observations INDEXED BY idx_observations_owner_start
- WHERE ?3 <> ?1 AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`,
-		q.SessionID, q.Dialect, owner))
-	return err
-}
-
-func (t *tx) requester(q *store.RequesterOf) (err error) {
-	// Calls of tools are found in the order of the index, however often an id was used.
-	order := `ORDER BY c.start_nano DESC, c.trace_id, c.source LIMIT 1`
-	if q.Until != 0 {
-		order = `ORDER BY o.owner = o.default_session, c.start_nano DESC, c.trace_id, c.source LIMIT 1`
-	}
-	q.Requester, err = row(sqlstore.RequesterTable, t.prep(`SELECT c.trace_id, o.owner
- FROM tool_call_requests c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
- WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4
-  AND (c.trace_id <> '' OR o.owner <> '') AND (?5 = 0 OR o.end_nano >= ?5)
- `+order, q.CallID, q.By, int64(store.CallLife), q.NotTrace, q.Until))
-	return err
-}
-
-// orphans looks at a few of those that requested the call later: if they are all of
-// one trace, it finds more orphans than need be, and none too few.
-func (t *tx) orphans(callID string, at, until int64) ([]string, error) {
-	if until != 0 {
-		return t.orphanTraces(callID, at, until+1)
-	}
-	until = at + store.CallLife
-	stmt := t.prep(`SELECT start_nano, trace_id FROM tool_call_requests
- WHERE call_id = ? AND start_nano > ? AND start_nano < ? AND trace_id <> ''
- ORDER BY start_nano, trace_id LIMIT 64`, callID, at, until)
-	first, second := "", false // one of them may be the orphan's own trace, which does not count
-	err := each(stmt, func() error {
-		switch trace := stmt.ColumnText(1); {
-		case first == "":
-			first = trace
-		case trace != first && !second:
-			until, second = stmt.ColumnInt64(0), true
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return t.orphanTraces(callID, at, until)
-}
-
-// orphanTraces returns the traces with an orphan of the call that begins in [at, until).
-func (t *tx) orphanTraces(callID string, at, until int64) ([]string, error) {
-	return texts(t.prep(`SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_orphan
- WHERE orphan_call = ? AND start_nano >= ? AND start_nano < ? AND trace_id <> '' ORDER BY trace_id`, callID, at, until))
+	return int(n), err
 }
 
 func (t *tx) observationsIn(q *store.ObservationsIn) (err error) {
@@ -262,7 +148,7 @@ func (t *tx) observationsIn(q *store.ObservationsIn) (err error) {
 			if n.TraceRank = n.Rank; n.TraceID != "" && err == nil {
 				rank, known := ranks[n.TraceID]
 				if !known {
-					_, rank, err = t.traceKey(n.TraceID)
+					rank, err = t.traceRank(n.TraceID)
 					ranks[n.TraceID] = rank
 				}
 				n.TraceRank = rank
@@ -346,16 +232,4 @@ func (w *writing) replaceCuts(r *store.CutRange) {
 		w.exec(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES (?,?,?)
  ON CONFLICT DO UPDATE SET carry = excluded.carry`, r.Owner, c.At, c.Carry)
 	}
-}
-
-func (t *tx) sources(q *store.Sources) (err error) {
-	q.Rows, err = rows(sqlstore.AttrsTable, t.prep(`SELECT `+sqlstore.AttrsTable.List+`
- FROM observations INDEXED BY idx_observations_session_end
- WHERE session_id = ? ORDER BY max(start_nano, end_nano) DESC LIMIT ?`, q.SessionID, q.Limit))
-	if err != nil {
-		return fmt.Errorf("read observations of session %s: %w", q.SessionID, err)
-	}
-	_, q.SDK, err = nano(t.prep(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+
-		`' LIMIT 1`, q.SessionID))
-	return err
 }

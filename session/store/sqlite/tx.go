@@ -170,8 +170,24 @@ func into[Row any](t *tx, table *sqlstore.Table[Row]) func(*store.Put[Row]) erro
 	return func(p *store.Put[Row]) error { return refused(put(t.conn, table, p.Row, p.Op == store.Insert)) }
 }
 
+// selecting executes statements that select at once. After the first error, which it keeps, it does nothing more.
+type selecting struct {
+	*tx
+	err error
+}
+
+// Select implements [sqlstore.Statements].
+func (s *selecting) Select(query string, fn func(sqlstore.Row) error, args ...any) {
+	if s.err == nil {
+		s.err = s.Query(query, fn, args...)
+	}
+}
+
 // answer sets the results of a query.
 func (t *tx) answer(q store.Query) (err error) {
+	if s := (selecting{tx: t}); sqlstore.Ask(&s, q) {
+		return s.err
+	}
 	switch q := q.(type) {
 	case *store.SessionsByID:
 		return t.sessions(q)
@@ -192,24 +208,10 @@ func (t *tx) answer(q store.Query) (err error) {
 			stmt.BindText(1, k.SessionID)
 			stmt.BindText(2, k.ID)
 		})
-	case *store.AnnotationsOf:
-		q.Rows, err = rows(sqlstore.AnnotationTable, t.prep(`SELECT `+sqlstore.AnnotationTable.List+` FROM annotations
- WHERE session_id = ? ORDER BY id`, q.SessionID))
 	case *store.BlobsByDigest:
 		if sqlstore.BlobTables[q.Kind] != nil {
 			q.Rows, err = byKeys(t, sqlstore.BlobTables[q.Kind], q.Digests, bindText)
 		}
-	case *store.MessagesFrom:
-		q.Rows, err = rows(sqlstore.MessageTable,
-			t.prep(sqlstore.MessagesQuery, q.SessionID, q.From.At, q.From.ID))
-	case *store.PartsFrom:
-		q.Rows, err = rows(sqlstore.PartTable, t.prep(partsQuery, q.MessageID, q.From))
-	case *store.Extent:
-		return t.extent(q)
-	case *store.Compactions:
-		return t.compactions(q)
-	case *store.StatsOf:
-		q.Rows, err = rows(sqlstore.SpanTable, t.prep(turnStatsQuery, q.SessionID, q.MessageID))
 	default:
 		return t.answerObservations(q)
 	}
@@ -248,11 +250,7 @@ func refused(changed bool, err error) error {
 var (
 	sessionQuery = `SELECT ` + sessionColumns + `, st.state_json
  FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
-	partsQuery = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts
- WHERE message_id = ? AND "index" >= ? ORDER BY "index"`
-	partAtQuery    = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
-	turnStatsQuery = `SELECT ` + sqlstore.SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_message
- WHERE message_id = ?2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = ?1`
+	partAtQuery = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
 )
 
 func (t *tx) sessions(q *store.SessionsByID) error {
@@ -356,32 +354,6 @@ func (t *tx) parts(q *store.PartsByKey) error {
 		}
 	}
 	return nil
-}
-
-func (t *tx) extent(q *store.Extent) error {
-	stmt := t.prep(`SELECT count(*), coalesce(max("index") + 1, 0) FROM chat_parts WHERE message_id = ?`, q.MessageID)
-	err := each(stmt, func() error {
-		q.Count, q.Next = stmt.ColumnInt64(0), stmt.ColumnInt64(1)
-		return nil
-	})
-	if err == nil && q.WithRequested {
-		q.Requested, err = rows(sqlstore.IndexTable, t.prep(`SELECT `+sqlstore.IndexTable.List+`
- FROM requested_indexes WHERE message_id = ?`, q.MessageID))
-	}
-	return err
-}
-
-func (t *tx) compactions(q *store.Compactions) (err error) {
-	query := `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
- WHERE session_id = ? AND type = 'data-compaction'`
-	if len(q.MessageIDs) == 0 {
-		q.Rows, err = rows(sqlstore.PartTable, t.prep(query, q.SessionID))
-	}
-	for i := 0; i < len(q.MessageIDs) && err == nil; i++ {
-		q.Rows, err = appendRows(q.Rows, sqlstore.PartTable,
-			t.prep(query+` AND message_id = ?`, q.SessionID, q.MessageIDs[i]))
-	}
-	return err
 }
 
 // moveParts moves the parts out of the way first, below zero, because the index on

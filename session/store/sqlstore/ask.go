@@ -1,0 +1,191 @@
+package sqlstore
+
+import "github.com/agenttrace/agenttrace/session/store"
+
+// Statements are those that answer the queries of one call of [store.Tx.Do]. An engine executes each at once, or sends
+// all of them together.
+type Statements interface {
+	// Select calls fn for each row of the result: see [Conn]. INDEXED BY is for SQLite; other engines leave it out.
+	Select(query string, fn func(Row) error, args ...any)
+	// Dialect states in what the SQL of the engine differs.
+	Dialect() *Dialect
+}
+
+// SelectRows selects the columns of a table.
+func SelectRows[R any](s Statements, t *Table[R], rows *[]R, query string, args ...any) {
+	s.Select(query, func(row Row) error {
+		*rows = append(*rows, *new(R))
+		return t.Scan(row, &(*rows)[len(*rows)-1])
+	}, args...)
+}
+
+// SelectOne is SelectRows of a query that has one row at most.
+func SelectOne[R any](s Statements, t *Table[R], found **R, query string, args ...any) {
+	s.Select(query, func(row Row) error {
+		*found = new(R)
+		return t.Scan(row, *found)
+	}, args...)
+}
+
+// selectTexts selects a text.
+func selectTexts(s Statements, all *[]string, query string, args ...any) {
+	s.Select(query, func(row Row) error {
+		*all = append(*all, row.ColumnText(0))
+		return nil
+	}, args...)
+}
+
+// Ask adds the statements that answer a query. It reports false for those that engines answer each in its own way.
+func Ask(s Statements, q store.Query) bool {
+	switch q := q.(type) {
+	case *store.AnnotationsOf:
+		SelectRows(s, AnnotationTable, &q.Rows, annotationsQuery, q.SessionID)
+	case *store.MessagesFrom:
+		SelectRows(s, MessageTable, &q.Rows, MessagesQuery, q.SessionID, q.From.At, q.From.ID)
+	case *store.PartsFrom:
+		SelectRows(s, PartTable, &q.Rows, partsQuery, q.MessageID, q.From)
+	case *store.Extent:
+		s.Select(`SELECT count(*), coalesce(max("index") + 1, 0) FROM chat_parts WHERE message_id = ?`,
+			func(row Row) error {
+				q.Count, q.Next = row.ColumnInt64(0), row.ColumnInt64(1)
+				return nil
+			}, q.MessageID)
+		if q.WithRequested {
+			SelectRows(s, IndexTable, &q.Requested, requestedQuery, q.MessageID)
+		}
+	case *store.Compactions:
+		if len(q.MessageIDs) == 0 {
+			SelectRows(s, PartTable, &q.Rows, compactionPartsQuery, q.SessionID)
+		}
+		for _, id := range q.MessageIDs {
+			SelectRows(s, PartTable, &q.Rows, compactionPartsOfQuery, q.SessionID, id)
+		}
+	case *store.StatsOf:
+		SelectRows(s, SpanTable, &q.Rows, turnStatsQuery, q.SessionID, q.MessageID)
+	case *store.TraceOwners:
+		for _, id := range q.TraceIDs {
+			SelectRows(s, OwnerTable, &q.Rows, ownerQuery, id)
+		}
+	case *store.Trace:
+		askTrace(s, q)
+	case *store.TraceObservations:
+		SelectRows(s, ObservationTable, &q.Rows, traceQuery, q.TraceID)
+	case *store.Thread:
+		s.Select(guestsOwner, func(row Row) error {
+			q.Owner, q.OK = row.ColumnText(0), true
+			return nil
+		}, q.SessionID, q.Dialect)
+		if q.WithRecords {
+			SelectRows(s, ObservationTable, &q.Records, recordsQuery, q.SessionID, q.Dialect)
+		}
+	case *store.RequesterOf:
+		query, args := requesterQuery, []any{q.CallID, q.By, q.By - store.CallLife, q.NotTrace}
+		if q.Until != 0 {
+			query, args = modelRequesterQuery, append(args, q.Until)
+		}
+		SelectOne(s, RequesterTable, &q.Requester, query, args...)
+	case *store.OrphanTraces:
+		if q.Until != 0 {
+			selectTexts(s, &q.TraceIDs, orphansQuery+`?3 ORDER BY trace_id`, q.CallID, q.At, q.Until+1)
+		} else {
+			selectTexts(s, &q.TraceIDs, orphansUntilAsked, q.CallID, q.At, q.At+store.CallLife)
+		}
+	case *store.Sources:
+		askSources(s, q)
+	default:
+		return false
+	}
+	return true
+}
+
+var (
+	annotationsQuery = `SELECT ` + AnnotationTable.List + ` FROM annotations WHERE session_id = ? ORDER BY id`
+	partsQuery       = `SELECT ` + PartTable.List + ` FROM chat_parts
+ WHERE message_id = ? AND "index" >= ? ORDER BY "index"`
+	requestedQuery       = `SELECT ` + IndexTable.List + ` FROM requested_indexes WHERE message_id = ?`
+	compactionPartsQuery = `SELECT ` + PartTable.List + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
+ WHERE type = 'data-compaction' AND session_id = ?1`
+	compactionPartsOfQuery = compactionPartsQuery + ` AND message_id = ?2`
+	turnStatsQuery         = `SELECT ` + SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_message
+ WHERE message_id = ?2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = ?1`
+	ownerQuery = `SELECT ` + OwnerTable.List + ` FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`
+	traceQuery = `SELECT ` + ObservationTable.Prefixed("", "data") + ` FROM observations
+ WHERE trace_id = ? ORDER BY source`
+)
+
+func askTrace(s Statements, q *store.Trace) {
+	s.Select(ownerQuery, func(row Row) error {
+		q.Owner, q.Own = row.ColumnText(1), row.ColumnText(2)
+		return nil
+	}, q.TraceID)
+	s.Select(declaredQuery, func(row Row) error {
+		q.Named = row.ColumnText(0)
+		return nil
+	}, q.TraceID)
+	selectTexts(s, &q.Sessions, `SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
+ SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1
+  AND l.dialect = '`+store.DialectSDK+`') ORDER BY session_id`, q.TraceID)
+	if q.Named == "" && len(q.Sessions) == 0 { // or it is not known yet
+		SelectRows(s, OrphanTable, &q.Orphans, orphanTraceQuery, q.TraceID)
+	}
+}
+
+const declaredQuery = `SELECT declared_session FROM observations INDEXED BY idx_observations_declared
+ WHERE trace_id = ?1 AND declared_session IS NOT NULL ORDER BY declared_rank, start_nano, declared_session LIMIT 1`
+
+var orphanTraceQuery = `SELECT ` + OrphanTable.List + ` FROM observations INDEXED BY idx_observations_orphan_trace
+ WHERE trace_id = ?1 AND orphan_call IS NOT NULL
+ AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_declared
+  WHERE trace_id = ?1 AND declared_session IS NOT NULL) ORDER BY start_nano, source`
+
+// guests are the observations of a dialect that name a session and are kept with another.
+const (
+	guests = ` FROM observations INDEXED BY idx_observations_guest
+ WHERE declared_session = ?1 AND declared_session <> owner AND dialect = ?2`
+	guestsOwner = `SELECT owner` + guests + ` AND trace_id <> '' AND owner <> ''
+ ORDER BY start_nano, trace_id, source LIMIT 1`
+)
+
+var recordsQuery = `WITH main AS MATERIALIZED (SELECT coalesce((` + guestsOwner + `), ?1) AS id)
+ SELECT ` + ObservationTable.Prefixed("", "data") + guests + ` AND trace_id = '' AND owner <> (SELECT id FROM main)
+ UNION ALL SELECT ` + ObservationTable.Prefixed("", "data") + `
+ FROM observations INDEXED BY idx_observations_owner_start WHERE (SELECT id FROM main) <> ?1
+ AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`
+
+// The requester of a call of a tool is found in the order of the index, however often an id was used. CROSS JOIN keeps
+// SQLite from another order.
+const (
+	requested = `SELECT c.trace_id, o.owner FROM tool_call_requests c CROSS JOIN observations o
+ WHERE o.trace_id = c.trace_id AND o.source = c.source AND c.call_id = ?1 AND c.start_nano <= ?2
+ AND c.start_nano > ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.owner <> '')`
+	requesterQuery      = requested + ` ORDER BY c.start_nano DESC, c.trace_id, c.source LIMIT 1`
+	modelRequesterQuery = requested + ` AND o.end_nano >= ?5
+ ORDER BY o.owner = o.default_session, c.start_nano DESC, c.trace_id, c.source LIMIT 1`
+)
+
+// orphansUntilAsked looks at a few of those that requested the call later: if they are all of one trace, it finds more
+// orphans than need be, and none too few. The first of them may be of the orphan's own trace, which does not count.
+const (
+	orphansQuery = `SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_orphan
+ WHERE orphan_call = ?1 AND start_nano >= ?2 AND trace_id <> '' AND start_nano < `
+	orphansUntilAsked = `WITH later AS MATERIALIZED (SELECT start_nano, trace_id FROM tool_call_requests
+  WHERE call_id = ?1 AND start_nano > ?2 AND start_nano < ?3 AND trace_id <> ''
+  ORDER BY start_nano, trace_id LIMIT 64)
+ ` + orphansQuery + `(SELECT coalesce(min(start_nano), ?3) FROM later
+  WHERE trace_id <> (SELECT trace_id FROM later ORDER BY start_nano, trace_id LIMIT 1)) ORDER BY trace_id`
+)
+
+func askSources(s Statements, q *store.Sources) {
+	query := `SELECT ` + AttrsTable.List + ` FROM observations INDEXED BY idx_observations_session_end
+ WHERE session_id = ?1 ORDER BY ` + s.Dialect().Greatest + `(start_nano, end_nano) DESC`
+	args := []any{q.SessionID}
+	if q.Limit >= 0 {
+		query, args = query+` LIMIT ?2`, append(args, q.Limit)
+	}
+	SelectRows(s, AttrsTable, &q.Rows, query, args...)
+	s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+`' LIMIT 1`,
+		func(Row) error {
+			q.SDK = true
+			return nil
+		}, q.SessionID)
+}
