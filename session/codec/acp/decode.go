@@ -26,21 +26,13 @@ import (
 //     has is left out;
 //   - an input without any message, or one that cannot be read, is an error.
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		if report == nil {
-			report = func(codec.Problem) {}
-		}
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		t, err := readMessages(r, report)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
 		for _, s := range decode(t, report) {
-			if !yield(s, nil) {
-				return
-			}
+			yield(s)
 		}
-	}
+		return err
+	})
 }
 
 // decode builds the sessions. Messages are dropped as they become rows, for a trace may

@@ -27,25 +27,25 @@ import (
 // left out; report may be nil. An error is yielded, last and with a nil session,
 // when reading fails or nothing in the stream is of AgentDbg.
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		d := decoder{report: report}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			yield(nil, fmt.Errorf("read run: %w", err))
-			return
-		}
-		runs, err := d.stream(data)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for i, r := range runs {
-			runs[i] = nil // it may be large, and a session is made of it
-			if !yield(d.session(r), nil) {
-				return
-			}
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+		return decode(r, report, yield)
+	})
+}
+
+func decode(r io.Reader, report func(codec.Problem), yield func(*codec.Session) bool) error {
+	d := decoder{report: report}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("read run: %w", err)
+	}
+	runs, err := d.stream(data)
+	for i, r := range runs {
+		runs[i] = nil // it may be large, and a session is made of it
+		if !yield(d.session(r)) {
+			break
 		}
 	}
+	return err
 }
 
 // DecodeFile reads the runs in path: a data directory (~/.agentdbg, ~/.maida), one
@@ -56,28 +56,21 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 // A run without run.json, or without events.jsonl, is read as far as it goes. An
 // error is yielded when there is no run in path.
 func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		info, err := os.Stat(path)
 		if err != nil {
-			yield(nil, fmt.Errorf("read runs: %w", err))
-			return
+			return fmt.Errorf("read runs: %w", err)
 		}
 		if !info.IsDir() && filepath.Base(path) != runFile && filepath.Base(path) != eventsFile {
 			f, err := os.Open(path)
 			if err != nil {
-				yield(nil, fmt.Errorf("read runs: %w", err))
-				return
+				return fmt.Errorf("read runs: %w", err)
 			}
 			defer f.Close()
-			for s, err := range Decode(f, report) {
-				if err != nil {
-					err = fmt.Errorf("%s: %w", path, err)
-				}
-				if !yield(s, err) {
-					return
-				}
+			if err := decode(f, report, yield); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
 			}
-			return
+			return nil
 		}
 		root := path
 		if !info.IsDir() {
@@ -96,15 +89,16 @@ func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 				continue
 			}
 			found = true
-			if !yield(d.session(r), nil) {
-				return
+			if !yield(d.session(r)) {
+				break
 			}
 		}
 		if !found {
 			const text = "%s: no run in it: want a directory with %s and %s, or one of such directories"
-			yield(nil, fmt.Errorf(text, path, runFile, eventsFile))
+			return fmt.Errorf(text, path, runFile, eventsFile)
 		}
-	}
+		return nil
+	})
 }
 
 // runDirs returns the directories of runs in root.
@@ -143,9 +137,6 @@ type decoder struct {
 
 // problem reports. file may be empty, within the run's directory.
 func (d *decoder) problem(line int, file, reason string) {
-	if d.report == nil {
-		return
-	}
 	if d.dir != "" || file != "" {
 		file = filepath.ToSlash(filepath.Join(d.dir, file))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
@@ -29,28 +30,23 @@ import (
 // An error is yielded once, with a nil session: when reading r fails, and when there is
 // no row of a session.
 func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		data, err := io.ReadAll(r)
 		if err != nil {
-			yield(nil, fmt.Errorf("read session: %w", err))
-			return
+			return fmt.Errorf("read session: %w", err)
 		}
 		whole, others, err := decode(data)
 		if err == nil && rowsOf(whole.Transcript)+others >= rowsIn(data) {
-			yield(whole, nil)
-			return
+			yield(whole)
+			return nil
 		}
 		s, problems := recoverSession(bytes.TrimPrefix(data, []byte("\uFEFF")), err == nil)
 		switch {
 		case err == nil && (s == nil || allRows(s) <= allRows(whole)):
-			yield(whole, nil) // lines like rows, and they are none
-			return
+			yield(whole) // lines like rows, and they are none
+			return nil
 		case s == nil:
-			yield(nil, err)
-			return
+			return err
 		}
 		if len(problems) == 0 { // all rows are there, and what is between them is damaged
 			reason := "a key between the rows is damaged"
@@ -62,8 +58,9 @@ func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 		for _, p := range problems {
 			report(p)
 		}
-		yield(s, nil)
-	}
+		yield(s)
+		return nil
+	})
 }
 
 // rowsIn is how many lines begin as rows do where Encode lays them out. A key that is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // FileName is what jutul-agent calls the trace in a session's directory.
@@ -40,35 +41,28 @@ CREATE INDEX events_kind_idx ON events (kind);`
 //
 // The sequence can be ranged over once. The caller owns what it yields.
 func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		if report == nil {
-			report = func(codec.Problem) {}
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+		file := path
+		if info, err := os.Stat(path); err != nil {
+			return fmt.Errorf("open trace: %w", err)
+		} else if info.IsDir() {
+			file = filepath.Join(path, FileName)
 		}
-		yield(decodeFile(path, report))
-	}
-}
-
-func decodeFile(path string, report func(codec.Problem)) (*codec.Session, error) {
-	if info, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("open trace: %w", err)
-	} else if info.IsDir() {
-		path = filepath.Join(path, FileName)
-	}
-	conn, err := database.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open trace %s: %w", path, err)
-	}
-	var p parser
-	err = readEvents(conn, p.add)
-	err = errors.Join(err, conn.Close())
-	if err != nil {
-		if len(p.parsed) == 0 {
-			return nil, fmt.Errorf("read trace %s: %w", path, err)
+		conn, err := database.Open(file)
+		if err != nil {
+			return fmt.Errorf("open trace %s: %w", file, err)
 		}
-		report(codec.Problem{Record: fmt.Sprintf("event %d", p.parsed[len(p.parsed)-1].id),
-			Reason: fmt.Sprintf("the last that could be read: %v", err)})
-	}
-	return p.decode(report), nil
+		var p parser
+		if err = errors.Join(readEvents(conn, p.add), conn.Close()); err != nil {
+			if len(p.parsed) == 0 {
+				return fmt.Errorf("read trace %s: %w", file, err)
+			}
+			report(codec.Problem{Record: fmt.Sprintf("event %d", p.parsed[len(p.parsed)-1].id),
+				Reason: fmt.Sprintf("the last that could be read: %v", err)})
+		}
+		yield(p.decode(report))
+		return nil
+	})
 }
 
 // readEvents calls fn with the events up to the error, if there is one.

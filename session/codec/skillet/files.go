@@ -11,6 +11,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // DecodeFile reads the conversations in path: a state directory or one that holds it, a
@@ -21,42 +22,34 @@ import (
 // A log that cannot be read is reported and left out. An error is yielded when there is
 // nothing of skillet in path.
 func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		logs, store, err := places(path)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
 		var conversations []conversation
-		if store != "" {
-			if conversations, err = readStore(store); err != nil {
-				yield(nil, err)
-				return
-			}
+		if err == nil && store != "" {
+			conversations, err = readStore(store)
+		}
+		if err != nil {
+			return err
 		}
 		seen := make(map[names]bool)
 		for _, l := range logs {
 			s, err := readLog(l, conversations, report)
 			if err != nil {
-				if report != nil {
-					report(codec.Problem{File: l.name, Reason: err.Error() + ": the log was left out"})
-				}
+				report(codec.Problem{File: l.name, Reason: err.Error() + ": the log was left out"})
 				continue
 			}
 			seen[l.key] = true
-			if !yield(s, nil) {
-				return
+			if !yield(s) {
+				return nil
 			}
 		}
 		for _, c := range conversations {
-			if seen[c.key.sanitized()] {
-				continue
-			}
-			if !yield(decodeItems(c.key, c.items, filepath.Base(store), report), nil) {
-				return
+			if !seen[c.key.sanitized()] && !yield(decodeItems(c.key, c.items, filepath.Base(store), report)) {
+				break
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // logFile is a log with the names that its path says.

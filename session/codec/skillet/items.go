@@ -83,10 +83,8 @@ func decodeItems(key names, items []item, file string, report func(codec.Problem
 }
 
 func (d *itemDecoder) problem(i item, format string, args ...any) {
-	if d.report != nil {
-		record := fmt.Sprintf("session_items row %d", i.row)
-		d.report(codec.Problem{File: d.file, Record: record, Reason: fmt.Sprintf(format, args...)})
-	}
+	record := fmt.Sprintf("session_items row %d", i.row)
+	d.report(codec.Problem{File: d.file, Record: record, Reason: fmt.Sprintf(format, args...)})
 }
 
 func (d *itemDecoder) item(i item, o rows.Object, typ string) {

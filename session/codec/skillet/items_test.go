@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 )
 
 // FuzzItems: whatever the rows of a store hold decodes to a valid session, and
@@ -31,13 +32,13 @@ func FuzzItems(f *testing.F) {
 			return // no time that a program of today writes
 		}
 		items := []item{{1, at, a}, {2, at, b}, {3, at + 1, a}, {4, at + 1, b}}
-		s := decodeItems(names{"u", "s"}, items, "", nil)
+		s := decodeItems(names{"u", "s"}, items, "", func(codec.Problem) {})
 		for _, v := range session.Check(s.Transcript) {
 			t.Error(v)
 		}
 		Losses.Of(s)
 		written := itemsOf(s.Transcript)
-		drafted := decodeItems(names{"u", "s"}, written, "", nil)
+		drafted := decodeItems(names{"u", "s"}, written, "", func(codec.Problem) {})
 		for _, v := range session.Check(drafted.Transcript) {
 			t.Errorf("written and read: %v", v)
 		}

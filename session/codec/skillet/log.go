@@ -22,16 +22,15 @@ import (
 // which skillet drops too; report may be nil. The error is of reading, or reports that
 // nothing in the stream is of a log.
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		text, err := io.ReadAll(r)
-		if err != nil {
-			yield(nil, fmt.Errorf("read log: %w", err))
-			return
-		}
-		d := logDecoder{report: report}
-		s, err := d.decode(text)
-		yield(s, err)
-	}
+	return rows.Whole("log", r, report,
+		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			d := logDecoder{report: report}
+			s, err := d.decode(text)
+			if err == nil {
+				yield(s)
+			}
+			return err
+		})
 }
 
 // Kinds of entries and types of steps.
@@ -81,9 +80,7 @@ type turn struct {
 }
 
 func (d *logDecoder) problem(line int, format string, args ...any) {
-	if d.report != nil {
-		d.report(codec.Problem{File: d.file, Line: line, Reason: fmt.Sprintf(format, args...)})
-	}
+	d.report(codec.Problem{File: d.file, Line: line, Reason: fmt.Sprintf(format, args...)})
 }
 
 func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
@@ -99,7 +96,7 @@ func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
 		}
 	}
 	if entries == 0 {
-		return nil, fmt.Errorf("read log: no entry in it: want lines of kind %s, %s and %s",
+		return nil, fmt.Errorf("no entry in it: want lines of kind %s, %s and %s",
 			userMessage, stepEntry, finalResult)
 	}
 	d.close()

@@ -400,7 +400,7 @@ func TestDecodeFileOfADirectory(t *testing.T) {
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	damaged := problems{"bob/empty.jsonl: read log: no entry in it: want lines of kind user_message, step and " +
+	damaged := problems{"bob/empty.jsonl: no entry in it: want lines of kind user_message, step and " +
 		"final_result: the log was left out"}
 	if diff := gocmp.Diff(damaged, p); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

@@ -28,6 +28,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -42,14 +43,10 @@ import (
 // store.ErrNotStore, store.ErrNewer or store.ErrNotFound where it is that. The
 // sequence can be ranged over more than once. The caller owns what it yields.
 func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		r, err := sqlitestore.OpenReader(ctx, path)
 		if err != nil {
-			yield(nil, err)
-			return
+			return err
 		}
 		defer r.Close()
 		// The list is read first, for a reader of it could keep others waiting.
@@ -67,21 +64,18 @@ func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) it
 			s, err := Read(ctx, r, id, report)
 			switch {
 			case ctx.Err() != nil:
-				yield(nil, ctx.Err())
-				return
+				return ctx.Err()
 			case errors.Is(err, store.ErrNotFound): // somebody has deleted it meanwhile
 			case err != nil:
 				report(codec.Problem{Record: "session " + id, Reason: fmt.Sprintf("it is left out: %v", err)})
 			default:
-				if !yield(s, nil) {
-					return
+				if !yield(s) {
+					return nil
 				}
 			}
 		}
-		if failed != nil {
-			yield(nil, failed)
-		}
-	}
+		return failed
+	})
 }
 
 // Source is what [Read] reads from, such as a [sqlitestore.Reader].

@@ -37,14 +37,14 @@ import (
 // What cannot be read is reported and left out; report may be nil. An error is yielded
 // when the file is not such a database.
 func DecodeCursor(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedDatabase(ctx, path, "chat of Cursor", report,
-		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			s, err := decodeCursor(ctx, conn, path, report)
-			if err == nil {
-				yield(s)
-			}
-			return err
-		})
+	return decodedDatabase(ctx, path, "chat of Cursor", nil, report, func(ctx context.Context, conn *sqlite.Conn,
+		_ codec.Wanted, report func(codec.Problem), yield func(*codec.Session) bool) error {
+		s, err := decodeCursor(ctx, conn, path, report)
+		if err == nil {
+			yield(s)
+		}
+		return err
+	})
 }
 
 // BesideCursor lists what [DecodeCursor] reads besides the file at path.

@@ -57,10 +57,7 @@ func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted,
 	if ok, _ := database.Is(path); !ok {
 		return decodedFile(path, report, decodeGooseLines)
 	}
-	return decodedDatabase(ctx, path, "sessions of Goose", report,
-		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			return decodeGooseDatabase(ctx, conn, wanted, report, yield)
-		})
+	return decodedDatabase(ctx, path, "sessions of Goose", wanted, report, decodeGooseDatabase)
 }
 
 func decodeGooseLines(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {

@@ -53,10 +53,7 @@ func DecodeKiroFile(ctx context.Context, path string, wanted codec.Wanted,
 	if ok, _ := database.Is(path); !ok {
 		return decodedFile(path, report, decodeKiroLines)
 	}
-	return decodedDatabase(ctx, path, "sessions of Kiro", report,
-		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			return decodeKiroDatabase(ctx, conn, wanted, report, yield)
-		})
+	return decodedDatabase(ctx, path, "sessions of Kiro", wanted, report, decodeKiroDatabase)
 }
 
 // BesideKiro lists what [DecodeKiroFile] reads besides the file at path.

@@ -31,20 +31,13 @@ type decoder func(path string, r io.Reader, report func(codec.Problem)) ([]*code
 
 // decoded yields what decode makes of a stream: its sessions, or an error.
 func decoded(path string, r io.Reader, report func(codec.Problem), decode decoder) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		all, err := decode(path, r, report)
 		for _, s := range all {
-			if !yield(s, nil) {
-				return
-			}
+			yield(s)
 		}
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+		return err
+	})
 }
 
 // decodedFile is [decoded] of the file at path.
@@ -192,21 +185,20 @@ func (k counts) inclusive(o rows.Object) session.Usage {
 }
 
 // decodedDatabase yields what read makes of the database at path, as it is at one moment. what names its sessions.
-func decodedDatabase(ctx context.Context, path, what string, report func(codec.Problem), read func(conn *sqlite.Conn,
-	report func(codec.Problem), yield func(*codec.Session) bool) error) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
+func decodedDatabase(ctx context.Context, path, what string, wanted codec.Wanted, report func(codec.Problem),
+	read func(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
+		yield func(*codec.Session) bool) error) iter.Seq2[*codec.Session, error] {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		conn, err := database.Snapshot(ctx, path)
 		if err == nil {
 			defer conn.Close()
-			err = read(conn, report, func(s *codec.Session) bool { return yield(s, nil) })
+			err = read(ctx, conn, wanted, report, yield)
 		}
 		if err != nil {
-			yield(nil, fmt.Errorf("read %s in %s: %w", what, path, err))
+			return fmt.Errorf("read %s in %s: %w", what, path, err)
 		}
-	}
+		return nil
+	})
 }
 
 // parse is [rows.Parse] of a text that may have bytes that are not UTF-8.

@@ -35,10 +35,7 @@ import (
 // the file is not such a database.
 func DecodeZed(ctx context.Context, path string, wanted codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedDatabase(ctx, path, "threads of Zed", report,
-		func(conn *sqlite.Conn, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			return decodeZed(ctx, conn, wanted, report, yield)
-		})
+	return decodedDatabase(ctx, path, "threads of Zed", wanted, report, decodeZed)
 }
 
 func decodeZed(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),

@@ -13,23 +13,39 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Whole decodes a file that is held in memory as a whole. What decode returns, and that r failed, is
-// the error of the sequence, about what is read.
+// Decoded is the sequence of the sessions that decode yields, and of the error that it returns unless nobody wants
+// more. report may be nil.
+func Decoded(report func(codec.Problem),
+	decode func(report func(codec.Problem), yield func(*codec.Session) bool) error) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		wanted := true
+		err := decode(report, func(s *codec.Session) bool {
+			wanted = wanted && yield(s, nil)
+			return wanted
+		})
+		if err != nil && wanted {
+			yield(nil, err)
+		}
+	}
+}
+
+// Whole is [Decoded] of a file that is held in memory as a whole. An error is about what is read.
 func Whole(what string, r io.Reader, report func(codec.Problem),
 	decode func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error,
 ) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		if report == nil {
-			report = func(codec.Problem) {}
-		}
+	return Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		text, err := io.ReadAll(r)
 		if err == nil {
-			err = decode(text, report, func(s *codec.Session) bool { return yield(s, nil) })
+			err = decode(text, report, yield)
 		}
 		if err != nil {
-			yield(nil, fmt.Errorf("read %s: %w", what, err))
+			return fmt.Errorf("read %s: %w", what, err)
 		}
-	}
+		return nil
+	})
 }
 
 // Step is a model call of an assistant message: its parts from one step-start, which is not among
