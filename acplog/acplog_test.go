@@ -89,7 +89,7 @@ func TestHandler(t *testing.T) {
 	})
 }
 
-// TestCapabilities: a client hears only what it declared that it understands, and
+// TestCapabilities: a client gets only what it declared that it understands, and
 // nothing before it did.
 func TestCapabilities(t *testing.T) {
 	for _, tt := range []struct {
@@ -220,7 +220,7 @@ func TestNotice(t *testing.T) {
 	})
 }
 
-// TestRate: beyond the rate records are dropped, and the next says how many.
+// TestRate: beyond the rate records are dropped, and the next has their number.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(client)
@@ -254,8 +254,8 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// TestSession: records stand in the session as data-log parts of the turn, whether
-// or not the client hears of them, and never as text.
+// TestSession: records are in the session as data-log parts of the turn, whether
+// or not the client gets them, and never as text.
 func TestSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()

@@ -118,7 +118,7 @@ func hostile() map[string]any {
 	}
 }
 
-// Whatever is logged, the agent goes on, and the record says what was wrong.
+// Whatever is logged, the agent goes on, and the record has the error.
 func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 	for name, v := range hostile() {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestFloodReachesTheSessionAndItsErrorTheClient(t *testing.T) {
 	})
 }
 
-// What was dropped last is told although no other record follows.
+// What was dropped last is reported although no other record follows.
 func TestSummaryOfWhatWasDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(client)
@@ -397,7 +397,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// A record that is logged after its context was canceled says why it was.
+// A record that is logged after its context was canceled has the reason.
 func TestRecordUnderACanceledContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := traced(t)

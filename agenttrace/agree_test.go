@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// toolData is what a part and a span both say of a tool call.
+// toolData is what a part and a span both report of a tool call.
 type toolData struct {
 	State            string
 	Input, Output    any
@@ -20,8 +20,8 @@ type toolData struct {
 	ProviderExecuted bool
 }
 
-// agree fails the test where the last events about something do not say what
-// its span says. It is for recordings in which every part is reported.
+// agree fails the test where the last events about something do not report what
+// its span reports. It is for recordings in which every part is reported.
 func agree(t *testing.T, rec *agenttracetest.Recorder) {
 	t.Helper()
 	messages := map[string]agenttracetest.Message{}
@@ -55,12 +55,12 @@ func agree(t *testing.T, rec *agenttracetest.Recorder) {
 		for _, got := range m.Parts {
 			want, ok := listed[got.ID]
 			if !ok {
-				t.Errorf("an event tells of part %s, which no turn lists: %s", got.ID, got.Data)
+				t.Errorf("an event reports part %s, which no turn lists: %s", got.ID, got.Data)
 				continue
 			}
 			delete(listed, got.ID)
 			if got.UpdatedAt > want.UpdatedAt {
-				t.Errorf("part %s was last changed at %d, an event says %d", got.ID, want.UpdatedAt, got.UpdatedAt)
+				t.Errorf("part %s was last changed at %d, an event has %d", got.ID, want.UpdatedAt, got.UpdatedAt)
 			}
 			got.UpdatedAt, want.UpdatedAt, want.ToolName = 0, 0, ""
 			if call := calls[got.ID]; want.Data == nil && call != nil {
@@ -73,7 +73,7 @@ func agree(t *testing.T, rec *agenttracetest.Recorder) {
 		}
 	}
 	for id, p := range listed {
-		t.Errorf("no event tells of part %s: %+v", id, p)
+		t.Errorf("no event reports part %s: %+v", id, p)
 	}
 
 	for _, s := range rec.All().Named(semconv.SpanSessionRun) {
@@ -88,7 +88,7 @@ func agree(t *testing.T, rec *agenttracetest.Recorder) {
 			}
 		}
 		if last == nil {
-			t.Errorf("no event tells of run %+v", run)
+			t.Errorf("no event reports run %+v", run)
 			continue
 		}
 		run.Operation, run.Outcome, run.Error, run.ErrorType = "update", "", "", ""
@@ -98,7 +98,7 @@ func agree(t *testing.T, rec *agenttracetest.Recorder) {
 	}
 }
 
-// compareCall fails the test where a tool call's part is not what its span says.
+// compareCall fails the test where a tool call's part is not what its span reports.
 func compareCall(t *testing.T, p spans.Part, call *spans.ToolCall) {
 	t.Helper()
 	decode := func(s string) any {

@@ -84,7 +84,7 @@ func startTurnWith(o agenttrace.Options) (context.Context, *agenttrace.Run, *age
 // with a bare span of the OpenTelemetry SDK that is given the same attributes:
 // without and with redaction, with live events, and with everything on. The bare
 // span is
-// made from the same input and output, as whoever does without agenttrace must
+// made from the same input and output, as a program that does without agenttrace must
 // make them ("bare-span"), and ready-made ("bare-span-of-ready-strings"). The
 // output is text, or JSON that another encoded. With next to no input and
 // output, what is left is the cost of keeping a session.

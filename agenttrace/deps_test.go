@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAgentAuthorsGainNothingElse guards the layering: whoever imports
+// TestAgentAuthorsGainNothingElse guards the layering: a program that imports
 // agenttrace gets the OpenTelemetry API and nothing more.
 func TestAgentAuthorsGainNothingElse(t *testing.T) {
 	const module = "github.com/agenttrace/agenttrace/"

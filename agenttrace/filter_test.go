@@ -20,8 +20,8 @@ import (
 // secret has the shape of an API key.
 var secret = "sk-ant-api03-" + strings.Repeat("aB3", 20)
 
-// tellSecrets says a secret wherever an agent may say something.
-func tellSecrets(h *harness, question func() error) {
+// reportSecrets reports a secret wherever an agent may report a text.
+func reportSecrets(h *harness, question func() error) {
 	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{
 		Text: "use " + secret, Metadata: map[string]any{"password": secret},
 		Parts: []agenttrace.Part{agenttrace.DataPart("x", "", secret),
@@ -88,7 +88,7 @@ func TestSecretsStayInTheProcess(t *testing.T) {
 		},
 	}, agenttrace.SessionOptions{})
 	var state agenttrace.State
-	tellSecrets(h, func() error { state = h.sess.State(); return errors.New("key " + secret) })
+	reportSecrets(h, func() error { state = h.sess.State(); return errors.New("key " + secret) })
 	h.check()
 	noSecrets(t, h.rec)
 	for i, s := range seen {
@@ -131,7 +131,7 @@ func (broken) ApplyJSON(redact.Content, string, []byte) ([]byte, redact.Result) 
 
 func TestRedactorThatPanicsLetsNothingThrough(t *testing.T) {
 	h := newHarness(t, agenttrace.Options{Redact: broken{}}, agenttrace.SessionOptions{})
-	errs := errorsOf(func() { tellSecrets(h, func() error { return errors.New(secret) }) })
+	errs := errorsOf(func() { reportSecrets(h, func() error { return errors.New(secret) }) })
 	h.check()
 	noSecrets(t, h.rec)
 	if len(errs) == 0 || len(errs) > 10 || !strings.HasSuffix(errs[0].Error(), ": panic: no rules") {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestACallThatSeveralLayersReportIsOnePart reports a call as the layers of an agent do:
-// as its answer is read, by the loop, around the tool, and by whoever has the result.
+// as its answer is read, by the loop, around the tool, and by a program that has the result.
 func TestACallThatSeveralLayersReportIsOnePart(t *testing.T) {
 	input := json.RawMessage(`{"cmd":"ls"}`)
 	o := agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: input}
@@ -279,7 +279,7 @@ func TestDoneEndsAToolAsItsFunctionReturns(t *testing.T) {
 		}()
 	}
 	run("ended", func(c *agenttrace.ToolCall) error { c.End("x"); return nil })
-	run("silent", func(*agenttrace.ToolCall) error { return nil })
+	run("without a result", func(*agenttrace.ToolCall) error { return nil })
 	run("failed", func(*agenttrace.ToolCall) error { return errors.New("exit status 1") })
 	run("aborted", func(*agenttrace.ToolCall) error { return context.Canceled })
 	run("panicked", func(*agenttrace.ToolCall) error { panic("boom") })
@@ -292,7 +292,7 @@ func TestDoneEndsAToolAsItsFunctionReturns(t *testing.T) {
 		got[c.CallID] = c
 	}
 	for id, want := range map[string][3]string{
-		"ended": {"output-available", `"x"`, ""}, "silent": {"output-available", "null", ""},
+		"ended": {"output-available", `"x"`, ""}, "without a result": {"output-available", "null", ""},
 		"failed": {"output-error", "", "exit status 1"}, "aborted": {"input-available", "", ""},
 		"panicked": {"output-error", "", "panic: boom"},
 	} {

@@ -23,8 +23,8 @@ import (
 
 var permissionID = regexp.MustCompile("per_[0-9A-Za-z]+")
 
-// story writes events as lines.
-func story(events agenttracetest.Events) []string {
+// eventLines writes events as lines.
+func eventLines(events agenttracetest.Events) []string {
 	var out []string
 	for _, e := range events {
 		r := e.Record
@@ -51,7 +51,7 @@ func story(events agenttracetest.Events) []string {
 
 func wantStory(t *testing.T, rec *agenttracetest.Recorder, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, story(rec.Events())); diff != "" {
+	if diff := cmp.Diff(want, eventLines(rec.Events())); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -245,7 +245,7 @@ func TestClientThatGoesAwayAbortsNothing(t *testing.T) {
 	}
 }
 
-// sink is a logger provider that does what do says with each record.
+// sink is a logger provider that calls do with each record.
 type sink struct {
 	embedded.LoggerProvider
 	enabled bool
@@ -387,7 +387,7 @@ func TestAnySequenceOfCallsIsToldAsItsSpansSay(t *testing.T) {
 			noSecrets(t, h.rec)
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d:\n%s", seed, strings.Join(story(h.rec.Events()), "\n"))
+			t.Fatalf("seed %d:\n%s", seed, strings.Join(eventLines(h.rec.Events()), "\n"))
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 				if e.Record.Role == "assistant" && cmp.Diff(string(e.Record.MessageMetadata),
 					`{"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`) != "" &&
 					len(e.Record.Parts) == 0 {
-					t.Errorf("an event says %s", e.Record.MessageMetadata)
+					t.Errorf("an event has %s", e.Record.MessageMetadata)
 				}
 			}
 		})

@@ -200,7 +200,7 @@ func TestAPanicIsNoSuccessHoweverATurnIsDeferred(t *testing.T) {
 }
 
 func TestWhatIsNoPanicIsNotRecordedAsOne(t *testing.T) {
-	// An agent that recovers says how its turn ended.
+	// An agent that recovers reports how its turn ended.
 	t.Run("recovered as an error", func(t *testing.T) {
 		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 		_, turn := h.turn("go")

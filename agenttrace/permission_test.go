@@ -42,20 +42,20 @@ func TestRules(t *testing.T) {
 		{"other tools' rules do not matter", []agenttrace.Rule{rule("read", "*", allow, manifest)}, nil, "ls", ask, "",
 			""},
 		{"any tool", []agenttrace.Rule{rule("*", "*", allow, project)}, nil, "ls", allow, "*", project},
-		{"the tool beats its kind", []agenttrace.Rule{rule("bash", "*", allow, project),
+		{"the tool precedes its kind", []agenttrace.Rule{rule("bash", "*", allow, project),
 			rule("execute", "*", ask, project)},
 			nil, "ls", allow, "*", project},
-		{"its kind beats any tool", []agenttrace.Rule{rule("execute", "*", allow, project),
+		{"its kind precedes any tool", []agenttrace.Rule{rule("execute", "*", allow, project),
 			rule("*", "*", ask, project)},
 			nil, "ls", allow, "*", project},
-		{"a longer pattern beats a shorter one", []agenttrace.Rule{rule("bash", "git *", allow, project),
+		{"a longer pattern precedes a shorter one", []agenttrace.Rule{rule("bash", "git *", allow, project),
 			rule("bash", "git push *", ask, project)}, nil, "git push origin", ask, "git push *", project},
-		{"an exact pattern beats a longer one", []agenttrace.Rule{rule("bash", "git st*", ask, project),
+		{"an exact pattern precedes a longer one", []agenttrace.Rule{rule("bash", "git st*", ask, project),
 			rule("bash", "git status", allow, project)}, nil, "git status", allow, "git status", project},
-		{"project beats manifest", []agenttrace.Rule{rule("bash", "ls", ask, manifest),
+		{"project precedes manifest", []agenttrace.Rule{rule("bash", "ls", ask, manifest),
 			rule("bash", "ls", allow, project)},
 			nil, "ls", allow, "ls", project},
-		{"session beats project", []agenttrace.Rule{rule("bash", "ls", allow, project)},
+		{"session precedes project", []agenttrace.Rule{rule("bash", "ls", allow, project)},
 			[]agenttrace.Rule{rule("bash", "ls", deny, session)}, "ls", deny, "ls", session},
 		{"the later of equals", []agenttrace.Rule{rule("bash", "ls", allow, project),
 			rule("bash", "ls", deny, project)}, nil,
@@ -313,7 +313,7 @@ func TestTurnThatEndsWhileAHumanThinksAllowsNothing(t *testing.T) {
 }
 
 // TestApprovalThatOutlastsTheProcess stops at a question and goes on in what
-// stands for another process.
+// represents another process.
 func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 	for _, test := range []struct {
 		name   string

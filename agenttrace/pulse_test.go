@@ -31,7 +31,7 @@ func inBubble(t *testing.T, live agenttrace.LiveOptions,
 		events := len(rec.Events())
 		time.Sleep(24 * time.Hour)
 		if more := rec.Events()[events:]; len(more) > 0 {
-			t.Errorf("after the end: %q", story(more))
+			t.Errorf("after the end: %q", eventLines(more))
 		}
 	})
 }
@@ -187,13 +187,13 @@ func TestASessionThatWaitsForAnotherProcessHasNoHeartbeat(t *testing.T) {
 		events := rec.Events()
 		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat == 0 ||
 			last.Since == 0 {
-			t.Errorf("while the process waits it says %+v", last)
+			t.Errorf("while the process waits the status is %+v", last)
 		}
 		turn.End(agenttrace.TurnResult{})
 		events = rec.Events()
 		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat != 0 ||
 			last.Since == 0 {
-			t.Errorf("when the turn is over it says %+v", last)
+			t.Errorf("when the turn is over the status is %+v", last)
 		}
 	})
 }
@@ -207,11 +207,11 @@ func TestHeartbeatsAndDelaysCanBeTurnedOff(t *testing.T) {
 			before := len(rec.Events())
 			time.Sleep(time.Hour)
 			if more := rec.Events()[before:]; len(more) > 0 {
-				t.Errorf("events: %q", story(more))
+				t.Errorf("events: %q", eventLines(more))
 			}
 			for _, e := range rec.Events() {
 				if e.Record.Heartbeat != 0 {
-					t.Errorf("a status says %+v", e.Record)
+					t.Errorf("a status is %+v", e.Record)
 				}
 			}
 			turn.End(agenttrace.TurnResult{})

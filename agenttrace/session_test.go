@@ -27,7 +27,7 @@ func TestSessionOperations(t *testing.T) {
 		users, answers = append(users, turn.UserMessageID()), append(answers, turn.AssistantMessageID())
 		turn.End(agenttrace.TurnResult{})
 	}
-	h.sess.SetTitle(ctx, "Fix the test") // a run is open: its end tells
+	h.sess.SetTitle(ctx, "Fix the test") // a run is open: its end reports the change
 	h.run.End(nil)
 	run := one(t, h.rec.All().Runs())
 	if run.Title != "Fix the test" || run.WorkspaceID != "ws" || run.WorkspaceRoot != "/w" || run.Mode != "plan" ||
@@ -254,16 +254,16 @@ func TestClockThatStepsBackDoesNotReorder(t *testing.T) {
 	}
 }
 
-// TestWhatFollowsARewindOrAForkIsDatedAfterIt holds with a clock that stands and
+// TestWhatFollowsARewindOrAForkIsDatedAfterIt holds with a clock that stops and
 // one that steps back: what a rewind hides and a fork copies is reported by time.
 func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
-	for name, step := range map[string]time.Duration{"the clock stands": 0, "the clock steps back": -time.Second} {
+	for name, step := range map[string]time.Duration{"the clock stops": 0, "the clock steps back": -time.Second} {
 		t.Run(name, func(t *testing.T) {
 			now := time.UnixMilli(1795198540000)
 			rec := agenttracetest.NewRecorder()
 			tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { return now }})
 			sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
-			say := func(sess *agenttrace.Session) *agenttrace.Turn {
+			turnOf := func(sess *agenttrace.Session) *agenttrace.Turn {
 				ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: benchModel})
 				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
 				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
@@ -295,7 +295,7 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 				}
 				rec.Reset()
 			}
-			first := say(sess).UserMessageID()
+			first := turnOf(sess).UserMessageID()
 			for range 3 {
 				rec.Reset()
 				if err := sess.Rewind(t.Context(), first); err != nil {
@@ -319,7 +319,7 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 					t.Fatal(err)
 				}
 				sess = resumed
-				say(sess)
+				turnOf(sess)
 				after("rewind", again, rec.All())
 			}
 			child, err := sess.Fork(t.Context(), first, agenttrace.ForkOptions{})
@@ -331,9 +331,9 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 				t.Errorf("fork at %d, before what it copies", at)
 			}
 			rec.Reset()
-			say(sess)
+			turnOf(sess)
 			after("fork, in the parent", at, rec.All())
-			say(child)
+			turnOf(child)
 			after("fork, in the child", at, rec.All())
 		})
 	}

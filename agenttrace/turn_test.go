@@ -373,7 +373,7 @@ func TestContextReuseKeepsTheTree(t *testing.T) {
 	}
 	inner.End(nil)
 	outer.End(nil)
-	_, orphan := turn.StartTool(context.Background(), agenttrace.ToolOptions{ID: "stray", Name: "bash", Input: 1})
+	_, orphan := turn.StartTool(context.Background(), agenttrace.ToolOptions{ID: "orphan", Name: "bash", Input: 1})
 	orphan.End(nil)
 	turn.End(agenttrace.TurnResult{})
 	h.run.End(nil)
@@ -391,7 +391,7 @@ func TestContextReuseKeepsTheTree(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{
 		"session.run": "", "session.turn": "session.run", "chat gpt-5-mini": "session.turn", "first": "session.turn",
-		"outer": "session.turn", "inner": "outer", "stray": "session.turn",
+		"outer": "session.turn", "inner": "outer", "orphan": "session.turn",
 	}, parents); diff != "" {
 		t.Errorf("parents (-want +got):\n%s", diff)
 	}

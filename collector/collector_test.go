@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// clean keeps the environment of whoever runs the tests out of them.
+// clean keeps the environment of the user who runs the tests out of them.
 func clean(t *testing.T) {
 	for _, name := range []string{EnvStore, EnvGRPCEndpoint, EnvHTTPEndpoint, EnvOTLPEndpoint, EnvKeepOTLP,
 		"AGENTTRACE_LOG_LEVEL", "AGENTTRACE_MEMORY_MIB", "AGENTTRACE_METRICS_LEVEL"} {
@@ -127,7 +127,7 @@ service: {pipelines: {traces: {receivers: [otlp], exporters: [session]}}}
 		file string
 		want []string // nothing: valid
 	}{
-		{name: "nothing said"},
+		{name: "no flags"},
 		{name: "flags", args: []string{"--store", "a $HOME: b.db", "--grpc-endpoint", "127.0.0.1:1", "--http-endpoint",
 			"[::1]:2", "--otlp-endpoint", "jaeger:4317"}},
 		{name: "environment", env: map[string]string{EnvStore: "x.db", EnvGRPCEndpoint: "localhost:9",
@@ -172,7 +172,7 @@ service: {pipelines: {traces: {receivers: [otlp], exporters: [session]}}}
 			}
 			for _, text := range tt.want {
 				if err == nil || !strings.Contains(err.Error(), text) {
-					t.Errorf("error %v does not say %q", err, text)
+					t.Errorf("error %v does not contain %q", err, text)
 				}
 			}
 		})
@@ -189,7 +189,7 @@ func TestComponentsCommand(t *testing.T) {
 	}
 	for _, text := range []string{"version: 1.2.3", "name: session", "name: otlp_grpc", "scheme: env"} {
 		if !strings.Contains(out.String(), text) {
-			t.Errorf("output does not say %q:\n%s", text, &out)
+			t.Errorf("output does not contain %q:\n%s", text, &out)
 		}
 	}
 }
@@ -372,7 +372,7 @@ func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 	}
 }
 
-// The command says where it listens and stops with its context.
+// The command prints where it listens and stops with its context.
 func TestCollect(t *testing.T) {
 	clean(t)
 	grpcAt, err := orFree("")
@@ -397,11 +397,11 @@ func TestCollect(t *testing.T) {
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatalf("nothing said: %v, %v", err, <-done)
+		t.Fatalf("no flags: %v, %v", err, <-done)
 	}
 	if want := fmt.Sprintf("accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n", grpcAt, httpAt,
 		path); line != want {
-		t.Errorf("said %q, want %q", line, want)
+		t.Errorf("printed %q, want %q", line, want)
 	}
 	if err := send(t, grpcAt, oneRun("ses_1")); err != nil {
 		t.Error(err)
@@ -503,7 +503,7 @@ func TestStartFails(t *testing.T) {
 			_ = r.Shutdown(t.Context())
 		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("Start(%+v) = %v, want an error that says %q", tt.o, err, tt.want)
+			t.Errorf("Start(%+v) = %v, want an error that contains %q", tt.o, err, tt.want)
 		}
 	}
 	// A failed start leaves nothing locked.

@@ -89,7 +89,7 @@ func TestKilled(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // it says that it was killed
+		_ = cmd.Wait() // the error is that it was killed
 		cancel()
 		senders.Wait()
 		conn.Close()

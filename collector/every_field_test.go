@@ -27,7 +27,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// fieldCore is in every secret of the test below; six digits after it tell its place.
+// fieldCore is in every secret of the test below; six digits after it are its place.
 const fieldCore = "aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0"
 
 // fieldPlanter fills messages of the protocol with secrets, another in every string.

@@ -377,7 +377,7 @@ func large(id string, ballast int) ptrace.Traces {
 }
 
 // A store that another process holds locked takes nothing until it lets go. The
-// collector says that it tries again, and does.
+// collector logs that it tries again, and does.
 func TestStoreLocked(t *testing.T) {
 	clean(t)
 	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
@@ -397,7 +397,7 @@ func TestStoreLocked(t *testing.T) {
 	waits := make(chan error, 1)
 	go func() { waits <- c.send(t.Context(), "ses_patient", 0) }()
 	refusedFor(t, c, "ses_locked", 0)
-	until(t, "the collector says that it will retry", func() bool {
+	until(t, "the collector logs that it will retry", func() bool {
 		return strings.Contains(string(p.output()), "Will retry")
 	})
 	select {
@@ -498,7 +498,7 @@ func TestStoreFull(t *testing.T) {
 	}
 }
 
-// A request beyond the receiver's limit is refused for good, with words that say why.
+// A request beyond the receiver's limit is refused for good, with an error that has the reason.
 func TestRequestTooLarge(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
@@ -525,7 +525,7 @@ func TestRequestTooLarge(t *testing.T) {
 }
 
 // An agent with a limit on parts stays below the receiver's, whatever its tools
-// print, and the session says what was cut.
+// print, and the session notes what was cut.
 func TestAgentStaysBelowLimit(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
@@ -571,7 +571,7 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 			}
 			if p.ToolCallID != nil && !strings.Contains(p.DataJSON,
 				fmt.Sprintf(`"truncated":true,"output_size":%d`, len("all work and no play ")<<22)) {
-				t.Errorf("the tool does not say what was cut: …%s", p.DataJSON[len(p.DataJSON)-300:])
+				t.Errorf("the tool does not note what was cut: …%s", p.DataJSON[len(p.DataJSON)-300:])
 			}
 		}
 	}

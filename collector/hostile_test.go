@@ -220,7 +220,7 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 }
 
 // Connections that send half a request, or nothing, are closed. The times are set
-// short here; those that hold unless a configuration says otherwise are in
+// short here; those that hold unless a configuration has others are in
 // otlpguard.
 func TestHalfOpenConnectionsAreClosed(t *testing.T) {
 	clean(t)

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 )
 
-// post sends an empty request and returns the status and what the server says.
+// post sends an empty request and returns the status and the text of the answer.
 func post(t *testing.T, method, endpoint, host string, header http.Header) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+endpoint+"/v1/traces",

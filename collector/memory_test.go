@@ -13,7 +13,7 @@ import (
 )
 
 // A dozen senders of requests that each take 250 MiB once they are decoded: they are
-// stored or told to come again, and together take about as much as one.
+// stored or asked to retry, and together take about as much as one.
 func TestLargeRequestsAtOnceDoNotTakeAllMemory(t *testing.T) {
 	clean(t)
 	c, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
@@ -63,7 +63,7 @@ func TestLargeRequestsAtOnceDoNotTakeAllMemory(t *testing.T) {
 		}
 		break
 	}
-	t.Logf("%d stored, %d told to come again, at most %d MiB", stored, refused, maximum>>20)
+	t.Logf("%d stored, %d asked to retry, at most %d MiB", stored, refused, maximum>>20)
 	if maximum > 1<<30 {
 		t.Errorf("they took %d MiB", maximum>>20)
 	}

@@ -67,7 +67,7 @@ var secretKinds = []struct {
 // plant is a secret in a place.
 type plant struct {
 	place, kind string
-	// core must not be found where telemetry ends up, canary, which stands beside
+	// core must not be found where telemetry ends up, canary, which is beside
 	// it, must be.
 	core, canary string
 }
@@ -302,7 +302,7 @@ func newCorpus() *corpus {
 				Model: spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, Error: s}).Append(nil))
 	})
 
-	// What the SDK says while things go on.
+	// What the SDK reports while things go on.
 	c.text("live part", func(n int64, s string) {
 		e := &spans.Event{Name: semconv.EventPart, SessionID: sessionID, MessageID: id(spans.PrefixMessage, 2*n),
 			Role: "assistant", MessageCreatedAt: plantedAt + n,

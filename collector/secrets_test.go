@@ -124,7 +124,7 @@ func (e evidence) rows(t *testing.T, path string) {
 }
 
 // report fails the test for what leaked and for what proves nothing. What a run left
-// behind is kept for the judge of "make secrets".
+// behind is kept for "make secrets".
 func (e evidence) report(t *testing.T, plants []plant, kept map[string][]plant) {
 	t.Helper()
 	if dir := os.Getenv("AGENTTRACE_EVIDENCE"); dir != "" {
@@ -152,7 +152,7 @@ func (e evidence) report(t *testing.T, plants []plant, kept map[string][]plant) 
 	}
 }
 
-// placed returns the plants of the places that stay.
+// attributed returns the plants of the places that stay.
 func placed(plants []plant, stay func(place string) bool) []plant {
 	return slices.DeleteFunc(slices.Clone(plants), func(p plant) bool { return !stay(p.place) })
 }
@@ -307,9 +307,9 @@ func (b *lockedBuffer) bytes() []byte {
 
 // process is a collector that runs as a process of its own.
 type process struct {
-	cmd  *exec.Cmd
-	said *lockedBuffer
-	read chan struct{} // closed when the process says nothing more
+	cmd     *exec.Cmd
+	printed *lockedBuffer
+	read    chan struct{} // closed when the process prints nothing more
 }
 
 // startProcess starts one and returns when it accepts telemetry.
@@ -326,13 +326,13 @@ func startProcess(t *testing.T, args ...string) *process {
 	if !slices.Contains(args, "--config") {
 		args = append(args, "--http-endpoint", httpAt)
 	}
-	p := &process{cmd: exec.Command(self, args...), said: new(lockedBuffer), read: make(chan struct{})}
+	p := &process{cmd: exec.Command(self, args...), printed: new(lockedBuffer), read: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), envCollect+"=1")
 	out, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.cmd.Stdout = p.said
+	p.cmd.Stdout = p.printed
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func startProcess(t *testing.T, args ...string) *process {
 		lines.Buffer(nil, 64<<20)
 		begun := false
 		for lines.Scan() {
-			_, _ = p.said.Write(append(lines.Bytes(), '\n'))
+			_, _ = p.printed.Write(append(lines.Bytes(), '\n'))
 			if !begun && (bytes.HasPrefix(lines.Bytes(), []byte("accepting OTLP")) ||
 				bytes.Contains(lines.Bytes(), []byte("Everything is ready"))) {
 				begun = true
@@ -355,7 +355,7 @@ func startProcess(t *testing.T, args ...string) *process {
 	select {
 	case <-accepts:
 	case <-p.read:
-		t.Fatalf("the collector did not start: %v\n%s", p.cmd.Wait(), p.said.bytes())
+		t.Fatalf("the collector did not start: %v\n%s", p.cmd.Wait(), p.printed.bytes())
 	}
 	return p
 }
@@ -368,7 +368,7 @@ func (p *process) stop(t *testing.T) {
 	}
 	<-p.read
 	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("the collector did not stop well: %v\n%s", err, p.said.bytes())
+		t.Errorf("the collector did not stop well: %v\n%s", err, p.printed.bytes())
 	}
 }
 
@@ -379,7 +379,7 @@ func (p *process) kill(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-p.read
-	_ = p.cmd.Wait() // it says that it was killed
+	_ = p.cmd.Wait() // the error is that it was killed
 }
 
-func (p *process) output() []byte { return p.said.bytes() }
+func (p *process) output() []byte { return p.printed.bytes() }

@@ -102,7 +102,7 @@ func TestCorpusOfSecrets(t *testing.T) {
 			t.Errorf("%s: redacting again changes it\nin:    %q\nonce:  %q\ntwice: %q", e.class, e.text, out, again)
 		}
 	}
-	// What is left is kept for the judge of "make secrets".
+	// What is left is kept for "make secrets".
 	if dir := os.Getenv("AGENTTRACE_EVIDENCE"); dir != "" {
 		if err := os.WriteFile(filepath.Join(dir, "corpus.txt"), []byte(all.String()), 0o600); err != nil {
 			t.Fatal(err)

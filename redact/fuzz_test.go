@@ -94,7 +94,7 @@ func adds(t *testing.T, in, out string) {
 		k := strings.Index(in[i:], piece)
 		if k < 0 {
 			if strings.Contains(in, "\x00") || strings.Contains(in, "__") || strings.Contains(in, "[redacted:") {
-				return // the input has what stands for a marker here
+				return // the input has what represents a marker here
 			}
 			t.Errorf("%q is in the output and not in the input, in this order:\nin  %q\nout %q", piece, in, out)
 			return

@@ -45,7 +45,7 @@ func TestCheckAcceptsReference(t *testing.T) {
 
 const digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// sound is a valid session to which every rule applies.
+// valid is a valid session to which every rule applies.
 //
 //	0 user       text, file
 //	1 assistant  one part of every kind and tool state; usage, outside the tail

@@ -29,7 +29,7 @@ func TestNotices(t *testing.T) {
 		messages []session.MessageAndParts
 		want     []string
 	}{
-		{"a sound turn", []session.MessageAndParts{message("m", finished, text("Hm."),
+		{"a valid turn", []session.MessageAndParts{message("m", finished, text("Hm."),
 			call("c", session.StateOutputAvailable), step, text("Hm."))}, nil},
 		{"a total that disagrees", []session.MessageAndParts{
 			message("m", `{"agenttrace":{"problems":["the agent states 33 tokens"]}}`, text("a"))},
@@ -41,9 +41,9 @@ func TestNotices(t *testing.T) {
 		{"a call without a result",
 			[]session.MessageAndParts{message("m", finished, call("c", session.StateInputAvailable))},
 			[]string{"results"}},
-		{"a text told twice", []session.MessageAndParts{message("m", finished, text("a"), text("a"))},
+		{"a text reported twice", []session.MessageAndParts{message("m", finished, text("a"), text("a"))},
 			[]string{"once"}},
-		{"a call told again by a later turn", []session.MessageAndParts{
+		{"a call reported again by a later turn", []session.MessageAndParts{
 			message("m", finished, call("c", session.StateOutputAvailable)),
 			message("n", finished, call("c", session.StateOutputAvailable)),
 		}, []string{"once"}},

@@ -79,7 +79,7 @@ func TestRetry(t *testing.T) {
 					t.Errorf("took %v, want %v or a little more", took, test.least)
 				}
 				if transport.calls != test.calls || retries != test.calls-1 {
-					t.Errorf("%d calls, %d retries told; want %d calls", transport.calls, retries, test.calls)
+					t.Errorf("%d calls, %d retries reported; want %d calls", transport.calls, retries, test.calls)
 				}
 				if test.err != "" {
 					if err == nil || err.Error() != test.err {

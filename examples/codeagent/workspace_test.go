@@ -113,7 +113,7 @@ func TestEdit(t *testing.T) {
 			patch, err := edit(w, "a.txt", test.old, test.new)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Errorf("error = %v, want one that says %q", err, test.err)
+					t.Errorf("error = %v, want one that contains %q", err, test.err)
 				}
 				test.want = before
 			} else if err != nil {

@@ -178,7 +178,7 @@ func TestInvalidConfig(t *testing.T) {
 			}
 			for _, text := range texts {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("error %q does not say %q", err, text)
+					t.Errorf("error %q does not contain %q", err, text)
 				}
 			}
 		})

@@ -222,7 +222,7 @@ func TestLifecycle(t *testing.T) {
 			t.Fatal(err)
 		}
 		if traces.Capabilities().MutatesData || logs.Capabilities().MutatesData {
-			t.Error("the exporter says that it changes what it is given")
+			t.Error("the exporter reports that it changes what it is given")
 		}
 		for _, e := range []component.Component{traces, logs} {
 			if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {

@@ -377,7 +377,7 @@ func TestAFailingSessionHidesNoOther(t *testing.T) {
 					got = append(got, l.Message+" "+strings.TrimPrefix(fmt.Sprint(fields["file"]), dir))
 					if l.Level == zap.WarnLevel && (fields["remedy"] == "" ||
 						strings.Contains(fmt.Sprint(fields["error"]), tempPrefix)) {
-						t.Errorf("the log says %v", fields)
+						t.Errorf("the log has %v", fields)
 					}
 				}
 			}
@@ -439,7 +439,7 @@ func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 		failed := logs.FilterMessage("Writing session files failed, will be tried again.")
 		if failed.Len() != 1 || failed.All()[0].ContextMap()["file"] != dir ||
 			logs.FilterLevelExact(zap.WarnLevel).Len() != 1 {
-			t.Errorf("the log says %v", logs.All())
+			t.Errorf("the log has %v", logs.All())
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)

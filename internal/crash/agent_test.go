@@ -281,7 +281,7 @@ func (a *agent) stream(s *agenttrace.TextStream, tag string, words int) {
 	text := ""
 	for word := range strings.SplitAfterSeq(speech(tag, words), " ") {
 		text += word
-		a.wire.send(line{Kind: lineSaid, Tag: tag, Size: len(text)})
+		a.wire.send(line{Kind: lineRecorded, Tag: tag, Size: len(text)})
 		_, _ = s.WriteString(word)
 	}
 	_ = s.Close()

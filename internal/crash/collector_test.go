@@ -39,7 +39,7 @@ func TestKilledCollector(t *testing.T) {
 			if !ok {
 				t.Fatal("the agent ended too early")
 			}
-			k.hear(l)
+			k.read(l)
 		}
 	}
 	j := job{Endpoint: grpcAt, Seed: 1, Name: "first", Turns: 100, Batch: 30 * time.Millisecond, Spool: root}
@@ -53,7 +53,7 @@ func TestKilledCollector(t *testing.T) {
 	hear(agent, 150)
 	agent.kill(t)
 	for l, ok := agent.line(t); ok; l, ok = agent.line(t) {
-		k.hear(l)
+		k.read(l)
 	}
 	_ = agent.Wait() // the error reports the kill
 
@@ -72,7 +72,7 @@ func TestKilledCollector(t *testing.T) {
 	up()
 	done := false
 	for l, ok := agent.line(t); ok; l, ok = agent.line(t) {
-		k.hear(l)
+		k.read(l)
 		done = done || l.Kind == lineDone
 	}
 	if err := agent.Wait(); err != nil || !done {

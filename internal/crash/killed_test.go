@@ -18,7 +18,7 @@ import (
 
 // TestKilledAgents kills agents at random moments. Other agents resume their sessions
 // from saved states, not always the last ones, and are killed too, except the last agent
-// of each story.
+// of each scenario.
 func TestKilledAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: path})
@@ -32,7 +32,8 @@ func TestKilledAgents(t *testing.T) {
 	defer reader.Close()
 	var sum tally
 	for n := 0; sum.kills < *crashes; n++ {
-		s := story{reader: reader, endpoint: c.Endpoint(), known: newKnown(), rand: rand.New(rand.NewPCG(uint64(n), 7)),
+		s := scenario{reader: reader, endpoint: c.Endpoint(), known: newKnown(),
+			rand: rand.New(rand.NewPCG(uint64(n), 7)),
 			name: fmt.Sprint("s", n), tally: &sum}
 		s.play(t)
 	}
@@ -40,7 +41,7 @@ func TestKilledAgents(t *testing.T) {
 		t.Error(err)
 	}
 	if *crashes >= 200 && (sum.orphans == 0 || sum.waits == 0 || sum.interrupted == 0) {
-		t.Errorf("the stories tell too little: %+v", sum)
+		t.Errorf("the scenarios cover too little: %+v", sum)
 	}
 	t.Logf("%+v", sum)
 }
@@ -50,8 +51,8 @@ type tally struct {
 	kills, interrupted, resumed, orphans, waits, turns int
 }
 
-// story is a session from its beginning to a regular end, through processes that die.
-type story struct {
+// scenario is a session from its beginning to a regular end, through processes that die.
+type scenario struct {
 	reader   store.Reader
 	endpoint string
 	known    *known
@@ -60,7 +61,7 @@ type story struct {
 	tally    *tally
 }
 
-func (s *story) play(t *testing.T) {
+func (s *scenario) play(t *testing.T) {
 	t.Helper()
 	var states []agenttrace.State
 	for n, deaths := 0, 1+s.rand.IntN(3); n <= deaths; n++ {
@@ -84,28 +85,28 @@ func (s *story) play(t *testing.T) {
 }
 
 // live runs an agent until its job is done or it is killed.
-func (s *story) live(t *testing.T, j job, whole bool) {
+func (s *scenario) live(t *testing.T, j job, whole bool) {
 	t.Helper()
 	p := startAgent(t, j)
 	s.known.begins()
-	said := make(map[string]string)
+	statuses := make(map[string]string)
 	lines, cue, done := 1+s.rand.IntN(250), s.rand.IntN(4) == 0, false
 	for n := 0; whole || n < lines; n++ {
 		l, ok := p.line(t)
 		if !ok {
 			break
 		}
-		s.known.hear(l)
+		s.known.read(l)
 		if !whole && cue && waits(l) {
 			break
 		}
 		switch l.Kind {
 		case lineResumed:
-			said[l.Session] = l.Text
+			statuses[l.Session] = l.Text
 			s.tally.resumed++
 		case linePaused:
 			s.known.check(t, s.reader)
-			orphans, waits := s.known.checkResumed(t, s.reader, j.States, said)
+			orphans, waits := s.known.checkResumed(t, s.reader, j.States, statuses)
 			s.tally.orphans += orphans
 			s.tally.waits += waits
 			if _, err := io.WriteString(p.in, "\n"); err != nil {
@@ -123,7 +124,7 @@ func (s *story) live(t *testing.T, j job, whole bool) {
 			if !ok {
 				break
 			}
-			s.known.hear(l)
+			s.known.read(l)
 		}
 		_ = p.Wait() // the error reports the kill
 		return
@@ -145,7 +146,7 @@ func waits(l line) bool {
 
 // saved returns states of the session and of its sub-agents that the host has: the last
 // ones, or some that it saved long before.
-func (s *story) saved() []agenttrace.State {
+func (s *scenario) saved() []agenttrace.State {
 	all := s.known.states
 	if len(all) == 0 {
 		return nil

@@ -26,28 +26,28 @@ type known struct {
 	// by the number of the export that acknowledges them together.
 	exports  map[int64][]*version
 	versions []*version
-	// said is the length of the generated text by tag.
-	said map[string]int
+	// generated is the length of the generated text by tag.
+	generated map[string]int
 	// states are those that the host saved.
 	states []agenttrace.State
 }
 
 // version is one report of something, in the order of reports.
 type version struct {
-	told
+	reported
 	acknowledged bool
 }
 
-func newKnown() *known { return &known{said: make(map[string]int)} }
+func newKnown() *known { return &known{generated: make(map[string]int)} }
 
 // begins starts the output of another process.
 func (k *known) begins() { k.exports = make(map[int64][]*version) }
 
-func (k *known) hear(l line) {
+func (k *known) read(l line) {
 	switch l.Kind {
-	case lineTold:
-		for _, t := range l.Told {
-			v := &version{told: t}
+	case lineReported:
+		for _, t := range l.Reports {
+			v := &version{reported: t}
 			k.exports[l.N] = append(k.exports[l.N], v)
 			k.versions = append(k.versions, v)
 		}
@@ -55,8 +55,8 @@ func (k *known) hear(l line) {
 		for _, v := range k.exports[l.N] {
 			v.acknowledged = true
 		}
-	case lineSaid:
-		k.said[l.Tag] = max(k.said[l.Tag], l.Size)
+	case lineRecorded:
+		k.generated[l.Tag] = max(k.generated[l.Tag], l.Size)
 	case lineState:
 		k.states = append(k.states, *l.State)
 	}
@@ -163,7 +163,7 @@ func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcrip
 			got == "" && slices.ContainsFunc(versions, func(v *version) bool {
 				return v.Status != "" && v.acknowledged
 			}) {
-			t.Errorf("session %s is %q; its agent said %q", id, got, may)
+			t.Errorf("session %s is %q; its agent reported %q", id, got, may)
 		}
 		if checkSilence(t, tr) {
 			interrupted++
@@ -177,22 +177,22 @@ func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcrip
 // and sends them while a person is asked, too.
 func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 	t.Helper()
-	const silence = time.Minute
+	const idle = time.Minute
 	ever := document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
-	limit := silence
+	limit := idle
 	if ever.Heartbeat > 0 {
 		limit = min(limit, 3*time.Duration(ever.Heartbeat)*time.Millisecond)
 	}
-	heard := time.UnixMilli(max(tr.Session.UpdatedAt, ever.Since))
-	soon := document.StatusOf(&tr.Session, tr, nil, heard.Add(limit), silence)
-	late := document.StatusOf(&tr.Session, tr, nil, heard.Add(limit+time.Second), silence)
+	lastSeen := time.UnixMilli(max(tr.Session.UpdatedAt, ever.Since))
+	soon := document.StatusOf(&tr.Session, tr, nil, lastSeen.Add(limit), idle)
+	late := document.StatusOf(&tr.Session, tr, nil, lastSeen.Add(limit+time.Second), idle)
 	want := ever.State
 	if want == document.ActivityBusy || want == document.ActivityRetrying || want.Waiting() && ever.Heartbeat > 0 {
 		want = document.ActivityInterrupted
 	}
 	if soon.State != ever.State || late.State != want || want == document.ActivityInterrupted &&
 		late.Was != ever.State {
-		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State,
+		t.Errorf("session %s is %s and, when idle for longer, %s (was %q); want %s", tr.Session.ID, soon.State,
 			late.State,
 			late.Was, want)
 	}
@@ -212,7 +212,7 @@ func (k *known) checkMessages(t *testing.T, stored map[string]*session.Transcrip
 			found[m.Message.ID] = true
 			versions := messages[m.Message.ID]
 			if len(versions) == 0 {
-				t.Errorf("message %s was never told", id)
+				t.Errorf("message %s was never reported", id)
 				continue
 			}
 			if role := versions[0].Role; m.Message.Role != role {
@@ -239,7 +239,7 @@ func (k *known) checkMessages(t *testing.T, stored map[string]*session.Transcrip
 				may = append(may, end) // its process died, and another one started the next turn
 			}
 			if end != "" && !slices.Contains(may, end) || end == "" && must {
-				t.Errorf("message %s ended %q; its agent said %q", id, end, may)
+				t.Errorf("message %s ended %q; its agent reported %q", id, end, may)
 			}
 			if spoken := slices.ContainsFunc(versions, func(v *version) bool {
 				return v.Span == semconv.SpanSessionTurn
@@ -285,7 +285,7 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 				}
 				versions := parts[p.ID]
 				if len(versions) == 0 {
-					t.Errorf("%s was never told: %s", where, p.DataJSON)
+					t.Errorf("%s was never reported: %s", where, p.DataJSON)
 					continue
 				}
 				got := contentOf(seenData(t, where, &m.Message, p.DataJSON))
@@ -294,18 +294,20 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 						v.Type)
 				}
 				if !slices.ContainsFunc(versions, func(v *version) bool { return v.content == got }) {
-					t.Errorf("%s holds what was never told: %s", where, p.DataJSON)
+					t.Errorf("%s holds what was never reported: %s", where, p.DataJSON)
 				}
 				for _, v := range versions {
 					if v.acknowledged && (order(v.content) > order(got) || len(v.Text) > len(got.Text)) {
-						t.Errorf("%s\nholds less than was acknowledged:\n%s\n%+v", where, p.DataJSON, v.told)
+						t.Errorf("%s\nholds less than was acknowledged:\n%s\n%+v", where, p.DataJSON, v.reported)
 					}
 				}
 				key := got.Call
 				if tag, isSpeech := tagOf(got.Text); isSpeech {
 					key = tag
-					if whole := speech(tag, 100); len(got.Text) > k.said[tag] || !strings.HasPrefix(whole, got.Text) {
-						t.Errorf("%s holds what was not said: %q; said were %d bytes", where, got.Text, k.said[tag])
+					if whole := speech(tag, 100); len(got.Text) > k.generated[tag] ||
+						!strings.HasPrefix(whole, got.Text) {
+						t.Errorf("%s holds what was not generated: %q; generated were %d bytes", where, got.Text,
+							k.generated[tag])
 					}
 				}
 				if other := twice[key]; key != "" && other != "" {
@@ -349,7 +351,7 @@ func (k *known) checkError(t *testing.T, where string, m *session.Message, data 
 		t.Errorf("%s: %v in %s", where, err, data)
 	}
 	if want := traceOf(t, m).Error; part.Data.Text == "" || part.Data.Text != want {
-		t.Errorf("%s says %q; its turn ended with %q", where, part.Data.Text, want)
+		t.Errorf("%s contains %q; its turn ended with %q", where, part.Data.Text, want)
 	}
 }
 
@@ -402,7 +404,8 @@ func order(c content) int {
 // checkResumed checks that everything that was open in the resumed states has ended:
 // calls have failed, except those that wait or whose end was observed; turns are aborted
 // or pending; and the sessions are idle or wait.
-func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.State, said map[string]string) (orphans,
+func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.State,
+	statuses map[string]string) (orphans,
 	waits int) {
 	t.Helper()
 	for _, state := range states {
@@ -447,10 +450,10 @@ func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.S
 		}
 		want := string(document.ActivityIdle)
 		if waiting {
-			want = said[state.ID]
+			want = statuses[state.ID]
 		}
-		if !waiting && said[state.ID] != want || waiting && !document.Activity(want).Waiting() {
-			t.Errorf("session %s is %s, its agent says; calls wait: %v", state.ID, said[state.ID], waiting)
+		if !waiting && statuses[state.ID] != want || waiting && !document.Activity(want).Waiting() {
+			t.Errorf("session %s is %s, its agent reports; calls wait: %v", state.ID, statuses[state.ID], waiting)
 		}
 		// A state from before the last turn does not have the call that waits there.
 		last := tr.Messages[len(tr.Messages)-1].Message.ID
@@ -458,7 +461,7 @@ func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.S
 			return p.AssistantMessageID == last
 		})
 		if st := document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0); fresh && string(st.State) != want {
-			t.Errorf("session %s is %s; its agent says %s", state.ID, st.State, want)
+			t.Errorf("session %s is %s; its agent reports %s", state.ID, st.State, want)
 		}
 	}
 	if t.Failed() {

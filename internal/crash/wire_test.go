@@ -18,13 +18,13 @@ import (
 
 // Kinds of lines.
 const (
-	// lineTold precedes an export, lineAcknowledged follows the export of the same number
+	// lineReported precedes an export, lineAcknowledged follows the export of the same number
 	// that returned nil.
-	lineTold         = "told"
+	lineReported     = "reported"
 	lineAcknowledged = "acknowledged"
-	// lineSaid precedes the recording of generated text: Size is the length of the text
+	// lineRecorded precedes the recording of generated text: Size is the length of the text
 	// with that tag.
-	lineSaid = "said"
+	lineRecorded = "recorded"
 	// lineState has a state that the host saved.
 	lineState = "state"
 	// lineResumed has the status of a resumed session, linePaused means that the agent
@@ -39,7 +39,7 @@ const (
 type line struct {
 	Kind    string            `json:"kind"`
 	N       int64             `json:"n,omitempty"`
-	Told    []told            `json:"told,omitempty"`
+	Reports []reported        `json:"reports,omitempty"`
 	Tag     string            `json:"tag,omitempty"`
 	Size    int               `json:"size,omitempty"`
 	State   *agenttrace.State `json:"state,omitempty"`
@@ -47,8 +47,8 @@ type line struct {
 	Text    string            `json:"text,omitempty"`
 }
 
-// told is what telemetry reports about one thing.
-type told struct {
+// reported is what telemetry reports about one thing.
+type reported struct {
 	// Span is the name of the span, or empty for a live event.
 	Span    string `json:"span,omitempty"`
 	Session string `json:"session"`
@@ -108,12 +108,12 @@ func (w *wire) send(l line) {
 }
 
 // export prints what is sent, sends it, and prints the acknowledgement.
-func (w *wire) export(things []told, send func() error) error {
+func (w *wire) export(things []reported, send func() error) error {
 	w.mu.Lock()
 	w.n++
 	n := w.n
 	w.mu.Unlock()
-	w.send(line{Kind: lineTold, N: n, Told: things})
+	w.send(line{Kind: lineReported, N: n, Reports: things})
 	err := send()
 	if err == nil {
 		w.send(line{Kind: lineAcknowledged, N: n})
@@ -133,7 +133,7 @@ type watchedSpans struct {
 }
 
 func (e watchedLogs) Export(ctx context.Context, records []sdklog.Record) error {
-	var all []told
+	var all []reported
 	for i := range records {
 		event := spans.Event{Name: records[i].EventName()}
 		records[i].WalkAttributes(func(kv attribute.KeyValue) bool {
@@ -143,22 +143,22 @@ func (e watchedLogs) Export(ctx context.Context, records []sdklog.Record) error 
 			}
 			return err == nil
 		})
-		all = append(all, toldOf(&event)...)
+		all = append(all, reportedBy(&event)...)
 	}
 	return e.wire.export(all, func() error { return e.Exporter.Export(ctx, records) })
 }
 
-func toldOf(e *spans.Event) []told {
-	t := told{Session: e.SessionID, Message: e.MessageID, Role: e.Role, Status: e.Status}
-	return append([]told{t}, parts(t, "", e.Parts)...)
+func reportedBy(e *spans.Event) []reported {
+	t := reported{Session: e.SessionID, Message: e.MessageID, Role: e.Role, Status: e.Status}
+	return append([]reported{t}, parts(t, "", e.Parts)...)
 }
 
 // parts returns what is reported of the parts with data.
-func parts(of told, span string, all []spans.Part) []told {
-	var out []told
+func parts(of reported, span string, all []spans.Part) []reported {
+	var out []reported
 	for i := range all {
 		if p := &all[i]; len(p.Data) > 0 {
-			out = append(out, told{
+			out = append(out, reported{
 				Span: span, Session: of.Session, Message: of.Message, Role: of.Role, Part: p.ID, Type: p.Type,
 				content: contentOf(p.Data),
 			})
@@ -168,7 +168,7 @@ func parts(of told, span string, all []spans.Part) []told {
 }
 
 func (e watchedSpans) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpan) error {
-	var all []told
+	var all []reported
 	for _, s := range batch {
 		record := spans.New(s.Name())
 		if record == nil {
@@ -181,17 +181,17 @@ func (e watchedSpans) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnly
 		}
 		switch r := record.(type) {
 		case *spans.Run:
-			all = append(all, told{Span: s.Name(), Session: r.SessionID})
+			all = append(all, reported{Span: s.Name(), Session: r.SessionID})
 		case *spans.Turn:
-			user := told{Span: s.Name(), Session: r.SessionID, Message: r.User.ID, Role: "user"}
-			answer := told{Span: s.Name(), Session: r.SessionID, Message: r.Assistant.ID, Role: "assistant",
+			user := reported{Span: s.Name(), Session: r.SessionID, Message: r.User.ID, Role: "user"}
+			answer := reported{Span: s.Name(), Session: r.SessionID, Message: r.Assistant.ID, Role: "assistant",
 				EndReason: r.EndReason}
 			if r.User.ID != "" {
 				all = append(append(all, user), parts(user, s.Name(), r.User.Parts)...)
 			}
 			all = append(append(all, answer), parts(answer, s.Name(), r.Assistant.Parts)...)
 		case *spans.ToolCall:
-			t := told{Span: s.Name(), Session: r.SessionID, Message: r.MessageID, Role: "assistant", Part: r.PartID,
+			t := reported{Span: s.Name(), Session: r.SessionID, Message: r.MessageID, Role: "assistant", Part: r.PartID,
 				Type: "tool-" + r.ToolID}
 			t.content = content{Call: r.CallID, State: r.State, Output: r.Output}
 			if r.State == session.StateOutputError {

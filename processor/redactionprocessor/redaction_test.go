@@ -28,7 +28,7 @@ func TestConfig(t *testing.T) {
 		config map[string]any
 		want   string // empty: valid
 	}{
-		{"nothing said", nil, ""},
+		{"nothing configured", nil, ""},
 		{"everything", map[string]any{"keys": []string{"my_secret"}, "allow_keys": []string{"a"}, "disable_keys": false,
 			"disable_patterns": true,
 			"disable_rules":    []string{"jwt"}, "max_bytes": 1000, "max_depth": 10}, ""},
@@ -50,7 +50,7 @@ func TestConfig(t *testing.T) {
 				err = confmap.Validate(config)
 			}
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("error %v, want one that says %q", err, c.want)
+				t.Errorf("error %v, want one that contains %q", err, c.want)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !p.Capabilities().MutatesData {
-		t.Error("the processor does not say that it changes what it is given")
+		t.Error("the processor does not report that it changes what it is given")
 	}
 	if err := p.Start(t.Context(), componenttest.NewNopHost()); err != nil {
 		t.Fatal(err)

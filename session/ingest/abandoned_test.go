@@ -23,8 +23,8 @@ func TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn(t *testing.T) 
 		"streaming": aborted, "asked": aborted})
 }
 
-// TestWhatAProcessSawThatWasTakenForDeadStands: it was not, and ended its calls.
-func TestWhatAProcessSawThatWasTakenForDeadStands(t *testing.T) {
+// TestWhatAProcessSawThatWasTakenForDeadTakesPrecedence: it was not, and ended its calls.
+func TestWhatAProcessSawThatWasTakenForDeadTakesPrecedence(t *testing.T) {
 	abandoned(t, true, map[string]string{
 		"known": session.StateOutputError, "over": session.StateOutputAvailable, "late": session.StateOutputAvailable,
 		"streaming": session.StateInputStreaming, "asked": session.StateApprovalRequested,
@@ -32,7 +32,7 @@ func TestWhatAProcessSawThatWasTakenForDeadStands(t *testing.T) {
 }
 
 // TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn: the process that resumes
-// the session knows nothing of it. What the first process saw after all stands.
+// the session knows nothing of it. What the first process saw takes precedence after all.
 func TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn(t *testing.T) {
 	for _, alive := range []bool{false, true} {
 		first, options, sess := coderSession(t)

@@ -113,11 +113,11 @@ func validRecords(n int) []spans.SpanData {
 	}
 }
 
-// spoiled is a sound span with one attribute spoiled, in a session of its own.
+// spoiled is a valid span with one attribute spoiled, in a session of its own.
 type spoiled struct {
 	name string
 	span ptrace.Span
-	// wrong says that the type of the value is none that the key can have.
+	// wrong reports that the type of the value is none that the key can have.
 	wrong bool
 }
 
@@ -131,7 +131,7 @@ func spoiledSpans() []spoiled {
 			}
 			for _, bad := range badValues {
 				n++
-				s := newStory()
+				s := newScenario()
 				s.trace, s.next = uint64(n)+1000, uint64(n)*10
 				sp := s.add(validRecords(n)[kind], 10, 20)
 				v := sp.Attributes().PutEmpty(string(a.Key))
@@ -188,7 +188,7 @@ func oddSpans() []ptrace.Span {
 	add := func(spoil func(ptrace.Span)) {
 		for kind := range validRecords(0) {
 			n++
-			s := newStory()
+			s := newScenario()
 			s.trace, s.next = uint64(n), uint64(n)*10
 			sp := s.add(validRecords(n)[kind], 10, 20)
 			spoil(sp)
@@ -230,7 +230,7 @@ func oddSpans() []ptrace.Span {
 }
 
 // TestBadSpans: whatever a span holds, it fails neither itself nor its
-// neighbours, what is wrong with it is counted, what it makes is a sound session,
+// neighbours, what is wrong with it is counted, what it makes is a valid session,
 // and the order in which such spans arrive changes nothing.
 func TestBadSpans(t *testing.T) {
 	var all []ptrace.Span
@@ -307,11 +307,11 @@ func TestMalformedCounted(t *testing.T) {
 		}
 	}
 	for kind := range validRecords(0) {
-		s := newStory()
+		s := newScenario()
 		s.add(validRecords(1)[kind], 10, 20)
 		if report, err := in.Traces(t.Context(), traces(s.spans...)); err != nil || report.Malformed != 0 ||
 			report.Accepted != 1 {
-			t.Errorf("a sound %s: %+v, %v", s.spans[0].Name(), report, err)
+			t.Errorf("a valid %s: %+v, %v", s.spans[0].Name(), report, err)
 		}
 	}
 }
@@ -321,7 +321,7 @@ func TestHugeAttributes(t *testing.T) {
 	const size = 10 << 20
 	text := strings.Repeat("0123456789abcdef", size/16)
 	n := 1
-	s := newStory()
+	s := newScenario()
 	for _, r := range validRecords(n) {
 		switch r := r.(type) {
 		case *spans.ToolCall:
@@ -358,7 +358,7 @@ func TestHugeAttributes(t *testing.T) {
 }
 
 // TestManySpans: a session takes any number of spans, also those whose emitter
-// did not say where they stand.
+// did not report their place.
 func TestManySpans(t *testing.T) {
 	n := 100_000
 	if testing.Short() {

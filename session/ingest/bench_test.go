@@ -38,7 +38,7 @@ func filler(r *rand.Rand, n int) string {
 // question, 1 KB of reasoning, four 3 KB tool calls and a 1 KB answer, with a
 // few decisions and a compaction, as 54 spans of all five kinds.
 func agentSession(r *rand.Rand, n, turns int) []ptrace.Span {
-	s := newStory()
+	s := newScenario()
 	s.trace = uint64(n)*1_000_000 + 1
 	s.next = uint64(n) * 1_000_000
 	at := int64(n) * 1000 % 1_000_000_000

@@ -186,8 +186,8 @@ func captures(t testing.TB) []string {
 	})
 }
 
-// TestCaptures tells the sessions of what real agents sent. What the user typed
-// and the agent did stands in prose at the head of each golden file, written from
+// TestCaptures builds the sessions of what real agents sent. What the user typed
+// and the agent did is in prose at the head of each golden file, written from
 // the bodies; the rest is what the store holds.
 func TestCaptures(t *testing.T) {
 	for _, dir := range captures(t) {
@@ -219,7 +219,7 @@ func TestCaptures(t *testing.T) {
 				t.Errorf("run with -update to accept (-want +got):\n%s", d)
 			}
 			if len(bytes.TrimSpace(archive.Comment)) == 0 {
-				t.Error("the story is not told")
+				t.Error("the scenario has no description")
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // TestModelCallsOfALongTurnInAnyOrder: the many model calls of one turn give the same bytes
 // in every table in any order and in any requests, before the turn's own span and after it.
 func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
-	s := newStory()
+	s := newScenario()
 	const session = "ses_many"
 	message := id(spans.PrefixMessage, 1, 1)
 	var calls int64
@@ -47,7 +47,7 @@ func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
 		check(t, reference)
 		want := dump(t, reference.Path())
 		if !strings.Contains(want, "overloaded 67") || strings.Contains(want, `"model_errors":["overloaded 2"`) {
-			t.Errorf("%s: the last errors are not told:\n%s", name, want)
+			t.Errorf("%s: the last errors are not reported:\n%s", name, want)
 		}
 		for seed := range uint64(8) {
 			order := slices.Clone(whole)

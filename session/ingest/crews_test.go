@@ -84,19 +84,19 @@ func TestCrewsWithoutAPause(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			reference := openStore(t)
 			deliver(t, reference, all)
-			want := told(t, reference)
+			want := spokenOf(t, reference)
 			s := openStore(t)
 			deliver(t, s, withoutPauses(all))
 			check(t, s)
-			if d := gocmp.Diff(want, told(t, s)); d != "" {
+			if d := gocmp.Diff(want, spokenOf(t, s)); d != "" {
 				t.Errorf("sessions (-with pauses +without):\n%s", d)
 			}
 		})
 	}
 }
 
-// told is what [spoken] is of every session that no other started.
-func told(t testing.TB, s *sqlitestore.Store) (all string) {
+// spokenOf is what [spoken] is of every session that no other started.
+func spokenOf(t testing.TB, s *sqlitestore.Store) (all string) {
 	t.Helper()
 	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// damaged is a story of which spans are lost, attributes are lost or spoiled,
+// damaged is a scenario of which spans are lost, attributes are lost or spoiled,
 // times are unset, and some spans are built in two versions. No id is spoiled,
 // for things that lose theirs are other things.
-func damaged(r *rand.Rand, story []ptrace.Span) []ptrace.Span {
+func damaged(r *rand.Rand, scenario []ptrace.Span) []ptrace.Span {
 	var keys []string
 	for _, a := range semconv.Attributes() {
 		if !strings.HasSuffix(string(a.Key), "id") {
@@ -51,7 +51,7 @@ func damaged(r *rand.Rand, story []ptrace.Span) []ptrace.Span {
 		}
 	}
 	var all []ptrace.Span
-	for _, s := range story {
+	for _, s := range scenario {
 		if r.IntN(6) == 0 {
 			continue
 		}
@@ -67,17 +67,17 @@ func damaged(r *rand.Rand, story []ptrace.Span) []ptrace.Span {
 	return all
 }
 
-// TestOrderOfDamagedStories: also what arrives broken and in pieces makes sound
+// TestOrderOfDamagedScenarios: also what arrives broken and in pieces makes valid
 // sessions, and the same ones in any order.
-func TestOrderOfDamagedStories(t *testing.T) {
+func TestOrderOfDamagedScenarios(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
 		rounds = 10
 	}
-	story := whole().spans
+	scenario := whole().spans
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))
-		all := damaged(r, story)
+		all := damaged(r, scenario)
 		once, refused := storeOf(t, traces(all...))
 		var requests []ptrace.Traces
 		for rest := shuffled(r, all); len(rest) > 0; {

@@ -128,7 +128,7 @@ func (c *choices) spans() []ptrace.Span {
 	return all
 }
 
-// FuzzSpans: whatever spans come, they make sound sessions, and the same ones in
+// FuzzSpans: whatever spans come, they make valid sessions, and the same ones in
 // any order.
 func FuzzSpans(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))

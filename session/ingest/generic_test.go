@@ -118,7 +118,7 @@ const talkWithTool = `[{"role":"system","content":"Be terse."},{"role":"user","c
 	`{"role":"tool","tool_call_id":"c1","content":"4 C"}]`
 
 // A client that nobody has tried is read by what its attributes are called, whatever
-// stands before, in any casing, and by the shapes of their values.
+// is before, in any casing, and by the shapes of their values.
 func TestUnknownClientsAreRead(t *testing.T) {
 	const want = "s-1 30/12 generic\nuser text: Weather in Oslo?\nassistant tool-weather {\"city\":\"Oslo\"} -> \"4 " +
 		"C\"\nassistant text: It is 4 C.\n"
@@ -377,7 +377,7 @@ func TestOrdinaryTelemetryMakesNoSessions(t *testing.T) {
 	}
 }
 
-// A span that names a conversation and an agent and says nothing else makes its session
+// A span that names a conversation and an agent and reports nothing else makes its session
 // visible.
 func TestUnknownSessionWithoutContentIsVisible(t *testing.T) {
 	got := briefly(t, []request{{traces: tracesOf(t, []unknownSpan{

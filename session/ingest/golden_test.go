@@ -25,9 +25,9 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-var update = flag.Bool("update", false, "write what the golden stories come to")
+var update = flag.Bool("update", false, "write the results of the golden scenarios")
 
-// TestGolden tells the stories of testdata. Each is a txtar file: what happened
+// TestGolden reads the scenarios of testdata. Each is a txtar file: what happened
 // in prose, the spans in the form of package spantext, and what they come to:
 //
 //	-- report --     the counts of the delivery
@@ -35,12 +35,12 @@ var update = flag.Bool("update", false, "write what the golden stories come to")
 //	-- decisions --  permission decisions, one JSON object a line
 //	-- links --      kind, span and what it made, a line for each span
 //
-// Every story is built again in other orders, with redelivery, and must come to
+// Every scenario is built again in other orders, with redelivery, and must come to
 // the same.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
-		t.Fatal("no stories", err)
+		t.Fatal("no scenarios", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(bytes.TrimSpace(archive.Comment)) == 0 {
-				t.Error("the story is not told")
+				t.Error("the scenario has no description")
 			}
 			if len(archive.Files) == 0 || archive.Files[0].Name != "spans" {
 				t.Fatal("the first section is not spans")
@@ -93,7 +93,7 @@ func sections(files []txtar.File) []string {
 	return all
 }
 
-// tell delivers the requests to an empty store and says what came of it.
+// build delivers the requests to an empty store and returns what it has then.
 func build(t *testing.T, requests []ptrace.Traces) []txtar.File {
 	t.Helper()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})

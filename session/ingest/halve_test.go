@@ -36,7 +36,7 @@ func (p *picky) Apply(_ context.Context, b *store.Batch) (store.Result, error) {
 func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 	const n = 200
 	var all []string
-	s := newStory()
+	s := newScenario()
 	for i := range n {
 		id := fmt.Sprintf("ses_%03d", i)
 		all = append(all, id)

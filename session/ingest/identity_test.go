@@ -142,8 +142,8 @@ func detach(td ptrace.Traces) (turn ptrace.Traces, calls []ptrace.Traces) {
 	return turn, calls
 }
 
-// outline is what a person would tell of a store: its sessions in order of id, with
-// the key that they were found by, and what was said, called and answered.
+// outline is what a person would note of a store: its sessions in order of id, with
+// the key that they were found by, and what was asked, called and answered.
 func outline(t testing.TB, s *sqlitestore.Store) []string {
 	t.Helper()
 	var lines []string
@@ -348,7 +348,7 @@ func TestIdentityOfManyTurns(t *testing.T) {
 	}
 }
 
-// TestIdentityBesideSDK: what the SDK tells is not told again by what else
+// TestIdentityBesideSDK: what the SDK reports is not reported again by what else
 // instruments the program, except where that names another session.
 func TestIdentityBesideSDK(t *testing.T) {
 	m := newTurnMaker(t)
@@ -362,7 +362,7 @@ func TestIdentityBesideSDK(t *testing.T) {
 		{"another session", "s2", 2, built("s2 by session.id", 1)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStory()
+			s := newScenario()
 			s.run("ses_1", 1, 2, 0)
 			foreign := m.turn(1, 0)
 			eachSpan(foreign, func(sp ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
@@ -385,7 +385,7 @@ func TestIdentityBesideSDK(t *testing.T) {
 	}
 }
 
-// TestIdentityOfRecords: an agent's log records tell of the same session as its
+// TestIdentityOfRecords: an agent's log records report the same session as its
 // spans, whichever come first.
 func TestIdentityOfRecords(t *testing.T) {
 	all := readCapture(t, "testdata/captures/claude-code-2.1.329/print-bash")

@@ -120,7 +120,7 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 	return rec, sess
 }
 
-// TestSDKLiveAndSpans: what the SDK says while it works leaves no trace of its own
+// TestSDKLiveAndSpans: what the SDK reports while it works leaves no trace of its own
 // when its spans are there, in whatever order all of it comes.
 func TestSDKLiveAndSpans(t *testing.T) {
 	rec, _ := liveAgent(t, false)
@@ -149,7 +149,7 @@ func TestSDKLiveAndSpans(t *testing.T) {
 		}
 		s := openStore(t)
 		if report := deliverLive(t, s, order); report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
-			t.Fatalf("flaws: %+v", report)
+			t.Fatalf("problems: %+v", report)
 		}
 		check(t, s)
 		if d := cmp.Diff(want, rowsOf(t, s)); d != "" {
@@ -176,7 +176,7 @@ func rowsOf(t *testing.T, r store.Reader) []*session.Transcript {
 }
 
 // TestSDKCrash: an agent that dies while a call runs that a human allowed leaves
-// the call as it was, a session that is busy, and interrupted when it is silent.
+// the call as it was, a session that is busy, and interrupted when it is idle.
 func TestSDKCrash(t *testing.T) {
 	rec, sess := liveAgent(t, true)
 	s := openStore(t)
@@ -200,7 +200,7 @@ func TestSDKCrash(t *testing.T) {
 	st := document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(30*time.Second),
 		document.DefaultIdleTimeout)
 	if st.State != document.ActivityBusy || !st.Declared {
-		t.Errorf("state %q, said %v; want busy, as it says", st.State, st.Declared)
+		t.Errorf("state %q, declared %v; want busy, as it declares", st.State, st.Declared)
 	}
 	if len(st.OpenCalls) != 1 || st.OpenCalls[0].Tool != "deploy" ||
 		st.OpenCalls[0].State != session.StateApprovalResponded {

@@ -111,7 +111,7 @@ func decode(s ptrace.Span) spans.SpanData {
 	return r
 }
 
-// eventsOf is what the SDK would have said of the spans while they were open.
+// eventsOf is what the SDK would have reported of the spans while they were open.
 func eventsOf(all []ptrace.Span) []plog.LogRecord {
 	calls := make(map[string]*spans.ToolCall)
 	times := make(map[string][2]int64)
@@ -121,7 +121,7 @@ func eventsOf(all []ptrace.Span) []plog.LogRecord {
 		}
 	}
 	var records []plog.LogRecord
-	say := func(e spans.Event, at int64) { records = append(records, record(&e, at)) }
+	emit := func(e spans.Event, at int64) { records = append(records, record(&e, at)) }
 	for _, s := range all {
 		from, to := int64(s.StartTimestamp()), int64(s.EndTimestamp())
 		switch r := decode(s).(type) {
@@ -134,25 +134,25 @@ func eventsOf(all []ptrace.Span) []plog.LogRecord {
 			if early.Title != "" {
 				early.Title = "Not yet named"
 			}
-			say(spans.Event{Name: semconv.EventSession, Session: &early}, from)
+			emit(spans.Event{Name: semconv.EventSession, Session: &early}, from)
 			named := *r
 			named.Outcome, named.Error = "", ""
-			say(spans.Event{Name: semconv.EventSession, Session: &named}, to-1)
-			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusBusy}, from)
-			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying,
+			emit(spans.Event{Name: semconv.EventSession, Session: &named}, to-1)
+			emit(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusBusy}, from)
+			emit(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying,
 				Attempt: 2,
 				Detail:  "429"}, from+5)
-			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusIdle}, to)
+			emit(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusIdle}, to)
 		case *spans.Turn:
 			user := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.User.ID,
 				Role:             session.RoleUser,
 				MessageCreatedAt: r.User.CreatedAt, MessageMetadata: r.User.Metadata, Parts: r.User.Parts}
-			say(user, from)
+			emit(user, from)
 			answer := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.Assistant.ID,
 				Role:             session.RoleAssistant,
 				MessageCreatedAt: r.Assistant.CreatedAt,
 				MessageMetadata:  json.RawMessage(`{"agent":"` + r.Agent + `"}`)}
-			say(answer, from+1)
+			emit(answer, from+1)
 			answer.Name, answer.MessageMetadata = semconv.EventPart, nil
 			for _, p := range r.Assistant.Parts {
 				if call := calls[p.ID]; call != nil {
@@ -163,21 +163,21 @@ func eventsOf(all []ptrace.Span) []plog.LogRecord {
 						part.UpdatedAt = p.CreatedAt + int64(i)
 						part.Data = toolData(call, state)
 						answer.Parts = []spans.Part{part}
-						say(answer, min(times[p.ID][0]+int64(i)*1e6, times[p.ID][1]))
+						emit(answer, min(times[p.ID][0]+int64(i)*1e6, times[p.ID][1]))
 					}
 					continue
 				}
 				var whole struct{ Type, Text string }
 				if json.Unmarshal(p.Data, &whole) != nil || whole.Text == "" {
 					answer.Parts = []spans.Part{p}
-					say(answer, from+2)
+					emit(answer, from+2)
 					continue
 				}
 				for n := range len(whole.Text) + 1 {
 					part := p
 					part.Data = must(json.Marshal(map[string]string{"type": whole.Type, "text": whole.Text[:n]}))
 					answer.Parts = []spans.Part{part}
-					say(answer, p.CreatedAt*1e6+int64(n))
+					emit(answer, p.CreatedAt*1e6+int64(n))
 				}
 			}
 		}
@@ -232,7 +232,7 @@ func TestLiveAndSpans(t *testing.T) {
 		s := openStore(t)
 		report := deliverLive(t, s, order)
 		if report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
-			t.Fatalf("seed %d: the story itself is flawed: %+v", seed, report)
+			t.Fatalf("seed %d: the scenario itself has a problem: %+v", seed, report)
 		}
 		check(t, s)
 		if got := dump(t, s.Path()); got != want {
@@ -243,7 +243,7 @@ func TestLiveAndSpans(t *testing.T) {
 }
 
 // TestLiveAlone: events give the same rows in any order, with any spans missing,
-// and the rows are sound.
+// and the rows are valid.
 func TestLiveAlone(t *testing.T) {
 	all := whole().spans
 	events := eventsOf(all)
@@ -278,14 +278,14 @@ func TestLiveAlone(t *testing.T) {
 	}
 }
 
-// TestLiveGolden tells the stories of testdata/live: the events, in the form in
+// TestLiveGolden reads the scenarios of testdata/live: the events, in the form in
 // which package spantext has spans (the name is that of the event, at= its time),
 // the spans that arrive besides, and what they come to. Each is built in other
 // orders too.
 func TestLiveGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/live/*.txtar")
 	if err != nil || len(files) == 0 {
-		t.Fatal("no stories", err)
+		t.Fatal("no scenarios", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestLiveGolden(t *testing.T) {
 				}
 			}
 			if len(order) == 0 || len(bytes.TrimSpace(archive.Comment)) == 0 {
-				t.Fatal("the story is not told")
+				t.Fatal("the scenario has no description")
 			}
 			got := append(given[:len(given):len(given)], buildLive(t, order)...)
 			if *update {
@@ -404,7 +404,7 @@ func (c *choices) events() []plog.LogRecord {
 		}
 		put := r.Attributes()
 		put.PutStr(string(semconv.SessionIDKey), session)
-		// Messages are of one role each: a compaction can only stand in an answer.
+		// Messages are of one role each: a compaction can only be in an answer.
 		who := c.of(4)
 		put.PutStr(string(semconv.MessageIDKey), session+string(rune('a'+who)))
 		put.PutStr(string(semconv.MessageRoleKey), [][]string{{"assistant", ""}, {"assistant", "x"}, {"user", ""},
@@ -425,7 +425,7 @@ func (c *choices) events() []plog.LogRecord {
 	return all
 }
 
-// FuzzEvents: whatever events come, among whatever spans, they make sound
+// FuzzEvents: whatever events come, among whatever spans, they make valid
 // sessions, and the same ones in any order.
 func FuzzEvents(f *testing.F) {
 	r := rand.New(rand.NewPCG(2, 2))

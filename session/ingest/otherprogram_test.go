@@ -194,7 +194,7 @@ func TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged(t *testin
 }
 
 // compareHidden compares which messages are hidden with which were. A message may have
-// another id than before, and is hidden then as it was. holds says that a rewind is in
+// another id than before, and is hidden then as it was. holds reports that a rewind is in
 // force, which may hide what is new.
 func compareHidden(t *testing.T, at string, before, after []string, holds bool) {
 	t.Helper()
@@ -300,7 +300,7 @@ func upTo(t *testing.T, s *sqlitestore.Store, id, fork string) (messages []strin
 }
 
 // TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater: nothing remembers a session that was
-// deleted, by the store or by another program. What comes later makes it anew of that
+// deleted, by the store or by another program. What comes later makes it again of that
 // alone, and all of its telemetry all of it, as it is with sessions of the SDK.
 func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 	eachCapture(t, func(t *testing.T, single []request) {

@@ -133,7 +133,7 @@ func TestOrderAndRedelivery(t *testing.T) {
 	reference := openStore(t)
 	report := ingestAll(t, reference, traces(all...))
 	if report.Malformed != 0 || report.Refused != 0 || report.Accepted != len(all) {
-		t.Fatalf("the story itself is flawed: %+v", report)
+		t.Fatalf("the scenario itself has a problem: %+v", report)
 	}
 	check(t, reference)
 	want := dump(t, reference.Path())

@@ -178,14 +178,14 @@ func TestRedactPart(t *testing.T) {
 			want: `{"type":"data-compaction","data":{"summary":"` + long[:76] + `__TRUNCATED__[300 bytes]",` +
 				`"tail_start_id":"` +
 				tagged + `"}}`},
-		{name: "a long text says so beside it", config: redact.Config{MaxBytes: 100}, role: "assistant",
+		{name: "a long text is noted beside it", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "text",
 				Data: []byte(`{"type":"text","text":"` + long + `","providerMetadata":{"a":{"b":1}}}`)},
 			want: `{"type":"text","text":"` + long[:76] +
 				`__TRUNCATED__[300 bytes]","providerMetadata":{"a":{"b":1},"agenttrace":{"truncated":true,"size":300,` +
 				`"sha256":"` +
 				digestOf(long) + `"}}}`},
-		{name: "a tool says which", config: redact.Config{MaxBytes: 100}, role: "assistant",
+		{name: "a tool notes which", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "tool-a",
 				Data: []byte(`{"type":"tool-a","toolCallId":"c","state":"output-available","input":"` + long +
 					`","output":"` +

@@ -70,17 +70,17 @@ func TestHugeOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	story := newStory()
+	scenario := newScenario()
 	head := "password=hunter2swordfish "
 	output := head + strings.Repeat("all work and no play ", 1_000_000)
 	quoted, err := json.Marshal(output)
 	if err != nil {
 		t.Fatal(err)
 	}
-	story.add(&spans.ToolCall{SessionID: "ses_1", ToolID: "bash", CallID: "call_1",
+	scenario.add(&spans.ToolCall{SessionID: "ses_1", ToolID: "bash", CallID: "call_1",
 		MessageID: id(spans.PrefixMessage, 1, 1), PartID: id(spans.PrefixPart, 1, 1),
 		State: session.StateOutputAvailable, Input: `{"cmd":"yes"}`, Output: string(quoted)}, 1, 2)
-	report, err := ingest.New(s, ingest.Options{Redactor: r}).Traces(t.Context(), traces(story.spans...))
+	report, err := ingest.New(s, ingest.Options{Redactor: r}).Traces(t.Context(), traces(scenario.spans...))
 	if err != nil || report.Truncated != 1 || report.Redacted != 1 {
 		t.Fatalf("%+v, %v", report, err)
 	}
@@ -155,7 +155,7 @@ func TestHugeForeignOutput(t *testing.T) {
 				for _, want := range []string{"__TRUNCATED__[21000 bytes]", `"truncated":true`, `"output_size":21000`,
 					`"output_sha256":"` + digest(output) + `"`} {
 					if !strings.Contains(p.DataJSON, want) {
-						t.Errorf("the part does not say %s: %s", want, p.DataJSON)
+						t.Errorf("the part does not have %s: %s", want, p.DataJSON)
 					}
 				}
 				return

@@ -85,17 +85,17 @@ func visible(tr *session.Transcript) []string {
 	return texts
 }
 
-// TestRewindAndForkInOneMillisecond tells the store of a session whose clock
-// stands or steps back: what came after a rewind is not hidden by it, what came
+// TestRewindAndForkInOneMillisecond stores a session whose clock
+// stops or steps back: what came after a rewind is not hidden by it, what came
 // after a fork is not copied.
 func TestRewindAndForkInOneMillisecond(t *testing.T) {
-	for name, step := range map[string]time.Duration{"the clock stands": 0, "the clock steps back": -time.Second} {
+	for name, step := range map[string]time.Duration{"the clock stops": 0, "the clock steps back": -time.Second} {
 		t.Run(name, func(t *testing.T) {
 			now := time.UnixMilli(start)
 			rec := agenttracetest.NewRecorder()
 			tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { return now }})
 			sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
-			say := func(sess *agenttrace.Session, question, answer string) *agenttrace.Turn {
+			turnOf := func(sess *agenttrace.Session, question, answer string) *agenttrace.Turn {
 				ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{ID: "m"}})
 				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{})
 				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
@@ -112,17 +112,17 @@ func TestRewindAndForkInOneMillisecond(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			first := say(sess, "q0", "a0").UserMessageID()
+			first := turnOf(sess, "q0", "a0").UserMessageID()
 			must(sess.Rewind(t.Context(), first))
-			say(sess, "q1", "a1")
+			turnOf(sess, "q1", "a1")
 			must(sess.Rewind(t.Context(), first))
 			must(sess.Unrewind(t.Context()))
 			must(sess.Rewind(t.Context(), first))
-			last := say(sess, "q2", "a2")
+			last := turnOf(sess, "q2", "a2")
 			child, err := sess.Fork(t.Context(), last.AssistantMessageID(), agenttrace.ForkOptions{})
 			must(err)
-			say(sess, "q3", "a3")
-			say(child, "q4", "a4")
+			turnOf(sess, "q3", "a3")
+			turnOf(child, "q4", "a4")
 
 			all := recorded(rec.All())
 			for seed := range 6 {
@@ -179,9 +179,9 @@ func TestErrorsAreInTheStore(t *testing.T) {
 	lost := slices.DeleteFunc(slices.Clone(all), func(s ptrace.Span) bool { return s.Name() == "session.turn" })
 	for seed := range 8 {
 		r := rand.New(rand.NewPCG(uint64(seed), 6))
-		for _, story := range [][]ptrace.Span{all, lost} {
+		for _, scenario := range [][]ptrace.Span{all, lost} {
 			var metadata session.MessageMetadata
-			for _, m := range transcripts(t, shuffled(r, story), sess.ID())[0].Messages {
+			for _, m := range transcripts(t, shuffled(r, scenario), sess.ID())[0].Messages {
 				if m.Message.ID == turn.AssistantMessageID() {
 					if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata); err != nil {
 						t.Fatal(err)
@@ -244,8 +244,8 @@ func TestTurnTellsOfItsSession(t *testing.T) {
 	running := slices.DeleteFunc(slices.Clone(all), func(s ptrace.Span) bool { return s.Name() == "session.run" })
 	for seed := range 4 {
 		r := rand.New(rand.NewPCG(uint64(seed), 7))
-		for want, story := range map[string][]ptrace.Span{"Fix the test": running, "Fix the other test": all} {
-			got := transcripts(t, shuffled(r, story), parent.ID(), child.ID())
+		for want, scenario := range map[string][]ptrace.Span{"Fix the test": running, "Fix the other test": all} {
+			got := transcripts(t, shuffled(r, scenario), parent.ID(), child.ID())
 			if title := got[0].Session.Title; title != want {
 				t.Errorf("title = %q, want %q", title, want)
 			}

@@ -152,7 +152,7 @@ func (r *delegatedRun) importFile(t testing.TB, s *sqlitestore.Store, path strin
 	}
 }
 
-// briefID is a session's id in the expectations: the characters that tell them apart.
+// briefID is a session's id in the expectations: the characters that distinguish them.
 func briefID(id *string) string {
 	switch {
 	case id == nil:

@@ -60,7 +60,7 @@ type joinedRun struct {
 	facts   []string // in the answer's metadata
 }
 
-// compare says what of the one session in the store is not as wanted.
+// compare returns the differences of the one session in the store.
 func (r *joinedRun) compare(t *testing.T, s *sqlitestore.Store) {
 	t.Helper()
 	var got []string

@@ -192,7 +192,7 @@ func turns(session string, usages ...map[string]any) (all []counted) {
 	return all
 }
 
-// TestUsageBasisOfASession: where nothing tells how a source counts, all of a session is
+// TestUsageBasisOfASession: where nothing shows how a source counts, all of a session is
 // read alike, by what any of its counts proves, in whatever turn and order it arrives.
 func TestUsageBasisOfASession(t *testing.T) {
 	for _, test := range []struct {
@@ -298,7 +298,7 @@ func TestUsageBasisOfAnUnknownClient(t *testing.T) {
 }
 
 // TestUsageBasisOfAProviderOfTheAISDK: the AI SDK reports what a provider answers, whose name
-// may say nothing. A call whose input has no cached tokens in it, though some were read,
+// may report nothing. A call whose input has no cached tokens in it, though some were read,
 // proves how the others of the provider are counted, and no other provider's.
 func TestUsageBasisOfAProviderOfTheAISDK(t *testing.T) {
 	call := func(trace byte, provider string, usage map[string]any) counted {

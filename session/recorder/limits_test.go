@@ -66,7 +66,7 @@ func TestALimitOnAttributesKeepsTheMessagesAndIsSeen(t *testing.T) {
 			last := got.Messages[len(got.Messages)-1].Message.MetadataJSON
 			if !strings.Contains(last, "disk full") ||
 				!strings.Contains(last, "attributes were dropped before export") {
-				t.Errorf("the answer says %s", last)
+				t.Errorf("the answer is %s", last)
 			}
 		})
 	}

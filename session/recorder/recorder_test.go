@@ -223,7 +223,7 @@ func TestPendingBound(t *testing.T) {
 		}
 		err := rec.ForceFlush(t.Context())
 		if tt.pending == 0 && err != nil || tt.pending > 0 && (!errors.As(err, &e) || e.LostSpans != 0) {
-			t.Errorf("what was said is said again: %v", err)
+			t.Errorf("what was reported is reported again: %v", err)
 		}
 	}
 }

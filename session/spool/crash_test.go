@@ -49,7 +49,7 @@ func (p *printer) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 
 // runAgent is an agent that works until it is killed, and prints the spans that
 // were acknowledged. Its collector comes and goes, so that it drains as well; what
-// it sends there goes to another spool, which stands for it.
+// it sends there goes to another spool, which represents it.
 func runAgent(root string) error {
 	seed := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
 	collector, err := Open(filepath.Join(root, "collector"), Options{Sync: SyncNever})
@@ -142,7 +142,7 @@ func start(t *testing.T, role, root string) (*exec.Cmd, *bufio.Scanner, io.Close
 
 // TestCrash kills agents that spool and drain, at any moment. Every span whose
 // export returned nil is at the collector or in the spool; and in a store, after
-// all was drained, once, and every session is sound.
+// all was drained, once, and every session is valid.
 func TestCrash(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	acknowledged := make(map[string]bool)
@@ -239,7 +239,7 @@ func TestLiving(t *testing.T) {
 	root := t.TempDir()
 	cmd, lines, _ := start(t, "hold", root)
 	if lines.Scan(); lines.Text() != "spooled" {
-		t.Fatalf("the other process says %q", lines.Text())
+		t.Fatalf("the other process prints %q", lines.Text())
 	}
 	n := &network{}
 	report, err := Drain(t.Context(), root, n.sink())

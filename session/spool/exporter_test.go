@@ -209,7 +209,7 @@ func TestLargeBatch(t *testing.T) {
 	}
 }
 
-// TestNeither: what is neither sent nor spooled is said by the export, with both
+// TestNeither: what is neither sent nor spooled is reported by the export, with both
 // reasons, by ForceFlush once, and by Shutdown.
 func TestNeither(t *testing.T) {
 	n := &network{fail: unreachable}
@@ -302,7 +302,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestDamaged: what is whole in a damaged file is sent, the rest is said and kept
+// TestDamaged: what is whole in a damaged file is sent, the rest is reported and kept
 // for people to look at; a tail that was cut off is nothing to keep.
 func TestDamaged(t *testing.T) {
 	b := fileBytes(t, "a", "b", "c")
@@ -316,7 +316,7 @@ func TestDamaged(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), restName), b[:5], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	heard()
+	errorsSince()
 	n := &network{}
 	e := open(t, root, Options{Spans: n, Sync: SyncNever})
 	export(t, e, "new")
@@ -324,10 +324,10 @@ func TestDamaged(t *testing.T) {
 		t.Errorf("arrived %s", got)
 	}
 	var d *otlpfile.DamagedError
-	said := heard()
-	if len(said) != 1 || !errors.As(said[0], &d) || d.Offset != int64(starts[1]) ||
-		!strings.Contains(said[0].Error(), path) {
-		t.Errorf("said %v", said)
+	errs := errorsSince()
+	if len(errs) != 1 || !errors.As(errs[0], &d) || d.Offset != int64(starts[1]) ||
+		!strings.Contains(errs[0].Error(), path) {
+		t.Errorf("reported %v", errs)
 	}
 	files, err := Files(root)
 	if err != nil || len(files) != 1 || filepath.Base(filepath.Dir(files[0])) != damagedName {

@@ -41,25 +41,25 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		said.Lock()
-		defer said.Unlock()
-		said.errs = append(said.errs, err)
+		handled.Lock()
+		defer handled.Unlock()
+		handled.errs = append(handled.errs, err)
 	}))
 	goleak.VerifyTestMain(m)
 }
 
-// said is what users were told.
-var said struct {
+// handled has the errors that the error handler got.
+var handled struct {
 	sync.Mutex
 	errs []error
 }
 
-// heard returns what users were told since it was last called.
-func heard() []error {
-	said.Lock()
-	defer said.Unlock()
-	all := said.errs
-	said.errs = nil
+// errorsSince returns the errors since it was last called.
+func errorsSince() []error {
+	handled.Lock()
+	defer handled.Unlock()
+	all := handled.errs
+	handled.errs = nil
 	return all
 }
 

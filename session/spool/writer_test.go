@@ -18,7 +18,7 @@ import (
 // disk is where a writer's files are, with faults.
 type disk struct {
 	room   int64 // bytes that may be written yet; negative is any number
-	full   error // what is said when there is no more
+	full   error // the error when there is no more
 	sync   error
 	trunc  error
 	create error
@@ -91,7 +91,7 @@ func TestDiskFails(t *testing.T) {
 					t.Fatalf("flush: %v", err)
 				}
 				if err := e.ForceFlush(t.Context()); err != nil {
-					t.Fatalf("what was said is said again: %v", err)
+					t.Fatalf("what was reported is reported again: %v", err)
 				}
 				d.room = -1
 				export(t, e, "d")
@@ -166,7 +166,7 @@ func TestSyncEvery(t *testing.T) {
 }
 
 // TestSyncInterval syncs once in an interval in which something was written, and
-// says in ForceFlush what went wrong with it.
+// reports in ForceFlush what went wrong with it.
 func TestSyncInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open(t, t.TempDir(), Options{SyncInterval: time.Minute})
@@ -205,7 +205,7 @@ func TestSyncInterval(t *testing.T) {
 		}
 		d.sync = nil
 		if err := e.ForceFlush(t.Context()); err != nil {
-			t.Errorf("what was said is said again: %v", err)
+			t.Errorf("what was reported is reported again: %v", err)
 		}
 		export(t, e, "y")
 		before := syncs()
@@ -263,7 +263,7 @@ func TestRotation(t *testing.T) {
 }
 
 // TestBound drops the oldest, of this process and of dead ones, not of living
-// ones, and says how much.
+// ones, and reports how much.
 func TestBound(t *testing.T) {
 	root := t.TempDir()
 	o := Options{MaxFileBytes: 1000, MaxTotalBytes: 8000, Sync: SyncNever}
@@ -274,7 +274,7 @@ func TestBound(t *testing.T) {
 	die(t, dead)
 	export(t, living, "living")
 	e := open(t, root, o)
-	heard()
+	errorsSince()
 	for _, name := range numbered("r", 60) {
 		export(t, e, name)
 		files, err := Files(root)
@@ -306,9 +306,10 @@ func TestBound(t *testing.T) {
 	if s.Dropped.Spans != 68-kept || s.Spooled.Spans != 60 {
 		t.Errorf("%d of 68 are kept: %+v", kept, s)
 	}
-	if said := heard(); len(said) == 0 || !strings.Contains(said[0].Error(), "is full at 8000 bytes: dropped the "+
+	if errs := errorsSince(); len(errs) == 0 || !strings.Contains(errs[0].Error(), "is full at 8000 bytes: dropped "+
+		"the "+
 		"oldest") {
-		t.Errorf("said %v", said)
+		t.Errorf("reported %v", errs)
 	}
 	var l *LostError
 	if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.Dropped.Spans != s.Dropped.Spans || l.Spans != 0 ||
@@ -316,7 +317,7 @@ func TestBound(t *testing.T) {
 		t.Errorf("flush: %v", err)
 	}
 	if err := e.ForceFlush(t.Context()); err != nil {
-		t.Errorf("what was said is said again: %v", err)
+		t.Errorf("what was reported is reported again: %v", err)
 	}
 	if dirs, err := dirsOf(root); err != nil || len(dirs) != 2 {
 		t.Errorf("directories %q, %v; that of the dead one is empty", dirs, err)

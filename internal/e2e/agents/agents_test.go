@@ -122,16 +122,16 @@ func TestAISDK(t *testing.T) {
 		programs[name] = sdk.Variant(name)
 	}
 	saw, reader := collect(t, programs)
-	sessions := make(map[string]map[string]told)
+	sessions := make(map[string]map[string]outline)
 	for _, variant := range variants {
 		t.Run(variant, func(t *testing.T) {
-			sessions[variant] = make(map[string]told)
+			sessions[variant] = make(map[string]outline)
 			names, byName := runs(saw[variant])
 			for _, name := range names {
 				t.Run(name, func(t *testing.T) {
 					id := resolve(t, reader, byName[name])
 					want, got := expect(byName[name], "assistant"), stored(t, reader, id)
-					untold(variant, name, &want)
+					withoutUnreported(variant, name, &want)
 					if want.ID == "" {
 						want.ID = id
 					}
@@ -171,9 +171,9 @@ func TestAISDK(t *testing.T) {
 	})
 }
 
-// untold takes out of a session what the telemetry of the variant does not say,
-// of which the store must then say nothing.
-func untold(variant, run string, s *told) {
+// withoutUnreported takes out of a session what the telemetry of the variant does not report,
+// of which the store must then have nothing.
+func withoutUnreported(variant, run string, s *outline) {
 	last := &s.Messages[len(s.Messages)-1]
 	version := variant[:2]
 	for i := range s.Messages {
@@ -221,8 +221,8 @@ func untold(variant, run string, s *told) {
 	}
 }
 
-// common leaves of a session what every version tells.
-func common(s told) told {
+// common leaves of a session what every version reports.
+func common(s outline) outline {
 	s.ID = ""
 	s.Rollup = session.Usage{Input: s.Rollup.Total()}
 	s.Messages = slices.Clone(s.Messages)

@@ -32,7 +32,7 @@ var clients = map[string]absent{
 
 // TestClients: what a model server answered to a program and what the program's tools
 // returned is what the store holds, whatever client package the program uses and
-// whoever instrumented it. The script has calls of equal input beside each other, a
+// a program that instrumented it. The script has calls of equal input beside each other, a
 // tool and a turn that fail, and the same words twice.
 func TestClients(t *testing.T) {
 	programs := make(map[string]*agents.Program)

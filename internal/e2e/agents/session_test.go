@@ -13,9 +13,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// told is a session as far as a program can tell it: without times, ids of ours,
+// outline is what can be compared of a session: without times, ids of ours,
 // and what its source counted in its own words.
-type told struct {
+type outline struct {
 	ID       string
 	Messages []message
 	// Rollup is the session's own sum.
@@ -44,9 +44,9 @@ type part struct {
 }
 
 // expect is the session that the turns of one run come to. What streamed before
-// an abort is not in it: no version tells it.
-func expect(turns []agents.Turn, agent string) told {
-	s := told{ID: turns[0].Session}
+// an abort is not in it: no version reports it.
+func expect(turns []agents.Turn, agent string) outline {
+	s := outline{ID: turns[0].Session}
 	for _, t := range turns {
 		m := message{
 			Role: session.RoleAssistant, Agent: agent, Model: session.Model{ProviderID: "scripted", ModelID: "mock-1"},
@@ -61,7 +61,7 @@ func expect(turns []agents.Turn, agent string) told {
 			m.End = "finish"
 		}
 		for i, step := range t.Steps {
-			if i > 0 { // steps are told apart by what stands between them
+			if i > 0 { // steps are distinguished by what is between them
 				m.Parts = append(m.Parts, part{Type: "step-start"})
 			}
 			if step.Reasoning != "" {
@@ -94,7 +94,7 @@ func expect(turns []agents.Turn, agent string) told {
 	return s
 }
 
-func (s *told) sum() {
+func (s *outline) sum() {
 	s.Rollup = session.Usage{}
 	for _, m := range s.Messages {
 		if m.Usage != nil {
@@ -103,8 +103,8 @@ func (s *told) sum() {
 	}
 }
 
-// stored is what the store tells of a session, which must be a sound one.
-func stored(t *testing.T, reader store.Reader, id string) told {
+// stored is what the store has of a session, which must be valid.
+func stored(t *testing.T, reader store.Reader, id string) outline {
 	t.Helper()
 	transcript, err := reader.Transcript(t.Context(), id)
 	if err != nil {
@@ -113,7 +113,7 @@ func stored(t *testing.T, reader store.Reader, id string) told {
 	for _, v := range session.Check(transcript) {
 		t.Errorf("session.Check: %s", v)
 	}
-	s := told{ID: id, Rollup: transcript.Session.Usage()}
+	s := outline{ID: id, Rollup: transcript.Session.Usage()}
 	for _, row := range transcript.Messages {
 		m := message{Role: row.Message.Role}
 		if m.Role == session.RoleAssistant {

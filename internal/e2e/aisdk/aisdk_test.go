@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// transcripts stores the story and reads it back.
+// transcripts stores the scenario and reads it back.
 func transcripts(t *testing.T) []*session.Transcript {
 	t.Helper()
 	ctx := t.Context()
@@ -61,7 +61,7 @@ func transcripts(t *testing.T) []*session.Transcript {
 		t.Fatal(err)
 	}
 	if report.Accepted != traces.SpanCount() || report.Refused != 0 {
-		t.Fatalf("the story itself is flawed: %+v", report)
+		t.Fatalf("the scenario itself has a problem: %+v", report)
 	}
 	var all []*session.Transcript
 	for row, err := range s.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {

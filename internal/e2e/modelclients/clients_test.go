@@ -1,4 +1,4 @@
-// Package modelclients has programs on the providers' own Go clients, unmodified but for the
+// Package modelclients has programs on the providers' own Go clients, unmodified except the
 // HTTP client that they are given.
 package modelclients
 
@@ -179,7 +179,7 @@ func TestUnmodifiedClientsHaveSessions(t *testing.T) {
 }
 
 // TestClientsThatTryAgainMakeOneCall has a server that fails as often as the client tries
-// again, but for once.
+// again, except once.
 func TestClientsThatTryAgainMakeOneCall(t *testing.T) {
 	script := modelserver.Weather
 	for _, p := range programs {

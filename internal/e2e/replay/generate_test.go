@@ -81,15 +81,15 @@ func generate(r *rand.Rand) document.Input {
 		}
 		return head + `,"state":"output-available","output":` + value() + `}`
 	}
-	said := func(kind string) string { return fmt.Sprintf(`{"type":%q,"text":%s}`, kind, quote(words())) }
+	textPart := func(kind string) string { return fmt.Sprintf(`{"type":%q,"text":%s}`, kind, quote(words())) }
 	var all [][]string
 	if r.IntN(3) == 0 {
-		all = append(all, []string{session.RoleSystem, said("text")})
+		all = append(all, []string{session.RoleSystem, textPart("text")})
 	}
 	for range 1 + r.IntN(4) {
 		question := []string{session.RoleUser, `{"type":"text","text":"Do it"}`}
 		for range r.IntN(3) {
-			question = append(question, pick(said("text"), `{"type":"data-note","data":{"x":1}}`,
+			question = append(question, pick(textPart("text"), `{"type":"data-note","data":{"x":1}}`,
 				`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,iVBORw0="}`,
 				`{"type":"file","mediaType":"application/pdf","filename":"a.pdf",`+
 					`"url":"data:application/pdf;base64,JVBERi0="}`,
@@ -99,12 +99,12 @@ func generate(r *rand.Rand) document.Input {
 		for range r.IntN(4) {
 			answer = append(answer, `{"type":"step-start"}`)
 			if r.IntN(2) == 0 {
-				answer = append(answer, pick(said("reasoning"),
+				answer = append(answer, pick(textPart("reasoning"),
 					`{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"sig"}}}`,
 					`{"type":"reasoning","text":"","providerMetadata":{"anthropic":{"redactedData":"x=="}}}`))
 			}
 			for range r.IntN(4) {
-				answer = append(answer, pick(said("text"), call(), call(),
+				answer = append(answer, pick(textPart("text"), call(), call(),
 					`{"type":"source-url","sourceId":"s","url":"https://example.com"}`))
 			}
 		}

@@ -74,8 +74,8 @@ func settings(r object, names ...string) object {
 	return s
 }
 
-// told drops empty system messages, which the SDK sends too.
-func told(system []string) []string {
+// notEmpty drops empty system messages, which the SDK sends too.
+func notEmpty(system []string) []string {
 	return slices.DeleteFunc(system, func(s string) bool { return s == "" })
 }
 
@@ -125,7 +125,7 @@ func normalChat(r object) any {
 			n.Messages = append(n.Messages, object{"role": m["role"], "content": m["content"], "calls": calls})
 		}
 	}
-	n.System = told(n.System)
+	n.System = notEmpty(n.System)
 	return n
 }
 
@@ -170,7 +170,7 @@ func normalResponses(r object) any {
 		}
 		n.Messages = append(n.Messages, object{"role": item["role"], "content": slices.Clone(content)})
 	}
-	n.System = told(n.System)
+	n.System = notEmpty(n.System)
 	return n
 }
 
@@ -223,6 +223,6 @@ func normalAnthropic(r object) any {
 			n.Messages = append(n.Messages, object{"role": m["role"], "content": content})
 		}
 	}
-	n.System = []string{strings.Join(told(n.System), "\n\n")}
+	n.System = []string{strings.Join(notEmpty(n.System), "\n\n")}
 	return n
 }

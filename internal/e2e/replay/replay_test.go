@@ -56,7 +56,7 @@ var refused = map[string]string{
 func TestRequests(t *testing.T) {
 	files, err := filepath.Glob(filepath.FromSlash("../../../session/replay/testdata/*.txtar"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no stories: %v", err)
+		t.Fatalf("no scenarios: %v", err)
 	}
 	var names []string
 	var ours []map[string][]byte
@@ -131,7 +131,7 @@ func compare(t *testing.T, names []string, ours []map[string][]byte) (compared i
 			}
 			if want := refused[name+" "+format]; want != "" || no.Error != "" {
 				if want == "" || !strings.Contains(no.Error, want) {
-					t.Errorf("%s %s: the SDK says %q, want %q", name, format, no.Error, want)
+					t.Errorf("%s %s: the SDK returns %q, want %q", name, format, no.Error, want)
 				}
 				continue
 			}

@@ -32,9 +32,9 @@ func FuzzAssemble(f *testing.F) {
 	})
 }
 
-// TestDamagedStories loses facts of the stories, one by one and half of them, and
-// moves clocks: what is left must still be sound.
-func TestDamagedStories(t *testing.T) {
+// TestDamagedScenarios loses facts of the scenarios, one by one and half of them, and
+// moves clocks: what is left must still be valid.
+func TestDamagedScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
 		t.Fatal(err)

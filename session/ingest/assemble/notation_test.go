@@ -12,10 +12,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// epoch is the time 0 of every story, in Unix nanoseconds: 2025-06-01 10:00 UTC.
+// epoch is the time 0 of every scenario, in Unix nanoseconds: 2025-06-01 10:00 UTC.
 const epoch = 1748772000_000_000_000
 
-// parseFacts reads facts as stories write them, one to a line:
+// parseFacts reads facts as scenarios write them, one to a line:
 //
 //	turn r 0..900 agent=coder
 //	  < user "List the files"
@@ -25,7 +25,7 @@ const epoch = 1748772000_000_000_000
 //	  call log @200 usage=100/20/0/0/0
 //
 // A line is a kind, a name, the time in milliseconds, and key=value pairs. A fact
-// stands below the span whose line is indented less. "@" makes it a record. Lines
+// is below the span whose line is indented less. "@" makes it a record. Lines
 // with < and > are messages of the input and parts of the output, several parts of
 // a message with | between. A line "trace t" is for what follows; trace - is none.
 func parseFacts(text string) ([]fact.Fact, error) {
@@ -150,7 +150,7 @@ func tokens(s string) ([]string, error) {
 	return words, nil
 }
 
-// plain is the text that a word stands for: of a JSON string what it says.
+// plain is the text that a word represents: of a JSON string its text.
 func plain(word string) string {
 	var s string
 	if json.Unmarshal([]byte(word), &s) == nil {
@@ -159,7 +159,7 @@ func plain(word string) string {
 	return word
 }
 
-// value is the JSON value that a word stands for: a bare word is a string.
+// value is the JSON value that a word represents: a bare word is a string.
 func value(word string) json.RawMessage {
 	if json.Valid([]byte(word)) {
 		return json.RawMessage(word)
@@ -234,7 +234,7 @@ func parsePart(words []string) (fact.Part, error) {
 	return p, nil
 }
 
-// digest stands for a text that is kept once.
+// digest represents a text that is kept once.
 func digest(word string) string {
 	sum := sha256.Sum256([]byte(word))
 	return hex.EncodeToString(sum[:])

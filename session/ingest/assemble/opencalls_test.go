@@ -92,7 +92,7 @@ func TestAToolCallIsOnePartHoweverLateItsResult(t *testing.T) {
 		End: at(late + 1), CallID: "bg",
 		Decision: &fact.Decision{ToolName: "build", Action: "ask", Outcome: "denied", Reason: "not now"},
 	}
-	written := requested("told", late)
+	written := requested("reported", late)
 	written.Input = []fact.Message{
 		{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: "Work on it t"}}},
 		{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: "bg", Name: "build",

@@ -85,9 +85,9 @@ func goesOn(t testing.TB, facts []fact.Fact) store.Assembly {
 	return all
 }
 
-// TestWindowsOfStories: a story is the same when its turns are cut wherever they
+// TestWindowsOfScenarios: a scenario is the same when its turns are cut wherever they
 // can be.
-func TestWindowsOfStories(t *testing.T) {
+func TestWindowsOfScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
 		t.Fatal(err)

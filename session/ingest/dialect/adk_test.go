@@ -185,7 +185,7 @@ func TestADK(t *testing.T) {
 					Succeeded: true},
 			}},
 		},
-		"tool, nothing told": {
+		"tool, nothing reported": {
 			frameworkSpan{scope: scope, name: "execute_tool get_weather", resource: python, attrs: map[string]any{
 				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather",
 				"gen_ai.tool.call.id":             "<not specified>",
@@ -316,7 +316,7 @@ func TestADKRecord(t *testing.T) {
 				SessionAttrs: &fact.SessionAttrs{UserID: "u1"}}},
 		},
 		"user withheld": {"gen_ai.user.message", nil, map[string]any{"content": "<elided>"}, nil},
-		"what the model said": {"gen_ai.user.message", nil,
+		"what the model answered": {"gen_ai.user.message", nil,
 			content("model", map[string]any{"functionCall": map[string]any{"name": "some_tool",
 				"args": map[string]any{"arg1": "val1"}}}), nil},
 		"nothing":         {"gen_ai.user.message", nil, map[string]any{"content": nil}, nil},

@@ -206,13 +206,13 @@ func TestAISDK7Capture(t *testing.T) {
 	}, ofKind(t, facts, fact.Step)); diff != "" {
 		t.Error("steps (-want +got):", diff)
 	}
-	// The turn's usage is the sum of its steps', and it speaks for the agent.
+	// The turn's usage is the sum of its steps', and that of the agent.
 	turn := facts[len(facts)-1]
 	if turn.Kind != fact.Turn || turn.Agent != "weather-agent" || turn.Session != "sess_42" ||
 		turn.Usage.Tokens != (session.Usage{Input: 108, Output: 62, Reasoning: 12, CacheRead: 192}) {
 		t.Error(lines(t, facts[len(facts)-1:]))
 	}
-	// Each turn is a trace, whose history was told before.
+	// Each turn is a trace, whose history was reported before.
 	facts, _ = capturedBy(t, "ai-sdk", "vercel-ai-sdk-v7/session")
 	var histories []int
 	for _, f := range facts {
@@ -430,7 +430,7 @@ func TestOddValues(t *testing.T) {
 			for key, value := range s.Attributes().All() {
 				whole := value.AsString()
 				if len(whole) > 2000 {
-					continue // some 100 kB of tools, each cut of which is read anew
+					continue // some 100 kB of tools, each cut of which is read again
 				}
 				for _, odd := range []any{nil, true, 1.5, -3, "", "null", "[]", "{", []byte{0, 255}, []any{nil, 1, "x"},
 					map[string]any{"role": 1}, whole[:len(whole)/2], whole[:len(whole)*9/10], "\xff\x00"} {

@@ -97,7 +97,7 @@ func TestClaudeCodeCaptures(t *testing.T) {
 
 const claudeTracing = "com.anthropic.claude_code.tracing"
 
-// What was withheld is absent, not said.
+// What was withheld is absent.
 func TestClaudeCodeWithheld(t *testing.T) {
 	_, got := spanOf(t, claudeTracing, "claude_code.interaction",
 		map[string]any{"user_prompt": "<REDACTED>", "session.id": "s"})
@@ -263,7 +263,7 @@ func TestClaudeCodeRecords(t *testing.T) {
 				`"output":[{"kind":"text","text":"` + "```json\\n{\\\"title\\\": \\\"List files\\\"}\\n```" + `"}]}`},
 		{"noise", "hook_execution_start", map[string]any{"num_hooks": 1}, ``},
 		{"noise of a plugin", "plugin_loaded", map[string]any{"plugin.name": "x"}, ``},
-		{"retries that api_error tells", "api_retries_exhausted", map[string]any{"total_attempts": 11}, ``},
+		{"retries that api_error reports", "api_retries_exhausted", map[string]any{"total_attempts": 11}, ``},
 	} {
 		facts := recordOf(t, "com.anthropic.claude_code.events", test.event, test.attrs)
 		if text := strings.TrimSpace(lines(t, facts)); text != test.want {

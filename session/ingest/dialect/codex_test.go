@@ -143,7 +143,7 @@ func TestCodexSpans(t *testing.T) {
 	if f := one(t, got.facts); f.End != f.Start || f.Start == 0 {
 		t.Errorf("from %d to %d", f.Start, f.End)
 	}
-	// The key thread.id stands twice; the session's is text.
+	// The key thread.id is there twice; the session's is text.
 	_, got = spanWith(t, "codex_exec", "session_task.turn", nil, func(s ptrace.Span) {
 		s.Attributes().FromRaw(map[string]any{"thread.id": 4})
 		s.Attributes().PutStr("turn.id", "t")
@@ -153,7 +153,7 @@ func TestCodexSpans(t *testing.T) {
 	}
 }
 
-// Where records are off, the events on spans tell what is not content.
+// Where records are off, the events on spans report what is not content.
 func TestCodexEvents(t *testing.T) {
 	event := func(s ptrace.Span, attrs map[string]any) {
 		e := s.Events().AppendEmpty()

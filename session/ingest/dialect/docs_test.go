@@ -20,8 +20,8 @@ import (
 
 var updateDocs = flag.Bool("update", false, "write the generated parts of docs/dialects.md")
 
-// TestDocumentation: what docs/dialects.md tells of the table, of the keys and of
-// the example is what the code says. Each part stands between marks.
+// TestDocumentation: what docs/dialects.md has of the table, of the keys and of
+// the example is what the code has. Each part is between marks.
 func TestDocumentation(t *testing.T) {
 	name := filepath.Join("..", "..", "..", "docs", "dialects.md")
 	page, err := os.ReadFile(name)
@@ -57,7 +57,7 @@ func TestDocumentation(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if diff := cmp.Diff(want, string(page)); diff != "" {
-		t.Errorf("docs/dialects.md is not what the code says; run go test ./session/ingest/dialect -run "+
+		t.Errorf("docs/dialects.md is not what the code has; run go test ./session/ingest/dialect -run "+
 			"Documentation -update (-code +page):\n%s",
 			diff)
 	}
@@ -68,14 +68,14 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// saying is the form of a value of Says: places with remarks, what a user must ask
+// form is that of a value of Capabilities: places with remarks, what a user must ask
 // for last.
-var saying = func() *regexp.Regexp {
+var form = func() *regexp.Regexp {
 	const places = `(span|log)( \([^()]+\))?(, log( \([^()]+\))?)?`
 	return regexp.MustCompile(`^(opt-in: )?` + places + `(; opt-in: ` + places + `)?$`)
 }()
 
-// TestCapabilities: dialects say what they can tell in the same words, and nothing of what
+// TestCapabilities: dialects report their capabilities in the same words, and nothing of what
 // they do not read.
 func TestCapabilities(t *testing.T) {
 	names := make(map[string]bool)
@@ -89,10 +89,10 @@ func TestCapabilities(t *testing.T) {
 		}
 		for topic, where := range d.Capabilities {
 			if !slices.Contains(Topics, topic) {
-				t.Errorf("%s tells of %q, which is no topic", d.Name, topic)
+				t.Errorf("%s reports %q, which is no topic", d.Name, topic)
 			}
-			if !saying.MatchString(where) {
-				t.Errorf("%s, %s: %q is not of the form %s", d.Name, topic, where, saying)
+			if !form.MatchString(where) {
+				t.Errorf("%s, %s: %q is not of the form %s", d.Name, topic, where, form)
 			}
 			places := remark.ReplaceAllString(where, "")
 			if strings.Contains(places, "span") && d.Spans == nil || strings.Contains(places, "log") &&
@@ -102,7 +102,7 @@ func TestCapabilities(t *testing.T) {
 		}
 		for _, topic := range []Topic{TopicSession, TopicTurn, TopicModel, TopicTokens} {
 			if d.Capabilities[topic] == "" {
-				t.Errorf("%s does not say where it tells the %s", d.Name, topic)
+				t.Errorf("%s does not state where it reports the %s", d.Name, topic)
 			}
 		}
 	}
@@ -111,13 +111,13 @@ func TestCapabilities(t *testing.T) {
 			t.Errorf("%s is listed twice", topic)
 		}
 		if !slices.ContainsFunc(Table, func(d Dialect) bool { return d.Capabilities[topic] != "" }) {
-			t.Errorf("no dialect tells of the topic %s", topic)
+			t.Errorf("no dialect reports the topic %s", topic)
 		}
 	}
 }
 
-// TestCapabilitiesAreWhatCapturesReport: what the captures of clients told of a topic, and
-// where, their dialect says.
+// TestCapabilitiesAreWhatCapturesReport: what the captures of clients report of a topic, and
+// where, their dialect states.
 func TestCapabilitiesAreWhatCapturesReport(t *testing.T) {
 	bodies, err := filepath.Glob("../testdata/captures/*/*/*.json")
 	if err != nil || len(bodies) == 0 {
@@ -155,14 +155,14 @@ func checkCapabilities(t *testing.T, place string, got read) {
 	for _, f := range got.facts {
 		for topic, reported := range topicsOf(&f) {
 			if reported && !strings.Contains(remark.ReplaceAllString(Table[i].Capabilities[topic], ""), place) {
-				t.Errorf("%s tells the %s in a %s (%s), and says %q", got.dialect, topic, place, f.Name,
+				t.Errorf("%s reports the %s in a %s (%s), and states %q", got.dialect, topic, place, f.Name,
 					Table[i].Capabilities[topic])
 			}
 		}
 	}
 }
 
-// topicsOf says which topics a fact tells of.
+// topicsOf returns the topics that a fact reports.
 func topicsOf(f *fact.Fact) map[Topic]bool {
 	has := func(parts []fact.Part, kind string) bool {
 		return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
@@ -235,7 +235,7 @@ func topicTable() string {
 
 var remark = regexp.MustCompile(` \(([^()]+)\)`)
 
-// short is a value of Says in letters.
+// short is a value of Capabilities in letters.
 func short(where string) string {
 	var letters []string
 	for group := range strings.SplitSeq(remark.ReplaceAllString(where, "*"), "; ") {
@@ -254,7 +254,7 @@ func short(where string) string {
 	return strings.ReplaceAll(strings.Join(letters, " "), "*", `\*`)
 }
 
-// remarkList tells what the table only marks.
+// remarkList has what the table only marks.
 func remarkList() string {
 	remarked := regexp.MustCompile(`(span|log) \(([^()]+)\)`)
 	var b strings.Builder

@@ -17,12 +17,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// What stands between the marks is the example of docs/dialects.md.
+// What is between the marks is the example of docs/dialects.md.
 
 // EXAMPLE:
 
 // acmeCoder reads acme-coder. Its spans tell the tools and the tokens. What was
-// said stands in its records, where its user asked for it.
+// said is in its records, where its user asked for it.
 var acmeCoder = Dialect{
 	Name:       "acme-coder",
 	Title:      "Acme Coder",
@@ -55,7 +55,7 @@ func readAcmeSpan(s *Span, out *Emitter) {
 		f.Agent = a.Str("acme.agent")
 	case "acme.completion":
 		f := out.Add(fact.ModelCall)
-		f.RequiresTurn = true // one always stands below a task
+		f.RequiresTurn = true // it is always below a task
 		f.RequestID = a.Str("acme.request.id")
 		if id := a.Str("acme.model"); id != "" {
 			f.Model = &session.Model{ProviderID: a.Str("acme.provider"), ModelID: id}

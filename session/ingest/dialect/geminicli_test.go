@@ -105,7 +105,7 @@ func TestGeminiCapture(t *testing.T) {
 	if diff := cmp.Diff(want, got[:6]); diff != "" {
 		t.Error("records (-want +got):", diff)
 	}
-	// What a tool answered stands in the next request, under the client's id.
+	// What a tool answered is in the next request, under the client's id.
 	last := records[6].Input
 	if n := len(last); n != 3 || last[2].Role != "tool" || last[2].Parts[0].CallID != "run_shell_command__fc_7" ||
 		!strings.HasPrefix(string(last[2].Parts[0].Output), `"`) {
@@ -176,7 +176,7 @@ func TestGeminiCalls(t *testing.T) {
 		!strings.HasPrefix(f.Output[0].Text, "a long sto") || f.TurnID != "x########2" {
 		t.Errorf("%+v", f)
 	}
-	// A context that stands by itself, with its acknowledgement, is none of the user's.
+	// A context that is by itself, with its acknowledgement, is none of the user's.
 	f = call(map[string]any{
 		"gen_ai.input.messages": `[{"role":"user","parts":[{"text":"This is the Gemini CLI. We are setting up the context for our chat.\nToday"}]}]`})
 	if f.Input != nil || !strings.Contains(string(f.Extra), "setting up") {
@@ -306,7 +306,7 @@ func TestGeminiRecords(t *testing.T) {
 		map[string]any{"gen_ai.response.id": "r"}); len(facts) != 0 {
 		t.Error("the standard event counts a call twice:", lines(t, facts))
 	}
-	// Thoughts stand beside the output, and what tools added beside the prompt.
+	// Thoughts are beside the output, and what tools added beside the prompt.
 	f := one(t, recordOf(t, "gemini-cli", "gemini_cli.api_response", map[string]any{"input_token_count": 100,
 		"output_token_count": 5, "cached_content_token_count": 40, "thoughts_token_count": 50, "tool_token_count": 7}))
 	if want := (session.Usage{Input: 67, Output: 5, Reasoning: 50, CacheRead: 40}); f.Usage.Tokens != want {

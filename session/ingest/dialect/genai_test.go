@@ -16,7 +16,7 @@ import (
 )
 
 // capturedGenAI returns the facts of the spans of a capture, as if their resource
-// said nothing.
+// reported nothing.
 func capturedGenAI(t *testing.T, path string) []fact.Fact {
 	t.Helper()
 	body, err := os.ReadFile(filepath.Join("../testdata/captures", path))
@@ -308,7 +308,7 @@ func TestGenAISpans(t *testing.T) {
 			attrs: attrs{"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool",
 				"gen_ai.tool.name": "ls"},
 			want: []fact.Fact{{Kind: fact.Step, Dialect: "gen-ai", Name: "tools/call ls"}}},
-		{name: "MCP told by the tool's span", span: "execute_tool ls", kind: ptrace.SpanKindInternal,
+		{name: "MCP reported by the tool's span", span: "execute_tool ls", kind: ptrace.SpanKindInternal,
 			attrs: attrs{"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool",
 				"gen_ai.tool.name": "ls"},
 			want: []fact.Fact{{Kind: fact.ToolCall, Dialect: "gen-ai", Name: "execute_tool ls",
@@ -334,9 +334,9 @@ func TestGenAISpans(t *testing.T) {
 			want: []fact.Fact{{Kind: fact.Turn, Dialect: "gen-ai", Name: "invoke_workflow w", Agent: "w"}}},
 		{name: "creating an agent", span: "create_agent",
 			attrs: attrs{"gen_ai.operation.name": "create_agent", "gen_ai.agent.name": "a"}},
-		{name: "a stray attribute", span: "POST", kind: ptrace.SpanKindClient,
+		{name: "a single attribute", span: "POST", kind: ptrace.SpanKindClient,
 			attrs: attrs{"gen_ai.system": "openai", "http.request.method": "POST"}},
-		{name: "a stray count", span: "GET", attrs: attrs{"gen_ai.usage.input_tokens": 7}},
+		{name: "a single count", span: "GET", attrs: attrs{"gen_ai.usage.input_tokens": 7}},
 		{name: "MCP beside calls", span: "initialize", kind: ptrace.SpanKindClient,
 			attrs: attrs{"mcp.method.name": "initialize"}},
 	}

@@ -83,7 +83,7 @@ func TestGenkitCapture(t *testing.T) {
 				t.Errorf("catalog %q: %v", f.ToolCatalog, err)
 			}
 			if len(f.Usage.Raw) == 0 {
-				t.Error("the usage lacks what the source said")
+				t.Error("the usage lacks what the source stated")
 			}
 			f.Usage.Raw, f.ToolCatalog = nil, ""
 		}
@@ -253,7 +253,7 @@ func TestGenkit(t *testing.T) {
 	genkit:output := {"output":1,"content":[{"media":{"url":"data:,"}}]}`,
 			`{"kind":"tool_call","tool":{"name":"t","output":{"output":1,"content":[{"media":{"url":"data:,"}}]},` +
 				`"succeeded":true}}`},
-		"tool interrupted, told": {`span t
+		"tool interrupted, reported": {`span t
 	genkit:type = "action"
 	genkit:metadata:subtype = "tool"
 	genkit:name = "t"
@@ -314,7 +314,7 @@ func TestGenkit(t *testing.T) {
 	}
 }
 
-// TestGenkitUsage tells how each provider counts.
+// TestGenkitUsage: usage is read as each provider counts.
 func TestGenkitUsage(t *testing.T) {
 	for _, tt := range []struct {
 		provider, raw string

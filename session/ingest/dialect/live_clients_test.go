@@ -21,7 +21,7 @@ func TestLiveClients(t *testing.T) {
 		want    func(f *fact.Fact) any
 		value   any
 	}{
-		"LangWatch says of which type a conversation is": {
+		"LangWatch states of which type a conversation is": {
 			"generic", frameworkSpan{scope: "my-app", name: "chat", attrs: map[string]any{
 				"langwatch.span.type": "llm", "gen_ai.request.model": "pilot", "langwatch.thread.id": "s",
 				"langwatch.input":  `{"type":"chat_messages","value":[{"role":"user","content":"Hello"}]}`,
@@ -29,7 +29,7 @@ func TestLiveClients(t *testing.T) {
 			}},
 			func(f *fact.Fact) any { return f.Output }, says("Hi."),
 		},
-		"LangWatch says of which type a tool's input is": {
+		"LangWatch states of which type a tool's input is": {
 			"generic", frameworkSpan{scope: "my-app", name: "get_tide", attrs: map[string]any{
 				"langwatch.span.type": "tool", "langwatch.thread.id": "s",
 				"langwatch.input":  `{"type":"json","value":{"port":"Oslo"}}`,

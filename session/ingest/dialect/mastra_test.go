@@ -9,7 +9,7 @@ import (
 )
 
 // The spans are as @mastra/otel-exporter 1.4.0 with @mastra/observability 1.17.9
-// emits them, where they do not say otherwise: "1.0" had no spans of an inference,
+// emits them, where they do not state otherwise: "1.0" had no spans of an inference,
 // and "0.3", under the scope @mastra/otel, other keys.
 func TestMastra(t *testing.T) {
 	const scope = "@mastra/otel-exporter"

@@ -175,7 +175,7 @@ func TestMessages(t *testing.T) {
 		{"text that is JSON", `"{\"city\":\"Paris\"}"`, []fact.Message{message("user", textPart(`{"city":"Paris"}`))}},
 		{"content encoded twice", `[{"role":"user","content":"[{\"type\":\"text\",\"text\":\"Hi\"}]"}]`,
 			[]fact.Message{message("user", textPart("Hi"))}},
-		{"nothing said", `[]`, nil},
+		{"no message", `[]`, nil},
 		{"no content", `[{"role":"assistant","content":null}]`, []fact.Message{message("assistant")}},
 		{"NUL", `[{"role":"user","content":"a\u0000b"}]`, []fact.Message{message("user", textPart("a\uFFFDb"))}},
 	}
@@ -200,8 +200,8 @@ func TestMessagesThatAreNone(t *testing.T) {
 	}
 }
 
-// A cut conversation gives what stands before the cut and is never more than the
-// whole said.
+// A cut conversation gives what is before the cut and is never more than the
+// whole had.
 func TestMessagesCut(t *testing.T) {
 	const whole = `[{"role":"user","parts":[{"type":"text","content":"Zürich \u00e9 \ud83d\ude00?"}]},` +
 		`{"role":"assistant","parts":[{"type":"tool_call","id":"call_1","name":"get","arguments":{"city":"Paris"}}]},` +
@@ -234,7 +234,7 @@ func TestMessagesCut(t *testing.T) {
 	if diff := cmp.Diff(all[:2], got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	// The cut is also found where the JSON stands in a string.
+	// The cut is also found where the JSON is in a string.
 	encoded, _ := json.Marshal(whole[:len(whole)-3])
 	got, ok := Messages(encoded)
 	if ok || len(got) != 3 {

@@ -98,7 +98,7 @@ func TestOpenCodeCapture(t *testing.T) {
 	}
 }
 
-// Of everything that tells of a session, each ancestor up to the turn is known, and
+// Of everything that reports a session, each ancestor up to the turn is known, and
 // no span but those is read.
 func TestOpenCodeChains(t *testing.T) {
 	facts, _ := capturedBy(t, "opencode", "opencode-1.18.33/serve-bash")
@@ -150,10 +150,10 @@ func TestOpenCodeChains(t *testing.T) {
 			others = append(others, f.Name)
 		}
 	}
-	// A sub-agent's turn stands below these, and the next step's tools below the last.
+	// A sub-agent's turn is below these, and the next step's tools below the last.
 	if diff := cmp.Diff(map[string]int{"SessionRunState.ensureRunning": 1, "SessionPrompt.loop": 1,
 		"SessionPrompt.prompt": 1, "SessionTools.resolve": 1}, counts(others)); diff != "" {
-		t.Error("spans that nothing stands below (-want +got):", diff)
+		t.Error("spans that nothing is below (-want +got):", diff)
 	}
 }
 

@@ -237,7 +237,7 @@ func TestOpenInferenceSpans(t *testing.T) {
 			`{"kind":"model_call","dialect":"","name":"span","output":[{"kind":"call","name":"f","input":"{\"a\":"}]}`,
 		},
 		{
-			"GenAI attributes, which say more",
+			"GenAI attributes, which report more",
 			map[string]any{"openinference.span.kind": "LLM", "gen_ai.operation.name": "chat",
 				"gen_ai.request.model":      "m",
 				"gen_ai.usage.input_tokens": 5, "llm.token_count.prompt": 500, "llm.model_name": "n",

@@ -73,7 +73,7 @@ func (fs frameworkSpan) facts(t *testing.T, dialect string) []fact.Fact {
 	return out.All
 }
 
-// frameworkRecord reads a record that stands in span 9999999999999999.
+// frameworkRecord reads a record that is in span 9999999999999999.
 func frameworkRecord(t *testing.T, dialect, scope, event string, attrs map[string]any, body any) []fact.Fact {
 	t.Helper()
 	r := plog.NewLogRecord()
@@ -100,7 +100,7 @@ func frameworkRecord(t *testing.T, dialect, scope, event string, attrs map[strin
 	return out.All
 }
 
-// want compares what the facts say, without their identity and what is only kept.
+// want compares what the facts report, without their identity and what is only kept.
 func want(t *testing.T, got []fact.Fact, want ...fact.Fact) {
 	t.Helper()
 	for i := range got {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestCutHistory: a request of a long turn keeps what the user asked and the last
-// messages, and says how many it leaves out.
+// messages, and counts those that it leaves out.
 func TestCutHistory(t *testing.T) {
 	history := func(steps int, id func(int) string) fact.Fact {
 		var f fact.Fact

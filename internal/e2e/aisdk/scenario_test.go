@@ -15,11 +15,11 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// start is the beginning of the story, in Unix milliseconds.
+// start is the beginning of the scenario, in Unix milliseconds.
 const start = 1_795_198_540_000
 
-// story collects the spans of a session as the SDK would emit them.
-type story struct {
+// scenario collects the spans of a session as the SDK would emit them.
+type scenario struct {
 	traces ptrace.Traces
 	spans  ptrace.SpanSlice
 	id     string
@@ -28,15 +28,16 @@ type story struct {
 	at     int64
 }
 
-func newStory() *story {
+func newScenario() *scenario {
 	traces := ptrace.NewTraces()
 	ss := traces.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
-	return &story{traces: traces, spans: ss.Spans(), id: spans.DeriveID(spans.PrefixSession, start, "aisdk"), at: start}
+	return &scenario{traces: traces, spans: ss.Spans(), id: spans.DeriveID(spans.PrefixSession, start, "aisdk"),
+		at: start}
 }
 
 // add emits a span that lasts until now.
-func (s *story) add(r spans.SpanData) {
+func (s *scenario) add(r spans.SpanData) {
 	sp := s.spans.AppendEmpty()
 	sp.SetName(r.Kind())
 	sp.SetTraceID(pcommon.TraceID{15: 1})
@@ -69,13 +70,13 @@ func put(m pcommon.Map, key string, v attribute.Value) {
 	}
 }
 
-func (s *story) partID() string {
+func (s *scenario) partID() string {
 	s.parts++
 	return spans.DeriveID(spans.PrefixPart, s.at, fmt.Sprint(s.parts))
 }
 
 // message returns a message of AI SDK parts.
-func (s *story) message(role string, data ...string) spans.Message {
+func (s *scenario) message(role string, data ...string) spans.Message {
 	s.at++
 	m := spans.Message{ID: spans.DeriveID(spans.PrefixMessage, s.at, role), CreatedAt: s.at}
 	for i, d := range data {
@@ -94,7 +95,7 @@ func (s *story) message(role string, data ...string) spans.Message {
 }
 
 // turn emits a turn with a question and an answer of the parts.
-func (s *story) turn(end string, answer spans.Message) {
+func (s *scenario) turn(end string, answer spans.Message) {
 	user := s.message("user", fmt.Sprintf(`{"type":"text","text":"question %d"}`, s.turns))
 	user.CreatedAt = answer.CreatedAt - 1
 	index := s.turns
@@ -115,7 +116,7 @@ var states = []string{
 
 // calls emits a turn with a tool call in every state, each with a span of its own. fill
 // sets further attributes of the span.
-func (s *story) calls(dynamic bool, fill func(t *spans.ToolCall)) {
+func (s *scenario) calls(dynamic bool, fill func(t *spans.ToolCall)) {
 	answer := s.message("assistant")
 	for i, state := range states {
 		index := int64(i)
@@ -130,7 +131,7 @@ func (s *story) calls(dynamic bool, fill func(t *spans.ToolCall)) {
 }
 
 // lost emits a turn whose calls have no spans: only its list of them arrived.
-func (s *story) lost() {
+func (s *scenario) lost() {
 	answer := s.message("assistant")
 	for i, state := range append(states[1:], "nonsense") {
 		for j, partType := range []string{"tool-bash", "dynamic-tool"} {
@@ -143,10 +144,10 @@ func (s *story) lost() {
 	s.turn(semconv.EndFinish, answer)
 }
 
-// everyKind is a story with every kind of part, tools in every state with complete and
+// everyKind is a scenario with every kind of part, tools in every state with complete and
 // incomplete telemetry, interrupted turns, and compactions.
 func everyKind() ptrace.Traces {
-	s := newStory()
+	s := newScenario()
 	s.turn(semconv.EndFinish, s.message("assistant",
 		`{"type":"step-start"}`,
 		`{"type":"reasoning","text":"hm","state":"done","providerMetadata":{"openai":{"itemId":"rs_1"}}}`,

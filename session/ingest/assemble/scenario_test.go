@@ -23,20 +23,20 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-var update = flag.Bool("update", false, "write what the stories come to")
+var update = flag.Bool("update", false, "write the results of the scenarios")
 
-// TestStories tells the stories of testdata. Each is a txtar file: what happened
+// TestScenarios reads the scenarios of testdata. Each is a txtar file: what happened
 // in prose, the facts in the notation of parseFacts, and what they come to: the
 // sessions with their messages and parts, the decisions, and what became of each
-// fact. Times are milliseconds since the story's beginning. Made-up ids are
+// fact. Times are milliseconds since the scenario's beginning. Made-up ids are
 // numbered in order of appearance.
 //
-// Every story is built again with its facts in other orders, and must come to the
+// Every scenario is built again with its facts in other orders, and must come to the
 // same.
-func TestStories(t *testing.T) {
+func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
-		t.Fatal("no stories", err)
+		t.Fatal("no scenarios", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestStories(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(bytes.TrimSpace(archive.Comment)) == 0 {
-				t.Error("the story is not told")
+				t.Error("the scenario has no description")
 			}
 			facts, err := parseFacts(section(archive, "facts"))
 			if err != nil {
@@ -75,7 +75,7 @@ func section(a *txtar.Archive, name string) string {
 	return ""
 }
 
-// tell assembles the facts of a window in several orders, checks what comes of
+// build assembles the facts of a window in several orders, checks what comes of
 // it and writes it down.
 func build(t *testing.T, facts []fact.Fact) string {
 	t.Helper()
@@ -119,13 +119,13 @@ func verify(t testing.TB, facts []fact.Fact, out *store.Assembly) {
 	for i := range out.Messages {
 		m := &out.Messages[i]
 		if messages[m.ID] != "" {
-			t.Errorf("message %s is told twice", m.ID)
+			t.Errorf("message %s is built twice", m.ID)
 		}
 		messages[m.ID] = m.SessionID
 		for j := range m.Parts {
 			p := &m.Parts[j]
 			if parts[p.ID] != "" {
-				t.Errorf("part %s is told twice", p.ID)
+				t.Errorf("part %s is built twice", p.ID)
 			}
 			parts[p.ID] = m.ID
 			if p.Index != int64(j) {
@@ -136,7 +136,7 @@ func verify(t testing.TB, facts []fact.Fact, out *store.Assembly) {
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
 		if decisions[d.ID] {
-			t.Errorf("decision %s is told twice", d.ID)
+			t.Errorf("decision %s is built twice", d.ID)
 		}
 		decisions[d.ID] = true
 		if messages[d.MessageID] != d.SessionID || d.PartID != "" && parts[d.PartID] != d.MessageID {
@@ -213,10 +213,10 @@ func transcripts(out *store.Assembly) []*session.Transcript {
 	return all
 }
 
-// fold writes to a session's row what the placements say of it.
+// fold writes to a session's row what the attributions report of it.
 func fold(s *session.Session, out *store.Assembly) {
 	won := make(map[string]store.Value)
-	say := func(column string, v *store.Value, write func(string)) {
+	set := func(column string, v *store.Value, write func(string)) {
 		if v == nil {
 			return
 		}
@@ -238,16 +238,16 @@ func fold(s *session.Session, out *store.Assembly) {
 		if c == nil || c.ID != s.ID {
 			continue
 		}
-		say("title", c.Title, func(text string) { s.Title = text })
-		say("agent", first(c.Agent), func(text string) { s.Agent = text })
-		say("model", c.Model, func(text string) { s.ModelJSON = &text })
-		say("mode", c.Mode, func(text string) { s.Mode = &text })
-		say("root", c.WorkspaceRoot, func(text string) { s.WorkspaceRoot = &text })
-		say("rules", c.Permissions, func(text string) { s.PermissionsJSON = text })
-		say("parent", first(c.ParentID), func(text string) { s.ParentID = &text })
-		say("at", first(c.ParentMessageID), func(text string) { s.ParentMessageID = &text })
+		set("title", c.Title, func(text string) { s.Title = text })
+		set("agent", first(c.Agent), func(text string) { s.Agent = text })
+		set("model", c.Model, func(text string) { s.ModelJSON = &text })
+		set("mode", c.Mode, func(text string) { s.Mode = &text })
+		set("root", c.WorkspaceRoot, func(text string) { s.WorkspaceRoot = &text })
+		set("rules", c.Permissions, func(text string) { s.PermissionsJSON = text })
+		set("parent", first(c.ParentID), func(text string) { s.ParentID = &text })
+		set("at", first(c.ParentMessageID), func(text string) { s.ParentMessageID = &text })
 		for key, v := range c.Metadata {
-			say("metadata."+key, &v, func(text string) { metadata[key] = json.RawMessage(text) })
+			set("metadata."+key, &v, func(text string) { metadata[key] = json.RawMessage(text) })
 		}
 	}
 	raw, _ := json.Marshal(metadata)
@@ -343,7 +343,7 @@ func narrate(facts []fact.Fact, out *store.Assembly) string {
 	})
 }
 
-// rankTraces does what the store does: it tells each fact the rank of the best key
+// rankTraces does what the store does: it gives each fact the rank of the best key
 // of its trace.
 func rankTraces(facts []fact.Fact) {
 	best := make(map[string]int)

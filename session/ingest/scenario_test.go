@@ -16,20 +16,20 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// start is when every story begins, Unix milliseconds.
+// start is when every scenario begins, Unix milliseconds.
 const start = 1_795_198_540_000
 
-// story collects the spans of runs as an SDK would emit them.
-type story struct {
+// scenario collects the spans of runs as an SDK would emit them.
+type scenario struct {
 	spans []ptrace.Span
 	next  uint64
 	trace uint64
 }
 
-func newStory() *story { return &story{trace: 1} }
+func newScenario() *scenario { return &scenario{trace: 1} }
 
 // add emits a record as a span between two times, in milliseconds after start.
-func (s *story) add(r spans.SpanData, from, to int64) ptrace.Span {
+func (s *scenario) add(r spans.SpanData, from, to int64) ptrace.Span {
 	td := ptrace.NewTraces()
 	sp := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
 	name := r.Kind()
@@ -95,7 +95,7 @@ func digest(s string) string {
 }
 
 func textPart(n int, index, at int64, partType, text string) spans.Part {
-	// The type stands first, as the SDK writes it.
+	// The type comes first, as the SDK writes it.
 	data := []byte(`{"type":"` + partType + `","text":` + string(must(json.Marshal(text))) + `}`)
 	return spans.Part{ID: id(spans.PrefixPart, n, at), Index: index, Type: partType, CreatedAt: start + at,
 		UpdatedAt: start + at, Data: data}
@@ -110,9 +110,9 @@ func must[T any](v T, err error) T {
 
 func ptr[T any](v T) *T { return &v }
 
-// run tells one run of a session: turns with reasoning, text, tool calls that
+// run adds one run of a session: turns with reasoning, text, tool calls that
 // work, fail and are denied, decisions, a model switch and a compaction.
-func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []string) {
+func (s *scenario) run(sessionID string, first, turns int, at int64) (userIDs []string) {
 	begin := at
 	var tail string
 	for turn := first; turn < first+turns; turn++ {
@@ -187,10 +187,10 @@ func (s *story) run(sessionID string, first, turns int, at int64) (userIDs []str
 	return userIDs
 }
 
-// whole is a story with everything: runs, a resume, a rewind that is undone and
+// whole is a scenario with everything: runs, a resume, a rewind that is undone and
 // one that is not, a fork and a fork of it, a sub-agent, an archived session.
-func whole() *story {
-	s := newStory()
+func whole() *scenario {
+	s := newScenario()
 	ses := id(spans.PrefixSession, 1, 0)
 	users := s.run(ses, 0, 4, 0)
 	s.add(&spans.Run{SessionID: ses, Agent: "coder", Operation: semconv.RunOperationRewind, TargetMessageID: users[1],
