@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"github.com/jackc/pgx/v5"
@@ -93,6 +94,11 @@ func (b *batch) query(fn func(*row) error, query string, args ...any) {
 // Select implements [sqlstore.Statements].
 func (b *batch) Select(query string, fn func(sqlstore.Row) error, args ...any) {
 	b.query(func(r *row) error { return fn(r) }, numbered(query), args...)
+}
+
+// SelectKeys implements [sqlstore.Statements]: by one statement, which has the keys as a list.
+func (b *batch) SelectKeys(query string, fn func(sqlstore.Row) error, keys []string) {
+	b.query(func(r *row) error { return fn(r) }, strings.Replace(numbered(query), "= $1", "= ANY($1::text[])", 1), keys)
 }
 
 // Dialect implements [sqlstore.Statements].

@@ -17,10 +17,6 @@ func (b *batch) ask(q store.Query) error {
 		return nil
 	}
 	switch q := q.(type) {
-	case *store.SessionsByID:
-		b.sessions(q)
-	case *store.MessagesByID:
-		sqlstore.SelectRows(b, sqlstore.MessageTable, &q.Rows, selectByKeys(sqlstore.MessageTable, "id"), q.IDs)
 	case *store.PartsByKey:
 		b.parts(q)
 	case *store.SpanRefsByKey:
@@ -29,18 +25,12 @@ func (b *batch) ask(q store.Query) error {
 			func(l *store.SpanRef) store.SpanKey {
 				return store.SpanKey{SessionID: l.SessionID, TraceID: l.TraceID, SpanID: l.SpanID}
 			})
-	case *store.DecisionsByID:
-		sqlstore.SelectRows(b, sqlstore.DecisionTable, &q.Rows, selectByKeys(sqlstore.DecisionTable, "id"), q.IDs)
 	case *store.AnnotationsByKey:
 		byKeys(b, sqlstore.AnnotationTable, &q.Rows, q.Keys,
 			func(k store.AnnotationKey) []string { return []string{k.SessionID, k.ID} },
 			func(n *store.Annotation) store.AnnotationKey {
 				return store.AnnotationKey{SessionID: n.SessionID, ID: n.ID}
 			})
-	case *store.BlobsByDigest:
-		if table := sqlstore.BlobTables[q.Kind]; table != nil {
-			sqlstore.SelectRows(b, table, &q.Rows, selectByKeys(table, "digest"), q.Digests)
-		}
 	default:
 		return b.askObservations(q)
 	}
@@ -57,58 +47,12 @@ func timeRange(b *batch, found **store.TimeRange, query string, args ...any) {
 	}, query, args...)
 }
 
-// selectByKeys selects the rows of which a column is one of $1.
-func selectByKeys[R any](table *sqlstore.Table[R], column string) string {
-	return `SELECT ` + table.List + ` FROM ` + table.Name + ` WHERE ` + column + ` = ANY($1::text[])`
-}
-
-func (b *batch) sessions(q *store.SessionsByID) {
-	b.query(func(r *row) error {
-		q.Rows = append(q.Rows, store.SessionRow{})
-		s := &q.Rows[len(q.Rows)-1]
-		if err := sqlstore.SessionTable.Scan(r, &s.Session); err != nil {
-			return err
-		}
-		if state := r.ColumnText(len(sqlstore.SessionTable.Columns)); state != "" {
-			return sqlstore.ReadState(s.ID, state, &s.State)
-		}
-		return nil
-	}, `SELECT `+sqlstore.SessionTable.Prefixed("s.")+`, st.state_json FROM chat_sessions s
- LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ANY($1::text[])`, q.IDs)
-	if q.Forks {
-		q.ForksOf = make(map[string][]store.ForkRef)
-		b.query(func(r *row) error {
-			ref := store.ForkRef{Session: r.ColumnText(1)}
-			var state store.State
-			if err := sqlstore.ReadState(ref.Session, r.ColumnText(2), &state); err != nil {
-				return err
-			}
-			if state.Fork != nil {
-				ref.Message = state.Fork.Message
-			}
-			parent := r.ColumnText(0)
-			q.ForksOf[parent] = append(q.ForksOf[parent], ref)
-			return nil
-		}, `SELECT forked_from, session_id, state_json FROM session_state
- WHERE forked_from = ANY($1::text[]) ORDER BY session_id`, q.IDs)
-	}
-	if q.Children {
-		q.Transcripts = make(map[string][]string)
-		b.query(func(r *row) error {
-			parent := r.ColumnText(0)
-			q.Transcripts[parent] = append(q.Transcripts[parent], r.ColumnText(1))
-			return nil
-		}, `SELECT parent_id, id FROM chat_sessions
- WHERE parent_id = ANY($1::text[]) AND strpos(metadata_json, '"transcript"') > 0 ORDER BY id`, q.IDs)
-	}
-}
-
 func (b *batch) parts(q *store.PartsByKey) {
 	ids, indexes := make([]string, len(q.Keys)), make([]int64, len(q.Keys))
 	for i, k := range q.Keys {
 		ids[i], indexes[i] = k.ID, k.Index
 	}
-	sqlstore.SelectRows(b, sqlstore.PartTable, &q.Rows, selectByKeys(sqlstore.PartTable, "id"), ids)
+	sqlstore.SelectByKeys(b, sqlstore.PartTable, &q.Rows, ids)
 	if q.MessageID == "" {
 		return
 	}

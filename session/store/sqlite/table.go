@@ -9,9 +9,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
-// sessionColumns are those of a table that is named s in a query.
-var sessionColumns = sqlstore.SessionTable.Prefixed("s.")
-
 // rows returns every row of a query that selects the columns of a table.
 func rows[R any](table *sqlstore.Table[R], stmt *sqlite.Stmt) ([]R, error) {
 	return appendRows(nil, table, stmt)

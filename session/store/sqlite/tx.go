@@ -183,16 +183,19 @@ func (s *selecting) Select(query string, fn func(sqlstore.Row) error, args ...an
 	}
 }
 
+// SelectKeys implements [sqlstore.Statements].
+func (s *selecting) SelectKeys(query string, fn func(sqlstore.Row) error, keys []string) {
+	for _, key := range keys {
+		s.Select(query, fn, key)
+	}
+}
+
 // answer sets the results of a query.
 func (t *tx) answer(q store.Query) (err error) {
 	if s := (selecting{tx: t}); sqlstore.Ask(&s, q) {
 		return s.err
 	}
 	switch q := q.(type) {
-	case *store.SessionsByID:
-		return t.sessions(q)
-	case *store.MessagesByID:
-		q.Rows, err = byKeys(t, sqlstore.MessageTable, q.IDs, bindText)
 	case *store.PartsByKey:
 		return t.parts(q)
 	case *store.SpanRefsByKey:
@@ -201,17 +204,11 @@ func (t *tx) answer(q store.Query) (err error) {
 			stmt.BindText(2, k.TraceID)
 			stmt.BindText(3, k.SpanID)
 		})
-	case *store.DecisionsByID:
-		q.Rows, err = byKeys(t, sqlstore.DecisionTable, q.IDs, bindText)
 	case *store.AnnotationsByKey:
 		q.Rows, err = byKeys(t, sqlstore.AnnotationTable, q.Keys, func(stmt *sqlite.Stmt, k store.AnnotationKey) {
 			stmt.BindText(1, k.SessionID)
 			stmt.BindText(2, k.ID)
 		})
-	case *store.BlobsByDigest:
-		if sqlstore.BlobTables[q.Kind] != nil {
-			q.Rows, err = byKeys(t, sqlstore.BlobTables[q.Kind], q.Digests, bindText)
-		}
 	default:
 		return t.answerObservations(q)
 	}
@@ -236,8 +233,6 @@ func byStatement[Row, Key any](t *tx, table *sqlstore.Table[Row], query string, 
 	return all, nil
 }
 
-func bindText(stmt *sqlite.Stmt, key string) { stmt.BindText(1, key) }
-
 // refused returns an error where a row that must be there, or must not, was not put.
 func refused(changed bool, err error) error {
 	if err == nil && !changed {
@@ -246,78 +241,8 @@ func refused(changed bool, err error) error {
 	return err
 }
 
-// Queries of every batch.
-var (
-	sessionQuery = `SELECT ` + sessionColumns + `, st.state_json
- FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
-	partAtQuery = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
-)
-
-func (t *tx) sessions(q *store.SessionsByID) error {
-	if q.Forks {
-		q.ForksOf = make(map[string][]store.ForkRef)
-	}
-	if q.Children {
-		q.Transcripts = make(map[string][]string)
-	}
-	for _, id := range q.IDs {
-		row, err := t.session(id)
-		if err != nil {
-			return err
-		}
-		if row != nil {
-			q.Rows = append(q.Rows, *row)
-		}
-		if q.Forks {
-			if err := t.forks(id, q.ForksOf); err != nil {
-				return err
-			}
-		}
-		if q.Children {
-			if q.Transcripts[id], err = texts(t.prep(`SELECT id
- FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
- WHERE parent_id = ? AND instr(metadata_json, '"transcript"') > 0 ORDER BY id`, id)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// session returns the row of a session, nil if there is none.
-func (t *tx) session(id string) (*store.SessionRow, error) {
-	stmt := t.prep(sessionQuery, id)
-	var row *store.SessionRow
-	err := each(stmt, func() error {
-		row = new(store.SessionRow)
-		if err := sqlstore.SessionTable.Scan(stmt, &row.Session); err != nil {
-			return err
-		}
-		if state := stmt.ColumnText(len(sqlstore.SessionTable.Columns)); state != "" {
-			return sqlstore.ReadState(id, state, &row.State)
-		}
-		return nil
-	})
-	return row, err
-}
-
-// forks adds the forks of a session, which have their parent in a column of its own.
-func (t *tx) forks(parentID string, forks map[string][]store.ForkRef) error {
-	stmt := t.prep(`SELECT session_id, state_json FROM session_state
- WHERE forked_from = ? ORDER BY session_id`, parentID)
-	return each(stmt, func() error {
-		ref := store.ForkRef{Session: stmt.ColumnText(0)}
-		var state store.State
-		if err := sqlstore.ReadState(ref.Session, stmt.ColumnText(1), &state); err != nil {
-			return err
-		}
-		if state.Fork != nil {
-			ref.Message = state.Fork.Message
-		}
-		forks[parentID] = append(forks[parentID], ref)
-		return nil
-	})
-}
+// partAtQuery selects the part at an index.
+var partAtQuery = `SELECT ` + sqlstore.PartTable.List + ` FROM chat_parts WHERE message_id = ? AND "index" = ?`
 
 func (t *tx) putSession(p *store.Put[store.SessionRow]) error {
 	r := p.Row

@@ -7,16 +7,27 @@ import "github.com/agenttrace/agenttrace/session/store"
 type Statements interface {
 	// Select calls fn for each row of the result: see [Conn]. INDEXED BY is for SQLite; other engines leave it out.
 	Select(query string, fn func(Row) error, args ...any)
+	// SelectKeys is Select for each of some keys, with which the query compares a column: WHERE id = ?.
+	SelectKeys(query string, fn func(Row) error, keys []string)
 	// Dialect states in what the SQL of the engine differs.
 	Dialect() *Dialect
 }
 
 // SelectRows selects the columns of a table.
 func SelectRows[R any](s Statements, t *Table[R], rows *[]R, query string, args ...any) {
-	s.Select(query, func(row Row) error {
+	s.Select(query, appendTo(t, rows), args...)
+}
+
+// SelectByKeys selects the rows with some keys, of a table whose key is one column.
+func SelectByKeys[R any](s Statements, t *Table[R], rows *[]R, keys []string) {
+	s.SelectKeys(t.ByKey, appendTo(t, rows), keys)
+}
+
+func appendTo[R any](t *Table[R], rows *[]R) func(Row) error {
+	return func(row Row) error {
 		*rows = append(*rows, *new(R))
 		return t.Scan(row, &(*rows)[len(*rows)-1])
-	}, args...)
+	}
 }
 
 // SelectOne is SelectRows of a query that has one row at most.
@@ -38,6 +49,16 @@ func selectTexts(s Statements, all *[]string, query string, args ...any) {
 // Ask adds the statements that answer a query. It reports false for those that engines answer each in its own way.
 func Ask(s Statements, q store.Query) bool {
 	switch q := q.(type) {
+	case *store.SessionsByID:
+		askSessions(s, q)
+	case *store.MessagesByID:
+		SelectByKeys(s, MessageTable, &q.Rows, q.IDs)
+	case *store.DecisionsByID:
+		SelectByKeys(s, DecisionTable, &q.Rows, q.IDs)
+	case *store.BlobsByDigest:
+		if table := BlobTables[q.Kind]; table != nil {
+			SelectByKeys(s, table, &q.Rows, q.Digests)
+		}
 	case *store.AnnotationsOf:
 		SelectRows(s, AnnotationTable, &q.Rows, annotationsQuery, q.SessionID)
 	case *store.MessagesFrom:
@@ -113,6 +134,48 @@ var (
  WHERE trace_id = ? ORDER BY source`
 )
 
+func askSessions(s Statements, q *store.SessionsByID) {
+	s.SelectKeys(sessionQuery, func(row Row) error {
+		q.Rows = append(q.Rows, store.SessionRow{})
+		r := &q.Rows[len(q.Rows)-1]
+		if err := SessionTable.Scan(row, &r.Session); err != nil {
+			return err
+		}
+		if state := row.ColumnText(len(SessionTable.Columns)); state != "" {
+			return ReadState(r.ID, state, &r.State)
+		}
+		return nil
+	}, q.IDs)
+	if q.Forks {
+		q.ForksOf = make(map[string][]store.ForkRef)
+		s.SelectKeys(`SELECT forked_from, session_id, state_json FROM session_state WHERE forked_from = ?
+ ORDER BY session_id`, func(row Row) error {
+			parent, ref := row.ColumnText(0), store.ForkRef{Session: row.ColumnText(1)}
+			var state store.State
+			if err := ReadState(ref.Session, row.ColumnText(2), &state); err != nil {
+				return err
+			}
+			if state.Fork != nil {
+				ref.Message = state.Fork.Message
+			}
+			q.ForksOf[parent] = append(q.ForksOf[parent], ref)
+			return nil
+		}, q.IDs)
+	}
+	if q.Children {
+		q.Transcripts = make(map[string][]string)
+		s.SelectKeys(`SELECT parent_id, id FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
+ WHERE parent_id = ? AND `+s.Dialect().Contains("metadata_json", `"transcript"`)+` ORDER BY id`, func(row Row) error {
+			parent := row.ColumnText(0)
+			q.Transcripts[parent] = append(q.Transcripts[parent], row.ColumnText(1))
+			return nil
+		}, q.IDs)
+	}
+}
+
+var sessionQuery = `SELECT ` + SessionTable.Prefixed("s.") + `, st.state_json
+ FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
+
 func askTrace(s Statements, q *store.Trace) {
 	s.Select(ownerQuery, func(row Row) error {
 		q.Owner, q.Own = row.ColumnText(1), row.ColumnText(2)
@@ -146,10 +209,12 @@ const (
  ORDER BY start_nano, trace_id, source LIMIT 1`
 )
 
-var recordsQuery = `WITH main AS MATERIALIZED (SELECT coalesce((` + guestsOwner + `), ?1) AS id)
- SELECT ` + ObservationTable.Prefixed("", "data") + guests + ` AND trace_id = '' AND owner <> (SELECT id FROM main)
+// recordsQuery joins the owner first, so that the observations of the session itself are read only if it has another.
+var recordsQuery = `WITH main AS MATERIALIZED (SELECT coalesce((` + guestsOwner + `), ?1) AS thread_owner)
+ SELECT ` + ObservationTable.Prefixed("", "data") + guests + ` AND trace_id = ''
+ AND owner <> (SELECT thread_owner FROM main)
  UNION ALL SELECT ` + ObservationTable.Prefixed("", "data") + `
- FROM observations INDEXED BY idx_observations_owner_start WHERE (SELECT id FROM main) <> ?1
+ FROM main CROSS JOIN observations INDEXED BY idx_observations_owner_start WHERE thread_owner <> ?1
  AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`
 
 // The requester of a call of a tool is found in the order of the index, however often an id was used. CROSS JOIN keeps
