@@ -192,12 +192,14 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 		input = a.IntPtr("ai.usage.promptTokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 		output = a.IntPtr("ai.usage.completionTokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 	}
-	read := a.IntPtr(details+"cacheReadTokens", "ai.usage.cachedInputTokens", "gen_ai.usage.cache_read.input_tokens")
-	write := a.IntPtr(details+"cacheWriteTokens", "gen_ai.usage.cache_write.input_tokens",
-		"gen_ai.usage.cache_creation.input_tokens")
-	reasoning := a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens")
-	raw := rawNumbers(a, "ai.usage.", "gen_ai.usage.")
-	total := a.IntPtr("ai.usage.totalTokens", "gen_ai.usage.total_tokens")
+	c := Counts{Input: input, Output: output,
+		CacheRead: a.IntPtr(details+"cacheReadTokens", "ai.usage.cachedInputTokens",
+			"gen_ai.usage.cache_read.input_tokens"),
+		CacheWrite: a.IntPtr(details+"cacheWriteTokens", "gen_ai.usage.cache_write.input_tokens",
+			"gen_ai.usage.cache_creation.input_tokens"),
+		Reasoning: a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens"),
+		Total:     a.IntPtr("ai.usage.totalTokens", "gen_ai.usage.total_tokens"),
+		Raw:       rawNumbers(a, "ai.usage.", "gen_ai.usage.")}
 	provider := strings.ToLower(a.First("ai.model.provider", "gen_ai.system"))
 	fresh := a.IntPtr(details + "noCacheTokens")
 	// Up to version 5 the SDK passes on what the provider answers, and reports no details.
@@ -206,14 +208,14 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 			a.IntPtr(details+"cacheReadTokens", "ai.usage.outputTokenDetails.reasoningTokens") == nil
 		switch {
 		case apart:
-			return MixedUsage(input, output, read, write, reasoning, raw)
+			return c.Usage(fact.CacheApart)
 		case hasPrefix(provider, "anthropic", "amazon-bedrock", "openai", "azure", "google", "vertex", "xai",
 			"mistral", "groq", "deepseek"):
-			return TotaledUsage(input, output, read, write, reasoning, total, raw)
+			return c.WithThoughts().Usage(0)
 		}
 	}
-	u := AssumedUsage(provider, input, output, read, write, reasoning, total, raw)
-	if fresh != nil && input != nil && *fresh == *input && *counted(read)+*counted(write) > 0 {
+	u := c.Assumed(provider)
+	if fresh != nil && input != nil && *fresh == *input && *counted(c.CacheRead)+*counted(c.CacheWrite) > 0 {
 		u.Proof |= fact.CacheApart
 	}
 	return u

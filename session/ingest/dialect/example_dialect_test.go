@@ -62,8 +62,8 @@ func readAcmeSpan(s *Span, out *Emitter) {
 		}
 		f.Finish = a.Str("acme.stop_reason")
 		// The input includes what was read from the cache.
-		f.Usage = InclusiveUsage(a.IntPtr("acme.tokens.input"), a.IntPtr("acme.tokens.output"),
-			a.IntPtr("acme.tokens.cached"), nil, nil, nil)
+		f.Usage = Counts{Input: a.IntPtr("acme.tokens.input"), Output: a.IntPtr("acme.tokens.output"),
+			CacheRead: a.IntPtr("acme.tokens.cached")}.Usage(0)
 	case "acme.tool":
 		f := out.Add(fact.ToolCall) // Failed and Error are those of the span's status
 		f.RequiresTurn = true

@@ -425,7 +425,8 @@ func geminiUsage(a Attrs) *fact.Usage {
 	if output != nil {
 		output = plus(output, thoughts)
 	}
-	return InclusiveUsage(input, output, a.IntPtr(keys[2]), nil, thoughts, statedCounts(a, keys...))
+	return Counts{Input: input, Output: output, CacheRead: a.IntPtr(keys[2]), Reasoning: thoughts,
+		Raw: statedCounts(a, keys...)}.Usage(0)
 }
 
 // readGeminiResponse reads the response as the interface sent it, or its pieces.

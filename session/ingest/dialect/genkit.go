@@ -161,21 +161,22 @@ func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 		}
 		return new(int64) // not a count
 	}
-	input, output, total := count("inputTokens"), count("outputTokens"), count("totalTokens")
-	cached, thoughts := count("cachedContentTokens"), count("thoughtsTokens")
+	c := Counts{Input: count("inputTokens"), Output: count("outputTokens"), Total: count("totalTokens"),
+		CacheRead: count("cachedContentTokens"), Reasoning: count("thoughtsTokens"), Raw: raw}
 	switch provider = strings.ToLower(provider); {
 	case strings.Contains(provider, "anthropic"):
-		return MixedUsage(input, output, cached, nil, thoughts, raw)
+		return c.Usage(fact.CacheApart)
 	case hasPrefix(provider, "google", "vertex"):
 		// A total may show that it does not exclude it.
-		if output != nil && (total == nil || *total != *counted(input)+*output || *counted(thoughts) > *output) {
-			output = plus(output, thoughts)
+		if c.Output != nil && (c.Total == nil || *c.Total != *counted(c.Input)+*c.Output ||
+			*counted(c.Reasoning) > *c.Output) {
+			c.Output = plus(c.Output, c.Reasoning)
 		}
-		return InclusiveUsage(input, output, cached, nil, thoughts, raw)
+		return c.Usage(0)
 	case provider == "openai":
-		return TotaledUsage(input, output, cached, nil, thoughts, total, raw)
+		return c.WithThoughts().Usage(0)
 	}
-	return AssumedUsage(provider, input, output, cached, nil, thoughts, total, raw)
+	return c.Assumed(provider)
 }
 
 // toolCall reads the call of a tool. Its id is not on the span. A tool that waits for a person is

@@ -66,9 +66,7 @@ func readLangfuse(s *Span, out *Emitter) {
 	if usage, ok := objectOf(a.JSON("langfuse.observation.usage_details")); ok {
 		t := make(tally)
 		t.object(usage, 0)
-		raw := a.JSON("langfuse.observation.usage_details")
-		f.Usage = ExclusiveUsage(t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead),
-			t.get(fieldCacheWrite), t.get(fieldReasoningTokens), raw)
+		f.Usage = t.counts(a.JSON("langfuse.observation.usage_details")).Usage(fact.CacheApart | fact.ReasoningApart)
 	}
 	if cost, ok := objectOf(a.JSON("langfuse.observation.cost_details")); ok && f.Usage != nil {
 		f.CostUSD = number(string(cost["total"]))

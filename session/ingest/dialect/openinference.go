@@ -281,10 +281,11 @@ func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 
 func openInferenceUsage(a Attrs) *fact.Usage {
 	const prefix = "llm.token_count."
-	return TotaledUsage(a.IntPtr(prefix+"prompt"), a.IntPtr(prefix+"completion"),
-		a.IntPtr(prefix+"prompt_details.cache_read", prefix+"prompt_details.cache_input"),
-		a.IntPtr(prefix+"prompt_details.cache_write"), a.IntPtr(prefix+"completion_details.reasoning"),
-		a.IntPtr(prefix+"total"), rawNumbers(a, prefix))
+	return Counts{Input: a.IntPtr(prefix + "prompt"), Output: a.IntPtr(prefix + "completion"),
+		CacheRead:  a.IntPtr(prefix+"prompt_details.cache_read", prefix+"prompt_details.cache_input"),
+		CacheWrite: a.IntPtr(prefix + "prompt_details.cache_write"),
+		Reasoning:  a.IntPtr(prefix + "completion_details.reasoning"), Total: a.IntPtr(prefix + "total"),
+		Raw: rawNumbers(a, prefix)}.WithThoughts().Usage(0)
 }
 
 func openInferenceCost(a Attrs) *float64 {

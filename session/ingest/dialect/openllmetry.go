@@ -166,8 +166,9 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	}
 	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a))
 	if f.Usage != nil && countsAsAnswered(s, a) {
-		f.Usage = MixedUsage(a.IntPtr(inputTokens...), a.IntPtr(outputTokens...), a.IntPtr(cacheReadTokens...),
-			a.IntPtr(cacheWriteTokens...), a.IntPtr(reasoningTokens...), f.Usage.Raw)
+		f.Usage = Counts{Input: a.IntPtr(inputTokens...), Output: a.IntPtr(outputTokens...),
+			CacheRead: a.IntPtr(cacheReadTokens...), CacheWrite: a.IntPtr(cacheWriteTokens...),
+			Reasoning: a.IntPtr(reasoningTokens...), Raw: f.Usage.Raw}.Usage(fact.CacheApart)
 	}
 }
 

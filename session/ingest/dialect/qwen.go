@@ -133,8 +133,9 @@ func readQwenRecord(r *Record, out *Emitter) {
 		f.Output = appendText(nil, fact.PartText, a.Str("response_text"))
 		keys := []string{"input_token_count", "output_token_count", "cached_content_token_count",
 			"thoughts_token_count", "total_token_count"}
-		f.Usage = TotaledUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), nil, a.IntPtr(keys[3]),
-			a.IntPtr(keys[4]), statedCounts(a, keys...))
+		c := Counts{Input: a.IntPtr(keys[0]), Output: a.IntPtr(keys[1]), CacheRead: a.IntPtr(keys[2]),
+			Reasoning: a.IntPtr(keys[3]), Total: a.IntPtr(keys[4]), Raw: statedCounts(a, keys...)}
+		f.Usage = c.WithThoughts().Usage(0)
 	case "api_error", "api_cancel":
 		f := out.Add(fact.ModelCall)
 		qwenAbout(f, a)

@@ -11,77 +11,61 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// InclusiveUsage makes a usage of counts as the GenAI conventions have them: input includes what
-// was read from and written to the cache, output includes the reasoning. How a source counts is
-// known from its dialect, its version and the provider, and is never concluded from one count: of a
-// part that is stated to be more than the whole, as much is counted as there is. A count that the
-// source did not state is nil; the usage is nil when all are. Raw is kept as it is.
-func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
-	return usageOf(0, input, output, cacheRead, cacheWrite, reasoning, raw)
+// Counts are the tokens that a source states, nil where it does not state them.
+type Counts struct {
+	Input, Output, CacheRead, CacheWrite, Reasoning, Total *int64
+	// Raw is what the source states, as it is.
+	Raw json.RawMessage
 }
 
-// AssumedUsage is for sources of which it is not known how they count. They are assumed to be
-// inclusive unless a count of the session proves that they are not. All counts of one counter are
-// read alike; what they state is kept for that. See [fact.Usage].
-func AssumedUsage(counter string, input, output, cacheRead, cacheWrite, reasoning, total *int64,
-	raw json.RawMessage) *fact.Usage {
-	u := InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+// Usage returns the usage of a source that counts these tokens apart. The GenAI conventions have
+// none apart: input includes what was read from and written to the cache, output includes the
+// reasoning. How a source counts is known from its dialect, its version and the provider, and is
+// never concluded from one count: of a part that is stated to be more than the whole, as much is
+// counted as there is. The usage is nil when nothing but a total is stated.
+func (c Counts) Usage(apart fact.Apart) *fact.Usage {
+	if cmp.Or(c.Input, c.Output, c.CacheRead, c.CacheWrite, c.Reasoning) == nil {
+		return nil
+	}
+	u := c.stated().Usage(apart)
+	u.Raw = c.Raw
+	return &u
+}
+
+func (c Counts) stated() *fact.Stated {
+	return &fact.Stated{Input: plus(c.Input, nil), Output: plus(c.Output, nil), CacheRead: *counted(c.CacheRead),
+		CacheWrite: *counted(c.CacheWrite), Reasoning: *counted(c.Reasoning)}
+}
+
+// Assumed returns the usage of a source of which it is not known how it counts. It is assumed to
+// count nothing apart unless a count of the session proves that it does. All counts of one counter
+// are read alike; what they state is kept for that. See [fact.Usage].
+func (c Counts) Assumed(counter string) *fact.Usage {
+	u := c.Usage(0)
 	if u == nil {
 		return nil
 	}
-	u.Stated, u.Counter = statedOf(input, output, cacheRead, cacheWrite, reasoning), counter
-	if total != nil {
-		total = counted(total)
+	u.Stated, u.Counter = c.stated(), counter
+	if c.Total != nil {
+		c.Total = counted(c.Total)
 	}
-	u.Proof = u.Stated.Proof(total)
+	u.Proof = u.Stated.Proof(c.Total)
 	return u
+}
+
+// WithThoughts returns the counts with the reasoning in the output, also where the total proves
+// that it is beside it: Gemini's is the sum of prompt, candidates and thoughts.
+func (c Counts) WithThoughts() Counts {
+	if c.Output != nil && c.Total != nil && *counted(c.Reasoning) > 0 &&
+		*c.Total == *counted(c.Input)+*counted(c.Output)+*counted(c.Reasoning) {
+		c.Output = plus(c.Output, c.Reasoning)
+	}
+	return c
 }
 
 // counterOf is who counts the tokens in the spans of a scope.
 func counterOf(scope pcommon.InstrumentationScope) string {
 	return Text(scope.Name()) + "@" + Text(scope.Version())
-}
-
-// TotaledUsage is InclusiveUsage where the source may state a total too. It shows whether the
-// output includes the reasoning: Gemini's does not, and its total is the sum of prompt, candidates
-// and thoughts.
-func TotaledUsage(input, output, cacheRead, cacheWrite, reasoning, total *int64, raw json.RawMessage) *fact.Usage {
-	return InclusiveUsage(input, withThoughts(input, output, reasoning, total), cacheRead, cacheWrite, reasoning, raw)
-}
-
-// withThoughts returns the output with the reasoning in it, also where the total proves that it is
-// beside it.
-func withThoughts(input, output, reasoning, total *int64) *int64 {
-	if output == nil || total == nil || *counted(reasoning) == 0 ||
-		*total != *counted(input)+*counted(output)+*counted(reasoning) {
-		return output
-	}
-	return plus(output, reasoning)
-}
-
-// MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as Anthropic's.
-func MixedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
-	return usageOf(fact.CacheApart, input, output, cacheRead, cacheWrite, reasoning, raw)
-}
-
-// ExclusiveUsage is InclusiveUsage for disjoint counts.
-func ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
-	return usageOf(fact.CacheApart|fact.ReasoningApart, input, output, cacheRead, cacheWrite, reasoning, raw)
-}
-
-func usageOf(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning *int64,
-	raw json.RawMessage) *fact.Usage {
-	if cmp.Or(input, output, cacheRead, cacheWrite, reasoning) == nil {
-		return nil
-	}
-	u := statedOf(input, output, cacheRead, cacheWrite, reasoning).Usage(apart)
-	u.Raw = raw
-	return &u
-}
-
-func statedOf(input, output, cacheRead, cacheWrite, reasoning *int64) *fact.Stated {
-	return &fact.Stated{Input: plus(input, nil), Output: plus(output, nil), CacheRead: *counted(cacheRead),
-		CacheWrite: *counted(cacheWrite), Reasoning: *counted(reasoning)}
 }
 
 // counted returns a count that may be absent, and is never negative nor so large that a sum of some
@@ -104,8 +88,9 @@ func plus(a, b *int64) *int64 {
 // their keys, with that of the total. A key may be "".
 func (a Attrs) statedUsage(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning,
 	total string) *fact.Usage {
-	return usageOf(apart, a.IntPtr(input), a.IntPtr(output), a.IntPtr(cacheRead), a.IntPtr(cacheWrite),
-		a.IntPtr(reasoning), statedCounts(a, input, output, cacheRead, cacheWrite, reasoning, total))
+	return Counts{Input: a.IntPtr(input), Output: a.IntPtr(output), CacheRead: a.IntPtr(cacheRead),
+		CacheWrite: a.IntPtr(cacheWrite), Reasoning: a.IntPtr(reasoning),
+		Raw: statedCounts(a, input, output, cacheRead, cacheWrite, reasoning, total)}.Usage(apart)
 }
 
 // Keys of counts of tokens, those of the conventions first, then older ones and those of clients
@@ -189,18 +174,18 @@ func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
 		o, _ := objectOf(a.JSON("gen_ai.usage." + key))
 		return o.count(member)
 	}
-	input, output, total := a.IntPtr(inputTokens...), a.IntPtr(outputTokens...), a.IntPtr(totalTokens...)
-	read := detail(cacheReadTokens, "input_token_details", "cache_read")
-	write := detail(cacheWriteTokens, "input_token_details", "cache_creation")
-	reasoning := detail(reasoningTokens, "output_token_details", "reasoning")
-	raw := rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
+	c := Counts{Input: a.IntPtr(inputTokens...), Output: a.IntPtr(outputTokens...), Total: a.IntPtr(totalTokens...),
+		CacheRead:  detail(cacheReadTokens, "input_token_details", "cache_read"),
+		CacheWrite: detail(cacheWriteTokens, "input_token_details", "cache_creation"),
+		Reasoning:  detail(reasoningTokens, "output_token_details", "reasoning"),
+		Raw:        rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")}
 	switch basis {
 	case fact.Inclusive:
-		return TotaledUsage(input, output, read, write, reasoning, total, raw)
+		return c.WithThoughts().Usage(0)
 	case fact.Mixed:
-		return MixedUsage(input, withThoughts(input, output, reasoning, total), read, write, reasoning, raw)
+		return c.WithThoughts().Usage(fact.CacheApart)
 	}
-	return AssumedUsage(counter, input, output, read, write, reasoning, total, raw)
+	return c.Assumed(counter)
 }
 
 // neverEnded reports whether a model call has none of what reports that it ended.
@@ -266,14 +251,16 @@ func ResponseUsage(response object) *fact.Usage {
 	switch {
 	case !u.has("prompt_tokens") && u.has("cache_read_input_tokens", "cache_creation_input_tokens"),
 		u.has("inputTokens") && response.has("output"):
-		return MixedUsage(u.count("input_tokens", "inputTokens"), u.count("output_tokens", "outputTokens"),
-			u.count("cache_read_input_tokens", "cacheReadInputTokens"),
-			u.count("cache_creation_input_tokens", "cacheWriteInputTokens"), nil, raw)
+		return Counts{Input: u.count("input_tokens", "inputTokens"), Output: u.count("output_tokens", "outputTokens"),
+			CacheRead:  u.count("cache_read_input_tokens", "cacheReadInputTokens"),
+			CacheWrite: u.count("cache_creation_input_tokens", "cacheWriteInputTokens"),
+			Raw:        raw}.Usage(fact.CacheApart)
 	case u.has("prompt_tokens", "input_tokens"):
 		asked := u.inner("prompt_tokens_details", "input_tokens_details")
 		answered := u.inner("completion_tokens_details", "output_tokens_details")
-		return InclusiveUsage(u.count("prompt_tokens", "input_tokens"), u.count("completion_tokens", "output_tokens"),
-			asked.count("cached_tokens"), nil, answered.count("reasoning_tokens"), raw)
+		return Counts{Input: u.count("prompt_tokens", "input_tokens"),
+			Output: u.count("completion_tokens", "output_tokens"), CacheRead: asked.count("cached_tokens"),
+			Reasoning: answered.count("reasoning_tokens"), Raw: raw}.Usage(0)
 	case u.has("promptTokenCount", "candidatesTokenCount"):
 		return geminiCounts(u, raw)
 	}
@@ -285,8 +272,9 @@ func ResponseUsage(response object) *fact.Usage {
 func geminiCounts(u object, raw json.RawMessage) *fact.Usage {
 	count := func(snake string) *int64 { return countOf(adkField(u, snake)) }
 	thoughts := count("thoughts_token_count")
-	return InclusiveUsage(plus(count("prompt_token_count"), count("tool_use_prompt_token_count")),
-		plus(count("candidates_token_count"), thoughts), count("cached_content_token_count"), nil, thoughts, raw)
+	return Counts{Input: plus(count("prompt_token_count"), count("tool_use_prompt_token_count")),
+		Output: plus(count("candidates_token_count"), thoughts), CacheRead: count("cached_content_token_count"),
+		Reasoning: thoughts, Raw: raw}.Usage(0)
 }
 
 // finer returns the one of two reports of a usage that separates more, where they come to the same,
@@ -352,11 +340,17 @@ func (t tally) object(o object, depth int) {
 
 // usage reads counts of which it is not known what they include. A stated total may prove it.
 func (t tally) usage(counter string, raw json.RawMessage) *fact.Usage {
-	if t.get(fieldInputTokens) == nil && t.get(fieldOutputTokens) == nil {
+	c := t.counts(raw)
+	if c.Input == nil && c.Output == nil {
 		return nil
 	}
-	return AssumedUsage(counter, t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead),
-		t.get(fieldCacheWrite), t.get(fieldReasoningTokens), t.get(fieldTotalTokens), raw)
+	return c.Assumed(counter)
+}
+
+func (t tally) counts(raw json.RawMessage) Counts {
+	return Counts{Input: t.get(fieldInputTokens), Output: t.get(fieldOutputTokens), CacheRead: t.get(fieldCacheRead),
+		CacheWrite: t.get(fieldCacheWrite), Reasoning: t.get(fieldReasoningTokens), Total: t.get(fieldTotalTokens),
+		Raw: raw}
 }
 
 // usage reads the counts of tokens of a call or a turn, nil if there are none.

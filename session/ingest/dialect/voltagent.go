@@ -111,8 +111,8 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
 	}
 	keys := []string{"usage.prompt_tokens", "usage.completion_tokens", "usage.cached_tokens", "usage.reasoning_tokens",
 		"usage.total_tokens"}
-	f.Usage = TotaledUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), nil, a.IntPtr(keys[3]),
-		a.IntPtr(keys[4]), rawNumbers(a, keys...))
+	f.Usage = Counts{Input: a.IntPtr(keys[0]), Output: a.IntPtr(keys[1]), CacheRead: a.IntPtr(keys[2]),
+		Reasoning: a.IntPtr(keys[3]), Total: a.IntPtr(keys[4]), Raw: rawNumbers(a, keys...)}.WithThoughts().Usage(0)
 	readFailure(f, s)
 	state := a.Str("agent.state")
 	f.Aborted = f.Aborted || isAbort(state)
