@@ -1,5 +1,5 @@
 // Package sqlstore has what engines that speak SQL share: the rows of their tables, reading, searching, counting
-// and managing.
+// and managing, and those queries of a transaction ([Ask]) that need no form of their own.
 //
 // The tables and their columns are those that FORMAT.md of package sqlite describes, in every engine. A [Table]
 // follows from the type of its rows, so neither SQL nor scanning has a list of columns of its own:
