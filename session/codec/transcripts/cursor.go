@@ -90,19 +90,16 @@ const cursorProvider = "cursor"
 
 // cursorMeta reads the row that names the root.
 func cursorMeta(conn *sqlite.Conn) (about rows.Object, err error) {
-	err = sqlitex.ExecuteTransient(conn, "SELECT value FROM meta ORDER BY key", &sqlitex.ExecOptions{
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			text, err := hex.DecodeString(stmt.ColumnText(0))
-			if err != nil {
-				text = []byte(stmt.ColumnText(0)) // versions may write it as it is
-			}
-			if o, err := parse(text); err == nil && about == nil &&
-				o.Text("latestRootBlobId") != "" {
-				about = o
-			}
-			return nil
-		},
-	})
+	list, err := table(conn, "SELECT value FROM meta ORDER BY key")
+	for _, row := range list {
+		text, err := hex.DecodeString(row.Text("value"))
+		if err != nil {
+			text = []byte(row.Text("value")) // versions may write it as it is
+		}
+		if o, err := parse(text); err == nil && about == nil && o.Text("latestRootBlobId") != "" {
+			about = o
+		}
+	}
 	if err == nil && about == nil {
 		err = errors.New("its table meta names no root of a chat")
 	}

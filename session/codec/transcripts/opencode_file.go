@@ -151,14 +151,9 @@ func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bo
 	defer conn.Close()
 	conn.SetInterrupt(ctx.Done())
 	// The list is read first, so that nobody is kept waiting while it is gone through.
-	var list []opencodeRecord
-	listed := sqlitex.ExecuteTransient(conn, "SELECT * FROM session ORDER BY time_created, id", &sqlitex.ExecOptions{
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			list = append(list, opencodeSessionRow(stmt))
-			return nil
-		},
-	})
-	for _, info := range list {
+	list, listed := table(conn, "SELECT * FROM session ORDER BY time_created, id")
+	for _, row := range list {
+		info := opencodeSessionRow(row)
 		if seen[info.id] || info.id == "" {
 			continue
 		}
@@ -201,46 +196,30 @@ func opencodeCounts(conn *sqlite.Conn, id string) (all []rows.Object) {
 
 // opencodeSessionRow makes of a row what a file of the tree says. Columns have been
 // added over time.
-func opencodeSessionRow(stmt *sqlite.Stmt) opencodeRecord {
-	text := func(column string) string {
-		if i := slices.Index(columnsOf(stmt), column); i >= 0 {
-			return strings.ToValidUTF8(stmt.ColumnText(i), "\uFFFD")
-		}
-		return ""
-	}
+func opencodeSessionRow(row rows.Object) opencodeRecord {
 	var o, at rows.Object
 	for _, c := range []struct{ column, key string }{
 		{"parent_id", "parentID"}, {"project_id", "projectID"}, {"workspace_id", "workspaceID"},
 		{"directory", "directory"},
 		{"title", "title"}, {"version", "version"}, {"agent", "agent"},
 	} {
-		if v := text(c.column); v != "" {
+		if v := row.Text(c.column); v != "" {
 			o.Set(c.key, v)
 		}
 	}
 	for _, key := range []string{"model", "revert", "permission"} {
-		if v, err := rows.Value([]byte(text(key))); err == nil {
+		if v, err := rows.Value([]byte(row.Text(key))); err == nil {
 			o.Set(key, v)
 		}
 	}
-	r := opencodeRecord{id: text("id")}
 	for _, c := range []struct{ column, key string }{{"time_created", "created"}, {"time_updated", "updated"},
 		{"time_archived", "archived"}} {
-		if i := slices.Index(columnsOf(stmt), c.column); i >= 0 && stmt.ColumnType(i) != sqlite.TypeNull {
-			at.Set(c.key, stmt.ColumnInt64(i))
+		if v := row.Get(c.column); v != nil {
+			at.Set(c.key, v)
 		}
 	}
 	o.Set("time", at)
-	r.data = o
-	return r
-}
-
-func columnsOf(stmt *sqlite.Stmt) []string {
-	names := make([]string, stmt.ColumnCount())
-	for i := range names {
-		names[i] = stmt.ColumnName(i)
-	}
-	return names
+	return opencodeRecord{id: row.Text("id"), data: o}
 }
 
 // read reads the messages and parts of a session as they are at one moment.
