@@ -20,8 +20,13 @@ var errTruncated = errors.New("the answer's stream ended early")
 // calls begin when the answer has ended, because then the agent has them.
 type answer struct {
 	to writer
-	// shape is that of the events that have added text; nil if the answer is not streamed.
+	// shape is that of the events that have added text; nil has each event decoded.
 	shape *shape
+	// effects counts what the event did that another one like it would do again. grew is the
+	// block that it added text to, if any, and growth the text.
+	effects int
+	grew    *block
+	growth  []byte
 	// budget is how many bytes of content are still recorded.
 	budget int
 	size   int // of the content that is recorded
@@ -98,6 +103,7 @@ func (a *answer) block(key int, kind blockKind) *block {
 			return b
 		}
 	}
+	a.effects++
 	b := &block{key: key, kind: kind, open: true}
 	if len(a.blocks) < maxBlocks {
 		a.blocks = append(a.blocks, b)
@@ -119,16 +125,6 @@ func (a *answer) next(kind blockKind) *block {
 	return a.block(len(a.blocks), kind)
 }
 
-// identify sets the names that each chunk of some streams repeats. Mostly they are known.
-func (a *answer) identify(id, model []byte) {
-	if len(id) > 0 {
-		a.id = reuse(a.id, id)
-	}
-	if len(model) > 0 {
-		a.model = reuse(a.model, model)
-	}
-}
-
 // text appends to a block of text or reasoning.
 func (a *answer) text(b *block, text []byte) {
 	if len(text) == 0 || !b.open {
@@ -138,6 +134,7 @@ func (a *answer) text(b *block, text []byte) {
 		addText(&a.content, text)
 	}
 	b.wrote = true
+	a.grew, a.growth = b, text
 	text = a.take(text)
 	if len(text) == 0 || a.to.call == nil || a.to.side {
 		return
@@ -152,12 +149,6 @@ func (a *answer) text(b *block, text []byte) {
 	_, _ = b.stream.Write(text) // never fails
 }
 
-// grow appends to a block what an event has that does nothing else.
-func (a *answer) grow(s *scanner, b *block, text []byte) {
-	a.add(b, text)
-	a.shape.grows(s, b, text, nil)
-}
-
 // add appends to a block of any kind.
 func (a *answer) add(b *block, text []byte) {
 	if b.kind == callBlock {
@@ -167,8 +158,19 @@ func (a *answer) add(b *block, text []byte) {
 	}
 }
 
+// unmarshal is [unmarshal] for an event or a body. Of an event it notes where its values are.
+func (a *answer) unmarshal(data []byte, into any) error {
+	if a.shape == nil {
+		return unmarshal(data, into)
+	}
+	return a.shape.unmarshal(data, into)
+}
+
 // take returns as much of a text as the budget allows.
 func (a *answer) take(text []byte) []byte {
+	if len(text) > 0 {
+		a.effects++
+	}
 	if len(text) > a.budget {
 		text = text[:a.budget]
 		for len(text) > 0 && !utf8.Valid(text[max(0, len(text)-utf8.UTFMax):]) {
@@ -185,6 +187,7 @@ func (a *answer) take(text []byte) []byte {
 // arguments appends to the input of a call.
 func (a *answer) arguments(b *block, text []byte) {
 	if b.open {
+		a.grew, a.growth = b, text
 		b.input = append(b.input, a.take(text)...)
 	}
 }
@@ -275,6 +278,7 @@ func (a *answer) calls() []*block {
 
 // choice returns the answer of a further choice.
 func (a *answer) choice(index int) *choice {
+	a.effects++
 	if a.others == nil {
 		a.others = make(map[int]*choice)
 	}

@@ -8,9 +8,7 @@ import (
 )
 
 // anthropicAPI is the Messages API, also on Vertex AI and Bedrock.
-var anthropicAPI = api{request: anthropicRequest, answer: func(a *answer) decoder {
-	return &anthropicAnswer{a: a, s: scanner{noting: true}}
-}}
+var anthropicAPI = api{request: anthropicRequest, answer: func(a *answer) decoder { return &anthropicAnswer{a} }}
 
 type anthropicBlock struct {
 	Type     string          `json:"type"`
@@ -127,10 +125,7 @@ func anthropicOutput(content json.RawMessage) json.RawMessage {
 	return content
 }
 
-type anthropicAnswer struct {
-	a *answer
-	s scanner
-}
+type anthropicAnswer struct{ a *answer }
 
 type anthropicMessage struct {
 	ID         string            `json:"id"`
@@ -171,65 +166,7 @@ func (d *anthropicAnswer) begin(m *anthropicMessage) {
 	d.a.count(m.Usage)
 }
 
-var (
-	anthropicNames      = []string{"type", "index", "message", "content_block", "delta", "usage", "error"}
-	anthropicDeltaNames = []string{"type", "text", "thinking", "partial_json", "stop_reason"}
-)
-
-// delta takes an event that adds text to a block. It reports whether it did.
-func (d *anthropicAnswer) delta(data []byte) bool {
-	s := &d.s
-	s.reset(data)
-	var index int
-	var event, kind, text, thinking, arguments []byte
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "type":
-			s.str(&event)
-			s.bad = s.bad || string(event) != "content_block_delta"
-		case "index":
-			s.int(&index)
-		case "delta":
-			for s.object(); s.member(); {
-				switch string(s.key) {
-				case "type":
-					s.str(&kind)
-				case "text":
-					s.str(&text)
-				case "thinking":
-					s.str(&thinking)
-				case "partial_json":
-					s.str(&arguments)
-				default:
-					s.other(anthropicDeltaNames)
-				}
-			}
-		default:
-			s.other(anthropicNames)
-		}
-	}
-	if !s.end() || event == nil {
-		return false
-	}
-	switch string(kind) {
-	case "text_delta":
-		d.a.grow(s, d.a.block(index, textBlock), text)
-	case "thinking_delta":
-		d.a.grow(s, d.a.block(index, reasoningBlock), thinking)
-	case "input_json_delta":
-		d.a.grow(s, d.a.block(index, callBlock), arguments)
-	}
-	return true
-}
-
 func (d *anthropicAnswer) event(_ string, data []byte) {
-	if !d.delta(data) {
-		d.decode(data)
-	}
-}
-
-// decode takes any event.
-func (d *anthropicAnswer) decode(data []byte) {
 	var e struct {
 		Type    string            `json:"type"`
 		Index   int               `json:"index"`
@@ -245,7 +182,7 @@ func (d *anthropicAnswer) decode(data []byte) {
 		Usage json.RawMessage `json:"usage"`
 		Error *anthropicError `json:"error"`
 	}
-	if unmarshal(data, &e) != nil {
+	if d.a.unmarshal(data, &e) != nil {
 		return
 	}
 	if e.Error != nil {
@@ -296,6 +233,7 @@ func (d *anthropicAnswer) start(index int, raw json.RawMessage) {
 		c.id, c.name, c.server = b.ID, b.Name, b.Type != "tool_use"
 		if s := string(b.Input); s != "{}" && s != "null" {
 			d.a.arguments(c, b.Input)
+			d.a.effects++ // this is not one of the event's texts
 		}
 	case b.ToolUseID != "": // the result of a tool that Anthropic executes
 		var e struct {

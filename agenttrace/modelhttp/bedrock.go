@@ -11,10 +11,8 @@ import (
 // converseAPI is Bedrock's Converse. InvokeModel takes and returns the format of the model:
 // Nova's is nearly that of Converse.
 var (
-	converseAPI = api{request: converseRequest, answer: func(a *answer) decoder {
-		return &converseAnswer{a: a, s: scanner{noting: true}}
-	}}
-	invokeAPI = api{request: invokeRequest}
+	converseAPI = api{request: converseRequest, answer: func(a *answer) decoder { return &converseAnswer{a} }}
+	invokeAPI   = api{request: invokeRequest}
 )
 
 // invokeRequest finds out which format the body has, and makes it that of the target.
@@ -178,10 +176,7 @@ func converseOutput(content []converseResult) json.RawMessage {
 	return output(text.String())
 }
 
-type converseAnswer struct {
-	a *answer
-	s scanner
-}
+type converseAnswer struct{ a *answer }
 
 func (d *converseAnswer) body(data []byte) {
 	var m struct {
@@ -215,59 +210,12 @@ func (d *converseAnswer) body(data []byte) {
 	d.usage(m.Usage)
 }
 
-var (
-	converseNames      = []string{"contentBlockIndex", "start", "delta", "stopReason", "usage", "error"}
-	converseDeltaNames = []string{"text", "toolUse", "reasoningContent"}
-)
-
-// delta takes an event that adds text to a block. It reports whether it did.
-func (d *converseAnswer) delta(data []byte) bool {
-	s := &d.s
-	s.reset(data)
-	var index int
-	var text, reasoning, arguments []byte
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "contentBlockIndex":
-			s.int(&index)
-		case "delta":
-			for s.object(); s.member(); {
-				switch string(s.key) {
-				case "text":
-					s.str(&text)
-				case "reasoningContent":
-					s.only("text", &reasoning)
-				case "toolUse":
-					s.only("input", &arguments)
-				default:
-					s.other(converseDeltaNames)
-				}
-			}
-		default:
-			s.other(converseNames)
-		}
-	}
-	switch {
-	case !s.end():
-		return false
-	case text != nil:
-		d.a.grow(s, d.a.block(index, textBlock), text)
-	case reasoning != nil:
-		d.a.grow(s, d.a.block(index, reasoningBlock), reasoning)
-	case arguments != nil:
-		d.a.grow(s, d.a.block(index, callBlock), arguments)
-	default:
-		return false
-	}
-	return true
-}
-
 // event takes an event of ConverseStream, or of the stream of a Nova model, whose events
 // are the members of an object.
 func (d *converseAnswer) event(name string, data []byte) {
 	if name == "" {
 		var events map[string]json.RawMessage
-		if unmarshal(data, &events) != nil {
+		if d.a.unmarshal(data, &events) != nil {
 			return
 		}
 		for name, data := range events {
@@ -277,13 +225,6 @@ func (d *converseAnswer) event(name string, data []byte) {
 		}
 		return
 	}
-	if name != "contentBlockDelta" || !d.delta(data) {
-		d.decode(name, data)
-	}
-}
-
-// decode takes any event.
-func (d *converseAnswer) decode(name string, data []byte) {
 	var e struct {
 		Index int `json:"contentBlockIndex"`
 		Start struct {
@@ -306,7 +247,7 @@ func (d *converseAnswer) decode(name string, data []byte) {
 		Usage json.RawMessage `json:"usage"`
 		Error *anthropicError `json:"error"`
 	}
-	if unmarshal(data, &e) != nil {
+	if d.a.unmarshal(data, &e) != nil {
 		return
 	}
 	switch name {

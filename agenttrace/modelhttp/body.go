@@ -49,6 +49,7 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	a := x.flight.newAnswer()
 	b := &tap{body: resp.Body, x: x, answer: a, dec: x.target.api.answer(a), length: resp.ContentLength}
 	b.emit = b.event
+	b.shape.settler, _ = b.dec.(settler)
 	b.shape.a, b.shape.max, a.shape = a, x.t.o.MaxBodyBytes, &b.shape
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {

@@ -10,9 +10,7 @@ import (
 )
 
 // chatAPI is OpenAI's chat completions API, also on Azure and on compatible servers.
-var chatAPI = api{request: chatRequest, answer: func(a *answer) decoder {
-	return &chatAnswer{a: a, s: scanner{noting: true}}
-}}
+var chatAPI = api{request: chatRequest, answer: func(a *answer) decoder { return &chatAnswer{a} }}
 
 type chatCall struct {
 	Index    int    `json:"index"`
@@ -152,10 +150,7 @@ func chatUser(r *request, raw json.RawMessage) {
 	}
 }
 
-type chatAnswer struct {
-	a *answer
-	s scanner
-}
+type chatAnswer struct{ a *answer }
 
 type chatChunk struct {
 	ID      string `json:"id"`
@@ -166,7 +161,7 @@ type chatChunk struct {
 		Message *chatMessage `json:"message"`
 		Finish  string       `json:"finish_reason"`
 	} `json:"choices"`
-	Usage json.RawMessage `json:"usage"`
+	Usage counts          `json:"usage"`
 	Error json.RawMessage `json:"error"`
 }
 
@@ -183,142 +178,21 @@ func (d *chatAnswer) event(_ string, data []byte) {
 		d.a.closeAll()
 		return
 	}
-	if !d.delta(data) {
-		d.chunk(data)
-	}
+	d.chunk(data)
 }
 
-var (
-	chatNames       = []string{"id", "model", "choices", "usage", "error"}
-	chatChoiceNames = []string{"index", "delta", "message", "finish_reason"}
-	chatDeltaNames  = []string{
-		"role", "content", "refusal", "tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning",
-	}
-	chatCallNames     = []string{"index", "id", "function", "custom"}
-	chatFunctionNames = []string{"name", "arguments"}
-)
-
-// chatDelta is what a chunk adds to the first choice.
-type chatDelta struct {
-	id, model, role, text, reasoning, thought, arguments []byte
-	// call is the index of the call with the arguments; calls counts calls, choices choices.
-	call, calls, choices int
-}
-
-// delta takes a chunk that adds text to the first choice, or arguments to one of its calls. It
-// reports whether it did.
-func (d *chatAnswer) delta(data []byte) bool {
-	s := &d.s
-	s.reset(data)
-	var c chatDelta
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "id":
-			s.str(&c.id)
-		case "model":
-			s.str(&c.model)
-		case "choices":
-			for s.array(); s.element(); c.choices++ {
-				c.choice(s)
-			}
-		case "usage":
-			s.none()
-		default:
-			s.other(chatNames)
-		}
-	}
-	if !s.end() || c.choices != 1 || c.calls > 1 {
-		return false
-	}
-	d.a.identify(c.id, c.model)
-	if len(c.reasoning) == 0 {
-		c.reasoning = c.thought
-	}
-	d.write(c.reasoning, c.text)
-	if c.calls > 0 {
-		d.a.arguments(d.a.block(chatCalls+c.call, callBlock), c.arguments)
-	}
-	switch added := len(c.reasoning) + len(c.text) + len(c.arguments); added {
-	case 0:
-	case len(c.text):
-		d.a.shape.grows(s, d.a.block(chatContent, textBlock), c.text, nil)
-	case len(c.reasoning):
-		d.a.shape.grows(s, d.a.block(chatReasoning, reasoningBlock), c.reasoning, nil)
-	case len(c.arguments):
-		d.a.shape.grows(s, d.a.block(chatCalls+c.call, callBlock), c.arguments, nil)
-	}
-	return true
-}
-
-func (c *chatDelta) choice(s *scanner) {
-	index := 0
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "index":
-			s.int(&index)
-			s.bad = s.bad || index != 0
-		case "finish_reason":
-			s.none()
-		case "delta":
-			c.delta(s)
-		default:
-			s.other(chatChoiceNames)
-		}
-	}
-}
-
-func (c *chatDelta) delta(s *scanner) {
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "role":
-			s.str(&c.role)
-		case "content":
-			s.str(&c.text)
-		case "reasoning_content":
-			s.str(&c.reasoning)
-		case "reasoning":
-			s.str(&c.thought)
-		case "refusal":
-			s.none()
-		case "tool_calls":
-			for s.array(); s.element(); c.calls++ {
-				c.toolCall(s)
-			}
-		default:
-			s.other(chatDeltaNames)
-		}
-	}
-}
-
-// toolCall takes a piece of the arguments of a call that an earlier chunk has begun.
-func (c *chatDelta) toolCall(s *scanner) {
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "index":
-			s.int(&c.call)
-		case "id", "custom":
-			s.none()
-		case "function":
-			for s.object(); s.member(); {
-				switch string(s.key) {
-				case "arguments":
-					s.str(&c.arguments)
-				case "name":
-					s.none()
-				default:
-					s.other(chatFunctionNames)
-				}
-			}
-		default:
-			s.other(chatCallNames)
-		}
+// settle implements [settler].
+func (d *chatAnswer) settle(data []byte) {
+	var c chatChunk
+	if unmarshal(data, &c) == nil {
+		d.usage(c.Usage.RawMessage)
 	}
 }
 
 // chunk takes a piece of a stream, or a body, which differ in the name of the message.
 func (d *chatAnswer) chunk(data []byte) bool {
 	var c chatChunk
-	if unmarshal(data, &c) != nil {
+	if d.a.unmarshal(data, &c) != nil {
 		return false
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
@@ -344,7 +218,7 @@ func (d *chatAnswer) chunk(data []byte) bool {
 			d.a.closeAll()
 		}
 	}
-	d.usage(c.Usage)
+	d.usage(c.Usage.RawMessage)
 	return len(c.Choices) > 0
 }
 
@@ -367,6 +241,9 @@ func (d *chatAnswer) write(reasoning, text []byte) {
 }
 
 func (d *chatAnswer) first(m *chatMessage) {
+	if len(m.Content) > 0 && m.Content[0] == '[' {
+		d.a.effects++ // its text may be that of several parts
+	}
 	d.write([]byte(cmp.Or(m.Reasoning, m.Thought)), []byte(cmp.Or(chatText(m.Content), m.Refusal)))
 	for i := range m.Calls {
 		c := &m.Calls[i]

@@ -15,6 +15,10 @@ import (
 func unmarshal(data []byte, into any) error {
 	s := scanners.Get().(*scanner)
 	defer scanners.Put(s)
+	return s.unmarshal(data, into)
+}
+
+func (s *scanner) unmarshal(data []byte, into any) error {
 	s.reset(data)
 	v := reflect.ValueOf(into).Elem()
 	s.value(v)
@@ -22,20 +26,29 @@ func unmarshal(data []byte, into any) error {
 		return nil
 	}
 	v.SetZero()
+	s.values = s.values[:0]
 	return json.Unmarshal(data, into)
 }
 
 // scanners keep their buffers.
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-var rawType = reflect.TypeFor[json.RawMessage]()
+// counts is the JSON of a usage, which replaces that of the event before.
+type counts struct{ json.RawMessage }
+
+var rawType, countsType = reflect.TypeFor[json.RawMessage](), reflect.TypeFor[counts]()
 
 // value reads a value into v, which is zero.
 func (s *scanner) value(v reflect.Value) {
 	c := s.peek()
-	if v.Type() == rawType {
+	if t := v.Type(); t == rawType || t == countsType {
 		start := s.at
+		s.use = decoded
+		if t == countsType {
+			v, s.use = v.Field(0), counted
+		}
 		s.skip()
+		s.use = unread
 		if !s.bad {
 			v.SetBytes(bytes.Clone(s.data[start:s.at]))
 		}
@@ -50,7 +63,9 @@ func (s *scanner) value(v reflect.Value) {
 		var text []byte
 		s.str(&text)
 		v.SetString(string(text))
-		s.buf = s.buf[:0]
+		if !s.noting {
+			s.buf = s.buf[:0]
+		}
 	case reflect.Int, reflect.Int64:
 		n := 0
 		s.int(&n)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
@@ -52,6 +53,11 @@ func FuzzUnmarshal(f *testing.F) {
 	} {
 		f.Add([]byte(data))
 	}
+	for name, events := range deltas {
+		for _, data := range slices.Concat(events, odd[name]) {
+			f.Add([]byte(data))
+		}
+	}
 	for _, a := range modelserver.APIs {
 		_, body := a.Request(&modelserver.Weather, 1, 1, true)
 		data, err := json.Marshal(body)
@@ -67,6 +73,7 @@ func FuzzUnmarshal(f *testing.F) {
 		compare[string](t, data)
 		compare[chatChunk](t, data)
 		compare[geminiContent](t, data)
+		compare[geminiChunk](t, data)
 		compare[responsesItem](t, data)
 		if before := bytes.Clone(data); isJSON(data) != json.Valid(before) || !bytes.Equal(before, data) {
 			t.Errorf("isJSON of %q is wrong", before)

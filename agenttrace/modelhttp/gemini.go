@@ -10,9 +10,7 @@ import (
 )
 
 // geminiAPI is generateContent of the Gemini API and of Vertex AI.
-var geminiAPI = api{request: geminiRequest, answer: func(a *answer) decoder {
-	return &geminiAnswer{a: a, s: scanner{noting: true}}
-}}
+var geminiAPI = api{request: geminiRequest, answer: func(a *answer) decoder { return &geminiAnswer{a: a} }}
 
 type geminiPart struct {
 	Text    string `json:"text"`
@@ -187,7 +185,6 @@ func geminiOutput(raw json.RawMessage) (out json.RawMessage, failed bool) {
 
 type geminiAnswer struct {
 	a *answer
-	s scanner
 	// partial is the call whose arguments arrive in pieces, args what came of them.
 	partial *block
 	args    map[string]any
@@ -202,9 +199,9 @@ type geminiChunk struct {
 		Finish       string        `json:"finishReason"`
 		Continuation string        `json:"continuationToken"`
 	} `json:"candidates"`
-	Usage    json.RawMessage `json:"usageMetadata"`
-	Model    string          `json:"modelVersion"`
-	ID       string          `json:"responseId"`
+	Usage    counts `json:"usageMetadata"`
+	Model    string `json:"modelVersion"`
+	ID       string `json:"responseId"`
 	Feedback struct {
 		Blocked string `json:"blockReason"`
 	} `json:"promptFeedback"`
@@ -224,169 +221,17 @@ func (d *geminiAnswer) body(data []byte) {
 	d.a.closeAll()
 }
 
-var (
-	geminiNames = []string{
-		"candidates", "usageMetadata", "modelVersion", "responseId", "promptFeedback", "error",
-	}
-	geminiCandidateNames = []string{"index", "content", "finishReason", "continuationToken"}
-	geminiContentNames   = []string{"role", "parts"}
-	geminiPartNames      = []string{
-		"text", "thought", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode",
-		"codeExecutionResult", "toolCall", "toolResponse",
-	}
-	geminiUsageNames = []string{
-		"promptTokenCount", "cachedContentTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount",
-		"thoughtsTokenCount",
-	}
-)
-
-// geminiDelta is what a chunk adds to the first candidate.
-type geminiDelta struct {
-	id, model, role, text []byte
-	thought               bool
-	candidates, parts     int
-	// rawUsage is nil if the chunk has no usage; prompt is -1 if that has none.
-	rawUsage                                       []byte
-	prompt, cached, toolPrompt, answered, thoughts int
-}
-
-// delta takes a chunk that adds text to the first candidate. It reports whether it did.
-func (d *geminiAnswer) delta(data []byte) bool {
-	c, ok := d.scan(data)
-	if !ok {
-		return false
-	}
-	d.a.identify(c.id, c.model)
-	if len(c.text) > 0 {
-		kind := textBlock
-		if c.thought {
-			kind = reasoningBlock
-		}
-		b := d.a.next(kind)
-		d.a.text(b, c.text)
-		d.a.shape.grows(&d.s, b, c.text, d)
-	}
-	d.count(&c)
-	return true
-}
-
-// settle takes the usage so far from the last of several chunks that add text.
+// settle implements [settler].
 func (d *geminiAnswer) settle(data []byte) {
-	if c, ok := d.scan(data); ok {
-		d.count(&c)
-	}
-}
-
-// scan reads a chunk that does nothing but add text to the first candidate.
-func (d *geminiAnswer) scan(data []byte) (c geminiDelta, ok bool) {
-	s := &d.s
-	s.reset(data)
-	c.prompt = -1
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "responseId":
-			s.str(&c.id)
-		case "modelVersion":
-			s.str(&c.model)
-		case "candidates":
-			for s.array(); s.element(); c.candidates++ {
-				c.candidate(s)
-			}
-		case "usageMetadata":
-			c.usage(s)
-		default:
-			s.other(geminiNames)
-		}
-	}
-	return c, s.end() && c.candidates <= 1 && c.parts <= 1
-}
-
-// count takes the usage so far, if the chunk has one.
-func (d *geminiAnswer) count(c *geminiDelta) {
-	if c.prompt >= 0 {
-		d.a.rawUsage = append(d.a.rawUsage[:0], c.rawUsage...)
-		d.a.usage = agenttrace.GeminiUsage{
-			Prompt: int64(c.prompt), Cached: int64(c.cached), ToolUsePrompt: int64(c.toolPrompt),
-			Candidates: int64(c.answered), Thoughts: int64(c.thoughts),
-		}
-	}
-}
-
-func (c *geminiDelta) candidate(s *scanner) {
-	index := 0
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "index":
-			s.int(&index)
-			s.bad = s.bad || index != 0
-		case "content":
-			for s.object(); s.member(); {
-				switch string(s.key) {
-				case "role":
-					s.str(&c.role)
-				case "parts":
-					for s.array(); s.element(); c.parts++ {
-						c.part(s)
-					}
-				default:
-					s.other(geminiContentNames)
-				}
-			}
-		default:
-			s.other(geminiCandidateNames)
-		}
-	}
-}
-
-func (c *geminiDelta) part(s *scanner) {
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "text":
-			s.str(&c.text)
-		case "thought":
-			s.bool(&c.thought)
-		default:
-			s.other(geminiPartNames)
-		}
-	}
-}
-
-// usage takes the counts, which every chunk may have.
-func (c *geminiDelta) usage(s *scanner) {
-	s.peek()
-	start := s.at
-	s.bad = s.bad || c.rawUsage != nil
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "promptTokenCount":
-			s.count(&c.prompt)
-		case "cachedContentTokenCount":
-			s.count(&c.cached)
-		case "toolUsePromptTokenCount":
-			s.count(&c.toolPrompt)
-		case "candidatesTokenCount":
-			s.count(&c.answered)
-		case "thoughtsTokenCount":
-			s.count(&c.thoughts)
-		default:
-			s.other(geminiUsageNames)
-		}
-	}
-	if !s.bad {
-		c.rawUsage = s.data[start:s.at]
+	var c geminiChunk
+	if unmarshal(data, &c) == nil {
+		d.usage(c.Usage.RawMessage)
 	}
 }
 
 func (d *geminiAnswer) event(_ string, data []byte) {
-	if !d.delta(data) {
-		d.decode(data)
-	}
-}
-
-// decode takes any event.
-func (d *geminiAnswer) decode(data []byte) {
 	var c geminiChunk
-	if unmarshal(data, &c) != nil {
+	if d.a.unmarshal(data, &c) != nil {
 		return
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
@@ -412,7 +257,7 @@ func (d *geminiAnswer) decode(data []byte) {
 	if c.Feedback.Blocked != "" {
 		d.a.stop, d.a.ended = c.Feedback.Blocked, true
 	}
-	d.usage(c.Usage)
+	d.usage(c.Usage.RawMessage)
 }
 
 func (d *geminiAnswer) part(p *geminiPart) {
@@ -439,6 +284,7 @@ func (d *geminiAnswer) part(p *geminiPart) {
 	case p.Inline != nil:
 		if d.a.to.turn != nil && !d.a.to.side {
 			f := inline(p.Inline.MimeType, p.Inline.DisplayName, p.Inline.Data)
+			d.a.effects++
 			d.a.to.turn.Data("file", "", map[string]any{"mediaType": f.mediaType, "size": f.size})
 		}
 	case p.Thought && p.Text != "":

@@ -10,9 +10,7 @@ import (
 )
 
 // responsesAPI is OpenAI's Responses API, also on Azure.
-var responsesAPI = api{request: responsesRequest, answer: func(a *answer) decoder {
-	return &responsesAnswer{a: a, s: scanner{noting: true}}
-}}
+var responsesAPI = api{request: responsesRequest, answer: func(a *answer) decoder { return &responsesAnswer{a: a} }}
 
 // responsesItem is an item of an input or an output, of any of the many types.
 type responsesItem struct {
@@ -206,7 +204,6 @@ func (i *responsesItem) input() json.RawMessage {
 
 type responsesAnswer struct {
 	a *answer
-	s scanner
 	// done are the indexes of the items that are whole.
 	done map[int]bool
 }
@@ -230,43 +227,6 @@ func (d *responsesAnswer) body(data []byte) {
 	}
 }
 
-var responsesNames = []string{
-	"type", "output_index", "content_index", "summary_index", "delta", "item", "response", "error", "code", "message",
-}
-
-// delta takes an event that adds text to an item. It reports whether it did.
-func (d *responsesAnswer) delta(data []byte) bool {
-	s := &d.s
-	s.reset(data)
-	var event, text []byte
-	var output, content, summary int
-	for s.object(); s.member(); {
-		switch string(s.key) {
-		case "type":
-			s.str(&event)
-			s.bad = s.bad || !bytes.HasSuffix(event, []byte(".delta"))
-		case "output_index":
-			s.int(&output)
-		case "content_index":
-			s.int(&content)
-		case "summary_index":
-			s.int(&summary)
-		case "delta":
-			s.str(&text)
-		default:
-			s.other(responsesNames)
-		}
-	}
-	if !s.end() {
-		return false
-	}
-	b := d.grown(string(event), output, content, summary)
-	if b != nil {
-		d.a.grow(s, b, text)
-	}
-	return b != nil
-}
-
 // grown returns the block that an event of the type appends to, nil if it is of another type.
 func (d *responsesAnswer) grown(event string, output, content, summary int) *block {
 	switch event {
@@ -283,13 +243,6 @@ func (d *responsesAnswer) grown(event string, output, content, summary int) *blo
 }
 
 func (d *responsesAnswer) event(_ string, data []byte) {
-	if !d.delta(data) {
-		d.decode(data)
-	}
-}
-
-// decode takes any event.
-func (d *responsesAnswer) decode(data []byte) {
 	var e struct {
 		Type     string          `json:"type"`
 		Output   int             `json:"output_index"`
@@ -302,7 +255,7 @@ func (d *responsesAnswer) decode(data []byte) {
 		Code     string          `json:"code"`
 		Message  string          `json:"message"`
 	}
-	if unmarshal(data, &e) != nil {
+	if d.a.unmarshal(data, &e) != nil {
 		return
 	}
 	if b := d.grown(e.Type, e.Output, e.Content, e.Summary); b != nil {

@@ -11,12 +11,11 @@ import (
 )
 
 // scanner reads a JSON document once, from its beginning to its end, and allocates nothing but
-// a buffer that it reuses. A streamed answer has hundreds of small events that differ in a few
-// words of text, and decoding them by reflection took most of the time that recording takes.
+// a buffer that it reuses. It can note where the values are, for the shape of a stream's events.
 //
 // It reads what providers send, and becomes bad at anything else: a value of another type, a
 // name in other case, bytes that are not UTF-8, a document that is not JSON. The caller then has
-// [encoding/json] decode the event, so both have the same result.
+// [encoding/json] decode the document, so both have the same result.
 //
 //	for s.object(); s.member(); {
 //		switch string(s.key) {
@@ -38,10 +37,21 @@ type scanner struct {
 	depth int
 	// buf has the strings with escapes.
 	buf []byte
-	// values are those that were passed over, and counts, if noting is set.
+	// values are the texts, and those numbers that may differ in the next event, if noting is set. use is what skip
+	// passes over values for.
 	values []value
 	noting bool
+	use    use
 }
+
+// use is what becomes of a value that is passed over: nothing, or it is decoded later, as counts or otherwise.
+type use byte
+
+const (
+	unread use = iota
+	decoded
+	counted
+)
 
 // maxScanDepth bounds the nesting of values that are passed over.
 const maxScanDepth = 64
@@ -175,14 +185,6 @@ func (s *scanner) int(into *int) {
 	*into = n
 }
 
-// count reads a count that each event of a stream may have another value of.
-func (s *scanner) count(into *int) {
-	s.peek()
-	start := s.at
-	s.int(into)
-	s.note(start, anyCount, nil)
-}
-
 // bool reads a truth value.
 func (s *scanner) bool(into *bool) {
 	switch s.peek() {
@@ -206,8 +208,10 @@ func (s *scanner) only(name string, into *[]byte) {
 	}
 }
 
-// none reads a null: any other value has the event decoded elsewhere.
-func (s *scanner) none() { s.bad = s.bad || !s.null() }
+// isCount reports whether int would read the number.
+func isCount(number []byte) bool {
+	return 0 < len(number) && len(number) < 10 && isDigit(number[0]) && !bytes.ContainsAny(number, ".eE")
+}
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
@@ -331,12 +335,20 @@ func (s *scanner) skip() {
 	at := s.at
 	switch c {
 	case '"':
-		if raw, escaped := s.raw(); escaped {
+		text, escaped := s.raw()
+		if escaped {
 			start := len(s.buf)
-			s.unescape(raw)
-			s.buf = s.buf[:start]
+			s.unescape(text)
+			text = s.buf[start:]
+			if !s.noting {
+				s.buf = s.buf[:start]
+			}
 		}
-		s.note(at, anyText, nil)
+		if s.use == unread {
+			s.note(at, anyText, nil)
+		} else {
+			s.note(at, readText, text)
+		}
 	case '{', '[':
 		if s.depth++; s.depth > maxScanDepth {
 			s.bad = true
@@ -360,7 +372,12 @@ func (s *scanner) skip() {
 		s.literal("null")
 	default:
 		s.number()
-		s.note(at, anyNumber, nil)
+		switch digits := s.data[at:s.at]; {
+		case s.use == unread:
+			s.note(at, anyNumber, nil)
+		case s.use == counted && isCount(digits):
+			s.note(at, anyCount, nil)
+		}
 	}
 }
 

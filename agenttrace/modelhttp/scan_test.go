@@ -3,7 +3,6 @@ package modelhttp
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 )
@@ -49,11 +48,6 @@ var deltas = map[string][]string{
 		`{"contentBlockIndex":1,"delta":{"reasoningContent":{"signature":"c2ln"}}}`,
 		`{"contentBlockIndex":2,"delta":{"toolUse":{"input":"{\"a\""}},"p":"ab"}`,
 	},
-}
-
-// rare are those of them that are left to encoding/json.
-var rare = []string{
-	deltas["chat"][6], deltas["chat"][7], deltas["responses"][6], deltas["gemini"][4], deltas["bedrock converse"][2],
 }
 
 // odd are events that no provider sends so, each with the API that would have them.
@@ -107,78 +101,6 @@ var odd = map[string][]string{
 		`{"contentBlockIndex":0,"delta":{"text":"x","toolUse":{"input":"y"}}}`,
 		`{"contentBlockIndex":0,"delta":{"toolUse":{"input":null}}}`, `{"contentblockindex":3,"delta":{"text":"x"}}`,
 	},
-}
-
-// both decodes an event after another one, with and without the scanner. It reports whether
-// the scanner took it, and what each answer came to.
-func both(name string, before, data []byte) (took bool, scanned, decoded string) {
-	run := func(scan bool) string {
-		a := &answer{budget: 1 << 20}
-		var delta func([]byte) bool
-		var decode func([]byte)
-		switch name {
-		case "anthropic":
-			d := &anthropicAnswer{a: a}
-			delta, decode = d.delta, d.decode
-		case "chat":
-			d := &chatAnswer{a: a}
-			delta, decode = d.delta, func(data []byte) { d.chunk(data) }
-		case "responses":
-			d := &responsesAnswer{a: a}
-			delta, decode = d.delta, d.decode
-		case "gemini":
-			d := &geminiAnswer{a: a}
-			delta, decode = d.delta, d.decode
-		case "bedrock converse":
-			d := &converseAnswer{a: a}
-			delta, decode = d.delta, func(data []byte) { d.decode("contentBlockDelta", data) }
-		}
-		decode(before)
-		if took = scan && delta(data); !took {
-			decode(data)
-		}
-		decode(before) // what an event leaves behind shows in the next one
-		return outcome(a)
-	}
-	decoded = run(false)
-	scanned = run(true)
-	return took, scanned, decoded
-}
-
-// TestEventsAreTheSameHoweverTheyAreDecoded compares the scanner with encoding/json, which it
-// leaves events to that it does not know.
-func TestEventsAreTheSameHoweverTheyAreDecoded(t *testing.T) {
-	for name, events := range deltas {
-		for _, all := range [][]string{events, odd[name]} {
-			for _, data := range all {
-				took, scanned, decoded := both(name, []byte(events[0]), []byte(data))
-				if scanned != decoded {
-					t.Errorf("%s: %s\nscanned %s\ndecoded %s", name, data, scanned, decoded)
-				}
-				if !took && &all[0] == &events[0] && !slices.Contains(rare, data) {
-					t.Errorf("%s: not scanned: %s", name, data)
-				}
-			}
-		}
-	}
-}
-
-// FuzzScanner does the same with any bytes.
-func FuzzScanner(f *testing.F) {
-	for name, events := range deltas {
-		for _, data := range slices.Concat(events, odd[name]) {
-			f.Add(name, []byte(data))
-		}
-	}
-	f.Fuzz(func(t *testing.T, name string, data []byte) {
-		events := deltas[name]
-		if events == nil {
-			return
-		}
-		if _, scanned, decoded := both(name, []byte(events[0]), data); scanned != decoded {
-			t.Errorf("%s: %q\nscanned %s\ndecoded %s", name, data, scanned, decoded)
-		}
-	})
 }
 
 // TestManyCarriageReturnsTakeNoLongerThanLineFeeds has lines that end with a carriage return only: the time to split

@@ -10,9 +10,11 @@ import (
 //
 //	data: {"id":"c","choices":[{"index":0,"delta":{"content":"It is"}}],"obfuscation":"xK2"}
 //
-// Once such an event was decoded, those that follow are only compared with it: what is compared are hashes. A chunk
-// that arrives alone finds all of this out of the processor's caches. So a chunk that resembles such an event is only
-// copied, until there are many, until another one comes, or for flushInterval; and so is the text.
+// Once such an event was decoded, those that follow are only compared with it: what is compared are hashes. An event
+// is one of those if all that it did was to add one of its texts to a block that stays open.
+//
+// A chunk that arrives alone finds all of this out of the processor's caches. So a chunk that resembles such an event
+// is only copied, until there are many, until another one comes, or for flushInterval; and so is the text.
 type shape struct {
 	// ready reports that the next bytes of the stream begin an event, and that some event is known.
 	ready bool
@@ -28,16 +30,15 @@ type shape struct {
 	max int
 
 	a *answer
-	// next describes the event that is being decoded, if a block grows by it and nothing else changes.
-	next struct {
-		block  *block
-		last   settler
-		values []value
-	}
-	// event is the event that was decoded last, if it was one of those, and values are those of its values that may
-	// differ in the next one.
-	event  []byte
-	values []value
+	// settler takes the usage so far from an event, if events have one.
+	settler settler
+	// s has read the event that is being decoded, if noted is set.
+	s     scanner
+	noted bool
+	// event is the event that was decoded last, if a block grew by it and nothing else changed, and values are those
+	// of its values that may differ in the next one; spare has those of the event before.
+	event         []byte
+	values, spare []value
 	// data are the bytes of the last event, if somebody wants them; unescaped has a text that had escapes.
 	data, unescaped []byte
 }
@@ -50,9 +51,9 @@ type form struct {
 	tail   int
 	n      int
 	fields [maxFields]field
-	// last takes from the last event what replaces that of those before; it may be nil. before and after are what such
-	// an event has around its data.
-	last          settler
+	// counts reports that the last event has what replaces that of those before. before and after are what such an
+	// event has around its data.
+	counts        bool
 	before, after int
 }
 
@@ -62,7 +63,7 @@ type field struct {
 	kind valueKind
 }
 
-// settler takes from the data of an event what those of the events before had, too, such as the usage so far.
+// settler is a decoder of events with the usage so far, which replaces that of the events before.
 type settler interface{ settle(data []byte) }
 
 // value is where an event has a value.
@@ -80,7 +81,7 @@ const (
 	grownText
 	anyText
 	anyNumber
-	anyCount // as scanner.int reads it
+	anyCount // as scanner.int reads it, of a usage
 )
 
 const (
@@ -90,42 +91,32 @@ const (
 	maxPending, maxUnparsed = 2 << 10, 8 << 10
 )
 
-// grows states that the event that s has read does nothing but add one of its strings to a block, and what last takes
-// from it, which may be nil.
-func (h *shape) grows(s *scanner, b *block, text []byte, last settler) {
-	if h == nil || len(text) == 0 || len(s.values) > maxValues {
-		return
+// unmarshal is [unmarshal] that notes where an event has its values; what is decoded of it again has none.
+func (h *shape) unmarshal(data []byte, into any) error {
+	if h.noted {
+		return unmarshal(data, into)
 	}
-	h.next.values = h.next.values[:0]
-	for _, v := range s.values {
-		if v.kind == readText {
-			if len(v.text) == 0 || &v.text[0] != &text[0] {
-				continue
-			}
-			v.kind, v.varies = grownText, true
-			h.next.block, h.next.last = b, last
-		}
-		v.text = nil
-		h.next.values = append(h.next.values, v)
-	}
+	h.noted, h.s.noting = true, true
+	return h.s.unmarshal(data, into)
 }
 
 // decoding is called before an event is decoded, decoded afterwards. data is a part of event, unless that has it in
 // several lines.
 func (h *shape) decoding() {
 	h.flush()
-	h.block, h.next.block = nil, nil
+	h.block, h.noted = nil, false
+	h.a.effects, h.a.grew = 0, nil
 }
 
 func (h *shape) decoded(event, data []byte) {
-	if h == nil || h.next.block == nil {
+	if h == nil || !h.noted || h.a.effects != 1 || h.a.grew == nil || !h.a.grew.open || len(event) > h.max {
 		return
 	}
 	before := bytes.LastIndex(event, data)
-	if before < 0 || len(event) > h.max {
+	values, counts, ok := h.varying()
+	if before < 0 || !ok {
 		return
 	}
-	values := h.next.values
 	for i := range values {
 		v := &values[i]
 		v.start, v.end = v.start+before, v.end+before
@@ -134,9 +125,9 @@ func (h *shape) decoded(event, data []byte) {
 			v.varies = v.varies || old.varies || !bytes.Equal(h.event[old.start:old.end], event[v.start:v.end])
 		}
 	}
-	h.next.values, h.values = h.values, values
+	h.spare, h.values = h.values, values
 	h.event = append(h.event[:0], event...)
-	h.form = form{last: h.next.last, before: before, after: len(event) - before - len(data)}
+	h.form = form{counts: counts, before: before, after: len(event) - before - len(data)}
 	at := 0
 	for _, v := range values {
 		if !v.varies {
@@ -151,11 +142,32 @@ func (h *shape) decoded(event, data []byte) {
 		at = v.end
 	}
 	h.sum, h.tail = join(h.sum, event[at:]), len(event)-at
-	h.block = h.next.block
+	h.block = h.a.grew
 	h.lines, h.at = int32(bytes.Count(event, newline)), h.fields[0].gap
 	if n := len(h.begin); int(h.at) >= n {
 		copy(h.begin[:], event[int(h.at)-n:])
 	}
+}
+
+// varying returns the values in which the next event may differ: what is not read, counts, and the one text that the
+// answer grew by. It reports false if that cannot be told.
+func (h *shape) varying() (values []value, counts, ok bool) {
+	values = h.spare[:0]
+	for _, v := range h.s.values {
+		if v.kind == readText {
+			if !bytes.Equal(v.text, h.a.growth) {
+				continue
+			}
+			if ok {
+				return nil, false, false // two texts are the same
+			}
+			v.kind, v.varies, ok = grownText, true, true
+		}
+		counts = counts || v.kind == anyCount
+		v.text = nil
+		values = append(values, v)
+	}
+	return values, counts, ok && len(values) <= maxValues
 }
 
 // resembles reports whether p seems to be an event of the shape: it has as many lines, and the first of the fields
@@ -199,7 +211,7 @@ func (h *shape) takeAll(p []byte) bool {
 
 func (h *shape) add(text, event []byte) {
 	h.text = append(h.text, text...)
-	if h.last != nil {
+	if h.counts {
 		h.data = append(h.data[:0], event[h.before:len(event)-h.after]...)
 	}
 }
@@ -223,7 +235,9 @@ func (h *shape) match(p []byte) (text []byte, size int) {
 			return nil, 0
 		}
 		if f.kind == grownText {
-			text = got
+			if text = got; len(text) == 0 { // another text may take its place
+				return nil, 0
+			}
 		}
 	}
 	size = s.at + h.tail
@@ -242,8 +256,8 @@ func (h *shape) flush() {
 	text := h.text
 	h.text = h.text[:0]
 	h.a.add(h.block, text)
-	if h.last != nil {
-		h.last.settle(h.data)
+	if h.counts {
+		h.settler.settle(h.data)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ func read(a *api, frame, compare bool, data []byte, size int) (came string, deco
 	ans := &answer{budget: 1 << 20}
 	d := a.answer(ans)
 	h := &shape{a: ans, max: 1 << 16}
+	h.settler, _ = d.(settler)
 	emit := func(name string, data []byte) {
 		h.decoding()
 		decoded++
@@ -98,6 +100,15 @@ func FuzzShape(f *testing.F) {
 		for from := range texts {
 			f.Add(name, stream(event, from, 20), 7+100*from)
 			f.Add(name, stream(event, from, 20), 0)
+		}
+	}
+	for name, events := range deltas {
+		for _, one := range slices.Concat(events, odd[name]) {
+			var all []byte
+			for _, event := range []string{events[0], events[0], one, one, one, events[0], events[0]} {
+				all = append(all, "data: "+event+"\n\n"...)
+			}
+			f.Add(name, all, 0)
 		}
 	}
 	for name := range apis {
