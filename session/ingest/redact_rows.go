@@ -89,33 +89,45 @@ func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 	}
 }
 
-// sessionRow redacts the row of a session. A stamp holds a checksum of the value that it
-// is of, which would confirm a guess of what was taken out of it.
-func (x *redaction) sessionRow(s *session.Session, state *store.State) {
-	stamped := func(column string, value *string, redact func(*string)) {
-		if value == nil {
-			return
-		}
-		before := *value
-		if redact(value); *value != before {
-			stampAgain(state, column, before, *value)
-		}
-	}
-	text, id := func(s *string) { x.text(redact.Other, s) }, func(s *string) { x.id(s) }
-	x.id(&s.ID)
-	stamped("agent", &s.Agent, id)
-	stamped("mode", s.Mode, id)
-	stamped("workspace_id", s.WorkspaceID, id)
-	stamped("parent_id", s.ParentID, id)
-	stamped("parent_message_id", s.ParentMessageID, id)
-	stamped("title", &s.Title, text)
-	stamped("workspace_root", s.WorkspaceRoot, text)
-	stamped("model_json", s.ModelJSON, func(s *string) { *s = string(x.ids(json.RawMessage(*s))) })
-	stamped("permissions_json", &s.PermissionsJSON, func(s *string) {
+// sessionTexts redact the columns of a session that are not plain text.
+var sessionTexts = map[string]func(*redaction, *string){
+	"agent": identifies, "mode": identifies, "workspace_id": identifies, "parent_id": identifies,
+	"parent_message_id": identifies,
+	"model_json":        func(x *redaction, s *string) { *s = string(x.ids(json.RawMessage(*s))) },
+	"permissions_json": func(x *redaction, s *string) {
 		if *s != "" && *s != "[]" {
 			*s = string(x.rules(json.RawMessage(*s)))
 		}
-	})
+	},
+	// No source reports the id, and the members of the metadata are stamped one by one.
+	"id": nil, "metadata_json": nil,
+}
+
+func identifies(x *redaction, s *string) { x.id(s) }
+
+// sessionRow redacts the row of a session. A stamp holds a checksum of the value that it
+// is of, which would confirm a guess of what was taken out of it.
+func (x *redaction) sessionRow(s *session.Session, state *store.State) {
+	x.id(&s.ID)
+	for i, column := range session.SessionColumns {
+		value, ok := session.SessionColumns.Field(s, i).(*string)
+		if optional, is := session.SessionColumns.Field(s, i).(**string); is {
+			value, ok = *optional, *optional != nil
+		}
+		redacts, special := sessionTexts[column.Name]
+		if !ok || special && redacts == nil {
+			continue
+		}
+		before := *value
+		if special {
+			redacts(x, value)
+		} else {
+			x.text(redact.Other, value)
+		}
+		if *value != before {
+			stampAgain(state, column.Name, before, *value)
+		}
+	}
 	if s.MetadataJSON == "" || s.MetadataJSON == "{}" {
 		return
 	}

@@ -138,6 +138,41 @@ func TestStoreOfAnEarlierVersionIsReadAndUpgraded(t *testing.T) {
 	}
 }
 
+// A column that a later version adds is NULL for readers of tables that lack it.
+func TestReadersOfTablesWithoutANewColumn(t *testing.T) {
+	dsn, distribute := emptied(t)
+	s, err := postgres.Open(t.Context(), dsn, postgres.Options{Distribute: distribute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Apply(t.Context(), turnOf(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"ALTER TABLE chat_sessions DROP COLUMN mode", "ALTER TABLE chat_parts DROP COLUMN continuation_run_id",
+	} {
+		execute(t, dsn, statement)
+	}
+	r, err := postgres.OpenReader(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := 0
+	for row, err := range r.Sessions(t.Context(), store.SessionQuery{}) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Transcript(t.Context(), row.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if n == 0 {
+		t.Error("there is no session")
+	}
+}
+
 // A store of which some tables are distributed, or none, with rows in any of them, is distributed as a whole. Every row
 // is still there, and once.
 func TestStoreThatIsHalfDistributedIsDistributed(t *testing.T) {

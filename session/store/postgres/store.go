@@ -55,20 +55,30 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	if err != nil {
 		return Reader{}, explain("open store", name, err)
 	}
-	d := dialect
+	base := dialect
 	if distributed {
-		d = distributedDialect
+		base = distributedDialect
 	}
 	var annotated bool // tables of version 1 are not
 	if err := pool.QueryRow(ctx, `SELECT to_regclass('annotations') IS NOT NULL`).Scan(&annotated); err != nil {
 		return Reader{}, explain("open store", name, err)
 	}
-	if !annotated {
-		old := *d
-		old.Unannotated = true
-		d = &old
+	columns := map[string][]string{}
+	rows, err := pool.Query(ctx, `SELECT relname, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+ WHERE attrelid IN (to_regclass('chat_sessions'), to_regclass('chat_parts')) AND attnum > 0 AND NOT attisdropped`)
+	if err == nil {
+		var table, column string
+		_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+			columns[table] = append(columns[table], column)
+			return nil
+		})
 	}
-	return Reader{sqlstore.NewReader(&source{pool, name, d}), pool, d}, nil
+	if err != nil {
+		return Reader{}, explain("open store", name, err)
+	}
+	d := base.Having(columns["chat_sessions"], columns["chat_parts"])
+	d.Unannotated = !annotated
+	return Reader{sqlstore.NewReader(&source{pool, name, &d}), pool, &d}, nil
 }
 
 // Close closes the connections.

@@ -42,19 +42,10 @@ func dialectOf(conn *sqlite.Conn, tables []string) (sqlstore.Dialect, error) {
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
 	d.Unobserved = !slices.Contains(tables, "observations")
 	d.Unannotated = !slices.Contains(tables, "annotations")
-	var absent []string
-	for _, c := range added {
-		columns, err := columnsOf(conn, c.table)
-		if err != nil {
-			return d, err
-		}
-		if !slices.Contains(columns, c.column) {
-			absent = append(absent, c.column)
-		}
+	sessions, err := columnsOf(conn, "chat_sessions")
+	if err != nil {
+		return d, err
 	}
-	if len(absent) > 0 {
-		d.SessionColumns = sqlstore.SessionTable.Prefixed("s.", absent...)
-		d.PartColumns = sqlstore.PartTable.Prefixed("p.", absent...)
-	}
-	return d, nil
+	parts, err := columnsOf(conn, "chat_parts")
+	return d.Having(sessions, parts), err
 }

@@ -148,16 +148,8 @@ func migrate(conn *sqlite.Conn) (err error) {
 		return err
 	}
 	defer end(&err)
-	if version, err := pragmaInt(conn, "user_version"); err != nil {
-		return err
-	} else if version < CanonicalVersion {
-		if err := upgradeCanonical(conn); err != nil {
-			return err
-		}
-	}
-	err = upgradeOurs(conn)
-	if err == nil {
-		err = addColumns(conn, addedOurs)
+	if err = upgradeOurs(conn); err == nil {
+		err = addColumns(conn)
 	}
 	if err != nil {
 		return fmt.Errorf("upgrade schema: %w", err)
@@ -166,21 +158,13 @@ func migrate(conn *sqlite.Conn) (err error) {
 		return fmt.Errorf("create schema: %w", err)
 	}
 	return execute(conn, sealSegments, "DELETE FROM agenttrace_schema",
-		fmt.Sprintf("INSERT INTO agenttrace_schema(version) VALUES (%d)", SchemaVersion))
-}
-
-// upgradeCanonical adds the columns that earlier versions of the reference
-// program's file lack, and stamps the file.
-func upgradeCanonical(conn *sqlite.Conn) error {
-	if err := addColumns(conn, added); err != nil {
-		return err
-	}
-	return execute(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion))
+		fmt.Sprintf("INSERT INTO agenttrace_schema(version) VALUES (%d)", SchemaVersion),
+		fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion))
 }
 
 // addColumns adds the columns that tables lack.
-func addColumns(conn *sqlite.Conn, all []addedColumn) error {
-	for _, c := range all {
+func addColumns(conn *sqlite.Conn) error {
+	for _, c := range added {
 		columns, err := columnsOf(conn, c.table)
 		if err != nil {
 			return err
@@ -289,12 +273,11 @@ func without(columns []string) []string {
 // addedColumn is a column that a later version added at the end of a table.
 type addedColumn struct{ table, column, kind string }
 
-// added are the columns that later versions of the reference program's file have,
-// addedOurs those that later versions of our tables have.
-var (
-	added     = []addedColumn{{"chat_sessions", "mode", "TEXT"}, {"chat_parts", "continuation_run_id", "TEXT"}}
-	addedOurs = []addedColumn{{"observations", "usage_counter", "TEXT"}, {"observations", "usage_proof", "INTEGER"}}
-)
+// added are the columns that later versions have. A reader takes those that a file lacks as NULL.
+var added = []addedColumn{
+	{"chat_sessions", "mode", "TEXT"}, {"chat_parts", "continuation_run_id", "TEXT"},
+	{"observations", "usage_counter", "TEXT"}, {"observations", "usage_proof", "INTEGER"},
+}
 
 // checkOurs refuses a file that is no session store, or one of a newer version.
 // An empty database is one in the making; so is one that has some of a store's tables and no

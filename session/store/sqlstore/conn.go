@@ -88,6 +88,14 @@ type Dialect struct {
 	Greatest string
 }
 
+// Having returns the dialect for tables chat_sessions and chat_parts that have these columns only, as an earlier
+// version or another program made them.
+func (d Dialect) Having(sessions, parts []string) Dialect {
+	d.SessionColumns = SessionTable.Prefixed("s.", SessionTable.without(sessions)...)
+	d.PartColumns = PartTable.Prefixed("p.", PartTable.without(parts)...)
+	return d
+}
+
 // rowsOf returns every row of a query that selects the columns of a table.
 func rowsOf[R any](conn Conn, t *Table[R], query string, args ...any) ([]R, error) {
 	var rows []R

@@ -185,6 +185,11 @@ func (t *Table[R]) Prefixed(prefix string, absent ...string) string {
 	return strings.Join(names, ", ")
 }
 
+// without are the columns that are not among those.
+func (t *Table[R]) without(columns []string) []string {
+	return slices.DeleteFunc(t.Columns.Names(), func(name string) bool { return slices.Contains(columns, name) })
+}
+
 // Bind binds the columns of a row to the parameters from 1 on, in their order.
 func (t *Table[R]) Bind(b Binder, row *R) {
 	for i := range t.Columns {
