@@ -157,9 +157,14 @@ func migrate(conn *sqlite.Conn) (err error) {
 	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
-	return execute(conn, sealSegments, "DELETE FROM agenttrace_schema",
-		fmt.Sprintf("INSERT INTO agenttrace_schema(version) VALUES (%d)", SchemaVersion),
-		fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion))
+	statements := []string{sealSegments, "DELETE FROM agenttrace_schema",
+		fmt.Sprintf("INSERT INTO agenttrace_schema(version) VALUES (%d)", SchemaVersion)}
+	if version, err := pragmaInt(conn, "user_version"); err != nil {
+		return err
+	} else if version < CanonicalVersion { // setting it writes to the file
+		statements = append(statements, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion))
+	}
+	return execute(conn, statements...)
 }
 
 // addColumns adds the columns that tables lack.
