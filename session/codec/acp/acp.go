@@ -246,9 +246,7 @@ func toolData(id string, call rows.Object, asked *question) rows.Object {
 	if state != session.StateInputStreaming {
 		input = rows.OrNull(input)
 	}
-	if input != nil {
-		o.Set("input", input)
-	}
+	o.Add(rows.NonEmpty("input", input))
 	switch state {
 	case session.StateOutputAvailable:
 		output := call.Get("rawOutput")
@@ -260,12 +258,7 @@ func toolData(id string, call rows.Object, asked *question) rows.Object {
 	case session.StateOutputError:
 		o.Set("errorText", errorText(call))
 	}
-	if approved != nil {
-		o.Set("approval", approved)
-	}
-	if len(meta) > 0 {
-		o.Set("callProviderMetadata", rows.Of("acp", meta))
-	}
+	o.Add(rows.NonEmpty("approval", approved, "callProviderMetadata", rows.NonEmpty("acp", meta)))
 	return o
 }
 

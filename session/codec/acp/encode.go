@@ -176,9 +176,7 @@ func (e *encoder) initialize() {
 	if e.has[session.TypeCompaction] {
 		inSession.Set("compaction", none)
 	}
-	if len(inSession) > 0 {
-		can.Set("session", inSession)
-	}
+	can.Add(rows.NonEmpty("session", inSession))
 	if e.has[typeLog] {
 		can.Set("logging", none)
 	}

@@ -30,9 +30,7 @@ func fieldsOf(p *session.Part, data rows.Object) rows.Object {
 		if reason == "" && state == session.StateOutputDenied {
 			reason = data.Object("approval").Text("reason")
 		}
-		if reason != "" {
-			call.Set("rawOutput", reason)
-		}
+		call.Add(rows.NonEmpty("rawOutput", reason))
 		if withheldInput {
 			call.Set("rawInput", codec.WithheldText)
 		}

@@ -208,9 +208,7 @@ func (b *builder) about(o rows.Object) {
 	if id := o.Text("session_id"); id != "" && id != b.s.Row.ID {
 		kept.Set("session_id", id)
 	}
-	if of := agent.Only("version", "extra"); of != nil {
-		kept.Set("agent", of)
-	}
+	kept.Add(rows.NonEmpty("agent", agent.Only("version", "extra")))
 	b.s.SetMeta("atif", append(kept, o.Only("notes", "continued_trajectory_ref", "extra")...))
 	b.s.Row.Title = cmp.Or(o.Object("extra").Text("title"), b.s.Row.Title)
 }
@@ -330,12 +328,7 @@ func (b *builder) compaction(step rows.Object, place string, at int64) {
 			rows.Of("summary", summary, "tail_start_id", nil, "auto", false, "summary_tokens", 0)), at)
 	}
 	metrics := step.Object("extra").Object("metrics")
-	if used := b.counted(metrics, "", place+".extra.metrics"); used != nil {
-		m.SetTrace("usage", *used)
-	}
-	if cost := b.costOf(metrics); cost != nil {
-		m.SetTrace("cost_usd", *cost)
-	}
+	m.AddTrace(rows.NonEmpty("usage", b.counted(metrics, "", place+".extra.metrics"), "cost_usd", b.costOf(metrics)))
 }
 
 // content reads a message or a result, and adds its texts and images.

@@ -55,9 +55,7 @@ func trajectory(s *codec.Session, others []*codec.Session) rows.Object {
 		}
 	}
 	o := e.trajectory(s)
-	if children != nil {
-		o.Set("subagent_trajectories", children)
-	}
+	o.Add(rows.NonEmpty("subagent_trajectories", children))
 	return o
 }
 
@@ -97,21 +95,12 @@ func (e *encoder) trajectory(s *codec.Session) rows.Object {
 	if row.ModelJSON != nil {
 		_ = json.Unmarshal([]byte(*row.ModelJSON), &model) // a model of another shape has no name
 	}
-	if model.ModelID != "" {
-		agent.Set("model_name", model.ModelID)
-	}
-	if e.tools != nil {
-		agent.Set("tool_definitions", e.tools)
-	}
-	if extra := known.Object("agent").Object("extra"); len(extra) > 0 {
-		agent.Set("extra", extra)
-	}
+	agent.Add(rows.NonEmpty("model_name", model.ModelID, "tool_definitions", e.tools,
+		"extra", known.Object("agent").Object("extra")))
 
 	o := rows.Of("schema_version", version, "session_id", run, "trajectory_id", row.ID, "agent", agent,
 		"steps", e.steps)
-	if notes := known.Text("notes"); notes != "" {
-		o.Set("notes", notes)
-	}
+	o.Add(rows.NonEmpty("notes", known.Text("notes")))
 	final := rows.Object{}
 	if e.used != nil {
 		for _, c := range counts {
@@ -124,21 +113,14 @@ func (e *encoder) trajectory(s *codec.Session) rows.Object {
 	if cost, whole := tokens.Cost(row); whole {
 		e.costUSD = cost
 	}
-	if e.costUSD != nil {
-		final.Set("total_cost_usd", *e.costUSD)
-	}
+	final.Add(rows.NonEmpty("total_cost_usd", e.costUSD))
 	final.Set("total_steps", len(e.steps))
 	o.Set("final_metrics", final)
-	if next := known.Text("continued_trajectory_ref"); next != "" {
-		o.Set("continued_trajectory_ref", next)
-	}
 	extra := known.Object("extra")
 	if row.Title != "" && row.Title != session.Untitled {
 		extra.Set("title", row.Title)
 	}
-	if len(extra) > 0 {
-		o.Set("extra", extra)
-	}
+	o.Add(rows.NonEmpty("continued_trajectory_ref", known.Text("continued_trajectory_ref"), "extra", extra))
 	return o
 }
 
@@ -266,9 +248,7 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool) {
 			calls = append(calls, rows.Of("tool_call_id", c.ID, "function_name", c.Name, "arguments", c.Arguments()))
 			if c.Result != nil {
 				result := rows.Of("source_call_id", c.ID, "content", *c.Result)
-				if c.Failed {
-					result.Set("extra", rows.Of("is_error", true))
-				}
+				result.Add(rows.NonEmpty("extra", rows.NonEmpty("is_error", c.Failed)))
 				e.started(&result, data)
 				results = append(results, result)
 			}
@@ -281,24 +261,12 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool) {
 		at = max(at, st.At)
 	}
 	step := e.step(m, sourceAgent, at, content(blocks))
-	if st.Model.ModelID != "" {
-		step.Set("model_name", st.Model.ModelID)
-	}
+	step.Add(rows.NonEmpty("model_name", st.Model.ModelID))
 	if reasoning != nil {
 		step.Set("reasoning_content", strings.Join(reasoning, "\n\n"))
 	}
-	if calls != nil {
-		step.Set("tool_calls", calls)
-	}
-	if results != nil {
-		step.Set("observation", rows.Of("results", results))
-	}
-	if metrics := e.metrics(st.Usage, st.CostUSD); metrics != nil {
-		step.Set("metrics", metrics)
-	}
-	if st.Calls > 0 {
-		step.Set("llm_call_count", st.Calls)
-	}
+	step.Add(rows.NonEmpty("tool_calls", calls, "observation", rows.NonEmpty("results", results),
+		"metrics", e.metrics(st.Usage, st.CostUSD), "llm_call_count", st.Calls))
 	e.add(step)
 }
 
@@ -334,13 +302,8 @@ func (e *encoder) metrics(used *session.Usage, costUSD *float64) (metrics rows.O
 		}
 		*e.used = e.used.Add(*used)
 	}
-	if extra != nil {
-		metrics.Set("extra", extra)
-	}
-	if costUSD != nil {
-		metrics.Set("cost_usd", *costUSD)
-		rows.AddCost(&e.costUSD, costUSD)
-	}
+	metrics.Add(rows.NonEmpty("extra", extra, "cost_usd", costUSD))
+	rows.AddCost(&e.costUSD, costUSD)
 	return metrics
 }
 

@@ -219,9 +219,7 @@ func (d *decoder) textData(e *parsedEvent, typ string) rows.Object {
 		return e.data()
 	}
 	data := rows.TextPart(typ, content)
-	if rest := e.payload.Without("content"); len(rest) > 0 {
-		data.Set("providerMetadata", rows.Of("jutul", rest))
-	}
+	data.Add(rows.NonEmpty("providerMetadata", rows.NonEmpty("jutul", e.payload.Without("content"))))
 	return data
 }
 
@@ -278,18 +276,14 @@ func (d *decoder) modelUsage(e *parsedEvent) {
 
 func withMeta(data, meta rows.Object) rows.Object {
 	data = data.Without("callProviderMetadata")
-	if len(meta) > 0 {
-		data.Set("callProviderMetadata", rows.Of("jutul", meta))
-	}
+	data.Add(rows.NonEmpty("callProviderMetadata", rows.NonEmpty("jutul", meta)))
 	return data
 }
 
 func (d *decoder) call(e *parsedEvent) {
 	id, isText := rows.Text(e.payload.Get("id"))
 	c := &call{id: id, name: e.payload.Text("name"), args: e.payload.Get("args")}
-	if rest := e.payload.Without("id", "name", "args"); len(rest) > 0 {
-		c.meta.Set("call", rest)
-	}
+	c.meta.Add(rows.NonEmpty("call", e.payload.Without("id", "name", "args")))
 	switch open := d.calls[id]; {
 	case open != nil && open.repeats(c):
 		// A call that waited for approval is written again when it goes on.
@@ -341,9 +335,7 @@ func (d *decoder) result(e *parsedEvent) {
 	if status == "success" || status == "error" {
 		rest = rest.Without("status")
 	}
-	if len(rest) > 0 {
-		c.meta.Set("result", rest)
-	}
+	c.meta.Add(rows.NonEmpty("result", rest))
 	data := c.part.Data().Without("callProviderMetadata")
 	if status == "error" {
 		data.Set("state", session.StateOutputError)

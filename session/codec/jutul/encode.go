@@ -157,10 +157,7 @@ func (e *encoder) decisions() {
 		if typ == "" {
 			continue
 		}
-		decision := rows.Of("type", typ)
-		if o.Reason != "" {
-			decision.Set("message", o.Reason)
-		}
+		decision := append(rows.Of("type", typ), rows.NonEmpty("message", o.Reason)...)
 		answer := rows.Of("decisions", []rows.Object{decision})
 		e.later(o.DecidedAt, kindResponse, rows.Of("interrupt_id", o.ID, "payload", answer))
 	}
@@ -308,11 +305,7 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 			kind = kindUser
 		}
 		payload = rows.Of("content", data.Text("text"))
-		for _, f := range data.Object("providerMetadata").Object("jutul") {
-			if f.Key != "content" {
-				payload.Set(f.Key, f.Value)
-			}
-		}
+		payload.Add(data.Object("providerMetadata").Object("jutul").Without("content"))
 		return kind, payload
 	case p.ToolCallID != nil && session.IsToolType(p.Type):
 		name := rows.ToolName(data)
@@ -324,9 +317,7 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 			input = json.RawMessage("{}")
 		}
 		payload = rows.Of("id", *p.ToolCallID, "name", name, "args", input)
-		for _, f := range data.Object("callProviderMetadata").Object("jutul").Object("call") {
-			payload.Set(f.Key, f.Value)
-		}
+		payload.Add(data.Object("callProviderMetadata").Object("jutul").Object("call"))
 		return kindCall, payload
 	case p.Type == session.TypeCompaction:
 		if payload = data.Object("data").Object("jutul"); payload != nil {
@@ -363,10 +354,7 @@ func compactionPayload(t *session.Transcript, i int, p *session.Part) rows.Objec
 	}
 	o := rows.Of("summarized", before-kept, "kept", kept, "offloaded", false, "manual", !c.Auto,
 		"messages_before", before, "messages_after", kept+1)
-	if c.Summary != "" {
-		o.Set("summary", c.Summary)
-	}
-	return o
+	return append(o, rows.NonEmpty("summary", c.Summary)...)
 }
 
 // resultPayload returns the result of a call, nil when it has none.

@@ -168,9 +168,7 @@ func (b *builder) begin() error {
 	}
 	b.s = rows.New(f.header.Text("id"), cmp.Or(f.header.Text("harness"), agentName))
 	rows.SetText(&b.s.Row.WorkspaceRoot, f.header.Text("cwd"))
-	if parent := f.header.Text("parentSession"); parent != "" {
-		b.s.SetMeta("pi", rows.Of("parentSession", parent))
-	}
+	b.s.AddMeta(rows.NonEmpty("pi", f.header.Texts("parentSession")))
 	if at, ok := rows.ParseTime(f.header.Text("timestamp")); ok && at >= 0 {
 		b.s.See(at)
 	}
@@ -364,12 +362,8 @@ func (b *builder) compaction(e *entry) {
 		inner.Set("tail_start_id", tail)
 	}
 	m.SetMeta("compaction", true)
-	if n := b.count(e.Get("tokensBefore")); n > 0 {
-		m.SetTrace("context_tokens_before", n)
-	}
-	if u := b.usage(e.Object.Object("usage")); u != nil {
-		m.SetTrace("usage", *u)
-	}
+	m.AddTrace(rows.NonEmpty("context_tokens_before", b.count(e.Get("tokensBefore")),
+		"usage", b.usage(e.Object.Object("usage"))))
 	m.Part(rows.DataPart(session.TypeCompaction, inner), e.at)
 }
 

@@ -64,9 +64,7 @@ func (e *encoder) entry(kind string, at int64, hidden bool, fields ...any) strin
 		e.leaf, e.branch = id, ""
 	}
 	o := rows.Of("type", kind, "id", id, "parentId", nil, "timestamp", rows.FormatTime(at))
-	if parent != "" {
-		o.Set("parentId", parent)
-	}
+	o.Add(rows.NonEmpty("parentId", parent))
 	e.line(append(o, rows.Of(fields...)...))
 	return id
 }

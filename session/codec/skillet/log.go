@@ -301,9 +301,7 @@ func withResult(data rows.Object, output json.RawMessage) rows.Object {
 		data.Set("state", session.StateOutputAvailable)
 		data.Set("output", output)
 	}
-	if own != nil {
-		data.Set("callProviderMetadata", own)
-	}
+	data.Add(rows.NonEmpty("callProviderMetadata", own))
 	return data
 }
 
@@ -357,9 +355,7 @@ func (d *logDecoder) close() {
 	for _, text := range d.store.rest() {
 		t.m.Part(rows.TextPart("reasoning", text), t.m.Row.UpdatedAt)
 	}
-	if t.model != nil {
-		t.m.SetMeta("model", t.model)
-	}
+	t.m.AddMeta(rows.NonEmpty("model", t.model))
 	if t.agent != "" && t.agent != d.s.Row.Agent {
 		t.m.SetMeta("agent", t.agent)
 	}

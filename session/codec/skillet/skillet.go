@@ -194,11 +194,7 @@ func fileContent(p rows.Object) rows.Object {
 	if strings.HasPrefix(p.Text("mediaType"), "image/") {
 		return rows.Of("type", "input_image", "image", url)
 	}
-	o := rows.Of("type", "input_file", "file", url)
-	if name := p.Text("filename"); name != "" {
-		o.Set("filename", name)
-	}
-	return o
+	return append(rows.Of("type", "input_file", "file", url), p.Texts("filename")...)
 }
 
 // input is the userInput, or the content of an item, that parts are: the text

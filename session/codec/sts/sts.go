@@ -72,18 +72,10 @@ type encoder struct {
 
 func (e *encoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
 
-// newMessage returns a message of a role, with fields that may be empty texts, and then have no meaning.
-func (e *encoder) newMessage(role, text string, at int64, others ...string) rows.Object {
-	o := rows.Of("role", role, "content", text)
-	for i := 0; i < len(others); i += 2 {
-		if others[i+1] != "" {
-			o.Set(others[i], others[i+1])
-		}
-	}
-	if at > 0 {
-		o.Set("timestamp", at)
-	}
-	return o
+// newMessage returns a message of a role, with fields that may be empty, and then have no meaning.
+func (e *encoder) newMessage(role, text string, at int64, others ...any) rows.Object {
+	return append(rows.Of("role", role, "content", text),
+		rows.NonEmpty(append(others, "timestamp", max(0, at))...)...)
 }
 
 func (e *encoder) send(message rows.Object) { e.line(rows.Of("type", "message", "message", message)) }
@@ -140,18 +132,14 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
 			if c.Result != nil {
 				result := e.newMessage(roleTool, *c.Result, c.At)
 				result.Set("toolCallId", c.ID)
-				if c.Failed {
-					result.Set("isError", true)
-				}
+				result.Add(rows.NonEmpty("isError", c.Failed))
 				results = append(results, result)
 			}
 		}
 	}
 	message := e.newMessage(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At),
 		"reasoningContent", reasoning, "model", st.Model.ModelID)
-	if calls != nil {
-		message.Set("toolCalls", calls)
-	}
+	message.Add(rows.NonEmpty("toolCalls", calls))
 	e.send(message)
 	for _, result := range results {
 		e.send(result)

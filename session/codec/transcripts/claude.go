@@ -431,10 +431,6 @@ func (s *claudeSession) describe(o rows.Object) {
 		return
 	}
 	named(m, "", cmp.Or(o.Text("promptId"), s.turn), "")
-	if s.prompt != "" {
-		m.SetMeta("system_prompt_digest", s.prompt)
-	}
-	if s.catalog != "" {
-		m.SetTrace("tool_catalog_digest", s.catalog)
-	}
+	m.AddMeta(rows.NonEmpty("system_prompt_digest", s.prompt))
+	m.AddTrace(rows.NonEmpty("tool_catalog_digest", s.catalog))
 }

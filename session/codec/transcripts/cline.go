@@ -423,9 +423,7 @@ func (d *cline) finish(of rows.Object, place clinePlace) *codec.Session {
 			d.b.s.See(at)
 		}
 	}
-	if own := place.about.Texts("source", "team_name"); own != nil {
-		d.b.s.SetMeta("cline", own)
-	}
+	d.b.s.AddMeta(rows.NonEmpty("cline", place.about.Texts("source", "team_name")))
 	return d.b.finish()
 }
 

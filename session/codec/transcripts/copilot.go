@@ -544,9 +544,7 @@ func (d *copilot) shutdown(data rows.Object, line int) {
 		d.count(nil, data.Object("modelMetrics"), line)
 	}
 	own := d.main.b.s.Meta("copilot_cli")
-	for _, f := range data.Only("totalPremiumRequests", "totalNanoAiu") {
-		own.Set(f.Key, f.Value)
-	}
+	own.Add(data.Only("totalPremiumRequests", "totalNanoAiu"))
 	d.main.b.s.SetMeta("copilot_cli", own)
 	d.segment, d.summaries = nil, make(map[string]session.Usage)
 }

@@ -208,11 +208,7 @@ func (d *gemini) describe(o rows.Object) {
 	if d.id == "" && o.Text("projectHash") != "" {
 		d.id = o.Text("sessionId")
 	}
-	for _, f := range o {
-		if f.Key != "messages" {
-			d.about.Set(f.Key, f.Value)
-		}
-	}
+	d.about.Add(o.Without("messages"))
 }
 
 // messagesIn are the messages that a record lists.

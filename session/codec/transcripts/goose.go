@@ -263,9 +263,7 @@ func goosePart(block rows.Object) rows.Object {
 		return rows.TextPart("text", block.Text("text"))
 	case "image", "document":
 		part := dataFile(media, block.Text("data"))
-		if name := block.Text("name"); name != "" {
-			part.Set("filename", name)
-		}
+		part.Add(rows.NonEmpty("filename", block.Text("name")))
 		return part
 	}
 	return blockPart(block)

@@ -111,9 +111,7 @@ func (d *kiro) about(o rows.Object) {
 	d.b.parent(o.Text("parent_session_id"))
 	d.b.title = firstLine(o.Text("title"))
 	state := o.Object("session_state")
-	if agent := state.Text("agent_name"); agent != "" {
-		d.b.s.SetMeta("kiro", rows.Of("agent", agent))
-	}
+	d.b.s.AddMeta(rows.NonEmpty("kiro", rows.NonEmpty("agent", state.Text("agent_name"))))
 	info := state.Object("rts_model_state").Object("model_info")
 	d.setModel(cmp.Or(info.Text("model_id"), info.Text("model_name")))
 	d.turns = slices.Collect(rows.Objects(state.Object("conversation_metadata").Get("user_turn_metadatas")))

@@ -230,9 +230,7 @@ func opencodePart(p rows.Object) rows.Object {
 		o = rows.TextPart("reasoning", p.Text("text"))
 	case "file":
 		o = fileOf(cmp.Or(p.Text("mime"), "application/octet-stream"), p.Text("url"))
-		if name := p.Text("filename"); name != "" {
-			o.Set("filename", name)
-		}
+		o.Add(p.Texts("filename"))
 	case "step-start":
 		o = rows.Of("type", kind)
 	case "snapshot", "step-finish", "retry", "compaction", "":
@@ -291,9 +289,7 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 		row.SetMeta("agent", mode)
 		b.s.Row.Mode = new(mode)
 	}
-	if finish := m.data.Text("finish"); finish != "" {
-		row.SetTrace("stop_reason", finish)
-	}
+	row.AddTrace(rows.NonEmpty("stop_reason", m.data.Text("finish")))
 	switch failed := m.data.Object("error"); {
 	case failed.Text("name") == "MessageAbortedError":
 		b.ended("abort", "")

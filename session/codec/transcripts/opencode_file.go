@@ -197,28 +197,16 @@ func opencodeCounts(conn *sqlite.Conn, id string) (all []rows.Object) {
 // opencodeSessionRow makes of a row what a file of the tree says. Columns have been
 // added over time.
 func opencodeSessionRow(row rows.Object) opencodeRecord {
-	var o, at rows.Object
-	for _, c := range []struct{ column, key string }{
-		{"parent_id", "parentID"}, {"project_id", "projectID"}, {"workspace_id", "workspaceID"},
-		{"directory", "directory"},
-		{"title", "title"}, {"version", "version"}, {"agent", "agent"},
-	} {
-		if v := row.Text(c.column); v != "" {
-			o.Set(c.key, v)
-		}
-	}
+	o := rows.NonEmpty("parentID", row.Text("parent_id"), "projectID", row.Text("project_id"),
+		"workspaceID", row.Text("workspace_id"))
+	o.Add(row.Texts("directory", "title", "version", "agent"))
 	for _, key := range []string{"model", "revert", "permission"} {
 		if v, err := rows.Value([]byte(row.Text(key))); err == nil {
 			o.Set(key, v)
 		}
 	}
-	for _, c := range []struct{ column, key string }{{"time_created", "created"}, {"time_updated", "updated"},
-		{"time_archived", "archived"}} {
-		if v := row.Get(c.column); v != nil {
-			at.Set(c.key, v)
-		}
-	}
-	o.Set("time", at)
+	o.Set("time", rows.NonEmpty("created", row.Get("time_created"), "updated", row.Get("time_updated"),
+		"archived", row.Get("time_archived")))
 	return opencodeRecord{id: row.Text("id"), data: o}
 }
 

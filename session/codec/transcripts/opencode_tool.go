@@ -25,9 +25,7 @@ func (d *opencode) tool(row *rows.Message, p *opencodeRecord) {
 	name, call := cmp.Or(p.data.Text("tool"), "unknown"), cmp.Or(p.data.Text("callID"), p.id)
 	o := rows.ToolPart(name, call, session.StateInputAvailable)
 	o.Set("input", orEmpty(state.Get("input")))
-	if title := state.Text("title"); title != "" {
-		o.Set("title", title)
-	}
+	o.Add(state.Texts("title"))
 	var decision *store.Decision
 	failure := state.Text("error")
 	switch state.Text("status") {

@@ -388,9 +388,7 @@ func (d *openHands) step(o rows.Object, thought string, thinking json.RawMessage
 	step := b.step(id)
 	step.ResponseID = id
 	b.promptOf(d.prompt)
-	if d.catalog != "" {
-		b.turn.SetTrace("tool_catalog_digest", d.catalog)
-	}
+	b.turn.AddTrace(rows.NonEmpty("tool_catalog_digest", d.catalog))
 	if d.first == nil {
 		d.first = b.turn
 	}

@@ -152,11 +152,7 @@ func (b *builder) text(kind, text string) {
 
 // named notes the ids that the source gives a message; empty ones are left out.
 func named(m *rows.Message, source, turn, trace string) {
-	for _, id := range [...]struct{ key, value string }{{"source_id", source}, {"turn_id", turn}, {"trace_id", trace}} {
-		if id.value != "" {
-			m.SetTrace(id.key, id.value)
-		}
-	}
+	m.AddTrace(rows.NonEmpty("source_id", source, "turn_id", turn, "trace_id", trace))
 }
 
 // hide hides a message that the user left by going back, at a time.
@@ -284,29 +280,15 @@ type compacted struct {
 // compaction adds the mark from which the context begins again.
 func (b *builder) compaction(c compacted) *rows.Message {
 	m := b.message(session.RoleAssistant, []rows.Object{rows.DataPart(session.TypeCompaction, rows.Of(
-		"summary", c.summary, "tail_start_id", nil, "auto", c.auto, "summary_tokens", max(0, c.after)))})
+		"summary", c.summary, "tail_start_id", nil, "auto", c.auto, "summary_tokens", c.after))})
 	m.SetMeta("compaction", true)
-	if c.after > 0 {
-		m.SetMeta("usage", session.Usage{Input: c.after})
-	}
-	var trace rows.Object
-	for _, size := range [...]struct {
-		key string
-		n   int64
-	}{{"context_tokens_before", c.before}, {"context_tokens_after", c.after}, {"duration_ms", c.durationMS}} {
-		if size.n > 0 {
-			trace.Set(size.key, size.n)
-		}
-	}
+	m.AddMeta(rows.NonEmpty("usage", session.Usage{Input: c.after}))
 	trigger := "manual"
 	if c.auto {
 		trigger = "auto"
 	}
-	trace.Set("trigger", trigger)
-	if c.usage != nil {
-		trace.Set("usage", *c.usage)
-	}
-	m.SetMeta("agenttrace", trace)
+	m.SetMeta("agenttrace", rows.NonEmpty("context_tokens_before", c.before, "context_tokens_after", c.after,
+		"duration_ms", c.durationMS, "trigger", trigger, "usage", c.usage))
 	return m
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -42,6 +43,17 @@ func Of(pairs ...any) Object {
 	o := make(Object, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
 		o.Set(pairs[i].(string), pairs[i+1])
+	}
+	return o
+}
+
+// NonEmpty is [Of] without the pairs whose value is empty: zero, nil or of no length.
+func NonEmpty(pairs ...any) (o Object) {
+	for i := 0; i < len(pairs); i += 2 {
+		v := reflect.ValueOf(pairs[i+1])
+		if v.IsValid() && !v.IsZero() && (v.Kind() != reflect.Slice || v.Len() > 0) {
+			o.Set(pairs[i].(string), pairs[i+1])
+		}
 	}
 	return o
 }
@@ -370,6 +382,13 @@ func (o Object) Object(key string) Object {
 func (o *Object) Set(key string, v any) {
 	if raw, err := Marshal(v); err == nil {
 		o.put(key, raw)
+	}
+}
+
+// Add sets the keys of other.
+func (o *Object) Add(other Object) {
+	for _, f := range other {
+		o.put(f.Key, f.Value)
 	}
 }
 

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,12 +45,7 @@ func DataPart(partType string, data any) Object { return Of("type", partType, "d
 
 // FilePart is the data of a file part.
 func FilePart(mediaType, filename, url string) Object {
-	o := Of("type", "file", "mediaType", mediaType)
-	if filename != "" {
-		o.Set("filename", filename)
-	}
-	o.Set("url", url)
-	return o
+	return slices.Concat(Of("type", "file", "mediaType", mediaType), NonEmpty("filename", filename), Of("url", url))
 }
 
 // ToolPart begins the data of a tool part. A tool without a name is dynamic.

@@ -126,6 +126,13 @@ func SetText(column **string, text string) {
 // SetMeta sets a key of the session's metadata_json.
 func (s *Session) SetMeta(key string, v any) { setKey(&s.Row.MetadataJSON, key, v) }
 
+// AddMeta sets keys of the session's metadata_json.
+func (s *Session) AddMeta(o Object) {
+	for _, f := range o {
+		s.SetMeta(f.Key, f.Value)
+	}
+}
+
 // Meta returns a key of the session's metadata_json as an object.
 func (s *Session) Meta(key string) Object { return objectKey(s.Row.MetadataJSON, key) }
 
@@ -184,6 +191,13 @@ func (m *Message) SetMeta(key string, v any) {
 	}
 }
 
+// AddMeta sets keys of the message's metadata_json.
+func (m *Message) AddMeta(o Object) {
+	for _, f := range o {
+		m.SetMeta(f.Key, f.Value)
+	}
+}
+
 // Meta returns a key of the message's metadata_json as an object.
 func (m *Message) Meta(key string) Object {
 	m.load()
@@ -201,6 +215,13 @@ func (m *Message) SetTrace(key string, v any) {
 	}
 	m.trace.Set(key, v)
 	m.changed = true
+}
+
+// AddTrace sets keys of the "agenttrace" object of the message's metadata_json.
+func (m *Message) AddTrace(o Object) {
+	for _, f := range o {
+		m.SetTrace(f.Key, f.Value)
+	}
 }
 
 // row returns the row with its metadata.

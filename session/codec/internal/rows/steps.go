@@ -254,28 +254,7 @@ func AddCost(sum **float64, cost *float64) {
 
 // Finish writes the metadata of the message.
 func (a *Answer) Finish() {
-	if a.Model != (session.Model{}) {
-		a.SetMeta("model", a.Model)
-	}
-	if a.Usage != nil {
-		a.SetMeta("usage", *a.Usage)
-	}
-	if a.Calls > 0 {
-		a.SetTrace("model_calls", a.Calls)
-	}
-	if len(a.Steps) > 0 {
-		a.SetTrace("steps", a.Steps)
-	}
-	if a.Stop != "" {
-		a.SetTrace("stop_reason", a.Stop)
-	}
-	if a.CostUSD != nil {
-		a.SetTrace("cost_usd", *a.CostUSD)
-	}
-	if a.End != "" {
-		a.SetTrace("end_reason", a.End)
-	}
-	if a.Error != "" {
-		a.SetTrace("error", a.Error)
-	}
+	a.AddMeta(NonEmpty("model", a.Model, "usage", a.Usage))
+	a.AddTrace(NonEmpty("model_calls", max(0, a.Calls), "steps", a.Steps, "stop_reason", a.Stop,
+		"cost_usd", a.CostUSD, "end_reason", a.End, "error", a.Error))
 }
