@@ -92,10 +92,8 @@ func emit(logger log.Logger, r plog.LogRecord) {
 	out.SetSeverityText(r.SeverityText())
 	out.SetBody(value(r.Body()))
 	out.AddAttributes(attributes(r.Attributes())...)
-	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID(r.TraceID()), SpanID: trace.SpanID(r.SpanID()),
-		TraceFlags: trace.TraceFlags(r.Flags())}))
-	logger.Emit(ctx, out)
+	sc := spanContext(r.TraceID(), r.SpanID(), uint32(r.Flags()))
+	logger.Emit(trace.ContextWithSpanContext(context.Background(), sc), out)
 }
 
 // collected is a processor that stores records.

@@ -55,7 +55,7 @@ func putSpan(dst ptrace.Span, s sdktrace.ReadOnlySpan) {
 	dst.TraceState().FromRaw(sc.TraceState().String())
 	dst.SetFlags(flags(sc, s.Parent()))
 	dst.SetName(s.Name())
-	dst.SetKind(spanKinds[s.SpanKind()])
+	dst.SetKind(ptrace.SpanKind(s.SpanKind())) // the API numbers kinds as OTLP does
 	dst.SetStartTimestamp(timestamp(s.StartTime()))
 	dst.SetEndTimestamp(timestamp(s.EndTime()))
 	dst.Status().SetMessage(s.Status().Description)
@@ -93,14 +93,6 @@ func flags(sc, parent trace.SpanContext) uint32 {
 
 var statusCodes = map[codes.Code]ptrace.StatusCode{codes.Ok: ptrace.StatusCodeOk, codes.Error: ptrace.StatusCodeError}
 
-var spanKinds = map[trace.SpanKind]ptrace.SpanKind{
-	trace.SpanKindInternal: ptrace.SpanKindInternal,
-	trace.SpanKindClient:   ptrace.SpanKindClient,
-	trace.SpanKindServer:   ptrace.SpanKindServer,
-	trace.SpanKindProducer: ptrace.SpanKindProducer,
-	trace.SpanKindConsumer: ptrace.SpanKindConsumer,
-}
-
 // Spans converts the output of [Traces] back to spans for a [sdktrace.SpanExporter], so
 // the SDK's exporter can send stored spans. An OTLP exporter sends the same as for the
 // original spans. The number of children is not restored, because OTLP does not have it.
@@ -128,25 +120,17 @@ func scopeOf(s pcommon.InstrumentationScope, schemaURL string) instrumentation.S
 func stubOf(s ptrace.Span) tracetest.SpanStub {
 	state, _ := trace.ParseTraceState(s.TraceState().AsRaw()) // it was a valid one before
 	stub := tracetest.SpanStub{
-		Name: s.Name(),
-		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()),
-			SpanID:     trace.SpanID(s.SpanID()),
-			TraceFlags: trace.TraceFlags(s.Flags()), TraceState: state}),
-		StartTime: instant(s.StartTimestamp()), EndTime: instant(s.EndTimestamp()),
+		Name:        s.Name(),
+		SpanContext: spanContext(s.TraceID(), s.SpanID(), s.Flags()).WithRemote(false).WithTraceState(state),
+		SpanKind:    trace.SpanKind(s.Kind()),
+		StartTime:   instant(s.StartTimestamp()), EndTime: instant(s.EndTimestamp()),
 		Attributes:        attributes(s.Attributes()),
 		DroppedAttributes: int(s.DroppedAttributesCount()), DroppedEvents: int(s.DroppedEventsCount()),
 		DroppedLinks: int(s.DroppedLinksCount()),
 		Status:       sdktrace.Status{Description: s.Status().Message()},
 	}
 	if !s.ParentSpanID().IsEmpty() {
-		stub.Parent = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()),
-			SpanID:     trace.SpanID(s.ParentSpanID()),
-			TraceFlags: trace.TraceFlags(s.Flags()), Remote: s.Flags()&flagIsRemote != 0})
-	}
-	for kind, k := range spanKinds {
-		if k == s.Kind() {
-			stub.SpanKind = kind
-		}
+		stub.Parent = spanContext(s.TraceID(), s.ParentSpanID(), s.Flags())
 	}
 	for code, c := range statusCodes {
 		if c == s.Status().Code() {
@@ -160,10 +144,14 @@ func stubOf(s ptrace.Span) tracetest.SpanStub {
 	}
 	for _, l := range s.Links().All() {
 		stub.Links = append(stub.Links, sdktrace.Link{
-			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(l.TraceID()),
-				SpanID:     trace.SpanID(l.SpanID()),
-				TraceFlags: trace.TraceFlags(l.Flags()), Remote: l.Flags()&flagIsRemote != 0}),
-			Attributes: attributes(l.Attributes()), DroppedAttributeCount: int(l.DroppedAttributesCount())})
+			SpanContext: spanContext(l.TraceID(), l.SpanID(), l.Flags()),
+			Attributes:  attributes(l.Attributes()), DroppedAttributeCount: int(l.DroppedAttributesCount())})
 	}
 	return stub
+}
+
+// spanContext is the context of a span, or of the one that it has the flags of.
+func spanContext(traceID pcommon.TraceID, spanID pcommon.SpanID, flags uint32) trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(traceID), SpanID: trace.SpanID(spanID),
+		TraceFlags: trace.TraceFlags(flags), Remote: flags&flagIsRemote != 0})
 }
