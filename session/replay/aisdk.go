@@ -1,8 +1,6 @@
 package replay
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -85,40 +83,29 @@ type aiStream struct {
 // aiReply reads a stream. With an error it returns what had come before, if that is
 // anything.
 func aiReply(r io.Reader) (*reply, error) {
+	text, readErr := io.ReadAll(r)
 	s := &aiStream{open: make(map[string]int)}
-	broken := func(err error) (*reply, error) {
-		if !slices.ContainsFunc(s.blocks, func(b block) bool { return b.kind != stepBlock }) {
-			return nil, err
-		}
-		return &s.reply, err
-	}
-	lines := bufio.NewReader(r)
-	for {
-		line, err := lines.ReadBytes('\n')
-		data, isData := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data:"))
-		if data = bytes.TrimSpace(data); isData && string(data) == "[DONE]" {
-			break
-		}
-		if isData && len(data) > 0 {
-			var c aiChunk
-			if err := json.Unmarshal(data, &c); err != nil {
-				return broken(fmt.Errorf("an event of the stream is not JSON: %w", err))
-			}
-			if err := s.take(&c); err != nil {
-				return broken(err)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return broken(err)
-		}
-	}
-	if !s.known {
+	err := s.read(events(text))
+	switch err = cmp.Or(err, readErr); {
+	case err != nil && !slices.ContainsFunc(s.blocks, func(b block) bool { return b.kind != stepBlock }):
+		return nil, err
+	case err == nil && !s.known:
 		return nil, errors.New("it is not a stream of UI message chunks")
 	}
-	return &s.reply, nil
+	return &s.reply, err
+}
+
+func (s *aiStream) read(events []json.RawMessage) error {
+	for _, event := range events {
+		var c aiChunk
+		if err := json.Unmarshal(event, &c); err != nil {
+			return fmt.Errorf("an event of the stream is not JSON: %w", err)
+		}
+		if err := s.take(&c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *aiStream) take(c *aiChunk) error {

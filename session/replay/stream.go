@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -125,6 +126,18 @@ func messageOf(raw json.RawMessage) string {
 	return cmp.Or(e.Message, plainText(raw))
 }
 
+// decoded yields the events, until one reports an error or is none: then err has it.
+func decoded[T any](events []json.RawMessage, err *error) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, event := range events {
+			e := new(T)
+			if *err = cmp.Or(streamError(event), json.Unmarshal(event, e)); *err != nil || !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 // joinChat joins the chunks of Chat Completions.
 func joinChat(all []json.RawMessage) (*chatCompletion, error) {
 	var out chatCompletion
@@ -132,14 +145,7 @@ func joinChat(all []json.RawMessage) (*chatCompletion, error) {
 	var content strings.Builder
 	var err error
 	finish, seen := "", false
-	for _, event := range all {
-		if err = streamError(event); err != nil {
-			break
-		}
-		var chunk chatCompletion
-		if err = json.Unmarshal(event, &chunk); err != nil {
-			break
-		}
+	for chunk := range decoded[chatCompletion](all, &err) {
 		out.ID, out.Model = cmp.Or(chunk.ID, out.ID), cmp.Or(chunk.Model, out.Model)
 		if len(chunk.Usage) > 0 && string(chunk.Usage) != "null" {
 			out.Usage = chunk.Usage
@@ -192,18 +198,12 @@ func joinChat(all []json.RawMessage) (*chatCompletion, error) {
 func joinResponses(all []json.RawMessage) (*responsesReply, error) {
 	var out responsesReply
 	var err error
-	for _, event := range all {
-		var e struct {
-			Type     string          `json:"type"`
-			Response *responsesReply `json:"response"`
-			Item     responsesOutput `json:"item"`
-		}
-		if err = streamError(event); err != nil {
-			break
-		}
-		if err = json.Unmarshal(event, &e); err != nil {
-			break
-		}
+	type event struct {
+		Type     string          `json:"type"`
+		Response *responsesReply `json:"response"`
+		Item     responsesOutput `json:"item"`
+	}
+	for e := range decoded[event](all, &err) {
 		switch e.Type {
 		case "response.completed", "response.incomplete", "response.failed":
 			return e.Response, nil
@@ -225,27 +225,21 @@ func joinAnthropic(all []json.RawMessage) (*anthropicReply, error) {
 	inputs := make(map[int]string) // of calls, by the places of their blocks
 	var err error
 	ended := false
-	for _, event := range all {
-		var e struct {
-			Type    string          `json:"type"`
-			Index   int             `json:"index"`
-			Message *anthropicReply `json:"message"`
-			Block   anthropicBlock  `json:"content_block"`
-			Delta   struct {
-				Text      string  `json:"text"`
-				Thinking  string  `json:"thinking"`
-				Signature string  `json:"signature"`
-				Input     string  `json:"partial_json"`
-				Stop      *string `json:"stop_reason"`
-			} `json:"delta"`
-			Usage map[string]json.RawMessage `json:"usage"`
-		}
-		if err = streamError(event); err != nil {
-			break
-		}
-		if err = json.Unmarshal(event, &e); err != nil {
-			break
-		}
+	type event struct {
+		Type    string          `json:"type"`
+		Index   int             `json:"index"`
+		Message *anthropicReply `json:"message"`
+		Block   anthropicBlock  `json:"content_block"`
+		Delta   struct {
+			Text      string  `json:"text"`
+			Thinking  string  `json:"thinking"`
+			Signature string  `json:"signature"`
+			Input     string  `json:"partial_json"`
+			Stop      *string `json:"stop_reason"`
+		} `json:"delta"`
+		Usage map[string]json.RawMessage `json:"usage"`
+	}
+	for e := range decoded[event](all, &err) {
 		maps.Copy(usage, e.Usage)
 		switch e.Type {
 		case "message_start":
