@@ -103,7 +103,7 @@ type Changes struct {
 	Sources []*ImportSource
 }
 
-// Names calls add with what the changes name: see [Query].
+// Names calls add with what the changes name: see [NamesOf].
 func (c *Changes) Names(add AddNames) {
 	for i := range c.Sessions {
 		s := c.Sessions[i].Row
@@ -170,10 +170,12 @@ type SessionTrace struct {
 // Query is a question to an engine: a pointer to one of the types below. The first fields are the arguments,
 // the exported fields after them the results, which are zero before and set by [Tx.Do].
 type Query interface {
-	// Names calls add with what the query names. Whatever it reads, another transaction changes only if it names the
-	// same session, message, trace or call, in a query or in its changes.
-	Names(add AddNames)
+	names(add AddNames)
 }
+
+// NamesOf calls add with what a query names. Whatever the query reads, another transaction changes only if it names
+// the same session, message, trace or call, in a query or in its changes.
+func NamesOf(q Query, add AddNames) { q.names(add) }
 
 // NameKind is what a name stands for: one text may be the id of a session and of a call.
 type NameKind byte
@@ -424,39 +426,38 @@ type (
 	}
 )
 
-// Names implements [Query], and so do the methods below.
-func (q *SessionsByID) Names(add AddNames)      { add(NameSession, q.IDs...) }
-func (q *MessagesByID) Names(add AddNames)      { add(NameMessage, q.IDs...) }
-func (q *PartsByKey) Names(add AddNames)        { add(NameMessage, q.MessageID) }
-func (q *DecisionsByID) Names(AddNames)         {}
-func (q *AnnotationsOf) Names(add AddNames)     { add(NameSession, q.SessionID) }
-func (q *BlobsByDigest) Names(AddNames)         {}
-func (q *ObservationsByKey) Names(add AddNames) { addTraces(add, q.Keys) }
-func (q *MessagesFrom) Names(add AddNames)      { add(NameSession, q.SessionID) }
-func (q *PartsFrom) Names(AddNames)             {}
-func (q *Extent) Names(AddNames)                {}
-func (q *Compactions) Names(add AddNames)       { add(NameSession, q.SessionID) }
-func (q *StatsOf) Names(add AddNames)           { add(NameSession, q.SessionID) }
-func (q *Sources) Names(add AddNames)           { add(NameSession, q.SessionID) }
-func (q *TraceOwners) Names(add AddNames)       { add(NameTrace, q.TraceIDs...) }
-func (q *Trace) Names(add AddNames)             { add(NameTrace, q.TraceID) }
-func (q *TraceObservations) Names(add AddNames) { add(NameTrace, q.TraceID) }
-func (q *Thread) Names(add AddNames)            { add(NameSession, q.SessionID) }
-func (q *RequesterOf) Names(add AddNames)       { add(NameCall, q.CallID) }
-func (q *OrphanTraces) Names(add AddNames)      { add(NameCall, q.CallID) }
-func (q *SpanTimes) Names(add AddNames)         { addTraces(add, q.Keys) }
-func (q *WindowFrom) Names(add AddNames)        { add(NameSession, q.Owner) }
-func (q *WindowTo) Names(add AddNames)          { add(NameSession, q.Owner) }
-func (q *ObservationsIn) Names(add AddNames)    { add(NameSession, q.Owner) }
-func (q *Proven) Names(add AddNames)            { add(NameSession, q.Owner) }
+func (q *SessionsByID) names(add AddNames)      { add(NameSession, q.IDs...) }
+func (q *MessagesByID) names(add AddNames)      { add(NameMessage, q.IDs...) }
+func (q *PartsByKey) names(add AddNames)        { add(NameMessage, q.MessageID) }
+func (q *DecisionsByID) names(AddNames)         {}
+func (q *AnnotationsOf) names(add AddNames)     { add(NameSession, q.SessionID) }
+func (q *BlobsByDigest) names(AddNames)         {}
+func (q *ObservationsByKey) names(add AddNames) { addTraces(add, q.Keys) }
+func (q *MessagesFrom) names(add AddNames)      { add(NameSession, q.SessionID) }
+func (q *PartsFrom) names(AddNames)             {}
+func (q *Extent) names(AddNames)                {}
+func (q *Compactions) names(add AddNames)       { add(NameSession, q.SessionID) }
+func (q *StatsOf) names(add AddNames)           { add(NameSession, q.SessionID) }
+func (q *Sources) names(add AddNames)           { add(NameSession, q.SessionID) }
+func (q *TraceOwners) names(add AddNames)       { add(NameTrace, q.TraceIDs...) }
+func (q *Trace) names(add AddNames)             { add(NameTrace, q.TraceID) }
+func (q *TraceObservations) names(add AddNames) { add(NameTrace, q.TraceID) }
+func (q *Thread) names(add AddNames)            { add(NameSession, q.SessionID) }
+func (q *RequesterOf) names(add AddNames)       { add(NameCall, q.CallID) }
+func (q *OrphanTraces) names(add AddNames)      { add(NameCall, q.CallID) }
+func (q *SpanTimes) names(add AddNames)         { addTraces(add, q.Keys) }
+func (q *WindowFrom) names(add AddNames)        { add(NameSession, q.Owner) }
+func (q *WindowTo) names(add AddNames)          { add(NameSession, q.Owner) }
+func (q *ObservationsIn) names(add AddNames)    { add(NameSession, q.Owner) }
+func (q *Proven) names(add AddNames)            { add(NameSession, q.Owner) }
 
-func (q *SpanRefsByKey) Names(add AddNames) {
+func (q *SpanRefsByKey) names(add AddNames) {
 	for _, key := range q.Keys {
 		add(NameSession, key.SessionID)
 	}
 }
 
-func (q *AnnotationsByKey) Names(add AddNames) {
+func (q *AnnotationsByKey) names(add AddNames) {
 	for _, key := range q.Keys {
 		add(NameSession, key.SessionID)
 	}

@@ -79,7 +79,7 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 		c.Names(t.needed.add)
 	}
 	for _, q := range queries {
-		q.Names(t.needed.add)
+		store.NamesOf(q, t.needed.add)
 	}
 	if keys := t.needed.sorted(t.held); len(keys) > 0 {
 		b.exec(lockQuery, keys)
