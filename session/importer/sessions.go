@@ -52,23 +52,21 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		}
 		defer os.RemoveAll(filepath.Dir(path))
 	}
-	decode := f.DecodeFile
-	if f.DecodeWanted != nil && now != nil {
+	var wanted codec.Wanted
+	if f.Selects && now != nil {
 		var err error
 		if t.versions, err = im.versionsOf(ctx, in, now, t); err != nil {
 			return err
 		}
 		forget := report
 		report = func(p codec.Problem) { t.versions.forget(t.versions.reading); forget(p) }
-		decode = func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return f.DecodeWanted(ctx, path, t.versions.wanted, report)
-		}
+		wanted = t.versions.wanted
 	}
 	im.options.Progress.Uncounted()
 	if im.isStore(path) {
 		return errors.New("it is the store that is imported into; name another with --store, or another file")
 	}
-	return im.importAll(ctx, f, decode(ctx, path, report), now, t)
+	return im.importAll(ctx, f, f.DecodeFile(ctx, path, wanted, report), now, t)
 }
 
 // database reads an SQLite database as what its tables show it to be.

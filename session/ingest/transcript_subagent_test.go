@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -26,7 +25,7 @@ import (
 // delegatedRun is a run of a client with sub-agents, of which there are the telemetry and
 // the transcripts, one file for each agent.
 type delegatedRun struct {
-	decode func(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+	decode codec.FileDecoder
 	// want has a line for each session: its parent, its agent, its tokens, and a line for
 	// each of its messages.
 	want []string
@@ -34,7 +33,7 @@ type delegatedRun struct {
 
 // delegatedRuns are by their folder of testdata/delegated.
 var delegatedRuns = map[string]delegatedRun{
-	"claude-code": {programs.DecodeClaudeFile, []string{
+	"claude-code": {programs.Claude.DecodeFile, []string{
 		"9b02 below - by claude-code: 7300 tokens",
 		"  user MAIN-SYNC",
 		"  assistant I delegate. | Agent → 9b02-a0a2 | Agent → 9b02-aada | Both came back.",
@@ -60,7 +59,7 @@ var delegatedRuns = map[string]delegatedRun{
 		"  user SUB-B: nest",
 		"  assistant Bash | B is done.",
 	}},
-	"claude-code-older": {programs.DecodeClaudeFile, []string{
+	"claude-code-older": {programs.Claude.DecodeFile, []string{
 		"9b02 below - by claude-code: 2416 tokens",
 		"  user MAIN-SYNC",
 		"  assistant I delegate. | Agent → 9b02-a0a2 | Agent → 9b02-aada | Both came back.",
@@ -74,7 +73,7 @@ var delegatedRuns = map[string]delegatedRun{
 		"  user SUB-D: deep",
 		"  assistant Bash | D is done.",
 	}},
-	"codex": {programs.DecodeCodexFile, []string{
+	"codex": {programs.Codex.DecodeFile, []string{
 		"01a2033b-dd3e below - by codex_exec: 3436 tokens",
 		"  user MAIN-ONE: delegate",
 		"  system <environment_context>",
@@ -85,7 +84,7 @@ var delegatedRuns = map[string]delegatedRun{
 		"  system <environment_context>",
 		"  assistant exec_command | A is done.",
 	}},
-	"codex-v2": {programs.DecodeCodexFile, []string{
+	"codex-v2": {programs.Codex.DecodeFile, []string{
 		"01a20361-56e9 below - by codex_exec: 3436 tokens",
 		"  user MAIN-ONE: delegate",
 		"  system <environment_context>",
@@ -137,7 +136,7 @@ func (r *delegatedRun) importFile(t testing.TB, s *sqlitestore.Store, path strin
 		}
 		return err == nil && strings.Contains(row.MetadataJSON, `"dialect"`)
 	}
-	for in, err := range r.decode(path, func(p codec.Problem) { t.Logf("%s: %v", path, p) }) {
+	for in, err := range r.decode(t.Context(), path, nil, func(p codec.Problem) { t.Logf("%s: %v", path, p) }) {
 		if err != nil {
 			t.Fatal(err)
 		}

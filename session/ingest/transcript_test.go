@@ -103,7 +103,7 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 		"claude-code": {
 			"claude-code-2.1.329/print-bash",
 			func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return programs.DecodeClaude(strings.NewReader(claudeTranscript), report)
+				return programs.Claude.Decode(strings.NewReader(claudeTranscript), report)
 			},
 			[]string{
 				`user {"type":"text","text":"List the files here"}`,
@@ -120,7 +120,7 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 		"codex": {
 			"codex-cli-0.169.0/exec-shell",
 			func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return programs.DecodeCodex(strings.NewReader(codexTranscript), report)
+				return programs.Codex.Decode(strings.NewReader(codexTranscript), report)
 			},
 			[]string{
 				`system {"type":"text","text":"<environment_context>x</environment_context>"}`,

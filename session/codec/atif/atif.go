@@ -43,7 +43,7 @@ const (
 	version       = versionPrefix + "1.7"
 )
 
-// Looks reports whether an object with these keys is a trajectory; see formats.Reading.SniffKeys.
+// Looks reports whether an object with these keys is a trajectory; see codec.Reading.SniffKeys.
 func Looks(keys map[string]string) bool {
 	return strings.HasPrefix(keys["schema_version"], versionPrefix)
 }

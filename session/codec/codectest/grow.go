@@ -11,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
-// Grow reads a file that grows; see formats.Reading.
+// Grow reads a file that grows; see codec.Reading.
 type Grow func(path string, text []byte, from codec.Checkpoint, known int,
 	report func(codec.Problem)) (*codec.Growth, error)
 

@@ -18,7 +18,7 @@ type Format struct {
 	Exported, Imported string
 
 	Writing
-	Reading
+	codec.Reading
 }
 
 // Writing is how a format is written. Stream or File is set, or both, or Store.
@@ -58,44 +58,6 @@ type Writing struct {
 	SubAgents bool
 	// Explain lists what the format does not hold of a session.
 	Explain func(s *Source) []codec.Loss
-}
-
-// Reading is how the files of a format are recognized and read. Decode or DecodeFile is
-// set, or both, or Telemetry.
-type Reading struct {
-	// Extensions are those of the files that are read when a directory is imported.
-	Extensions []string
-	// SniffText reports whether a file that begins with text is of the format; SniffKeys
-	// whether a file with a JSON object of these keys is. Their values are those of strings,
-	// and otherwise "{" or "[", or nothing.
-	SniffText func(text []byte) bool
-	SniffKeys func(keys map[string]string) bool
-	// Tables are those that a database of the format has.
-	Tables []string
-	// Layout has patterns of files by which a directory of the format is known.
-	Layout []string
-
-	// Decode reads sessions from a stream, DecodeFile from a file or a directory.
-	Decode     func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-	DecodeFile func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-	// DecodeWanted is DecodeFile of a file with many sessions, of which it reads those that are wanted.
-	DecodeWanted func(ctx context.Context, path string, wanted codec.Wanted, report func(codec.Problem)) iter.Seq2[
-		*codec.Session, error]
-	// Beside lists what DecodeFile reads of an input besides the file at path, or in place of the
-	// directory: files, and directories with all that is below. Where it is nil, nobody knows.
-	Beside func(path string) []string
-	// Grow reads a file at path to which the program appends, from a checkpoint on, of which text
-	// is the content. known is how much of the text was read before; see [codec.Growth]. It does not retain text.
-	Grow func(path string, text []byte, from codec.Checkpoint, known int,
-		report func(codec.Problem)) (*codec.Growth, error)
-	// GrowBeside reports that Grow notices what changed beside the file. Otherwise a change has the whole be read.
-	GrowBeside bool
-	// Transcript reports that the format is a program's own record of its sessions. The
-	// program's telemetry reports the same sessions, with other message ids.
-	Transcript bool
-	// Telemetry reports that the files hold spans and log records, which package ingest makes
-	// sessions of.
-	Telemetry bool
 }
 
 // Written reports whether the format is an export format.

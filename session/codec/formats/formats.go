@@ -15,6 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/atif"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
 	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/jutul"
@@ -34,7 +35,7 @@ import (
 // that recognizes a file reads it; of a database it is the last.
 var All = []Format{{
 	Name: "otlp", Imported: "OTLP in JSON or protobuf, as exporters, the collector's file exporter and spools write it",
-	Reading: Reading{
+	Reading: codec.Reading{
 		Extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"}, SniffText: otlpfile.Sniff, Telemetry: true,
 	},
 }, {
@@ -47,12 +48,12 @@ var All = []Format{{
 			return func(s *Source) error { return e.Encode(s.Session) }
 		},
 	},
-	Reading: Reading{Extensions: []string{".jsonl"}, SniffKeys: looksJSONL, Decode: jsonl.Recover},
+	Reading: codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: looksJSONL, Decode: jsonl.Recover},
 }, {
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
 	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: rows(jsonfile.Encode)},
-	Reading: Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonfile.Recover},
+	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonfile.Recover},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
@@ -102,7 +103,7 @@ var All = []Format{{
 			return err
 		},
 	},
-	Reading: Reading{
+	Reading: codec.Reading{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksAgentdbg,
 		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json",
 			".maida/runs/*/run.json"},
@@ -116,10 +117,10 @@ var All = []Format{{
 		Ext: ".sqlite", Explain: explained(jutul.Losses.Of),
 		File: func(path string, s *Source) error { return jutul.EncodeFile(path, s.Session) },
 	},
-	Reading: Reading{
+	Reading: codec.Reading{
 		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutul.FileName},
 		DecodeFile: file(jutul.DecodeFile),
-		Beside:     databaseFiles,
+		Beside:     database.Files,
 	},
 }, {
 	Name:     "skillet",
@@ -133,21 +134,21 @@ var All = []Format{{
 			return skillet.EncodeFile(path, s.Session, replace)
 		},
 	},
-	Reading: Reading{
+	Reading: codec.Reading{
 		Extensions: []string{".jsonl", ".sqlite"}, SniffKeys: looksSkillet, Tables: []string{"session_items"},
 		Layout: []string{
 			".agent_sessions.sqlite", "state/.agent_sessions.sqlite", ".skilled-agent/state/.agent_sessions.sqlite",
 			".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl",
 			".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
 		},
-		Decode: skillet.Decode, DecodeFile: file(skillet.DecodeFile), Beside: databaseFiles,
+		Decode: skillet.Decode, DecodeFile: file(skillet.DecodeFile), Beside: database.Files,
 	},
 }, {
 	Name:     "acp",
 	Exported: "messages of the Agent Client Protocol, a line each",
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
 	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Losses.Of), Stream: rows(acp.Encode)},
-	Reading:  Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
+	Reading:  codec.Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
 }, {
 	Name:     "atif",
 	Exported: "an ATIF 1.7 trajectory, for benchmarks and trainers",
@@ -156,112 +157,55 @@ var All = []Format{{
 		Ext: ".json", JSON: true, SubAgents: true, Explain: explained(atif.Losses.Of),
 		Stream: each(func(w io.Writer, s *Source) error { return atif.Encode(w, s.Session, s.SubAgents...) }),
 	},
-	Reading: Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
+	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
 }, {
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: rows(pi.Encode)},
-	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, Grow: pi.Grow},
+	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, Grow: pi.Grow},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
 	Imported: "session traces of Hugging Face's simple format",
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Losses.Of), Stream: rows(sts.Encode)},
-	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: sts.Looks, Decode: sts.Decode},
+	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: sts.Looks, Decode: sts.Decode},
 }, {
-	Name: "claude-code", Imported: "transcripts of Claude Code",
-	Reading: Reading{
-		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksClaude, Transcript: true,
-		Decode: transcripts.DecodeClaude, DecodeFile: file(transcripts.DecodeClaudeFile),
-		Beside: transcripts.BesideClaude, Grow: transcripts.GrowClaude,
-	},
+	Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude,
 }, {
-	Name: "codex", Imported: "rollouts of Codex",
-	Reading: Reading{
-		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCodex, Transcript: true,
-		Decode: transcripts.DecodeCodex, DecodeFile: file(transcripts.DecodeCodexFile),
-		Beside: nothing, Grow: transcripts.GrowCodex,
-	},
+	Name: "codex", Imported: "rollouts of Codex", Reading: transcripts.Codex,
 }, {
-	Name: "gemini-cli", Imported: "chats of Gemini CLI",
-	Reading: Reading{
-		Extensions: []string{".json", ".jsonl"}, SniffKeys: transcripts.LooksGemini, Transcript: true,
-		Decode: transcripts.DecodeGemini, DecodeFile: file(transcripts.DecodeGeminiFile),
-		Beside: transcripts.BesideGemini, Grow: transcripts.GrowGemini,
-	},
+	Name: "gemini-cli", Imported: "chats of Gemini CLI", Reading: transcripts.Gemini,
 }, {
 	Name: "opencode", Imported: "the database of opencode, or its storage of JSON files; a directory for both",
-	Reading: Reading{
-		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode,
-		Tables:     []string{"message", "part", "session"},
-		Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
-		DecodeFile: all(transcripts.DecodeOpencode), DecodeWanted: transcripts.DecodeOpencode,
-		Beside: transcripts.BesideOpencode, Transcript: true,
-	},
+	Reading: transcripts.Opencode,
 }, {
-	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI",
-	Reading: Reading{
-		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCopilot, Transcript: true,
-		Decode: transcripts.DecodeCopilot, DecodeFile: file(transcripts.DecodeCopilotFile),
-		Beside: transcripts.BesideCopilot, Grow: transcripts.GrowCopilot, GrowBeside: true,
-	},
+	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI", Reading: transcripts.Copilot,
 }, {
-	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI",
-	Reading: Reading{
-		Extensions: []string{".db"}, Tables: []string{"blobs", "meta"}, Transcript: true,
-		DecodeFile: transcripts.DecodeCursor, Beside: transcripts.BesideCursor,
-	},
+	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI", Reading: transcripts.Cursor,
 }, {
 	// Other programs have a table of this name, too: their databases are recognized first.
-	Name: "zed", Imported: "the database of threads of Zed's agent",
-	Reading: Reading{
-		Extensions: []string{".db"}, Tables: []string{"threads"}, Transcript: true, Beside: databaseFiles,
-		DecodeFile: all(transcripts.DecodeZed), DecodeWanted: transcripts.DecodeZed,
-	},
+	Name: "zed", Imported: "the database of threads of Zed's agent", Reading: transcripts.Zed,
 }, {
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
-	Reading: Reading{
-		Extensions: []string{".db", ".jsonl"}, SniffKeys: transcripts.LooksGoose,
-		Tables: []string{"sessions", "messages", "schema_version"},
-		Decode: transcripts.DecodeGoose, DecodeFile: all(transcripts.DecodeGooseFile),
-		DecodeWanted: transcripts.DecodeGooseFile, Transcript: true, Beside: databaseFiles,
-	},
+	Reading: transcripts.Goose,
 }, {
-	Name: "cline", Imported: "messages of sessions and tasks of Cline",
-	Reading: Reading{
-		Extensions: []string{".json"}, SniffKeys: transcripts.LooksCline, SniffText: transcripts.SniffCline,
-		Decode: transcripts.DecodeCline, DecodeFile: file(transcripts.DecodeClineFile), Transcript: true,
-		Beside: transcripts.BesideCline,
-	},
+	Name: "cline", Imported: "messages of sessions and tasks of Cline", Reading: transcripts.Cline,
 }, {
-	Name: "openhands", Imported: "a directory of a conversation of OpenHands",
-	Reading: Reading{
-		Extensions: []string{".json"}, SniffKeys: transcripts.LooksOpenHands, Transcript: true,
-		Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: transcripts.DecodeOpenHands,
-		Beside: transcripts.BesideOpenHands,
-	},
+	Name: "openhands", Imported: "a directory of a conversation of OpenHands", Reading: transcripts.OpenHands,
 }, {
-	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database",
-	Reading: Reading{
-		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksKiro, Tables: []string{"conversations", "state"},
-		Decode: transcripts.DecodeKiro, DecodeFile: all(transcripts.DecodeKiroFile),
-		DecodeWanted: transcripts.DecodeKiroFile, Transcript: true, Beside: transcripts.BesideKiro,
-	},
+	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database", Reading: transcripts.Kiro,
 }, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",
 	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqlitefile.EncodeFile, Explain: complete},
-	Reading: Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
-		DecodeFile: sqlitefile.DecodeFile, Beside: databaseFiles},
+	Reading: codec.Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
+		DecodeFile: func(ctx context.Context, path string, _ codec.Wanted,
+			report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return sqlitefile.DecodeFile(ctx, path, report)
+		}, Beside: database.Files},
 }}
-
-// nothing is read beside the file.
-func nothing(string) []string { return nil }
-
-// databaseFiles lists a directory, or a database with what SQLite keeps beside it.
-func databaseFiles(path string) []string { return []string{path, path + "-wal", path + "-journal"} }
 
 // run lists a directory of runs, or the two files of one run.
 func run(path string) []string {
@@ -290,19 +234,11 @@ func explained(explain func(*codec.Session) []codec.Loss) func(*Source) []codec.
 	return func(s *Source) []codec.Loss { return explain(s.Session) }
 }
 
-type fileDecoder func(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-
-func file(decode fileDecoder) func(context.Context, string, func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+// file decodes the file or the directory at a path, all of it.
+func file(decode func(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]) codec.FileDecoder {
+	return func(_ context.Context, path string, _ codec.Wanted,
+		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return decode(path, report)
-	}
-}
-
-// all reads all sessions of a file.
-func all(decode func(context.Context, string, codec.Wanted, func(codec.Problem)) iter.Seq2[*codec.Session, error],
-) func(context.Context, string, func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return decode(ctx, path, nil, report)
 	}
 }
 

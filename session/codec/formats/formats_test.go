@@ -53,7 +53,7 @@ func suite(f *formats.Format) codectest.Codec {
 		c.Decode = f.Decode
 	} else if c.EncodeFile != nil && f.DecodeFile != nil {
 		c.DecodeFile = func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return f.DecodeFile(context.Background(), path(dir), report)
+			return f.DecodeFile(context.Background(), path(dir), nil, report)
 		}
 	}
 	return c

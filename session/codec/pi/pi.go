@@ -39,7 +39,7 @@ const version = 3
 // agentName is what a session is the work of where its header names no harness.
 const agentName = "pi"
 
-// Looks reports whether an object with these keys is a line of Pi's; see formats.Reading.SniffKeys.
+// Looks reports whether an object with these keys is a line of Pi's; see codec.Reading.SniffKeys.
 func Looks(keys map[string]string) bool {
 	_, time := keys["timestamp"]
 	_, versioned := keys["version"]

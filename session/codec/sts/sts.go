@@ -24,7 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Looks reports whether an object with these keys is a header; see formats.Reading.SniffKeys. Those
+// Looks reports whether an object with these keys is a header; see codec.Reading.SniffKeys. Those
 // of Pi, which may have a harness, have a version.
 func Looks(keys map[string]string) bool {
 	_, version := keys["version"]

@@ -1,7 +1,6 @@
 package transcripts_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -55,43 +54,28 @@ const openHands = "testdata/openhands/conversations/7f3c0a5e11114222833344445555
 // In the files of OpenHands times have no zone.
 func init() { time.Local = time.UTC }
 
-type fileDecoder func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-
-func plain(decode func(string, func(codec.Problem)) iter.Seq2[*codec.Session, error]) fileDecoder {
-	return func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return decode(path, report)
-	}
-}
-
-func whole(decode func(context.Context, string, codec.Wanted, func(codec.Problem)) iter.Seq2[*codec.Session,
-	error]) fileDecoder {
-	return func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return decode(ctx, path, nil, report)
-	}
-}
-
 // TestFilesOfAgents reads what the programs keep of a session: the golden files have all
 // of its rows, its decisions, and the problems.
 func TestFilesOfAgents(t *testing.T) {
 	for _, tt := range []struct {
 		golden, path string
-		decode       fileDecoder
+		decode       codec.FileDecoder
 	}{
-		{"copilot/events", copilotEvents, plain(transcripts.DecodeCopilotFile)},
-		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.DecodeCursor},
-		{"zed/threads", zedDatabase(t), whole(transcripts.DecodeZed)},
-		{"kiro/session", kiroSession, whole(transcripts.DecodeKiroFile)},
-		{"kiro/data", databaseOf(t, "kiro/data.sql"), whole(transcripts.DecodeKiroFile)},
-		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), whole(transcripts.DecodeGooseFile)},
-		{"goose/lines", gooseLines, whole(transcripts.DecodeGooseFile)},
-		{"cline/session", clineSession, plain(transcripts.DecodeClineFile)},
-		{"cline/child", clineChild, plain(transcripts.DecodeClineFile)},
-		{"openhands/conversation", openHands, transcripts.DecodeOpenHands},
-		{"cline/task", clineTask, plain(transcripts.DecodeClineFile)},
+		{"copilot/events", copilotEvents, transcripts.Copilot.DecodeFile},
+		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.Cursor.DecodeFile},
+		{"zed/threads", zedDatabase(t), transcripts.Zed.DecodeFile},
+		{"kiro/session", kiroSession, transcripts.Kiro.DecodeFile},
+		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile},
+		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile},
+		{"goose/lines", gooseLines, transcripts.Goose.DecodeFile},
+		{"cline/session", clineSession, transcripts.Cline.DecodeFile},
+		{"cline/child", clineChild, transcripts.Cline.DecodeFile},
+		{"openhands/conversation", openHands, transcripts.OpenHands.DecodeFile},
+		{"cline/task", clineTask, transcripts.Cline.DecodeFile},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
 			all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return tt.decode(t.Context(), tt.path, report)
+				return tt.decode(t.Context(), tt.path, nil, report)
 			})
 			if err != nil {
 				t.Error(err)
@@ -105,8 +89,8 @@ func TestFilesOfAgents(t *testing.T) {
 // FuzzDecodeAgents has files of agents with anything in them make valid sessions, and the
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
-	decoders := []decoder{transcripts.DecodeCopilot, transcripts.DecodeGoose, transcripts.DecodeCline,
-		transcripts.DecodeKiro}
+	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
+		transcripts.Kiro.Decode}
 	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession} {
 		in, err := os.ReadFile(path)
 		if err != nil {
@@ -247,7 +231,7 @@ func TestCursorGrowsAndIsCompacted(t *testing.T) {
 	messages := readLines(t, "testdata/cursor/messages.jsonl")
 	ids := func(messages []string) map[string]string {
 		all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return transcripts.DecodeCursor(t.Context(), cursorStore(t, messages), report)
+			return transcripts.Cursor.DecodeFile(t.Context(), cursorStore(t, messages), nil, report)
 		})
 		if err != nil || len(problems) > 0 || len(all) != 1 {
 			t.Fatalf("%d sessions, %v %q", len(all), err, problems)
@@ -286,7 +270,7 @@ func TestCursorMessageSentTwice(t *testing.T) {
 	messages := readLines(t, "testdata/cursor/messages.jsonl")
 	messages = append(messages, messages[len(messages)-2:]...)
 	all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.DecodeCursor(t.Context(), cursorStore(t, messages), report)
+		return transcripts.Cursor.DecodeFile(t.Context(), cursorStore(t, messages), nil, report)
 	})
 	if err != nil || len(problems) > 0 || len(all) != 1 {
 		t.Fatalf("%d sessions, %v %q", len(all), err, problems)
@@ -302,24 +286,24 @@ func TestDamagedDatabasesOfAgents(t *testing.T) {
 	for _, tt := range []struct {
 		name, path string
 		columns    [][3]string // table, column, and what is kept of a row
-		decode     fileDecoder
+		decode     codec.FileDecoder
 	}{
 		{"cursor", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), [][3]string{{"blobs", "data", ""}},
-			transcripts.DecodeCursor},
+			transcripts.Cursor.DecodeFile},
 		{"zed", databaseOf(t, "zed/threads.sql"), [][3]string{{"threads", "data", ""}, {"threads", "data_type", ""}},
-			whole(transcripts.DecodeZed)},
+			transcripts.Zed.DecodeFile},
 		{"kiro", databaseOf(t, "kiro/data.sql"),
 			[][3]string{{"conversations", "value", ""}, {"conversations_v2", "value", ""}},
-			whole(transcripts.DecodeKiroFile)},
+			transcripts.Kiro.DecodeFile},
 		{"goose", databaseOf(t, "goose/sessions.sql"),
 			[][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
-				{"usage_ledger", "input_tokens", "silent"}}, whole(transcripts.DecodeGooseFile)},
+				{"usage_ledger", "input_tokens", "silent"}}, transcripts.Goose.DecodeFile},
 	} {
 		t.Run(tt.name, func(t *testing.T) { damageRows(t, tt.path, tt.columns, tt.decode) })
 	}
 }
 
-func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecoder) {
+func damageRows(t *testing.T, path string, columns [][3]string, decode codec.FileDecoder) {
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		t.Fatal(err)
@@ -355,7 +339,7 @@ func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecod
 					continue // a column that is never null
 				}
 				_, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-					return decode(t.Context(), damaged, report)
+					return decode(t.Context(), damaged, nil, report)
 				})
 				if err == nil && len(problems) == 0 && c[2] != "silent" && damage != "'[]'" {
 					t.Errorf("%s: no problem is reported", script)
@@ -368,7 +352,7 @@ func damageRows(t *testing.T, path string, columns [][3]string, decode fileDecod
 // TestOpenHandsFilesAreDamaged: damage to an event or to the state costs what it has.
 func TestOpenHandsFilesAreDamaged(t *testing.T) {
 	whole, _, _ := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.DecodeOpenHands(t.Context(), openHands, report)
+		return transcripts.OpenHands.DecodeFile(t.Context(), openHands, nil, report)
 	})
 	files, err := filepath.Glob(openHands + "/*.json")
 	if err != nil {
@@ -391,7 +375,7 @@ func TestOpenHandsFilesAreDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return transcripts.DecodeOpenHands(t.Context(), dir, report)
+			return transcripts.OpenHands.DecodeFile(t.Context(), dir, nil, report)
 		})
 		if err != nil || len(all) != len(whole) || all[0].Session.ID != whole[0].Session.ID {
 			t.Errorf("%s: %d sessions, %v", rel, len(all), err)
@@ -407,11 +391,11 @@ func TestOpenHandsFilesAreDamaged(t *testing.T) {
 func TestSessionsOfAgentsGrow(t *testing.T) {
 	for _, tt := range []struct {
 		path   string
-		decode fileDecoder
+		decode codec.FileDecoder
 	}{
-		{copilotEvents, plain(transcripts.DecodeCopilotFile)},
-		{gooseLines, whole(transcripts.DecodeGooseFile)},
-		{kiroSession, whole(transcripts.DecodeKiroFile)},
+		{copilotEvents, transcripts.Copilot.DecodeFile},
+		{gooseLines, transcripts.Goose.DecodeFile},
+		{kiroSession, transcripts.Kiro.DecodeFile},
 	} {
 		lines := readLines(t, tt.path)
 		rows := func(n int) map[string]bool {
@@ -420,7 +404,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 				t.Fatal(err)
 			}
 			all, _, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return tt.decode(t.Context(), path, report)
+				return tt.decode(t.Context(), path, nil, report)
 			})
 			if err != nil {
 				t.Fatal(err)

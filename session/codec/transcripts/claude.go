@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,16 +16,16 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksClaude reports whether a record with these keys, and the values of those that
+// looksClaude reports whether a record with these keys, and the values of those that
 // are strings, is one of Claude Code that reports the conversation.
-func LooksClaude(keys map[string]string) bool {
+func looksClaude(keys map[string]string) bool {
 	_, session := keys["sessionId"]
 	_, uuid := keys["uuid"]
 	_, leaf := keys["leafUuid"]
 	return session && uuid && keys["type"] != "" || keys["type"] == "summary" && leaf
 }
 
-// DecodeClaude reads a transcript of Claude Code. It yields the sessions in the
+// Claude reads transcripts of Claude Code. It yields the sessions in the
 // order in which they begin: mostly one, and those of sub-agents that have records
 // in the same file, with the id of their session and their own as theirs.
 //
@@ -58,15 +57,16 @@ func LooksClaude(keys map[string]string) bool {
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
-func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded("", r, report, claudeTranscript.Decode)
-}
-
-// DecodeClaudeFile reads the transcript at path, as [DecodeClaude] does. Beside that of a
-// sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json, which names the
-// tool call and the sub-agent that started it.
-func DecodeClaudeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, claudeTranscript.Decode)
+//
+// Beside the file of a sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json,
+// which names the tool call and the sub-agent that started it.
+//
+// A checkpoint is where the user began a turn, or the model an answer in the midst of one: that of a sub-agent has only
+// one. A transcript that has several sessions is read whole.
+var Claude = codec.Reading{
+	Extensions: []string{".jsonl"}, SniffKeys: looksClaude, Transcript: true,
+	Decode: decoder(claudeTranscript.Decode).stream, DecodeFile: decoder(claudeTranscript.Decode).file,
+	Beside: besideClaude, Grow: claudeTranscript.Grow,
 }
 
 func newClaude(report func(codec.Problem)) *claude {
@@ -99,8 +99,7 @@ func (d *claude) Sessions(path string) ([]*codec.Session, error) {
 	return all, nil
 }
 
-// BesideClaude lists what [DecodeClaudeFile] reads besides the file at path.
-func BesideClaude(path string) []string {
+func besideClaude(path string) []string {
 	if name, found := strings.CutSuffix(path, ".jsonl"); found && strings.HasPrefix(filepath.Base(path), "agent-") {
 		return []string{name + ".meta.json"}
 	}

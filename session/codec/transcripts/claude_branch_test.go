@@ -114,7 +114,7 @@ func TestClaudeBranches(t *testing.T) {
 	} {
 		var got []string
 		all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return transcripts.DecodeClaude(strings.NewReader(tt.file), report)
+			return transcripts.Claude.Decode(strings.NewReader(tt.file), report)
 		})
 		if err != nil || len(problems) > 0 {
 			t.Errorf("%s: %v %q", name, err, problems)
@@ -153,7 +153,7 @@ func TestClaudeResumedConversation(t *testing.T) {
 		"in a circle":       {branch("u1 a1 user one", "a1 u1 say 1"), 0},
 	} {
 		n := 0
-		for s, err := range transcripts.DecodeClaude(strings.NewReader(tt.file), nil) {
+		for s, err := range transcripts.Claude.Decode(strings.NewReader(tt.file), nil) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

@@ -8,14 +8,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// GrowClaude reads a transcript of Claude Code from a checkpoint on; see [codec.Growth]. A
-// checkpoint is where the user began a turn, or the model an answer in the midst of one: that of a sub-agent has only
-// one. A transcript that has several sessions is read whole.
-func GrowClaude(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
-	*codec.Growth, error) {
-	return claudeTranscript.Grow(path, text, from, known, report)
-}
-
 // claudeTranscript is the transcript of a session.
 var claudeTranscript rows.Opener[claudeState] = openClaude
 

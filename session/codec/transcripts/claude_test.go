@@ -44,7 +44,7 @@ func claudeSays(id, text string) string {
 // claudeSession reads the one session of records.
 func claudeSession(t *testing.T, records ...string) *codec.Session {
 	t.Helper()
-	for s, err := range transcripts.DecodeClaude(strings.NewReader(claudeRecords(records...)), nil) {
+	for s, err := range transcripts.Claude.Decode(strings.NewReader(claudeRecords(records...)), nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

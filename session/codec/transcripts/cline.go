@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"path/filepath"
 	"regexp"
@@ -22,24 +21,24 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksCline reports whether an object with these keys, and the values of those that are
+// looksCline reports whether an object with these keys, and the values of those that are
 // strings, is a file of messages of Cline.
-func LooksCline(keys map[string]string) bool {
+func looksCline(keys map[string]string) bool {
 	return keys["messages"] == "[" && keys["sessionId"] != "" &&
 		slices.Contains([]string{"lead", "subagent", "teammate"}, keys["agent"])
 }
 
-// SniffCline reports whether a file that begins with text is the conversation of a task of
+// sniffCline reports whether a file that begins with text is the conversation of a task of
 // Cline before its version 4: a list of messages, in which the program tells the model
 // where it is.
-func SniffCline(text []byte) bool {
+func sniffCline(text []byte) bool {
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\uFEFF")))
 	return bytes.HasPrefix(text, []byte("[")) && bytes.Contains(text, []byte(`"role"`)) &&
 		(bytes.Contains(text, []byte("environment_details")) || bytes.Contains(text, []byte(`<task>`)) ||
 			bytes.Contains(text, []byte(`\u003ctask\u003e`)))
 }
 
-// DecodeCline reads a session of Cline: a file of messages, or the conversation of a task
+// Cline reads sessions of Cline: a file of messages, or the conversation of a task
 // as older versions wrote it. Both have messages in the form of the Anthropic API.
 //
 //	user                   user message, or a system message where the program wrote it
@@ -50,14 +49,12 @@ func SniffCline(text []byte) bool {
 //
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // reading fails, or when nothing is of Cline.
-func DecodeCline(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded("", r, report, decodeCline)
-}
-
-// DecodeClineFile is [DecodeCline] of the file at path, beside which the program keeps more:
-// a manifest, or what it showed of a task with its times and usage.
-func DecodeClineFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, decodeCline)
+//
+// Beside a file the program keeps more: a manifest, or what it showed of a task with its
+// times and usage.
+var Cline = codec.Reading{
+	Extensions: []string{".json"}, SniffKeys: looksCline, SniffText: sniffCline, Transcript: true,
+	Decode: decoder(decodeCline).stream, DecodeFile: decoder(decodeCline).file, Beside: besideCline,
 }
 
 // placeOfCline reads what is beside the file at path, "" for none.
@@ -74,8 +71,7 @@ func placeOfCline(path string) (place clinePlace) {
 	return place
 }
 
-// BesideCline lists what [DecodeClineFile] reads besides the file at path.
-func BesideCline(path string) []string {
+func besideCline(path string) []string {
 	if stem, ok := strings.CutSuffix(path, ".messages.json"); ok {
 		return []string{stem + ".json"}
 	}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
-	"iter"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,9 +16,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksCodex reports whether a record with these keys, and the values of those that
+// looksCodex reports whether a record with these keys, and the values of those that
 // are strings, is one of a Codex rollout.
-func LooksCodex(keys map[string]string) bool {
+func looksCodex(keys map[string]string) bool {
 	switch keys["type"] {
 	case "session_meta", "response_item", "event_msg", "turn_context", "compacted":
 		return keys["payload"] == "{"
@@ -28,7 +26,7 @@ func LooksCodex(keys map[string]string) bool {
 	return false
 }
 
-// DecodeCodex reads a rollout of Codex, which is one session.
+// Codex reads rollouts of Codex, each of which is one session.
 //
 //	message of the user         user message
 //	message of the developer,
@@ -52,16 +50,17 @@ func LooksCodex(keys map[string]string) bool {
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
-// record names the session.
-func DecodeCodex(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded("", r, report, codexRollout.Decode)
+// record names the session. Where that record is damaged, the name of the file names it.
+//
+// A checkpoint is a message of the user, or where the model begins to answer in the midst of a turn.
+var Codex = codec.Reading{
+	Extensions: []string{".jsonl"}, SniffKeys: looksCodex, Transcript: true,
+	Decode: decoder(codexRollout.Decode).stream, DecodeFile: decoder(codexRollout.Decode).file,
+	Beside: nothing, Grow: codexRollout.Grow,
 }
 
-// DecodeCodexFile reads the rollout at path, as [DecodeCodex] does. Where the record
-// that names the session is damaged, the name of the file names it.
-func DecodeCodexFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, codexRollout.Decode)
-}
+// nothing is read beside the file.
+func nothing(string) []string { return nil }
 
 var rolloutName = regexp.MustCompile(`^rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl$`)
 
@@ -120,7 +119,7 @@ func (d *codex) Record(o rows.Object, line int) {
 		switch first := kind == "session_meta" && payload.Text("id") != ""; {
 		case first:
 			d.begin(payload)
-		case d.named != "" && LooksCodex(map[string]string{"type": kind, "payload": "{"}):
+		case d.named != "" && looksCodex(map[string]string{"type": kind, "payload": "{"}):
 			d.report(codec.Problem{Line: line,
 				Reason: "precedes the record that names the session: it is named by the file"})
 			d.begin(rows.Of("id", d.named))

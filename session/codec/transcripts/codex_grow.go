@@ -6,13 +6,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// GrowCodex reads a rollout of Codex from a checkpoint on; see [codec.Growth]. A checkpoint is a
-// message of the user, or where the model begins to answer in the midst of a turn.
-func GrowCodex(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
-	*codec.Growth, error) {
-	return codexRollout.Grow(path, text, from, known, report)
-}
-
 // codexRollout is the transcript of a session.
 var codexRollout rows.Opener[codexState] = openCodex
 

@@ -52,7 +52,7 @@ func codexTokens(total, input, output string) string {
 // says, and one per part.
 func rolloutRows(t *testing.T, lines ...string) []string {
 	t.Helper()
-	described, problems := describe(t, transcripts.DecodeCodex, rollout(lines...))
+	described, problems := describe(t, transcripts.Codex.Decode, rollout(lines...))
 	if len(problems) > 0 {
 		t.Errorf("problems %q", problems)
 	}
@@ -180,7 +180,7 @@ func TestCodexSettings(t *testing.T) {
 	} {
 		text := rollout(`turn_context {"approval_policy":"never","sandbox_policy":`+sandbox+`}`, codexAsk,
 			`event_msg {"type":"thread_name_updated","thread_name":"Lists"}`)
-		for s, err := range transcripts.DecodeCodex(strings.NewReader(text), nil) {
+		for s, err := range transcripts.Codex.Decode(strings.NewReader(text), nil) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestCodexRolledBack(t *testing.T) {
 	again := strings.Replace(codexAsk, "list it", "no, count it", 1)
 	text := rollout(codexStarted, codexAsk, codexAnswer, codexDone, codexStarted, codexAsk, codexAnswer, codexDone,
 		`event_msg {"type":"thread_rolled_back","num_turns":1}`, codexStarted, again, codexAnswer, codexDone)
-	for s, err := range transcripts.DecodeCodex(strings.NewReader(text), nil) {
+	for s, err := range transcripts.Codex.Decode(strings.NewReader(text), nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +221,7 @@ func TestCodexTotalsAreInputAndOutput(t *testing.T) {
 		`"reasoning_output_tokens":0}}}`
 	text := rollout(codexAsk, codexCall, fmt.Sprintf(count, "1", "800"), codexOutput, codexAnswer,
 		fmt.Sprintf(count, "2", "300"))
-	for s, err := range transcripts.DecodeCodex(strings.NewReader(text), nil) {
+	for s, err := range transcripts.Codex.Decode(strings.NewReader(text), nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,13 +19,13 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	for _, c := range []codectest.Codec{
-		{Name: "claude-code", Decode: transcripts.DecodeClaude, Native: []string{filepath.Join(dir, "claude.jsonl")}},
-		{Name: "codex", Decode: transcripts.DecodeCodex, Native: []string{filepath.Join(dir, "codex.jsonl")}},
-		{Name: "gemini-cli", Decode: transcripts.DecodeGemini, Native: []string{geminiMain, geminiOld, geminiChild}},
-		{Name: "copilot-cli", Decode: transcripts.DecodeCopilot, Native: []string{copilotEvents}},
-		{Name: "goose", Decode: transcripts.DecodeGoose, Native: []string{gooseLines}},
-		{Name: "kiro-cli", Decode: transcripts.DecodeKiro, Native: []string{kiroSession}},
-		{Name: "cline", Decode: transcripts.DecodeCline, Damage: codectest.Whole,
+		{Name: "claude-code", Decode: transcripts.Claude.Decode, Native: []string{filepath.Join(dir, "claude.jsonl")}},
+		{Name: "codex", Decode: transcripts.Codex.Decode, Native: []string{filepath.Join(dir, "codex.jsonl")}},
+		{Name: "gemini-cli", Decode: transcripts.Gemini.Decode, Native: []string{geminiMain, geminiOld, geminiChild}},
+		{Name: "copilot-cli", Decode: transcripts.Copilot.Decode, Native: []string{copilotEvents}},
+		{Name: "goose", Decode: transcripts.Goose.Decode, Native: []string{gooseLines}},
+		{Name: "kiro-cli", Decode: transcripts.Kiro.Decode, Native: []string{kiroSession}},
+		{Name: "cline", Decode: transcripts.Cline.Decode, Damage: codectest.Whole,
 			Native: []string{clineSession, clineChild, clineTask}},
 	} {
 		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
-	"iter"
 	"path/filepath"
 	"strings"
 
@@ -16,15 +14,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksCopilot reports whether a record with these keys, and the values of those that
+// looksCopilot reports whether a record with these keys, and the values of those that
 // are strings, is an event of GitHub Copilot CLI.
-func LooksCopilot(keys map[string]string) bool {
+func looksCopilot(keys map[string]string) bool {
 	kind := keys["type"]
 	return keys["data"] == "{" && keys["timestamp"] != "" && (kind == "session.start" || kind == "session.resume" ||
 		kind == "user.message" || strings.HasPrefix(kind, "assistant.") || strings.HasPrefix(kind, "tool.execution_"))
 }
 
-// DecodeCopilot reads the events of a session of GitHub Copilot CLI, which are JSON lines.
+// Copilot reads the events of a session of GitHub Copilot CLI, which are JSON lines.
 // The session is followed by those of its sub-agents.
 //
 //	session.start               id, workspace, model
@@ -43,22 +41,22 @@ func LooksCopilot(keys map[string]string) bool {
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error is
 // yielded when reading fails, or when nothing names the session.
-func DecodeCopilot(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded("", r, report, copilotEvents.Decode)
+//
+// Beside the file the program keeps the title of the session. The directory names the session if no event does.
+//
+// A checkpoint is a message of the user, or where the model begins to answer in the midst of a turn. Events of
+// sub-agents have the whole be read, and so does the count of what was used since the session was opened.
+var Copilot = codec.Reading{
+	Extensions: []string{".jsonl"}, SniffKeys: looksCopilot, Transcript: true,
+	Decode: decoder(copilotEvents.Decode).stream, DecodeFile: decoder(copilotEvents.Decode).file,
+	Beside: besideCopilot, Grow: copilotEvents.Grow, GrowBeside: true,
 }
 
 // workspaceFile states the title of a session.
 const workspaceFile = "workspace.yaml"
 
-// BesideCopilot lists what [DecodeCopilotFile] reads besides the file at path.
-func BesideCopilot(path string) []string {
+func besideCopilot(path string) []string {
 	return []string{filepath.Join(filepath.Dir(path), workspaceFile)}
-}
-
-// DecodeCopilotFile is [DecodeCopilot] of the file at path, beside which the program keeps
-// the title of the session. Its directory names the session if no event does.
-func DecodeCopilotFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, copilotEvents.Decode)
 }
 
 // placeOfCopilot returns the session that the place of a file names, and its title.
@@ -243,7 +241,7 @@ func (d *copilot) begin(kind string, o, data rows.Object, line int) bool {
 	id := d.named
 	if kind == "session.start" && data.Text("sessionId") != "" {
 		id = data.Text("sessionId")
-	} else if id != "" && LooksCopilot(map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}) {
+	} else if id != "" && looksCopilot(map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}) {
 		d.report(codec.Problem{Line: line,
 			Reason: "precedes the event that names the session: it is named by the file"})
 	} else {

@@ -6,14 +6,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// GrowCopilot reads events of Copilot CLI from a checkpoint on; see [codec.Growth]. A checkpoint is a message of the
-// user, or where the model begins to answer in the midst of a turn. Events of sub-agents have the whole be read, and so
-// does the count of what was used since the session was opened.
-func GrowCopilot(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
-	*codec.Growth, error) {
-	return copilotEvents.Grow(path, text, from, known, report)
-}
-
 // copilotEvents are the events of a session.
 var copilotEvents rows.Opener[copilotState] = openCopilot
 

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"strings"
 
@@ -21,7 +20,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// DecodeCursor reads a chat of Cursor CLI, which is a database store.db. Its table meta
+// Cursor reads a chat of Cursor CLI, which is a database store.db. Its table meta
 // has one row, hexadecimal JSON that names the root; the table blobs has what the root
 // refers to by SHA-256. A reference is field 1 of a protobuf message, and what it refers
 // to is a message in the JSON of the AI SDK, or another list of references.
@@ -36,27 +35,20 @@ import (
 //
 // What cannot be read is reported and left out; report may be nil. An error is yielded
 // when the file is not such a database.
-func DecodeCursor(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedDatabase(ctx, path, "chat of Cursor", nil, report, func(ctx context.Context, conn *sqlite.Conn,
-		_ codec.Wanted, report func(codec.Problem), yield func(*codec.Session) bool) error {
-		s, err := decodeCursor(ctx, conn, path, report)
-		if err == nil {
-			yield(s)
-		}
-		return err
-	})
+var Cursor = codec.Reading{
+	Extensions: []string{".db"}, Tables: []string{"blobs", "meta"}, Transcript: true,
+	DecodeFile: inDatabase("chat of Cursor", decodeCursor), Beside: besideCursor,
 }
 
-// BesideCursor lists what [DecodeCursor] reads besides the file at path.
-func BesideCursor(path string) []string {
+func besideCursor(path string) []string {
 	return []string{path + "-wal", path + "-journal", filepath.Join(filepath.Dir(path), "meta.json")}
 }
 
-func decodeCursor(ctx context.Context, conn *sqlite.Conn, path string, report func(codec.Problem)) (
-	*codec.Session, error) {
+func decodeCursor(ctx context.Context, conn *sqlite.Conn, path string, _ codec.Wanted, report func(codec.Problem),
+	yield func(*codec.Session) bool) error {
 	about, err := cursorMeta(conn)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d := cursor{conn: conn, report: report, seen: make(map[string]bool), keys: make(map[*rows.Message]string),
 		times: make(map[string]int)}
@@ -79,11 +71,12 @@ func decodeCursor(ctx context.Context, conn *sqlite.Conn, path string, report fu
 	root := about.Text("latestRootBlobId")
 	d.read(root, 0)
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return err
 	}
 	d.b.changed(moment(beside, "updatedAtMs"))
 	d.rename()
-	return d.b.finish(), nil
+	yield(d.b.finish())
+	return nil
 }
 
 const cursorProvider = "cursor"

@@ -59,12 +59,12 @@ var odd = []struct {
 
 // fuzzRecords has anything in one of the records make valid sessions, the same each time.
 // Damage is reported with its place, and what other records have is read.
-func fuzzRecords(f *testing.F, path string, decode fileDecoder, records ...record) {
+func fuzzRecords(f *testing.F, path string, decode codec.FileDecoder, records ...record) {
 	f.Helper()
 	read := func(t *testing.T) (map[string]string, []codec.Problem, error) {
 		var found []codec.Problem
 		all, _, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return decode(context.Background(), path, func(p codec.Problem) {
+			return decode(context.Background(), path, nil, func(p codec.Problem) {
 				found = append(found, p)
 				report(p)
 			})
@@ -200,7 +200,7 @@ func FuzzDecodeCursor(f *testing.F) {
 	}
 	root := records[len(records)-1].data
 	f.Add(uint8(len(records)-1), slices.Concat(root, root)) // a message that was sent twice
-	fuzzRecords(f, path, transcripts.DecodeCursor, records...)
+	fuzzRecords(f, path, transcripts.Cursor.DecodeFile, records...)
 }
 
 // FuzzDecodeZed has anything in threads, of which one is compressed.
@@ -213,14 +213,14 @@ func FuzzDecodeZed(f *testing.F) {
 		records = append(records, value("threads", "data", "id = '"+id+"'", r))
 	}
 	records[2].damaged = nil // it is compressed
-	fuzzRecords(f, path, whole(transcripts.DecodeZed), records...)
+	fuzzRecords(f, path, transcripts.Zed.DecodeFile, records...)
 }
 
 // FuzzDecodeKiroDatabase has anything in conversations of both tables.
 func FuzzDecodeKiroDatabase(f *testing.F) {
 	path := databaseOf(f, "kiro/data.sql")
 	value := values(f, path)
-	fuzzRecords(f, path, whole(transcripts.DecodeKiroFile),
+	fuzzRecords(f, path, transcripts.Kiro.DecodeFile,
 		value("conversations_v2", "value", "conversation_id = 'conv-1'",
 			record{place: "conversation conv-1", session: "conv-1", damaged: notJSON("{")}),
 		value("conversations", "value", "key = '/work/old'",
@@ -235,7 +235,7 @@ func FuzzDecodeKiroFile(f *testing.F) {
 		f.Fatal(err)
 	}
 	path := filepath.Join(dir, filepath.Base(kiroSession))
-	fuzzRecords(f, path, whole(transcripts.DecodeKiroFile),
+	fuzzRecords(f, path, transcripts.Kiro.DecodeFile,
 		file(f, strings.TrimSuffix(path, "l"), record{}))
 }
 
@@ -254,7 +254,7 @@ func FuzzDecodeGooseDatabase(f *testing.F) {
 		records = append(records, value("sessions", column, "id = '20260801_2'", record{session: "20260801_2"}))
 	}
 	records = append(records, value("messages", "metadata_json", "message_id = 'msg_7'", record{session: "20260801_1"}))
-	fuzzRecords(f, path, whole(transcripts.DecodeGooseFile), records...)
+	fuzzRecords(f, path, transcripts.Goose.DecodeFile, records...)
 }
 
 // FuzzDecodeOpenHands has anything in the state and in the events of a conversation.
@@ -278,5 +278,5 @@ func FuzzDecodeOpenHands(f *testing.F) {
 		}
 		records = append(records, file(f, path, r))
 	}
-	fuzzRecords(f, dir, transcripts.DecodeOpenHands, records...)
+	fuzzRecords(f, dir, transcripts.OpenHands.DecodeFile, records...)
 }

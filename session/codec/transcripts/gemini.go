@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,13 +13,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// LooksGemini reports whether a record with these keys, and the values of those that
+// looksGemini reports whether a record with these keys, and the values of those that
 // are strings, is one of a chat of Gemini CLI, or the whole chat.
-func LooksGemini(keys map[string]string) bool {
+func looksGemini(keys map[string]string) bool {
 	return keys["sessionId"] != "" && keys["projectHash"] != "" || keys["id"] != "" && keys["type"] == "gemini"
 }
 
-// DecodeGemini reads a chat of Gemini CLI, which is one session: a JSON object, or
+// Gemini reads chats of Gemini CLI, each of which is one session: a JSON object, or
 // JSON lines where messages are written again as they grow, and later records take
 // back or replace earlier ones.
 //
@@ -39,15 +38,13 @@ func LooksGemini(keys map[string]string) bool {
 // Lines that cannot be read are reported and left out, as is what follows where an
 // object is damaged; report may be nil. An error is yielded when reading fails, when
 // nothing in the stream is of Gemini CLI, or when no record names the session.
-func DecodeGemini(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded("", r, report, decodeGemini)
-}
-
-// DecodeGeminiFile is [DecodeGemini] of the file at path, whose place reports more:
-// the chats of sub-agents are in a directory that is named for their parent, and
-// the project's directory states which one it is.
-func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedFile(path, report, decodeGemini)
+//
+// The place of a file reports more: the chats of sub-agents are in a directory that is
+// named for their parent, and the project's directory states which one it is.
+var Gemini = codec.Reading{
+	Extensions: []string{".json", ".jsonl"}, SniffKeys: looksGemini, Transcript: true,
+	Decode: decoder(decodeGemini).stream, DecodeFile: decoder(decodeGemini).file,
+	Beside: besideGemini, Grow: growGemini,
 }
 
 func decodeGemini(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
@@ -58,8 +55,7 @@ func decodeGemini(path string, r io.Reader, report func(codec.Problem)) ([]*code
 	return newGemini(path, report).readText(text)
 }
 
-// BesideGemini lists what [DecodeGeminiFile] reads besides the file at path.
-func BesideGemini(path string) []string {
+func besideGemini(path string) []string {
 	dir := filepath.Dir(path)
 	return []string{filepath.Join(dir, "..", projectRootFile), filepath.Join(dir, "..", "..", projectRootFile)}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// GrowGemini reads a chat of Gemini CLI from a checkpoint on; see [codec.Growth]. A checkpoint is a message of the user
+// growGemini reads a chat of Gemini CLI from a checkpoint on; see [codec.Growth]. A checkpoint is a message of the user
 // before which no message changed later. A chat that is one object is read whole.
-func GrowGemini(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
+func growGemini(path string, text []byte, from codec.Checkpoint, known int, report func(codec.Problem)) (
 	*codec.Growth, error) {
 	if from.Offset > 0 || areLines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
 		return rows.Opener[geminiState](openGemini).Grow(path, text, from, known, report)

@@ -2,6 +2,7 @@ package transcripts_test
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"iter"
 	"os"
@@ -76,13 +77,13 @@ func golden(t *testing.T, name, got string) {
 
 func geminiFile(path string) func(func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.DecodeGeminiFile(path, report)
+		return transcripts.Gemini.DecodeFile(context.Background(), path, nil, report)
 	}
 }
 
 func geminiText(text string) func(func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.DecodeGemini(strings.NewReader(text), report)
+		return transcripts.Gemini.Decode(strings.NewReader(text), report)
 	}
 }
 

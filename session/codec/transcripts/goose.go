@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"strings"
 	"time"
@@ -23,17 +22,18 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksGoose reports whether a record with these keys, and the values of those that are
+// looksGoose reports whether a record with these keys, and the values of those that are
 // strings, is one of a session file of Goose before its database.
-func LooksGoose(keys map[string]string) bool {
+func looksGoose(keys map[string]string) bool {
 	_, counted := keys["message_count"]
 	_, created := keys["created"]
 	return counted && keys["working_dir"] != "" || created && keys["content"] == "[" &&
 		(keys["role"] == session.RoleUser || keys["role"] == session.RoleAssistant)
 }
 
-// DecodeGoose reads a session file of Goose, as versions before 1.10 wrote them: JSON
-// lines, of which the first is about the session and the others are messages.
+// Goose reads the database sessions.db of Goose, which has the usage of each model call,
+// or a session file, as versions before 1.10 wrote them: JSON lines, of which the first is
+// about the session and the others are messages.
 //
 //	text, image, document        parts of a message
 //	thinking                     reasoning part
@@ -42,22 +42,16 @@ func LooksGoose(keys map[string]string) bool {
 //	error                        how the turn ended
 //	what only the model sees     system message, or a data-compaction part
 //
-// The file does not name its session: the name of a file does, see [DecodeGooseFile].
+// The content of a session file does not name its session: the name of the file does.
 //
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // reading fails, or when nothing is of Goose.
-func DecodeGoose(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded("", r, report, decodeGooseLines)
-}
-
-// DecodeGooseFile reads the database sessions.db of Goose, or a session file, which is
-// named for its session: see [DecodeGoose]. The database has the usage of each model call.
-func DecodeGooseFile(ctx context.Context, path string, wanted codec.Wanted,
-	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if ok, _ := database.Is(path); !ok {
-		return decodedFile(path, report, decodeGooseLines)
-	}
-	return decodedDatabase(ctx, path, "sessions of Goose", wanted, report, decodeGooseDatabase)
+var Goose = codec.Reading{
+	Extensions: []string{".db", ".jsonl"}, SniffKeys: looksGoose,
+	Tables: []string{"sessions", "messages", "schema_version"}, Transcript: true, Selects: true,
+	Decode:     decoder(decodeGooseLines).stream,
+	DecodeFile: decoder(decodeGooseLines).or(inDatabase("sessions of Goose", decodeGooseDatabase)),
+	Beside:     database.Files,
 }
 
 func decodeGooseLines(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
@@ -365,8 +359,8 @@ func (d *goose) finish() *codec.Session {
 }
 
 // decodeGooseDatabase yields the sessions of a database.
-func decodeGooseDatabase(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
-	yield func(*codec.Session) bool) error {
+func decodeGooseDatabase(ctx context.Context, conn *sqlite.Conn, _ string, wanted codec.Wanted,
+	report func(codec.Problem), yield func(*codec.Session) bool) error {
 	list, listed := table(conn, "SELECT * FROM sessions ORDER BY created_at, id")
 	if len(list) == 0 && listed != nil {
 		return listed

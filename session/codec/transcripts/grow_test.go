@@ -15,8 +15,8 @@ import (
 
 // growers read transcripts that grow.
 var growers = []codectest.Grow{
-	transcripts.GrowClaude, transcripts.GrowCodex, transcripts.GrowCopilot,
-	transcripts.GrowGemini,
+	transcripts.Claude.Grow, transcripts.Codex.Grow, transcripts.Copilot.Grow,
+	transcripts.Gemini.Grow,
 }
 
 // FuzzGrow: a transcript that is read up to any byte and then from the checkpoint on has the rows
@@ -70,7 +70,7 @@ func FuzzGrow(f *testing.F) {
 func TestLongTurnIsReadFromItsLastSteps(t *testing.T) {
 	for _, ofSubagent := range []bool{false, true} {
 		text := longTurn(ofSubagent)
-		g, err := transcripts.GrowClaude("agent-a1.jsonl", []byte(text), codec.Checkpoint{}, 0, nil)
+		g, err := transcripts.Claude.Grow("agent-a1.jsonl", []byte(text), codec.Checkpoint{}, 0, nil)
 		if err != nil || g.Next.Offset < int64(len(text))/2 {
 			t.Errorf("sub-agent %v: reading goes on at %d of %d, %v", ofSubagent, g.Next.Offset, len(text), err)
 		}
@@ -87,7 +87,7 @@ func TestCheckpointHoldsLittle(t *testing.T) {
 		return records
 	}
 	state := func(n int) codec.Checkpoint {
-		g, err := transcripts.GrowClaude("", []byte(chained(turns(n)...)), codec.Checkpoint{}, 0, nil)
+		g, err := transcripts.Claude.Grow("", []byte(chained(turns(n)...)), codec.Checkpoint{}, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,11 +100,11 @@ func TestCheckpointHoldsLittle(t *testing.T) {
 	text := chained(turns(20)...)
 	back := strings.Replace(chained(append(turns(20), claudeUser("instead"))...), `"parentUuid":"u39"`,
 		`"parentUuid":"u3"`, 1)
-	g, err := transcripts.GrowClaude("", []byte(text), codec.Checkpoint{}, 0, nil)
+	g, err := transcripts.Claude.Grow("", []byte(text), codec.Checkpoint{}, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = transcripts.GrowClaude("", []byte(back[g.Next.Offset:]), g.Next, len(text)-int(g.Next.Offset), nil)
+	_, err = transcripts.Claude.Grow("", []byte(back[g.Next.Offset:]), g.Next, len(text)-int(g.Next.Offset), nil)
 	if !errors.Is(err, codec.ErrWhole) {
 		t.Errorf("after going back: %v", err)
 	}

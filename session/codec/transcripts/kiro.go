@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"path/filepath"
 	"slices"
@@ -18,46 +17,38 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // kiroKinds are the kinds of records in a session file of Kiro CLI.
 var kiroKinds = []string{"Prompt", "AssistantMessage", "ToolResults", "Clear", "Compaction"}
 
-// LooksKiro reports whether a record with these keys, and the values of those that are
+// looksKiro reports whether a record with these keys, and the values of those that are
 // strings, is one of a session file of Kiro CLI.
-func LooksKiro(keys map[string]string) bool {
+func looksKiro(keys map[string]string) bool {
 	return keys["data"] == "{" && slices.Contains(kiroKinds, keys["kind"])
 }
 
-// DecodeKiro reads a session file of Kiro CLI, which is JSON lines.
+// Kiro reads session files of Kiro CLI, which are JSON lines, and the database data.sqlite3, in which
+// the program keeps, or kept, the sessions of its classic interface.
 //
 //	Prompt             user message
 //	AssistantMessage   a step: reasoning, text, and tool calls
 //	ToolResults        results of calls
 //	Compaction         assistant message with a data-compaction part
 //
-// The file does not name its session: the name of a file does, see [DecodeKiroFile]. What
-// cannot be read is reported and left out; report may be nil. An error is yielded when
-// reading fails, or when nothing is of Kiro.
-func DecodeKiro(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decoded("", r, report, decodeKiroLines)
+// The content of a session file does not name its session: the name of the file does. Beside
+// it Kiro CLI keeps its title, times and usage in another. What cannot be read is reported and
+// left out; report may be nil. An error is yielded when reading fails, or when nothing is of Kiro.
+var Kiro = codec.Reading{
+	Extensions: []string{".jsonl"}, SniffKeys: looksKiro, Tables: []string{"conversations", "state"},
+	Transcript: true, Selects: true,
+	Decode:     decoder(decodeKiroLines).stream,
+	DecodeFile: decoder(decodeKiroLines).or(inDatabase("sessions of Kiro", decodeKiroDatabase)),
+	Beside:     besideKiro,
 }
 
-// DecodeKiroFile reads a session file, beside which Kiro CLI keeps its title, times and
-// usage in another: see [DecodeKiro]. It also reads the database data.sqlite3, in which
-// the program keeps, or kept, the sessions of its classic interface.
-func DecodeKiroFile(ctx context.Context, path string, wanted codec.Wanted,
-	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if ok, _ := database.Is(path); !ok {
-		return decodedFile(path, report, decodeKiroLines)
-	}
-	return decodedDatabase(ctx, path, "sessions of Kiro", wanted, report, decodeKiroDatabase)
-}
-
-// BesideKiro lists what [DecodeKiroFile] reads besides the file at path.
-func BesideKiro(path string) []string {
+func besideKiro(path string) []string {
 	return []string{path + "-wal", path + "-journal", strings.TrimSuffix(path, filepath.Ext(path)) + ".json"}
 }
 
@@ -283,8 +274,8 @@ func (d *kiro) count() {
 
 // decodeKiroDatabase yields the conversations of a database. Newer versions have a table
 // with a row for each; older ones one with the last of each directory.
-func decodeKiroDatabase(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
-	yield func(*codec.Session) bool) error {
+func decodeKiroDatabase(ctx context.Context, conn *sqlite.Conn, _ string, wanted codec.Wanted,
+	report func(codec.Problem), yield func(*codec.Session) bool) error {
 	list, listed := table(conn, "SELECT * FROM conversations_v2 ORDER BY created_at, conversation_id")
 	if listed != nil && strings.Contains(listed.Error(), "no such table") {
 		listed = nil

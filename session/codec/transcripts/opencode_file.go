@@ -21,13 +21,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// LooksOpencode reports whether an object with these keys, and the values of those that
+// looksOpencode reports whether an object with these keys, and the values of those that
 // are strings, is a session as opencode kept it in a file of its own.
-func LooksOpencode(keys map[string]string) bool {
+func looksOpencode(keys map[string]string) bool {
 	return strings.HasPrefix(keys["id"], "ses_") && keys["projectID"] != "" && keys["time"] == "{"
 }
 
-// DecodeOpencode reads what opencode keeps of its sessions: a database, the tree of
+// Opencode reads what opencode keeps of its sessions: a database, the tree of
 // JSON files in which older versions kept them, a directory with either or both, or
 // one session's file in the tree, which names that session. Sessions come in the
 // order of their making; of one that is in both, the database is read.
@@ -51,7 +51,14 @@ func LooksOpencode(keys map[string]string) bool {
 // report may be nil. An error is yielded, last and with a nil session, when there is
 // nothing of opencode at path or its sessions cannot be listed to the end. The caller
 // owns what is yielded.
-func DecodeOpencode(ctx context.Context, path string, wanted codec.Wanted,
+var Opencode = codec.Reading{
+	Extensions: []string{".db", ".json"}, SniffKeys: looksOpencode, Transcript: true, Selects: true,
+	Tables:     []string{"message", "part", "session"},
+	Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
+	DecodeFile: decodeOpencode, Beside: besideOpencode,
+}
+
+func decodeOpencode(ctx context.Context, path string, wanted codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
@@ -74,9 +81,8 @@ func DecodeOpencode(ctx context.Context, path string, wanted codec.Wanted,
 	}
 }
 
-// BesideOpencode lists what [DecodeOpencode] reads of a path, be it a directory, a database or a
-// file of the tree.
-func BesideOpencode(path string) []string {
+// besideOpencode lists what is read of a path, be it a directory, a database or a file of the tree.
+func besideOpencode(path string) []string {
 	databases, tree, _, err := opencodeAt(path)
 	if err != nil {
 		return []string{path}

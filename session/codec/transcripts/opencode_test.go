@@ -50,7 +50,7 @@ func opencodeDatabase(t testing.TB, scripts ...string) (dir string, conn *sqlite
 
 func opencodeAt(path string) func(func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.DecodeOpencode(context.Background(), path, nil, report)
+		return transcripts.Opencode.DecodeFile(context.Background(), path, nil, report)
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksOpenHands reports whether an object with these keys, and the values of those that are
+// looksOpenHands reports whether an object with these keys, and the values of those that are
 // strings, is the state of a conversation of OpenHands, or an event of one.
-func LooksOpenHands(keys map[string]string) bool {
+func looksOpenHands(keys map[string]string) bool {
 	_, status := keys["execution_status"]
 	kind := keys["kind"]
 	return status && keys["agent"] == "{" && keys["workspace"] == "{" ||
@@ -31,7 +31,7 @@ func LooksOpenHands(keys map[string]string) bool {
 			strings.HasSuffix(kind, "Observation") || kind == "Condensation")
 }
 
-// DecodeOpenHands reads a conversation of OpenHands: a directory that has a file for the
+// OpenHands reads a conversation of OpenHands: a directory that has a file for the
 // state, one for each event, and the conversations of sub-agents. The path may also be
 // that of one of the files.
 //
@@ -47,7 +47,14 @@ func LooksOpenHands(keys map[string]string) bool {
 // The state has the usage and cost of each response. What the user left by going to
 // another branch is hidden. What cannot be read is reported and left out; report may be
 // nil. An error is yielded when there is no conversation.
-func DecodeOpenHands(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+var OpenHands = codec.Reading{
+	Extensions: []string{".json"}, SniffKeys: looksOpenHands, Transcript: true,
+	Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: decodeOpenHands,
+	Beside: func(path string) []string { return []string{openHandsDir(path)} }, // all of the conversation's directory
+}
+
+func decodeOpenHands(ctx context.Context, path string, _ codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -60,10 +67,6 @@ func DecodeOpenHands(ctx context.Context, path string, report func(codec.Problem
 		openHandsIn(ctx, dir, "", 0, report, yield)
 	}
 }
-
-// BesideOpenHands lists what [DecodeOpenHands] reads of a path, which is all of the
-// conversation's directory.
-func BesideOpenHands(path string) []string { return []string{openHandsDir(path)} }
 
 // openHandsDir is the directory of the conversation that a path is of.
 func openHandsDir(path string) string {

@@ -30,7 +30,7 @@ import (
 type decoder func(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)
 
 // decoded yields what decode makes of a stream: its sessions, or an error.
-func decoded(path string, r io.Reader, report func(codec.Problem), decode decoder) iter.Seq2[*codec.Session, error] {
+func (decode decoder) decoded(path string, r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		all, err := decode(path, r, report)
 		for _, s := range all {
@@ -40,8 +40,14 @@ func decoded(path string, r io.Reader, report func(codec.Problem), decode decode
 	})
 }
 
-// decodedFile is [decoded] of the file at path.
-func decodedFile(path string, report func(codec.Problem), decode decoder) iter.Seq2[*codec.Session, error] {
+// stream reads the sessions of what is not known to be a file.
+func (decode decoder) stream(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decode.decoded("", r, report)
+}
+
+// file reads the sessions of the file at path.
+func (decode decoder) file(_ context.Context, path string, _ codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
 		f, err := os.Open(path)
 		if err != nil {
@@ -49,7 +55,7 @@ func decodedFile(path string, report func(codec.Problem), decode decoder) iter.S
 			return
 		}
 		defer f.Close()
-		decoded(path, f, report, decode)(yield)
+		decode.decoded(path, f, report)(yield)
 	}
 }
 
@@ -184,21 +190,34 @@ func (k counts) inclusive(o rows.Object) session.Usage {
 	return u
 }
 
-// decodedDatabase yields what read makes of the database at path, as it is at one moment. what names its sessions.
-func decodedDatabase(ctx context.Context, path, what string, wanted codec.Wanted, report func(codec.Problem),
-	read func(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
-		yield func(*codec.Session) bool) error) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		conn, err := database.Snapshot(ctx, path)
-		if err == nil {
-			defer conn.Close()
-			err = read(ctx, conn, wanted, report, yield)
+// inDatabase yields what read makes of a database, as it is at one moment. what names its sessions.
+func inDatabase(what string, read func(ctx context.Context, conn *sqlite.Conn, path string, wanted codec.Wanted,
+	report func(codec.Problem), yield func(*codec.Session) bool) error) codec.FileDecoder {
+	return func(ctx context.Context, path string, wanted codec.Wanted,
+		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+			conn, err := database.Snapshot(ctx, path)
+			if err == nil {
+				defer conn.Close()
+				err = read(ctx, conn, path, wanted, report, yield)
+			}
+			if err != nil {
+				return fmt.Errorf("read %s in %s: %w", what, path, err)
+			}
+			return nil
+		})
+	}
+}
+
+// or reads a file that is not a database by its content.
+func (decode decoder) or(inDatabase codec.FileDecoder) codec.FileDecoder {
+	return func(ctx context.Context, path string, wanted codec.Wanted,
+		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		if ok, _ := database.Is(path); !ok {
+			return decode.file(ctx, path, wanted, report)
 		}
-		if err != nil {
-			return fmt.Errorf("read %s in %s: %w", what, path, err)
-		}
-		return nil
-	})
+		return inDatabase(ctx, path, wanted, report)
+	}
 }
 
 // parse is [rows.Parse] of a text that may have bytes that are not UTF-8.

@@ -41,7 +41,7 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 		if tt.beside != "" {
 			write("agent-a2.meta.json", tt.beside)
 		}
-		for s, err := range transcripts.DecodeClaudeFile(path, nil) {
+		for s, err := range transcripts.Claude.DecodeFile(t.Context(), path, nil, nil) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 // TestClaudeNotificationOfSubagentIsNoUsersMessage has the notification that wakes the
 // model be a system message, and the answer one of a turn of its own.
 func TestClaudeNotificationOfSubagentIsNoUsersMessage(t *testing.T) {
-	described, problems := describe(t, transcripts.DecodeClaude, claudeRecords(
+	described, problems := describe(t, transcripts.Claude.Decode, claudeRecords(
 		claudeUser("go"), claudeSays("m1", "it runs"),
 		`"type":"user","promptId":"p2","origin":{"kind":"task-notification"},"message":{"role":"user",`+
 			`"content":"<task-notification>done</task-notification>"}`,
@@ -111,7 +111,7 @@ func TestCodexSubagentIsNotGivenWhatItInherits(t *testing.T) {
 		{"nothing of its own yet", begin + inherited, nil},
 		{"nothing inherited", begin + own + task("look there"), []string{"look there"}},
 	} {
-		described, problems := describe(t, transcripts.DecodeCodex, tt.file)
+		described, problems := describe(t, transcripts.Codex.Decode, tt.file)
 		if len(problems) > 0 {
 			t.Errorf("%s: problems %q", tt.name, problems)
 		}

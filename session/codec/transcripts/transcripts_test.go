@@ -83,7 +83,7 @@ func describe(t *testing.T, decode decoder, text string) (described, problems []
 }
 
 func TestClaude(t *testing.T) {
-	described, problems := describe(t, transcripts.DecodeClaude, claudeFile)
+	described, problems := describe(t, transcripts.Claude.Decode, claudeFile)
 	if d := cmp.Diff([]string{
 		`s1 "Fix the parser" claude-code 15 tokens, 7000 ms`,
 		`  user {"agenttrace":{"source_id":"u1"}}`,
@@ -139,7 +139,7 @@ func TestClaudeTitles(t *testing.T) {
 	_, bare, _ := strings.Cut(claudeFile, "\n") // without the summary
 	for text, want := range map[string]string{bare: "fix it", ai + bare: "guessed", ai + claudeFile: "Fix the parser",
 		custom + claudeFile + ai: "given"} {
-		described, _ := describe(t, transcripts.DecodeClaude, text)
+		described, _ := describe(t, transcripts.Claude.Decode, text)
 		if !strings.HasPrefix(described[0], fmt.Sprintf("s1 %q ", want)) {
 			t.Errorf("%s, want title %q", described[0], want)
 		}
@@ -147,7 +147,7 @@ func TestClaudeTitles(t *testing.T) {
 }
 
 func TestCodex(t *testing.T) {
-	described, problems := describe(t, transcripts.DecodeCodex, codexFile)
+	described, problems := describe(t, transcripts.Codex.Decode, codexFile)
 	if d := cmp.Diff([]string{
 		`c1 "list it" codex 0 tokens, 5000 ms`,
 		`child of c0`,
@@ -187,7 +187,7 @@ func TestGrowing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		decode decoder
 		text   string
-	}{"claude": {transcripts.DecodeClaude, claudeFile}, "codex": {transcripts.DecodeCodex, codexFile}} {
+	}{"claude": {transcripts.Claude.Decode, claudeFile}, "codex": {transcripts.Codex.Decode, codexFile}} {
 		all := strings.SplitAfter(tt.text, "\n")
 		var before []string // ids of the first session's parts
 		for n := 4; n <= len(all); n++ {
@@ -215,7 +215,7 @@ func TestGrowing(t *testing.T) {
 }
 
 func TestNothing(t *testing.T) {
-	for name, decode := range map[string]decoder{"claude": transcripts.DecodeClaude, "codex": transcripts.DecodeCodex} {
+	for name, decode := range map[string]decoder{"claude": transcripts.Claude.Decode, "codex": transcripts.Codex.Decode} {
 		for _, text := range []string{"", "{}\n", "[1]\n", "\xff\n"} {
 			described, _ := describe(t, decode, text)
 			if len(described) != 1 || !strings.HasPrefix(described[0], "error: read ") {
@@ -231,7 +231,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(claudeFile)
 	f.Add(codexFile)
 	f.Fuzz(func(t *testing.T, in string) {
-		for _, decode := range []decoder{transcripts.DecodeClaude, transcripts.DecodeCodex} {
+		for _, decode := range []decoder{transcripts.Claude.Decode, transcripts.Codex.Decode} {
 			read := func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return decode(strings.NewReader(in), report)
 			}
@@ -256,7 +256,7 @@ func TestCodexNamedByFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for s, err := range transcripts.DecodeCodexFile(path,
+		for s, err := range transcripts.Codex.DecodeFile(t.Context(), path, nil,
 			func(p codec.Problem) { problems = append(problems, p.String()) }) {
 			if err != nil {
 				return append(ids, err.Error()), problems
@@ -287,7 +287,7 @@ func TestCodexNamedByFile(t *testing.T) {
 func TestClaudeTitledLater(t *testing.T) {
 	read := func(text string) session.Session {
 		t.Helper()
-		for s, err := range transcripts.DecodeClaude(strings.NewReader(text), nil) {
+		for s, err := range transcripts.Claude.Decode(strings.NewReader(text), nil) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"strings"
 
@@ -17,10 +16,11 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// DecodeZed reads the database threads.db of Zed, which has a row for each thread of its
+// Zed reads the database threads.db of Zed, which has a row for each thread of its
 // agent: JSON, mostly compressed.
 //
 //	User              user message
@@ -33,12 +33,12 @@ import (
 //
 // What cannot be read is reported and left out; report may be nil. An error is yielded when
 // the file is not such a database.
-func DecodeZed(ctx context.Context, path string, wanted codec.Wanted,
-	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return decodedDatabase(ctx, path, "threads of Zed", wanted, report, decodeZed)
+var Zed = codec.Reading{
+	Extensions: []string{".db"}, Tables: []string{"threads"}, Transcript: true, Selects: true,
+	DecodeFile: inDatabase("threads of Zed", decodeZed), Beside: database.Files,
 }
 
-func decodeZed(ctx context.Context, conn *sqlite.Conn, wanted codec.Wanted, report func(codec.Problem),
+func decodeZed(ctx context.Context, conn *sqlite.Conn, _ string, wanted codec.Wanted, report func(codec.Problem),
 	yield func(*codec.Session) bool) error {
 	// The data of all threads may be large: it is read one by one.
 	list, err := table(conn,

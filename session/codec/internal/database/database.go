@@ -92,6 +92,9 @@ func Create(path string, fill func(temporary string) error) (err error) {
 // Header is how an SQLite database begins.
 const Header = "SQLite format 3\x00"
 
+// Files lists a directory, or a database with what SQLite keeps beside it.
+func Files(path string) []string { return []string{path, path + "-wal", path + "-journal"} }
+
 // Is reports whether the file at path is an SQLite database. An empty file is not.
 func Is(path string) (bool, error) {
 	f, err := os.Open(path)
