@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"unicode/utf16"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Python spells JSON as Python's json.dump does: with a space after each comma and colon.
@@ -19,44 +19,22 @@ type Python struct {
 
 // Append appends a value, which must be spelled as [Value] returns it.
 func (p Python) Append(dst []byte, value json.RawMessage) []byte {
-	depth, quoted := 0, false
-	newline := func() {
-		if p.Indent {
-			dst = append(append(dst, '\n'), strings.Repeat("  ", depth)...)
-		}
+	space := jsontext.SpaceAfterComma(true)
+	if p.Indent {
+		space = jsontext.WithIndent("  ")
 	}
-	for i, size := 0, 0; i < len(value); i += size {
-		var c rune
-		switch c, size = utf8.DecodeRune(value[i:]); {
-		case p.ASCII && c > 0xFFFF:
+	text, _ := jsontext.AppendFormat(nil, value, space, jsontext.SpaceAfterColon(true), jsontext.PreserveRawStrings(true),
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // it is JSON
+	if !p.ASCII {
+		return append(dst, text...)
+	}
+	for _, c := range string(text) {
+		switch {
+		case c > 0xFFFF:
 			high, low := utf16.EncodeRune(c)
 			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
-		case p.ASCII && c > '~':
+		case c > '~':
 			dst = fmt.Appendf(dst, `\u%04x`, c)
-		case quoted && c == '\\':
-			size = 2
-			dst = append(dst, value[i:i+size]...)
-		case c == '"':
-			quoted = !quoted
-			dst = append(dst, '"')
-		case quoted:
-			dst = append(dst, value[i:i+size]...)
-		case (c == '{' || c == '[') && value[i+1] == byte(c)+2: // the closing bracket
-			size = 2
-			dst = append(dst, value[i:i+size]...)
-		case c == '{' || c == '[':
-			dst = append(dst, byte(c))
-			depth++
-			newline()
-		case c == '}' || c == ']':
-			depth--
-			newline()
-			dst = append(dst, byte(c))
-		case c == ',' && p.Indent:
-			dst = append(dst, ',')
-			newline()
-		case c == ',' || c == ':':
-			dst = append(dst, byte(c), ' ')
 		default:
 			dst = append(dst, byte(c))
 		}
