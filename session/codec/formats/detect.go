@@ -34,9 +34,27 @@ func Filter(which func(*Format) bool) (all []*Format) {
 	return all
 }
 
+// sniffLines is how many lines of a file are looked at, for the first may be
+// damaged, or report nothing that the format is known by.
+const sniffLines = 32
+
 // OfText returns the format of a file that begins with text, or nil. It does not look into
-// databases.
-func OfText(text []byte) *Format { return newHead(text).format() }
+// databases. It reads JSON lines, an array of objects, or one object, of which text may hold the
+// beginning only. The first object that is of a format decides.
+func OfText(text []byte) *Format {
+	var found *Format
+	rest := bytes.TrimPrefix(text, []byte("\uFEFF"))
+	for n := 0; n < sniffLines && found == nil; n++ {
+		rest = bytes.TrimLeft(rest, " \t\r\n")
+		if len(rest) == 0 || rest[0] != '{' && rest[0] != '[' {
+			break
+		}
+		keys := firstObject(rest)
+		found = first(func(f *Format) bool { return f.SniffKeys != nil && f.SniffKeys(keys) })
+		_, rest, _ = bytes.Cut(rest, []byte("\n"))
+	}
+	return first(func(f *Format) bool { return f == found || f.SniffText != nil && f.SniffText(text) })
+}
 
 func first(is func(*Format) bool) *Format {
 	for i := range All {
@@ -110,64 +128,20 @@ func claims(path string, known func(path string) (*Format, bool)) func(*Format) 
 			return func(f *Format) bool { return of == f }
 		}
 	}
-	none := func(*Format) bool { return false }
 	file, err := os.Open(path)
 	if err != nil {
-		return none
+		return func(*Format) bool { return false }
 	}
 	defer file.Close()
 	text := make([]byte, 64<<10)
 	n, _ := io.ReadFull(file, text)
+	var of *Format
 	if text = text[:n]; IsDatabase(text) {
-		of, err := OfDatabase(path)
-		if err != nil {
-			return none
-		}
-		return func(f *Format) bool { return of == f }
+		of, _ = OfDatabase(path) // nil with an error
+	} else {
+		of = OfText(text)
 	}
-	of := newHead(text).format()
 	return func(f *Format) bool { return of == f }
-}
-
-// head is how a file begins, by which its format is recognized.
-type head struct {
-	text    []byte
-	objects int    // how many were read
-	rest    []byte // what is not read yet
-}
-
-func newHead(text []byte) *head {
-	return &head{text: text, rest: bytes.TrimPrefix(text, []byte("\uFEFF"))}
-}
-
-// format returns the format of the file, or nil. It reads JSON lines, an array of objects, or one
-// object, of which the head may hold the beginning only. The first object that is of a format decides.
-func (h *head) format() *Format {
-	var found *Format
-	for found == nil {
-		keys, ok := h.next()
-		if !ok {
-			break
-		}
-		found = first(func(f *Format) bool { return f.SniffKeys != nil && f.SniffKeys(keys) })
-	}
-	return first(func(f *Format) bool { return f == found || f.SniffText != nil && f.SniffText(h.text) })
-}
-
-// sniffLines is how many lines of a file are looked at, for the first may be
-// damaged, or report nothing that the format is known by.
-const sniffLines = 32
-
-// next reads a further object, and reports whether there is one.
-func (h *head) next() (keys map[string]string, ok bool) {
-	h.rest = bytes.TrimLeft(h.rest, " \t\r\n")
-	if h.objects == sniffLines || len(h.rest) == 0 || h.rest[0] != '{' && h.rest[0] != '[' {
-		return nil, false
-	}
-	h.objects++
-	keys = firstObject(h.rest)
-	_, h.rest, _ = bytes.Cut(h.rest, []byte("\n"))
-	return keys, true
 }
 
 // firstObject returns the keys of the first JSON object in head, which may be cut
