@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -124,17 +123,10 @@ type cline struct {
 	model  session.Model
 	// requests are those that an older version showed, which nothing else has the times and
 	// usage of; the first are of the messages to come.
-	requests []clineRequest
+	requests []modelUse
 	// tagged is the call that the model wrote as tags and that has no result, yet.
 	tagged string
 	calls  int
-}
-
-// clineRequest is a model call as the program showed it.
-type clineRequest struct {
-	at    int64
-	usage session.Usage
-	cost  *float64
 }
 
 func (d *cline) about(of rows.Object, place clinePlace) {
@@ -175,7 +167,7 @@ func (d *cline) shown(v json.RawMessage) {
 		return
 	}
 	info := rows.Read(o.Text("text"))
-	r := clineRequest{at: moment(o, "ts"),
+	r := modelUse{at: moment(o, "ts"),
 		usage: counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}.of(info)}
 	if info.Has("cost") {
 		r.cost = new(cost(info))
@@ -292,7 +284,7 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 	if d.model.ModelID != "" {
 		b.setModel(d.model)
 	}
-	m, at := b.turn, len(b.answer(b.turn).Steps)-1
+	ref := b.lastStep()
 	for _, block := range blocks {
 		switch block.Text("type") {
 		case "tool_use":
@@ -307,15 +299,15 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 			b.part(anthropicPart(block))
 		}
 	}
-	d.count(m, at, o.Object("metrics"))
-	if n == 0 || m.Last().Row.Type == "tool-attempt_completion" {
+	d.count(ref, o.Object("metrics"))
+	if n == 0 || ref.m.Last().Row.Type == "tool-attempt_completion" {
 		b.ended("finish", "")
 	}
 }
 
 // count notes the usage of a step, as the message reports it, or as it was shown.
-func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
-	var r *clineRequest
+func (d *cline) count(step stepRef, metrics rows.Object) {
+	var r *modelUse
 	if len(d.requests) > 0 {
 		r = &d.requests[0]
 		d.requests = d.requests[1:]
@@ -323,9 +315,9 @@ func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
 	tokens, basis := metrics.Object("tokens"), semconv.BasisInclusive
 	switch {
 	case tokens != nil:
-		r = &clineRequest{usage: counts{input: "prompt", output: "completion", read: "cached"}.inclusive(tokens)}
+		r = &modelUse{usage: counts{input: "prompt", output: "completion", read: "cached"}.inclusive(tokens)}
 	case metrics.Has("inputTokens") || metrics.Has("outputTokens"):
-		r = &clineRequest{usage: camelCounts.inclusive(metrics)}
+		r = &modelUse{usage: camelCounts.inclusive(metrics)}
 	default:
 		basis = semconv.BasisExclusive
 	}
@@ -335,10 +327,7 @@ func (d *cline) count(m *rows.Message, step int, metrics rows.Object) {
 	if metrics.Has("cost") {
 		r.cost = new(cost(metrics))
 	}
-	d.b.countAt(m, step, r.usage, basis)
-	if r.cost != nil && !math.IsNaN(*r.cost) {
-		d.b.paid(m, r.cost)
-	}
+	d.b.count(step, *r, basis)
 }
 
 // clineTools are the calls that models wrote as tags.

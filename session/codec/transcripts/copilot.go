@@ -150,9 +150,8 @@ type copilotAgent struct {
 
 // copilotStep is the place of a model call.
 type copilotStep struct {
+	stepRef
 	agent  *copilotAgent
-	m      *rows.Message
-	n      int
 	model  string
 	output int64
 }
@@ -363,14 +362,13 @@ func copilotFile(f rows.Object) rows.Object {
 // and a message in several pieces.
 func (d *copilot) step(a *copilotAgent, id, response, model string) *copilotStep {
 	if last := d.begun(a, response); last != nil {
-		of := &a.b.answer(last.m).Steps[last.n].ResponseID
+		of := &a.b.stepAt(last.stepRef).ResponseID
 		*of, last.model = cmp.Or(*of, response), cmp.Or(model, last.model)
 		return last
 	}
 	a.b.step(cmp.Or(response, id)).ResponseID = response
 	a.b.promptOf(a.prompt)
-	d.segment = append(d.segment, copilotStep{agent: a, m: a.b.turn, n: len(a.b.answer(a.b.turn).Steps) - 1,
-		model: cmp.Or(model, a.model)})
+	d.segment = append(d.segment, copilotStep{stepRef: a.b.lastStep(), agent: a, model: cmp.Or(model, a.model)})
 	return &d.segment[len(d.segment)-1]
 }
 
@@ -381,11 +379,10 @@ func (d *copilot) begun(a *copilotAgent, response string) *copilotStep {
 		return nil
 	}
 	last := &d.segment[n-1]
-	steps := a.b.answer(last.m).Steps
-	if last.agent != a || last.m != a.b.turn || last.n != len(steps)-1 {
+	if last.agent != a || last.stepRef != a.b.lastStep() {
 		return nil
 	}
-	if of := steps[last.n].ResponseID; of == "" && last.output == 0 || response != "" && of == response {
+	if of := a.b.stepAt(last.stepRef).ResponseID; of == "" && last.output == 0 || response != "" && of == response {
 		return last
 	}
 	return nil
@@ -399,7 +396,7 @@ func responseOf(o, data rows.Object) string {
 func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	id := cmp.Or(data.Text("messageId"), o.Text("id"))
 	s := d.step(a, id, responseOf(o, data), data.Text("model"))
-	step := &a.b.answer(s.m).Steps[s.n]
+	step := a.b.stepAt(s.stepRef)
 	if step.RequestID = data.Text("requestId"); s.model != "" {
 		step.Model = &session.Model{ProviderID: copilotProvider, ModelID: s.model}
 	}
@@ -420,7 +417,7 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	}
 	if n := number(data, "outputTokens"); n > s.output {
 		s.output = n
-		a.b.countAt(s.m, s.n, session.Usage{Output: n}, semconv.BasisInclusive)
+		a.b.count(s.stepRef, modelUse{usage: session.Usage{Output: n}}, semconv.BasisInclusive)
 	}
 	if len(requests) == 0 && data.Text("content") != "" {
 		a.b.ended("finish", "")
@@ -584,8 +581,9 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 		}
 		if last == nil { // such as the model that makes titles
 			a := any.agent.b.answer(any.m)
-			a.Steps = append(a.Steps, session.Step{Model: &session.Model{ProviderID: copilotProvider, ModelID: f.Key}})
-			any.agent.b.countAt(any.m, len(a.Steps)-1, u, semconv.BasisInclusive)
+			a.Steps = append(a.Steps, session.Step{})
+			any.agent.b.count(stepRef{any.m, len(a.Steps) - 1}, modelUse{usage: u,
+				model: session.Model{ProviderID: copilotProvider, ModelID: f.Key}}, semconv.BasisInclusive)
 			continue
 		}
 		// The shutdown counts all steps of a model together, and each step reports its own output. Without the
@@ -593,7 +591,7 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 		rest := max(0, u.Output+u.Reasoning-known)
 		u.Reasoning = min(u.Reasoning, rest)
 		u.Output = rest - u.Reasoning
-		last.agent.b.countAt(last.m, last.n, u, semconv.BasisInclusive)
+		last.agent.b.count(last.stepRef, modelUse{usage: u}, semconv.BasisInclusive)
 	}
 }
 

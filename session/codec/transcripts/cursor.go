@@ -244,8 +244,7 @@ func (d *cursor) assistant(digest string, o rows.Object) {
 		model := block.Object("providerOptions").Object("cursor").Text("modelName")
 		if model != "" {
 			b.model(cursorProvider, model)
-			steps := b.answer(b.turn).Steps
-			steps[len(steps)-1].Model = &session.Model{ProviderID: cursorProvider, ModelID: model}
+			b.stepAt(b.lastStep()).Model = &session.Model{ProviderID: cursorProvider, ModelID: model}
 		}
 		switch block.Text("type") {
 		case "tool-call":

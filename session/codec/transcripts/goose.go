@@ -90,25 +90,21 @@ type goose struct {
 	report func(codec.Problem)
 	model  session.Model
 	total  session.Usage // of the whole session, where nothing else is counted
-	calls  []gooseCall
+	calls  []gooseCall   // in their order
 	steps  []gooseStep
 	open   bool // the last message was part of an answer of the model
 	// seen reports that there is a message that the model sees before the next one.
 	seen, any bool
 }
 
-// gooseCall is what a model call used, in the order of calls.
+// gooseCall is a model call. A compaction is not a step.
 type gooseCall struct {
-	at         int64
-	model      string
-	usage      session.Usage
-	cost       *float64
+	modelUse
 	compaction bool
 }
 
 type gooseStep struct {
-	m  *rows.Message
-	n  int
+	stepRef
 	at int64
 }
 
@@ -303,7 +299,7 @@ func (d *goose) step() {
 	d.open = true
 	d.b.step(fmt.Sprint(len(d.steps)))
 	d.b.setModel(d.model)
-	d.steps = append(d.steps, gooseStep{d.b.turn, len(d.b.answer(d.b.turn).Steps) - 1, d.b.at})
+	d.steps = append(d.steps, gooseStep{d.b.lastStep(), d.b.at})
 }
 
 // compaction adds a summary that replaces all messages before it, which the model no
@@ -318,8 +314,7 @@ func (d *goose) compaction(summary string) {
 			// the one before it.
 			d.calls = append(d.calls[:i:i], d.calls[i+1:]...)
 			m := d.b.compaction(c)
-			m.SetMeta("model", session.Model{ProviderID: d.model.ProviderID,
-				ModelID: cmp.Or(call.model, d.model.ModelID)})
+			m.SetMeta("model", cmp.Or(call.model, d.model))
 			d.b.paid(m, call.cost)
 			return
 		}
@@ -338,21 +333,14 @@ func (d *goose) finish() *codec.Session {
 			for i = len(d.steps) - 1; i > 0 && d.steps[i].at > call.at; i-- {
 			}
 		}
-		s := d.steps[i]
-		step := &d.b.answer(s.m).Steps[s.n]
-		if step.Usage != nil {
-			call.usage = call.usage.Add(*step.Usage)
-		}
-		if call.model != "" {
-			step.Model = &session.Model{ProviderID: d.model.ProviderID, ModelID: call.model}
-		}
-		d.b.countAt(s.m, s.n, call.usage, semconv.BasisInclusive)
-		d.b.paid(s.m, call.cost)
+		step := d.steps[i].stepRef
+		call.usage = call.usage.Add(usageOf(d.b.stepAt(step)))
+		d.b.count(step, call.modelUse, semconv.BasisInclusive)
 	}
 	if len(d.calls) == 0 && len(d.steps) > 0 && d.total.Total() > 0 {
 		// Nothing else is counted. The first answer stays the first when the session grows.
 		first := d.steps[0]
-		d.b.countAt(first.m, first.n, d.total, semconv.BasisInclusive)
+		d.b.count(first.stepRef, modelUse{usage: d.total}, semconv.BasisInclusive)
 		first.m.Touch(d.b.at)
 	}
 	return d.b.finish()
@@ -420,7 +408,7 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 		partly(err)
 	}
 	for _, o := range ledger {
-		d.calls = append(d.calls, gooseCallOf(o))
+		d.calls = append(d.calls, d.callOf(o))
 	}
 	messages, err := table(conn, "SELECT * FROM messages WHERE session_id = ? ORDER BY created_timestamp, id", id)
 	partly(err)
@@ -441,10 +429,14 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 	return d.finish()
 }
 
-func gooseCallOf(o rows.Object) gooseCall {
-	c := gooseCall{at: gooseMoment(moment(o, "created_timestamp")), model: o.Text("model"),
-		usage:      counts{"input_tokens", "output_tokens", "", "cache_read_tokens", "cache_write_tokens"}.inclusive(o),
-		compaction: number(o, "is_compaction") != 0}
+// callOf returns the call of a row.
+func (d *goose) callOf(o rows.Object) gooseCall {
+	c := gooseCall{compaction: number(o, "is_compaction") != 0}
+	c.at = gooseMoment(moment(o, "created_timestamp"))
+	c.usage = counts{"input_tokens", "output_tokens", "", "cache_read_tokens", "cache_write_tokens"}.inclusive(o)
+	if model := o.Text("model"); model != "" {
+		c.model = session.Model{ProviderID: d.model.ProviderID, ModelID: model}
+	}
 	if o.Has("cost") {
 		c.cost = new(cost(o))
 	}

@@ -254,7 +254,7 @@ func (d *kiro) count() {
 	u := counts{"input_token_count", "output_token_count", "", "cache_read_input_token_count",
 		"cache_write_input_token_count"}.of(about)
 	if u.Total() > 0 && last >= 0 { // 0 is what stands for a count that is not known
-		b.countAt(m, last, u, semconv.BasisExclusive)
+		b.count(stepRef{m, last}, modelUse{usage: u}, semconv.BasisExclusive)
 	}
 	if model := about.Text("model"); model != "" && model != "auto" && last >= 0 {
 		a.Steps[last].Model = &session.Model{ProviderID: kiroProvider, ModelID: model}

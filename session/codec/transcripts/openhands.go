@@ -129,7 +129,7 @@ func openHandsConversation(ctx context.Context, dir, parent string,
 	}
 	state := read("base_state.json")
 	id := cmp.Or(state.Text("id"), hexUUID.ReplaceAllString(strings.ToValidUTF8(name, "\uFFFD"), "$1-$2-$3-$4-$5"))
-	d := openHands{b: newBuilder(id, "openhands"), report: report, used: make(map[string]openHandsUsage)}
+	d := openHands{b: newBuilder(id, "openhands"), report: report, used: make(map[string]modelUse)}
 	d.about(state, parent)
 	var events []rows.Object
 	for _, e := range entries { // in the order of their numbers
@@ -202,20 +202,14 @@ type openHands struct {
 	b      *builder
 	report func(codec.Problem)
 	model  session.Model
-	used   map[string]openHandsUsage // by response
-	order  []string                  // of responses
-	total  session.Usage             // where responses are not counted
+	used   map[string]modelUse // by response
+	order  []string            // of responses
+	total  session.Usage       // where responses are not counted
 	// prompt and catalog are digests.
 	prompt, catalog string
 	response        string // of the last step
 	hidden          int64
 	first           *rows.Message // of the agent
-}
-
-type openHandsUsage struct {
-	model string
-	usage session.Usage
-	cost  *float64
 }
 
 func (d *openHands) about(state rows.Object, parent string) {
@@ -265,7 +259,7 @@ func (d *openHands) reply(v json.RawMessage, paid []json.RawMessage, i int) {
 		return
 	}
 	id := o.Text("response_id")
-	u := openHandsUsage{model: o.Text("model"), usage: openHandsCounts.inclusive(o)}
+	u := modelUse{model: modelOf(o.Text("model")), usage: openHandsCounts.inclusive(o)}
 	if i < len(paid) {
 		if c, err := rows.Parse(paid[i]); err == nil {
 			u.cost = new(cost(c))
@@ -395,16 +389,12 @@ func (d *openHands) step(o rows.Object, thought string, thinking json.RawMessage
 	if d.first == nil {
 		d.first = b.turn
 	}
-	model := d.model
-	if used, known := d.used[id]; known {
+	used, known := d.used[id]
+	if known {
 		delete(d.used, id)
-		if used.model != "" {
-			model = modelOf(used.model)
-		}
-		n := len(b.answer(b.turn).Steps) - 1
-		b.countAt(b.turn, n, used.usage, semconv.BasisInclusive)
-		b.paid(b.turn, used.cost)
+		b.count(b.lastStep(), used, semconv.BasisInclusive)
 	}
+	model := cmp.Or(used.model, d.model)
 	if model.ModelID != "" {
 		step.Model = &model
 		b.setModel(model)
@@ -499,9 +489,7 @@ func (d *openHands) condensation(o rows.Object) {
 	}
 	m := d.b.compaction(c)
 	d.response = ""
-	if used.model != "" {
-		m.SetMeta("model", modelOf(used.model))
-	}
+	m.AddMeta(rows.NonEmpty("model", used.model))
 	d.b.paid(m, used.cost)
 }
 
@@ -512,33 +500,15 @@ func (d *openHands) finish() {
 		return
 	}
 	a := d.b.answer(d.first)
-	count := func(u openHandsUsage) {
-		if u.usage.Total() == 0 {
-			return
-		}
-		step := session.Step{}
-		if u.model != "" {
-			step.Model = new(modelOf(u.model))
-		}
-		a.Steps = append(a.Steps, step)
-		d.b.countAt(d.first, len(a.Steps)-1, u.usage, semconv.BasisInclusive)
-		d.b.paid(d.first, u.cost)
-	}
 	d.first.Touch(d.b.at) // what was of no event before may be of one now
 	for _, id := range d.order {
-		if used, left := d.used[id]; left {
-			count(used)
+		if used, left := d.used[id]; left && used.usage.Total() > 0 {
+			a.Steps = append(a.Steps, session.Step{})
+			d.b.count(stepRef{d.first, len(a.Steps) - 1}, used, semconv.BasisInclusive)
 		}
 	}
 	if d.total.Total() > 0 {
-		d.total = d.total.Add(usageOf(a.Steps[0]))
-		d.b.countAt(d.first, 0, d.total, semconv.BasisInclusive)
+		d.total = d.total.Add(usageOf(&a.Steps[0]))
+		d.b.count(stepRef{d.first, 0}, modelUse{usage: d.total}, semconv.BasisInclusive)
 	}
-}
-
-func usageOf(s session.Step) session.Usage {
-	if s.Usage == nil {
-		return session.Usage{}
-	}
-	return *s.Usage
 }

@@ -136,11 +136,43 @@ func (b *builder) changed(at int64) {
 	}
 }
 
-// countAt gives step n of a message its usage. basis states how the source counts, see [semconv.BasisInclusive].
-func (b *builder) countAt(m *rows.Message, n int, u session.Usage, basis string) {
-	m.SetTrace("usage_basis", basis)
-	a := b.answer(m)
-	a.Steps[n].Usage = &u
+// stepRef is the place of a model call: a step of a message.
+type stepRef struct {
+	m *rows.Message
+	n int
+}
+
+// lastStep is the model call that began last in the turn.
+func (b *builder) lastStep() stepRef { return stepRef{b.turn, len(b.answer(b.turn).Steps) - 1} }
+
+// stepAt returns the step at a place.
+func (b *builder) stepAt(r stepRef) *session.Step { return &b.answer(r.m).Steps[r.n] }
+
+// modelUse is what a source reports of a model call: the time, the model if it is another than that of the
+// message, what it used, and the cost.
+type modelUse struct {
+	at    int64
+	model session.Model
+	usage session.Usage
+	cost  *float64
+}
+
+// count notes what a model call used. basis states how the source counts, see [semconv.BasisInclusive].
+func (b *builder) count(r stepRef, u modelUse, basis string) {
+	r.m.SetTrace("usage_basis", basis)
+	step := b.stepAt(r)
+	if step.Usage = &u.usage; u.model != (session.Model{}) {
+		step.Model = &u.model
+	}
+	b.paid(r.m, u.cost)
+}
+
+// usageOf is what a step used, as far as it is known.
+func usageOf(s *session.Step) session.Usage {
+	if s.Usage == nil {
+		return session.Usage{}
+	}
+	return *s.Usage
 }
 
 // unnamed is the id of a session that nothing names, which follows from its first record.

@@ -129,9 +129,8 @@ type zed struct {
 }
 
 type zedRequest struct {
+	stepRef
 	asked string
-	m     *rows.Message
-	step  int
 }
 
 func (d *zed) about(about, thread rows.Object) {
@@ -213,7 +212,7 @@ func (d *zed) step() {
 	if d.first == nil {
 		d.first = b.turn
 	}
-	d.requests = append(d.requests, zedRequest{d.asked, b.turn, len(b.answer(b.turn).Steps) - 1})
+	d.requests = append(d.requests, zedRequest{b.lastStep(), d.asked})
 }
 
 func (d *zed) agent(o rows.Object) {
@@ -329,10 +328,11 @@ func (d *zed) count(thread rows.Object) {
 			continue
 		}
 		left = without(left, u)
-		d.b.countAt(r.m, r.step, u, semconv.BasisExclusive)
+		d.b.count(r.stepRef, modelUse{usage: u}, semconv.BasisExclusive)
 	}
 	if left.Total() > 0 {
-		left = left.Add(usageOf(d.b.answer(d.first).Steps[0]))
-		d.b.countAt(d.first, 0, left, semconv.BasisExclusive)
+		first := stepRef{d.first, 0}
+		left = left.Add(usageOf(d.b.stepAt(first)))
+		d.b.count(first, modelUse{usage: left}, semconv.BasisExclusive)
 	}
 }
