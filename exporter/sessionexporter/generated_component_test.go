@@ -39,16 +39,14 @@ func TestComponentLifecycle(t *testing.T) {
 
 		{
 			name: "logs",
-			createFn: func(ctx context.Context, set exporter.Settings, cfg component.Config) (component.Component,
-				error) {
+			createFn: func(ctx context.Context, set exporter.Settings, cfg component.Config) (component.Component, error) {
 				return factory.CreateLogs(ctx, set, cfg)
 			},
 		},
 
 		{
 			name: "traces",
-			createFn: func(ctx context.Context, set exporter.Settings, cfg component.Config) (component.Component,
-				error) {
+			createFn: func(ctx context.Context, set exporter.Settings, cfg component.Config) (component.Component, error) {
 				return factory.CreateTraces(ctx, set, cfg)
 			},
 		},
