@@ -133,7 +133,7 @@ func (c *coder) json(key attribute.Key, raw *json.RawMessage, open byte) {
 func (c *coder) strings(key attribute.Key, list *[]string) {
 	if c.key == key {
 		c.known = true
-		if all, err := c.v.Strings(); err == nil {
+		if all, err := c.v.strings(); err == nil {
 			*list = all
 		} else {
 			c.err = err

@@ -185,7 +185,7 @@ func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, key, text string) {
 		name := eventKinds[int(kind)%len(eventKinds)].name
 		e := &spans.Event{Name: name}
-		known, err := e.Set(key, spans.StringValue(text))
+		known, err := e.Set(key, stringValue(text))
 		if !known && err != nil {
 			t.Fatalf("error for a key that is not known: %v", err)
 		}

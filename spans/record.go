@@ -80,10 +80,10 @@ func (m *Model) visit(c *coder) {
 // setJSON stores JSON text whose first character is open ('{', '[' or, for any value, 0).
 // It reports other text and does not store it.
 func setJSON(dst *json.RawMessage, v Value, open byte) error {
-	if v.kind != KindString && v.kind != KindJSON {
+	if v.Type() != attribute.STRING {
 		return v.wrongType("JSON string")
 	}
-	raw := json.RawMessage(v.str)
+	raw := json.RawMessage(v.AsString())
 	if !json.Valid(raw) {
 		return errors.New("invalid JSON")
 	}

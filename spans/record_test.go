@@ -27,6 +27,15 @@ var kinds = []func() spans.SpanData{
 	func() spans.SpanData { return new(spans.ModelCall) },
 }
 
+// Values of attributes.
+func stringValue(s string) spans.Value  { return spans.AttributeValue(attribute.StringValue(s)) }
+func intValue(n int64) spans.Value      { return spans.AttributeValue(attribute.Int64Value(n)) }
+func doubleValue(f float64) spans.Value { return spans.AttributeValue(attribute.Float64Value(f)) }
+func boolValue(b bool) spans.Value      { return spans.AttributeValue(attribute.BoolValue(b)) }
+func stringsValue(all []string) spans.Value {
+	return spans.AttributeValue(attribute.StringSliceValue(all))
+}
+
 // generator fills values with random fields. Some are zero unless full is set.
 type generator struct {
 	r    *rand.Rand
@@ -162,13 +171,13 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 // garbage has a value of every type, and invalid values of every kind.
 func garbage() []spans.Value {
 	return []spans.Value{
-		{}, spans.StringValue(""), spans.StringValue("x"), spans.StringValue("\xff"), spans.StringValue("{"),
-		spans.StringValue("[]"), spans.StringValue("{}"),
-		spans.IntValue(0), spans.IntValue(-1), spans.IntValue(math.MaxInt64), spans.DoubleValue(1.5),
-		spans.DoubleValue(math.NaN()), spans.DoubleValue(math.Inf(-1)),
-		spans.DoubleValue(1e300), spans.BoolValue(true), spans.BoolValue(false), spans.StringsValue(nil),
-		spans.StringsValue([]string{}),
-		spans.StringsValue([]string{"", "{", `{"id":1}`, `{"id":"p","index":"x"}`, `{"id":"p","type":"text",` +
+		{}, stringValue(""), stringValue("x"), stringValue("\xff"), stringValue("{"),
+		stringValue("[]"), stringValue("{}"),
+		intValue(0), intValue(-1), intValue(math.MaxInt64), doubleValue(1.5),
+		doubleValue(math.NaN()), doubleValue(math.Inf(-1)),
+		doubleValue(1e300), boolValue(true), boolValue(false), stringsValue(nil),
+		stringsValue([]string{}),
+		stringsValue([]string{"", "{", `{"id":1}`, `{"id":"p","index":"x"}`, `{"id":"p","type":"text",` +
 			`"data":{"te`,
 			"null", "[]", "7"}),
 		spans.JSONValue(""), spans.JSONValue(`{"a":1}`), spans.JSONValue("["),
@@ -189,7 +198,7 @@ func TestGarbageNeverPanicsAndLeavesTheRest(t *testing.T) {
 			}
 		}
 		r := kind()
-		if known, err := r.Set("no.such.key", spans.IntValue(1)); known || err != nil {
+		if known, err := r.Set("no.such.key", intValue(1)); known || err != nil {
 			t.Errorf("%s: Set(no.such.key) = %v, %v, want false, nil", r.Kind(), known, err)
 		}
 	}
@@ -197,9 +206,9 @@ func TestGarbageNeverPanicsAndLeavesTheRest(t *testing.T) {
 
 func TestWrongTypeIsReportedAndLeavesTheField(t *testing.T) {
 	wrong := map[semconv.Type]spans.Value{
-		semconv.String: spans.IntValue(1), semconv.Strings: spans.IntValue(1), semconv.Int: spans.StringValue("one"),
-		semconv.Double: spans.StringValue("one"), semconv.Bool: spans.StringValue("true"),
-		semconv.JSON: spans.BoolValue(true),
+		semconv.String: intValue(1), semconv.Strings: intValue(1), semconv.Int: stringValue("one"),
+		semconv.Double: stringValue("one"), semconv.Bool: stringValue("true"),
+		semconv.JSON: boolValue(true),
 	}
 	g := generator{r: rand.New(rand.NewPCG(3, 5)), full: true}
 	// These are read only if no better attribute is present, or are always true, so their
@@ -218,7 +227,7 @@ func TestWrongTypeIsReportedAndLeavesTheField(t *testing.T) {
 			a := describe(t, kv.Key)
 			r := kind()
 			if _, err := r.Set(string(kv.Key), wrong[a.Type]); err == nil {
-				t.Errorf("%s: Set(%s, %s) reports nothing, want an error", r.Kind(), kv.Key, wrong[a.Type].Kind())
+				t.Errorf("%s: Set(%s, %s) reports nothing, want an error", r.Kind(), kv.Key, wrong[a.Type].Type())
 			}
 			if diff := cmp.Diff(kind(), r); diff != "" && !strings.Contains(diff, "Tokens") {
 				t.Errorf("%s: Set(%s) with a wrong type changed the record:\n%s", r.Kind(), kv.Key, diff)
@@ -326,18 +335,18 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint8(5), "agenttrace.usage.raw", "[]", int64(0), uint8(6))
 	f.Fuzz(func(t *testing.T, kind uint8, key, text string, n int64, valueKind uint8) {
 		var v spans.Value
-		switch spans.ValueKind(valueKind % 7) {
-		case spans.KindString:
-			v = spans.StringValue(text)
-		case spans.KindInt:
-			v = spans.IntValue(n)
-		case spans.KindDouble:
-			v = spans.DoubleValue(math.Float64frombits(uint64(n)))
-		case spans.KindBool:
-			v = spans.BoolValue(n&1 != 0)
-		case spans.KindStrings:
-			v = spans.StringsValue(strings.Split(text, "|"))
-		case spans.KindJSON:
+		switch valueKind % 7 { // 0 leaves it empty
+		case 1:
+			v = stringValue(text)
+		case 2:
+			v = intValue(n)
+		case 3:
+			v = doubleValue(math.Float64frombits(uint64(n)))
+		case 4:
+			v = boolValue(n&1 != 0)
+		case 5:
+			v = stringsValue(strings.Split(text, "|"))
+		case 6:
 			v = spans.JSONValue(text)
 		}
 		r := kinds[int(kind)%len(kinds)]()

@@ -132,7 +132,7 @@ func (m *Message) visit(c *coder, id, createdAt, parts attribute.Key) {
 // setParts reads each part by itself, so one that a limit on attribute length truncated
 // does not affect the others. It counts the damaged parts.
 func setParts(dst *[]Part, v Value) (damaged int, _ error) {
-	encoded, err := v.Strings()
+	encoded, err := v.strings()
 	if err != nil {
 		return 0, err
 	}

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -87,24 +88,24 @@ func decode(s ptrace.Span) spans.SpanData {
 		return nil
 	}
 	for key, v := range s.Attributes().All() {
-		var val spans.Value
+		var val attribute.Value
 		switch v.Type() {
 		case pcommon.ValueTypeStr:
-			val = spans.StringValue(v.Str())
+			val = attribute.StringValue(v.Str())
 		case pcommon.ValueTypeInt:
-			val = spans.IntValue(v.Int())
+			val = attribute.Int64Value(v.Int())
 		case pcommon.ValueTypeDouble:
-			val = spans.DoubleValue(v.Double())
+			val = attribute.Float64Value(v.Double())
 		case pcommon.ValueTypeBool:
-			val = spans.BoolValue(v.Bool())
+			val = attribute.BoolValue(v.Bool())
 		case pcommon.ValueTypeSlice:
 			var all []string
 			for _, e := range v.Slice().All() {
 				all = append(all, e.Str())
 			}
-			val = spans.StringsValue(all)
+			val = attribute.StringSliceValue(all)
 		}
-		if _, err := r.Set(key, val); err != nil {
+		if _, err := r.Set(key, spans.AttributeValue(val)); err != nil {
 			panic(err)
 		}
 	}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/spans"
@@ -11,35 +12,37 @@ import (
 // same as absent. clean is false when text had to be repaired.
 func value(v pcommon.Value) (_ spans.Value, ok, clean bool) {
 	switch v.Type() {
-	case pcommon.ValueTypeStr:
-		s, clean := text(v.Str())
-		return spans.StringValue(s), true, clean
+	case pcommon.ValueTypeEmpty:
+		return spans.Value{}, false, true
 	case pcommon.ValueTypeInt:
-		return spans.IntValue(v.Int()), true, true
+		return spans.Value{Value: attribute.Int64Value(v.Int())}, true, true
 	case pcommon.ValueTypeDouble:
-		return spans.DoubleValue(v.Double()), true, true
+		return spans.Value{Value: attribute.Float64Value(v.Double())}, true, true
 	case pcommon.ValueTypeBool:
-		return spans.BoolValue(v.Bool()), true, true
-	case pcommon.ValueTypeSlice:
-		slice := v.Slice()
-		all := make([]string, 0, slice.Len())
-		allClean := true
-		for _, e := range slice.All() {
-			if e.Type() != pcommon.ValueTypeStr {
-				s, clean := text(v.AsString())
-				return spans.JSONValue(s), true, clean
-			}
-			s, clean := text(e.Str())
-			all, allClean = append(all, s), allClean && clean
-		}
-		return spans.StringsValue(all), true, allClean
-	case pcommon.ValueTypeMap:
+		return spans.Value{Value: attribute.BoolValue(v.Bool())}, true, true
+	case pcommon.ValueTypeStr, pcommon.ValueTypeBytes:
 		s, clean := text(v.AsString())
-		return spans.JSONValue(s), true, clean
-	case pcommon.ValueTypeBytes:
-		return spans.StringValue(v.AsString()), true, true
+		return spans.Value{Value: attribute.StringValue(s)}, true, clean
+	case pcommon.ValueTypeSlice:
+		if all, clean, ok := texts(v.Slice()); ok {
+			return spans.Value{Value: attribute.StringSliceValue(all)}, true, clean
+		}
 	}
-	return spans.Value{}, false, true
+	s, clean := text(v.AsString())
+	return spans.JSONValue(s), true, clean
+}
+
+// texts returns the elements of a list of texts. It is not ok for any other list.
+func texts(list pcommon.Slice) (all []string, clean, ok bool) {
+	all, clean = make([]string, 0, list.Len()), true
+	for _, e := range list.All() {
+		if e.Type() != pcommon.ValueTypeStr {
+			return nil, true, false
+		}
+		s, ok := text(e.Str())
+		all, clean = append(all, s), clean && ok
+	}
+	return all, clean, true
 }
 
 // text repairs what no column can hold: invalid UTF-8 and NUL become U+FFFD.
