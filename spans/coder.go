@@ -23,7 +23,19 @@ type coder struct {
 	err      error
 }
 
-func decoder(key string, v Value) coder { return coder{decoding: true, key: attribute.Key(key), v: v} }
+// encode appends the attributes of r, which visit goes over, and decode sets the one with a key.
+// They take visit as a method expression, so that the compiler keeps the coder on the stack.
+func encode[T any](dst []attribute.KeyValue, r *T, visit func(*T, *coder)) []attribute.KeyValue {
+	c := coder{dst: dst}
+	visit(r, &c)
+	return c.dst
+}
+
+func decode[T any](r *T, key string, v Value, visit func(*T, *coder)) (known bool, err error) {
+	c := coder{decoding: true, key: attribute.Key(key), v: v}
+	visit(r, &c)
+	return c.known, c.err
+}
 
 func (c *coder) add(kv attribute.KeyValue) { c.dst = append(c.dst, kv) }
 

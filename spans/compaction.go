@@ -42,16 +42,12 @@ func (r *Compaction) Kind() string { return semconv.SpanCompactionRun }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (r *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	r.visit(&c)
-	return c.dst
+	return encode(dst, r, (*Compaction).visit)
 }
 
 // Set implements [SpanData].
 func (r *Compaction) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	r.visit(&c)
-	return c.known, c.err
+	return decode(r, key, v, (*Compaction).visit)
 }
 
 func (r *Compaction) visit(c *coder) {

@@ -58,9 +58,7 @@ func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	if e.Session != nil {
 		return e.Session.Append(dst)
 	}
-	c := coder{dst: dst}
-	e.visit(&c)
-	return c.dst
+	return encode(dst, e, (*Event).visit)
 }
 
 func (e *Event) visit(c *coder) {
@@ -107,9 +105,7 @@ func (e *Event) Set(key string, v Value) (known bool, err error) {
 		e.SessionID = e.Session.SessionID
 		return known, err
 	}
-	c := decoder(key, v)
-	e.visit(&c)
-	return c.known, c.err
+	return decode(e, key, v, (*Event).visit)
 }
 
 // Validate implements [SpanData].

@@ -24,16 +24,12 @@ func (e *Exception) Kind() string { return semconv.SpanEventException }
 
 // Append implements [SpanData].
 func (e *Exception) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	e.visit(&c)
-	return c.dst
+	return encode(dst, e, (*Exception).visit)
 }
 
 // Set implements [SpanData].
 func (e *Exception) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	e.visit(&c)
-	return c.known, c.err
+	return decode(e, key, v, (*Exception).visit)
 }
 
 func (e *Exception) visit(c *coder) {

@@ -46,16 +46,12 @@ func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 
 // Append implements [SpanData].
 func (w *LoopWarning) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	w.visit(&c)
-	return c.dst
+	return encode(dst, w, (*LoopWarning).visit)
 }
 
 // Set implements [SpanData].
 func (w *LoopWarning) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	w.visit(&c)
-	return c.known, c.err
+	return decode(w, key, v, (*LoopWarning).visit)
 }
 
 func (w *LoopWarning) visit(c *coder) {

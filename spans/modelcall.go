@@ -40,16 +40,12 @@ func (m *ModelCall) Kind() string { return KindModelCall }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	m.visit(&c)
-	return c.dst
+	return encode(dst, m, (*ModelCall).visit)
 }
 
 // Set implements [SpanData].
 func (m *ModelCall) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	m.visit(&c)
-	return c.known, c.err
+	return decode(m, key, v, (*ModelCall).visit)
 }
 
 func (m *ModelCall) visit(c *coder) {

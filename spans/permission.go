@@ -35,16 +35,12 @@ func (p *Permission) Kind() string { return semconv.SpanPermissionEvaluate }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (p *Permission) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	p.visit(&c)
-	return c.dst
+	return encode(dst, p, (*Permission).visit)
 }
 
 // Set implements [SpanData].
 func (p *Permission) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	p.visit(&c)
-	return c.known, c.err
+	return decode(p, key, v, (*Permission).visit)
 }
 
 func (p *Permission) visit(c *coder) {

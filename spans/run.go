@@ -56,16 +56,12 @@ func (r *Run) Kind() string { return semconv.SpanSessionRun }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	r.visit(&c)
-	return c.dst
+	return encode(dst, r, (*Run).visit)
 }
 
 // Set implements [SpanData].
 func (r *Run) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	r.visit(&c)
-	return c.known, c.err
+	return decode(r, key, v, (*Run).visit)
 }
 
 func (r *Run) visit(c *coder) {

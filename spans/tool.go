@@ -64,16 +64,12 @@ func (t *ToolCall) Kind() string { return semconv.SpanToolCall }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	t.visit(&c)
-	return c.dst
+	return encode(dst, t, (*ToolCall).visit)
 }
 
 // Set implements [SpanData].
 func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	t.visit(&c)
-	return c.known, c.err
+	return decode(t, key, v, (*ToolCall).visit)
 }
 
 func (t *ToolCall) visit(c *coder) {

@@ -72,16 +72,12 @@ func (t *Turn) Kind() string { return semconv.SpanSessionTurn }
 // turn ended, its tokens and model, its description, and the repetitions for the GenAI
 // conventions.
 func (t *Turn) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	c := coder{dst: dst}
-	t.visit(&c)
-	return c.dst
+	return encode(dst, t, (*Turn).visit)
 }
 
 // Set implements [SpanData].
 func (t *Turn) Set(key string, v Value) (known bool, err error) {
-	c := decoder(key, v)
-	t.visit(&c)
-	return c.known, c.err
+	return decode(t, key, v, (*Turn).visit)
 }
 
 func (t *Turn) visit(c *coder) {
