@@ -87,7 +87,7 @@ func readAIOperation(s *Span, operation string, out *Emitter) {
 	}
 	a := s.Attrs()
 	f := out.Add(kind)
-	f.Agent = a.First("gen_ai.agent.name", "ai.telemetry.functionId")
+	f.Agent = a.Str("gen_ai.agent.name", "ai.telemetry.functionId")
 	readAISettings(f, a)
 	if kind == fact.ToolCall {
 		readAITool(f, s)
@@ -104,8 +104,8 @@ func readAIOperation(s *Span, operation string, out *Emitter) {
 }
 
 func readAICall(f *fact.Fact, a Attrs, operation string) {
-	f.Model = modelOf(a.First("ai.model.provider", "gen_ai.system"), a.First("ai.model.id", "gen_ai.request.model"))
-	if raw := a.FirstJSON("ai.prompt.messages", "ai.prompt"); raw != nil {
+	f.Model = modelOf(a.Str("ai.model.provider", "gen_ai.system"), a.Str("ai.model.id", "gen_ai.request.model"))
+	if raw := a.JSON("ai.prompt.messages", "ai.prompt"); raw != nil {
 		messages, ok := Messages(raw)
 		if ReadInput(f, messages); !ok {
 			f.Problems = append(f.Problems, "the prompt could not be read whole")
@@ -140,8 +140,8 @@ func readAIResponse(f *fact.Fact, a Attrs) {
 		f.Output = appendFile(f.Output, o, encode(o))
 	}
 	f.Finish = cmp.Or(a.Str("ai.response.finishReason"), a.Last("gen_ai.response.finish_reasons"))
-	f.ResponseID = a.First("ai.response.id", "gen_ai.response.id")
-	f.ResponseModel = a.First("ai.response.model", "gen_ai.response.model")
+	f.ResponseID = a.Str("ai.response.id", "gen_ai.response.id")
+	f.ResponseModel = a.Str("ai.response.model", "gen_ai.response.model")
 	if f.Kind == fact.ModelCall {
 		addExtra(f, a, "ai.response.providerMetadata", "ai.response.timestamp", "ai.response.msToFirstChunk",
 			"ai.response.msToFinish")
@@ -168,8 +168,8 @@ func aiList(a Attrs, key string) (list []object, ok bool) {
 func readAITool(f *fact.Fact, s *Span) {
 	a := s.Attrs()
 	f.CallID = a.Str("ai.toolCall.id")
-	input := a.FirstJSON("ai.toolCall.args", "ai.toolCall.input")
-	output := a.FirstJSON("ai.toolCall.result", "ai.toolCall.output")
+	input := a.JSON("ai.toolCall.args", "ai.toolCall.input")
+	output := a.JSON("ai.toolCall.result", "ai.toolCall.output")
 	f.Tool = &fact.Tool{Name: a.Str("ai.toolCall.name"), Input: unwrapped(input)}
 	if output != nil {
 		f.Tool.Output = structured(output)
@@ -200,7 +200,7 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 		Reasoning: a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens"),
 		Total:     a.IntPtr("ai.usage.totalTokens", "gen_ai.usage.total_tokens"),
 		Raw:       rawNumbers(a, "ai.usage.", "gen_ai.usage.")}
-	provider := strings.ToLower(a.First("ai.model.provider", "gen_ai.system"))
+	provider := strings.ToLower(a.Str("ai.model.provider", "gen_ai.system"))
 	fresh := a.IntPtr(details + "noCacheTokens")
 	// Up to version 5 the SDK passes on what the provider answers, and reports no details.
 	if fresh == nil {

@@ -54,23 +54,13 @@ func (a Attrs) Value(key string) (pcommon.Value, bool) {
 	return v, ok && v.Type() != pcommon.ValueTypeEmpty
 }
 
-// Str returns text, and other values as text, or "".
-func (a Attrs) Str(key string) string {
-	v, ok := a.Value(key)
-	if !ok {
-		return ""
-	}
-	if v.Type() == pcommon.ValueTypeStr {
-		return Text(v.Str())
-	}
-	return Text(v.AsString())
-}
-
-// First returns the first of the keys that has text.
-func (a Attrs) First(keys ...string) string {
+// Str returns the first of the keys that has text, or another value as text, or "".
+func (a Attrs) Str(keys ...string) string {
 	for _, key := range keys {
-		if s := a.Str(key); s != "" {
-			return s
+		if v, ok := a.Value(key); ok {
+			if s := Text(v.AsString()); s != "" {
+				return s
+			}
 		}
 	}
 	return ""
@@ -153,21 +143,13 @@ func (a Attrs) True(key string) bool {
 	return value
 }
 
-// JSON returns a value as JSON: text that is JSON unchanged, other text as a JSON string, lists and
-// maps as arrays and objects. It is nil when absent.
-func (a Attrs) JSON(key string) json.RawMessage {
-	v, ok := a.Value(key)
-	if !ok {
-		return nil
-	}
-	return valueJSON(v)
-}
-
-// FirstJSON returns the first of the keys that is there.
-func (a Attrs) FirstJSON(keys ...string) json.RawMessage {
+// JSON returns the value of the first of the keys that is there as JSON: text that is JSON
+// unchanged, other text as a JSON string, lists and maps as arrays and objects. It is nil when
+// none is.
+func (a Attrs) JSON(keys ...string) json.RawMessage {
 	for _, key := range keys {
-		if raw := a.JSON(key); raw != nil {
-			return raw
+		if v, ok := a.Value(key); ok {
+			return valueJSON(v)
 		}
 	}
 	return nil

@@ -104,7 +104,7 @@ func readClaudeCall(a Attrs, facts *Emitter) {
 	// A standalone request was made outside of any turn, such as for a title.
 	alone := a.Str("llm_request.context") == "standalone"
 	f.RequiresTurn = !alone
-	source := a.First("query_source", "query_source_safe")
+	source := a.Str("query_source", "query_source_safe")
 	if f.Agent, f.Purpose = claudeSpeaker(a, source); alone && source == "" && f.Agent == "" {
 		f.Purpose = "standalone"
 	}
@@ -112,8 +112,8 @@ func readClaudeCall(a Attrs, facts *Emitter) {
 		f.RequiresTurn = false // only what the user asks has a span
 	}
 	f.Model = claudeModel(a)
-	f.RequestID = a.First("request_id", "client_request_id")
-	f.ResponseID = a.First("gen_ai.response.id", "request_id")
+	f.RequestID = a.Str("request_id", "client_request_id")
+	f.ResponseID = a.Str("gen_ai.response.id", "request_id")
 	f.Usage = claudeUsage(a)
 	f.Finish = cmp.Or(a.Str("stop_reason"), a.Last("gen_ai.response.finish_reasons"))
 	f.Output = appendText(nil, fact.PartText, claudeReported(a, "response.model_output"))
@@ -122,12 +122,12 @@ func readClaudeCall(a Attrs, facts *Emitter) {
 }
 
 // claudeCallID is the id of a tool call, which older versions do not report.
-func claudeCallID(a Attrs) string { return a.First("tool_use_id", "gen_ai.tool.call.id") }
+func claudeCallID(a Attrs) string { return a.Str("tool_use_id", "gen_ai.tool.call.id") }
 
 func readClaudeTool(f *fact.Fact, a Attrs) {
 	f.CallID, f.RequestID = claudeCallID(a), a.Str("request_id")
 	parameters := a.JSON("tool_parameters")
-	f.Tool = &fact.Tool{Name: a.First("tool_name", "gen_ai.tool.name"), DurationMS: a.IntPtr("duration_ms")}
+	f.Tool = &fact.Tool{Name: a.Str("tool_name", "gen_ai.tool.name"), DurationMS: a.IntPtr("duration_ms")}
 	// The tools of a server that the user added are all called mcp_tool in events.
 	if p, ok := objectOf(parameters); ok && p.has("mcp_tool_name") {
 		f.Tool.Name = "mcp__" + p.str("mcp_server_name") + "__" + p.str("mcp_tool_name")
@@ -227,7 +227,7 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 		readClaudeAnswer(a, facts)
 	case "api_request", "api_error", "api_refusal":
 		f := facts.Add(fact.ModelCall)
-		f.RequestID = a.First("request_id", "client_request_id")
+		f.RequestID = a.Str("request_id", "client_request_id")
 		f.Model = claudeModel(a)
 		f.Agent, f.Purpose = claudeSpeaker(a, a.Str("query_source"))
 		switch name {
@@ -235,7 +235,7 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 			f.Usage = claudeUsage(a)
 			f.CostUSD = a.Float("cost_usd")
 		case "api_error":
-			f.Failed, f.Error, f.ErrorType = true, a.Str("error"), a.First("error_class", "status_code")
+			f.Failed, f.Error, f.ErrorType = true, a.Str("error"), a.Str("error_class", "status_code")
 			f.Aborted = claudeAborted(f)
 		case "api_refusal":
 			f.Finish = "refusal"
@@ -400,11 +400,11 @@ func claudeSpeaker(a Attrs, source string) (agent, side string) {
 }
 
 func claudeModel(a Attrs) *session.Model {
-	id := a.First("model", "gen_ai.request.model")
+	id := a.Str("model", "gen_ai.request.model")
 	if id == "" {
 		return nil
 	}
-	provider := a.First("gen_ai.provider.name", "gen_ai.system", "anthropic.provider")
+	provider := a.Str("gen_ai.provider.name", "gen_ai.system", "anthropic.provider")
 	if provider == "firstParty" {
 		provider = "anthropic"
 	}
@@ -422,14 +422,14 @@ func claudeUsage(a Attrs) *fact.Usage {
 // claudeOutcome reads how something ended, in its own words before the span's.
 func claudeOutcome(f *fact.Fact, a Attrs) {
 	success, reported := a.Bool("success")
-	text := a.First("error", "error.message")
+	text := a.Str("error", "error.message")
 	if reported && !success || text != "" {
 		f.Failed = true
 	}
 	if !f.Failed {
 		return
 	}
-	f.ErrorType = cmp.Or(a.First("error_class", "error_type", "error.type", "status_code"), f.ErrorType)
+	f.ErrorType = cmp.Or(a.Str("error_class", "error_type", "error.type", "status_code"), f.ErrorType)
 	f.Error = cmp.Or(text, f.Error, f.ErrorType)
 	f.Aborted = claudeAborted(f)
 }

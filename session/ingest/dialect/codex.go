@@ -110,7 +110,7 @@ func codexStream(span string) string {
 func codexFact(s *Span, facts *Emitter, kind fact.Kind) *fact.Fact {
 	a := s.Attrs()
 	f := facts.Add(kind)
-	f.TurnID = a.First("turn.id", "turn_id")
+	f.TurnID = a.Str("turn.id", "turn_id")
 	if f.Session == "" {
 		codexThread(f, a)
 	}
@@ -190,7 +190,7 @@ func readCodexEvents(s *Span, facts *Emitter) {
 		case "codex.user_prompt": // its text is in the record, which is in this span
 			if len(facts.All) == 0 {
 				f := add(fact.Step)
-				f.TurnID = cmp.Or(f.TurnID, a.First("turn.id", "turn_id"))
+				f.TurnID = cmp.Or(f.TurnID, a.Str("turn.id", "turn_id"))
 			}
 		case "codex.tool_result":
 			if a.Str("call_id") != "" {
@@ -220,7 +220,7 @@ func codexSession(f *fact.Fact, id, key, rank string) {
 func readCodexRecord(r *Record, facts *Emitter) {
 	a := r.Attrs()
 	facts.stamp(a)
-	facts.base.TurnID = a.First("turn.id", "turn_id")
+	facts.base.TurnID = a.Str("turn.id", "turn_id")
 	add := facts.Add
 	switch r.Event {
 	case "codex.conversation_starts":
@@ -292,7 +292,7 @@ func readCodexFailure(f *fact.Fact, a Attrs) {
 	f.Model = codexModel(a)
 	f.RequestID = "request-" + a.Str("event.timestamp") + "-" + a.Str("attempt")
 	f.Failed = true
-	f.ErrorType = a.First("http.response.status_code", "http.status_code", "status")
+	f.ErrorType = a.Str("http.response.status_code", "http.status_code", "status")
 	f.Error = cmp.Or(a.Str("error.message"), "status "+f.ErrorType)
 	if strings.Contains(a.Str("endpoint"), "compact") {
 		f.Purpose = "compaction"
@@ -349,7 +349,7 @@ func readCodexResult(f *fact.Fact, a Attrs) {
 	success, reported := a.Bool("success")
 	if f.Tool.Succeeded = success; reported && !success {
 		f.Failed = true
-		f.Error = a.First("error.message", "output")
+		f.Error = a.Str("error.message", "output")
 	}
 	f.Extra = claudeExtra(a, "mcp_server", "mcp_server_origin")
 	if f.Tool.Name == "spawn_agent" {
@@ -360,7 +360,7 @@ func readCodexResult(f *fact.Fact, a Attrs) {
 }
 
 func codexModel(a Attrs) *session.Model {
-	id := a.First("model", "slug")
+	id := a.Str("model", "slug")
 	if id == "" {
 		return nil
 	}

@@ -235,7 +235,7 @@ func readGeminiTool(a Attrs, facts *Emitter) {
 	}
 	f := facts.Add(fact.ToolCall)
 	geminiPrompt(f, in.str("prompt_id"))
-	f.CallID = cmp.Or(a.First("gen_ai.tool.call_id", "gen_ai.tool.call.id"), in.str("callId"))
+	f.CallID = cmp.Or(a.Str("gen_ai.tool.call_id", "gen_ai.tool.call.id"), in.str("callId"))
 	f.Tool = &fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), in.str("name")), Input: in.first("args")}
 	done, _ := objectOf(output)
 	geminiFinish(f, done)
@@ -345,8 +345,8 @@ func readGeminiRecord(r *Record, facts *Emitter) {
 		readGeminiResponse(f, a.Str("response_text"))
 	case "api_error":
 		f := geminiRequest(a, facts)
-		f.Failed, f.Error = true, a.First("error", "error.message")
-		f.ErrorType = a.First("error.type", "error_type", "status_code")
+		f.Failed, f.Error = true, a.Str("error", "error.message")
+		f.ErrorType = a.Str("error.type", "error_type", "status_code")
 		f.Aborted = geminiAborted(f.ErrorType, "")
 	case "tool_call":
 		readGeminiToolRecord(a, facts)
@@ -361,7 +361,7 @@ func readGeminiRecord(r *Record, facts *Emitter) {
 		f.SessionAttrs = geminiAbout(a)
 		f.SessionAttrs.Mode = a.Str("approval_mode")
 	case "plan.approval_mode_switch":
-		if mode := a.First("to_mode", "mode"); mode != "" {
+		if mode := a.Str("to_mode", "mode"); mode != "" {
 			facts.Add(fact.Session).SessionAttrs = &fact.SessionAttrs{Mode: mode}
 		}
 	}
@@ -369,7 +369,7 @@ func readGeminiRecord(r *Record, facts *Emitter) {
 
 // geminiAbout names the client. The resource's version is that of Node.js.
 func geminiAbout(a Attrs) *fact.SessionAttrs {
-	return &fact.SessionAttrs{Client: geminiName, UserID: a.First("user.email", "installation.id")}
+	return &fact.SessionAttrs{Client: geminiName, UserID: a.Str("user.email", "installation.id")}
 }
 
 // geminiRoles are the purposes of requests other than the conversation's own, in the words of all
@@ -383,7 +383,7 @@ var geminiRoles = map[string]string{
 func geminiRequest(a Attrs, facts *Emitter) *fact.Fact {
 	f := facts.Add(fact.ModelCall)
 	geminiPrompt(f, a.Str("prompt_id"))
-	f.Model = geminiModel(a.First("model", "model_name"), a.Str("auth_type"))
+	f.Model = geminiModel(a.Str("model", "model_name"), a.Str("auth_type"))
 	switch role := a.Str("role"); role {
 	case "":
 	case "main":
@@ -467,8 +467,8 @@ func readGeminiToolRecord(a Attrs, facts *Emitter) {
 	tool.OutputSize, _ = a.Int("content_length")
 	if reported && !success {
 		if tool.Denied = decision != nil && decision.Outcome == "denied"; !tool.Denied {
-			f.Failed, f.Error = true, a.First("error", "error.message")
-			f.ErrorType = a.First("error_type", "error.type")
+			f.Failed, f.Error = true, a.Str("error", "error.message")
+			f.ErrorType = a.Str("error_type", "error.type")
 		}
 	}
 	f.Extra = claudeExtra(a, "mcp_server_name")

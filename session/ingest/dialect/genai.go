@@ -60,14 +60,14 @@ func genAIKind(s *Span) fact.Kind {
 		switch {
 		case method != "tools/call":
 			return ""
-		case s.Kind() == ptrace.SpanKindClient && a.First(toolCallIDs...) != "":
+		case s.Kind() == ptrace.SpanKindClient && a.Str(toolCallIDs...) != "":
 			return fact.ToolCall
 		}
 		return fact.Step
 	}
 	operation := a.Str("gen_ai.operation.name")
 	if kind, known := operations[operation]; known {
-		if kind == fact.Step && a.First(toolCallIDs...) != "" {
+		if kind == fact.Step && a.Str(toolCallIDs...) != "" {
 			return fact.ToolCall
 		}
 		return kind
@@ -117,7 +117,7 @@ func readGenAI(s *Span, out *Emitter) {
 	a := s.Attrs()
 	if kind == fact.Step {
 		f := out.Add(kind)
-		f.Agent = a.First("gen_ai.agent.name", "gen_ai.agent.id")
+		f.Agent = a.Str("gen_ai.agent.name", "gen_ai.agent.id")
 		// The AI SDK is the one that ends the work of every agent in steps.
 		f.RequiresTurn = s.Scope.Name() == "gen_ai" && a.Str("gen_ai.operation.name") == "agent_step"
 		readFailure(f, s)
@@ -155,7 +155,7 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 
 // readGenAICall reads the attributes of a model call or a turn that are no content.
 func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
-	f.Agent = a.First("gen_ai.agent.name", "gen_ai.agent.id", "gen_ai.workflow.name")
+	f.Agent = a.Str("gen_ai.agent.name", "gen_ai.agent.id", "gen_ai.workflow.name")
 	f.Model = genAIModel(a)
 	if f.Usage = genAIUsage(a, usageBasis(scope.Name(), a), counterOf(scope)); f.Usage != nil {
 		f.Usage.Lifetime = f.Kind == fact.Turn && isStrands(a)
@@ -198,20 +198,20 @@ var (
 
 func readGenAITool(f *fact.Fact, s *Span) {
 	a := s.Attrs()
-	f.Agent = a.First("gen_ai.agent.name", "gen_ai.agent.id")
-	f.CallID = a.First(toolCallIDs...)
-	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(a.FirstJSON(toolInputs...))}
+	f.Agent = a.Str("gen_ai.agent.name", "gen_ai.agent.id")
+	f.CallID = a.Str(toolCallIDs...)
+	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(a.JSON(toolInputs...))}
 	if name, ok := strings.CutPrefix(f.Name, "execute_tool "); ok && f.Tool.Name == "" {
 		f.Tool.Name = name
 	}
-	output := a.FirstJSON(toolOutputs...)
+	output := a.JSON(toolOutputs...)
 	for _, e := range s.Events().All() { // Strands reports a tool by the events of a model call
 		ea := attrsOf(e.Attributes())
 		switch e.Name() {
 		case "gen_ai.tool.message":
 			f.Tool.Input = firstRaw(f.Tool.Input, unwrapped(ea.JSON("content")))
 		case "gen_ai.choice":
-			output = firstRaw(output, ea.FirstJSON("message", "content"))
+			output = firstRaw(output, ea.JSON("message", "content"))
 		}
 	}
 	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk
@@ -259,13 +259,13 @@ func readFailure(f *fact.Fact, s *Span) {
 		f.Error = cmp.Or(f.Error, a.Str("exception.message"))
 		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
 	}
-	f.Error = cmp.Or(f.Error, s.Attrs().First("error.message", "exception.message"))
+	f.Error = cmp.Or(f.Error, s.Attrs().Str("error.message", "exception.message"))
 	f.Aborted = f.Aborted || aborts[f.ErrorType]
 }
 
 func genAIModel(a Attrs) *session.Model {
-	return modelOf(a.First("gen_ai.provider.name", "gen_ai.system"),
-		a.First("gen_ai.request.model", "gen_ai.response.model"))
+	return modelOf(a.Str("gen_ai.provider.name", "gen_ai.system"),
+		a.Str("gen_ai.request.model", "gen_ai.response.model"))
 }
 
 // modelOf returns a model of which something is known, or nil.
@@ -312,10 +312,10 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	c.fill(f)
 	readGenAICall(f, r.Scope, a)
 	if t := a.Str("error.type"); t != "" || r.Event == exceptionEvent {
-		f.Failed, f.ErrorType, f.Error = true, t, a.First("error.message", "exception.message")
+		f.Failed, f.ErrorType, f.Error = true, t, a.Str("error.message", "exception.message")
 	}
 	if r.Event == exceptionEvent {
-		f.Error = a.First("exception.message", "error.message")
+		f.Error = a.Str("exception.message", "error.message")
 		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
 	}
 	f.Aborted = f.Aborted || aborts[f.ErrorType]

@@ -59,26 +59,26 @@ func (c *conversation) summary() (text string) {
 }
 
 func hasContent(a Attrs) bool {
-	return a.FirstJSON("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions") != nil
+	return a.JSON("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions") != nil
 }
 
 func (c *conversation) readAttrs(a Attrs) {
 	if c.system == "" {
-		c.system = SystemInstructions(a.FirstJSON("gen_ai.system_instructions", "gen_ai.system.instructions",
+		c.system = SystemInstructions(a.JSON("gen_ai.system_instructions", "gen_ai.system.instructions",
 			"system_prompt"))
 	}
 	if c.catalog == "" {
-		c.catalog = Catalog(a.FirstJSON("gen_ai.tool.definitions", "gen_ai.request.tools",
+		c.catalog = Catalog(a.JSON("gen_ai.tool.definitions", "gen_ai.request.tools",
 			"gen_ai.request.available_tools", "gen_ai.agent.tools"))
 	}
 	if c.input == nil {
-		c.readInput(a.FirstJSON("gen_ai.input.messages", "gen_ai.request.messages", "gen_ai.prompt"))
+		c.readInput(a.JSON("gen_ai.input.messages", "gen_ai.request.messages", "gen_ai.prompt"))
 	}
 	if c.input == nil {
 		c.input, _ = FlatMessages(a, "gen_ai.prompt.")
 	}
 	if c.output == nil {
-		c.readOutput(a.FirstJSON("gen_ai.output.messages", "gen_ai.completion", "gen_ai.response.text"))
+		c.readOutput(a.JSON("gen_ai.output.messages", "gen_ai.completion", "gen_ai.response.text"))
 		if raw := a.JSON("gen_ai.response.tool_calls"); raw != nil && a.JSON("gen_ai.output.messages") == nil {
 			c.output = appendCalls(c.output, object{"tool_calls": raw})
 		}
@@ -88,7 +88,7 @@ func (c *conversation) readAttrs(a Attrs) {
 		c.output, c.finish = fact.PartsOf(messages), cmp.Or(c.finish, finish)
 	}
 	if c.input == nil && c.output == nil {
-		c.readWhole(a.FirstJSON("pydantic_ai.all_messages", "all_messages_events", "events"))
+		c.readWhole(a.JSON("pydantic_ai.all_messages", "all_messages_events", "events"))
 	}
 }
 

@@ -163,7 +163,7 @@ func isGeneric(s *Span) bool {
 	}
 	// A convention that states what the span is, and whose dialect did not take it, shows that it
 	// is not part of a session: an embedding, a list of tools.
-	if s.Has(^(MarkOrdinary | MarkOther)) && s.Attrs().First(conventionKinds...) != "" {
+	if s.Has(^(MarkOrdinary | MarkOther)) && s.Attrs().Str(conventionKinds...) != "" {
 		return false
 	}
 	e := genericEvidence(s)
@@ -223,7 +223,7 @@ func readGeneric(s *Span, out *Emitter) {
 	// Laminar reports an error by the exception alone, and leaves the status unset.
 	message := ""
 	for a := range exceptions(s.Span) {
-		message = a.First("exception.message", "exception.type")
+		message = a.Str("exception.message", "exception.type")
 	}
 	g.failure(f, message)
 }

@@ -57,7 +57,7 @@ func readLangfuse(s *Span, out *Emitter) {
 	}
 	g.about(f, s)
 	if f.Kind == fact.ToolCall {
-		f.CallID = a.First("langfuse.observation.metadata.tool_call_id", "langfuse.observation.metadata.toolCallId")
+		f.CallID = a.Str("langfuse.observation.metadata.tool_call_id", "langfuse.observation.metadata.toolCallId")
 		g.tool(f, Text(s.Name()))
 		f.Tool.Name = Text(s.Name())
 		return

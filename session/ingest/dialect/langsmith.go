@@ -112,7 +112,7 @@ func langSmithAgent(a Attrs) string { return a.Str("langsmith.metadata.lc_agent_
 
 // langSmithAbout notes the user and the tags that an application gives its runs.
 func langSmithAbout(f *fact.Fact, a Attrs) {
-	setUser(f, a.First("langsmith.metadata.user_id", "langsmith.metadata.userId"))
+	setUser(f, a.Str("langsmith.metadata.user_id", "langsmith.metadata.userId"))
 	if tags := a.Str("langsmith.span.tags"); tags != "" {
 		raw, _ := json.Marshal(strings.Split(tags, ", "))
 		setExtra(f, "langsmith.span.tags", raw)

@@ -74,14 +74,14 @@ type mastraSpan struct {
 // reported returns the span's input or output, under the first exporter's key where there is no
 // other.
 func (m *mastraSpan) reported(what string) json.RawMessage {
-	raw := m.FirstJSON("mastra."+m.kind+"."+what, what)
+	raw := m.JSON("mastra."+m.kind+"."+what, what)
 	problemIfCut(m.out, "the "+what, raw)
 	return raw
 }
 
 func (m *mastraSpan) add(kind fact.Kind) *fact.Fact {
 	f := m.out.Add(kind)
-	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id", "agent.id")
+	f.Agent = m.Str("gen_ai.agent.name", "gen_ai.agent.id", "agent.id")
 	readFailure(f, m.span)
 	return f
 }
@@ -94,12 +94,12 @@ func (m *mastraSpan) modelStep() {
 	if m.Str("gen_ai.operation.name") != "agent_step" {
 		return
 	}
-	parts, _ := mastraOutput(m.FirstJSON("mastra.model_step.output"))
+	parts, _ := mastraOutput(m.JSON("mastra.model_step.output"))
 	if !slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall }) {
 		return
 	}
 	f := m.out.Add(fact.ModelCall)
-	f.Agent, f.RequiresTurn, f.Output = m.First("gen_ai.agent.name", "gen_ai.agent.id"), true, parts
+	f.Agent, f.RequiresTurn, f.Output = m.Str("gen_ai.agent.name", "gen_ai.agent.id"), true, parts
 }
 
 // turn gives the fact of an agent's run. One that goes on after it was suspended is another span,
@@ -121,7 +121,7 @@ func (m *mastraSpan) turn() {
 		ReadInput(f, messages)
 	}
 	f.Output, f.Finish = mastraOutput(answered)
-	f.ToolCatalog = Catalog(m.FirstJSON("gen_ai.tool.definitions", "agent.available_tools"))
+	f.ToolCatalog = Catalog(m.JSON("gen_ai.tool.definitions", "agent.available_tools"))
 	m.about(f)
 }
 
@@ -137,14 +137,14 @@ func mastraName(name string) string {
 
 func (m *mastraSpan) modelCall() {
 	var c conversation
-	c.readInput(m.FirstJSON("gen_ai.input.messages", "gen_ai.prompt", "input"))
+	c.readInput(m.JSON("gen_ai.input.messages", "gen_ai.prompt", "input"))
 	m.out.Problem(c.problems...)
-	answered := m.FirstJSON("gen_ai.output.messages", "gen_ai.completion", "output")
+	answered := m.JSON("gen_ai.output.messages", "gen_ai.completion", "output")
 	problemIfCut(m.out, "the output", answered)
 
 	f := m.out.Add(fact.ModelCall)
 	readGenAICall(f, m.span.Scope, m.Attrs)
-	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id")
+	f.Agent = m.Str("gen_ai.agent.name", "gen_ai.agent.id")
 	f.RequiresTurn = !m.span.ParentSpanID().IsEmpty()
 	if f.Model != nil { // the AI SDK's name for a provider has the kind of interface, as in "openai.chat"
 		for _, suffix := range []string{".chat", ".responses", ".messages", ".completion"} {
@@ -205,7 +205,7 @@ func mastraResults(messages []fact.Message) {
 // chunk reports a call that waits for a person's approval. Other pieces of a stream report nothing
 // that the model call does not.
 func (m *mastraSpan) chunk() {
-	o, ok := objectOf(m.FirstJSON("mastra."+m.kind+".output", "output"))
+	o, ok := objectOf(m.JSON("mastra."+m.kind+".output", "output"))
 	if !ok || !o.has("resumeSchema") && !strings.Contains(m.span.Name(), "approval") {
 		return
 	}
@@ -222,11 +222,11 @@ func (m *mastraSpan) chunk() {
 }
 
 func (m *mastraSpan) toolCall() {
-	asked := m.FirstJSON("gen_ai.tool.call.arguments", "gen_ai.tool.input", "mastra."+m.kind+".input", "input")
-	answered := m.FirstJSON("gen_ai.tool.call.result", "gen_ai.tool.output", "mastra."+m.kind+".output", "output")
+	asked := m.JSON("gen_ai.tool.call.arguments", "gen_ai.tool.input", "mastra."+m.kind+".input", "input")
+	answered := m.JSON("gen_ai.tool.call.result", "gen_ai.tool.output", "mastra."+m.kind+".output", "output")
 	problemIfCut(m.out, "the tool's input", asked)
 	cut := problemIfCut(m.out, "the tool's output", answered)
-	id := m.First("gen_ai.tool.call.id", "mastra.metadata.toolCallId")
+	id := m.Str("gen_ai.tool.call.id", "mastra.metadata.toolCallId")
 	name := cmp.Or(m.Str("gen_ai.tool.name"), mastraName(Text(m.span.Name())))
 	refused := text(answered) == mastraRefusal
 	if refused {
@@ -251,7 +251,7 @@ func (m *mastraSpan) toolCall() {
 
 // about reads whose session it is, and what else the application passed to Mastra.
 func (m *mastraSpan) about(f *fact.Fact) {
-	setUser(f, m.First("mastra.metadata.userId", "mastra.metadata.resourceId"))
+	setUser(f, m.Str("mastra.metadata.userId", "mastra.metadata.resourceId"))
 	version := Attrs{Map: m.span.Resource.Attributes()}.Str("service.version")
 	if version != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
 		aboutOf(f).Client = "mastra " + version // the exporter writes the framework's version there

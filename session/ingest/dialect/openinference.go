@@ -36,7 +36,7 @@ func isOpenInference(s *Span) bool {
 	if !s.Has(MarkLLM) || s.Has(MarkTraceloop|MarkGenAI|MarkAI) {
 		return false
 	}
-	return s.Attrs().First("llm.model_name", "llm.input_messages.0.message.role",
+	return s.Attrs().Str("llm.model_name", "llm.input_messages.0.message.role",
 		"llm.output_messages.0.message.role") != ""
 }
 
@@ -89,7 +89,7 @@ func openInferenceKind(s *Span) fact.Kind {
 		}
 		return fact.ToolCall
 	case "CHAIN":
-		if s.ParentSpanID().IsEmpty() && a.First("input.value", "output.value") != "" {
+		if s.ParentSpanID().IsEmpty() && a.Str("input.value", "output.value") != "" {
 			return fact.Turn
 		}
 	}
@@ -184,7 +184,7 @@ func fillOpenInferenceModel(f *fact.Fact, a Attrs, request, response object) {
 	if f.Kind == fact.ModelCall {
 		f.ResponseID = cmp.Or(f.ResponseID, answered.str("id", "response_id", "responseId"))
 	}
-	f.Model = cmp.Or(f.Model, modelOf(a.First("llm.provider", "llm.system"),
+	f.Model = cmp.Or(f.Model, modelOf(a.Str("llm.provider", "llm.system"),
 		cmp.Or(a.Str("llm.request.model_name"), request.str("model"), a.Str("llm.model_name"))))
 }
 
@@ -304,14 +304,14 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 	if f.Tool == nil {
 		f.Tool = new(fact.Tool)
 	}
-	f.Tool.Name = cmp.Or(f.Tool.Name, a.First("tool.name", "tool_call.function.name"), f.Name)
+	f.Tool.Name = cmp.Or(f.Tool.Name, a.Str("tool.name", "tool_call.function.name"), f.Name)
 	for _, key := range []string{"tool_call.id", "tool.id"} {
 		if id := a.Str(key); id != "null" { // of what exporters do not know
 			f.CallID = cmp.Or(f.CallID, id)
 		}
 	}
 	if f.Tool.Input == nil {
-		f.Tool.Input = unwrapped(a.FirstJSON("input.value", "tool_call.function.arguments", "tool.parameters"))
+		f.Tool.Input = unwrapped(a.JSON("input.value", "tool_call.function.arguments", "tool.parameters"))
 	}
 	if value := a.JSON("output.value"); f.Tool.Output == nil && value != nil && !f.Failed {
 		fillToolOutput(f, value)

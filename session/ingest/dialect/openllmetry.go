@@ -158,7 +158,7 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 		f.Model = modelOf(strings.ToLower(f.Model.ProviderID), f.Model.ModelID)
 	}
 	f.Finish = cmp.Or(f.Finish,
-		a.First("gen_ai.response.stop_reason", "llm.response.finish_reason", "llm.response.stop_reason"))
+		a.Str("gen_ai.response.stop_reason", "llm.response.finish_reason", "llm.response.stop_reason"))
 	for i := range f.Output { // Anthropic's thinking was a completion of its own role
 		if p := &f.Output[i]; i == 0 && p.Kind == fact.PartText && a.Str("gen_ai.completion.0.role") == "thinking" {
 			p.Kind = fact.PartReasoning
@@ -203,13 +203,13 @@ func responseItems(input []fact.Message, responseID string) []fact.Message {
 // Anthropic's cache to the input, or get counts that include it.
 func countsAsAnswered(s *Span, a Attrs) bool {
 	return usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") ||
-		strings.EqualFold(a.First("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
+		strings.EqualFold(a.Str("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
 }
 
 func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
-	asked := a.FirstJSON("gen_ai.tool.call.arguments", "traceloop.entity.input", "ai.toolCall.input",
+	asked := a.JSON("gen_ai.tool.call.arguments", "traceloop.entity.input", "ai.toolCall.input",
 		"ai.toolCall.args")
-	answered := a.FirstJSON("gen_ai.tool.call.result", "traceloop.entity.output", "ai.toolCall.output",
+	answered := a.JSON("gen_ai.tool.call.result", "traceloop.entity.output", "ai.toolCall.output",
 		"ai.toolCall.result")
 	problemIfCut(out, "the tool's input", asked)
 	cut := problemIfCut(out, "the tool's output", answered)
@@ -219,9 +219,9 @@ func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
 	input, askedID := toolAsked(asked)
 	output, answeredID := toolAnswered(answered)
-	f.CallID = cmp.Or(a.First("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID, answeredID)
+	f.CallID = cmp.Or(a.Str("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID, answeredID)
 	f.Tool = &fact.Tool{Input: input, Truncated: cut, Name: cmp.Or(
-		a.First("gen_ai.tool.name", "traceloop.entity.name", "ai.toolCall.name"),
+		a.Str("gen_ai.tool.name", "traceloop.entity.name", "ai.toolCall.name"),
 		strings.TrimSuffix(strings.TrimPrefix(f.Name, "execute_tool "), ".tool"))}
 	setOutput(f, output)
 	readFailure(f, s)

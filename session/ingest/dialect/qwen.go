@@ -77,8 +77,8 @@ func readQwenSpan(s *Span, out *Emitter) {
 		qwenAbout(f, a)
 		readGenAITool(f, s)
 		f.Agent, f.RequiresTurn = "", true
-		f.CallID = cmp.Or(f.CallID, a.First("tool.call_id", "call_id"))
-		f.Tool.Name = cmp.Or(f.Tool.Name, a.First("tool_name", "tool.name"))
+		f.CallID = cmp.Or(f.CallID, a.Str("tool.call_id", "call_id"))
+		f.Tool.Name = cmp.Or(f.Tool.Name, a.Str("tool_name", "tool.name"))
 		if readFailure(f, s); f.Error == qwenFailed {
 			f.Error = ""
 		}
@@ -100,8 +100,8 @@ func qwenContent(s *Span, out *Emitter, kind fact.Kind) *fact.Fact {
 
 // qwenAbout reads which prompt of the user, or which sub-agent, something is of.
 func qwenAbout(f *fact.Fact, a Attrs) {
-	id := a.First("qwen-code.prompt_id", "prompt_id")
-	name := a.First("subagent_name", "gen_ai.subagent.name")
+	id := a.Str("qwen-code.prompt_id", "prompt_id")
+	name := a.Str("subagent_name", "gen_ai.subagent.name")
 	switch of := qwenSubagent.FindStringSubmatch(id); {
 	case of != nil:
 		f.Subagent = of[1]
@@ -140,8 +140,8 @@ func readQwenRecord(r *Record, out *Emitter) {
 		f := out.Add(fact.ModelCall)
 		qwenAbout(f, a)
 		f.Model = modelOf("", a.Str("model"))
-		f.Failed, f.Error = true, a.First("error_message", "error.message", "error")
-		f.ErrorType = a.First("error_type", "error.type")
+		f.Failed, f.Error = true, a.Str("error_message", "error.message", "error")
+		f.ErrorType = a.Str("error_type", "error.type")
 		f.Aborted = strings.HasSuffix(r.Event, "cancel") || aborts[f.ErrorType]
 	case "tool_call":
 		readQwenTool(a, out)
@@ -167,7 +167,7 @@ func readQwenTool(a Attrs, out *Emitter) {
 	f.Tool.Succeeded = success
 	if known && !success {
 		f.Failed = true
-		f.Error, f.ErrorType = a.First("error", "error.message"), a.First("error_type", "error.type")
+		f.Error, f.ErrorType = a.Str("error", "error.message"), a.Str("error_type", "error.type")
 		f.Aborted = a.Str("status") == "cancelled"
 	}
 	decision := geminiDecision(a.Str("decision"))

@@ -133,12 +133,12 @@ func usageBasis(scope string, a Attrs) string {
 		"@openlit/instrumentation-anthropic", "@openlit/instrumentation-bedrock"):
 		return fact.Mixed
 	case isStrands(a):
-		if countsCacheApart(a.First("gen_ai.request.model", "gen_ai.response.model")) {
+		if countsCacheApart(a.Str("gen_ai.request.model", "gen_ai.response.model")) {
 			return fact.Mixed
 		}
 		return "" // the name of a model does not always have its maker's
 	}
-	switch strings.ToLower(a.First("gen_ai.provider.name", "gen_ai.system")) {
+	switch strings.ToLower(a.Str("gen_ai.provider.name", "gen_ai.system")) {
 	case "openai", "azure.ai.openai", "azure_openai", "openai.chat", "openai.responses", "gcp.gemini", "gcp.gen_ai",
 		"gemini":
 		return fact.Inclusive
@@ -211,7 +211,7 @@ func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
 // genAICost reads what a source reports that a call cost, nil where it does not or counts in
 // another currency.
 func genAICost(a Attrs) *float64 {
-	currency := a.First("gen_ai.usage.cost.currency", "gen_ai.cost.currency")
+	currency := a.Str("gen_ai.usage.cost.currency", "gen_ai.cost.currency")
 	if currency != "" && !strings.EqualFold(currency, "USD") {
 		return nil
 	}

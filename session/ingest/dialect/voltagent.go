@@ -43,31 +43,31 @@ func readVoltAgent(s *Span, out *Emitter) {
 	case "llm":
 		f := out.Add(fact.ModelCall)
 		voltAgentIdentity(f, a)
-		f.RequestID = a.First("voltagent.operation_id", "operation.id")
+		f.RequestID = a.Str("voltagent.operation_id", "operation.id")
 		f.Model = voltAgentModel(a)
-		messages, ok := Messages(a.FirstJSON("llm.messages", "input"))
+		messages, ok := Messages(a.JSON("llm.messages", "input"))
 		if ReadInput(f, messages); !ok && messages != nil {
 			f.Problems = append(f.Problems, "the messages could not be read whole")
 		}
-		f.Output, _ = Output(a.FirstJSON("llm.output", "output"))
-		f.Finish = a.First("llm.finish_reason", "ai.response.finish_reason")
+		f.Output, _ = Output(a.JSON("llm.output", "output"))
+		f.Finish = a.Str("llm.finish_reason", "ai.response.finish_reason")
 		f.Temperature = a.Float("llm.temperature")
 		readFailure(f, s)
 	case "tool":
 		f := out.Add(fact.ToolCall)
 		voltAgentIdentity(f, a)
-		f.CallID = a.First("tool.call.id", "tool.callId", "toolCallId")
+		f.CallID = a.Str("tool.call.id", "tool.callId", "toolCallId")
 		f.Tool = &fact.Tool{Name: cmp.Or(a.Str("tool.name"), toolOfName(f.Name)),
-			Input: unwrapped(a.FirstJSON("input", "tool.input"))}
+			Input: unwrapped(a.JSON("input", "tool.input"))}
 		readFailure(f, s)
 		if !f.Failed {
-			setOutput(f, a.FirstJSON("output", "tool.output"))
+			setOutput(f, a.JSON("output", "tool.output"))
 		}
 		f.Tool.Succeeded = !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
 	case "memory":
 		readVoltAgentMemory(a, out)
 	case "", "agent", "workflow":
-		if a.First("input", "output", "agent.state", "agent.instructions") == "" {
+		if a.Str("input", "output", "agent.state", "agent.instructions") == "" {
 			out.Add(fact.Step)
 			return
 		}
@@ -80,13 +80,13 @@ func readVoltAgent(s *Span, out *Emitter) {
 func voltAgentIdentity(f *fact.Fact, a Attrs) {
 	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
 		// Of a sub-agent the entity is the agent above it.
-		f.Agent = a.First("subagent.name", "subagent.id", "entity.name", "entity.id")
+		f.Agent = a.Str("subagent.name", "subagent.id", "entity.name", "entity.id")
 	}
-	setUser(f, a.First("user.id", "userId"))
+	setUser(f, a.Str("user.id", "userId"))
 }
 
 func voltAgentModel(a Attrs) *session.Model {
-	return modelOf(a.First("ai.model.provider", "llm.provider"), a.First("llm.model", "ai.model.name"))
+	return modelOf(a.Str("ai.model.provider", "llm.provider"), a.Str("llm.model", "ai.model.name"))
 }
 
 func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
@@ -105,7 +105,7 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
 	if f.Output == nil {
 		f.Output = appendText(nil, fact.PartText, a.Str("output"))
 	}
-	f.Finish = a.First("ai.response.finish_reason", "llm.finish_reason")
+	f.Finish = a.Str("ai.response.finish_reason", "llm.finish_reason")
 	if snapshot, ok := objectOf(a.JSON("agent.stateSnapshot")); ok {
 		f.ToolCatalog = Catalog(snapshot["tools"])
 	}
@@ -136,6 +136,6 @@ func readVoltAgentMemory(a Attrs, out *Emitter) {
 	}
 	f := out.Add(fact.ModelCall)
 	voltAgentIdentity(f, a)
-	f.RequestID = a.First("voltagent.operation_id", "operation.id")
+	f.RequestID = a.Str("voltagent.operation_id", "operation.id")
 	f.Output = parts
 }
