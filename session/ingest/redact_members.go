@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/spans"
@@ -60,8 +58,8 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 	return append(out, brackets[1])
 }
 
-// membersOf returns the members of an object, or the elements of an array. What is damaged or
-// nests deeply has none.
+// membersOf returns the members of an object, or the elements of an array. What is damaged has
+// none.
 func membersOf(raw json.RawMessage) (members []member, named, ok bool) {
 	members = make([]member, 0, 8)
 	if session.ScanObject(raw, maxScanned, func(name string, value json.RawMessage, _ bool) {
@@ -70,40 +68,11 @@ func membersOf(raw json.RawMessage) (members []member, named, ok bool) {
 		return members, true, true
 	}
 	members = members[:0]
-	if session.ScanArray(raw, maxScanned, func(value json.RawMessage) {
+	ok = session.ScanArray(raw, maxScanned, func(value json.RawMessage) {
 		members = append(members, member{value: value})
-	}) {
-		return members, false, true
-	}
-	return decodedMembers(raw)
+	})
+	return members, false, ok
 }
 
-// maxScanned is the deepest nesting that is scanned.
-const maxScanned = 1000
-
-// decodedMembers is membersOf for what a scan does not take.
-func decodedMembers(raw json.RawMessage) (members []member, named, ok bool) {
-	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	t, err := d.ReadToken()
-	if err != nil || t.Kind() != '{' && t.Kind() != '[' {
-		return nil, false, false
-	}
-	named = t.Kind() == '{'
-	for d.PeekKind() != '}' && d.PeekKind() != ']' {
-		var m member
-		if named {
-			name, err := d.ReadToken()
-			if err != nil {
-				return nil, false, false
-			}
-			m.name = name.String()
-		}
-		value, err := d.ReadValue()
-		if err != nil {
-			return nil, false, false
-		}
-		m.value = bytes.Clone(value)
-		members = append(members, m)
-	}
-	return members, named, true
-}
+// maxScanned is how deep encoding/json reads.
+const maxScanned = 10_000
