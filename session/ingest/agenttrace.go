@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"hash/crc32"
@@ -23,19 +22,19 @@ import (
 // dialectAgenttrace is what the SDK emits: the five kinds of package spans.
 const dialectAgenttrace = store.DialectSDK
 
-func recognizeAgenttrace(s *span) bool {
+func recognizeAgenttrace(s ptrace.Span, scope pcommon.InstrumentationScope) bool {
 	switch s.Name() {
 	case semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
 		semconv.SpanPermissionEvaluate:
 		return true
 	}
-	return s.scope.Name() == semconv.ScopeName && strings.HasPrefix(s.Name(), semconv.OperationChat+" ")
+	return scope.Name() == semconv.ScopeName && strings.HasPrefix(s.Name(), semconv.OperationChat+" ")
 }
 
 // own is a span of ours on its way into a batch.
 type own struct {
 	*builder
-	span               *span
+	span               ptrace.Span
 	sessionID          string
 	traceID, spanID    string
 	startNano, endNano int64
@@ -43,7 +42,7 @@ type own struct {
 
 // attributeAgenttrace reads a span of the SDK into a record, notes what is wrong with the span
 // itself, and places the rows that it carries or what the record describes.
-func attributeAgenttrace(b *builder, s *span) bool {
+func attributeAgenttrace(b *builder, s ptrace.Span) bool {
 	record := readRecord(b, s)
 	o := b.own(s, carriesRows(s))
 	if done, accepted := o.replayed(record); done {
@@ -71,7 +70,7 @@ func attributeAgenttrace(b *builder, s *span) bool {
 
 // readRecord reads the attributes of a span. What they are not is noted; a span that
 // repeats rows may lack what they report, as the times of a session that has none.
-func readRecord(b *builder, s *span) spans.SpanData {
+func readRecord(b *builder, s ptrace.Span) spans.SpanData {
 	record := spans.New(s.Name())
 	if record == nil {
 		record = new(spans.ModelCall)
@@ -108,7 +107,7 @@ func (b *builder) problemDropped(n uint32) {
 
 // own prepares a span of the SDK for attribution: its times and ids, and what is wrong
 // with them.
-func (b *builder) own(s *span, embedded bool) own {
+func (b *builder) own(s ptrace.Span, embedded bool) own {
 	o := own{builder: b, span: s, traceID: s.TraceID().String(), spanID: s.SpanID().String(),
 		startNano: dialect.Nanos(s.StartTimestamp()), endNano: dialect.Nanos(s.EndTimestamp())}
 	if o.startNano == 0 {
@@ -437,18 +436,6 @@ func (o *own) closeRanks(parts []spans.Part) {
 			parts[i].Index = int64(i)
 		}
 	}
-}
-
-// blob stores a text and returns the digest that it is kept by.
-func (o *own) blob(kind store.BlobKind, digest, body string) string {
-	if body == "" {
-		return digest
-	}
-	sum := sha256.Sum256([]byte(body))
-	own := hex.EncodeToString(sum[:])
-	digest = cmp.Or(digest, own)
-	o.batch.Blobs = append(o.batch.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: own == digest})
-	return digest
 }
 
 // noIndex is the first index of parts whose source did not state their index:

@@ -1,6 +1,10 @@
 package ingest
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
@@ -26,9 +30,13 @@ type builder struct {
 	// delivered before, as a block of its own.
 	instants map[instant]int
 	repeated map[string]int
-	// ours and foreign are the span at hand, here so that it is not allocated.
-	ours    span
+	// foreign is the span at hand that is not the SDK's, here so that it is not allocated.
 	foreign dialect.Span
+}
+
+func newBuilder() *builder {
+	return &builder{sessions: make(map[string]int), noted: make(map[noted]bool), instants: make(map[instant]int),
+		repeated: make(map[string]int)}
 }
 
 func (b *builder) reset() {
@@ -36,7 +44,7 @@ func (b *builder) reset() {
 	clear(b.sessions)
 	clear(b.noted)
 	b.beginRecords()
-	b.ours, b.foreign = span{}, dialect.Span{}
+	b.foreign = dialect.Span{}
 	b.problems = b.problems[:0]
 }
 
@@ -72,9 +80,6 @@ func (b *builder) takeProblems() []string {
 // session returns the change of a session, valid until the next call. from and
 // to are Unix nanoseconds; 0 is unset.
 func (b *builder) session(id string, from, to int64) *store.SessionChange {
-	if b.sessions == nil {
-		b.sessions = make(map[string]int)
-	}
 	i, ok := b.sessions[id]
 	if !ok {
 		i = len(b.batch.Sessions)
@@ -120,4 +125,23 @@ func (b *builder) stub(sessionID, messageID string, from, to int64) {
 	b.batch.Messages = append(b.batch.Messages, store.MessageChange{
 		ID: messageID, SessionID: sessionID, CreatedAt: from / 1e6, UpdatedAt: to / 1e6, Rank: store.RankStub,
 	})
+}
+
+// blob stores a text and returns the digest that it is kept by: the one that its source gives it,
+// or else its own.
+func (b *builder) blob(kind store.BlobKind, digest, body string) string {
+	if body == "" {
+		return digest
+	}
+	own := sha256Hex(body)
+	blob := store.Blob{Kind: kind, Digest: cmp.Or(digest, own), Body: body}
+	if blob.Exact = blob.Digest == own; !slices.Contains(b.batch.Blobs, blob) {
+		b.batch.Blobs = append(b.batch.Blobs, blob)
+	}
+	return blob.Digest
+}
+
+func sha256Hex(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }

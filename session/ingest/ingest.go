@@ -47,7 +47,7 @@ type Ingester struct {
 // New returns an Ingester that writes to w.
 func New(w store.Writer, o Options) *Ingester {
 	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor,
-		pool: sync.Pool{New: func() any { return new(builder) }}}
+		pool: sync.Pool{New: func() any { return newBuilder() }}}
 }
 
 // Report counts what a delivery held.
@@ -183,9 +183,8 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs, from, until int) (Rep
 func (b *builder) attributeSpan(s ptrace.Span, scope pcommon.InstrumentationScope,
 	resource pcommon.Resource) (name string, accepted bool) {
 	defer b.survive(&accepted)
-	b.ours = span{Span: s, scope: scope, resource: resource}
-	if recognizeAgenttrace(&b.ours) {
-		return dialectAgenttrace, attributeAgenttrace(b, &b.ours)
+	if recognizeAgenttrace(s, scope) {
+		return dialectAgenttrace, attributeAgenttrace(b, s)
 	}
 	b.foreign = dialect.NewSpan(s, scope, resource)
 	return b.observeSpan(&b.foreign)

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -71,9 +72,6 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 // block: a user may write the same text twice in one conversation, whose messages
 // are records of one instant.
 func (b *builder) again(digest string) string {
-	if b.repeated == nil {
-		b.repeated = make(map[string]int)
-	}
 	n := b.repeated[digest]
 	if b.repeated[digest] = n + 1; n > 0 {
 		digest += "." + strconv.Itoa(n)
@@ -93,9 +91,6 @@ type instant struct {
 func (b *builder) sequence(r *dialect.Record) int {
 	if r.TraceID().IsEmpty() {
 		return 0
-	}
-	if b.instants == nil {
-		b.instants = make(map[instant]int)
 	}
 	at := instant{r.TraceID(), r.SpanID(), r.Timestamp()}
 	n := b.instants[at]
@@ -122,9 +117,6 @@ func (b *builder) noteKey(s *dialect.Span) {
 	n := noted{s.TraceID(), key, id}
 	if n.trace.IsEmpty() || b.noted[n] {
 		return
-	}
-	if b.noted == nil {
-		b.noted = make(map[noted]bool)
 	}
 	b.noted[n] = true
 	f := fact.Fact{
@@ -172,24 +164,11 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 		for _, p := range f.Problems {
 			b.problem(p)
 		}
-		f.SystemPromptDigest = b.keep(store.BlobSystemPrompt, f.SystemPrompt, f.SystemPromptDigest)
-		f.ToolCatalogDigest = b.keep(store.BlobToolCatalog, f.ToolCatalog, f.ToolCatalogDigest)
+		f.SystemPromptDigest = cmp.Or(b.blob(store.BlobSystemPrompt, "", f.SystemPrompt), f.SystemPromptDigest)
+		f.ToolCatalogDigest = cmp.Or(b.blob(store.BlobToolCatalog, "", f.ToolCatalog), f.ToolCatalogDigest)
 		b.batch.Observations = append(b.batch.Observations, observation(f, d))
 	}
 	return true
-}
-
-// keep stores a text under its digest.
-func (b *builder) keep(kind store.BlobKind, body, digest string) string {
-	if body == "" {
-		return digest
-	}
-	sum := sha256.Sum256([]byte(body))
-	digest = hex.EncodeToString(sum[:])
-	if !slices.ContainsFunc(b.batch.Blobs, func(o store.Blob) bool { return o.Digest == digest }) {
-		b.batch.Blobs = append(b.batch.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: true})
-	}
-	return digest
 }
 
 // observation is a fact as the store keeps it.

@@ -2,8 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -342,8 +340,7 @@ func (x *redaction) blob(b *store.Blob) {
 		}
 	}
 	if b.Body != before {
-		sum := sha256.Sum256([]byte(b.Body))
-		b.Exact = hex.EncodeToString(sum[:]) == b.Digest
+		b.Exact = sha256Hex(b.Body) == b.Digest
 	}
 }
 

@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -28,8 +26,8 @@ func (x *redaction) identifier(s string) string {
 	}
 	if len(out) > maxIdentifier {
 		x.truncated++
-		digest := sha256.Sum256([]byte(out)) // of what is redacted, so that it confirms no guess
-		out = strings.ToValidUTF8(out[:maxIdentifier/2], "") + "…sha256-" + hex.EncodeToString(digest[:])
+		// The digest is of what is redacted, so that it confirms no guess.
+		out = strings.ToValidUTF8(out[:maxIdentifier/2], "") + "…sha256-" + sha256Hex(out)
 	}
 	return out
 }

@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"hash/crc32"
 	"slices"
@@ -200,8 +198,7 @@ func (x *redaction) blobs(in *store.Imported) {
 		if b.Body == before || !exact {
 			continue
 		}
-		sum := sha256.Sum256([]byte(b.Body))
-		b.Digest, b.Exact = hex.EncodeToString(sum[:]), true
+		b.Digest, b.Exact = sha256Hex(b.Body), true
 		renamed[digest] = b.Digest
 	}
 	if len(renamed) == 0 {

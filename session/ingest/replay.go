@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -18,7 +20,7 @@ import (
 // read by its attributes, as if it came from an agent.
 
 // carriesRows reports whether a span was written from a stored session.
-func carriesRows(s *span) bool {
+func carriesRows(s ptrace.Span) bool {
 	_, ok := s.Attributes().Get(replay.Key)
 	return ok
 }
