@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -34,6 +35,8 @@ type redaction struct {
 	// rows reports that rows are redacted that no fact was made into: then nothing was
 	// redacted as an identifier yet, in which more is found than in a text.
 	rows bool
+	// renamed has the new digests of prompts and catalogs that were changed, by the former ones.
+	renamed map[string]string
 }
 
 // id redacts identifiers in place. One that is nil is not there.
@@ -254,8 +257,10 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 	}
 	return x.members(raw, func(m *member) {
 		switch m.name {
-		case "model", "agent", "usage", "compaction", "system_prompt_digest":
+		case "model", "agent", "usage", "compaction":
 			m.value = x.ids(m.value)
+		case "system_prompt_digest":
+			x.digest(m)
 		case "agenttrace":
 			m.value = x.members(m.value, x.trace)
 		default:
@@ -267,7 +272,9 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 // trace redacts a member of an agenttrace object in metadata.
 func (x *redaction) trace(m *member) {
 	switch m.name {
-	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub",
+	case "tool_catalog_digest":
+		x.digest(m)
+	case "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub",
 		"live", "seen", "state", "subagent_of", "subagent_id", "parent_subagent_id", "started_by",
 		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type",
 		"source_id", "session_key", "turn_id", "trace_id", "sources", "steps":
@@ -287,6 +294,16 @@ func (x *redaction) trace(m *member) {
 			fallthrough
 		default:
 			x.keyed(redact.Other, m)
+		}
+	}
+}
+
+// digest redacts a member that has the digest of a prompt or a catalog.
+func (x *redaction) digest(m *member) {
+	m.value = x.ids(m.value)
+	if len(x.renamed) > 0 {
+		if s, _ := unquoted(m.value); x.renamed[s] != "" {
+			m.value = json.RawMessage(`"` + x.renamed[s] + `"`)
 		}
 	}
 }
@@ -353,6 +370,9 @@ func (x *redaction) messageFacts(f *store.TurnStats) {
 	x.json(redact.Other, "", &f.Trace.UsageRaw)
 	// What else is measured of a message grows often, and is short.
 	x.identifiers(reflect.ValueOf(&f.Trace).Elem())
+	for _, digest := range [...]*string{&f.SystemPromptDigest, &f.Trace.ToolCatalogDigest} {
+		*digest = cmp.Or(x.renamed[*digest], *digest)
+	}
 	for key, raw := range f.Extra {
 		before := raw
 		if x.json(redact.Other, key, &raw); !bytes.Equal(before, raw) {

@@ -23,6 +23,7 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 		return 0
 	}
 	x := redaction{Redactor: r, rows: true}
+	x.blobs(in.Blobs)
 	in.State = in.State.Portable()
 	x.sessionRow(&in.Session, in.State)
 	if x.Omits(redact.Prompt) {
@@ -49,7 +50,6 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 		x.id(&in.RequestedIndexes[i].MessageID, &in.RequestedIndexes[i].PartID)
 	}
 	x.state(in.State)
-	x.blobs(in)
 	if in.Grown != nil {
 		RedactRows(r, &store.Imported{Transcript: in.Grown.Before, Blobs: in.Grown.Blobs})
 	}
@@ -189,51 +189,14 @@ func (x *redaction) partRow(p *session.Part) {
 // blobs redacts prompts and catalogs. The digest of what one was before would confirm a
 // guess of its secret, so a changed one is stored under that of what is left. A text that
 // its source cut or redacted before keeps the digest that its source has for it.
-func (x *redaction) blobs(in *store.Imported) {
-	renamed := map[string]string{}
-	for i := range in.Blobs {
-		b := &in.Blobs[i]
+func (x *redaction) blobs(all []store.Blob) {
+	x.renamed = make(map[string]string)
+	for i := range all {
+		b := &all[i]
 		before, digest, exact := b.Body, b.Digest, b.Exact
-		x.blob(b)
-		if b.Body == before || !exact {
-			continue
-		}
-		b.Digest, b.Exact = sha256Hex(b.Body), true
-		renamed[digest] = b.Digest
-	}
-	if len(renamed) == 0 {
-		return
-	}
-	follow := func(m *member) {
-		var digest string
-		if json.Unmarshal(m.value, &digest) == nil && renamed[digest] != "" {
-			m.value = json.RawMessage(`"` + renamed[digest] + `"`)
-		}
-	}
-	for i := range in.Messages {
-		m := &in.Messages[i].Message
-		m.MetadataJSON = string(eachMember(json.RawMessage(m.MetadataJSON), func(m *member) {
-			switch m.name {
-			case "system_prompt_digest":
-				follow(m)
-			case "agenttrace":
-				m.value = eachMember(m.value, func(m *member) {
-					if m.name == "tool_catalog_digest" {
-						follow(m)
-					}
-				})
-			}
-		}))
-	}
-	for i := range in.SpanRefs {
-		f := in.SpanRefs[i].TurnStats
-		if f == nil {
-			continue
-		}
-		for _, digest := range [...]*string{&f.SystemPromptDigest, &f.Trace.ToolCatalogDigest} {
-			if to := renamed[*digest]; to != "" {
-				*digest = to
-			}
+		if x.blob(b); b.Body != before && exact {
+			b.Digest, b.Exact = sha256Hex(b.Body), true
+			x.renamed[digest] = b.Digest
 		}
 	}
 }
