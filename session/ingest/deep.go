@@ -122,8 +122,14 @@ func boundFact(f *fact.Fact) {
 		f.Problems = append(f.Problems, "permission rules: nested too deep, and left out")
 		a.Rules = nil
 	}
-	if TooDeep(f.Extra) {
-		boundMembers(f)
+	if TooDeep(f.Extra) { // it must stay an object
+		f.Extra = eachMember(f.Extra, func(m *member) {
+			if session.NestsDeeper(m.value, maxDepth-1) { // the object around it is a level
+				f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", m.name,
+					maxDepth-1))
+				m.value = quoted(m.value)
+			}
+		})
 	}
 	catalog := json.RawMessage(f.ToolCatalog)
 	bound("tool catalog", &catalog)
@@ -152,21 +158,4 @@ func eachJSON(f *fact.Fact, fn func(what string, raw *json.RawMessage)) {
 	if u := f.Usage; u != nil {
 		fn("usage", &u.Raw)
 	}
-}
-
-// boundMembers bounds the members of a fact's Extra, which must stay an object.
-func boundMembers(f *fact.Fact) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(f.Extra, &members) != nil {
-		f.Extra = nil
-		return
-	}
-	for key, raw := range members {
-		if session.NestsDeeper(raw, maxDepth-1) { // the object around it is a level
-			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", key,
-				maxDepth-1))
-			members[key] = quoted(raw)
-		}
-	}
-	f.Extra, _ = json.Marshal(members)
 }

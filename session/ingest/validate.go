@@ -68,22 +68,9 @@ func isPlain(partType string, data []byte) bool {
 	if partType != "text" && partType != "reasoning" {
 		return false
 	}
-	rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`+partType+`","text":"`))
-	for ok {
-		i := bytes.IndexByte(rest, '"')
-		if i < 0 {
-			return false
-		}
-		escapes := 0
-		for escapes < i && rest[i-1-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return string(rest[i+1:]) == "}"
-		}
-		rest = rest[i+1:]
-	}
-	return false
+	text, begins := bytes.CutPrefix(data, []byte(`{"type":"`+partType+`","text":`))
+	text, ends := bytes.CutSuffix(text, []byte("}"))
+	return begins && ends && bytes.HasPrefix(text, []byte{'"'}) && session.IsJSON(text, 1)
 }
 
 // validateMetadata quarantines metadata that breaks a rule, as text under "given".
