@@ -49,16 +49,16 @@ func newWriter(t *turn, sessionID, id, role string, at int64) *writer {
 // reportTurn writes what the window has of the turn's messages. parent references are those of
 // its tool calls. It reports whether the assistant's message has begun.
 func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
-	user := a.reportUser(t)
+	asker := a.reportUser(t)
 	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
 	tools := t.findTools(calls)
 	if t.open && t.resumed == nil && len(calls)+len(tools) == 0 {
 		return false // when its message began is not known yet
 	}
-	w := a.writer(t, user, calls, tools)
+	w := a.writer(t, calls, tools)
 	if w == nil {
-		if user != nil { // only the user's message
-			user.reporter.place(t.session, user.id, "")
+		if asker != nil { // only the user's message
+			asker.place(t.session, t.user.ID, "")
 		}
 		return false
 	}
@@ -97,8 +97,8 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 			continue
 		}
 		n.place(t.session, w.ID, "")
-		if user != nil && n == user.reporter {
-			n.place(t.session, user.id, "")
+		if n == asker {
+			n.place(t.session, t.user.ID, "")
 		}
 	}
 	for _, st := range parentRefs {
@@ -114,7 +114,7 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 
 // writer begins the assistant's message, or goes on with it. It returns nil when
 // there is none yet.
-func (a *assembly) writer(t *turn, user *userMessage, calls []*call, tools []*tool) *writer {
+func (a *assembly) writer(t *turn, calls []*call, tools []*tool) *writer {
 	w := &writer{turn: t, bench: newBench(tools), results: t.results(a.ahead), seen: make(map[string]int)}
 	if c := t.resumed; c != nil {
 		w.ID, w.SessionID, w.Role = c.Message, t.session, session.RoleAssistant
@@ -137,9 +137,9 @@ func (a *assembly) writer(t *turn, user *userMessage, calls []*call, tools []*to
 		return nil
 	}
 	began = max(began, t.start)
-	if user != nil {
+	if t.user != nil {
 		// An id of the same instant would not sort after the user's.
-		began = max(began, user.at+instant)
+		began = max(began, t.user.At+instant)
 	}
 	w.ID = spans.DeriveIDNano(spans.PrefixMessage, began, t.session, t.key, "assistant")
 	w.SessionID, w.Role, w.CreatedAt = t.session, session.RoleAssistant, began/1e6
@@ -171,13 +171,6 @@ func (w *writer) reportEarlier(calls []*call) {
 
 // instant is the time between two ids that are made from times, in nanoseconds.
 const instant = 250
-
-// userMessage is a message of the user that was written.
-type userMessage struct {
-	id       string
-	at       int64
-	reporter *node // the fact that it was reported from
-}
 
 // reportFurther adds the user's messages during the turn to the message that a
 // window before wrote.
@@ -212,8 +205,9 @@ func (a *assembly) reportFurther(t *turn, prompts []*node) {
 	a.messages = append(a.messages, w.AssembledMessage)
 }
 
-// reportUser writes the user's message, or returns nil when no fact reports one.
-func (a *assembly) reportUser(t *turn) *userMessage {
+// reportUser writes the user's message, and returns the fact that it was reported from, nil when
+// none reports one or a window before has written it.
+func (a *assembly) reportUser(t *turn) *node {
 	var prompts []*node
 	for _, n := range t.nodes {
 		if n.Kind == fact.Prompt {
@@ -249,7 +243,7 @@ func (a *assembly) reportUser(t *turn) *userMessage {
 		n.place(t.session, w.ID, "")
 	}
 	t.user = &userCarry{ID: w.ID, At: at, Parts: int64(len(w.Parts)), Metadata: w.MetadataJSON, HiddenAt: w.HiddenAt}
-	return &userMessage{id: w.ID, at: at, reporter: reporter}
+	return reporter
 }
 
 // setAsked collects the user's input: of the turn's roots or calls, and of prompts. It

@@ -61,12 +61,9 @@ func (t *turn) findTools(calls []*call) []*tool {
 		id    string
 		round int
 	}
-	var all executions
+	all := executions(open)
 	byID, of := make(map[key]*tool), make(map[*node]*tool)
 	var unnamed, steps []*node
-	for _, x := range open {
-		all.note(x)
-	}
 	for _, n := range t.nodes {
 		if n.Kind == fact.Step && n.Failed {
 			steps = append(steps, n)
@@ -97,7 +94,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 		if x == nil {
 			x = &tool{id: id, round: k.round}
 			byID[k] = x
-			all.note(x)
+			all = append(all, x)
 		}
 		x.add(n)
 		of[n] = x
@@ -114,11 +111,9 @@ func (t *turn) findTools(calls []*call) []*tool {
 				continue // a decision on nothing: a part for it would be a call that nobody made
 			}
 			x = new(tool)
-			x.add(n)
-			all.note(x)
-		} else {
-			x.add(n)
+			all = append(all, x)
 		}
+		x.add(n)
 		of[n] = x
 	}
 	for _, n := range steps {
@@ -126,8 +121,8 @@ func (t *turn) findTools(calls []*call) []*tool {
 			of[p].nodes = append(of[p].nodes, n) // what went wrong within a call
 		}
 	}
-	slices.SortStableFunc(all.tools, func(x, y *tool) int { return cmp.Compare(x.start, y.start) })
-	return all.tools
+	slices.SortStableFunc(all, func(x, y *tool) int { return cmp.Compare(x.start, y.start) })
+	return all
 }
 
 // roundAt is the index of the last of the times that is not after at, or 0.
@@ -151,46 +146,22 @@ func rounds(calls []*call) map[string][]int64 {
 }
 
 // executions are those of a turn that have been found so far.
-type executions struct {
-	tools  []*tool
-	byName map[string][]*tool // nil until a record without a call's id needs it
-}
-
-func (e *executions) note(x *tool) {
-	e.tools = append(e.tools, x)
-	if e.byName != nil {
-		e.index(x)
-	}
-}
-
-func (e *executions) index(x *tool) {
-	e.byName[x.name] = append(e.byName[x.name], x)
-	if x.name != "" {
-		e.byName[""] = append(e.byName[""], x) // for records that name no tool
-	}
-}
+type executions []*tool
 
 // like finds the execution that a record without a call's id reports: of the
 // same tool with the same input, the nearest that no such record reports yet.
-func (e *executions) like(n *node) *tool {
+func (e executions) like(n *node) *tool {
 	if !n.record {
 		return nil
 	}
-	if e.byName == nil {
-		e.byName = make(map[string][]*tool)
-		for _, x := range e.tools {
-			e.index(x)
-		}
-	}
-	name, input := "", []byte(nil)
+	var input []byte
 	if n.Tool != nil {
-		name, input = n.Tool.Name, canonical(n.Tool.Input)
-	} else if n.Decision != nil {
-		name = n.Decision.ToolName
+		input = canonical(n.Tool.Input)
 	}
+	name := toolName(n.Fact)
 	var best *tool
-	for _, x := range e.byName[name] {
-		if best != nil && n.away(x) >= n.away(best) {
+	for _, x := range e {
+		if name != "" && x.name != name || best != nil && n.away(x) >= n.away(best) {
 			continue
 		}
 		if mine := x.shape(); (input == nil || mine == nil || bytes.Equal(input, mine)) && !x.hasSeen(n) {
@@ -203,14 +174,14 @@ func (e *executions) like(n *node) *tool {
 // twin finds the execution that another instrumentation reports by a span as well: of the
 // same tool with the same input, one within the other, and of several the one that took
 // the least longer.
-func (e *executions) twin(n *node) *tool {
+func (e executions) twin(n *node) *tool {
 	if n.record || n.Kind != fact.ToolCall || n.Tool == nil || n.Tool.Name == "" {
 		return nil
 	}
 	input := canonical(n.Tool.Input)
 	var best *tool
 	var least int64
-	for _, x := range e.tools {
+	for _, x := range e {
 		if x.name != n.Tool.Name || !sameInput(x.shape(), input) {
 			continue
 		}
