@@ -366,7 +366,7 @@ func (t *turn) keep(w *writer, until int64) {
 			c.Call.Asked = brief(textOf(askedBy(n.Fact)))
 		}
 	}
-	c.Reported = w.reportedOfRoot(until)
+	c.Reported = w.reportedOf(t.rootText(until))
 	w.keepCalls(&c, until)
 	t.kept = &c
 }
@@ -418,19 +418,15 @@ func (t *turn) rootText(until int64) string {
 	return ""
 }
 
-// reportedOfRoot counts the bytes of rootText with which the texts so far begin it, -1
-// when they report something else.
-func (w *writer) reportedOfRoot(until int64) int {
+// reportedOf counts the bytes of a root's answer without blanks with which the texts so far begin
+// it, -1 when they report something else.
+func (w *writer) reportedOf(all string) int {
 	written := 0
 	if c := w.resumed(); c != nil {
 		written = c.Reported
 	}
-	all := w.turn.rootText(until)
-	if written < 0 || written > len(all) {
-		return -1
-	}
 	given := squeeze(strings.Join(w.texts(), ""))
-	if !strings.HasPrefix(all[written:], given) {
+	if written < 0 || written > len(all) || !strings.HasPrefix(all[written:], given) {
 		return -1
 	}
 	return written + len(given)

@@ -97,12 +97,11 @@ func (n *node) reporter() string {
 // a compaction when it is over has called the model before: what ended by then is its own.
 func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls []*call) []*call {
 	first := group[0]
-	end := max(first.Start, first.End)
+	end := reach(group)
 	var c fact.Compacted
 	var failed string
 	var model *session.Model
 	for _, n := range group {
-		end = max(end, n.End)
 		if n.Failed {
 			failed = cmp.Or(failed, n.Error, n.ErrorType, "error")
 		}

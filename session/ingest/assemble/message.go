@@ -606,15 +606,10 @@ func (w *writer) id(key string, at int64) string {
 
 // add writes a part. Times are Unix nanoseconds.
 func (w *writer) add(partType, key string, from, to int64, data any) *session.Part {
-	raw, err := marshal(data)
-	if err != nil {
-		raw, _ = marshal(dataPart{store.TypeDamaged, damagedData{partType, err.Error()}})
-		partType = store.TypeDamaged
-	}
+	partType, encoded := encodePart(partType, data)
 	w.Parts = append(w.Parts, session.Part{
 		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)),
-		Type:     partType,
-		DataJSON: string(raw), CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
+		Type: partType, DataJSON: encoded, CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // A tool may run in the background while its turn takes a hundred further steps. Its
@@ -106,7 +105,7 @@ func (t *turn) resumeCalls() []*tool {
 // earlier finds the call of the windows before that a fact of this one reports,
 // where it is not of a call that this window requests. Where the call is not open any
 // more, it returns nil and true.
-func (t *turn) earlier(n *node, asked map[string]int64, open []*tool) (x *tool, known bool) {
+func (t *turn) earlier(n *node, asked map[string][]int64, open []*tool) (x *tool, known bool) {
 	if t.resumed == nil {
 		return nil, false
 	}
@@ -119,7 +118,7 @@ func (t *turn) earlier(n *node, asked map[string]int64, open []*tool) (x *tool, 
 			}
 		}
 	}
-	if at, again := asked[id]; id == "" || again && at <= n.Start {
+	if at := asked[id]; id == "" || len(at) > 0 && at[0] <= n.Start {
 		return nil, false
 	}
 	for _, x := range open {
@@ -128,20 +127,6 @@ func (t *turn) earlier(n *node, asked map[string]int64, open []*tool) (x *tool, 
 		}
 	}
 	return nil, hasMark(t.resumed.Closed, id) || hasMark(t.resumed.Unasked, id)
-}
-
-// askedIDs is when the model first requested each call of the window.
-func askedIDs(calls []*call) map[string]int64 {
-	asked := make(map[string]int64)
-	for _, c := range calls {
-		for i := range c.output {
-			p := &c.output[i]
-			if _, known := asked[p.CallID]; p.Kind == fact.PartCall && p.CallID != "" && !known {
-				asked[p.CallID] = c.start
-			}
-		}
-	}
-	return asked
 }
 
 // rewriteOpen writes the parts of the calls that windows before have written and that
@@ -160,14 +145,9 @@ func (w *writer) rewriteOpen() {
 func (w *writer) rewrite(x *tool, p *session.UIPart) *session.Part {
 	c := x.carried
 	p.ToolMetadata.Trace.ChildSessionID = c.Child
-	partType := p.Type
-	raw, err := marshal(p)
-	if err != nil {
-		partType = store.TypeDamaged
-		raw, _ = marshal(dataPart{partType, damagedData{p.Type, err.Error()}})
-	}
+	partType, data := encodePart(p.Type, p)
 	w.rewritten = append(w.rewritten, session.Part{
-		ID: c.Part, MessageID: w.ID, SessionID: w.SessionID, Index: c.Index, Type: partType, DataJSON: string(raw),
+		ID: c.Part, MessageID: w.ID, SessionID: w.SessionID, Index: c.Index, Type: partType, DataJSON: data,
 		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, x.start/1e6, x.end/1e6),
 	})
 	return &w.rewritten[len(w.rewritten)-1]

@@ -26,6 +26,16 @@ type (
 	}
 )
 
+// encodePart returns the data of a part, or else that of one that states why it cannot be encoded.
+func encodePart(partType string, data any) (string, string) {
+	raw, err := marshal(data)
+	if err == nil {
+		return partType, string(raw)
+	}
+	raw, _ = marshal(dataPart{store.TypeDamaged, damagedData{partType, err.Error()}})
+	return store.TypeDamaged, string(raw)
+}
+
 // reportPart writes a part that is no tool's.
 func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 	switch p.Kind {

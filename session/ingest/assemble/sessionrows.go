@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -189,16 +190,11 @@ func textOf(parts []fact.Part) string {
 
 // validRules returns those of the rules that are ones.
 func validRules(raw json.RawMessage) json.RawMessage {
-	type rule struct {
-		Permission string `json:"permission"`
-		Pattern    string `json:"pattern"`
-		Action     string `json:"action"`
-	}
-	var rules []rule
+	var rules []session.Rule
 	if len(raw) == 0 || json.Unmarshal(raw, &rules) != nil {
 		return nil
 	}
-	rules = slices.DeleteFunc(rules, func(r rule) bool {
+	rules = slices.DeleteFunc(rules, func(r session.Rule) bool {
 		return r.Permission == "" || r.Pattern == "" || r.Action != "allow" && r.Action != "deny" && r.Action != "ask"
 	})
 	if len(rules) == 0 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -56,7 +55,7 @@ func (x *tool) add(n *node) {
 // call are of the one in whose span they are. A call's id that the model calls used more
 // than once has several rounds.
 func (t *turn) findTools(calls []*call) []*tool {
-	rounds, asked, open := rounds(calls), askedIDs(calls), t.resumeCalls()
+	asked, open := askedAt(calls), t.resumeCalls()
 	type key struct {
 		id    string
 		round int
@@ -89,7 +88,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 			unnamed = append(unnamed, n)
 			continue
 		}
-		k := key{id, roundAt(rounds[id], n.Start)}
+		k := key{id, roundAt(asked[id], n.Start)}
 		x := byID[k]
 		if x == nil {
 			x = &tool{id: id, round: k.round}
@@ -131,8 +130,8 @@ func roundAt(times []int64, at int64) int {
 	return max(0, i-1)
 }
 
-// rounds records when the model used an id of a call again.
-func rounds(calls []*call) map[string][]int64 {
+// askedAt is when the model requested each call: it may use an id again.
+func askedAt(calls []*call) map[string][]int64 {
 	times := make(map[string][]int64)
 	for _, c := range calls {
 		for i := range c.output {
@@ -141,7 +140,6 @@ func rounds(calls []*call) map[string][]int64 {
 			}
 		}
 	}
-	maps.DeleteFunc(times, func(_ string, at []int64) bool { return len(at) < 2 })
 	return times
 }
 

@@ -11,8 +11,7 @@ import (
 // notReported returns a function that leaves out of a root's texts what the windows
 // before this one and its own parts report, one after another.
 func (w *writer) notReported(from int64) func(r *node, text string) string {
-	c := w.resumed()
-	if c == nil {
+	if w.resumed() == nil {
 		return func(_ *node, text string) string { return text }
 	}
 	var first *node
@@ -22,11 +21,8 @@ func (w *writer) notReported(from int64) func(r *node, text string) string {
 		}
 	}
 	written := -1
-	if first != nil && c.Reported >= 0 {
-		all, given := squeeze(textOf(first.Output)), squeeze(strings.Join(w.texts(), ""))
-		if c.Reported <= len(all) && strings.HasPrefix(all[c.Reported:], given) {
-			written = c.Reported + len(given)
-		}
+	if first != nil {
+		written = w.reportedOf(squeeze(textOf(first.Output)))
 	}
 	return func(r *node, text string) string {
 		if r != first || written < 0 {
