@@ -14,10 +14,19 @@ import (
 
 // openCodeMessages are the records that are read. Their bodies are lists of the message and of what
 // belongs to it.
-var openCodeMessages = map[string]func(*fact.Fact, object){
-	"created":   readOpenCodeCreated,
-	"evaluated": readOpenCodeEvaluated,
-	"stream":    readOpenCodeStream,
+var openCodeMessages = map[string]openCodeMessage{
+	"created": {fact.Session, func(o object) bool { return strings.HasPrefix(o.str("id"), "ses") },
+		readOpenCodeCreated},
+	"evaluated": {fact.Permission, func(o object) bool { return o.has("permission") }, readOpenCodeEvaluated},
+	"stream":    {fact.Step, func(o object) bool { return o.has("agent", "modelID") }, readOpenCodeStream},
+}
+
+// openCodeMessage is how the record of a message is read. is reports whether its members are those
+// that the message has: other parts of opencode log the same words.
+type openCodeMessage struct {
+	kind fact.Kind
+	is   func(object) bool
+	read func(*fact.Fact, object)
 }
 
 func isOpenCodeRecord(r *Record) bool {
@@ -25,7 +34,8 @@ func isOpenCodeRecord(r *Record) bool {
 	if body.Type() != pcommon.ValueTypeSlice || body.Slice().Len() != 2 {
 		return false
 	}
-	return openCodeMessages[body.Slice().At(0).Str()] != nil && fromOpenCode(r.Scope, r.Resource)
+	_, known := openCodeMessages[body.Slice().At(0).Str()]
+	return known && fromOpenCode(r.Scope, r.Resource)
 }
 
 func readOpenCodeRecord(r *Record, out *Emitter) {
@@ -44,27 +54,12 @@ func readOpenCodeRecord(r *Record, out *Emitter) {
 	}
 }
 
-// openCodeRecord gives the fact of a record whose members are those that the message has; other
-// parts of opencode log the same words.
 func openCodeRecord(message string, o object, out *Emitter) {
-	kind := fact.Step
-	switch message {
-	case "created":
-		if kind = fact.Session; !strings.HasPrefix(o.str("id"), "ses") {
-			return
-		}
-	case "evaluated":
-		if kind = fact.Permission; !o.has("permission") {
-			return
-		}
-	case "stream":
-		if !o.has("agent") && !o.has("modelID") {
-			return
-		}
+	if m := openCodeMessages[message]; m.is(o) {
+		f := out.Add(m.kind)
+		f.Name = cmp.Or(f.Name, message)
+		m.read(f, o)
 	}
-	f := out.Add(kind)
-	f.Name = cmp.Or(f.Name, message)
-	openCodeMessages[message](f, o)
 }
 
 // setSession stores a session that a record's body names. It is that of the key session.id, which
