@@ -397,17 +397,14 @@ func (c *Client) Provider() string {
 	if err != nil {
 		return ""
 	}
-	switch host := u.Hostname(); {
-	case host == "api.openai.com":
-		return "openai"
-	case host == "api.anthropic.com":
-		return "anthropic"
-	case host == "generativelanguage.googleapis.com":
-		return "gcp.gemini"
-	case host == "openrouter.ai":
-		return "openrouter"
-	case strings.HasSuffix(host, ".openai.azure.com"):
+	if strings.HasSuffix(u.Hostname(), ".openai.azure.com") {
 		return "azure.ai.openai"
 	}
-	return ""
+	return providers[u.Hostname()]
+}
+
+// providers have the hosts of providers.
+var providers = map[string]string{
+	"api.openai.com": "openai", "api.anthropic.com": "anthropic", "generativelanguage.googleapis.com": "gcp.gemini",
+	"openrouter.ai": "openrouter",
 }
