@@ -17,6 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/session/api"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -147,9 +148,9 @@ func (v *view) Attach(location string, s store.Store, load *service.Load) (detac
 func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(service.Prefix, service.Handler(s, to.changes, ingest.Complete))
-	change := func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) }
-	mux.Handle(api.Prefix, api.New(s, api.Options{Change: change, Changes: to.changes, Done: to.done,
-		Version: v.version}))
+	backend := service.Backend{Sessions: document.Reader{Reader: s}, Changes: to.changes, Done: to.done,
+		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) }}
+	mux.Handle(api.Prefix, api.New(backend, v.version))
 	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, v.address) // a reader that is gone needs no answer
@@ -158,9 +159,8 @@ func (v *view) pages(s store.Store, to *served) http.Handler {
 	if v.config.Server.Auth.HasValue() {
 		signOut = signOutPath
 	}
-	mux.Handle("/", sessionpages.New(s, sessionpages.Options{SignOut: signOut,
-		Change: change, Changes: to.changes, Done: to.done, TraceURL: v.config.TraceURL, Zone: time.Local,
-	}))
+	mux.Handle("/", sessionpages.New(backend, sessionpages.Options{SignOut: signOut, TraceURL: v.config.TraceURL,
+		Zone: time.Local}))
 	return mux
 }
 

@@ -122,18 +122,6 @@ func resolveAll(ctx context.Context, r store.Reader, names []string) ([]string, 
 	return ids, nil
 }
 
-// allSessions are the ids of all sessions. They are read first: the store goes on changing,
-// and a listing that is written out slowly would hold back its log.
-func allSessions(ctx context.Context, r store.Reader) (ids []string, err error) {
-	for s, err := range r.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, s.ID)
-	}
-	return ids, nil
-}
-
 // atLeastOne wants arguments.
 func atLeastOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

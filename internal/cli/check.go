@@ -171,7 +171,7 @@ func (c *checker) checkAll(r store.Reader, err error) error {
 		return err
 	}
 	defer r.Close()
-	ids, err := allSessions(c.cmd.Context(), r)
+	ids, err := document.Reader{Reader: r}.SelectIDs(c.cmd.Context(), store.SessionFilter{}, "")
 	if err != nil {
 		return err
 	}

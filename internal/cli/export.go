@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -103,13 +104,13 @@ others are listed.`,
 			if err := e.openRedactor(cmd); err != nil {
 				return err
 			}
-			r, err := openStore(cmd)
+			r, err := openSessions(cmd)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
 			e.out.source = r.Name()
-			ids, err := e.sessions(cmd, r, args)
+			ids, err := e.sessions(cmd.Context(), r, args)
 			if err != nil {
 				return err
 			}
@@ -220,14 +221,14 @@ func (e *exporter) toStream() bool {
 }
 
 // sessions are the ids of those to export, each once.
-func (e *exporter) sessions(cmd *cobra.Command, r store.Reader, names []string) (ids []string, err error) {
+func (e *exporter) sessions(ctx context.Context, r document.Reader, names []string) (ids []string, err error) {
 	switch {
 	case e.selects:
-		return e.filters.ids(cmd, r)
+		return e.filters.ids(ctx, r)
 	case e.all:
-		return allSessions(cmd.Context(), r)
+		return r.SelectIDs(ctx, store.SessionFilter{}, "")
 	}
-	return resolveAll(cmd.Context(), r, names)
+	return resolveAll(ctx, r, names)
 }
 
 // openRedactor makes the redactor, if secrets are to be taken out.

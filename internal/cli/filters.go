@@ -2,8 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,8 +24,6 @@ type filters struct {
 	status        string
 	scores        []string
 	since, until  string
-	now           time.Time
-	idle          time.Duration
 	sort, project string
 }
 
@@ -72,10 +70,6 @@ func addSort(cmd *cobra.Command, x *filters) {
 
 // read reads the values of the flags.
 func (x *filters) read(cmd *cobra.Command) (err error) {
-	x.now = time.Now()
-	if x.idle, err = idleTimeout(cmd); err != nil {
-		return err
-	}
 	if x.status != "" && !slices.Contains(document.Statuses(), x.status) {
 		return usagef("--status %q is unknown; use %s", x.status, either(document.Statuses()))
 	}
@@ -140,23 +134,18 @@ func (x *filters) query() store.SessionQuery {
 	return store.SessionQuery{SessionFilter: x.SessionFilter, Sort: sort}
 }
 
-// sessions are those of a query that have the status.
-func (x *filters) sessions(cmd *cobra.Command, r store.Reader, q store.SessionQuery) iter.Seq2[session.Session, error] {
-	return document.Select(cmd.Context(), r, q, x.status, x.now, x.idle)
-}
-
 // ids are the ids of the sessions that match, archived ones and children included.
-func (x *filters) ids(cmd *cobra.Command, r store.Reader) ([]string, error) {
-	return document.SelectIDs(cmd.Context(), r, x.SessionFilter, x.status, x.now, x.idle)
+func (x *filters) ids(ctx context.Context, r document.Reader) ([]string, error) {
+	return r.SelectIDs(ctx, x.SessionFilter, x.status)
 }
 
 // within are the ids of the sessions that match the filters besides --agent, nil if there is no such filter.
-func (x *filters) within(cmd *cobra.Command, r store.Reader) (map[string]bool, error) {
+func (x *filters) within(ctx context.Context, r document.Reader) (map[string]bool, error) {
 	others := *x
 	if others.Agent = ""; !others.any() {
 		return nil, nil
 	}
-	ids, err := x.ids(cmd, r)
+	ids, err := x.ids(ctx, r)
 	within := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		within[id] = true
@@ -166,8 +155,9 @@ func (x *filters) within(cmd *cobra.Command, r store.Reader) (map[string]bool, e
 
 // families are those sessions of which the head of the family matches: the one from which parents lead no further
 // within the sessions.
-func (x *filters) families(cmd *cobra.Command, r store.Reader, sessions []session.Session) ([]session.Session, error) {
-	ids, err := x.ids(cmd, r)
+func (x *filters) families(ctx context.Context, r document.Reader, sessions []session.Session) ([]session.Session,
+	error) {
+	ids, err := x.ids(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -179,9 +169,9 @@ func (x *filters) families(cmd *cobra.Command, r store.Reader, sessions []sessio
 }
 
 // reportNone states that no session matches, and which filter excludes them: without which of them how many would.
-func (x *filters) reportNone(cmd *cobra.Command, r store.Reader, q store.SessionQuery) error {
+func (x *filters) reportNone(cmd *cobra.Command, r document.Reader, q store.SessionQuery) error {
 	q.SessionFilter = x.SessionFilter
-	all, others, err := document.Exclusions(cmd.Context(), r, q, x.status, x.now, x.idle)
+	all, others, err := r.Exclusions(cmd.Context(), q, x.status)
 	if err != nil {
 		return err
 	}

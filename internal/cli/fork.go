@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/service"
 )
@@ -96,7 +97,7 @@ func withIdle(cmd *cobra.Command, name string,
 		if err != nil {
 			return err
 		}
-		c, err := service.AtRest(ctx, s, id, time.Now(), idleTimeout)
+		c, err := service.AtRest(ctx, document.Reader{Reader: s, IdleTimeout: idleTimeout}, id)
 		if err != nil {
 			return err
 		}

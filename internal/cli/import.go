@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -208,17 +207,13 @@ func findNotices(ctx context.Context, im *importer.Importer) error {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(im.Summary.Total.Sessions)) {
-		t, err := s.Transcript(ctx, id)
+		notices, err := document.Reader{Reader: s}.Notices(ctx, id)
 		if errors.Is(err, store.ErrNotFound) {
 			continue // its telemetry has moved to another session
 		} else if err != nil {
 			return err
 		}
-		links, err := s.Spans(ctx, id)
-		if err != nil {
-			return err
-		}
-		for _, n := range document.NoticesOf(t, links, time.Now(), document.DefaultIdleTimeout) {
+		for _, n := range notices {
 			im.Summary.Notices = append(im.Summary.Notices, noticeLine(id, &n))
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -76,7 +75,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 			if err != nil {
 				return err
 			}
-			r, err := openStore(cmd)
+			r, err := openSessions(cmd)
 			if err != nil {
 				return err
 			}
@@ -102,14 +101,11 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					q.Limit = -1
 				}
 			}
-			var rows []session.Session
-			for s, err := range x.sessions(cmd, r, q) {
-				if err != nil {
-					return err
-				}
-				rows = append(rows, s)
+			rows, err := r.Select(cmd.Context(), q, x.status)
+			if err != nil {
+				return err
 			}
-			items, err := listItems(cmd, r, rows, p, x.now, x.idle)
+			items, err := listItems(cmd, r, rows, p)
 			if err != nil {
 				return err
 			}
@@ -170,11 +166,11 @@ func reportEmpty(cmd *cobra.Command, r store.Reader) error {
 
 // listItems makes a list of sessions with what each of them used, and names the models that p,
 // which may be nil, has no price for.
-func listItems(cmd *cobra.Command, r store.Reader, rows []session.Session, p *prices, now time.Time,
-	idleTimeout time.Duration) ([]document.Item, error) {
-	items, unpriced, err := document.Items(cmd.Context(), r, rows, p.estimate(), now, idleTimeout)
-	if err != nil || p == nil {
-		return items, err
+func listItems(cmd *cobra.Command, r document.Reader, rows []session.Session, p *prices) ([]document.Item, error) {
+	r.Price = p.estimate()
+	items, unpriced, err := r.Items(cmd.Context(), rows)
+	if err != nil {
+		return nil, err
 	}
 	return items, p.lacking(cmd, unpriced)
 }

@@ -23,17 +23,12 @@ session_stats and diff_sessions. A result has at most 40 KB and says how to get 
   agenttrace mcp --remote https://collector.example:4320`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			idleTimeout, err := idleTimeout(cmd)
-			if err != nil {
-				return err
-			}
-			r, err := openStore(cmd)
+			r, err := openSessions(cmd)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
-			return mcpserver.New(r, mcpserver.Options{Version: version, IdleTimeout: idleTimeout,
-				Location: time.Local}).
+			return mcpserver.New(r, mcpserver.Options{Version: version, Location: time.Local}).
 				Run(cmd.Context(), &mcp.StdioTransport{})
 		},
 	}

@@ -127,6 +127,9 @@ func (p *prices) asOf() string {
 
 // lacking names the models without a price.
 func (p *prices) lacking(cmd *cobra.Command, models []string) error {
+	if p == nil {
+		return nil
+	}
 	if p.kept != nil && p.kept.Err() != nil {
 		unreadable(cmd, p.kept.Err())
 	}

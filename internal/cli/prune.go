@@ -43,18 +43,18 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 					return usagef("--older-than %w", err)
 				}
 			}
-			r, err := openStore(cmd)
+			r, err := openSessions(cmd)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
-			before := x.now.Add(-age)
+			before := time.Now().Add(-age)
 			if olderThan == "" {
 				before = time.UnixMilli(1<<53 - 1) // whatever a clock was set to
 			}
 			sessions, err := r.Stale(cmd.Context(), before, archived)
 			if err == nil && x.any() {
-				sessions, err = x.families(cmd, r, sessions)
+				sessions, err = x.families(cmd.Context(), r, sessions)
 			}
 			if err != nil {
 				return err
@@ -69,7 +69,8 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 			if !dryRun {
 				return deleteSessions(cmd, sessions, yes, asJSON)
 			}
-			items, err := listItems(cmd, r, sessions, nil, x.now, 0)
+			r.IdleTimeout = -1 // they are old
+			items, err := listItems(cmd, r, sessions, nil)
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -70,13 +69,13 @@ type "note", and the message and part that it is about; a prompt or catalog the 
 			if q.Since, err = parseTime("since", since); err != nil {
 				return err
 			}
-			r, err := openStore(cmd)
+			r, err := openSessions(cmd)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
-			defer extendIndex(cmd.Context(), r)
-			within, err := x.within(cmd, r)
+			defer extendIndex(cmd.Context(), r.Reader)
+			within, err := x.within(cmd.Context(), r)
 			if err != nil {
 				return err
 			}
@@ -86,7 +85,7 @@ type "note", and the message and part that it is about; a prompt or catalog the 
 				}
 				return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
 			}
-			hits, more, err := document.Find(cmd.Context(), r, q, within, limit, 0)
+			hits, more, err := r.Find(cmd.Context(), q, within, limit, 0)
 			if err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -71,27 +70,22 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				if err != nil {
 					return err
 				}
-				var find store.Price
-				if p != nil {
-					find = p.Price
-				}
+				sessions := document.Reader{Reader: r, IdleTimeout: idleTimeout, Price: p.estimate()}
 				var doc *document.Document
 				if len(args) == 2 {
 					number, _ := strconv.Atoi(args[1])
-					doc, err = document.LoadTurns(ctx, r, id, number, number, time.Now(), idleTimeout, find)
+					doc, err = sessions.LoadTurns(ctx, id, number, number)
 					if err == nil {
 						doc.Queued = nil
 					}
 				} else {
-					doc, err = document.LoadAll(ctx, r, id, time.Now(), idleTimeout, find)
+					doc, err = sessions.LoadAll(ctx, id)
 				}
 				if err != nil {
 					return err
 				}
-				if p != nil {
-					if err := p.lacking(cmd, doc.UnpricedModels); err != nil {
-						return err
-					}
+				if err := p.lacking(cmd, doc.UnpricedModels); err != nil {
+					return err
 				}
 				if asJSON {
 					return writeJSON(cmd, doc)

@@ -65,13 +65,13 @@ Compactions do not say their model and are not estimated.`,
 				return err
 			}
 			q.Price = p.estimate()
-			r, err := openStore(cmd)
+			r, err := openSessions(cmd)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
 			if x.status != "" {
-				if q.Sessions.IDs, err = x.ids(cmd, r); err != nil {
+				if q.Sessions.IDs, err = x.ids(cmd.Context(), r); err != nil {
 					return err
 				}
 			}
@@ -79,10 +79,8 @@ Compactions do not say their model and are not estimated.`,
 			if err != nil {
 				return err
 			}
-			if p != nil {
-				if err := p.lacking(cmd, s.UnpricedModels); err != nil {
-					return err
-				}
+			if err := p.lacking(cmd, s.UnpricedModels); err != nil {
+				return err
 			}
 			if asJSON {
 				return writeJSON(cmd, s)

@@ -85,7 +85,7 @@ Times are in Unix milliseconds. Values that are not known are absent.`,
 				return err
 			}
 			return withSession(cmd, args[0], func(ctx context.Context, r store.Reader, id string) error {
-				st, err := document.LoadStatus(ctx, r, id, time.Now(), idleTimeout)
+				st, err := document.Reader{Reader: r, IdleTimeout: idleTimeout}.LoadStatus(ctx, id)
 				if err != nil {
 					return err
 				}

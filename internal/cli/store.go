@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -126,6 +127,14 @@ func openStore(cmd *cobra.Command) (store.Reader, error) {
 	r, err := stores.OpenReader(cmd.Context(), path)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, noStore(path)
+	}
+	return r, err
+}
+
+// openSessions opens the store for a command that shows what sessions are doing.
+func openSessions(cmd *cobra.Command) (r document.Reader, err error) {
+	if r.IdleTimeout, err = idleTimeout(cmd); err == nil {
+		r.Reader, err = openStore(cmd)
 	}
 	return r, err
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/api"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 	"github.com/agenttrace/agenttrace/session/view"
 )
@@ -59,7 +59,7 @@ its configuration.`,
 			if err := view.CheckTraceURL(traceURL); err != nil {
 				return usagef("--trace-url: %w", err)
 			}
-			r, err := openStore(cmd)
+			r, err := openSessions(cmd)
 			if err != nil {
 				return err
 			}
@@ -113,29 +113,25 @@ func collectorPages(cmd *cobra.Command) string {
 }
 
 // servePages serves the pages and the API until the command is interrupted.
-func servePages(cmd *cobra.Command, r store.Reader, version, traceURL, path string, noOpen bool) error {
+func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path string, noOpen bool) error {
 	p, err := readPrices(cmd)
 	if err != nil {
 		return err
 	}
-	idle, err := idleTimeout(cmd)
-	if err != nil {
-		return err
-	}
+	r.Price = p.estimate()
 	f, _, err := follow(cmd)
 	if err != nil {
 		return err
 	}
 	changes := service.NewCounter(f)
 	defer changes.Close()
-	change := func(_ context.Context, fn func(context.Context, service.Service) error) error {
-		return withWriter(cmd, fn)
-	}
+	backend := service.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
+		Change: func(_ context.Context, fn func(context.Context, service.Service) error) error {
+			return withWriter(cmd, fn)
+		}}
 	mux := http.NewServeMux()
-	mux.Handle("/", view.New(r, view.Options{Changes: changes, Done: cmd.Context().Done(), TraceURL: traceURL,
-		Price: p.estimate(), Zone: time.Local, IdleTimeout: idle, Author: author(), Change: change}))
-	mux.Handle(api.Prefix, api.New(r, api.Options{Changes: changes, Done: cmd.Context().Done(), Version: version,
-		Price: p.estimate(), IdleTimeout: idle, Author: author(), Change: change}))
+	mux.Handle("/", view.New(backend, view.Options{TraceURL: traceURL, Zone: time.Local}))
+	mux.Handle(api.Prefix, api.New(backend, version))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for a browser: %w", err)

@@ -19,51 +19,25 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Prefix is where a handler answers. Its last element is the version of the API.
 const Prefix = "/api/v1/"
 
-// Options configure the API. The zero value is ready for use.
-type Options struct {
-	// Change has fn executed with a service that can change the sessions. If it is nil, they cannot be changed.
-	Change func(ctx context.Context, fn func(context.Context, service.Service) error) error
-	// Changes counts the changes of the store. If it is nil, there are no events.
-	Changes *service.Counter
-	// Done, if it is not nil, ends the streams of events when it is closed.
-	Done <-chan struct{}
-	// Version is that of the program.
-	Version string
-	// Author is who annotates, unless a request names somebody else.
-	Author string
-	// Price estimates costs that no source states; it may be nil.
-	Price store.Price
-	// IdleTimeout decides which sessions are interrupted: see [document.StatusOf]. 0 is
-	// [document.DefaultIdleTimeout].
-	IdleTimeout time.Duration
-}
-
 // api is the handler. It is safe for concurrent use.
 type api struct {
-	Options
-	sessions store.Reader
+	service.Backend
+	version string
 	// document is the OpenAPI document.
 	document json.RawMessage
 }
 
-// New returns the handler of the API of a store, which answers below [Prefix].
-func New(s store.Reader, o Options) http.Handler {
-	if o.IdleTimeout <= 0 {
-		o.IdleTimeout = document.DefaultIdleTimeout
-	}
-	a := &api{Options: o, sessions: s}
+// New returns the handler of the API of a store, which answers below [Prefix]. The version is that of the program.
+func New(b service.Backend, version string) http.Handler {
 	all := operations()
-	a.document = describe(all, o.Version)
+	a := &api{b, version, describe(all, version)}
 	paths := make(map[string][]operation)
 	for _, op := range all {
 		paths[op.path] = append(paths[op.path], op)

@@ -100,10 +100,11 @@ func newSite(t testing.TB, remote bool) *site {
 		of = client
 	}
 	done := make(chan struct{})
-	server := httptest.NewServer(New(of, Options{Changes: changes, Done: done, Author: "ann", Version: "test",
+	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: of}, Changes: changes,
+		Done: done, Author: "ann",
 		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
 			return fn(ctx, of)
-		}}))
+		}}, "test"))
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(done) })
 	return &site{t, server, s}

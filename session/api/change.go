@@ -49,7 +49,7 @@ func (a *api) update(ctx context.Context, s service.Service, p sessionPath, c se
 	if err != nil {
 		return item, err
 	}
-	items, _, err := document.Items(ctx, s, []session.Session{row}, a.Price, now, a.IdleTimeout)
+	items, _, err := a.Sessions.On(s).Items(ctx, []session.Session{row})
 	if err != nil {
 		return item, err
 	}
@@ -195,7 +195,7 @@ func (a *api) atRest(ctx context.Context, s service.Service, p sessionPath, at s
 	if at.Message != nil && at.Turn != nil {
 		return nil, wrong("turn", "turn and message exclude each other; give one of them")
 	}
-	return service.AtRest(ctx, s, p.ID, time.Now(), a.IdleTimeout)
+	return service.AtRest(ctx, a.Sessions.On(s), p.ID)
 }
 
 type deleteParams struct {

@@ -142,7 +142,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 	} {
 		s.fails(x.method, x.path, x.body, x.status, x.code, x.parameter)
 	}
-	reading := httptest.NewServer(New(s.store, Options{}))
+	reading := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}}, ""))
 	defer reading.Close()
 	(&site{t, reading, s.store}).fails(http.MethodPatch, id, `{"title":"x"}`, 403, "read-only", "")
 }
@@ -178,10 +178,11 @@ func TestChangesAtTheSameTime(t *testing.T) {
 // A change of the store that fails is the store's error.
 func TestAStoreThatRefusesIsAProblem(t *testing.T) {
 	s := newSite(t, false)
-	server := httptest.NewServer(New(s.store, Options{
+	server := httptest.NewServer(New(service.Backend{
+		Sessions: document.Reader{Reader: s.store},
 		Change: func(context.Context, func(context.Context, service.Service) error) error {
 			return context.DeadlineExceeded
-		}}))
+		}}, ""))
 	defer server.Close()
 	answer, _ := (&site{t, server, s.store}).ask(http.MethodPatch, Prefix+"sessions/lf-1", `{"title":"x"}`)
 	if answer.StatusCode != http.StatusGatewayTimeout {

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
 )
 
@@ -74,7 +75,7 @@ func TestErrorsNameTheParameterAndARemedy(t *testing.T) {
 func TestAStoreThatIsClosedIsAProblem(t *testing.T) {
 	s := newSite(t, false)
 	s.store.Close()
-	server := httptest.NewServer(New(s.store, Options{}))
+	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}}, ""))
 	defer server.Close()
 	answer, err := http.Get(server.URL + Prefix + "sessions")
 	if err != nil {

@@ -214,14 +214,11 @@ func (x *allSessions) read(ctx context.Context, s *stream, id eventID) error {
 func (x *allSessions) rows(ctx context.Context, id eventID) (seen map[string]string, rows []session.Session,
 	err error) {
 	q := store.SessionQuery{Limit: maxFollowed, Children: true, Archived: true}
-	for row, err := range x.sessions.Sessions(ctx, q) {
-		if err != nil {
-			return nil, nil, err
-		}
-		rows = append(rows, row)
+	if rows, err = x.Sessions.Select(ctx, q, ""); err != nil {
+		return nil, nil, err
 	}
 	if since := id.at - lag.Milliseconds(); len(rows) == maxFollowed && rows[maxFollowed-1].UpdatedAt >= since {
-		if rows, err = x.sessions.SessionsSince(ctx, since); err != nil {
+		if rows, err = x.Sessions.SessionsSince(ctx, since); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -231,7 +228,7 @@ func (x *allSessions) rows(ctx context.Context, id eventID) (seen map[string]str
 		ids[i] = rows[i].ID
 		seen[rows[i].ID] = string(rows[i].AppendJSON(nil))
 	}
-	annotations, err := x.sessions.Annotations(ctx, ids...)
+	annotations, err := x.Sessions.Annotations(ctx, ids...)
 	for i := range annotations {
 		seen[annotations[i].SessionID] += string(annotations[i].AppendJSON(nil))
 	}
@@ -247,7 +244,7 @@ func (x *allSessions) readRows(ctx context.Context, s *stream, id eventID) error
 	rows = slices.DeleteFunc(rows, func(row session.Session) bool {
 		return seen[row.ID] == x.seen[row.ID] && !x.working[row.ID]
 	})
-	items, _, err := document.Items(ctx, x.sessions, rows, x.Price, time.Now(), x.IdleTimeout)
+	items, _, err := x.Sessions.Items(ctx, rows)
 	if err != nil {
 		return err
 	}
@@ -264,7 +261,7 @@ func (x *allSessions) readRows(ctx context.Context, s *stream, id eventID) error
 		}
 		delete(s.sent, eventSession+" "+gone)
 		delete(x.working, gone)
-		if _, err := x.sessions.Session(ctx, gone); errors.Is(err, store.ErrNotFound) {
+		if _, err := x.Sessions.Session(ctx, gone); errors.Is(err, store.ErrNotFound) {
 			if err := s.event(id, eventDeleted, "", deleted{gone}); err != nil {
 				return err
 			}
@@ -325,7 +322,7 @@ func (x *oneSession) read(ctx context.Context, s *stream, id eventID) error {
 
 // end returns the status of the session, and the turns that are followed.
 func (x *oneSession) end(ctx context.Context) (*document.Document, error) {
-	e, err := x.sessions.Excerpt(ctx, x.id, store.ExcerptQuery{Turns: store.TurnRange{First: 1}})
+	e, err := x.Sessions.Excerpt(ctx, x.id, store.ExcerptQuery{Turns: store.TurnRange{First: 1}})
 	if err != nil {
 		return nil, err
 	}
@@ -334,8 +331,8 @@ func (x *oneSession) end(ctx context.Context) (*document.Document, error) {
 		x.first = max(1, n-x.turns+1)
 	}
 	if x.first <= n {
-		return x.api.turns(ctx, x.id, store.TurnRange{First: x.first, Last: n})
+		return x.Sessions.LoadRange(ctx, x.id, store.TurnRange{First: x.first, Last: n})
 	}
-	status, err := document.LoadStatus(ctx, x.sessions, x.id, time.Now(), x.IdleTimeout)
+	status, err := x.Sessions.LoadStatus(ctx, x.id)
 	return &document.Document{Status: status}, err
 }

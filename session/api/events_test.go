@@ -232,7 +232,8 @@ func TestASlowReaderIsDropped(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		New(s.store, Options{Changes: changes}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, Prefix+"events", nil))
+		handler := New(service.Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes}, "")
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Prefix+"events", nil))
 	}()
 	for i := 0; ; i++ {
 		s.setTitle("oa-1", fmt.Sprint("Title ", i))
@@ -255,7 +256,8 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 	changes := service.NewCounter(sqlite.Follow(s.store.Path()))
 	defer changes.Close()
 	stop := make(chan struct{})
-	server := httptest.NewServer(New(s.store, Options{Changes: changes, Done: stop}))
+	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes,
+		Done: stop}, ""))
 	defer server.Close()
 	l := (&site{t, server, s.store}).listen("sessions/oa-1/events", "")
 	l.until("turn", nil)
@@ -266,7 +268,7 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 
 func TestAServerWithoutEventsSaysSo(t *testing.T) {
 	s := newSite(t, false)
-	server := httptest.NewServer(New(s.store, Options{}))
+	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}}, ""))
 	defer server.Close()
 	(&site{t, server, s.store}).fails(http.MethodGet, Prefix+"events", "", http.StatusNotFound, service.CodeNotFound,
 		"")

@@ -67,7 +67,7 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 		return wrong("full",
 			"full is for transcripts, which %s is not; leave it out, or use a format for people", f.Name)
 	}
-	source, err := f.Load(ctx, a.sessions, p.ID, formats.LoadOptions{Full: p.Full})
+	source, err := f.Load(ctx, a.Sessions, p.ID, formats.LoadOptions{Full: p.Full})
 	if err != nil {
 		return err
 	}

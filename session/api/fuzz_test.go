@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -43,7 +44,8 @@ func asker(t testing.TB) func(t *testing.T, which uint16, value string) {
 	done := make(chan struct{})
 	close(done)
 	// Without a service nothing is changed, and parameters and bodies are read all the same.
-	handler, all := New(s, Options{Changes: changes, Done: done}), inputs()
+	backend := service.Backend{Sessions: document.Reader{Reader: s}, Changes: changes, Done: done}
+	handler, all := New(backend, ""), inputs()
 	return func(t *testing.T, which uint16, value string) {
 		t.Helper()
 		to := all[int(which)%len(all)]

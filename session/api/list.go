@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -67,23 +66,19 @@ func (a *api) list(ctx context.Context, p listParams) (list sessionList, err err
 	sort, _ := store.ParseSessionSort(string(p.Sort))
 	q := store.SessionQuery{SessionFilter: p.filter(), Sort: sort, Limit: p.Limit + 1, Children: p.Children,
 		Archived: p.Archived, Before: p.Cursor.Cursor, ParentID: p.Parent}
-	now := time.Now()
-	var rows []session.Session
-	for s, err := range document.Select(ctx, a.sessions, q, string(p.Status), now, a.IdleTimeout) {
-		if err != nil {
-			return list, err
-		}
-		rows = append(rows, s)
+	rows, err := a.Sessions.Select(ctx, q, string(p.Status))
+	if err != nil {
+		return list, err
 	}
 	more := len(rows) > p.Limit
 	rows = rows[:min(len(rows), p.Limit)]
-	list.Sessions, list.UnpricedModels, err = document.Items(ctx, a.sessions, rows, a.Price, now, a.IdleTimeout)
+	list.Sessions, list.UnpricedModels, err = a.Sessions.Items(ctx, rows)
 	switch {
 	case err != nil:
 	case more:
 		list.Next = cursorOf(&list.Sessions[len(list.Sessions)-1])
 	case len(rows) == 0 && q.Before == nil:
-		list.Filters, list.Others, err = document.Exclusions(ctx, a.sessions, q, string(p.Status), now, a.IdleTimeout)
+		list.Filters, list.Others, err = a.Sessions.Exclusions(ctx, q, string(p.Status))
 	}
 	return list, err
 }
@@ -115,18 +110,18 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 			return found, service.Invalidf("q", remedy, "%v; %s", err, remedy)
 		}
 	}
-	f, now := p.filter(), time.Now()
+	f := p.filter()
 	f.Agent, f.Since = "", time.Time{} // the search itself selects by these
 	var within map[string]bool
 	if len(f.Set()) > 0 || p.Status != "" {
-		ids, err := document.SelectIDs(ctx, a.sessions, f, string(p.Status), now, a.IdleTimeout)
+		ids, err := a.Sessions.SelectIDs(ctx, f, string(p.Status))
 		if err != nil {
 			return found, err
 		}
 		if len(ids) == 0 {
 			found.Hits = []store.Hit{}
 			all := store.SessionQuery{SessionFilter: f, Children: true, Archived: true}
-			found.Filters, _, err = document.Exclusions(ctx, a.sessions, all, string(p.Status), now, a.IdleTimeout)
+			found.Filters, _, err = a.Sessions.Exclusions(ctx, all, string(p.Status))
 			return found, err
 		}
 		within = make(map[string]bool, len(ids))
@@ -134,7 +129,7 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 			within[id] = true
 		}
 	}
-	found.Hits, found.More, err = document.Find(ctx, a.sessions, q, within, p.Limit, maxSearch)
+	found.Hits, found.More, err = a.Sessions.Find(ctx, q, within, p.Limit, maxSearch)
 	return found, err
 }
 
@@ -146,16 +141,14 @@ type statsParams struct {
 
 func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
 	q := store.StatsQuery{By: store.StatsBy(p.By), Since: p.Since.Time, Until: p.Until.Time, Location: p.Zone.Location,
-		Sessions: p.filter(), Price: a.Price}
+		Sessions: p.filter(), Price: a.Sessions.Price}
 	if p.Status != "" {
 		var err error
-		q.Sessions.IDs, err = document.SelectIDs(ctx, a.sessions, q.Sessions, string(p.Status),
-			time.Now(), a.IdleTimeout)
-		if err != nil {
+		if q.Sessions.IDs, err = a.Sessions.SelectIDs(ctx, q.Sessions, string(p.Status)); err != nil {
 			return store.Stats{}, err
 		}
 	}
-	return a.sessions.Stats(ctx, q)
+	return a.Sessions.Stats(ctx, q)
 }
 
 // serverStatus is what is served.
@@ -171,8 +164,8 @@ type serverStatus struct {
 }
 
 func (a *api) serverStatus(ctx context.Context, _ none) (serverStatus, error) {
-	pending, err := a.sessions.Pending(ctx)
-	return serverStatus{a.Version, a.sessions.Name(), a.Change != nil, a.Changes != nil, pending}, err
+	pending, err := a.Sessions.Pending(ctx)
+	return serverStatus{a.version, a.Sessions.Name(), a.Change != nil, a.Changes != nil, pending}, err
 }
 
 func (a *api) openAPI(context.Context, none) (json.RawMessage, error) { return a.document, nil }

@@ -184,7 +184,7 @@ func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error)
 			return p, err
 		}
 		if name := v.FieldByIndex(param.index); param.session && name.String() != "" {
-			id, err := a.sessions.Resolve(r.Context(), name.String())
+			id, err := a.Sessions.Resolve(r.Context(), name.String())
 			if err != nil {
 				return p, named(param.name, err)
 			}

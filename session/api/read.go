@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -13,16 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
-
-// load reads the document of a session.
-func (a *api) load(ctx context.Context, id string) (*document.Document, error) {
-	return document.LoadAll(ctx, a.sessions, id, time.Now(), a.IdleTimeout, a.Price)
-}
-
-// turns reads some turns of a session.
-func (a *api) turns(ctx context.Context, id string, turns store.TurnRange) (*document.Document, error) {
-	return document.LoadRange(ctx, a.sessions, id, turns, time.Now(), a.IdleTimeout, a.Price)
-}
 
 // sessionHead is a document without its turns.
 type sessionHead struct {
@@ -36,7 +25,7 @@ type sessionHead struct {
 }
 
 func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error) {
-	doc, err := a.load(ctx, p.ID)
+	doc, err := a.Sessions.LoadAll(ctx, p.ID)
 	if err != nil {
 		return h, err
 	}
@@ -53,9 +42,9 @@ type documentParams struct {
 
 func (a *api) read(ctx context.Context, p documentParams) (*document.Document, error) {
 	if p.From == 0 && p.To == 0 {
-		return a.load(ctx, p.ID)
+		return a.Sessions.LoadAll(ctx, p.ID)
 	}
-	o, err := document.LoadOutline(ctx, a.sessions, p.ID)
+	o, err := a.Sessions.LoadOutline(ctx, p.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +63,7 @@ func (a *api) read(ctx context.Context, p documentParams) (*document.Document, e
 	if err := o.Load(ctx, from, to); err != nil {
 		return nil, err
 	}
-	return o.Document(time.Now(), a.IdleTimeout, a.Price).Between(from, to), nil
+	return o.Document().Between(from, to), nil
 }
 
 // noTurn is the error for a turn that a session does not have.
@@ -95,7 +84,7 @@ type turnTotals struct {
 }
 
 func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
-	doc, err := a.turns(ctx, p.ID, store.TurnRange{First: p.N, Last: p.N})
+	doc, err := a.Sessions.LoadRange(ctx, p.ID, store.TurnRange{First: p.N, Last: p.N})
 	var none *document.NoTurnError
 	switch {
 	case errors.As(err, &none):
@@ -114,7 +103,7 @@ type replayParams struct {
 }
 
 func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error) {
-	in, err := document.Collect(ctx, a.sessions, p.ID)
+	in, err := document.Collect(ctx, a.Sessions, p.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +115,7 @@ func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error
 }
 
 func (a *api) eligibility(ctx context.Context, p sessionPath) (*document.Eligibility, error) {
-	doc, err := a.load(ctx, p.ID)
+	doc, err := a.Sessions.LoadAll(ctx, p.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +134,7 @@ type wholePart struct {
 }
 
 func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
-	o, err := document.LoadOutline(ctx, a.sessions, p.ID)
+	o, err := a.Sessions.LoadOutline(ctx, p.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +144,7 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 			return nil, err
 		}
 	}
-	doc := o.Document(time.Now(), a.IdleTimeout, a.Price)
+	doc := o.Document()
 	of := doc.Queued
 	if t := doc.Turn(whole.Turn); t != nil {
 		of = t.Messages
@@ -167,7 +156,7 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 			}
 		}
 	}
-	e, err := a.sessions.Excerpt(ctx, p.ID, store.ExcerptQuery{Messages: []string{p.Message}})
+	e, err := a.Sessions.Excerpt(ctx, p.ID, store.ExcerptQuery{Messages: []string{p.Message}})
 	if err != nil {
 		return nil, err
 	}
@@ -186,11 +175,11 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 }
 
 func (a *api) rows(ctx context.Context, p sessionPath) (*session.Transcript, error) {
-	return a.sessions.Transcript(ctx, p.ID)
+	return a.Sessions.Transcript(ctx, p.ID)
 }
 
 func (a *api) status(ctx context.Context, p sessionPath) (document.Status, error) {
-	return document.LoadStatus(ctx, a.sessions, p.ID, time.Now(), a.IdleTimeout)
+	return a.Sessions.LoadStatus(ctx, p.ID)
 }
 
 type annotationList struct {
@@ -198,7 +187,7 @@ type annotationList struct {
 }
 
 func (a *api) annotations(ctx context.Context, p sessionPath) (annotationList, error) {
-	rows, err := a.sessions.Annotations(ctx, p.ID)
+	rows, err := a.Sessions.Annotations(ctx, p.ID)
 	return annotationList{document.AnnotationsOf(rows)}, err
 }
 
@@ -207,7 +196,7 @@ type decisionList struct {
 }
 
 func (a *api) decisions(ctx context.Context, p sessionPath) (decisionList, error) {
-	all, err := a.sessions.Decisions(ctx, p.ID)
+	all, err := a.Sessions.Decisions(ctx, p.ID)
 	return decisionList{append([]document.Decision{}, all...)}, err
 }
 
@@ -216,7 +205,7 @@ type spanList struct {
 }
 
 func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err error) {
-	doc, err := a.load(ctx, p.ID)
+	doc, err := a.Sessions.LoadAll(ctx, p.ID)
 	if err != nil {
 		return list, err
 	}
@@ -230,11 +219,11 @@ type diffParams struct {
 }
 
 func (a *api) diff(ctx context.Context, p diffParams) (*diff.Diff, error) {
-	one, err := a.load(ctx, p.ID)
+	one, err := a.Sessions.LoadAll(ctx, p.ID)
 	if err != nil {
 		return nil, err
 	}
-	other, err := a.load(ctx, p.B)
+	other, err := a.Sessions.LoadAll(ctx, p.B)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +247,7 @@ func (a *api) catalog(ctx context.Context, p digestPath) (text, error) {
 }
 
 func (a *api) blob(ctx context.Context, kind store.BlobKind, what, digest string) (text, error) {
-	b, err := a.sessions.Blob(ctx, kind, digest)
+	b, err := a.Sessions.Blob(ctx, kind, digest)
 	if errors.Is(err, store.ErrNotFound) {
 		return text{}, service.NotFoundf("digest",
 			"no %s with the digest %q is stored; read a document for the digests", what, digest)
@@ -294,15 +283,15 @@ func (a *api) locate(ctx context.Context, trace, span string) (*located, error) 
 	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
 		return nil, wrong("trace", "trace is %q; give at least 8 hexadecimal digits", trace)
 	}
-	id, err := a.sessions.Resolve(ctx, trace)
+	id, err := a.Sessions.Resolve(ctx, trace)
 	if err != nil {
 		return nil, named("trace", err)
 	}
-	o, err := document.LoadOutline(ctx, a.sessions, id)
+	o, err := a.Sessions.LoadOutline(ctx, id)
 	if err != nil {
 		return nil, named("trace", err)
 	}
-	spans, err := a.sessions.Spans(ctx, id)
+	spans, err := a.Sessions.Spans(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -42,7 +41,7 @@ func TestAnnotationsAreShownByKindNameAndTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	items, _, err := document.Items(t.Context(), s, []session.Session{row}, nil, time.UnixMilli(10), 0)
+	items, _, err := document.Reader{Reader: s}.Items(t.Context(), []session.Session{row})
 	if err != nil {
 		t.Fatal(err)
 	}

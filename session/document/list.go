@@ -5,38 +5,36 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Items makes a list of rows of sessions, with what each of them used and the number of its notices. It also returns
-// the models that find, which may be nil, has no price for, as provider/model and in order. Now and idleTimeout are
-// those of [NewItem].
-func Items(ctx context.Context, r store.Reader, rows []session.Session, find store.Price, now time.Time,
-	idleTimeout time.Duration) (items []Item, unpriced []string, err error) {
-	items, unpriced, err = Briefly(ctx, r, rows, find, now, idleTimeout)
+// the models that have no price, as provider/model and in order.
+func (r Reader) Items(ctx context.Context, rows []session.Session) (items []Item, unpriced []string, err error) {
+	items, unpriced, err = r.Briefly(ctx, rows)
 	for i := range items {
 		if items[i].Notices == 0 {
 			continue
 		}
-		if items[i].Notices, err = countNotices(ctx, r, items[i].ID, now, idleTimeout); err != nil {
+		found, err := r.Notices(ctx, items[i].ID)
+		if ignoreNotFound(err) != nil {
 			return nil, nil, err
 		}
+		items[i].Notices = len(found)
 	}
 	return items, unpriced, err
 }
 
 // Briefly is [Items] without the number of notices, for which a session is read as a whole: it is 1 where there may be
 // some.
-func Briefly(ctx context.Context, r store.Reader, rows []session.Session, find store.Price, now time.Time,
-	idleTimeout time.Duration) (items []Item, unpriced []string, err error) {
+func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []Item, unpriced []string, err error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	spent, err := r.Spent(ctx, ids, find)
+	spent, err := r.Spent(ctx, ids, r.Price)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -57,9 +55,10 @@ func Briefly(ctx context.Context, r store.Reader, rows []session.Session, find s
 	}
 	items = make([]Item, len(rows))
 	lacking := map[string]bool{}
+	now, idleTimeout := r.limits()
 	for i := range rows {
 		s := spent[rows[i].ID]
-		t, err := LastTurn(ctx, r, rows[i].ID)
+		t, err := r.lastTurn(ctx, rows[i].ID)
 		if errors.Is(err, store.ErrNotFound) {
 			t = nil // deleted since it was listed
 		} else if err != nil {
@@ -77,17 +76,6 @@ func Briefly(ctx context.Context, r store.Reader, rows []session.Session, find s
 		}
 	}
 	return items, slices.Sorted(maps.Keys(lacking)), nil
-}
-
-// countNotices counts what is doubtful in a session of the store.
-func countNotices(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration) (int,
-	error) {
-	t, err := r.Transcript(ctx, id)
-	if err != nil {
-		return 0, ignoreNotFound(err)
-	}
-	links, err := r.Spans(ctx, id)
-	return len(NoticesOf(t, links, now, idleTimeout)), err
 }
 
 // Descendants adds the forks and sub-agents of each session, and theirs, to a list of ids. Each id is in it once.

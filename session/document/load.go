@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -9,6 +10,39 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
+
+// Reader is a store as readers of sessions see it.
+type Reader struct {
+	store.Reader
+	// IdleTimeout decides which sessions are interrupted: see [StatusOf]. 0 is [DefaultIdleTimeout]; below 0 none is.
+	IdleTimeout time.Duration
+	// Price estimates what is not stated, see [Document.Estimate]; nil estimates nothing.
+	Price store.Price
+	// Now is the clock; nil is [time.Now].
+	Now func() time.Time
+}
+
+// limits are the last arguments of [StatusOf].
+func (r Reader) limits() (now time.Time, idleTimeout time.Duration) {
+	now = time.Now()
+	if r.Now != nil {
+		now = r.Now()
+	}
+	return now, cmp.Or(r.IdleTimeout, DefaultIdleTimeout)
+}
+
+// On is the same for another store.
+func (r Reader) On(s store.Reader) Reader {
+	r.Reader = s
+	return r
+}
+
+// Collect is [Collect] with what decides whether the session is interrupted.
+func (r Reader) Collect(ctx context.Context, id string) (Input, error) {
+	in, err := Collect(ctx, r, id)
+	in.Now, in.IdleTimeout = r.limits()
+	return in, err
+}
 
 // Load builds the timeline of the session with the id. The error for a session
 // that is not there wraps [store.ErrNotFound]; prompts, catalogs and a parent
@@ -21,20 +55,15 @@ func Load(ctx context.Context, r store.Reader, id string) (*Document, error) {
 	return Build(in), nil
 }
 
-// LoadAll is Load with notices, see [Document.FindNotices]. Now and idleTimeout are those of [StatusOf]; price may be
-// nil, or estimates what is not stated, see [Document.Estimate].
-func LoadAll(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration,
-	price store.Price) (*Document, error) {
-	in, err := Collect(ctx, r, id)
+// LoadAll is [Load] with notices, see [Document.FindNotices], and estimates.
+func (r Reader) LoadAll(ctx context.Context, id string) (*Document, error) {
+	in, err := r.Collect(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	in.Now, in.IdleTimeout = now, idleTimeout
 	doc := Build(in)
 	doc.FindNotices(in)
-	if price != nil {
-		doc.Estimate(price)
-	}
+	doc.Estimate(r.Price)
 	return doc, nil
 }
 
@@ -67,7 +96,8 @@ func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcrip
 	if in.Inherited, err = inherited(ctx, r, t); err != nil {
 		return err
 	}
-	if in.Children, err = childrenOf(ctx, r, t.Session.ID); err != nil {
+	children := store.SessionQuery{ParentID: t.Session.ID, Children: true, Archived: true, Limit: -1}
+	if in.Children, err = (Reader{Reader: r}).Select(ctx, children, ""); err != nil {
 		return err
 	}
 	if loaded != nil {
@@ -77,16 +107,6 @@ func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcrip
 	}
 	in.ChildTokens, err = tokensOf(ctx, r, in.Children)
 	return err
-}
-
-func childrenOf(ctx context.Context, r store.Reader, id string) (children []session.Session, err error) {
-	for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}) {
-		if err != nil {
-			return nil, err
-		}
-		children = append(children, s)
-	}
-	return children, nil
 }
 
 // parentOf returns the parent of a session, nil if it has none that is in the store.
@@ -102,9 +122,9 @@ func parentOf(ctx context.Context, r store.Reader, s *session.Session) (*session
 	return &row, nil
 }
 
-// LastTurn returns of a session what [StatusOf] reads of it: its row and its last visible turn, of which the texts and
-// the calls are left out that are over. Its cost does not depend on the length of the session.
-func LastTurn(ctx context.Context, r store.Reader, id string) (*session.Transcript, error) {
+// lastTurn returns of a session what [StatusOf] reads of it: its row and its last visible turn, of which the texts and
+// the calls are left out that are over.
+func (r Reader) lastTurn(ctx context.Context, id string) (*session.Transcript, error) {
 	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1, Outline: true})
 	if err != nil {
 		return nil, err
@@ -112,13 +132,24 @@ func LastTurn(ctx context.Context, r store.Reader, id string) (*session.Transcri
 	return e.Transcript, nil
 }
 
+// StatusOf returns what the session of a row is doing, without the texts that [Reader.LoadStatus] has. Its cost does
+// not depend on the length of the session.
+func (r Reader) StatusOf(ctx context.Context, row *session.Session) (Status, error) {
+	t, err := r.lastTurn(ctx, row.ID)
+	if err != nil {
+		return Status{}, err
+	}
+	now, idleTimeout := r.limits()
+	return StatusOf(row, t, nil, now, idleTimeout), nil
+}
+
 // LoadStatus returns what a session is doing: see [StatusOf]. Its cost does not depend on the length of the session.
-func LoadStatus(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration) (Status,
-	error) {
+func (r Reader) LoadStatus(ctx context.Context, id string) (Status, error) {
 	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1})
 	if err != nil {
 		return Status{}, err
 	}
+	now, idleTimeout := r.limits()
 	return StatusOf(&e.Session, e.Transcript, e.Decisions, now, idleTimeout), nil
 }
 
@@ -216,7 +247,7 @@ func ignoreNotFound(err error) error {
 
 // Find returns the first places where a text is found, with the numbers of their turns, and whether there may be more.
 // A within that is not nil has the sessions that are looked at. A timeout above 0 is how long to look.
-func Find(ctx context.Context, r store.Reader, q store.SearchQuery, within map[string]bool, limit int,
+func (r Reader) Find(ctx context.Context, q store.SearchQuery, within map[string]bool, limit int,
 	timeout time.Duration) (hits []store.Hit, more bool, _ error) {
 	limited := ctx
 	if timeout > 0 {
@@ -241,20 +272,20 @@ func Find(ctx context.Context, r store.Reader, q store.SearchQuery, within map[s
 		}
 		hits = append(hits, h)
 	}
-	return hits, more, numberTurns(ctx, r, hits)
+	return hits, more, r.numberTurns(ctx, hits)
 }
 
 // numberTurns sets the Turn of each hit to the number that the session's timeline
 // gives the turn. It reads the outline of each session of a hit once. A session that is gone
 // meanwhile has no numbers.
-func numberTurns(ctx context.Context, r store.Reader, hits []store.Hit) error {
+func (r Reader) numberTurns(ctx context.Context, hits []store.Hit) error {
 	outlines := map[string]*Outline{}
 	for i := range hits {
 		h := &hits[i]
 		o, known := outlines[h.SessionID]
 		if !known {
 			var err error
-			if o, err = LoadOutline(ctx, r, h.SessionID); ignoreNotFound(err) != nil {
+			if o, err = r.LoadOutline(ctx, h.SessionID); ignoreNotFound(err) != nil {
 				return err
 			}
 			outlines[h.SessionID] = o

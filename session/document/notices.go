@@ -1,6 +1,7 @@
 package document
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,17 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
+
+// Notices returns what is doubtful in the session with the id.
+func (r Reader) Notices(ctx context.Context, id string) ([]session.Notice, error) {
+	t, err := r.Transcript(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	links, err := r.Spans(ctx, id)
+	now, idleTimeout := r.limits()
+	return NoticesOf(t, links, now, idleTimeout), err
+}
 
 // NoticesOf returns what is doubtful in a session, of which links are the spans. Now and idleTimeout decide whether it
 // is still at work: see [StatusOf].

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -21,7 +20,7 @@ type Outline struct {
 	// Turns are the turns as the outline has them, without texts and without calls that succeeded.
 	Turns []*Turn
 
-	r         store.Reader
+	r         Reader
 	in        Input // what is not loaded is missing
 	toolCalls int
 	at        map[string]int // of messages in the transcript, by id
@@ -34,7 +33,7 @@ type Outline struct {
 
 // LoadOutline reads the outline of the session with the id. The error for a session that is not there wraps
 // [store.ErrNotFound].
-func LoadOutline(ctx context.Context, r store.Reader, id string) (*Outline, error) {
+func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{Outline: true})
 	if err != nil {
 		return nil, err
@@ -162,9 +161,9 @@ func (o *Outline) build() *Document {
 
 // Document returns the session with all turns. Those that are not loaded lack texts and successful calls, and what is
 // about them: prompts, spans, decisions and children. The notices are those of the turns that are loaded, and those
-// that the rows of the other messages report. The arguments are those of [LoadAll].
-func (o *Outline) Document(now time.Time, idleTimeout time.Duration, price store.Price) *Document {
-	o.in.Now, o.in.IdleTimeout = now, idleTimeout
+// that the rows of the other messages report.
+func (o *Outline) Document() *Document {
+	o.in.Now, o.in.IdleTimeout = o.r.limits()
 	doc, in := o.build(), o.in
 	in.Transcript = &session.Transcript{Session: in.Transcript.Session}
 	for i := range o.in.Transcript.Messages {
@@ -180,9 +179,7 @@ func (o *Outline) Document(now time.Time, idleTimeout time.Duration, price store
 	doc.Notices = slices.DeleteFunc(doc.Notices, func(n session.Notice) bool {
 		return n.Rule == "content" && !o.isLoaded[n.MessageID] // its parts were not read
 	})
-	if price != nil {
-		doc.Estimate(price)
-	}
+	doc.Estimate(o.r.Price)
 	return doc
 }
 
@@ -193,9 +190,8 @@ func unanswered(p session.Part) bool {
 
 // LoadTurns returns the turns from first to last of the session with the id, and what they refer to, as
 // [Document.Between] does of the whole document. The error for turns that the session does not have is a [NoTurnError].
-func LoadTurns(ctx context.Context, r store.Reader, id string, first, last int, now time.Time,
-	idleTimeout time.Duration, price store.Price) (*Document, error) {
-	o, err := LoadOutline(ctx, r, id)
+func (r Reader) LoadTurns(ctx context.Context, id string, first, last int) (*Document, error) {
+	o, err := r.LoadOutline(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -207,5 +203,5 @@ func LoadTurns(ctx context.Context, r store.Reader, id string, first, last int, 
 	if err := o.Load(ctx, first, last); err != nil {
 		return nil, err
 	}
-	return o.Document(now, idleTimeout, price).Between(first, last), nil
+	return o.Document().Between(first, last), nil
 }

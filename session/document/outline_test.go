@@ -55,7 +55,8 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 	ranges, hidden, compactions, forks := 0, 0, 0, 0
 	for _, id := range ids {
 		now := time.Now()
-		whole, err := document.LoadAll(t.Context(), s, id, now, time.Minute, find)
+		r := document.Reader{Reader: s, IdleTimeout: time.Minute, Price: find, Now: func() time.Time { return now }}
+		whole, err := r.LoadAll(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 		}
 		for first := 1; first <= n; first++ {
 			for last := first; last <= n; last += 1 + (n / 4) {
-				part, err := document.LoadTurns(t.Context(), s, id, first, last, now, time.Minute, find)
+				part, err := r.LoadTurns(t.Context(), id, first, last)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -97,18 +98,18 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 					diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
 					t.Fatalf("turns %d to %d of the %d of session %s (-whole +range)\n%s", first, last, n, id, diff)
 				}
-				alone, price := whole, store.Price(find)
+				alone, of := whole, r
 				if whole.Totals.CostUSD != nil { // whether turns are estimated depends on the costs of all
-					if alone, err = document.LoadAll(t.Context(), s, id, now, time.Minute, nil); err != nil {
+					of.Price = nil
+					if alone, err = of.LoadAll(t.Context(), id); err != nil {
 						t.Fatal(err)
 					}
-					price = nil
 				}
-				sameRange(t, s, alone, first, last, now, price)
+				sameRange(t, of, alone, first, last)
 			}
 		}
 		var none *document.NoTurnError
-		if _, err := document.LoadTurns(t.Context(), s, id, 1, n+1, now, time.Minute, nil); !errors.As(err, &none) {
+		if _, err := r.LoadTurns(t.Context(), id, 1, n+1); !errors.As(err, &none) {
 			t.Errorf("a turn after the last: %v", err)
 		}
 	}
@@ -118,16 +119,15 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 }
 
 // sameRange compares turns that are loaded without the rest of the session with those of the whole document, but for
-// what [document.LoadRange] states that it leaves out.
-func sameRange(t *testing.T, s store.Reader, whole *document.Document, first, last int, now time.Time,
-	find store.Price) {
+// what [document.Reader.LoadRange] states that it leaves out.
+func sameRange(t *testing.T, r document.Reader, whole *document.Document, first, last int) {
 	t.Helper()
 	id := whole.Session.ID
 	turns := store.TurnRange{First: first, Last: last}
 	if first == last {
 		turns = store.TurnRange{Of: whole.Turns[first-1].Messages[len(whole.Turns[first-1].Messages)-1].ID}
 	}
-	got, err := document.LoadRange(t.Context(), s, id, turns, now, time.Minute, find)
+	got, err := r.LoadRange(t.Context(), id, turns)
 	if err != nil {
 		t.Fatal(err)
 	}

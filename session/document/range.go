@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -16,8 +15,7 @@ import (
 //
 // The error for turns that the session does not have is a [NoTurnError]; for a message that it does not have, or that
 // is in no turn, it wraps [store.ErrNotFound].
-func LoadRange(ctx context.Context, r store.Reader, id string, turns store.TurnRange, now time.Time,
-	idleTimeout time.Duration, price store.Price) (*Document, error) {
+func (r Reader) LoadRange(ctx context.Context, id string, turns store.TurnRange) (*Document, error) {
 	turns.Before = 1
 	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{Turns: turns, Spans: true})
 	if err != nil {
@@ -42,7 +40,7 @@ func LoadRange(ctx context.Context, r store.Reader, id string, turns store.TurnR
 	if err != nil {
 		return nil, err
 	}
-	in.Now, in.IdleTimeout = now, idleTimeout
+	in.Now, in.IdleTimeout = r.limits()
 	doc := Build(in)
 	for step := 8; f.Begin > 1 && !doc.settled(f); step *= 8 {
 		begin := max(1, f.Begin-step)
@@ -56,7 +54,7 @@ func LoadRange(ctx context.Context, r store.Reader, id string, turns store.TurnR
 		doc = Build(in)
 	}
 
-	end, err := endOf(ctx, r, id, now, idleTimeout)
+	end, err := r.endOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -75,22 +73,21 @@ func LoadRange(ctx context.Context, r store.Reader, id string, turns store.TurnR
 	for _, m := range doc.Messages() {
 		doc.costOfWhole = doc.costOfWhole && m.CostUSD == nil
 	}
-	if price != nil {
-		doc.Estimate(price)
-	}
+	doc.Estimate(r.Price)
 	doc.Totals = Totals{Turns: f.Total}
 	return doc.rangeOf(f), nil
 }
 
 // endOf returns the last visible turn of a session, with the status and the state of the session. Turns that do not
 // report how they ended are passed over for the state, up to 64 of them.
-func endOf(ctx context.Context, r store.Reader, id string, now time.Time,
-	idleTimeout time.Duration) (*Document, error) {
+func (r Reader) endOf(ctx context.Context, id string) (*Document, error) {
 	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1})
 	if err != nil {
 		return nil, err
 	}
-	end := Build(Input{Transcript: e.Transcript, Decisions: e.Decisions, Now: now, IdleTimeout: idleTimeout})
+	in := Input{Transcript: e.Transcript, Decisions: e.Decisions}
+	in.Now, in.IdleTimeout = r.limits()
+	end := Build(in)
 	doc := end
 	for n := 8; n <= 64 && e.From != (store.Position{}) && !slices.ContainsFunc(doc.Turns, func(t *Turn) bool {
 		return !t.Hidden && t.State != StateUnknown

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -19,11 +18,21 @@ func Statuses() []string {
 	}
 }
 
-// Select yields the sessions of a query that have a status, one of [Statuses], or all if it is "". A session is
-// interrupted depending on the time, so the status is computed session by session: see [StatusOf] for now and
-// idleTimeout. The query's limit is that of the sessions that are yielded.
-func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status string, now time.Time,
-	idleTimeout time.Duration) iter.Seq2[session.Session, error] {
+// Select returns the sessions of a query that have a status, one of [Statuses], or all if it is "". A session is
+// interrupted depending on the time, so the status is computed session by session: see [StatusOf]. The query's limit is
+// that of the sessions that are returned.
+func (r Reader) Select(ctx context.Context, q store.SessionQuery, status string) (rows []session.Session, err error) {
+	for s, err := range r.selected(ctx, q, status) {
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, s)
+	}
+	return rows, nil
+}
+
+// selected yields what Select returns.
+func (r Reader) selected(ctx context.Context, q store.SessionQuery, status string) iter.Seq2[session.Session, error] {
 	if status == "" {
 		return r.Sessions(ctx, q)
 	}
@@ -33,6 +42,7 @@ func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status st
 			limit = 50
 		}
 		q.Limit = -1
+		now, idleTimeout := r.limits()
 		if seen := now.Add(-idleTimeout); (status == string(ActivityBusy) || status == string(ActivityRetrying)) &&
 			!now.IsZero() && idleTimeout > 0 && q.Since.Before(seen) {
 			q.Since = seen // one that was not updated since then is interrupted
@@ -42,7 +52,7 @@ func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status st
 				yield(s, err)
 				return
 			}
-			t, err := LastTurn(ctx, r, s.ID)
+			st, err := r.StatusOf(ctx, &s)
 			if errors.Is(err, store.ErrNotFound) {
 				continue // deleted meanwhile
 			} else if err != nil {
@@ -50,7 +60,7 @@ func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status st
 				return
 			}
 			state, _ := stateOfSession(&s)
-			if string(StatusOf(&s, t, nil, now, idleTimeout).State) != status && string(state) != status {
+			if string(st.State) != status && string(state) != status {
 				continue
 			}
 			if limit--; !yield(s, nil) || limit == 0 {
@@ -62,11 +72,10 @@ func Select(ctx context.Context, r store.Reader, q store.SessionQuery, status st
 
 // SelectIDs returns the ids of the sessions that a filter and a status select, archived ones and children included.
 // They are read first: the store goes on changing, and a listing that is used slowly would hold back its log.
-func SelectIDs(ctx context.Context, r store.Reader, f store.SessionFilter, status string, now time.Time,
-	idleTimeout time.Duration) ([]string, error) {
+func (r Reader) SelectIDs(ctx context.Context, f store.SessionFilter, status string) ([]string, error) {
 	ids := []string{} // nil would be all of them, as a filter
 	q := store.SessionQuery{SessionFilter: f, Limit: -1, Children: true, Archived: true}
-	for s, err := range Select(ctx, r, q, status, now, idleTimeout) {
+	for s, err := range r.selected(ctx, q, status) {
 		if err != nil {
 			return nil, err
 		}
@@ -89,11 +98,11 @@ const MaxExcluded = 1000
 
 // Exclusions explain why a query and a status select no session: for each filter that is set, how many there are
 // without it. others reports that archived sessions or children match.
-func Exclusions(ctx context.Context, r store.Reader, q store.SessionQuery, status string, now time.Time,
-	idleTimeout time.Duration) (all []Exclusion, others bool, err error) {
+func (r Reader) Exclusions(ctx context.Context, q store.SessionQuery, status string) (all []Exclusion, others bool,
+	err error) {
 	count := func(q store.SessionQuery, status string, limit int) (n int, err error) {
 		q.Limit, q.Before = limit, nil
-		for _, err := range Select(ctx, r, q, status, now, idleTimeout) {
+		for _, err := range r.selected(ctx, q, status) {
 			if err != nil {
 				return 0, err
 			}

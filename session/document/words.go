@@ -202,9 +202,9 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 // estimated. Compactions do not name their model and are not estimated. What has a message
 // without a price is marked as Unpriced.
 //
-// It is for a document as [Build] returns it, once.
+// It is for a document as [Build] returns it, once. With a nil price it estimates nothing.
 func (doc *Document) Estimate(price store.Price) {
-	if doc.costOfWhole {
+	if doc.costOfWhole || price == nil {
 		return
 	}
 	unpriced := map[string]bool{}

@@ -25,8 +25,6 @@ import (
 type Options struct {
 	// Version is that of the program.
 	Version string
-	// IdleTimeout is as of [document.NewItem].
-	IdleTimeout time.Duration
 	// Location is the time zone of times shown; nil means UTC.
 	Location *time.Location
 }
@@ -42,13 +40,13 @@ const (
 
 // server answers the calls.
 type server struct {
-	store   store.Reader
-	options Options
+	sessions document.Reader
+	options  Options
 }
 
 // New returns a server of the sessions that r reads. It runs until its transport ends, and does not close r.
-func New(r store.Reader, o Options) *mcp.Server {
-	s := &server{store: r, options: o}
+func New(r document.Reader, o Options) *mcp.Server {
+	s := &server{r, o}
 	m := mcp.NewServer(&mcp.Implementation{Name: "agenttrace", Title: "Past agent sessions", Version: o.Version},
 		&mcp.ServerOptions{Instructions: "Look up what agents did in past sessions: " +
 			"list or search sessions, then read their turns. " +
@@ -138,16 +136,13 @@ func (s *server) list(ctx context.Context, in listArgs) (string, error) {
 		}
 		q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
 	}
-	var rows []session.Session
-	for row, err := range s.store.Sessions(ctx, q) {
-		if err != nil {
-			return "", err
-		}
-		rows = append(rows, row)
+	rows, err := s.sessions.Select(ctx, q, "")
+	if err != nil {
+		return "", err
 	}
 	more := len(rows) > limit
 	rows = rows[:min(limit, len(rows))]
-	items, _, err := document.Items(ctx, s.store, rows, nil, time.Now(), s.options.IdleTimeout)
+	items, _, err := s.sessions.Items(ctx, rows)
 	if err != nil {
 		return "", err
 	}
@@ -186,7 +181,7 @@ func bounded(name string, n, otherwise, most int) (int, error) {
 
 // session resolves a name and returns the row.
 func (s *server) session(ctx context.Context, name string) (session.Session, error) {
-	id, err := s.store.Resolve(ctx, name)
+	id, err := s.sessions.Resolve(ctx, name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return session.Session{}, fmt.Errorf("no session is named %q; list_sessions lists them", name)
@@ -195,7 +190,7 @@ func (s *server) session(ctx context.Context, name string) (session.Session, err
 	case err != nil:
 		return session.Session{}, err
 	}
-	return s.store.Session(ctx, id)
+	return s.sessions.Session(ctx, id)
 }
 
 // document builds the document of a session.
@@ -204,7 +199,7 @@ func (s *server) document(ctx context.Context, name string) (*document.Document,
 	if err != nil {
 		return nil, err
 	}
-	return document.LoadAll(ctx, s.store, row.ID, time.Now(), s.options.IdleTimeout, nil)
+	return s.sessions.LoadAll(ctx, row.ID)
 }
 
 func (s *server) words() render.Options {
@@ -234,7 +229,7 @@ func (s *server) search(ctx context.Context, in searchArgs) (string, error) {
 	if q.Since, err = instant(in.Since); err != nil {
 		return "", err
 	}
-	hits, more, err := document.Find(ctx, s.store, q, nil, limit, 0)
+	hits, more, err := s.sessions.Find(ctx, q, nil, limit, 0)
 	if err != nil {
 		return "", err
 	}
@@ -265,7 +260,7 @@ func (s *server) read(ctx context.Context, in readArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	outline, err := document.LoadOutline(ctx, s.store, row.ID)
+	outline, err := s.sessions.LoadOutline(ctx, row.ID)
 	if err != nil {
 		return "", err
 	}
@@ -287,7 +282,7 @@ func (s *server) read(ctx context.Context, in readArgs) (string, error) {
 			return "", err
 		}
 	}
-	doc := outline.Document(time.Now(), s.options.IdleTimeout, nil)
+	doc := outline.Document()
 	words := s.words()
 	words.Full = in.Full
 	shown := doc.Between(from, to)
@@ -330,7 +325,7 @@ func (s *server) part(ctx context.Context, in partArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t, err := s.store.Transcript(ctx, row.ID)
+	t, err := s.sessions.Transcript(ctx, row.ID)
 	if err != nil {
 		return "", err
 	}
@@ -364,7 +359,7 @@ func (s *server) status(ctx context.Context, in sessionArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	status, err := document.LoadStatus(ctx, s.store, row.ID, time.Now(), s.options.IdleTimeout)
+	status, err := s.sessions.LoadStatus(ctx, row.ID)
 	if err != nil {
 		return "", err
 	}
@@ -390,7 +385,7 @@ func (s *server) stats(ctx context.Context, in statsArgs) (string, error) {
 	if q.Since, err = instant(in.Since); err != nil {
 		return "", err
 	}
-	figures, err := s.store.Stats(ctx, q)
+	figures, err := s.sessions.Stats(ctx, q)
 	if err != nil {
 		return "", err
 	}

@@ -55,15 +55,12 @@ type Rewound struct {
 	Turns    []int    `json:"turns"`
 }
 
-// AtRest reads a session that is to be changed. A session that is at work is an error with the code [CodeBusy]; now
-// and idleTimeout decide about that, as in [document.StatusOf].
-func AtRest(ctx context.Context, r store.Reader, id string, now time.Time, idleTimeout time.Duration) (*Conversation,
-	error) {
-	in, err := document.Collect(ctx, r, id)
+// AtRest reads a session that is to be changed. A session that is at work is an error with the code [CodeBusy].
+func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, error) {
+	in, err := r.Collect(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	in.Now, in.IdleTimeout = now, idleTimeout
 	c := &Conversation{ID: id, Transcript: in.Transcript, Timeline: document.Build(in), Turns: make(map[string]int)}
 	if st := c.Timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
 		const remedy = "wait until it is idle"

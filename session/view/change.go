@@ -79,7 +79,7 @@ func back(r *http.Request, below, instead string) string {
 // It returns the address of the page that shows the result.
 func (v *view) branch(ctx context.Context, s service.Service, r *http.Request, id string, now time.Time) (string,
 	error) {
-	c, err := service.AtRest(ctx, s, id, now, v.IdleTimeout)
+	c, err := service.AtRest(ctx, v.Sessions.On(s), id)
 	if err != nil {
 		return "", err
 	}

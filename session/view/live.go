@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -88,7 +87,7 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 				s.send("totals", "totals", sessionPage{Doc: doc, Of: turn}),
 				s.send("turn-"+strconv.Itoa(turn), "turn", data(doc, doc.Turns, true)[0]))
 		}
-		o, err := document.LoadOutline(ctx, v.sessions, id)
+		o, err := v.Sessions.LoadOutline(ctx, id)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ const maxPart = 1 << 20
 // row reads the row of the part in the address.
 func (v *view) row(r *http.Request) (*session.Part, error) {
 	id, message, part := element(r.PathValue("id")), element(r.PathValue("message")), element(r.PathValue("part"))
-	e, err := v.sessions.Excerpt(r.Context(), id, store.ExcerptQuery{Messages: []string{message}})
+	e, err := v.Sessions.Excerpt(r.Context(), id, store.ExcerptQuery{Messages: []string{message}})
 	if err != nil {
 		return nil, err
 	}

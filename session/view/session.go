@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/html"
@@ -91,21 +90,12 @@ type outlineTurn struct {
 
 // load reads a session. The id is the one in the address of a page.
 func (v *view) load(r *http.Request) (*document.Document, error) {
-	return v.document(r.Context(), element(r.PathValue("id")))
-}
-
-func (v *view) document(ctx context.Context, id string) (*document.Document, error) {
-	return document.LoadAll(ctx, v.sessions, id, time.Now(), v.IdleTimeout, v.Price)
+	return v.Sessions.LoadAll(r.Context(), element(r.PathValue("id")))
 }
 
 // outline reads the outline of the session whose id is in the address.
 func (v *view) outline(r *http.Request) (*document.Outline, error) {
-	return document.LoadOutline(r.Context(), v.sessions, element(r.PathValue("id")))
-}
-
-// outlined is the document of an outline.
-func (v *view) outlined(o *document.Outline) *document.Document {
-	return o.Document(time.Now(), v.IdleTimeout, v.Price)
+	return v.Sessions.LoadOutline(r.Context(), element(r.PathValue("id")))
 }
 
 // data are turns as pages show them.
@@ -170,7 +160,7 @@ func (v *view) turns(ctx context.Context, o *document.Outline, open, first, last
 	if err := o.LoadQuestions(ctx, numbers(p.Outline)); err != nil {
 		return p, err
 	}
-	p.Doc = v.outlined(o)
+	p.Doc = o.Document()
 	p.texts()
 	p.errors()
 	return p, nil
@@ -210,7 +200,7 @@ func partID(id string) string { return "p-" + id }
 
 // alone loads turns of the session in the address without the rest of it.
 func (v *view) alone(ctx context.Context, id string, turns store.TurnRange) (*document.Document, error) {
-	doc, err := document.LoadRange(ctx, v.sessions, id, turns, time.Now(), v.IdleTimeout, v.Price)
+	doc, err := v.Sessions.LoadRange(ctx, id, turns)
 	var none *document.NoTurnError
 	if errors.As(err, &none) {
 		return nil, notFound("%v", none)
@@ -421,7 +411,7 @@ func (v *view) nextHit(w http.ResponseWriter, r *http.Request) error {
 		return invalid("from %q is not the number of a turn", q.Get("from"))
 	}
 	search := store.SearchQuery{Text: q.Get("q"), Session: id}
-	hits, _, err := document.Find(r.Context(), v.sessions, search, nil, maxHits, maxSearch)
+	hits, _, err := v.Sessions.Find(r.Context(), search, nil, maxHits, maxSearch)
 	if err != nil {
 		return err
 	}
@@ -452,13 +442,13 @@ func (v *view) nextHit(w http.ResponseWriter, r *http.Request) error {
 
 // trace leads from a span, as another viewer of traces links it, to the place in its session.
 func (v *view) trace(w http.ResponseWriter, r *http.Request) error {
-	id, err := v.sessions.Resolve(r.Context(), r.PathValue("trace"))
+	id, err := v.Sessions.Resolve(r.Context(), r.PathValue("trace"))
 	if err != nil {
 		return err
 	}
 	to := Address("s", id)
 	if span := r.PathValue("span"); span != "" {
-		spans, err := v.sessions.Spans(r.Context(), id)
+		spans, err := v.Sessions.Spans(r.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -467,7 +457,7 @@ func (v *view) trace(w http.ResponseWriter, r *http.Request) error {
 				continue
 			}
 			q := store.ExcerptQuery{Turns: store.TurnRange{Of: s.MessageID}, Outline: true}
-			e, err := v.sessions.Excerpt(r.Context(), id, q)
+			e, err := v.Sessions.Excerpt(r.Context(), id, q)
 			if err != nil {
 				return err
 			}
@@ -523,7 +513,7 @@ func (v *view) diff(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("a") == "" {
 		var ids [2]string
 		for i, name := range []string{"a", "b"} {
-			id, err := v.sessions.Resolve(r.Context(), r.URL.Query().Get(name))
+			id, err := v.Sessions.Resolve(r.Context(), r.URL.Query().Get(name))
 			if err != nil {
 				return err
 			}
@@ -532,11 +522,11 @@ func (v *view) diff(w http.ResponseWriter, r *http.Request) error {
 		http.Redirect(w, r, Address("diff", ids[0], ids[1]), http.StatusSeeOther)
 		return nil
 	}
-	a, err := v.document(r.Context(), element(r.PathValue("a")))
+	a, err := v.Sessions.LoadAll(r.Context(), element(r.PathValue("a")))
 	if err != nil {
 		return err
 	}
-	b, err := v.document(r.Context(), element(r.PathValue("b")))
+	b, err := v.Sessions.LoadAll(r.Context(), element(r.PathValue("b")))
 	if err != nil {
 		return err
 	}
@@ -566,7 +556,7 @@ func (v *view) catalog(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (v *view) showBlob(w http.ResponseWriter, r *http.Request, kind store.BlobKind, title string) error {
-	b, err := v.sessions.Blob(r.Context(), kind, element(r.PathValue("digest")))
+	b, err := v.Sessions.Blob(r.Context(), kind, element(r.PathValue("digest")))
 	if err != nil {
 		return err
 	}

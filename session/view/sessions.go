@@ -95,7 +95,7 @@ func (v *view) list(w http.ResponseWriter, r *http.Request) error {
 // listPage reads what the list shows for a query.
 func (v *view) listPage(ctx context.Context, query url.Values) (*listPage, error) {
 	zone, _ := time.Now().In(v.Zone).Zone()
-	p := &listPage{Query: query, Store: v.sessions.Name(), Zone: zone,
+	p := &listPage{Query: query, Store: v.Sessions.Name(), Zone: zone,
 		Sorts: store.SessionSorts(), Statuses: document.Statuses()}
 	for _, name := range filters {
 		for _, value := range p.Query[name] {
@@ -123,7 +123,7 @@ func (v *view) listPage(ctx context.Context, query url.Values) (*listPage, error
 	}
 	if len(p.Items)+len(p.Hits) == 0 {
 		p.Empty = true
-		for range v.sessions.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true, Archived: true}) {
+		for range v.Sessions.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true, Archived: true}) {
 			p.Empty = false
 		}
 	}
@@ -166,41 +166,28 @@ func (v *view) listSessions(ctx context.Context, p *listPage) error {
 		}
 		q.Before = &store.Cursor{UpdatedAt: ms, ID: id}
 	}
-	var rows []session.Session
 	status := p.Query.Get("status")
 	if status != "" && !slices.Contains(document.Statuses(), status) {
 		return invalid("status %q is unknown; use %s", status, strings.Join(document.Statuses(), ", "))
 	}
-	for s, err := range document.Select(ctx, v.sessions, q, status, time.Now(), v.IdleTimeout) {
-		if err != nil {
-			return err
-		}
-		rows = append(rows, s)
+	rows, err := v.Sessions.Select(ctx, q, status)
+	if err != nil {
+		return err
 	}
 	if len(rows) > pageSize {
 		rows = rows[:pageSize]
 		last := &rows[pageSize-1]
 		p.Next = with(p.Query, "cursor", strconv.FormatInt(last.UpdatedAt, 10)+"."+last.ID)
 	}
-	p.Items, _, err = document.Briefly(ctx, v.sessions, rows, v.Price, time.Now(), v.IdleTimeout)
+	p.Items, _, err = v.Sessions.Briefly(ctx, rows)
 	return err
-}
-
-func (v *view) rows(ctx context.Context, q store.SessionQuery) (rows []session.Session, err error) {
-	for s, err := range v.sessions.Sessions(ctx, q) {
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, s)
-	}
-	return rows, nil
 }
 
 // search fills in where the text is found.
 func (v *view) search(ctx context.Context, p *listPage) error {
 	q := store.SearchQuery{Text: p.Query.Get("q"), Agent: p.Query.Get("agent"), Session: p.Query.Get("session")}
 	var err error
-	p.Hits, p.Partial, err = document.Find(ctx, v.sessions, q, nil, pageSize, maxSearch)
+	p.Hits, p.Partial, err = v.Sessions.Find(ctx, q, nil, pageSize, maxSearch)
 	return err
 }
 
@@ -234,13 +221,13 @@ func (v *view) now(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (v *view) nowPage(ctx context.Context) (*nowPage, error) {
-	rows, err := v.rows(ctx, store.SessionQuery{Limit: recent, Children: true})
+	rows, err := v.Sessions.Select(ctx, store.SessionQuery{Limit: recent, Children: true}, "")
 	if err != nil {
 		return nil, err
 	}
 	yesterday := time.Now().Add(-24 * time.Hour)
-	warned, err := v.rows(ctx, store.SessionQuery{SessionFilter: store.SessionFilter{Loops: true, Since: yesterday},
-		Limit: recent, Children: true})
+	loops := store.SessionFilter{Loops: true, Since: yesterday}
+	warned, err := v.Sessions.Select(ctx, store.SessionQuery{SessionFilter: loops, Limit: recent, Children: true}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -249,14 +236,13 @@ func (v *view) nowPage(ctx context.Context) (*nowPage, error) {
 		{Title: "Busy"},
 	}
 	for i := range rows {
-		t, err := document.LastTurn(ctx, v.sessions, rows[i].ID)
+		st, err := v.Sessions.StatusOf(ctx, &rows[i])
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
 		at := -1
-		st := document.StatusOf(&rows[i], t, nil, time.Now(), v.IdleTimeout)
 		busy := st.State == document.ActivityBusy || st.State == document.ActivityRetrying
 		switch {
 		case st.State.Waiting():
@@ -301,7 +287,7 @@ func (v *view) stats(w http.ResponseWriter, r *http.Request) error {
 	if !slices.Contains(bys, p.By) {
 		return invalid("by %q is unknown; use %s", p.By, strings.Join(bys, ", "))
 	}
-	q := store.StatsQuery{By: store.StatsBy(p.By), Location: v.Zone, Price: v.Price}
+	q := store.StatsQuery{By: store.StatsBy(p.By), Location: v.Zone, Price: v.Sessions.Price}
 	if p.Since != "" {
 		since, err := time.ParseInLocation(time.DateOnly, p.Since, v.Zone)
 		if err != nil {
@@ -309,7 +295,7 @@ func (v *view) stats(w http.ResponseWriter, r *http.Request) error {
 		}
 		q.Since = since
 	}
-	figures, err := v.sessions.Stats(r.Context(), q)
+	figures, err := v.Sessions.Stats(r.Context(), q)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ package view
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -26,34 +25,19 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/html"
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Options configure the pages. The zero value is ready for use.
 type Options struct {
-	// Change has fn executed with a service that can change the sessions. If it is nil, the pages have no forms that
-	// change anything.
-	Change func(ctx context.Context, fn func(context.Context, service.Service) error) error
-	// Changes counts the changes of the store. If it is nil, pages are not updated while they are open.
-	Changes *service.Counter
-	// Done, if it is not nil, ends the updates of open pages when it is closed.
-	Done <-chan struct{}
 	// TraceURL is where a span is shown, with {trace_id} and {span_id} in it, such as
 	// https://jaeger/trace/{trace_id}?uiFind={span_id}. Empty means that spans have no links.
 	TraceURL string
 	// SignOut is where a form signs the user out; "" means that nobody signs in.
 	SignOut string
-	// Author is who annotates.
-	Author string
-	// Price estimates costs that no source states; it may be nil.
-	Price store.Price
 	// Zone is that of the times; nil means UTC.
 	Zone *time.Location
-	// IdleTimeout decides which sessions are interrupted: see [document.StatusOf]. 0 is
-	// [document.DefaultIdleTimeout].
-	IdleTimeout time.Duration
 }
 
 //go:embed pages assets
@@ -62,7 +46,7 @@ var files embed.FS
 // view is the handler of the pages. It is safe for concurrent use.
 type view struct {
 	Options
-	sessions  store.Reader
+	service.Backend
 	templates *template.Template
 	assets    map[string]asset
 }
@@ -73,15 +57,13 @@ type asset struct {
 	body              []byte
 }
 
-// New returns the handler of the pages of a store.
-func New(s store.Reader, o Options) http.Handler {
+// New returns the handler of the pages of a store. Pages of one that cannot be changed have no forms for that, and if
+// its changes are not counted, pages are not updated while they are open.
+func New(b service.Backend, o Options) http.Handler {
 	if o.Zone == nil {
 		o.Zone = time.UTC
 	}
-	if o.IdleTimeout <= 0 {
-		o.IdleTimeout = document.DefaultIdleTimeout
-	}
-	v := &view{Options: o, sessions: s, assets: make(map[string]asset)}
+	v := &view{Options: o, Backend: b, assets: make(map[string]asset)}
 	style, _ := files.ReadFile("assets/view.css") // it is embedded, as are the next
 	script, _ := files.ReadFile("assets/view.js")
 	icon, _ := files.ReadFile("assets/icon.svg")
@@ -227,7 +209,7 @@ func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the reader is gone
 	}
-	f := failure{http.StatusInternalServerError, "This page cannot be shown", err.Error(), v.sessions.Name()}
+	f := failure{http.StatusInternalServerError, "This page cannot be shown", err.Error(), v.Sessions.Name()}
 	if p, ok := errors.AsType[*problem](err); ok {
 		f.Status = p.status
 	} else if remote := service.ProblemOf(err); remote.Status != 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -81,11 +82,11 @@ func newSite(t testing.TB, sessions ...*store.Imported) *site {
 	}
 	changes := service.NewCounter(sqlite.Follow(s.Path()))
 	t.Cleanup(func() { changes.Close() })
-	server := httptest.NewServer(view.New(s, view.Options{Changes: changes, Author: "ann",
-		TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}",
+	server := httptest.NewServer(view.New(service.Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
+		Author: "ann",
 		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
 			return fn(ctx, s)
-		}}))
+		}}, view.Options{TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}"}))
 	t.Cleanup(server.Close)
 	return &site{t, server, s}
 }

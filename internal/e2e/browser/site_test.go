@@ -17,6 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -71,11 +72,11 @@ func (s *site) start(address string) {
 		s.Fatal(err)
 	}
 	changes, done := service.NewCounter(sqlite.Follow(s.store.Path())), make(chan struct{})
-	server := httptest.NewUnstartedServer(view.New(s.store, view.Options{Changes: changes, Done: done, Author: "ann",
-		TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}",
+	backend := service.Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes, Done: done, Author: "ann",
 		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
 			return fn(ctx, s.store)
-		}}))
+		}}
+	server := httptest.NewUnstartedServer(view.New(backend, view.Options{TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}"}))
 	server.Listener.Close()
 	server.Listener = l
 	server.Start()
