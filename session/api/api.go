@@ -48,8 +48,8 @@ func New(b service.Backend, version string) http.Handler {
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		secure(w)
-		service.WriteProblem(w, service.NotFoundf("", "there is nothing at %s; %sopenapi.json lists what there is",
-			r.URL.Path, Prefix))
+		service.WriteProblem(w, service.NotFoundf("", Prefix+"openapi.json lists what there is",
+			"there is nothing at %s", r.URL.Path))
 	})
 	return mux
 }
@@ -72,9 +72,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, offered []operation)
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		remedy := "use " + list
-		service.WriteProblem(w, service.NewProblem("method-not-allowed", http.StatusMethodNotAllowed,
-			fmt.Sprintf("%s cannot be used with %s; %s", r.URL.Path, r.Method, remedy), "", remedy))
+		service.WriteProblem(w, service.NewProblem("method-not-allowed", http.StatusMethodNotAllowed, "", "use "+list,
+			fmt.Sprintf("%s cannot be used with %s", r.URL.Path, r.Method)))
 		return
 	}
 	if err := offered[i].serve(a, w, r); err != nil && r.Context().Err() == nil {
@@ -111,9 +110,8 @@ func answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
 // change has fn executed with a service that can change sessions.
 func (a *api) change(ctx context.Context, fn func(context.Context, service.Service) error) error {
 	if a.Change == nil {
-		const remedy = "use a server that holds the store"
-		return service.NewProblem("read-only", http.StatusForbidden,
-			"sessions cannot be changed here; "+remedy, "", remedy)
+		return service.NewProblem("read-only", http.StatusForbidden, "", "use a server that holds the store",
+			"sessions cannot be changed here")
 	}
 	return a.Change(ctx, fn)
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -29,11 +30,11 @@ func (a *api) update(ctx context.Context, s service.Service, p sessionPath, c se
 	title := ""
 	if c.Title != nil {
 		if title = clean(*c.Title); title == "" {
-			return item, wrong("title", "the title is empty; give a title")
+			return item, service.Invalidf("title", "give a title", "the title is empty")
 		}
 	}
 	if c.Title == nil && c.Archived == nil {
-		return item, wrong("", "there is nothing to change; give title or archived")
+		return item, service.Invalidf("", "give title or archived", "there is nothing to change")
 	}
 	now := time.Now()
 	if c.Title != nil {
@@ -87,26 +88,27 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 	for _, text := range []struct{ name, text string }{{"name", row.Name}, {"comment", row.Comment},
 		{"author", row.Author}} {
 		if len(text.text) > store.MaxAnnotation {
-			return wrong(text.name, "%s is too long; give at most %d bytes", text.name, store.MaxAnnotation)
+			return service.Invalidf(text.name, fmt.Sprintf("give at most %d bytes", store.MaxAnnotation), "%s is too long",
+				text.name)
 		}
 	}
 	switch {
 	case !slices.Contains(b.Kind.values(), row.Kind):
-		return wrong("kind", "kind is %q; use %s", row.Kind, strings.Join(b.Kind.values(), ", "))
+		return service.Invalidf("kind", "use "+strings.Join(b.Kind.values(), ", "), "kind is %q", row.Kind)
 	case row.Kind != store.AnnotationNote && row.Name == "":
-		return wrong("name", "a %s needs a name; give one", row.Kind)
+		return service.Invalidf("name", "give one", "a %s needs a name", row.Kind)
 	case row.Kind == store.AnnotationNote && row.Name != "":
-		return wrong("name", "a note has no name; leave it out")
+		return service.Invalidf("name", "leave it out", "a note has no name")
 	case row.Kind == store.AnnotationNote && row.Comment == "":
-		return wrong("comment", "a note needs a text; give one")
+		return service.Invalidf("comment", "give one", "a note needs a text")
 	case row.Kind == score && b.Value == nil:
-		return wrong("value", "a score needs a value; give a number")
+		return service.Invalidf("value", "give a number", "a score needs a value")
 	case row.Kind != score && b.Value != nil:
-		return wrong("value", "a value is for scores; leave it out")
+		return service.Invalidf("value", "leave it out", "a value is for scores")
 	case b.Turn < 0:
-		return wrong("turn", "turn is %d; count turns from 1", b.Turn)
+		return service.Invalidf("turn", "count turns from 1", "turn is %d", b.Turn)
 	case b.Turn > 0 && b.PartID != "":
-		return wrong("turn", "turn and part_id exclude each other; give one of them")
+		return service.Invalidf("turn", "give one of them", "turn and part_id exclude each other")
 	}
 	return nil
 }
@@ -193,7 +195,7 @@ func (a *api) unrewind(ctx context.Context, s service.Service, p sessionPath, _ 
 func (a *api) atRest(ctx context.Context, s service.Service, p sessionPath, at service.Place) (*service.Conversation,
 	error) {
 	if at.Message != nil && at.Turn != nil {
-		return nil, wrong("turn", "turn and message exclude each other; give one of them")
+		return nil, service.Invalidf("turn", "give one of them", "turn and message exclude each other")
 	}
 	return service.AtRest(ctx, a.Sessions.On(s), p.ID)
 }
@@ -264,8 +266,9 @@ func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams)
 		case err != nil:
 			return err
 		case failed != nil:
-			const remedy = "send a file of a format that is imported"
-			return service.NewProblem("not-imported", http.StatusUnprocessableEntity, failed.Error(), "", remedy)
+			p := service.NewProblem("not-imported", http.StatusUnprocessableEntity, "", "", failed.Error())
+			p.Remedy = "send a file of a format that is imported"
+			return p
 		}
 		summary = &im.Summary
 		return nil

@@ -129,7 +129,7 @@ type watched interface {
 // follow sends events of something until the client leaves or the server stops.
 func (a *api) follow(w http.ResponseWriter, r *http.Request, after *eventID, of watched) error {
 	if a.Changes == nil {
-		return service.NotFoundf("", "there are no events here; read again for what has changed")
+		return service.NotFoundf("", "read again for what has changed", "there are no events here")
 	}
 	ctx := r.Context()
 	at, err := a.Changes.Position(ctx)

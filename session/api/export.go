@@ -64,8 +64,8 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	ctx := r.Context()
 	f := formats.Named(string(p.Format), (*formats.Format).Written)
 	if p.Full && !f.Text {
-		return wrong("full",
-			"full is for transcripts, which %s is not; leave it out, or use a format for people", f.Name)
+		return service.Invalidf("full",
+			"leave it out, or use a format for people", "full is for transcripts, which %s is not", f.Name)
 	}
 	source, err := f.Load(ctx, a.Sessions, p.ID, formats.LoadOptions{Full: p.Full})
 	if err != nil {
@@ -115,9 +115,8 @@ func writeExport(ctx context.Context, path string, f *formats.Format, source *fo
 		if _, ok := errors.AsType[*fs.PathError](err); ok || ctx.Err() != nil {
 			return err
 		}
-		const remedy = "choose another format"
-		return service.NewProblem("not-in-format", http.StatusUnprocessableEntity,
-			fmt.Sprintf("the session cannot be written as %s: %v; %s", f.Name, err, remedy), "format", remedy)
+		return service.NewProblem("not-in-format", http.StatusUnprocessableEntity, "format", "choose another format",
+			fmt.Sprintf("the session cannot be written as %s: %v", f.Name, err))
 	}
 	if f.Stream == nil {
 		if err := f.WriteFile(ctx, path, source); err != nil {

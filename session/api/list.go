@@ -106,8 +106,7 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 	q := store.SearchQuery{Text: p.Query, Regexp: p.Regexp, Agent: p.Agent, Since: p.Since.Time}
 	if p.Regexp {
 		if _, err := q.Compile(); err != nil {
-			const remedy = "use the syntax of RE2"
-			return found, service.Invalidf("q", remedy, "%v; %s", err, remedy)
+			return found, service.Invalidf("q", "use the syntax of RE2", "%v", err)
 		}
 	}
 	f := p.filter()

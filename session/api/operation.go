@@ -116,10 +116,9 @@ const maxBody = 1 << 20
 func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || mediaType != "application/json" {
-		const remedy = "send JSON, with the header Content-Type: application/json"
-		return service.NewProblem("unsupported-media-type", http.StatusUnsupportedMediaType,
-			fmt.Sprintf("the body has the media type %q; %s", r.Header.Get("Content-Type"), remedy),
-			"Content-Type", remedy)
+		return service.NewProblem("unsupported-media-type", http.StatusUnsupportedMediaType, "Content-Type",
+			"send JSON, with the header Content-Type: application/json",
+			fmt.Sprintf("the body has the media type %q", r.Header.Get("Content-Type")))
 	}
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()
@@ -137,8 +136,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 // bodyProblem is the error of a body that cannot be decoded.
 func bodyProblem(err error, to any) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		remedy := "give " + jsonName(wrong.Type)
-		return service.Invalidf(wrong.Field, remedy, "%s is a JSON %s; %s", wrong.Field, wrong.Value, remedy)
+		return service.Invalidf(wrong.Field, "give "+jsonName(wrong.Type), "%s is a JSON %s", wrong.Field, wrong.Value)
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLargeProblem(tooLarge.Limit)
@@ -146,23 +144,15 @@ func bodyProblem(err error, to any) error {
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		name = strings.Trim(name, `"`)
 		remedy := "leave it out, or use " + strings.Join(members(reflect.TypeOf(to).Elem()), ", ")
-		return service.Invalidf(name, remedy, "the body has no member %q; %s", name, remedy)
+		return service.Invalidf(name, remedy, "the body has no member %q", name)
 	}
-	return service.Invalidf("", "send one JSON object", "the body is not JSON: %v; send one JSON object", err)
-}
-
-// wrong is the error of a parameter, or of a member of a body. What to do follows a semicolon.
-func wrong(parameter, format string, args ...any) error {
-	detail := fmt.Sprintf(format, args...)
-	_, remedy, _ := strings.Cut(detail, "; ")
-	return service.Invalidf(parameter, remedy, "%s", detail)
+	return service.Invalidf("", "send one JSON object", "the body is not JSON: %v", err)
 }
 
 // tooLargeProblem is the error of a body that is longer than a limit.
 func tooLargeProblem(limit int64) error {
-	const remedy = "send less at once"
-	return service.NewProblem("too-large", http.StatusRequestEntityTooLarge,
-		fmt.Sprintf("the body has more than %d bytes; %s", limit, remedy), "", remedy)
+	return service.NewProblem("too-large", http.StatusRequestEntityTooLarge, "", "send less at once",
+		fmt.Sprintf("the body has more than %d bytes", limit))
 }
 
 // jsonName describes the JSON of a type.

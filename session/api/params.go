@@ -162,8 +162,7 @@ func named(parameter string, err error) error {
 func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		const remedy = "escape the values of parameters"
-		return p, service.Invalidf("", remedy, "the query cannot be read: %v; %s", err, remedy)
+		return p, service.Invalidf("", "escape the values of parameters", "the query cannot be read: %v", err)
 	}
 	v := reflect.ValueOf(&p).Elem()
 	var known []string
@@ -196,7 +195,7 @@ func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error)
 		if len(known) > 0 {
 			remedy += ", or use " + strings.Join(known, ", ")
 		}
-		return p, service.Invalidf(name, remedy, "there is no parameter %q here; %s", name, remedy)
+		return p, service.Invalidf(name, remedy, "there is no parameter %q here", name)
 	}
 	return p, nil
 }
@@ -205,12 +204,11 @@ func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error)
 func (p *parameter) decode(to reflect.Value, values []string) error {
 	switch {
 	case len(values) == 0 && p.required:
-		remedy := "give " + p.doc
-		return service.Invalidf(p.name, remedy, "%s is missing; %s", p.name, remedy)
+		return service.Invalidf(p.name, "give "+p.doc, "%s is missing", p.name)
 	case len(values) == 0 && p.standard != "":
 		values = []string{p.standard}
 	case len(values) > 1 && !p.many:
-		return service.Invalidf(p.name, "give one", "%s is there %d times; give one", p.name, len(values))
+		return service.Invalidf(p.name, "give one", "%s is there %d times", p.name, len(values))
 	}
 	for _, text := range values {
 		field := to
@@ -228,7 +226,7 @@ func (p *parameter) decode(to reflect.Value, values []string) error {
 			err = p.set(field, text)
 		}
 		if err != nil {
-			return service.Invalidf(p.name, err.Error(), "%s is %q; %v", p.name, text, err)
+			return service.Invalidf(p.name, err.Error(), "%s is %q", p.name, text)
 		}
 	}
 	return nil

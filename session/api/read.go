@@ -58,7 +58,7 @@ func (a *api) read(ctx context.Context, p documentParams) (*document.Document, e
 	case to > len(o.Turns):
 		return nil, noTurn(p.ID, "to", to, len(o.Turns))
 	case to < from:
-		return nil, wrong("to", "to is %d and from is %d; give a turn that is not before from", to, from)
+		return nil, service.Invalidf("to", "give a turn that is not before from", "to is %d and from is %d", to, from)
 	}
 	if err := o.Load(ctx, from, to); err != nil {
 		return nil, err
@@ -68,8 +68,9 @@ func (a *api) read(ctx context.Context, p documentParams) (*document.Document, e
 
 // noTurn is the error for a turn that a session does not have.
 func noTurn(id string, parameter string, n, turns int) error {
-	return service.NotFoundf(parameter, "%v; read the session for its turns",
-		&document.NoTurnError{SessionID: id, Number: n, Turns: turns})
+	none := &document.NoTurnError{SessionID: id, Number: n, Turns: turns}
+	what, remedy, _ := strings.Cut(none.Error()+"; read the session for its turns", "; ")
+	return service.NotFoundf(parameter, remedy, "%s", what)
 }
 
 // oneTurn is a session with one turn. Of the totals it has the number of turns: the others would be read of all
@@ -169,7 +170,7 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 	}
 	if whole.Part.ID == "" || whole.Row.ID == "" {
 		return nil, service.NotFoundf("part",
-			"session %s has no part %q of a message %q; read its document for their ids", p.ID, p.Part, p.Message)
+			"read its document for their ids", "session %s has no part %q of a message %q", p.ID, p.Part, p.Message)
 	}
 	return &whole, nil
 }
@@ -250,7 +251,7 @@ func (a *api) blob(ctx context.Context, kind store.BlobKind, what, digest string
 	b, err := a.Sessions.Blob(ctx, kind, digest)
 	if errors.Is(err, store.ErrNotFound) {
 		return text{}, service.NotFoundf("digest",
-			"no %s with the digest %q is stored; read a document for the digests", what, digest)
+			"read a document for the digests", "no %s with the digest %q is stored", what, digest)
 	}
 	return text{b.Digest, !b.Exact, b.Body}, err
 }
@@ -281,7 +282,7 @@ func (a *api) span(ctx context.Context, p spanPath) (*located, error) {
 func (a *api) locate(ctx context.Context, trace, span string) (*located, error) {
 	trace = strings.ToLower(trace)
 	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
-		return nil, wrong("trace", "trace is %q; give at least 8 hexadecimal digits", trace)
+		return nil, service.Invalidf("trace", "give at least 8 hexadecimal digits", "trace is %q", trace)
 	}
 	id, err := a.Sessions.Resolve(ctx, trace)
 	if err != nil {
@@ -310,9 +311,9 @@ func (a *api) locate(ctx context.Context, trace, span string) (*located, error) 
 		}
 	}
 	if found.TraceID == "" {
-		p := service.NotFoundf("span", "session %s has no span %q of trace %s; list its spans", id, span, trace)
+		p := service.NotFoundf("span", "list its spans", "session %s has no span %q of trace %s", id, span, trace)
 		if span == "" {
-			p = service.NotFoundf("trace", "no session has spans of trace %s; list sessions", trace)
+			p = service.NotFoundf("trace", "list sessions", "no session has spans of trace %s", trace)
 		}
 		return nil, p
 	}

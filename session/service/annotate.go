@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func (a *Annotator) Untag(message, part, tag string) error {
 		Name: strings.TrimSpace(tag)}
 	n.Identify()
 	if old := a.known(n.ID); old == nil || old.DeletedAt != nil {
-		return invalid("tag", "session %s has no tag %q to take back; its annotations list the tags", a.id, tag)
+		return Invalidf("tag", "its annotations list the tags", "session %s has no tag %q to take back", a.id, tag)
 	}
 	return a.Remove(n.ID)
 }
@@ -54,7 +55,7 @@ func (a *Annotator) Untag(message, part, tag string) error {
 func (a *Annotator) Remove(id string) error {
 	old := a.known(id)
 	if old == nil || old.DeletedAt != nil {
-		return NotFoundf("annotation", "session %s has no annotation %q to take back; its annotations list their ids",
+		return NotFoundf("annotation", "its annotations list their ids", "session %s has no annotation %q to take back",
 			a.id, id)
 	}
 	n := *old
@@ -106,12 +107,13 @@ func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn int, 
 				}
 			}
 		}
-		return "", "", invalid("part_id", "session %s has no part %q; its JSON has their ids", id, part)
+		return "", "", Invalidf("part_id", "its JSON has their ids", "session %s has no part %q", id, part)
 	}
 	doc := document.Build(document.Input{Transcript: t})
 	of := doc.Turn(turn)
 	if of == nil {
-		return "", "", invalid("turn", "session %s has no turn %d; its turns are 1 to %d", id, turn, len(doc.Turns))
+		return "", "", Invalidf("turn", fmt.Sprintf("its turns are 1 to %d", len(doc.Turns)),
+			"session %s has no turn %d", id, turn)
 	}
 	for _, m := range of.Messages {
 		if m.Role == session.RoleUser {

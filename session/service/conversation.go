@@ -63,21 +63,13 @@ func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, e
 	}
 	c := &Conversation{ID: id, Transcript: in.Transcript, Timeline: document.Build(in), Turns: make(map[string]int)}
 	if st := c.Timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
-		const remedy = "wait until it is idle"
-		return nil, NewProblem(CodeBusy, http.StatusConflict,
-			fmt.Sprintf("session %s is %s; %s", id, st, remedy), "", remedy)
+		return nil, NewProblem(CodeBusy, http.StatusConflict, "", "wait until it is idle",
+			fmt.Sprintf("session %s is %s", id, st))
 	}
 	for turn, m := range c.Timeline.Messages() {
 		c.Turns[m.ID] = turn.Number
 	}
 	return c, nil
-}
-
-// invalid is [Invalidf] of a text that ends in a remedy.
-func invalid(parameter, format string, args ...any) *Problem {
-	p := Invalidf(parameter, "", format, args...)
-	_, p.Remedy, _ = strings.Cut(p.Detail, "; ")
-	return p
 }
 
 // Fork copies the session up to and including a place, by default its last message.
@@ -118,17 +110,17 @@ func (c *Conversation) Rewind(ctx context.Context, s Service, to Place, now time
 	case to.Turn != nil:
 		point, err = c.inTurn(*to.Turn, session.RoleUser)
 	default:
-		err = invalid("turn", "a rewind needs a place; name a turn, or a message of the user's")
+		err = Invalidf("turn", "name a turn, or a message of the user's", "a rewind needs a place")
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case point.Role != session.RoleUser:
-		return nil, invalid("message", "message %s is the %s's; name one of the user's, or turn %d",
-			point.ID, point.Role, c.Turns[point.ID])
+		return nil, Invalidf("message", fmt.Sprintf("name one of the user's, or turn %d", c.Turns[point.ID]),
+			"message %s is the %s's", point.ID, point.Role)
 	case point.HiddenAt != nil:
-		return nil, invalid("message",
-			"message %s is hidden already; choose an earlier one, or undo the rewind first", point.ID)
+		return nil, Invalidf("message",
+			"choose an earlier one, or undo the rewind first", "message %s is hidden already", point.ID)
 	}
 	done, err := s.Rewind(ctx, c.ID, point.ID, now)
 	done.To = point.ID // also where nothing came after it
@@ -139,7 +131,7 @@ func (c *Conversation) Rewind(ctx context.Context, s Service, to Place, now time
 func (c *Conversation) Unrewind(ctx context.Context, s Service) (*Rewound, error) {
 	done, err := s.Unrewind(ctx, c.ID)
 	if errors.Is(err, store.ErrNoRewind) {
-		return nil, invalid("", "session %s has no rewind to undo; all of it is shown", c.ID)
+		return nil, Invalidf("", "all of it is shown", "session %s has no rewind to undo", c.ID)
 	}
 	return c.rewound(done, true), err
 }
@@ -169,11 +161,11 @@ func (c *Conversation) named(name string) (*session.Message, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, invalid("message", "session %s has no message %q; its JSON has their ids", c.ID, name)
+		return nil, Invalidf("message", "its JSON has their ids", "session %s has no message %q", c.ID, name)
 	case 1:
 		return found[0], nil
 	}
-	return nil, invalid("message", "%d messages of session %s begin with %q; type more of the id",
+	return nil, Invalidf("message", "type more of the id", "%d messages of session %s begin with %q",
 		len(found), c.ID, name)
 }
 
@@ -191,11 +183,11 @@ func (c *Conversation) inTurn(number int, role string) (*session.Message, error)
 		}
 	}
 	if last == nil && role != "" {
-		return nil, invalid("turn", "turn %d of session %s has no question that is seen; choose another turn",
+		return nil, Invalidf("turn", "choose another turn", "turn %d of session %s has no question that is seen",
 			number, c.ID)
 	}
 	if last == nil {
-		return nil, invalid("turn", "turn %d of session %s is hidden by a rewind; choose another turn", number, c.ID)
+		return nil, Invalidf("turn", "choose another turn", "turn %d of session %s is hidden by a rewind", number, c.ID)
 	}
 	return last, nil
 }
@@ -209,7 +201,7 @@ func (c *Conversation) last() (*session.Message, error) {
 		}
 	}
 	if last == nil {
-		return nil, invalid("", "session %s has no message that is seen; there is nothing to copy", c.ID)
+		return nil, Invalidf("", "there is nothing to copy", "session %s has no message that is seen", c.ID)
 	}
 	return last, nil
 }
@@ -217,13 +209,13 @@ func (c *Conversation) last() (*session.Message, error) {
 // settledAt refuses a copy of what is not over: a call that waits for a human.
 func (c *Conversation) settledAt(point *session.Message) error {
 	if point.HiddenAt != nil {
-		return invalid("message", "message %s is hidden by a rewind; choose another, or take the rewind back", point.ID)
+		return Invalidf("message", "choose another, or take the rewind back", "message %s is hidden by a rewind", point.ID)
 	}
 	last, err := c.last()
 	if err != nil || !c.Timeline.Status.State.Waiting() || c.Turns[point.ID] < c.Turns[last.ID] ||
 		point.Role == session.RoleUser {
 		return err
 	}
-	return invalid("turn", "session %s waits for a human in turn %d; copy less of it, or answer first", c.ID,
+	return Invalidf("turn", "copy less of it, or answer first", "session %s waits for a human in turn %d", c.ID,
 		c.Turns[last.ID])
 }

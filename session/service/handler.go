@@ -67,8 +67,9 @@ func (m sequence[Q, A]) serve(w http.ResponseWriter, r *http.Request, s Service)
 func arguments[Q any](r *http.Request) (q Q, err error) {
 	err = json.NewDecoder(r.Body).Decode(&q)
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return q, NewProblem(CodeInvalid, http.StatusRequestEntityTooLarge, tooLarge.Error(), "",
-			"raise max_request_body_size of the server")
+		p := NewProblem(CodeInvalid, http.StatusRequestEntityTooLarge, "", "", tooLarge.Error())
+		p.Remedy = "raise max_request_body_size of the server"
+		return q, p
 	}
 	if err != nil {
 		return q, Invalidf("", "", "the body is not the JSON of the arguments: %v", err)

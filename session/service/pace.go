@@ -134,9 +134,8 @@ func (p *Pacer) Handler(next http.Handler) http.Handler {
 // refuse answers a request for which there are too many others.
 func refuse(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
-	const remedy = "try again"
-	WriteProblem(w, NewProblem(CodeOverloaded, http.StatusServiceUnavailable,
-		"too many requests are waiting while telemetry is stored; "+remedy, "", remedy))
+	WriteProblem(w, NewProblem(CodeOverloaded, http.StatusServiceUnavailable, "", "try again",
+		"too many requests are waiting while telemetry is stored"))
 }
 
 // held is the turn of a request, while it has one.

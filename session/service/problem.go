@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -78,15 +79,14 @@ var kinds = []struct {
 	{"timed-out", context.DeadlineExceeded, http.StatusGatewayTimeout},
 }
 
-// Invalidf is a problem of a parameter of a request, "" for the request as a whole.
+// Invalidf is a problem of a parameter of a request, "" for the request as a whole. The remedy may be empty.
 func Invalidf(parameter, remedy, format string, args ...any) *Problem {
-	return NewProblem(CodeInvalid, http.StatusBadRequest, fmt.Sprintf(format, args...), parameter, remedy)
+	return NewProblem(CodeInvalid, http.StatusBadRequest, parameter, remedy, fmt.Sprintf(format, args...))
 }
 
-// NotFoundf is a problem of a parameter that names something which is not there. A remedy follows a semicolon.
-func NotFoundf(parameter, format string, args ...any) *Problem {
-	p := invalid(parameter, format, args...)
-	return NewProblem(CodeNotFound, http.StatusNotFound, p.Detail, parameter, p.Remedy)
+// NotFoundf is a problem of a parameter that names something which is not there.
+func NotFoundf(parameter, remedy, format string, args ...any) *Problem {
+	return NewProblem(CodeNotFound, http.StatusNotFound, parameter, remedy, fmt.Sprintf(format, args...))
 }
 
 // ProblemOf is err as a problem. An error that is one already stays as it is.
@@ -105,13 +105,19 @@ func ProblemOf(err error) *Problem {
 		code, status = codeNotWhole, http.StatusUnprocessableEntity
 	}
 	if turn, ok := errors.AsType[*document.NoTurnError](err); ok {
-		return NotFoundf("turn", "%s", turn.Error())
+		what, remedy, _ := strings.Cut(turn.Error(), "; ")
+		return NotFoundf("turn", remedy, "%s", what)
 	}
-	return NewProblem(code, status, err.Error(), "", "")
+	return NewProblem(code, status, "", "", err.Error())
 }
 
-// NewProblem returns a problem of a kind; parameter and remedy may be empty.
-func NewProblem(code string, status int, detail, parameter, remedy string) *Problem {
+// NewProblem returns a problem of a kind; parameter and remedy may be empty. Its Detail is what is wrong, and the
+// remedy.
+func NewProblem(code string, status int, parameter, remedy, what string) *Problem {
+	detail := what
+	if remedy != "" {
+		detail += "; " + remedy
+	}
 	return &Problem{Type: "/problems/" + code, Title: http.StatusText(status), Status: status, Detail: detail,
 		Code: code, Parameter: parameter, Remedy: remedy}
 }

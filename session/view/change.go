@@ -18,7 +18,8 @@ const maxForm = 256 << 10
 // change does what a form asks for, and leads back to its page.
 func (v *view) change(w http.ResponseWriter, r *http.Request) error {
 	if v.Change == nil {
-		return &problem{http.StatusForbidden, "sessions cannot be changed here: the pages are for reading only"}
+		return service.NewProblem("read-only", http.StatusForbidden, "", "",
+			"sessions cannot be changed here: the pages are for reading only")
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {

@@ -181,21 +181,9 @@ func write(w http.ResponseWriter, r *http.Request, status int, mediaType string,
 	return nil
 }
 
-// problem is an error with the status and the words that a reader gets.
-type problem struct {
-	status int
-	text   string
-}
+func notFound(format string, args ...any) error { return service.NotFoundf("", "", format, args...) }
 
-func (p *problem) Error() string { return p.text }
-
-func notFound(format string, args ...any) error {
-	return &problem{http.StatusNotFound, fmt.Sprintf(format, args...)}
-}
-
-func invalid(format string, args ...any) error {
-	return &problem{http.StatusBadRequest, fmt.Sprintf(format, args...)}
-}
+func invalid(format string, args ...any) error { return service.Invalidf("", "", format, args...) }
 
 // failure is what the page of an error shows.
 type failure struct {
@@ -209,12 +197,7 @@ func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the reader is gone
 	}
-	f := failure{http.StatusInternalServerError, "This page cannot be shown", err.Error(), v.Sessions.Name()}
-	if p, ok := errors.AsType[*problem](err); ok {
-		f.Status = p.status
-	} else if remote := service.ProblemOf(err); remote.Status != 0 {
-		f.Status = remote.Status
-	}
+	f := failure{service.ProblemOf(err).Status, "This page cannot be shown", err.Error(), v.Sessions.Name()}
 	switch {
 	case errors.Is(err, store.ErrNotFound) || f.Status == http.StatusNotFound:
 		f.Status, f.Title = http.StatusNotFound, "Not found"
