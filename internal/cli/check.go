@@ -205,9 +205,9 @@ func (c *checker) checkStored(r store.Reader, id string) error {
 			continue // one that arrived damaged, or was redacted, reports so itself
 		}
 		c.violations++
-		line := fmt.Sprintf("%s: row %s of %s: the text has another digest: it was altered [%s]", id, b.Digest, b.Kind,
+		altered := fmt.Sprintf("row %s of %s: the text has another digest: it was altered [%s]", b.Digest, b.Kind,
 			digestRule.Rule)
-		if _, err := fmt.Fprintln(c.out, printable.Sanitize(line)); err != nil {
+		if err := c.print(id, altered); err != nil {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	found := false
 	newer := func(p codec.Problem) {
 		c.notices++
-		fmt.Fprintln(c.out, "notice: "+strings.ReplaceAll(printable.Sanitize(name+": "+p.String()), "\n", " "))
+		_ = c.print("notice: "+name, p.String()) // where this fails, so does what comes after it
 	}
 	for t, err := range jsonl.DecodeKnown(r, newer) {
 		found = true
@@ -257,8 +257,13 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 // damaged reports a file that cannot be read to its end, which is a finding.
 func (c *checker) damaged(name string, err error) error {
 	c.violations++
-	_, writeErr := fmt.Fprintln(c.out, strings.ReplaceAll(printable.Sanitize(name+": "+err.Error()), "\n", " "))
-	return writeErr
+	return c.print(name, err.Error())
+}
+
+// print prints what is found in a file or a session. Ids are whatever somebody sent.
+func (c *checker) print(name, what string) error {
+	_, err := fmt.Fprintln(c.out, printable.Flat(name+": "+what))
+	return err
 }
 
 // report checks the rows of a session. links are its spans, as far as they are known.
@@ -266,8 +271,7 @@ func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 	c.sessions++
 	for _, v := range session.Check(t) {
 		c.violations++
-		line := t.Session.ID + ": " + v.String() // ids are whatever somebody sent
-		if _, err := fmt.Fprintln(c.out, strings.ReplaceAll(printable.Sanitize(line), "\n", " ")); err != nil {
+		if err := c.print(t.Session.ID, v.String()); err != nil {
 			return err
 		}
 	}
@@ -282,5 +286,5 @@ func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 
 // noticeLine is what check and import print of a notice.
 func noticeLine(sessionID string, n *session.Notice) string {
-	return "notice: " + strings.ReplaceAll(printable.Sanitize(sessionID+": "+n.String()), "\n", " ")
+	return "notice: " + printable.Flat(sessionID+": "+n.String())
 }

@@ -121,7 +121,7 @@ func (p *progress) line() string {
 	if p.sessions > 0 {
 		text += "  " + counted(p.sessions, "session")
 	}
-	text += "  " + strings.ReplaceAll(printable.Sanitize(p.name), "\n", " ")
+	text += "  " + printable.Flat(p.name)
 	if runes := []rune(text); len(runes) >= p.width {
 		text = string(runes[:max(p.width-1, 0)])
 	}

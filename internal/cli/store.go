@@ -193,8 +193,7 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 			name = bare
 		}
 		if strings.HasPrefix(name, toComplete) {
-			title := strings.ReplaceAll(printable.Sanitize(s.Title), "\n", " ")
-			names = append(names, cobra.CompletionWithDesc(printable.Sanitize(name), title))
+			names = append(names, cobra.CompletionWithDesc(printable.Sanitize(name), printable.Flat(s.Title)))
 		}
 	}
 	if cmd.Name() == "check" { // it takes files too

@@ -161,17 +161,12 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range e.Messages {
-		for _, row := range m.Parts {
-			if row.ID == p.Part {
-				whole.Row = row
-			}
-		}
-	}
-	if whole.Part.ID == "" || whole.Row.ID == "" {
+	row := document.PartRow(e.Messages, p.Part)
+	if whole.Part.ID == "" || row == nil {
 		return nil, service.NotFoundf("part",
 			"read its document for their ids", "session %s has no part %q of a message %q", p.ID, p.Part, p.Message)
 	}
+	whole.Row = *row
 	return &whole, nil
 }
 

@@ -238,7 +238,7 @@ func (b *builder) unrecorded() {
 			}
 			known = max(known, history.Turns-asked)
 		}
-		if t.question() != nil {
+		if t.Question() != nil {
 			asked++
 		}
 	}

@@ -93,7 +93,7 @@ func (doc *Document) Context(number int) []*Message {
 	if t == nil {
 		return nil
 	}
-	question := t.question()
+	question := t.Question()
 	// Markers between the question and its answer cut the context too.
 	until := slices.IndexFunc(t.Messages, (*Message).answers)
 	if until < 0 {
@@ -157,8 +157,8 @@ func compacted(messages []*Message, question *Message) []*Message {
 	return context
 }
 
-// question is the user message that the turn begins with, nil where it is lost.
-func (t *Turn) question() *Message {
+// Question is the user message that the turn begins with, nil where it is lost.
+func (t *Turn) Question() *Message {
 	return find(t.Messages, func(m *Message) bool { return m.Role == session.RoleUser })
 }
 
@@ -185,7 +185,7 @@ func (doc *Document) turnReplay(number int, checked map[*Message]*TurnEligibilit
 	r := &TurnEligibility{Turn: number, Hidden: t.Hidden, Model: t.Model, Temperature: t.Temperature}
 	context := doc.Context(number)
 	r.Context = len(context)
-	question := t.question()
+	question := t.Question()
 	if question == nil {
 		r.miss(Missing{What: MissingUserMessage, Why: "the turn's user message has not arrived"})
 	} else {

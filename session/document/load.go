@@ -296,3 +296,15 @@ func (r Reader) numberTurns(ctx context.Context, hits []store.Hit) error {
 	}
 	return nil
 }
+
+// PartRow is the row of a part of one of the messages, nil if they have none with the id.
+func PartRow(messages []session.MessageAndParts, id string) *session.Part {
+	for i := range messages {
+		for j := range messages[i].Parts {
+			if p := &messages[i].Parts[j]; p.ID == id {
+				return p
+			}
+		}
+	}
+	return nil
+}

@@ -91,7 +91,7 @@ func (o *Outline) LoadQuestions(ctx context.Context, numbers []int) error {
 	var ids []string
 	for _, n := range numbers {
 		t := o.Turns[n-1]
-		question := t.question()
+		question := t.Question()
 		for _, m := range t.Messages {
 			if (question == nil || m == question) && !o.isLoaded[m.ID] {
 				ids = append(ids, m.ID)

@@ -329,25 +329,20 @@ func (s *server) part(ctx context.Context, in partArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for i := range t.Messages {
-		for k := range t.Messages[i].Parts {
-			p := &t.Messages[i].Parts[k]
-			if p.ID != in.Part {
-				continue
-			}
-			if in.Offset < 0 || in.Offset > len(p.DataJSON) {
-				return "", fmt.Errorf("offset is %d; part %s has %d bytes", in.Offset, p.ID, len(p.DataJSON))
-			}
-			rest := p.DataJSON[in.Offset:]
-			head := printable.Head(rest, maxText)
-			if len(head) < len(rest) {
-				return fmt.Sprintf("%s\n%d more bytes: pass offset=%d\n",
-					head, len(rest)-len(head), in.Offset+len(head)), nil
-			}
-			return rest, nil
-		}
+	p := document.PartRow(t.Messages, in.Part)
+	if p == nil {
+		return "", fmt.Errorf("session %s has no part %q", row.ID, in.Part)
 	}
-	return "", fmt.Errorf("session %s has no part %q", row.ID, in.Part)
+	if in.Offset < 0 || in.Offset > len(p.DataJSON) {
+		return "", fmt.Errorf("offset is %d; part %s has %d bytes", in.Offset, p.ID, len(p.DataJSON))
+	}
+	rest := p.DataJSON[in.Offset:]
+	head := printable.Head(rest, maxText)
+	if len(head) < len(rest) {
+		return fmt.Sprintf("%s\n%d more bytes: pass offset=%d\n",
+			head, len(rest)-len(head), in.Offset+len(head)), nil
+	}
+	return rest, nil
 }
 
 type sessionArgs struct {

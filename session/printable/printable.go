@@ -48,6 +48,14 @@ func Cost(stated, estimated *float64) string {
 	return ""
 }
 
+// Spent is [Cost] of a sum, in which stated is 0 where nobody stated a cost.
+func Spent(stated float64, estimated *float64) string {
+	if stated == 0 {
+		return Cost(nil, estimated)
+	}
+	return Cost(&stated, estimated)
+}
+
 // OptionalDuration is [Duration], or "" where nobody measured it.
 func OptionalDuration(ms *int64) string {
 	if ms == nil {
@@ -228,8 +236,11 @@ func OneLine(s string) string {
 	if more && strings.TrimSpace(rest) != "" {
 		line = strings.TrimRight(line, " \r") + " …"
 	}
-	return strings.ReplaceAll(Sanitize(line), "\n", " ")
+	return Flat(line)
 }
+
+// Flat sanitizes s, with a space for each end of a line.
+func Flat(s string) string { return strings.ReplaceAll(Sanitize(s), "\n", " ") }
 
 // Count writes n with commas.
 func Count(n int64) string {

@@ -145,7 +145,7 @@ func costOf(s *document.Item) string {
 	if s.Unpriced {
 		return absent
 	}
-	return cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent)
+	return cmp.Or(printable.Spent(s.CostUSD, s.EstimatedCostUSD), absent)
 }
 
 // summary is the line below the list.
@@ -165,7 +165,7 @@ func summary(items []document.Item, prices string) []string {
 		}
 	}
 	sum := []string{printable.Plural(len(items), "session", "sessions")}
-	if text := summedCost(stated, estimated); text != "" && !unpriced {
+	if text := printable.Spent(stated, estimated); text != "" && !unpriced {
 		if estimated != nil && prices != "" {
 			text += " (" + prices + ")"
 		}

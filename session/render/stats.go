@@ -36,7 +36,7 @@ var statsColumns = []statsColumn{
 		if g.Unpriced {
 			return absent
 		}
-		return cmp.Or(summedCost(g.CostUSD, g.EstimatedCostUSD), absent)
+		return cmp.Or(printable.Spent(g.CostUSD, g.EstimatedCostUSD), absent)
 	}},
 	{"CALLS", true, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.ToolCalls) }},
 	{"FAILED", true, 3, func(g *store.StatsGroup, n func(int64) string) string { return n(g.FailedCalls) }},
@@ -94,7 +94,7 @@ func (p *printer) statsList(g *store.StatsGroup) {
 	if g.CacheHitRate != nil {
 		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")
 	}
-	switch cost := summedCost(g.CostUSD, g.EstimatedCostUSD); {
+	switch cost := printable.Spent(g.CostUSD, g.EstimatedCostUSD); {
 	case g.Unpriced:
 		p.fieldAt(16, "cost", absent+" (a model has no price)")
 	case cost != "":

@@ -96,7 +96,7 @@ func (p *printer) writeTo(w io.Writer) error {
 // before is now.
 func (p *printer) line(spans ...span) {
 	for i := range spans {
-		spans[i].text = strings.ReplaceAll(printable.Sanitize(spans[i].text), "\n", " ")
+		spans[i].text = printable.Flat(spans[i].text)
 	}
 	room := p.Width
 	for i := range spans {

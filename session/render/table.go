@@ -198,14 +198,6 @@ func spent(u *session.Usage, stated, estimated *float64) string {
 	return strings.Join(printable.Present(printable.Tokens(u), printable.Cost(stated, estimated)), ", ")
 }
 
-// summedCost is costText of a sum that is 0 where nobody stated a cost.
-func summedCost(stated float64, estimated *float64) string {
-	if stated == 0 {
-		return printable.Cost(nil, estimated)
-	}
-	return printable.Cost(&stated, estimated)
-}
-
 // total is a part of a total, nil if something is missing in that.
 func total(usd *float64, unpriced bool) *float64 {
 	if unpriced {

@@ -1,13 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -100,12 +100,8 @@ func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn int, 
 		return "", "", err
 	}
 	if part != "" {
-		for i := range t.Messages {
-			for _, p := range t.Messages[i].Parts {
-				if p.ID == part {
-					return p.MessageID, p.ID, nil
-				}
-			}
+		if p := document.PartRow(t.Messages, part); p != nil {
+			return p.MessageID, p.ID, nil
 		}
 		return "", "", Invalidf("part_id", "its JSON has their ids", "session %s has no part %q", id, part)
 	}
@@ -115,10 +111,5 @@ func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn int, 
 		return "", "", Invalidf("turn", fmt.Sprintf("its turns are 1 to %d", len(doc.Turns)),
 			"session %s has no turn %d", id, turn)
 	}
-	for _, m := range of.Messages {
-		if m.Role == session.RoleUser {
-			return m.ID, "", nil
-		}
-	}
-	return of.Messages[0].ID, "", nil
+	return cmp.Or(of.Question(), of.Messages[0]).ID, "", nil
 }

@@ -41,12 +41,8 @@ func (v *view) row(r *http.Request) (*session.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range e.Messages {
-		for j := range e.Messages[i].Parts {
-			if p := &e.Messages[i].Parts[j]; p.ID == part {
-				return p, nil
-			}
-		}
+	if p := document.PartRow(e.Messages, part); p != nil {
+		return p, nil
 	}
 	return nil, notFound("the session has no part %s of message %s", part, message)
 }

@@ -32,12 +32,7 @@ func (v *view) functions() template.FuncMap {
 		"ago":     func(milli int64) string { return ago(time.Since(time.UnixMilli(milli))) },
 		"iso":     func(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339) },
 		"cost":    printable.Cost,
-		"spent": func(stated float64, estimated *float64) string {
-			if stated == 0 {
-				return printable.Cost(nil, estimated)
-			}
-			return printable.Cost(&stated, estimated)
-		},
+		"spent":   printable.Spent,
 		"decision": func(d document.Decision) string {
 			text, _ := document.DecisionText(&d)
 			return printable.Line(text)
