@@ -61,13 +61,7 @@ type turnData struct {
 
 // Target is what annotations of the turn are made at: its user message.
 func (t turnData) Target() target {
-	message := t.Messages[0].ID
-	for _, m := range t.Messages {
-		if m.Role == session.RoleUser {
-			message = m.ID
-			break
-		}
-	}
+	message := cmp.Or(t.Question(), t.Messages[0]).ID
 	id, back := t.Doc.Session.ID, turnLink(t.Doc, t.Number)
 	if !t.Alone {
 		back = fmt.Sprintf("%s?at=%d#turn-%d", Address("s", id), t.Number, t.Number)
@@ -356,64 +350,66 @@ func (v *view) tree(w http.ResponseWriter, r *http.Request) error {
 
 func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
 
-// next leads to the next turn in which something of a kind is, from a number on.
+// next leads to the next turn in which something of a kind is, from a number on, and around.
 func (v *view) next(w http.ResponseWriter, r *http.Request) error {
-	if r.URL.Query().Get("kind") == "hit" {
-		return v.nextHit(w, r)
+	q := r.URL.Query()
+	find, query := v.landmarks, ""
+	if q.Get("kind") == "hit" {
+		find, query = v.hits, "?"+url.Values{"find": {q.Get("q")}}.Encode()
 	}
-	o, err := v.outline(r)
+	id := element(r.PathValue("id"))
+	turns, err := find(r, id)
 	if err != nil {
 		return err
-	}
-	q := r.URL.Query()
-	kinds := map[string][]string{"error": {"error", "failed", "denied"}, "denial": {"denied", "waiting"},
-		"compaction": {"compaction"}}
-	kind := cmp.Or(q.Get("kind"), "error")
-	wanted, ok := kinds[kind]
-	if !ok {
-		return invalid("kind %q is unknown; use error, denial or compaction", kind)
 	}
 	from, err := strconv.Atoi(cmp.Or(q.Get("from"), "0"))
 	if err != nil {
 		return invalid("from %q is not the number of a turn", q.Get("from"))
 	}
-	turns, link := slices.Clone(o.Turns), func(n int) string { return Address("s", element(r.PathValue("id")), "t", n) }
+	beyond := func(n int) bool { return n > from }
 	if q.Get("back") != "" {
 		slices.Reverse(turns)
-		from = -from
+		beyond = func(n int) bool { return n < from }
 	}
-	var first *document.Turn
-	for _, t := range turns {
-		if !slices.Contains(wanted, landmark(t)) {
-			continue
-		}
-		first = cmp.Or(first, t)
-		if n := t.Number; q.Get("back") != "" && -n > from || q.Get("back") == "" && n > from {
-			http.Redirect(w, r, link(n), http.StatusSeeOther)
-			return nil
-		}
-	}
-	if first == nil {
-		return notFound("the session has no turn with an event of the kind %s", kind)
-	}
-	http.Redirect(w, r, link(first.Number), http.StatusSeeOther) // around
+	to := turns[max(0, slices.IndexFunc(turns, beyond))] // the first where none is beyond
+	http.Redirect(w, r, Address("s", id, "t", to)+query, http.StatusSeeOther)
 	return nil
+}
+
+// landmarks are the turns with an event of a kind, of which there is one.
+func (v *view) landmarks(r *http.Request, id string) ([]int, error) {
+	o, err := v.Sessions.LoadOutline(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	kinds := map[string][]string{"error": {"error", "failed", "denied"}, "denial": {"denied", "waiting"},
+		"compaction": {"compaction"}}
+	kind := cmp.Or(r.URL.Query().Get("kind"), "error")
+	wanted, ok := kinds[kind]
+	if !ok {
+		return nil, invalid("kind %q is unknown; use error, denial or compaction", kind)
+	}
+	var turns []int
+	for _, t := range o.Turns {
+		if slices.Contains(wanted, landmark(t)) {
+			turns = append(turns, t.Number)
+		}
+	}
+	if turns == nil {
+		return nil, notFound("the session has no turn with an event of the kind %s", kind)
+	}
+	return turns, nil
 }
 
 // maxHits is how many places of a text in a session are looked at.
 const maxHits = 1000
 
-// nextHit leads to the next turn that has a text, from a number on.
-func (v *view) nextHit(w http.ResponseWriter, r *http.Request) error {
-	q, id := r.URL.Query(), element(r.PathValue("id"))
-	from, err := strconv.Atoi(cmp.Or(q.Get("from"), "0"))
-	if err != nil {
-		return invalid("from %q is not the number of a turn", q.Get("from"))
-	}
-	search := store.SearchQuery{Text: q.Get("q"), Session: id}
+// hits are the turns that have a text, of which there is one.
+func (v *view) hits(r *http.Request, id string) ([]int, error) {
+	search := store.SearchQuery{Text: r.URL.Query().Get("q"), Session: id}
 	hits, _, err := v.Sessions.Find(r.Context(), search, nil, maxHits, maxSearch)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var turns []int
 	for i := range hits {
@@ -421,23 +417,11 @@ func (v *view) nextHit(w http.ResponseWriter, r *http.Request) error {
 			turns = append(turns, n)
 		}
 	}
-	if len(turns) == 0 {
-		return notFound("%q is in no turn of the session", q.Get("q"))
+	if turns == nil {
+		return nil, notFound("%q is in no turn of the session", search.Text)
 	}
 	slices.Sort(turns)
-	to := turns[0] // around
-	if q.Get("back") != "" {
-		to = turns[len(turns)-1]
-		slices.Reverse(turns)
-	}
-	for _, n := range turns {
-		if q.Get("back") == "" && n > from || q.Get("back") != "" && n < from {
-			to = n
-			break
-		}
-	}
-	http.Redirect(w, r, Address("s", id, "t", to)+"?"+url.Values{"find": {q.Get("q")}}.Encode(), http.StatusSeeOther)
-	return nil
+	return turns, nil
 }
 
 // trace leads from a span, as another viewer of traces links it, to the place in its session.
