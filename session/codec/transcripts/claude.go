@@ -86,13 +86,13 @@ func (d *claude) Sessions(path string) ([]*codec.Session, error) {
 	var all []*codec.Session
 	for _, s := range d.order {
 		s.answered(false)
-		if s.sub == "" {
+		if s.Sub == "" {
 			if !s.b.resumed {
 				s.tree.continues(d.links)
 			}
 			s.tree.hide()
 			id := s.b.s.Row.ID
-			s.b.title = cmp.Or(d.custom[id], d.title, d.guessed[id])
+			s.b.Title = cmp.Or(d.custom[id], d.title, d.guessed[id])
 		}
 		all = append(all, s.b.finish())
 	}
@@ -111,7 +111,7 @@ func besideClaude(path string) []string {
 func (d *claude) readSidecar(path string) {
 	name, found := strings.CutSuffix(path, ".jsonl")
 	id, named := strings.CutPrefix(filepath.Base(name), "agent-")
-	if !found || !named || len(d.order) != 1 || d.order[0].sub != id {
+	if !found || !named || len(d.order) != 1 || d.order[0].Sub != id {
 		return
 	}
 	f, err := os.Open(name + ".meta.json")
@@ -130,17 +130,17 @@ func (d *claude) readSidecar(path string) {
 		return
 	}
 	s := d.order[0]
-	s.b.about.CallID = o.Text("toolUseId")
+	s.b.About.CallID = o.Text("toolUseId")
 	s.setAgent(o.Text("agentType"))
-	if parent := o.Text("parentAgentId"); parent != "" && parent != s.sub {
-		s.b.about.ParentSubagentID = parent
-		s.b.s.Row.ParentID = new(s.b.about.SubagentOf + "-" + parent)
+	if parent := o.Text("parentAgentId"); parent != "" && parent != s.Sub {
+		s.b.About.ParentSubagentID = parent
+		s.b.s.Row.ParentID = new(s.b.About.SubagentOf + "-" + parent)
 	}
 }
 
 // setAgent sets the kind of the sub-agent.
 func (s *claudeSession) setAgent(kind string) {
-	if s.sub != "" && kind != "" {
+	if s.Sub != "" && kind != "" {
 		s.b.s.Row.Agent = kind
 	}
 }
@@ -164,21 +164,27 @@ type claude struct {
 }
 
 type claudeSession struct {
-	b    *builder
-	sub  string // the sub-agent, empty for the session itself
-	step string // the answer of the model that is being read
-	turn string // the program's id of the turn
+	b *builder
+	claudeKnown
 	// boundary is the compaction whose summary is awaited, nil for none.
 	boundary *compacted
 	// command is one that the user gave while it is not known who answers it.
 	command *claudeCommand
 	tree    branches
-	// prompt and catalog are the digests that answers have from here on.
-	prompt, catalog string
 	// shapes are the digests of prompts and catalogs by their JSON, which each request repeats.
 	shapes map[string]string
 	// paid is what each answer cost, by its id.
 	paid map[string]float64
+}
+
+// claudeKnown is what later records of a session depend on of those that were read.
+type claudeKnown struct {
+	Sub  string `json:"sub,omitempty"`  // the sub-agent, empty for the session itself
+	Step string `json:"step,omitempty"` // the answer of the model that is being read
+	Turn string `json:"turn,omitempty"` // the program's id of the turn
+	// Prompt and Catalog are the digests that answers have from here on.
+	Prompt  string `json:"prompt,omitempty"`
+	Catalog string `json:"catalog,omitempty"`
 }
 
 // claudeCommand is a slash command of the user.
@@ -216,7 +222,7 @@ func (d *claude) Record(o rows.Object, line int) {
 	}
 	s := d.session(o)
 	before := d.before(s, line)
-	if kind == "assistant" && s.command == nil && message.Text("id") != s.step {
+	if kind == "assistant" && s.command == nil && message.Text("id") != s.Step {
 		d.goesOn(before)
 	}
 	s.b.see(o.Text("timestamp"))
@@ -231,7 +237,7 @@ func (d *claude) Record(o rows.Object, line int) {
 	if s.command != nil && s.b.touched == nil {
 		return // it joins the tree when it is known whose it is
 	}
-	s.tree.add(o, s.b.at, said, s.b.touched)
+	s.tree.add(o, s.b.At, said, s.b.touched)
 	d.begins(said, before)
 }
 
@@ -252,7 +258,7 @@ func (d *claude) state(kind string, o rows.Object, line int) {
 		d.shape(known, o)
 	case "cost-state":
 		if usd, ok := usdOf(o.Get("totalCostUSD")); ok && known != nil {
-			known.b.cost = &usd
+			known.b.Cost = &usd
 			known.titled(true)
 		}
 	case "permission-mode":
@@ -287,7 +293,7 @@ func (d *claude) system(o rows.Object) {
 			s.b.see(o.Text("timestamp"))
 			s.answered(false)
 			s.b.message(session.RoleSystem, []rows.Object{rows.TextPart("text", text)})
-			s.tree.add(o, s.b.at, false, s.b.touched)
+			s.tree.add(o, s.b.At, false, s.b.touched)
 			return
 		}
 	}
@@ -310,7 +316,7 @@ func (d *claude) attachment(o rows.Object, line int) {
 		}
 		if about.Has("prompt") {
 			said := d.user(s, o, rows.Of("content", about.Get("prompt")), line)
-			s.tree.add(o, s.b.at, said, s.b.touched)
+			s.tree.add(o, s.b.At, said, s.b.touched)
 			d.begins(said, before)
 			return
 		}
@@ -329,18 +335,18 @@ func (d *claude) shape(s *claudeSession, o rows.Object) {
 	for _, key := range []string{"systemPrompt", "system"} {
 		raw := o.Get(key)
 		if digest, known := s.shapes[string(raw)]; known {
-			s.prompt = digest
+			s.Prompt = digest
 		} else if text := promptOf(raw); text != "" {
-			s.prompt = s.b.blob(store.BlobSystemPrompt, text)
-			s.shapes[string(raw)] = s.prompt
+			s.Prompt = s.b.blob(store.BlobSystemPrompt, text)
+			s.shapes[string(raw)] = s.Prompt
 		}
 	}
 	tools := o.Get("tools")
 	if digest, known := s.shapes[string(tools)]; known {
-		s.catalog = digest
+		s.Catalog = digest
 	} else if len(rows.Elements(tools)) > 0 {
-		s.catalog = s.b.blob(store.BlobToolCatalog, string(tools))
-		s.shapes[string(tools)] = s.catalog
+		s.Catalog = s.b.blob(store.BlobToolCatalog, string(tools))
+		s.shapes[string(tools)] = s.Catalog
 	}
 }
 
@@ -376,8 +382,8 @@ func (d *claude) entitle(titles map[string]string, id, title string) {
 // record has no time: else a transcript that grew by it alone would be as late as what
 // was imported before.
 func (s *claudeSession) titled(anew bool) {
-	if anew && s.sub == "" && s.b.at > 0 {
-		s.b.seeMilli(s.b.at + 1)
+	if anew && s.Sub == "" && s.b.At > 0 {
+		s.b.seeMilli(s.b.At + 1)
 	}
 }
 
@@ -388,7 +394,7 @@ func (d *claude) link(o rows.Object) {
 		d.links[id] = o.Text("parentUuid")
 	}
 	if s := d.bySession[o.Text("sessionId")]; s != nil && string(o.Get("isSidechain")) != "true" {
-		s.tree.add(o, s.b.at, false, nil)
+		s.tree.add(o, s.b.At, false, nil)
 	}
 }
 
@@ -396,7 +402,7 @@ func (d *claude) link(o rows.Object) {
 func (d *claude) session(o rows.Object) *claudeSession {
 	id, sub := o.Text("sessionId"), ""
 	if o.True("isSidechain") {
-		d.lacks = d.lacks || d.resumed() && (d.order[0].sub == "" || o.Text("agentId") == "")
+		d.lacks = d.lacks || d.resumed() && (d.order[0].Sub == "" || o.Text("agentId") == "")
 		uuid := o.Text("uuid")
 		root := cmp.Or(d.roots[o.Text("parentUuid")], uuid)
 		d.roots[uuid] = root
@@ -410,12 +416,12 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	if s != nil {
 		return s
 	}
-	s = &claudeSession{b: newBuilder(key, "claude-code"), sub: sub, paid: make(map[string]float64),
-		shapes: make(map[string]string)}
+	s = &claudeSession{b: newBuilder(key, "claude-code"), claudeKnown: claudeKnown{Sub: sub},
+		paid: make(map[string]float64), shapes: make(map[string]string)}
 	row := &s.b.s.Row
 	if sub != "" {
 		row.ParentID = new(id)
-		s.b.about.SubagentOf, s.b.about.SubagentID = id, sub
+		s.b.About.SubagentOf, s.b.About.SubagentID = id, sub
 	}
 	rows.SetText(&row.WorkspaceRoot, o.Text("cwd"))
 	s.b.s.SetMeta("claude_code", o.Texts("version", "gitBranch", "agentId", "slug"))
@@ -429,7 +435,7 @@ func (s *claudeSession) describe(o rows.Object) {
 	if m.Count() > 1 {
 		return
 	}
-	named(m, "", cmp.Or(o.Text("promptId"), s.turn), "")
-	m.AddMeta(rows.NonEmpty("system_prompt_digest", s.prompt))
-	m.AddTrace(rows.NonEmpty("tool_catalog_digest", s.catalog))
+	named(m, "", cmp.Or(o.Text("promptId"), s.Turn), "")
+	m.AddMeta(rows.NonEmpty("system_prompt_digest", s.Prompt))
+	m.AddTrace(rows.NonEmpty("tool_catalog_digest", s.Catalog))
 }

@@ -14,11 +14,7 @@ var claudeTranscript rows.Opener[claudeState] = openClaude
 // claudeState is what the reader has to know of the records before a checkpoint.
 type claudeState struct {
 	Builder builderState `json:"builder"`
-	Sub     string       `json:"sub,omitempty"`
-	Step    string       `json:"step,omitempty"`
-	Turn    string       `json:"turn,omitempty"`
-	Prompt  string       `json:"prompt,omitempty"`
-	Catalog string       `json:"catalog,omitempty"`
+	claudeKnown
 	// Paid is what the last answer cost, and each of the turn that goes on, by its id.
 	Paid map[string]float64 `json:"paid,omitempty"`
 	// Title is that of the file, Custom and Guessed are those of the session.
@@ -48,11 +44,11 @@ func (d *claude) before(s *claudeSession, line int) claudePlace {
 	}
 	id := s.b.s.Row.ID
 	p := claudePlace{line: line, order: len(s.tree.order), state: claudeState{
-		Builder: s.b.state(), Sub: s.sub, Step: s.step, Turn: s.turn, Prompt: s.prompt, Catalog: s.catalog,
-		Title: d.title, Custom: d.custom[id], Guessed: d.guessed[id],
+		Builder: s.b.state(), claudeKnown: s.claudeKnown, Title: d.title,
+		Custom: d.custom[id], Guessed: d.guessed[id],
 	}}
-	if usd, ok := s.paid[s.step]; ok {
-		p.state.Paid = map[string]float64{s.step: usd}
+	if usd, ok := s.paid[s.Step]; ok {
+		p.state.Paid = map[string]float64{s.Step: usd}
 	}
 	return p
 }
@@ -137,8 +133,8 @@ func openClaude(_ string, p *claudeState, report func(codec.Problem)) (rows.Grow
 	if p == nil {
 		return d, nil
 	}
-	s := &claudeSession{b: resume(&p.Builder), sub: p.Sub, step: p.Step, turn: p.Turn, prompt: p.Prompt,
-		catalog: p.Catalog, paid: p.Paid, shapes: make(map[string]string)}
+	s := &claudeSession{b: resume(&p.Builder), claudeKnown: p.claudeKnown, paid: p.Paid,
+		shapes: make(map[string]string)}
 	if s.paid == nil {
 		s.paid = make(map[string]float64)
 	}
@@ -153,11 +149,11 @@ func openClaude(_ string, p *claudeState, report func(codec.Problem)) (rows.Grow
 		}
 	}
 	// The messages of what came before are not known: of the conversation there is its last record.
-	tip := &branch{id: p.Tip, row: cmp.Or(s.b.turn, &rows.Message{Row: session.Message{Role: p.Role}}), at: s.b.at}
+	tip := &branch{id: p.Tip, row: cmp.Or(s.b.turn, &rows.Message{Row: session.Message{Role: p.Role}}), at: s.b.At}
 	s.tree = branches{order: []*branch{tip}, byID: map[string]*branch{p.Tip: tip}, resumed: true, above: p.Above}
 	parent := p.Tip
 	for _, id := range p.After {
-		b := &branch{id: id, parent: parent, at: s.b.at}
+		b := &branch{id: id, parent: parent, at: s.b.At}
 		s.tree.order, s.tree.byID[id] = append(s.tree.order, b), b
 	}
 	return d, nil

@@ -97,11 +97,11 @@ func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool
 		s.answered(false)
 		s.b.ended("abort", "")
 		s.b.message(session.RoleSystem, parts)
-		s.step = ""
+		s.Step = ""
 		return false
 	case strings.HasPrefix(text, "<command-name>"), strings.HasPrefix(text, "<command-message>"):
 		s.answered(false)
-		s.command = &claudeCommand{record: o, at: s.b.at, typed: typedCommand(text), parts: parts}
+		s.command = &claudeCommand{record: o, at: s.b.At, typed: typedCommand(text), parts: parts}
 		return false
 	case meta || fromProgram(text) || !fromPerson(o):
 		// The text that a command expands to is for the model, which answers it, and so is
@@ -109,9 +109,9 @@ func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool
 		s.answered(meta && !fromProgram(text))
 		s.compact()
 		m := s.b.message(session.RoleSystem, parts)
-		if s.step = ""; isNotification(text) {
-			s.turn = o.Text("promptId")
-			named(m, o.Text("uuid"), s.turn, "")
+		if s.Step = ""; isNotification(text) {
+			s.Turn = o.Text("promptId")
+			named(m, o.Text("uuid"), s.Turn, "")
 		}
 		return false
 	}
@@ -123,8 +123,8 @@ func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool
 
 // asked adds the user's message, which a record holds.
 func (s *claudeSession) asked(o rows.Object, parts []rows.Object) {
-	s.step, s.turn = "", o.Text("promptId")
-	named(s.b.message(session.RoleUser, parts), o.Text("uuid"), s.turn, "")
+	s.Step, s.Turn = "", o.Text("promptId")
+	named(s.b.message(session.RoleUser, parts), o.Text("uuid"), s.Turn, "")
 }
 
 // programTags begin texts that the program writes in the user's name.
@@ -180,17 +180,17 @@ func (s *claudeSession) answered(byModel bool) {
 	s.command = nil
 	// The command came before the record that shows who answers it, so its message has its own time. The record that is
 	// being read finds its time as it was.
-	now, touched := s.b.at, s.b.touched
-	s.b.at = c.at
+	now, touched := s.b.At, s.b.touched
+	s.b.At = c.at
 	name, _, _ := strings.Cut(c.typed, " ")
 	if byModel = byModel && c.typed != "" && !slices.Contains(localCommands, name); byModel {
 		s.asked(c.record, append([]rows.Object{rows.TextPart("text", c.typed)}, c.parts[1:]...))
 	} else {
 		s.b.message(session.RoleSystem, c.parts)
-		s.step = ""
+		s.Step = ""
 	}
 	s.tree.add(c.record, c.at, byModel, s.b.touched)
-	s.b.at, s.b.touched = now, touched
+	s.b.At, s.b.touched = now, touched
 }
 
 // compact adds the compaction of which no summary came.
@@ -243,8 +243,8 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 		blocks = []json.RawMessage{rows.TextPart("text", text).JSON()}
 	}
 	id := message.Text("id")
-	if len(blocks) > 0 && (s.step != id || s.b.turn == nil) {
-		s.step = id
+	if len(blocks) > 0 && (s.Step != id || s.b.turn == nil) {
+		s.Step = id
 		step := s.b.step(id)
 		step.ResponseID, step.RequestID = id, o.Text("requestId")
 		s.describe(o)

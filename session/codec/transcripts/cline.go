@@ -136,7 +136,7 @@ func (d *cline) about(of rows.Object, place clinePlace) {
 	parent := origin.Text("parentThreadId")
 	if root, sub, ok := strings.Cut(row.ID, "__"); ok && of.Text("agent") != "lead" && root != "" {
 		parent = cmp.Or(parent, root)
-		d.b.about.SubagentOf, d.b.about.SubagentID = root, cmp.Or(origin.Text("subagent"), sub)
+		d.b.About.SubagentOf, d.b.About.SubagentID = root, cmp.Or(origin.Text("subagent"), sub)
 	}
 	d.b.parent(parent)
 	if prompt := of.Text("system_prompt"); prompt != "" {
@@ -150,7 +150,7 @@ func (d *cline) about(of rows.Object, place clinePlace) {
 			d.model = session.Model{ProviderID: used.Text("model_provider_id"), ModelID: used.Text("model_id")}
 		}
 	}
-	d.b.title = place.about.Object("metadata").Text("title")
+	d.b.Title = place.about.Object("metadata").Text("title")
 	d.b.seeMilli(milli(place.about.Text("started_at")))
 	if at, err := strconv.ParseInt(row.ID, 10, 64); err == nil && at > 0 && at < maxMoment { // a task is named so
 		d.b.seeMilli(at)
@@ -223,8 +223,8 @@ func (d *cline) user(o rows.Object, blocks []rows.Object, line int) {
 				strings.HasPrefix(trimmed, "[ERROR]") || strings.HasPrefix(trimmed, "# TODO LIST") ||
 				strings.HasPrefix(trimmed, "# task_progress"))
 			byUser = byUser || !fromProgram
-			if asked := clineQuestion(text); d.b.question == "" && !fromProgram && asked != "" {
-				d.b.question = asked
+			if asked := clineQuestion(text); d.b.Asked == "" && !fromProgram && asked != "" {
+				d.b.Asked = asked
 			}
 			parts = append(parts, part)
 		}

@@ -81,22 +81,12 @@ func (d *codex) Sessions(string) ([]*codec.Session, error) {
 }
 
 type codex struct {
-	report   func(codec.Problem)
-	b        *builder // nil before the session is named
-	named    string   // the session by the name of the file, empty where the name has none
-	provider string
-	model    session.Model
-	prompt   string // digest of the system prompt
-	total    string // what was spent so far, as it was reported last
-	spent    int
-	// open reports that the model call that the last step began is not counted yet.
-	open bool
-	// turnID and traceID are those of the task that runs, marked the messages that have
-	// them.
-	turnID, traceID string
-	marked          map[*rows.Message]bool
-	// context is the size of the model's context at the last call, in tokens.
-	context int64
+	report func(codec.Problem)
+	b      *builder // nil before the session is named
+	named  string   // the session by the name of the file, empty where the name has none
+	codexKnown
+	// marked are the messages that have the ids of the task.
+	marked map[*rows.Message]bool
 	// compaction is the last one while its resulting size is not known.
 	compaction *rows.Message
 	// inherited reports that what is being read is a copy of what the session above had said when
@@ -106,6 +96,24 @@ type codex struct {
 	rows.Checkpoint
 	// before is the state of the builder before the record that is being read.
 	before builderState
+}
+
+// codexKnown is what later records depend on of those that were read.
+type codexKnown struct {
+	Provider string        `json:"provider,omitempty"`
+	Model    session.Model `json:"model"`
+	// Prompt is the digest of the system prompt.
+	Prompt string `json:"prompt,omitempty"`
+	// Total is what was spent so far, as it was reported last.
+	Total string `json:"total,omitempty"`
+	Spent int    `json:"spent,omitempty"`
+	// Open reports that the model call that the last step began is not counted yet.
+	Open bool `json:"open,omitempty"`
+	// TurnID and TraceID are those of the task that runs.
+	TurnID  string `json:"turn_id,omitempty"`
+	TraceID string `json:"trace_id,omitempty"`
+	// Context is the size of the model's context at the last call, in tokens.
+	Context int64 `json:"context,omitempty"`
 }
 
 func (d *codex) Record(o rows.Object, line int) {
@@ -162,9 +170,9 @@ func (d *codex) mark() {
 		d.marked = make(map[*rows.Message]bool)
 	}
 	d.marked[m] = true
-	named(m, "", d.turnID, d.traceID)
-	if d.prompt != "" && m.Row.Role == session.RoleAssistant {
-		m.SetMeta("system_prompt_digest", d.prompt)
+	named(m, "", d.TurnID, d.TraceID)
+	if d.Prompt != "" && m.Row.Role == session.RoleAssistant {
+		m.SetMeta("system_prompt_digest", d.Prompt)
 	}
 }
 
@@ -188,24 +196,24 @@ func isTimed(id string) bool { return len(id) == 36 && id[14] == '7' }
 
 func (d *codex) begin(meta rows.Object) {
 	d.b = newBuilder(meta.Text("id"), "codex")
-	d.provider = meta.Text("model_provider")
+	d.Provider = meta.Text("model_provider")
 	rows.SetText(&d.b.s.Row.WorkspaceRoot, meta.Text("cwd"))
 	d.b.parent(meta.Text("parent_thread_id"))
 	d.b.parent(meta.Object("source").Object("subagent").Object("thread_spawn").Text("parent_thread_id"))
 	d.b.s.SetMeta("codex", meta.Only("cli_version", "originator", "forked_from_id", "git"))
 	if text := meta.Object("base_instructions").Text("text"); text != "" {
-		d.prompt = d.b.blob(store.BlobSystemPrompt, text)
+		d.Prompt = d.b.blob(store.BlobSystemPrompt, text)
 	}
 }
 
 // settings reads how a turn is set up. The policies on approvals and on the sandbox
 // together are the session's mode, as in the program's telemetry.
 func (d *codex) settings(c rows.Object) {
-	d.turnID = cmp.Or(c.Text("turn_id"), d.turnID)
-	d.traceID = cmp.Or(c.Text("trace_id"), d.traceID)
+	d.TurnID = cmp.Or(c.Text("turn_id"), d.TurnID)
+	d.TraceID = cmp.Or(c.Text("trace_id"), d.TraceID)
 	if model := c.Text("model"); model != "" {
-		d.model = session.Model{ProviderID: d.provider, ModelID: model, Variant: c.Text("effort")}
-		d.b.setModel(d.model)
+		d.Model = session.Model{ProviderID: d.Provider, ModelID: model, Variant: c.Text("effort")}
+		d.b.setModel(d.Model)
 	}
 	var mode []string
 	for _, key := range []string{"approval_policy", "sandbox_policy"} {
@@ -230,17 +238,17 @@ func (d *codex) part(o rows.Object) {
 // step begins the next model call, unless the parts of one are being read: a call ends
 // with the record that counts it.
 func (d *codex) step() {
-	if d.b.turn == nil || !d.open {
+	if d.b.turn == nil || !d.Open {
 		d.b.step(d.callName())
-		d.open = true
+		d.Open = true
 	}
-	if d.model.ModelID != "" {
-		d.b.setModel(d.model)
+	if d.Model.ModelID != "" {
+		d.b.setModel(d.Model)
 	}
 }
 
 // callName names the model call that is being read.
-func (d *codex) callName() string { return strconv.Itoa(d.spent) }
+func (d *codex) callName() string { return strconv.Itoa(d.Spent) }
 
 func (d *codex) item(item rows.Object, line int) {
 	kind := item.Text("type")
@@ -267,7 +275,7 @@ func (d *codex) item(item rows.Object, line int) {
 		if !d.b.result(id, output, failed) {
 			d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
 		}
-		d.open = false // what the model answers now, another call answers
+		d.Open = false // what the model answers now, another call answers
 	case strings.HasSuffix(kind, "_call"):
 		d.call(kind, item)
 	case kind == "ghost_snapshot" || kind == "compaction" || kind == "compaction_summary":
@@ -322,10 +330,10 @@ func (d *codex) agentMessage(item rows.Object) {
 		return
 	}
 	header, payload, _ := strings.Cut(text, "\nPayload:")
-	if payload = strings.TrimSpace(payload); payload == "" && d.b.question == "" {
-		d.b.title = cmp.Or(d.b.title, between(header, "Task name: ", "\n"))
+	if payload = strings.TrimSpace(payload); payload == "" && d.b.Asked == "" {
+		d.b.Title = cmp.Or(d.b.Title, between(header, "Task name: ", "\n"))
 	}
-	if d.open = false; d.b.s.Row.ParentID != nil && strings.HasPrefix(header, "Message Type: NEW_TASK") {
+	if d.Open = false; d.b.s.Row.ParentID != nil && strings.HasPrefix(header, "Message Type: NEW_TASK") {
 		d.b.message(session.RoleUser, []rows.Object{rows.TextPart("text", cmp.Or(payload, text))})
 		return
 	}
@@ -387,8 +395,8 @@ func (d *codex) event(e rows.Object) {
 		d.tokens(e.Object("info"))
 	case "task_started", "turn_started":
 		d.b.end()
-		d.open = false
-		d.turnID, d.traceID = e.Text("turn_id"), e.Text("trace_id")
+		d.Open = false
+		d.TurnID, d.TraceID = e.Text("turn_id"), e.Text("trace_id")
 	case "turn_aborted":
 		d.end("abort", "", e)
 	case "task_complete", "turn_complete":
@@ -407,7 +415,7 @@ func (d *codex) event(e rows.Object) {
 	case "thread_rolled_back":
 		d.rollBack(number(e, "num_turns"))
 	case "thread_name_updated":
-		d.b.title = cmp.Or(e.Text("thread_name"), d.b.title)
+		d.b.Title = cmp.Or(e.Text("thread_name"), d.b.Title)
 	case "item_completed":
 		d.completed(e.Object("item"))
 	case "collab_agent_spawn_end":
@@ -469,17 +477,17 @@ func (d *codex) tokens(info rows.Object) {
 		}
 		return
 	}
-	if total == d.total {
+	if total == d.Total {
 		return
 	}
-	d.total, d.compaction = total, nil
-	d.context = size
+	d.Total, d.compaction = total, nil
+	d.Context = size
 	if d.b.turn == nil && d.b.touched != nil && d.b.touched.Row.Role != session.RoleAssistant {
 		return // its answer was left out
 	}
 	d.b.spend(d.callName(), usage)
-	d.spent++
-	d.open = false
+	d.Spent++
+	d.Open = false
 	if d.b.turn != nil {
 		d.b.turn.SetTrace("usage_basis", "inclusive")
 	}
@@ -499,7 +507,7 @@ func codexUsage(o rows.Object) session.Usage {
 // compacted adds a compaction, and takes the answer that is its summary out of the
 // turn. A program that has the server compact keeps no summary that can be read.
 func (d *codex) compacted(payload rows.Object) {
-	c := compacted{summary: payload.Text("message"), auto: true, before: d.context}
+	c := compacted{summary: payload.Text("message"), auto: true, before: d.Context}
 	if d.b.turn != nil {
 		if text := d.b.turn.Last(); text != nil && text.Row.Type == "text" && c.summary != "" &&
 			strings.HasSuffix(strings.TrimSpace(c.summary), strings.TrimSpace(text.Data().Text("text"))) {
@@ -510,7 +518,7 @@ func (d *codex) compacted(payload rows.Object) {
 	n := len(d.b.s.Messages())
 	c.auto = d.b.turn != nil || n > 0 && d.b.s.Messages()[n-1].Row.Role == session.RoleUser
 	d.compaction = d.b.compaction(c)
-	d.open = false
+	d.Open = false
 }
 
 // completed reads an item that no other record has.
@@ -548,13 +556,13 @@ func (d *codex) rollBack(turns int64) {
 		if all[i].Row.HiddenAt != nil || all[i].Row.Role == session.RoleSystem {
 			continue
 		}
-		hide(all[i], d.b.at)
+		hide(all[i], d.b.At)
 		if all[i].Row.Role == session.RoleUser {
 			turns--
 		}
 	}
 	d.b.end()
-	d.open = false
+	d.Open = false
 }
 
 // durationMS reads a duration, which some versions write as an object and others as

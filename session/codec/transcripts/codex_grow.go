@@ -1,7 +1,6 @@
 package transcripts
 
 import (
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
@@ -11,16 +10,8 @@ var codexRollout rows.Opener[codexState] = openCodex
 
 // codexState is what the reader has to know of the records before a checkpoint.
 type codexState struct {
-	Builder  builderState  `json:"builder"`
-	Provider string        `json:"provider,omitempty"`
-	Model    session.Model `json:"model"`
-	Prompt   string        `json:"prompt,omitempty"`
-	Total    string        `json:"total,omitempty"`
-	Spent    int           `json:"spent,omitempty"`
-	Open     bool          `json:"open,omitempty"`
-	TurnID   string        `json:"turn_id,omitempty"`
-	TraceID  string        `json:"trace_id,omitempty"`
-	Context  int64         `json:"context,omitempty"`
+	Builder builderState `json:"builder"`
+	codexKnown
 	// Marked reports that the message which goes on has the ids of its turn.
 	Marked bool `json:"marked,omitempty"`
 }
@@ -37,7 +28,7 @@ func (d *codex) begins(line int) {
 
 // goesOn notes the state before a part of an answer that begins in the midst of a turn.
 func (d *codex) goesOn(line int) {
-	if d.compaction != nil || d.open {
+	if d.compaction != nil || d.Open {
 		return
 	}
 	if s, ok := d.b.inTurn(); ok {
@@ -47,11 +38,8 @@ func (d *codex) goesOn(line int) {
 
 // notes notes the state before a line, at which that of the builder was b.
 func (d *codex) notes(b builderState, line int) {
-	d.Checkpoint = rows.Checkpoint{State: &codexState{
-		Builder: b, Provider: d.provider, Model: d.model, Prompt: d.prompt, Total: d.total, Spent: d.spent,
-		Open: d.open, TurnID: d.turnID, TraceID: d.traceID, Context: d.context,
-		Marked: b.Turn != nil && d.marked[d.b.turn],
-	}, Cost: b.Settled, Line: line}
+	state := &codexState{b, d.codexKnown, b.Turn != nil && d.marked[d.b.turn]}
+	d.Checkpoint = rows.Checkpoint{State: state, Cost: b.Settled, Line: line}
 }
 
 // Lacking implements [rows.Grower].
@@ -63,9 +51,7 @@ func openCodex(path string, p *codexState, report func(codec.Problem)) (rows.Gro
 	if p == nil {
 		return d, nil
 	}
-	d.b = resume(&p.Builder)
-	d.provider, d.model, d.prompt, d.total, d.spent = p.Provider, p.Model, p.Prompt, p.Total, p.Spent
-	d.open, d.turnID, d.traceID, d.context = p.Open, p.TurnID, p.TraceID, p.Context
+	d.b, d.codexKnown = resume(&p.Builder), p.codexKnown
 	if p.Marked {
 		d.marked = map[*rows.Message]bool{d.b.turn: true}
 	}

@@ -110,7 +110,7 @@ func (d *copilot) Sessions(string) ([]*codec.Session, error) {
 	if d.main == nil {
 		return nil, errors.New("read events: none of them names a session of Copilot, as session.start does")
 	}
-	d.main.b.title = d.title
+	d.main.b.Title = d.title
 	all := make([]*codec.Session, 0, len(d.order))
 	for _, a := range d.order {
 		all = append(all, a.b.finish())
@@ -293,7 +293,7 @@ func (d *copilot) sub(id, call string) *copilotAgent {
 		d.agents[id], d.order = a, append(d.order, a)
 	}
 	if call != "" {
-		a.b.about.CallID, d.agents[call] = call, a
+		a.b.About.CallID, d.agents[call] = call, a
 		for _, parent := range d.order {
 			if parent != a {
 				parent.b.measure(call, "child_session_id", a.b.s.Row.ID)
@@ -315,8 +315,8 @@ func (d *copilot) spawned(parent *copilotAgent, o, data rows.Object) {
 	if name := data.Text("agentName"); name != "" {
 		a.b.s.Row.Agent = name
 	}
-	if a.b.title = data.Text("agentDisplayName"); a.b.title == "" {
-		a.b.title = firstLine(data.Text("agentDescription"))
+	if a.b.Title = data.Text("agentDisplayName"); a.b.Title == "" {
+		a.b.Title = firstLine(data.Text("agentDescription"))
 	}
 	if a.model = cmp.Or(data.Text("model"), a.model, parent.model); a.model != "" {
 		a.b.model(copilotProvider, a.model)
@@ -433,7 +433,7 @@ func (d *copilot) started(a *copilotAgent, data rows.Object) {
 	if !a.b.called(id) {
 		a.b.call(data.Text("toolName"), id, inputOf(data.Get("arguments")))
 	}
-	d.began[id] = a.b.at
+	d.began[id] = a.b.At
 }
 
 func (d *copilot) completed(a *copilotAgent, data rows.Object, line int) {
@@ -452,8 +452,8 @@ func (d *copilot) completed(a *copilotAgent, data rows.Object, line int) {
 		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
 		return
 	}
-	if began := d.began[id]; began > 0 && a.b.at >= began {
-		a.b.measure(id, "duration_ms", a.b.at-began)
+	if began := d.began[id]; began > 0 && a.b.At >= began {
+		a.b.measure(id, "duration_ms", a.b.At-began)
 	}
 	if code := data.Object("error").Text("code"); code != "" {
 		a.b.measure(id, "error_type", code)
@@ -468,7 +468,7 @@ func (d *copilot) permission(a *copilotAgent, kind string, data rows.Object) {
 	id := data.Text("requestId")
 	if kind == "permission.requested" {
 		asked := data.Object("permissionRequest")
-		d.asked[id] = copilotRequest{call: asked.Text("toolCallId"), at: a.b.at,
+		d.asked[id] = copilotRequest{call: asked.Text("toolCallId"), at: a.b.At,
 			pattern: cmp.Or(asked.Text("fullCommandText"), asked.Text("fileName"), asked.Text("path"),
 				asked.Text("url"),
 				asked.Text("toolName"))}
@@ -479,8 +479,8 @@ func (d *copilot) permission(a *copilotAgent, kind string, data rows.Object) {
 	result := data.Object("result")
 	decision := store.Decision{Action: "ask", Source: "user", Pattern: asked.pattern,
 		Reason: cmp.Or(result.Text("feedback"), result.Text("message"), result.Text("reason"))}
-	if asked.at > 0 && a.b.at >= asked.at {
-		decision.WaitedMS = new(a.b.at - asked.at)
+	if asked.at > 0 && a.b.At >= asked.at {
+		decision.WaitedMS = new(a.b.At - asked.at)
 	}
 	switch result.Text("kind") {
 	case "approved":

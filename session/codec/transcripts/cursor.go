@@ -65,7 +65,7 @@ func decodeCursor(ctx context.Context, conn *sqlite.Conn, path string, _ codec.W
 		d.b.model(cursorProvider, model)
 	}
 	if title := cmp.Or(beside.Text("title"), about.Text("name")); title != "New Agent" {
-		d.b.title = title
+		d.b.Title = title
 	}
 	d.b.seeMilli(cmp.Or(moment(about, "createdAt"), moment(beside, "createdAtMs")))
 	root := about.Text("latestRootBlobId")
@@ -230,8 +230,8 @@ func (d *cursor) user(o rows.Object) {
 	if len(parts) == 0 {
 		return
 	}
-	if d.b.question == "" && role == session.RoleUser {
-		d.b.question = asked
+	if d.b.Asked == "" && role == session.RoleUser {
+		d.b.Asked = asked
 	}
 	d.b.message(role, parts)
 }

@@ -68,7 +68,7 @@ func (d *gemini) session() (*codec.Session, error) {
 		}
 		changed = max(changed, m.last)
 	}
-	b.title = d.about.Text("summary")
+	b.Title = d.about.Text("summary")
 	return b.finish(), nil
 }
 
@@ -136,9 +136,9 @@ func (d *gemini) user(b *builder, m *geminiMessage) {
 	role, text := session.RoleUser, strings.TrimSpace(parts[0].Text("text"))
 	if strings.HasPrefix(text, "<session_context>") || strings.HasPrefix(text, "<hook_context>") {
 		role = session.RoleSystem
-	} else if b.question == "" {
+	} else if b.Asked == "" {
 		for _, p := range contents(m.record.Get("displayContent")) {
-			b.question += p.Text("text") // what the user typed, before files were put in
+			b.Asked += p.Text("text") // what the user typed, before files were put in
 		}
 	}
 	b.message(role, parts)
@@ -272,8 +272,8 @@ func (d *gemini) call(b *builder, call rows.Object) {
 		session.StateInputAvailable {
 		call = call.Without("id") // another one
 	}
-	at := b.at
-	defer func() { b.at = at }() // so that ids do not depend on when another call was done
+	at := b.At
+	defer func() { b.At = at }() // so that ids do not depend on when another call was done
 	p := d.begin(b, call)
 	id := p.Data().Text("toolCallId")
 	if child := call.Text("agentId"); child != "" {
@@ -297,7 +297,7 @@ func (d *gemini) call(b *builder, call rows.Object) {
 			o.Set("state", session.StateOutputDenied)
 			o.Set("approval", map[string]any{"id": id, "approved": false, "reason": reason})
 			p.Set(o)
-			p.Touch(b.at)
+			p.Touch(b.At)
 			return
 		}
 		b.result(id, rows.Raw(text), true)

@@ -114,8 +114,8 @@ func newGoose(id string, report func(codec.Problem)) *goose {
 
 // about notes what is known of the session.
 func (d *goose) about(title, dir string) {
-	if d.b.title = title; title == "New Chat" || title == "CLI Session" || title == "ACP Session" {
-		d.b.title = "" // nobody has named it
+	if d.b.Title = title; title == "New Chat" || title == "CLI Session" || title == "ACP Session" {
+		d.b.Title = "" // nobody has named it
 	}
 	rows.SetText(&d.b.s.Row.WorkspaceRoot, dir)
 }
@@ -299,7 +299,7 @@ func (d *goose) step() {
 	d.open = true
 	d.b.step(fmt.Sprint(len(d.steps)))
 	d.b.setModel(d.model)
-	d.steps = append(d.steps, gooseStep{d.b.lastStep(), d.b.at})
+	d.steps = append(d.steps, gooseStep{d.b.lastStep(), d.b.At})
 }
 
 // compaction adds a summary that replaces all messages before it, which the model no
@@ -341,7 +341,7 @@ func (d *goose) finish() *codec.Session {
 		// Nothing else is counted. The first answer stays the first when the session grows.
 		first := d.steps[0]
 		d.b.count(first.stepRef, modelUse{usage: d.total}, semconv.BasisInclusive)
-		first.m.Touch(d.b.at)
+		first.m.Touch(d.b.At)
 	}
 	return d.b.finish()
 }
@@ -424,7 +424,7 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 	}
 	if updated := sqlTime(row.Text("updated_at")); updated > 0 {
 		d.b.s.See(updated)
-		d.b.at = max(d.b.at, updated)
+		d.b.At = max(d.b.At, updated)
 	}
 	return d.finish()
 }

@@ -21,16 +21,11 @@ func digest(id string) uint32 {
 
 // builderState is what a builder has to know of the messages before a checkpoint.
 type builderState struct {
-	Row     session.Session         `json:"row"`
-	About   session.TranscriptTrace `json:"about"`
-	Base    rows.Base               `json:"base"`
-	At      int64                   `json:"at,omitempty"`
-	Calls   int                     `json:"calls,omitempty"`
-	Model   session.Model           `json:"model"`
-	Cost    *float64                `json:"cost,omitempty"`
-	Settled float64                 `json:"settled,omitempty"`
-	Title   string                  `json:"title,omitempty"`
-	Asked   string                  `json:"asked,omitempty"`
+	Row  session.Session `json:"row"`
+	Base rows.Base       `json:"base"`
+	builderKnown
+	Calls   int     `json:"calls,omitempty"`
+	Settled float64 `json:"settled,omitempty"`
 	// Turn is what is known of the message that goes on, which is that of Base.
 	Turn *answer `json:"turn,omitempty"`
 }
@@ -57,10 +52,7 @@ func (b *builder) inTurn() (builderState, bool) {
 
 // state returns that of the builder, except for Settled.
 func (b *builder) state() builderState {
-	return builderState{
-		Row: b.s.Row, About: b.about, Base: b.s.Base(), At: b.at, Calls: b.earlier + len(b.calls),
-		Model: b.sessionModel, Cost: b.cost, Title: b.title, Asked: b.question,
-	}
+	return builderState{Row: b.s.Row, Base: b.s.Base(), builderKnown: b.builderKnown, Calls: b.earlier + len(b.calls)}
 }
 
 // settle sets the cost of the messages before a state, when their turns are over.
@@ -79,8 +71,7 @@ func resume(s *builderState) *builder {
 	b := newBuilder(s.Row.ID, s.Row.Agent)
 	b.s = rows.Continue(s.Row, s.Base)
 	b.s.Row.CostUSD = s.Settled
-	b.about, b.at, b.earlier, b.sessionModel, b.cost = s.About, s.At, s.Calls, s.Model, s.Cost
-	b.settled, b.title, b.question, b.resumed = s.Settled, s.Title, s.Asked, true
+	b.builderKnown, b.earlier, b.settled, b.resumed = s.builderKnown, s.Calls, s.Settled, true
 	if s.Turn != nil {
 		b.turn, b.marked = b.s.Messages()[0], s.Base.Parts
 		b.answers[b.turn] = s.Turn

@@ -100,7 +100,7 @@ func newKiro(id string, report func(codec.Problem)) *kiro {
 func (d *kiro) about(o rows.Object) {
 	rows.SetText(&d.b.s.Row.WorkspaceRoot, o.Text("cwd"))
 	d.b.parent(o.Text("parent_session_id"))
-	d.b.title = firstLine(o.Text("title"))
+	d.b.Title = firstLine(o.Text("title"))
 	state := o.Object("session_state")
 	d.b.s.AddMeta(rows.NonEmpty("kiro", rows.NonEmpty("agent", state.Text("agent_name"))))
 	info := state.Object("rts_model_state").Object("model_info")
@@ -389,7 +389,7 @@ func (d *kiro) answered(o, about rows.Object) {
 		}
 	}
 	b.seeMilli(moment(about, "stream_end_timestamp_ms"))
-	b.turn.Touch(b.at)
+	b.turn.Touch(b.At)
 	if len(calls) == 0 {
 		b.ended("finish", "")
 	}

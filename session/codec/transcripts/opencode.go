@@ -106,7 +106,7 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 	}
 	if title := info.Text("title"); !strings.HasPrefix(title, "New session - ") &&
 		!strings.HasPrefix(title, "Child session - ") {
-		d.b.title = title
+		d.b.Title = title
 	}
 	return d.b.finish()
 }
@@ -207,8 +207,8 @@ func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
 			row = d.row(role, m)
 		}
 		d.part(row, p, data)
-		if text := p.data.Text("text"); d.b.question == "" && text != "" && !synthetic(p.data) {
-			d.b.question = text
+		if text := p.data.Text("text"); d.b.Asked == "" && text != "" && !synthetic(p.data) {
+			d.b.Asked = text
 		}
 	}
 }

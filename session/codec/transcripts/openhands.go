@@ -220,7 +220,7 @@ func (d *openHands) about(state rows.Object, parent string) {
 		d.model = modelOf(model)
 		d.b.setModel(d.model)
 	}
-	d.b.title = state.Object("tags").Text("title")
+	d.b.Title = state.Object("tags").Text("title")
 	var costs float64
 	metrics := state.Object("stats").Object("usage_to_metrics")
 	for _, f := range metrics {
@@ -238,7 +238,7 @@ func (d *openHands) about(state rows.Object, parent string) {
 		}
 	}
 	if costs > 0 {
-		d.b.cost = &costs
+		d.b.Cost = &costs
 	}
 }
 
@@ -440,8 +440,8 @@ func (d *openHands) result(call string, output json.RawMessage, failed bool) {
 			Reason: "has a result and is not pending: the result is left out"})
 		return
 	}
-	if p.Row.CreatedAt > 0 && d.b.at >= p.Row.CreatedAt {
-		d.b.measure(call, "duration_ms", d.b.at-p.Row.CreatedAt)
+	if p.Row.CreatedAt > 0 && d.b.At >= p.Row.CreatedAt {
+		d.b.measure(call, "duration_ms", d.b.At-p.Row.CreatedAt)
 	}
 	if p.Row.Type == "tool-finish" {
 		d.b.ended("finish", "")
@@ -500,7 +500,7 @@ func (d *openHands) finish() {
 		return
 	}
 	a := d.b.answer(d.first)
-	d.first.Touch(d.b.at) // what was of no event before may be of one now
+	d.first.Touch(d.b.At) // what was of no event before may be of one now
 	for _, id := range d.order {
 		if used, left := d.used[id]; left && used.usage.Total() > 0 {
 			a.Steps = append(a.Steps, session.Step{})

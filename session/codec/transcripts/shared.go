@@ -101,10 +101,10 @@ func (b *builder) promptOf(digest string) {
 // child makes a builder for a sub-agent of the session, whose id is unique in it. call is
 // the tool call that started it, "" if it is not known.
 func (b *builder) child(sub, call string) *builder {
-	agent := b.about.Transcript
+	agent := b.About.Transcript
 	c := newBuilder(b.s.Row.ID+"-"+sub, agent)
 	c.s.Row.ParentID, c.s.Row.WorkspaceRoot = new(b.s.Row.ID), b.s.Row.WorkspaceRoot
-	c.about.SubagentOf, c.about.SubagentID, c.about.CallID = b.s.Row.ID, sub, call
+	c.About.SubagentOf, c.About.SubagentID, c.About.CallID = b.s.Row.ID, sub, call
 	return c
 }
 
@@ -116,7 +116,7 @@ func (b *builder) decide(id string, d store.Decision) {
 		return
 	}
 	d.SessionID, d.MessageID, d.PartID, d.ToolCallID = b.s.Row.ID, p.Row.MessageID, p.Row.ID, id
-	d.ToolID, d.DecidedAt = strings.TrimPrefix(p.Row.Type, "tool-"), cmp.Or(d.DecidedAt, b.at)
+	d.ToolID, d.DecidedAt = strings.TrimPrefix(p.Row.Type, "tool-"), cmp.Or(d.DecidedAt, b.At)
 	d.ID = spans.DeriveID(spans.PrefixPermission, d.DecidedAt, d.SessionID, d.PartID, id)
 	b.s.Decisions = append(b.s.Decisions, d)
 }

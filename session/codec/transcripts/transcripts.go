@@ -43,20 +43,12 @@ import (
 // builder makes a session of records in the order in which they come.
 type builder struct {
 	s *rows.Session
-	// about is the program whose transcript it is, and which of its sub-agents.
-	about session.TranscriptTrace
+	builderKnown
 	// turn is the assistant message of the turn, nil before the agent answers.
 	turn    *rows.Message
-	at      int64 // of the record before
 	calls   map[string]*rows.Part
 	answers map[*rows.Message]*answer
 	touched *rows.Message // by the record that was read last
-	// sessionModel is the model of the last call.
-	sessionModel session.Model
-	// cost is what the source reports for the whole session.
-	cost     *float64
-	title    string // as it was given
-	question string // what the user asked first
 
 	// Of a transcript that is read from a checkpoint on: earlier is how many calls there are
 	// before it, and lacks is set when a record concerns what was before.
@@ -72,6 +64,19 @@ type builder struct {
 	// settled is the cost of the first messages, as many as settledTo.
 	settled   float64
 	settledTo int
+}
+
+// builderKnown is what later records depend on of those that were read.
+type builderKnown struct {
+	// About is the program whose transcript it is, and which of its sub-agents.
+	About session.TranscriptTrace `json:"about"`
+	At    int64                   `json:"at,omitempty"` // of the record before
+	// Model is that of the last call.
+	Model session.Model `json:"model"`
+	// Cost is what the source reports for the whole session.
+	Cost  *float64 `json:"cost,omitempty"`
+	Title string   `json:"title,omitempty"` // as it was given
+	Asked string   `json:"asked,omitempty"` // what the user asked first
 }
 
 // answer is what takes more than one record to know of an assistant message.
@@ -92,7 +97,7 @@ type ending struct {
 
 func newBuilder(id, agent string) *builder {
 	return &builder{
-		s: rows.New(id, agent), about: session.TranscriptTrace{Transcript: agent},
+		s: rows.New(id, agent), builderKnown: builderKnown{About: session.TranscriptTrace{Transcript: agent}},
 		calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer),
 	}
 }
@@ -110,23 +115,23 @@ func milli(timestamp string) int64 {
 
 func (b *builder) seeMilli(at int64) int64 {
 	if at > 0 {
-		b.at = at
+		b.At = at
 	}
-	if b.at > 0 {
-		b.s.See(b.at)
+	if b.At > 0 {
+		b.s.See(b.At)
 	}
-	return b.at
+	return b.At
 }
 
 // message adds a message that is not part of a turn's answer, and ends the turn
 // before it.
 func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 	b.end()
-	m := b.s.Message(role, b.at)
+	m := b.s.Message(role, b.At)
 	for _, p := range parts {
 		m.Part(p, m.Row.CreatedAt)
-		if text := p.Text("text"); role == session.RoleUser && b.question == "" && text != "" {
-			b.question = text
+		if text := p.Text("text"); role == session.RoleUser && b.Asked == "" && text != "" {
+			b.Asked = text
 		}
 	}
 	b.touched = m
@@ -183,14 +188,14 @@ func (b *builder) answer(m *rows.Message) *answer {
 // part adds a part to the turn's assistant message.
 func (b *builder) part(data rows.Object) *rows.Part {
 	if b.turn == nil {
-		b.turn = b.s.Message(session.RoleAssistant, b.at)
+		b.turn = b.s.Message(session.RoleAssistant, b.At)
 	}
-	b.turn.Touch(b.at)
+	b.turn.Touch(b.At)
 	b.touched = b.turn
 	if a := b.answers[b.turn]; a != nil {
 		a.End = ending{}
 	}
-	return b.turn.Part(data, b.at)
+	return b.turn.Part(data, b.At)
 }
 
 // step begins a model call of the turn. source is what the records of the call
@@ -199,7 +204,7 @@ func (b *builder) step(source string) *session.Step {
 	b.part(rows.Of("type", "step-start"))
 	a := b.answer(b.turn)
 	a.BySource[source] = len(a.Steps)
-	a.Steps = append(a.Steps, session.Step{StartedAt: b.at})
+	a.Steps = append(a.Steps, session.Step{StartedAt: b.At})
 	return &a.Steps[len(a.Steps)-1]
 }
 
@@ -240,7 +245,7 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	}
 	p.Set(p.Data().Without("state")) // it comes after the input, beside the output
 	p.Result(output, failed)
-	p.Touch(b.at)
+	p.Touch(b.At)
 	if b.touched = p.Message(); b.touched == b.turn {
 		b.pending--
 	}
@@ -354,7 +359,7 @@ func (b *builder) model(provider, id string) {
 }
 
 func (b *builder) setModel(m session.Model) {
-	b.sessionModel = m
+	b.Model = m
 	if b.turn != nil {
 		b.answer(b.turn).Model = m
 	}
@@ -362,19 +367,19 @@ func (b *builder) setModel(m session.Model) {
 
 // finish writes what takes more than one record to know.
 func (b *builder) finish() *codec.Session {
-	b.s.SetMeta("agenttrace", b.about)
-	if b.sessionModel != (session.Model{}) {
-		b.s.Row.ModelJSON = new(string(rows.Raw(b.sessionModel)))
+	b.s.SetMeta("agenttrace", b.About)
+	if b.Model != (session.Model{}) {
+		b.s.Row.ModelJSON = new(string(rows.Raw(b.Model)))
 	}
 	for _, m := range b.s.Messages() {
 		if a := b.answers[m]; a != nil {
 			b.finishAnswer(m, a)
 		}
 	}
-	if b.cost != nil {
-		b.s.Row.CostUSD = max(b.s.Row.CostUSD, *b.cost)
+	if b.Cost != nil {
+		b.s.Row.CostUSD = max(b.s.Row.CostUSD, *b.Cost)
 	}
-	b.s.Row.Title = cmp.Or(b.title, firstLine(b.question), b.s.Row.Title)
+	b.s.Row.Title = cmp.Or(b.Title, firstLine(b.Asked), b.s.Row.Title)
 	return b.s.Finish()
 }
 

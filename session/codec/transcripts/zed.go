@@ -144,9 +144,9 @@ func (d *zed) about(about, thread rows.Object) {
 		d.model = session.Model{ProviderID: model.Text("provider"), ModelID: model.Text("model")}
 		d.b.setModel(d.model)
 	}
-	d.b.title = cmp.Or(about.Text("summary"), thread.Text("title"), thread.Text("summary"))
-	if d.b.title == "New Thread" {
-		d.b.title = ""
+	d.b.Title = cmp.Or(about.Text("summary"), thread.Text("title"), thread.Text("summary"))
+	if d.b.Title == "New Thread" {
+		d.b.Title = ""
 	}
 	if thread.Has("detailed_summary") {
 		d.b.s.SetMeta("zed", rows.Of("detailed_summary", thread.Get("detailed_summary")))
