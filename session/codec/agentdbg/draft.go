@@ -145,20 +145,19 @@ func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) {
 }
 
 func (d *drafter) finish() formatted {
-	meta := runJSON{
-		SpecVersion: specVersion, RunID: d.runID, RunName: d.s.Session.Title, Status: d.status,
-		StartedAt: rows.FormatTime(d.s.Session.CreatedAt),
-	}
+	meta := rows.Of("spec_version", specVersion, "run_id", d.runID, "run_name", d.s.Session.Title,
+		"started_at", rows.FormatTime(d.s.Session.CreatedAt), "ended_at", nil, "duration_ms", nil,
+		"status", d.status, "counts", counts{}, "last_event_ts", nil)
 	if d.status != statusRunning { // AgentDbg counts when the run ends
 		ended := max(d.s.Session.UpdatedAt, d.latest)
 		took := max(0, ended-d.s.Session.CreatedAt)
-		meta.Counts, meta.EndedAt, meta.DurationMS = d.counts, new(rows.FormatTime(ended)), &took
-		meta.LastEventAt = meta.EndedAt
+		at := rows.FormatTime(ended)
+		meta.Add(rows.Of("counts", d.counts, "ended_at", at, "duration_ms", took, "last_event_ts", at))
 		d.add(runEnd, uuid(d.runID, runEnd), d.startID, ended, rows.Of("status", d.status, "summary", rows.Of(
 			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors,
 			"duration_ms", took)))
 	}
-	return formatted{meta, d.events}
+	return formatted{d.runID, meta, d.events}
 }
 
 // assistant drafts the answer at a place of the session.

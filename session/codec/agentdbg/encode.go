@@ -49,12 +49,12 @@ func (f *formatted) write(dir string, replace bool) (path string, err error) {
 	if err := os.MkdirAll(runs, 0o700); err != nil {
 		return "", err
 	}
-	path = filepath.Join(runs, f.meta.RunID)
+	path = filepath.Join(runs, f.id)
 	if _, err := os.Lstat(path); err == nil && !replace {
 		return "", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	}
 	// AgentDbg lists what is in runs, so it is written beside that.
-	scratch, err := os.MkdirTemp(dir, "."+f.meta.RunID+".*")
+	scratch, err := os.MkdirTemp(dir, "."+f.id+".*")
 	if err != nil {
 		return "", err
 	}
@@ -73,7 +73,7 @@ func (f *formatted) place(scratch, path string) error {
 	err := errors.Join(
 		os.Mkdir(made, 0o700),
 		os.WriteFile(filepath.Join(made, eventsFile), lines, 0o600),
-		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, rows.Raw(f.meta)), 0o600))
+		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, f.meta.JSON()), 0o600))
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,8 @@ var indented = rows.Python{Indent: true}
 
 // formatted is a run in the order of its files.
 type formatted struct {
-	meta   runJSON
+	id     string
+	meta   rows.Object // run.json
 	events []eventJSON
 }
 
@@ -119,19 +120,6 @@ func format(s *codec.Session) (formatted, error) {
 		return formatted{}, fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return draft(s), nil
-}
-
-// runJSON is run.json.
-type runJSON struct {
-	SpecVersion string  `json:"spec_version"`
-	RunID       string  `json:"run_id"`
-	RunName     string  `json:"run_name"`
-	StartedAt   string  `json:"started_at"`
-	EndedAt     *string `json:"ended_at"`
-	DurationMS  *int64  `json:"duration_ms"`
-	Status      string  `json:"status"`
-	Counts      counts  `json:"counts"`
-	LastEventAt *string `json:"last_event_ts"`
 }
 
 // counts are those of the events of a run.

@@ -2,6 +2,7 @@ package skillet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -40,11 +41,7 @@ func readStore(path string) (all []conversation, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() {
-		if cerr := conn.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("close %s: %w", path, cerr)
-		}
-	}()
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	err = sqlitex.ExecuteTransient(conn, selectItems, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
 		key := names{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"),
 			strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
@@ -86,11 +83,7 @@ func writeStore(path string, c conversation, replace bool, last func() error) (e
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() {
-		if cerr := conn.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("close %s: %w", path, cerr)
-		}
-	}()
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
 		return fmt.Errorf("make session_items in %s: %w", path, err)
 	}
