@@ -7,6 +7,9 @@
 //	EncodeFile(path, …) writes sessions to what is not a stream
 //	Losses.Of(s)        lists what Encode would lose of the session
 //
+// A [Reading] is all that is known of reading a format. A package of several formats, such as
+// transcripts, has one for each.
+//
 // A decoder reads damaged input as far as it is good and reports the rest. It
 // returns an error only where there is nothing to read or reading itself fails.
 // The same input gives the same rows, ids included, always.

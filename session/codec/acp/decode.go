@@ -285,11 +285,7 @@ func (d *decoder) response(m *message) {
 		}
 	}
 	if x.part != nil {
-		data := x.part.Data()
-		inner := data.Object("data")
-		inner.Set(key, value)
-		data.Set("data", inner)
-		x.part.Set(data)
+		x.part.SetInner(key, value)
 		x.part.Touch(m.at)
 	}
 }

@@ -106,11 +106,7 @@ func (e *encoder) flush(at int64, all bool) {
 // sessionEvents returns the events of the session's life that its metadata has.
 func sessionEvents(row *session.Session) []waiting {
 	var all []waiting
-	for _, raw := range rows.Elements(rows.Read(row.MetadataJSON).Object("jutul").Get("session_events")) {
-		o, err := rows.Parse(raw)
-		if err != nil {
-			continue
-		}
+	for o := range rows.Objects(rows.Read(row.MetadataJSON).Object("jutul").Get("session_events")) {
 		w := waiting{kind: o.Text("kind"), payload: o.Object("payload")}
 		switch w.kind {
 		case kindStart, kindResume, kindTitle, kindEnd:

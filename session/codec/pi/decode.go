@@ -345,9 +345,7 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 	}
 	p.Result(result, message.True("isError"))
 	if details := message.Get("details"); message.Has("details") {
-		data := p.Data()
-		data.Set("callProviderMetadata", rows.Of("pi", rows.Of("details", details)))
-		p.Set(data)
+		p.SetKey("callProviderMetadata", rows.Of("pi", rows.Of("details", details)))
 	}
 	p.Touch(e.at)
 }

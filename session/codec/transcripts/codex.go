@@ -467,12 +467,7 @@ func (d *codex) tokens(info rows.Object) {
 		if d.compaction != nil && size > 0 {
 			d.compaction.SetTrace("context_tokens_after", size)
 			d.compaction.SetMeta("usage", session.Usage{Input: size})
-			part := d.compaction.Last()
-			o := part.Data()
-			inner := o.Object("data")
-			inner.Set("summary_tokens", size)
-			o.Set("data", inner)
-			part.Set(o)
+			d.compaction.Last().SetInner("summary_tokens", size)
 			d.compaction = nil
 		}
 		return

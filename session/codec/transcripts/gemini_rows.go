@@ -146,15 +146,9 @@ func (d *gemini) user(b *builder, m *geminiMessage) {
 
 func (d *gemini) compaction(b *builder, m *geminiMessage) {
 	b.compaction(compacted{summary: spokenBy(m.record), auto: true})
-	if m.tail == nil || m.tail.row == nil {
-		return
+	if m.tail != nil && m.tail.row != nil {
+		b.touched.Last().SetInner("tail_start_id", m.tail.row.Row.ID)
 	}
-	part := b.touched.Last()
-	o := part.Data()
-	inner := o.Object("data")
-	inner.Set("tail_start_id", m.tail.row.Row.ID)
-	o.Set("data", inner)
-	part.Set(o)
 }
 
 // info looks for what reports the conversation among what the program shows the

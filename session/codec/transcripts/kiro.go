@@ -261,9 +261,8 @@ func (d *kiro) count() {
 		d.setModel(model)
 	}
 	credits, known := 0.0, false
-	for _, v := range rows.Elements(about.Get("metering_usage")) {
-		o, err := rows.Parse(v)
-		if err == nil && o.Text("unit") == "credit" {
+	for o := range rows.Objects(about.Get("metering_usage")) {
+		if o.Text("unit") == "credit" {
 			credits, known = credits+cost(rows.Of("cost", o.Get("value"))), true
 		}
 	}

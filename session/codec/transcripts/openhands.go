@@ -427,9 +427,7 @@ func (d *openHands) action(o rows.Object) {
 	}
 	p := b.call(cmp.Or(o.Text("tool_name"), call.Text("name")), o.Text("tool_call_id"), inputOf(input))
 	if summary := o.Text("summary"); summary != "" {
-		data := p.Data()
-		data.Set("title", summary)
-		p.Set(data)
+		p.SetKey("title", summary)
 	}
 }
 
@@ -464,9 +462,7 @@ func (d *openHands) external(call string, o rows.Object) {
 	b := d.b
 	if b.calls[call] == nil {
 		p := b.call(cmp.Or(o.Text("tool_kind"), "acp"), call, inputOf(o.Get("raw_input")))
-		data := p.Data()
-		data.Set("title", o.Text("title"))
-		p.Set(data)
+		p.SetKey("title", o.Text("title"))
 	}
 	failed := o.True("is_error") || o.Text("status") == "failed"
 	if !failed && o.Text("status") != "completed" {

@@ -319,6 +319,20 @@ func (o *Object) SetToolTrace(key string, v any) {
 // Data returns the part's data, which the caller may change.
 func (p *Part) Data() Object { return slices.Clone(p.data) }
 
+// SetKey sets a key of the part's data.
+func (p *Part) SetKey(key string, v any) {
+	data := p.Data()
+	data.Set(key, v)
+	p.Set(data)
+}
+
+// SetInner sets a key of the object that a data part has.
+func (p *Part) SetInner(key string, v any) {
+	inner := p.data.Object("data")
+	inner.Set(key, v)
+	p.SetKey("data", inner)
+}
+
 // row returns the row with its data.
 func (p *Part) row() session.Part {
 	p.Row.DataJSON = textOf(p.data)
