@@ -198,7 +198,7 @@ func isGenericSession(s *Span, e *evidence) bool {
 
 func readGeneric(s *Span, out *Emitter) {
 	e := genericEvidence(s)
-	g := collect(s.Attrs(), s.Scope)
+	g := collectScope(s.Attrs(), noBody, s.Scope)
 	g.events(s)
 	out.genericSession(g)
 	if !e.conversation() {
@@ -250,11 +250,33 @@ type genericReading struct {
 	flat     []fact.Message
 }
 
-func collect(a Attrs, scope pcommon.InstrumentationScope) *genericReading {
+// collect reads attributes, and the body of a record.
+func collect(a Attrs, body pcommon.Value) *genericReading {
 	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
 	g.add(a.Map)
+	g.add(mapOf(body))
+	return g
+}
+
+// collectScope does the same with what a span or record of a scope has, and reads the messages that
+// are spread over its attributes.
+func collectScope(a Attrs, body pcommon.Value, scope pcommon.InstrumentationScope) *genericReading {
+	g := collect(a, body)
 	g.counter, g.flat = counterOf(scope), flatTalk(a)
 	return g
+}
+
+// noBody is the body of what has none.
+var noBody = pcommon.NewValueEmpty()
+
+var noMap = pcommon.NewMap()
+
+// mapOf returns a value that is a map, or an empty map, which must not be changed.
+func mapOf(v pcommon.Value) pcommon.Map {
+	if v.Type() == pcommon.ValueTypeMap {
+		return v.Map()
+	}
+	return noMap
 }
 
 func (g *genericReading) add(m pcommon.Map) {
@@ -325,18 +347,14 @@ func (g *genericReading) events(s *Span) {
 		if event.Name() == "exception" || a.Len() == 0 {
 			continue
 		}
-		g.reported = append(g.reported, talkOf(a, pcommon.NewValueEmpty(), event.Name())...)
+		g.reported = append(g.reported, talkOf(a, noBody, event.Name())...)
 	}
 }
 
 // talkOf returns the messages of an event or a record: by its attributes, its body or, for whose
 // they are, its name.
 func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) {
-	g := genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
-	g.add(a.Map)
-	if body.Type() == pcommon.ValueTypeMap {
-		g.add(body.Map())
-	}
+	g := collect(a, body)
 	role := cmp.Or(normalRole(g.str(fieldRole)), namedRoles[fieldOf(name)])
 	var content json.RawMessage
 	if values := g.values[fieldContent]; len(values) > 0 {

@@ -20,7 +20,7 @@ func isGenericRecord(r *Record) bool {
 	}
 	switch {
 	case e.roles, e.has(fieldRole) && (e.has(fieldContent) || r.Body().Type() == pcommon.ValueTypeStr) &&
-		normalRole(recordRole(r)) != "":
+		normalRole(collect(r.Attrs(), r.Body()).str(fieldRole)) != "":
 		return true
 	case e.has(fieldModel, fieldResponseModel) && e.has(fieldInputTokens, fieldOutputTokens, fieldUsage,
 		fieldPrompt, fieldAnswer, fieldMessages):
@@ -34,35 +34,15 @@ func isGenericRecord(r *Record) bool {
 func recordEvidence(r *Record) evidence {
 	var e evidence
 	e.look(r.Attributes())
-	if r.Body().Type() == pcommon.ValueTypeMap {
-		e.look(r.Body().Map())
-	}
+	e.look(mapOf(r.Body()))
 	return e
-}
-
-func recordRole(r *Record) string {
-	maps := []pcommon.Map{r.Attributes()}
-	if r.Body().Type() == pcommon.ValueTypeMap {
-		maps = append(maps, r.Body().Map())
-	}
-	for _, m := range maps {
-		for key, v := range m.All() {
-			if fieldOf(key) == fieldRole && v.Type() == pcommon.ValueTypeStr {
-				return v.Str()
-			}
-		}
-	}
-	return ""
 }
 
 // readGenericRecord reads a record as a part of a model call, of a turn or of a tool's call.
 // Messages of the user or answers of the model alone are facts of their own.
 func readGenericRecord(r *Record, out *Emitter) {
 	e := recordEvidence(r)
-	g := collect(r.Attrs(), r.Scope)
-	if r.Body().Type() == pcommon.ValueTypeMap {
-		g.add(r.Body().Map())
-	}
+	g := collectScope(r.Attrs(), r.Body(), r.Scope)
 	out.genericSession(g)
 	if e.has(fieldToolName) && e.has(fieldToolInput, fieldToolOutput, fieldCallID) && !e.roles {
 		f := out.Add(fact.ToolCall)

@@ -32,7 +32,7 @@ func isLangfuse(s *Span) bool {
 
 func readLangfuse(s *Span, out *Emitter) {
 	a := s.Attrs()
-	g := collect(a, s.Scope)
+	g := collectScope(a, noBody, s.Scope)
 	root := s.ParentSpanID().IsEmpty()
 	var f *fact.Fact
 	switch kind := strings.ToLower(a.Str("langfuse.observation.type")); kind {
