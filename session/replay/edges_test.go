@@ -308,6 +308,10 @@ func TestUnusualReplies(t *testing.T) {
 					`{"index":1,"id":"c2","function":{"name":"ls","arguments":""}}]},"finish_reason":"tool_calls"}]}`,
 				`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}`, `[DONE]`), "Hello",
 			`c1 bash {"cmd":"pwd"};c2 ls {}`, ""},
+		{"chunks without empty lines", "openai-chat",
+			"data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n" +
+				"data: {\"choices\":[{\"delta\":{\"content\":\"lo\"},\ndata: \"finish_reason\":\"stop\"}]}\ndata: [DONE]\n",
+			"Hello", "", ""},
 		{"response", "openai-responses", stream(`{"type":"response.created","response":{"id":"r"}}`,
 			`{"type":"response.output_text.delta","delta":"He"}`,
 			`{"type":"response.completed","response":{"id":"r","output":[{"type":"message",`+

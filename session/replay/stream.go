@@ -89,6 +89,9 @@ func events(text []byte) []json.RawMessage {
 	for line := range strings.Lines(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text))) {
 		line = strings.TrimSuffix(line, "\n")
 		if value, ok := strings.CutPrefix(line, "data:"); ok {
+			if json.Valid([]byte(strings.Join(data, "\n"))) {
+				flush() // some servers leave out the empty line
+			}
 			data = append(data, strings.TrimPrefix(value, " "))
 		} else if line == "" {
 			flush()
