@@ -75,12 +75,7 @@ func Ask(s Statements, q store.Query) bool {
 			SelectRows(s, IndexTable, &q.Requested, requestedQuery, q.MessageID)
 		}
 	case *store.Compactions:
-		if len(q.MessageIDs) == 0 {
-			SelectRows(s, PartTable, &q.Rows, compactionPartsQuery, q.SessionID)
-		}
-		for _, id := range q.MessageIDs {
-			SelectRows(s, PartTable, &q.Rows, compactionPartsOfQuery, q.SessionID, id)
-		}
+		askCompactions(s, q)
 	case *store.StatsOf:
 		SelectRows(s, SpanTable, &q.Rows, turnStatsQuery, q.SessionID, q.MessageID)
 	case *store.TraceOwners:
@@ -133,6 +128,15 @@ var (
 	traceQuery = `SELECT ` + ObservationTable.Prefixed("", "data") + ` FROM observations
  WHERE trace_id = ? ORDER BY source`
 )
+
+func askCompactions(s Statements, q *store.Compactions) {
+	if len(q.MessageIDs) == 0 {
+		SelectRows(s, PartTable, &q.Rows, compactionPartsQuery, q.SessionID)
+	}
+	for _, id := range q.MessageIDs {
+		SelectRows(s, PartTable, &q.Rows, compactionPartsOfQuery, q.SessionID, id)
+	}
+}
 
 func askSessions(s Statements, q *store.SessionsByID) {
 	s.SelectKeys(sessionQuery, func(row Row) error {

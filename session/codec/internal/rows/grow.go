@@ -99,11 +99,9 @@ func notRecord(line int, err error) codec.Problem {
 // Grow reads the text of a transcript from a checkpoint on.
 func (open Opener[State]) Grow(path string, text []byte, from codec.Checkpoint, known int,
 	report func(codec.Problem)) (*codec.Growth, error) {
-	var state lineState
-	if from.Offset > 0 {
-		if err := json.Unmarshal(from.State, &state); err != nil {
-			return nil, DamagedState(err)
-		}
+	state, err := stateAt(from)
+	if err != nil {
+		return nil, err
 	}
 	fresh := false                // what is read was not read before
 	lines := make(map[int][2]int) // where they begin and end
@@ -122,7 +120,7 @@ func (open Opener[State]) Grow(path string, text []byte, from codec.Checkpoint, 
 			return nil, err
 		}
 	}
-	g := &codec.Growth{Next: from, CostUSD: state.CostUSD}
+	g := &codec.Growth{CostUSD: state.CostUSD}
 	// What is wrong with a line is known before it is known whether the line is fresh.
 	var damaged []codec.Problem
 	for l := range Lines(text, func(p codec.Problem) { damaged = append(damaged, p) }) {
@@ -131,11 +129,7 @@ func (open Opener[State]) Grow(path string, text []byte, from codec.Checkpoint, 
 		fresh = l.To > known
 		if was != nil && l.From < known && fresh { // it was cut off
 			g.Cut = n
-			for cut := range Lines(text[l.From:known], func(codec.Problem) {}) {
-				if cut.Err == nil {
-					was.Record(cut.Object, n)
-				}
-			}
+			recordCut(was, text[l.From:known], n)
 		}
 		for _, p := range damaged {
 			p.Line += state.Lines
@@ -153,16 +147,9 @@ func (open Opener[State]) Grow(path string, text []byte, from codec.Checkpoint, 
 	}
 	fresh = true
 	g.Sessions, err = now.Sessions(path)
-	if at, cost, line := now.Place(); at != nil {
-		reader, failed := json.Marshal(at)
-		if failed != nil {
-			return nil, failed
-		}
-		next, failed := json.Marshal(lineState{line - 1, reader, cost})
-		if failed != nil {
-			return nil, failed
-		}
-		g.Next = codec.Checkpoint{Offset: from.Offset + int64(lines[line][0]), State: next}
+	var failed error
+	if g.Next, failed = checkpointOf(now, from, lines); failed != nil {
+		return nil, failed
 	}
 	if err != nil || was == nil {
 		return g, err
@@ -172,6 +159,41 @@ func (open Opener[State]) Grow(path string, text []byte, from codec.Checkpoint, 
 		return nil, codec.ErrWhole
 	}
 	return g, nil // from the beginning, an error is that there was no session
+}
+
+// recordCut has a reader take the records of a line that was cut off.
+func recordCut(was Grower, text []byte, line int) {
+	for l := range Lines(text, func(codec.Problem) {}) {
+		if l.Err == nil {
+			was.Record(l.Object, line)
+		}
+	}
+}
+
+// stateAt is the state of a checkpoint, the zero state of the one at the beginning.
+func stateAt(from codec.Checkpoint) (state lineState, _ error) {
+	if from.Offset <= 0 {
+		return state, nil
+	}
+	if err := json.Unmarshal(from.State, &state); err != nil {
+		return state, DamagedState(err)
+	}
+	return state, nil
+}
+
+// checkpointOf is where the next reading begins: at the line that the reader states, or where this one began. lines are
+// where the lines begin.
+func checkpointOf(now Grower, from codec.Checkpoint, lines map[int][2]int) (codec.Checkpoint, error) {
+	at, cost, line := now.Place()
+	if at == nil {
+		return from, nil
+	}
+	reader, err := json.Marshal(at)
+	if err != nil {
+		return from, err
+	}
+	state, err := json.Marshal(lineState{line - 1, reader, cost})
+	return codec.Checkpoint{Offset: from.Offset + int64(lines[line][0]), State: state}, err
 }
 
 // DamagedState is the error of a state that cannot be read.
