@@ -27,6 +27,7 @@ var contents = map[attribute.Key]bool{
 	semconv.GenAISystemInstructionsKey:  true,
 	semconv.GenAIToolDefinitionsKey:     true,
 	semconv.AssistantMessageMetadataKey: true, semconv.MessageMetadataKey: true, semconv.SessionPermissionsKey: true,
+	semconv.UsageRawKey: true,
 }
 
 // attributes redacts in place what identifies.

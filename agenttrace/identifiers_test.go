@@ -2,6 +2,7 @@ package agenttrace_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -51,5 +52,28 @@ func TestSecretsInIDsAndNamesStayInTheProcess(t *testing.T) {
 	}
 	if len(sessions) != 1 {
 		t.Errorf("sessions %v", sessions)
+	}
+}
+
+// What a provider reports of a usage stays JSON when a secret in it is taken out: with the tag of an
+// identifier behind it, the collector would drop all of it.
+func TestSecretInTheProvidersUsageLeavesJSON(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
+	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	call.End(agenttrace.ModelResult{RawUsage: json.RawMessage(`{"prompt_tokens":100,"note":"` + secret + `"}`)}, nil)
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	noSecrets(t, h.rec)
+	raws := []json.RawMessage{h.rec.All().ModelCalls()[0].Usage.Raw, h.rec.All().Turns()[0].Usage.Raw}
+	for _, raw := range raws {
+		var usage struct {
+			Tokens int    `json:"prompt_tokens"`
+			Note   string `json:"note"`
+		}
+		if err := json.Unmarshal(raw, &usage); err != nil || usage.Tokens != 100 ||
+			usage.Note != "[redacted:anthropic-key]" {
+			t.Errorf("usage %s: %v", raw, err)
+		}
 	}
 }

@@ -320,6 +320,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	t := c.turn
 	now := t.run.now()
 	usage := usageOf(result.Usage, result.RawUsage, result.CostUSD)
+	usage.Raw = t.run.sess.tracer.filter.raw(redact.Other, "", usage.Raw)
 	stop := cloneText(result.StopReason)
 	if !byTurn {
 		t.mu.Lock()
