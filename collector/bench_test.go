@@ -16,13 +16,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
-	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -186,9 +186,7 @@ func agentRequests(sessions int) (bodies [][]byte, spanCount int, payload int64)
 			6: byte(spanCount)})
 		s.SetStartTimestamp(pcommon.Timestamp(at * 1e6))
 		s.SetEndTimestamp(pcommon.Timestamp((at + length) * 1e6))
-		for _, kv := range record.Append(nil) {
-			putAttribute(s.Attributes(), kv)
-		}
+		sdkdata.PutAttributes(s.Attributes(), record.Append(nil))
 	}
 	for n := range sessions {
 		session(r, uint64(n), add)
@@ -264,24 +262,6 @@ func filler(r *rand.Rand, n int) string {
 		b.WriteString(words[i : i+12])
 	}
 	return b.String()[:n]
-}
-
-func putAttribute(m pcommon.Map, kv attribute.KeyValue) {
-	switch key := string(kv.Key); kv.Value.Type() {
-	case attribute.STRING:
-		m.PutStr(key, kv.Value.AsString())
-	case attribute.INT64:
-		m.PutInt(key, kv.Value.AsInt64())
-	case attribute.BOOL:
-		m.PutBool(key, kv.Value.AsBool())
-	case attribute.STRINGSLICE:
-		slice := m.PutEmptySlice(key)
-		for _, e := range kv.Value.AsStringSlice() {
-			slice.AppendEmpty().SetStr(e)
-		}
-	default:
-		panic("no such attribute in this work")
-	}
 }
 
 func freeAddress(b *testing.B) string {

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -109,7 +110,7 @@ func (c *corpus) span(library, name string, kvs []attribute.KeyValue) ptrace.Spa
 	s.SetSpanID(pcommon.SpanID{2, byte(c.n >> 8), byte(c.n)})
 	s.SetStartTimestamp(pcommon.Timestamp((plantedAt + c.n*10) * 1e6))
 	s.SetEndTimestamp(pcommon.Timestamp((plantedAt + c.n*10 + 5) * 1e6))
-	setAttributes(s.Attributes(), kvs)
+	sdkdata.PutAttributes(s.Attributes(), kvs)
 	return s
 }
 
@@ -123,28 +124,8 @@ func (c *corpus) record(library, event string, kvs []attribute.KeyValue) plog.Lo
 	r := sl.LogRecords().AppendEmpty()
 	r.SetEventName(event)
 	r.SetTimestamp(pcommon.Timestamp((plantedAt + c.n*10) * 1e6))
-	setAttributes(r.Attributes(), kvs)
+	sdkdata.PutAttributes(r.Attributes(), kvs)
 	return r
-}
-
-func setAttributes(m pcommon.Map, kvs []attribute.KeyValue) {
-	for _, kv := range kvs {
-		switch key := string(kv.Key); kv.Value.Type() {
-		case attribute.STRING:
-			m.PutStr(key, kv.Value.AsString())
-		case attribute.INT64:
-			m.PutInt(key, kv.Value.AsInt64())
-		case attribute.BOOL:
-			m.PutBool(key, kv.Value.AsBool())
-		case attribute.FLOAT64:
-			m.PutDouble(key, kv.Value.AsFloat64())
-		case attribute.STRINGSLICE:
-			slice := m.PutEmptySlice(key)
-			for _, e := range kv.Value.AsStringSlice() {
-				slice.AppendEmpty().SetStr(e)
-			}
-		}
-	}
 }
 
 func toJSON(v any) string {

@@ -23,6 +23,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/internal/spantext"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
@@ -75,9 +76,7 @@ func record(e *spans.Event, atNano int64) plog.LogRecord {
 	r := plog.NewLogRecord()
 	r.SetEventName(e.Name)
 	r.SetTimestamp(pcommon.Timestamp(atNano))
-	for _, kv := range e.Append(nil) {
-		put(r.Attributes(), string(kv.Key), kv.Value)
-	}
+	sdkdata.PutAttributes(r.Attributes(), e.Append(nil))
 	return r
 }
 

@@ -10,9 +10,9 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -46,31 +46,9 @@ func (s *scenario) add(r spans.SpanData, from, to int64) ptrace.Span {
 	sp.SetSpanID(spanID)
 	sp.SetStartTimestamp(pcommon.Timestamp((start + from) * 1e6))
 	sp.SetEndTimestamp(pcommon.Timestamp((start + to) * 1e6))
-	for _, kv := range r.Append(nil) {
-		put(sp.Attributes(), string(kv.Key), kv.Value)
-	}
+	sdkdata.PutAttributes(sp.Attributes(), r.Append(nil))
 	s.spans = append(s.spans, sp)
 	return sp
-}
-
-func put(m pcommon.Map, key string, v attribute.Value) {
-	switch v.Type() {
-	case attribute.STRING:
-		m.PutStr(key, v.AsString())
-	case attribute.INT64:
-		m.PutInt(key, v.AsInt64())
-	case attribute.FLOAT64:
-		m.PutDouble(key, v.AsFloat64())
-	case attribute.BOOL:
-		m.PutBool(key, v.AsBool())
-	case attribute.STRINGSLICE:
-		slice := m.PutEmptySlice(key)
-		for _, e := range v.AsStringSlice() {
-			slice.AppendEmpty().SetStr(e)
-		}
-	default:
-		panic("unexpected attribute type")
-	}
 }
 
 // traces packs spans into one request, each under a scope of its own.

@@ -18,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -36,9 +37,7 @@ func recorded(recording agenttracetest.Recording) []ptrace.Span {
 			sp.Status().SetCode(ptrace.StatusCodeError)
 			sp.Status().SetMessage(s.StatusText)
 		}
-		for _, kv := range s.Attributes {
-			put(sp.Attributes(), string(kv.Key), kv.Value)
-		}
+		sdkdata.PutAttributes(sp.Attributes(), s.Attributes)
 		all = append(all, sp)
 	}
 	return all

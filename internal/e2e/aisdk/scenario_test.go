@@ -8,10 +8,10 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -45,29 +45,7 @@ func (s *scenario) add(r spans.SpanData) {
 	sp.SetSpanID(pcommon.SpanID{6: byte(n >> 8), 7: byte(n)})
 	sp.SetStartTimestamp(pcommon.Timestamp((s.at - 1) * 1e6))
 	sp.SetEndTimestamp(pcommon.Timestamp(s.at * 1e6))
-	for _, kv := range r.Append(nil) {
-		put(sp.Attributes(), string(kv.Key), kv.Value)
-	}
-}
-
-func put(m pcommon.Map, key string, v attribute.Value) {
-	switch v.Type() {
-	case attribute.STRING:
-		m.PutStr(key, v.AsString())
-	case attribute.INT64:
-		m.PutInt(key, v.AsInt64())
-	case attribute.FLOAT64:
-		m.PutDouble(key, v.AsFloat64())
-	case attribute.BOOL:
-		m.PutBool(key, v.AsBool())
-	case attribute.STRINGSLICE:
-		slice := m.PutEmptySlice(key)
-		for _, e := range v.AsStringSlice() {
-			slice.AppendEmpty().SetStr(e)
-		}
-	default:
-		panic(fmt.Sprintf("attribute %s has type %s", key, v.Type()))
-	}
+	sdkdata.PutAttributes(sp.Attributes(), r.Append(nil))
 }
 
 func (s *scenario) partID() string {
