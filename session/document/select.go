@@ -44,7 +44,7 @@ func (r Reader) selected(ctx context.Context, q store.SessionQuery, status strin
 		q.Limit = -1
 		now, idleTimeout := r.limits()
 		if seen := now.Add(-idleTimeout); (status == string(ActivityBusy) || status == string(ActivityRetrying)) &&
-			!now.IsZero() && idleTimeout > 0 && q.Since.Before(seen) {
+			idleTimeout > 0 && q.Since.Before(seen) {
 			q.Since = seen // one that was not updated since then is interrupted
 		}
 		for s, err := range r.Sessions(ctx, q) {
