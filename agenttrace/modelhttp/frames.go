@@ -262,7 +262,7 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 	}
 }
 
-// event takes an event. whole has what it is told apart from others by: its data and, before them, its headers.
+// event takes an event. whole is what distinguishes it from others: its headers and the data after them.
 func (f *frames) event(whole []byte, name string, data []byte, emit func(string, []byte)) {
 	if f.shape.takeAll(whole) {
 		return

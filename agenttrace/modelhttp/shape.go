@@ -150,7 +150,7 @@ func (h *shape) decoded(event, data []byte) {
 }
 
 // varying returns the values in which the next event may differ: what is not read, counts, and the one text that the
-// answer grew by. It reports false if that cannot be told.
+// answer grew by. It reports false if the text cannot be identified.
 func (h *shape) varying() (values []value, counts, ok bool) {
 	values = h.spare[:0]
 	for _, v := range h.s.values {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the command in the ways that testdata tells. The scripts have
+// TestScripts runs the scripts of testdata, which run the command. They have
 // commands of their own: "store FILE" makes a store with the sessions of fixture,
 // "store FILE live" one with a session whose agent was killed at work,
 // "damage FILE" overwrites all of a store but its schema,

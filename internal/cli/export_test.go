@@ -77,7 +77,7 @@ func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
 }
 
 // TestExportAllGoesOnAfterAnUnusualSession: in every format each session that can be exported
-// is, and the others are named; the exit code tells.
+// is, and the others are named; the exit code reports it.
 func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 	path, want := unusual(t)
 	help, _, _ := inProcess(t, "export", "--help")

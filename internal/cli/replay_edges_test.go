@@ -81,7 +81,7 @@ func TestCheckFindsAnAlteredPrompt(t *testing.T) {
 	}
 	check := func() (int, string) {
 		cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "check")
-		out, _ := cmd.CombinedOutput() // the exit code tells
+		out, _ := cmd.CombinedOutput() // the exit code reports it
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
 	if code, out := check(); code != 0 {

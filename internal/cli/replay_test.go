@@ -298,7 +298,7 @@ func TestReplayRefused(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "agenttrace",
 				append([]string{"--store", path, "replay", "last", "--run", "--force"}, c.args...)...)
 			cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, c.env...)
-			out, _ := cmd.CombinedOutput() // the exit code tells
+			out, _ := cmd.CombinedOutput() // the exit code reports it
 			if code := cmd.ProcessState.ExitCode(); code != 5 || !strings.Contains(string(out), c.want) {
 				t.Errorf("exit code %d, want 5, and %q in:\n%s", code, c.want, out)
 			}

@@ -18,7 +18,7 @@ import (
 // attributes of a span do not declare in general. Every text passes, whatever it is: an
 // emitter may put a secret anywhere. What readers find things by (ids, types, states,
 // names of tools, agents and models, keys) is an identifier: it is neither omitted nor
-// cut, and what is redacted of it still tells things apart; see [redact.Redactor.Identifier].
+// cut, and what is redacted of it still distinguishes things; see [redact.Redactor.Identifier].
 // That has to happen before an id is derived from another, so that a digest confirms no
 // guess: see [own.identify]. Tests plant a secret into every string of a batch, of a
 // fact, and of the protocol, so that no new field is forgotten.
@@ -311,7 +311,7 @@ func (x *redaction) digest(m *member) {
 // traceKinds has what the members of an agenttrace object are whose names are ours: a key
 // of the configuration, such as "input", that is part of such a name finds no secret there,
 // and a string in the place of a count would make the row invalid. Lists of texts are
-// arrays here, to tell them from lists of objects.
+// arrays here, to distinguish them from lists of objects.
 var traceKinds = func() map[string]reflect.Kind {
 	kinds := make(map[string]reflect.Kind)
 	for _, of := range []reflect.Type{reflect.TypeFor[session.MessageTrace](), reflect.TypeFor[session.ToolTrace]()} {

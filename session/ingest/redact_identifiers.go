@@ -15,7 +15,7 @@ import (
 const maxIdentifier = 16 << 10
 
 // identifier returns an identifier without secrets. One that is too long keeps its
-// beginning, and a digest that still tells it apart.
+// beginning, and a digest that still distinguishes it.
 func (x *redaction) identifier(s string) string {
 	if minted(s) {
 		return s

@@ -143,7 +143,7 @@ type Tolerance int
 const (
 	// Strict ends at the damage with an error that names the line. The sessions before
 	// the one with the damage are read; the last of them need not be, where the line is
-	// a Head and would have told its end.
+	// a Head and would have reported its end.
 	Strict Tolerance = iota
 	// Tolerant reads on, and reports the line. What is on other lines is read,
 	// unless the line is a Head.
@@ -179,7 +179,7 @@ func each(run func(*examination, *codec.Session) error) func(*examination) error
 	return some(func(*examination, int) bool { return true }, run)
 }
 
-// few is a check of a few sessions, which tell of reading and writing as such.
+// few is a check of a few sessions, for reading and writing as such.
 func few(run func(*examination, *codec.Session) error) func(*examination) error {
 	return some(func(x *examination, i int) bool { return i%3 == 1 && (!x.Slow || i%8 == 1) }, run)
 }

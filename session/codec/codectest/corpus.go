@@ -318,7 +318,7 @@ func Corpus() []Sample {
 }
 
 // marked is a session in which every text is a word of its own, by which what is left
-// of it after a damage can be told. Words are those of the place of the session.
+// of it after a damage can be recognized. Words are those of the place of the session.
 func marked(place int) *codec.Session {
 	b := build(fmt.Sprintf("ses_marked%d", place), began+int64(place)*math.MaxUint16)
 	word := 0

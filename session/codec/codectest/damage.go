@@ -101,7 +101,7 @@ func (x *examination) damagedLines() error {
 	}
 	victim := len(parts) / 2
 	before, after := bytes.Join(parts[:victim], nil), bytes.Join(parts[victim+1:], nil)
-	sparse := x.Damage == Whole // lines are not records, and one tells as much as another
+	sparse := x.Damage == Whole // lines are not records, and each proves as much as another
 	eachDamage(parts[victim], sparse, func(data []byte, i int, text, damaged []byte, how damage) {
 		if len(text) == 0 {
 			return // it is no record
@@ -281,7 +281,7 @@ func (x *examination) beforeCut(file []byte, ends []int, whole []*codec.Session,
 			return nil
 		}
 		if got[want.Session.ID] == nil {
-			// A first line that is cut off does not tell the end of what is before.
+			// A first line that is cut off does not show where what is before it ends.
 			inHead := x.Damage == Strict && !bytes.Contains(file[end:], []byte("\n"))
 			if x.Damage != Whole && !inHead {
 				return fmt.Errorf("session %d, which is whole, is not there", i)

@@ -190,7 +190,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestSignals tells spans, records and metrics in protobuf apart, down to those that
+// TestSignals distinguishes spans, records and metrics in protobuf, down to those that
 // say next to nothing.
 func TestSignals(t *testing.T) {
 	for name, make := range map[string]func(ptrace.Span){

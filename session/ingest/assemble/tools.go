@@ -277,7 +277,7 @@ func newBench(tools []*tool) *bench {
 
 // take finds the execution of a call that the model requested at from, or later
 // where the call has no id. result is what a later request reports that the call came
-// to, nil where none does: among executions with the same input it tells
+// to, nil where none does: among executions with the same input it decides
 // which one was the call's.
 func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	round := 0
