@@ -3,6 +3,7 @@
 package modelclients
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -185,7 +186,12 @@ func answer(api *modelserver.API, id string, n int) (kind string, chunks [][]byt
 	}
 	step := modelserver.Step{Text: text.String(), Input: 100, Output: 400}
 	kind, whole := api.Chunks(&step, id, true)
-	at := (len(whole) - 1) / 2 // there are the halves of the text
+	step.Text = prose
+	_, other := api.Chunks(&step, id, true)
+	at := 0 // there and next are the halves of the text
+	for bytes.Equal(whole[at], other[at]) {
+		at++
+	}
 	chunks = whole[:at:at]
 	for i := range n {
 		step.Text = piece(i) + piece(i)
