@@ -16,10 +16,11 @@ import (
 // memory starts again: a digest is computed again, a body sent again.
 const maxRemembered = 64
 
-// digests remembers prompts as they are sent, by prompt.
+// digests remembers prompts as they are sent, by prompt, and catalogs, the last one last.
 type digests struct {
-	mu     sync.Mutex
-	byText map[string]digested
+	mu       sync.Mutex
+	byText   map[string]digested
+	catalogs []*catalog
 }
 
 type digested struct {
@@ -52,23 +53,25 @@ type catalog struct {
 
 // sentBodies remembers which prompts and catalogs a run has sent.
 type sentBodies struct {
-	mu      sync.Mutex
-	sent    map[string]bool
-	catalog *catalog // the last one
+	mu   sync.Mutex
+	sent map[sentBody]bool
 }
 
-// body returns the digest of a text and, if the run has not sent it yet, the text. kind
-// keeps prompts and catalogs apart.
+// sentBody names a body. kind keeps prompts and catalogs apart.
+type sentBody struct{ kind, digest string }
+
+// body returns the digest of a text and, if the run has not sent it yet, the text.
 func (b *sentBodies) body(kind, digest, text string) (string, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sent[kind+digest] {
+	key := sentBody{kind, digest}
+	if b.sent[key] {
 		return digest, ""
 	}
 	if b.sent == nil || len(b.sent) >= maxRemembered {
-		b.sent = make(map[string]bool)
+		b.sent = make(map[sentBody]bool)
 	}
-	b.sent[kind+digest] = true
+	b.sent[key] = true
 	return digest, text
 }
 
@@ -89,16 +92,17 @@ func (b *sentBodies) tools(c *catalog) (digest, body string) {
 	return b.body("t", c.digest, c.json)
 }
 
-// catalogOf encodes a list of tools, unless it is the same as last time. No
-// tools make no catalog.
-func (b *sentBodies) catalogOf(f *filter, tools []Tool) *catalog {
+// catalogOf encodes a list of tools, unless it is remembered. No tools make no catalog.
+func (d *digests) catalogOf(f *filter, tools []Tool) *catalog {
 	if len(tools) == 0 {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.catalog != nil && slices.EqualFunc(b.catalog.tools, tools, Tool.equal) {
-		return b.catalog
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range slices.Backward(d.catalogs) {
+		if slices.EqualFunc(c.tools, tools, Tool.equal) {
+			return c
+		}
 	}
 	c := &catalog{tools: make([]Tool, len(tools))}
 	text := []byte{'['}
@@ -120,7 +124,10 @@ func (b *sentBodies) catalogOf(f *filter, tools []Tool) *catalog {
 	}
 	c.json = f.json(redact.Other, "", string(append(text, ']')))
 	c.digest = sha256Hex(c.json)
-	b.catalog = c
+	if len(d.catalogs) >= maxRemembered {
+		d.catalogs = nil
+	}
+	d.catalogs = append(d.catalogs, c)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -66,7 +67,7 @@ func (u InclusiveUsage) besideReasoning(raw json.RawMessage) bool {
 		GeminiTools int64 `json:"toolUsePromptTokenCount"`
 	}
 	sum := u.Input + u.Output + u.Reasoning
-	return json.Unmarshal(raw, &total) == nil && total.Gemini > 0 &&
+	return bytes.Contains(raw, []byte("totalTokenCount")) && json.Unmarshal(raw, &total) == nil && total.Gemini > 0 &&
 		(total.Gemini == sum || total.Gemini == sum+total.GeminiTools)
 }
 

@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"time"
 
@@ -82,7 +81,8 @@ func unwinding(frames int) (how leaving, at string) {
 		for i, pc := range buf[:n] {
 			switch runtime.FuncForPC(pc - 1).Name() {
 			case "runtime.gopanic":
-				return panics, origin(slices.Clone(buf[i+1:n]), skip+i+1) // a clone, so that buf stays on the stack
+				rest := append([]uintptr(nil), buf[i+1:n]...) // slices.Clone would have buf escape to the heap
+				return panics, origin(rest, skip+i+1)
 			case "runtime.Goexit":
 				return exits, ""
 			}

@@ -439,3 +439,27 @@ func TestAPanicPassesAnAgentThatRecordsNothing(t *testing.T) {
 		t.Errorf("panic goes on with %v", got)
 	}
 }
+
+// TestAnInferredTurnDoesNotFailWithThePanicThatItIsReadIn has an answer read in a deferred function, as an agent does
+// that has the model explain what went wrong.
+func TestAnInferredTurnDoesNotFailWithThePanicThatItIsReadIn(t *testing.T) {
+	for _, inferred := range []bool{false, true} {
+		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+		ctx, run := h.sess.StartRun(h.ctx, agenttrace.RunOptions{Inferred: inferred})
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		panicking(func() {
+			defer func() {
+				turn.End(agenttrace.TurnResult{})
+				run.End(nil)
+			}()
+			explode("boom")
+		})
+		want := semconv.EndError
+		if inferred {
+			want = semconv.EndFinish
+		}
+		if turns := h.rec.All().Turns(); len(turns) != 1 || turns[0].EndReason != want {
+			t.Errorf("inferred %v: the turn is %+v, want it to end with %s", inferred, turns, want)
+		}
+	}
+}

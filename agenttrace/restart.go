@@ -29,7 +29,7 @@ func (t *Turn) open() PendingTurn {
 	p := t.pending(append([]PendingTool{}, t.waiting...))
 	p.AssistantMessageID, p.Model = cmp.Or(t.assistant.ID, t.reserved), t.model
 	if t.run.span != nil {
-		p.Run = refOf(t.run.span.SpanContext())
+		p.Run = t.run.ref
 	}
 	var calls []*ToolCall
 	for i := range t.parts {

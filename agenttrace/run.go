@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -16,6 +17,9 @@ type RunOptions struct {
 	// Model is the model that the run starts with; turns use it unless they name
 	// another. The zero Model is that of the session's last turn.
 	Model Model
+	// Inferred reports that the caller observes requests and not the agent. When a deferred function
+	// ends the run, or a turn of it, while the goroutine panics, that panic is then not its error.
+	Inferred bool
 }
 
 // Run is an agent at work on a session: a session.run span. End it.
@@ -38,7 +42,11 @@ type Run struct {
 	parent  *Turn           // the turn whose sub-agent runs, if any
 	caller  *ToolCall       // its call that started the sub-agent, if any
 
-	unwound bool // it began in a deferred function, while a panic went on
+	inferred bool
+	// unwound reports that a panic is not the run's: it is inferred, or began in a deferred function
+	// while the panic went on.
+	unwound bool
+	ref     SpanRef // of the span
 
 	ending // its mu guards what follows
 	turns  []*Turn
@@ -53,7 +61,7 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 		return ctx, nil
 	}
 	now := s.now()
-	r := &Run{sess: s, model: o.Model, started: now}
+	r := &Run{sess: s, model: o.Model, started: now, inferred: o.Inferred}
 	s.mu.Lock()
 	if r.model == (Model{}) {
 		r.model = s.st.Model
@@ -67,12 +75,11 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	ctx, r.span = s.startSpan(ctx, now, &record, last)
 	r.guard = s.tracer.newGuard(now)
 	r.off = !r.span.IsRecording() && !s.decides() && r.guard == nil
-	r.unwound = !r.off && begunUnwinding()
+	r.unwound = !r.off && (r.inferred || begunUnwinding())
+	r.ref = refOf(r.span.SpanContext())
 	r.events = s.tracer.live.begin(ctx, r.span, semconv.EventSession)
 	s.mu.Lock()
-	if ref := refOf(r.span.SpanContext()); ref != (SpanRef{}) {
-		s.st.LastRun = ref
-	}
+	s.st.LastRun = cmp.Or(r.ref, s.st.LastRun)
 	if r.events != nil {
 		s.runEvents, s.runModel = r.events, r.model
 		s.emitSession(r.events, now, r.model)
@@ -161,9 +168,7 @@ func (r *Run) finish(err error) {
 	s.mu.Lock()
 	s.runs--
 	record := s.record()
-	if r.span.SpanContext().IsValid() {
-		s.st.LastRun = refOf(r.span.SpanContext())
-	}
+	s.st.LastRun = cmp.Or(r.ref, s.st.LastRun)
 	switch {
 	case r.off:
 	case endReason(err) == semconv.EndError:

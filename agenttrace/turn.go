@@ -68,7 +68,7 @@ type Turn struct {
 	events context.Context
 	// restored reports that the turn ended with its process, and when is not known.
 	restored bool
-	// unwound reports that it began in a deferred function, while a panic went on.
+	// unwound reports that a panic is not the turn's, as of a run.
 	unwound bool
 	// starting is held while a tool call that has an id begins. It is locked before mu.
 	starting sync.Mutex
@@ -157,7 +157,7 @@ func (r *Run) newTurn(now time.Time, o TurnOptions) *Turn {
 	if t.model == (Model{}) {
 		t.model = r.model
 	}
-	t.catalog = r.sent.catalogOf(&r.sess.tracer.filter, o.Tools)
+	t.catalog = r.sess.tracer.digests.catalogOf(&r.sess.tracer.filter, o.Tools)
 	return t
 }
 
@@ -175,7 +175,7 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 		}
 		ctx, t.span = r.sess.tracer.start(ctx, semconv.SpanSessionTurn, trace.SpanKindInternal, now)
 		t.recording = t.span.IsRecording()
-		t.unwound = begunUnwinding()
+		t.unwound = r.inferred || begunUnwinding()
 		t.events = r.sess.tracer.live.begin(ctx, t.span, semconv.EventPart)
 		s := r.sess
 		s.mu.Lock()
@@ -314,7 +314,7 @@ func (t *Turn) SetTools(tools []Tool) {
 	if t == nil || t.off {
 		return
 	}
-	c := t.run.sent.catalogOf(&t.run.sess.tracer.filter, tools)
+	c := t.run.sess.tracer.digests.catalogOf(&t.run.sess.tracer.filter, tools)
 	t.set("a tool catalog", func() { t.catalog = c })
 }
 

@@ -3,7 +3,6 @@ package modelhttp
 import (
 	"container/list"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"slices"
 	"sync"
@@ -59,8 +58,6 @@ type conversation struct {
 	turns   int
 	waiting []waiting
 	paused  bool
-	// prompt and catalog are digests of those that the turn got last.
-	prompt, catalog digest
 	// answered is the last message of the assistant that is whole.
 	answered string
 }
@@ -172,7 +169,8 @@ func (c *conversation) proceed(ctx context.Context, r *request, m *match, tail [
 				c.turn.Data("file", "", map[string]string{"mediaType": i.file.mediaType, "filename": i.file.name})
 			}
 		}
-		c.update(r)
+		c.turn.SetSystemPrompt(r.system)
+		c.turn.SetTools(r.tools)
 		return
 	}
 	first := m.from
@@ -199,23 +197,10 @@ func (c *conversation) startTurn(ctx context.Context, r *request, said []item) {
 		}
 	}
 	c.turns++
-	c.prompt, c.catalog = sha256.Sum256([]byte(r.system)), catalogDigest(r.tools)
-	c.ctx, c.run = c.session.StartRun(ctx, agenttrace.RunOptions{Model: r.model})
+	c.ctx, c.run = c.session.StartRun(ctx, agenttrace.RunOptions{Model: r.model, Inferred: true})
 	c.ctx, c.turn = c.run.StartTurn(c.ctx, message, agenttrace.TurnOptions{
 		Model: r.model, Temperature: r.temperature, SystemPrompt: r.system, Tools: r.tools,
 	})
-}
-
-// update records the settings of a request that differ from those of the turn.
-func (c *conversation) update(r *request) {
-	if prompt := sha256.Sum256([]byte(r.system)); prompt != c.prompt {
-		c.prompt = prompt
-		c.turn.SetSystemPrompt(r.system)
-	}
-	if catalog := catalogDigest(r.tools); catalog != c.catalog {
-		c.catalog = catalog
-		c.turn.SetTools(r.tools)
-	}
 }
 
 // results ends the tool calls whose results are in the messages, and returns how many.

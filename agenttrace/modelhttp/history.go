@@ -1,7 +1,6 @@
 package modelhttp
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"slices"
 
@@ -15,15 +14,6 @@ func withMember(values map[string]any, name string, value any) map[string]any {
 	}
 	out[name] = value
 	return out
-}
-
-func catalogDigest(tools []agenttrace.Tool) digest {
-	h := sha256.New()
-	for _, t := range tools {
-		h.Write([]byte(t.Name + "\x00" + t.Description + "\x00"))
-		h.Write(t.Parameters)
-	}
-	return digest(h.Sum(nil))
 }
 
 // userItems returns the texts and files of the user after the assistant's last message.
