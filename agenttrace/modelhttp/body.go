@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -51,8 +50,8 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	b.emit = b.event
 	b.shape.settler, _ = b.dec.(settler)
 	b.shape.a, b.shape.max, a.shape = a, x.t.o.MaxBodyBytes, &b.shape
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	switch kind {
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/event-stream":
 		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape}
 	case "application/vnd.amazon.eventstream":
@@ -107,7 +106,7 @@ func (b *tap) took(p []byte, err error) {
 		b.parse()
 		if _, numbered := b.x.attempt(); numbered && b.split == nil && !errors.Is(err, context.Canceled) {
 			// anthropic-sdk-go tries again when a document breaks off.
-			b.finished = true
+			b.release()
 			b.x.failed(err, !b.x.lastAttempt(), 0)
 			return
 		}
@@ -151,7 +150,7 @@ func (b *tap) hold() {
 		return
 	}
 	if b.shape.ready && b.pending == nil {
-		b.pending = make([]byte, 0, maxUnparsed)
+		b.pending = b.shape.buffers.pending[:0]
 	}
 	b.waits = true
 	b.x.t.growing.add(b)
@@ -241,7 +240,7 @@ func inflate(data []byte, limit int) (out []byte, whole bool) {
 // end ends the answer at the end of the body, or where the caller closed it.
 func (b *tap) end(atEnd bool) {
 	if b.dropped {
-		b.finished = true
+		b.release()
 		b.x.flight.unparsed("the answer is too large or encoded")
 		return
 	}
@@ -261,8 +260,15 @@ func (b *tap) end(atEnd bool) {
 }
 
 func (b *tap) finish(err error) {
-	b.finished = true
+	b.release()
 	b.x.flight.finish(b.answer, err)
+}
+
+// release has other streams use the buffers: nothing is parsed any more.
+func (b *tap) release() {
+	b.finished = true
+	b.pending = nil
+	b.shape.release()
 }
 
 // httpError is the error of a response that is not an answer.

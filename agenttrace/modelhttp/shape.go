@@ -3,6 +3,7 @@ package modelhttp
 import (
 	"bytes"
 	"hash/maphash"
+	"sync"
 )
 
 // shape is the form of the events by which a block of an answer grows. Hundreds in a row differ only in the text, and
@@ -41,7 +42,17 @@ type shape struct {
 	values, spare []value
 	// data are the bytes of the last event, if somebody wants them; unescaped has a text that had escapes.
 	data, unescaped []byte
+	// buffers has the text and what is not parsed yet; nil if no event is known.
+	buffers *buffers
 }
+
+// buffers has what a stream grows by. Streams that have ended leave theirs to others.
+type buffers struct {
+	pending [maxUnparsed]byte
+	text    [2 * maxPending]byte
+}
+
+var sharedBuffers = sync.Pool{New: func() any { return new(buffers) }}
 
 // form has what the events of a shape have in common.
 type form struct {
@@ -143,6 +154,10 @@ func (h *shape) decoded(event, data []byte) {
 	}
 	h.sum, h.tail = join(h.sum, event[at:]), len(event)-at
 	h.block = h.a.grew
+	if h.buffers == nil {
+		h.buffers = sharedBuffers.Get().(*buffers)
+		h.text = h.buffers.text[:0]
+	}
 	h.lines, h.at = int32(bytes.Count(event, newline)), h.fields[0].gap
 	if n := len(h.begin); int(h.at) >= n {
 		copy(h.begin[:], event[int(h.at)-n:])
@@ -258,6 +273,14 @@ func (h *shape) flush() {
 	h.a.add(h.block, text)
 	if h.counts {
 		h.settler.settle(h.data)
+	}
+}
+
+// release gives the buffers back. No event is known then.
+func (h *shape) release() {
+	if h.buffers != nil {
+		sharedBuffers.Put(h.buffers)
+		h.buffers, h.block, h.text, h.ready = nil, nil, nil, false
 	}
 }
 

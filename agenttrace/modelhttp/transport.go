@@ -135,7 +135,11 @@ const ownSpans = "com.anthropic.sdk.go"
 // usage of its calls itself. The method that gives a span's scope is that of the SDK, which
 // we do not import.
 func countedElsewhere(ctx context.Context) bool {
-	scope := reflect.ValueOf(trace.SpanFromContext(ctx)).MethodByName("InstrumentationScope")
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return false // most often there is none, and reflection takes microseconds
+	}
+	scope := reflect.ValueOf(span).MethodByName("InstrumentationScope")
 	if !scope.IsValid() || scope.Type().NumIn() != 0 || scope.Type().NumOut() != 1 {
 		return false
 	}
