@@ -2,6 +2,7 @@ package modelhttp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"strconv"
@@ -21,7 +22,7 @@ func unmarshal(data []byte, into any) error {
 func (s *scanner) unmarshal(data []byte, into any) error {
 	s.reset(data)
 	v := reflect.ValueOf(into).Elem()
-	s.value(v)
+	s.value(v, planOf(v.Type()))
 	if s.end() {
 		return nil
 	}
@@ -36,20 +37,18 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 // counts is the JSON of a usage, which replaces that of the event before.
 type counts struct{ json.RawMessage }
 
-var rawType, countsType = reflect.TypeFor[json.RawMessage](), reflect.TypeFor[counts]()
-
-// value reads a value into v, which is zero.
-func (s *scanner) value(v reflect.Value) {
+// value reads a value into v, which is zero, as the plan of its type states.
+func (s *scanner) value(v reflect.Value, p *plan) {
 	c := s.peek()
-	if t := v.Type(); t == rawType || t == countsType {
+	if p.raw != unread {
 		start := s.at
-		s.use = decoded
-		if t == countsType {
-			v, s.use = v.Field(0), counted
-		}
+		s.use = p.raw
 		s.skip()
 		s.use = unread
 		if !s.bad {
+			if p.raw == counted {
+				v = v.Field(0)
+			}
 			v.SetBytes(bytes.Clone(s.data[start:s.at]))
 		}
 		return
@@ -58,7 +57,7 @@ func (s *scanner) value(v reflect.Value) {
 		s.literal("null")
 		return
 	}
-	switch v.Kind() {
+	switch p.kind {
 	case reflect.String:
 		var text []byte
 		s.str(&text)
@@ -82,56 +81,58 @@ func (s *scanner) value(v reflect.Value) {
 		v.SetBool(is)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		s.value(v.Elem())
+		s.value(v.Elem(), p.elem)
 	case reflect.Slice:
-		s.list(v)
+		s.list(v, p)
 	case reflect.Map:
-		s.members(v)
+		s.members(v, p)
 	case reflect.Struct:
-		s.fields(v)
+		s.fields(v, p)
 	default:
 		s.bad = true
 	}
 }
 
-func (s *scanner) list(v reflect.Value) {
-	if v.Type().Elem().Kind() == reflect.Uint8 { // base64
+func (s *scanner) list(v reflect.Value, p *plan) {
+	if p.elem.kind == reflect.Uint8 { // base64
 		s.bad = true
 		return
 	}
-	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	n := 0
 	for s.array(); s.element(); n++ {
 		if n == v.Cap() {
 			v.Grow(1)
 		}
 		v.SetLen(n + 1)
-		s.value(v.Index(n))
+		s.value(v.Index(n), p.elem)
+	}
+	if n == 0 {
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	}
 }
 
-func (s *scanner) members(v reflect.Value) {
+func (s *scanner) members(v reflect.Value, p *plan) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for s.object(); s.member(); {
 		name, member := string(s.key), reflect.New(v.Type().Elem()).Elem()
-		s.value(member)
+		s.value(member, p.elem)
 		v.SetMapIndex(reflect.ValueOf(name), member)
 	}
 }
 
 // fields reads an object into a struct. A member that comes twice is left to encoding/json.
-func (s *scanner) fields(v reflect.Value) {
-	t := layoutOf(v.Type())
+func (s *scanner) fields(v reflect.Value, p *plan) {
 	var seen uint64
 	for s.object(); s.member(); {
-		i, ok := t.byName[string(s.key)]
-		if !ok {
-			s.other(t.names)
+		i := p.find(s.key)
+		if i < 0 {
+			s.other(p.names)
 			continue
 		}
 		s.bad = s.bad || seen&(1<<i) != 0
 		seen |= 1 << i
-		s.value(v.FieldByIndex(t.index[i]))
+		f := &p.fields[i]
+		s.value(v.FieldByIndex(f.index), f.plan)
 	}
 }
 
@@ -143,31 +144,64 @@ func isJSON(data []byte) bool {
 	return s.end() || json.Valid(data)
 }
 
-// layout has the fields of a type by the names of their members.
-type layout struct {
-	byName map[string]int
+// plan states how values of a type are read.
+type plan struct {
+	kind reflect.Kind
+	// raw is what becomes of a value that is kept as it is, unread if it is decoded.
+	raw use
+	// elem is that of a pointer, list or map.
+	elem *plan
+	// names are those of the members of a struct, fields where they are read to.
 	names  []string
-	index  [][]int
+	fields []member
 }
 
-var layouts sync.Map // of *layout, by reflect.Type
+type member struct {
+	index []int
+	plan  *plan
+}
 
-func layoutOf(t reflect.Type) *layout {
-	if known, ok := layouts.Load(t); ok {
-		return known.(*layout)
-	}
-	l := &layout{byName: make(map[string]int)}
-	for _, f := range reflect.VisibleFields(t) {
-		if f.Anonymous {
-			continue
+// find returns the index of a member, -1 if it is not read. Structs have few.
+func (p *plan) find(name []byte) int {
+	for i, known := range p.names {
+		if string(name) == known {
+			return i
 		}
-		name := f.Tag.Get("json")
-		if name == "" {
-			name = f.Name
-		}
-		l.byName[name] = len(l.names)
-		l.names, l.index = append(l.names, name), append(l.index, f.Index)
 	}
-	known, _ := layouts.LoadOrStore(t, l)
-	return known.(*layout)
+	return -1
+}
+
+var plans sync.Map // of *plan, by reflect.Type
+
+func planOf(t reflect.Type) *plan {
+	if known, ok := plans.Load(t); ok {
+		return known.(*plan)
+	}
+	known, _ := plans.LoadOrStore(t, newPlan(t, make(map[reflect.Type]*plan)))
+	return known.(*plan)
+}
+
+// newPlan returns the plan of a type. known are those that are being made, as a type may have values of its own.
+func newPlan(t reflect.Type, known map[reflect.Type]*plan) *plan {
+	if p := known[t]; p != nil {
+		return p
+	}
+	p := &plan{kind: t.Kind()}
+	known[t] = p
+	switch {
+	case t == reflect.TypeFor[json.RawMessage]():
+		p.raw = decoded
+	case t == reflect.TypeFor[counts]():
+		p.raw = counted
+	case p.kind == reflect.Pointer || p.kind == reflect.Slice || p.kind == reflect.Map:
+		p.elem = newPlan(t.Elem(), known)
+	case p.kind == reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			if !f.Anonymous {
+				p.names = append(p.names, cmp.Or(f.Tag.Get("json"), f.Name))
+				p.fields = append(p.fields, member{f.Index, newPlan(f.Type, known)})
+			}
+		}
+	}
+	return p
 }
