@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/redact"
@@ -192,7 +193,7 @@ func (r *Run) finish(err error) {
 		record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
 		s.tracer.fail(r.span, now, err, record.Error)
 	}
-	r.span.SetAttributes(f.attributes(record.Append(nil))...)
+	r.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 16)))...)
 	s.tracer.finish(r.span, now)
 }
 

@@ -9,6 +9,7 @@ import (
 	"hash"
 	"unicode"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
@@ -448,6 +449,16 @@ func (c *content) add(i *item) {
 
 // digest is a hash of a conversation up to a point.
 type digest [sha256.Size]byte
+
+// digestOf returns the digest of texts that follow each other.
+func digestOf(texts ...string) (sum digest) {
+	h := sha256.New()
+	for _, text := range texts {
+		h.Write(unsafe.Slice(unsafe.StringData(text), len(text))) // which only reads it
+	}
+	h.Sum(sum[:0])
+	return sum
+}
 
 // sum returns the digest of the texts.
 func (c *content) sum() (sum digest) {

@@ -141,12 +141,25 @@ func stringOr(raw json.RawMessage, other any) (text string, isText bool) {
 		return "", true
 	}
 	if raw[0] == '"' {
-		return text, unmarshal(raw, &text) == nil
+		return textOf(raw)
 	}
 	if other != nil {
 		_ = unmarshal(raw, other) // of a value that is neither nothing is known
 	}
 	return "", false
+}
+
+// textOf is [unmarshal] of a text.
+func textOf(raw []byte) (text string, ok bool) {
+	s := scanners.Get().(*scanner)
+	defer scanners.Put(s)
+	var read []byte
+	s.reset(raw)
+	if s.str(&read); s.end() {
+		return string(read), true
+	}
+	err := json.Unmarshal(raw, &text)
+	return text, err == nil
 }
 
 // output returns the JSON of a tool's output. A text that is itself a JSON object or list

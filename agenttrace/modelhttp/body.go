@@ -53,9 +53,11 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/event-stream":
-		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape}
+		b.shape.acquire()
+		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, data: b.shape.buffers.data[:0]}
 	case "application/vnd.amazon.eventstream":
-		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape}
+		b.shape.acquire()
+		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.shape.buffers.data[:0]}
 	}
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":

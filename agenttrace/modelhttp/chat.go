@@ -113,11 +113,12 @@ type chatTool struct {
 
 // chatText returns the text of a content, which is a text or a list of parts.
 func chatText(raw json.RawMessage) string {
-	var parts []chatPart
-	text, ok := stringOr(raw, &parts)
+	text, ok := stringOr(raw, nil)
 	if ok {
 		return text
 	}
+	var parts []chatPart
+	_ = unmarshal(raw, &parts) // of a value that is neither nothing is known
 	var b strings.Builder
 	for i := range parts {
 		b.WriteString(cmp.Or(parts[i].Text, parts[i].Refusal))
@@ -276,6 +277,9 @@ func (d *chatAnswer) other(index int, m *chatMessage) {
 }
 
 func (d *chatAnswer) usage(raw json.RawMessage) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return
+	}
 	var u struct {
 		Prompt     *int64 `json:"prompt_tokens"`
 		Completion int64  `json:"completion_tokens"`
@@ -287,7 +291,7 @@ func (d *chatAnswer) usage(raw json.RawMessage) {
 			Reasoning int64 `json:"reasoning_tokens"`
 		} `json:"completion_tokens_details"`
 	}
-	if len(raw) == 0 || unmarshal(raw, &u) != nil || u.Prompt == nil {
+	if unmarshal(raw, &u) != nil || u.Prompt == nil {
 		return
 	}
 	d.a.rawUsage = bytes.Clone(raw)

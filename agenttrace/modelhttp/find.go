@@ -2,7 +2,6 @@ package modelhttp
 
 import (
 	"context"
-	"crypto/sha256"
 	"hash/maphash"
 	"net/http"
 	"reflect"
@@ -51,11 +50,11 @@ func newLookup(x *exchange, r *request, data []byte) *lookup {
 			l.declared = x.t.declaredSession(x.req)
 		}
 	}
-	scope := sha256.Sum256([]byte(x.req.URL.Host + "\x00" + credential(x.req)))
+	scope := digestOf(x.req.URL.Host, "\x00", credential(x.req))
 	l.scope = string(scope[:])
-	l.system = sha256.Sum256([]byte(l.scope + r.system))
+	l.system = digestOf(l.scope, r.system)
 	if l.seed = l.system; r.previous+r.conversation != "" {
-		l.seed = sha256.Sum256([]byte(string(l.system[:]) + r.previous + "\x00" + r.conversation))
+		l.seed = digestOf(string(l.system[:]), r.previous, "\x00", r.conversation)
 	}
 	l.body = bodyKey{l.scope, maphash.Bytes(seed, data)}
 	before := l.seed

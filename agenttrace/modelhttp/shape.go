@@ -42,17 +42,28 @@ type shape struct {
 	values, spare []value
 	// data are the bytes of the last event, if somebody wants them; unescaped has a text that had escapes.
 	data, unescaped []byte
-	// buffers has the text and what is not parsed yet; nil if no event is known.
+	// buffers has all of these; nil of what is no stream, or has ended.
 	buffers *buffers
 }
 
-// buffers has what a stream grows by. Streams that have ended leave theirs to others.
+// buffers has what a stream grows by, and room for events of usual size. Streams that have ended leave theirs to
+// others.
 type buffers struct {
-	pending [maxUnparsed]byte
-	text    [2 * maxPending]byte
+	pending     [maxUnparsed]byte
+	text        [2 * maxPending]byte
+	event, data [maxPart / 2]byte
+	values      [3][maxValues]value
 }
 
 var sharedBuffers = sync.Pool{New: func() any { return new(buffers) }}
+
+// acquire takes buffers, until release.
+func (h *shape) acquire() {
+	b := sharedBuffers.Get().(*buffers)
+	h.buffers = b
+	h.text, h.event = b.text[:0], b.event[:0]
+	h.s.values, h.values, h.spare = b.values[0][:0], b.values[1][:0], b.values[2][:0]
+}
 
 // form has what the events of a shape have in common.
 type form struct {
@@ -154,10 +165,6 @@ func (h *shape) decoded(event, data []byte) {
 	}
 	h.sum, h.tail = join(h.sum, event[at:]), len(event)-at
 	h.block = h.a.grew
-	if h.buffers == nil {
-		h.buffers = sharedBuffers.Get().(*buffers)
-		h.text = h.buffers.text[:0]
-	}
 	h.lines, h.at = int32(bytes.Count(event, newline)), h.fields[0].gap
 	if n := len(h.begin); int(h.at) >= n {
 		copy(h.begin[:], event[int(h.at)-n:])
@@ -276,11 +283,11 @@ func (h *shape) flush() {
 	}
 }
 
-// release gives the buffers back. No event is known then.
+// release gives the buffers back. Nothing is read any more.
 func (h *shape) release() {
 	if h.buffers != nil {
 		sharedBuffers.Put(h.buffers)
-		h.buffers, h.block, h.text, h.ready = nil, nil, nil, false
+		*h = shape{}
 	}
 }
 
