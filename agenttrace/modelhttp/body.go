@@ -217,7 +217,7 @@ func (b *tap) parse() (whole bool) {
 	if b.split != nil {
 		b.feed(data)
 		b.split.end(b.emit)
-		b.shape.flush()
+		b.shape.end()
 		return whole
 	}
 	if whole = len(data) > 0 && isJSON(data); whole {

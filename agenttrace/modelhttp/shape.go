@@ -40,7 +40,7 @@ type shape struct {
 	// of its values that may differ in the next one; spare has those of the event before.
 	event         []byte
 	values, spare []value
-	// data are the bytes of the last event, if somebody wants them; unescaped has a text that had escapes.
+	// data are the bytes of the last event, if it has counts that are not read yet; unescaped has a text that had escapes.
 	data, unescaped []byte
 	// buffers has all of these; nil of what is no stream, or has ended.
 	buffers *buffers
@@ -125,7 +125,7 @@ func (h *shape) unmarshal(data []byte, into any) error {
 // decoding is called before an event is decoded, decoded afterwards. data is a part of event, unless that has it in
 // several lines.
 func (h *shape) decoding() {
-	h.flush()
+	h.end()
 	h.block, h.noted = nil, false
 	h.a.effects, h.a.grew = 0, nil
 }
@@ -207,14 +207,16 @@ func join(sum uint64, p []byte) uint64 { return sum*31 + maphash.Bytes(seed, p) 
 
 // take takes as many events of the shape as p begins with, and returns their size.
 func (h *shape) take(p []byte) (n int) {
+	last := 0
 	for n < len(p) {
 		text, size := h.match(p[n:])
 		if size == 0 {
 			break
 		}
-		h.add(text, p[n:n+size])
-		n += size
+		h.text = append(h.text, text...)
+		last, n = n, n+size
 	}
+	h.taken(p[last:n])
 	return n
 }
 
@@ -227,13 +229,14 @@ func (h *shape) takeAll(p []byte) bool {
 	if size == 0 || size < len(p) {
 		return false
 	}
-	h.add(text, p)
+	h.text = append(h.text, text...)
+	h.taken(p)
 	return true
 }
 
-func (h *shape) add(text, event []byte) {
-	h.text = append(h.text, text...)
-	if h.counts {
+// taken keeps the counts of the last event that was taken.
+func (h *shape) taken(event []byte) {
+	if h.counts && len(event) > 0 {
 		h.data = append(h.data[:0], event[h.before:len(event)-h.after]...)
 	}
 }
@@ -278,8 +281,14 @@ func (h *shape) flush() {
 	text := h.text
 	h.text = h.text[:0]
 	h.a.add(h.block, text)
-	if h.counts {
+}
+
+// end adds the text to the block, and the counts of the last event to the answer: what follows may be without them.
+func (h *shape) end() {
+	h.flush()
+	if len(h.data) > 0 {
 		h.settler.settle(h.data)
+		h.data = h.data[:0]
 	}
 }
 

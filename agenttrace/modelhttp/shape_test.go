@@ -52,7 +52,7 @@ func read(a *api, frame, compare bool, data []byte, size int) (came string, deco
 	}
 	b.feed(nil)
 	split.end(emit)
-	h.flush()
+	h.end()
 	return outcome(ans), decoded
 }
 
