@@ -137,13 +137,18 @@ func newPair(b *testing.B, clocks *[2]clock) *pair {
 	return pair
 }
 
+// spread is between the beginnings of streams that go on at a time. Their chunks come at 50 times within the 10 ms
+// between two of one, as those of independent users do: how many come together decides what they cost.
+const spread = 2200 * time.Microsecond
+
 // converse has as many conversations at a time. No two of all have the same text.
 func (p *pair) converse(b *testing.B, program *program, url string, turns, streams, with int) {
 	labels := pprof.Labels("transport", [...]string{"bare", "recorded"}[with])
 	pprof.Do(b.Context(), labels, func(context.Context) {
 		var all sync.WaitGroup
-		for range streams {
+		for i := range streams {
 			all.Go(func() {
+				time.Sleep(time.Duration(i) * spread)
 				script := &modelserver.Script{System: strings.Repeat(prose, 4), Tools: modelserver.Weather.Tools}
 				for range turns {
 					script.Turns = append(script.Turns,
