@@ -3,15 +3,17 @@
 package modelclients
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -33,16 +35,17 @@ import (
 // flushes each chunk, as providers do. Each conversation asks four questions, so that requests
 // have a history that grows.
 //
-// An iteration is a pair: both transports, in turns in the other order (ABBA), so that what
-// changes while the benchmark runs concerns both alike. CPU time is that of this process, user
-// and system; the server's does not count.
+// An iteration is a pair: both transports at the same time, each in a process of its own, so that what
+// changes while the benchmark runs concerns both alike. CPU time is that of these processes, user
+// and system. Every few pairs the processes are others, whose memory lies elsewhere.
 //
 //	bare-µs     median CPU time for an answer with the bare transport
 //	added-µs    median of the differences in the pairs
 //	added-%     median of the ratios in the pairs
 //	q1-%, q3-%  the quartiles of the ratios: the noise of the machine
 //
-// Run it with -benchtime 20x or more. With -cpuprofile, samples have the label transport.
+// Run it with -benchtime 20x or more. With -cpuprofile, the processes add bare and recorded to the name
+// of the file.
 func BenchmarkClients(b *testing.B) {
 	for _, p := range programs {
 		for _, chunks := range []int{300, 1000, 2000} {
@@ -56,26 +59,52 @@ func BenchmarkClients(b *testing.B) {
 	}
 }
 
+// pairsPerProcess is how many pairs a process has, after one that does not count.
+const pairsPerProcess = 5
+
 // benchmarkPairs compares the CPU time of as many concurrent conversations of as many turns.
 func benchmarkPairs(b *testing.B, p *program, url string, turns, streams int) {
-	pair := newPair(b, nil)
+	var clients [2]*client
 	var bare, added, ratios []float64
 	for b.Loop() {
-		var took [2]float64
-		for i := range 2 {
-			with := (i + len(bare)) % 2
-			before := cpuTime(b)
-			pair.converse(b, p, url, turns, streams, with)
-			took[with] = float64((cpuTime(b) - before).Microseconds()) / float64(turns*streams)
+		if len(bare)%pairsPerProcess == 0 {
+			for with := range clients {
+				clients[with].stop()
+				clients[with] = startClient(b, clientConfig{p.name, url, turns, streams, with})
+			}
+			converse(b, clients)
 		}
+		took := converse(b, clients)
 		bare, added = append(bare, took[0]), append(added, took[1]-took[0])
 		ratios = append(ratios, 100*(took[1]/took[0]-1))
+	}
+	for _, c := range clients {
+		c.stop()
 	}
 	b.ReportMetric(quantile(bare, 0.5), "bare-µs")
 	b.ReportMetric(quantile(added, 0.5), "added-µs")
 	b.ReportMetric(quantile(ratios, 0.5), "added-%")
 	b.ReportMetric(quantile(ratios, 0.25), "q1-%")
 	b.ReportMetric(quantile(ratios, 0.75), "q3-%")
+}
+
+// converse has both clients converse at the same time, and returns what an answer took each.
+func converse(b *testing.B, clients [2]*client) (took [2]float64) {
+	for _, c := range clients {
+		if _, err := fmt.Fprintln(c.in); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for with, c := range clients {
+		for took[with] == 0 && c.out.Scan() {
+			// Other lines are what package testing prints.
+			_, _ = fmt.Sscanf(c.out.Text(), tookFormat, &took[with])
+		}
+		if took[with] == 0 {
+			b.Fatalf("the client with the transport %s has ended: %v", transports[with], c.out.Err())
+		}
+	}
+	return took
 }
 
 // BenchmarkChunks measures how much longer the reads of a client take than those of the body
@@ -95,13 +124,16 @@ func BenchmarkChunks(b *testing.B) {
 				}
 				all.Wait()
 			}
-			for with, name := range []string{"bare", "recorded"} {
+			for with, name := range transports {
 				b.ReportMetric(quantile(clocks[with].took, 0.5), name+"-p50-µs")
 				b.ReportMetric(quantile(clocks[with].took, 0.99), name+"-p99-µs")
 			}
 		})
 	}
 }
+
+// transports are the names of those of a pair.
+var transports = [...]string{"bare", "recorded"}
 
 // pair has the same connection to a server with and without a recorder: index 1 and 0.
 type pair struct {
@@ -143,26 +175,23 @@ const spread = 2200 * time.Microsecond
 
 // converse has as many conversations at a time. No two of all have the same text.
 func (p *pair) converse(b *testing.B, program *program, url string, turns, streams, with int) {
-	labels := pprof.Labels("transport", [...]string{"bare", "recorded"}[with])
-	pprof.Do(b.Context(), labels, func(context.Context) {
-		var all sync.WaitGroup
-		for i := range streams {
-			all.Go(func() {
-				time.Sleep(time.Duration(i) * spread)
-				script := &modelserver.Script{System: strings.Repeat(prose, 4), Tools: modelserver.Weather.Tools}
-				for range turns {
-					script.Turns = append(script.Turns,
-						modelserver.Turn{User: fmt.Sprintf("%d. %s", p.asked.Add(1), prose)})
-				}
-				c := newConsole(b, script, url, true, &http.Client{Transport: p.transports[with]})
-				program.run(c)
-				if c.err != nil {
-					b.Error(c.err)
-				}
-			})
-		}
-		all.Wait()
-	})
+	var all sync.WaitGroup
+	for i := range streams {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * spread)
+			script := &modelserver.Script{System: strings.Repeat(prose, 4), Tools: modelserver.Weather.Tools}
+			for range turns {
+				script.Turns = append(script.Turns,
+					modelserver.Turn{User: fmt.Sprintf("%d. %s", p.asked.Add(1), prose)})
+			}
+			c := newConsole(b, script, url, true, &http.Client{Transport: p.transports[with]})
+			program.run(c)
+			if c.err != nil {
+				b.Error(c.err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func quantile(all []float64, q float64) float64 {
@@ -208,6 +237,81 @@ func answer(api *modelserver.API, id string, n int) (kind string, chunks [][]byt
 		}
 	}
 	return kind, append(chunks, whole[at+2:]...)
+}
+
+// client is a process that has conversations when it is told to.
+type client struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+type clientConfig struct {
+	Program, URL         string
+	Turns, Streams, With int
+}
+
+const (
+	// clientEnv has the configuration of the client that this program is then.
+	clientEnv = "AGENTTRACE_MODEL_CLIENT"
+	// tookFormat has the CPU time of an answer, in µs.
+	tookFormat = "took %f"
+)
+
+func startClient(b *testing.B, config clientConfig) *client {
+	encoded, err := json.Marshal(config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	args := []string{"-test.run", "^$", "-test.bench", "^BenchmarkOneClient$", "-test.benchtime", "1x"}
+	if f := flag.Lookup("test.cpuprofile"); f != nil && f.Value.String() != "" {
+		args = append(args, "-test.cpuprofile", f.Value.String()+"."+transports[config.With])
+	}
+	c := &client{cmd: exec.CommandContext(b.Context(), os.Args[0], args...)}
+	c.cmd.Env = append(os.Environ(), clientEnv+"="+string(encoded))
+	c.cmd.Stderr = os.Stderr
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		b.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	c.out = bufio.NewScanner(out)
+	return c
+}
+
+// stop ends the process, which writes its profile.
+func (c *client) stop() {
+	if c != nil {
+		_ = c.in.Close()
+		for c.out.Scan() {
+			continue // what it says of itself
+		}
+		_ = c.cmd.Wait()
+	}
+}
+
+// BenchmarkOneClient is a client of [BenchmarkClients]: it converses for each line that it reads.
+func BenchmarkOneClient(b *testing.B) {
+	config := os.Getenv(clientEnv)
+	if config == "" {
+		b.Skip("BenchmarkClients runs it")
+	}
+	var c clientConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		b.Fatal(err)
+	}
+	p := programs[slices.IndexFunc(programs, func(p program) bool { return p.name == c.Program })]
+	pair := newPair(b, nil)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		before := cpuTime(b)
+		pair.converse(b, &p, c.URL, c.Turns, c.Streams, c.With)
+		fmt.Printf("\n"+tookFormat+"\n", float64((cpuTime(b)-before).Microseconds())/float64(c.Turns*c.Streams))
+	}
 }
 
 // serverEnv has what the server answers that this program is then.
