@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -44,8 +45,8 @@ import (
 //	added-%     median of the ratios in the pairs
 //	q1-%, q3-%  the quartiles of the ratios: the noise of the machine
 //
-// Run it with -benchtime 20x or more. With -cpuprofile, the processes add bare and recorded to the name
-// of the file.
+// Run it with -benchtime 20x or more. With -cpuprofile, the last processes add bare and recorded to the
+// name of the file.
 func BenchmarkClients(b *testing.B) {
 	for _, p := range programs {
 		for _, chunks := range []int{300, 1000, 2000} {
@@ -64,7 +65,7 @@ const pairsPerProcess = 5
 
 // benchmarkPairs compares the CPU time of as many concurrent conversations of as many turns.
 func benchmarkPairs(b *testing.B, p *program, url string, turns, streams int) {
-	var clients [2]*client
+	var clients [2]*process
 	var bare, added, ratios []float64
 	for b.Loop() {
 		if len(bare)%pairsPerProcess == 0 {
@@ -89,7 +90,7 @@ func benchmarkPairs(b *testing.B, p *program, url string, turns, streams int) {
 }
 
 // converse has both clients converse at the same time, and returns what an answer took each.
-func converse(b *testing.B, clients [2]*client) (took [2]float64) {
+func converse(b *testing.B, clients [2]*process) (took [2]float64) {
 	for _, c := range clients {
 		if _, err := fmt.Fprintln(c.in); err != nil {
 			b.Fatal(err)
@@ -239,11 +240,38 @@ func answer(api *modelserver.API, id string, n int) (kind string, chunks [][]byt
 	return kind, append(chunks, whole[at+2:]...)
 }
 
-// client is a process that has conversations when it is told to.
-type client struct {
+// process is this program as a server or a client, which ends when its input does.
+type process struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
+}
+
+func startProcess(b *testing.B, env string, args ...string) *process {
+	p := &process{cmd: exec.CommandContext(b.Context(), os.Args[0], args...)}
+	p.cmd.Env = append(os.Environ(), env)
+	p.cmd.Stderr = os.Stderr
+	in, inErr := p.cmd.StdinPipe()
+	out, outErr := p.cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		b.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	p.in, p.out = in, bufio.NewScanner(out)
+	return p
+}
+
+// stop ends the process, if there is one.
+func (p *process) stop() {
+	if p != nil {
+		_ = p.in.Close()
+		for p.out.Scan() {
+			continue // what package testing prints
+		}
+		_ = p.cmd.Wait()
+	}
 }
 
 type clientConfig struct {
@@ -258,7 +286,7 @@ const (
 	tookFormat = "took %f"
 )
 
-func startClient(b *testing.B, config clientConfig) *client {
+func startClient(b *testing.B, config clientConfig) *process {
 	encoded, err := json.Marshal(config)
 	if err != nil {
 		b.Fatal(err)
@@ -267,32 +295,7 @@ func startClient(b *testing.B, config clientConfig) *client {
 	if f := flag.Lookup("test.cpuprofile"); f != nil && f.Value.String() != "" {
 		args = append(args, "-test.cpuprofile", f.Value.String()+"."+transports[config.With])
 	}
-	c := &client{cmd: exec.CommandContext(b.Context(), os.Args[0], args...)}
-	c.cmd.Env = append(os.Environ(), clientEnv+"="+string(encoded))
-	c.cmd.Stderr = os.Stderr
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		b.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	c.out = bufio.NewScanner(out)
-	return c
-}
-
-// stop ends the process, which writes its profile.
-func (c *client) stop() {
-	if c != nil {
-		_ = c.in.Close()
-		for c.out.Scan() {
-			continue // what it says of itself
-		}
-		_ = c.cmd.Wait()
-	}
+	return startProcess(b, clientEnv+"="+string(encoded), args...)
 }
 
 // BenchmarkOneClient is a client of [BenchmarkClients]: it converses for each line that it reads.
@@ -355,31 +358,12 @@ func serve(config string) {
 // startServer starts a server in another process, whose CPU time does not count. Its answers have
 // as many chunks.
 func startServer(b *testing.B, api string, chunks int, pause time.Duration) (url string) {
-	program, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
+	p := startProcess(b, fmt.Sprintf("%s=%d %d %q", serverEnv, chunks, pause, api))
+	b.Cleanup(p.stop)
+	if !p.out.Scan() {
+		b.Fatalf("the server has ended: %v", p.out.Err())
 	}
-	cmd := exec.CommandContext(b.Context(), program)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %q", serverEnv, chunks, pause, api))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	if _, err := fmt.Fscanln(out, &url); err != nil {
-		b.Fatal(err)
-	}
-	return url
+	return p.out.Text()
 }
 
 // cpuTime returns what the process has used.
