@@ -53,11 +53,9 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/event-stream":
-		b.shape.acquire()
-		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, data: b.shape.buffers.data[:0]}
+		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, data: b.acquire()}
 	case "application/vnd.amazon.eventstream":
-		b.shape.acquire()
-		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.shape.buffers.data[:0]}
+		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.acquire()}
 	}
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -150,9 +148,6 @@ func (b *tap) hold() {
 	}
 	if b.waits || !b.shape.ready && len(b.shape.text) == 0 {
 		return
-	}
-	if b.shape.ready && b.pending == nil {
-		b.pending = b.shape.buffers.pending[:0]
 	}
 	b.waits = true
 	b.x.t.growing.add(b)
@@ -264,6 +259,13 @@ func (b *tap) end(atEnd bool) {
 func (b *tap) finish(err error) {
 	b.release()
 	b.x.flight.finish(b.answer, err)
+}
+
+// acquire takes buffers for a stream, until release, and returns the one that events are put together in.
+func (b *tap) acquire() (data []byte) {
+	buffers := b.shape.acquire()
+	b.pending = buffers.pending[:0]
+	return buffers.data[:0]
 }
 
 // release has other streams use the buffers: nothing is parsed any more.

@@ -42,7 +42,7 @@ type shape struct {
 	values, spare []value
 	// data are the bytes of the last event, if it has counts that are not read yet; unescaped has a text that had escapes.
 	data, unescaped []byte
-	// buffers has all of these; nil of what is no stream, or has ended.
+	// buffers has the text, the event and the values; nil of what is no stream, or has ended.
 	buffers *buffers
 }
 
@@ -58,11 +58,12 @@ type buffers struct {
 var sharedBuffers = sync.Pool{New: func() any { return new(buffers) }}
 
 // acquire takes buffers, until release.
-func (h *shape) acquire() {
+func (h *shape) acquire() *buffers {
 	b := sharedBuffers.Get().(*buffers)
 	h.buffers = b
 	h.text, h.event = b.text[:0], b.event[:0]
 	h.s.values, h.values, h.spare = b.values[0][:0], b.values[1][:0], b.values[2][:0]
+	return b
 }
 
 // form has what the events of a shape have in common.
