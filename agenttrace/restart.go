@@ -27,10 +27,7 @@ func (t *Turn) open() PendingTurn {
 		t.reserved = spans.NewID(spans.PrefixMessage, now)
 	}
 	p := t.pending(append([]PendingTool{}, t.waiting...))
-	p.AssistantMessageID, p.Model = cmp.Or(t.assistant.ID, t.reserved), t.model
-	if t.run.span != nil {
-		p.Run = t.run.ref
-	}
+	p.AssistantMessageID, p.Model, p.Run = cmp.Or(t.assistant.ID, t.reserved), t.model, t.run.ref
 	var calls []*ToolCall
 	for i := range t.parts {
 		if c := t.parts[i].tool; c != nil {
