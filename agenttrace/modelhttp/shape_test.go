@@ -77,7 +77,8 @@ var grown = map[string]string{
 }
 
 var texts = []string{
-	`"It is"`, `" fine"`, `"ä 中 😀"`, `"\n\"quoted\" \\ \u00e4\ud83d\ude00"`, `""`, `"event: x"`, `"data: \r\r"`, `null`, `7`,
+	`"It is"`, `" fine"`, `"ä 中 😀"`, `"\n\"quoted\" \\ \u00e4\ud83d\ude00"`, `""`, `"event: x"`, `"data: \r\r"`,
+	`null`, `7`,
 	`"not` + "\n" + `one line"`, `"\ud83d"`, "\"\xff\"", `"a","b":"c"`, ` "a space"`,
 	`"` + strings.Repeat("long ", 600) + `"`,
 }

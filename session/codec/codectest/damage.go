@@ -115,8 +115,8 @@ func (x *examination) damagedLines() error {
 	return nil
 }
 
-// eachDamage calls do with copies of a text in which a line is damaged: its index, what it was and what it is. Each line
-// has its share of damages, and each damage of lines; if they are sparse, about twelve lines have any.
+// eachDamage calls do with copies of a text in which a line is damaged: its index, what it was and what it is. Each
+// line has its share of damages, and each damage of lines; if they are sparse, about twelve lines have any.
 func eachDamage(data []byte, sparse bool, do func(data []byte, i int, text, damaged []byte, how damage)) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	step := 1
