@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -397,6 +399,58 @@ func TestABodyThatIsSentPieceByPieceIsRecorded(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
+	a.check()
+	wantTurns(t, a, []string{"hi"})
+}
+
+// counted counts what is written to a connection at a time.
+type counted struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// closer is a body that counts how often it is closed.
+type closer struct {
+	io.Reader
+	closed *atomic.Int64
+}
+
+func (c closer) Close() error {
+	c.closed.Add(1)
+	return nil
+}
+
+// TestARequestGoesInOnePacket has a body that is in memory, which HTTP/1.1 sends with the headers.
+func TestARequestGoesInOnePacket(t *testing.T) {
+	var writes, closed atomic.Int64
+	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return counted{conn, &writes}, err
+	}}
+	defer base.CloseIdleConnections()
+	a := newAgent(t, says("Hello!"), modelhttp.Options{Base: base})
+	body := `{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/v1/chat/completions",
+		strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Body = closer{req.Body, &closed}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if writes.Load() != 1 || closed.Load() != 1 {
+		t.Errorf("the request was written in %d pieces, its body closed %d times; want 1 and 1",
+			writes.Load(), closed.Load())
+	}
 	a.check()
 	wantTurns(t, a, []string{"hi"})
 }

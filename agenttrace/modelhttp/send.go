@@ -86,19 +86,26 @@ func (x *exchange) outgoing() (out *http.Request) {
 	body.Grow(int(max(0, x.req.ContentLength)) + bytes.MinRead)
 	_, err := body.ReadFrom(io.LimitReader(x.req.Body, int64(x.t.o.MaxBodyBytes)+1))
 	data := body.Bytes()
-	rest := io.Reader(x.req.Body)
-	if err != nil {
-		rest = failing{err}
-	}
-	if err == nil && len(data) <= x.t.o.MaxBodyBytes {
+	whole := err == nil && len(data) <= x.t.o.MaxBodyBytes
+	if whole {
 		x.begin(data)
 		if x.flight != nil {
 			ctx = trace.ContextWithSpan(ctx, x.flight.span)
 		}
+		err = x.req.Body.Close()
 	} else {
 		x.once.Do(func() {})
 	}
 	out = x.req.WithContext(ctx)
+	if whole && err == nil {
+		// net/http knows this type, and sends the body together with the headers, in one packet.
+		out.Body = io.NopCloser(bytes.NewReader(data))
+		return out
+	}
+	rest := io.Reader(x.req.Body)
+	if err != nil {
+		rest = failing{err}
+	}
 	out.Body = struct {
 		io.Reader
 		io.Closer
@@ -106,7 +113,7 @@ func (x *exchange) outgoing() (out *http.Request) {
 	return out
 }
 
-// failing is a body that could not be read to its end.
+// failing is a body that could not be read to its end, or closed.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
