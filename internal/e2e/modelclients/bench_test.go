@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -51,27 +52,32 @@ func BenchmarkClients(b *testing.B) {
 	for _, p := range programs {
 		for _, chunks := range []int{300, 1000, 2000} {
 			b.Run(fmt.Sprintf("%s, %d chunks at full speed", p.name, chunks), func(b *testing.B) {
-				benchmarkPairs(b, &p, startServer(b, p.api, chunks, 0), 4, 1)
+				benchmarkPairs(b, startServer(b, p.api, chunks, 0), clientConfig{Program: p.name, Turns: 4, Streams: 1})
 			})
 		}
-		b.Run(p.name+", 50 streams of 100 chunks a second", func(b *testing.B) {
-			benchmarkPairs(b, &p, startServer(b, p.api, 300, 10*time.Millisecond), 1, 50)
-		})
+		for _, heap := range []int{0, 64} {
+			b.Run(fmt.Sprintf("%s, 50 streams of 100 chunks a second, %d MB", p.name, heap), func(b *testing.B) {
+				url := startServer(b, p.api, 300, 10*time.Millisecond)
+				benchmarkPairs(b, url, clientConfig{Program: p.name, Turns: 1, Streams: 50, HeapMB: heap})
+			})
+		}
 	}
 }
 
 // pairsPerProcess is how many pairs a process has, after one that does not count.
 const pairsPerProcess = 5
 
-// benchmarkPairs compares the CPU time of as many concurrent conversations of as many turns.
-func benchmarkPairs(b *testing.B, p *program, url string, turns, streams int) {
+// benchmarkPairs compares the CPU time of the configuration without and with a recorder.
+func benchmarkPairs(b *testing.B, url string, c clientConfig) {
+	c.URL = url
 	var clients [2]*process
 	var bare, added, ratios []float64
 	for b.Loop() {
 		if len(bare)%pairsPerProcess == 0 {
 			for with := range clients {
 				clients[with].stop()
-				clients[with] = startClient(b, clientConfig{p.name, url, turns, streams, with})
+				c.With = with
+				clients[with] = startClient(b, c)
 			}
 			converse(b, clients)
 		}
@@ -79,8 +85,8 @@ func benchmarkPairs(b *testing.B, p *program, url string, turns, streams int) {
 		bare, added = append(bare, took[0]), append(added, took[1]-took[0])
 		ratios = append(ratios, 100*(took[1]/took[0]-1))
 	}
-	for _, c := range clients {
-		c.stop()
+	for _, client := range clients {
+		client.stop()
 	}
 	b.ReportMetric(quantile(bare, 0.5), "bare-µs")
 	b.ReportMetric(quantile(added, 0.5), "added-µs")
@@ -274,9 +280,14 @@ func (p *process) stop() {
 	}
 }
 
+// clientConfig is what a client does: as many concurrent conversations of as many turns.
 type clientConfig struct {
-	Program, URL         string
-	Turns, Streams, With int
+	Program, URL   string
+	Turns, Streams int
+	With           int // the index in transports
+	// HeapMB is the heap of the agent itself. Without one, what a recorder keeps is much of the heap: so the garbage
+	// collector runs less often with it than without.
+	HeapMB int
 }
 
 const (
@@ -309,6 +320,14 @@ func BenchmarkOneClient(b *testing.B) {
 		b.Fatal(err)
 	}
 	p := programs[slices.IndexFunc(programs, func(p program) bool { return p.name == c.Program })]
+	var heap [][]byte
+	for range 3 { // after which the process has all the memory that it needs
+		heap = nil
+		for range c.HeapMB << 8 {
+			heap = append(heap, bytes.Repeat([]byte{1}, 4<<10))
+		}
+	}
+	defer runtime.KeepAlive(heap)
 	pair := newPair(b, nil)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		before := cpuTime(b)
