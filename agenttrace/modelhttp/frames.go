@@ -89,8 +89,11 @@ func (s *sse) split(p []byte, emit func(string, []byte)) {
 			s.keep(line)
 			line = s.line
 		}
-		s.cr = p[end] == '\r'
-		at = end + 1
+		if at = end + 1; p[end] == '\r' {
+			if s.cr = at == len(p); !s.cr && p[at] == '\n' {
+				at++ // of the event that may end here, too
+			}
+		}
 		if data := s.endLine(line, emit); data != nil && begun >= 0 {
 			s.shape.decoded(p[begun:at], data)
 		}

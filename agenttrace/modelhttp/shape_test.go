@@ -13,13 +13,15 @@ import (
 )
 
 // read decodes a stream in pieces of the size, or by events if it is 0, comparing events with those before or not. It
-// returns what the answer came to, and how many events were decoded.
-func read(a *api, frame, compare bool, data []byte, size int) (came string, decoded int) {
+// returns what the answer came to, how many events were decoded, and how many pieces were kept until there are many.
+func read(a *api, frame, compare bool, data []byte, size int) (came string, decoded, kept int) {
 	ans := &answer{budget: 1 << 20}
 	d := a.answer(ans)
-	h := &shape{a: ans, max: 1 << 16}
+	b := &tap{waits: true, pending: make([]byte, 0, 1<<16)}
+	h := &b.shape
+	h.a, h.max = ans, 1<<16
 	h.settler, _ = d.(settler)
-	emit := func(name string, data []byte) {
+	b.emit = func(name string, data []byte) {
 		h.decoding()
 		decoded++
 		d.event(name, data)
@@ -27,11 +29,10 @@ func read(a *api, frame, compare bool, data []byte, size int) (came string, deco
 	if compare {
 		ans.shape = h
 	}
-	var split splitter = &sse{max: 1 << 16, shape: ans.shape}
+	b.split = &sse{max: 1 << 16, shape: ans.shape}
 	if frame {
-		split = &frames{max: 1 << 16, shape: ans.shape}
+		b.split = &frames{max: 1 << 16, shape: ans.shape}
 	}
-	b := &tap{split: split, emit: emit}
 	for len(data) > 0 {
 		n := min(size, len(data))
 		if size == 0 {
@@ -40,8 +41,8 @@ func read(a *api, frame, compare bool, data []byte, size int) (came string, deco
 				n = event[1]
 			}
 		}
-		if h.resembles(data[:n]) { // as tap has it
-			b.pending = append(b.pending, data[:n]...)
+		if b.kept(data[:n]) {
+			kept++
 		} else {
 			b.feed(data[:n])
 		}
@@ -51,9 +52,9 @@ func read(a *api, frame, compare bool, data []byte, size int) (came string, deco
 		}
 	}
 	b.feed(nil)
-	split.end(emit)
+	b.split.end(b.emit)
 	h.end()
-	return outcome(ans), decoded
+	return outcome(ans), decoded, kept
 }
 
 var eventEnd = regexp.MustCompile(`\r?\n\r?\n`)
@@ -129,8 +130,8 @@ func FuzzShape(f *testing.F) {
 			return
 		}
 		for _, frame := range []bool{false, true} {
-			want, _ := read(a, frame, false, data, max(1, len(data)))
-			got, _ := read(a, frame, true, data, size&0xffff)
+			want, _, _ := read(a, frame, false, data, max(1, len(data)))
+			got, _, _ := read(a, frame, true, data, size&0xffff)
 			if got != want {
 				t.Errorf("%s, frames %v: %q\nwith a shape %s\nwithout      %s", name, frame, data, got, want)
 			}
@@ -149,13 +150,16 @@ func TestEventsOfOneShapeAreNotDecodedOneByOne(t *testing.T) {
 				one, _, _ = strings.Cut(one, "%!(EXTRA")
 				data = append(data, one...)
 			}
-			want, all := read(apis[name], false, false, data, size)
-			got, decoded := read(apis[name], false, true, data, size)
+			want, all, _ := read(apis[name], false, false, data, size)
+			got, decoded, kept := read(apis[name], false, true, data, size)
 			if got != want {
 				t.Errorf("%s: %s, want %s", name, got, want)
 			}
 			if all != 200 || decoded > 5 {
 				t.Errorf("%s, in pieces of %d bytes: %d of %d events are decoded", name, size, decoded, all)
+			}
+			if size == 0 && kept < 190 {
+				t.Errorf("%s: %d of %d events that come alone are kept until there are many", name, kept, all)
 			}
 		}
 	}
