@@ -31,7 +31,7 @@ type tap struct {
 	// dropped reports that the body is too large, or encoded otherwise.
 	dropped bool
 	length  int64 // -1 if not known
-	// pending are events that are not parsed yet, because they seem to add text only.
+	// pending is what was kept of events that are not parsed yet, because they seem to add text only.
 	pending []byte
 	shape   shape
 
@@ -122,7 +122,7 @@ func (b *tap) kept(p []byte) bool {
 	if !b.waits || b.finished || b.length > 0 || len(b.pending)+len(p) > cap(b.pending) || !b.shape.resembles(p) {
 		return false
 	}
-	b.pending = append(b.pending, p...)
+	b.pending = b.shape.keep(b.pending, p)
 	return true
 }
 
@@ -135,8 +135,9 @@ func (b *tap) event(name string, data []byte) {
 // feed parses the bytes of a stream.
 func (b *tap) feed(p []byte) {
 	if len(b.pending) > 0 {
-		b.split.feed(b.pending, b.emit)
+		others := b.shape.takeKept(b.pending)
 		b.pending = b.pending[:0]
+		b.split.feed(others, b.emit)
 	}
 	b.split.feed(p, b.emit)
 }

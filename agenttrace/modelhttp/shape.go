@@ -2,6 +2,7 @@ package modelhttp
 
 import (
 	"bytes"
+	"encoding/binary"
 	"hash/maphash"
 	"sync"
 )
@@ -14,16 +15,12 @@ import (
 // Once such an event was decoded, those that follow are only compared with it: what is compared are hashes. An event
 // is one of those if all that it did was to add one of its texts to a block that stays open.
 //
-// A chunk that arrives alone finds all of this out of the processor's caches. So a chunk that resembles such an event
-// is only copied, until there are many, until another one comes, or for flushInterval; and so is the text.
+// A chunk that arrives alone finds all of this out of the processor's caches. So of a chunk that begins and ends like
+// such an event only what is between is copied, until there are many, until another one comes, or for flushInterval;
+// and so is the text.
 type shape struct {
 	// ready reports that the next bytes of the stream begin an event, and that some event is known.
 	ready bool
-	// lines is the number of lines of that event, begin what it has before the first field, where that ends.
-	lines int32
-	at    int32
-	begin [16]byte
-
 	form
 	// text is what the block grows by.
 	text []byte
@@ -68,10 +65,12 @@ func (h *shape) acquire() *buffers {
 
 // form has what the events of a shape have in common.
 type form struct {
-	block *block // that grows; nil if no event is known
-	// sum is a hash of all that is between the fields, and tail the number of bytes after the last one.
-	sum    uint64
-	tail   int
+	// head and tail are the number of bytes before the first field and after the last one, and headSum and tailSum
+	// hashes of them. sum is one of all that is between the fields.
+	head, tail            int32
+	headSum, tailSum, sum uint64
+
+	block  *block // that grows; nil if no event is known
 	n      int
 	fields [maxFields]field
 	// counts reports that the last event has what replaces that of those before. before and after are what such an
@@ -80,7 +79,7 @@ type form struct {
 	before, after int
 }
 
-// field is a value in which the events of a shape differ. gap is the number of bytes before it.
+// field is a value in which the events of a shape differ. gap is the number of bytes between the one before and it.
 type field struct {
 	gap  int32
 	kind valueKind
@@ -156,7 +155,11 @@ func (h *shape) decoded(event, data []byte) {
 		if !v.varies {
 			continue
 		}
-		if h.n == maxFields {
+		switch h.n {
+		case 0:
+			at = v.start
+			h.head, h.headSum = int32(at), hashOf(event[:at])
+		case maxFields:
 			return
 		}
 		h.fields[h.n] = field{int32(v.start - at), v.kind}
@@ -164,12 +167,8 @@ func (h *shape) decoded(event, data []byte) {
 		h.sum = join(h.sum, event[at:v.start])
 		at = v.end
 	}
-	h.sum, h.tail = join(h.sum, event[at:]), len(event)-at
+	h.tail, h.tailSum = int32(len(event)-at), hashOf(event[at:])
 	h.block = h.a.grew
-	h.lines, h.at = int32(bytes.Count(event, newline)), h.fields[0].gap
-	if n := len(h.begin); int(h.at) >= n {
-		copy(h.begin[:], event[int(h.at)-n:])
-	}
 }
 
 // varying returns the values in which the next event may differ: what is not read, counts, and the one text that the
@@ -193,18 +192,49 @@ func (h *shape) varying() (values []value, counts, ok bool) {
 	return values, counts, ok && len(values) <= maxValues
 }
 
-// resembles reports whether p seems to be an event of the shape: it has as many lines, and the first of the fields
-// begins at the same place, after the same bytes. What is none may be taken for one, if it differs elsewhere. Nothing
-// waits for that: an answer ends with its stream, or with an event that is another one before its first field.
+// resembles reports whether p begins and ends like an event of the shape. What is none may be taken for one, if it
+// differs between. Nothing waits for that: an answer ends with its stream, or with an event that is another one before
+// its first field.
 func (h *shape) resembles(p []byte) bool {
-	begin, at := int(h.at)-len(h.begin), int(h.at)
-	return h.ready && 0 <= begin && at <= len(p) && len(p) <= maxPart && string(p[begin:at]) == string(h.begin[:]) &&
-		p[len(p)-1] == '\n' && bytes.Count(p, newline) == int(h.lines)
+	head, tail := int(h.head), len(p)-int(h.tail)
+	return h.ready && head <= tail && len(p) <= maxPart && hashOf(p[:head]) == h.headSum && hashOf(p[tail:]) == h.tailSum
 }
 
-var newline = []byte("\n")
+// keep appends what p, which resembles an event of the shape, has between its beginning and its end.
+func (h *shape) keep(kept, p []byte) []byte {
+	p = p[h.head : len(p)-int(h.tail)]
+	return append(binary.LittleEndian.AppendUint16(kept, uint16(len(p))), p...)
+}
 
-func join(sum uint64, p []byte) uint64 { return sum*31 + maphash.Bytes(seed, p) }
+// takeKept takes the events that were kept, and returns those from the first one on that is not of the shape.
+func (h *shape) takeKept(kept []byte) (others []byte) {
+	var p, last []byte
+	for ; len(kept) > 0; last = p {
+		n := 2 + int(binary.LittleEndian.Uint16(kept))
+		p = kept[2:n]
+		text, size := h.between(p)
+		if size == 0 || size < len(p) || int(h.head)+size+int(h.tail) > h.max {
+			break
+		}
+		h.text = append(h.text, text...)
+		kept = kept[n:]
+	}
+	if h.counts && last != nil {
+		h.data = append(append(h.data[:0], h.event[h.before:h.head]...), last...)
+		h.data = append(h.data, h.event[len(h.event)-int(h.tail):len(h.event)-h.after]...)
+	}
+	for len(kept) > 0 {
+		n := 2 + int(binary.LittleEndian.Uint16(kept))
+		others = append(append(others, h.event[:h.head]...), kept[2:n]...)
+		others = append(others, h.event[len(h.event)-int(h.tail):]...)
+		kept = kept[n:]
+	}
+	return others
+}
+
+func hashOf(p []byte) uint64 { return maphash.Bytes(seed, p) }
+
+func join(sum uint64, p []byte) uint64 { return sum*31 + hashOf(p) }
 
 // take takes as many events of the shape as p begins with, and returns their size.
 func (h *shape) take(p []byte) (n int) {
@@ -244,9 +274,22 @@ func (h *shape) taken(event []byte) {
 
 // match returns the text and the size of an event of the shape at the beginning of p. The size is 0 if there is none.
 func (h *shape) match(p []byte) (text []byte, size int) {
-	if h.block == nil {
+	head := int(h.head)
+	if h.block == nil || head > len(p) || hashOf(p[:head]) != h.headSum {
 		return nil, 0
 	}
+	text, n := h.between(p[head:])
+	at := head + n
+	size = at + int(h.tail)
+	if n == 0 || size > len(p) || size > h.max || hashOf(p[at:size]) != h.tailSum {
+		return nil, 0
+	}
+	return text, size
+}
+
+// between returns the text and the size of what an event of the shape has between its beginning and its end. The size
+// is 0 if p begins otherwise.
+func (h *shape) between(p []byte) (text []byte, size int) {
 	s := scanner{data: p, buf: h.unescaped[:0]}
 	sum := uint64(0)
 	for i := range h.fields[:h.n] {
@@ -255,7 +298,9 @@ func (h *shape) match(p []byte) (text []byte, size int) {
 		if s.at += int(f.gap); s.at >= len(p) {
 			return nil, 0
 		}
-		sum = join(sum, p[at:s.at])
+		if sum = join(sum, p[at:s.at]); i == h.n-1 && sum != h.sum {
+			return nil, 0
+		}
 		got := s.field(f.kind)
 		if s.bad {
 			return nil, 0
@@ -266,12 +311,8 @@ func (h *shape) match(p []byte) (text []byte, size int) {
 			}
 		}
 	}
-	size = s.at + h.tail
-	if size > len(p) || size > h.max || join(sum, p[s.at:size]) != h.sum {
-		return nil, 0
-	}
 	h.unescaped = s.buf
-	return text, size
+	return text, s.at
 }
 
 // flush adds the text to the block.
