@@ -12,7 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"go.opentelemetry.io/otel"
 )
@@ -20,42 +22,45 @@ import (
 // tap is the body of an answer. The caller reads it as it is; what it has read is parsed.
 type tap struct {
 	body io.ReadCloser
-	x    *exchange
 
-	// mu guards what follows. The fields that kept reads come first, in as few cache lines as possible.
-	mu       sync.Mutex
+	// mu guards what follows. The fields that kept reads come first, in one cache line.
+	mu sync.Mutex
+	// used is how much of pending is in use.
+	used     atomic.Int32
 	finished bool
 	// waits reports that the transport will have parsed what is pending.
 	waits bool
+	sized bool // the length is known
 	gzip  bool
-	// dropped reports that the body is too large, or encoded otherwise.
-	dropped bool
-	length  int64 // -1 if not known
-	// pending is what was kept of events that are not parsed yet, because they seem to add text only.
-	pending []byte
-	shape   shape
+	shape shape
 
-	read   int64
-	answer *answer
-	dec    decoder
-	split  splitter // nil if the body is one document
-	emit   func(string, []byte)
+	// dropped reports that the body is too large, or encoded otherwise.
+	dropped      bool
+	length, read int64
+	x            *exchange
+	answer       *answer
+	dec          decoder
+	split        splitter // nil if the body is one document
+	emit         func(string, []byte)
 	// buf is a document or compressed stream until its end.
 	buf []byte
+	// pending is what was kept of events that are not parsed yet, because they seem to add text only.
+	pending [maxUnparsed]byte
 }
 
 func newTap(x *exchange, resp *http.Response) *tap {
 	a := x.flight.newAnswer()
 	b := &tap{body: resp.Body, x: x, answer: a, dec: x.target.api.answer(a), length: resp.ContentLength}
+	b.sized = b.length > 0
 	b.emit = b.event
 	b.shape.settler, _ = b.dec.(settler)
 	b.shape.a, b.shape.max, a.shape = a, x.t.o.MaxBodyBytes, &b.shape
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/event-stream":
-		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, data: b.acquire()}
+		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, data: b.shape.acquire()}
 	case "application/vnd.amazon.eventstream":
-		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.acquire()}
+		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.shape.acquire()}
 	}
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -69,7 +74,12 @@ func newTap(x *exchange, resp *http.Response) *tap {
 
 // Read implements [io.Reader].
 func (b *tap) Read(p []byte) (int, error) {
+	used := b.used.Load()
 	n, err := b.body.Read(p)
+	// After a pause, what kept reads and where it writes are out of the processor's caches. Loaded here, at once, they
+	// arrive together, where the lock would have them wait for each other.
+	atomic.LoadUint32((*uint32)(unsafe.Pointer(&b.pending[used&(maxUnparsed-4)])))
+	b.used.Load()
 	b.took(p[:n], err)
 	return n, err
 }
@@ -111,7 +121,7 @@ func (b *tap) took(p []byte, err error) {
 			return
 		}
 		b.finish(err)
-	case b.answer.complete, b.length > 0 && b.read >= b.length:
+	case b.answer.complete, b.sized && b.read >= b.length:
 		b.end(true)
 	}
 }
@@ -119,10 +129,11 @@ func (b *tap) took(p []byte, err error) {
 // kept keeps p for later if it resembles the event before, and reports whether it did. Most chunks of an answer take
 // this path. What one costs is the memory that it touches: little of that is still in the processor's caches.
 func (b *tap) kept(p []byte) bool {
-	if !b.waits || b.finished || b.length > 0 || len(b.pending)+len(p) > cap(b.pending) || !b.shape.resembles(p) {
+	used := int(b.used.Load())
+	if !b.waits || b.finished || b.sized || used+2+len(p) > len(b.pending) || !b.shape.resembles(p) {
 		return false
 	}
-	b.pending = b.shape.keep(b.pending, p)
+	b.used.Store(int32(used + b.shape.keep(b.pending[used:], p)))
 	return true
 }
 
@@ -134,9 +145,9 @@ func (b *tap) event(name string, data []byte) {
 
 // feed parses the bytes of a stream.
 func (b *tap) feed(p []byte) {
-	if len(b.pending) > 0 {
-		others := b.shape.takeKept(b.pending)
-		b.pending = b.pending[:0]
+	if used := b.used.Load(); used > 0 {
+		others := b.shape.takeKept(b.pending[:used])
+		b.used.Store(0)
 		b.split.feed(others, b.emit)
 	}
 	b.split.feed(p, b.emit)
@@ -163,7 +174,7 @@ func (b *tap) flush() {
 	if b.finished {
 		return
 	}
-	grew := len(b.pending) > 0
+	grew := b.used.Load() > 0
 	b.feed(nil)
 	b.shape.flush()
 	if grew {
@@ -262,17 +273,9 @@ func (b *tap) finish(err error) {
 	b.x.flight.finish(b.answer, err)
 }
 
-// acquire takes buffers for a stream, until release, and returns the one that events are put together in.
-func (b *tap) acquire() (data []byte) {
-	buffers := b.shape.acquire()
-	b.pending = buffers.pending[:0]
-	return buffers.data[:0]
-}
-
 // release has other streams use the buffers: nothing is parsed any more.
 func (b *tap) release() {
 	b.finished = true
-	b.pending = nil
 	b.shape.release()
 }
 

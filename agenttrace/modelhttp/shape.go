@@ -46,7 +46,6 @@ type shape struct {
 // buffers has what a stream grows by, and room for events of usual size. Streams that have ended leave theirs to
 // others.
 type buffers struct {
-	pending     [maxUnparsed]byte
 	text        [2 * maxPending]byte
 	event, data [maxPart / 2]byte
 	values      [3][maxValues]value
@@ -54,13 +53,13 @@ type buffers struct {
 
 var sharedBuffers = sync.Pool{New: func() any { return new(buffers) }}
 
-// acquire takes buffers, until release.
-func (h *shape) acquire() *buffers {
+// acquire takes buffers for a stream, until release, and returns the one that events are put together in.
+func (h *shape) acquire() (data []byte) {
 	b := sharedBuffers.Get().(*buffers)
 	h.buffers = b
 	h.text, h.event = b.text[:0], b.event[:0]
 	h.s.values, h.values, h.spare = b.values[0][:0], b.values[1][:0], b.values[2][:0]
-	return b
+	return b.data[:0]
 }
 
 // form has what the events of a shape have in common.
@@ -110,7 +109,7 @@ const (
 	// maxFields bounds the values in which the events of a shape differ, maxValues those that may.
 	maxFields, maxValues = 8, 32
 	// maxPending is how much text is kept, maxUnparsed how much of a stream.
-	maxPending, maxUnparsed = 2 << 10, 8 << 10
+	maxPending, maxUnparsed = 2 << 10, 4 << 10
 )
 
 // unmarshal is [unmarshal] that notes where an event has its values; what is decoded of it again has none.
@@ -200,10 +199,12 @@ func (h *shape) resembles(p []byte) bool {
 	return h.ready && head <= tail && len(p) <= maxPart && hashOf(p[:head]) == h.headSum && hashOf(p[tail:]) == h.tailSum
 }
 
-// keep appends what p, which resembles an event of the shape, has between its beginning and its end.
-func (h *shape) keep(kept, p []byte) []byte {
+// keep copies what p, which resembles an event of the shape, has between its beginning and its end, after its size. It
+// returns how much that is.
+func (h *shape) keep(into, p []byte) int {
 	p = p[h.head : len(p)-int(h.tail)]
-	return append(binary.LittleEndian.AppendUint16(kept, uint16(len(p))), p...)
+	binary.LittleEndian.PutUint16(into, uint16(len(p)))
+	return 2 + copy(into[2:], p)
 }
 
 // takeKept takes the events that were kept, and returns those from the first one on that is not of the shape.

@@ -17,7 +17,7 @@ import (
 func read(a *api, frame, compare bool, data []byte, size int) (came string, decoded, kept int) {
 	ans := &answer{budget: 1 << 20}
 	d := a.answer(ans)
-	b := &tap{waits: true, pending: make([]byte, 0, 1<<16)}
+	b := &tap{waits: true}
 	h := &b.shape
 	h.a, h.max = ans, 1<<16
 	h.settler, _ = d.(settler)
