@@ -141,10 +141,15 @@ func (s *sse) endLine(line []byte, emit func(string, []byte)) (data []byte) {
 			s.skip = true
 			return nil
 		}
-		if s.some {
-			s.data = append(s.data, '\n')
+		switch {
+		case s.some:
+			s.data = append(append(s.data, '\n'), value...)
+		case len(s.line) > 0: // which the value is a part of
+			s.data, s.line = value, s.data
+		default:
+			s.data = append(s.data, value...)
 		}
-		s.data, s.some = append(s.data, value...), true
+		s.some = true
 	}
 	return nil
 }

@@ -160,10 +160,11 @@ func (h *shape) decoded(event, data []byte) {
 			h.head, h.headSum = int32(at), hashOf(event[:at])
 		case maxFields:
 			return
+		default:
+			h.sum = join(h.sum, event[at:v.start])
 		}
 		h.fields[h.n] = field{int32(v.start - at), v.kind}
 		h.n++
-		h.sum = join(h.sum, event[at:v.start])
 		at = v.end
 	}
 	h.tail, h.tailSum = int32(len(event)-at), hashOf(event[at:])
@@ -299,7 +300,10 @@ func (h *shape) between(p []byte) (text []byte, size int) {
 		if s.at += int(f.gap); s.at >= len(p) {
 			return nil, 0
 		}
-		if sum = join(sum, p[at:s.at]); i == h.n-1 && sum != h.sum {
+		if i > 0 {
+			sum = join(sum, p[at:s.at])
+		}
+		if i == h.n-1 && sum != h.sum {
 			return nil, 0
 		}
 		got := s.field(f.kind)
