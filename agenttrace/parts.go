@@ -144,18 +144,23 @@ type TextStream struct {
 	turn *Turn
 	call *ModelCall // that writes it, if known
 	kind string
-	// id, index, created and answer are set when the stream enters its turn.
-	id      string
-	index   int64
-	created int64
-	answer  spans.Message
+	// tracer is the turn's, and reports is [Turn.chunks]. They are here because Write finds little of the turn, its run
+	// and its session in the processor's caches.
+	tracer  *Tracer
+	reports bool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields down to throttle
 	buf      strings.Builder
 	grown    int64 // when it did last, by the tracer's clock
 	closed   bool
 	provider string // JSON
 	throttle throttle
+
+	// id, index, created and answer are set when the stream enters its turn.
+	id      string
+	index   int64
+	created int64
+	answer  spans.Message
 }
 
 // StreamText begins a part of text that grows.
@@ -171,12 +176,12 @@ func (t *Turn) stream(kind string, call *ModelCall) *TextStream {
 	now := t.run.now()
 	var begun *TextStream
 	t.set(kind, func() {
-		s := &TextStream{turn: t, kind: kind, call: call}
+		s := &TextStream{turn: t, kind: kind, call: call, tracer: t.run.sess.tracer, reports: t.chunks()}
 		p := part{kind: kind, text: s}
 		t.place(&p, now)
 		s.id, s.index, s.created = p.id, p.index, p.created
 		s.answer = spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
-		if t.chunks() {
+		if s.reports {
 			s.emitEvent(now)
 		}
 		begun = s
@@ -202,34 +207,34 @@ func (s *TextStream) grow(size int, write func()) {
 	if s == nil {
 		return
 	}
-	if s.call != nil && s.call.firstChunk.Load() == 0 {
-		s.call.chunk(s.turn.run.now())
-	}
-	sess := s.turn.run.sess
-	emitted := false
+	emitted, first := false, false
 	var hold time.Duration
 	s.mu.Lock()
 	late := s.closed
 	if !late {
 		s.buf.Grow(size) // doubles the buffer, where appending adds a quarter to a large one
 		write()
-		now := sess.tracer.now()
+		now := s.tracer.now()
+		first = s.grown == 0
 		s.grown = max(s.grown, now.UnixMilli())
-		if s.turn.chunks() {
-			now = now.Add(sess.shift())
-			if emitted, hold = s.throttle.due(sess.tracer.live, now, s.buf.Len()); emitted {
+		if s.reports {
+			now = now.Add(s.turn.run.sess.shift())
+			if emitted, hold = s.throttle.due(s.tracer.live, now, s.buf.Len()); emitted {
 				s.emitEvent(now)
 			}
 		}
 	}
 	s.mu.Unlock()
+	if first && s.call != nil {
+		s.call.chunk(s.turn.run.now())
+	}
 	switch {
 	case late:
 		s.turn.drop(s.kind)
 	case emitted:
-		sess.flush()
+		s.turn.run.sess.flush()
 	case hold > 0:
-		sess.hold(s, hold)
+		s.turn.run.sess.hold(s, hold)
 	}
 }
 
