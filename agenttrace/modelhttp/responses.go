@@ -242,7 +242,15 @@ func (d *responsesAnswer) grown(event string, output, content, summary int) *blo
 	return nil
 }
 
-func (d *responsesAnswer) event(_ string, data []byte) {
+func (d *responsesAnswer) event(name string, data []byte) {
+	switch name {
+	case "response.created", "response.in_progress", "response.queued",
+		"response.content_part.added", "response.content_part.done", "response.output_text.done", "response.refusal.done",
+		"response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
+		"response.reasoning_summary_text.done", "response.reasoning_text.done",
+		"response.function_call_arguments.done", "response.custom_tool_call_input.done":
+		return // these repeat the request, or what the item has that follows
+	}
 	var e struct {
 		Type     string          `json:"type"`
 		Output   int             `json:"output_index"`
