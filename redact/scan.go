@@ -69,11 +69,12 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	}
 	h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
 	for j := i + 2; j < len(s); j++ {
-		h = (h<<5 | uint32(s[j]&31)) & 0x7fff
-		if t.bits[h>>6]&(1<<(h&63)) == 0 {
+		// It has bits of earlier bytes, too: to take them off here would have each byte wait longer for the one before.
+		h = h<<5 | uint32(s[j]&31)
+		if t.bits[h>>6&0x1ff]>>(h&63)&1 == 0 {
 			continue
 		}
-		entries := t.at(s, j-2, h)
+		entries := t.at(s, j-2, h&0x7fff)
 		for k := range entries {
 			if e := &entries[k]; e.at(s, floor, j-2-e.offset) {
 				return j - 2, entries[k:]
