@@ -58,9 +58,10 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/event-stream":
-		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, data: b.shape.acquire()}
+		buffers := b.shape.acquire()
+		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, line: buffers.line, data: buffers.data}
 	case "application/vnd.amazon.eventstream":
-		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.shape.acquire()}
+		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.shape.acquire().data}
 	}
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -276,7 +277,12 @@ func (b *tap) finish(err error) {
 // release has other streams use the buffers: nothing is parsed any more.
 func (b *tap) release() {
 	b.finished = true
-	b.shape.release()
+	switch s := b.split.(type) {
+	case *sse:
+		b.shape.release(s.line, s.data)
+	case *frames:
+		b.shape.release(nil, s.buf)
+	}
 }
 
 // httpError is the error of a response that is not an answer.

@@ -46,20 +46,32 @@ type shape struct {
 // buffers has what a stream grows by, and room for events of usual size. Streams that have ended leave theirs to
 // others.
 type buffers struct {
-	text        [2 * maxPending]byte
-	event, data [maxPart / 2]byte
-	values      [3][maxValues]value
+	text   [2 * maxPending]byte
+	event  [maxPart / 2]byte
+	values [3][maxValues]value
+	// line and data are those of [sse], unescaped is that of a scanner. They have grown to the size of long events.
+	line, data, unescaped []byte
+}
+
+// maxShared is the size above which what has grown is not left to other streams.
+const maxShared = 64 << 10
+
+func shared(b []byte) []byte {
+	if cap(b) > maxShared {
+		return nil
+	}
+	return b[:0]
 }
 
 var sharedBuffers = sync.Pool{New: func() any { return new(buffers) }}
 
-// acquire takes buffers for a stream, until release, and returns the one that events are put together in.
-func (h *shape) acquire() (data []byte) {
+// acquire takes buffers for a stream, until release.
+func (h *shape) acquire() *buffers {
 	b := sharedBuffers.Get().(*buffers)
 	h.buffers = b
-	h.text, h.event = b.text[:0], b.event[:0]
+	h.text, h.event, h.s.buf = b.text[:0], b.event[:0], b.unescaped
 	h.s.values, h.values, h.spare = b.values[0][:0], b.values[1][:0], b.values[2][:0]
-	return b.data[:0]
+	return b
 }
 
 // form has what the events of a shape have in common.
@@ -339,10 +351,11 @@ func (h *shape) end() {
 	}
 }
 
-// release gives the buffers back. Nothing is read any more.
-func (h *shape) release() {
-	if h.buffers != nil {
-		sharedBuffers.Put(h.buffers)
+// release gives the buffers back, with those that the stream was split in. Nothing is read any more.
+func (h *shape) release(line, data []byte) {
+	if b := h.buffers; b != nil {
+		b.line, b.data, b.unescaped = shared(line), shared(data), shared(h.s.buf)
+		sharedBuffers.Put(b)
 		*h = shape{}
 	}
 }
