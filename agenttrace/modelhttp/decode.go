@@ -37,6 +37,9 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 // counts is the JSON of a usage, which replaces that of the event before.
 type counts struct{ json.RawMessage }
 
+// view is JSON that is decoded next. It may be a part of the document, so it is valid as long as that.
+type view struct{ json.RawMessage }
+
 // value reads a value into v, which is zero, as the plan of its type states.
 func (s *scanner) value(v reflect.Value, p *plan) {
 	c := s.peek()
@@ -46,10 +49,14 @@ func (s *scanner) value(v reflect.Value, p *plan) {
 		s.skip()
 		s.use = unread
 		if !s.bad {
-			if p.raw == counted {
+			if p.kind == reflect.Struct {
 				v = v.Field(0)
 			}
-			v.SetBytes(bytes.Clone(s.data[start:s.at]))
+			raw := s.data[start:s.at:s.at]
+			if !p.view {
+				raw = bytes.Clone(raw)
+			}
+			v.SetBytes(raw)
 		}
 		return
 	}
@@ -147,8 +154,9 @@ func isJSON(data []byte) bool {
 // plan states how values of a type are read.
 type plan struct {
 	kind reflect.Kind
-	// raw is what becomes of a value that is kept as it is, unread if it is decoded.
-	raw use
+	// raw is what becomes of a value that is kept as it is, unread if it is decoded. view reports that it is not copied.
+	raw  use
+	view bool
 	// elem is that of a pointer, list or map.
 	elem *plan
 	// names are those of the members of a struct, fields where they are read to.
@@ -191,6 +199,8 @@ func newPlan(t reflect.Type, known map[reflect.Type]*plan) *plan {
 	switch {
 	case t == reflect.TypeFor[json.RawMessage]():
 		p.raw = decoded
+	case t == reflect.TypeFor[view]():
+		p.raw, p.view = decoded, true
 	case t == reflect.TypeFor[counts]():
 		p.raw = counted
 	case p.kind == reflect.Pointer || p.kind == reflect.Slice || p.kind == reflect.Map:

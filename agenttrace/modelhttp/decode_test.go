@@ -20,6 +20,7 @@ type everything struct {
 	Float   *float64                   `json:"float"`
 	Yes     bool                       `json:"yes"`
 	Raw     json.RawMessage            `json:"raw"`
+	View    view                       `json:"view"`
 	List    []everything               `json:"list"`
 	Child   *everything                `json:"child"`
 	Members map[string]json.RawMessage `json:"members"`
@@ -46,6 +47,7 @@ func FuzzUnmarshal(f *testing.F) {
 		`{"text":"a\nä\ud83d\ude00","maybe":"","count":7,"big":123456789012,"float":-1.5e3,"yes":true,"raw": {"a":[1, 2]} }`,
 		`{"text":null,"maybe":null,"count":null,"float":null,"yes":null,"raw":null,"list":null,"child":null,"inner":null}`,
 		`{"list":[],"members":{}}`, `{"list":[{"text":"a"},{},{"list":[{"count":1}]}],"child":{"child":{"text":"b"}}}`,
+		`{"view":{"a":[1]},"list":[{"view":" a"},{"view":null}]}`,
 		`{"members":{"a":1,"a":{"b":null},"\u0061":2},"texts":{"a":"b","a":null}}`, `{"id":"x","usage":{"n":1},"content":[1,"a"]}`,
 		`{"Text":"other case"}`, `{"text":"twice","text":"more"}`, `{"inner":{"name":"a"},"inner":{}}`, `{"count":1.5}`,
 		`{"count":"1"}`, `{"text":1}`, `{"list":{}}`, `{"bytes":"AAAA"}`, `{"texts":{"a":1}}`, `{"raw":}`, `[]`, `null`, ``,

@@ -14,11 +14,11 @@ var responsesAPI = api{request: responsesRequest, answer: func(a *answer) decode
 
 // responsesItem is an item of an input or an output, of any of the many types.
 type responsesItem struct {
-	Type    string          `json:"type"`
-	Role    string          `json:"role"`
-	Content json.RawMessage `json:"content"`
-	ID      string          `json:"id"`
-	Status  string          `json:"status"`
+	Type    string `json:"type"`
+	Role    string `json:"role"`
+	Content view   `json:"content"`
+	ID      string `json:"id"`
+	Status  string `json:"status"`
 	// CallID is that of a call that the client executes, and of its output.
 	CallID    string          `json:"call_id"`
 	Name      string          `json:"name"`
@@ -117,12 +117,12 @@ func responsesMessage(r *request, i *responsesItem) {
 		from = assistant
 	case "system", "developer":
 		if len(r.messages) == 0 {
-			r.addSystem(responsesText(i.Content))
+			r.addSystem(responsesText(i.Content.RawMessage))
 		}
 		return
 	}
 	var parts []responsesPart
-	if text, ok := stringOr(i.Content, &parts); ok {
+	if text, ok := stringOr(i.Content.RawMessage, &parts); ok {
 		r.addText(from, text)
 	}
 	for i := range parts {
@@ -209,12 +209,12 @@ type responsesAnswer struct {
 }
 
 type response struct {
-	ID         string            `json:"id"`
-	Model      string            `json:"model"`
-	Status     string            `json:"status"`
-	Output     []json.RawMessage `json:"output"`
-	Usage      json.RawMessage   `json:"usage"`
-	Error      json.RawMessage   `json:"error"`
+	ID         string          `json:"id"`
+	Model      string          `json:"model"`
+	Status     string          `json:"status"`
+	Output     []view          `json:"output"`
+	Usage      json.RawMessage `json:"usage"`
+	Error      json.RawMessage `json:"error"`
 	Incomplete struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
@@ -256,8 +256,8 @@ func (d *responsesAnswer) event(name string, data []byte) {
 		Output   int             `json:"output_index"`
 		Content  int             `json:"content_index"`
 		Summary  int             `json:"summary_index"`
-		Delta    json.RawMessage `json:"delta"`
-		Item     json.RawMessage `json:"item"`
+		Delta    view            `json:"delta"`
+		Item     view            `json:"item"`
 		Response *response       `json:"response"`
 		Error    json.RawMessage `json:"error"`
 		Code     string          `json:"code"`
@@ -267,15 +267,15 @@ func (d *responsesAnswer) event(name string, data []byte) {
 		return
 	}
 	if b := d.grown(e.Type, e.Output, e.Content, e.Summary); b != nil {
-		delta, _ := stringOr(e.Delta, nil)
+		delta, _ := stringOr(e.Delta.RawMessage, nil)
 		d.a.add(b, []byte(delta))
 		return
 	}
 	switch e.Type {
 	case "response.output_item.added":
-		d.added(e.Output, e.Item)
+		d.added(e.Output, e.Item.RawMessage)
 	case "response.output_item.done":
-		d.item(e.Output, e.Item)
+		d.item(e.Output, e.Item.RawMessage)
 	case "response.completed", "response.incomplete", "response.failed":
 		if e.Response != nil {
 			d.end(e.Response)
@@ -314,13 +314,13 @@ func (d *responsesAnswer) item(index int, raw json.RawMessage) {
 	d.done[index] = true
 	switch {
 	case i.Type == "message":
-		d.parts(index, textBlock, i.Content)
+		d.parts(index, textBlock, i.Content.RawMessage)
 	case i.Type == "reasoning":
 		for k, s := range i.Summary {
 			d.a.whole(d.a.block(responsesKey(index, k), reasoningBlock), s.Text)
 		}
 		if len(i.Summary) == 0 {
-			d.parts(index, reasoningBlock, i.Content)
+			d.parts(index, reasoningBlock, i.Content.RawMessage)
 		}
 	case i.isCall():
 		b := d.a.block(responsesKey(index, 0), callBlock)
@@ -365,7 +365,7 @@ func (i *responsesItem) result() (out json.RawMessage, failed bool) {
 
 func (d *responsesAnswer) end(r *response) {
 	for k, raw := range r.Output {
-		d.item(k, raw)
+		d.item(k, raw.RawMessage)
 	}
 	d.a.id, d.a.model = r.ID, r.Model
 	d.a.stop = cmp.Or(r.Incomplete.Reason, r.Status)

@@ -21,10 +21,13 @@ func read(a *api, frame, compare bool, data []byte, size int) (came string, deco
 	h := &b.shape
 	h.a, h.max = ans, 1<<16
 	h.settler, _ = d.(settler)
+	var last []byte
 	b.emit = func(name string, data []byte) {
 		h.decoding()
 		decoded++
-		d.event(name, data)
+		clear(last) // what is kept of an event is a copy
+		last = bytes.Clone(data)
+		d.event(name, last)
 	}
 	if compare {
 		ans.shape = h
