@@ -31,9 +31,11 @@ type tap struct {
 	// waits reports that the transport will have parsed what is pending.
 	waits bool
 	sized bool // the length is known
-	gzip  bool
-	shape shape
+	// framed reports that split is of [frames], and takes them as they are read.
+	framed bool
+	shape  shape
 
+	gzip bool
 	// dropped reports that the body is too large, or encoded otherwise.
 	dropped      bool
 	length, read int64
@@ -44,8 +46,10 @@ type tap struct {
 	emit         func(string, []byte)
 	// buf is a document or compressed stream until its end.
 	buf []byte
-	// pending is what was kept of events that are not parsed yet, because they seem to add text only.
+	// pending is what was kept of events that are not parsed yet, because they seem to add text only. Of frames it is all
+	// of them, and begun is where the last one begins.
 	pending [maxUnparsed]byte
+	begun   int
 }
 
 func newTap(x *exchange, resp *http.Response) *tap {
@@ -70,6 +74,8 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	default:
 		b.dropped, b.split = true, nil // an encoding that we cannot decode
 	}
+	_, b.framed = b.split.(*frames)
+	b.framed = b.framed && !b.gzip
 	return b
 }
 
@@ -131,11 +137,38 @@ func (b *tap) took(p []byte, err error) {
 // this path. What one costs is the memory that it touches: little of that is still in the processor's caches.
 func (b *tap) kept(p []byte) bool {
 	used := int(b.used.Load())
-	if !b.waits || b.finished || b.sized || used+2+len(p) > len(b.pending) || !b.shape.resembles(p) {
+	if !b.waits || b.finished || b.sized || used+2+len(p) > len(b.pending) {
+		return false
+	}
+	if b.framed {
+		return b.keptFrame(used, p)
+	}
+	if !b.shape.resembles(p) {
 		return false
 	}
 	b.used.Store(int32(used + b.shape.keep(b.pending[used:], p)))
 	return true
+}
+
+// keptFrame is kept for frames, which clients read in small pieces. One that is not whole changes nothing.
+func (b *tap) keptFrame(used int, p []byte) bool {
+	f, ok := b.split.(*frames)
+	if !ok || !b.shape.ready {
+		return false
+	}
+	end := used + copy(b.pending[used:], p)
+	for begun := b.begun; ; {
+		n, known := f.resembles(b.pending[begun:end])
+		if !known {
+			return false
+		}
+		if n == 0 {
+			b.begun = begun
+			b.used.Store(int32(end))
+			return true
+		}
+		begun += n
+	}
 }
 
 // event takes an event of a stream that is not of the shape of the one before.
@@ -147,11 +180,18 @@ func (b *tap) event(name string, data []byte) {
 // feed parses the bytes of a stream.
 func (b *tap) feed(p []byte) {
 	if used := b.used.Load(); used > 0 {
-		others := b.shape.takeKept(b.pending[:used])
-		b.used.Store(0)
+		others := b.pending[:used]
+		if !b.framed {
+			others = b.shape.takeKept(others)
+		}
 		b.split.feed(others, b.emit)
+		b.used.Store(0)
+		b.begun = 0
 	}
 	b.split.feed(p, b.emit)
+	if f, ok := b.split.(*frames); ok && b.framed {
+		b.used.Store(int32(f.carry(b.pending[:])))
+	}
 }
 
 // hold has the stream parsed again in flushInterval, until when text is kept, and chunks that resemble the last event.
@@ -175,7 +215,7 @@ func (b *tap) flush() {
 	if b.finished {
 		return
 	}
-	grew := b.used.Load() > 0
+	grew := b.used.Load() > 0 && (!b.framed || b.begun > 0)
 	b.feed(nil)
 	b.shape.flush()
 	if grew {

@@ -197,11 +197,49 @@ type frames struct {
 	chunk []byte
 	skip  int  // bytes of a message that is too large
 	bad   bool // what follows cannot be split
+	// head is the size of what messages of the shape begin with, without their prelude, and headSum a hash of that.
+	head    int
+	headSum uint64
 }
 
 const preludeSize = 12
 
 func (f *frames) feed(p []byte, emit func(string, []byte)) {
+	f.cut(p, emit)
+	if f.shape != nil {
+		f.shape.ready = f.shape.block != nil && f.head > 0 && f.skip == 0 && !f.bad
+	}
+}
+
+// carry moves what there is of a message to where it is kept, and returns the size. What is large stays.
+func (f *frames) carry(into []byte) int {
+	n := len(f.buf)
+	if f.shape == nil || !f.shape.ready || n == 0 {
+		return 0
+	}
+	if n > maxPart {
+		f.shape.ready = false
+		return 0
+	}
+	f.buf = f.buf[:0]
+	return copy(into, f.buf[:n])
+}
+
+// resembles returns the size of the message at the beginning of m, 0 if it is not whole. It is not known if it begins
+// otherwise than those of the shape.
+func (f *frames) resembles(m []byte) (size int, known bool) {
+	if len(m) < preludeSize {
+		return 0, true
+	}
+	size = int(binary.BigEndian.Uint32(m))
+	if size > len(m) {
+		return 0, true
+	}
+	end := preludeSize + f.head
+	return size, end <= size && hashOf(m[preludeSize:end]) == f.headSum
+}
+
+func (f *frames) cut(p []byte, emit func(string, []byte)) {
 	for len(p) > 0 && !f.bad {
 		if f.skip > 0 {
 			n := min(f.skip, len(p))
@@ -261,22 +299,40 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 			emit("exception", data)
 		}
 	case string(name) == "chunk":
-		if f.decode(payload) {
-			f.event(f.chunk, "", f.chunk, emit)
+		if !f.decode(payload) || f.event(f.chunk, "", f.chunk, emit) {
+			return
+		}
+		if n := bytes.Index(m, chunkBytes); n >= 0 && f.shape != nil {
+			f.know(m, n+len(chunkBytes)+int(f.shape.head)/3*4)
 		}
 	default:
 		f.last = reuse(f.last, name)
-		f.event(m[preludeSize:end], f.last, payload, emit)
+		if !f.event(m[preludeSize:end], f.last, payload, emit) && f.shape != nil {
+			f.know(m, preludeSize+int(f.shape.head))
+		}
 	}
 }
 
-// event takes an event. whole is what distinguishes it from others: its headers and the data after them.
-func (f *frames) event(whole []byte, name string, data []byte, emit func(string, []byte)) {
+// chunkBytes is what comes before the base64 of a chunk.
+var chunkBytes = []byte(`"bytes":"`)
+
+// know has messages kept that begin like m, up to a place before its first field.
+func (f *frames) know(m []byte, end int) {
+	f.head = 0
+	if f.shape.block != nil && preludeSize < end && end <= len(m) {
+		f.head, f.headSum = end-preludeSize, hashOf(m[preludeSize:end])
+	}
+}
+
+// event takes an event, and reports whether it was of the shape. whole is what distinguishes it from others: its headers
+// and the data after them.
+func (f *frames) event(whole []byte, name string, data []byte, emit func(string, []byte)) bool {
 	if f.shape.takeAll(whole) {
-		return
+		return true
 	}
 	emit(name, data)
 	f.shape.decoded(whole, data)
+	return false
 }
 
 // decode takes the payload of a chunk, the bytes of which are base64.

@@ -34,7 +34,7 @@ func read(a *api, frame, compare bool, data []byte, size int) (came string, deco
 	}
 	b.split = &sse{max: 1 << 16, shape: ans.shape}
 	if frame {
-		b.split = &frames{max: 1 << 16, shape: ans.shape}
+		b.split, b.framed = &frames{max: 1 << 16, shape: ans.shape}, true
 	}
 	for len(data) > 0 {
 		n := min(size, len(data))
@@ -123,8 +123,9 @@ func FuzzShape(f *testing.F) {
 				_, chunks := modelserver.Named(name).Chunks(&modelserver.Weather.Turns[0].Steps[i], "resp_1", stream)
 				all = append(all, bytes.Join(chunks, bytes.Repeat(chunks[len(chunks)/2], 3))...)
 			}
-			f.Add(name, all, 4096)
-			f.Add(name, all, 0)
+			for _, size := range []int{4096, 0, 7, 90} {
+				f.Add(name, all, size)
+			}
 		}
 	}
 	f.Fuzz(func(t *testing.T, name string, data []byte, size int) {
@@ -163,6 +164,30 @@ func TestEventsOfOneShapeAreNotDecodedOneByOne(t *testing.T) {
 			}
 			if size == 0 && kept < 190 {
 				t.Errorf("%s: %d of %d events that come alone are kept until there are many", name, kept, all)
+			}
+		}
+	}
+}
+
+// TestMessagesOfOneShapeAreKept has messages of AWS in small pieces, as its clients read them.
+func TestMessagesOfOneShapeAreKept(t *testing.T) {
+	for name, a := range map[string]*api{"bedrock converse": &converseAPI, "bedrock invoke": &anthropicAPI} {
+		_, chunks := modelserver.Named(name).Chunks(&modelserver.Step{Text: strings.Repeat("word ", 100)}, "resp_1", true)
+		at := 0 // the longest one is of text
+		for i := range chunks {
+			if len(chunks[i]) > len(chunks[at]) {
+				at = i
+			}
+		}
+		all := slices.Concat(bytes.Join(chunks[:at], nil), bytes.Repeat(chunks[at], 200), bytes.Join(chunks[at+1:], nil))
+		for _, size := range []int{13, 100} {
+			want, _, _ := read(a, true, false, all, len(all))
+			got, decoded, kept := read(a, true, true, all, size)
+			if got != want {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+			if pieces := len(all) / size; decoded > 20 || kept < pieces*8/10 {
+				t.Errorf("%s: %d messages are decoded, %d of %d pieces kept", name, decoded, kept, pieces)
 			}
 		}
 	}
