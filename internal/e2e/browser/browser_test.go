@@ -260,9 +260,10 @@ func (b *tab) click(selector string) {
 	b.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
-// press presses keys, one after the other.
+// press presses keys, one after the other, once the page is loaded: keys that come before its script do nothing.
 func (b *tab) press(keys string) {
 	b.Helper()
+	b.wait("document.readyState === 'complete'")
 	b.do(chromedp.KeyEvent(keys))
 }
 
