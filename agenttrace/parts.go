@@ -252,7 +252,7 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 	if s == nil {
 		return
 	}
-	encoded := s.turn.run.sess.tracer.filter.json(redact.Other, "", encodeJSON(values))
+	encoded := s.tracer.filter.json(redact.Other, "", encodeJSON(values))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -301,7 +301,7 @@ func (s *TextStream) emitEvent(now time.Time) {
 	s.throttle.at, s.throttle.size = now, s.buf.Len()
 	text := s.buf.String()
 	if !s.closed {
-		text = s.turn.run.sess.tracer.filter.settled(text)
+		text = s.tracer.filter.settled(text)
 	}
 	s.throttle.sent = len(text)
 	s.emitData(now, s.data(text))
@@ -312,7 +312,7 @@ func (s *TextStream) sendHeld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.throttle.held = false
-	if !s.closed && len(s.turn.run.sess.tracer.filter.settled(s.buf.String())) > s.throttle.sent {
+	if !s.closed && len(s.tracer.filter.settled(s.buf.String())) > s.throttle.sent {
 		s.emitEvent(now)
 	}
 }

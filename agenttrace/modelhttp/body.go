@@ -31,7 +31,7 @@ type tap struct {
 	// waits reports that the transport will have parsed what is pending.
 	waits bool
 	sized bool // the length is known
-	// framed reports that split is of [frames], and takes them as they are read.
+	// framed reports that split is of [frames].
 	framed bool
 	shape  shape
 
@@ -65,6 +65,7 @@ func newTap(x *exchange, resp *http.Response) *tap {
 		buffers := b.shape.acquire()
 		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, line: buffers.line, data: buffers.data}
 	case "application/vnd.amazon.eventstream":
+		b.framed = true
 		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.shape.acquire().data}
 	}
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
@@ -74,8 +75,6 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	default:
 		b.dropped, b.split = true, nil // an encoding that we cannot decode
 	}
-	_, b.framed = b.split.(*frames)
-	b.framed = b.framed && !b.gzip
 	return b
 }
 
@@ -189,7 +188,7 @@ func (b *tap) feed(p []byte) {
 		b.begun = 0
 	}
 	b.split.feed(p, b.emit)
-	if f, ok := b.split.(*frames); ok && b.framed {
+	if f, ok := b.split.(*frames); ok {
 		b.used.Store(int32(f.carry(b.pending[:])))
 	}
 }

@@ -239,6 +239,7 @@ func (f *frames) resembles(m []byte) (size int, known bool) {
 	return size, end <= size && hashOf(m[preludeSize:end]) == f.headSum
 }
 
+// cut cuts the stream into messages.
 func (f *frames) cut(p []byte, emit func(string, []byte)) {
 	for len(p) > 0 && !f.bad {
 		if f.skip > 0 {
@@ -302,13 +303,13 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 		if !f.decode(payload) || f.event(f.chunk, "", f.chunk, emit) {
 			return
 		}
-		if n := bytes.Index(m, chunkBytes); n >= 0 && f.shape != nil {
-			f.know(m, n+len(chunkBytes)+int(f.shape.head)/3*4)
+		if n := bytes.Index(m, chunkBytes); n >= 0 {
+			f.know(m, n+len(chunkBytes), true)
 		}
 	default:
 		f.last = reuse(f.last, name)
-		if !f.event(m[preludeSize:end], f.last, payload, emit) && f.shape != nil {
-			f.know(m, preludeSize+int(f.shape.head))
+		if !f.event(m[preludeSize:end], f.last, payload, emit) {
+			f.know(m, preludeSize, false)
 		}
 	}
 }
@@ -316,16 +317,24 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 // chunkBytes is what comes before the base64 of a chunk.
 var chunkBytes = []byte(`"bytes":"`)
 
-// know has messages kept that begin like m, up to a place before its first field.
-func (f *frames) know(m []byte, end int) {
+// know has messages kept that begin like m, up to its first field. What the shape knows begins at start, in base64 or as
+// it is.
+func (f *frames) know(m []byte, start int, encoded bool) {
 	f.head = 0
+	if f.shape == nil {
+		return
+	}
+	end := start + int(f.shape.head)
+	if encoded {
+		end = start + int(f.shape.head)/3*4
+	}
 	if f.shape.block != nil && preludeSize < end && end <= len(m) {
 		f.head, f.headSum = end-preludeSize, hashOf(m[preludeSize:end])
 	}
 }
 
-// event takes an event, and reports whether it was of the shape. whole is what distinguishes it from others: its headers
-// and the data after them.
+// event takes an event, and reports whether it was of the shape. whole is what distinguishes it from others: its
+// headers and the data after them.
 func (f *frames) event(whole []byte, name string, data []byte, emit func(string, []byte)) bool {
 	if f.shape.takeAll(whole) {
 		return true

@@ -222,28 +222,37 @@ func (h *shape) keep(into, p []byte) int {
 
 // takeKept takes the events that were kept, and returns those from the first one on that is not of the shape.
 func (h *shape) takeKept(kept []byte) (others []byte) {
-	var p, last []byte
-	for ; len(kept) > 0; last = p {
-		n := 2 + int(binary.LittleEndian.Uint16(kept))
-		p = kept[2:n]
+	var last []byte
+	for len(kept) > 0 {
+		p, rest := nextKept(kept)
 		text, size := h.between(p)
 		if size == 0 || size < len(p) || int(h.head)+size+int(h.tail) > h.max {
 			break
 		}
 		h.text = append(h.text, text...)
-		kept = kept[n:]
+		last, kept = p, rest
 	}
 	if h.counts && last != nil {
-		h.data = append(append(h.data[:0], h.event[h.before:h.head]...), last...)
-		h.data = append(h.data, h.event[len(h.event)-int(h.tail):len(h.event)-h.after]...)
+		h.data = h.whole(h.data[:0], last)
+		h.taken(h.data)
 	}
 	for len(kept) > 0 {
-		n := 2 + int(binary.LittleEndian.Uint16(kept))
-		others = append(append(others, h.event[:h.head]...), kept[2:n]...)
-		others = append(others, h.event[len(h.event)-int(h.tail):]...)
-		kept = kept[n:]
+		p, rest := nextKept(kept)
+		others, kept = h.whole(others, p), rest
 	}
 	return others
+}
+
+// nextKept returns what keep has copied of the next event, and what follows that.
+func nextKept(kept []byte) (p, rest []byte) {
+	end := 2 + int(binary.LittleEndian.Uint16(kept))
+	return kept[2:end], kept[end:]
+}
+
+// whole appends the event of the shape that has p between its beginning and its end.
+func (h *shape) whole(into, p []byte) []byte {
+	into = append(append(into, h.event[:h.head]...), p...)
+	return append(into, h.event[len(h.event)-int(h.tail):]...)
 }
 
 func hashOf(p []byte) uint64 { return maphash.Bytes(seed, p) }
