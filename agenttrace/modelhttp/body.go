@@ -80,11 +80,12 @@ func newTap(x *exchange, resp *http.Response) *tap {
 
 // Read implements [io.Reader].
 func (b *tap) Read(p []byte) (int, error) {
-	used := b.used.Load()
+	next := min((b.used.Load()+3)&^3, maxUnparsed-4)
 	n, err := b.body.Read(p)
 	// After a pause, what kept reads and where it writes are out of the processor's caches. Loaded here, at once, they
-	// arrive together, where the lock would have them wait for each other.
-	atomic.LoadUint32((*uint32)(unsafe.Pointer(&b.pending[used&(maxUnparsed-4)])))
+	// arrive together, where the lock would have them wait for each other. Meanwhile flush may have moved a message that
+	// is not whole, of up to maxPart bytes, to the beginning of what was in use, and never writes beyond that.
+	atomic.LoadUint32((*uint32)(unsafe.Pointer(&b.pending[next])))
 	b.used.Load()
 	b.took(p[:n], err)
 	return n, err
