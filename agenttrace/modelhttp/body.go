@@ -190,7 +190,7 @@ func (b *tap) feed(p []byte) {
 	}
 	b.split.feed(p, b.emit)
 	if f, ok := b.split.(*frames); ok {
-		b.used.Store(int32(f.carry(b.pending[:])))
+		b.used.Store(int32(f.move(b.pending[:])))
 	}
 }
 

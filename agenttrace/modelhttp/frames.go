@@ -211,8 +211,8 @@ func (f *frames) feed(p []byte, emit func(string, []byte)) {
 	}
 }
 
-// carry moves what there is of a message to where it is kept, and returns the size. What is large stays.
-func (f *frames) carry(into []byte) int {
+// move moves what there is of a message to where it is kept, and returns the size. What is large stays.
+func (f *frames) move(into []byte) int {
 	n := len(f.buf)
 	if f.shape == nil || !f.shape.ready || n == 0 {
 		return 0
@@ -317,8 +317,8 @@ func (f *frames) message(m []byte, emit func(string, []byte)) {
 // chunkBytes is what comes before the base64 of a chunk.
 var chunkBytes = []byte(`"bytes":"`)
 
-// know has messages kept that begin like m, up to its first field. What the shape knows begins at start, in base64 or as
-// it is.
+// know has messages kept that begin like m, up to its first field. What the shape knows begins at start, in base64 or
+// as it is.
 func (f *frames) know(m []byte, start int, encoded bool) {
 	f.head = 0
 	if f.shape == nil {

@@ -1,17 +1,21 @@
 package modelhttp_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
 // TestTheTextOfAnAnswerThatPausesIsReported has an answer that stalls after some text. Live views have all of it soon,
@@ -74,4 +78,56 @@ func TestTheTextOfAnAnswerThatPausesIsReported(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAStreamOfAWSThatPausesWithinAMessageIsRecorded has a stream pause twice within a message. What was read of that
+// moves to the beginning of the buffer, the second time to where it already is. The race detector reports if the reader
+// uses it meanwhile.
+func TestAStreamOfAWSThatPausesWithinAMessageIsRecorded(t *testing.T) {
+	const words, size = 100, 11
+	step := &modelserver.Step{Text: strings.Repeat("word ", words)}
+	_, chunks := modelserver.Named("bedrock converse").Chunks(step, "r", true)
+	half := len(chunks) / 2
+	data, before := bytes.Join(chunks, nil), len(bytes.Join(chunks[:half], nil))
+	record := func(at int) {
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			body, w := io.Pipe()
+			go func() {
+				for _, part := range [][]byte{data[:at], data[at : at+size], data[at+size:]} {
+					for piece := range slices.Chunk(part, size) {
+						_, _ = w.Write(piece)
+					}
+					time.Sleep(400 * time.Millisecond) // text that is kept is reported after 250
+				}
+				_ = w.Close()
+			}()
+			header := http.Header{"Content-Type": {"application/vnd.amazon.eventstream"}}
+			return &http.Response{StatusCode: 200, Header: header, Body: body, ContentLength: -1, Request: r}, nil
+		})
+		rec := agenttracetest.NewRecorder()
+		tr := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec}),
+			modelhttp.Options{Base: base})
+		resp, err := (&http.Client{Transport: tr}).Post("https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/"+
+			"converse-stream", "application/json",
+			strings.NewReader(`{"messages":[{"role":"user","content":[{"text":"hi"}]}]}`))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		got, err := io.ReadAll(resp.Body)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("pause at %d: read %d bytes, %v", at, len(got), err)
+		}
+		_, _ = resp.Body.Close(), tr.Close()
+		turns := rec.All().Turns()
+		if len(turns) != 1 || len(turns[0].Assistant.Parts) != 1 ||
+			strings.Count(string(turns[0].Assistant.Parts[0].Data), "word ") != words {
+			t.Errorf("pause at %d: recorded %+v", at, turns)
+		}
+	}
+	var all sync.WaitGroup
+	for begun := range len(chunks[half]) {
+		all.Go(func() { record(before + begun) })
+	}
+	all.Wait()
 }
