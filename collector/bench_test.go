@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/spans"
@@ -70,7 +70,7 @@ func BenchmarkIngest(b *testing.B) {
 // startPipeline runs a collector with one exporter and returns its gRPC endpoint.
 func startPipeline(b *testing.B, exporter string) (endpoint string, stop func()) {
 	b.Helper()
-	endpoint = freeAddress(b)
+	endpoint = freeport.MustAddress()
 	name, _, _ := strings.Cut(exporter, ":")
 	config := fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q, max_recv_msg_size_mib: 64}}}}
@@ -262,14 +262,4 @@ func filler(r *rand.Rand, n int) string {
 		b.WriteString(words[i : i+12])
 	}
 	return b.String()[:n]
-}
-
-func freeAddress(b *testing.B) string {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

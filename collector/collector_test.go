@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -375,14 +376,7 @@ func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 // The command prints where it listens and stops with its context.
 func TestCollect(t *testing.T) {
 	clean(t)
-	grpcAt, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	httpAt, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	grpcAt, httpAt := freeport.MustAddress(), freeport.MustAddress()
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	cmd := Command("test")
 	cmd.SetArgs([]string{"--store", path, "--grpc-endpoint", grpcAt, "--http-endpoint", httpAt})
@@ -438,10 +432,7 @@ func TestStartCanceled(t *testing.T) {
 // A second place that is down holds up nothing: what is acknowledged is stored.
 func TestSecondPlaceDown(t *testing.T) {
 	clean(t)
-	nobody, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	nobody := freeport.MustAddress()
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	r, err := Start(t.Context(), Options{Store: path, OTLPEndpoint: nobody})
 	if err != nil {

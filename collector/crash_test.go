@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -24,10 +25,7 @@ const envCollect = "AGENTTRACE_TEST_COLLECT"
 // telemetry.
 func collect(t *testing.T, path, endpoint string) *exec.Cmd {
 	t.Helper()
-	httpAt, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	httpAt := freeport.MustAddress()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +53,7 @@ func TestKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	acknowledged := make(map[string]bool)
 	for round := range 3 {
-		endpoint, err := orFree("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		endpoint := freeport.MustAddress()
 		cmd := collect(t, path, endpoint)
 		conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {

@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // fieldCore is in every secret of the test below; six digits after it are its place.
@@ -189,14 +191,7 @@ func frames(t *testing.T, b []byte) (plain []byte) {
 func TestNoFieldOfARequestLeavesASecretBehind(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)
-	grpcAt, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	httpAt, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	grpcAt, httpAt := freeport.MustAddress(), freeport.MustAddress()
 
 	dir := t.TempDir()
 	path, kept := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "kept")

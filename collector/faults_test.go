@@ -28,6 +28,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -131,15 +132,6 @@ service:
 	return name
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	endpoint, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return endpoint
-}
-
 // stored returns how many of the sessions are in the store.
 func stored(t *testing.T, path string, ids map[string]bool) (n int) {
 	t.Helper()
@@ -162,7 +154,7 @@ func stored(t *testing.T, path string, ids map[string]bool) (n int) {
 // what it delivers twice is stored once.
 func TestKilledWithQueueOnDisk(t *testing.T) {
 	clean(t)
-	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+	endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
 	config := configured(t, endpoint, path, "    sending_queue: {storage: file_storage}")
 	all := make(map[string]bool)
 	for round := range 3 {
@@ -196,7 +188,7 @@ func TestStopDrains(t *testing.T) {
 	clean(t)
 	for _, options := range []string{"", "    sending_queue: {wait_for_result: false}",
 		"    sending_queue: {enabled: false}"} {
-		endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+		endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
 		p := startProcess(t, "--config", configured(t, endpoint, path, options))
 		c := dial(t, endpoint)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -310,7 +302,7 @@ func TestSenderIsToldSoonThatTheStoreIsAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "sessions.db")
-			grpcEndpoint, httpEndpoint := freePort(t), freePort(t)
+			grpcEndpoint, httpEndpoint := freeport.MustAddress(), freeport.MustAddress()
 			config := fmt.Sprintf(`yaml:
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
 exporters: {session: {path: %q, truncation: {max_bytes: 0}%s}}
@@ -380,7 +372,7 @@ func large(id string, ballast int) ptrace.Traces {
 // collector logs that it tries again, and does.
 func TestStoreLocked(t *testing.T) {
 	clean(t)
-	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+	endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
 	p := startProcess(t, "--config", configured(t, endpoint, path, ""))
 	c := dial(t, endpoint)
 	if err := c.send(t.Context(), "ses_before", 0); err != nil {
@@ -435,7 +427,7 @@ func TestStoreFull(t *testing.T) {
 	}
 	for name, place := range places {
 		t.Run(name, func(t *testing.T) {
-			endpoint, path := freePort(t), filepath.Join(place.dir, "sessions.db")
+			endpoint, path := freeport.MustAddress(), filepath.Join(place.dir, "sessions.db")
 			p := startProcess(t, "--config", configured(t, endpoint, path, place.options))
 			c := dial(t, endpoint)
 			n := 0
@@ -529,7 +521,7 @@ func TestRequestTooLarge(t *testing.T) {
 func TestAgentStaysBelowLimit(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
-	endpoint := freePort(t)
+	endpoint := freeport.MustAddress()
 	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint)
 	spanExporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithEndpoint(endpoint))
@@ -598,7 +590,7 @@ func (r *reporting) ExportSpans(ctx context.Context, all []sdktrace.ReadOnlySpan
 func TestForwardedCopyIsItsOwn(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)
-	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+	endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
 	r, err := Start(t.Context(), Options{Config: []string{fmt.Sprintf(`yaml:
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}
 processors: {agent_redaction: {}}

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -224,7 +225,7 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 // otlpguard.
 func TestHalfOpenConnectionsAreClosed(t *testing.T) {
 	clean(t)
-	grpcEndpoint, httpEndpoint := freePort(t), freePort(t)
+	grpcEndpoint, httpEndpoint := freeport.MustAddress(), freeport.MustAddress()
 	name := filepath.Join(t.TempDir(), "collector.yaml")
 	text := fmt.Sprintf(`
 receivers:

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // post sends an empty request and returns the status and the text of the answer.
@@ -86,10 +88,7 @@ func TestPagesOfOtherHostsCannotReachTheReceiver(t *testing.T) {
 	check(r.HTTPEndpoint())
 
 	// A configuration of the user's own is guarded as well.
-	endpoint, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint := freeport.MustAddress()
 	file := filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf(`
 receivers:

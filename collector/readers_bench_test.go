@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // BenchmarkIngestBesideReaders stores telemetry at full speed, alone and while sessions of the same store are read:
@@ -47,7 +48,7 @@ func BenchmarkIngestBesideReaders(b *testing.B) {
 			var answers float64
 			for range b.N {
 				b.StopTimer()
-				otlp, view := freeAddress(b), freeAddress(b)
+				otlp, view := freeport.MustAddress(), freeport.MustAddress()
 				c, err := collector.Start(b.Context(), collector.Options{Config: []string{"yaml:" + fmt.Sprintf(`
 extensions: {session_view: {endpoint: %q}}
 receivers: {otlp: {protocols: {grpc: {endpoint: %q, max_recv_msg_size_mib: 64}}}}

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"syscall"
 
 	"go.opentelemetry.io/collector/otelcol"
+
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // Running is a collector within this program.
@@ -110,15 +111,10 @@ func (r *Running) Shutdown(ctx context.Context) error {
 	}
 }
 
-// orFree returns the endpoint, or one of 127.0.0.1 that was free a moment ago.
+// orFree returns the endpoint, or one of 127.0.0.1 that is free.
 func orFree(endpoint string) (string, error) {
 	if endpoint != "" {
 		return endpoint, nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return freeport.Address()
 }

@@ -30,6 +30,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // evidence is everything that a run left behind, by where.
@@ -166,10 +167,7 @@ func TestSecretsThroughCollector(t *testing.T) {
 
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sessions.db")
-	endpoint, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint := freeport.MustAddress()
 	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
 	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint, "--otlp-endpoint", second.endpoint)
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -319,12 +317,8 @@ func startProcess(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	httpAt, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
 	if !slices.Contains(args, "--config") {
-		args = append(args, "--http-endpoint", httpAt)
+		args = append(args, "--http-endpoint", freeport.MustAddress())
 	}
 	p := &process{cmd: exec.Command(self, args...), printed: new(lockedBuffer), read: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), envCollect+"=1")

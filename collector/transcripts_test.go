@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -46,10 +47,7 @@ func TestCollectorFollowsTranscripts(t *testing.T) {
 		}
 	}
 	grow(0)
-	endpoint, err := orFree("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint := freeport.MustAddress()
 	path := filepath.Join(stores, "sessions.db")
 	config := filepath.Join(stores, "collector.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `

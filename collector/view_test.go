@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -200,7 +201,7 @@ service:
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
 `
-	endpoint := freePort(t)
+	endpoint := freeport.MustAddress()
 	config := fmt.Sprintf(yaml, endpoint, filepath.Join(t.TempDir(), "s.db"))
 	r, err := Start(t.Context(), Options{Config: []string{"yaml:" + config}})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // Data sources point at services and their ports, and their links at each other or at ports that are published.
@@ -184,19 +185,12 @@ func TestDashboardShowsSessions(t *testing.T) {
 // composeCollector runs the collector of the compose file with some sessions, and returns the address of its pages.
 func composeCollector(t *testing.T) (view string) {
 	t.Helper()
-	address := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
 	dir := t.TempDir()
-	view, otlp := address(), address()
+	view, otlp := freeport.MustAddress(), freeport.MustAddress()
 	for name, value := range map[string]string{"AGENTTRACE_VIEW_ENDPOINT": view, "AGENTTRACE_HTTP_ENDPOINT": otlp,
-		"AGENTTRACE_GRPC_ENDPOINT": address(), "AGENTTRACE_HEALTH_ENDPOINT": address(), "JAEGER_ENDPOINT": address(),
-		"TEMPO_ENDPOINT": address(), "AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir} {
+		"AGENTTRACE_GRPC_ENDPOINT": freeport.MustAddress(), "AGENTTRACE_HEALTH_ENDPOINT": freeport.MustAddress(),
+		"JAEGER_ENDPOINT": freeport.MustAddress(), "TEMPO_ENDPOINT": freeport.MustAddress(),
+		"AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir} {
 		t.Setenv(name, value)
 	}
 	c, err := collector.Start(t.Context(), collector.Options{Config: []string{"collector.yaml"}})

@@ -32,6 +32,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -210,30 +211,15 @@ var hosts = []string{"127.0.0.2", "127.0.0.3"}
 
 type ports struct{ grpc, http, health, names int }
 
-// freePorts returns ports that were free on all addresses a moment ago.
+// freePorts returns ports on which nobody listens on any host.
 func freePorts(t *testing.T) ports {
 	t.Helper()
-	var free []int
-	for attempt := 0; len(free) < 4 && attempt < 100; attempt++ {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	var free [4]int
+	for i := range free {
+		var err error
+		if free[i], err = freeport.Port(append(hosts, "127.0.0.1")...); err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		port := l.Addr().(*net.TCPAddr).Port
-		taken := false
-		for _, host := range hosts {
-			other, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-			if taken = taken || err != nil; err == nil {
-				defer other.Close()
-			}
-		}
-		if !taken {
-			free = append(free, port)
-		}
-	}
-	if len(free) < 4 {
-		t.Fatal("no ports are free on all addresses")
 	}
 	return ports{free[0], free[1], free[2], free[3]}
 }

@@ -25,6 +25,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // TestCommandsThroughCollector: every command prints what it prints of a file when it asks a collector over HTTP, plain
@@ -49,7 +50,7 @@ func TestCommandsThroughCollector(t *testing.T) {
 	certificate, key := selfSigned(t)
 	remote := collecting(t, path("remote"), collector.Options{Store: path("remote")})
 	held := collecting(t, path("held"), collector.Options{Store: path("held")})
-	view, otlp := freePort(t), freePort(t)
+	view, otlp := freeport.MustAddress(), freeport.MustAddress()
 	collecting(t, path("guarded"), collector.Options{Config: []string{"yaml:" + fmt.Sprintf(`
 extensions:
   bearertokenauth: {token: secret}
@@ -101,7 +102,7 @@ func TestHealthCheckOfCompose(t *testing.T) {
 	for _, test := range []struct {
 		address string
 		healthy bool
-	}{{"http://" + c.ViewEndpoint(), true}, {"http://" + freePort(t), false}} {
+	}{{"http://" + c.ViewEndpoint(), true}, {"http://" + freeport.MustAddress(), false}} {
 		args := strings.Fields(strings.ReplaceAll(strings.Join(check[2:], " "), address, test.address))
 		out, err := exec.CommandContext(t.Context(), "agenttrace", args...).CombinedOutput()
 		if (err == nil) != test.healthy {
@@ -176,17 +177,6 @@ func selfSigned(t *testing.T) (certificate, key string) {
 		return path
 	}
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", encoded)
-}
-
-// freePort is an address on which nobody listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // collecting runs a collector that holds the store at a path.

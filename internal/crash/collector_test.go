@@ -1,25 +1,14 @@
 package crash
 
 import (
-	"net"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session/spool"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
-
-// freeAddress returns an address that was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // TestKilledCollector kills the collector, and one of the agents, while agents with a
 // spool work, and restarts it. Everything that the collector or the spool acknowledged is
@@ -27,7 +16,7 @@ func freeAddress(t *testing.T) string {
 func TestKilledCollector(t *testing.T) {
 	dir := t.TempDir()
 	path, root := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "spool")
-	grpcAt, httpAt := freeAddress(t), freeAddress(t)
+	grpcAt, httpAt := freeport.MustAddress(), freeport.MustAddress()
 	var c *process
 	up := func() { c = startCollector(t, path, grpcAt, httpAt) }
 	down := func() { c.kill(t); _ = c.Wait() }

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // JaegerVersion is the version that tools/jaeger builds. Its binary is Jaeger v2.
@@ -77,9 +78,12 @@ service:
 // StartJaeger starts the binary on free ports of the loopback interface and returns when
 // it responds. dir gets its configuration and its log.
 func StartJaeger(ctx context.Context, binary, dir string) (*Jaeger, error) {
-	ports, err := FreeAddresses(3)
-	if err != nil {
-		return nil, err
+	var ports [3]string
+	for i := range ports {
+		var err error
+		if ports[i], err = freeport.Address(); err != nil {
+			return nil, err
+		}
 	}
 	config := filepath.Join(dir, "jaeger.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, jaegerConfig, ports[0], ports[1], ports[2]), 0o600); err != nil {
@@ -170,18 +174,4 @@ func Get(ctx context.Context, url string) ([]byte, error) {
 		return nil, fmt.Errorf("get %s: %s: %.200s", url, resp.Status, body)
 	}
 	return body, nil
-}
-
-// FreeAddresses returns addresses of the loopback interface that were free a moment ago.
-func FreeAddresses(n int) ([]string, error) {
-	addresses := make([]string, n)
-	for i := range addresses {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close()
-		addresses[i] = l.Addr().String()
-	}
-	return addresses, nil
 }

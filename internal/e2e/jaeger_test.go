@@ -21,6 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/internal/e2e"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -90,15 +91,12 @@ func TestJaeger(t *testing.T) {
 // returns the store when both have everything.
 func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent.Result) {
 	t.Helper()
-	addresses, err := e2e.FreeAddresses(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "sessions.db")
+	path, endpoint := filepath.Join(t.TempDir(), "sessions.db"), freeport.MustAddress()
 	for key, value := range map[string]string{
-		"AGENTTRACE_STORE": path, "AGENTTRACE_GRPC_ENDPOINT": addresses[0], "AGENTTRACE_HTTP_ENDPOINT": addresses[1],
-		"AGENTTRACE_HEALTH_ENDPOINT": addresses[2], "AGENTTRACE_JSONL": filesBeside(path),
-		"AGENTTRACE_VIEW_ENDPOINT": addresses[3], "JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp,
+		"AGENTTRACE_STORE": path, "AGENTTRACE_JSONL": filesBeside(path),
+		"AGENTTRACE_GRPC_ENDPOINT": endpoint, "AGENTTRACE_HTTP_ENDPOINT": freeport.MustAddress(),
+		"AGENTTRACE_HEALTH_ENDPOINT": freeport.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT": freeport.MustAddress(),
+		"JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp,
 	} {
 		t.Setenv(key, value)
 	}
@@ -106,7 +104,7 @@ func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent
 	if err != nil {
 		t.Fatal(err)
 	}
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(addresses[0]))
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint))
 	if err != nil {
 		t.Fatal(err)
 	}

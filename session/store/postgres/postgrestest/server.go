@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -21,6 +20,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // Server is a running server.
@@ -106,7 +107,7 @@ func start(data string, config []string) (s *Server, err error) {
 			}
 		}
 	}
-	if s.Port, err = freePort(); err != nil {
+	if s.Port, err = freeport.Port(); err != nil {
 		return nil, err
 	}
 	initialize := s.command("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-X",
@@ -150,15 +151,6 @@ func account() (*syscall.SysProcAttr, error) {
 	gid, _ := strconv.Atoi(u.Gid)
 	a.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return a, nil
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func (s *Server) command(name string, args ...string) *exec.Cmd {
@@ -215,7 +207,7 @@ func (s *Server) Standby(t testing.TB, config ...string) *Server {
 	if out, err := copied.CombinedOutput(); err != nil {
 		t.Fatalf("pg_basebackup: %v\n%s", err, out)
 	}
-	if standby.Port, err = freePort(); err != nil {
+	if standby.Port, err = freeport.Port(); err != nil {
 		t.Fatal(err)
 	}
 	if err := standby.configure(append(config, "port = "+strconv.Itoa(standby.Port))); err != nil {

@@ -1,0 +1,76 @@
+// Package freeport finds ports of this machine for servers that are configured with one before
+// they listen.
+package freeport
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// A port is free when it is found, and its server listens later, often in another process. So
+// it must not be one that a system gives meanwhile to a connection, or to a server that leaves
+// the choice to it: Linux gives those from 32768 on, macOS and Windows those from 49152 on.
+const (
+	first = 10_000
+	end   = 32_768
+)
+
+var (
+	mu    sync.Mutex
+	found = make(map[int]bool)
+)
+
+// Port returns a TCP port on which nobody listens on any of the hosts, and that it did not return
+// before in this process. Without hosts it is a port of 127.0.0.1. It is safe for concurrent use.
+func Port(hosts ...string) (int, error) {
+	if len(hosts) == 0 {
+		hosts = []string{"127.0.0.1"}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	err := errors.New("none is left")
+	for range 100 {
+		port := first + rand.IntN(end-first)
+		if found[port] {
+			continue
+		}
+		if err = listens(port, hosts); err == nil {
+			found[port] = true
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("find a free port: %w", err)
+}
+
+// listens returns an error unless a server may listen on the port on each of the hosts.
+func listens(port int, hosts []string) error {
+	for _, host := range hosts {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err != nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Address returns "127.0.0.1:" and a [Port].
+func Address() (string, error) {
+	port, err := Port()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
+}
+
+// MustAddress is [Address] for tests. It panics when there is none.
+func MustAddress() string {
+	address, err := Address()
+	if err != nil {
+		panic(err)
+	}
+	return address
+}
