@@ -1,6 +1,9 @@
 package redact
 
 import (
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -53,5 +56,65 @@ func TestIdentifier(t *testing.T) {
 	}
 	if got := (*Redactor)(nil).Identifier(token); got != token {
 		t.Errorf("without a redactor: %q", got)
+	}
+}
+
+// beginsLonger reports whether a literal of more than n bytes is at the beginning of s.
+func beginsLonger(s string, n int) bool {
+	return slices.ContainsFunc(rules, func(x *rule) bool {
+		return slices.ContainsFunc(x.literals, func(l string) bool { return len(l) > n && strings.HasPrefix(s, l) })
+	})
+}
+
+// A random id begins like a token now and then, and is none.
+func TestIDsThatBeginLikeATokenStay(t *testing.T) {
+	const (
+		decimal = "0123456789"
+		lower   = "abcdefghijklmnopqrstuvwxyz"
+		upper   = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	)
+	r := mustNew(t, Config{})
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, id := range map[string]struct {
+		alphabet string
+		length   int
+	}{
+		"span":         {decimal + "abcdef", 16},
+		"trace or MD5": {decimal + "abcdef", 32},
+		"SHA-1":        {decimal + "abcdef", 40},
+		"SHA-256":      {decimal + "abcdef", 64},
+		"cuid2":        {decimal + lower, 24},
+		"rand.Text":    {"234567" + upper, 26},
+		"ULID":         {decimal + "ABCDEFGHJKMNPQRSTVWXYZ", 26},
+		"KSUID":        {decimal + upper + lower, 27},
+		"our own":      {decimal + upper + lower, 26},
+		"Anthropic":    {decimal + upper + lower, 22},
+	} {
+		for _, x := range rules {
+			for _, literal := range x.literals {
+				chance := math.Pow(float64(len(id.alphabet)), -float64(len(literal)))
+				if chance < 1e-6 || strings.Trim(literal, id.alphabet) != "" {
+					continue
+				}
+				for range 100 {
+					s := []byte(literal)
+					for len(s) < id.length {
+						s = append(s, id.alphabet[random.IntN(len(id.alphabet))])
+					}
+					in := string(s)
+					if beginsLonger(in, len(literal)) {
+						continue
+					}
+					if out := r.Identifier("ses_" + in); out != "ses_"+in {
+						t.Errorf("the id ses_%s of the kind %q becomes %s", in, name, out)
+						break
+					}
+					if out := r.Text("id " + in); out != "id "+in {
+						t.Errorf("the id %s of the kind %q becomes %s in a text", in, name, out)
+						break
+					}
+				}
+			}
+		}
 	}
 }

@@ -75,7 +75,7 @@ func token(set charset, low int, want wanting) matcher {
 			end-- // ends a sentence
 		}
 		if got := end - body; got < low {
-			if got < 8 || !cutShort(s, end) || !random(s[body:end], dense) &&
+			if got < 8 || !cutOff(s, at, body, end) || !random(s[body:end], dense) &&
 				(set&^hexSet != 0 || !digits(s[body:end])) {
 				return 0, 0
 			}
@@ -93,7 +93,7 @@ func exactly(set charset, n int) matcher {
 		s := c.s
 		body := at + lit
 		end := run(s, body, set)
-		cut := cutShort(s, end)
+		cut := cutOff(s, at, body, end)
 		if end-body != n && (end-body < 8 || end-body > n || !cut) || end < len(s) && class[s[end]]&word != 0 && !cut ||
 			!random(s[body:end], mixed) {
 			return 0, 0
@@ -207,6 +207,18 @@ func cutShort(s string, i int) bool {
 		strings.HasPrefix(rest, "[truncated") || strings.HasPrefix(rest, "<truncated")
 }
 
+// cutOff is cutShort for a token with the literal s[at:body]. The end of the text shows a cut only
+// where the literal is none by chance: now and then an id begins with any four letters and digits
+// that its alphabet has, and most have letters of one case.
+func cutOff(s string, at, body, end int) bool {
+	const byChance = 4
+	if end == len(s) && body-at <= byChance &&
+		(run(s, at, digit|lower) >= body || run(s, at, digit|upper) >= body) {
+		return false
+	}
+	return cutShort(s, end)
+}
+
 // kinds returns the kinds of bytes that v has, and the most letters and digits in a row.
 func kinds(v string) (seen charset, longest int) {
 	length := 0
@@ -258,7 +270,7 @@ func jwt(c *scan, at, _ int) (int, int) {
 	s := c.s
 	end := run(s, at, slug)
 	if end-at < 12 || end == len(s) || s[end] != '.' {
-		if end-at >= 20 && end == len(s) && digits(s[at:end]) {
+		if end-at >= 20 && end == len(s) && objectBegins(s[at:end]) {
 			return at, end // cut within the header
 		}
 		return 0, 0
@@ -277,6 +289,13 @@ func jwt(c *scan, at, _ int) (int, int) {
 		end = next
 	}
 	return at, end
+}
+
+// objectBegins reports whether v is how a JSON object in base64 begins, as the header of a JWT.
+func objectBegins(v string) bool {
+	plain, err := b64.RawURLEncoding.DecodeString(v[:len(v)/4*4])
+	return err == nil && bytes.HasPrefix(plain, []byte(`{"`)) &&
+		!bytes.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 func countDigits(s string) (n int) {
