@@ -136,12 +136,18 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		}
 	}()
 
+	say := progress(c.Progress)
+	if c.Workspace == "" {
+		if err := ws.compile(ctx, say); err != nil {
+			return result, err
+		}
+	}
 	tracer := agenttrace.New(agenttrace.Options{
 		TracerProvider: c.TracerProvider, LoggerProvider: c.LoggerProvider,
 		Rules: rules, Watchdog: watchdog, Approver: c.Approve,
 	})
 	a := &agent{
-		tracer: tracer, ws: ws, say: progress(c.Progress),
+		tracer: tracer, ws: ws, say: say,
 		model: agenttrace.Model{Provider: "openai", ID: c.Model},
 		limit: cmp.Or(c.ContextTokens, contextTokens),
 	}
@@ -169,7 +175,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 			return result, err
 		}
 	}
-	out, err := ws.run(ctx, "go test ./...")
+	out, err := ws.run(ctx, "go test ./...", commandLimit)
 	result.TestsPass = err == nil
 	a.say("\n%s", out)
 	return result, ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -315,6 +316,27 @@ func TestInterrupted(t *testing.T) {
 	}
 	if open := rec.Open(); len(open) > 0 {
 		t.Errorf("spans never ended: %v", open)
+	}
+}
+
+// TestScriptStops runs the demo with other programs than Go: the script does not claim what did
+// not happen, and the error names the step.
+func TestScriptStops(t *testing.T) {
+	for want, script := range map[string]string{
+		`compile the project of the demo with "go test -run=^$ ./...": exit status 1`: `exit 1`,
+		`"go test ./..." should report the failing test: got "ok fine"`:               `echo ok fine`,
+		`"go test ./..." should pass: got "exit status 1 --- FAIL: TestLines/greek"`: `case "$*" in "test ./...")
+			echo "--- FAIL: TestLines/greek"; exit 1; esac`,
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "go"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir)
+		result, err := Run(t.Context(), Config{TracerProvider: agenttracetest.NewRecorder()})
+		if err == nil || !strings.Contains(err.Error(), want) || result.TestsPass {
+			t.Errorf("error = %v, want one that contains %q", err, want)
+		}
 	}
 }
 

@@ -27,10 +27,18 @@ const (
 // rateLimited is the request that the scripted model refuses once.
 const rateLimited = "fix_0"
 
-// reply is the output of the model: reasoning, text and tool calls.
+// reply is the output of the model: reasoning, text and tool calls; or the reason why the
+// script cannot go on.
 type reply struct {
 	reasoning, text string
 	calls           []scriptedCall
+	stuck           string
+}
+
+// stuck is the reply to a step that did not happen as the script expects it.
+func stuck(step, got string) reply {
+	got = strings.Join(strings.Fields(got), " ")
+	return reply{stuck: fmt.Sprintf("the script of the demo cannot go on: %s: got %.300q", step, got)}
 }
 
 type scriptedCall struct {
@@ -111,7 +119,12 @@ var (
 	repaired = regexp.MustCompile(`\bn := len\(\[\]rune\(word\)\)`)
 	patched  = regexp.MustCompile(`(?m)^\+.*len\(\[\]rune\(word\)\)`)
 	failing  = regexp.MustCompile(`FAIL: TestLines/\w+`)
+	passing  = regexp.MustCompile(`(?m)^ok\s+example.com/wrap\b`)
 )
+
+// verdict is what the sub-agent says of the change.
+const verdict = "the change is right. " +
+	"Runes are not yet what a reader sees as characters, though: a combining accent counts as one."
 
 // reply is the script. It reads the output of the tools before it continues.
 func (c *conversation) reply() reply {
@@ -125,7 +138,7 @@ func (c *conversation) reply() reply {
 		}
 	case "why_1":
 		if !failing.MatchString(c.result(0, 1)) {
-			return reply{text: "The tests do not fail here, so there is nothing to explain."}
+			return stuck(`"go test ./..." should report the failing test`, c.result(0, 1))
 		}
 		return reply{
 			reasoning: "Plain English passes, accents and Greek do not: letters of more than one byte. " +
@@ -139,7 +152,7 @@ func (c *conversation) reply() reply {
 		}
 	case "why_2":
 		if c.find(culprit) == "" {
-			return reply{text: "The code counts characters; I do not see why the tests fail."}
+			return stuck("wrap.go should have the bug", c.result(1, 0))
 		}
 		return reply{
 			reasoning: "There it is. CONTRIBUTING.md does not exist, which is fine.",
@@ -161,15 +174,15 @@ func (c *conversation) reply() reply {
 		}
 	case "fix_1":
 		if repaired.FindString(c.result(0, 0)) == "" {
-			return reply{text: "The edit failed: " + c.result(0, 0)}
+			return stuck("the edit should change wrap.go", c.result(0, 0))
 		}
 		return reply{
 			text:  "The line is changed. Now the tests.",
 			calls: []scriptedCall{{"run", map[string]any{"command": "go test ./..."}}},
 		}
 	case "fix_2":
-		if failing.MatchString(c.result(1, 0)) {
-			return reply{text: "The tests still fail:\n" + c.result(1, 0)}
+		if !passing.MatchString(c.result(1, 0)) {
+			return stuck(`"go test ./..." should pass`, c.result(1, 0))
 		}
 		return reply{text: "Fixed: words are measured in characters now, and all tests pass."}
 
@@ -183,12 +196,18 @@ func (c *conversation) reply() reply {
 			},
 		}
 	case "check_1":
+		if !strings.Contains(c.result(0, 0), "Ελληνικά") || !passing.MatchString(c.result(0, 1)) {
+			return stuck("the sample should be wrapped right", c.result(0, 0)+c.result(0, 1))
+		}
 		return reply{
 			text: "The sample has twelve languages, Greek and Cyrillic among them. Now a second pair of eyes.",
 			calls: []scriptedCall{
 				{"review", map[string]any{"question": "Does the change count characters wherever width is meant?"}}},
 		}
 	case "check_2":
+		if c.result(1, 0) != verdict {
+			return stuck("the review should approve the change", c.result(1, 0))
+		}
 		return reply{
 			reasoning: "The reviewer agrees and names a limit that is worth passing on.",
 			text:      "Every line of the sample is full. The reviewer says: " + c.result(1, 0),
@@ -203,12 +222,20 @@ func (c *conversation) reply() reply {
 			},
 		}
 	case "push_1":
+		for i := range 2 {
+			if !strings.HasPrefix(c.result(0, i), "permission denied") {
+				return stuck("the host should refuse both calls", c.result(0, i))
+			}
+		}
 		return reply{
 			reasoning: "Both refused. I do not work around that. A last check is still useful.",
 			text:      "I may do neither.",
 			calls:     []scriptedCall{{"run", map[string]any{"command": "go vet ./..."}}},
 		}
 	case "push_2":
+		if got := c.result(1, 0); got != "" {
+			return stuck(`"go vet ./..." should have nothing to say`, got)
+		}
 		return reply{
 			text: "Done as far as I may: the fix is in place and go vet has nothing to say. " +
 				"Removing .agent and pushing are yours to do; the host refused both."}
@@ -220,11 +247,9 @@ func (c *conversation) reply() reply {
 		}
 	case "review_1":
 		if repaired.FindString(c.result(0, 0)) == "" {
-			return reply{text: "The file does not hold the change."}
+			return stuck("wrap.go should have the change", c.result(0, 0))
 		}
-		return reply{
-			text: "the change is right. " +
-				"Runes are not yet what a reader sees as characters, though: a combining accent counts as one."}
+		return reply{text: verdict}
 
 	case "summary_0":
 		summary := "The user asked why the tests of the Go package wrap fail. " +

@@ -59,6 +59,10 @@ func (m *scriptedModel) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reply := c.reply()
+	if reply.stuck != "" {
+		answerError(w, http.StatusUnprocessableEntity, reply.stuck)
+		return
+	}
 	usage := m.count(req, reply)
 
 	w.Header().Set("Content-Type", "text/event-stream")

@@ -85,7 +85,7 @@ func runTool(w *workspace) tool {
 	},
 		func(args command) string { return strings.Join(strings.Fields(args.Command), " ") },
 		func(ctx context.Context, args command) (string, error) {
-			printed, err := w.run(ctx, args.Command)
+			printed, err := w.run(ctx, args.Command, commandLimit)
 			if err == nil {
 				return printed, nil
 			}

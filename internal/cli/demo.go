@@ -23,6 +23,7 @@ import (
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
@@ -35,9 +36,11 @@ func newDemo(version string) *cobra.Command {
 
 The collector runs in this process, with the configuration of "agenttrace collect" on free
 ports of the loopback interface. The agent sends it spans and live events over OTLP, and
-fixes the failing test of a small project, in a copy of it. The model is a script unless
-OPENAI_API_KEY or OPENAI_BASE_URL is set; the tools and the telemetry are real. To watch
-the session while it runs, use "agenttrace tail" in another terminal.`,
+fixes the failing test of a small project, in a copy of it, for which it needs Go. The
+model is a script unless OPENAI_API_KEY or OPENAI_BASE_URL is set; the tools and the
+telemetry are real. To watch the session while it runs, use "agenttrace tail" in another
+terminal. If another writer, such as a collector, holds the store, and --store does not
+name it, the session is stored in demo.db beside it.`,
 		Example: `  agenttrace demo
   agenttrace demo --store demo.db --otlp-endpoint localhost:4317   # Jaeger`,
 		Args: exactly(0, "no arguments"),
@@ -52,12 +55,28 @@ the session while it runs, use "agenttrace tail" in another terminal.`,
 				}
 			}
 			begin := time.Now()
-			result, err := runDemo(cmd.Context(), collector.Options{Version: version, Store: path, OTLPEndpoint: otlp},
-				cmd.ErrOrStderr())
+			o := collector.Options{Version: version, Store: path, OTLPEndpoint: otlp}
+			named := cmd.Flags().Changed("store")
+			if !named && locked(cmd.Context(), path) {
+				named, o.Store = true, filepath.Join(filepath.Dir(path), "demo.db")
+				fmt.Fprintf(cmd.ErrOrStderr(), "Another writer holds %s. The demo uses %s.\n", path, o.Store)
+			}
+			result, err := runDemo(cmd.Context(), o, cmd.ErrOrStderr())
+			option := ""
+			if named {
+				option = " --store " + quote(stores.Name(o.Store))
+			}
+			if err == nil && !result.TestsPass {
+				err = errors.New(`"go test ./..." does not pass at the end`)
+			}
+			if err != nil && result.SessionID != "" && cmd.Context().Err() == nil {
+				return fmt.Errorf("the demo did not succeed: %w; see what it did with %s show %s%s", err, ownName(),
+					result.SessionID, option)
+			}
 			if err != nil {
 				return err
 			}
-			return showDemo(cmd, path, result, otlp, time.Since(begin))
+			return showDemo(cmd, o.Store, option, result, otlp, time.Since(begin))
 		},
 	}
 	cmd.Flags().StringVar(&otlp, "otlp-endpoint", "", "`host:port` of Jaeger or Tempo to send the trace to as well")
@@ -79,6 +98,15 @@ func answers(ctx context.Context, endpoint string) error {
 			endpoint, err)
 	}
 	return conn.Close()
+}
+
+// locked reports whether another writer holds the store.
+func locked(ctx context.Context, path string) bool {
+	s, err := stores.Open(ctx, path, stores.Options{})
+	if err == nil {
+		err = s.Close()
+	}
+	return errors.Is(err, store.ErrLocked) // starting the collector reports other errors
 }
 
 // demoInterval is how soon what happens is sent, so that it can be watched: the
@@ -106,7 +134,7 @@ func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (resu
 	}
 	service := resource.NewSchemaless(attribute.String("service.name", "codeagent"))
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(demoInterval)),
-		sdktrace.WithResource(service))
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(service))
 	defer func() { err = errors.Join(err, tp.Shutdown(late)) }()
 	lp := sdklog.NewLoggerProvider(sdklog.WithResource(service),
 		sdklog.WithProcessor(sdklog.NewBatchProcessor(events, sdklog.WithExportInterval(demoInterval))))
@@ -117,7 +145,8 @@ func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (resu
 	})
 }
 
-func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp string, took time.Duration) error {
+// showDemo shows the session, and how to go on from there. option names the store in commands.
+func showDemo(cmd *cobra.Command, path, option string, result codeagent.Result, otlp string, took time.Duration) error {
 	r, err := stores.OpenReader(cmd.Context(), path)
 	if err != nil {
 		return err
@@ -137,10 +166,6 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 	fmt.Fprintf(&b,
 		"\nThe agent ran, its spans went through the collector, and this is the session they left (%.1fs).\n\n",
 		took.Seconds())
-	store := ""
-	if cmd.Flags().Changed("store") {
-		store = " --store " + quote(stores.Name(path))
-	}
 	line("store", stores.Name(path))
 	client := "sqlite3"
 	if !stores.IsFile(path) {
@@ -149,8 +174,8 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 	line("query", fmt.Sprintf("%s %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"",
 		client, quote(stores.Name(path)), result.SessionID))
 	self := ownName()
-	line("show", self+" show last --prompt --tools --permissions"+store)
-	line("export", self+" export last --format jsonl"+store)
+	line("show", self+" show last --prompt --tools --permissions"+option)
+	line("export", self+" export last --format jsonl"+option)
 	for _, trace := range result.TraceIDs {
 		line("trace", trace)
 		if otlp != "" {
@@ -162,6 +187,7 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 			"add --otlp-endpoint localhost:4317 to send the trace there, "+
 				"then open http://localhost:16686/trace/<trace>")
 	}
+	b.WriteString("\nOpen it in a browser with\n\n    " + self + " view " + result.SessionID + option + "\n")
 	_, err = io.WriteString(out, b.String())
 	return err
 }
