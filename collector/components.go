@@ -25,7 +25,6 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/memorylimiterprocessor"
 	"go.opentelemetry.io/collector/receiver"
-	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
@@ -48,7 +47,7 @@ type part[F component.Factory] struct {
 
 // Components returns the factories of everything that a configuration may name.
 func Components() (otelcol.Factories, error) {
-	f := otelcol.Factories{Telemetry: otelconftelemetry.NewFactory()}
+	f := otelcol.Factories{Telemetry: telemetryFactory()}
 	var errs [4]error
 	f.Receivers, f.ReceiverModules, errs[0] = assemble(
 		part[receiver.Factory]{otlpguard.NewFactory(), ours},

@@ -1,0 +1,68 @@
+package collector
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/freeport"
+)
+
+// TestCollectorReportsOnItself: Prometheus reads the collector's metrics where the
+// configuration says, with the collector's version, and the log is written as it says.
+func TestCollectorReportsOnItself(t *testing.T) {
+	clean(t)
+	dir := t.TempDir()
+	host, port, err := net.SplitHostPort(freeport.MustAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf(`
+receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
+exporters: {session: {path: %q}}
+service:
+  telemetry:
+    resource: {team: agents, service.instance.id: null}
+    logs: {level: info, encoding: json, output_paths: [%q]}
+    metrics: {level: normal, readers: [{pull: {exporter: {prometheus: {host: %q, port: %s}}}}]}
+  pipelines: {traces: {receivers: [otlp], exporters: [session]}}
+`, filepath.Join(dir, "s.db"), filepath.Join(dir, "log"), host, port)
+	r, err := Start(t.Context(), Options{Config: []string{"yaml:" + config}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get("http://" + net.JoinHostPort(host, port) + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"otelcol_process_uptime", `team="agents"`, `service_version="`} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("the metrics have no %s:\n%s", want, body)
+		}
+	}
+	if strings.Contains(string(body), "service_instance_id") {
+		t.Error("the metrics have the instance's id, which the configuration leaves out")
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"resource":{`, `"team":"agents"`, `"otelcol.component.id":"otlp"`} {
+		if !strings.Contains(string(log), want) {
+			t.Errorf("the log has no %s:\n%s", want, log)
+		}
+	}
+}
