@@ -59,7 +59,7 @@ func claudeFile(session, question string) string {
 			`"output_tokens":2}}`)
 }
 
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // blocks yields those of a message's content that are objects, and reports the others.
@@ -70,13 +71,49 @@ func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 	if agent := about.Text("agentId"); agent != "" {
 		s.b.measure(id, "child_session_id", o.Text("sessionId")+"-"+agent)
 	}
-	if !failed {
-		return
+	s.permit(id, o, block)
+}
+
+// permit notes how it was decided whether a call may run, which a record reports in the words of the program's
+// telemetry. Older versions report it in the text of the result only.
+func (s *claudeSession) permit(id string, o, block rows.Object) {
+	about, kind := o.Object("permissionDecision"), o.Text("toolDenialKind")
+	d := store.Decision{Source: about.Text("source"), Action: "allow", Outcome: "allowed"}
+	if about.Text("decision") != "accept" {
+		if d.Reason, _ = rows.Text(resultOf(block.Get("content"))); kind == "" && about == nil && block.True("is_error") {
+			kind = denialKind(d.Reason)
+		}
+		// A call that was stopped was not denied, and neither was one whose input is wrong.
+		if kind == "interrupted" || kind == "cancelled" || d.Source == "invalid_input" ||
+			o.True("toolDenialAfterRun") || kind == "" && about.Text("decision") != "reject" {
+			return
+		}
+		s.b.fail(id, true)
+		if d.Action, d.Outcome = "deny", "denied"; kind == "user-rejected" {
+			d.Source = cmp.Or(d.Source, "user")
+		}
 	}
-	text, _ := rows.Text(output)
-	if slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(text, r) }) {
-		s.b.refused(id, text)
+	switch d.Source {
+	case "user_permanent":
+		d.Action, d.Reply = "ask", "always"
+	case "user_temporary":
+		d.Action, d.Reply = "ask", "once"
+	case "user_reject", "user_abort", "user":
+		d.Action, d.Reply = "ask", "reject"
 	}
+	s.b.decide(id, d)
+}
+
+// denialKind is what a record would report of a call that was denied with a text, "" for one that was not.
+func denialKind(text string) string {
+	switch {
+	case slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(text, r) }):
+		return "user-rejected"
+	case strings.HasPrefix(text, "Permission to use ") && strings.Contains(text, "has been denied"),
+		strings.HasPrefix(text, "Claude requested permissions to "):
+		return "permission-rule"
+	}
+	return ""
 }
 
 // said adds text of a record in the user's name, and reports whether the user wrote it.
@@ -282,7 +319,7 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 	if model := message.Text("model"); model != "" && !synthetic {
 		s.b.setModel(session.Model{ProviderID: "anthropic", ModelID: model, Variant: o.Text("effort")})
 	}
-	if reason := message.Text("stop_reason"); reason != "" {
+	if reason := message.Text("stop_reason"); reason != "" && !o.True("isApiErrorMessage") {
 		s.b.turn.SetTrace("stop_reason", reason)
 		a := s.b.answer(s.b.turn)
 		if i, ok := a.BySource[id]; ok {

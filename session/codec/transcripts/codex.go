@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,8 +39,8 @@ func looksCodex(keys map[string]string) bool {
 //	task_started, task_complete
 //	and turn_aborted            the bounds of a turn, its ids, duration and end
 //	turn_context                model, mode, and the trace of the turn
-//	…_end                       duration of a tool call
-//	item_completed              text part of a plan, which no other record has
+//	…_end, item_completed       duration and failure of a tool call; a call that a script made, and the text part
+//	                            of a plan, which no other record has
 //	compacted                   assistant message with a data-compaction part
 //	thread_rolled_back          hides what the user took back
 //	base_instructions           system prompt
@@ -269,12 +270,13 @@ func (d *codex) item(item rows.Object, line int) {
 		if len(words) > 0 {
 			d.part(rows.TextPart("reasoning", strings.Join(words, "\n\n")))
 		}
-	case strings.HasSuffix(kind, "_call_output"):
+	case strings.HasSuffix(kind, "_output") && item.Text("call_id") != "":
 		id := item.Text("call_id")
-		output, failed := outputOf(item.Get("output"))
+		output, failed := outputOf(slices.Concat(item.Get("output"), item.Get("tools"))) // one of them
 		if !d.b.result(id, output, failed) {
 			d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
 		}
+		d.rejected(id, textOf(output))
 		d.Open = false // what the model answers now, another call answers
 	case strings.HasSuffix(kind, "_call"):
 		d.call(kind, item)
@@ -344,7 +346,7 @@ func (d *codex) agentMessage(item rows.Object) {
 func injected(text string) bool {
 	text = strings.TrimSpace(text)
 	for _, start := range []string{"<environment_context>", "<user_instructions>", "<permissions instructions>",
-		"<turn_aborted>", "<skill>", "# AGENTS.md instructions",
+		"<turn_aborted>", "<skill>", "# AGENTS.md instructions", "<user_shell_command>",
 		"<subagent_notification>"} {
 		if strings.HasPrefix(text, start) {
 			return true
@@ -367,18 +369,25 @@ func (d *codex) call(kind string, item rows.Object) {
 		input = item.Get("action")
 	}
 	d.step()
-	d.b.call(cmp.Or(name, strings.TrimSuffix(kind, "_call")), item.Text("call_id"), input)
+	id := cmp.Or(item.Text("call_id"), item.Text("id"))
+	id = *d.b.call(cmp.Or(name, strings.TrimSuffix(kind, "_call")), id, input).Row.ToolCallID
+	// What the API's server runs has no call_id and no other record: it is recorded when it is done.
+	if item.Text("call_id") == "" && kind != "local_shell_call" && item.Text("status") != "in_progress" {
+		if d.b.result(id, item.Get("result"), item.Text("status") == "failed"); item.Get("result") == nil {
+			d.b.measure(id, "withheld", true)
+		}
+	}
 }
 
 // outputOf is what a tool returned. Some versions wrap the text in an object that
-// states how it went, or write that object as text.
+// states how it went, or write that object as text; others begin the text with a header.
 func outputOf(raw json.RawMessage) (output json.RawMessage, failed bool) {
 	o, err := rows.Parse(raw)
 	if text, ok := rows.Text(raw); ok {
 		o, err = rows.Parse([]byte(text))
 	}
 	if err != nil {
-		return raw, false
+		return raw, codexFailed(textOf(raw))
 	}
 	if string(o.Get("success")) == "false" && o.Has("content") {
 		return o.Get("content"), true
@@ -387,6 +396,86 @@ func outputOf(raw json.RawMessage) (output json.RawMessage, failed bool) {
 		return o.Get("output"), string(code) != "0"
 	}
 	return raw, false
+}
+
+// textOf is the first text of what a tool returned.
+func textOf(output json.RawMessage) string {
+	text, ok := rows.Text(output)
+	if blocks := rows.Elements(output); !ok && len(blocks) > 0 {
+		block, _ := rows.Parse(blocks[0])
+		text = block.Text("text")
+	}
+	return text
+}
+
+// codexHeader is a line of the header that commands and scripts have before their output.
+var codexHeader = regexp.MustCompile(`^(?:Command|Chunk ID|Wall time|Original token count|Total output lines):? ?|` +
+	`^Script completed$|^(?:Process exited with code|Exit code:) (-?\d+)$|^(Script failed|aborted by user.*)$`)
+
+// codexErrors begin the results of calls that the program could not make.
+var codexErrors = []string{"exec_command failed for ", "write_stdin failed: ", "apply_patch verification failed",
+	"failed to parse function arguments", "unsupported call: ", "execution error: ", "tool call error: ",
+	"aborted by user", "exec command rejected by user", "patch rejected by user", "rejected by user",
+	"user rejected MCP tool call", "user cancelled MCP tool call"}
+
+// codexFailed reports whether the text that a tool returned is of a call that failed.
+func codexFailed(text string) bool {
+	for line := range strings.Lines(text) {
+		m := codexHeader.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil {
+			break
+		}
+		if m[1] != "" && m[1] != "0" || m[2] != "" {
+			return true
+		}
+	}
+	return slices.ContainsFunc(codexErrors, func(e string) bool { return strings.HasPrefix(text, e) })
+}
+
+// rejected notes that a person or a policy did not let a call run, if the text that it returned reports so.
+func (d *codex) rejected(id, text string) {
+	switch {
+	case !codexFailed(text):
+	case strings.Contains(text, "rejected by user") || strings.HasPrefix(text, "user "):
+		d.b.refused(id, text)
+	case strings.HasPrefix(text, "exec_command failed for ") && strings.Contains(text, "Rejected("):
+		d.b.denied(id, text)
+	}
+}
+
+// codexItems are the calls that have a record of their end. A script that the model writes makes such calls, of which
+// there is no other record.
+var codexItems = map[string]struct{ name, input, output string }{
+	"CommandExecution": {"exec_command", "command", "aggregated_output"},
+	"McpToolCall":      {"mcp", "arguments", "result"},
+	"DynamicToolCall":  {"dynamic", "arguments", "content_items"},
+	"FileChange":       {"apply_patch", "changes", "stdout"},
+}
+
+// outcome notes how a call went by the record of its end, which comes before the result or after it.
+func (d *codex) outcome(id string, e rows.Object) {
+	kind, known := codexItems[e.Text("type")]
+	if known && d.b.turn != nil && id != "" && !d.b.called(id) && !strings.HasPrefix(e.Text("source"), "user") {
+		input := e.Get(kind.input)
+		if input != nil && input[0] != '{' {
+			input = rows.Of(kind.input, input).JSON()
+		}
+		d.b.call(cmp.Or(e.Text("tool"), kind.name), id, input)
+		d.b.result(id, e.Get(kind.output), false)
+	}
+	if ms, ok := durationMS(e.Get("duration")); ok {
+		d.b.measure(id, "duration_ms", ms)
+	}
+	status, code := e.Text("status"), string(e.Get("exit_code"))
+	result := e.Object("result")
+	switch {
+	case status == "declined":
+		d.b.fail(id, true)
+	case status == "failed", code != "" && code != "0" && code != "null", string(e.Get("success")) == "false",
+		result.Has("Err"), result.True("isError"), result.Object("Ok").True("isError"),
+		result.Object("Ok").True("is_error"):
+		d.b.fail(id, false)
+	}
 }
 
 func (d *codex) event(e rows.Object) {
@@ -420,9 +509,9 @@ func (d *codex) event(e rows.Object) {
 		d.completed(e.Object("item"))
 	case "collab_agent_spawn_end":
 		d.started(e.Text("call_id"), e.Text("new_thread_id"))
-	case "exec_command_end", "mcp_tool_call_end", "patch_apply_end", "web_search_end", "dynamic_tool_call_response":
-		if ms, ok := durationMS(e.Get("duration")); ok {
-			d.b.measure(e.Text("call_id"), "duration_ms", ms)
+	case "exec_command_end", "mcp_tool_call_end", "patch_apply_end", "dynamic_tool_call_response":
+		if id := e.Text("call_id"); d.b.called(id) {
+			d.outcome(id, e)
 		}
 	}
 }
@@ -518,7 +607,9 @@ func (d *codex) compacted(payload rows.Object) {
 
 // completed reads an item that no other record has.
 func (d *codex) completed(item rows.Object) {
-	switch item.Text("type") {
+	switch kind := item.Text("type"); kind {
+	case "CommandExecution", "McpToolCall", "DynamicToolCall", "FileChange":
+		d.outcome(item.Text("id"), item)
 	case "Plan":
 		if item.Text("text") != "" {
 			d.part(rows.TextPart("text", item.Text("text")))

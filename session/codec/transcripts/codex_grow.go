@@ -12,6 +12,7 @@ var codexRollout rows.Opener[codexState] = openCodex
 type codexState struct {
 	Builder builderState `json:"builder"`
 	codexKnown
+	CallIDs []uint32 `json:"call_ids,omitempty"`
 	// Marked reports that the message which goes on has the ids of its turn.
 	Marked bool `json:"marked,omitempty"`
 }
@@ -38,7 +39,8 @@ func (d *codex) goesOn(line int) {
 
 // notes notes the state before a line, at which that of the builder was b.
 func (d *codex) notes(b builderState, line int) {
-	state := &codexState{b, d.codexKnown, b.Turn != nil && d.marked[d.b.turn]}
+	ids := d.b.callIDs
+	state := &codexState{b, d.codexKnown, ids[:len(ids):len(ids)], b.Turn != nil && d.marked[d.b.turn]}
 	d.Checkpoint = rows.Checkpoint{State: state, Cost: b.Settled, Line: line}
 }
 
@@ -52,6 +54,7 @@ func openCodex(path string, p *codexState, report func(codec.Problem)) (rows.Gro
 		return d, nil
 	}
 	d.b, d.codexKnown = resume(&p.Builder), p.codexKnown
+	d.b.callIDs, d.b.earlierIDs = p.CallIDs, p.CallIDs
 	if p.Marked {
 		d.marked = map[*rows.Message]bool{d.b.turn: true}
 	}

@@ -449,12 +449,11 @@ func (d *openHands) result(call string, output json.RawMessage, failed bool) {
 func (d *openHands) rejected(call string, o rows.Object) {
 	reason := cmp.Or(o.Text("rejection_reason"), "rejected")
 	d.result(call, rows.Raw(reason), true)
-	if o.Text("rejection_source") != "hook" {
+	if o.Text("rejection_source") == "hook" {
+		d.b.denied(call, reason)
+	} else {
 		d.b.refused(call, reason)
-		return
 	}
-	d.b.measure(call, "denied", true)
-	d.b.decide(call, store.Decision{Action: "deny", Outcome: "denied", Reason: reason})
 }
 
 // external adds a call of an agent that OpenHands runs, or what became of one.

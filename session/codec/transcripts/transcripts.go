@@ -48,7 +48,8 @@ type builder struct {
 	turn    *rows.Message
 	calls   map[string]*rows.Part
 	answers map[*rows.Message]*answer
-	touched *rows.Message // by the record that was read last
+	failed  map[string]bool // the calls that failed, whatever their results report
+	touched *rows.Message   // by the record that was read last
 
 	// Of a transcript that is read from a checkpoint on: earlier is how many calls there are
 	// before it, and lacks is set when a record concerns what was before.
@@ -99,6 +100,7 @@ func newBuilder(id, agent string) *builder {
 	return &builder{
 		s: rows.New(id, agent), builderKnown: builderKnown{About: session.TranscriptTrace{Transcript: agent}},
 		calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer),
+		failed: make(map[string]bool),
 	}
 }
 
@@ -244,12 +246,29 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 		return false
 	}
 	p.Set(p.Data().Without("state")) // it comes after the input, beside the output
-	p.Result(output, failed)
+	p.Result(output, failed || b.failed[id])
 	p.Touch(b.At)
 	if b.touched = p.Message(); b.touched == b.turn {
 		b.pending--
 	}
 	return true
+}
+
+// fail notes that a call failed or was denied, of which there is the result or will be.
+func (b *builder) fail(id string, denied bool) {
+	p := b.callOf(id)
+	if p == nil {
+		return
+	}
+	if denied {
+		b.measure(id, "denied", true)
+	}
+	if b.failed[id] = true; p.Data().Text("state") == session.StateOutputAvailable {
+		output := p.Data().Get("output")
+		p.Set(p.Data().Without("state", "output"))
+		p.Result(output, true)
+		p.Touch(b.At)
+	}
 }
 
 // measure notes a key of what the AI SDK's tool part has no field for; see
@@ -266,8 +285,14 @@ func (b *builder) measure(id, key string, v any) {
 
 // refused notes that a person refused a call, for a reason.
 func (b *builder) refused(id, reason string) {
-	b.measure(id, "denied", true)
+	b.fail(id, true)
 	b.decide(id, store.Decision{Action: "ask", Source: "user", Outcome: "denied", Reply: "reject", Reason: reason})
+}
+
+// denied notes that a call was not allowed by a rule, for a reason.
+func (b *builder) denied(id, reason string) {
+	b.fail(id, true)
+	b.decide(id, store.Decision{Action: "deny", Outcome: "denied", Reason: reason})
 }
 
 // compacted is what a source reports of a compaction.

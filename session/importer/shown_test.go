@@ -1,0 +1,203 @@
+package importer_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// shown is what show prints of the sessions of files that are imported one after the other.
+func shown(t testing.TB, paths ...string) string {
+	t.Helper()
+	db := filepath.Join(t.TempDir(), "s.db")
+	for _, path := range paths {
+		importFile(t, db, path)
+	}
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var b bytes.Buffer
+	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := render.Document(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := render.Permissions(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// shownLines is what show prints of a file of lines of JSON, whose name states the program.
+func shownLines(t testing.TB, name string, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	write(t, path, strings.Join(lines, "\n")+"\n")
+	return shown(t, path)
+}
+
+// contains reports each text that is not in what is shown, whatever the spaces between its words.
+func contains(t testing.TB, shown string, texts ...string) {
+	t.Helper()
+	shown = strings.Join(strings.Fields(shown), " ")
+	for _, text := range texts {
+		if !strings.Contains(shown, text) {
+			t.Errorf("no %q in\n%s", text, shown)
+		}
+	}
+}
+
+// TestCodexCallsEndAsTheyDid: a command that failed or was declined is not shown as if it had succeeded, a search that
+// is done not as if it went on, and what the user ran by himself is no turn.
+func TestCodexCallsEndAsTheyDid(t *testing.T) {
+	n := 0
+	record := func(kind, payload string) string {
+		n++
+		return fmt.Sprintf(`{"timestamp":"2026-01-02T03:04:%02d.000Z","type":%q,"payload":%s}`, n, kind, payload)
+	}
+	item := func(payload string) string { return record("response_item", payload) }
+	event := func(payload string) string { return record("event_msg", payload) }
+	call := func(id string) string {
+		return item(`{"type":"function_call","name":"exec_command","arguments":"{\"cmd\":\"make ` + id +
+			`\"}","call_id":"` + id + `"}`)
+	}
+	result := func(id, output string) string {
+		return item(`{"type":"function_call_output","call_id":"` + id + `","output":"` + output + `"}`)
+	}
+	user := func(text string) string {
+		return item(`{"type":"message","role":"user","content":[{"type":"input_text","text":"` + text + `"}]}`)
+	}
+	const header = `Chunk ID: 4c51\nWall time: 0.1 seconds\nProcess exited with code `
+	got := shownLines(t, "rollout-1.jsonl",
+		record("session_meta", `{"id":"c1","cwd":"/w","model_provider":"openai"}`),
+		user(`<user_shell_command>\n<command>\nls\n</command>\n</user_shell_command>`),
+		user("build it"),
+		call("header"), result("header", header+`2\nOutput:\nno rule`),
+		call("fine"), result("fine", header+`0\nOutput:\nProcess exited with code 7`),
+		call("freeform"), result("freeform", `Exit code: 1\nWall time: 0 seconds\nOutput:\nno`),
+		call("item"),
+		event(`{"type":"item_completed","item":{"type":"CommandExecution","id":"item","command":["make"],`+
+			`"source":"agent","status":"failed","exit_code":3}}`),
+		result("item", "cut off"),
+		call("late"), result("late", "cut off"),
+		event(`{"type":"exec_command_end","call_id":"late","exit_code":1,"status":"failed"}`),
+		call("declined"),
+		event(`{"type":"item_completed","item":{"type":"CommandExecution","id":"declined","command":["make"],`+
+			`"status":"declined","exit_code":-1}}`),
+		result("declined", "it was not to be"),
+		call("asked"), result("asked", "exec command rejected by user"),
+		call("policy"), result("policy",
+			"exec_command failed for `make`: CreateProcess { message: \\\"Rejected(\\\\\\\"forbidden\\\\\\\")\\\" }"),
+		item(`{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"go"}}`),
+		item(`{"type":"custom_tool_call","name":"exec","input":"run()","call_id":"script"}`),
+		event(`{"type":"item_completed","item":{"type":"CommandExecution","id":"nested","command":["go","vet"],`+
+			`"source":"agent","status":"failed","exit_code":1,"aggregated_output":"vet: x"}}`),
+		item(`{"type":"custom_tool_call_output","call_id":"script","output":[{"type":"input_text",`+
+			`"text":"Script completed\nWall time 0.1 seconds\nOutput:\n"}]}`),
+	)
+	contains(t, got, "1 turn · 11 tool calls (5 failed, 3 denied)", "Turn 1",
+		"make header ✗ failed", "make fine ✓", "make freeform ✗ failed", "make item ✗ failed", "make late ✗ failed",
+		"make declined ⊘ denied", "make asked ⊘ denied ◇ ask (user) → human replied reject",
+		"make policy ⊘ denied ◇ deny: exec_command failed for", "web_search go ✓", "exec run() ✓",
+		`exec_command command: ["go","vet"] ✗ failed │ vet: x`)
+}
+
+// TestClaudeDecisionsAreShown: how it was decided whether a call may run, and a turn that ended in an error, which a
+// reason of the model to stop does not contradict.
+func TestClaudeDecisionsAreShown(t *testing.T) {
+	n := 0
+	record := func(kind, message, more string) string {
+		n++
+		return fmt.Sprintf(`{"type":%q,"sessionId":"s1","uuid":"u%d","parentUuid":"u%d","timestamp":`+
+			`"2026-01-02T03:04:%02d.000Z","promptId":"p1","message":%s%s}`, kind, n, n-1, n, message, more)
+	}
+	call := func(id, result, more string) string {
+		return record("assistant", `{"id":"m`+id+`","model":"claude-x","role":"assistant","content":[{"type":"tool_use",`+
+			`"id":"`+id+`","name":"Bash","input":{"command":"run `+id+`"}}],"stop_reason":"tool_use"}`, "") + "\n" +
+			record("user", `{"role":"user","content":[{"type":"tool_result","tool_use_id":"`+id+`",`+result+`}]}`, more)
+	}
+	const rule = `"content":"Permission to use Bash with command rm has been denied.","is_error":true`
+	lines := []string{
+		record("user", `{"role":"user","content":"go"}`, ""),
+		call("once", `"content":"a"`, `,"permissionDecision":{"decision":"accept","source":"user_temporary"}`),
+		call("config", `"content":"b"`, `,"permissionDecision":{"decision":"accept","source":"config"}`),
+		call("rule", rule, `,"toolDenialKind":"permission-rule","permissionDecision":{"decision":"reject",`+
+			`"source":"config","reasonType":"rule","ruleSource":"userSettings"}`),
+		call("older", rule, ""),
+		call("person", `"content":"The user doesn't want to proceed with this tool use.","is_error":true`,
+			`,"toolDenialKind":"user-rejected","permissionDecision":{"decision":"reject","source":"user_reject"}`),
+		call("stopped", `"content":"The user doesn't want to take this action right now.","is_error":true`,
+			`,"toolDenialKind":"cancelled"`),
+		record("assistant", `{"id":"e1","model":"<synthetic>","role":"assistant","content":[{"type":"text",`+
+			`"text":"API Error: 500"}],"stop_reason":"stop_sequence"}`, `,"isApiErrorMessage":true`),
+	}
+	got := shownLines(t, "s1.jsonl", lines...)
+	both := []string{"go ✗ error", "run once ✓ ◇ ask (user_temporary) → human replied once",
+		"run rule ⊘ denied ◇ deny (config)", "✗ API Error: 500"}
+	contains(t, got, both...)
+	contains(t, got, "6 tool calls (1 failed, 3 denied)", "run once ✓ ◇ ask (user_temporary) → human replied once",
+		"run config ✓ ◇ allow (config)", "run rule ⊘ denied ◇ deny (config): Permission to use Bash",
+		"run older ⊘ denied ◇ deny: Permission to use Bash",
+		"run person ⊘ denied ◇ ask (user_reject) → human replied reject", "run stopped ✗ failed")
+
+	telemetry := otlpLogs("com.anthropic.claude_code.events", claudeEvents(
+		1, "user_prompt", `"prompt":"go"`,
+		3, "tool_decision", `"decision":"accept","source":"user_temporary","tool_name":"Bash","tool_use_id":"once"`,
+		7, "tool_decision", `"decision":"reject","source":"config","tool_name":"Bash","tool_use_id":"rule"`,
+		14, "api_error", `"error":"API Error: 500","status_code":"500","model":"claude-x","query_source":"sdk"`)...)
+	dir := t.TempDir()
+	transcript, events := filepath.Join(dir, "s1.jsonl"), filepath.Join(dir, "logs.json")
+	write(t, transcript, strings.Join(lines, "\n")+"\n")
+	write(t, events, telemetry)
+	for _, order := range [][]string{{transcript, events}, {events, transcript}} {
+		got := shown(t, order...)
+		contains(t, got, both...)
+		if n := strings.Count(got, "human replied once"); n != 2 { // of the call, and among the permissions
+			t.Errorf("the decision is shown %d times\n%s", n, got)
+		}
+	}
+}
+
+// claudeEvents are records of Claude Code's telemetry: the second, the name, and the attributes of each.
+func claudeEvents(of ...any) (records []string) {
+	for i := 0; i < len(of); i += 3 {
+		at := time.Date(2026, 1, 2, 3, 4, of[i].(int), 0, time.UTC).UnixNano()
+		var all map[string]string
+		_ = json.Unmarshal([]byte("{"+of[i+2].(string)+"}"), &all)
+		all["session.id"], all["prompt.id"], all["event.name"] = "s1", "p1", of[i+1].(string)
+		all["event.timestamp"] = time.Unix(0, at).UTC().Format("2006-01-02T15:04:05.000Z")
+		var attrs []string
+		for _, key := range slices.Sorted(maps.Keys(all)) {
+			attrs = append(attrs, fmt.Sprintf(`{"key":%q,"value":{"stringValue":%q}}`, key, all[key]))
+		}
+		records = append(records, fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":"claude_code.%s"},`+
+			`"attributes":[%s]}`, at, of[i+1], strings.Join(attrs, ",")))
+	}
+	return records
+}
+
+// otlpLogs is a request of log records of a scope.
+func otlpLogs(scope string, records ...string) string {
+	return fmt.Sprintf(`{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":`+
+		`"claude-code"}}]},"scopeLogs":[{"scope":{"name":%q},"logRecords":[%s]}]}]}`, scope, strings.Join(records, ","))
+}
