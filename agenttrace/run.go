@@ -74,6 +74,9 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	parent, caller := TurnFromContext(ctx), ToolFromContext(ctx)
 	record.Model = r.model.record()
 	ctx, r.span = s.startSpan(ctx, now, &record, last)
+	if !r.span.IsRecording() {
+		s.tracer.warn()
+	}
 	r.guard = s.tracer.newGuard(now)
 	r.off = !r.span.IsRecording() && !s.decides() && r.guard == nil
 	r.unwound = !r.off && (r.inferred || begunUnwinding())

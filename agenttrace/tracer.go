@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"os"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,6 +100,9 @@ type Tracer struct {
 	shifted atomic.Bool
 	digests digests
 	dropped atomic.Int64
+	// global reports that spans go to the global tracer provider; unset reports once that there is none.
+	global bool
+	unset  sync.Once
 }
 
 // New returns a tracer. It never fails and needs no closing; shutting down the
@@ -120,6 +126,7 @@ func New(o Options) *Tracer {
 		grace:    cmp.Or(o.ResultGrace, 10*time.Second),
 		now:      o.Now,
 		ownClock: o.Now != nil,
+		global:   o.TracerProvider == nil,
 	}
 	if t.live != nil {
 		t.live.filter = &t.filter
@@ -138,6 +145,23 @@ func New(o Options) *Tracer {
 		t.rules = append(t.rules, r)
 	}
 	return t
+}
+
+// noProvider is the global tracer provider before one is set.
+var noProvider = otel.GetTracerProvider()
+
+// warn reports once that runs are not recorded because no tracer provider is set.
+func (t *Tracer) warn() {
+	if !t.global || otel.GetTracerProvider() != noProvider || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return
+	}
+	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
+		return
+	}
+	t.unset.Do(func() {
+		otel.Handle(errors.New("record sessions: no tracer provider is set, so nothing is stored; call setup.Init of " +
+			"agenttrace/setup when the program starts, or set Options.TracerProvider"))
+	})
 }
 
 // start begins a span at now. The span's own clock is used unless the tracer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/baggage"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -402,5 +404,36 @@ func TestManyConversationsAtOnce(t *testing.T) {
 		if len(texts) != 2 || "bye "+strings.TrimPrefix(texts[0], "I am ") != texts[1] {
 			t.Errorf("a session has the turns %q", texts)
 		}
+	}
+}
+
+// TestAProgramWithoutAProviderIsToldOnceThatNothingIsStored uses the transport as a program that calls nothing else.
+func TestAProgramWithoutAProviderIsToldOnceThatNothingIsStored(t *testing.T) {
+	var handled []string
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { handled = append(handled, err.Error()) }))
+	defer otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
+	server := httptest.NewServer(says("One.", "Two.", "Three.", "Four."))
+	defer server.Close()
+	ask := func(o agenttrace.Options) {
+		base := &http.Transport{}
+		defer base.CloseIdleConnections()
+		client := &http.Client{Transport: modelhttp.New(agenttrace.New(o), modelhttp.Options{Base: base})}
+		for range 2 {
+			if status, _, err := post(t.Context(), client, server.URL+"/v1/chat/completions", object{
+				"model": "gpt-x", "messages": []any{object{"role": "user", "content": "hi"}},
+			}, nil); err != nil || status != http.StatusOK {
+				t.Fatal(status, err)
+			}
+		}
+	}
+	ask(agenttrace.Options{})
+	if len(handled) != 1 || !strings.Contains(handled[0], "setup.Init") {
+		t.Errorf("reported: %q", handled)
+	}
+	handled = nil
+	t.Setenv("OTEL_SDK_DISABLED", "true")
+	ask(agenttrace.Options{})
+	if len(handled) > 0 {
+		t.Errorf("nothing is to be stored, and reported: %q", handled)
 	}
 }

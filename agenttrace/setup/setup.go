@@ -28,6 +28,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -48,7 +49,9 @@ import (
 
 // Init sets the global tracer, logger and meter providers and the propagator, and returns
 // what sends everything that is queued and ends them. Call shutdown when the last run has
-// ended, with a context that bounds how long it may take.
+// ended. It takes as long as its context has time; with a context that has no deadline, it gives up
+// after two and a half seconds in which the collector accepted nothing. Its error names the endpoint,
+// and how many of the spans and live events since Init were lost.
 //
 // The environment variables of OpenTelemetry configure it, where they are set:
 //
@@ -67,12 +70,17 @@ import (
 // Requests are bounded in bytes by package otlpbatch. Nothing waits for a connection.
 func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
 	var ends []func(context.Context) error
+	var once sync.Once
 	shutdown = func(ctx context.Context) error {
 		var errs []error
-		for _, end := range ends {
-			errs = append(errs, end(ctx))
-		}
-		ends = nil
+		once.Do(func() {
+			errs = make([]error, len(ends))
+			var wg sync.WaitGroup
+			for i, end := range ends {
+				wg.Go(func() { errs[i] = end(ctx) })
+			}
+			wg.Wait()
+		})
 		return errors.Join(errs...)
 	}
 	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
@@ -89,17 +97,25 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 	if err != nil {
 		otel.Handle(fmt.Errorf("set up telemetry: detect the resource: %w", err)) // the rest of it is there
 	}
-	if traces, err = tracerProvider(ctx, service); traces != nil {
-		ends = append(ends, traces.Shutdown)
+	spans, events := newDelivery("spans"), newDelivery("live events")
+	if traces, err = tracerProvider(ctx, service, spans); traces != nil {
+		ends = append(ends, func(ctx context.Context) error { return spans.shutdown(ctx, traces.Shutdown) })
 	}
 	if err == nil {
-		if logs, err = loggerProvider(ctx, service); logs != nil {
-			ends = append(ends, logs.Shutdown)
+		if logs, err = loggerProvider(ctx, service, events); logs != nil {
+			ends = append(ends, func(ctx context.Context) error { return events.shutdown(ctx, logs.Shutdown) })
 		}
 	}
 	if err == nil {
 		if metrics, err = meterProvider(ctx, service); metrics != nil {
-			ends = append(ends, metrics.Shutdown)
+			ends = append(ends, func(ctx context.Context) error {
+				if _, limited := ctx.Deadline(); !limited {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, maxQuiet)
+					defer cancel()
+				}
+				return metrics.Shutdown(ctx)
+			})
 		}
 	}
 	if err != nil {
@@ -119,7 +135,9 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 	return shutdown, nil
 }
 
-func tracerProvider(ctx context.Context, service *resource.Resource) (*sdktrace.TracerProvider, error) {
+func tracerProvider(
+	ctx context.Context, service *resource.Resource, d *delivery,
+) (*sdktrace.TracerProvider, error) {
 	s, err := signalOf("TRACES", true)
 	if !s.on || err != nil {
 		return nil, err
@@ -130,17 +148,21 @@ func tracerProvider(ctx context.Context, service *resource.Resource) (*sdktrace.
 	}
 	var exporter sdktrace.SpanExporter
 	if s.http {
-		exporter, err = otlptracehttp.New(ctx, when(s.local, otlptracehttp.WithInsecure())...)
+		exporter, err = otlptracehttp.New(ctx, append(when(s.local, otlptracehttp.WithInsecure()),
+			otlptracehttp.WithRetry(otlptracehttp.RetryConfig(retry)))...)
 	} else {
-		exporter, err = otlptracegrpc.New(ctx, when(s.local, otlptracegrpc.WithInsecure())...)
+		exporter, err = otlptracegrpc.New(ctx, append(when(s.local, otlptracegrpc.WithInsecure()),
+			otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)))...)
 	}
 	if err != nil {
 		return nil, err
 	}
 	// A burst of tool calls must not fill the queue, which drops silently.
 	queue := when(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE") == "", sdktrace.WithMaxQueueSize(1<<14))
+	d.endpoint = s.endpoint
 	options := []sdktrace.TracerProviderOption{
-		sdktrace.WithResource(service), sdktrace.WithBatcher(otlpbatch.Spans(exporter), queue...),
+		sdktrace.WithResource(service), sdktrace.WithSpanProcessor(spanProcessor{
+			sdktrace.NewBatchSpanProcessor(otlpbatch.Spans(spanExporter{exporter, d}), queue...), d}),
 	}
 	if sampler != nil {
 		options = append(options, sdktrace.WithSampler(sampler))
@@ -148,24 +170,29 @@ func tracerProvider(ctx context.Context, service *resource.Resource) (*sdktrace.
 	return sdktrace.NewTracerProvider(options...), nil
 }
 
-func loggerProvider(ctx context.Context, service *resource.Resource) (*sdklog.LoggerProvider, error) {
+func loggerProvider(
+	ctx context.Context, service *resource.Resource, d *delivery,
+) (*sdklog.LoggerProvider, error) {
 	s, err := signalOf("LOGS", true)
 	if !s.on || err != nil {
 		return nil, err
 	}
 	var exporter sdklog.Exporter
 	if s.http {
-		exporter, err = otlploghttp.New(ctx, when(s.local, otlploghttp.WithInsecure())...)
+		exporter, err = otlploghttp.New(ctx, append(when(s.local, otlploghttp.WithInsecure()),
+			otlploghttp.WithRetry(otlploghttp.RetryConfig(retry)))...)
 	} else {
-		exporter, err = otlploggrpc.New(ctx, when(s.local, otlploggrpc.WithInsecure())...)
+		exporter, err = otlploggrpc.New(ctx, append(when(s.local, otlploggrpc.WithInsecure()),
+			otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)))...)
 	}
 	if err != nil {
 		return nil, err
 	}
 	// Live events are for people who watch.
 	interval := when(os.Getenv("OTEL_BLRP_SCHEDULE_DELAY") == "", sdklog.WithExportInterval(time.Second/4))
-	return sdklog.NewLoggerProvider(sdklog.WithResource(service),
-		sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(exporter), interval...))), nil
+	d.endpoint = s.endpoint
+	return sdklog.NewLoggerProvider(sdklog.WithResource(service), sdklog.WithProcessor(logProcessor{
+		sdklog.NewBatchProcessor(otlpbatch.Logs(logExporter{exporter, d}), interval...), d})), nil
 }
 
 func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.MeterProvider, error) {
@@ -186,6 +213,13 @@ func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.
 		sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter))), nil
 }
 
+// retry is how requests are repeated that a collector may accept later. The exporters' first interval, 5 seconds, is
+// longer than shutdown waits.
+var retry = struct {
+	Enabled                                      bool
+	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
+}{true, time.Second / 2, 5 * time.Second, time.Minute}
+
 // when returns the option if it applies.
 func when[T any](applies bool, option T) []T {
 	if applies {
@@ -197,6 +231,8 @@ func when[T any](applies bool, option T) []T {
 // signal is how traces, logs or metrics are sent.
 type signal struct {
 	on, http bool
+	// endpoint is for messages.
+	endpoint string
 	// local reports that no endpoint is set. That of the exporters is then one with TLS.
 	local bool
 }
@@ -233,6 +269,11 @@ func signalOf(name string, byDefault bool) (s signal, err error) {
 		s.http = true
 	default:
 		return s, fmt.Errorf("%s is %q: want grpc or http/protobuf", variable, protocol)
+	}
+	if s.endpoint = endpoint; endpoint == "" {
+		s.endpoint = map[bool]string{false: "http://localhost:4317", true: "http://localhost:4318"}[s.http]
+	} else if u, err := url.Parse(endpoint); err == nil {
+		s.endpoint = u.Redacted()
 	}
 	return s, nil
 }

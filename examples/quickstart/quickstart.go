@@ -40,7 +40,7 @@ func AnswerQuestion(
 	if err != nil {
 		return err
 	}
-	// Deliver what is queued even if the agent was cancelled.
+	// Deliver what is queued even if the agent was cancelled; an error counts what no collector accepted.
 	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
 
 	// A call that no rule allows needs approval; without an approver it is denied.

@@ -1,0 +1,179 @@
+package setup_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.opentelemetry.io/otel"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/setup"
+)
+
+// listen returns a listener on a free port.
+func listen(t *testing.T) net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// collectors that take nothing, by what is wrong with them. Each returns the address of one.
+var collectors = map[string]func(t *testing.T, protocol string) string{
+	"refused": func(t *testing.T, _ string) string {
+		l := listen(t)
+		l.Close()
+		return l.Addr().String()
+	},
+	"black hole": func(t *testing.T, _ string) string { // the kernel accepts
+		return listen(t).Addr().String()
+	},
+	"unavailable": func(t *testing.T, protocol string) string {
+		l := listen(t)
+		if protocol == "grpc" {
+			s := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+				return status.Error(codes.Unavailable, "the disk is full")
+			}))
+			go s.Serve(l)
+			t.Cleanup(s.Stop)
+			return l.Addr().String()
+		}
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "the disk is full", http.StatusServiceUnavailable)
+		})}
+		go s.Serve(l)
+		t.Cleanup(func() { s.Close() })
+		return l.Addr().String()
+	},
+}
+
+// work ends a session of seven spans.
+func work(t *testing.T) {
+	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
+	ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(),
+		agenttrace.RunOptions{})
+	for range 3 {
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hello"}, agenttrace.TurnOptions{})
+		turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		turn.End(agenttrace.TurnResult{})
+	}
+	run.End(nil)
+}
+
+// TestAProgramWithoutACollectorEndsAndReportsWhatIsLost would hang if shutdown waited for the exporters' timeout.
+func TestAProgramWithoutACollectorEndsAndReportsWhatIsLost(t *testing.T) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
+	defer setup.SetMaxQuiet(50 * time.Millisecond)()
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000")
+	own := errors.New("the program's own limit")
+	for name, collector := range collectors {
+		for _, protocol := range []string{"grpc", "http/protobuf"} {
+			for limit, bound := range map[string]func(*testing.T) (context.Context, context.CancelFunc){
+				"": func(t *testing.T) (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) },
+				", own limit": func(t *testing.T) (context.Context, context.CancelFunc) {
+					return context.WithTimeoutCause(t.Context(), time.Millisecond, own)
+				},
+			} {
+				t.Run(name+", "+protocol+limit, func(t *testing.T) {
+					address := collector(t, protocol)
+					t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+address)
+					t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+					shutdown, err := setup.Init(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					work(t)
+					ctx, cancel := bound(t)
+					defer cancel()
+					err = shutdown(ctx)
+					if err == nil {
+						t.Fatal("shutdown reports success")
+					}
+					for _, want := range []string{
+						address, "7 of 7 spans are lost", "live events are lost", "OTEL_EXPORTER_OTLP_ENDPOINT",
+					} {
+						if !strings.Contains(err.Error(), want) {
+							t.Errorf("%q does not contain %q", err, want)
+						}
+					}
+					if err := shutdown(t.Context()); err != nil {
+						t.Errorf("the second shutdown reports %v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestASlowCollectorGetsEverything answers each request after more than half of what shutdown waits for all.
+func TestASlowCollectorGetsEverything(t *testing.T) {
+	defer setup.SetMaxQuiet(400 * time.Millisecond)()
+	var spans atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if request := ptraceotlp.NewExportRequest(); r.URL.Path == "/v1/traces" && request.UnmarshalProto(b) == nil {
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-r.Context().Done():
+				return
+			}
+			spans.Add(int64(request.Traces().SpanCount()))
+		}
+	}))
+	defer server.Close()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
+	shutdown, err := setup.Init(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		work(t)
+	}
+	if err := shutdown(context.WithoutCancel(t.Context())); err != nil || spans.Load() != 70 {
+		t.Errorf("%d of 70 spans arrived: %v", spans.Load(), err)
+	}
+}
+
+// TestAPartOfARequestThatIsRejectedIsCounted has a collector that takes all but two spans of each request.
+func TestAPartOfARequestThatIsRejectedIsCounted(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/traces" {
+			return
+		}
+		answer := ptraceotlp.NewExportResponse()
+		answer.PartialSuccess().SetRejectedSpans(2)
+		answer.PartialSuccess().SetErrorMessage("too old")
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		b, _ := answer.MarshalProto()
+		_, _ = w.Write(b)
+	}))
+	defer server.Close()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+	shutdown, err := setup.Init(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	work(t)
+	if err := shutdown(t.Context()); err == nil || !strings.Contains(err.Error(), "2 of 7 spans are lost") {
+		t.Errorf("err = %v", err)
+	}
+}

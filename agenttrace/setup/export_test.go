@@ -1,0 +1,10 @@
+package setup
+
+import "time"
+
+// SetMaxQuiet makes shutdown give up sooner.
+func SetMaxQuiet(d time.Duration) (reset func()) {
+	before := maxQuiet
+	maxQuiet = d
+	return func() { maxQuiet = before }
+}
