@@ -26,6 +26,7 @@ func (c *ToolCall) AwaitApproval(id string) string {
 		id = spans.NewID(spans.PrefixPermission, now)
 	}
 	c.await(id, "", match{}, now)
+	c.postpone()
 	c.waitApproval(now)
 	return id
 }
@@ -66,6 +67,22 @@ func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 		c.resumed = false
 	})
 	c.noteOnce(now)
+}
+
+// postpone notes that nothing in this process waits for the answer.
+func (c *ToolCall) postpone() {
+	c.mu.Lock()
+	c.later = true
+	c.mu.Unlock()
+}
+
+// isPending reports whether the call waits for a human who may answer another process. Safe nets, which run when a
+// function returns, do not end such a call, but after a question to its user an error of the tool does.
+func (c *ToolCall) isPending(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.ended && (c.later && c.state == stateApprovalRequested ||
+		c.asks && c.state == stateInputAvailable && endReason(err) != semconv.EndError)
 }
 
 // waitApproval reports that the session waits for the answer.

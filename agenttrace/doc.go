@@ -152,7 +152,8 @@
 // A turn that ends while a tool call waits for an approval, or for its user's
 // input, is pending. Save [Session.State]; another process takes it up with
 // [Tracer.ResumeSession] and [Run.ContinueTurn], and the same assistant message
-// goes on.
+// goes on. Calls that are deferred as safe nets, Done and [ToolCall.Abort], leave what waits
+// as it is; a turn that fails, or that its user stops, waits no more.
 //
 // # Sub-agents
 //

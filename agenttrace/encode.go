@@ -106,6 +106,9 @@ func endReason(err error) (reason string) {
 	if errors.Is(err, ErrAborted) || errors.Is(err, context.Canceled) {
 		return semconv.EndAbort
 	}
+	if denied := (*DeniedError)(nil); errors.As(err, &denied) && denied.Pending {
+		return semconv.EndFinish // what waits for a human has not failed
+	}
 	return semconv.EndError
 }
 

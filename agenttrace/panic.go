@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"errors"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -180,7 +181,9 @@ func (r *Run) Done(err *error) {
 // It is [Turn.Fail] with *err, which without an error is [Turn.End]; a nil pointer
 // means no error. When the function panics, the turn has failed with the
 // panic as its error, its open tool calls too, and the panic goes on with the same
-// value. When it leaves by [runtime.Goexit], the turn is aborted.
+// value. When it leaves by [runtime.Goexit], the turn is aborted. A turn with a tool call
+// that waits for a human is then pending, also if the error is that of the decision or
+// [context.Canceled].
 func (t *Turn) Done(err *error) {
 	if t == nil || t.off || t.hasEnded() {
 		return
@@ -188,7 +191,30 @@ func (t *Turn) Done(err *error) {
 	p := recover()
 	defer repanic(p)
 	e := causeOf(valueOf(err), p, t.unwound)
+	e = t.unlessPending(e, e)
 	t.finish(endReason(e), e, "")
+}
+
+// unlessPending returns cause, or nil if a call waits for a human: of the errors of a safe net, only one that failed
+// the turn or with which its user stopped it ends the wait.
+func (t *Turn) unlessPending(err, cause error) error {
+	if endReason(err) == semconv.EndError || errors.Is(err, ErrAborted) {
+		return cause
+	}
+	t.mu.Lock()
+	pending := len(t.waiting) > 0
+	calls := make([]*ToolCall, 0, len(t.parts))
+	for i := range t.parts {
+		calls = append(calls, t.parts[i].tool)
+	}
+	t.mu.Unlock()
+	for _, c := range calls {
+		pending = pending || c != nil && c.isPending(nil)
+	}
+	if pending {
+		return nil
+	}
+	return cause
 }
 
 // repanic lets a panic go on that recover returned, with the same value.

@@ -120,7 +120,8 @@ const (
 	// ReplyReject denies the call.
 	ReplyReject Reply = semconv.ReplyReject
 	// ReplyLater reports that the answer will outlast the process: the call waits,
-	// see [ToolCall.AwaitApproval].
+	// see [ToolCall.AwaitApproval]. [ToolCall.Done] and [ToolCall.Abort] then do nothing, and
+	// neither does [ToolCall.Fail] with the error of the decision; the turn ends as pending.
 	ReplyLater Reply = "later"
 )
 
@@ -266,6 +267,7 @@ func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, no
 		d.outcome, d.Reason = semconv.OutcomeDenied, "approval failed: "+errorText(err)
 	case answer.Reply == ReplyLater:
 		d.outcome, d.Waited, d.Reason = semconv.OutcomePending, 0, validUTF8(answer.Reason)
+		c.postpone()
 	default:
 		s.answered(ctx, d, q.Subject, answer)
 	}

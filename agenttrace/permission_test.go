@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -468,5 +469,116 @@ func TestExplicitWaitForAHuman(t *testing.T) {
 	p := h.sess.State().Pending
 	if p == nil || one(t, p.Tools).ApprovalID != "per_mine" || string(p.Tools[0].Input) != `{"q":"A or B"}` {
 		t.Errorf("pending = %+v", p)
+	}
+}
+
+// TestAWaitSurvivesTheSafeNets ends a session as its program returns, kept by deferred calls, after an approver has
+// answered "later", and takes it up in what represents another process.
+func TestAWaitSurvivesTheSafeNets(t *testing.T) {
+	nets := map[string]func(*agenttrace.Run, *agenttrace.Turn, *agenttrace.ToolCall, *error){
+		"none": func(_ *agenttrace.Run, turn *agenttrace.Turn, _ *agenttrace.ToolCall, _ *error) {
+			turn.End(agenttrace.TurnResult{})
+		},
+		"tool.Done": func(_ *agenttrace.Run, turn *agenttrace.Turn, tool *agenttrace.ToolCall, err *error) {
+			tool.Done(err)
+			turn.Done(err)
+		},
+		"tool.Abort": func(_ *agenttrace.Run, turn *agenttrace.Turn, tool *agenttrace.ToolCall, err *error) {
+			tool.Abort()
+			turn.Done(err)
+		},
+		"tool.Fail": func(_ *agenttrace.Run, turn *agenttrace.Turn, tool *agenttrace.ToolCall, err *error) {
+			if *err != nil && !errors.Is(*err, context.Canceled) {
+				tool.Fail(*err)
+			}
+			turn.Done(err)
+		},
+		"run.Done only": func(run *agenttrace.Run, _ *agenttrace.Turn, _ *agenttrace.ToolCall, err *error) { run.Done(err) },
+	}
+	pending := &agenttrace.DeniedError{Tool: "deploy", Pending: true}
+	for name, net := range nets {
+		for _, err := range []error{nil, fmt.Errorf("deploy: %w", pending), context.Canceled} {
+			for _, asks := range []bool{false, true} {
+				for _, recording := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s, %v, asks %t, recording %t", name, err, asks, recording), func(t *testing.T) {
+						o := agenttrace.Options{Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+							return agenttrace.Answer{Reply: agenttrace.ReplyLater}, nil
+						}}
+						h := newHarness(t, o, agenttrace.SessionOptions{})
+						if !recording {
+							o.TracerProvider, o.Now = off(), h.clock.Now
+							h.sess = agenttrace.New(o).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+							h.ctx, h.run = h.sess.StartRun(t.Context(), agenttrace.RunOptions{})
+						}
+						for round := range 3 {
+							var ctx context.Context
+							var turn *agenttrace.Turn
+							if round == 0 {
+								ctx, turn = h.turn("deploy")
+							} else { // in another process, with the answer still to come
+								state := h.sess.State()
+								if state.Pending == nil {
+									t.Fatal("nothing is pending")
+								}
+								again, resumeErr := h.tracer.ResumeSession(t.Context(), state)
+								if !recording {
+									again, resumeErr = agenttrace.New(o).ResumeSession(t.Context(), state)
+								}
+								if resumeErr != nil {
+									t.Fatal(resumeErr)
+								}
+								h.sess = again
+								h.ctx, h.run = h.sess.StartRun(t.Context(), agenttrace.RunOptions{})
+								ctx, turn, resumeErr = h.run.ContinueTurn(h.ctx, agenttrace.TurnOptions{})
+								if resumeErr != nil {
+									t.Fatal(resumeErr)
+								}
+							}
+							if round == 2 {
+								_, tool, d, err := turn.ResumeTool(ctx, "c", agenttrace.Answer{Reply: agenttrace.ReplyOnce})
+								if err != nil || !d.Allowed() {
+									t.Fatal(d, err)
+								}
+								tool.Done(nil)
+								turn.End(agenttrace.TurnResult{})
+								h.run.End(nil)
+								break
+							}
+							err, tool := err, (*agenttrace.ToolCall)(nil)
+							if round == 0 {
+								ctx, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "deploy", Input: 1})
+								if asks {
+									tool.AwaitInput("Where to?")
+								} else if d := tool.Authorize(ctx, "prod"); !d.Pending() {
+									t.Fatalf("decision = %+v", d)
+								}
+							}
+							net(h.run, turn, tool, &err)
+							h.run.Done(&err)
+						}
+						if st := h.sess.State(); st.Pending != nil {
+							t.Errorf("still pending: %+v", st.Pending)
+						}
+						if !recording {
+							return
+						}
+						h.check()
+						calls, turns := h.rec.All().ToolCalls(), h.rec.All().Turns()
+						want := "approval-requested"
+						if asks {
+							want = "input-available"
+						}
+						if calls[0].State != want || calls[0].Error != "" || calls[1].State != "output-available" {
+							t.Errorf("calls = %+v", calls)
+						}
+						for i, turn := range turns {
+							if turn.EndReason != "finish" || turn.PendingApproval != (i < 2) {
+								t.Errorf("turn %d ended with %s, pending %t", i, turn.EndReason, turn.PendingApproval)
+							}
+						}
+					})
+				}
+			}
+		}
 	}
 }

@@ -108,7 +108,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 func (c *ToolCall) restore(p *PendingTool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.restored, c.changed = true, true
+	c.restored, c.changed, c.later = true, true, true
 	c.state, c.child = cmp.Or(p.State, stateApprovalRequested), p.ChildSessionID
 	c.asks, c.question = p.AsksUser, p.Question
 	if p.ApprovalID == "" {

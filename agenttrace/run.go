@@ -159,7 +159,7 @@ func (r *Run) finish(err error) {
 		c.finish(CompactionResult{}, orAborted(err))
 	}
 	for _, t := range turns {
-		cause := orAborted(err)
+		cause := t.unlessPending(err, orAborted(err))
 		t.finish(endReason(cause), cause, "")
 	}
 

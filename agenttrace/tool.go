@@ -133,6 +133,8 @@ type ToolCall struct {
 	// session knows that the call waits.
 	question    string
 	asks, waits bool
+	// later reports that the answer to an approval may outlast the process.
+	later bool
 	// noted reports that the run's guard knows of the call.
 	noted bool
 	// lateUntil is set if the turn ended before the call, until when a result is accepted.

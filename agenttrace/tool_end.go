@@ -112,9 +112,14 @@ func (c *ToolCall) Fail(err error) {
 }
 
 func (c *ToolCall) fail(err error) {
-	if endReason(err) == semconv.EndAbort {
+	switch endReason(err) {
+	case semconv.EndAbort:
 		c.end("", func() {})
 		return
+	case semconv.EndFinish: // the decision of Authorize is pending
+		if c.isPending(err) {
+			return
+		}
 	}
 	c.end(stateOutputError, func() {
 		c.errText, c.errType = c.filter().content(redact.ToolOutput, errorText(err)), errorType(err)
@@ -131,14 +136,17 @@ func (c *ToolCall) broken(err error) bool {
 }
 
 // Abort ends the call in the state that it has reached. Defer it as a safe net: a
-// call that is then open because its function panics fails with the panic.
+// call that is then open because its function panics fails with the panic, and one
+// that waits for a human, for longer than the process may live, goes on waiting.
 func (c *ToolCall) Abort() {
 	if c == nil || c.hasEnded() {
 		return
 	}
 	p := recover()
 	defer repanic(p)
-	c.fail(orAborted(causeOf(nil, p, c.turn.unwound)))
+	if cause := causeOf(nil, p, c.turn.unwound); !c.isPending(cause) {
+		c.fail(orAborted(cause))
+	}
 }
 
 // Done ends the call when the function that executes it returns, where nothing else did:
@@ -147,18 +155,22 @@ func (c *ToolCall) Abort() {
 //	defer tool.Done(&err)
 //
 // It is [ToolCall.Fail] with *err; without an error the call ends without output. When the
-// function panics, the call fails with the panic, which goes on with the same value.
+// function panics, the call fails with the panic, which goes on with the same value. A call
+// that waits for a human, for longer than the process may live, goes on waiting; an error
+// ends it if it waits for its user's input.
 func (c *ToolCall) Done(err *error) {
 	if c == nil || c.hasEnded() {
 		return
 	}
 	p := recover()
 	defer repanic(p)
-	if cause := causeOf(valueOf(err), p, c.turn.unwound); cause != nil {
+	switch cause := causeOf(valueOf(err), p, c.turn.unwound); {
+	case c.isPending(cause):
+	case cause != nil:
 		c.fail(cause)
-		return
+	default:
+		c.end(stateOutputAvailable, func() { c.output = "null" })
 	}
-	c.end(stateOutputAvailable, func() { c.output = "null" })
 }
 
 // deny ends the call because it is not permitted.

@@ -417,7 +417,9 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 		t.mu.Unlock()
 		return
 	}
-	t.ended = true
+	if t.ended = true; reason == semconv.EndFinish {
+		err = nil
+	}
 	t.answer(now)
 	calls, children := t.calls, t.children
 	t.calls, t.children = nil, nil
