@@ -61,14 +61,14 @@ service:
 				if err != nil {
 					b.Fatal(err)
 				}
-				send(b, otlp, seed)
+				send(b, otlp, seed, 4)
 				r := newReaders(b, view)
 				ctx, cancel := context.WithCancel(b.Context())
 				peer.read(ctx, r)
 				time.Sleep(200 * time.Millisecond) // the readers have begun
 				before := r.answers.Load()
 				b.StartTimer()
-				send(b, otlp, bodies)
+				send(b, otlp, bodies, 4)
 				b.StopTimer()
 				answers += float64(r.answers.Load() - before)
 				cancel()

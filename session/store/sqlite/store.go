@@ -182,35 +182,39 @@ func (s *Store) write() {
 				}
 			}
 		}
-		s.commit(group)
+		if len(group) > 0 {
+			s.commit(group)
+		}
 		clear(group)
 	}
 }
 
-// commit executes a group of requests in one transaction and answers each. One
-// that fails is rolled back by itself, unless the transaction is lost with it.
+// commit executes a group of requests in one transaction and answers each. If one of them fails, it executes each in a
+// transaction of its own. A savepoint for each would cost more: SQLite then copies, in memory, every page that two of
+// them change.
 func (s *Store) commit(group []*request) {
-	if len(group) == 0 {
-		return
-	}
-	errs := make([]error, len(group))
+	begun := false
 	err := s.transaction(func(t *tx) error {
-		for i, r := range group {
-			if errs[i] = s.guarded(t, r.do, len(group) > 1); errs[i] != nil &&
-				(len(group) == 1 || s.conn.AutocommitEnabled()) {
-				return errs[i]
+		begun = true
+		t.shared = len(group) > 1
+		for _, r := range group {
+			if err := guarded(t, r.do); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
-	for i, r := range group {
-		if errs[i] == nil {
-			errs[i] = err
+	if err != nil && begun && len(group) > 1 {
+		for i := range group {
+			s.commit(group[i : i+1])
 		}
-		if errs[i] != nil {
-			errs[i] = s.explain(errs[i])
-		}
-		r.result <- errs[i]
+		return
+	}
+	if err != nil {
+		err = s.explain(err)
+	}
+	for _, r := range group {
+		r.result <- err
 	}
 }
 
@@ -253,27 +257,12 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 	return err
 }
 
-// guarded runs do, in a savepoint if others share the transaction. A panic
-// becomes an error: no batch may take the writer with it.
-func (s *Store) guarded(t *tx, do func(*tx) error, shared bool) (err error) {
-	t.undo = []string{"ROLLBACK", "BEGIN IMMEDIATE"}
-	if shared {
-		t.undo = []string{"ROLLBACK TO request"}
-		if err := exec(s.conn.Prep("SAVEPOINT request")); err != nil {
-			return err
-		}
-	}
+// guarded runs do. A panic becomes an error: no batch may take the writer with it.
+func guarded(t *tx, do func(*tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("apply changes: %v\n%s", p, debug.Stack())
 		}
-		if !shared || s.conn.AutocommitEnabled() {
-			return
-		}
-		if err != nil {
-			err = errors.Join(err, t.Undo())
-		}
-		err = errors.Join(err, exec(s.conn.Prep("RELEASE request")))
 	}()
 	return do(t)
 }

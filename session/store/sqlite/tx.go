@@ -20,8 +20,8 @@ type tx struct {
 	now int64
 	// file is what is read, nil in a transaction that writes.
 	file *file
-	// undo are the statements that take back what was done since the transaction was handed out.
-	undo []string
+	// shared reports that the transaction has the changes of several requests, which only its end undoes.
+	shared bool
 }
 
 var (
@@ -54,13 +54,16 @@ func (t *tx) Exec(query string, args ...any) (int64, error) {
 
 // Undo implements [store.Tx].
 func (t *tx) Undo() error {
-	for _, statement := range t.undo {
-		if err := exec(t.conn.Prep(statement)); err != nil {
-			return err
-		}
+	if t.shared {
+		return errShared
 	}
-	return nil
+	if err := exec(t.conn.Prep("ROLLBACK")); err != nil {
+		return err
+	}
+	return exec(t.conn.Prep("BEGIN IMMEDIATE"))
 }
+
+var errShared = errors.New("the transaction is shared")
 
 // Do implements [store.Tx]. SQLite is in the same process, so each change and each query is a statement or a few.
 func (t *tx) Do(c *store.Changes, queries []store.Query) error {

@@ -51,60 +51,85 @@ func queued(s *Store, n int) {
 // wait yields to other goroutines.
 func wait() { <-func() chan struct{} { c := make(chan struct{}); go close(c); return c }() }
 
-// TestGroupCommit: calls that wait at the same time share a transaction, and one
-// that fails or panics takes nothing from the others.
+// TestGroupCommit: calls that wait at the same time share a transaction. If some of them fail or panic, each has one of
+// its own, and its own error: nothing that was answered with success is missing, and of the others nothing is stored.
 func TestGroupCommit(t *testing.T) {
-	s := open(t, newPath(t), Options{})
-	release := blocked(t, s)
-	const n = 20
-	var mu sync.Mutex
-	transactions := make(map[*tx]bool)
 	errBad := errors.New("bad batch")
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			errs[i] = s.run(context.Background(), func(x *tx) error {
-				mu.Lock()
-				transactions[x] = true
-				mu.Unlock()
-				b := turnBatch(fmt.Sprintf("ses_%02d", i), fmt.Sprint(i))
-				if _, err := store.Apply(x, &b); err != nil {
-					return err
+	after := map[string]func() error{
+		"":                func() error { return nil },
+		"bad batch":       func() error { return errBad },
+		"a bug":           func() error { panic("a bug") },
+		"row was refused": func() error { return nil },
+	}
+	for name, fails := range map[string]map[int]string{
+		"none fails": {},
+		"some fail":  {7: "bad batch", 8: "a bug", 19: "bad batch"},
+		// What the engine refuses is left out of a transaction of its own.
+		"a row is refused": {3: "row was refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, newPath(t), Options{})
+			release := blocked(t, s)
+			const n = 20
+			transactions := make(map[*tx]bool) // one goroutine executes them all
+			results, errs := make([]store.Result, n), make([]error, n)
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() {
+					b := turnBatch(fmt.Sprintf("ses_%02d", i), fmt.Sprint(i))
+					var result store.Result
+					errs[i] = s.run(context.Background(), func(x *tx) (err error) {
+						transactions[x] = true
+						var in store.Tx = x
+						if fails[i] == "row was refused" {
+							in = refuser{x}
+						}
+						if result, err = store.Apply(in, &b); err != nil {
+							return err
+						}
+						return after[fails[i]]()
+					})
+					results[i] = result
+				})
+			}
+			queued(s, n)
+			release()
+			wg.Wait()
+			if want := map[bool]int{true: 1, false: n + 1}[len(fails) == 0]; len(transactions) != want {
+				t.Errorf("%d transactions, want %d", len(transactions), want)
+			}
+			for i, err := range errs {
+				_, readErr := s.Session(t.Context(), fmt.Sprintf("ses_%02d", i))
+				want, failed := fails[i]
+				if failed = failed && want != "row was refused"; !failed && (err != nil || readErr != nil) {
+					t.Errorf("call %d: %v, %v", i, err, readErr)
 				}
-				switch i {
-				case 7:
-					return errBad
-				case 8:
-					panic("a bug")
+				if failed && (err == nil || !strings.Contains(err.Error(), want) || !errors.Is(readErr, store.ErrNotFound)) {
+					t.Errorf("call %d: %v; read %v", i, err, readErr)
 				}
-				return nil
-			})
+				if refused := results[i].Refused > 0; refused != (want == "row was refused") {
+					t.Errorf("call %d: %d rows refused", i, results[i].Refused)
+				}
+			}
+			sound(t, s.path)
 		})
 	}
-	queued(s, n)
-	release()
-	wg.Wait()
-	if len(transactions) != 1 {
-		t.Errorf("%d calls took %d transactions", n, len(transactions))
-	}
-	for i, err := range errs {
-		_, readErr := s.Session(t.Context(), fmt.Sprintf("ses_%02d", i))
-		switch i {
-		case 7, 8:
-			if err == nil || i == 7 && !errors.Is(err, errBad) || i == 8 && !strings.Contains(err.Error(), "a bug") {
-				t.Errorf("call %d: %v", i, err)
-			}
-			if !errors.Is(readErr, store.ErrNotFound) {
-				t.Errorf("call %d failed, and yet: %v", i, readErr)
-			}
-		default:
-			if err != nil || readErr != nil {
-				t.Errorf("call %d: %v, %v", i, err, readErr)
-			}
+}
+
+// refuser is an engine that cannot hold parts of a user's message.
+type refuser struct{ *tx }
+
+func (r refuser) Do(c *store.Changes, queries []store.Query) error {
+	held := *c
+	held.Parts = nil
+	for i := range c.Parts {
+		if p := &c.Parts[i]; strings.HasPrefix(p.Row.MessageID, session.RoleUser) {
+			p.Refused = store.ErrRefused
+		} else {
+			held.Parts = append(held.Parts, *p)
 		}
 	}
-	sound(t, s.path)
+	return r.tx.Do(&held, queries)
 }
 
 // TestCanceled: a caller who stops waiting in the queue gets its error at once
