@@ -20,7 +20,8 @@ import (
 // order, several times in a row. The rules are those of AgentDbg: among the last
 // Window calls of a run (model calls, tool calls, and data parts named "state")
 // the shortest sequence that the last calls repeat Repetitions times. Each cycle
-// is warned of once per run, wherever it is entered.
+// is warned of once, wherever it is entered. What its user writes is news for the agent: a
+// turn that begins, and a data part named "steering", begin the window anew.
 //
 // A warning is a data-loop-warning part of the answer and an event on the turn's
 // span. An agent that calls one tool, again and again with other input, is a
@@ -155,6 +156,19 @@ func (g *guard) note(kind, signature, id string, now time.Time) *spans.LoopWarni
 	}
 	g.signatures, g.ids = append(g.signatures, signature), append(g.ids, id)
 	return g.find()
+}
+
+// reset forgets the calls and their loops, because the user has written something.
+func (g *guard) reset() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.signatures, g.ids, g.warned = nil, nil, nil
+	if _, loop := g.err.(*LoopError); loop { //nolint:errorlint // nothing wraps it
+		g.err = nil
+	}
 }
 
 // find looks for a loop that the last call completes. The caller holds mu.

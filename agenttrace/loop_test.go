@@ -193,3 +193,40 @@ func TestContextOfAnUnrecordedCallMayBeUsedOn(t *testing.T) {
 		t.Error("a span is recorded")
 	}
 }
+
+// TestAChatIsNoLoop has turns of one run in which a model answers and calls nothing.
+func TestAChatIsNoLoop(t *testing.T) {
+	for _, recorded := range []bool{true, false} {
+		h := newHarness(t, agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true}},
+			agenttrace.SessionOptions{})
+		if !recorded {
+			h.run.End(nil)
+			h.rec.Drop(func(string) bool { return true })
+			h.ctx, h.run = h.sess.StartRun(context.Background(), agenttrace.RunOptions{})
+		}
+		for _, calls := range []string{"A", "A", "A", "A", "AbAbA", "AbA", "aaa", "A", "aaa", "A"} {
+			ctx, turn := h.turn("go on")
+			if err := turn.Err(); err != nil {
+				t.Errorf("a turn begins with %v", err)
+			}
+			play(ctx, turn, calls)
+			if err := turn.Err(); (err != nil) != (calls == "aaa") {
+				t.Errorf("%s: err = %v", calls, err)
+			}
+			turn.End(agenttrace.TurnResult{})
+		}
+		ctx, turn := h.turn("go on")
+		for range 4 {
+			play(ctx, turn, "Ab")
+			turn.Data("steering", "", map[string]string{"text": "and this"})
+		}
+		if err := turn.Err(); err != nil {
+			t.Errorf("with what its user writes: %v", err)
+		}
+		turn.End(agenttrace.TurnResult{})
+		h.run.End(nil)
+		if recorded {
+			h.check()
+		}
+	}
+}

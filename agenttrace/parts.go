@@ -130,8 +130,11 @@ func (t *Turn) Data(name, id string, value any) {
 	}
 	if t.run.guard != nil {
 		kind := guardData
-		if name == "state" {
+		switch name {
+		case "state":
 			kind = guardState
+		case "steering": // what the user writes while the turn goes on
+			t.run.guard.reset()
 		}
 		t.note(kind, kind, partID, t.run.now())
 	}

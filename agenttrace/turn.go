@@ -115,6 +115,7 @@ func (r *Run) StartTurn(ctx context.Context, m UserMessage, o TurnOptions) (cont
 		t.userID = spans.NewID(spans.PrefixMessage, now)
 	}
 	s.know(KnownMessage{t.userID, roleUser, t.index, at})
+	r.guard.reset()
 	t.mu.Lock()
 	ctx = t.begin(ctx, now)
 	if t.recording {

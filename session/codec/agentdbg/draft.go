@@ -33,6 +33,7 @@ func draft(s *codec.Session) formatted {
 			d.assistant(m, i)
 		} else {
 			d.asked = append(d.asked, m)
+			d.loops.recent = nil // an ordinary chat is no loop
 		}
 	}
 	if len(d.asked) > 0 {

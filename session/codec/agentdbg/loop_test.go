@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -134,5 +136,32 @@ func TestRunID(t *testing.T) {
 		if again := runID(id); again != got {
 			t.Errorf("runID(%q) = %s and then %s", id, got, again)
 		}
+	}
+}
+
+// TestAChatIsNoLoop exports a session in which a model answers three times and calls nothing.
+func TestAChatIsNoLoop(t *testing.T) {
+	s := &codec.Session{Transcript: &session.Transcript{}}
+	s.Session = session.Session{ID: "ses_1", Agent: "coder"}
+	for i := range int64(6) {
+		id := string('a' + rune(i))
+		m := session.MessageAndParts{Message: session.Message{ID: id, SessionID: "ses_1", Role: session.RoleUser,
+			CreatedAt: i, MetadataJSON: "{}"}, Parts: []session.Part{{ID: "p" + id, MessageID: id, Type: "text",
+			DataJSON: `{"type":"text","text":"go on"}`, CreatedAt: i}}}
+		if i%2 == 1 {
+			m.Message.Role = session.RoleAssistant
+		}
+		s.Messages = append(s.Messages, m)
+	}
+	calls := 0
+	for _, e := range draft(s).events {
+		if e.EventType == llmCall {
+			calls++
+		} else if e.EventType == loopWarning {
+			t.Errorf("warning: %s", e.Payload.JSON())
+		}
+	}
+	if calls != 3 {
+		t.Errorf("%d model calls, want 3", calls)
 	}
 }
