@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test contrib race lint generate fuzz bench bench-import e2e demo secrets kubeconform
+.PHONY: build release test long contrib race lint generate fuzz bench bench-import e2e demo secrets kubeconform
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -18,21 +18,24 @@ release: ## static binaries for every platform, and their checksums, in ./dist; 
 	done
 	cd dist && sha256sum agenttrace_* >SHA256SUMS
 
-test:
+test: ## what a newcomer runs: Go alone, a few minutes
 	go test ./...
+
+long: ## all rounds of the suites that deliver, generate and kill at random; needs PostgreSQL and haproxy
+	go test -tags long -timeout 30m ./deploy ./internal/crash ./internal/cli ./session/codec/... ./session/importer ./session/ingest/... ./session/recorder ./session/spool ./session/store/...
 
 contrib: ## the adapters of frameworks, each a module of its own
 	for m in contrib/*/go.mod; do (cd $${m%/go.mod} && go mod tidy -diff && go vet ./... && go test -timeout 20m ./...) || exit 1; done
 
 race:
 	# Tests that count the store's steps or bound costs run one thing at a time: the detector has nothing to see there.
-	CGO_ENABLED=1 go test -race -short -timeout 20m -skip 'TestConformance|Cost|TestManyToolCallsInOneRequest' ./agenttrace/... ./acplog ./redact ./session/store/... ./session/document/... ./session/render ./session/sdkdata ./session/spool ./exporter/... ./processor/... ./examples/...
-	CGO_ENABLED=1 go test -race -short -run 'Concurrent|SameRows|Flush' ./session/ingest ./session/recorder
+	CGO_ENABLED=1 go test -race -timeout 20m -skip 'TestConformance|Cost|TestManyToolCallsInOneRequest' ./agenttrace/... ./acplog ./redact ./session/store/... ./session/document/... ./session/render ./session/sdkdata ./session/spool ./exporter/... ./processor/... ./examples/...
+	CGO_ENABLED=1 go test -race -run 'Concurrent|SameRows|Flush' ./session/ingest ./session/recorder
 
 lint:
 	go vet ./...
-	go vet -tags e2e ./internal/e2e/...
-	go tool -modfile=tools/lint/go.mod golangci-lint run
+	go vet -tags e2e,long ./...
+	go tool -modfile=tools/lint/go.mod golangci-lint run --build-tags long
 	for m in contrib/*/go.mod; do \
 	  (cd $${m%/go.mod} && go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run) || exit 1; \
 	done

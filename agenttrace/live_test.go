@@ -179,40 +179,38 @@ func TestSavePolicies(t *testing.T) {
 	}
 }
 
-// TestLongTextsCostLittleMoreThanTheirLength streams texts a token at a time, as
-// fast as may be and as slowly.
+// TestLongTextsCostLittleMoreThanTheirLength streams texts a token at a time: as slowly and as
+// fast as models write, and at once. An event a second is what even the slowest may cost.
 func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
 	for _, test := range []struct {
 		size int
 		pace time.Duration
 		// most is how many bytes all events may hold, per byte of the text.
 		maximum float64
-	}{{4 << 10, 20 * time.Millisecond, 12}, {256 << 10, 20 * time.Millisecond, 24}, {256 << 10, 0, 24}} {
+	}{{4 << 10, 20 * time.Millisecond, 20}, {256 << 10, time.Millisecond, 32}, {256 << 10, 0, 2}} {
 		t.Run(fmt.Sprint(test.size, test.pace), func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			_, turn := h.turn("go")
-			s := turn.StreamText()
-			var last agenttracetest.Event
-			for n := 0; n < test.size; n += 5 {
-				h.clock.Advance(test.pace)
-				s.WriteString("word ")
-			}
-			s.Close()
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
-			sum, count := 0, 0
-			for _, e := range h.rec.Events().Named("agenttrace.part") {
-				n := len(e.Record.Parts[0].Data)
-				if grown := n - sum; count > 1 && n < test.size &&
-					(grown == 0 || e.Time.Sub(last.Time) < 250*time.Millisecond) {
-					t.Errorf("an event %v after the last", e.Time.Sub(last.Time))
+			inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
+				run *agenttrace.Run) {
+				_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+				s := turn.StreamText()
+				for n := 0; n < test.size; n += 5 {
+					time.Sleep(test.pace)
+					s.WriteString("word ")
 				}
-				sum, count, last = sum+n, count+1, e
-			}
-			if got := float64(sum) / float64(test.size); got > test.maximum || count < 3 {
-				t.Errorf("%d events hold %.1f bytes per byte of the text, want at most %.0f", count, got, test.maximum)
-			}
+				s.Close()
+				turn.End(agenttrace.TurnResult{})
+				sum, count, last := 0, 0, 0
+				for _, e := range rec.Events().Named("agenttrace.part") {
+					n := len(e.Record.Parts[0].Data)
+					if n < test.size && n == last {
+						t.Error("an event without more text than the one before")
+					}
+					sum, count, last = sum+n, count+1, n
+				}
+				if got := float64(sum) / float64(test.size); got > test.maximum || count < 2 {
+					t.Errorf("%d events hold %.1f bytes per byte of the text, want at most %.0f", count, got, test.maximum)
+				}
+			})
 		})
 	}
 }

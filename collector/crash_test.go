@@ -65,10 +65,12 @@ func TestKilled(t *testing.T) {
 		var senders sync.WaitGroup
 		for sender := range 4 {
 			senders.Go(func() {
-				for n := 0; ; n++ {
+				for n := 0; ctx.Err() == nil; n++ {
 					id := fmt.Sprintf("ses_%d_%d_%d", round, sender, n)
-					if _, err := client.Export(ctx, ptraceotlp.NewExportRequestFromTraces(oneRun(id))); err != nil {
-						return
+					// Without WaitForReady a request fails that is sent before the connection is there.
+					if _, err := client.Export(ctx, ptraceotlp.NewExportRequestFromTraces(oneRun(id)),
+						grpc.WaitForReady(true)); err != nil {
+						continue
 					}
 					select {
 					case acks <- id:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -418,8 +419,8 @@ func TestGrownFileIsTheWholeFile(t *testing.T) {
 			want := exported(t, fresh)
 			resumed, splits := 0, 0
 			for i, cut := range cuts(text) {
-				if i%4 != 0 {
-					continue // the steps of the next test are at each
+				if i%testscale.Rounds(16, 4) != 0 {
+					continue // the steps of TestFileThatGrowsStepByStep are at each
 				}
 				write(t, path, text[:cut])
 				db := filepath.Join(t.TempDir(), "sessions.db")
@@ -447,33 +448,6 @@ func TestGrownFileIsTheWholeFile(t *testing.T) {
 				t.Errorf("all of %d were read whole", splits)
 			}
 			t.Logf("%d of %d were not read whole", resumed, splits)
-		})
-	}
-}
-
-// TestFileThatGrowsStepByStep: a transcript that is imported whenever it has grown a little is at
-// each step what it is when it is imported once.
-func TestFileThatGrowsStepByStep(t *testing.T) {
-	for name, text := range transcripts(t) {
-		t.Run(name, func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("takes half a minute")
-			}
-			t.Parallel()
-			dir := t.TempDir()
-			path, db := filepath.Join(dir, filepath.Base(name)), filepath.Join(dir, "sessions.db")
-			read := 0
-			for _, cut := range append(cuts(text), len(text)) {
-				write(t, path, text[:cut]) // the same file, longer
-				read += importFile(t, db, path)
-				fresh := filepath.Join(t.TempDir(), "fresh.db")
-				importFile(t, fresh, path)
-				if want, got := exported(t, fresh), exported(t, db); got != want {
-					t.Fatalf("at %d after %.300s\n(-once +step by step):\n%s", cut, text[max(0, cut-300):cut],
-						cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-				}
-			}
-			t.Logf("%d bytes read of %d", read, len(text))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -246,10 +247,7 @@ func TestBadSpans(t *testing.T) {
 	ingestAll(t, alone, traces(neighbours...))
 	var want string
 	var malformed int
-	rounds := 3
-	if testing.Short() {
-		rounds = 2
-	}
+	rounds := testscale.Rounds(2, 3)
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 5))
 		order := all
@@ -360,10 +358,7 @@ func TestHugeAttributes(t *testing.T) {
 // TestManySpans: a session takes any number of spans, also those whose emitter
 // did not report their place.
 func TestManySpans(t *testing.T) {
-	n := 100_000
-	if testing.Short() {
-		n = 5_000
-	}
+	n := testscale.Rounds(5_000, 100_000)
 	db := openStore(t)
 	in := ingest.New(db, ingest.Options{})
 	ses, msg := id(spans.PrefixSession, 1, 0), id(spans.PrefixMessage, 1, 0)

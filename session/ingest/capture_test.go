@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -236,10 +237,7 @@ func testCaptureOrder(t *testing.T, deliver deliverFunc) {
 	for _, dir := range captures(t) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			rounds := 12
-			if testing.Short() {
-				rounds = 4
-			}
+			rounds := testscale.Rounds(4, 12)
 			testOrder(t, readCapture(t, dir), rounds, deliver)
 		})
 	}

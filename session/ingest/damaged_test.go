@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -70,10 +71,7 @@ func damaged(r *rand.Rand, scenario []ptrace.Span) []ptrace.Span {
 // TestOrderOfDamagedScenarios: also what arrives broken and in pieces makes valid
 // sessions, and the same ones in any order.
 func TestOrderOfDamagedScenarios(t *testing.T) {
-	rounds := 60
-	if testing.Short() {
-		rounds = 10
-	}
+	rounds := testscale.Rounds(10, 60)
 	scenario := whole().spans
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))

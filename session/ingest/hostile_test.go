@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
@@ -282,10 +283,7 @@ func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := sessionsOf(t, alone)
-	rounds := 20
-	if testing.Short() {
-		rounds = 3
-	}
+	rounds := testscale.Rounds(3, 20)
 	n := 0
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 21))

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -198,10 +199,7 @@ func outline(t testing.TB, s *sqlitestore.Store) []string {
 func inAnyOrder(t *testing.T, o ingest.Options, all []request) []string {
 	t.Helper()
 	single := split(all)
-	rounds := 10
-	if testing.Short() {
-		rounds = 4
-	}
+	rounds := testscale.Rounds(4, 10)
 	var want string
 	var built []string
 	for seed := range rounds {

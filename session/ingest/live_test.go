@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -207,10 +208,7 @@ func TestLiveAndSpans(t *testing.T) {
 	alone := openStore(t)
 	ingestAll(t, alone, traces(all...))
 	want := dump(t, alone.Path())
-	rounds := 30
-	if testing.Short() {
-		rounds = 6
-	}
+	rounds := testscale.Rounds(6, 30)
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 7))
 		var order []delivery

@@ -14,6 +14,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -140,10 +141,7 @@ func TestOrderAndRedelivery(t *testing.T) {
 	if os.Getenv("DUMP") != "" {
 		t.Log(want)
 	}
-	rounds := 40
-	if testing.Short() {
-		rounds = 8
-	}
+	rounds := testscale.Rounds(8, 40)
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 42))
 		order := shuffled(r, all)

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -86,10 +87,7 @@ func countedInAnyOrder(t *testing.T, all []counted, want []string) {
 		single = append(single, c.request(t))
 	}
 	var tables [2]string // of windows of the usual size, and of a step each
-	rounds := 8
-	if testing.Short() {
-		rounds = 5
-	}
+	rounds := testscale.Rounds(5, 8)
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))
 		order := slices.Clone(single)

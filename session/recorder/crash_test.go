@@ -15,12 +15,13 @@ import (
 	"go.opentelemetry.io/otel/log/noop"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-var crashes = flag.Int("crashes", 40, "how many processes TestCrash kills")
+var crashes = flag.Int("crashes", testscale.Rounds(4, 40), "how many processes TestCrash kills")
 
 // TestCrash kills agents with a recorder at random moments. Every span whose export
 // returned nil is in the store once, and every session is valid.

@@ -22,6 +22,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -29,7 +30,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-var crashes = flag.Int("crashes", 60, "how many processes TestCrash kills")
+var crashes = flag.Int("crashes", testscale.Rounds(4, 60), "how many processes TestCrash kills")
 
 // printer prints each span that its exporter took.
 type printer struct{ sdktrace.SpanExporter }

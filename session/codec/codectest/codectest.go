@@ -27,6 +27,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
@@ -241,9 +242,7 @@ func newExamination(tb testing.TB, c Codec) *examination {
 	tb.Helper()
 	x := &examination{Codec: c, root: tb.TempDir(), firsts: make(map[*codec.Session]firstRead)}
 	x.Rounds = cmp.Or(x.Rounds, 40)
-	if testing.Short() {
-		x.Rounds = (x.Rounds + 3) / 4
-	}
+	x.Rounds = testscale.Rounds((x.Rounds+3)/4, x.Rounds)
 	if x.Fits == nil {
 		x.Fits = func(*codec.Session) bool { return true }
 	}

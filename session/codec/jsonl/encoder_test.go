@@ -82,9 +82,6 @@ func TestPromptIsInTheFileOnce(t *testing.T) {
 // TestFarPromptIsWrittenAgain: a reader of many prompts keeps a bounded amount of them,
 // and has them all the same.
 func TestFarPromptIsWrittenAgain(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 100 MB")
-	}
 	body := strings.Repeat("x", 1<<20)
 	blob := func(i int) store.Blob {
 		return store.Blob{Kind: store.BlobSystemPrompt, Digest: fmt.Sprint("d", i), Body: fmt.Sprint(i) + body,

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -63,10 +64,7 @@ func (s sdkSpans) step(n int) {
 // TestAModelCallOfALongTurnCostsWhatTheFirstOnesDo: the work that a model call and a tool
 // call of the SDK come to does not grow with their turn, span by span and in requests.
 func TestAModelCallOfALongTurnCostsWhatTheFirstOnesDo(t *testing.T) {
-	last := 5000
-	if testing.Short() {
-		last = 500
-	}
+	last := testscale.Rounds(500, 5000)
 	for name, size := range map[string]int{"span by span": 1, "in requests of 40": 40} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, newPath(t), Options{})

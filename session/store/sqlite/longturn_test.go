@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 )
 
@@ -339,16 +340,13 @@ func (l *longTurn) rootOf(n int) stepRequest {
 
 // TestStepCost: the work that a step of a turn costs does not grow with the turn.
 func TestStepCost(t *testing.T) {
-	for _, shape := range stepShapes {
+	for _, shape := range stepShapes[:testscale.Rounds(2, len(stepShapes))] {
 		t.Run(shape.name, func(t *testing.T) {
 			l := newLongTurn(t, shape)
 			s := open(t, newPath(t), Options{})
 			in := ingest.New(s, ingest.Options{})
-			at := []int{50, 500}
-			switch {
-			case testing.Short():
-				at = []int{50, 200}
-			case shape.long:
+			at := []int{50, testscale.Rounds(200, 500)}
+			if testscale.Long && shape.long {
 				at = append(at, 5000)
 			}
 			stepRequest{l.head, l.headLogs}.deliver(t, in)
@@ -414,10 +412,7 @@ func BenchmarkStep(b *testing.B) {
 // TestManyToolCallsInOneRequest: a turn of thousands of tool calls that arrives in one
 // request is one message, however it is delivered.
 func TestManyToolCallsInOneRequest(t *testing.T) {
-	many := 4000
-	if testing.Short() {
-		many = 400
-	}
+	many := testscale.Rounds(400, 4000)
 	if n, err := strconv.Atoi(os.Getenv("TOOL_CALLS")); err == nil {
 		many = n
 	}

@@ -13,6 +13,7 @@ import (
 	"modernc.org/libc"
 	lib "modernc.org/sqlite/lib"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 )
 
@@ -185,10 +186,7 @@ func TestTurnCost(t *testing.T) {
 			// What ten turns cost, on the average, after so many.
 			costs := make(map[int]int64)
 			next := 0
-			for _, after := range []int{10, 100, 1000} {
-				if testing.Short() && after == 1000 {
-					after = 300
-				}
+			for _, after := range []int{10, testscale.Rounds(50, 100), testscale.Rounds(100, 1000)} {
 				for ; next < after; next++ {
 					deliver(next)
 				}

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -154,10 +154,7 @@ var ownerCases = []testCase{
 		}},
 	{"owner/anything", "Whatever observations report of sessions, calls and each other, in whatever versions, beside " +
 		"whatever spans of the SDK: the rows depend on nothing but what was reported.", func(h *harness) {
-		worlds := 25
-		if testing.Short() {
-			worlds = 6
-		}
+		worlds := testscale.Rounds(6, 25)
 		var all []store.Batch
 		for world := range worlds {
 			all = append(all, anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)

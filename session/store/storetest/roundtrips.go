@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -47,9 +48,7 @@ func RunRoundTrips(t *testing.T, open func(t *testing.T) Store) {
 	} {
 		for _, turns := range []int{5, 2000} {
 			t.Run(fmt.Sprintf("%s/%d turns", kind.name, turns), func(t *testing.T) {
-				if testing.Short() {
-					turns = min(turns, 200)
-				}
+				turns = min(turns, testscale.Rounds(200, turns))
 				h := &harness{T: t, open: open}
 				h.with(func(s Store) {
 					for n := 0; n < turns; n += 100 {

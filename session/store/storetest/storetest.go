@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -138,10 +139,7 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 
 // tellings are the ways in which a story is built.
 func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool) {
-	all, rounds := 4, 6 // up to so many changes every order is built, else so many
-	if testing.Short() {
-		all, rounds = 3, 2
-	}
+	all, rounds := testscale.Rounds(3, 4), testscale.Rounds(2, 6) // up to so many changes every order is built, else so many
 	return func(yield func(string, []store.Batch) bool) {
 		deliver := func(how string, order []int) bool { return yield(how, ordered(changes, order)) }
 		together := func(how string, order []int) bool {

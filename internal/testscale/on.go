@@ -1,0 +1,6 @@
+//go:build long
+
+package testscale
+
+// Long reports whether the long suites run.
+const Long = true

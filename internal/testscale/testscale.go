@@ -1,0 +1,41 @@
+// Package testscale says how much tests do. A newcomer's `go test ./...` runs few
+// rounds of the suites that deliver, generate or kill at random; with the build tag
+// long, as in `make long`, they run all of them:
+//
+//	for seed := range testscale.Rounds(8, 40) {
+package testscale
+
+import "testing"
+
+// Rounds returns few, or with the build tag long many.
+func Rounds(few, many int) int {
+	if Long {
+		return many
+	}
+	return few
+}
+
+// Linear fails the test if the processor time of work grows faster than its size. It
+// compares two sizes in one process instead of asking a clock, so that a busy machine
+// does not fail it: work that grows with the square takes 64 times as much for eight
+// times the size, and 24 times as much is taken for that.
+func Linear(t *testing.T, size int, work func(size int)) {
+	t.Helper()
+	least := func(size int) float64 {
+		best := 0.0
+		for i := range 3 {
+			before := processorSeconds()
+			work(size)
+			if took := processorSeconds() - before; i == 0 || took < best {
+				best = took
+			}
+		}
+		return best
+	}
+	small, large := least(size), least(8*size)
+	const noise = 0.02 // a collection of garbage, or the clock's own step
+	if large > 24*max(small, noise/8) {
+		t.Errorf("size %d takes %.3f s of the processor, size %d takes %.3f s: more than in proportion",
+			size, small, 8*size, large)
+	}
+}
