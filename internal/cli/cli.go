@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -44,6 +45,10 @@ const (
 	exitInterrupted = 130
 )
 
+// endLimit is how long an interrupted command may take to end: it may wait for the reader of a pipe,
+// or for its writer. A store that is written meanwhile rolls back what it did not commit.
+const endLimit = 2 * time.Second
+
 // Main runs the command line and returns the exit code.
 func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// A reader that has seen enough is not a failure: without this the process would
@@ -51,8 +56,15 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
 	root := newRoot(version)
+	named, _, _ := root.Find(args)
+	defer context.AfterFunc(ctx, func() {
+		stop() // a second Ctrl-C does not wait
+		// These two store what agents did so far, however long that takes.
+		if named == nil || !slices.Contains([]string{"collect", "demo"}, named.Name()) {
+			time.AfterFunc(endLimit, func() { os.Exit(exitInterrupted) })
+		}
+	})()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)

@@ -34,10 +34,11 @@ func newImport() *cobra.Command {
 not exist.
 
 A FILE may be "-" for standard input, which is also read if no file is named and it is a
-pipe. It may be a directory: the data directory of an agent's program is read as a whole;
+pipe. A named pipe is read to its end, as in agenttrace import <(zcat spans.json.gz). A FILE may
+be a directory: the data directory of an agent's program is read as a whole;
 in any other, and in the directories below it that are not hidden, files are read that end in
 ` + importer.Extensions() + `,
-in the order of their names. Files of other formats are left out. The formats are:
+in the order of their names. Files of other formats, pipes and devices are left out. The formats are:
 
 ` + formatList() + `
 The format is detected from the content. A file may be compressed with gzip or zstd;

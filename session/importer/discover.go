@@ -105,8 +105,7 @@ func InputsOf(all []Place) []Input {
 					inputs = append(inputs, in)
 				}
 			default:
-				in := fileInput(file, info)
-				in.found = true
+				in := foundFile(file, info)
 				inputs = append(inputs, in)
 			}
 		}

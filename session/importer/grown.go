@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -155,7 +154,7 @@ func (im *Importer) plain(ctx context.Context, sessions []string) bool {
 // rest reads a file from the checkpoint on, and describes it anew. It returns nil if what was
 // read before is not there as it was.
 func (im *Importer) rest(in Input, was, now *store.ImportSource) (text []byte, _ error) {
-	f, err := os.Open(in.path)
+	f, err := codec.OpenFile(in.path)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +171,7 @@ func (im *Importer) rest(in Input, was, now *store.ImportSource) (text []byte, _
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return nil, err
 	}
-	if text, err = im.readAll(im.options.Progress.Reader(f), now.Size-from); err != nil {
+	if text, err = im.readAll(im.options.Progress.Reader(io.LimitReader(f, now.Size-from)), now.Size-from); err != nil {
 		return nil, err
 	}
 	known := was.ReadTo - from

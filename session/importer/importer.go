@@ -308,9 +308,14 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 		t.Format = in.format.Name
 		return im.sessions(ctx, in.format, in, nil, now, t)
 	}
-	f, err := in.open()
-	if err != nil {
-		return err
+	var f io.ReadCloser
+	if in.waits {
+		f = stream(ctx, in.open)
+	} else {
+		var err error
+		if f, err = in.open(); err != nil {
+			return err
+		}
 	}
 	defer f.Close()
 	if im.head == nil {

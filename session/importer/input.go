@@ -1,15 +1,18 @@
 package importer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 )
 
@@ -22,6 +25,8 @@ type Input struct {
 	Err error
 
 	open func() (io.ReadCloser, error)
+	// waits reports that opening or reading it may last for good, as it does with a named pipe.
+	waits bool
 	// found reports that nobody named the file: it was in a directory.
 	found bool
 	// path is where the input can be read again; empty for standard input and pipes. format
@@ -51,7 +56,7 @@ func (d finder) inputs(args []string, stdin io.Reader, format *formats.Format) [
 		if arg == "-" {
 			all = append(all, Input{Name: "standard input", open: func() (io.ReadCloser, error) {
 				return io.NopCloser(stdin), nil
-			}})
+			}, waits: isFile(stdin)})
 			continue
 		}
 		info, err := os.Stat(arg)
@@ -96,12 +101,97 @@ func wholeDirectory(path string, f *formats.Format, info fs.FileInfo) Input {
 	return Input{Name: path, path: path, format: f, info: info}
 }
 
+// fileInput returns an input that is no directory. What a user names need not be a file.
 func fileInput(path string, info fs.FileInfo) Input {
-	in := Input{Name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }}
-	if info.Mode().IsRegular() {
-		in.path, in.Size, in.info = path, info.Size(), info
+	if !info.Mode().IsRegular() {
+		in := Input{Name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }, waits: true}
+		if info.Mode()&fs.ModeSocket != 0 {
+			in.Err = codec.CheckFile(info)
+		}
+		return in
 	}
+	return Input{Name: path, open: func() (io.ReadCloser, error) { return openWhole(path) },
+		path: path, Size: info.Size(), info: info}
+}
+
+// foundFile returns an input that nobody named: what is not a file is left out.
+func foundFile(path string, info fs.FileInfo) Input {
+	in := fileInput(path, info)
+	if err := codec.CheckFile(info); err != nil {
+		in.Err = fmt.Errorf("%w: %w", errOther, err)
+	}
+	in.found = true
 	return in
+}
+
+// openWhole opens a file to be read up to its size of now. What is appended while it is read comes
+// with the next import: a writer may be faster than its reader.
+func openWhole(path string) (io.ReadCloser, error) {
+	f, err := codec.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 { // the system does not know the size of some files
+		return f, nil
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(f, info.Size()), f}, nil
+}
+
+// isFile reports whether a reader is a file of the system, such as a pipe.
+func isFile(r io.Reader) bool {
+	_, ok := r.(*os.File)
+	return ok
+}
+
+// stream reads what may be waited for or go on for good, until ctx ends. What it waits for then is
+// left to the end of the process.
+func stream(ctx context.Context, open func() (io.ReadCloser, error)) io.ReadCloser {
+	r, w := io.Pipe()
+	stop := context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	go func() {
+		defer stop()
+		f, err := open()
+		if err == nil {
+			_, err = io.Copy(w, f)
+			err = errors.Join(err, f.Close())
+		}
+		w.CloseWithError(err)
+	}()
+	return r
+}
+
+// maxStream is how much of a stream is read for one session, which is held in memory.
+const maxStream = 1 << 30
+
+// A bounded stream ends with an error after too much for one session.
+type bounded struct {
+	io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, fmt.Errorf("more than %d MiB for one session: save it in a file that is not compressed, "+
+			"and import that", maxStream>>20)
+	}
+	n, err := b.Reader.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// sessions reads sessions from the stream by decode.
+func (b *bounded) sessions(decode iter.Seq2[*codec.Session, error]) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		for s, err := range decode {
+			if b.left = maxStream; !yield(s, err) {
+				return
+			}
+		}
+	}
 }
 
 // directory lists what is in a directory and below it, in the order of the names:
@@ -125,10 +215,8 @@ func (d finder) directory(root string, sniff bool) ([]Input, error) {
 			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool {
 				return slices.Contains(f.Extensions, ext)
 			})
-			if info, err := os.Stat(path); known && err == nil && info.Mode().IsRegular() {
-				in := fileInput(path, info)
-				in.found = true
-				all = append(all, in)
+			if info, err := os.Stat(path); known && err == nil && !info.IsDir() {
+				all = append(all, foundFile(path, info))
 			}
 			return nil
 		}

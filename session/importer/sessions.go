@@ -42,7 +42,11 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		return im.importAll(ctx, f, decoded(g.Sessions), now, t)
 	}
 	if f.DecodeFile == nil || in.path == "" && f.Decode != nil {
-		return im.importAll(ctx, f, f.Decode(r, report), now, t)
+		if in.path != "" {
+			return im.importAll(ctx, f, f.Decode(r, report), now, t)
+		}
+		b := &bounded{r, maxStream}
+		return im.importAll(ctx, f, b.sessions(f.Decode(b, report)), now, t)
 	}
 	path := in.path
 	if path == "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -124,6 +125,9 @@ func (f *follower) find() error {
 	}
 	f.inputs, f.wholes = make(map[string]Input, len(inputs)), make(map[string]Input)
 	for _, in := range inputs {
+		if errors.Is(in.Err, errOther) {
+			continue
+		}
 		if in.Err != nil {
 			f.Warn(in.Name + ": " + in.Err.Error())
 			continue
@@ -349,6 +353,8 @@ func NamedDirectories(args []string) (found []Directory, _ error) {
 			return nil, err
 		case info.IsDir():
 			found = append(found, Directory{path, AnyLevel})
+		case !info.Mode().IsRegular():
+			return nil, fmt.Errorf("watch %s: %w", arg, codec.CheckFile(info))
 		default:
 			found = append(found, Directory{filepath.Dir(path), 0})
 		}

@@ -151,7 +151,7 @@ func (d *decoder) notes(line int, file string, notes []string) {
 
 func (d *decoder) directory(dir string) (*run, error) {
 	r := &run{}
-	text, err := os.ReadFile(filepath.Join(dir, runFile))
+	text, err := codec.ReadFile(filepath.Join(dir, runFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		d.problem(0, runFile, "is missing: the run is read from its events")
 	} else if err != nil {
@@ -162,7 +162,7 @@ func (d *decoder) directory(dir string) (*run, error) {
 		r.meta = o
 		d.notes(0, runFile, notes)
 	}
-	text, err = os.ReadFile(filepath.Join(dir, eventsFile))
+	text, err = codec.ReadFile(filepath.Join(dir, eventsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		d.problem(0, eventsFile, "is missing: the run has no events")
 	} else if err != nil {

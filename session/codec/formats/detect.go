@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 )
@@ -128,7 +128,7 @@ func claims(path string, known func(path string) (*Format, bool)) func(*Format) 
 			return func(f *Format) bool { return of == f }
 		}
 	}
-	file, err := os.Open(path)
+	file, err := codec.OpenFile(path)
 	if err != nil {
 		return func(*Format) bool { return false }
 	}

@@ -59,7 +59,7 @@ type logFile struct {
 }
 
 func readLog(l logFile, conversations []conversation, report func(codec.Problem)) (*codec.Session, error) {
-	text, err := os.ReadFile(l.path)
+	text, err := codec.ReadFile(l.path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,7 +113,7 @@ func (d *claude) readSidecar(path string) {
 	if !found || !named || len(d.order) != 1 || d.order[0].Sub != id {
 		return
 	}
-	f, err := os.Open(name + ".meta.json")
+	f, err := codec.OpenFile(name + ".meta.json")
 	if err != nil {
 		return // older versions write none
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,7 +85,7 @@ func placeOfGemini(path string) geminiPlace {
 		dir = filepath.Dir(dir)
 	}
 	if filepath.Base(dir) == "chats" {
-		root, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), projectRootFile)) // older versions write none
+		root, _ := codec.ReadFile(filepath.Join(filepath.Dir(dir), projectRootFile)) // older versions write none
 		if text := strings.TrimSpace(string(root)); filepath.IsAbs(text) {
 			p.root = strings.ToValidUTF8(text, "\uFFFD")
 		}

@@ -313,7 +313,7 @@ func readRecords(root, dir string, report func(codec.Problem)) []opencodeRecord 
 			continue
 		}
 		name := filepath.Join(dir, e.Name())
-		text, err := os.ReadFile(filepath.Join(root, name))
+		text, err := codec.ReadFile(filepath.Join(root, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted meanwhile
 		}

@@ -117,7 +117,7 @@ func openHandsConversation(ctx context.Context, dir, parent string,
 	}
 	name := filepath.Base(dir)
 	read := func(elem ...string) rows.Object {
-		text, err := os.ReadFile(filepath.Join(append([]string{dir}, elem...)...))
+		text, err := codec.ReadFile(filepath.Join(append([]string{dir}, elem...)...))
 		var o rows.Object
 		if err == nil {
 			o, err = parse(text)
