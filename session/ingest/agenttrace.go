@@ -15,6 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
+	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -28,7 +29,8 @@ func recognizeAgenttrace(s ptrace.Span, scope pcommon.InstrumentationScope) bool
 		semconv.SpanPermissionEvaluate:
 		return true
 	}
-	return scope.Name() == semconv.ScopeName && strings.HasPrefix(s.Name(), semconv.OperationChat+" ")
+	return scope.Name() == semconv.ScopeName &&
+		(strings.HasPrefix(s.Name(), semconv.OperationChat+" ") || carriesRows(s))
 }
 
 // own is a span of ours on its way into a batch.
@@ -48,7 +50,7 @@ func attributeAgenttrace(b *builder, s ptrace.Span) bool {
 	if done, accepted := o.replayed(record); done {
 		return accepted
 	}
-	if sessionID, _, _ := rowsOf(record); !o.identify(sessionID) {
+	if sessionID, _ := replay.Described(record); !o.identify(sessionID) {
 		return false
 	}
 	switch r := record.(type) {

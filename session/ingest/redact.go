@@ -207,6 +207,9 @@ func (x *redaction) session(c *store.SessionChange) {
 	if c.Permissions != nil && !x.clean([]byte(c.Permissions.Text)) {
 		c.Permissions.Text = string(x.rules(json.RawMessage(c.Permissions.Text)))
 	}
+	if !x.clean([]byte(c.MetadataJSON)) {
+		c.MetadataJSON = "" // Metadata has what may be stored of it
+	}
 	for key, v := range c.Metadata {
 		m := member{name: key, value: json.RawMessage(v.Text)}
 		x.sessionMember(&m)

@@ -29,6 +29,9 @@ func (x *redaction) spoken(role, partType string) redact.Content {
 func (x *redaction) part(c *store.PartChange) {
 	given, call := c.Type, c.ToolCallID
 	x.id(&c.ID, &c.MessageID, &c.SessionID, &c.ToolCallID, &c.ToolState)
+	if c.ContinuationRunID != nil {
+		x.id(c.ContinuationRunID)
+	}
 	x.partType(&c.Type)
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
 	wanted := !x.Omits(kind)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -45,13 +47,17 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	if !ok {
 		return false, false
 	}
-	sessionID, messageID, partID := rowsOf(record)
+	sessionID, ref := replay.Described(record)
 	if !o.identify(sessionID) {
 		return true, false
 	}
-	o.session(o.sessionID, o.startNano, o.endNano)
+	c := o.session(o.sessionID, 0, 0)
+	if c.AsStored = true; rows.From != 0 && (c.Start == 0 || rows.From < c.Start) {
+		c.Start = rows.From
+	}
+	c.End = max(c.End, rows.To)
 	if rows.Session != nil {
-		o.replaySession(rows.Session)
+		o.replaySession(rows)
 	}
 	for i := range rows.Messages {
 		o.replayMessage(&rows.Messages[i])
@@ -63,6 +69,11 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 		parts[i].SessionID = o.sessionID
 	}
 	o.batch.Parts = append(o.batch.Parts, parts...)
+	for _, b := range rows.Blobs {
+		if b.Kind == store.BlobSystemPrompt || b.Kind == store.BlobToolCatalog {
+			o.blob(b.Kind, o.digest(replay.Key+": "+string(b.Kind), b.Digest), b.Body)
+		}
+	}
 	if d := rows.Decision; d != nil && d.ID != "" {
 		d.SessionID = o.sessionID
 		o.batch.Decisions = append(o.batch.Decisions, *d)
@@ -77,10 +88,14 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 		o.batch.Annotations = append(o.batch.Annotations, *n)
 	}
 	var facts *store.TurnStats
-	if rows.TurnStats != nil && rows.FactsOf != "" {
-		messageID, facts = rows.FactsOf, o.validateTurnStats(rows.TurnStats)
+	if rows.TurnStats != nil {
+		facts = o.validateTurnStats(rows.TurnStats)
 	}
-	o.link(record.Kind(), messageID, partID, facts)
+	if rows.Span != nil && rows.Span.Kind != "" && rows.Span.Dialect != "" {
+		ref = *rows.Span
+	}
+	o.link(ref.Kind, ref.MessageID, ref.PartID, facts)
+	o.batch.SpanRefs[len(o.batch.SpanRefs)-1].Dialect = ref.Dialect
 	return true, true
 }
 
@@ -99,25 +114,6 @@ func (o *own) replayTurn(t *spans.Turn) {
 			}))
 		}
 	}
-}
-
-// rowsOf are the session, the message and the part that a span's record describes.
-func rowsOf(record spans.SpanData) (sessionID, messageID, partID string) {
-	switch r := record.(type) {
-	case *spans.Run:
-		return r.SessionID, "", ""
-	case *spans.Turn:
-		return r.SessionID, r.Assistant.ID, ""
-	case *spans.ToolCall:
-		return r.SessionID, r.MessageID, r.PartID
-	case *spans.Compaction:
-		return r.SessionID, r.MessageID, r.PartID
-	case *spans.Permission:
-		return r.SessionID, r.MessageID, r.PartID
-	case *spans.ModelCall:
-		return r.SessionID, r.MessageID, ""
-	}
-	return "", "", ""
 }
 
 // replayedParts are the parts that rows hold. ok is false when one has lost what was
@@ -145,7 +141,7 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []s
 		c := store.PartChange{
 			ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: json.RawMessage(data),
 			ToolCallID: p.ToolCallID, ToolState: p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
-			Rank: store.PartRank(data),
+			Rank: store.PartRank(data), ContinuationRunID: p.ContinuationRunID,
 		}
 		if c.Index < 0 || c.Index >= store.MaxIndex {
 			o.problem("part " + p.ID + ": the index is not credible")
@@ -164,7 +160,8 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []s
 }
 
 // replaySession states what the row reports, except for what breaks a rule.
-func (o *own) replaySession(reported *store.SessionChange) {
+func (o *own) replaySession(rows *replay.Rows) {
+	reported := rows.Session
 	row := session.Session{ID: o.sessionID, PermissionsJSON: "[]", MetadataJSON: "{}"}
 	if v := reported.Permissions; v != nil {
 		row.PermissionsJSON = v.Text
@@ -172,11 +169,10 @@ func (o *own) replaySession(reported *store.SessionChange) {
 	if v := reported.Model; v != nil {
 		row.ModelJSON = &v.Text
 	}
-	for key, v := range reported.Metadata {
-		if !validJSON([]byte(v.Text)) {
-			delete(reported.Metadata, key)
-			o.problem("session metadata: " + key + " is no JSON, or nested too deep")
-		}
+	reported.Metadata = make(map[string]store.Value)
+	keys, _ := o.object("session metadata", json.RawMessage(reported.MetadataJSON))
+	for key, raw := range keys {
+		reported.Metadata[key] = store.Value{Text: string(raw), At: nano(rows.To), Rank: store.RankFinal}
 	}
 	if len(session.Check(&session.Transcript{Session: row})) > 0 || TooDeep([]byte(row.PermissionsJSON)) ||
 		row.ModelJSON != nil && TooDeep([]byte(*row.ModelJSON)) {
@@ -187,10 +183,12 @@ func (o *own) replaySession(reported *store.SessionChange) {
 		reported.ParentID, reported.ParentMessageID = nil, nil
 	}
 	c := o.session(o.sessionID, 0, 0)
-	if reported.Start != 0 && (c.Start == 0 || reported.Start < c.Start) {
-		c.Start = reported.Start
+	c.MetadataJSON = reported.MetadataJSON
+	if v := reported.OtherCost; v != nil {
+		if cost, err := strconv.ParseFloat(v.Text, 64); err == nil && math.Abs(cost) <= maxCost {
+			keepLast(&c.OtherCost, v)
+		}
 	}
-	c.End = max(c.End, reported.End)
 	keepLast(&c.Title, reported.Title)
 	keepLast(&c.Mode, reported.Mode)
 	keepLast(&c.WorkspaceID, reported.WorkspaceID)
@@ -204,11 +202,6 @@ func (o *own) replaySession(reported *store.SessionChange) {
 	for key, v := range reported.Metadata {
 		setKey(c, key, v)
 	}
-	for _, r := range reported.Rewinds {
-		if r.To != "" {
-			c.Rewinds = append(c.Rewinds, r)
-		}
-	}
 }
 
 func (o *own) replayMessage(m *replay.Message) {
@@ -218,7 +211,7 @@ func (o *own) replayMessage(m *replay.Message) {
 	}
 	c := store.MessageChange{
 		ID: m.ID, SessionID: o.sessionID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
-		Rank: store.RankFinal,
+		Rank: store.RankFinal, HiddenAt: m.HiddenAt,
 	}
 	switch m.Role {
 	case session.RoleUser, session.RoleAssistant, session.RoleSystem:
@@ -250,6 +243,14 @@ func (o *own) validateTurnStats(f *store.TurnStats) *store.TurnStats {
 	}
 	return f
 }
+
+// nano is a time in Unix milliseconds in nanoseconds, the last that there is where it is later.
+func nano(milli int64) int64 { return min(max(milli, -maxMilli), maxMilli) * 1e6 }
+
+// maxCost is the greatest cost of a session that is taken: beyond it sums would not be exact.
+const maxCost = 1e9
+
+const maxMilli = math.MaxInt64 / 1_000_000
 
 // hasNUL reports whether a string in valid JSON holds NUL. JSON in a string of JSON may
 // have the escape: its backslash is escaped.

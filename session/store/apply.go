@@ -154,6 +154,8 @@ type sessionWork struct {
 	// usage and cost are what the session's rollup changes by.
 	usage session.Usage
 	cost  float64
+	// asStored is that of a change; see [SessionChange.AsStored].
+	asStored bool
 	// dirty reports that the row must be written, news that it reports something else than
 	// before, besides when the session was last seen: a heartbeat is no reason to
 	// export a session.
@@ -202,7 +204,7 @@ func (a *applier) group(b *Batch) {
 	for i := range b.Sessions {
 		c := &b.Sessions[i]
 		w := a.session(c.ID)
-		w.changes = append(w.changes, c)
+		w.changes, w.asStored = append(w.changes, c), w.asStored || c.AsStored
 	}
 	for i := range b.Messages {
 		c := &b.Messages[i]

@@ -67,6 +67,16 @@ func compareStarts(x, y *SpanRef) int {
 		strings.Compare(x.SpanID, y.SpanID))
 }
 
+// FoldedMetadata is the metadata of a message as a store makes it of what the spans with
+// TurnStats report of it, "" if none does. gap reports that parts of the message are missing.
+func FoldedMetadata(spans []*SpanRef, gap bool) string {
+	spans = slices.DeleteFunc(slices.Clone(spans), func(l *SpanRef) bool { return l.TurnStats == nil })
+	if len(spans) == 0 {
+		return ""
+	}
+	return foldFacts(spans, gap)
+}
+
 // foldFacts is the metadata of a message as its spans know it. Spans are taken
 // in order of start: counts are summed, of anything else the last report counts. Of
 // steps the errors count even where a span describes the whole message. gap reports

@@ -21,11 +21,15 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
 		return
 	}
 	m := a.mergedMessage(w, mw, old)
-	a.giveUpTurn(w, m)
+	if !w.asStored {
+		a.giveUpTurn(w, m)
+	}
 	a.putMessage(w, m, old) // parts refer to it
 	a.applyParts(w, mw)
-	a.endAbandoned(w, m, old) // with the parts of this batch, which may be a call that its process left open
-	a.giveUpOthers(w, m, old)
+	if !w.asStored {
+		a.endAbandoned(w, m, old) // with the parts of this batch, which may be a call that its process left open
+		a.giveUpOthers(w, m, old)
+	}
 	if old != nil || !mw.contiguous() {
 		a.markGaps(w, m)
 	}
@@ -47,8 +51,9 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	if old != nil {
 		// Marks of a gap and of an abandoned turn are views of what was reported. They are taken back before the merge
 		// and made again after it. Otherwise they would be compared as if a source had reported them.
-		m = *old
-		m.MetadataJSON = MarkGap(seenMetadata(m.MetadataJSON), false)
+		if m = *old; !w.asStored {
+			m.MetadataJSON = MarkGap(seenMetadata(m.MetadataJSON), false)
+		}
 	}
 	role, declared := m.Role, false
 	for _, c := range mw.changes {
@@ -59,12 +64,14 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	for _, c := range mw.changes {
 		m = mergeMessage(&m, &session.Message{Role: role, CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt}, changes)
 	}
-	for _, p := range mw.parts {
-		m = mergeMessage(&m, &session.Message{CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}, changes)
-	}
-	for _, l := range mw.links {
-		// A turn begins before the user's message, and so before the message that it describes.
-		m.UpdatedAt = max(m.UpdatedAt, l.EndNano/1e6)
+	if !w.asStored {
+		for _, p := range mw.parts {
+			m = mergeMessage(&m, &session.Message{CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}, changes)
+		}
+		for _, l := range mw.links {
+			// A turn begins before the user's message, and so before the message that it describes.
+			m.UpdatedAt = max(m.UpdatedAt, l.EndNano/1e6)
+		}
 	}
 	turnStats := a.factsOf(w, mw, old != nil && declared, old != nil)
 	switch {
@@ -75,7 +82,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		m.MetadataJSON = incompleteMetadata // its spans describe another message now
 	default:
 		for _, c := range mw.changes {
-			m = mergeMessage(&m, &session.Message{MetadataJSON: c.metadata(m.Role)}, changes)
+			m = mergeMessage(&m, &session.Message{MetadataJSON: c.metadata(m.Role, w.asStored)}, changes)
 		}
 	}
 	if old == nil || PositionOf(old) != PositionOf(&m) {
@@ -83,13 +90,20 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		// program has shown or hidden stays so.
 		m.HiddenAt = w.hidden(&m, old, a.rows)
 	}
+	for _, c := range mw.changes {
+		if c.HiddenAt != nil && (m.HiddenAt == nil || *m.HiddenAt < *c.HiddenAt) {
+			m.HiddenAt = c.HiddenAt
+		}
+	}
 	return &m
 }
 
 // metadata is what the change reports of a message's metadata, or "".
-func (c *MessageChange) metadata(role string) string {
+func (c *MessageChange) metadata(role string, asStored bool) string {
 	text := string(c.Metadata)
 	switch {
+	case asStored && c.Rank != RankStub && text != "":
+		return text
 	case c.Rank == RankStub || text == "" && role == session.RoleAssistant:
 		return ""
 	case text == "":
@@ -101,12 +115,7 @@ func (c *MessageChange) metadata(role string) string {
 // canonicalMetadata is the one spelling of metadata: its keys in order, and
 // those of its "agenttrace". Metadata that was seen live is marked incomplete.
 func canonicalMetadata(metadata string, live bool) string {
-	m := object(metadata)
-	for key, value := range m {
-		if text, ok := compact(string(value)); ok {
-			m[key] = json.RawMessage(text)
-		}
-	}
+	m := object(canonicalObject(metadata))
 	ours := object(string(m["agenttrace"]))
 	if live {
 		ours["incomplete"] = json.RawMessage("true")
@@ -184,9 +193,10 @@ func (a *applier) markGaps(w *sessionWork, m *session.Message) {
 	}
 	turnStats := a.rows.turnStats(w.id, m.ID)
 	old := *m
-	if len(turnStats) > 0 {
+	switch {
+	case len(turnStats) > 0:
 		m.MetadataJSON = foldFacts(turnStats, gap)
-	} else {
+	case !w.asStored:
 		m.MetadataJSON = MarkGap(m.MetadataJSON, gap)
 	}
 	a.putMessage(w, m, &old)
@@ -273,7 +283,7 @@ func (c *PartChange) row() *session.Part {
 	p := &session.Part{
 		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: c.place(), Type: c.Type,
 		DataJSON:  unsafe.String(unsafe.SliceData(c.Data), len(c.Data)),
-		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, c.UpdatedAt),
+		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, c.UpdatedAt), ContinuationRunID: c.ContinuationRunID,
 	}
 	if c.ToolCallID != "" {
 		p.ToolCallID = &c.ToolCallID

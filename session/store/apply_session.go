@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -44,6 +45,9 @@ func (w *sessionWork) adopt(row *SessionRow) {
 func (w *sessionWork) boundAll() {
 	for _, c := range w.changes {
 		w.bound(c.Start, c.End)
+	}
+	if w.asStored {
+		return
 	}
 	for _, m := range w.order {
 		for _, c := range m.changes {
@@ -190,7 +194,12 @@ func (a *applier) mergeSession(w *sessionWork, c *SessionChange) {
 			}
 		}
 	}
-	w.mergeMetadata(c.Metadata)
+	w.mergeMetadata(c)
+	if v := c.OtherCost; v != nil && w.accept("other_cost_usd", v, "") {
+		if cost, err := strconv.ParseFloat(v.Text, 64); err == nil {
+			w.cost, r.State.OtherCost = AddCost(w.cost, AddCost(cost, -r.State.OtherCost)), cost
+		}
+	}
 	for _, rw := range c.Rewinds {
 		w.mergeRewind(rw)
 	}
@@ -230,8 +239,9 @@ func (w *sessionWork) renamed(stamp Stamp) bool {
 	return crc32.ChecksumIEEE([]byte(title)) != stamp.Sum
 }
 
-func (w *sessionWork) mergeMetadata(declared map[string]Value) {
-	if len(declared) == 0 {
+func (w *sessionWork) mergeMetadata(c *SessionChange) {
+	declared := c.Metadata
+	if len(declared) == 0 && c.MetadataJSON == "" {
 		return
 	}
 	have := object(w.row.MetadataJSON)
@@ -249,6 +259,9 @@ func (w *sessionWork) mergeMetadata(declared map[string]Value) {
 	if changed {
 		w.row.MetadataJSON = encodeObject(have)
 	}
+	if as := c.MetadataJSON; as != "" && as != w.row.MetadataJSON && canonicalObject(as) == w.row.MetadataJSON {
+		w.row.MetadataJSON, w.dirty = as, true
+	}
 }
 
 // compact returns JSON without space between its tokens: the form in which
@@ -259,6 +272,17 @@ func compact(text string) (string, bool) {
 		return "", false
 	}
 	return b.String(), true
+}
+
+// canonicalObject is a JSON object as encodeObject writes it, without space between tokens.
+func canonicalObject(text string) string {
+	m := object(text)
+	for key, value := range m {
+		if text, ok := compact(string(value)); ok {
+			m[key] = json.RawMessage(text)
+		}
+	}
+	return encodeObject(m)
 }
 
 // encodeObject writes an object with its keys in order and its values as they

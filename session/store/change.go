@@ -125,6 +125,15 @@ type SessionChange struct {
 	// Metadata holds JSON values by key.
 	Metadata map[string]Value `json:"metadata,omitempty"`
 
+	// AsStored reports that what the batch has of the session are rows of another store. They
+	// are stored as they are: the session has the times of its changes alone, and the
+	// messages those of their own.
+	AsStored bool `json:"-"`
+	// MetadataJSON is how the other store spells Metadata.
+	MetadataJSON string `json:"metadata_json,omitempty"`
+	// OtherCost is the cost in US dollars that the session has beside that of its messages.
+	OtherCost *Value `json:"other_cost_usd,omitempty"`
+
 	// Rewinds hide messages.
 	Rewinds []Rewind `json:"rewinds,omitempty"`
 
@@ -166,6 +175,9 @@ type MessageChange struct {
 	// which neither metadata nor facts are known is marked incomplete, as is one
 	// that was only seen live.
 	Metadata json.RawMessage
+	// HiddenAt is when the message was hidden in the store that it comes from, by a rewind or by
+	// another program. Nil reports nothing.
+	HiddenAt *int64
 }
 
 // TurnStats is what one span knows of an assistant message. A message may have
@@ -208,6 +220,8 @@ type PartChange struct {
 	Data       json.RawMessage
 	ToolCallID string
 	ToolState  string
+	// ContinuationRunID is that of a part that comes from another store.
+	ContinuationRunID *string
 	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown. The least
 	// CreatedAt counts, and the UpdatedAt of the description that takes precedence.
 	CreatedAt, UpdatedAt int64

@@ -348,6 +348,9 @@ func (i *importer) mergeState(in *State, by int) {
 		}
 		w.row.State.Stamps[column], w.dirty = stamp, true
 	}
+	if by > 0 && w.row.State.OtherCost != in.OtherCost {
+		w.row.State.OtherCost, w.dirty = in.OtherCost, true
+	}
 	i.mergeFork(w, in.Fork)
 }
 

@@ -575,6 +575,9 @@ type State struct {
 
 	Rewinds []Rewind `json:"rewinds,omitempty"`
 
+	// OtherCost is the part of the session's cost that was reported beside its messages.
+	OtherCost float64 `json:"other_cost_usd,omitempty"`
+
 	// Fork is set on a fork, Forks on the session that it was made from.
 	Fork  *Fork     `json:"fork,omitempty"`
 	Forks []ForkRef `json:"forks,omitempty"`
@@ -599,13 +602,13 @@ type State struct {
 }
 
 // Portable is what another store can take of the state, nil when that is nothing: its
-// stamps, its rewinds, and what the session was forked from. The rest follows from the
+// stamps, its rewinds, what the session was forked from, and its other cost. The rest follows from the
 // rows, or is beside observations, which do not come along.
 func (s *State) Portable() *State {
 	if s == nil || len(s.Stamps) == 0 && len(s.Rewinds) == 0 && s.Fork == nil {
 		return nil
 	}
-	return &State{Stamps: s.Stamps, Rewinds: s.Rewinds, Fork: s.Fork}
+	return &State{Stamps: s.Stamps, Rewinds: s.Rewinds, Fork: s.Fork, OtherCost: s.OtherCost}
 }
 
 // Bounds are the least and the greatest time that something happened, in Unix

@@ -4,23 +4,27 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Encode returns the session as spans, in order of the rows. It does not change s.
+// Encode returns the session as spans, in order of the rows, the run last. It does not change s.
 // The error is that of a session without an id, or whose rows make no tree.
 func Encode(s *codec.Session) (ptrace.Traces, error) {
 	td := ptrace.NewTraces()
@@ -32,14 +36,14 @@ func Encode(s *codec.Session) (ptrace.Traces, error) {
 	ss := rs.ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
 	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s),
-		blobs: make(map[blobKey]store.Blob, len(s.Blobs))}
+		blobs: make(map[blobKey]store.Blob, len(s.Blobs)), facts: make(map[string]bool)}
 	for _, b := range s.Blobs {
 		e.blobs[blobKey{b.Kind, b.Digest}] = b
 	}
-	if err := e.run(); err != nil {
+	if err := e.messages(); err != nil {
 		return td, err
 	}
-	return td, e.messages()
+	return td, e.run()
 }
 
 type blobKey struct {
@@ -53,41 +57,80 @@ type encoder struct {
 	out   ptrace.SpanSlice
 	ids   *ids
 	blobs map[blobKey]store.Blob // those that no turn has sent yet
+	facts map[string]bool        // messages whose metadata is what their spans measured
 }
 
-// span writes one span. between are its times where no link knows them, in Unix
-// nanoseconds; failed is the text of an error, or nil.
-func (e *encoder) span(at place, record spans.SpanData, rows *replay.Rows, failed *string) error {
-	carried, err := rows.Encode()
+// span is what a span has beside its place.
+type span struct {
+	name       string
+	described  replay.Span // by the attributes
+	attributes []attribute.KeyValue
+	rows       replay.Rows
+	// failed is the text of an error. A span that is known has the status that it had.
+	failed *string
+}
+
+// spanOf is the span of a record of ours.
+func spanOf(record spans.SpanData, rows replay.Rows, failed *string) span {
+	sp := span{name: record.Kind(), attributes: record.Append(nil), rows: rows, failed: failed}
+	_, sp.described = replay.Described(record)
+	if m, ok := record.(*spans.ModelCall); ok {
+		sp.name += " " + m.Model.ModelID
+	}
+	return sp
+}
+
+// write writes a span.
+func (e *encoder) write(at place, s span) error {
+	s.rows.From, s.rows.To = e.s.Session.CreatedAt, e.s.Session.UpdatedAt
+	if r := at.ref; r != nil {
+		s.rows.Span = &replay.Span{Kind: r.Kind, Dialect: r.Dialect, MessageID: r.MessageID, PartID: r.PartID}
+		if e.facts[r.MessageID] || r.MessageID == "" {
+			s.rows.TurnStats = r.TurnStats
+		}
+		if r.Error && s.failed == nil {
+			s.failed = new("")
+		} else if !r.Error {
+			s.failed = nil
+		}
+	}
+	if s.rows.Span != nil && *s.rows.Span == s.described {
+		s.rows.Span = nil
+	}
+	carried, err := s.rows.Encode()
 	if err != nil {
 		return fmt.Errorf("write session %s: %w", e.s.Session.ID, err)
 	}
 	sp := e.out.AppendEmpty()
-	sp.SetName(record.Kind())
-	if m, ok := record.(*spans.ModelCall); ok {
-		sp.SetName(record.Kind() + " " + m.Model.ModelID)
+	sp.SetName(s.name)
+	if sp.SetKind(ptrace.SpanKindInternal); s.described.Kind == spans.KindModelCall {
 		sp.SetKind(ptrace.SpanKindClient)
-	} else {
-		sp.SetKind(ptrace.SpanKindInternal)
 	}
 	sp.SetTraceID(at.trace)
 	sp.SetSpanID(at.span)
 	sp.SetParentSpanID(at.parent)
-	sp.SetStartTimestamp(stamp(at.start))
-	sp.SetEndTimestamp(stamp(at.end))
-	if failed != nil {
+	start, end := credibleNano(at.start), credibleNano(at.end)
+	start = cmp.Or(start, end)
+	sp.SetStartTimestamp(pcommon.Timestamp(start))
+	sp.SetEndTimestamp(pcommon.Timestamp(max(start, end)))
+	if s.failed != nil {
 		sp.Status().SetCode(ptrace.StatusCodeError)
-		sp.Status().SetMessage(*failed)
+		sp.Status().SetMessage(*s.failed)
 	}
-	sdkdata.PutAttributes(sp.Attributes(), record.Append(nil))
+	sdkdata.PutAttributes(sp.Attributes(), s.attributes)
 	sp.Attributes().PutStr(replay.Key, carried)
 	return nil
 }
 
-// stamp is a time as OTLP has it, which has none before 1970.
-func stamp(nano int64) pcommon.Timestamp { return pcommon.Timestamp(max(0, nano)) }
+// credibleNano is a time, or 0 if it is none that a span could have.
+func credibleNano(nano int64) int64 {
+	if !session.Credible(nano / 1e6) {
+		return 0
+	}
+	return nano
+}
 
-// run writes the session's row.
+// run writes the session's row, on the first run's span.
 func (e *encoder) run() error {
 	s := &e.s.Session
 	at := nano(s.UpdatedAt)
@@ -99,35 +142,26 @@ func (e *encoder) run() error {
 		return value(*text)
 	}
 	c := store.SessionChange{
-		ID: s.ID, Start: s.CreatedAt, End: s.UpdatedAt, Title: value(s.Title), Agent: value(s.Agent),
-		Mode:        optional(s.Mode),
+		ID: s.ID, Title: value(s.Title), Agent: value(s.Agent), Mode: optional(s.Mode),
 		WorkspaceID: optional(s.WorkspaceID), WorkspaceRoot: optional(s.WorkspaceRoot), Model: optional(s.ModelJSON),
 		ParentID: optional(s.ParentID), ParentMessageID: optional(s.ParentMessageID),
-		Permissions: value(s.PermissionsJSON), Rewinds: rewinds(asStored(e.t.Messages)),
+		Permissions: value(s.PermissionsJSON), MetadataJSON: s.MetadataJSON,
 	}
 	if s.ArchivedAt != nil {
 		c.Archived = &store.Value{Text: "1", At: nano(*s.ArchivedAt), Rank: store.RankFinal}
 	}
-	record := spans.Run{
-		SessionID: s.ID, Agent: s.Agent, Title: s.Title, WorkspaceID: session.Deref(s.WorkspaceID),
-		WorkspaceRoot: session.Deref(s.WorkspaceRoot),
-		Mode:          session.Deref(s.Mode), CreatedAt: s.CreatedAt, ParentID: session.Deref(s.ParentID),
-		ParentMessageID: session.Deref(s.ParentMessageID),
+	if cost := otherCost(e.t); cost != 0 {
+		c.OtherCost = value(strconv.FormatFloat(cost, 'g', -1, 64))
 	}
-	var model session.Model
-	if s.ModelJSON != nil && json.Unmarshal([]byte(*s.ModelJSON), &model) == nil {
-		record.Model = spans.Model(model)
-	}
+	record := e.runRecord()
+	record.Title, record.CreatedAt = s.Title, s.CreatedAt
+	record.WorkspaceID, record.WorkspaceRoot = session.Deref(s.WorkspaceID), session.Deref(s.WorkspaceRoot)
+	record.Mode = session.Deref(s.Mode)
+	record.ParentID, record.ParentMessageID = session.Deref(s.ParentID), session.Deref(s.ParentMessageID)
 	if s.PermissionsJSON != "[]" {
 		record.Permissions = json.RawMessage(s.PermissionsJSON)
 	}
 	metadata := object(s.MetadataJSON)
-	for key, raw := range metadata {
-		if c.Metadata == nil {
-			c.Metadata = make(map[string]store.Value, len(metadata))
-		}
-		c.Metadata[key] = *value(string(raw))
-	}
 	var ended struct {
 		Outcome string `json:"outcome"`
 		Error   string `json:"error"`
@@ -142,8 +176,36 @@ func (e *encoder) run() error {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	return e.span(e.ids.run, &record, &replay.Rows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)},
-		failed)
+	rows := replay.Rows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}
+	for _, b := range e.s.Blobs {
+		if _, left := e.blobs[blobKey{b.Kind, b.Digest}]; left {
+			rows.Blobs = append(rows.Blobs, replay.Blob{Kind: b.Kind, Digest: b.Digest, Body: b.Body})
+		}
+	}
+	return e.write(e.ids.run, spanOf(record, rows, failed))
+}
+
+// runRecord is what any run of the session reports.
+func (e *encoder) runRecord() *spans.Run {
+	s := &e.s.Session
+	r := &spans.Run{SessionID: s.ID, Agent: s.Agent}
+	var model session.Model
+	if s.ModelJSON != nil && json.Unmarshal([]byte(*s.ModelJSON), &model) == nil {
+		r.Model = spans.Model(model)
+	}
+	return r
+}
+
+// otherCost is what the session cost beside its messages.
+func otherCost(t *session.Transcript) float64 {
+	sum := t.Session.CostUSD
+	for i := range t.Messages {
+		if m := &t.Messages[i].Message; m.Role == session.RoleAssistant {
+			_, cost := session.UsageOf(m.MetadataJSON)
+			sum = store.AddCost(sum, -cost)
+		}
+	}
+	return sum
 }
 
 // messages writes every message, and what belongs to it.
@@ -154,10 +216,13 @@ func (e *encoder) messages() error {
 		decisions[d.MessageID] = append(decisions[d.MessageID], d)
 	}
 	all := e.t.Messages
+	for i := range all {
+		e.facts[all[i].Message.ID] = e.measured(&all[i])
+	}
 	for i := 0; i < len(all); i++ {
 		var user *session.MessageAndParts
 		m := &all[i]
-		if pairs(all, i) {
+		if e.pairs(all, i) {
 			user, m = m, &all[i+1]
 			i++
 		}
@@ -173,6 +238,9 @@ func (e *encoder) messages() error {
 			}
 		}
 		delete(decisions, m.Message.ID)
+		if err == nil {
+			err = e.calls(turn, m)
+		}
 		if err != nil {
 			return err
 		}
@@ -186,16 +254,60 @@ func (e *encoder) messages() error {
 			}
 		}
 	}
-	return nil
+	return e.others()
+}
+
+// measured reports whether a store makes the very metadata of the message of what its spans report.
+func (e *encoder) measured(m *session.MessageAndParts) bool {
+	reports := e.ids.reports[m.Message.ID]
+	if len(reports) == 0 || strings.Contains(m.Message.MetadataJSON, `\u0000`) {
+		return false // facts hold values, and no column the NUL in one
+	}
+	gap := false
+	for i := range m.Parts {
+		gap = gap || m.Parts[i].Index != int64(i)
+	}
+	read := make([]*store.SpanRef, len(reports))
+	for i, r := range reports {
+		read[i] = &store.SpanRef{StartNano: r.StartNano, TraceID: r.TraceID, SpanID: r.SpanID}
+		// Facts are kept as JSON, which rewrites raw values.
+		b, err := json.Marshal(r.TurnStats)
+		if err != nil || json.Unmarshal(b, &read[i].TurnStats) != nil || !credible(r) {
+			return false
+		}
+	}
+	return store.FoldedMetadata(read, gap) == m.Message.MetadataJSON
+}
+
+// credible reports whether ingest takes what the span measured.
+func credible(r *store.SpanRef) bool {
+	f := r.TurnStats
+	if u := f.Usage; u != nil && (min(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) < 0 ||
+		max(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) > ingest.MaxTokens) {
+		return false
+	}
+	for _, digest := range []string{f.SystemPromptDigest, f.Trace.ToolCatalogDigest} {
+		if digest != "" && (len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "") {
+			return false
+		}
+	}
+	for _, raw := range f.Extra {
+		if ingest.TooDeep(raw) {
+			return false
+		}
+	}
+	cost := f.Trace.CostUSD
+	return session.Credible(r.StartNano/1e6) && !ingest.TooDeep(f.Trace.UsageRaw) &&
+		(cost == nil || *cost >= 0 && *cost <= ingest.MaxDollars)
 }
 
 // pairs reports whether the message at i is a user's that the one after it answers, and
 // that has no need of a span of its own.
-func pairs(all []session.MessageAndParts, i int) bool {
+func (e *encoder) pairs(all []session.MessageAndParts, i int) bool {
 	if i+1 >= len(all) || all[i].Message.Role != session.RoleUser || all[i+1].Message.Role != session.RoleAssistant {
 		return false
 	}
-	if annotate(&all[i].Message) == "" || (all[i].Message.HiddenAt == nil) != (all[i+1].Message.HiddenAt == nil) {
+	if e.facts[all[i].Message.ID] || (all[i].Message.HiddenAt == nil) != (all[i+1].Message.HiddenAt == nil) {
 		return false
 	}
 	meta := session.ParseMessageMetadata([]byte(all[i].Message.MetadataJSON))
@@ -207,55 +319,60 @@ func pairs(all []session.MessageAndParts, i int) bool {
 
 // message writes the span of m, and of the user's message that it answers.
 func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
-	rows := new(replay.Rows)
+	var rows replay.Rows
 	start := m.Message.CreatedAt
 	if user != nil {
 		start = min(start, user.Message.CreatedAt)
-		rows.Messages = append(rows.Messages, messageRow(&user.Message, annotate(&user.Message)))
+		rows.Messages = append(rows.Messages, e.messageRow(&user.Message))
 	}
+	rows.Messages = append(rows.Messages, e.messageRow(&m.Message))
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	row := messageRow(&m.Message, annotate(&m.Message))
-	if row.Metadata == "" {
-		rows.TurnStats, rows.FactsOf = measured(&m.Message), m.Message.ID
-		if len(meta.Trace.ModelErrors) > 0 {
-			rows.TurnStats.Trace.ModelErrors = nil // the spans of the calls report them
-		}
-	}
-	rows.Messages = append(rows.Messages, row)
 	kind := semconv.SpanSessionTurn
 	marker := compaction(m)
 	if marker != nil {
 		kind = semconv.SpanCompactionRun
 	}
 	at := e.ids.message(kind, m, start)
-	if rows.TurnStats != nil && rows.TurnStats.Step {
-		// A step among those that failed, and after them.
-		at.start = at.start/1e6*1e6 + int64(len(meta.Trace.ModelErrors))
-		at.end = max(at.start, at.end)
-	}
+	rows.Span = &replay.Span{Kind: kind, Dialect: store.DialectSDK, MessageID: m.Message.ID}
 	var failed *string
 	if meta.Trace.EndReason == semconv.EndError || meta.Trace.Error != "" {
 		failed = &meta.Trace.Error
 	}
 	if marker != nil {
-		if err := e.span(at, e.compaction(m, marker, &meta, rows), rows, failed); err != nil {
-			return at, err
+		record := e.compaction(m, marker, &meta, &rows)
+		return at, e.write(at, spanOf(record, rows, failed))
+	}
+	// A turn that was continued has a span for each time, with its own measurements.
+	if at.ref != nil && at.ref.TurnStats != nil && e.facts[m.Message.ID] {
+		meta = session.ParseMessageMetadata([]byte(at.ref.TurnStats.Metadata()))
+	}
+	record := e.turn(&meta)
+	if user != nil {
+		record.User = said(user, &rows)
+	}
+	switch m.Message.Role {
+	case session.RoleUser:
+		record.User = said(m, &rows)
+	case session.RoleAssistant:
+		record.Assistant = said(m, &rows)
+	default:
+		for i := range m.Parts {
+			rows.Parts = append(rows.Parts, partRow(&m.Parts[i]))
 		}
-	} else if err := e.span(at, e.turn(user, m, &meta, rows), rows, failed); err != nil {
-		return at, err
 	}
-	if row.Metadata == "" {
-		return at, e.modelErrors(at, m, &meta, rows.TurnStats)
-	}
-	return at, nil
+	return at, e.write(at, spanOf(record, rows, failed))
 }
 
-func messageRow(m *session.Message, metadata string) replay.Message {
-	return replay.Message{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Metadata: metadata}
+func (e *encoder) messageRow(m *session.Message) replay.Message {
+	row := replay.Message{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, HiddenAt: m.HiddenAt}
+	if !e.facts[m.ID] {
+		row.Metadata = m.MetadataJSON
+	}
+	return row
 }
 
-// turn is the record of a message, or of two.
-func (e *encoder) turn(user, m *session.MessageAndParts, meta *session.MessageMetadata, rows *replay.Rows) *spans.Turn {
+// turn is the record of what was measured of a turn.
+func (e *encoder) turn(meta *session.MessageMetadata) *spans.Turn {
 	t := &spans.Turn{
 		SessionID: e.s.Session.ID, Agent: cmp.Or(meta.Agent, e.s.Session.Agent), Index: meta.Trace.TurnIndex,
 		Temperature:        meta.Trace.Temperature,
@@ -270,20 +387,135 @@ func (e *encoder) turn(user, m *session.MessageAndParts, meta *session.MessageMe
 	}
 	t.SystemPrompt = e.once(store.BlobSystemPrompt, t.SystemPromptDigest)
 	t.ToolCatalog = e.once(store.BlobToolCatalog, t.ToolCatalogDigest)
-	if user != nil {
-		t.User = said(user, rows)
-	}
-	switch m.Message.Role {
-	case session.RoleUser:
-		t.User = said(m, rows)
-	case session.RoleAssistant:
-		t.Assistant = said(m, rows)
-	default:
-		for i := range m.Parts {
-			rows.Parts = append(rows.Parts, partRow(&m.Parts[i]))
+	return t
+}
+
+// calls writes the model calls of a message: those of the spans that are known, or else those that the
+// message itself lists.
+func (e *encoder) calls(turn place, m *session.MessageAndParts) error {
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	steps, failures := meta.Trace.Steps, meta.Trace.ModelErrors
+	var good, bad []place
+	for _, r := range e.ids.rows[refKey{spans.KindModelCall, m.Message.ID}] {
+		if r.ref.Error {
+			bad = append(bad, *r)
+		} else {
+			good = append(good, *r)
 		}
 	}
-	return t
+	if len(good)+len(bad) == 0 {
+		p := place{trace: turn.trace, parent: turn.span, start: turn.start, end: turn.start}
+		for n := range failures {
+			bad = append(bad, e.ids.derive(spans.KindModelCall, m.Message.ID+"\x00error "+strconv.Itoa(n), p))
+			p.start++
+		}
+		for n, end := range ends(m, len(steps)) {
+			// Of two that began in one millisecond the first is the first in the order of spans, too.
+			p.start, p.end = max(p.start+1, nano(steps[n].StartedAt)), nano(end)
+			good = append(good, e.ids.derive(spans.KindModelCall, m.Message.ID+"\x00"+strconv.Itoa(n), p))
+		}
+	} else {
+		for _, p := range slices.Concat(good, bad) {
+			e.ids.claim(p.trace, p.span)
+		}
+	}
+	for n, at := range good {
+		record := e.call(at.ref, m.Message.ID, meta.Model)
+		if len(steps) == len(good) && (at.ref == nil || at.ref.TurnStats == nil) {
+			step := &steps[n]
+			record.Usage.Tokens = (*spans.Tokens)(step.Usage)
+			record.ResponseID, record.StopReason = step.ResponseID, step.StopReason
+			if step.Model != nil {
+				record.Model = spans.Model(*step.Model)
+			}
+		}
+		if err := e.write(at, spanOf(record, replay.Rows{}, nil)); err != nil {
+			return err
+		}
+	}
+	for n, at := range bad {
+		record := e.call(at.ref, m.Message.ID, meta.Model)
+		if record.Error == "" && len(failures) == len(bad) {
+			record.Error = failures[n]
+		}
+		err := e.write(at, spanOf(record, replay.Rows{}, &record.Error))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ends are when the steps of a message ended, in Unix milliseconds: when the last thing that the model answered
+// in it was there.
+func ends(m *session.MessageAndParts, steps int) []int64 {
+	all, n := make([]int64, steps), -1
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if p.Type == "step-start" || n < 0 {
+			n++
+		}
+		if at := p.UpdatedAt; n < steps {
+			if isTool(p) {
+				at = p.CreatedAt
+			}
+			all[n] = max(all[n], at)
+		}
+	}
+	return all
+}
+
+// call is the record of a model call, with what the span of ref measured; ref may be nil. model is that of the
+// message, or nil.
+func (e *encoder) call(ref *store.SpanRef, messageID string, model *session.Model) *spans.ModelCall {
+	record := &spans.ModelCall{SessionID: e.s.Session.ID, MessageID: messageID}
+	if ref != nil && ref.TurnStats != nil {
+		f := ref.TurnStats
+		meta := session.ParseMessageMetadata([]byte(f.Metadata()))
+		model, record.Usage = cmp.Or(f.Model, model), usage(&meta)
+		record.StopReason, record.Temperature, record.Error = f.Trace.StopReason, f.Trace.Temperature, f.Trace.Error
+		record.ResponseID, record.ResponseModel = f.Trace.ResponseID, f.Trace.ResponseModel
+	}
+	if model != nil {
+		record.Model = spans.Model(*model)
+	}
+	record.Model.ModelID = cmp.Or(record.Model.ModelID, "unknown")
+	return record
+}
+
+// others writes the known spans that are of no row, or of one that another span has. What is known of them is
+// what they measured.
+func (e *encoder) others() error {
+	for i := range e.ids.refs {
+		at := e.ids.refs[i]
+		if at.span == e.ids.run.span && at.trace == e.ids.run.trace || !e.ids.claim(at.trace, at.span) {
+			continue
+		}
+		r := at.ref
+		var stats session.MessageMetadata
+		if r.TurnStats != nil {
+			stats = session.ParseMessageMetadata([]byte(r.TurnStats.Metadata()))
+		}
+		failed := stats.Trace.Error
+		var sp span
+		switch r.Kind {
+		case spans.KindModelCall:
+			sp = spanOf(e.call(r, r.MessageID, nil), replay.Rows{}, &failed)
+		case semconv.SpanSessionRun:
+			sp = spanOf(e.runRecord(), replay.Rows{}, &failed)
+		case semconv.SpanSessionTurn:
+			sp = spanOf(e.turn(&stats), replay.Rows{}, &failed)
+		case semconv.SpanCompactionRun:
+			sp = spanOf(&spans.Compaction{SessionID: e.s.Session.ID, Error: failed}, replay.Rows{}, &failed)
+		default:
+			sp = span{name: r.Kind, failed: &failed, attributes: []attribute.KeyValue{
+				semconv.SessionIDKey.String(e.s.Session.ID), semconv.GenAIConversationIDKey.String(e.s.Session.ID)}}
+		}
+		if err := e.write(at, sp); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // once returns the text with the digest, the first time that it is asked for.
@@ -340,7 +572,8 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 func isPlain(p *session.Part) bool {
 	const noIndex = 1 << 30
 	head, err := json.Marshal(p.Type)
-	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < noIndex &&
+	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.ContinuationRunID == nil &&
+		p.Index >= 0 && p.Index < noIndex &&
 		session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
 		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
 }
@@ -350,6 +583,7 @@ func partRow(p *session.Part) replay.Part {
 		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON,
 		ToolCallID: session.Deref(p.ToolCallID),
 		ToolState:  session.Deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		ContinuationRunID: p.ContinuationRunID,
 	}
 }
 
@@ -389,30 +623,6 @@ func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, m
 	return c
 }
 
-// modelErrors writes a span for each model call that failed. The last of them may be
-// in the facts of the message itself.
-func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *session.MessageMetadata,
-	whole *store.TurnStats) error {
-	failed := meta.Trace.ModelErrors
-	if whole.Step && whole.Trace.Error != "" && len(failed) > 0 && failed[len(failed)-1] == whole.Trace.Error {
-		failed = failed[:len(failed)-1]
-	}
-	for i, text := range failed {
-		at := e.ids.modelCall(turn, m.Message.ID, i)
-		record := spans.ModelCall{SessionID: e.s.Session.ID, MessageID: m.Message.ID, Error: text}
-		if meta.Model != nil {
-			record.Model = spans.Model(*meta.Model)
-		}
-		record.Model.ModelID = cmp.Or(record.Model.ModelID, "unknown")
-		rows := &replay.Rows{FactsOf: m.Message.ID, TurnStats: &store.TurnStats{Step: true,
-			Trace: session.MessageTrace{Error: text}}}
-		if err := e.span(at, &record, rows, &text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // tool writes a tool call.
 func (e *encoder) tool(turn place, p *session.Part) error {
 	data, _ := session.ParseUIPart(p.DataJSON) // what cannot be read was not said
@@ -445,7 +655,7 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 	if record.State == session.StateOutputError {
 		failed = &failure
 	}
-	return e.span(e.ids.part(turn, p), &record, &replay.Rows{Parts: []replay.Part{row}}, failed)
+	return e.write(e.ids.part(turn, p), spanOf(&record, replay.Rows{Parts: []replay.Part{row}}, failed))
 }
 
 func (e *encoder) decision(turn place, d *store.Decision) error {
@@ -455,7 +665,7 @@ func (e *encoder) decision(turn place, d *store.Decision) error {
 		Pattern: d.Pattern,
 		Action:  d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
 	}
-	return e.span(e.ids.decision(turn, d), &record, &replay.Rows{Decision: d}, nil)
+	return e.write(e.ids.decision(turn, d), spanOf(&record, replay.Rows{Decision: d}, nil))
 }
 
 func isTool(p *session.Part) bool {
@@ -463,3 +673,32 @@ func isTool(p *session.Part) bool {
 }
 
 func isToolOf(p session.Part) bool { return isTool(&p) }
+
+// member is the value of a member of an object, as it is spelled, and where it begins.
+type member struct {
+	text string
+	at   int
+}
+
+// members are those of an object that are in it once.
+func members(text string) map[string]member {
+	dec := json.NewDecoder(strings.NewReader(text))
+	all := make(map[string]member)
+	twice := make(map[string]bool)
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil
+	}
+	for dec.More() {
+		t, err := dec.Token()
+		key, ok := t.(string)
+		var raw json.RawMessage
+		if err != nil || !ok || dec.Decode(&raw) != nil {
+			return nil
+		}
+		_, had := all[key]
+		twice[key] = had || twice[key]
+		all[key] = member{string(raw), int(dec.InputOffset()) - len(raw)}
+	}
+	maps.DeleteFunc(all, func(key string, _ member) bool { return twice[key] })
+	return all
+}

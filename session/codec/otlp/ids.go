@@ -1,10 +1,13 @@
 package otlp
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
@@ -14,103 +17,122 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// place is where a span stands. Times are Unix nanoseconds.
+// place is where a span stands. Times are Unix nanoseconds. ref is what the session knows of the
+// span, nil if it is a derived one.
 type place struct {
 	trace        pcommon.TraceID
 	span, parent pcommon.SpanID
 	start, end   int64
+	ref          *store.SpanRef
 }
 
-// ids gives spans their places.
+// spanKey is a trace and a span id.
+type spanKey [24]byte
+
+func keyOf(trace pcommon.TraceID, span pcommon.SpanID) (key spanKey) {
+	copy(key[copy(key[:], trace[:]):], span[:])
+	return key
+}
+
+// ids gives spans their places: those that the session's SpanRefs have, and derived ones.
 type ids struct {
-	session  string
-	run      place
-	refs     map[refKey]*store.SpanRef
-	taken    map[[24]byte]bool
-	from, to int64 // of the session, Unix milliseconds
+	session string
+	run     place
+	// refs are the spans that are known, in order of their starts; the maps have the same by their ids, by
+	// the row that they are of, and the first one of each message.
+	refs  []place
+	known map[spanKey]*place
+	rows  map[refKey][]*place
+	first map[string]*place
+	// reports are the spans that measured something of a message.
+	reports map[string][]*store.SpanRef
+	taken   map[spanKey]bool
 }
 
-// refKey finds the span that a row came from: the part of a call, the message of
-// anything else.
+// refKey is the row that a span is of: the part of a call, the message of anything else.
 type refKey struct{ kind, row string }
 
 func newIDs(s *codec.Session) *ids {
-	i := &ids{session: s.Session.ID, refs: make(map[refKey]*store.SpanRef), taken: make(map[[24]byte]bool),
-		from: s.Session.CreatedAt, to: s.Session.UpdatedAt}
+	i := &ids{session: s.Session.ID, known: make(map[spanKey]*place), taken: make(map[spanKey]bool),
+		rows: make(map[refKey][]*place), first: make(map[string]*place), reports: make(map[string][]*store.SpanRef)}
 	for n := range s.SpanRefs {
-		r := &s.SpanRefs[n]
-		key := refKey{r.Kind, r.MessageID}
-		if r.Kind == semconv.SpanToolCall {
-			key.row = r.PartID
-		}
-		if _, known := i.refs[key]; !known {
-			i.refs[key] = r
+		if p, ok := placeOf(&s.SpanRefs[n]); ok {
+			i.refs = append(i.refs, p)
 		}
 	}
-	i.run = i.place(refKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: nano(i.from), end: nano(i.to)},
-		i.to)
-	// The run that is written stands for the whole session, whichever run had the id.
-	i.run.parent, i.run.start, i.run.end = pcommon.SpanID{}, nano(i.from), nano(i.to)
+	slices.SortFunc(i.refs, func(x, y place) int {
+		return cmp.Or(cmp.Compare(x.start, y.start), strings.Compare(x.ref.TraceID, y.ref.TraceID),
+			strings.Compare(x.ref.SpanID, y.ref.SpanID))
+	})
+	for n := range i.refs {
+		r := &i.refs[n]
+		key := refKey{r.ref.Kind, r.ref.MessageID}
+		if r.ref.Kind == semconv.SpanToolCall {
+			key.row = r.ref.PartID
+		}
+		i.known[keyOf(r.trace, r.span)], i.rows[key] = r, append(i.rows[key], r)
+		if id := r.ref.MessageID; i.first[id] == nil {
+			i.first[id] = r
+		}
+		if id := r.ref.MessageID; id != "" && r.ref.TurnStats != nil {
+			i.reports[id] = append(i.reports[id], r.ref)
+		}
+	}
+	p := place{start: nano(s.Session.CreatedAt), end: nano(s.Session.UpdatedAt)}
+	if sum := sha256.Sum256([]byte("trace\x00" + i.session)); len(i.refs) > 0 {
+		p.trace = i.refs[0].trace
+	} else {
+		copy(p.trace[:], sum[:])
+	}
+	// The session's row is what it was at the end of the last run. A change of a session takes no time.
+	runs := i.rows[refKey{semconv.SpanSessionRun, ""}]
+	slices.SortStableFunc(runs, func(x, y *place) int {
+		return cmp.Or(-cmp.Compare(min(1, x.end-x.start), min(1, y.end-y.start)), -cmp.Compare(x.end, y.end))
+	})
+	i.run = i.place(semconv.SpanSessionRun, "", p)
 	return i
 }
 
-// trace is that of a session none of whose spans is known.
-func (i *ids) trace() (id pcommon.TraceID) {
-	sum := sha256.Sum256([]byte("trace\x00" + i.session))
-	copy(id[:], sum[:])
-	return id
+// placeOf is the place of a known span. It is not ok if its ids are none.
+func placeOf(r *store.SpanRef) (p place, ok bool) {
+	ok = unhex(p.trace[:], r.TraceID) && unhex(p.span[:], r.SpanID) && !p.trace.IsEmpty() && !p.span.IsEmpty()
+	unhex(p.parent[:], r.ParentSpanID) // none is none
+	p.start, p.end, p.ref = r.StartNano, max(r.StartNano, r.EndNano), r
+	return p, ok
 }
 
-// place is that of the span that the link of the key knows, or else p with a derived
-// id. A span may end at most at the time until, in Unix milliseconds, for a message is
-// as new as the last span that reports it.
-func (i *ids) place(key refKey, p place, until int64) place {
-	if p.end < p.start {
-		p.end = p.start
-	}
-	if l := i.refs[key]; l != nil && i.take(l.TraceID, l.SpanID, &p) {
-		if i.from <= l.StartNano/1e6 && l.StartNano <= l.EndNano && l.EndNano/1e6 <= min(until, i.to) &&
-			l.StartNano > 0 {
-			p.start, p.end = l.StartNano, l.EndNano
+// place is that of the first known span of the row that was not written yet, or else p with an id made of what it
+// stands for.
+func (i *ids) place(kind, row string, p place) place {
+	for _, r := range i.rows[refKey{kind, row}] {
+		if i.claim(r.trace, r.span) {
+			return *r
 		}
-		return p
 	}
-	i.derive(&p, key.kind, key.row)
-	return p
+	return i.derive(kind, row, p)
 }
 
-// take gives p a trace and a span id in hex, if they are such and no other span has
-// them.
-func (i *ids) take(traceID, spanID string, p *place) bool {
-	var trace pcommon.TraceID
-	var span pcommon.SpanID
-	if !unhex(trace[:], traceID) || !unhex(span[:], spanID) {
-		return false
-	}
-	if !i.claim(trace, span) {
-		return false
-	}
-	if p.trace != trace {
-		p.parent = pcommon.SpanID{} // it is of another trace
-	}
-	p.trace, p.span = trace, span
-	return true
-}
-
-// derive gives p a span id made of what it stands for.
-func (i *ids) derive(p *place, kind, row string) {
+// derive gives p a span id made of what it stands for. Where the session was read from what was written with
+// derived ids, that is a known span.
+func (i *ids) derive(kind, row string, p place) place {
+	p.end = max(p.start, p.end)
 	for n := 0; ; n++ {
 		sum := sha256.Sum256([]byte(i.session + "\x00" + kind + "\x00" + row + "\x00" + strconv.Itoa(n)))
 		copy(p.span[:], sum[:])
-		if i.claim(p.trace, p.span) {
-			return
+		r := i.known[keyOf(p.trace, p.span)]
+		switch {
+		case r != nil && r.ref.Kind != kind || !i.claim(p.trace, p.span):
+		case r != nil:
+			return *r
+		default:
+			return p
 		}
 	}
 }
 
+// claim reports whether no other span has the ids, and gives them to one.
 func (i *ids) claim(trace pcommon.TraceID, span pcommon.SpanID) bool {
-	var key [24]byte
-	copy(key[copy(key[:], trace[:]):], span[:])
+	key := keyOf(trace, span)
 	if i.taken[key] || trace.IsEmpty() || span.IsEmpty() {
 		return false
 	}
@@ -126,34 +148,43 @@ func unhex(dst []byte, text string) bool {
 	return err == nil
 }
 
+// message is the place of the span of a message. A derived one is beside the first known span that is
+// of the message.
 func (i *ids) message(kind string, m *session.MessageAndParts, start int64) place {
 	p := place{trace: i.run.trace, parent: i.run.span, start: nano(start), end: nano(m.Message.UpdatedAt)}
-	return i.place(refKey{kind, m.Message.ID}, p, m.Message.UpdatedAt)
-}
-
-// modelCall is the place of the nth call of a turn that failed. Calls are in order of
-// their times, and within the millisecond in which the turn began.
-func (i *ids) modelCall(turn place, messageID string, n int) place {
-	at := turn.start/1e6*1e6 + int64(n)
-	p := place{trace: turn.trace, parent: turn.span, start: at, end: at}
-	i.derive(&p, "chat", messageID+"\x00"+strconv.Itoa(n))
-	return p
+	if r := i.first[m.Message.ID]; r != nil {
+		p.trace, p.parent = r.trace, r.parent
+	}
+	return i.place(kind, m.Message.ID, p)
 }
 
 func (i *ids) part(turn place, part *session.Part) place {
 	p := place{trace: turn.trace, parent: turn.span, start: nano(part.CreatedAt), end: nano(part.UpdatedAt)}
-	return i.place(refKey{semconv.SpanToolCall, part.ID}, p, part.UpdatedAt)
+	return i.place(semconv.SpanToolCall, part.ID, p)
 }
 
+// decision is the place of a decision's span. A span that the decision names may be of something else in which
+// it was reported.
 func (i *ids) decision(turn place, d *store.Decision) place {
 	p := place{trace: turn.trace, parent: turn.span, start: nano(d.DecidedAt), end: nano(d.DecidedAt)}
 	if d.WaitedMS != nil && *d.WaitedMS > 0 {
-		p.start = max(p.start-nano(*d.WaitedMS), min(p.start, nano(i.from)))
+		p.start -= min(nano(*d.WaitedMS), p.start)
 	}
-	if !i.take(d.TraceID, d.SpanID, &p) {
-		i.derive(&p, semconv.SpanPermissionEvaluate, d.ID)
+	own := place{start: p.start, end: p.end}
+	if !unhex(own.trace[:], d.TraceID) || !unhex(own.span[:], d.SpanID) {
+		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)
 	}
-	return p
+	r := i.known[keyOf(own.trace, own.span)]
+	switch {
+	case r != nil && r.ref.Kind != semconv.SpanPermissionEvaluate || !i.claim(own.trace, own.span):
+		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)
+	case r != nil:
+		return *r
+	}
+	if own.trace == turn.trace {
+		own.parent = turn.span
+	}
+	return own
 }
 
 // lastMilli is the last time that spans have, in the year 2262, in Unix milliseconds.

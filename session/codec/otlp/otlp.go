@@ -4,14 +4,15 @@
 // exporter, or "agenttrace import", makes the same rows of them: in an empty store,
 // the same byte for byte, except for what [Explain] lists.
 //
-//	session row, rewinds          session.run over the whole session
+//	session row                   session.run, the last one that is known
 //	assistant message             session.turn, with the user message before it
 //	any other message             session.turn of its own
 //	message with a compaction     compaction.run
 //	tool part                     tool.call: input and output are there alone
 //	permission decision           permission.evaluate
-//	error of a model call         chat
+//	step of a message, error      chat, if no span of a model call is known
 //	system prompt, tool catalog   on the first turn that names it
+//	any other known span          a span of its kind, with what it measured
 //
 // The attributes are those that an agent would have set, as far as the rows have them. What
 // they cannot say exactly, such as a message of the system, is in the attribute
@@ -20,10 +21,10 @@
 //
 // # Ids
 //
-// Rows keep their ids. A span has the trace and span id, the parent and the times that
-// SpanRefs of the session know of it, where the rows that it stands for came from such a span;
-// else ids derived from the session's, so that writing a session again gives the same
-// spans. All spans without a known trace are of the trace of session.run.
+// Rows keep their ids. Each of the session's SpanRefs is written once, with its ids, parent, times
+// and status. What came from no span has one with ids derived from the session's, so that
+// writing a session again gives the same spans. Those without a known trace are of the trace of
+// session.run.
 //
 // A replay belongs into a store that does not have the session. Where it stands
 // already, reported by other spans, its messages would be counted twice.

@@ -6,7 +6,7 @@
 // another agent's telemetry, an import or another program came to, the SDK's
 // attributes cannot report all: a message of the system, an answer without a
 // turn_index, a time that no clock gave. So whoever writes stored rows as spans adds
-// the attribute [Key], and ingest takes the rows from there.
+// the attribute [Key], and ingest takes the rows from there, as they are.
 package replay
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // Key is the attribute in which a [Rows] travels, as JSON.
@@ -25,29 +26,71 @@ const Key = string(semconv.ReplayKey)
 // repeated: the parts of a session.turn that have data, and prompts and catalogs,
 // are taken from the record.
 type Rows struct {
+	// Span is how the store has the span itself, nil if it is as [Described].
+	Span *Span `json:"span,omitempty"`
+	// From and To are created_at and updated_at of the session, in Unix milliseconds.
+	From int64 `json:"from,omitempty"`
+	To   int64 `json:"to,omitempty"`
 	// Session is the session's row. Its id is the span's; a fork in it is ignored.
 	Session *store.SessionChange `json:"session,omitempty"`
 	// Messages are rows of messages without their parts.
 	Messages []Message `json:"messages,omitempty"`
-	// TurnStats are what the span measured of the message FactsOf.
+	// TurnStats are what the span measured of its message.
 	TurnStats *store.TurnStats `json:"facts,omitempty"`
-	FactsOf   string           `json:"facts_of,omitempty"`
 	// Parts are rows of parts.
 	Parts []Part `json:"parts,omitempty"`
+	// Blobs are prompts and catalogs that no other span of the session has.
+	Blobs []Blob `json:"blobs,omitempty"`
 	// Decision is a row of permission_decisions.
 	Decision *store.Decision `json:"decision,omitempty"`
 	// Annotations are rows of annotations.
 	Annotations []store.Annotation `json:"annotations,omitempty"`
 }
 
-// Message is a row of chat_messages. Hidden messages are built by the rewinds of the
-// session.
+// Span is a row of span_refs, without what the span itself has.
+type Span struct {
+	Kind      string `json:"kind"`
+	Dialect   string `json:"dialect"`
+	MessageID string `json:"message_id,omitempty"`
+	PartID    string `json:"part_id,omitempty"`
+}
+
+// Described is what a span's own attributes report of it: its session, and the row of span_refs of a span
+// of the SDK.
+func Described(record spans.SpanData) (sessionID string, s Span) {
+	s = Span{Kind: record.Kind(), Dialect: store.DialectSDK}
+	switch r := record.(type) {
+	case *spans.Run:
+		sessionID = r.SessionID
+	case *spans.Turn:
+		sessionID, s.MessageID = r.SessionID, r.Assistant.ID
+	case *spans.ToolCall:
+		sessionID, s.MessageID, s.PartID = r.SessionID, r.MessageID, r.PartID
+	case *spans.Compaction:
+		sessionID, s.MessageID, s.PartID = r.SessionID, r.MessageID, r.PartID
+	case *spans.Permission:
+		sessionID, s.MessageID, s.PartID = r.SessionID, r.MessageID, r.PartID
+	case *spans.ModelCall:
+		sessionID, s.MessageID = r.SessionID, r.MessageID
+	}
+	return sessionID, s
+}
+
+// Blob is a row of system_prompts or tool_catalogs.
+type Blob struct {
+	Kind   store.BlobKind `json:"kind"`
+	Digest string         `json:"digest"`
+	Body   string         `json:"body"`
+}
+
+// Message is a row of chat_messages.
 type Message struct {
 	ID   string `json:"id"`
 	Role string `json:"role"`
 	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown.
-	CreatedAt int64 `json:"created_at,omitempty"`
-	UpdatedAt int64 `json:"updated_at,omitempty"`
+	CreatedAt int64  `json:"created_at,omitempty"`
+	UpdatedAt int64  `json:"updated_at,omitempty"`
+	HiddenAt  *int64 `json:"hidden_at,omitempty"`
 	// Metadata is a JSON object as text, empty when it follows from the facts of spans.
 	Metadata string `json:"metadata,omitempty"`
 }
@@ -65,6 +108,8 @@ type Part struct {
 	ToolState  string `json:"tool_state,omitempty"`
 	CreatedAt  int64  `json:"created_at,omitempty"`
 	UpdatedAt  int64  `json:"updated_at,omitempty"`
+
+	ContinuationRunID *string `json:"continuation_run_id,omitempty"`
 	// InputAt and OutputAt are the bytes of Data before which the values belong.
 	InputAt  *int `json:"input_at,omitempty"`
 	OutputAt *int `json:"output_at,omitempty"`

@@ -1,0 +1,112 @@
+package importer_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/codec/otlp"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// TestTranscriptsComeBackThroughOTLP: every session that is imported from a program's own files has the same rows in a
+// store that reads its spans. What it has besides are the spans themselves. Nothing else is another, so there is no
+// list of what cannot be the same: [otlp.Explain] has that of any session, and must be empty here.
+func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
+	codecs := filepath.Join("..", "codec")
+	ours := filepath.Join(codecs, "transcripts", "testdata")
+	for _, sample := range []string{
+		filepath.Join(ours, "cline"), filepath.Join(ours, "copilot"), filepath.Join(ours, "cursor"),
+		filepath.Join(ours, "gemini"), filepath.Join(ours, "goose"), filepath.Join(ours, "kiro"),
+		filepath.Join(ours, "opencode"), filepath.Join(ours, "openhands"), filepath.Join(ours, "zed"),
+		filepath.Join("..", "ingest", "testdata", "delegated", "claude-code", "transcripts"),
+		filepath.Join("..", "ingest", "testdata", "delegated", "codex", "transcripts"),
+		filepath.Join(codecs, "pi", "testdata", "session.jsonl"), filepath.Join(codecs, "sts", "testdata", "llama.jsonl"),
+		filepath.Join(codecs, "agentdbg", "testdata", "data"), filepath.Join(codecs, "skillet", "testdata", "state"),
+		filepath.Join(codecs, "jutul", "testdata", "trace.sqlite"), filepath.Join(codecs, "atif", "testdata", "harbor.json"),
+		filepath.Join(codecs, "acp", "testdata", "story.ndjson"),
+	} {
+		t.Run(filepath.Base(filepath.Dir(sample))+" "+filepath.Base(sample), func(t *testing.T) {
+			db := filepath.Join(t.TempDir(), "sessions.db")
+			importFiles(t, db, sample)
+			sessions := storedSessions(t, db)
+			if len(sessions) == 0 {
+				t.Fatal("no session was imported")
+			}
+			file := filepath.Join(t.TempDir(), "sessions.otlp.jsonl")
+			var spans bytes.Buffer
+			for _, s := range sessions {
+				if losses := otlp.Explain(s); len(losses) > 0 {
+					t.Errorf("session %s would lose %v", s.Session.ID, losses)
+				}
+				if err := otlp.WriteJSON(&spans, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(file, spans.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			again := filepath.Join(t.TempDir(), "again.db")
+			importFiles(t, again, file)
+			back := storedSessions(t, again)
+			for id, want := range sessions {
+				if back[id] == nil {
+					t.Errorf("session %s did not come back", id)
+				} else if d := codectest.Diff(want, rowsOf(back[id])); d != "" {
+					t.Errorf("session %s %s", id, d)
+				}
+			}
+		})
+	}
+}
+
+// importFiles imports files into the store at a path.
+func importFiles(t *testing.T, db string, paths ...string) {
+	t.Helper()
+	im, err := importer.New(db, importer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs, err := im.Inputs(t.Context(), paths, nil)
+	if err == nil {
+		_, err = im.Run(t.Context(), inputs)
+	}
+	if err := im.Close(); err != nil {
+		t.Error(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// storedSessions are those of a store.
+func storedSessions(t *testing.T, db string) map[string]*codec.Session {
+	t.Helper()
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	all := make(map[string]*codec.Session)
+	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[row.ID], err = formats.Read(t.Context(), r, row.ID); err != nil {
+			t.Fatal(err)
+		}
+		all[row.ID] = rowsOf(all[row.ID])
+	}
+	return all
+}
+
+// rowsOf is a session without what the merge of later telemetry needs.
+func rowsOf(s *codec.Session) *codec.Session {
+	return &codec.Session{Transcript: s.Transcript, Decisions: s.Decisions, Annotations: s.Annotations, Blobs: s.Blobs}
+}
