@@ -190,7 +190,8 @@ func (x *redaction) observation(o *store.Observation) {
 
 func (x *redaction) session(c *store.SessionChange) {
 	x.id(&c.ID)
-	for _, v := range [...]*store.Value{c.Mode, c.WorkspaceID, c.Agent, c.ParentID, c.ParentMessageID, c.Archived} {
+	for _, v := range [...]*store.Value{c.Mode, c.WorkspaceID, c.Agent, c.ParentID, c.ParentMessageID, c.Archived,
+		c.OtherCost} {
 		if v != nil {
 			x.id(&v.Text)
 		}
