@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
@@ -24,7 +27,9 @@ import (
 	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/otlp"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -76,6 +81,8 @@ func TestJaeger(t *testing.T) {
 		calls += compareCalls(t, transcript, spans)
 		compareLinks(t, id, links, spans)
 	}
+	compareExport(t, ctx, binary, reader, append([]string{result.SessionID}, result.ChildSessionIDs...), result.TraceIDs,
+		spans)
 	if turns < 4 || calls < 10 {
 		t.Errorf("compared %d turns and %d tool calls; the demo has more", turns, calls)
 	}
@@ -131,7 +138,12 @@ type jaegerSpan struct {
 	TraceID       string `json:"traceID"`
 	SpanID        string `json:"spanID"`
 	OperationName string `json:"operationName"`
-	Tags          []struct {
+	StartTime     int64  `json:"startTime"` // in microseconds, as the duration
+	Duration      int64  `json:"duration"`
+	References    []struct {
+		SpanID string `json:"spanID"`
+	} `json:"references"`
+	Tags []struct {
 		Key   string `json:"key"`
 		Value any    `json:"value"`
 	} `json:"tags"`
@@ -261,6 +273,52 @@ func compareLinks(t *testing.T, sessionID string, links []store.SpanRef, spans [
 	slices.Sort(inStore)
 	if diff := cmp.Diff(inTrace, inStore); diff != "" {
 		t.Errorf("session %s: spans (-jaeger +store):\n%s", sessionID, diff)
+	}
+}
+
+// compareExport sends what is exported of the sessions to another Jaeger, which must have the same spans as the one
+// that the agent's were sent to.
+func compareExport(t *testing.T, ctx context.Context, binary string, reader store.Reader, ids, traces []string,
+	sent []jaegerSpan) {
+	t.Helper()
+	jaeger, err := e2e.StartJaeger(ctx, binary, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := jaeger.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := grpc.NewClient(jaeger.OTLP, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, id := range ids {
+		s, err := formats.Read(ctx, reader, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		td, err := otlp.Encode(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ptraceotlp.NewGRPCClient(conn).Export(ctx, ptraceotlp.NewExportRequestFromTraces(td)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := func(spans []jaegerSpan) (all []string) {
+		for _, s := range spans {
+			all = append(all, fmt.Sprintf("%s %s %v %s %d %d %s %s %s", s.TraceID, s.SpanID, s.References, s.OperationName,
+				s.StartTime, s.Duration, s.tag("span.kind"), s.tag("error"),
+				s.tag(string(semconv.GenAIUsageInputTokensKey))))
+		}
+		slices.Sort(all)
+		return all
+	}
+	if diff := cmp.Diff(lines(sent), lines(jaegerSpans(t, ctx, jaeger, traces))); diff != "" {
+		t.Errorf("spans in Jaeger (-sent by the agent +exported):\n%s", diff)
 	}
 }
 
