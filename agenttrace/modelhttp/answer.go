@@ -37,6 +37,9 @@ type answer struct {
 	// others are those of further choices, by index.
 	content content
 	others  map[int]*choice
+	// head is the beginning of the text, of headSize bytes at most.
+	head     []byte
+	headSize int
 
 	id, model, stop string
 	usage           agenttrace.Usage
@@ -92,6 +95,7 @@ type block struct {
 	isText bool
 	// server reports that the provider executes the call.
 	server bool
+	ctx    context.Context // of a call that the agent executes
 }
 
 // maxBlocks bounds the parts of an answer; what is more is not recorded.
@@ -133,6 +137,7 @@ func (a *answer) text(b *block, text []byte) {
 	}
 	if b.kind == textBlock {
 		addText(&a.content, text)
+		a.head = append(a.head, text[:min(len(text), a.headSize-len(a.head))]...)
 	}
 	b.wrote = true
 	a.grew, a.growth = b, text
@@ -447,7 +452,7 @@ func (c *content) add(i *item) {
 	}
 }
 
-// digest is a hash of a conversation up to a point.
+// digest is a hash of a message, or of what messages are told apart by.
 type digest [sha256.Size]byte
 
 // digestOf returns the digest of texts that follow each other.

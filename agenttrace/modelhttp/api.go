@@ -97,6 +97,9 @@ type request struct {
 	system      string
 	tools       []agenttrace.Tool
 	messages    []message
+	// limit is that of the answer's tokens, 0 if there is none, form what is stated of its form, such as a schema.
+	limit int
+	form  json.RawMessage
 	// previous and conversation name the history that the provider keeps: the answer
 	// before, or the conversation. continuation is the token of an interrupted answer.
 	previous, conversation, continuation string

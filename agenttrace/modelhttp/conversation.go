@@ -34,21 +34,33 @@ type conversation struct {
 	// used is when the last request began or ended, seen when the last one began.
 	used, seen time.Time
 	flights    int
-	points     []*point
-	// latest is the point after the last answer, lastAsked that of the last request.
-	latest, lastAsked *point
+	// history has the last messages of the conversation, as the last request has them, and the answer to it; base
+	// counts those before. The last answer is at done, from where a request goes on; consumed reports that one has.
+	history    []mark
+	base, done int
+	consumed   bool
+	// responses are the keys of the last responses, oldest first.
+	responses []string
+	// head is the beginning of the last answer, answerHead and askedHead have the letters of that and of the user's text.
+	head, answerHead, askedHead string
+	// choices are the further answers to the last request.
+	choices []digest
+	// summary is that which was made of the conversation, and of which no request has made use yet.
+	summary string
+	// caller is the tool call of which this is the sub-agent, owner the turn of the agent's own in which it is.
+	caller *openCall
+	owner  *agenttrace.Turn
 	// turnSize is how much of size is content of the open turn.
 	turnSize int64
 	calls    []string
-	awaited  map[string]bool
+	awaited  []*openCall
 	remotes  []string
 	held     *flight
 	hop      string
-	// open reports that the turn is; hasTools and system are those of its last request,
-	// work is the context of that.
-	open, hasTools bool
-	system         digest
-	work           context.Context
+	// open reports that the turn is; work is the context of its last request, setup is how that was.
+	open  bool
+	work  context.Context
+	setup setup
 
 	mu      sync.Mutex // orders what is recorded; guards what follows
 	session *agenttrace.Session
@@ -74,12 +86,11 @@ type flight struct {
 	x    *exchange // of the last attempt; the registry's mu guards it between attempts
 	body bodyKey
 	side bool
-	// before is the digest of the conversation before the answer, prefix the message
-	// that the answer goes on with, if there is one.
-	before digest
+	// begin is the digest of the scope, prefix the message that the answer goes on with, if there is one.
+	begin  digest
 	prefix *message
 	scope  string
-	chain  []digest
+	asks   purpose
 
 	call *agenttrace.ModelCall
 	span trace.Span
@@ -101,7 +112,7 @@ func (c *conversation) begin(f *flight, r *request, m *match) {
 	defer c.mu.Unlock()
 	ctx := f.x.req.Context()
 	if c.session == nil && c.external == nil {
-		c.session = c.newSession(ctx, m.parent)
+		c.session = c.newSession(ctx, r, m.parent)
 	}
 	tail := r.messages[min(m.from, len(r.messages)):]
 	turn := c.external
@@ -125,11 +136,20 @@ func (c *conversation) begin(f *flight, r *request, m *match) {
 	f.to = writer{ctx: c.ctx, turn: turn, call: call, side: m.side}
 }
 
-// newSession returns the session of a conversation that begins.
-func (c *conversation) newSession(ctx context.Context, parent *point) *agenttrace.Session {
-	t := c.t
+// sessionOptions are those of the session that a request begins.
+func (t *Transport) sessionOptions(r *request) agenttrace.SessionOptions {
 	o := t.o.Session
 	o.ID, o.Agent = "", t.o.Agent
+	return o
+}
+
+// newSession returns the session of a conversation that begins.
+func (c *conversation) newSession(ctx context.Context, r *request, parent *point) *agenttrace.Session {
+	t := c.t
+	o := t.sessionOptions(r)
+	if c.caller != nil {
+		return t.tracer.NewSession(c.caller.ctx, o)
+	}
 	if parent == nil {
 		return t.tracer.NewSession(ctx, o)
 	}
@@ -197,6 +217,9 @@ func (c *conversation) startTurn(ctx context.Context, r *request, said []item) {
 		}
 	}
 	c.turns++
+	if c.caller != nil && agenttrace.TurnFromContext(ctx) == nil {
+		ctx = c.caller.ctx // the sub-agent runs in the call
+	}
 	c.ctx, c.run = c.session.StartRun(ctx, agenttrace.RunOptions{Model: r.model, Inferred: true})
 	c.ctx, c.turn = c.run.StartTurn(c.ctx, message, agenttrace.TurnOptions{
 		Model: r.model, Temperature: r.temperature, SystemPrompt: r.system, Tools: r.tools,
@@ -277,7 +300,10 @@ func (c *conversation) close(all bool) {
 
 // newAnswer returns what the answer of an attempt is decoded into.
 func (f *flight) newAnswer() *answer {
-	a := &answer{to: f.to, budget: f.x.t.o.MaxBodyBytes}
+	a := &answer{to: f.to, budget: f.x.t.o.MaxBodyBytes, headSize: 1 << 10}
+	if f.asks == summary {
+		a.headSize = 64 << 10
+	}
 	if f.prefix != nil {
 		for k := range f.prefix.items {
 			a.content.add(&f.prefix.items[k])
@@ -300,9 +326,7 @@ func (f *flight) hold(err error, attempt int, wait time.Duration) {
 	f.conv.used = time.Now()
 	f.conv.held = f
 	g.held[f.body] = append(g.held[f.body], f)
-	if p := f.conv.latest; p != nil && !f.side {
-		p.consumed = false
-	}
+	f.conv.consumed = f.conv.consumed && f.side
 	g.arm(f.deadline)
 }
 
@@ -374,6 +398,9 @@ func (f *flight) finish(a *answer, err error) {
 	defer g.mu.Unlock()
 	c.flights--
 	c.used = time.Now()
+	if f.asks == summary && err == nil && c.elem != nil {
+		g.summarized(c, string(a.head))
+	}
 	if c.elem == nil || f.side || f.superseded {
 		return
 	}
@@ -399,9 +426,10 @@ func (c *conversation) follow(f *flight, a *answer, calls []*block, err error) {
 		f.to.turn.Data("choice", "", map[string]any{"index": index, "text": string(choice.text)})
 	}
 	for _, b := range calls {
-		_, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{
+		ctx, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{
 			ID: b.id, Name: b.name, Input: b.value(), Inferred: true,
 		})
+		b.ctx = ctx
 		c.waiting = append(c.waiting, waiting{b.id, b.name, tool})
 	}
 	for _, b := range a.blocks { // what the stream ended in the middle of
@@ -441,30 +469,35 @@ func (g *registry) settle(f *flight, a *answer, calls []*block, s settled) {
 		c.work = nil
 	}
 	if s.failed && !a.content.full {
-		// The conversation is where it was: the next request may go on from there.
-		if c.latest != nil {
-			c.latest.consumed = false
-		}
-	}
-	if n := len(f.chain); n > 0 && f.prefix == nil {
-		c.lastAsked = &point{
-			conv: c, key: f.chain[n-1], consumed: !s.failed && a.content.full, answer: s.before, asked: true,
-		}
-		g.addPoint(c.lastAsked)
+		c.consumed = false // the conversation is where it was
 	}
 	if !a.content.full && a.id == "" {
 		return
 	}
-	p := &point{conv: c, key: a.content.after(f.before, assistant), answer: s.answered}
-	if a.id != "" {
-		p.response = f.scope + a.id
-	}
-	g.addPoint(p)
-	c.latest = p
+	c.consumed = false
+	g.grow(c, int64(len(a.head)-len(c.head)))
+	c.head = string(a.head)
+	c.answerHead = lettersOf(c.head, maxHead)
+	g.answered(c, a.content.after(f.begin, assistant), s.answered)
+	c.choices = nil
 	for _, choice := range a.others {
-		g.addPoint(&point{conv: c, key: choice.content.after(f.before, assistant), answer: s.answered})
+		c.choices = append(c.choices, choice.content.after(f.begin, assistant))
+	}
+	if a.id != "" {
+		g.respond(c, f.scope+a.id, s.answered)
 	}
 	for _, b := range calls {
-		g.addCall(c, b.id)
+		g.addCall(c, b)
+	}
+}
+
+// summarized remembers what a call that asks for a summary came to. The caller holds mu.
+func (g *registry) summarized(c *conversation, text string) {
+	g.grow(c, int64(len(text)-len(c.summary)))
+	if c.summary = text; slices.Contains(g.summaries, c) {
+		return
+	}
+	if g.summaries = append(g.summaries, c); len(g.summaries) > maxSummaries {
+		g.summaries = slices.Delete(g.summaries, 0, 1)
 	}
 }

@@ -35,14 +35,17 @@
 //     [Options].SessionKey;
 //  3. the result of a tool call that a conversation waits for;
 //  4. previous_response_id or conversation, of the Responses API;
-//  5. the history in the request: it continues the conversation that has it. When one goes
-//     on there a second time, that is a fork;
+//  5. the history in the request: it continues the conversation of which it has the longest tail
+//     of messages. When one goes on there a second time, that is a fork;
 //  6. a new session.
 //
-// Requests to different hosts, with different credentials or, by rule 5, with different
-// system prompts never share a session. Conversations that are alike so far are told apart
-// by their contexts (the same one, or one of the same trace); where there is nothing to tell
-// them apart, the turn is marked as ambiguous.
+// Requests to different hosts or with different credentials never share a session by rules 3 to
+// 5. Conversations that are alike so far are told apart by their contexts (the same one, or one of
+// the same trace); where there is nothing to tell them apart, the turn is marked as ambiguous.
+//
+// A new conversation that begins while a tool call waits is that of a sub-agent if its text is in the
+// call's input, or if it has the name or context of the call's conversation, tools, and another system
+// prompt. Its session is a child of the other one.
 //
 // A server with many users does best to name the session, by [WithSession] or SessionKey.
 //

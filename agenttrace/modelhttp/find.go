@@ -1,6 +1,7 @@
 package modelhttp
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"net/http"
@@ -13,23 +14,29 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
+// This file has the rules by which a request belongs to a conversation: [registry.find] goes through them in order. Who
+// may see whom is decided first: what is in different scopes never joins, and a name (a turn of the agent, or a session's
+// id) holds together what has it and keeps out the rest.
+
 // lookup is what is known of a request before its conversation is found.
 type lookup struct {
 	x    *exchange
 	r    *request
 	body bodyKey
-	// scope is that of the host and the credential: what is in different scopes never
-	// joins. system is that of the scope and the system prompt; seed is where the chain
-	// begins: it has the id of the history that the provider keeps, too.
-	scope        string
-	system, seed digest
-	// chain has the digest of the conversation up to each message, inclusive.
-	chain []digest
+	// scope is that of the host and the credential; begin is the digest of it.
+	scope string
+	begin digest
+	// system and tools are digests of the system prompt, but for what changes with time, and of the tools' names.
+	system, tools digest
+	// keys are the digests of the messages, one by one.
+	keys []digest
 	// last is the index of the last message of the assistant, -1 if there is none.
 	last     int
 	declared string
 	turn     *agenttrace.Turn
 	session  *agenttrace.Session // that of a run in the context
+	// text has the letters of what the request begins with, once they are asked for.
+	text string
 }
 
 // bodyKey identifies a request by its scope and all of its body.
@@ -50,19 +57,19 @@ func newLookup(x *exchange, r *request, data []byte) *lookup {
 			l.declared = x.t.declaredSession(x.req)
 		}
 	}
-	scope := digestOf(x.req.URL.Host, "\x00", credential(x.req))
-	l.scope = string(scope[:])
-	l.system = digestOf(l.scope, r.system)
-	if l.seed = l.system; r.previous+r.conversation != "" {
-		l.seed = digestOf(string(l.system[:]), r.previous, "\x00", r.conversation)
+	l.begin = digestOf(x.req.URL.Host, "\x00", credential(x.req))
+	l.scope = string(l.begin[:])
+	l.system = x.t.texts.system(r.system)
+	var names []string
+	for _, t := range r.tools {
+		names = append(names, t.Name, "\x00")
 	}
+	l.tools = digestOf(names...)
 	l.body = bodyKey{l.scope, maphash.Bytes(seed, data)}
-	before := l.seed
 	var c content
 	for i := range r.messages {
 		m := &r.messages[i]
-		before = c.afterTexts(before, m.role, x.t.texts.sum(&c, m))
-		l.chain = append(l.chain, before)
+		l.keys = append(l.keys, c.afterTexts(l.begin, m.role, x.t.texts.sum(&c, m)))
 		if m.role == assistant {
 			l.last = i
 		}
@@ -91,97 +98,86 @@ type match struct {
 	conv *conversation
 	// from is the first message that the conversation does not have.
 	from int
-	// parent is the point that the conversation, which is new, forks from.
+	// The conversation has at messages where the request has upto; matched of them, before there, are the same. They are
+	// 0 if the conversation was not found so.
+	at, upto, matched int
+	// parent is what the conversation, which is new, forks from.
 	parent *point
 	// ambiguous reports that several conversations are alike up to here.
 	ambiguous bool
-	side      bool
+	// side reports a call beside the conversation.
+	side bool
+	// summary is the text by which the request replaces the history.
+	summary string
 }
 
-// find returns the conversation of a request; a new one if it continues none. The caller
-// holds mu.
+// find returns the conversation of a request; a new one if it continues none. The caller holds mu.
 func (g *registry) find(l *lookup) match {
-	if l.turn != nil {
-		conv := g.turns[l.turn]
-		if conv == nil {
-			conv = g.add(l)
-			conv.external = l.turn
-			g.turns[l.turn] = conv
+	within := g.named(l)
+	if l.last < 0 && !l.hasResults() {
+		if m := g.calledBy(l, within); m.conv != nil {
+			return m
 		}
-		return match{conv: conv, from: l.last + 1, side: conv.isSide(l)}
-	}
-	within := g.declared[l.declared] // nil without one
-	if l.declared == "" {
-		if conv := g.sideOf(l); conv != nil {
-			return match{conv: conv, side: true}
-		}
-	} else if m := g.sideIn(l, within); m.conv != nil {
-		return m
-	}
-	for _, rule := range [...]func(*lookup, []*conversation) match{
-		g.byResult, g.byResponse, g.byHistory, g.byKnownCall, g.byPrefix,
-	} {
-		if m := rule(l, within); m.conv != nil || m.parent != nil {
-			return g.forked(l, m)
-		}
-	}
-	for i := len(within) - 1; i >= 0; i-- {
-		if within[i].flights == 0 {
-			return match{conv: within[i], from: l.last + 1}
-		}
-	}
-	return match{conv: g.add(l), from: l.last + 1}
-}
-
-// forked makes a match with a point that is consumed one with a new conversation. Within a
-// declared session there are no forks.
-func (g *registry) forked(l *lookup, m match) match {
-	if m.parent == nil {
-		return m
-	}
-	if l.declared != "" {
-		m.conv, m.parent = g.add(l), nil
-		return m
-	}
-	m.conv = g.add(l)
-	return m
-}
-
-// sideOf returns the conversation whose turn is open in the same context as a call that has
-// no tools and another system prompt.
-func (g *registry) sideOf(l *lookup) *conversation {
-	if l.last >= 0 || len(l.r.tools) > 0 {
-		return nil
-	}
-	for e := g.used.Back(); e != nil; e = e.Prev() {
-		c := e.Value.(*conversation)
-		if c.scope == l.scope && c.isSide(l) && sameWork(c.work, l.x.req.Context()) {
-			return c
-		}
-		if e == g.used.Front() || g.used.Len() > 1000 {
-			break // only few conversations are searched one by one
-		}
-	}
-	return nil
-}
-
-func (g *registry) sideIn(l *lookup, within []*conversation) match {
-	for _, c := range within {
-		if c.isSide(l) {
+		if c := g.aside(l, within); c != nil {
 			return match{conv: c, side: true}
 		}
 	}
-	return match{}
+	var m match
+	for _, rule := range [...]func(*lookup, []*conversation) match{
+		g.byResult, g.byResponse, g.byHistory, g.byKnownCall, g.bySummary,
+	} {
+		if m = rule(l, within); m.conv != nil || m.parent != nil || m.ambiguous {
+			break
+		}
+	}
+	if c := cmp.Or(m.conv, m.parent.of()); c != nil && c.isAside(l, true) {
+		return match{conv: c, from: m.from, side: true}
+	}
+	switch {
+	case m.conv != nil:
+		if m.conv.summary != "" && l.beginsWith(m.conv.summary) {
+			m.summary = m.conv.summary
+		}
+		return m
+	case m.parent != nil && l.declared != "": // in a named session there are no forks
+		m.parent = nil
+	case m.parent == nil && len(within) > 0:
+		for _, c := range slices.Backward(within) {
+			if c.caller == nil && (c.external != nil || c.flights == 0) {
+				return match{conv: c, from: l.last + 1, side: c.external != nil && c.isAside(l, true)}
+			}
+		}
+	}
+	m.conv, m.from = g.add(l, nil), cmp.Or(m.from, l.last+1)
+	return m
 }
 
-// isSide reports whether a request is a call beside the conversation. The registry's mu is
-// held.
-func (c *conversation) isSide(l *lookup) bool {
-	return c.open && l.last < 0 && len(l.r.tools) == 0 && c.hasTools && c.system != l.system
+// named returns the conversations that have the name that the request has. A turn of the agent's own has one that its
+// calls are added to.
+func (g *registry) named(l *lookup) []*conversation {
+	if l.turn == nil {
+		return g.declared[l.declared] // nil without one
+	}
+	if g.turns[l.turn] == nil {
+		g.add(l, nil).external = l.turn
+	}
+	return g.turns[l.turn]
 }
 
-// sameWork reports whether two contexts are those of the same piece of work: the same one,
-// unless it is one that everybody has, or of the same trace.
+// sees reports whether a request may belong to a conversation by what it has.
+func (l *lookup) sees(within []*conversation, c *conversation) bool {
+	if c.external != nil {
+		return false
+	}
+	return l.declared == "" && l.turn == nil || slices.Contains(within, c)
+}
+
+// isNear reports whether a request comes from the same piece of work as the conversation: it has the same name, the same
+// context, unless that is one that everybody has, or the same trace.
+func (l *lookup) isNear(within []*conversation, c *conversation) bool {
+	return slices.Contains(within, c) || sameWork(c.work, l.x.req.Context())
+}
+
 func sameWork(a, b context.Context) bool {
 	if a == nil || b == nil {
 		return false
@@ -197,12 +193,85 @@ func sameContext(a, b context.Context) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// in reports whether a conversation is among those that a declared session has.
-func in(l *lookup, within []*conversation, c *conversation) bool {
-	if c.external != nil {
-		return false
+// recent calls f with the conversations that a request with nothing of a conversation's history may be about: those with
+// its name or, without one, those used last.
+func (g *registry) recent(l *lookup, within []*conversation, f func(*conversation) bool) {
+	if l.declared != "" || l.turn != nil {
+		for _, c := range slices.Backward(within) {
+			if !f(c) {
+				return
+			}
+		}
+		return
 	}
-	return l.declared == "" || slices.Contains(within, c)
+	const maxRecent = 1000 // they are looked at one by one
+	for e, n := g.used.Back(), 0; e != nil && n < maxRecent; e, n = e.Prev(), n+1 {
+		if c := e.Value.(*conversation); c.external == nil && !f(c) {
+			return
+		}
+	}
+}
+
+// calledBy finds the tool call that waits and whose sub-agent begins with the request. The call's input has the text of
+// the request, or the request comes from the same piece of work with another system prompt and with tools. Without tools
+// that is a call beside the conversation.
+func (g *registry) calledBy(l *lookup, within []*conversation) (m match) {
+	prompt := l.prompt()
+	g.recent(l, within, func(c *conversation) bool {
+		if !c.open || len(c.awaited) == 0 {
+			return true
+		}
+		near := l.isNear(within, c)
+		if !near && c.scope != l.scope {
+			return true
+		}
+		var call *openCall
+		for _, o := range c.awaited {
+			if prompt != "" && strings.Contains(o.input, prompt) {
+				call = o
+				break
+			}
+			if near && l.system != c.setup.system && len(l.r.tools) > 0 && (call == nil || call.called && !o.called) {
+				call = o
+			}
+		}
+		if call != nil {
+			call.called = true
+			m.conv = g.add(l, call)
+			if l.turn != nil && l.session == nil && agenttrace.ToolFromContext(l.x.req.Context()) != nil {
+				call.ctx = l.x.req.Context() // the agent's own call is the sub-agent's
+			}
+		}
+		return call == nil
+	})
+	return m
+}
+
+// prompt returns the user's text as the input of a tool has it, "" if it is so short that any may have it.
+func (l *lookup) prompt() string {
+	text := strings.TrimSpace(l.lastText())
+	if len(text) < 8 {
+		return ""
+	}
+	quoted := string(quote(text))
+	return quoted[1 : len(quoted)-1]
+}
+
+// lastText returns the user's text after the last answer.
+func (l *lookup) lastText() string {
+	var b strings.Builder
+	for _, i := range userItems(l.r.messages) {
+		if i.kind == textItem {
+			b.WriteString(i.text)
+		}
+	}
+	return b.String()
+}
+
+func (l *lookup) hasResults() bool {
+	return slices.ContainsFunc(l.r.messages[l.last+1:], func(m message) bool {
+		return slices.ContainsFunc(m.items, func(i item) bool { return i.kind == resultItem })
+	})
 }
 
 // byResult finds the conversation that waits for one of the results.
@@ -212,112 +281,184 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 			if it.kind != resultItem || it.id == "" {
 				continue
 			}
-			var found, alike []*conversation
+			var found []spot
 			for _, c := range g.calls[l.scope+it.id] {
-				if !c.awaited[it.id] || !in(l, within, c) {
+				if !c.awaits(it.id) || !l.sees(within, c) {
 					continue
 				}
-				found = append(found, c)
-				if p := c.latest; p != nil && (l.last >= 0 && p.key == l.chain[l.last] ||
-					l.r.previous != "" && p.response == l.scope+l.r.previous) {
-					alike = append(alike, c)
+				s := spot{conv: c, at: c.done}
+				if l.last >= 0 {
+					s.matched = c.common(c.done, l.keys[:l.last+1])
+				}
+				known := len(it.id) >= strongID || l.declared != "" || l.follows(c)
+				if known || s.all(l.last+1) {
+					found = append(found, s)
 				}
 			}
-			switch {
-			case len(alike) > 0:
-				c := prefer(l, alike)
-				ambiguous := len(alike) > 1 && !sameWork(c.work, l.x.req.Context())
-				return match{conv: c, from: l.last + 1, ambiguous: ambiguous}
-			case len(found) == 1 && (len(it.id) >= strongID || l.declared != "" || l.last < 0):
-				return match{conv: found[0], from: l.last + 1}
+			if len(found) > 0 {
+				return g.best(l, found)
 			}
 		}
 	}
 	return match{}
 }
 
-// prefer returns the conversation that is at work in the request's context, or the one that
-// has waited longest.
-func prefer(l *lookup, all []*conversation) *conversation {
-	best := all[0]
-	for _, c := range all {
-		if sameWork(c.work, l.x.req.Context()) {
-			return c
-		}
-		if c.seen.Before(best.seen) {
-			best = c
-		}
-	}
-	return best
+// follows reports whether a request names the last response of a conversation.
+func (l *lookup) follows(c *conversation) bool {
+	n := len(c.responses)
+	return l.r.previous != "" && n > 0 && c.responses[n-1] == l.scope+l.r.previous
 }
 
 // byResponse finds the conversation by the ids of the provider.
 func (g *registry) byResponse(l *lookup, within []*conversation) match {
 	if l.r.previous != "" {
-		if m := g.oneOf(l, within, g.responses[l.scope+l.r.previous], 0); m.conv != nil || m.parent != nil {
-			return m
+		var found []spot
+		for _, p := range g.responses[l.scope+l.r.previous] {
+			if l.sees(within, p.conv) {
+				found = append(found, spot{conv: p.conv, at: p.at})
+			}
+		}
+		if len(found) > 0 {
+			return g.best(l, found)
 		}
 	}
-	if c := g.remote[l.scope+l.r.conversation]; l.r.conversation != "" &&
-		c != nil && in(l, within, c) && c.flights == 0 {
+	if c := g.remote[l.scope+l.r.conversation]; l.r.conversation != "" && c != nil && l.sees(within, c) && c.flights == 0 {
 		return match{conv: c, from: l.last + 1}
 	}
 	return match{}
 }
 
-// byHistory finds the conversation whose last answer is the last one of the request, and of
-// which a later request may have failed.
+// spot is a place in a conversation that a request may go on from.
+type spot struct {
+	conv *conversation
+	// at is how many messages of the conversation are before it. matched is how many of the last ones of them the
+	// request has, too, up to its last answer.
+	at, matched int
+	// edited reports that the request has that last answer in other words.
+	edited bool
+}
+
+// byHistory finds the conversation with the longest tail of messages that is in the request, up to its last answer. If
+// nobody knows that answer, the one before it counts, and so on, if all that is before is known.
 func (g *registry) byHistory(l *lookup, within []*conversation) match {
 	if l.last < 0 {
-		return match{}
+		return g.byQuestion(l, within)
 	}
-	for i := len(l.chain) - 1; i > l.last; i-- {
-		if m := g.at(l, within, i); m.conv != nil {
+	for i := l.last; i >= 0; i-- {
+		if l.r.messages[i].role != assistant {
+			continue
+		}
+		var found []spot
+		add := func(s spot) {
+			if l.sees(within, s.conv) && (i == l.last || s.all(i+1)) && s.isSure(l, i) {
+				found = append(found, s)
+			}
+		}
+		for _, c := range g.known[l.keys[i]] {
+			add(c.spotOf(l.keys[:i+1]))
+		}
+		if len(found) == 0 && i > 0 {
+			for _, c := range g.known[l.keys[i-1]] {
+				if n := c.common(c.done-1, l.keys[:i]); n > 0 && !c.consumed && len(c.head) > 0 {
+					add(spot{conv: c, at: c.done, matched: n + 1, edited: true})
+				}
+			}
+		}
+		if len(found) > 0 {
+			m := g.best(l, found)
+			if m.from, m.upto = i+1, i+1; m.conv != nil && i == l.last {
+				m.from += m.conv.asked(l, i+1)
+			}
 			return m
 		}
 	}
-	return g.at(l, within, l.last)
+	return match{}
 }
 
-// at finds a point at a message of the request.
-func (g *registry) at(l *lookup, within []*conversation, i int) match {
-	return g.oneOf(l, within, g.points[l.chain[i]], i+1)
-}
-
-// isFree reports whether a request may go on from the point without being a fork. It may
-// from the last request, if it has another answer to that than we know.
-func (p *point) isFree(edited bool) bool {
-	if p.asked && p.consumed {
-		return edited && p == p.conv.lastAsked && p.conv.latest != nil && !p.conv.latest.consumed
+// byQuestion finds the conversation that has no answer yet, because its request failed. Many conversations begin alike:
+// the request must come from the same piece of work.
+func (g *registry) byQuestion(l *lookup, within []*conversation) match {
+	if len(l.keys) == 0 {
+		return match{}
 	}
-	return !p.consumed
-}
-
-// oneOf chooses among points that look the same. from is the first message after them.
-func (g *registry) oneOf(l *lookup, within []*conversation, points []*point, from int) match {
-	var free, consumed []*point
-	for _, p := range points {
-		switch {
-		case !in(l, within, p.conv):
-		case p.isFree(from <= l.last):
-			free = append(free, p)
-		default:
-			consumed = append(consumed, p)
+	for _, c := range g.known[l.keys[0]] {
+		n := c.asked(l, 0)
+		if c.done == 0 && !c.consumed && n == len(c.history) && l.sees(within, c) && l.isNear(within, c) {
+			return match{conv: c, from: n}
 		}
 	}
-	if len(free) == 0 {
-		if len(consumed) == 0 {
-			return match{}
-		}
-		return match{parent: consumed[len(consumed)-1], from: from}
-	}
-	convs := make([]*conversation, len(free))
-	for k, p := range free {
-		convs[k] = p.conv
-	}
-	c := prefer(l, convs)
-	return match{conv: c, from: from, ambiguous: len(free) > 1 && !sameWork(c.work, l.x.req.Context())}
+	return match{}
 }
+
+// all reports whether the tail is all of the first n messages of a request, or all that is remembered of those of the
+// conversation.
+func (s spot) all(n int) bool {
+	return s.matched == n || s.conv.base > 0 && s.matched == s.at-s.conv.base
+}
+
+// isSure reports whether a tail that ends with the i-th message is enough to go by: two users of one program have the
+// same system prompt, and the same greeting for an answer. The conversation may have another system prompt, or the request
+// a history that was edited, if the tail is such that no two conversations share it.
+func (s spot) isSure(l *lookup, i int) bool {
+	const longText = 48
+	same, all := s.conv.setup.system == l.system, s.all(i+1)
+	size := 0
+	for _, it := range l.r.messages[i].items {
+		if size += len(it.text); it.kind == callItem && len(it.id) >= strongID {
+			size += longText
+		}
+	}
+	many := s.matched >= 4
+	switch {
+	case s.edited:
+		return all && (many || same && (s.conv.resembles(l, i) || slices.Contains(s.conv.choices, l.keys[i])))
+	case all:
+		return same || many || size >= longText
+	}
+	return many || same && size >= longText
+}
+
+// best chooses among places: the longest tail, one where nothing has gone on yet, the same system prompt, the same piece of
+// work. Of conversations that are alike from their beginning it takes the one that has waited longest. Where they differ
+// before the tail, which one it is cannot be known, and it takes none.
+func (g *registry) best(l *lookup, found []spot) match {
+	rank := func(s spot) (r [4]int) {
+		r[0] = s.matched
+		for i, ok := range [...]bool{s.isFree(), s.conv.setup.system == l.system, sameWork(s.conv.work, l.x.req.Context())} {
+			if ok {
+				r[i+1] = 1
+			}
+		}
+		return r
+	}
+	top, alike := found[0], 1
+	for _, s := range found[1:] {
+		x, y := rank(s), rank(top)
+		switch order := slices.Compare(x[:], y[:]); {
+		case order > 0:
+			top, alike = s, 1
+		case order == 0 && s.conv != top.conv:
+			alike++
+			if s.conv.seen.Before(top.conv.seen) {
+				top = s
+			}
+		}
+	}
+	m := match{conv: top.conv, from: l.last + 1, at: top.at, upto: l.last + 1, matched: top.matched}
+	if alike > 1 {
+		m.ambiguous = !sameWork(top.conv.work, l.x.req.Context())
+		if top.matched > 0 && top.at > top.matched && m.ambiguous {
+			return match{ambiguous: true}
+		}
+	}
+	if !top.isFree() {
+		m.conv, m.parent = nil, &point{top.conv, top.at, top.conv.answerAt(top.at)}
+	}
+	return m
+}
+
+// isFree reports whether a request may go on from the place without being a fork.
+func (s spot) isFree() bool { return s.at == s.conv.done && !s.conv.consumed }
 
 // byKnownCall finds the conversation of a history that was edited or compacted, by the tool
 // calls that are left in it.
@@ -328,7 +469,7 @@ func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 				continue
 			}
 			all := g.calls[l.scope+it.id]
-			if len(all) == 1 && in(l, within, all[0]) && all[0].flights == 0 {
+			if len(all) == 1 && l.sees(within, all[0]) && all[0].flights == 0 {
 				return match{conv: all[0], from: l.last + 1}
 			}
 		}
@@ -336,44 +477,12 @@ func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 	return match{}
 }
 
-// byPrefix finds the conversation by the longest part of the history that is known. A part
-// without an answer says little, for many conversations begin alike: there the request must
-// come from the same piece of work.
-func (g *registry) byPrefix(l *lookup, within []*conversation) match {
-	answered := slices.IndexFunc(l.r.messages, func(m message) bool { return m.role == assistant })
-	for i := len(l.chain) - 1; i >= 0; i-- {
-		m := g.at(l, within, i)
-		conv := m.conv
-		if m.parent != nil {
-			conv = m.parent.conv
-		}
-		if conv == nil {
-			continue
-		}
-		if l.declared != "" || answered >= 0 && answered <= i || sameWork(conv.work, l.x.req.Context()) {
-			return m
+// bySummary finds the conversation whose history the request replaces by the summary that was made of it.
+func (g *registry) bySummary(l *lookup, within []*conversation) (m match) {
+	for _, c := range slices.Backward(g.summaries) {
+		if c.scope == l.scope && c.flights == 0 && l.sees(within, c) && l.beginsWith(c.summary) {
+			return match{conv: c, from: l.last + 1}
 		}
 	}
-	return match{}
-}
-
-// add adds a conversation.
-func (g *registry) add(l *lookup) *conversation {
-	c := &conversation{t: g.t, scope: l.scope, declared: l.declared, size: 2048}
-	c.elem = g.used.PushBack(c)
-	g.bytes += c.size
-	if l.declared != "" {
-		if others := g.declared[l.declared]; len(others) > 0 {
-			c.session = others[0].session
-		} else {
-			c.session = l.session
-		}
-		if c.session == nil {
-			o := g.t.o.Session
-			o.ID, o.Agent = l.declared, g.t.o.Agent
-			c.session = g.t.tracer.NewSession(context.Background(), o)
-		}
-		g.declared[l.declared] = append(g.declared[l.declared], c)
-	}
-	return c
+	return m
 }

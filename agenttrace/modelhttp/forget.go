@@ -5,37 +5,10 @@ import (
 	"time"
 )
 
-// addPoint adds a point to a conversation. The caller holds mu.
-func (g *registry) addPoint(p *point) {
-	c := p.conv
-	if len(c.points) >= maxPoints {
-		g.dropPoint(c.points[0])
-		c.points = slices.Delete(c.points, 0, 1)
-	}
-	c.points = append(c.points, p)
-	g.points[p.key] = append(g.points[p.key], p)
-	if p.response != "" {
-		g.responses[p.response] = append(g.responses[p.response], p)
-	}
-	g.grow(c, 256+int64(len(p.response)))
-}
-
-func (g *registry) dropPoint(p *point) {
-	all := slices.DeleteFunc(g.points[p.key], func(o *point) bool { return o == p })
-	if g.points[p.key] = all; len(all) == 0 {
-		delete(g.points, p.key)
-	}
-	if p.response != "" {
-		all := slices.DeleteFunc(g.responses[p.response], func(o *point) bool { return o == p })
-		if g.responses[p.response] = all; len(all) == 0 {
-			delete(g.responses, p.response)
-		}
-	}
-	g.grow(p.conv, -256-int64(len(p.response)))
-}
-
-// addCall adds the id of a tool call, whose result is awaited. The caller holds mu.
-func (g *registry) addCall(c *conversation, id string) {
+// addCall adds a tool call, whose result is awaited. The caller holds mu.
+func (g *registry) addCall(c *conversation, b *block) {
+	id := b.id
+	c.awaited = append(c.awaited, &openCall{id: id, input: string(b.value()), ctx: b.ctx})
 	if id == "" {
 		return
 	}
@@ -45,21 +18,22 @@ func (g *registry) addCall(c *conversation, id string) {
 		c.calls = append(c.calls, key)
 		g.grow(c, 64+int64(len(key)))
 	}
-	if c.awaited == nil {
-		c.awaited = make(map[string]bool)
-	}
-	c.awaited[id] = true
 	for len(c.calls) > maxCalls {
 		g.dropCall(c, c.calls[0])
 		c.calls = slices.Delete(c.calls, 0, 1)
 	}
 }
 
-func (g *registry) dropCall(c *conversation, key string) {
-	all := slices.DeleteFunc(g.calls[key], func(o *conversation) bool { return o == c })
-	if g.calls[key] = all; len(all) == 0 {
-		delete(g.calls, key)
+// drop takes a conversation out of the list of a key.
+func drop[K comparable](m map[K][]*conversation, key K, c *conversation) {
+	all := slices.DeleteFunc(m[key], func(o *conversation) bool { return o == c })
+	if m[key] = all; len(all) == 0 {
+		delete(m, key)
 	}
+}
+
+func (g *registry) dropCall(c *conversation, key string) {
+	drop(g.calls, key, c)
 	g.grow(c, -64-int64(len(key)))
 }
 
@@ -88,31 +62,26 @@ func (g *registry) evict() (evicted []*conversation) {
 
 // remove forgets a conversation. The caller holds mu.
 func (g *registry) remove(c *conversation) {
-	for _, p := range c.points {
-		g.dropPoint(p)
+	g.unindex(c, c.history)
+	for _, id := range c.responses {
+		g.dropResponse(c, id)
 	}
+	g.summaries = slices.DeleteFunc(g.summaries, func(o *conversation) bool { return o == c })
 	for _, key := range c.calls {
 		g.dropCall(c, key)
 	}
 	for _, key := range c.remotes {
 		delete(g.remote, key)
 	}
-	if c.declared != "" {
-		all := slices.DeleteFunc(g.declared[c.declared], func(o *conversation) bool { return o == c })
-		if g.declared[c.declared] = all; len(all) == 0 {
-			delete(g.declared, c.declared)
-		}
-	}
-	if c.external != nil {
-		delete(g.turns, c.external)
-	}
+	drop(g.declared, c.declared, c)
+	drop(g.turns, c.owner, c)
 	if c.held != nil {
 		g.unhold(c.held)
 	}
 	if c.hop != "" {
 		delete(g.hops, c.hop)
 	}
-	c.points, c.calls, c.remotes = nil, nil, nil
+	c.history, c.responses, c.calls, c.remotes = nil, nil, nil, nil
 	g.used.Remove(c.elem)
 	g.bytes -= c.size
 	c.elem = nil

@@ -2,6 +2,7 @@ package modelhttp_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,14 +163,21 @@ func (a *agent) try(ctx context.Context, header http.Header, more object, messag
 	return status, string(got), err
 }
 
-// completion answers with a text or, if it is "call: ID NAME", a tool call.
-func completion(w http.ResponseWriter, text string) {
-	message, finish := object{"role": "assistant", "content": text}, "stop"
-	if rest, ok := strings.CutPrefix(text, "call: "); ok {
-		id, name, _ := strings.Cut(rest, " ")
-		message, finish = object{"role": "assistant", "content": nil, "tool_calls": []any{
-			object{"id": id, "type": "function", "function": object{"name": name, "arguments": "{}"}},
-		}}, "tool_calls"
+// completion answers with a text or, if it is "call: ID NAME INPUT", a tool call.
+func completion(w http.ResponseWriter, text string) { completions(w, text) }
+
+// completions answers with several tool calls.
+func completions(w http.ResponseWriter, texts ...string) {
+	message, finish, calls := object{"role": "assistant", "content": texts[0]}, "stop", []any{}
+	for _, text := range texts {
+		if rest, ok := strings.CutPrefix(text, "call: "); ok {
+			id, rest, _ := strings.Cut(rest, " ")
+			name, input, _ := strings.Cut(rest, " ")
+			calls = append(calls, object{
+				"id": id, "type": "function", "function": object{"name": name, "arguments": cmp.Or(input, "{}")},
+			})
+			message, finish = object{"role": "assistant", "content": nil, "tool_calls": calls}, "tool_calls"
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(object{
@@ -177,6 +185,16 @@ func completion(w http.ResponseWriter, text string) {
 		"choices": []any{object{"index": 0, "message": message, "finish_reason": finish}},
 		"usage":   object{"prompt_tokens": 10, "completion_tokens": 2},
 	})
+}
+
+func bodyOf(r *http.Request) string {
+	body, _ := io.ReadAll(r.Body)
+	return string(body)
+}
+
+func jsonOf(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
 }
 
 // says answers each request with the next text.

@@ -1,6 +1,7 @@
 package modelhttp
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 
@@ -65,4 +66,177 @@ func addUsage(a, b agenttrace.Usage) agenttrace.Usage {
 		Prompt: x.Prompt + y.Prompt, Cached: x.Cached + y.Cached, ToolUsePrompt: x.ToolUsePrompt + y.ToolUsePrompt,
 		Candidates: x.Candidates + y.Candidates, Thoughts: x.Thoughts + y.Thoughts,
 	}
+}
+
+// common returns how many of the conversation's messages before the place at, from the last one on, are the last ones
+// of keys.
+func (c *conversation) common(at int, keys []digest) (n int) {
+	for at -= c.base; n < at && n < len(keys) && c.history[at-1-n].key == keys[len(keys)-1-n]; {
+		n++
+	}
+	return n
+}
+
+// spotOf returns the last place with the longest tail of keys.
+func (c *conversation) spotOf(keys []digest) spot {
+	best := spot{conv: c}
+	for at := c.base + len(c.history); at > c.base; at-- {
+		if n := c.common(at, keys); n > best.matched {
+			best.at, best.matched = at, n
+		}
+	}
+	return best
+}
+
+// asked returns how many messages of a request, the i-th and those after it, are those that the conversation ends with
+// and has no answer to.
+func (c *conversation) asked(l *lookup, i int) (n int) {
+	for at := c.done - c.base; at+n < len(c.history) && i+n < len(l.keys) && c.history[at+n].key == l.keys[i+n]; {
+		n++
+	}
+	return n
+}
+
+// answerAt returns the assistant's last message before a place that is whole.
+func (c *conversation) answerAt(at int) string {
+	if at <= c.base {
+		return ""
+	}
+	return c.history[at-1-c.base].answer
+}
+
+func (c *conversation) awaits(id string) bool {
+	return slices.ContainsFunc(c.awaited, func(o *openCall) bool { return o.id == id })
+}
+
+// ask has a conversation go on with a request: its history is what the request has, after what it had before that if the
+// request continues it in the middle. The caller holds mu.
+func (g *registry) ask(l *lookup, m *match) {
+	c, keys := m.conv, l.keys
+	c.open, c.consumed, c.awaited, c.work = true, true, nil, l.x.req.Context()
+	known := c.setup
+	if c.setup = l.setup(); l.r.previous+l.r.conversation != "" && l.r.system == "" {
+		c.setup.system = known.system // it may be sent with the first request only
+	}
+	c.askedHead = lettersOf(l.lastText(), maxHead)
+	if l.last >= 0 && l.last == len(keys)-1 {
+		keys = keys[:l.last] // the answer goes on with this message
+	}
+	var next []mark
+	base, first := 0, m.at-m.upto // where the conversation has the request's first message
+	aligned := m.matched > 0 && spot{conv: c, at: m.at, matched: m.matched}.all(m.upto)
+	switch {
+	case l.last < 0: // it repeats nothing
+		base, first, aligned = c.base, c.done, false
+		next = slices.Clone(c.history[:c.done-c.base])
+	case aligned && first >= c.base:
+		base = c.base
+		next = slices.Clone(c.history[:first-c.base])
+	case aligned:
+		base = max(0, first)
+	default:
+		first = 0
+	}
+	for i, key := range keys {
+		n := mark{key: key}
+		if at := first + i; aligned && at >= c.base && at < c.done {
+			n.answer = c.history[at-c.base].answer
+		} else if len(next) > 0 {
+			n.answer = next[len(next)-1].answer
+		}
+		next = append(next, n)
+	}
+	done := base + len(next) - len(keys) + min(l.last+1, len(keys))
+	g.setHistory(c, base, next)
+	c.done = done
+}
+
+// setHistory replaces the known messages of a conversation. The caller holds mu.
+func (g *registry) setHistory(c *conversation, base int, next []mark) {
+	if more := len(next) - maxHistory; more > 0 {
+		next, base = slices.Delete(next, 0, more), base+more
+	}
+	gone := min(max(0, base-c.base), len(c.history)) // what is forgotten at the beginning
+	same := gone
+	for base >= c.base && same < len(c.history) && same-gone < len(next) &&
+		next[same-gone].key == c.history[same].key {
+		same++
+	}
+	g.unindex(c, c.history[:gone])
+	g.unindex(c, c.history[same:])
+	for _, m := range next[same-gone:] {
+		g.known[m.key] = append(g.known[m.key], c)
+	}
+	g.grow(c, int64(len(next)-(same-gone))*markSize)
+	c.history, c.base = next, base
+}
+
+// markSize is about what a known message takes.
+const markSize = 160
+
+func (g *registry) unindex(c *conversation, marks []mark) {
+	for _, m := range marks {
+		all := g.known[m.key]
+		if i := slices.Index(all, c); i >= 0 {
+			all = slices.Delete(all, i, i+1)
+		}
+		if g.known[m.key] = all; len(all) == 0 {
+			delete(g.known, m.key)
+		}
+	}
+	g.grow(c, -int64(len(marks))*markSize)
+}
+
+// answered adds an answer to the history. The caller holds mu.
+func (g *registry) answered(c *conversation, key digest, answer string) {
+	g.setHistory(c, c.base, append(slices.Clone(c.history), mark{key, answer}))
+	c.done = c.base + len(c.history)
+}
+
+// respond remembers the id of a response. The caller holds mu.
+func (g *registry) respond(c *conversation, id, answer string) {
+	const maxResponses = 64
+	if c.responses = append(c.responses, id); len(c.responses) > maxResponses {
+		g.dropResponse(c, c.responses[0])
+		c.responses = slices.Delete(c.responses, 0, 1)
+	}
+	g.responses[id] = append(g.responses[id], &point{c, c.done, answer})
+	g.grow(c, 128+int64(len(id)))
+}
+
+func (g *registry) dropResponse(c *conversation, id string) {
+	all := g.responses[id]
+	if i := slices.IndexFunc(all, func(p *point) bool { return p.conv == c }); i >= 0 {
+		all = slices.Delete(all, i, i+1)
+	}
+	if g.responses[id] = all; len(all) == 0 {
+		delete(g.responses, id)
+	}
+	g.grow(c, -128-int64(len(id)))
+}
+
+// add adds a conversation, which a tool call began or, most often, none did. The caller holds mu.
+func (g *registry) add(l *lookup, caller *openCall) *conversation {
+	c := &conversation{t: g.t, scope: l.scope, declared: l.declared, owner: l.turn, caller: caller, size: 2048}
+	c.elem = g.used.PushBack(c)
+	g.bytes += c.size
+	if l.turn != nil {
+		g.turns[l.turn] = append(g.turns[l.turn], c)
+	}
+	if l.declared == "" {
+		return c
+	}
+	others := g.declared[l.declared]
+	g.declared[l.declared] = append(others, c)
+	if caller != nil {
+		return c // its session is another one
+	}
+	if i := slices.IndexFunc(others, func(o *conversation) bool { return o.caller == nil }); i >= 0 {
+		c.session = others[i].session
+	} else if c.session = l.session; c.session == nil {
+		o := g.t.sessionOptions(l.r)
+		o.ID = l.declared
+		c.session = g.t.tracer.NewSession(context.Background(), o)
+	}
+	return c
 }

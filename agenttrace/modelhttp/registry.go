@@ -2,6 +2,7 @@ package modelhttp
 
 import (
 	"container/list"
+	"context"
 	"net/http"
 	"reflect"
 	"slices"
@@ -22,8 +23,10 @@ type registry struct {
 	// used has the conversations, the one used longest ago first.
 	used  *list.List
 	bytes int64
-	// points are the known points of conversations, by the digest of all that is before.
-	points map[digest][]*point
+	// known are the conversations that have a message, by its digest, once for each time that they have it.
+	known map[digest][]*conversation
+	// summaries are the conversations of which a summary was made lately.
+	summaries []*conversation
 	// calls are the conversations that have a tool call, by scope and id.
 	calls map[string][]*conversation
 	// responses are points by scope and the id of the response, declared conversations by
@@ -31,7 +34,7 @@ type registry struct {
 	responses map[string][]*point
 	declared  map[string][]*conversation
 	remote    map[string]*conversation
-	turns     map[*agenttrace.Turn]*conversation
+	turns     map[*agenttrace.Turn][]*conversation
 	// held are the calls whose last attempt failed, by the digest of the request.
 	held map[bodyKey][]*flight
 	// hops are the calls that were interrupted, by scope and token.
@@ -42,29 +45,44 @@ type registry struct {
 
 func (g *registry) init(t *Transport) {
 	g.t, g.used = t, list.New()
-	g.points, g.calls = make(map[digest][]*point), make(map[string][]*conversation)
+	g.known, g.calls = make(map[digest][]*conversation), make(map[string][]*conversation)
 	g.responses, g.declared = make(map[string][]*point), make(map[string][]*conversation)
-	g.remote, g.turns = make(map[string]*conversation), make(map[*agenttrace.Turn]*conversation)
+	g.remote, g.turns = make(map[string]*conversation), make(map[*agenttrace.Turn][]*conversation)
 	g.held, g.hops = make(map[bodyKey][]*flight), make(map[string]*flight)
 }
 
-// point is a place in a conversation from which a request may go on.
+// point is a place in a conversation, at as many messages, that a request may go on from.
 type point struct {
 	conv *conversation
-	key  digest
-	// response is the id by which the provider knows the point, if any.
-	response string
-	// consumed reports that a request has gone on from here: another one is a fork.
-	consumed bool
+	at   int
 	// answer is the assistant's last message before the point that is whole.
 	answer string
-	// asked reports that the point is a request, of which the answer is not part.
-	asked bool
+}
+
+func (p *point) of() *conversation {
+	if p == nil {
+		return nil
+	}
+	return p.conv
+}
+
+// mark is a message of a conversation, and the assistant's last message up to there that is whole.
+type mark struct {
+	key    digest
+	answer string
+}
+
+// openCall is a tool call that waits for its result.
+type openCall struct {
+	id, input string
+	ctx       context.Context // the call's
+	called    bool            // it has a sub-agent
 }
 
 const (
-	// maxPoints bounds the points of a conversation, maxCalls the ids of its tool calls.
-	maxPoints, maxCalls = 64, 256
+	// maxHistory bounds the messages of a conversation that are known, maxCalls the ids of its tool calls, and
+	// maxSummaries the conversations with a summary.
+	maxHistory, maxCalls, maxSummaries = 64, 256, 256
 	// maxAge is how long a conversation without an open turn is remembered.
 	maxAge = 24 * time.Hour
 	// strongID is how long the id of a tool call is that no two conversations share. Some
@@ -84,26 +102,17 @@ func (g *registry) begin(x *exchange, r *request, data []byte) *flight {
 	m := g.find(l)
 	c := m.conv
 	now := time.Now()
-	f := &flight{conv: c, x: x, body: l.body, side: m.side, before: l.seed, scope: l.scope, chain: l.chain}
-	if n := len(l.chain); n > 0 {
-		f.before = l.chain[n-1]
-		if l.last == n-1 { // the answer goes on with the assistant's message
-			f.prefix, f.before = &r.messages[n-1], l.seed
-			if n > 1 {
-				f.before = l.chain[n-2]
-			}
-		}
+	f := &flight{conv: c, x: x, body: l.body, side: m.side, scope: l.scope, begin: l.begin}
+	if n := len(l.keys); n > 0 && l.last == n-1 { // the answer goes on with the assistant's message
+		f.prefix = &r.messages[n-1]
 	}
+	f.asks = l.asks(m.side)
 	c.flights++
 	c.used, c.seen = now, now
 	g.used.MoveToBack(c.elem)
 	held := c.held
 	if !m.side {
-		c.open, c.hasTools, c.system, c.work = true, len(r.tools) > 0, l.system, x.req.Context()
-		clear(c.awaited)
-		for _, p := range c.points {
-			p.consumed = true
-		}
+		g.ask(l, &m)
 		c.held = nil
 		if held != nil {
 			g.unhold(held)
@@ -165,16 +174,9 @@ func (g *registry) again(l *lookup) *flight {
 		found.x = l.x
 		found.conv.held = nil
 		found.conv.flights++
-		g.consume(found)
+		found.conv.consumed = found.conv.consumed || !found.side
 	}
 	return found
-}
-
-// consume marks where a call goes on from.
-func (g *registry) consume(f *flight) {
-	for _, p := range f.conv.points {
-		p.consumed = true
-	}
 }
 
 // sameHeader reports whether two requests are copies of each other, as a client makes them

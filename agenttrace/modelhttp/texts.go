@@ -2,7 +2,11 @@ package modelhttp
 
 import (
 	"hash/maphash"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
+	"unicode"
 )
 
 // textSums remembers the digests of long messages: each request of a conversation repeats those of the one before. It
@@ -58,6 +62,27 @@ func (t *textSums) sum(c *content, m *message) digest {
 	}
 	return sum
 }
+
+// system returns the digest of a system prompt but for words with a digit and the names of days, months and halves of a
+// day: what is left is the same at another time.
+func (t *textSums) system(prompt string) digest {
+	key := textKey{maphash.String(seed, prompt), -len(prompt)}
+	if sum, ok := t.lookUp(key); ok {
+		return sum
+	}
+	words := strings.FieldsFunc(prompt, func(r rune) bool {
+		return unicode.IsSpace(r) || strings.ContainsRune(",.:;()[]/-", r)
+	})
+	sum := digestOf(strings.Join(slices.DeleteFunc(words, func(w string) bool {
+		return strings.ContainsAny(w, "0123456789") || timeWord.MatchString(w)
+	}), " "))
+	t.add(key, sum)
+	return sum
+}
+
+var timeWord = regexp.MustCompile(`^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?$|` +
+	`^(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)$|` +
+	`^([ap]m|utc|gmt|z)$`)
 
 func (t *textSums) lookUp(key textKey) (digest, bool) {
 	t.mu.Lock()
