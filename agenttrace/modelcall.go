@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,8 @@ type ModelCallOptions struct {
 	Model       Model
 	Temperature *float64
 	// Side reports that the call is beside the conversation, such as one for a title: it
-	// is no step of the turn, and nothing of the turn's but its usage comes from it.
+	// is no step of the turn, and nothing of the turn's but its usage comes from it. It may
+	// end after the turn, and begin after it, see [Session.StartSideCall].
 	Side bool
 	// UsageElsewhere reports that the model's client emits a span of its own with the
 	// usage of the call, which is the active one of the context. The span of this call is
@@ -134,7 +136,9 @@ type ModelCall struct {
 	// side reports that nothing of the turn's but its usage comes from the call; inTool
 	// that this stays so. The turn's mu guards side.
 	side, inTool   bool
+	aside          bool // it may end after its turn
 	usageElsewhere bool
+	retries        []string // guarded by mu
 
 	started time.Time
 	// firstPart is how many parts the turn had when the call began.
@@ -167,13 +171,13 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		return ctx, nil
 	}
 	now := t.run.now()
-	c := &ModelCall{turn: t, usageElsewhere: o.UsageElsewhere, started: now}
+	c := &ModelCall{turn: t, aside: o.Side, usageElsewhere: o.UsageElsewhere, started: now}
 	inner, outer := t.within(ctx)
 	if o.UsageElsewhere {
 		inner = ctx // in the trace of the client's span, so that the two are known to be one call
 	}
 	t.mu.Lock()
-	if t.ended {
+	if t.ended && !o.Side {
 		t.mu.Unlock()
 		t.drop("a model call")
 		return ctx, nil
@@ -196,13 +200,17 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	}
 	c.step = t.nextStep
 	t.nextStep++
-	t.callCount++
+	if !o.Side {
+		t.callCount++
+	}
 	begun := t.assistant.ID != ""
 	c.messageID = t.answer(now)
 	if !named && begun && t.model != (Model{}) {
 		t.emitAnswer(now)
 	}
-	t.goesOn(now, true)
+	if !t.ended {
+		t.goesOn(now, true)
+	}
 	if c.step > 0 && !o.Side {
 		t.placeData("step-start", now, func(string) []byte { return stepStart })
 	}
@@ -220,11 +228,11 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		t.calls = append(t.calls, c)
 	}
 	t.mu.Unlock()
-	if late {
+	if late && !o.Side {
 		c.finish(ModelResult{}, ErrAborted, true)
 	}
 	t.run.sess.flush()
-	if t.run.guard != nil {
+	if t.run.guard != nil && !late {
 		id := ""
 		if sc := c.span.SpanContext(); sc.HasSpanID() {
 			id = sc.SpanID().String()
@@ -232,6 +240,22 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		t.note(guardModelCall, guardModelCall+":"+cmp.Or(c.model.ID, "UNKNOWN"), id, now)
 	}
 	return &c.scope, c
+}
+
+// StartSideCall begins a model call beside the conversation, such as one for a title, in the turn that is open, or else
+// in the one that ended last: its usage counts with that one's. Without any it returns ctx and a nil ModelCall.
+func (s *Session) StartSideCall(ctx context.Context, o ModelCallOptions) (context.Context, *ModelCall) {
+	if s == nil {
+		return ctx, nil
+	}
+	s.mu.Lock()
+	t := s.last
+	if n := len(s.turns); n > 0 {
+		t = s.turns[n-1]
+	}
+	s.mu.Unlock()
+	o.Side = true
+	return t.StartModelCall(ctx, o)
 }
 
 // Text adds a part of text that the model wrote.
@@ -299,6 +323,29 @@ func (c *ModelCall) chunk(now time.Time) {
 	}
 }
 
+// Retried reports that an attempt of the call failed with err and that the client tried again after waiting. The turn
+// lists it among the errors of its model calls. See [Turn.Retrying] for what to report while the client waits.
+func (c *ModelCall) Retried(err error, waited time.Duration) {
+	if c == nil || err == nil {
+		return
+	}
+	const maxRetries = 32
+	text := c.turn.content(redact.Other, fmt.Sprintf("%s, tried again after %s", errorText(err), printed(waited)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.retries) < maxRetries {
+		c.retries = append(c.retries, text)
+	}
+}
+
+// printed returns a duration in three digits or so.
+func printed(d time.Duration) string {
+	if d >= 10*time.Second {
+		return d.Round(time.Second / 10).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
 // End ends the call and adds its usage to the turn's. A failed call may have a
 // result too. Calls after the first do nothing. A call whose End is deferred fails
 // with the panic when the function panics, as a turn does.
@@ -323,10 +370,13 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	usage := usageOf(result.Usage, result.RawUsage, result.CostUSD)
 	usage.Raw = t.run.sess.tracer.filter.raw(redact.Other, "", usage.Raw)
 	stop := cloneText(result.StopReason)
+	late := false
 	if !byTurn {
 		t.mu.Lock()
-		late := t.ended
-		if !late {
+		if late = t.ended; !late {
+			if c.aside {
+				t.callCount++
+			}
 			t.addUsage(usage)
 			if stop != "" && !c.side {
 				t.stopReason = stop
@@ -336,7 +386,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			}
 		}
 		t.mu.Unlock()
-		if late {
+		if late && !c.aside {
 			t.drop("a model call's usage")
 		}
 	}
@@ -349,8 +399,11 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(),
 			Temperature:   c.temperature,
 			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop,
-			Usage: usage, ErrorType: failed,
+			Usage: usage, ErrorType: failed, Late: late && c.aside,
 		}
+		c.mu.Lock()
+		record.Retries = c.retries
+		c.mu.Unlock()
 		if first := time.Duration(c.firstChunk.Load()); first > 0 {
 			record.FirstChunk = new(first.Seconds())
 		}

@@ -68,8 +68,9 @@ type Session struct {
 	metadata map[string]json.RawMessage
 	// runs and working count the open runs, and the open turns and compactions.
 	runs, working int
-	// turns are the open ones.
+	// turns are the open ones; last stands for the one that ended last.
 	turns []*Turn
+	last  *Turn
 	// status is empty until something began; waits are the tool calls that wait
 	// for a human, the last one last.
 	status Status

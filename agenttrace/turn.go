@@ -422,7 +422,7 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 		err = nil
 	}
 	t.answer(now)
-	calls, children := t.calls, t.children
+	calls, children := slices.DeleteFunc(t.calls, func(c *ModelCall) bool { return c.aside }), t.children
 	t.calls, t.children = nil, nil
 	t.mu.Unlock()
 
@@ -498,6 +498,7 @@ func (t *Turn) leave(
 	defer s.mu.Unlock()
 	s.st.Model = t.model
 	s.turns = slices.DeleteFunc(s.turns, func(o *Turn) bool { return o == t })
+	s.last = t.remains()
 	s.waits = slices.DeleteFunc(s.waits, func(w waitingCall) bool { return w.call.turn == t })
 	s.st.LastStamp = max(s.st.LastStamp, updated)
 	if pending {
@@ -515,6 +516,15 @@ func (t *Turn) leave(
 		s.rest(t.events, now, Status{State: StatusIdle})
 	}
 	return s.st.Title
+}
+
+// remains is what a call beside the conversation needs of the turn that ended last, without the content.
+func (t *Turn) remains() *Turn {
+	ctx := trace.ContextWithSpanContext(context.Background(), t.span.SpanContext())
+	return &Turn{
+		run: t.run, recording: t.recording, span: trace.SpanFromContext(ctx), index: t.index, userID: t.userID,
+		ending: ending{ended: true}, model: t.model, assistant: spans.Message{ID: t.assistant.ID}, nextStep: t.nextStep,
+	}
 }
 
 // record writes what the turn's span reports.

@@ -115,6 +115,8 @@ const (
 	PartIDKey           = attribute.Key("agenttrace.part.id")
 	PartIndexKey        = attribute.Key("agenttrace.part.index")
 	StepIndexKey        = attribute.Key("agenttrace.step.index")
+	StepLateKey         = attribute.Key("agenttrace.step.late")
+	StepRetriesKey      = attribute.Key("agenttrace.step.retries")
 
 	ToolStateKey            = attribute.Key("agenttrace.tool.state")
 	ToolKindKey             = attribute.Key("agenttrace.tool.kind")

@@ -10,7 +10,7 @@ import (
 
 // ModelCall is a "chat {model}" span: one model call of a turn. It follows the GenAI
 // conventions for inference spans, so any back end can measure and count model calls. Its
-// counts are included in those of its turn.
+// counts are included in those of its turn, unless it is late.
 type ModelCall struct {
 	SessionID string
 	MessageID string
@@ -26,6 +26,11 @@ type ModelCall struct {
 	// FirstChunk is the time from the request to the first part of a streamed response, in
 	// seconds; nil if not reported.
 	FirstChunk *float64
+	// Late reports that the call is beside its turn and ended after it: its counts are not included in those of the
+	// turn.
+	Late bool
+	// Retries are the attempts that failed before the last one, and what the client waited after each.
+	Retries []string
 	// Error is the text of an error.
 	Error     string
 	ErrorType string
@@ -53,6 +58,8 @@ func (m *ModelCall) visit(c *coder) {
 	c.constant(semconv.GenAIOperationNameKey, attribute.StringValue(semconv.OperationChat))
 	c.text(semconv.MessageIDKey, &m.MessageID)
 	c.number(semconv.StepIndexKey, &m.Index)
+	c.flag(semconv.StepLateKey, &m.Late)
+	c.strings(semconv.StepRetriesKey, &m.Retries)
 	m.Model.visit(c)
 	c.text(semconv.ErrorKey, &m.Error)
 	c.text(semconv.ErrorTypeKey, &m.ErrorType)

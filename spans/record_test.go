@@ -85,6 +85,11 @@ func (g generator) fill(v reflect.Value, name string) {
 			v.Set(reflect.Append(v, reflect.ValueOf(p)))
 		}
 		return
+	case []string:
+		for g.full && v.Len() < 2 || !g.full && g.maybe() {
+			v.Set(reflect.Append(v, reflect.ValueOf(g.text())))
+		}
+		return
 	case spans.Message:
 		if !g.maybe() {
 			return // a message without an id is not encoded

@@ -37,8 +37,10 @@ func anthropicRequest(t *target, body []byte) *request {
 		System      json.RawMessage `json:"system"`
 		Temperature *float64        `json:"temperature"`
 		Output      struct {
-			Effort string `json:"effort"`
+			Effort string          `json:"effort"`
+			Format json.RawMessage `json:"format"`
 		} `json:"output_config"`
+		Limit json.RawMessage `json:"max_tokens"`
 		Tools []struct {
 			Name        string          `json:"name"`
 			Description string          `json:"description"`
@@ -54,6 +56,8 @@ func anthropicRequest(t *target, body []byte) *request {
 	}
 	r := &request{model: agenttrace.Model{ID: in.Model, Variant: in.Output.Effort}, temperature: in.Temperature}
 	r.system, _ = anthropicText(in.System)
+	r.form = in.Output.Format
+	r.setLimit(in.Limit)
 	for _, tool := range in.Tools {
 		r.tools = append(r.tools, agenttrace.Tool{
 			Name: tool.Name, Description: tool.Description, Parameters: tool.InputSchema,

@@ -3,6 +3,7 @@ package modelhttp
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -135,6 +136,16 @@ func (r *request) addSystem(text string) {
 		r.system += "\n\n"
 	}
 	r.system += text
+}
+
+// setLimit sets the limit of the answer's tokens to the first number.
+func (r *request) setLimit(given ...json.RawMessage) {
+	for _, raw := range given {
+		if n, err := strconv.ParseFloat(string(raw), 64); err == nil {
+			r.limit = int(n)
+			return
+		}
+	}
 }
 
 // stringOr decodes a value that is a text or, if it is not, something else.

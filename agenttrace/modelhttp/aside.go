@@ -1,6 +1,8 @@
 package modelhttp
 
 import (
+	"cmp"
+	"encoding/json"
 	"regexp"
 	"strings"
 	"unicode"
@@ -36,28 +38,45 @@ func (g *registry) aside(l *lookup, within []*conversation) (found *conversation
 // of it. It must differ from the conversation's own requests in more than what it asks, because users ask for titles and
 // summaries, too. near reports that it comes from the same piece of work or has the conversation's history.
 func (c *conversation) isAside(l *lookup, near bool) bool {
-	if c.setup == (setup{}) {
+	s := l.setup()
+	if len(l.keys) == 0 || c.setup == (setup{}) || !near && (s == c.setup || !l.purpose().word) {
 		return false
 	}
-	s := l.setup()
-	fresh := l.last < 0
-	system, tools := s.system != c.setup.system, s.tools != c.setup.tools
-	bare := !s.hasTools && c.setup.hasTools
-	if fresh && c.open && near && bare && system {
-		return true
+	if c.summary != "" && l.beginsWith(c.summary) {
+		return false
 	}
+	system, tools, model := s.system != c.setup.system, s.tools != c.setup.tools, s.model != c.setup.model
+	bare := !s.hasTools && c.setup.hasTools
 	small := s.limit > 0 && (c.setup.limit == 0 || s.limit < c.setup.limit)
 	form := s.form != "" && s.form != c.setup.form
-	word, sure := l.purpose()
+	less := bare || small || form
 	switch {
-	case !fresh:
-		return word && (bare || small || form) || sure && (system || tools || s.model != c.setup.model)
+	case l.last >= 0: // it has the history
+		return less && l.purpose().word || (system || tools || model) && l.purpose().sure
+	case c.open && near && bare && system:
+		return true
 	case c.has(l.keys[len(l.keys)-1]): // the user's text itself
-		return system && near && (bare || small || form) || word && (bare || small || form || near && (system || tools))
+		return near && system && less || (less || near && (system || tools)) && l.purpose().word
 	case quotes(l, c.askedHead) || quotes(l, c.answerHead): // a transcript
-		return word && (near || s != c.setup)
+		return l.purpose().word
 	}
-	return near && sure && (system || bare || small || form)
+	return near && (system || less) && l.purpose().sure
+}
+
+// titleOf returns the title in an answer: its first line or, of JSON, the member of that name.
+func titleOf(answer []byte) string {
+	text := strings.TrimSpace(string(answer))
+	text = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(text, "```"), "json"), "```"))
+	var named struct{ Title, Headline, Name string }
+	if strings.HasPrefix(text, "{") && json.Unmarshal([]byte(text), &named) == nil {
+		text = cmp.Or(named.Title, named.Headline, named.Name)
+	}
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	const most = 80
+	if runes := []rune(strings.Trim(text, `"*# `)); len(runes) <= most {
+		return string(runes)
+	}
+	return "" // no title
 }
 
 // quotes reports whether a request has the letters of a text.
@@ -83,34 +102,52 @@ var (
 		`(conversations?|chats?|sessions?|dialog(ue)?s?|discussion|thread|transcript|history|messages|above|so far)\b`)
 )
 
-// purpose reports whether the instructions of a request, the system prompt and the ends of the last text, or the form of
-// its answer name a title or a summary, and whether it is one of the conversation.
-func (l *lookup) purpose() (word, sure bool) {
-	const most, longSystem = 600, 2000 // a longer prompt is that of an agent
+// purposes states whether the instructions of a request name a title or a summary, and surely one of the conversation.
+type purposes struct{ word, sure bool }
+
+// purpose looks for that in the system prompt, the ends of the last text, and the form of the answer.
+func (l *lookup) purpose() purposes {
+	if l.purposes != nil {
+		return *l.purposes
+	}
+	text, system := l.instruction(), l.r.system
+	if len(system) > 2000 { // that of an agent
+		system = ""
+	}
+	p := purposes{sure: purposeSure.MatchString(text) || purposeSure.MatchString(system)}
+	p.word = p.sure || purposeWord.MatchString(text) || purposeWord.MatchString(system) ||
+		purposeForm.Match(l.r.form) || purposeWord.MatchString(l.onlyTool())
+	l.purposes = &p
+	return p
+}
+
+// instruction returns the ends of the last text.
+func (l *lookup) instruction() string {
+	const most = 600
 	text := l.lastText()
 	if len(text) > 2*most {
 		text = text[:most] + "\n" + text[len(text)-most:]
 	}
-	system := l.r.system
-	if len(system) > longSystem {
-		system = ""
+	return text
+}
+
+// onlyTool returns the words of the name of the tool that takes the answer.
+func (l *lookup) onlyTool() string {
+	if len(l.r.tools) != 1 {
+		return ""
 	}
-	sure = purposeSure.MatchString(text) || purposeSure.MatchString(system)
-	word = sure || purposeWord.MatchString(text) || purposeWord.MatchString(system) || purposeForm.Match(l.r.form)
-	if len(l.r.tools) == 1 { // one that takes the answer
-		word = word || purposeWord.MatchString(strings.ReplaceAll(l.r.tools[0].Name, "_", " "))
-	}
-	return word, sure
+	return strings.ReplaceAll(l.r.tools[0].Name, "_", " ")
 }
 
 // asks states what a request asks for, if it is a title or a summary of the conversation.
 func (l *lookup) asks(side bool) purpose {
-	if _, sure := l.purpose(); !side && !sure {
-		return ""
+	text := l.instruction()
+	if side {
+		text += "\n" + l.r.system[max(0, len(l.r.system)-2000):] + "\n" + string(l.r.form) + "\n" + l.onlyTool()
 	}
-	text := l.r.system[max(0, len(l.r.system)-2000):] + l.lastText() + string(l.r.form)
-	switch {
-	case asksSummary.MatchString(text):
+	text = strings.ToLower(text)
+	switch about := strings.Contains(text, "summar") || strings.Contains(text, "compact"); {
+	case about && (side || l.purpose().sure):
 		return summary
 	case side && purposeWord.MatchString(text):
 		return title
@@ -121,8 +158,6 @@ func (l *lookup) asks(side bool) purpose {
 type purpose string
 
 const title, summary purpose = "title", "summary"
-
-var asksSummary = regexp.MustCompile(`(?i)\b(summar|compact)`)
 
 // minHead and maxHead are how many letters of a text recognize it in another one.
 const minHead, maxHead = 6, 40
@@ -146,6 +181,26 @@ func (l *lookup) letters() string {
 		l.text = b.String()
 	}
 	return l.text
+}
+
+// withoutSummary returns what the user adds to a summary: what follows it in its text, and other texts. If that is
+// nothing, and nothing may be left out, it is all.
+func withoutSummary(said []item, summary string, mayBeNone bool) (rest []item) {
+	head := lettersOf(summary, maxHead)
+	for _, i := range said {
+		if i.kind == textItem && strings.Contains(lettersOf(i.text, 1<<20), head) {
+			_, i.text, _ = strings.Cut(i.text, strings.TrimSpace(summary))
+			if lettersOf(i.text, 1) == "" {
+				continue
+			}
+			i.text = strings.TrimSpace(i.text)
+		}
+		rest = append(rest, i)
+	}
+	if len(rest) == 0 && !mayBeNone {
+		return said
+	}
+	return rest
 }
 
 // beginsWith reports whether a request begins with a summary.

@@ -108,13 +108,15 @@ func converseRequest(t *target, body []byte) *request {
 			} `json:"tools"`
 		} `json:"toolConfig"`
 		Inference struct {
-			Temperature *float64 `json:"temperature"`
+			Temperature *float64        `json:"temperature"`
+			Limit       json.RawMessage `json:"maxTokens"`
 		} `json:"inferenceConfig"`
 	}
 	if unmarshal(body, &in) != nil || len(in.Messages) == 0 {
 		return nil
 	}
 	r := &request{temperature: in.Inference.Temperature}
+	r.setLimit(in.Inference.Limit)
 	for _, s := range in.System {
 		if s.Text != "" {
 			r.addSystem(s.Text)

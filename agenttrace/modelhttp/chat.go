@@ -63,12 +63,16 @@ func chatRequest(t *target, body []byte) *request {
 			Function *chatTool `json:"function"`
 			Custom   *chatTool `json:"custom"`
 		} `json:"tools"`
-		Messages []chatMessage `json:"messages"`
+		Messages []chatMessage   `json:"messages"`
+		Limit    json.RawMessage `json:"max_completion_tokens"`
+		OldLimit json.RawMessage `json:"max_tokens"`
+		Format   json.RawMessage `json:"response_format"`
 	}
 	if unmarshal(body, &in) != nil || len(in.Messages) == 0 {
 		return nil
 	}
-	r := &request{model: agenttrace.Model{ID: in.Model, Variant: in.Effort}, temperature: in.Temperature}
+	r := &request{model: agenttrace.Model{ID: in.Model, Variant: in.Effort}, temperature: in.Temperature, form: in.Format}
+	r.setLimit(in.Limit, in.OldLimit)
 	for _, tool := range in.Tools {
 		if f := cmp.Or(tool.Function, tool.Custom); f != nil {
 			r.tools = append(r.tools, agenttrace.Tool{

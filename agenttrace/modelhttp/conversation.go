@@ -100,6 +100,7 @@ type flight struct {
 	// is waited for. The registry's mu guards both.
 	err      error
 	deadline time.Time
+	failedAt time.Time
 	// earlier is the usage of the answer before it was interrupted.
 	earlier agenttrace.Usage
 	// superseded reports that the conversation has gone on without the call.
@@ -119,19 +120,22 @@ func (c *conversation) begin(f *flight, r *request, m *match) {
 	switch {
 	case turn != nil:
 		c.ctx = ctx
-		if !m.side {
-			c.results(tail)
-		}
-	case !m.side || c.turn == nil:
-		m.side, f.side = false, false
-		c.proceed(ctx, r, m, tail)
+		c.results(tail)
+	case m.side:
+		c.results(tail) // a summary may be asked for with them
 		turn = c.turn
 	default:
+		c.proceed(ctx, r, m, tail)
 		turn = c.turn
 	}
-	callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{
+	o := agenttrace.ModelCallOptions{
 		Model: r.model, Temperature: r.temperature, Side: m.side, UsageElsewhere: countedElsewhere(ctx),
-	})
+	}
+	start := turn.StartModelCall
+	if m.side && c.external == nil {
+		start = c.session.StartSideCall
+	}
+	callCtx, call := start(ctx, o)
 	f.call, f.span = call, trace.SpanFromContext(callCtx)
 	f.to = writer{ctx: c.ctx, turn: turn, call: call, side: m.side}
 }
@@ -177,6 +181,13 @@ func (c *conversation) newSession(ctx context.Context, r *request, parent *point
 func (c *conversation) proceed(ctx context.Context, r *request, m *match, tail []message) {
 	matched := c.results(tail)
 	said := userItems(tail)
+	if m.summary != "" {
+		said = withoutSummary(said, m.summary, c.turn != nil)
+		if c.turn != nil {
+			c.compact(c.ctx, m)
+			c.paused = true // what the user adds, such as that the work shall go on, begins no turn
+		}
+	}
 	if c.turn != nil && matched == 0 && len(said) > 0 && !c.paused {
 		c.endTurn(nil) // the agent did not send the results, or never will: a forced tool has none
 	}
@@ -189,16 +200,20 @@ func (c *conversation) proceed(ctx context.Context, r *request, m *match, tail [
 				c.turn.Data("file", "", map[string]string{"mediaType": i.file.mediaType, "filename": i.file.name})
 			}
 		}
-		c.turn.SetSystemPrompt(r.system)
-		c.turn.SetTools(r.tools)
+		if r.system != "" { // of a chain of responses, the first one may have it
+			c.turn.SetSystemPrompt(r.system)
+		}
+		if len(r.tools) > 0 {
+			c.turn.SetTools(r.tools)
+		}
 		return
 	}
 	first := m.from
-	if len(said) == 0 { // the results of a turn that is not known, or the same request again
+	if len(said) == 0 && m.summary == "" { // the results of a turn that is not known, or the same request again
 		first = lastUserText(r.messages)
 		said = userItems(r.messages[first:min(first+1, len(r.messages))])
 	}
-	c.startTurn(ctx, r, said)
+	c.startTurn(ctx, r, m, said)
 	if m.ambiguous {
 		c.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"ambiguous": true}})
 	}
@@ -207,7 +222,15 @@ func (c *conversation) proceed(ctx context.Context, r *request, m *match, tail [
 	}
 }
 
-func (c *conversation) startTurn(ctx context.Context, r *request, said []item) {
+// compact records that a summary replaces the history.
+func (c *conversation) compact(ctx context.Context, m *match) {
+	_, compaction := c.run.StartCompaction(ctx, agenttrace.CompactionOptions{
+		Auto: true, SummarizedMessages: m.summarized,
+	})
+	compaction.End(agenttrace.CompactionResult{Summary: m.summary})
+}
+
+func (c *conversation) startTurn(ctx context.Context, r *request, m *match, said []item) {
 	message := agenttrace.UserMessage{}
 	for _, i := range said {
 		if i.kind == textItem {
@@ -221,6 +244,9 @@ func (c *conversation) startTurn(ctx context.Context, r *request, said []item) {
 		ctx = c.caller.ctx // the sub-agent runs in the call
 	}
 	c.ctx, c.run = c.session.StartRun(ctx, agenttrace.RunOptions{Model: r.model, Inferred: true})
+	if m.summary != "" {
+		c.compact(c.ctx, m)
+	}
 	c.ctx, c.turn = c.run.StartTurn(c.ctx, message, agenttrace.TurnOptions{
 		Model: r.model, Temperature: r.temperature, SystemPrompt: r.system, Tools: r.tools,
 	})
@@ -321,7 +347,8 @@ func (f *flight) hold(err error, attempt int, wait time.Duration) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f.err, f.deadline = err, time.Now().Add(wait)
+	f.failedAt = time.Now()
+	f.err, f.deadline = err, f.failedAt.Add(wait)
 	f.conv.flights--
 	f.conv.used = time.Now()
 	f.conv.held = f
@@ -344,8 +371,10 @@ func (f *flight) describe(err error) {
 func (f *flight) resume() {
 	g := &f.conv.t.reg
 	g.mu.Lock()
+	err, failedAt := f.err, f.failedAt
 	f.err = nil
 	g.mu.Unlock()
+	f.call.Retried(err, time.Since(failedAt))
 }
 
 // expire ends a call that was not tried again.
@@ -386,6 +415,9 @@ func (f *flight) finish(a *answer, err error) {
 		result := a.result()
 		result.Usage = addUsage(f.earlier, a.usage)
 		f.call.End(result, err)
+		if f.asks == title && err == nil && c.external == nil {
+			c.session.SetTitle(f.x.req.Context(), titleOf(a.head))
+		}
 		if !f.side {
 			c.follow(f, a, calls, err)
 		}

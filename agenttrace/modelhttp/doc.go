@@ -55,9 +55,9 @@
 // lasts from the end of the answer that requested it to the request with its result, which
 // is marked as inferred; an agent that reports the call itself, under the same id, has its
 // exact times. Text of the user beside results of tools is a data-steering part of the turn.
-// A request without tools and with another system prompt, while a turn is open in the same
-// session or context, is a call beside the conversation, such as one for a title: it has a
-// span, and its usage counts.
+// A request that is made otherwise than those of the conversation, and for a title or a
+// summary of it, is a call beside it, also when the turn has ended: it has a span, and its usage
+// counts. A summary that a later request begins with is a compaction.
 //
 // A turn that nobody goes on with ends after [Options].IdleTimeout, or with
 // [Transport.Close].

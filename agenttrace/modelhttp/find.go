@@ -35,8 +35,9 @@ type lookup struct {
 	declared string
 	turn     *agenttrace.Turn
 	session  *agenttrace.Session // that of a run in the context
-	// text has the letters of what the request begins with, once they are asked for.
-	text string
+	// text has the letters of what the request begins with, and purposes what it asks for, once somebody wants to know.
+	text     string
+	purposes *purposes
 }
 
 // bodyKey identifies a request by its scope and all of its body.
@@ -107,14 +108,15 @@ type match struct {
 	ambiguous bool
 	// side reports a call beside the conversation.
 	side bool
-	// summary is the text by which the request replaces the history.
-	summary string
+	// summary is the text by which the request replaces the history, of that many messages.
+	summary    string
+	summarized int
 }
 
 // find returns the conversation of a request; a new one if it continues none. The caller holds mu.
 func (g *registry) find(l *lookup) match {
 	within := g.named(l)
-	if l.last < 0 && !l.hasResults() {
+	if len(l.keys) > 0 && l.last < 0 && !l.hasResults() {
 		if m := g.calledBy(l, within); m.conv != nil {
 			return m
 		}
@@ -136,7 +138,7 @@ func (g *registry) find(l *lookup) match {
 	switch {
 	case m.conv != nil:
 		if m.conv.summary != "" && l.beginsWith(m.conv.summary) {
-			m.summary = m.conv.summary
+			m.summary, m.summarized = m.conv.summary, max(0, m.conv.done-m.matched)
 		}
 		return m
 	case m.parent != nil && l.declared != "": // in a named session there are no forks

@@ -96,8 +96,11 @@ func geminiRequest(t *target, body []byte) *request {
 			} `json:"functionDeclarations"`
 		} `json:"tools"`
 		Config struct {
-			Temperature  *float64 `json:"temperature"`
-			Continuation string   `json:"continuationToken"`
+			Temperature  *float64        `json:"temperature"`
+			Limit        json.RawMessage `json:"maxOutputTokens"`
+			Schema       json.RawMessage `json:"responseSchema"`
+			JSONSchema   json.RawMessage `json:"responseJsonSchema"`
+			Continuation string          `json:"continuationToken"`
 			Thinking     struct {
 				Level string `json:"thinkingLevel"`
 			} `json:"thinkingConfig"`
@@ -109,7 +112,10 @@ func geminiRequest(t *target, body []byte) *request {
 	r := &request{
 		model:       agenttrace.Model{Variant: strings.ToLower(in.Config.Thinking.Level)},
 		temperature: in.Config.Temperature, system: cmp.Or(in.System.text(), in.SystemSnake.text()),
-		continuation: cmp.Or(in.Continuation, in.Config.Continuation),
+		continuation: cmp.Or(in.Continuation, in.Config.Continuation), form: in.Config.Schema,
+	}
+	if r.setLimit(in.Config.Limit); len(r.form) == 0 {
+		r.form = in.Config.JSONSchema
 	}
 	for _, tool := range in.Tools {
 		for _, f := range tool.Functions {

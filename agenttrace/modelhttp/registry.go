@@ -112,6 +112,10 @@ func (g *registry) begin(x *exchange, r *request, data []byte) *flight {
 	g.used.MoveToBack(c.elem)
 	held := c.held
 	if !m.side {
+		if m.summary != "" {
+			g.grow(c, -int64(len(c.summary)))
+			c.summary = ""
+		}
 		g.ask(l, &m)
 		c.held = nil
 		if held != nil {

@@ -65,14 +65,19 @@ func responsesRequest(t *target, body []byte) *request {
 		} `json:"tools"`
 		Previous     string          `json:"previous_response_id"`
 		Conversation json.RawMessage `json:"conversation"`
+		Limit        json.RawMessage `json:"max_output_tokens"`
+		Text         struct {
+			Format json.RawMessage `json:"format"`
+		} `json:"text"`
 	}
 	if unmarshal(body, &in) != nil || len(in.Input) == 0 {
 		return nil
 	}
 	r := &request{
 		model: agenttrace.Model{ID: in.Model, Variant: in.Reasoning.Effort}, temperature: in.Temperature,
-		system: in.Instructions, previous: in.Previous,
+		system: in.Instructions, previous: in.Previous, form: in.Text.Format,
 	}
+	r.setLimit(in.Limit)
 	var conversation struct {
 		ID string `json:"id"`
 	}

@@ -548,7 +548,7 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 		o.stub(o.sessionID, m.MessageID, o.startNano, o.endNano)
 		duration := (o.endNano - o.startNano) / 1e6
 		facts = &store.TurnStats{
-			Step: true, Usage: o.usage(m.Usage.Tokens),
+			Step: true, Late: m.Late, Usage: o.usage(m.Usage.Tokens),
 			Model: new(session.Model(m.Model)),
 			Trace: session.MessageTrace{
 				StopReason: m.StopReason, ModelCalls: 1, DurationMS: &duration, Temperature: m.Temperature,
@@ -559,6 +559,9 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 		if facts.Trace.Error == "" && o.failed() {
 			message, _ := text(o.span.Status().Message())
 			facts.Trace.Error = cmp.Or(message, m.ErrorType)
+		}
+		if facts.Trace.ModelErrors = m.Retries; len(m.Retries) > 0 && facts.Trace.Error != "" {
+			facts.Trace.ModelErrors = append(slices.Clone(m.Retries), facts.Trace.Error)
 		}
 		facts.Trace.Problems = o.takeProblems()
 	}

@@ -106,7 +106,8 @@ func sumFacts(links []*SpanRef, gap bool) TurnStats {
 		whole = slices.DeleteFunc(whole, func(l *SpanRef) bool { return l.TurnStats.GivenUp })
 	}
 	if len(whole) > 0 {
-		links = whole
+		late := slices.DeleteFunc(links, func(l *SpanRef) bool { return !l.TurnStats.Late })
+		links = append(whole, late...)
 	}
 	sum := *links[0].TurnStats
 	for _, l := range links[1:] {
@@ -143,10 +144,15 @@ func (f *TurnStats) Metadata() string {
 
 // add folds what a later span reports into f.
 func (f *TurnStats) add(o *TurnStats) {
+	f.Usage = session.Sum(f.Usage, o.Usage, session.Usage.Add)
+	f.Trace.ModelCalls += o.Trace.ModelCalls
+	f.Trace.CostUSD = session.Sum(f.Trace.CostUSD, o.Trace.CostUSD, AddCost)
+	if o.Late {
+		return
+	}
 	f.Model = cmp.Or(o.Model, f.Model)
 	f.Agent = cmp.Or(o.Agent, f.Agent)
 	f.SystemPromptDigest = cmp.Or(o.SystemPromptDigest, f.SystemPromptDigest)
-	f.Usage = session.Sum(f.Usage, o.Usage, session.Usage.Add)
 	t, u := &f.Trace, &o.Trace
 	t.TurnIndex = cmp.Or(u.TurnIndex, t.TurnIndex)
 	t.EndReason = cmp.Or(u.EndReason, t.EndReason)
@@ -161,12 +167,10 @@ func (f *TurnStats) add(o *TurnStats) {
 	t.ResponseID = cmp.Or(u.ResponseID, t.ResponseID)
 	t.ResponseModel = cmp.Or(u.ResponseModel, t.ResponseModel)
 	t.SourceID = cmp.Or(u.SourceID, t.SourceID)
-	t.ModelCalls += u.ModelCalls
 	if u.UsageRaw != nil {
 		t.UsageRaw = u.UsageRaw
 	}
 	t.DurationMS = session.Sum(t.DurationMS, u.DurationMS, func(a, b int64) int64 { return a + b })
-	t.CostUSD = session.Sum(t.CostUSD, u.CostUSD, AddCost)
 	t.Problems = append(slices.Clone(t.Problems), u.Problems...)
 	f.Extra = maps.Clone(f.Extra) // others have it too
 	for key, value := range o.Extra {

@@ -188,6 +188,8 @@ type TurnStats struct {
 	// Step reports that the span is one model call of the message. Steps count only
 	// as long as no span that describes the whole message is known.
 	Step bool `json:"step,omitempty"`
+	// Late reports a step beside the turn that ended after it: it counts in addition to what describes the whole message.
+	Late bool `json:"late,omitempty"`
 	// GivenUp reports that the span was written by a later process for one that had
 	// died. It counts only as long as no other span of the whole message is known,
 	// except those that ended to wait for a human.
