@@ -166,3 +166,101 @@ func TestAFileIsRecordedByItsKindAndSize(t *testing.T) {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
 }
+
+// TestParallelCallsThatAreSentBackOneByOneKeepTheirResults has a client, such as langchaingo's agents, that sends an
+// answer with two calls back as two answers, each with its result.
+func TestParallelCallsThatAreSentBackOneByOneKeepTheirResults(t *testing.T) {
+	const one, two = "call_0123456789_one", "call_0123456789_two"
+	for name, test := range map[string]struct{ path, first, calls, second, done string }{
+		"chat": {
+			"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"go"}]}`,
+			`{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[` +
+				`{"id":"` + one + `","type":"function","function":{"name":"ls","arguments":"{}"}},` +
+				`{"id":"` + two + `","type":"function","function":{"name":"ls","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`,
+			`{"model":"m","messages":[{"role":"user","content":"go"},` +
+				`{"role":"assistant","tool_calls":[{"id":"` + one + `","type":"function",` +
+				`"function":{"name":"ls","arguments":"{}"}}]},` +
+				`{"role":"tool","tool_call_id":"` + one + `","content":"1"},` +
+				`{"role":"assistant","tool_calls":[{"id":"` + two + `","type":"function",` +
+				`"function":{"name":"ls","arguments":"{}"}}]},` +
+				`{"role":"tool","tool_call_id":"` + two + `","content":"2"}]}`,
+			`{"choices":[{"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}`,
+		},
+		"responses": {
+			"/v1/responses", `{"model":"m","input":"go"}`,
+			`{"id":"r1","status":"completed","output":[` +
+				`{"type":"function_call","call_id":"` + one + `","name":"ls","arguments":"{}"},` +
+				`{"type":"function_call","call_id":"` + two + `","name":"ls","arguments":"{}"}]}`,
+			`{"model":"m","input":[{"role":"user","content":"go"},` +
+				`{"type":"function_call","call_id":"` + one + `","name":"ls","arguments":"{}"},` +
+				`{"type":"function_call_output","call_id":"` + one + `","output":"1"},` +
+				`{"type":"function_call","call_id":"` + two + `","name":"ls","arguments":"{}"},` +
+				`{"type":"function_call_output","call_id":"` + two + `","output":"2"}]}`,
+			`{"id":"r2","status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"done"}]}]}`,
+		},
+		"anthropic": {
+			"/v1/messages", `{"model":"m","messages":[{"role":"user","content":"go"}]}`,
+			`{"id":"m1","stop_reason":"tool_use","content":[{"type":"tool_use","id":"` + one + `","name":"ls","input":{}},` +
+				`{"type":"tool_use","id":"` + two + `","name":"ls","input":{}}]}`,
+			`{"model":"m","messages":[{"role":"user","content":"go"},` +
+				`{"role":"assistant","content":[{"type":"tool_use","id":"` + one + `","name":"ls","input":{}}]},` +
+				`{"role":"user","content":[{"type":"tool_result","tool_use_id":"` + one + `","content":"1"}]},` +
+				`{"role":"assistant","content":[{"type":"tool_use","id":"` + two + `","name":"ls","input":{}}]},` +
+				`{"role":"user","content":[{"type":"tool_result","tool_use_id":"` + two + `","content":"2"}]}]}`,
+			`{"id":"m2","stop_reason":"end_turn","content":[{"type":"text","text":"done"}]}`,
+		},
+		"gemini": {
+			"/v1beta/models/m:generateContent", `{"contents":[{"role":"user","parts":[{"text":"go"}]}]}`,
+			`{"candidates":[{"finishReason":"STOP","content":{"role":"model","parts":[` +
+				`{"functionCall":{"id":"` + one + `","name":"ls","args":{}}},` +
+				`{"functionCall":{"id":"` + two + `","name":"ls","args":{}}}]}}]}`,
+			`{"contents":[{"role":"user","parts":[{"text":"go"}]},` +
+				`{"role":"model","parts":[{"functionCall":{"id":"` + one + `","name":"ls","args":{}}}]},` +
+				`{"role":"user","parts":[{"functionResponse":{"id":"` + one + `","name":"ls","response":{"output":"1"}}}]},` +
+				`{"role":"model","parts":[{"functionCall":{"id":"` + two + `","name":"ls","args":{}}}]},` +
+				`{"role":"user","parts":[{"functionResponse":{"id":"` + two + `","name":"ls","response":{"output":"2"}}}]}]}`,
+			`{"candidates":[{"finishReason":"STOP","content":{"role":"model","parts":[{"text":"done"}]}}]}`,
+		},
+		"bedrock": {
+			"/model/m/converse", `{"messages":[{"role":"user","content":[{"text":"go"}]}]}`,
+			`{"stopReason":"tool_use","output":{"message":{"role":"assistant","content":[` +
+				`{"toolUse":{"toolUseId":"` + one + `","name":"ls","input":{}}},` +
+				`{"toolUse":{"toolUseId":"` + two + `","name":"ls","input":{}}}]}}}`,
+			`{"messages":[{"role":"user","content":[{"text":"go"}]},` +
+				`{"role":"assistant","content":[{"toolUse":{"toolUseId":"` + one + `","name":"ls","input":{}}}]},` +
+				`{"role":"user","content":[{"toolResult":{"toolUseId":"` + one + `","content":[{"text":"1"}]}}]},` +
+				`{"role":"assistant","content":[{"toolUse":{"toolUseId":"` + two + `","name":"ls","input":{}}}]},` +
+				`{"role":"user","content":[{"toolResult":{"toolUseId":"` + two + `","content":[{"text":"2"}]}}]}]}`,
+			`{"stopReason":"end_turn","output":{"message":{"role":"assistant","content":[{"text":"done"}]}}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := exchanges(t, test.path, [2]string{test.first, test.calls}, [2]string{test.second, test.done})
+			a.check()
+			outputs := map[string]string{}
+			for _, c := range a.rec.All().ToolCalls() {
+				outputs[c.CallID] += c.Output
+			}
+			if diff := cmp.Diff(map[string]string{one: `"1"`, two: `"2"`}, outputs); diff != "" {
+				t.Errorf("outputs (-want +got):\n%s", diff)
+			}
+			wantTurns(t, a, []string{"go"})
+		})
+	}
+}
+
+// TestAnEarlierResultOfTheSameIDIsNotTakenForANewOne has a server that numbers the calls of each answer, and a client
+// that sends no result of the second one.
+func TestAnEarlierResultOfTheSameIDIsNotTakenForANewOne(t *testing.T) {
+	a := newAgent(t, says("call: call_0 ls", "It is empty.", "call: call_0 ls", "Never mind."), modelhttp.Options{})
+	history := []string{"user: list", "call: call_0 ls", "tool: call_0 old", "assistant: It is empty.", "user: again"}
+	a.chat(t.Context(), nil, tools, history[:1]...)
+	a.chat(t.Context(), nil, tools, history[:3]...)
+	a.chat(t.Context(), nil, tools, history...)
+	a.chat(t.Context(), nil, tools, append(history, "call: call_0 ls", "user: stop")...)
+	a.check()
+	calls := a.rec.All().ToolCalls()
+	if len(calls) != 2 || calls[0].Output != `"old"` || calls[1].Output != "" {
+		t.Errorf("calls = %+v", calls)
+	}
+}

@@ -116,6 +116,7 @@ func (c *conversation) begin(f *flight, r *request, m *match) {
 		c.session = c.newSession(ctx, r, m.parent)
 	}
 	tail := r.messages[min(m.from, len(r.messages)):]
+	c.earlierResults(r.messages[:min(m.from, len(r.messages))])
 	turn := c.external
 	switch {
 	case turn != nil:

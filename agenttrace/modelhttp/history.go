@@ -17,6 +17,33 @@ func withMember(values map[string]any, name string, value any) map[string]any {
 	return out
 }
 
+// earlierResults ends the tool calls whose results are before the assistant's last message, because the client sends
+// each call of an answer as an answer of its own. Only ids tell them from results of earlier answers. The messages of
+// earlier turns are left out, and of calls with one id the last counts: some servers number the calls of each answer.
+func (c *conversation) earlierResults(messages []message) {
+	seen := map[string]bool{}
+	for i := len(messages) - 1; i >= 0 && len(c.waiting) > 0; i-- {
+		m := &messages[i]
+		hasText, hasResult := false, false
+		for k := range m.items {
+			it := &m.items[k]
+			switch {
+			case it.kind == callItem:
+				seen[it.id] = true
+			case it.kind == resultItem:
+				if hasResult = true; it.id != "" && !seen[it.id] {
+					c.results([]message{{role: m.role, items: m.items[k : k+1]}})
+				}
+			default:
+				hasText = true
+			}
+		}
+		if m.role == user && hasText && !hasResult {
+			return
+		}
+	}
+}
+
 // userItems returns the texts and files of the user after the assistant's last message.
 func userItems(messages []message) (out []item) {
 	for _, m := range messages {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 
@@ -83,7 +84,7 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 			w = ctx.Value(workKey{}).(*work)
 		}
 		turn := h.begin(ctx, w, req)
-		for _, m := range req.Messages {
+		for _, m := range slices.Backward(req.Messages) { // of results with one id, the last is new
 			for _, p := range m.Content {
 				if p.IsToolResponse() {
 					turn.Tool(p.ToolResponse.Ref).End(outputOf(p.ToolResponse.Output)) // if no tool did

@@ -3,6 +3,7 @@ package langchaintrace
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 
@@ -217,9 +218,10 @@ func texts(messages []llms.MessageContent) (system, question string) {
 	return system, question
 }
 
-// endTools ends the calls whose results are in a request, if nobody else has.
+// endTools ends the calls whose results are in a request, if nobody else has. Some servers number the calls of each
+// answer: of results with one id the last is that of the open call.
 func endTools(turn *agenttrace.Turn, messages []llms.MessageContent) {
-	for _, m := range messages {
+	for _, m := range slices.Backward(messages) {
 		for _, p := range m.Parts {
 			if r, ok := p.(llms.ToolCallResponse); ok {
 				turn.Tool(r.ToolCallID).End([]byte(r.Content))
