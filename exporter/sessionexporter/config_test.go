@@ -139,7 +139,7 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_transcripts":            {"transcripts", "directories has an entry", "name a directory"},
 		"invalid_jsonl_quiet_period":     {"jsonl", "quiet_period is 0s", "such as 5s"},
 		"invalid_retention_nothing":      {"retention", "neither max_age nor max_size", "remove the retention block"},
-		"invalid_retention_values":       {"max_age is -1h0m0s", "max_size is 10000 bytes", "interval is 0s"},
+		"invalid_retention_values":       {"max_age is 10s", "max_size is 10000 bytes", "interval is 0s"},
 		"invalid_retry_off_with_storage": {"retry_on_failure::enabled is false", "file_storage", "enable retries"},
 		"invalid_wait_with_storage":      {"sending_queue", "wait_for_result"},
 		"invalid_queue_size":             {"sending_queue", "queue_size"},

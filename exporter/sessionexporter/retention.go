@@ -32,26 +32,17 @@ type RetentionConfig struct {
 
 const defaultRetentionInterval = 10 * time.Minute
 
-// Age is a duration that may be written in days or weeks, such as 30d or 8w.
+// Age is a duration that may be written as an age, such as 30d or 6mo: see [store.ParseAge].
 type Age time.Duration
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText implements [encoding.TextUnmarshaler]. Months are as long as the last ones.
 func (a *Age) UnmarshalText(text []byte) error {
-	for unit, length := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if number, ok := strings.CutSuffix(string(text), unit); ok {
-			n, err := strconv.ParseUint(number, 10, 16)
-			if err != nil {
-				return fmt.Errorf("%q is not an age: use one such as 30d, 8w or 12h", text)
-			}
-			*a = Age(time.Duration(n) * length)
-			return nil
-		}
+	now := time.Now()
+	at, err := store.ParseAge(string(text), now)
+	if err := errors.Join(store.AmbiguousAge(string(text)), err); err != nil {
+		return err
 	}
-	d, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("%q is not an age: use one such as 30d, 8w or 12h", text)
-	}
-	*a = Age(d)
+	*a = Age(now.Sub(at))
 	return nil
 }
 

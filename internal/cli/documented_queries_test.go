@@ -98,7 +98,7 @@ func at(text string, path ...string) string {
 }
 
 func failed(p *session.Part) bool {
-	return text(p.ToolState) == session.StateOutputError || text(p.ToolState) == session.StateOutputDenied
+	return session.CallFailed(text(p.ToolState), strings.Contains(p.DataJSON, `"denied":true`))
 }
 
 // parts calls fn for every part.

@@ -33,8 +33,10 @@ directory or its id, or that of the parent session; "." is the current directory
 --model and --provider match the session's model and those of its messages. --status is
 one of ` + `idle, busy, retrying, waiting_on_approval, waiting_on_user_input, interrupted,
 finished, aborted and error. --tag, --score and --text look at the session, its turns and
-its parts. --errors selects sessions with a failed run, turn or tool call, --loops those
-with a warning about a loop, --denials those in which a call was not allowed.`
+its parts. --errors selects sessions with a failed run, turn, model call or tool call,
+--loops those with a warning about a loop, --denials those in which a rule or a person
+refused a call. A time is as 15:04 or 2026-11-20T15:04:05Z, or a duration before now:
+30min, 12h, 7d, 2w, 6mo (months), 1y.`
 
 // addFilters adds the flags. since describes the flag --since, "" for a command that has one of its own.
 func addFilters(cmd *cobra.Command, x *filters) {

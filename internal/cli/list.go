@@ -46,7 +46,8 @@ that no dialect recognizes. Tags and scores of the session follow its title.
   total_tokens      the sum of usage: TOKENS
   context           like usage, for CONTEXT; context_tokens is its sum
   turns             the number of turns
-  errors            answers that ended with an error, and calls that failed or were denied
+  errors            tool calls, model calls and turns that ended in an error, without denied calls
+  denied_tool_calls calls that a rule or a person refused
   cost_usd
   notices           the number of notices
   annotations       tags, notes and scores: see "agenttrace annotate"

@@ -46,7 +46,7 @@ func TestMCP(t *testing.T) {
 		{"search_sessions", map[string]any{"text": "t.st", "regexp": true, "limit": 1}, []string{`"session_id":"`},
 			false},
 		{"search_sessions", map[string]any{"text": "(", "regexp": true}, []string{"missing closing )"}, true},
-		{"search_sessions", map[string]any{"text": "test", "since": "yesterday"}, []string{"write a time such as"},
+		{"search_sessions", map[string]any{"text": "test", "since": "yesterday"}, []string{"neither a duration such as"},
 			true},
 		{"search_sessions", map[string]any{"text": "nowhere at all"}, []string{"nothing was found"}, false},
 		{"read_session", map[string]any{"session": main}, []string{"Turn 1"}, false},

@@ -16,10 +16,11 @@ func newPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune --older-than AGE | FILTER...",
 		Short: "Delete old sessions",
-		Long: `Delete sessions whose last update is older than AGE, as rm does. AGE is a number of
-days or weeks, or a duration: 30d, 8w, 12h. A session is deleted together with its forks
-and sub-agents, once all of them are that old. With filters, only such sessions are
-deleted of which the oldest of its family matches; then --older-than may be left out.
+		Long: `Delete sessions whose last update is older than AGE, as rm does. AGE is a number with
+a unit, such as 12h, 30d, 8w, 6mo (months) or 1y; 6m, which could also be minutes, is
+refused. The date that it comes to is printed first. A session is deleted together with
+its forks and sub-agents, once all of them are that old. With filters, only such sessions
+are deleted of which the oldest of its family matches; then --older-than may be left out.
 
 ` + filtersHelp + `
 
@@ -36,10 +37,15 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 			if err := x.read(cmd); err != nil {
 				return err
 			}
-			var age time.Duration
+			before := time.UnixMilli(1<<53 - 1) // whatever a clock was set to
+			for flag, age := range map[string]string{"older-than": olderThan, "since": x.since, "until": x.until} {
+				if err := store.AmbiguousAge(age); err != nil {
+					return usagef("--%s %w", flag, err)
+				}
+			}
 			if olderThan != "" {
 				var err error
-				if age, err = store.ParseAge(olderThan); err != nil {
+				if before, err = store.ParseAge(olderThan, time.Now()); err != nil {
 					return usagef("--older-than %w", err)
 				}
 			}
@@ -48,16 +54,19 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 				return err
 			}
 			defer r.Close()
-			before := time.Now().Add(-age)
-			if olderThan == "" {
-				before = time.UnixMilli(1<<53 - 1) // whatever a clock was set to
-			}
 			sessions, err := r.Stale(cmd.Context(), before, archived)
 			if err == nil && x.any() {
 				sessions, err = x.families(cmd.Context(), r, sessions)
 			}
 			if err != nil {
 				return err
+			}
+			if olderThan != "" {
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s, last updated before %s (%s ago)\n",
+					counted(len(sessions), "session"), before.Format("2006-01-02 15:04:05 MST"), olderThan)
+				if err != nil {
+					return err
+				}
 			}
 			if len(sessions) == 0 && !asJSON && x.any() {
 				return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})

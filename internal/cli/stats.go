@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,11 +11,10 @@ import (
 )
 
 func newStats() *cobra.Command {
-	var by, since string
+	var by []string
+	var since string
 	var asJSON bool
 	var x filters
-	groups := []string{string(store.StatsByDay), string(store.StatsByWeek), string(store.StatsByModel),
-		string(store.StatsByAgent), string(store.StatsByProject), string(store.StatsByTool)}
 	cmd := &cobra.Command{
 		Use:   "stats",
 		Short: "Count turns, tokens, calls and time over all sessions",
@@ -25,12 +22,14 @@ func newStats() *cobra.Command {
 including archived sessions, forks and sub-agents. Messages that a fork copied from its
 parent count once. Rewound and compacted turns count, because they took place.
 
-TURNS counts answers, ERRORS the answers that ended in an error. CACHED is the share of
-input tokens read from a cache. MEDIAN and P95 are durations of turns, or of calls with
---by tool. On narrow screens the least important columns are omitted.
+TURNS counts answers. ERRORS counts tool calls, model calls and turns that ended in an
+error, FAILED the tool calls among them; tool calls that a rule or a person refused are
+no errors: DENIED counts those. CACHED is the share of input tokens read from a cache.
+MEDIAN and P95 are durations of turns, or of calls with --by tool. On narrow screens the
+least important columns are omitted. With several --by, each combination is a row.
 
---json prints an object: total, and with --by groups; both have key, sessions,
-turns, errors, usage (input, output, reasoning, cache_read, cache_write),
+--json prints an object: total, and with --by groups; both have key, keys (the value of
+each --by), sessions, turns, errors, usage (input, output, reasoning, cache_read, cache_write),
 total_tokens, cost_usd, cache_hit_rate, tool_calls, failed_tool_calls,
 denied_tool_calls, median_ms and p95_ms, estimated_cost_usd if a cost was estimated,
 and unpriced if a model has no price; unpriced_models is next to total.
@@ -42,16 +41,16 @@ and unpriced if a model has no price; unpriced_models is next to total.
 Compactions do not say their model and are not estimated.`,
 		Example: `  agenttrace stats
   agenttrace stats --by day --since 7d
-  agenttrace stats --by project --since 4w
+  agenttrace stats --by project --by week --since 4w
   agenttrace stats --by model --prices prices.json
   agenttrace stats --by tool --json | jq '.groups[] | select(.failed_tool_calls > 0)'`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if by != "" && !slices.Contains(groups, by) {
-				return usagef("--by %q is unknown; use %s", by, strings.Join(groups, ", "))
-			}
-			q := store.StatsQuery{By: store.StatsBy(by), Location: time.Local}
+			q := store.StatsQuery{Location: time.Local}
 			var err error
+			if q.By, err = store.ParseStatsBy(by...); err != nil {
+				return usagef("--by %w", err)
+			}
 			if q.Since, err = parseTime("since", since); err != nil {
 				return err
 			}
@@ -90,7 +89,7 @@ Compactions do not say their model and are not estimated.`,
 				return x.reportNone(cmd, r, store.SessionQuery{SessionFilter: x.SessionFilter, Children: true,
 					Archived: true})
 			}
-			if by != "" && len(s.Groups) == 0 {
+			if q.By != nil && len(s.Groups) == 0 {
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Name())
 				return err
 			}
@@ -100,11 +99,11 @@ Compactions do not say their model and are not estimated.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&by, "by", "", "group by `key`: day, week, model, agent, project or tool")
+	f.StringSliceVar(&by, "by", nil, "group by `key`: day, week, model, agent, project or tool; may be repeated")
 	f.StringVar(&since, "since", "", "count only turns since this `time`, or a duration before now such as 12h or 7d")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	addFilters(cmd, &x)
 	pricesFlag(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(store.StatsKeys(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -134,12 +134,12 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 
 type statsParams struct {
 	filterParams
-	By   group `query:"by" doc:"what the figures are grouped by"`
-	Zone zone  `query:"zone" default:"UTC" doc:"the time zone in which days and weeks begin"`
+	By   groups `query:"by" doc:"what the figures are grouped by"`
+	Zone zone   `query:"zone" default:"UTC" doc:"the time zone in which days and weeks begin"`
 }
 
 func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
-	q := store.StatsQuery{By: store.StatsBy(p.By), Since: p.Since.Time, Until: p.Until.Time, Location: p.Zone.Location,
+	q := store.StatsQuery{By: p.By, Since: p.Since.Time, Until: p.Until.Time, Location: p.Zone.Location,
 		Sessions: p.filter(), Price: a.Sessions.Price}
 	if p.Status != "" {
 		var err error

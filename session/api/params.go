@@ -57,7 +57,8 @@ func parametersOf[P any]() (all []parameter) {
 			p := parameter{in: in, name: name, doc: f.Tag.Get("doc"), standard: f.Tag.Get("default"), index: f.Index,
 				required: in == "path" || f.Tag.Get("required") == "true"}
 			t := f.Type
-			if p.many = t.Kind() == reflect.Slice; p.many {
+			_, whole := reflect.New(t).Interface().(described)
+			if p.many = t.Kind() == reflect.Slice && !whole; p.many {
 				t = t.Elem()
 			}
 			p.schema, p.set = kindOf(t, f.Tag)
@@ -239,7 +240,7 @@ type instant struct{ time.Time }
 func (i *instant) UnmarshalText(text []byte) (err error) {
 	if i.Time, err = store.ParseTime(string(text), time.Now(), time.UTC); err != nil {
 		return fmt.Errorf("use a time such as 2026-11-20T15:04:05Z, a day such as 2026-11-20, " +
-			"or a duration before now such as 12h or 7d")
+			"or a duration before now such as 12h, 7d or 6mo")
 	}
 	return nil
 }
@@ -251,6 +252,22 @@ func (*instant) schema() *jsonschema.Schema {
 			"or a duration before now such as 12h or 7d.",
 		Examples: []any{"2026-11-20T15:04:05Z", "2026-11-20", "7d"},
 	}
+}
+
+// groups is a parameter that is what figures are grouped by.
+type groups []store.StatsBy
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (g *groups) UnmarshalText(text []byte) (err error) {
+	if *g, err = store.ParseStatsBy(string(text)); err != nil {
+		return fmt.Errorf("use %s, or several with commas between", strings.Join(store.StatsKeys(), ", "))
+	}
+	return nil
+}
+
+func (*groups) schema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Description: "One of " + strings.Join(store.StatsKeys(), ", ") +
+		", or several with commas between: each combination is a group.", Examples: []any{"day", "project,week"}}
 }
 
 // score is a parameter that compares a score.

@@ -54,14 +54,6 @@ type order string
 
 func (order) values() []string { return store.SessionSorts() }
 
-// group is a parameter that is what figures are grouped by.
-type group string
-
-func (group) values() []string {
-	return []string{string(store.StatsByDay), string(store.StatsByWeek), string(store.StatsByModel),
-		string(store.StatsByAgent), string(store.StatsByProject), string(store.StatsByTool)}
-}
-
 // exportFormat is a parameter that is a format which is written.
 type exportFormat string
 

@@ -382,6 +382,7 @@ func (b *builder) totals() {
 	}
 	for _, m := range b.doc.Messages() {
 		tokens.Add(s, m.CreatedAt, m.counted)
+		tot.Errors += m.Failures()
 		if m.Compaction != nil {
 			tot.Compactions++
 		}
@@ -395,6 +396,7 @@ func (b *builder) totals() {
 			tot.Failed++
 		}
 	}
+	tot.Errors += tot.Failed
 	tot.Usage, tot.CopiedUsage = tokens.Used, tokens.Copied
 	tot.CostUSD, b.doc.costOfWhole = tokens.Cost(s)
 	b.doc.Session.State, b.doc.Session.Error = b.doc.state(s)

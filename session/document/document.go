@@ -413,6 +413,8 @@ type Totals struct {
 	Turns     int `json:"turns"`
 	Hidden    int `json:"hidden_turns,omitempty"`
 	ToolCalls int `json:"tool_calls"`
+	// Errors counts the failures of turns, model calls and tool calls, without denied calls: see [session.Failures].
+	Errors int `json:"errors,omitempty"`
 	// Failed and Denied are among ToolCalls, and exclude each other.
 	Failed      int `json:"failed_tool_calls,omitempty"`
 	Denied      int `json:"denied_tool_calls,omitempty"`

@@ -32,10 +32,11 @@ type Item struct {
 	Total        int64         `json:"total_tokens"`
 	Context      session.Usage `json:"context"`
 	ContextTotal int64         `json:"context_tokens"`
-	// Turns is their number, rewound ones included. Errors counts answers that ended with an error, and tool calls that
-	// failed or were denied.
+	// Turns is their number, rewound ones included. Errors counts failures, and Denied the tool calls that were denied:
+	// see [session.Failures].
 	Turns  int64 `json:"turns"`
 	Errors int64 `json:"errors"`
+	Denied int64 `json:"denied_tool_calls"`
 	// CostUSD is what the source states: see [session.Tokens.Cost].
 	CostUSD float64 `json:"cost_usd"`
 	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
@@ -94,7 +95,7 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state,
 		Status: StatusOf(s, t, nil, now, idleTimeout).State,
-		Turns:  spent.Turns, Errors: spent.Errors,
+		Turns:  spent.Turns, Errors: spent.Errors, Denied: spent.Denied,
 		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
 		CostUSD: cost, EstimatedCostUSD: estimated, Unpriced: unpriced, Reading: readingOf(s),
 		ParentID: session.Deref(s.ParentID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),

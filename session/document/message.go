@@ -257,8 +257,16 @@ type ToolCall struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Failed reports that the call ended in an error that was not a refusal.
-func (c *ToolCall) Failed() bool { return c.State == session.StateOutputError && !c.Denied }
+// Failed reports whether the call failed: see [session.CallFailed].
+func (c *ToolCall) Failed() bool { return session.CallFailed(c.State, c.Denied) }
+
+// Failures counts the failures of the message besides those of its tool calls: see [session.Failures].
+func (m *Message) Failures() int {
+	if m.Role != session.RoleAssistant {
+		return 0
+	}
+	return session.Failures(m.EndReason, m.ModelErrors)
+}
 
 // Open reports that the call had not ended when it was last seen.
 func (c *ToolCall) Open() bool {
@@ -336,7 +344,7 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	if x.Stub {
 		c.State = cmp.Or(x.State, c.State)
 	}
-	c.Denied = d.State == session.StateOutputDenied || x.Denied && c.State != session.StateOutputAvailable
+	c.Denied = session.CallDenied(c.State, x.Denied)
 	if x.PartialOutput != "" {
 		c.PartialOutput = jsonOrText(x.PartialOutput)
 	}

@@ -104,9 +104,9 @@ func instant(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := store.ParseTime(text, time.Now(), time.UTC)
 	if err != nil {
-		return at, fmt.Errorf("since is %q; write a time such as 2026-11-20T15:04:05Z", text)
+		return at, fmt.Errorf("since: %w", err)
 	}
 	return at, nil
 }
@@ -364,19 +364,16 @@ func (s *server) status(ctx context.Context, in sessionArgs) (string, error) {
 }
 
 type statsArgs struct {
-	By    string `json:"by,omitempty" jsonschema:"group by day, week, model, agent, project or tool"`
-	Since string `json:"since,omitempty" jsonschema:"only since this time, as of RFC 3339"`
+	By    string `json:"by,omitempty" jsonschema:"group by day, week, model, agent, project or tool, or by several: project,week"`
+	Since string `json:"since,omitempty" jsonschema:"only since this time, as of RFC 3339, or a duration before now such as 7d"`
 }
 
 func (s *server) stats(ctx context.Context, in statsArgs) (string, error) {
-	q := store.StatsQuery{By: store.StatsBy(in.By), Location: s.options.Location}
-	switch q.By {
-	case store.StatsByAll, store.StatsByDay, store.StatsByWeek, store.StatsByModel, store.StatsByAgent,
-		store.StatsByProject, store.StatsByTool:
-	default:
-		return "", fmt.Errorf("by is %q; use day, week, model, agent, project or tool", in.By)
-	}
+	q := store.StatsQuery{Location: s.options.Location}
 	var err error
+	if q.By, err = store.ParseStatsBy(in.By); err != nil {
+		return "", fmt.Errorf("by: %w", err)
+	}
 	if q.Since, err = instant(in.Since); err != nil {
 		return "", err
 	}

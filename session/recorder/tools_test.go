@@ -70,7 +70,7 @@ func TestToolsAreShownWithTheirResultsAndTheTimeThatTheyRan(t *testing.T) {
 					want)
 			}
 		}
-		stats, err := rec.Reader().Stats(t.Context(), store.StatsQuery{By: store.StatsByTool})
+		stats, err := rec.Reader().Stats(t.Context(), store.StatsQuery{By: []store.StatsBy{store.StatsByTool}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,7 @@ func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
 	facts := []string{
 		printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent),
 		printable.ModelName(c.Model),
-		printable.Plural(c.Turns, "turn", "turns"), toolCalls(c.ToolCalls), spent(c.Usage, c.CostUSD, nil),
+		printable.Plural(c.Turns, "turn", "turns"), counted(c.ToolCalls, "tool call"), spent(c.Usage, c.CostUSD, nil),
 		printable.OptionalDuration(c.DurationMS),
 	}
 	if c.ForkOf {

@@ -82,8 +82,8 @@ func (p *printer) headline(doc *document.Document) {
 	}
 	t := &doc.Totals
 	summary := []string{
-		printable.OneLine(s.Agent), printable.Plural(t.Turns, "turn", "turns"), toolCalls(t.ToolCalls) + t.Failures(),
-		printable.OptionalDuration(t.DurationMS),
+		printable.OneLine(s.Agent), printable.Plural(t.Turns, "turn", "turns"), counted(t.ToolCalls, "tool call") + t.Failures(),
+		counted(t.Errors, "error"), printable.OptionalDuration(t.DurationMS),
 		spent(t.Usage, total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
 	}
 	if state.text != "" {
@@ -259,15 +259,16 @@ func (p *printer) folded(turns []*document.Turn) {
 		numbers = append(numbers, t.Number)
 	}
 	p.header("┄", span{"⟲ " + printable.Capital(printable.Turns(numbers)) + " rewound", p.warn}, span{},
-		printable.Plural(messages, "message", "messages"), toolCalls(calls), p.clock(at), "--full")
+		printable.Plural(messages, "message", "messages"), counted(calls, "tool call"), p.clock(at), "--full")
 }
 
 // toolCalls is "" for none.
-func toolCalls(n int) string {
+// counted is a number of things, "" for none.
+func counted(n int, one string) string {
 	if n == 0 {
 		return ""
 	}
-	return printable.Plural(n, "tool call", "tool calls")
+	return printable.Plural(n, one, one+"s")
 }
 
 func (p *printer) queued(m *document.Message) {
@@ -304,7 +305,7 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 				}
 			}
 			text := printable.Join("⟲ answer rewound "+p.clock(session.Deref(hiddenRun[0].HiddenAt)),
-				toolCalls(calls))
+				counted(calls, "tool call"))
 			p.line(span{text + " (--full)", p.warn})
 			hiddenRun = nil
 		}

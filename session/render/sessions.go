@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,17 +51,10 @@ func Sessions(w io.Writer, items []document.Item, o Options) error {
 		}
 		g.drop[next] = true
 	}
-	if p.Whole {
-		g.widths[columnTitle] = min(g.widths[columnTitle], 60)
-	} else {
+	if !p.Whole {
 		g.widths[columnTitle] = min(g.widths[columnTitle], max(room(), 8))
 	}
-	screen := p.Width
-	if p.Whole {
-		p.Width = math.MaxInt32
-	}
 	p.grid(g)
-	p.Width = screen
 	p.infoLines("", summary(items, p.Prices)...)
 	return p.writeTo(w)
 }
@@ -75,7 +67,7 @@ func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool)
 	if p.Whole {
 		fit = func(text string, _ int) string { return text }
 	}
-	if p.Width < 100 {
+	if p.Width < 100 && !p.Whole {
 		number = printable.Brief
 	}
 	for i := range items {

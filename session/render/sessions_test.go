@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -168,6 +169,29 @@ func TestWholeIDs(t *testing.T) {
 		if got := strings.Contains(b.String(), test.items[0].ID); got != test.want ||
 			!strings.Contains(b.String(), "MODEL") {
 			t.Errorf("at %d columns whole ids %v, want %v, and a MODEL:\n%s", test.width, got, test.want, b.String())
+		}
+	}
+}
+
+// TestAPipedListKeepsItsColumnsBesideALongTitle: the columns of every row are below their titles, and nothing is cut.
+func TestAPipedListKeepsItsColumnsBesideALongTitle(t *testing.T) {
+	long := strings.Repeat("a title ", 20) + "to its end"
+	items := []document.Item{{ID: "a", Title: long, Agent: "an agent with a long name", Total: 123456},
+		{ID: "b", Title: "short", Agent: "codex", Total: 7}}
+	for _, columns := range []int{40, 100, 200} {
+		var out strings.Builder
+		if err := render.Sessions(&out, items, render.Options{Whole: true, Width: columns}); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		for i, agent := range []string{"AGENT", "an agent with a long name", "codex"} {
+			if at := strings.Index(lines[0], "AGENT"); !strings.HasPrefix(lines[i][at:], agent) {
+				t.Errorf("at %d columns, %q is not at %d:\n%s", columns, agent, at, &out)
+			}
+		}
+		if !strings.Contains(lines[1], long) || !strings.Contains(lines[1], "123,456") ||
+			utf8.RuneCountInString(lines[0]) != utf8.RuneCountInString(lines[1]) || utf8.RuneCountInString(lines[1]) != utf8.RuneCountInString(lines[2]) {
+			t.Errorf("at %d columns, a row is cut or its columns are moved:\n%s", columns, &out)
 		}
 	}
 }

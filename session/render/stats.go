@@ -56,9 +56,9 @@ func durationOf(ms *int64) string { return cmp.Or(printable.OptionalDuration(ms)
 
 // Stats prints figures for a person: a table of the groups and their total,
 // or, when nothing is grouped, a list.
-func Stats(w io.Writer, s *store.Stats, by store.StatsBy, o Options) error {
+func Stats(w io.Writer, s *store.Stats, by []store.StatsBy, o Options) error {
 	p := newPrinter(o)
-	if by == store.StatsByAll {
+	if len(by) == 0 {
 		p.statsList(&s.Total)
 	} else {
 		p.statsTable(s, by)
@@ -68,11 +68,8 @@ func Stats(w io.Writer, s *store.Stats, by store.StatsBy, o Options) error {
 
 func (p *printer) statsList(g *store.StatsGroup) {
 	p.fieldAt(16, "sessions", printable.Count(g.Sessions))
-	turns := printable.Count(g.Turns)
-	if g.Errors > 0 {
-		turns += " (" + printable.Count(g.Errors) + " ended in an error)"
-	}
-	p.fieldAt(16, "turns", turns)
+	p.fieldAt(16, "turns", printable.Count(g.Turns))
+	p.fieldAt(16, "errors", printable.Count(g.Errors))
 	if g.MedianMS != nil {
 		p.fieldAt(16, "duration", "median "+durationOf(g.MedianMS)+", 95% within "+durationOf(g.P95MS))
 	}
@@ -111,37 +108,48 @@ func (p *printer) statsList(g *store.StatsGroup) {
 	}
 }
 
-func (p *printer) statsTable(s *store.Stats, by store.StatsBy) {
+func (p *printer) statsTable(s *store.Stats, by []store.StatsBy) {
 	number := printable.Count
-	if p.Width < 140 {
+	if p.Width < 140 && !p.Whole {
 		number = printable.Brief
 	}
 	columns := slices.DeleteFunc(slices.Clone(statsColumns),
-		func(c statsColumn) bool { return !c.calls && by == store.StatsByTool })
-	g := grid{gap: 2, left: 1, drop: map[int]bool{}}
-	titles := []string{strings.ToUpper(string(by))}
-	for _, c := range columns {
-		titles = append(titles, c.title)
-	}
-	g.add(p.title, titles...)
-	add := func(label string, group *store.StatsGroup, in paint) {
-		row := []string{label}
+		func(c statsColumn) bool { return !c.calls && slices.Contains(by, store.StatsByTool) })
+	g := grid{gap: 2, left: len(by), whole: p.Whole, drop: map[int]bool{}}
+	add := func(keys []string, in paint, cell func(statsColumn) string) {
 		for _, c := range columns {
-			row = append(row, c.cell(group, number))
+			keys = append(keys, cell(c))
 		}
-		g.add(in, row...)
+		g.add(in, keys...)
 	}
+	keysOf := func(value func(store.StatsBy) string) (keys []string) {
+		for _, key := range by {
+			keys = append(keys, value(key))
+		}
+		return keys
+	}
+	add(keysOf(func(key store.StatsBy) string { return strings.ToUpper(string(key)) }), p.title,
+		func(c statsColumn) string { return c.title })
 	for i := range s.Groups {
-		add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(unknown)"), &s.Groups[i], p.plain)
+		group := &s.Groups[i]
+		add(keysOf(func(key store.StatsBy) string {
+			return cmp.Or(printable.OneLine(group.Keys[key]), "(unknown)")
+		}), p.plain, func(c statsColumn) string { return c.cell(group, number) })
 	}
-	add("total", &s.Total, p.title)
-	// Columns are left out, those with the greatest shed first, until the rest fits.
-	for shed := 11; shed > 0 && !g.fit(0, p.Width, 24); shed-- {
-		for i, c := range columns {
-			g.drop[1+i] = c.shed >= shed
+	total := make([]string, len(by))
+	total[0] = "total"
+	add(total, p.title, func(c statsColumn) string { return c.cell(&s.Total, number) })
+	if !p.Whole {
+		// Columns are left out, those with the greatest shed first, until the rest fits, with the widest key cut.
+		keys := g.widths[:len(by)]
+		widest := slices.Index(keys, slices.Max(keys))
+		for shed := 11; shed > 0 && !g.fit(widest, p.Width, 24); shed-- {
+			for i, c := range columns {
+				g.drop[len(by)+i] = c.shed >= shed
+			}
 		}
+		g.fit(widest, p.Width, 8)
 	}
-	g.fit(0, p.Width, 8)
 	p.grid(&g)
 	if s.Total.EstimatedCostUSD != nil && p.Prices != "" {
 		p.estimated()

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -116,7 +117,7 @@ func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []
 // others to the right.
 type grid struct {
 	gap, left int
-	whole     bool         // cuts nothing: a wider cell moves the rest of its row
+	whole     bool         // cuts nothing
 	drop      map[int]bool // columns that are left out
 	rows      [][]span     // nil is a rule
 	widths    []int
@@ -166,6 +167,10 @@ func (g *grid) fit(column, n, least int) bool {
 
 // grid prints a grid.
 func (p *printer) grid(g *grid) {
+	if g.whole {
+		defer func(screen int) { p.Width = screen }(p.Width)
+		p.Width = math.MaxInt32
+	}
 	for _, row := range g.rows {
 		if row == nil {
 			p.line(span{strings.Repeat("─", g.width()), p.rule})

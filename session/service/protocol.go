@@ -61,11 +61,11 @@ type (
 		Prices *rates   `json:"prices,omitempty"`
 	}
 	statsArgs struct {
-		By     store.StatsBy `json:"by"`
-		Since  time.Time     `json:"since,omitzero"`
-		Until  time.Time     `json:"until,omitzero"`
-		Zone   []byte        `json:"zone,omitempty"` // see zoneOf
-		Prices *rates        `json:"prices,omitempty"`
+		By     []store.StatsBy `json:"by,omitempty"`
+		Since  time.Time       `json:"since,omitzero"`
+		Until  time.Time       `json:"until,omitzero"`
+		Zone   []byte          `json:"zone,omitempty"` // see zoneOf
+		Prices *rates          `json:"prices,omitempty"`
 
 		Sessions store.SessionFilter `json:"sessions,omitzero"`
 	}

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -12,7 +15,6 @@ type StatsBy string
 
 // What figures can be grouped by.
 const (
-	StatsByAll     StatsBy = ""
 	StatsByDay     StatsBy = "day"  // on which a turn or call began
 	StatsByWeek    StatsBy = "week" // of ISO 8601, in which a turn or call began
 	StatsByModel   StatsBy = "model"
@@ -21,9 +23,31 @@ const (
 	StatsByTool    StatsBy = "tool"    // the figures of calls alone
 )
 
+// StatsKeys are all that figures can be grouped by.
+func StatsKeys() []string {
+	return []string{string(StatsByDay), string(StatsByWeek), string(StatsByModel), string(StatsByAgent),
+		string(StatsByProject), string(StatsByTool)}
+}
+
+// ParseStatsBy reads what figures are grouped by. A text is a key, or several with commas between; empty ones and
+// repetitions are left out.
+func ParseStatsBy(texts ...string) (by []StatsBy, err error) {
+	for _, key := range strings.Split(strings.Join(texts, ","), ",") {
+		switch {
+		case key == "" || slices.Contains(by, StatsBy(key)):
+		case !slices.Contains(StatsKeys(), key):
+			return nil, fmt.Errorf("%q is unknown; use %s", key, strings.Join(StatsKeys(), ", "))
+		default:
+			by = append(by, StatsBy(key))
+		}
+	}
+	return by, nil
+}
+
 // StatsQuery selects what is counted. The zero value is everything.
 type StatsQuery struct {
-	By StatsBy
+	// By are the keys of groups: each combination of their values is one. Nothing is grouped by none.
+	By []StatsBy
 	// Since leaves out what began before, Until what began then or later; zero leaves out nothing.
 	Since, Until time.Time
 	// Sessions selects the sessions that are counted.
@@ -91,8 +115,8 @@ type Spent struct {
 	// that is not named.
 	Unpriced []string
 	// Turns is the number of turns, hidden ones and those that a fork copied included: see [session.Turns]. Errors
-	// counts the answers that ended with an error, and the tool calls that failed or were denied.
-	Turns, Errors int64
+	// counts failures, and Denied tool calls that were denied: see [session.Failures].
+	Turns, Errors, Denied int64
 }
 
 // Stats are figures over many sessions. What a fork copied from its parent counts
@@ -102,8 +126,8 @@ type Stats struct {
 	// Total is over all groups. Its sessions are those that were seen, also
 	// without a turn.
 	Total StatsGroup `json:"total"`
-	// Groups are nil when nothing is grouped: days and weeks in order of time, others by
-	// tokens, then calls.
+	// Groups are nil when nothing is grouped: days and weeks in order of time, others by tokens, then calls. By
+	// several keys, the groups with the same value of the first follow each other, and so on.
 	Groups []StatsGroup `json:"groups,omitempty"`
 	// UnpricedModels are those that StatsQuery.Price has no price for, as
 	// provider/model, in order; "" is one that is not named. Nothing is estimated of
@@ -113,13 +137,15 @@ type Stats struct {
 
 // StatsGroup are the figures of one group.
 type StatsGroup struct {
-	// Key is the day, the week such as 2026-W47, the model as provider/model, the agent,
-	// the directory of the project or the tool; "" where the source did not report one.
+	// Key is the day, the week such as 2026-W47, the model as provider/model, the agent, the directory of the project
+	// or the tool; "" where the source did not report one. By several keys, it is their values with ", " between.
 	Key string `json:"key"`
+	// Keys has the value of each key; it is nil in a total.
+	Keys map[StatsBy]string `json:"keys,omitempty"`
 	// Sessions are those with a turn or call in the group.
 	Sessions int64 `json:"sessions"`
-	// Turns are those of [session.Turns], each in the group of its answer; Errors are
-	// answers that ended in one.
+	// Turns are those of [session.Turns], each in the group of its answer. Errors counts failures: see
+	// [session.Failures].
 	Turns  int64 `json:"turns"`
 	Errors int64 `json:"errors"`
 	// Usage is what turns and compactions took.
@@ -138,7 +164,7 @@ type StatsGroup struct {
 	// without input.
 	CacheHitRate *float64 `json:"cache_hit_rate,omitempty"`
 	ToolCalls    int64    `json:"tool_calls"`
-	// FailedCalls and DeniedCalls are among ToolCalls, and exclude each other.
+	// FailedCalls and DeniedCalls are among ToolCalls, and exclude each other. FailedCalls are among Errors, too.
 	FailedCalls int64 `json:"failed_tool_calls"`
 	DeniedCalls int64 `json:"denied_tool_calls"`
 	// MedianMS and P95MS are of the durations of turns, by tool of calls; nil where

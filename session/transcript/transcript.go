@@ -136,6 +136,9 @@ func (w Words) Head(d *document.Document) []Field {
 	}
 	add("Turns", strings.Join(turns, ", "))
 	add("Tool calls", strconv.Itoa(tot.ToolCalls)+tot.Failures())
+	if tot.Errors > 0 {
+		add("Errors", strconv.Itoa(tot.Errors))
+	}
 	if tot.Usage != nil {
 		add("Tokens", printable.Count(tot.Usage.Total()))
 	}

@@ -52,7 +52,7 @@ type filter struct{ Text, Without string }
 var filters = []string{"q", "session", "project", "agent", "model", "provider", "user", "tag", "score", "tool", "text",
 	"status", "errors", "loops", "denials", "since", "until", "children", "archived"}
 
-// filterOf reads the parameters that select sessions. Times are days.
+// filterOf reads the parameters that select sessions.
 func (v *view) filterOf(q url.Values) (f store.SessionFilter, err error) {
 	f = store.SessionFilter{Project: q.Get("project"), Agent: q.Get("agent"), Model: q.Get("model"),
 		Provider: q.Get("provider"), User: q.Get("user"), Tool: q.Get("tool"), Text: q.Get("text"),
@@ -74,8 +74,8 @@ func (v *view) filterOf(q url.Values) (f store.SessionFilter, err error) {
 	}
 	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := q.Get(name); text != "" {
-			if *to, err = time.ParseInLocation(time.DateOnly, text, v.Zone); err != nil {
-				return f, invalid("%s %q is not a day such as 2026-11-22", name, text)
+			if *to, err = store.ParseTime(text, time.Now(), v.Zone); err != nil {
+				return f, invalid("%s: %v", name, err)
 			}
 		}
 	}
@@ -263,8 +263,9 @@ func (v *view) nowPage(ctx context.Context) (*nowPage, error) {
 
 // statsPage are figures over all sessions.
 type statsPage struct {
-	By    string
+	By    []string
 	Bys   []string
+	Tools bool // reports that the figures are of calls alone
 	Since string
 	Total store.StatsGroup
 	Rows  []statsRow
@@ -281,19 +282,23 @@ type statsRow struct {
 
 // stats answers with figures.
 func (v *view) stats(w http.ResponseWriter, r *http.Request) error {
-	bys := []string{string(store.StatsByDay), string(store.StatsByWeek), string(store.StatsByProject),
-		string(store.StatsByModel), string(store.StatsByAgent), string(store.StatsByTool)}
-	p := statsPage{By: cmp.Or(r.URL.Query().Get("by"), bys[0]), Bys: bys, Since: r.URL.Query().Get("since")}
-	if !slices.Contains(bys, p.By) {
-		return invalid("by %q is unknown; use %s", p.By, strings.Join(bys, ", "))
+	p := statsPage{Bys: store.StatsKeys(), Since: r.URL.Query().Get("since")}
+	by, err := store.ParseStatsBy(r.URL.Query()["by"]...)
+	if err != nil {
+		return invalid("by %v", err)
 	}
-	q := store.StatsQuery{By: store.StatsBy(p.By), Location: v.Zone, Price: v.Sessions.Price}
+	if by == nil {
+		by = []store.StatsBy{store.StatsByDay}
+	}
+	for _, key := range by {
+		p.By = append(p.By, string(key))
+	}
+	p.Tools = slices.Contains(by, store.StatsByTool)
+	q := store.StatsQuery{By: by, Location: v.Zone, Price: v.Sessions.Price}
 	if p.Since != "" {
-		since, err := time.ParseInLocation(time.DateOnly, p.Since, v.Zone)
-		if err != nil {
-			return invalid("since %q is not a day such as 2026-11-22", p.Since)
+		if q.Since, err = store.ParseTime(p.Since, time.Now(), v.Zone); err != nil {
+			return invalid("since: %v", err)
 		}
-		q.Since = since
 	}
 	figures, err := v.Sessions.Stats(r.Context(), q)
 	if err != nil {
@@ -301,7 +306,7 @@ func (v *view) stats(w http.ResponseWriter, r *http.Request) error {
 	}
 	p.Total = figures.Total
 	weight := func(g *store.StatsGroup) int64 {
-		if p.By == string(store.StatsByTool) {
+		if p.Tools {
 			return g.ToolCalls
 		}
 		return g.TotalTokens
@@ -310,13 +315,13 @@ func (v *view) stats(w http.ResponseWriter, r *http.Request) error {
 	for i := range figures.Groups {
 		most = max(most, weight(&figures.Groups[i]))
 	}
-	if q.By == store.StatsByDay || q.By == store.StatsByWeek {
+	if len(by) == 1 && (by[0] == store.StatsByDay || by[0] == store.StatsByWeek) {
 		slices.Reverse(figures.Groups)
 	}
 	for i := range figures.Groups {
 		g := figures.Groups[i]
 		row := statsRow{StatsGroup: g, Y: i * 20, Width: int(weight(&g) * 1000 / most)}
-		if q.By == store.StatsByAgent && g.Key != "" {
+		if len(by) == 1 && by[0] == store.StatsByAgent && g.Key != "" {
 			row.Link = with(nil, "agent", g.Key)
 		}
 		p.Rows = append(p.Rows, row)

@@ -37,6 +37,7 @@ func (v *view) functions() template.FuncMap {
 			text, _ := document.DecisionText(&d)
 			return printable.Line(text)
 		},
+		"value":    func(keys map[store.StatsBy]string, by string) string { return keys[store.StatsBy(by)] },
 		"count":    printable.Count,
 		"brief":    printable.Brief,
 		"bytes":    func(s string) string { return printable.Bytes(int64(len(s))) },

@@ -66,6 +66,7 @@ CREATE INDEX IF NOT EXISTS idx_chat_messages_turns ON chat_messages(session_id, 
 CREATE INDEX IF NOT EXISTS idx_chat_messages_queued ON chat_messages(session_id) WHERE instr(metadata_json, '"queued_at"') > 0;
 CREATE INDEX IF NOT EXISTS idx_chat_messages_hidden ON chat_messages(hidden_at) WHERE hidden_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_chat_messages_failed ON chat_messages(session_id) WHERE instr(metadata_json, '"end_reason":"error"') > 0;
+CREATE INDEX IF NOT EXISTS idx_chat_messages_model_errors ON chat_messages(session_id) WHERE instr(metadata_json, '"model_errors":["') > 0;
 CREATE UNIQUE INDEX IF NOT EXISTS idx_chat_parts_message_index ON chat_parts(message_id, "index");
 CREATE INDEX IF NOT EXISTS idx_chat_parts_session_type ON chat_parts(session_id, type);
 CREATE INDEX IF NOT EXISTS idx_chat_parts_tool_call ON chat_parts(tool_call_id) WHERE tool_call_id IS NOT NULL;

@@ -52,9 +52,12 @@ func BenchmarkStats(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer r.Close()
-	for _, by := range []store.StatsBy{store.StatsByAll, store.StatsByDay, store.StatsByModel, store.StatsByAgent,
-		store.StatsByTool} {
-		b.Run("by="+string(by), func(b *testing.B) {
+	for _, key := range []string{"", "day", "model", "agent", "tool", "project,week"} {
+		by, err := store.ParseStatsBy(key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("by="+key, func(b *testing.B) {
 			for b.Loop() {
 				s, err := r.Stats(b.Context(), store.StatsQuery{By: by})
 				if err != nil {

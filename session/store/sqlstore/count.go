@@ -28,9 +28,14 @@ type counter struct {
 	names  map[string]string
 	// unpriced are models without a price.
 	unpriced map[string]bool
-	// day is the name of the day or week that lasts from dayFrom to before dayTo.
-	day            string
-	dayFrom, dayTo int64
+	// day and week are the last ones that something was in.
+	day, week period
+}
+
+// period is the name of a day or week, from a time to before another one.
+type period struct {
+	name     string
+	from, to int64
 }
 
 type countedSession struct {
@@ -49,6 +54,7 @@ type countedSession struct {
 
 type countedGroup struct {
 	store.StatsGroup
+	values    []string // of the keys, in their order
 	seen      map[*countedSession]struct{}
 	durations []int64
 }
@@ -65,31 +71,23 @@ func (c *counter) counts(s *countedSession, at int64) bool {
 // group returns the group of what a session did at a time, having counted the
 // session in it.
 func (c *counter) group(s *countedSession, at int64, model, tool string) *countedGroup {
-	key := ""
-	switch c.By {
-	case store.StatsByAll:
+	if len(c.By) == 0 {
 		return c.total
-	case store.StatsByDay, store.StatsByWeek:
-		if !session.Credible(at) {
-			break // a source without times
-		}
-		if at < c.dayFrom || at >= c.dayTo || c.day == "" {
-			c.begin(at)
-		}
-		key = c.day
-	case store.StatsByProject:
-		key = c.project(s)
-	case store.StatsByModel:
-		key = model
-	case store.StatsByAgent:
-		key = s.row.Agent
-	case store.StatsByTool:
-		key = tool
 	}
-	g := c.groups[key]
+	id := c.value(c.By[0], s, at, model, tool)
+	for _, by := range c.By[1:] {
+		id += "\x00" + c.value(by, s, at, model, tool)
+	}
+	g := c.groups[id]
 	if g == nil {
-		g = newGroup(strings.Clone(key))
-		c.groups[key] = g
+		id = strings.Clone(id)
+		values := strings.Split(id, "\x00")
+		g = newGroup(strings.Join(values, ", "))
+		g.values, g.Keys = values, make(map[store.StatsBy]string)
+		for i, by := range c.By {
+			g.Keys[by] = values[i]
+		}
+		c.groups[id] = g
 	}
 	if s.last != g {
 		g.seen[s], s.last = struct{}{}, g
@@ -97,21 +95,44 @@ func (c *counter) group(s *countedSession, at int64, model, tool string) *counte
 	return g
 }
 
-// begin begins the day, or the week, that a time is in.
-func (c *counter) begin(at int64) {
-	t := time.UnixMilli(at).In(c.Location)
+// value is that of a key for what a session did at a time.
+func (c *counter) value(by store.StatsBy, s *countedSession, at int64, model, tool string) string {
+	switch by {
+	case store.StatsByDay:
+		return c.day.at(at, 1, c.Location)
+	case store.StatsByWeek:
+		return c.week.at(at, 7, c.Location)
+	case store.StatsByProject:
+		return c.project(s)
+	case store.StatsByModel:
+		return model
+	case store.StatsByAgent:
+		return s.row.Agent
+	}
+	return tool
+}
+
+// at returns the name of the day, or of the week of 7 days, that a time is in, and remembers it: the next time is often
+// in it too. A source without times has none.
+func (p *period) at(at int64, days int, zone *time.Location) string {
+	if !session.Credible(at) {
+		return ""
+	}
+	if at >= p.from && at < p.to {
+		return p.name
+	}
+	t := time.UnixMilli(at).In(zone)
 	y, m, d := t.Date()
-	length := 1
-	if c.By == store.StatsByWeek {
-		length = 7
+	if days == 7 {
 		d -= int(t.Weekday()+6) % 7 // a week begins on Monday
 	}
-	from := time.Date(y, m, d, 0, 0, 0, 0, c.Location)
-	c.day, c.dayFrom, c.dayTo = from.Format(time.DateOnly), from.UnixMilli(), from.AddDate(0, 0, length).UnixMilli()
-	if c.By == store.StatsByWeek {
+	from := time.Date(y, m, d, 0, 0, 0, 0, zone)
+	*p = period{from.Format(time.DateOnly), from.UnixMilli(), from.AddDate(0, 0, days).UnixMilli()}
+	if days == 7 {
 		year, week := from.ISOWeek()
-		c.day = fmt.Sprintf("%04d-W%02d", year, week)
+		p.name = fmt.Sprintf("%04d-W%02d", year, week)
 	}
+	return p.name
 }
 
 // project returns the workspace of a session, or of the one above it that has one.
@@ -173,8 +194,8 @@ func (c *counter) unanswered(s *countedSession) {
 // stats sums up.
 func (c *counter) stats() store.Stats {
 	var all store.Stats
+	t := c.total
 	for _, g := range c.groups {
-		t := c.total
 		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD,
 			t.Usage.Add(g.Usage)
 		t.EstimatedCostUSD = sumCosts(t.EstimatedCostUSD, g.EstimatedCostUSD)
@@ -183,21 +204,43 @@ func (c *counter) stats() store.Stats {
 			t.DeniedCalls+g.DeniedCalls
 		t.durations = append(t.durations, g.durations...)
 		g.Sessions = int64(len(g.seen))
-		all.Groups = append(all.Groups, g.finished())
 	}
 	if len(c.unpriced) > 0 {
 		all.UnpricedModels = slices.Sorted(maps.Keys(c.unpriced))
 	}
 	c.total.Sessions = c.lastSeen
 	all.Total = c.total.finished()
-	slices.SortFunc(all.Groups, func(a, b store.StatsGroup) int {
-		if c.By == store.StatsByDay || c.By == store.StatsByWeek {
-			return cmp.Compare(a.Key, b.Key)
-		}
-		return cmp.Or(cmp.Compare(b.TotalTokens, a.TotalTokens), cmp.Compare(b.ToolCalls, a.ToolCalls),
-			cmp.Compare(a.Key, b.Key))
-	})
+	for _, g := range c.inOrder() {
+		all.Groups = append(all.Groups, g.finished())
+	}
 	return all
+}
+
+// inOrder are the groups in the order of [store.Stats].
+func (c *counter) inOrder() []*countedGroup {
+	type sum struct{ tokens, calls int64 }
+	sums := make(map[string]sum) // of the groups that share the values of the first keys
+	of := func(g *countedGroup, keys int) string { return strings.Join(g.values[:keys], "\x00") }
+	for _, g := range c.groups {
+		for i := range g.values {
+			s := sums[of(g, i+1)]
+			sums[of(g, i+1)] = sum{s.tokens + g.Usage.Total(), s.calls + g.ToolCalls}
+		}
+	}
+	return slices.SortedFunc(maps.Values(c.groups), func(a, b *countedGroup) int {
+		for i, by := range c.By {
+			if a.values[i] == b.values[i] {
+				continue
+			}
+			x, y := sums[of(a, i+1)], sums[of(b, i+1)]
+			if by == store.StatsByDay || by == store.StatsByWeek {
+				x, y = sum{}, sum{}
+			}
+			return cmp.Or(cmp.Compare(y.tokens, x.tokens), cmp.Compare(y.calls, x.calls),
+				cmp.Compare(a.values[i], b.values[i]))
+		}
+		return 0
+	})
 }
 
 func (g *countedGroup) finished() store.StatsGroup {

@@ -136,29 +136,32 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 		// This reads indexes only.
 		c.from([]any{"tool-" + f.Tool, f.Tool}, `SELECT s.id FROM chat_sessions s WHERE `+condition)
 	}
-	denied := `coalesce(` + d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied") + `, 0)`
-	const failed = ` p.tool_state <> 'output-available' AND p.tool_state = 'output-error'` // as the index has it
-	outcome := d.Contains("s.metadata_json", `"outcome":"error"`)
-	endReason := func(m string) string { return d.Contains(m+".metadata_json", `"end_reason":"error"`) }
+	// What is a failure, and what a denied call, is defined by session.Failures.
+	state, marked := callEnd(d)
+	const ended = ` p.tool_state <> 'output-available'` // as the index has it
 	if f.Errors {
+		outcome := d.Contains("s.metadata_json", `"outcome":"error"`)
+		endReason := d.Contains("m.metadata_json", `"end_reason":"error"`)
+		modelError := d.Contains("m.metadata_json", `"model_errors":["`)
+		const of, failed = `SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND `, ended +
+			` AND p.tool_state IN ('output-error', 'input-streaming')`
 		c.add(`(` + outcome + ` AND coalesce(` + d.JSON("s.metadata_json", "agenttrace", "outcome") + `, '') = 'error'
- OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND ` + endReason("m") + `) OR ` +
-			hasPart(failed+` AND `+denied+` = 0`) + `)`)
+ OR EXISTS (` + of + endReason + `) OR EXISTS (` + of + modelError + `) OR ` +
+			hasPart(failed+` AND `+state+` = 'output-error' AND coalesce(`+marked+`, 0) = 0`) + `)`)
 		c.from(nil, `SELECT s.id FROM chat_sessions s WHERE `+outcome,
-			`SELECT DISTINCT m.session_id FROM chat_messages m WHERE `+endReason("m"),
+			`SELECT DISTINCT m.session_id FROM chat_messages m WHERE `+endReason,
+			`SELECT DISTINCT m.session_id FROM chat_messages m WHERE `+modelError,
 			`SELECT DISTINCT p.session_id FROM chat_parts p WHERE`+failed)
 	}
 	if f.Denials {
-		const denial = ` p.tool_state <> 'output-available' AND p.tool_state = 'output-denied'`
-		condition := hasPart(denial) + ` OR ` + hasPart(failed+` AND `+denied+` <> 0`)
+		condition := hasPart(ended + ` AND (` + state + ` = 'output-denied' OR coalesce(` + marked + `, 0) <> 0)`)
 		if !d.Foreign {
 			condition += ` OR EXISTS (
  SELECT 1 FROM permission_decisions x WHERE x.session_id = s.id AND x.outcome = 'denied')`
 		}
 		c.add(`(` + condition + `)`)
 		c.from(nil, `SELECT DISTINCT session_id FROM permission_decisions WHERE outcome = 'denied'`,
-			`SELECT DISTINCT p.session_id FROM chat_parts p WHERE`+denial,
-			`SELECT DISTINCT p.session_id FROM chat_parts p WHERE`+failed)
+			`SELECT DISTINCT p.session_id FROM chat_parts p WHERE`+ended)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 		if err := c.exclude(conn, among); err != nil {
 			return err
 		}
-		if q.By != store.StatsByTool {
+		if !slices.Equal(q.By, []store.StatsBy{store.StatsByTool}) {
 			if err := c.readMessages(conn); err != nil {
 				return err
 			}
@@ -98,8 +98,8 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 			if role == session.RoleUser {
 				return nil
 			}
-			if role == session.RoleAssistant && metadata.Trace.EndReason == "error" {
-				spent.Errors++
+			if role == session.RoleAssistant {
+				spent.Errors += int64(session.Failures(metadata.Trace.EndReason, metadata.Trace.ModelErrors))
 			}
 			tokens := metadata.Tokens(role, marker)
 			if copied := spent.Add(&s, row.ColumnInt64(2), tokens); !copied && !marker && !metadata.Compaction {
@@ -113,11 +113,27 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 	if err != nil || !found {
 		return spent, found, err
 	}
-	failed, err := number(conn, `SELECT count(*) FROM chat_parts
- WHERE session_id = ? AND tool_state <> 'output-available'
- AND tool_state IN ('output-error', 'output-denied')`, id)
-	spent.Errors += failed
+	state, marked := callEnd(conn.Dialect())
+	err = conn.Query(`SELECT `+state+`, `+marked+` FROM chat_parts p
+ WHERE p.session_id = ? AND p.tool_state <> 'output-available'`, func(row Row) error {
+		state, marked := row.ColumnText(0), row.ColumnBool(1)
+		if session.CallDenied(state, marked) {
+			spent.Denied++
+		} else if session.CallFailed(state, marked) {
+			spent.Errors++
+		}
+		return nil
+	}, id)
 	return spent, found, err
+}
+
+// callEnd is the state of the call p, which is the one in its metadata while its span is missing, and whether it is
+// marked as denied.
+func callEnd(d *Dialect) (state, marked string) {
+	return `CASE p.tool_state WHEN 'input-streaming' THEN coalesce(` +
+			d.JSON("p.data_json", "toolMetadata", "agenttrace", "state") + `, p.tool_state) ELSE p.tool_state END`,
+		`CASE p.tool_state WHEN 'output-available' THEN NULL ELSE ` +
+			d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied") + ` END`
 }
 
 // queued reports whether a message is a user's that still waits.
@@ -184,6 +200,7 @@ func (c *counter) readMessages(conn Conn) error {
 	}
 	var text []byte
 	var last *countedSession
+	byModel, byTool := slices.Contains(c.By, store.StatsByModel), slices.Contains(c.By, store.StatsByTool)
 	err = conn.Query(`SELECT session_id, created_at, metadata_json, id, role, hidden_at IS NOT NULL FROM chat_messages
  ORDER BY session_id, created_at, id`, func(row Row) error {
 		s := c.sessions[row.ColumnText(0)]
@@ -202,11 +219,14 @@ func (c *counter) readMessages(conn Conn) error {
 			marker = markers[row.ColumnText(3)]
 		}
 		model := modelKey(m.Model)
-		if c.By == store.StatsByModel && model != "" && role != session.RoleUser {
+		if byModel && model != "" && role != session.RoleUser {
 			if _, known := c.names[model]; !known {
 				c.names[model] = model
 			}
 			c.models[row.ColumnText(3)] = c.names[model]
+		}
+		if byTool {
+			return nil // the figures are of calls alone
 		}
 		begins, _ := s.turns.Next(session.TurnMessage{
 			Role: role, Compaction: marker, Hidden: row.ColumnBool(5), Queued: queued(role, text), Trace: &m.Trace,
@@ -230,14 +250,12 @@ func (c *counter) readMessages(conn Conn) error {
 		if tokens.CostUSD != nil {
 			g.CostUSD += *tokens.CostUSD
 		}
+		g.Errors += int64(session.Failures(m.Trace.EndReason, m.Trace.ModelErrors))
 		if marker {
 			return nil
 		}
 		if estimate(c.Price, &m, tokens, &g.EstimatedCostUSD, c.unpriced) {
 			g.Unpriced = true
-		}
-		if m.Trace.EndReason == "error" {
-			g.Errors++
 		}
 		if m.Trace.DurationMS != nil {
 			g.durations = append(g.durations, *m.Trace.DurationMS)
@@ -267,13 +285,13 @@ func markerMessages(conn Conn) (map[string]bool, error) {
 func (c *counter) readCalls(conn Conn) error {
 	d := conn.Dialect()
 	columns := `NULL, NULL`
-	if c.By == store.StatsByTool {
+	byModel, byTool := slices.Contains(c.By, store.StatsByModel), slices.Contains(c.By, store.StatsByTool)
+	if byTool {
 		columns = `CASE p.type WHEN 'dynamic-tool' THEN ` + d.JSON("p.data_json", "toolName") + ` END, ` +
 			d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "duration_ms")
 	}
-	denied := d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied")
-	return conn.Query(`SELECT p.session_id, p.created_at, p.type, p.tool_state,
- CASE p.tool_state WHEN 'output-error' THEN `+denied+` END, `+columns+`, p.message_id FROM chat_parts p`+d.NoIndex+`
+	state, marked := callEnd(d)
+	return conn.Query(`SELECT p.session_id, p.created_at, p.type, `+state+`, `+marked+`, `+columns+`, p.message_id FROM chat_parts p`+d.NoIndex+`
  WHERE p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.'`, func(row Row) error {
 		at := row.ColumnInt64(1)
 		s := c.sessions[row.ColumnText(0)]
@@ -281,20 +299,21 @@ func (c *counter) readCalls(conn Conn) error {
 			return nil
 		}
 		model, tool := "", ""
-		switch c.By {
-		case store.StatsByModel:
+		if byModel {
 			model = c.models[row.ColumnText(7)]
-		case store.StatsByTool:
+		}
+		if byTool {
 			tool = session.ToolName(row.ColumnText(2), row.ColumnText(5))
 		}
 		g := c.group(s, at, model, tool)
 		g.ToolCalls++
-		state := row.ColumnText(3)
+		state, marked := row.ColumnText(3), row.ColumnBool(4)
 		switch {
-		case state == session.StateOutputDenied || row.ColumnBool(4):
+		case session.CallDenied(state, marked):
 			g.DeniedCalls++
-		case state == session.StateOutputError:
+		case session.CallFailed(state, marked):
 			g.FailedCalls++
+			g.Errors++
 		}
 		if !row.ColumnIsNull(6) {
 			g.durations = append(g.durations, row.ColumnInt64(6))

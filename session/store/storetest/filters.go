@@ -139,7 +139,7 @@ var filterCases = []testCase{
 		"that is not selected.", with(func(h *harness, s Store) {
 		h.filterStore(s)
 		h.apply(s, assistant("kid", "k1", 16, 5))
-		stats, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByProject,
+		stats, err := s.Stats(h.Context(), store.StatsQuery{By: []store.StatsBy{store.StatsByProject},
 			Sessions: store.SessionFilter{Agent: "helper"}})
 		h.check(err)
 		if len(stats.Groups) != 1 || stats.Groups[0].Key != "/src/one" || stats.Total.TotalTokens != 5 {

@@ -228,50 +228,57 @@ UPDATE chat_parts SET created_at = created_at + 1767225600000, updated_at = upda
 func readStats(h *harness, s Store) {
 	h.script(s, counted)
 	total := store.StatsGroup{
-		Sessions: 4, Turns: 4, Errors: 1, Usage: session.Usage{Input: 26, Output: 6, Reasoning: 1, CacheRead: 30},
+		Sessions: 4, Turns: 4, Errors: 2, Usage: session.Usage{Input: 26, Output: 6, Reasoning: 1, CacheRead: 30},
 		TotalTokens: 63, CostUSD: 0.5,
 		CacheHitRate: new(30.0 / 56), ToolCalls: 3, FailedCalls: 1, DeniedCalls: 1, MedianMS: new(int64(100)),
 		P95MS: new(int64(300)),
 	}
 	big := store.StatsGroup{Key: "p/big", Sessions: 1, Turns: 1,
 		Usage: session.Usage{Input: 10, Output: 2, Reasoning: 1, CacheRead: 30}, TotalTokens: 43, CostUSD: 0.5,
-		CacheHitRate: new(0.75), ToolCalls: 2, FailedCalls: 1, MedianMS: new(int64(100)), P95MS: new(int64(100))}
+		CacheHitRate: new(0.75), ToolCalls: 2, Errors: 1, FailedCalls: 1, MedianMS: new(int64(100)), P95MS: new(int64(100))}
 	firstDay := big
-	firstDay.Key, firstDay.Sessions, firstDay.Turns, firstDay.Errors = "2026-01-01", 2, 2, 1
+	firstDay.Key, firstDay.Sessions, firstDay.Turns, firstDay.Errors = "2026-01-01", 2, 2, 2
 	for _, test := range []struct {
 		name   string
 		query  store.StatsQuery
 		groups []store.StatsGroup
 	}{
 		{"all", store.StatsQuery{}, nil},
-		{"day", store.StatsQuery{By: store.StatsByDay}, []store.StatsGroup{firstDay,
+		{"day", store.StatsQuery{By: []store.StatsBy{store.StatsByDay}}, []store.StatsGroup{firstDay,
 			{Key: "2026-01-02", Sessions: 2, Turns: 2, Usage: session.Usage{Input: 16, Output: 4}, TotalTokens: 20,
 				CacheHitRate: new(0.0),
 				ToolCalls:    1, DeniedCalls: 1, MedianMS: new(int64(300)), P95MS: new(int64(300))}}},
-		{"model", store.StatsQuery{By: store.StatsByModel}, []store.StatsGroup{big,
+		{"model", store.StatsQuery{By: []store.StatsBy{store.StatsByModel}}, []store.StatsGroup{big,
 			{Key: "", Sessions: 3, Turns: 2, Errors: 1, Usage: session.Usage{Input: 11, Output: 3}, TotalTokens: 14,
 				CacheHitRate: new(0.0)},
 			{Key: "small", Sessions: 1, Turns: 1, Usage: session.Usage{Input: 5, Output: 1}, TotalTokens: 6,
 				CacheHitRate: new(0.0),
 				ToolCalls:    1, DeniedCalls: 1, MedianMS: new(int64(300)), P95MS: new(int64(300))}}},
-		{"agent", store.StatsQuery{By: store.StatsByAgent}, []store.StatsGroup{
+		{"agent", store.StatsQuery{By: []store.StatsBy{store.StatsByAgent}}, []store.StatsGroup{
 			{Key: "coder", Sessions: 2, Turns: 3, Usage: total.Usage, TotalTokens: 63, CostUSD: 0.5,
 				CacheHitRate: total.CacheHitRate,
-				ToolCalls:    3, FailedCalls: 1, DeniedCalls: 1, MedianMS: total.MedianMS, P95MS: total.P95MS},
+				ToolCalls:    3, Errors: 1, FailedCalls: 1, DeniedCalls: 1, MedianMS: total.MedianMS, P95MS: total.P95MS},
 			{Key: "other", Sessions: 1, Turns: 1, Errors: 1}}},
 	} {
 		got, err := s.Stats(h.Context(), test.query)
 		h.check(err)
+		for i, g := range got.Groups {
+			h.equal("the value of the key "+test.name, g.Keys, map[store.StatsBy]string{store.StatsBy(test.name): g.Key})
+			got.Groups[i].Keys = nil
+		}
 		h.equal("by "+test.name, got, store.Stats{Total: total, Groups: test.groups})
 	}
 	h.script(s, `INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_state,
  created_at, updated_at) VALUES ('z', 's2', 's', 9, 'dynamic-tool', '{"toolName":', 'output-error', 1767225601001, 1)`)
-	got, err := s.Stats(h.Context(), store.StatsQuery{By: store.StatsByTool})
+	got, err := s.Stats(h.Context(), store.StatsQuery{By: []store.StatsBy{store.StatsByTool}})
 	h.check(err)
 	want := []store.StatsGroup{
 		{Key: "bash", Sessions: 1, ToolCalls: 2, DeniedCalls: 1, MedianMS: new(int64(5)), P95MS: new(int64(5))},
-		{Key: "", Sessions: 1, ToolCalls: 1, FailedCalls: 1}, // its JSON ends too early
-		{Key: "mcp", Sessions: 1, ToolCalls: 1, FailedCalls: 1},
+		{Key: "", Sessions: 1, ToolCalls: 1, Errors: 1, FailedCalls: 1}, // its JSON ends too early
+		{Key: "mcp", Sessions: 1, ToolCalls: 1, Errors: 1, FailedCalls: 1},
+	}
+	for i := range got.Groups {
+		got.Groups[i].Keys = nil
 	}
 	h.equal("by tool", got.Groups, want)
 	since, err := s.Stats(h.Context(), store.StatsQuery{Since: time.UnixMilli(1767225600000 + 86400200)})
@@ -300,11 +307,11 @@ func readEstimates(h *harness, s Store) {
 		want   *float64
 	}{
 		{store.StatsQuery{}, "", 0.5, new(6.0)},
-		{store.StatsQuery{By: store.StatsByDay}, "2026-01-02", 0, new(6.0)},
-		{store.StatsQuery{By: store.StatsByDay}, "2026-01-01", 0.5, nil},
-		{store.StatsQuery{By: store.StatsByModel}, "small", 0, new(6.0)},
-		{store.StatsQuery{By: store.StatsByModel}, "p/big", 0.5, nil},
-		{store.StatsQuery{By: store.StatsByModel}, "", 0, nil},
+		{store.StatsQuery{By: []store.StatsBy{store.StatsByDay}}, "2026-01-02", 0, new(6.0)},
+		{store.StatsQuery{By: []store.StatsBy{store.StatsByDay}}, "2026-01-01", 0.5, nil},
+		{store.StatsQuery{By: []store.StatsBy{store.StatsByModel}}, "small", 0, new(6.0)},
+		{store.StatsQuery{By: []store.StatsBy{store.StatsByModel}}, "p/big", 0.5, nil},
+		{store.StatsQuery{By: []store.StatsBy{store.StatsByModel}}, "", 0, nil},
 	} {
 		test.query.Price = rate
 		got, err := s.Stats(h.Context(), test.query)
@@ -328,7 +335,7 @@ func readEstimates(h *harness, s Store) {
 	h.check(err)
 	want := map[string]store.Spent{
 		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30},
-			CostUSD: new(0.5)}, EstimatedUSD: new(6.0), Turns: 2, Errors: 2},
+			CostUSD: new(0.5)}, EstimatedUSD: new(6.0), Turns: 2, Errors: 1, Denied: 1},
 		"f": {Tokens: session.Tokens{Used: &session.Usage{Input: 4}, Copied: &session.Usage{Input: 10}},
 			Unpriced: []string{""}, Turns: 2},
 		"e": {},
@@ -364,20 +371,23 @@ INSERT INTO chat_sessions(id, title, agent, parent_id, created_at, updated_at) V
 INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
  ('c1', 'child', 'assistant', '{"usage":{"input":3}}', NULL, 1767225602000, 1767225602000)`)
 	for _, test := range []struct {
-		by   store.StatsBy
+		by   string
 		want map[string]int64 // tokens
 	}{
 		// 2026-01-01 is a Thursday of the first week, and what came a day later is on a Monday now.
-		{store.StatsByWeek, map[string]int64{"2026-W01": 46, "2026-W02": 20}},
-		{store.StatsByProject, map[string]int64{"/work/app": 66, "": 0}},
+		{"week", map[string]int64{"2026-W01": 46, "2026-W02": 20}},
+		{"project", map[string]int64{"/work/app": 66, "": 0}},
+		{"project,week", map[string]int64{"/work/app, 2026-W01": 46, "/work/app, 2026-W02": 20, ", 2026-W01": 0}},
 	} {
-		got, err := s.Stats(h.Context(), store.StatsQuery{By: test.by})
+		by, err := store.ParseStatsBy(test.by)
+		h.check(err)
+		got, err := s.Stats(h.Context(), store.StatsQuery{By: by})
 		h.check(err)
 		tokens := make(map[string]int64)
 		for _, g := range got.Groups {
 			tokens[g.Key] = g.TotalTokens
 		}
-		h.equal("by "+string(test.by), tokens, test.want)
+		h.equal("by "+test.by, tokens, test.want)
 	}
 }
 
