@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -200,4 +201,56 @@ func claudeEvents(of ...any) (records []string) {
 func otlpLogs(scope string, records ...string) string {
 	return fmt.Sprintf(`{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":`+
 		`"claude-code"}}]},"scopeLogs":[{"scope":{"name":%q},"logRecords":[%s]}]}]}`, scope, strings.Join(records, ","))
+}
+
+// TestCopilotTranscriptBesideItsTelemetry has one session of three processes be the same whether its transcript, its
+// telemetry or both are imported, in either order: the turns, the calls and the tokens that the program printed. The
+// files are of GitHub Copilot CLI 1.0.102, with the parts left out that are long.
+func TestCopilotTranscriptBesideItsTelemetry(t *testing.T) {
+	telemetry, err := filepath.Glob("testdata/copilot/*-traces.json")
+	if err != nil || len(telemetry) != 3 {
+		t.Fatal(telemetry, err)
+	}
+	transcript := filepath.Join(t.TempDir(), "790fe5a9-8168-4d3f-ad2b-43aede819b5d", "events.jsonl")
+	text, err := os.ReadFile("testdata/copilot/events.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, transcript, string(text))
+	files := append([]string{transcript}, telemetry...)
+	backward := slices.Clone(files)
+	slices.Reverse(backward)
+	for name, files := range map[string][]string{"transcript": {transcript}, "telemetry": telemetry,
+		"transcript first": files, "telemetry first": backward} {
+		got := shown(t, files...)
+		contains(t, got, "What is in crate.txt? ✓ finished", "3 turns · 4 tool calls", "12,079 tokens",
+			"❯ What is in crate.txt? ◦ context: text: <current_datetime>2026-11-24T17:38:22.617+00:00</current_datetime>",
+			"● Opening the crate 1. ▸ bash cat crate.txt ✓", "● Seven lemons 2.", "❯ And the second question?",
+			"total 2,840 162 17 9,060 0 12,079")
+		if strings.Contains(got, "notice") || strings.Count(got, "● Seven lemons 2.") != 1 || t.Failed() {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+}
+
+// TestWordsOfTheUserAreShownApart: what a client puts around what the user wrote is neither the user's message nor the
+// title of the session.
+func TestWordsOfTheUserAreShownApart(t *testing.T) {
+	const reminder = `<system-reminder>\nToday is Friday.\n</system-reminder>\n`
+	claude := `{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z","message":{"role":` +
+		`"user","content":[{"type":"text","text":"<ide_opened_file>a.go</ide_opened_file>"},{"type":"text","text":"` +
+		reminder + `fix it"}]}}`
+	codex := `{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"c1"}}` + "\n" +
+		`{"timestamp":"2026-01-02T03:04:06.000Z","type":"response_item","payload":{"type":"message","role":"user",` +
+		`"content":[{"type":"input_text","text":"<environment_context>linux</environment_context>"},{"type":` +
+		`"input_text","text":"# Context from my IDE setup:\n\n## Active file: a.go\n\n## My request for Codex:\nfix it"}]}}`
+	events := otlpLogs("com.anthropic.claude_code.events",
+		claudeEvents(5, "user_prompt", `"prompt":"`+reminder+`fix it"`)...)
+	for name, text := range map[string]string{"s1.jsonl": claude, "rollout-1.jsonl": codex, "logs.json": events} {
+		got := shownLines(t, name, text)
+		contains(t, got, "── Turn 1 ", "❯ fix it ◦ context: text:")
+		if !strings.HasPrefix(got, "fix it\n") || strings.Contains(got, "❯ <") {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
 }

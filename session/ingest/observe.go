@@ -150,6 +150,7 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 		f := &all[i]
 		f.Service = service
 		f.CutHistory()
+		f.SplitWords()
 		boundFact(f)
 		if b.redaction.Redactor != nil {
 			b.redaction.fact(f)

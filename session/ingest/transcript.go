@@ -293,6 +293,12 @@ func modelPart(row *session.Part) (*fact.Part, *session.UIPart) {
 		return &fact.Part{Kind: fact.PartReasoning, Text: session.Deref(p.Text)}, nil
 	case p.Type == "file":
 		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: session.Deref(p.URL), Name: p.Filename}, nil
+	case p.Type == session.TypeContext:
+		var data struct {
+			Text string `json:"text"`
+		}
+		_ = json.Unmarshal(p.Data, &data) // another value has no text
+		return &fact.Part{Kind: fact.PartContext, Text: data.Text}, nil
 	case p.Type == "step-start", p.Type == session.TypeError:
 		return nil, nil
 	case session.IsToolType(p.Type):

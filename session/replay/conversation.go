@@ -120,6 +120,13 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 		switch p.Kind {
 		case document.KindStep:
 			flush()
+		case document.KindData: // the model was given what the client put around the user's words
+			var data struct {
+				Text string `json:"text"`
+			}
+			if p.Type == session.TypeContext && json.Unmarshal(p.Data, &data) == nil && data.Text != "" {
+				answered.blocks = append(answered.blocks, block{kind: textBlock, text: data.Text})
+			}
 		case document.KindText, document.KindReasoning:
 			if !marked && len(results.blocks) > 0 {
 				flush()

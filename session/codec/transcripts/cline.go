@@ -223,35 +223,21 @@ func (d *cline) user(o rows.Object, blocks []rows.Object, line int) {
 				strings.HasPrefix(trimmed, "[ERROR]") || strings.HasPrefix(trimmed, "# TODO LIST") ||
 				strings.HasPrefix(trimmed, "# task_progress"))
 			byUser = byUser || !fromProgram
-			if asked := clineQuestion(text); d.b.Asked == "" && !fromProgram && asked != "" {
-				d.b.Asked = asked
-			}
 			parts = append(parts, part)
 		}
 	}
 	switch {
 	case len(parts) == 0:
 	case byUser:
+		parts, _ = spoken(parts, "task", "feedback")
 		named(d.b.message(session.RoleUser, parts), o.Text("id"), "", "")
 	case d.b.turn == nil || d.b.turn.Last() == nil:
 		d.b.message(session.RoleSystem, parts)
 	default: // details of the environment beside results: the turn goes on
 		for _, p := range parts {
-			d.b.part(rows.DataPart("data-environment", rows.Of("text", p.Text("text"))))
+			d.b.part(contextPart(p.Text("text")))
 		}
 	}
-}
-
-// clineQuestion is what the user wrote of a text to which the program added.
-func clineQuestion(text string) string {
-	for _, tag := range []string{"user_input", "user_command", "task", "feedback", "user_message"} {
-		_, rest, ok := strings.Cut(text, "<"+tag)
-		if _, rest, closed := strings.Cut(rest, ">"); ok && closed {
-			inner, _, _ := strings.Cut(rest, "</"+tag+">")
-			return strings.TrimSpace(inner)
-		}
-	}
-	return strings.TrimSpace(text)
 }
 
 // clineDenied begins the result of a call that the user refused.

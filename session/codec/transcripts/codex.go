@@ -310,8 +310,10 @@ func (d *codex) message(item rows.Object, line int) {
 		for _, p := range parts {
 			d.part(p)
 		}
-	case role == session.RoleUser && !injected(parts[0].Text("text")):
-		d.begins(line)
+	case role == session.RoleUser:
+		if _, own := spoken(parts); own {
+			d.begins(line)
+		}
 		d.b.message(session.RoleUser, parts)
 	default:
 		d.b.message(session.RoleSystem, parts)
@@ -340,19 +342,6 @@ func (d *codex) agentMessage(item rows.Object) {
 		return
 	}
 	d.b.message(session.RoleSystem, []rows.Object{rows.TextPart("text", text)})
-}
-
-// injected reports whether a text in the user's name is one that the program writes.
-func injected(text string) bool {
-	text = strings.TrimSpace(text)
-	for _, start := range []string{"<environment_context>", "<user_instructions>", "<permissions instructions>",
-		"<turn_aborted>", "<skill>", "# AGENTS.md instructions", "<user_shell_command>",
-		"<subagent_notification>"} {
-		if strings.HasPrefix(text, start) {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *codex) call(kind string, item rows.Object) {

@@ -32,12 +32,13 @@ func looksCopilot(keys map[string]string) bool {
 //	tool.execution_complete     result of a call, with its duration
 //	permission.completed        decision
 //	session.compaction_complete assistant message with a data-compaction part
-//	session.shutdown            usage of each model since the session was opened
+//	session.usage_record        usage of a model call, in newer versions
+//	session.shutdown            usage of each model
 //	session.error, abort        how the turn ended
 //
-// An answer reports how many tokens it has; everything else is counted by model, and
-// written when the program exits. What an answer does not report is then part of the last
-// step of that model.
+// In older versions, an answer reports how many tokens it has; everything else is counted by
+// model, and written when the program exits. What was used since the exit before and no step
+// reports is then part of the last step of that model.
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error is
 // yielded when reading fails, or when nothing names the session.
@@ -102,7 +103,8 @@ func newCopilot(path string, report func(codec.Problem)) *copilot {
 	named, title := placeOfCopilot(path)
 	return &copilot{report: report, named: named, title: title, agents: make(map[string]*copilotAgent),
 		began: make(map[string]int64), asked: make(map[string]copilotRequest),
-		summaries: make(map[string]session.Usage)}
+		summaries: make(map[string]session.Usage), used: make(map[string]session.Usage),
+		totals: make(map[string]session.Usage)}
 }
 
 // Sessions returns what was read.
@@ -131,6 +133,11 @@ type copilot struct {
 	segment []copilotStep
 	// summaries are what compactions since then used, by model.
 	summaries map[string]session.Usage
+	// used are the model calls that were counted and of which there is no message yet, by the id of the response.
+	used map[string]session.Usage
+	// totals are what the last shutdown counted, by agent and model, of the session that began at totalsOf.
+	totals   map[string]session.Usage
+	totalsOf int64
 
 	rows.Checkpoint
 	// resumed reports that the session was opened before the checkpoint, lacks that a record concerns what is before
@@ -154,6 +161,8 @@ type copilotStep struct {
 	agent  *copilotAgent
 	model  string
 	output int64
+	// counted is what a record reports of the call, nil without one.
+	counted *session.Usage
 }
 
 // copilotRequest is a question for a permission.
@@ -228,9 +237,29 @@ func (d *copilot) ofSession(a *copilotAgent, kind string, data rows.Object, line
 			a.b.part(errorPart(cmp.Or(data.Text("message"), "error")))
 		}
 		a.b.ended("error", cmp.Or(data.Text("message"), data.Text("errorType"), "error"))
+	case "session.usage_record":
+		d.recorded(data.Object("usage"))
 	case "session.shutdown":
 		d.shutdown(data, line)
 	}
+}
+
+// recorded notes what a model call used, which is reported before the message of the call or after it.
+func (d *copilot) recorded(used rows.Object) {
+	id, u := used.Text("apiCallId"), copilotCounts.inclusive(used)
+	for i := range d.segment {
+		if s := &d.segment[i]; id != "" && s.agent.b.stepAt(s.stepRef).ResponseID == id {
+			s.use(u)
+			return
+		}
+	}
+	d.used[id] = d.used[id].Add(u)
+}
+
+// use notes what a record reports of the call.
+func (s *copilotStep) use(u session.Usage) {
+	s.counted = &u
+	s.agent.b.count(s.stepRef, modelUse{usage: u}, semconv.BasisInclusive)
 }
 
 const copilotProvider = "github-copilot"
@@ -325,6 +354,11 @@ func (d *copilot) spawned(parent *copilotAgent, o, data rows.Object) {
 
 func (d *copilot) user(a *copilotAgent, o, data rows.Object) {
 	parts := []rows.Object{rows.TextPart("text", data.Text("content"))}
+	if own, around := session.Words(data.Text("transformedContent")); own == strings.TrimSpace(data.Text("content")) {
+		for _, text := range around {
+			parts = append(parts, contextPart(text))
+		}
+	}
 	for f := range rows.Objects(data.Get("attachments")) {
 		parts = append(parts, copilotFile(f))
 	}
@@ -415,7 +449,11 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	if a.model = s.model; a.model != "" {
 		a.b.model(copilotProvider, a.model)
 	}
-	if n := number(data, "outputTokens"); n > s.output {
+	if u, ok := d.used[step.ResponseID]; ok {
+		delete(d.used, step.ResponseID)
+		s.use(u)
+	}
+	if n := number(data, "outputTokens"); n > s.output && s.counted == nil {
 		s.output = n
 		a.b.count(s.stepRef, modelUse{usage: session.Usage{Output: n}}, semconv.BasisInclusive)
 	}
@@ -522,6 +560,10 @@ func (d *copilot) compaction(a *copilotAgent, data rows.Object) {
 // shutdown counts what the steps since the session was opened used.
 func (d *copilot) shutdown(data rows.Object, line int) {
 	d.lacks = d.lacks || d.resumed
+	// The counts are those of the session, and begin again only with another one.
+	if began := moment(data, "sessionStartTime"); began != d.totalsOf {
+		d.totals, d.totalsOf = make(map[string]session.Usage), began
+	}
 	if mode := data.Text("shutdownType"); mode == "error" {
 		d.main.b.ended("error", cmp.Or(data.Text("errorReason"), "error"))
 	}
@@ -552,9 +594,20 @@ var copilotCounts = counts{"inputTokens", "outputTokens", "reasoningTokens", "ca
 func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 	for _, f := range metrics {
 		used := metrics.Object(f.Key).Object("usage")
-		u := copilotCounts.inclusive(used)
+		key := f.Key
+		if of != nil {
+			key = of.id + " " + key
+		}
+		total := copilotCounts.inclusive(used)
+		u := without(total, d.totals[key])
+		d.totals[key] = total
 		if of == nil || of == d.main {
 			u = without(u, d.summaries[f.Key])
+		}
+		for _, s := range d.segment {
+			if s.counted != nil && s.model == f.Key && (of == nil || s.agent == of) {
+				u = without(u, *s.counted)
+			}
 		}
 		if u.Total() == 0 {
 			continue
@@ -567,7 +620,7 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 				continue
 			}
 			any = s
-			if s.model == f.Key || s.model == "" {
+			if s.counted == nil && (s.model == f.Key || s.model == "") {
 				if last != nil {
 					known += last.output
 				}
@@ -598,7 +651,8 @@ func (d *copilot) count(of *copilotAgent, metrics rows.Object, line int) {
 // without takes from u what another message of the session has used already.
 func without(u, of session.Usage) session.Usage {
 	return session.Usage{
-		Input: max(0, u.Input-of.Input), Output: max(0, u.Output-of.Output), Reasoning: u.Reasoning,
+		Input: max(0, u.Input-of.Input), Output: max(0, u.Output-of.Output),
+		Reasoning: max(0, u.Reasoning-of.Reasoning),
 		CacheRead: max(0, u.CacheRead-of.CacheRead), CacheWrite: max(0, u.CacheWrite-of.CacheWrite),
 	}
 }

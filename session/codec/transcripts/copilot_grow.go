@@ -1,6 +1,8 @@
 package transcripts
 
 import (
+	"maps"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -16,6 +18,8 @@ type copilotState struct {
 	Model   string       `json:"model,omitempty"`
 	Prompt  string       `json:"prompt,omitempty"`
 	Title   string       `json:"title,omitempty"`
+	// Used is what was counted of calls that have no message yet.
+	Used map[string]session.Usage `json:"used,omitempty"`
 }
 
 // begins notes the state before an event with which the user begins a turn, or the model an answer in the midst of one.
@@ -42,7 +46,8 @@ func (d *copilot) begins(a *copilotAgent, kind string, o, data rows.Object, line
 		return
 	}
 	ids := a.b.callIDs
-	d.Checkpoint = rows.Checkpoint{State: &copilotState{s, ids[:len(ids):len(ids)], a.model, a.prompt, d.title},
+	d.Checkpoint = rows.Checkpoint{State: &copilotState{s, ids[:len(ids):len(ids)], a.model, a.prompt, d.title,
+		maps.Clone(d.used)},
 		Cost: s.Settled, Line: line}
 }
 
@@ -59,5 +64,6 @@ func openCopilot(path string, p *copilotState, report func(codec.Problem)) (rows
 	d.main.b.callIDs, d.main.b.earlierIDs = p.CallIDs, p.CallIDs
 	d.agents[""], d.order = d.main, append(d.order, d.main)
 	d.resumed, d.lacks = true, p.Title != d.title
+	maps.Copy(d.used, p.Used)
 	return d, nil
 }

@@ -216,22 +216,17 @@ func (d *cursor) message(digest string, data []byte) {
 // to it.
 func (d *cursor) user(o rows.Object) {
 	var parts []rows.Object
-	role, asked := session.RoleSystem, ""
+	role := session.RoleSystem
 	for _, block := range contents(o.Get("content")) {
 		part := sdkPart(block)
-		text := part.Text("text")
-		if query := between(text, "<user_query>", "</user_query>"); query != "" {
-			asked, role = strings.TrimSpace(query), session.RoleUser
-		} else if text == "" || !strings.HasPrefix(strings.TrimSpace(text), "<") {
+		text := strings.TrimSpace(part.Text("text"))
+		if !strings.HasPrefix(text, "<") || strings.Contains(text, "<user_query>") {
 			role = session.RoleUser
 		}
 		parts = append(parts, part)
 	}
 	if len(parts) == 0 {
 		return
-	}
-	if d.b.Asked == "" && role == session.RoleUser {
-		d.b.Asked = asked
 	}
 	d.b.message(role, parts)
 }

@@ -133,15 +133,12 @@ func (d *gemini) user(b *builder, m *geminiMessage) {
 	if len(parts) == 0 {
 		return
 	}
-	role, text := session.RoleUser, strings.TrimSpace(parts[0].Text("text"))
-	if strings.HasPrefix(text, "<session_context>") || strings.HasPrefix(text, "<hook_context>") {
-		role = session.RoleSystem
-	} else if b.Asked == "" {
+	if _, own := spoken(parts); own && b.Asked == "" {
 		for _, p := range contents(m.record.Get("displayContent")) {
 			b.Asked += p.Text("text") // what the user typed, before files were put in
 		}
 	}
-	b.message(role, parts)
+	b.message(session.RoleUser, parts)
 }
 
 func (d *gemini) compaction(b *builder, m *geminiMessage) {

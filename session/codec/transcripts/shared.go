@@ -13,6 +13,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -89,6 +90,37 @@ func wants(wanted codec.Wanted, id string, row rows.Object, more ...rows.Object)
 		sum.Write(o.JSON())
 	}
 	return wanted(id, hex.EncodeToString(sum.Sum(nil)[:8]))
+}
+
+// spoken splits the parts of a message in the user's name into what the user wrote and, after that, what the client put
+// around it; see [session.Words]. It reports whether there is anything of the user's.
+func spoken(parts []rows.Object, tags ...string) (split []rows.Object, own bool) {
+	var around []rows.Object
+	for _, p := range parts {
+		words, context := p.Text("text"), []string(nil)
+		switch p.Text("type") {
+		case session.TypeContext:
+			around = append(around, p)
+			continue
+		case "text":
+			words, context = session.Words(words, tags...)
+		}
+		for _, text := range context {
+			around = append(around, contextPart(text))
+		}
+		if p.Has("text") && words != p.Text("text") {
+			p = slices.Clone(p)
+			p.Set("text", words)
+		}
+		if words != "" || len(context) == 0 {
+			split, own = append(split, p), true
+		}
+	}
+	return append(split, around...), own
+}
+
+func contextPart(text string) rows.Object {
+	return rows.DataPart(session.TypeContext, rows.Of("text", text))
 }
 
 // promptOf notes the system prompt of the turn that began.

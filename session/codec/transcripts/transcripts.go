@@ -126,9 +126,16 @@ func (b *builder) seeMilli(at int64) int64 {
 }
 
 // message adds a message that is not part of a turn's answer, and ends the turn
-// before it.
+// before it. One in the user's name that has nothing of the user's is a system message.
 func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 	b.end()
+	if role == session.RoleUser {
+		if split, own := spoken(parts); own {
+			parts = split
+		} else {
+			role = session.RoleSystem
+		}
+	}
 	m := b.s.Message(role, b.At)
 	for _, p := range parts {
 		m.Part(p, m.Row.CreatedAt)

@@ -47,6 +47,8 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 		w.add("file", key, from, to, session.UIPart{
 			Type: "file", MediaType: cmp.Or(p.MediaType, "application/octet-stream"), URL: &p.URL, Filename: p.Name,
 		})
+	case fact.PartContext:
+		w.add(session.TypeContext, key, from, to, dataPart{session.TypeContext, map[string]string{"text": p.Text}})
 	case fact.PartSource:
 		w.add("source-url", key, from, to, session.UIPart{Type: "source-url", SourceID: new(cmp.Or(p.CallID, p.URL)),
 			URL: &p.URL, Title: p.Name})

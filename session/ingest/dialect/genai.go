@@ -162,7 +162,7 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	}
 	f.CostUSD = genAICost(a)
 	f.Temperature = a.Float("gen_ai.request.temperature")
-	f.ResponseID = a.Str("gen_ai.response.id")
+	f.ResponseID, f.TurnID = a.Str("gen_ai.response.id"), a.Str("github.copilot.interaction_id")
 	f.ResponseModel = a.Str("gen_ai.response.model")
 	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "gen_ai.response.finish_reasons",
 		"gen_ai.response.finish_reason"), f.Finish)

@@ -187,6 +187,7 @@ const (
 	PartFile       = "file"       // MediaType, and URL (a data: URL for bytes) or Name
 	PartSource     = "source"     // URL, Name
 	PartCompaction = "compaction" // Text
+	PartContext    = "context"    // Text, which a client put around the user's words
 	PartOther      = "other"      // Data
 )
 

@@ -1,5 +1,11 @@
 package fact
 
+import (
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
 // maxRepeated is how many messages of a turn's own history a fact keeps. Every request
 // of a turn repeats what the turn came to so far; what is needed of it are the results
 // of the last calls, and the answers of a few calls whose spans were lost.
@@ -63,6 +69,42 @@ func (f *Fact) CountBefore(all []Message) {
 			said = false
 		}
 		messages++
+	}
+}
+
+// SplitWords makes parts of their own of what clients put around the words of the user, see [session.Words]. They come
+// after the words of their message.
+func (f *Fact) SplitWords() {
+	for _, messages := range [][]Message{f.Input, f.Unanswered} {
+		for i := range messages {
+			if m := &messages[i]; m.Role == session.RoleUser {
+				m.splitWords()
+			}
+		}
+	}
+}
+
+func (m *Message) splitWords() {
+	var own, around []Part
+	ofAgents := false // Google's ADK writes "For context:", and what other agents did in further parts
+	for _, p := range m.Parts {
+		if p.Kind == PartText {
+			words, context := session.Words(p.Text)
+			if ofAgents && len(context) == 0 {
+				words, context = "", []string{p.Text}
+			}
+			ofAgents = ofAgents || words == "" && strings.TrimSpace(p.Text) == "For context:"
+			for _, text := range context {
+				around = append(around, Part{Kind: PartContext, Text: text})
+			}
+			if p.Text = words; words == "" && len(context) > 0 {
+				continue
+			}
+		}
+		own = append(own, p)
+	}
+	if len(around) > 0 || len(own) > 0 {
+		m.Parts = append(own, around...)
 	}
 }
 
