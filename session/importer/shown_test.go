@@ -254,3 +254,83 @@ func TestWordsOfTheUserAreShownApart(t *testing.T) {
 		}
 	}
 }
+
+// TestTailOfACompactionIsKept: what a compaction left in the model's context is known, also where it begins in the
+// midst of a turn.
+func TestTailOfACompactionIsKept(t *testing.T) {
+	n := 0
+	entry := func(kind, more string) string {
+		n++
+		return fmt.Sprintf(`{"type":%q,"id":"e%d","parentId":"e%d","timestamp":"2026-01-02T03:04:%02d.000Z",%s}`,
+			kind, n, n-1, n, more)
+	}
+	says := func(text string) string {
+		return entry("message", `"message":{"role":"assistant","content":[{"type":"text","text":"`+text+
+			`"}],"stopReason":"toolUse","usage":{"input":1,"output":1}}`)
+	}
+	pi := filepath.Join(t.TempDir(), "pi.jsonl")
+	write(t, pi, strings.Join([]string{
+		`{"type":"session","version":3,"id":"p1","timestamp":"2026-01-02T03:04:00.000Z","cwd":"/w"}`,
+		entry("message", `"message":{"role":"user","content":"go"}`), says("one"), says("two"), says("three"),
+		entry("compaction", `"summary":"one was said","firstKeptEntryId":"e3","tokensBefore":90`), says("four"),
+	}, "\n")+"\n")
+
+	n = 0
+	record := func(kind, more string) string {
+		n++
+		return fmt.Sprintf(`{"type":%q,"sessionId":"p1","uuid":"e%d","parentUuid":%q,"timestamp":`+
+			`"2026-01-02T03:04:%02d.000Z",%s}`, kind, n, map[bool]string{true: fmt.Sprintf("e%d", n-1)}[n > 1], n, more)
+	}
+	answer := func(id, text string) string {
+		return record("assistant", `"message":{"id":"`+id+`","model":"claude-x","role":"assistant","content":`+
+			`[{"type":"text","text":"`+text+`"}]}`)
+	}
+	claude := filepath.Join(t.TempDir(), "claude.jsonl")
+	write(t, claude, strings.Join([]string{
+		record("user", `"message":{"role":"user","content":"before"}`), answer("m0", "one"),
+		record("user", `"message":{"role":"user","content":"go"}`), answer("m1", "two"), answer("m2", "three"),
+		record("system", `"subtype":"compact_boundary","compactMetadata":{"trigger":"auto","preTokens":90,`+
+			`"preservedSegment":{"headUuid":"e4","anchorUuid":"e7","tailUuid":"e5"}}`),
+		record("user", `"isCompactSummary":true,"message":{"role":"user","content":"one was said"}`),
+		answer("m3", "four"),
+	}, "\n")+"\n")
+	for _, path := range []string{pi, claude} {
+		db := filepath.Join(t.TempDir(), "s.db")
+		importFile(t, db, path)
+		r, err := sqlite.OpenReader(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), "p1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tail, texts := "", make(map[string]string)
+		for _, turn := range doc.Turns {
+			for _, m := range turn.Messages {
+				if m.Compaction != nil {
+					tail = m.Compaction.TailStartID
+				}
+				for _, p := range m.Parts {
+					texts[m.ID] += p.Text
+				}
+			}
+		}
+		if got := texts[tail]; got != "twothree" {
+			t.Errorf("%s: the tail begins with %q of %q", filepath.Base(path), got, texts)
+		}
+	}
+}
+
+// TestGooseTextBeforeACallIsShownBeforeIt: an answer of Goose has its parts in their order.
+func TestGooseTextBeforeACallIsShownBeforeIt(t *testing.T) {
+	got := shownLines(t, "20260102_030405.jsonl", `{"working_dir":"/w","description":"d","message_count":3}`,
+		`{"id":"g1","role":"user","created":1767323045,"content":[{"type":"text","text":"list"}]}`,
+		`{"id":"g2","role":"assistant","created":1767323046,"content":[{"type":"text","text":"I look."},`+
+			`{"type":"toolRequest","id":"t1","toolCall":{"status":"success","value":{"name":"shell","arguments":`+
+			`{"command":"ls"}}}},{"type":"text","text":"Wait."}]}`,
+		`{"id":"g3","role":"user","created":1767323047,"content":[{"type":"toolResponse","id":"t1","toolResult":`+
+			`{"status":"success","value":[{"type":"text","text":"a.go"}]}}]}`)
+	contains(t, got, "● I look. ▸ shell ls ✓ │ a.go ● Wait.")
+}

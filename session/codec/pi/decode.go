@@ -181,10 +181,14 @@ func (b *builder) problem(reason string, args ...any) {
 
 func (b *builder) build() *codec.Session {
 	before := -1
+	kept := make(map[string]bool) // by the id of the entry with which a compaction's tail begins
+	for _, e := range b.f.entries {
+		kept[e.Text("firstKeptEntryId")] = e.Text("type") == entryCompaction
+	}
 	for i := range b.f.entries {
 		e := &b.f.entries[i]
 		b.i = i
-		if e.parent != before || before >= 0 && e.on != b.f.entries[before].on {
+		if e.parent != before || kept[e.Text("id")] && e.Object.Object("message").Text("role") == session.RoleAssistant || before >= 0 && e.on != b.f.entries[before].on {
 			b.turn = nil // the conversation goes on elsewhere
 		}
 		before = i

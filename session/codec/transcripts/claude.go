@@ -282,6 +282,11 @@ func (d *claude) system(o rows.Object) {
 			after:      number(about, "postTokens"),
 			durationMS: number(about, "durationMs"),
 		}
+		kept := about.Object("preservedSegment").Text("headUuid")
+		if uuid, ok := rows.Text(firstOf(about.Object("preservedMessages").Get("uuids"))); ok {
+			kept = uuid
+		}
+		s.boundary.tail = s.tree.messageFrom(kept)
 	case "turn_duration":
 		if s := d.bySession[o.Text("sessionId")]; s != nil && s.b.turn != nil && number(o, "durationMs") > 0 {
 			s.b.turn.SetTrace("duration_ms", number(o, "durationMs"))

@@ -48,6 +48,18 @@ func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
 	t.order = append(t.order, b)
 }
 
+// messageFrom is the id of the first message of the conversation from a record on, nil if there is none.
+func (t *branches) messageFrom(id string) *string {
+	first := t.byID[id]
+	t.lacks = t.lacks || t.resumed && id != "" && first == nil
+	for i := slices.Index(t.order, first); first != nil && i < len(t.order); i++ {
+		if b := t.order[i]; b.conversation() {
+			return &b.row.Row.ID
+		}
+	}
+	return nil
+}
+
 // conversation reports whether the record is of the user or the model.
 func (b *branch) conversation() bool { return b.row != nil && b.row.Row.Role != session.RoleSystem }
 

@@ -153,10 +153,16 @@ func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Obj
 			d.report(codec.Problem{Record: place, Reason: "a part of the message is not an object: left out"})
 			continue
 		}
-		if !d.exchange(o.Text("role"), block, place) {
-			if p := goosePart(block); p != nil {
-				parts = append(parts, p)
-			}
+		if d.exchange(block, place) {
+			continue
+		}
+		switch p := goosePart(block); {
+		case p == nil:
+		case o.Text("role") == session.RoleAssistant && !forModel: // it may be before a call or after it
+			d.step()
+			b.part(p)
+		default:
+			parts = append(parts, p)
 		}
 	}
 	text := ""
@@ -173,11 +179,6 @@ func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Obj
 	case role == session.RoleUser:
 		d.open = false
 		b.message(session.RoleUser, parts)
-	case role == session.RoleAssistant:
-		d.step()
-		for _, p := range parts {
-			b.part(p)
-		}
 	default:
 		d.report(codec.Problem{Record: place, Reason: "is neither the user's nor the assistant's: left out"})
 	}
@@ -188,7 +189,7 @@ func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Obj
 
 // exchange takes a block that is of a tool call or reports how a turn ended, and reports
 // whether it was one.
-func (d *goose) exchange(role string, block rows.Object, place string) bool {
+func (d *goose) exchange(block rows.Object, place string) bool {
 	b := d.b
 	switch block.Text("type") {
 	case "toolRequest":

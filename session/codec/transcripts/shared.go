@@ -92,6 +92,14 @@ func wants(wanted codec.Wanted, id string, row rows.Object, more ...rows.Object)
 	return wanted(id, hex.EncodeToString(sum.Sum(nil)[:8]))
 }
 
+// firstOf is the first element of an array, nil if there is none.
+func firstOf(array json.RawMessage) json.RawMessage {
+	for _, v := range rows.Elements(array) {
+		return v
+	}
+	return nil
+}
+
 // spoken splits the parts of a message in the user's name into what the user wrote and, after that, what the client put
 // around it; see [session.Words]. It reports whether there is anything of the user's.
 func spoken(parts []rows.Object, tags ...string) (split []rows.Object, own bool) {

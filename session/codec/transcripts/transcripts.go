@@ -306,6 +306,7 @@ func (b *builder) denied(id, reason string) {
 type compacted struct {
 	summary string
 	auto    bool
+	tail    *string // the id of the first message that the model still sees, nil for none
 	// before and after are the sizes of the model's context in tokens.
 	before, after int64
 	durationMS    int64
@@ -317,7 +318,7 @@ type compacted struct {
 // compaction adds the mark from which the context begins again.
 func (b *builder) compaction(c compacted) *rows.Message {
 	m := b.message(session.RoleAssistant, []rows.Object{rows.DataPart(session.TypeCompaction, rows.Of(
-		"summary", c.summary, "tail_start_id", nil, "auto", c.auto, "summary_tokens", c.after))})
+		"summary", c.summary, "tail_start_id", c.tail, "auto", c.auto, "summary_tokens", c.after))})
 	m.SetMeta("compaction", true)
 	m.AddMeta(rows.NonEmpty("usage", session.Usage{Input: c.after}))
 	trigger := "manual"
