@@ -192,6 +192,11 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 			strings.HasPrefix(bare, toComplete) {
 			name = bare
 		}
+		// What means a session does not mean its sub-agents.
+		if toComplete != "" && s.ParentID != nil && strings.HasPrefix(name, *s.ParentID) &&
+			strings.HasPrefix(*s.ParentID, toComplete) {
+			continue
+		}
 		if strings.HasPrefix(name, toComplete) {
 			names = append(names, cobra.CompletionWithDesc(printable.Sanitize(name), printable.Flat(s.Title)))
 		}

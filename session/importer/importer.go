@@ -88,6 +88,9 @@ type Importer struct {
 	// sink stores what was put, and tallies are of the files of these sessions.
 	sink    *sink
 	tallies map[*store.Imported]*Tally
+	// puts are the tallies of the sessions that were put, aliases the sessions whose ids others have.
+	puts    map[string]*Tally
+	aliases []alias
 	// reported were put, and telemetry of them came before they were stored.
 	reported []*store.Imported
 	// shared reports that the store is not closed with the Importer.
@@ -96,7 +99,7 @@ type Importer struct {
 
 // New returns an Importer into the store at path, a path or an address.
 func New(path string, o Options) (*Importer, error) {
-	im := &Importer{path: path, options: o, Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
+	im := &Importer{path: path, options: o, puts: make(map[string]*Tally), Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
 	if o.Warn == nil {
 		im.options.Warn = func(string) {}
 	}
@@ -147,6 +150,12 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 	if err := im.recall(ctx, pathsOf(inputs)); err != nil {
 		return nil, unwrapped(err)
 	}
+	// A sub-agent's session is imported after the one that started it.
+	ofSubagent := func(in Input) int {
+		return strings.Count(filepath.ToSlash(in.path), "/subagents/")
+	}
+	inputs = slices.Clone(inputs)
+	slices.SortStableFunc(inputs, func(a, b Input) int { return ofSubagent(a) - ofSubagent(b) })
 	begun := len(im.Summary.Files)
 	defer func() {
 		for _, t := range im.Summary.Files[begun:] {

@@ -248,6 +248,14 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 		}
 		im.warnf("%s: session %s breaks rules: %s", t.File, s.Session.ID, named(broken))
 	}
+	if f.Transcript && !f.Selects { // the ids in a program's database are those of one program
+		if err := im.open(ctx); err != nil {
+			return fateLeaveOut, err
+		}
+		if err := im.distinguish(ctx, s, t); err != nil {
+			return fateLeaveOut, err
+		}
+	}
 	if t.isDeleted(s) {
 		t.deleted = append(t.deleted, s.Session.ID)
 		t.Deleted++

@@ -37,6 +37,7 @@ func (im *Importer) put(ctx context.Context, in *store.Imported, t *Tally) error
 		go im.sink.run(ctx, im.store)
 	}
 	im.tallies[in] = t
+	im.puts[in.Session.ID] = t
 	im.sink.sessions <- in
 	return im.drain()
 }

@@ -86,9 +86,9 @@ type Reader interface {
 	// families are meant of which the oldest is archived.
 	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
 
-	// Resolve turns what a person typed into one session id: an id, a unique
-	// prefix of one (with or without "ses_"), a trace id or unique prefix of at
-	// least 8 hex digits, or "last". It returns ErrNotFound or ErrAmbiguous.
+	// Resolve turns what a person typed into one session id: an id, a
+	// prefix that only one and its sub-agents have (with or without "ses_"), a trace id or
+	// unique prefix of at least 8 hex digits, or "last". It returns ErrNotFound or ErrAmbiguous.
 	Resolve(ctx context.Context, name string) (string, error)
 
 	// Session returns one row, or ErrNotFound.

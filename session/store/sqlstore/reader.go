@@ -328,7 +328,10 @@ func resolve(conn Conn, name string) (found []string, err error) {
 		return found, err
 	}
 	for _, prefix := range []string{name, "ses_" + name} {
-		found, err = texts(conn, `SELECT id FROM chat_sessions WHERE id >= ?1 AND id < ?2 LIMIT 3`,
+		// Of a session and its sub-agents, whose ids may begin with its own, the session is meant.
+		found, err = texts(conn, `SELECT s.id FROM chat_sessions s WHERE s.id >= ?1 AND s.id < ?2 AND (`+
+			leading(conn.Dialect())+` OR NOT EXISTS (
+ SELECT 1 FROM chat_sessions p WHERE p.id = s.parent_id AND p.id >= ?1 AND p.id < ?2)) LIMIT 3`,
 			prefix, prefix+"\U0010FFFF") // after every id with the prefix
 		if err != nil || len(found) > 0 {
 			return found, err

@@ -99,7 +99,8 @@ var readCases = []testCase{
 		h.equal("all", len(h.sessions(s, store.SessionQuery{Limit: -1})), 60)
 	})},
 	{"read/resolve", "A name is a session's id, a prefix that only one has, with or without ses_, the id of a trace " +
-		"or a prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another.",
+		"or a prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another, and a session " +
+		"before its sub-agents.",
 		func(h *harness) {
 			h.with(func(s Store) {
 				session := func(id, trace string, at int64, c store.SessionChange) {
@@ -115,6 +116,12 @@ var readCases = []testCase{
 				session("ses_b", trace3, 3, store.SessionChange{})
 				session("ses_child", trace3, 4, store.SessionChange{ParentID: reported(1, "ses_b")})
 				session("ses_b", "12345678bbbbbbbbbbbbbbbbbbbbbbbb", 5, store.SessionChange{})
+				session("11-22", "77777777aaaaaaaaaaaaaaaaaaaaaaaa", 1, store.SessionChange{})
+				session("11-22-a", "77777777bbbbbbbbbbbbbbbbbbbbbbbb", 1,
+					store.SessionChange{ParentID: reported(1, "11-22")})
+				session("11-22-b", "77777777cccccccccccccccccccccccc", 1,
+					store.SessionChange{ParentID: reported(1, "11-22-a")})
+				session("11-33", "77777777dddddddddddddddddddddddd", 1, store.SessionChange{})
 				session("ses_old", "99999999aaaaaaaaaaaaaaaaaaaaaaaa", 9,
 					store.SessionChange{Archived: reported(9, "1")})
 				for _, c := range []struct {
@@ -125,6 +132,10 @@ var readCases = []testCase{
 					{"ses_a12", "ses_a12", nil},
 					{"ses_b", "ses_b", nil},
 					{"b", "ses_b", nil},
+					{"11-2", "11-22", nil}, // the others are its sub-agents
+					{"11-22-", "11-22-a", nil},
+					{"11-22-b", "11-22-b", nil},
+					{"11", "", store.ErrAmbiguous},
 					{"ses_c", "ses_child", nil},
 					{"a", "", store.ErrAmbiguous},
 					{"ses_a", "", store.ErrAmbiguous},

@@ -1,0 +1,252 @@
+package importer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Two files may have different sessions of one id, in directories of different projects. The one that is imported
+// first has the id, the other one has it with "~" and 8 digits that follow from how it begins. Copies of a session are
+// one session, and so is what goes on in another file.
+
+// otherID is an id of the second session: the first group is the one that its file has.
+var otherID = regexp.MustCompile(`^(.+)~[0-9a-f]{8}$`)
+
+// alias is the id that a session has because another one has that of its file. It is also for its sub-agents, the
+// files of which are below the directory.
+type alias struct{ dir, from, to string }
+
+// distinguish gives a transcript another id if the store has another session of that id.
+func (im *Importer) distinguish(ctx context.Context, s *store.Imported, t *Tally) error {
+	path, id := "", s.Session.ID
+	if t.input.path != "" {
+		path, _ = filepath.Abs(t.input.path) // without a working directory nothing is known of it
+	}
+	was := im.sources[path]
+	above := session.TranscriptTraceOf(s.Session.MetadataJSON).SubagentOf
+	if above == "" && s.Session.ParentID != nil {
+		above = *s.Session.ParentID
+	}
+	if above != "" {
+		to, err := im.aliasAbove(ctx, path, above)
+		if err != nil || to != "" {
+			rename(s, above, to)
+			return err
+		}
+	}
+	if to := im.alias(was, path, id); to != "" {
+		rename(s, id, to)
+		return nil
+	}
+	if s.Grown != nil || was != nil && slices.Contains(was.Sessions, id) {
+		return nil
+	}
+	if other, ok := im.puts[id]; ok && other != t {
+		if err := im.flush(ctx); err != nil {
+			return err
+		}
+	}
+	row, err := im.store.Session(ctx, id)
+	if errors.Is(err, store.ErrNotFound) || err == nil && store.FromTelemetry(&row) {
+		return nil // what telemetry reports has other messages
+	}
+	if err != nil {
+		return storeError{err}
+	}
+	stored, err := im.store.Transcript(ctx, id)
+	if err != nil {
+		return storeError{err}
+	}
+	if sameSession(stored, s.Transcript) {
+		return nil
+	}
+	to := id + "~" + beginning(s.Transcript)
+	im.aliases = append(im.aliases, alias{filepath.Dir(path), id, to})
+	rename(s, id, to)
+	im.warnf("%s: its session %s is another one than that of %s: it is stored as %s", t.File, id,
+		im.fileOf(ctx, id), to)
+	return nil
+}
+
+// alias returns the other id of a session in a file that was imported before, or is beside one that is being imported;
+// "" if it has its own.
+func (im *Importer) alias(was *store.ImportSource, path, id string) string {
+	if was != nil {
+		for _, known := range was.Sessions {
+			if m := otherID.FindStringSubmatch(known); m != nil && m[1] == id {
+				return known
+			}
+		}
+	}
+	for _, a := range im.aliases {
+		if a.from == id && path != "" && strings.HasPrefix(path, a.dir+string(filepath.Separator)) {
+			return a.to
+		}
+	}
+	return ""
+}
+
+// aliasAbove returns the other id of the session that started the sub-agent of a file.
+func (im *Importer) aliasAbove(ctx context.Context, path, id string) (string, error) {
+	if to := im.alias(im.sources[path], path, id); to != "" || path == "" {
+		return to, nil
+	}
+	dir := path
+	for range 3 { // its file is beside that of the sub-agent, or above the directory subagents
+		dir = filepath.Dir(dir)
+		main, err := im.store.ImportSource(ctx, filepath.Join(dir, id+filepath.Ext(path)))
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return "", storeError{err}
+		}
+		return im.alias(&main, "", id), nil
+	}
+	return "", nil
+}
+
+// fileOf names the file of a session for a sentence.
+func (im *Importer) fileOf(ctx context.Context, id string) string {
+	for s, err := range im.store.ImportSources(ctx, "") {
+		if err == nil && slices.Contains(s.Sessions, id) {
+			return s.Path
+		}
+	}
+	return "the store"
+}
+
+// sameSession reports whether two transcripts are of one session: they have a message of the user in common, or one
+// goes on with what the other one does not have, or they are of one project and of different times.
+func sameSession(a, b *session.Transcript) bool {
+	asked := make(map[string]string)
+	for i := range a.Messages {
+		if m := &a.Messages[i]; m.Message.Role == session.RoleUser {
+			asked[m.Message.ID] = textOf(m)
+		}
+	}
+	var common, users int
+	for i := range b.Messages {
+		m := &b.Messages[i]
+		if m.Message.Role != session.RoleUser {
+			continue
+		}
+		users++
+		text, known := asked[m.Message.ID]
+		if known && text == textOf(m) {
+			return true
+		}
+		if known {
+			common++
+		}
+	}
+	if common > 0 {
+		return false
+	}
+	root := b.Session.WorkspaceRoot
+	return users == 0 || len(asked) == 0 || goesOn(a) || goesOn(b) ||
+		root != nil && a.Session.WorkspaceRoot != nil && *root == *a.Session.WorkspaceRoot
+}
+
+// textOf returns the texts of a message.
+func textOf(m *session.MessageAndParts) string {
+	var b strings.Builder
+	for i := range m.Parts {
+		var part struct{ Text string }
+		_ = json.Unmarshal([]byte(m.Parts[i].DataJSON), &part) // a part of another kind has none
+		b.WriteString(part.Text + "\n")
+	}
+	return b.String()
+}
+
+// goesOn reports whether a transcript begins in the midst of a conversation.
+func goesOn(s *session.Transcript) bool {
+	return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
+		return strings.Contains(m.Message.MetadataJSON, `"history"`)
+	})
+}
+
+// beginning returns 8 digits that follow from the project of a session and its first message.
+func beginning(s *session.Transcript) string {
+	h := sha256.New()
+	if s.Session.WorkspaceRoot != nil {
+		h.Write([]byte(*s.Session.WorkspaceRoot))
+	}
+	if len(s.Messages) > 0 {
+		m := &s.Messages[0]
+		fmt.Fprintf(h, "\x00%d %s", m.Message.CreatedAt, textOf(m))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:4])
+}
+
+// rename gives a session another id, or one of a sub-agent another parent, and its rows the ids that follow from it.
+func rename(s *store.Imported, from, to string) {
+	if to == "" {
+		return
+	}
+	renamed := func(id string) string {
+		if rest, found := strings.CutPrefix(id, from); found && (rest == "" || rest[0] == '-') {
+			return to + rest
+		}
+		return id
+	}
+	id := s.Session.ID
+	own := renamed(id)
+	// row returns the id of a row. It keeps its prefix and its time, which order the rows.
+	row := func(id string) string {
+		begin := strings.Index(id, "_") + 1
+		if len(id) < begin+12 {
+			return id
+		}
+		return id[:begin+12] + spans.DeriveID("", 0, own, id)[12:]
+	}
+	all := []*session.Transcript{s.Transcript}
+	if s.Grown != nil {
+		all = append(all, s.Grown.Before)
+	}
+	for _, t := range all {
+		t.Session.ID = own
+		if t.Session.ParentID != nil {
+			t.Session.ParentID = new(renamed(*t.Session.ParentID))
+		}
+		t.Session.MetadataJSON = strings.ReplaceAll(t.Session.MetadataJSON, `"subagent_of":"`+from+`"`,
+			`"subagent_of":"`+to+`"`)
+		if own == id {
+			continue
+		}
+		var ids []string
+		for i := range t.Messages {
+			ids = append(ids, t.Messages[i].Message.ID, row(t.Messages[i].Message.ID))
+		}
+		refer := strings.NewReplacer(ids...)
+		for i := range t.Messages {
+			m := &t.Messages[i]
+			m.Message.ID, m.Message.SessionID = row(m.Message.ID), own
+			m.Message.MetadataJSON = refer.Replace(m.Message.MetadataJSON)
+			for k := range m.Parts {
+				p := &m.Parts[k]
+				p.ID, p.MessageID, p.SessionID = row(p.ID), m.Message.ID, own
+				if p.Type == session.TypeCompaction { // which names the message that the context begins with
+					p.DataJSON = refer.Replace(p.DataJSON)
+				}
+			}
+		}
+	}
+	for i := range s.Decisions {
+		if d := &s.Decisions[i]; own != id {
+			d.ID, d.SessionID, d.MessageID, d.PartID = row(d.ID), own, row(d.MessageID), row(d.PartID)
+		}
+	}
+}
