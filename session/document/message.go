@@ -195,7 +195,12 @@ type File struct {
 	MediaType string `json:"media_type"`
 	URL       string `json:"url,omitempty"`
 	Size      *int   `json:"size,omitempty"`
+
+	content string
 }
+
+// Content is the data: URL of a file that is in the session, "" of another.
+func (f *File) Content() string { return f.content }
 
 // Source is a page or document that the model cites.
 type Source struct {
@@ -323,7 +328,7 @@ func file(d *session.UIPart) *File {
 	if strings.HasSuffix(head, ";base64") {
 		size = len(strings.TrimRight(body, "=")) * 3 / 4
 	}
-	f.URL, f.Size = head+",…", &size
+	f.URL, f.Size, f.content = head+",…", &size, f.URL
 	return f
 }
 

@@ -29,8 +29,12 @@ func Object(raw []byte) (keys []string, values []json.RawMessage, ok bool) {
 }
 
 // Value is the text of a JSON value for a reader: a string is its text, an object a line per
-// key with longer texts indented below it, anything else compact JSON.
-func Value(raw json.RawMessage) string { return valueAt(raw, 0) }
+// key with longer texts indented below it, anything else compact JSON. In the place of a file is
+// its type and size.
+func Value(raw json.RawMessage) string {
+	raw, _ = TakeMedia(raw)
+	return valueAt(raw, 0)
+}
 
 // deepest is how deep values are laid out: what is nested deeper is compact
 // JSON, which also keeps the work in proportion to the value.

@@ -86,6 +86,8 @@ type Block struct {
 	Text      string
 	Sections  []Section // of tools and data
 	Decisions []string
+	// Images are the pictures of a file, or among the output of a tool.
+	Images []printable.Media
 	// Link is an address that begins with http:// or https://, or a path of a side file.
 	Link string
 }
@@ -357,6 +359,9 @@ func (w Words) block(p *document.Part) Block {
 	case document.KindFile:
 		f := p.File
 		b := reference(cmp.Or(f.Name, "File"), f.URL, f.MediaType)
+		if m, ok := printable.MediaOf(f.Content()); ok && m.IsImage() {
+			b.Images = []printable.Media{m}
+		}
 		if f.Size != nil {
 			b.Facts = slices.Insert(b.Facts, min(1, len(b.Facts)), printable.Bytes(int64(*f.Size)))
 		}
@@ -417,6 +422,8 @@ func (w Words) Call(c *document.ToolCall) Block {
 	}
 	section("Input", input)
 	section("Output", out)
+	_, files := printable.TakeMedia(c.Output)
+	b.Images = slices.DeleteFunc(files, func(m printable.Media) bool { return !m.IsImage() })
 	section("Error", printable.Sanitize(c.Error))
 	section("Output before the error", output(c.PartialOutput))
 	part := "the model saw a part of the output"
@@ -475,11 +482,12 @@ func (w Words) time(milli int64) string {
 }
 
 // Pretty is JSON as a person reads it: indented, a string as it is. What is no JSON
-// stays.
+// stays. In the place of a file is its type and size.
 func Pretty(raw []byte) string {
 	if len(raw) == 0 {
 		return ""
 	}
+	raw, _ = printable.TakeMedia(raw)
 	var text string
 	if raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
 		return printable.Sanitize(text)

@@ -24,7 +24,8 @@
 // before the message that it was first used in. The first catalog of tools is the agent's. Messages
 // that a rewind hid are not among the steps, and a message of a fork that its parent has is marked as
 // copied. Below extra are the title, is_error of the result of a call that failed, the metrics of a
-// compaction, and the session_id of a sub-agent. [Losses] lists what has no field.
+// compaction, and the session_id of a sub-agent; what the session used beside its steps is below extra of
+// final_metrics. [Losses] lists what has no field.
 package atif
 
 import (
@@ -100,10 +101,15 @@ func block(data rows.Object) rows.Object {
 		return rows.TextPart("text", codec.WithheldText)
 	case "file":
 		if media := data.Text("mediaType"); slices.Contains(imageTypes, media) {
-			return rows.Of("type", "image", "source", rows.Of("media_type", media, "path", data.Get("url")))
+			return image(media, data.Get("url"))
 		}
 	}
 	return nil
+}
+
+// image is the block of an image, whose path may be a data: URL.
+func image(media string, path json.RawMessage) rows.Object {
+	return rows.Of("type", "image", "source", rows.Of("media_type", media, "path", path))
 }
 
 // Losses are what a trajectory does not hold of a session. The conformance suite checks the list.

@@ -110,11 +110,10 @@ func (e *encoder) trajectory(s *codec.Session) rows.Object {
 		}
 	}
 	tokens := s.Tokens()
-	if cost, whole := tokens.Cost(row); whole {
-		e.costUSD = cost
-	}
-	final.Add(rows.NonEmpty("total_cost_usd", e.costUSD))
+	cost, _ := tokens.Cost(row)
+	final.Add(rows.NonEmpty("total_cost_usd", cmp.Or(e.costUSD, cost)))
 	final.Set("total_steps", len(e.steps))
+	final.Add(rows.NonEmpty("extra", rows.NonEmpty("outside_of_steps", e.outside(tokens.Used, cost))))
 	o.Set("final_metrics", final)
 	extra := known.Object("extra")
 	if row.Title != "" && row.Title != session.Untitled {
@@ -122,6 +121,26 @@ func (e *encoder) trajectory(s *codec.Session) rows.Object {
 	}
 	o.Add(rows.NonEmpty("continued_trajectory_ref", known.Text("continued_trajectory_ref"), "extra", extra))
 	return o
+}
+
+// outside is what the session used beside its steps: for the summaries of compactions, and in messages that a rewind
+// hid. The totals are those of the steps, which readers sum.
+func (e *encoder) outside(used *session.Usage, costUSD *float64) (metrics rows.Object) {
+	var rest session.Usage
+	if used != nil {
+		rest = used.Sub(session.Deref(e.used))
+	}
+	for _, c := range counts {
+		if n := c.of(rest); n > 0 && c.total != "" {
+			metrics.Set(c.key, n)
+		}
+	}
+	if costUSD != nil && e.costUSD != nil {
+		if cost := store.AddCost(*costUSD, -*e.costUSD); cost > 0 {
+			metrics.Set("cost_usd", cost)
+		}
+	}
+	return metrics
 }
 
 // add adds a step, and its number.
@@ -225,7 +244,7 @@ func (e *encoder) compaction(m *session.MessageAndParts) {
 	extra := rows.Of("context_management", rows.Of("type", "compaction", "boundary", "replace"))
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	used := meta.Tokens(m.Message.Role, true)
-	if metrics := e.metrics(used.Used, used.CostUSD); metrics != nil && !e.t.Session.Copied(m.Message.CreatedAt) {
+	if metrics := metricsOf(used.Used, used.CostUSD); metrics != nil && !e.t.Session.Copied(m.Message.CreatedAt) {
 		extra.Set("metrics", metrics)
 	}
 	step.Set("extra", extra)
@@ -247,7 +266,7 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool) {
 			ids[c.ID] = true
 			calls = append(calls, rows.Of("tool_call_id", c.ID, "function_name", c.Name, "arguments", c.Arguments()))
 			if c.Result != nil {
-				result := rows.Of("source_call_id", c.ID, "content", *c.Result)
+				result := rows.Of("source_call_id", c.ID, "content", resultOf(c))
 				result.Add(rows.NonEmpty("extra", rows.NonEmpty("is_error", c.Failed)))
 				e.started(&result, data)
 				results = append(results, result)
@@ -270,6 +289,22 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool) {
 	e.add(step)
 }
 
+// resultOf is the content of a result: a text, or blocks with images among them.
+func resultOf(c *rows.Call) json.RawMessage {
+	var blocks []rows.Object
+	for _, b := range c.Blocks() {
+		if b.Image == nil {
+			blocks = append(blocks, rows.TextPart("text", b.Text))
+		} else {
+			blocks = append(blocks, image(b.Image.Type, rows.Raw(b.Image.URL())))
+		}
+	}
+	if blocks == nil {
+		return rows.Raw(*c.Result)
+	}
+	return content(blocks)
+}
+
 // started names the trajectory of the sub-agent that a call started.
 func (e *encoder) started(result *rows.Object, data rows.Object) {
 	output := data.Object("output")
@@ -286,7 +321,18 @@ func (e *encoder) started(result *rows.Object, data rows.Object) {
 }
 
 // metrics returns what a step used, nil where that is not known, and adds it to the run's.
-func (e *encoder) metrics(used *session.Usage, costUSD *float64) (metrics rows.Object) {
+func (e *encoder) metrics(used *session.Usage, costUSD *float64) rows.Object {
+	if used != nil {
+		if e.used == nil {
+			e.used = new(session.Usage)
+		}
+		*e.used = e.used.Add(*used)
+	}
+	rows.AddCost(&e.costUSD, costUSD)
+	return metricsOf(used, costUSD)
+}
+
+func metricsOf(used *session.Usage, costUSD *float64) (metrics rows.Object) {
 	var extra rows.Object
 	if used != nil {
 		for _, c := range counts {
@@ -297,13 +343,8 @@ func (e *encoder) metrics(used *session.Usage, costUSD *float64) (metrics rows.O
 				extra.Set(c.key, n)
 			}
 		}
-		if e.used == nil {
-			e.used = new(session.Usage)
-		}
-		*e.used = e.used.Add(*used)
 	}
 	metrics.Add(rows.NonEmpty("extra", extra, "cost_usd", costUSD))
-	rows.AddCost(&e.costUSD, costUSD)
 	return metrics
 }
 

@@ -8,6 +8,8 @@
 // tools, are folded with <details>. It is light or dark as its reader's system is, fits a
 // phone, and prints.
 //
+// Images that were sent or that a tool returned are in the file.
+//
 // What people and models wrote is shown with its Markdown, as far as package richtext
 // goes: HTML in it is text, an image is a link to it, and its headings are below those
 // of the page. All else that comes from the session is text: tools' input and output,
@@ -46,6 +48,7 @@ var (
 		"policy":   func() string { return policy },
 		"join":     func(all []string) string { return printable.Join(all...) },
 		"rich":     Rich,
+		"source":   func(m printable.Media) template.URL { return template.URL(m.URL()) }, // of a known type, in base64
 		"segments": segments,
 	}
 	// Either page says on its own how it shows the texts of messages.
@@ -68,7 +71,7 @@ func Style() string {
 	return all.String()
 }
 
-// policy allows the style of the pages by its checksum, and nothing else.
+// policy allows the style of the pages by its checksum, the images that are in the pages, and nothing else.
 var policy = func() string {
 	var sources strings.Builder
 	for _, name := range stylesheets {
@@ -76,7 +79,7 @@ var policy = func() string {
 		sum := sha256.Sum256(b)
 		sources.WriteString(" 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'")
 	}
-	return "default-src 'none'; style-src" + sources.String() + "; base-uri 'none'; form-action 'none'"
+	return "default-src 'none'; img-src data:; style-src" + sources.String() + "; base-uri 'none'; form-action 'none'"
 }()
 
 // Encode writes the transcript. The same document gives the same bytes.

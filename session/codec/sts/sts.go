@@ -130,7 +130,7 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
 			calls = append(calls, rows.Of("id", c.ID, "function",
 				rows.Of("name", c.Name, "arguments", string(c.Input))))
 			if c.Result != nil {
-				result := e.newMessage(roleTool, *c.Result, c.At)
+				result := e.newMessage(roleTool, c.ShownResult(), c.At)
 				result.Set("toolCallId", c.ID)
 				result.Add(rows.NonEmpty("isError", c.Failed))
 				results = append(results, result)

@@ -7,9 +7,11 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -148,6 +150,70 @@ type Call struct {
 	Result   *string // nil without a result
 	Failed   bool
 	At       int64 // when the part was updated
+
+	output json.RawMessage
+}
+
+// Block is a piece of a result: a text, or an image.
+type Block struct {
+	Text  string
+	Image *printable.Media
+}
+
+// Blocks are the pieces of a result with files among them, nil of another. A file that is not an image is a text with
+// its type and size.
+func (c *Call) Blocks() (blocks []Block) {
+	shown, media := printable.TakeMedia(c.output)
+	if len(media) == 0 {
+		return nil
+	}
+	pieces := Elements(shown)
+	if list := Elements(Read(string(shown)).Get("content")); len(list) > 0 {
+		pieces = list
+	} else if len(pieces) == 0 {
+		pieces = []json.RawMessage{shown}
+	}
+	for _, raw := range pieces {
+		text, isText := Text(raw)
+		if isText && len(media) > 0 && text == media[0].String() {
+			blocks, media = append(blocks, blockOf(&media[0])), media[1:]
+			continue
+		}
+		if data := Read(string(raw)); !isText {
+			if text, isText = Text(data.Get("text")); !isText {
+				text = string(raw)
+			}
+		}
+		blocks = append(blocks, Block{Text: text})
+	}
+	for i := range media { // those inside of another piece, which has their types and sizes
+		if media[i].IsImage() {
+			blocks = append(blocks, Block{Image: &media[i]})
+		}
+	}
+	return blocks
+}
+
+func blockOf(m *printable.Media) Block {
+	if m.IsImage() {
+		return Block{Image: m}
+	}
+	return Block{Text: m.String()}
+}
+
+// ShownResult is the result for a format that has nothing but texts: files in it are their types and sizes.
+func (c *Call) ShownResult() string {
+	blocks := c.Blocks()
+	if blocks == nil {
+		return *c.Result
+	}
+	texts := make([]string, len(blocks))
+	for i, b := range blocks {
+		if texts[i] = b.Text; b.Image != nil {
+			texts[i] = b.Image.String()
+		}
+	}
+	return strings.Join(texts, "\n")
 }
 
 // CallOf returns the call of a part, nil for another part. Its id is another if that is taken.
@@ -169,7 +235,7 @@ func CallOf(p *session.Part, data Object, taken func(id string) bool) *Call {
 		if !ok {
 			text = string(output)
 		}
-		c.Result = &text
+		c.Result, c.output = &text, output
 	case session.StateOutputError:
 		c.Result, c.Failed = new(cmp.Or(data.Text("errorText"), data.Text("error_text"))), true
 	case session.StateOutputDenied:

@@ -1,0 +1,124 @@
+package formats_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/atif"
+	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/codec/markdown"
+	"github.com/agenttrace/agenttrace/session/codec/sts"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
+)
+
+// message is one of the assistant's, with parts.
+func message(id, metadata string, hidden *int64, parts ...string) session.MessageAndParts {
+	m := session.MessageAndParts{Message: session.Message{ID: id, SessionID: "s", Role: session.RoleAssistant,
+		MetadataJSON: metadata, CreatedAt: 1_795_198_540_000, UpdatedAt: 1_795_198_540_000, HiddenAt: hidden}}
+	for i, data := range parts {
+		p := session.Part{ID: fmt.Sprint(id, i), MessageID: id, SessionID: "s", Index: int64(i), DataJSON: data}
+		var d struct{ Type, State, ToolCallID string }
+		if err := json.Unmarshal([]byte(data), &d); err != nil {
+			panic(err)
+		}
+		if p.Type = d.Type; d.ToolCallID != "" {
+			p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	return m
+}
+
+func sessionOf(messages ...session.MessageAndParts) *codec.Session {
+	return &codec.Session{Transcript: &session.Transcript{Session: session.Session{ID: "s", Title: "T", Agent: "a",
+		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1_795_198_540_000, UpdatedAt: 1_795_198_540_000},
+		Messages: messages}}
+}
+
+// TestImagesOfToolsAreImages: an image that a tool returned is an image where a format has images, and its type and
+// size elsewhere. It is never text in base64.
+func TestImagesOfToolsAreImages(t *testing.T) {
+	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n and more of it"))
+	s := sessionOf(message("m", "{}", nil, `{"type":"tool-shot","toolCallId":"c","state":"output-available","input":{},`+
+		`"output":[{"type":"text","text":"the page"},{"type":"image","source":{"type":"base64","media_type":"image/png",`+
+		`"data":"`+picture+`"}}]}`))
+	doc := document.Build(document.Input{Transcript: s.Transcript})
+	const shown = "[image/png, 23 B]"
+	for name, c := range map[string]struct {
+		write func(*bytes.Buffer) error
+		want  string
+	}{
+		"atif": {func(b *bytes.Buffer) error { return atif.Encode(b, s) },
+			`"path": "data:image/png;base64,` + picture + `"`},
+		"sts": {func(b *bytes.Buffer) error { return sts.Encode(b, s) }, `the page\n` + shown},
+		"html": {func(b *bytes.Buffer) error { return html.Encode(b, doc, html.Options{}) },
+			`<img src="data:image/png;base64,` + picture + `" alt="` + shown + `"`},
+		"markdown": {func(b *bytes.Buffer) error { return markdown.Encode(b, doc, markdown.Options{}) }, shown},
+		"show":     {func(b *bytes.Buffer) error { return render.Document(b, doc, render.Options{}) }, shown},
+	} {
+		var b bytes.Buffer
+		if err := c.write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), c.want) {
+			t.Errorf("%s does not have %s:\n%s", name, c.want, b.String())
+		}
+		if text := strings.ReplaceAll(b.String(), "data:image/png;base64,"+picture, ""); strings.Contains(text, picture) {
+			t.Errorf("%s has the image as text:\n%s", name, text)
+		}
+	}
+}
+
+// TestATIFTotalsAreTheSumsOfItsSteps: what the session used for summaries and in messages that a rewind hid is in no
+// step, and not in the totals.
+func TestATIFTotalsAreTheSumsOfItsSteps(t *testing.T) {
+	const metadata = `{"usage":{"input":10,"output":2,"reasoning":0,"cache_read":1,"cache_write":0},` +
+		`"agenttrace":{"cost_usd":0.5}}`
+	s := sessionOf(message("m1", metadata, nil, `{"type":"text","text":"a"}`),
+		message("m2", metadata, new(int64(1_795_198_540_001)), `{"type":"text","text":"b"}`),
+		message("m3", `{"compaction":true,"agenttrace":{"usage":{"input":100,"output":20,"reasoning":0,"cache_read":0,`+
+			`"cache_write":0},"cost_usd":1}}`, nil, `{"type":"data-compaction","data":{"summary":"s"}}`))
+	s.Session.CostUSD = 2
+	var b bytes.Buffer
+	if err := atif.Encode(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Final struct {
+			Prompt     int     `json:"total_prompt_tokens"`
+			Completion int     `json:"total_completion_tokens"`
+			Cost       float64 `json:"total_cost_usd"`
+			Extra      json.RawMessage
+		} `json:"final_metrics"`
+		Steps []struct {
+			Metrics struct {
+				Prompt     int     `json:"prompt_tokens"`
+				Completion int     `json:"completion_tokens"`
+				Cost       float64 `json:"cost_usd"`
+			}
+		}
+	}
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range got.Steps {
+		got.Final.Prompt -= step.Metrics.Prompt
+		got.Final.Completion -= step.Metrics.Completion
+		got.Final.Cost -= step.Metrics.Cost
+	}
+	if got.Final.Prompt != 0 || got.Final.Completion != 0 || got.Final.Cost != 0 {
+		t.Errorf("the totals have more than the steps: %+v\n%s", got.Final, b.String())
+	}
+	var rest bytes.Buffer
+	if err := json.Compact(&rest, got.Final.Extra); err != nil || rest.String() !=
+		`{"outside_of_steps":{"prompt_tokens":111,"completion_tokens":22,"cached_tokens":1,"cost_usd":1.5}}` {
+		t.Errorf("the rest is %s, %v", rest.String(), err)
+	}
+}

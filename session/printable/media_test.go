@@ -1,0 +1,42 @@
+package printable_test
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+var picture = base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n and more of it"))
+
+// TestAFileIsShownAsItsTypeAndSize: in the forms of all APIs a file is shown in a few words, and what is around it as
+// it is.
+func TestAFileIsShownAsItsTypeAndSize(t *testing.T) {
+	const shown = `"[image/png, 23 B]"`
+	for raw, want := range map[string]string{
+		`[{"type":"text","text":"a <b>"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"P"}}]`: `[{"type":"text","text":"a <b>"},` + shown + `]`,
+		`{"content":[{"type":"image","data":"P","mimeType":"image/png"}],"isError":false}`:                                 `{"content":[` + shown + `],"isError":false}`,
+		`{"type":"content","value":[{"type":"image-data","data":"P","mediaType":"image/png"}]}`:                            `{"type":"content","value":[` + shown + `]}`,
+		`[{"type":"input_image","image_url":"data:image/png;base64,P","detail":"high"}]`:                                   `[` + shown + `]`,
+		`[{"type":"image_url","image_url":{"url":"data:image/png;base64,P"}}]`:                                             `[` + shown + `]`,
+		`{"parts":[{"inlineData":{"mimeType":"image/png","data":"P"}}],"n":1.50}`:                                          `{"parts":[` + shown + `],"n":1.50}`,
+		`{"type":"resource","resource":{"uri":"file:///a","mimeType":"image/png","blob":"P"}}`:                             shown,
+		`"data:image/png;base64,P"`:                                  shown,
+		`{"screenshot":"data:image/png;base64,P","url":"https://x"}`: `{"screenshot":` + shown + `,"url":"https://x"}`,
+		// No file.
+		`{"mimeType":"image/png","data":"not base64, but text"}`: `{"mimeType":"image/png","data":"not base64, but text"}`,
+		`"data:text/plain,hello;base64,"`:                        `"data:text/plain,hello;base64,"`,
+	} {
+		got, media := printable.TakeMedia([]byte(strings.ReplaceAll(raw, `"P"`, `"`+picture+`"`)))
+		if strings.Contains(raw, ";base64,P") {
+			got, media = printable.TakeMedia([]byte(strings.ReplaceAll(raw, ";base64,P", ";base64,"+picture)))
+		}
+		if string(got) != want {
+			t.Errorf("%s is shown as\n%s, want\n%s", raw, got, want)
+		}
+		if files := strings.Count(want, "[image/png"); len(media) != files || files > 0 && media[0].Data != picture {
+			t.Errorf("%s has files %v", raw, media)
+		}
+	}
+}
