@@ -145,6 +145,9 @@ func (f *filter) raw(kind redact.Content, key string, v json.RawMessage) json.Ra
 
 // content is text for the text of a part, which has a limit.
 func (f *filter) content(kind redact.Content, s string) string {
+	if kind == redact.ToolOutput { // the error of a tool
+		s = omitFiles(s)
+	}
 	s = f.text(kind, "", s)
 	if f.cutter != nil {
 		s, _ = f.cutter.Truncate(s)
@@ -155,6 +158,9 @@ func (f *filter) content(kind redact.Content, s string) string {
 // value is json for a value that has a limit. cut describes the whole of what
 // was cut here or by the redactor, nil when nothing was.
 func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncated) {
+	if kind == redact.ToolOutput {
+		s = omitFiles(s)
+	}
 	s, res := f.applyJSON(kind, "", s)
 	cut = cutOf(res, nil)
 	if f.cutter != nil && len(s) > f.limit {
@@ -171,6 +177,9 @@ func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncate
 
 // quoted is value for text that is to become a JSON string.
 func (f *filter) quoted(kind redact.Content, s string) (out string, cut *Truncated) {
+	if kind == redact.ToolOutput {
+		s = omitFiles(s)
+	}
 	s, res := f.apply(kind, "", s)
 	cut = cutOf(res, nil)
 	if f.cutter != nil {

@@ -1,6 +1,10 @@
 package modelhttp_test
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -262,5 +266,52 @@ func TestAnEarlierResultOfTheSameIDIsNotTakenForANewOne(t *testing.T) {
 	calls := a.rec.All().ToolCalls()
 	if len(calls) != 2 || calls[0].Output != `"old"` || calls[1].Output != "" {
 		t.Errorf("calls = %+v", calls)
+	}
+}
+
+// TestAnImageThatAToolReturnsIsNotStored has a tool with a picture in each API.
+func TestAnImageThatAToolReturnsIsNotStored(t *testing.T) {
+	picture := bytes.Repeat([]byte("\x89PNG\r\n"), 4000)
+	encoded := base64.StdEncoding.EncodeToString(picture)
+	note := fmt.Sprintf("[image/png, %d bytes, sha256 %x", len(picture), sha256.Sum256(picture))
+	for name, test := range map[string]struct{ path, history string }{
+		"chat": {"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"look"},
+			{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"see","arguments":"{}"}}]},
+			{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"seen"},
+				{"type":"image_url","image_url":{"url":"data:image/png;base64,$"}}]}]}`},
+		"chat, as text": {"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"look"},
+			{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"see","arguments":"{}"}}]},
+			{"role":"tool","tool_call_id":"c","content":"seen [{\"url\":\"data:image/png;base64,$\"}]"}]}`},
+		"responses": {"/v1/responses", `{"model":"m","input":[{"role":"user","content":"look"},
+			{"type":"function_call","call_id":"c","name":"see","arguments":"{}"},
+			{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"seen"},
+				{"type":"input_image","image_url":"data:image/png;base64,$"}]}]}`},
+		"anthropic": {"/v1/messages", `{"model":"m","messages":[{"role":"user","content":"look"},
+			{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"see","input":{}}]},
+			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"seen"},
+				{"type":"image","source":{"type":"base64","media_type":"image/png","data":"$"}}]}]}]}`},
+		"gemini": {"/v1beta/models/m:generateContent", `{"contents":[{"role":"user","parts":[{"text":"look"}]},
+			{"role":"model","parts":[{"functionCall":{"name":"see","args":{}}}]},
+			{"role":"user","parts":[{"functionResponse":{"name":"see","response":{"output":"seen"},
+				"parts":[{"inlineData":{"mimeType":"image/png","data":"$"}}]}}]}]}`},
+		"bedrock": {"/model/m/converse", `{"messages":[{"role":"user","content":[{"text":"look"}]},
+			{"role":"assistant","content":[{"toolUse":{"toolUseId":"c","name":"see","input":{}}}]},
+			{"role":"user","content":[{"toolResult":{"toolUseId":"c","content":[{"text":"seen"},
+				{"image":{"format":"png","source":{"bytes":"$"}}}]}}]}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := exchanges(t, test.path, [2]string{strings.ReplaceAll(test.history, "$", encoded), "{}"})
+			_ = a.transport.Close()
+			a.check()
+			calls := a.rec.All().ToolCalls("see")
+			if len(calls) != 1 || !strings.Contains(calls[0].Output, note) || !strings.Contains(calls[0].Output, "seen") {
+				t.Errorf("calls = %.500s", fmt.Sprint(calls))
+			}
+			for _, s := range a.rec.All() {
+				if strings.Contains(fmt.Sprint(s.Attributes), encoded[:100]) {
+					t.Errorf("span %s has the picture", s.Name)
+				}
+			}
+		})
 	}
 }

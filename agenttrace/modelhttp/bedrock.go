@@ -50,9 +50,9 @@ type converseBlock struct {
 		Type  string          `json:"type"`
 	} `json:"toolUse"`
 	Result *struct {
-		ID      string           `json:"toolUseId"`
-		Status  string           `json:"status"`
-		Content []converseResult `json:"content"`
+		ID      string          `json:"toolUseId"`
+		Status  string          `json:"status"`
+		Content json.RawMessage `json:"content"`
 	} `json:"toolResult"`
 	Reasoning *struct {
 		Text struct {
@@ -62,11 +62,6 @@ type converseBlock struct {
 	Image    *converseFile `json:"image"`
 	Document *converseFile `json:"document"`
 	Video    *converseFile `json:"video"`
-}
-
-type converseResult struct {
-	Text *string         `json:"text"`
-	JSON json.RawMessage `json:"json"`
 }
 
 type converseFile struct {
@@ -163,7 +158,20 @@ func converseItem(r *request, from role, b *converseBlock) {
 }
 
 // converseOutput returns an output: the one JSON value, the texts, or the list.
-func converseOutput(content []converseResult) json.RawMessage {
+// converseOutput returns the output of a tool: a JSON value, texts, or all blocks if there are images or documents.
+func converseOutput(raw json.RawMessage) json.RawMessage {
+	var content []struct {
+		Text *string         `json:"text"`
+		JSON json.RawMessage `json:"json"`
+	}
+	if unmarshal(raw, &content) != nil {
+		return raw
+	}
+	for _, c := range content {
+		if c.Text == nil && c.JSON == nil {
+			return raw
+		}
+	}
 	if len(content) == 1 && len(content[0].JSON) > 0 {
 		return content[0].JSON
 	}

@@ -89,7 +89,7 @@ func chatRequest(t *target, body []byte) *request {
 				r.addSystem(chatText(m.Content))
 			}
 		case "tool", "function":
-			r.add(user, item{kind: resultItem, id: m.CallID, name: m.Name, value: output(chatText(m.Content))})
+			r.add(user, item{kind: resultItem, id: m.CallID, name: m.Name, value: chatOutput(m.Content)})
 		case "assistant":
 			r.addText(assistant, cmp.Or(chatText(m.Content), m.Refusal))
 			for i := range m.Calls {
@@ -128,6 +128,20 @@ func chatText(raw json.RawMessage) string {
 		b.WriteString(cmp.Or(parts[i].Text, parts[i].Refusal))
 	}
 	return b.String()
+}
+
+// chatOutput returns the output of a tool: a text, or all parts if there are others than texts.
+func chatOutput(raw json.RawMessage) json.RawMessage {
+	var parts []chatPart
+	if text, ok := stringOr(raw, &parts); ok {
+		return output(text)
+	}
+	for i := range parts {
+		if parts[i].Type != "text" && parts[i].Type != "" {
+			return raw
+		}
+	}
+	return output(chatText(raw))
 }
 
 func chatUser(r *request, raw json.RawMessage) {

@@ -26,6 +26,7 @@ type geminiPart struct {
 		ID       string          `json:"id"`
 		Name     string          `json:"name"`
 		Response json.RawMessage `json:"response"`
+		Parts    json.RawMessage `json:"parts"` // files
 	} `json:"functionResponse"`
 	Inline *struct {
 		MimeType    string `json:"mimeType"`
@@ -150,6 +151,9 @@ func geminiItem(r *request, from role, p *geminiPart) {
 		r.add(from, item{kind: callItem, id: p.Call.ID, name: p.Call.Name, value: args})
 	case p.Response != nil:
 		out, failed := geminiOutput(p.Response.Response)
+		if len(p.Response.Parts) > 0 {
+			out, _ = json.Marshal(map[string]json.RawMessage{"output": orObject(out), "parts": p.Response.Parts})
+		}
 		r.add(from, item{kind: resultItem, id: p.Response.ID, name: p.Response.Name, value: out, failed: failed})
 	case p.Inline != nil:
 		r.add(from, item{kind: fileItem, file: inline(p.Inline.MimeType, p.Inline.DisplayName, p.Inline.Data)})
