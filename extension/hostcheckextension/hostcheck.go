@@ -65,7 +65,7 @@ func (h *hostCheck) refusal(r *http.Request) string {
 	}
 	// A request has one origin; a client that sends several is no browser, and each counts.
 	for _, origin := range r.Header.Values("Origin") {
-		if !h.allowsOrigin(origin) {
+		if !h.allowsOrigin(origin, r.Host) {
 			return fmt.Sprintf("origin %q is not allowed: this server is for programs on its own machine; "+
 				"add the origin to allowed_origins of the server or of the extension host_check", origin)
 		}
@@ -97,11 +97,13 @@ func (h *hostCheck) allowsHost(host string) bool {
 	return false
 }
 
-func (h *hostCheck) allowsOrigin(origin string) bool {
+// allowsOrigin reports whether a page may send requests to the server, which it calls by a host that is allowed.
+func (h *hostCheck) allowsOrigin(origin, host string) bool {
 	origin = strings.ToLower(origin)
 	// Of another scheme than these, or "null", are files and extensions of the browser.
 	u, err := url.Parse(origin)
-	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && loopback(hostname(u.Host)) {
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https") &&
+		(loopback(hostname(u.Host)) || u.Host == strings.ToLower(host)) {
 		return true
 	}
 	for _, allowed := range h.origins {

@@ -51,6 +51,11 @@ func TestRequestsOfOtherHostsAreRefused(t *testing.T) {
 		{"localhost:4318", "http://localhost:3000", ""}, {"localhost:4318", "https://127.0.0.1", ""},
 		{"localhost:4318", "http://[::1]:8080", ""}, {"localhost:4318", "https://app.example", ""},
 		{"localhost:4318", "https://a.ok.example:8443", ""}, {"localhost:4318", "chrome-extension://abc", ""},
+		{"collector.internal:4318", "https://Collector.internal:4318", ""}, // the server's own pages
+		{"a.corp.example", "http://a.corp.example", ""},
+		{"collector.internal:4318", "http://collector.internal:4319", "origin"},
+		{"collector.internal:4318", "http://evil.example://collector.internal:4318", "origin"},
+		{"a.corp.example", "http://b.corp.example", "origin"},
 		{"localhost:4318", "null", "origin"}, {"localhost:4318", "http://evil.example", "origin"},
 		{"localhost:4318", "http://app.example", "origin"}, {"localhost:4318", "https://app.example:444", "origin"},
 		{"localhost:4318", "https://ok.example:8443", "origin"}, {"localhost:4318", "file://localhost", "origin"},

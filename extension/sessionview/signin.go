@@ -189,7 +189,7 @@ func (s *signIn) page(w http.ResponseWriter, to, problem string, code int) {
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers send the form without its origin
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_ = signInPage.Execute(w, map[string]any{ // a reader that is gone needs no answer

@@ -63,7 +63,9 @@ func run(m *testing.M) int {
 	}
 	axe = string(source)
 
-	options := chromedp.DefaultExecAllocatorOptions[:]
+	// A name that an attacker has lead to this machine.
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.Flag("host-resolver-rules",
+		"MAP evil.example 127.0.0.1"))
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // which does not work for root
 	}

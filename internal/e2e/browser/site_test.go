@@ -5,19 +5,20 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/extension/extensiontest"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/extension/sessionview"
+	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -30,10 +31,9 @@ type site struct {
 	testing.TB
 	store *sqlite.Store
 	// URL is where the pages are, without a slash at the end.
-	URL    string
-	server *httptest.Server
-	// done ends the updates of open pages.
-	done chan struct{}
+	URL string
+	// end stops the server.
+	end func()
 }
 
 // newSite serves the pages of a store at a path, which need not exist, with some sessions more.
@@ -46,7 +46,7 @@ func newSite(t testing.TB, path string, sessions ...*store.Imported) *site {
 	s := &site{TB: t, store: st}
 	t.Cleanup(func() { st.Close() })
 	s.add(sessions...)
-	s.start("127.0.0.1:0")
+	s.start(freeport.MustAddress())
 	t.Cleanup(func() { s.stop() })
 	return s
 }
@@ -64,43 +64,45 @@ func (s *site) add(sessions ...*store.Imported) {
 	}
 }
 
-// start serves the pages at an address.
+// start serves the pages at an address, with the extension of a collector and all that is before its pages.
 func (s *site) start(address string) {
 	s.Helper()
-	l, err := net.Listen("tcp", address)
+	factory := sessionview.NewFactory()
+	config := factory.CreateDefaultConfig().(*sessionview.Config)
+	config.Server.NetAddr.Endpoint = address
+	config.TraceURL = "https://jaeger.example/trace/{trace_id}?uiFind={span_id}"
+	ext, err := factory.Create(s.Context(), extensiontest.NewNopSettings(factory.Type()), config)
 	if err != nil {
 		s.Fatal(err)
 	}
-	changes, done := service.NewCounter(sqlite.Follow(s.store.Path())), make(chan struct{})
-	backend := service.Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes, Done: done, Author: "ann",
-		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
-			return fn(ctx, s.store)
-		}}
-	server := httptest.NewUnstartedServer(view.New(backend, view.Options{TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}"}))
-	server.Listener.Close()
-	server.Listener = l
-	server.Start()
-	s.server, s.URL, s.done = server, server.URL, done
-	s.Cleanup(func() { changes.Close() })
+	if err := ext.Start(s.Context(), componenttest.NewNopHost()); err != nil {
+		s.Fatal(err)
+	}
+	detach := ext.(interface {
+		Attach(location string, s store.Store, load *service.Load) (detach func(context.Context))
+	}).Attach(s.store.Path(), s.store, nil)
+	s.URL, s.end = "http://"+address, func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel() // whoever still reads is cut off
+		detach(ended)
+		_ = ext.Shutdown(ended)
+	}
 }
 
 // stop ends the server and its connections. It may be called again.
 func (s *site) stop() {
-	if s.server != nil {
-		close(s.done)
-		s.server.CloseClientConnections()
-		s.server.Close()
-		s.server = nil
+	if s.end != nil {
+		s.end()
+		s.end = nil
 	}
 }
 
 // restart ends the server and starts it again at the same address; between has what happens in the meantime.
 func (s *site) restart(between func()) {
 	s.Helper()
-	address := s.server.Listener.Addr().String()
 	s.stop()
 	between()
-	s.start(address)
+	s.start(strings.TrimPrefix(s.URL, "http://"))
 }
 
 // message is a message of a session. Parts are in the JSON of the store.
