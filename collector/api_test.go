@@ -21,8 +21,15 @@ func TestProgramsFollowTheAPIOfACollector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := "http://" + r.ViewEndpoint() + api.Prefix
-	stream, err := http.Get(base + "events")
+	send := func(method, path string, body io.Reader) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.ViewEndpoint()+api.Prefix+path, body)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Authorization", keyOf(t, r))
+		return http.DefaultClient.Do(req)
+	}
+	stream, err := send("GET", "events", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +39,7 @@ func TestProgramsFollowTheAPIOfACollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	answer, err := http.Post(base+"import", "application/x-ndjson", file)
+	answer, err := send("POST", "import", file)
 	if err != nil {
 		t.Fatal(err)
 	}

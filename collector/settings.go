@@ -64,15 +64,11 @@ func Settings(version string, uris []string) otelcol.CollectorSettings {
 // DefaultStore returns where the store is when nobody says otherwise:
 // ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db.
 func DefaultStore() (string, error) {
-	state := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) { // the XDG specification has relative paths ignored
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fmt.Errorf("find a place for the session store: %w; name one with --store or %s", err, EnvStore)
-		}
-		state = filepath.Join(home, ".local", "state")
+	dir, err := sessionview.StateDir()
+	if err != nil {
+		return "", fmt.Errorf("find a place for the session store: %w; name one with --store or %s", err, EnvStore)
 	}
-	return filepath.Join(state, "agenttrace", "sessions.db"), nil
+	return filepath.Join(dir, "sessions.db"), nil
 }
 
 // Options configure the collector. The zero value is ready for use.

@@ -15,11 +15,22 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
+
+// keyOf is the header that has the key of a collector's user.
+func keyOf(t *testing.T, r *Running) string {
+	t.Helper()
+	key, err := sessionview.Key(r.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "Bearer " + key
+}
 
 // ask sends a request for the name of the store.
 func ask(t *testing.T, endpoint string, header map[string]string) (status int) {
@@ -64,6 +75,10 @@ func TestPagesOfOtherOriginsCannotReachSessions(t *testing.T) {
 		{map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
 		{map[string]string{"Origin": "http://" + r.ViewEndpoint()}, 200},
 	} {
+		if test.header == nil {
+			test.header = make(map[string]string)
+		}
+		test.header["Authorization"] = keyOf(t, r)
 		if got := ask(t, r.ViewEndpoint(), test.header); got != test.want {
 			t.Errorf("a request with %v is answered with %d, want %d", test.header, got, test.want)
 		}

@@ -39,6 +39,7 @@ var _ component.Config = (*Config)(nil)
 func createDefaultConfig() component.Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = DefaultEndpoint
+	server.ReadHeaderTimeout = headerTimeout
 	server.MaxRequestBodySize = 256 << 20 // a session that is imported is one request
 	return &Config{Server: server}
 }

@@ -3,6 +3,7 @@ package sessionview
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -18,46 +19,71 @@ import (
 //
 // The cookie is turned into the header that the authenticator reads. It decides; nothing here knows which tokens are
 // valid.
+//
+// Without an authenticator the token is the key of the user, as of [Key]. Then "agenttrace view" opens an address that
+// has it, and the browser gets the cookie for it:
+//
+//	GET /s/ses_1?key=KEY ─► cookie ─► /s/ses_1
 
 const (
 	signInPath  = "/sign-in"
 	signOutPath = "/sign-out" // a POST makes the browser forget the token
-	tokenCookie = "agenttrace_token"
-	maxToken    = 3 << 10 // browsers keep cookies of 4 KiB
+	// keyParameter is that of an address that has the key of the user.
+	keyParameter = "key"
+	tokenCookie  = "agenttrace_token"
+	bearer       = "Bearer"
+	maxToken     = 3 << 10 // browsers keep cookies of 4 KiB
 )
 
 // signIn has the pages of signing in, in front of a handler that answers 401 without a token.
 type signIn struct {
 	next   http.Handler
 	secure bool // the server speaks TLS
+	// key is the key of the user, which next wants to see. If it is nil, next has an authenticator.
+	key func() string
 }
 
-// newSignIn returns next with the pages of signing in.
-func newSignIn(next http.Handler, secure bool) http.Handler {
-	s := &signIn{next: next, secure: secure}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+signInPath, func(w http.ResponseWriter, r *http.Request) {
-		s.page(w, r.URL.Query().Get("to"), "", http.StatusOK)
-	})
-	mux.HandleFunc("POST "+signInPath, s.take)
-	mux.HandleFunc("POST "+signOutPath, func(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements [http.Handler].
+func (s *signIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch request := r.Method + " " + r.URL.Path; {
+	case request == "GET "+signInPath:
+		s.page(w, r, r.URL.Query().Get("to"), "", http.StatusOK)
+	case request == "POST "+signInPath:
+		s.take(w, r)
+	case request == "POST "+signOutPath:
 		http.SetCookie(w, s.cookie("", -1))
 		http.Redirect(w, r, signInPath, http.StatusSeeOther)
-	})
-	mux.HandleFunc("/", s.pass)
-	return mux
+	case s.key != nil && r.Method == http.MethodGet && r.URL.Query().Has(keyParameter):
+		s.enter(w, r)
+	default:
+		s.pass(w, r)
+	}
+}
+
+// enter keeps the key of an address in a cookie, if it is valid, and leads to the address without it.
+func (s *signIn) enter(w http.ResponseWriter, r *http.Request) {
+	to, query := *r.URL, r.URL.Query()
+	key := query.Get(keyParameter)
+	query.Del(keyParameter)
+	to.RawQuery = query.Encode()
+	if len(key) <= maxToken && s.valid(r, key) {
+		s.keep(w, key)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	http.Redirect(w, r, local(to.RequestURI()), http.StatusSeeOther)
 }
 
 // pass answers with next. A request without credentials has those of the cookie.
 func (s *signIn) pass(w http.ResponseWriter, r *http.Request) {
-	if c, err := r.Cookie(tokenCookie); err == nil && r.Header.Get("Authorization") == "" {
+	if c, err := r.Cookie(s.cookie("", 0).Name); err == nil && r.Header.Get("Authorization") == "" {
 		if token, err := base64.RawURLEncoding.DecodeString(c.Value); err == nil {
 			r = r.Clone(r.Context())
 			r.Header.Set("Authorization", "Bearer "+string(token))
 		}
 	}
 	if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
-		w = &asking{ResponseWriter: w, request: r}
+		w = &asking{ResponseWriter: w, request: r, signIn: s}
 	}
 	s.next.ServeHTTP(w, r)
 }
@@ -65,6 +91,7 @@ func (s *signIn) pass(w http.ResponseWriter, r *http.Request) {
 // asking leads to the page of signing in where the answer is that credentials are missing.
 type asking struct {
 	http.ResponseWriter
+	signIn  *signIn
 	request *http.Request
 	asked   bool
 }
@@ -72,8 +99,13 @@ type asking struct {
 // WriteHeader implements [http.ResponseWriter].
 func (a *asking) WriteHeader(status int) {
 	// Of a scheme that a browser knows it asks by itself.
-	if status == http.StatusUnauthorized && a.Header().Get("WWW-Authenticate") == "" {
+	scheme := a.Header().Get("WWW-Authenticate")
+	if status == http.StatusUnauthorized && (scheme == "" || scheme == bearer) {
 		a.asked = true
+		if a.signIn.key != nil {
+			a.signIn.page(a.ResponseWriter, a.request, a.request.URL.RequestURI(), "", http.StatusUnauthorized)
+			return
+		}
 		http.Redirect(a.ResponseWriter, a.request, signInPath+"?to="+url.QueryEscape(a.request.URL.RequestURI()),
 			http.StatusSeeOther)
 		return
@@ -98,14 +130,20 @@ func (s *signIn) take(w http.ResponseWriter, r *http.Request) {
 	token, to := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("to")
 	switch {
 	case token == "" || len(token) > maxToken || strings.ContainsFunc(token, notPrinted):
-		s.page(w, to, "This is not a token. Paste it as it is in the collector's configuration.", http.StatusBadRequest)
+		s.page(w, r, to, "This is not a token. Paste it as it is in the collector's configuration.",
+			http.StatusBadRequest)
 		return
 	case !s.valid(r, token):
-		s.page(w, to, "The collector does not accept this token.", http.StatusUnauthorized)
+		s.page(w, r, to, "The collector does not accept this token.", http.StatusUnauthorized)
 		return
 	}
-	http.SetCookie(w, s.cookie(base64.RawURLEncoding.EncodeToString([]byte(token)), 0))
+	s.keep(w, token)
 	http.Redirect(w, r, local(to), http.StatusSeeOther)
+}
+
+// keep has the browser keep a token.
+func (s *signIn) keep(w http.ResponseWriter, token string) {
+	http.SetCookie(w, s.cookie(base64.RawURLEncoding.EncodeToString([]byte(token)), 0))
 }
 
 // notPrinted reports a character that no token has.
@@ -137,10 +175,19 @@ func (s *status) WriteHeader(code int) { *s = status(code) }
 func (s *status) Write(b []byte) (int, error) { return len(b), nil }
 
 // cookie is the cookie of a token. A link of another site, such as a Jaeger, may lead to a session, and so may bring
-// the cookie (Lax); only GET requests do so, which change nothing.
+// the cookie (Lax); only GET requests do so, which change nothing. That of a key is kept for a month, and its name is
+// the key's: browsers have one set of cookies for all ports of a host, where other stores may be served.
 func (s *signIn) cookie(value string, maxAge int) *http.Cookie {
-	return &http.Cookie{Name: tokenCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, Secure: s.secure,
+	c := &http.Cookie{Name: tokenCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, Secure: s.secure,
 		SameSite: http.SameSiteLaxMode}
+	if s.key != nil {
+		sum := sha256.Sum256([]byte(s.key()))
+		c.Name, c.SameSite = "agenttrace_"+hex.EncodeToString(sum[:4]), http.SameSiteStrictMode
+		if value != "" {
+			c.MaxAge = 30 * 24 * 3600
+		}
+	}
+	return c
 }
 
 // local is an address of this server, "/" for any other.
@@ -163,35 +210,56 @@ var signInPage = template.Must(template.New("").Parse(`<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
+{{with .Again}}<meta http-equiv="refresh" content="0;url={{.}}">{{end}}
 <title>Sign in · agenttrace</title>
 <style>{{.Style}}</style>
 </head>
 <body>
 <main class="signin"><h1>agenttrace</h1>
 {{with .Problem}}<p role="alert">{{.}}</p>{{end}}
+{{if .Key}}<p>These are sessions of a user of this machine. To open them, run this as that user:</p>
+<pre>agenttrace view</pre>
+<p>Or paste the key, which is in the file beside the store that has the suffix <code>.key</code>.</p>{{end}}
 <form method="post" action="/sign-in">
 <input type="hidden" name="to" value="{{.To}}">
-<label>Token of the collector
+<label>{{if .Key}}Key{{else}}Token of the collector{{end}}
 <input type="password" name="token" autocomplete="current-password" required autofocus></label>
 <button>Sign in</button>
 </form>
-<p>It is the one that <code>session_view</code> is configured with.</p>
+{{if not .Key}}<p>It is the one that <code>session_view</code> is configured with.</p>{{end}}
 </main>
 </body>
 </html>
 `))
 
-// page answers with the form.
-func (s *signIn) page(w http.ResponseWriter, to, problem string, code int) {
+// page answers with the form, and with a way to the address that was asked for.
+func (s *signIn) page(w http.ResponseWriter, r *http.Request, to, problem string, code int) {
 	sum := sha256.Sum256([]byte(signInStyle))
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers send the form without its origin
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_ = signInPage.Execute(w, map[string]any{ // a reader that is gone needs no answer
-		"Style": template.CSS(signInStyle), "To": local(to), "Problem": problem})
+		"Style": template.CSS(signInStyle), "To": local(to), "Problem": problem, "Key": s.key != nil,
+		"Again": s.again(r)})
+}
+
+// again is where a browser shall ask once more, "" for nowhere. Where a link of another site led here, it did not send
+// the cookie of the key, and will when this server's own page leads there. A mark at its end, which means nothing,
+// keeps the browser from asking for ever.
+func (s *signIn) again(r *http.Request) string {
+	site, to := r.Header.Get("Sec-Fetch-Site"), r.URL.RequestURI()
+	if s.key == nil || r.Method != http.MethodGet || r.URL.Path == signInPath || site == "same-origin" ||
+		site == "none" || strings.HasSuffix(to, "?") || strings.HasSuffix(to, "&") {
+		return ""
+	}
+	if strings.Contains(to, "?") {
+		return to + "&"
+	}
+	return to + "?"
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -45,8 +44,8 @@ func (v *view) listenBeside(s store.Store) (*socket, error) {
 		l.Close()
 		return nil, err
 	}
-	server := &http.Server{Handler: http.MaxBytesHandler(v.handler(), v.config.Server.MaxRequestBodySize),
-		ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: http.MaxBytesHandler(v.handler(), v.config.Server.MaxRequestBodySize)}
+	limit(server)
 	v.serve(server, l)
 	return &socket{server, path}, nil
 }
@@ -65,8 +64,8 @@ func socketPath(store string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
-		return "", fmt.Errorf("%s is not a directory of the user's alone; remove it", dir)
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !private(info) {
+		return "", fmt.Errorf("%s is not a directory of the user's alone; remove it, or set TMPDIR", dir)
 	}
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(dir, hex.EncodeToString(sum[:8])+".sock"), nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"syscall"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.uber.org/zap"
 
-	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -25,8 +25,8 @@ import (
 	sessionpages "github.com/agenttrace/agenttrace/session/view"
 )
 
-// AddressPath is where the server, on its Unix socket, too, has the address of its pages as text. It is empty if a
-// browser would be asked for a token, which a user who reaches the socket does not need.
+// AddressPath is where the server, on its Unix socket, too, has the address of its pages as text, with the key of the
+// user. It is empty if a browser would be asked for a token, which a user who reaches the socket does not need.
 const AddressPath = "/address"
 
 // view is the extension.
@@ -38,8 +38,8 @@ type view struct {
 	servers sync.WaitGroup
 	http    *http.Server
 
-	// address is where a browser shows the sessions, "" if it cannot without a token.
-	address string
+	// address is where a browser that has the key shows the sessions, nil if it cannot without a token.
+	address func(key string) *url.URL
 
 	mu sync.Mutex
 	// served is what the exporter attached, nil while there is nothing. asking counts the requests that use it.
@@ -52,6 +52,7 @@ type served struct {
 	store   store.Store
 	changes *service.Counter
 	socket  *socket       // nil without one
+	key     string        // of the user, "" where an authenticator decides
 	done    chan struct{} // closed when it is served no more
 	http.Handler
 }
@@ -63,12 +64,7 @@ func newView(c *Config, set extension.Settings) *view {
 }
 
 // handler answers the requests of both listeners.
-func (v *view) handler() http.Handler { return v.guard(http.HandlerFunc(v.answer)) }
-
-// guard keeps pages of other origins out: they change nothing, and learn nothing by the name of their own server.
-func (v *view) guard(next http.Handler) http.Handler {
-	return http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&v.config.Allowed, next))
-}
+func (v *view) handler() http.Handler { return guard(&v.config.Allowed, http.HandlerFunc(v.answer)) }
 
 // Start implements [component.Component].
 func (v *view) Start(ctx context.Context, host component.Host) (err error) {
@@ -90,11 +86,13 @@ func (v *view) Start(ctx context.Context, host component.Host) (err error) {
 	if secure {
 		scheme = "https"
 	}
-	if v.config.Server.Auth.HasValue() {
-		v.http.Handler = v.guard(newSignIn(v.http.Handler, secure))
-	} else {
-		v.address = scheme + "://" + l.Addr().String()
+	front := &signIn{next: v.http.Handler, secure: secure}
+	if !v.config.Server.Auth.HasValue() {
+		front.key, front.next = v.key, keyed(v.key, v.http.Handler)
+		v.address = func(key string) *url.URL { return Address(scheme, l.Addr(), key) }
 	}
+	v.http.Handler = guard(&v.config.Allowed, front)
+	limit(v.http)
 	v.serve(v.http, l)
 	return nil
 }
@@ -133,6 +131,12 @@ func (v *view) Attach(location string, s store.Store, load *service.Load) (detac
 		return func(context.Context) {}
 	}
 	v.served = &served{store: s, changes: service.NewCounter(stores.Follow(location)), done: make(chan struct{})}
+	if !v.config.Server.Auth.HasValue() {
+		var err error
+		if v.served.key, err = Key(location); err != nil {
+			v.settings.Logger.Warn("sessions can be viewed through the socket alone", zap.Error(err))
+		}
+	}
 	v.served.Handler = service.NewPacer(load).Handler(v.pages(s, v.served))
 	if !v.config.NoSocket {
 		var err error
@@ -153,7 +157,9 @@ func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux.Handle(api.Prefix, api.New(backend, v.version))
 	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, v.address) // a reader that is gone needs no answer
+		if v.address != nil && to.key != "" {
+			_, _ = io.WriteString(w, v.address(to.key).String()) // a reader that is gone needs no answer
+		}
 	})
 	signOut := ""
 	if v.config.Server.Auth.HasValue() {
@@ -185,9 +191,19 @@ func (v *view) detach(ctx context.Context) {
 	}
 }
 
-// errNone is the answer while no store is attached.
-var errNone = fmt.Errorf("%w: the collector has not opened its store yet, or is closing it; try again",
-	store.ErrUnavailable)
+// key is the key of the user, "" while there is no store.
+func (v *view) key() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.served == nil {
+		return ""
+	}
+	return v.served.key
+}
+
+// errNone is the answer while no store is attached, or where there is no key.
+var errNone = fmt.Errorf("%w: the collector has not opened its store yet, is closing it, or has no key for its pages; "+
+	"try again, or see its log", store.ErrUnavailable)
 
 // answer answers a request with the store, which is not closed under it.
 func (v *view) answer(w http.ResponseWriter, r *http.Request) {

@@ -282,7 +282,8 @@ func environmentTopic() *cobra.Command {
 
   AGENTTRACE_STORE           path of the session store
   AGENTTRACE_REMOTE          address of a collector to ask instead of opening a store
-  AGENTTRACE_TOKEN           bearer token for that collector
+  AGENTTRACE_TOKEN           bearer token for that collector: its key, or the one it is
+                             configured with
   AGENTTRACE_TOKEN_FILE      file with that token; takes precedence
   AGENTTRACE_IDLE_TIMEOUT    a busy session is reported as interrupted after this
                              duration without an update, such as 10m

@@ -65,7 +65,8 @@ service:
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}, logs: {receivers: [otlp], exporters: [session]}}
 `, view, certificate, key, otlp, path("guarded"))}})
-	places := []place{at("file", "AGENTTRACE_STORE="+path("file")), through("remote", "http://"+remote.ViewEndpoint()),
+	places := []place{at("file", "AGENTTRACE_STORE="+path("file")),
+		through("remote", "http://"+remote.ViewEndpoint(), "AGENTTRACE_TOKEN_FILE="+path("remote")+".key"),
 		through("guarded", "https://"+view, "AGENTTRACE_TOKEN=secret", "SSL_CERT_FILE="+certificate),
 		at("held", "AGENTTRACE_STORE="+path("held"))}
 	compareOutputs(t, importing(t), places...)
@@ -99,6 +100,7 @@ func TestHealthCheckOfCompose(t *testing.T) {
 		t.Fatalf("the check %q asks somebody else than %s", check, address)
 	}
 	c := collecting(t, "", collector.Options{Store: filepath.Join(t.TempDir(), "s.db")})
+	t.Setenv("AGENTTRACE_TOKEN_FILE", c.Store()+".key")
 	for _, test := range []struct {
 		address string
 		healthy bool

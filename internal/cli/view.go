@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -38,6 +40,10 @@ If a collector holds the store, the browser opens the collector's session_view. 
 and with --remote, the command serves the pages itself, on a free port of the loopback
 interface, until Ctrl-C. Below /api/v1/ of the same address programs read and change
 sessions as JSON; /api/v1/openapi.json describes it.
+
+The address that is printed has a key, because others on this machine reach the port, too.
+The browser turns it into a cookie; programs send it as a bearer token. It is in the file
+beside the store that has the suffix .key.
 
 --no-open prints the address and opens no browser. --trace-url is where the pages link
 spans to, such as https://jaeger/trace/{trace_id}?uiFind={span_id}; a collector has it in
@@ -72,8 +78,8 @@ its configuration.`,
 				}
 				path = view.Address("s", id)
 			}
-			if address := collectorPages(cmd); address != "" {
-				return openPage(cmd, address+path, noOpen)
+			if u := collectorPages(cmd); u != nil {
+				return openPage(cmd, u, path, noOpen)
 			}
 			return servePages(cmd, r, version, traceURL, path, noOpen)
 		},
@@ -85,14 +91,14 @@ its configuration.`,
 	return cmd
 }
 
-// collectorPages is the address of the pages of the collector that holds the store, or "".
-func collectorPages(cmd *cobra.Command) string {
+// collectorPages is the address of the pages of the collector that holds the store, with the key of the user, or nil.
+func collectorPages(cmd *cobra.Command) *url.URL {
 	if address, err := remote(cmd); err != nil || address != "" {
-		return ""
+		return nil
 	}
 	path, err := storePath(cmd)
 	if err != nil || stores.Socket(path) == "" {
-		return ""
+		return nil
 	}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", stores.Socket(path))
@@ -101,15 +107,15 @@ func collectorPages(cmd *cobra.Command) string {
 	client := http.Client{Transport: transport, Timeout: 2 * time.Second}
 	answer, err := client.Get("http://localhost" + sessionview.AddressPath)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1000))
 	u, parseErr := url.Parse(string(text))
 	if err != nil || answer.StatusCode != http.StatusOK || parseErr != nil || u.Host == "" {
-		return ""
+		return nil
 	}
-	return string(text)
+	return u
 }
 
 // servePages serves the pages and the API until the command is interrupted.
@@ -132,16 +138,23 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	mux := http.NewServeMux()
 	mux.Handle("/", view.New(backend, view.Options{TraceURL: traceURL, Zone: time.Local}))
 	mux.Handle(api.Prefix, api.New(backend, version))
+	// A store that is asked through a collector has a key of that one; these pages have the user's.
+	_, location, err := place(cmd)
+	if err != nil {
+		return err
+	}
+	key, err := sessionview.Key(location)
+	if err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for a browser: %w", err)
 	}
-	// A page of another origin changes nothing, and learns nothing by the name of its own server.
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute,
-		Handler: http.NewCrossOriginProtection().Handler(hostcheckextension.Handler(&hostcheckextension.Config{}, mux))}
+	server := sessionview.NewServer(mux, key)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	if err := openPage(cmd, "http://"+l.Addr().String()+path, noOpen); err != nil {
+	if err := openPage(cmd, sessionview.Address("http", l.Addr(), key), path, noOpen); err != nil {
 		return errors.Join(err, server.Close())
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "Ctrl-C ends it.")
@@ -158,9 +171,15 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	return nil
 }
 
-// openPage prints an address and has the user's browser show it.
-func openPage(cmd *cobra.Command, address string, noOpen bool) error {
-	if _, err := fmt.Fprintln(cmd.OutOrStdout(), address); err != nil || noOpen {
+// openPage prints the address of a page and has the user's browser show it. The address has a key. So a browser is
+// given that of a file which leads there: others see the arguments of a program.
+func openPage(cmd *cobra.Command, server *url.URL, path string, noOpen bool) error {
+	u, err := server.Parse(path)
+	if err != nil {
+		return err
+	}
+	u.RawQuery = server.RawQuery
+	if _, err := fmt.Fprintln(cmd.OutOrStdout(), u); err != nil || noOpen {
 		return err
 	}
 	program := []string{"xdg-open"}
@@ -170,8 +189,40 @@ func openPage(cmd *cobra.Command, address string, noOpen bool) error {
 	case "windows":
 		program = []string{"rundll32", "url.dll,FileProtocolHandler"}
 	}
-	if err := exec.Command(program[0], append(program[1:], address)...).Start(); err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), "no browser could be opened; open the address in one")
+	file, err := leadTo(u)
+	if err == nil {
+		err = exec.Command(program[0], append(program[1:], file)...).Start()
 	}
+	if err != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "no browser could be opened; open the address in one")
+		return nil
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "A browser opens; if it shows no sessions, open the address in it.")
 	return nil
+}
+
+// leadTo makes a file of the user's alone that leads a browser to an address, and returns the file's address.
+func leadTo(u *url.URL) (string, error) {
+	dir, err := sessionview.StateDir()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, "open") // with mode 0600
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(f.Name())
+	_, err = fmt.Fprintf(f, `<!doctype html><meta name="referrer" content="no-referrer">`+
+		`<meta http-equiv="refresh" content="0;url=%[1]s"><a href="%[1]s">sessions</a>`, html.EscapeString(u.String()))
+	path := filepath.ToSlash(filepath.Join(dir, "open.html"))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // which a drive begins
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String(), err
 }

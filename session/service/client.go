@@ -165,13 +165,14 @@ func (c *Client) address() string { return c.base.Redacted() }
 func (c *Client) refused(response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	var p Problem
-	if json.Unmarshal(body, &p) == nil && p.Code != "" {
+	if json.Unmarshal(body, &p) == nil && p.Code != "" && response.StatusCode != http.StatusUnauthorized {
 		return &p
 	}
 	switch response.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w: the collector at %s answers %s; "+
-			"give a token with AGENTTRACE_TOKEN or AGENTTRACE_TOKEN_FILE",
+			"give a token with AGENTTRACE_TOKEN or AGENTTRACE_TOKEN_FILE: the one that the collector is configured "+
+			"with, or the file with the suffix .key beside its store",
 			store.ErrDenied, c.address(), response.Status)
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return fmt.Errorf("%w: %s has no sessions: it answers %s; name the address of a collector's session_view",

@@ -96,7 +96,7 @@ type tab struct {
 	complaints, tolerated []string
 }
 
-// newTab opens an empty tab.
+// newTab opens a tab, which may see the pages of the site.
 func newTab(t testing.TB, s *site) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
@@ -116,6 +116,10 @@ func newTab(t testing.TB, s *site) *tab {
 	// A tab in the background would count as hidden, and get no updates.
 	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	b.size(1200, 800)
+	if s.key != "" {
+		b.open("/now?key=" + s.key)
+		b.wait("location.search === ''")
+	}
 	return b
 }
 

@@ -73,7 +73,8 @@ func (s *site) run(toStderr bool, env []string, args ...string) (line string) {
 	return strings.TrimSpace(line)
 }
 
-// view starts "agenttrace view" and returns the address that it prints.
+// view starts "agenttrace view" and returns the path of the address that it prints. Without that, the pages explain how
+// they are opened.
 func (s *site) view(env ...string) string {
 	address := s.run(false, env, "view", "--no-open")
 	u, err := url.Parse(address)
@@ -81,6 +82,17 @@ func (s *site) view(env ...string) string {
 		s.Fatalf("agenttrace view prints %q", address)
 	}
 	s.URL = u.Scheme + "://" + u.Host
+	b := newTab(s.TB, s)
+	b.tolerate("401 (Unauthorized)")
+	b.open("/sessions")
+	b.text("agenttrace view")
+	if eval[bool](b, "document.body.innerText.includes('Questions')") {
+		s.Error("sessions are shown without a key")
+	}
+	b.fill("[name=token]", u.Query().Get("key"))
+	b.click("button")
+	b.at("/sessions")
+	b.text("Questions")
 	return strings.TrimPrefix(address, s.URL)
 }
 
@@ -152,6 +164,7 @@ func TestFormsWorkAsServed(t *testing.T) {
 				b.fill("[name=token]", "agenttrace")
 				b.click("button")
 			}
+			b.at("/sessions")
 			b.text("Questions")
 
 			b.open("/s/ses_a")
@@ -169,11 +182,29 @@ func TestFormsWorkAsServed(t *testing.T) {
 			b.click(".theme button")
 			b.at("/s/ses_a")
 
+			linked(b)
 			attacked(b)
 			b.open("/s/ses_a")
 			b.wait("document.querySelector('h1').innerText === 'A better title'")
 		})
 	}
+}
+
+// linked follows a link from another site to a page, which the browser opens without being asked for anything.
+func linked(b *tab) {
+	b.Helper()
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, "<a href='%s/s/ses_a?at=1'>session</a>", b.site.URL)
+	}))
+	b.Cleanup(other.Close)
+	b.tolerate("request to another server")
+	b.tolerate("favicon")
+	b.tolerate("401 (Unauthorized)")
+	_, port, _ := strings.Cut(other.Listener.Addr().String(), ":")
+	b.do(chromedp.Navigate("http://evil.example:" + port))
+	b.click("a")
+	b.wait("document.querySelector('h1')?.innerText === 'A better title'")
 }
 
 // attacked has pages of another site, which the user of the tab opens, change a session: by a form, by one in a frame
@@ -182,7 +213,7 @@ func attacked(b *tab) {
 	b.Helper()
 	form := `<form method="post" action="` + b.site.URL + `/s/ses_a"><input name="do" value="title">` +
 		`<input name="text" value="evil"></form>`
-	const submit = "<script>document.forms[0].submit()</script>"
+	const submit = "<script>onload = () => setTimeout(() => document.forms[0].submit())</script>"
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		switch r.URL.Path {
@@ -205,4 +236,47 @@ func attacked(b *tab) {
 	_, port, _ = strings.Cut(strings.TrimPrefix(b.site.URL, "http://"), ":")
 	b.do(chromedp.Navigate("http://evil.example:" + port + "/s/ses_a"))
 	b.text("not allowed")
+}
+
+// The file that "agenttrace view" has a browser open leads to the pages, and nobody else reads it. The arguments of the
+// browser, which others see, have no key.
+func TestViewOpensABrowser(t *testing.T) {
+	t.Parallel()
+	bin, given, state := t.TempDir(), filepath.Join(t.TempDir(), "given"), t.TempDir()
+	script := "#!/bin/sh\necho \"$@\" >" + given + ".new && mv " + given + ".new " + given
+	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := emptyStore(t)
+	st, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err == nil {
+		_, err = st.Import(t.Context(), questions("ses_a", 2))
+	}
+	if err != nil || st.Close() != nil {
+		t.Fatal(err)
+	}
+	s := &site{TB: t}
+	address, err := url.Parse(s.run(false, []string{"AGENTTRACE_STORE=" + path, "XDG_STATE_HOME=" + state,
+		"PATH=" + bin + ":" + os.Getenv("PATH")}, "view", "ses_a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.URL = "http://" + address.Host
+	var argument []byte
+	for argument == nil && t.Context().Err() == nil {
+		argument, _ = os.ReadFile(given)
+	}
+	u, err := url.Parse(strings.TrimSpace(string(argument)))
+	if err != nil || u.Scheme != "file" || strings.Contains(string(argument), address.Query().Get("key")) {
+		t.Fatalf("the browser is given %s, %v", argument, err)
+	}
+	if info, err := os.Stat(u.Path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file is %v, %v", info, err)
+	}
+	b := newTab(t, s)
+	b.tolerate("request to another server: file:")
+	b.tolerate("401 (Unauthorized)")
+	b.do(chromedp.Navigate(u.String()))
+	b.wait("location.pathname === '/s/ses_a' && !location.search.includes('key') && " +
+		"document.querySelector('h1')?.innerText === 'Questions'")
 }

@@ -30,8 +30,8 @@ import (
 type site struct {
 	testing.TB
 	store *sqlite.Store
-	// URL is where the pages are, without a slash at the end.
-	URL string
+	// URL is where the pages are, without a slash at the end, and key what opens them, "" where the test does that.
+	URL, key string
 	// end stops the server.
 	end func()
 }
@@ -81,6 +81,9 @@ func (s *site) start(address string) {
 	detach := ext.(interface {
 		Attach(location string, s store.Store, load *service.Load) (detach func(context.Context))
 	}).Attach(s.store.Path(), s.store, nil)
+	if s.key, err = sessionview.Key(s.store.Path()); err != nil {
+		s.Fatal(err)
+	}
 	s.URL, s.end = "http://"+address, func() {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel() // whoever still reads is cut off
