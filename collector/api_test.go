@@ -2,14 +2,18 @@ package collector
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/agenttrace/agenttrace/session/api"
 )
@@ -64,5 +68,103 @@ func TestProgramsFollowTheAPIOfACollector(t *testing.T) {
 		t.Errorf("the collector waits for a stream: %v", err)
 	}
 	for lines.Scan() {
+	}
+}
+
+// packed is a text of which most is a piece that repeats, compressed.
+func packed(t *testing.T, begin, piece string, times int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z, err := zstd.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(z, begin); err != nil {
+		t.Fatal(err)
+	}
+	const each = 1000
+	pieces := strings.Repeat(piece, each)
+	for range times / each {
+		if _, err := io.WriteString(z, pieces); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Files that are small until they are unpacked or decoded are refused, and senders that do not go on hold nothing up.
+func TestImportsOfOthersAreNotHeldUp(t *testing.T) {
+	clean(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "s.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Shutdown(context.WithoutCancel(t.Context())) }()
+	key := keyOf(t, r)
+	send := func(ctx context.Context, body io.Reader) (status int, content string) {
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://"+r.ViewEndpoint()+api.Prefix+"import", body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header.Set("Authorization", key)
+		answer, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer answer.Body.Close()
+		b, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return answer.StatusCode, string(b)
+	}
+	reference, err := os.ReadFile("../session/testdata/reference.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	slow, cancel := context.WithCancel(t.Context())
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	defer cancel()
+	for range 20 {
+		body, begin := io.Pipe()
+		defer begin.Close()
+		senders.Go(func() { send(slow, body) })
+		if _, err := begin.Write(reference[:1000]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head = `{"record":"session","id":"ses_big","title":"`
+	for name, body := range map[string][]byte{
+		"lists in JSON":        packed(t, `{"resourceSpans":[{"x":[`, "[],", 2_000_000),
+		"lists in a session":   packed(t, `{"session_id":"a","messages":[`, "[],", 2_000_000),
+		"a text in JSON":       packed(t, head, strings.Repeat("x", 1000), 150_000),
+		"bodies of OTLP":       packed(t, "", "{\"resourceSpans\":[]}\n", 1_000_000),
+		"compressed once more": packed(t, "", string(packed(t, "", "{\"resourceSpans\":[]}\n", 1_000_000)), 1000),
+	} {
+		if len(body) > 2<<20 {
+			t.Fatalf("%s: the file has %d bytes", name, len(body))
+		}
+		if status, content := send(t.Context(), bytes.NewReader(body)); status != 413 ||
+			!strings.Contains(content, "128 MiB") {
+			t.Errorf("%s: %d %s", name, status, content)
+		}
+	}
+	if status, content := send(t.Context(), bytes.NewReader(reference)); status != 200 ||
+		!strings.Contains(content, `"sessions_added":3`) {
+		t.Errorf("a file beside them: %d %s", status, content)
+	}
+	large := io.MultiReader(bytes.NewReader(reference), strings.NewReader(strings.Repeat("\n", 3<<20)))
+	if status, content := send(t.Context(), large); status != 200 || !strings.Contains(content, `"sessions":3`) {
+		t.Errorf("a file that is kept while it arrives: %d %s", status, content)
+	}
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "agenttrace-import-*")); err != nil || len(left) > 0 {
+		t.Errorf("%q is left, %v", left, err)
 	}
 }

@@ -43,6 +43,12 @@ func limit(s *http.Server) {
 	s.MaxHeaderBytes = maxHeader
 	c := &connections{waiting: make(map[net.Conn]time.Time)}
 	s.ConnState = c.changed
+	next := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		// The server waits for the rest of a body that nobody has read.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(headerTimeout))
+	})
 }
 
 // connections are those of a server.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/html"
 )
@@ -126,6 +127,7 @@ func (a *asking) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // take keeps the token of the form in a cookie, if it is valid.
 func (s *signIn) take(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(headerTimeout)) // anybody may send it
 	r.Body = http.MaxBytesReader(w, r.Body, 2*maxToken)
 	token, to := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("to")
 	switch {

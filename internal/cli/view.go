@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -132,9 +133,7 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	changes := service.NewCounter(f)
 	defer changes.Close()
 	backend := service.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
-		Change: func(_ context.Context, fn func(context.Context, service.Service) error) error {
-			return withWriter(cmd, fn)
-		}}
+		Change: new(writer).change(cmd)}
 	mux := http.NewServeMux()
 	mux.Handle("/", view.New(backend, view.Options{TraceURL: traceURL, Zone: time.Local}))
 	mux.Handle(api.Prefix, api.New(backend, version))
@@ -169,6 +168,38 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 		_ = server.Close() // who still reads has had the time to
 	}
 	return nil
+}
+
+// writer is the store of pages while requests change it, so that these do not lock each other out.
+type writer struct {
+	mu    sync.Mutex
+	users int
+	store service.Service
+}
+
+// change returns how requests change the store.
+func (w *writer) change(cmd *cobra.Command) func(context.Context, func(context.Context, service.Service) error) error {
+	return func(ctx context.Context, fn func(context.Context, service.Service) error) (err error) {
+		w.mu.Lock()
+		if w.users == 0 {
+			w.store, err = openWriter(cmd)
+		}
+		if err == nil {
+			w.users++
+		}
+		w.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.users--; w.users == 0 {
+				err = errors.Join(err, w.store.Close())
+			}
+		}()
+		return fn(ctx, w.store)
+	}
 }
 
 // openPage prints the address of a page and has the user's browser show it. The address has a key. So a browser is

@@ -32,12 +32,14 @@ type api struct {
 	version string
 	// document is the OpenAPI document.
 	document json.RawMessage
+	// importing has the imports under way.
+	importing chan struct{}
 }
 
 // New returns the handler of the API of a store, which answers below [Prefix]. The version is that of the program.
 func New(b service.Backend, version string) http.Handler {
 	all := operations()
-	a := &api{b, version, describe(all, version)}
+	a := &api{b, version, describe(all, version), make(chan struct{}, maxImports)}
 	paths := make(map[string][]operation)
 	for _, op := range all {
 		paths[op.path] = append(paths[op.path], op)

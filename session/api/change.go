@@ -1,17 +1,20 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/service"
@@ -234,19 +237,50 @@ type importParams struct {
 	Invalid bool         `query:"invalid" doc:"import sessions that violate rules as well"`
 }
 
-// maxImport is the size in bytes up to which a file is imported. A server may set a lower limit.
-const maxImport = 1 << 30
+const (
+	// maxImport is the size in bytes up to which a file is imported. A server may set a lower limit.
+	maxImport = 1 << 30
+	// maxImportMemory is how much of it an import unpacks and decodes, and maxImports how many do so at a time.
+	maxImportMemory = 128 << 20
+	maxImports      = 2
+	// maxBuffered is how much of a file is kept in memory while it arrives; the rest is in a temporary file.
+	maxBuffered = 1 << 20
+)
 
 // lent is a service that an importer does not close.
 type lent struct{ service.Service }
 
 func (lent) Close() error { return nil }
 
-// importFile imports the body of a request, a file of any format.
+// importFile imports the body of a request, a file of any format. A sender that is slow holds nothing up, as its body
+// is received before the import begins, and a large import takes turns from nobody.
 func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams) error {
+	body, err := arrived(http.MaxBytesReader(w, r.Body, maxImport))
+	if err != nil {
+		return err
+	}
+	defer body.Close()
 	var summary *importer.Summary
-	err := a.change(r.Context(), func(ctx context.Context, s service.Service) (err error) {
-		o := importer.Options{Invalid: p.Invalid,
+	if idle := service.Idle(r.Context(), func() {
+		select {
+		case a.importing <- struct{}{}:
+			defer func() { <-a.importing }()
+			summary, err = a.importBody(r.Context(), body, p)
+		case <-r.Context().Done():
+		}
+	}); err == nil {
+		err = idle
+	}
+	if err != nil {
+		return err
+	}
+	return answer(w, r, http.StatusOK, summary)
+}
+
+func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*importer.Summary, error) {
+	var summary *importer.Summary
+	err := a.change(ctx, func(ctx context.Context, s service.Service) (err error) {
+		o := importer.Options{Invalid: p.Invalid, Budget: &otlpfile.Budget{Left: maxImportMemory},
 			Open: func(context.Context) (service.Service, error) { return lent{s}, nil }}
 		if p.Format != "" {
 			o.Format = formats.Named(string(p.Format), func(f *formats.Format) bool { return f.Imported != "" })
@@ -256,15 +290,16 @@ func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams)
 			return err
 		}
 		defer func() { err = errors.Join(err, im.Close()) }()
-		body := &limited{Reader: http.MaxBytesReader(w, r.Body, maxImport)}
 		inputs := importer.Inputs([]string{"-"}, body, o.Format)
 		inputs[0].Name = "body"
 		failed, err := im.Run(ctx, inputs)
 		switch {
-		case body.err != nil:
-			return body.err
 		case err != nil:
 			return err
+		case o.Budget.Spent():
+			return service.NewProblem("too-large", http.StatusRequestEntityTooLarge, "",
+				"import it with agenttrace import, or in pieces",
+				fmt.Sprintf("the body takes more than %d MiB when it is unpacked and decoded", maxImportMemory>>20))
 		case failed != nil:
 			p := service.NewProblem("not-imported", http.StatusUnprocessableEntity, "", "", failed.Error())
 			p.Remedy = "send a file of a format that is imported"
@@ -273,22 +308,44 @@ func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams)
 		summary = &im.Summary
 		return nil
 	})
-	if err != nil {
-		return err
+	return summary, err
+}
+
+// arrived returns a body that has arrived.
+func arrived(body io.Reader) (io.ReadCloser, error) {
+	var begin bytes.Buffer
+	_, err := io.CopyN(&begin, body, maxBuffered)
+	if errors.Is(err, io.EOF) {
+		return io.NopCloser(&begin), nil
 	}
-	return answer(w, r, http.StatusOK, summary)
-}
-
-// limited is a body that remembers that it was too long.
-type limited struct {
-	io.Reader
-	err error
-}
-
-func (l *limited) Read(b []byte) (int, error) {
-	n, err := l.Reader.Read(b)
+	var f *os.File
+	if err == nil {
+		if f, err = os.CreateTemp("", "agenttrace-import-"); err == nil {
+			_, err = io.Copy(f, body)
+		}
+	}
+	file := &temporary{io.MultiReader(&begin, f), f}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		l.err = tooLargeProblem(tooLarge.Limit)
+		err = tooLargeProblem(tooLarge.Limit)
+	} else if err != nil {
+		err = fmt.Errorf("receive the body: %w", err)
 	}
-	return n, err
+	if err != nil && f != nil {
+		file.Close()
+	}
+	return file, err
+}
+
+// temporary reads a file that is removed when it is closed.
+type temporary struct {
+	io.Reader
+	file *os.File
+}
+
+// Close implements [io.Closer].
+func (t *temporary) Close() error {
+	return errors.Join(t.file.Close(), os.Remove(t.file.Name()))
 }

@@ -44,7 +44,8 @@ func (im *Importer) decompressed(r *bufio.Reader, t *Tally) (*bufio.Reader, erro
 		damaged := func(err error) {
 			im.damaged(t, fmt.Errorf("it is damaged as a %s file: the rest is left out: %w", p.name, err))
 		}
-		return bufio.NewReaderSize(&intact{r: z, damaged: damaged}, otlpfile.SniffSize), nil
+		unpacked := im.options.Budget.Reader(&intact{r: z, damaged: damaged})
+		return bufio.NewReaderSize(unpacked, otlpfile.SniffSize), nil
 	}
 	return nil, nil
 }

@@ -42,6 +42,8 @@ type Options struct {
 	Invalid bool
 	// Again reads all inputs, also those that did not change since they were imported.
 	Again bool
+	// Budget, if it is set, limits what is read of all inputs, and unpacked.
+	Budget *otlpfile.Budget
 	// Warn is called with a problem of an input while it is read. Nil ignores them.
 	Warn func(text string)
 	// Open opens the store. Nil opens or creates the one at the importer's path.
@@ -331,7 +333,7 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 		im.head = bufio.NewReaderSize(nil, otlpfile.SniffSize)
 	}
 	r := im.head
-	r.Reset(im.options.Progress.Reader(f))
+	r.Reset(im.options.Progress.Reader(im.options.Budget.Reader(f)))
 	format := im.options.Format
 	if format == nil || !format.Telemetry {
 		z, err := im.decompressed(r, t)

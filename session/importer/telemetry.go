@@ -18,7 +18,7 @@ import (
 func (im *Importer) telemetry(ctx context.Context, r io.Reader, t *Tally) error {
 	b := batch{im: im, t: t, traces: ptrace.NewTraces(), logs: plog.NewLogs()}
 	var failed error
-	for body, err := range otlpfile.Read(r, otlpfile.Options{}) {
+	for body, err := range otlpfile.Read(r, otlpfile.Options{Budget: im.options.Budget}) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -68,6 +68,9 @@ func (d *decoder) readPacked(s *source, layer int) error {
 		}
 		n := int64(binary.BigEndian.Uint32(head))
 		_ = s.skip(4)
+		if d.budget.Spent() {
+			return ErrTooLarge
+		}
 		if n > int64(d.maximum) {
 			d.damaged(0, at, d.tooLarge(n))
 			if _, _, err := s.toMark(); err != nil {
@@ -126,7 +129,7 @@ func (d *decoder) unpackFrame(frame []byte) (content []byte, err error) {
 // readFrame reads the content of the frame at an offset.
 func (d *decoder) readFrame(content []byte, layer int, at int64) {
 	d.frame, d.inFrame = at, true
-	err := d.read(newSource(bytes.NewReader(content), len(content)), layer+1)
+	err := d.read(newSource(d.budget.Reader(bytes.NewReader(content)), len(content)), layer+1)
 	d.inFrame = false
 	if err != nil {
 		d.damaged(0, at, err)

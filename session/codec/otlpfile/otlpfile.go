@@ -42,6 +42,8 @@ type Options struct {
 	// Packed states that the input is frames of Zstandard, as [AppendFrame] writes them, even if its beginning is
 	// damaged.
 	Packed bool
+	// Budget, if it is set, limits what is unpacked.
+	Budget *Budget
 }
 
 // Body is one OTLP body, or one resource of it where protobuf makes them one
@@ -99,7 +101,7 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 		o.MaxBody = DefaultMaxBody
 	}
 	return func(yield func(Body, error) bool) {
-		d := decoder{maximum: o.MaxBody, yield: yield}
+		d := decoder{maximum: o.MaxBody, budget: o.Budget, yield: yield}
 		read := d.read
 		if o.Packed {
 			read = d.readPacked
@@ -113,6 +115,7 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 // decoder gives bodies to yield until that has enough.
 type decoder struct {
 	maximum int
+	budget  *Budget
 	yield   func(Body, error) bool
 	stopped bool
 	// recognized reports that there has been OTLP in the input.
@@ -208,7 +211,7 @@ func (d *decoder) read(s *source, layer int) error {
 			return d.cut(s, 0, err)
 		}
 		defer done()
-		return d.read(newSource(unpacked, -1), layer+1)
+		return d.read(newSource(d.budget.Reader(unpacked), -1), layer+1)
 	}
 	if bytes.HasPrefix(head, []byte("\uFEFF")) {
 		if err := s.skip(3); err != nil {
