@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
@@ -26,11 +29,11 @@ func outline(turns []*document.Turn, open int) []outlineGroup {
 	for i := range groups {
 		g := &groups[i]
 		for _, t := range turns[g.First-1 : g.Last] {
-			class := landmark(t)
-			if !g.Open && (class == "" || class == "rewound" || len(g.Turns) == maxLandmarks) {
+			marks := marks(t)
+			if !g.Open && (marks == nil || marks[0] == "rewound" || len(g.Turns) == maxLandmarks) {
 				continue
 			}
-			g.Turns = append(g.Turns, outlineTurn{Number: t.Number, Class: class})
+			g.Turns = append(g.Turns, outlineTurn{Number: t.Number, Marks: marks})
 		}
 	}
 	return groups
@@ -65,7 +68,8 @@ func (p *sessionPage) texts() {
 // of width for each turn.
 type mapBar struct {
 	First, Last, Height int
-	Class               string
+	// Class is the most severe of the marks of its turns, and Marks are all.
+	Class, Marks string
 }
 
 // A map has at most mapBars bars, and none for a session that is shorter than minMap.
@@ -87,13 +91,18 @@ func minimap(turns []*document.Turn) (bars []mapBar) {
 	most, used := 1.0, []float64{}
 	for part := range slices.Chunk(turns, each) {
 		b, tokens := mapBar{First: part[0].Number, Last: part[len(part)-1].Number}, int64(0)
+		seen := make(map[string]bool)
 		for _, t := range part {
 			if t.Usage != nil {
 				tokens = max(tokens, t.Usage.Total())
 			}
-			if class := landmark(t); b.Class == "" || b.Class == "rewound" || class == "error" || class == "failed" {
-				b.Class = cmp.Or(class, b.Class)
+			for _, mark := range marks(t) {
+				seen[mark] = true
 			}
+		}
+		all := slices.DeleteFunc(slices.Clone(severity), func(mark string) bool { return !seen[mark] })
+		if b.Marks = strings.Join(all, ", "); all != nil {
+			b.Class, _, _ = strings.Cut(b.Marks, ",")
 		}
 		bars = append(bars, b)
 		used = append(used, math.Sqrt(float64(tokens))) // so that short turns are seen beside long ones
@@ -105,24 +114,69 @@ func minimap(turns []*document.Turn) (bars []mapBar) {
 	return bars
 }
 
-// landmark is what is remarkable in a turn, in one word.
-func landmark(t *document.Turn) string {
-	switch {
-	case t.Hidden:
-		return "rewound"
-	case t.State == document.StateError:
-		return "error"
-	case t.State == document.StateWaiting:
-		return "waiting"
-	case slices.ContainsFunc(t.Messages, func(m *document.Message) bool { return m.Compaction != nil }):
-		return "compaction"
-	case slices.ContainsFunc(t.ToolCalls(), func(c *document.ToolCall) bool { return c.Denied }):
-		return "denied"
-	case badTurn(t):
-		return "failed"
+// severity are the marks that turns can have, the most severe first.
+var severity = []string{"error", "failed", "denied", "waiting", "compaction", "rewound"}
+
+// marks are all that is remarkable in a turn, in the order of [severity]. One that was rewound begins with that.
+func marks(t *document.Turn) (all []string) {
+	if t.Hidden {
+		all = append(all, "rewound")
 	}
-	return ""
+	seen := map[string]bool{"error": t.State == document.StateError, "waiting": t.State == document.StateWaiting}
+	for _, s := range stopsOf(t) {
+		seen[s.mark] = true
+	}
+	for _, mark := range severity {
+		if seen[mark] {
+			all = append(all, mark)
+		}
+	}
+	return all
 }
+
+// stop is a place of a turn that something remarkable is at: an element of its page.
+type stop struct {
+	turn     int
+	mark, id string
+}
+
+// stopsOf are those of a turn, in the order of its page. There is one for each failure and for each denied call, as
+// [session.Failures] counts them.
+func stopsOf(t *document.Turn) (all []stop) {
+	add := func(mark, id string) { all = append(all, stop{t.Number, mark, id}) }
+	for _, m := range t.Messages {
+		if m.Compaction != nil {
+			add("compaction", messageID(m))
+		}
+		for p, c := range m.ToolCalls() {
+			switch {
+			case c.Denied:
+				add("denied", partID(p.ID))
+			case c.Failed():
+				add("failed", partID(p.ID))
+			case c.State == session.StateApprovalRequested:
+				add("waiting", partID(p.ID))
+			}
+		}
+		mark := "failed"
+		if m.State == document.StateError {
+			mark = "error"
+		}
+		for i := range m.Failures() {
+			id := messageID(m)
+			if i < len(m.ModelErrors) || m.Error != "" {
+				id = errorID(m, i)
+			}
+			add(mark, id)
+		}
+	}
+	return all
+}
+
+// messageID is the id of the element of a message, and errorID that of one of its errors.
+func messageID(m *document.Message) string { return "m-" + m.ID }
+
+func errorID(m *document.Message, i int) string { return "e-" + m.ID + "-" + strconv.Itoa(i) }
 
 // waterfallRow is a model call or a tool call of a turn. X and Width are in thousandths of the turn's time.
 type waterfallRow struct {

@@ -42,8 +42,6 @@ type sessionPage struct {
 	Map                       []mapBar
 	// Live is the address of updates; "" if the last turn of the session is not in the page.
 	Live string
-	// Errors counts failed and denied calls and failed turns; FirstError is the turn of the first.
-	Errors, FirstError int
 }
 
 // turnData is a turn with what its page shows around it.
@@ -78,8 +76,9 @@ type outlineGroup struct {
 
 // outlineTurn leads to a turn.
 type outlineTurn struct {
-	Number      int
-	Text, Class string
+	Number int
+	Text   string
+	Marks  []string
 }
 
 // load reads a session. The id is the one in the address of a page.
@@ -156,7 +155,6 @@ func (v *view) turns(ctx context.Context, o *document.Outline, open, first, last
 	}
 	p.Doc = o.Document()
 	p.texts()
-	p.errors()
 	return p, nil
 }
 
@@ -168,25 +166,6 @@ func title(doc *document.Document) string {
 func (p *sessionPage) live() string {
 	n := strconv.Itoa(max(1, p.Doc.Totals.Turns))
 	return Address("s", p.Doc.Session.ID, "events") + "?turn=" + n + "&first=" + strconv.Itoa(p.First)
-}
-
-// badTurn reports that a turn failed or has a call that failed or was denied.
-func badTurn(t *document.Turn) bool {
-	return t.State == document.StateError || slices.ContainsFunc(t.ToolCalls(), func(c *document.ToolCall) bool {
-		return c.Denied || c.Failed()
-	})
-}
-
-func (p *sessionPage) errors() {
-	p.Errors = p.Doc.Totals.Failed + p.Doc.Totals.Denied
-	for _, t := range p.Doc.Turns {
-		if t.State == document.StateError {
-			p.Errors++
-		}
-		if p.FirstError == 0 && badTurn(t) {
-			p.FirstError = t.Number
-		}
-	}
 }
 
 // partID is the id of the element of a part.
@@ -236,6 +215,9 @@ type contextPage struct {
 	Catalog *document.ToolCatalog
 	Tools   []toolUse
 	Rules   []session.Rule
+	// Applied are decisions of the turn, one for each rule that is not among Rules: an agent has rules besides those of
+	// the session.
+	Applied []document.Decision
 	// Decisions are those of the turn.
 	Decisions []document.Decision
 	Notices   []session.Notice
@@ -280,6 +262,16 @@ func (v *view) context(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range t.Messages {
 		p.Calls = append(p.Calls, m.Calls...)
 	}
+	for _, d := range p.Decisions {
+		known := slices.ContainsFunc(p.Rules, func(r session.Rule) bool {
+			return r.Action == d.Action && r.Permission == d.ToolID && r.Pattern == d.Pattern
+		}) || slices.ContainsFunc(p.Applied, func(a document.Decision) bool {
+			return a.Action == d.Action && a.ToolID == d.ToolID && a.Pattern == d.Pattern && a.Source == d.Source
+		})
+		if !known && d.Pattern != "" {
+			p.Applied = append(p.Applied, d)
+		}
+	}
 	heading := fmt.Sprintf("Context of turn %d · %s", t.Number, title(doc))
 	return v.show(w, r, http.StatusOK, page{Title: heading}, "context", p)
 }
@@ -307,7 +299,6 @@ func (v *view) tree(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := treePage{sessionPage: sessionPage{Doc: doc, Tab: "tree"}}
-	p.errors()
 	rewinds := make(map[int64]int)
 	for t, m := range doc.Messages() {
 		if m.HiddenAt != nil {
@@ -350,15 +341,19 @@ func (v *view) tree(w http.ResponseWriter, r *http.Request) error {
 
 func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
 
-// next leads to the next turn in which something of a kind is, from a number on, and around.
+// next leads to the next place of a kind: after the one that the address names, or in a turn beyond from, and around.
 func (v *view) next(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	find, query := v.landmarks, ""
+	id, query := element(r.PathValue("id")), ""
+	var stops []stop
+	var err error
+	wanted := func(stop) bool { return true }
 	if q.Get("kind") == "hit" {
-		find, query = v.hits, "?"+url.Values{"find": {q.Get("q")}}.Encode()
+		query = "?" + url.Values{"find": {q.Get("q")}}.Encode()
+		stops, err = v.hits(r, id)
+	} else {
+		stops, wanted, err = v.landmarks(r, id)
 	}
-	id := element(r.PathValue("id"))
-	turns, err := find(r, id)
 	if err != nil {
 		return err
 	}
@@ -366,61 +361,70 @@ func (v *view) next(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return invalid("from %q is not the number of a turn", q.Get("from"))
 	}
-	beyond := func(n int) bool { return n > from }
+	beyond := func(s stop) bool { return s.turn > from || s.turn == from && s.id != "" }
 	if q.Get("back") != "" {
-		slices.Reverse(turns)
-		beyond = func(n int) bool { return n < from }
+		slices.Reverse(stops)
+		beyond = func(s stop) bool { return s.turn < from }
 	}
-	to := turns[max(0, slices.IndexFunc(turns, beyond))] // the first where none is beyond
-	http.Redirect(w, r, Address("s", id, "t", to)+query, http.StatusSeeOther)
+	start := max(0, slices.IndexFunc(stops, beyond)) // the first where none is beyond
+	after := q.Get("after")
+	if at := slices.IndexFunc(stops, func(s stop) bool { return s.id == after }); after != "" && at >= 0 {
+		start = at + 1
+	}
+	for !wanted(stops[start%len(stops)]) {
+		start++
+	}
+	to := stops[start%len(stops)]
+	address := Address("s", id, "t", to.turn) + query
+	if to.id != "" {
+		address += "#" + url.PathEscape(to.id)
+	}
+	http.Redirect(w, r, address, http.StatusSeeOther)
 	return nil
 }
 
-// landmarks are the turns with an event of a kind, of which there is one.
-func (v *view) landmarks(r *http.Request, id string) ([]int, error) {
-	o, err := v.Sessions.LoadOutline(r.Context(), id)
-	if err != nil {
-		return nil, err
-	}
+// landmarks are the places of all kinds, and which of them have the kind in the address: there is one.
+func (v *view) landmarks(r *http.Request, id string) (stops []stop, wanted func(stop) bool, err error) {
 	kinds := map[string][]string{"error": {"error", "failed", "denied"}, "denial": {"denied", "waiting"},
 		"compaction": {"compaction"}}
 	kind := cmp.Or(r.URL.Query().Get("kind"), "error")
-	wanted, ok := kinds[kind]
-	if !ok {
-		return nil, invalid("kind %q is unknown; use error, denial or compaction", kind)
+	if kinds[kind] == nil {
+		return nil, nil, invalid("kind %q is unknown; use error, denial or compaction", kind)
 	}
-	var turns []int
+	o, err := v.Sessions.LoadOutline(r.Context(), id)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, t := range o.Turns {
-		if slices.Contains(wanted, landmark(t)) {
-			turns = append(turns, t.Number)
-		}
+		stops = append(stops, stopsOf(t)...)
 	}
-	if turns == nil {
-		return nil, notFound("the session has no turn with an event of the kind %s", kind)
+	wanted = func(s stop) bool { return slices.Contains(kinds[kind], s.mark) }
+	if !slices.ContainsFunc(stops, wanted) {
+		return nil, nil, notFound("the session has no turn with an event of the kind %s", kind)
 	}
-	return turns, nil
+	return stops, wanted, nil
 }
 
 // maxHits is how many places of a text in a session are looked at.
 const maxHits = 1000
 
 // hits are the turns that have a text, of which there is one.
-func (v *view) hits(r *http.Request, id string) ([]int, error) {
+func (v *view) hits(r *http.Request, id string) ([]stop, error) {
 	search := store.SearchQuery{Text: r.URL.Query().Get("q"), Session: id}
 	hits, _, err := v.Sessions.Find(r.Context(), search, nil, maxHits, maxSearch)
 	if err != nil {
 		return nil, err
 	}
-	var turns []int
+	var turns []stop
 	for i := range hits {
 		if n := hits[i].Turn; n > 0 {
-			turns = append(turns, n)
+			turns = append(turns, stop{turn: n})
 		}
 	}
 	if turns == nil {
 		return nil, notFound("%q is in no turn of the session", search.Text)
 	}
-	slices.Sort(turns)
+	slices.SortFunc(turns, func(x, y stop) int { return cmp.Compare(x.turn, y.turn) })
 	return turns, nil
 }
 
@@ -474,7 +478,6 @@ func (v *view) share(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := sharePage{sessionPage{Doc: doc, Tab: "share"}, printable.Bytes(int64(b.Len()))}
-	p.errors()
 	return v.show(w, r, http.StatusOK, page{Title: "Share · " + title(doc)}, "share", p)
 }
 

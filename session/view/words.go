@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ func (v *view) functions() template.FuncMap {
 		"asset":   func(name string) string { return "/assets/" + name + "?" + v.assets[name].digest },
 		"changes": func() bool { return v.Change != nil },
 		"signOut": func() string { return v.SignOut },
+		"errorID": errorID,
 		"span":    v.spanURL,
 		"cut":     func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
 		"ago":     func(milli int64) string { return ago(time.Since(time.UnixMilli(milli))) },
@@ -170,6 +172,8 @@ type blockData struct {
 	// Gist is the head of reasoning.
 	Gist  string
 	Image string
+	// Next is where the next call or answer that failed or was denied is; "" unless this one did.
+	Next  string
 	Span  document.Span
 	Child *document.Child
 	// Edit is what a call replaces in a file, nil of others.
@@ -193,6 +197,10 @@ func newBlockData(t turnData, m *document.Message, b transcript.Block) blockData
 	switch {
 	case b.Part.Tool != nil:
 		d.Open = b.Outcome != document.OutcomeOK && b.Outcome != document.OutcomeLost
+		if b.Outcome == document.OutcomeFailed || b.Outcome == document.OutcomeDenied {
+			d.Next = Address("s", t.Doc.Session.ID, "next") + "?" +
+				url.Values{"from": {strconv.Itoa(t.Number)}, "after": {partID(b.Part.ID)}}.Encode()
+		}
 		d.Child = t.Children[b.Part.Tool.ChildSessionID]
 		if d.Edit = edits(b.Part.Tool); d.Edit != nil {
 			d.Open = d.Open || d.Edit.Added+d.Edit.Removed <= openEdit

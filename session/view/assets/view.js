@@ -19,7 +19,13 @@ function number() {
   const e = rows()[at] || $('.turn[id]');
   return e && /^turn-\d+$/.test(e.id) ? e.id.slice(5) : '';
 }
-function jump(kind, back) { if (session) location.href = session + '/next?kind=' + kind + '&from=' + (number() || 0) + (back ? '&back=1' : ''); }
+// A jump leads on from the place that the last one led to, unless keys moved to another row since.
+function jump(kind, back) {
+  if (!session) return;
+  const id = decodeURIComponent(location.hash.slice(1)), place = document.getElementById(id), row = rows()[at];
+  const after = place && (!row || row.contains(place)) ? '&after=' + encodeURIComponent(id) : '';
+  location.href = session + '/next?kind=' + kind + '&from=' + (number() || 0) + after + (back ? '&back=1' : '');
+}
 function fold(all) {
   const inside = all ? $$('.part details') : $$('.part details', rows()[at] || document);
   const open = !inside.every(d => d.open);
@@ -79,8 +85,30 @@ document.addEventListener('keydown', e => {
   does();
 });
 
-// Updates: each event is an element as it is now.
+// Where there is room the outline is open: below it is the session.
+if ($('#outline')) $('#outline').open = matchMedia('(min-width: 70rem)').matches;
+
+// A place that the address names is seen even if it is folded, or long after the head of its turn.
+function reveal() {
+  const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!place || place.classList.contains('turn')) return;
+  $$('.call', place).forEach(d => { d.open = true; });
+  for (let e = place; e; e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true;
+  place.scrollIntoView({ block: 'start' });
+}
+addEventListener('hashchange', reveal);
+reveal();
+
+// Updates: each event is an element as it is now. What keys and clicks did to one is no news, nor is an age.
 let stream, follow = false, newer = 0;
+const news = new Map($$('#status, #totals, #outline, #list, #now, #turns > [id]').map(e => [e.id, ageless(e)]));
+function ageless(e) {
+  const copy = e.cloneNode(true);
+  [copy, ...$$('.at', copy)].forEach(x => x.classList.remove('at'));
+  [copy, ...$$('details', copy)].forEach(x => x.removeAttribute('open'));
+  $$('time', copy).forEach(t => { t.textContent = ''; });
+  return copy.outerHTML;
+}
 function busy(e) {
   const s = getSelection();
   return e.contains(document.activeElement) && document.activeElement !== document.body || s && !s.isCollapsed && e.contains(s.anchorNode);
@@ -90,7 +118,8 @@ function apply(event) {
   const made = new DOMParser().parseFromString(event.data.slice(cut + 1), 'text/html').body.firstElementChild;
   if (!made) return;
   const old = document.getElementById(id), turns = $('#turns');
-  if (old && old.outerHTML === made.outerHTML) return;
+  const same = old && news.get(id) === ageless(made);
+  if (old && (old.outerHTML === made.outerHTML || same && (busy(old) || id !== 'list' && id !== 'now'))) return;
   const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 40;
   if (!old) {
     if (!id.startsWith('turn-') || !session || location.pathname.includes('/t/')) return;
@@ -100,15 +129,17 @@ function apply(event) {
     newer++;
   } else {
     if (busy(old)) { waiting.set(id, event); say('There is newer. Esc shows it.'); return; }
-    const open = new Map($$('details', old).map(d => [d.closest('[id]').id + d.className, d.open]));
-    $$('details', made).forEach(d => { const was = open.get(d.closest('[id]').id + d.className); if (was !== undefined) d.open = was; });
-    const row = rows()[at], link = row && old.contains(row) && $('a', row), same = link && $$('.row a', made).find(a => a.href === link.href);
+    const folds = e => e.tagName === 'DETAILS' ? [e, ...$$('details', e)] : $$('details', e);
+    const open = new Map(folds(old).map(d => [d.closest('[id]').id + d.className, d.open]));
+    folds(made).forEach(d => { const was = open.get(d.closest('[id]').id + d.className); if (was !== undefined) d.open = was; });
+    const row = rows()[at], link = row && old.contains(row) && $('a', row), again = link && $$('.row a', made).find(a => a.href === link.href);
     if (old === row) made.classList.add('at');
-    else if (same) same.closest('.row').classList.add('at');
+    else if (again) again.closest('.row').classList.add('at');
     if (id === 'status' && old.textContent !== made.textContent) say('Status: ' + made.textContent.trim());
     old.replaceWith(made);
     if (row) at = rows().findIndex(r => r.classList.contains('at'));
   }
+  news.set(id, ageless(made));
   if (end || follow) { scrollTo(0, document.documentElement.scrollHeight); newer = 0; } else if (newer) pill();
 }
 const waiting = new Map();
