@@ -58,7 +58,8 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 		child.id = spans.NewID(spans.PrefixSession, now)
 	}
 	child.st = State{
-		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), WorkspaceID: st.WorkspaceID,
+		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), FirstPrompt: st.FirstPrompt,
+		WorkspaceID:   st.WorkspaceID,
 		WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode,
 		UserID: st.UserID, Metadata: st.Metadata, CreatedAt: at, ParentID: s.id, ParentMessageID: fromMessageID,
 		RootID:   s.root(),

@@ -37,7 +37,9 @@ type SessionOptions struct {
 	// Agent names the agent. It never changes.
 	Agent string
 	// Title is empty until something names the session.
-	Title         string
+	Title string
+	// FirstPrompt is the first line of what the user asked first. The session is called so as long as it has no title.
+	FirstPrompt   string
 	WorkspaceID   string
 	WorkspaceRoot string
 	// Mode is the host's permission or planning mode, in its own words.
@@ -104,7 +106,8 @@ func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
 		s.id = spans.NewID(spans.PrefixSession, now)
 	}
 	s.st = State{
-		ID: s.id, Agent: validUTF8(o.Agent), Title: validUTF8(o.Title), WorkspaceID: validUTF8(o.WorkspaceID),
+		ID: s.id, Agent: validUTF8(o.Agent), Title: validUTF8(o.Title), FirstPrompt: validUTF8(o.FirstPrompt),
+		WorkspaceID:   validUTF8(o.WorkspaceID),
 		WorkspaceRoot: validUTF8(o.WorkspaceRoot),
 		Mode:          validUTF8(o.Mode), UserID: validUTF8(o.UserID), CreatedAt: now.UnixMilli(),
 	}
@@ -227,6 +230,11 @@ func (s *Session) record() spans.Run {
 	}
 	if root := s.root(); root != s.id {
 		r.RootID = root
+	}
+	if s.st.Title == "" && s.st.FirstPrompt != "" {
+		if text, res := f.apply(redact.Prompt, "", s.st.FirstPrompt); !res.Omitted {
+			r.FirstPrompt = text
+		}
 	}
 	if len(s.st.Rules) > 0 {
 		r.Permissions = f.raw(redact.Other, "", json.RawMessage(encodeJSON(s.st.Rules)))

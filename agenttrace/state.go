@@ -17,6 +17,7 @@ type State struct {
 	ID            string          `json:"id"`
 	Agent         string          `json:"agent"`
 	Title         string          `json:"title,omitempty"`
+	FirstPrompt   string          `json:"first_prompt,omitempty"`
 	WorkspaceID   string          `json:"workspace_id,omitempty"`
 	WorkspaceRoot string          `json:"workspace_root,omitempty"`
 	Mode          string          `json:"mode,omitempty"`

@@ -96,6 +96,8 @@ var attributes = []Attribute{
 	{RunOutcomeKey, String, "", Own, onRun, "finish", "How the run ended."},
 	{SessionTitleKey, String, "", Own, onRunTurn, "Fix the failing test",
 		"The session's title. Turns have it, and the parent below, because the span of their run arrives last."},
+	{SessionFirstPromptKey, String, "", Own, onSession, "Fix the failing test",
+		"What the session is called as long as nothing names it: the first line of what its user asked first."},
 	{SessionCreatedAtKey, Int, "ms", Own, onSession, "1795198540808", "When the session began, Unix milliseconds."},
 	{SessionWorkspaceIDKey, String, "", Own, onSession, "ws_42", "The host's id of the workspace."},
 	{SessionWorkspaceRootKey, String, "", Own, onSession, "/home/john/project",

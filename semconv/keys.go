@@ -66,6 +66,7 @@ const (
 	RunOutcomeKey   = attribute.Key("agenttrace.run.outcome")
 
 	SessionTitleKey           = attribute.Key("agenttrace.session.title")
+	SessionFirstPromptKey     = attribute.Key("agenttrace.session.first_prompt")
 	SessionCreatedAtKey       = attribute.Key("agenttrace.session.created_at")
 	SessionWorkspaceIDKey     = attribute.Key("agenttrace.session.workspace_id")
 	SessionWorkspaceRootKey   = attribute.Key("agenttrace.session.workspace_root")

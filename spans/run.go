@@ -18,6 +18,7 @@ type Run struct {
 
 	Agent         string
 	Title         string
+	FirstPrompt   string
 	UserID        string
 	WorkspaceID   string
 	WorkspaceRoot string
@@ -78,6 +79,7 @@ func (r *Run) visit(c *coder) {
 	c.text(semconv.ErrorKey, &r.Error)
 	c.text(semconv.ErrorTypeKey, &r.ErrorType)
 	c.text(semconv.SessionTitleKey, &r.Title)
+	c.text(semconv.SessionFirstPromptKey, &r.FirstPrompt)
 	c.text(semconv.SessionWorkspaceRootKey, &r.WorkspaceRoot)
 	c.text(semconv.SessionWorkspaceIDKey, &r.WorkspaceID)
 	c.json(semconv.SessionMetadataKey, &r.Metadata, '{')

@@ -17,10 +17,21 @@ type setup struct {
 	hasTools      bool
 }
 
-func (l *lookup) setup() setup {
+// setup returns how a request is made. One that follows a response goes on with what the conversation has.
+func (l *lookup) setup(c *conversation) setup {
 	r := l.r
-	return setup{l.system, l.tools, r.model.ID, r.limit, string(r.form), len(r.tools) > 0}
+	s := setup{l.system, l.tools, r.model.ID, r.limit, string(r.form), len(r.tools) > 0}
+	if l.isChained() && r.system == "" {
+		s.system = c.setup.system
+	}
+	if l.isChained() && !s.hasTools {
+		s.tools, s.hasTools = c.setup.tools, c.setup.hasTools
+	}
+	return s
 }
+
+// isChained reports whether a request continues what the provider keeps.
+func (l *lookup) isChained() bool { return l.r.previous+l.r.conversation != "" }
 
 // aside finds the conversation that a request without a history is beside.
 func (g *registry) aside(l *lookup, within []*conversation) (found *conversation) {
@@ -38,7 +49,7 @@ func (g *registry) aside(l *lookup, within []*conversation) (found *conversation
 // of it. It must differ from the conversation's own requests in more than what it asks, because users ask for titles and
 // summaries, too. near reports that it comes from the same piece of work or has the conversation's history.
 func (c *conversation) isAside(l *lookup, near bool) bool {
-	s := l.setup()
+	s := l.setup(c)
 	if len(l.keys) == 0 || c.setup == (setup{}) || !near && (s == c.setup || !l.purpose().word) {
 		return false
 	}
@@ -51,7 +62,7 @@ func (c *conversation) isAside(l *lookup, near bool) bool {
 	form := s.form != "" && s.form != c.setup.form
 	less := bare || small || form
 	switch {
-	case l.last >= 0: // it has the history
+	case l.hasHistory():
 		return less && l.purpose().word || (system || tools || model) && l.purpose().sure
 	case c.open && near && bare && system:
 		return true

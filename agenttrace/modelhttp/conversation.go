@@ -144,7 +144,7 @@ func (c *conversation) begin(f *flight, r *request, m *match) {
 // sessionOptions are those of the session that a request begins.
 func (t *Transport) sessionOptions(r *request) agenttrace.SessionOptions {
 	o := t.o.Session
-	o.ID, o.Agent = "", t.o.Agent
+	o.ID, o.Agent, o.FirstPrompt = "", t.o.Agent, firstPrompt(r.messages)
 	return o
 }
 

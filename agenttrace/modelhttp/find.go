@@ -116,7 +116,7 @@ type match struct {
 // find returns the conversation of a request; a new one if it continues none. The caller holds mu.
 func (g *registry) find(l *lookup) match {
 	within := g.named(l)
-	if len(l.keys) > 0 && l.last < 0 && !l.hasResults() {
+	if len(l.keys) > 0 && !l.hasHistory() && !l.hasResults() {
 		if m := g.calledBy(l, within); m.conv != nil {
 			return m
 		}
@@ -132,7 +132,7 @@ func (g *registry) find(l *lookup) match {
 			break
 		}
 	}
-	if c := cmp.Or(m.conv, m.parent.of()); c != nil && c.isAside(l, true) {
+	if c := cmp.Or(m.conv, m.parent.of()); c != nil && l.hasHistory() && c.isAside(l, true) {
 		return match{conv: c, from: m.from, side: true}
 	}
 	switch {
@@ -269,6 +269,8 @@ func (l *lookup) lastText() string {
 	}
 	return b.String()
 }
+
+func (l *lookup) hasHistory() bool { return l.last >= 0 || l.isChained() }
 
 func (l *lookup) hasResults() bool {
 	return slices.ContainsFunc(l.r.messages[l.last+1:], func(m message) bool {

@@ -1,9 +1,11 @@
 package modelhttp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
@@ -141,10 +143,7 @@ func (c *conversation) awaits(id string) bool {
 func (g *registry) ask(l *lookup, m *match) {
 	c, keys := m.conv, l.keys
 	c.open, c.consumed, c.awaited, c.work = true, true, nil, l.x.req.Context()
-	known := c.setup
-	if c.setup = l.setup(); l.r.previous+l.r.conversation != "" && l.r.system == "" {
-		c.setup.system = known.system // it may be sent with the first request only
-	}
+	c.setup = l.setup(c)
 	c.askedHead = lettersOf(l.lastText(), maxHead)
 	if l.last >= 0 && l.last == len(keys)-1 {
 		keys = keys[:l.last] // the answer goes on with this message
@@ -266,4 +265,43 @@ func (g *registry) add(l *lookup, caller *openCall) *conversation {
 		c.session = g.t.tracer.NewSession(context.Background(), o)
 	}
 	return c
+}
+
+// firstPrompt returns the first line that the user has written. Clients put what they add, such as the time, in elements
+// before that: it counts only if there is nothing else.
+func firstPrompt(messages []message) string {
+	added := ""
+	for _, m := range messages {
+		for _, i := range m.items {
+			if m.role != user || i.kind != textItem {
+				continue
+			}
+			text := strings.TrimSpace(i.text)
+			for strings.HasPrefix(text, "<") {
+				tag, rest, ok := strings.Cut(text[1:], ">")
+				name, _, _ := strings.Cut(tag, " ")
+				inner, after, closed := strings.Cut(rest, "</"+name+">")
+				if !ok || !closed || name == "" {
+					break
+				}
+				added = cmp.Or(added, strings.TrimSpace(inner))
+				text = strings.TrimSpace(after)
+			}
+			if text != "" {
+				return headline(text)
+			}
+		}
+	}
+	return headline(added)
+}
+
+// headline returns the first line of a text, cut to the length of a title.
+func headline(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	text = strings.TrimSpace(text)
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		text = strings.TrimSpace(string(runes[:most-1])) + "…"
+	}
+	return text
 }

@@ -1,9 +1,13 @@
 package modelhttp
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+
+	"go.opentelemetry.io/otel"
 )
 
 // recognize returns the API that a request is for, or nil.
@@ -34,6 +38,27 @@ func recognize(method string, u *url.URL) *target {
 		return &target{api: &responsesAPI, provider: openAIProvider(host)}
 	}
 	return nil
+}
+
+// others are the APIs of models without conversations, and beside them, by the ends of their paths.
+var others = []string{"/embeddings", "/count_tokens", ":countTokens", "mbedContent", "mbedContents", "/moderations", "/files",
+	"/uploads", "/token", "/batches", "/input_tokens", "/v1/traces", "/v1/logs", "/v1/metrics"}
+
+// unrecognized counts a request that has a document to a path that is none of those known, and reports each path once.
+func (t *Transport) unrecognized(req *http.Request) {
+	path := req.URL.EscapedPath()
+	if req.Method != http.MethodPost || !strings.Contains(req.Header.Get("Content-Type"), "json") ||
+		slices.ContainsFunc(others, func(end string) bool { return strings.HasSuffix(path, end) }) {
+		return
+	}
+	const most = 20 // paths may have ids
+	if n := t.passed.Add(1); n > 1000*most {
+		return
+	}
+	if _, known := t.paths.LoadOrStore(req.URL.Host+path, true); !known && t.reported.Add(1) <= most {
+		otel.Handle(fmt.Errorf("record model calls: no known API has the path %s%s: its requests are sent and not recorded",
+			req.URL.Host, path))
+	}
 }
 
 func recognizeBedrock(rest string) *target {

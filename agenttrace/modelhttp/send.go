@@ -63,6 +63,7 @@ func (t *Transport) observe(req *http.Request) (x *exchange) {
 	}
 	target := recognize(req.Method, req.URL)
 	if target == nil {
+		t.unrecognized(req)
 		return nil
 	}
 	ctx := req.Context()

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -51,6 +53,9 @@ type Transport struct {
 	o      Options
 	reg    registry
 	texts  textSums
+	// passed counts the requests that nobody recognizes; paths are theirs, of which so many are reported.
+	passed, reported atomic.Int64
+	paths            sync.Map
 	// growing are the answers that keep text.
 	growing growing
 }
@@ -80,6 +85,10 @@ func New(tracer *agenttrace.Tracer, o Options) *Transport {
 	t.reg.init(t)
 	return t
 }
+
+// Unrecognized returns how many requests with a JSON document were sent to a path that is of none of the APIs of models
+// that are known, and were not recorded. Each path is reported to otel.Handle once.
+func (t *Transport) Unrecognized() int64 { return t.passed.Load() }
 
 // CloseIdleConnections closes those of the base, as [http.Client.CloseIdleConnections] asks.
 func (t *Transport) CloseIdleConnections() {

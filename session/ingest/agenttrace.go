@@ -215,6 +215,7 @@ func (o *own) attributes(
 	o.parent(c, r.ParentID, r.ParentMessageID, early)
 	setLast(&c.Model, early(modelJSON(r.Model)))
 	setLast(&c.Title, late(r.Title))
+	setFirst(&c.Title, store.Value{Text: r.FirstPrompt, At: o.startNano, Rank: store.RankStub})
 	setLast(&c.Mode, late(r.Mode))
 	setLast(&c.WorkspaceID, late(r.WorkspaceID))
 	setLast(&c.WorkspaceRoot, late(r.WorkspaceRoot))

@@ -200,6 +200,9 @@ func (x *redaction) session(c *store.SessionChange) {
 		c.Model.Text = string(x.ids(json.RawMessage(c.Model.Text)))
 	}
 	x.history(c.Rewinds, c.Fork)
+	if c.Title != nil && c.Title.Rank == store.RankStub && x.Omits(redact.Prompt) {
+		c.Title = nil // it is the user's text
+	}
 	for _, v := range [...]*store.Value{c.Title, c.WorkspaceRoot} {
 		if v != nil {
 			x.text(redact.Other, &v.Text)
