@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -110,7 +110,7 @@ func (o *object) appendTo(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(spans.AppendJSONString(b, m.name), ':')
+		b = append(jsonscan.AppendString(b, m.name), ':')
 		if m.group != nil {
 			b = m.group.appendTo(b)
 		} else {
@@ -171,7 +171,7 @@ func value(v slog.Value) (out json.RawMessage) {
 	switch {
 	case err != nil:
 		return text("!ERROR:" + err.Error())
-	case session.NestsDeeper(raw, maxDepth): // a method may write what it likes
+	case jsonscan.NestsDeeper(raw, maxDepth): // a method may write what it likes
 		return tooDeep
 	}
 	return raw
@@ -181,5 +181,5 @@ func text(s string) json.RawMessage {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s)) // each byte that is not UTF-8 becomes U+FFFD
 	}
-	return spans.AppendJSONString(nil, s)
+	return jsonscan.AppendString(nil, s)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
@@ -130,7 +131,7 @@ func (c *ToolCall) open() PendingTool {
 		PartID: c.partID, PartIndex: c.index, CreatedAt: c.created,
 		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, ChildSessionID: c.child,
 	}
-	if c.unchecked && c.input != "" && !redact.ValidJSON(c.input) {
+	if c.unchecked && c.input != "" && !jsonscan.Valid(c.input) {
 		p.Input = json.RawMessage(quote(c.input)) // or the state as a whole would be no JSON
 	}
 	if len(p.Input) == 0 {

@@ -16,13 +16,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
 // quote returns s as a JSON string.
 func quote(s string) string {
-	b := spans.AppendJSONString(nil, s)
+	b := jsonscan.AppendString(nil, s)
 	// Nobody else has b, so that it may become a string without a copy, as in
 	// strings.Builder.
 	return unsafe.String(unsafe.SliceData(b), len(b))
@@ -56,7 +57,7 @@ func encodeObject(values map[string]json.RawMessage) json.RawMessage {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = spans.AppendJSONString(b, k)
+		b = jsonscan.AppendString(b, k)
 		b = append(append(b, ':'), values[k]...)
 	}
 	return append(b, '}')

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/spans"
 	"go.opentelemetry.io/otel"
 )
@@ -77,7 +77,7 @@ func encodeInput(v any) string {
 
 func encodeRaw(raw json.RawMessage) string {
 	s := string(raw)
-	if redact.ValidJSON(s) {
+	if jsonscan.Valid(s) {
 		return validUTF8(s)
 	}
 	return quote(s)
@@ -100,7 +100,7 @@ func encodeBytes(b []byte) string {
 // holdsJSON reports whether s is a JSON object or array.
 func holdsJSON(s string) bool {
 	first := strings.TrimLeft(s, " \t\r\n")
-	return first != "" && (first[0] == '{' || first[0] == '[') && redact.ValidJSON(s)
+	return first != "" && (first[0] == '{' || first[0] == '[') && jsonscan.Valid(s)
 }
 
 // encoded is JSON text. It takes the place of a value in a field or an element

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -105,7 +106,7 @@ func (f *filter) applyJSON(kind redact.Content, key, s string) (out string, res 
 	if len(b) == len(s) && unsafe.SliceData(b) == unsafe.StringData(s) {
 		return s, res
 	}
-	if out = string(b); !redact.ValidJSON(out) {
+	if out = string(b); !jsonscan.Valid(out) {
 		out = quote(out)
 	}
 	return out, res
@@ -164,7 +165,7 @@ func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncate
 	s, res := f.applyJSON(kind, "", s)
 	cut = cutOf(res, nil)
 	if f.cutter != nil && len(s) > f.limit {
-		if !redact.ValidJSON(s) {
+		if !jsonscan.Valid(s) {
 			s = quote(s) // what was taken on trust and is not JSON becomes it here
 		}
 		b, res := f.cutter.TruncateJSON([]byte(s))

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 var jsonSeeds = []string{
@@ -24,8 +24,8 @@ const maxDepth = 10000
 func TestValidJSONAgreesWithEncodingJSON(t *testing.T) {
 	check := func(s string) {
 		t.Helper()
-		if got, want := redact.ValidJSON(s), json.Valid([]byte(s)); got != want {
-			t.Errorf("redact.ValidJSON(%.200q) = %v, want %v", s, got, want)
+		if got, want := jsonscan.Valid(s), json.Valid([]byte(s)); got != want {
+			t.Errorf("jsonscan.Valid(%.200q) = %v, want %v", s, got, want)
 		}
 	}
 	for _, s := range jsonSeeds {
@@ -52,8 +52,8 @@ func FuzzValidJSON(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if got, want := redact.ValidJSON(s), json.Valid([]byte(s)); got != want {
-			t.Errorf("redact.ValidJSON(%q) = %v, want %v", s, got, want)
+		if got, want := jsonscan.Valid(s), json.Valid([]byte(s)); got != want {
+			t.Errorf("jsonscan.Valid(%q) = %v, want %v", s, got, want)
 		}
 	})
 }

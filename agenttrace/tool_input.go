@@ -3,6 +3,7 @@ package agenttrace
 import (
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 )
 
@@ -79,9 +80,9 @@ func (c *ToolCall) SetInput(input any) {
 // check makes JSON of input that was taken on trust and is none.
 // The caller holds mu.
 func (c *ToolCall) check() {
-	if c.unchecked && c.input != "" && !redact.ValidJSON(c.input) {
+	if c.unchecked && c.input != "" && !jsonscan.Valid(c.input) {
 		c.input = quote(c.input)
-		if c.cleaned && !redact.ValidJSON(c.clean) {
+		if c.cleaned && !jsonscan.Valid(c.clean) {
 			c.clean = quote(c.clean)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -111,14 +111,14 @@ func (t *Turn) settle(c *ToolCall, f frozen) {
 // data returns the call as an AI SDK part with that input. The caller holds mu.
 func (c *ToolCall) data(in string) []byte {
 	if c.unchecked && in != "" {
-		if redact.ValidJSON(in) {
+		if jsonscan.Valid(in) {
 			c.unchecked = false
 		} else {
 			in = quote(in)
 		}
 	}
 	output := c.output
-	if c.rawOutput && !redact.ValidJSON(output) {
+	if c.rawOutput && !jsonscan.Valid(output) {
 		output = quote(output)
 	}
 	b := make([]byte, 0, len(in)+len(output)+len(c.errText)+256)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 	sessions "github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -348,7 +349,7 @@ func session(r *rand.Rand, n uint64, add func(spans.SpanData, uint64, int64, int
 	sessionID := spans.NewID(spans.PrefixSession, now)
 	model := spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}
 	text := func(kind string, size int, index int64) spans.Part {
-		data := spans.AppendJSONString([]byte(`{"type":"`+kind+`","text":`), filler(r, size))
+		data := jsonscan.AppendString([]byte(`{"type":"`+kind+`","text":`), filler(r, size))
 		return spans.Part{ID: spans.NewID(spans.PrefixPart, now), Index: index, Type: kind, CreatedAt: now.UnixMilli(),
 			UpdatedAt: now.UnixMilli(), Data: append(data, '}')}
 	}

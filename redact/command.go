@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // tool is a row of the table of commands: how one is given passwords other than by flags
@@ -226,8 +228,8 @@ func (c *scan) listWords(i int) (words []span, stop int) {
 		if len(words) < maxWords {
 			words = append(words, span{i + 1, end})
 		}
-		if i = skipSpace(s, min(len(s), end+1)); i < len(s) && s[i] == ',' {
-			i = skipSpace(s, i+1)
+		if i = jsonscan.Space(s, min(len(s), end+1)); i < len(s) && s[i] == ',' {
+			i = jsonscan.Space(s, i+1)
 		}
 	}
 	c.words = words
@@ -495,7 +497,7 @@ func (c *scan) printed(words []span, stop int) {
 	}
 	c.keep = append(c.keep[:0], words...)
 	words = c.keep
-	i := skipSpace(s, stop+1)
+	i := jsonscan.Space(s, stop+1)
 	next, end := c.commandWords(i)
 	if len(next) == 0 {
 		return

@@ -1,5 +1,7 @@
 package redact
 
+import "github.com/agenttrace/agenttrace/internal/jsonscan"
+
 import "strings"
 
 // This file finds where values end.
@@ -96,9 +98,9 @@ func (a *assignment) element(i int) (start, end int) {
 func (a *assignment) list(i int) {
 	c, s := a.c, a.s
 	for n := 0; n < maxWords && c.afford(8); n++ {
-		i = skipSpace(s, i)
+		i = jsonscan.Space(s, i)
 		if i < len(s) && (s[i] == ',' || s[i] == '-') {
-			i = skipSpace(s, i+1)
+			i = jsonscan.Space(s, i+1)
 		}
 		lo, hi, _ := c.operand(i)
 		v := s[lo:hi]
@@ -109,7 +111,7 @@ func (a *assignment) list(i int) {
 			c.addLater(finding{lo, hi, Marker})
 		}
 		i = skip(s, hi, len(s), `\"'`)
-		if next := skipSpace(s, i); next == len(s) || s[next] != ',' && s[next] != '-' {
+		if next := jsonscan.Space(s, i); next == len(s) || s[next] != ',' && s[next] != '-' {
 			return
 		}
 	}

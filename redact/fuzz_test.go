@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 func seeds(f *testing.F) {
@@ -52,7 +54,7 @@ func FuzzJSON(f *testing.F) {
 		if json.Valid([]byte(s)) && !json.Valid(out) {
 			t.Errorf("not JSON any more: %s from %s", out, s)
 		}
-		if (skipJSON(s, skipSpace(s, 0)) >= 0 && skipSpace(s, skipJSON(s, skipSpace(s, 0))) == len(s)) != json.Valid(
+		if (skipJSON(s, jsonscan.Space(s, 0)) >= 0 && jsonscan.Space(s, skipJSON(s, jsonscan.Space(s, 0))) == len(s)) != json.Valid(
 			[]byte(s)) && strings.Count(s, "[")+strings.Count(s, "{") < maxLevels {
 			t.Errorf("JSON or not, encoding/json disagrees: %q", s)
 		}

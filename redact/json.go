@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 const (
@@ -86,8 +88,8 @@ func (w *walker) written() []byte {
 
 // all reads the text, which is under a key of class, and reports whether it is JSON.
 func (w *walker) all(class keyClass) bool {
-	end := w.any(skipSpace(w.s, 0), "", class, 0)
-	return end >= 0 && skipSpace(w.s, end) == len(w.s)
+	end := w.any(jsonscan.Space(w.s, 0), "", class, 0)
+	return end >= 0 && jsonscan.Space(w.s, end) == len(w.s)
 }
 
 // any reads the value at i that is under key, which is of class, and returns its end, below
@@ -115,7 +117,7 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 	case '[':
 		return w.array(i, key, class, level)
 	case '"':
-		end := skipString(w.s, i)
+		end := jsonscan.String(w.s, i)
 		if end >= 0 {
 			w.str(key, i, end)
 		}
@@ -145,7 +147,7 @@ func verdictOf(class keyClass, raw string) verdict {
 		if class <= weak {
 			return stays
 		}
-		if skipSpace(raw, 1) == len(raw)-1 || class == countable && !holdsString(raw) {
+		if jsonscan.Space(raw, 1) == len(raw)-1 || class == countable && !holdsString(raw) {
 			return stays // is empty, or has numbers only
 		}
 		if raw[0] == '{' && isSchema(raw) {
@@ -163,8 +165,8 @@ func verdictOf(class keyClass, raw string) verdict {
 func holdsString(raw string) bool {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] == '"' {
-			i = skipString(raw, i) - 1
-			if next := skipSpace(raw, i+1); next == len(raw) || raw[next] != ':' {
+			i = jsonscan.String(raw, i) - 1
+			if next := jsonscan.Space(raw, i+1); next == len(raw) || raw[next] != ':' {
 				return true
 			}
 		}
@@ -185,8 +187,8 @@ var schemaTypes = wordSet(`"string" "number" "integer" "boolean" "object" "array
 
 func isSchema(raw string) bool {
 	typed := false
-	end := container(raw, 0, func(k span, i int) int {
-		key, end := raw[k.lo+1:k.hi-1], skipJSON(raw, i)
+	end := jsonscan.Container(raw, 0, func(k jsonscan.Key, i int) int {
+		key, end := raw[k.From+1:k.To-1], skipJSON(raw, i)
 		switch value := raw[i:end]; {
 		case !schemaWords[key], key == "type" && value[0] != '[' && !schemaTypes[value]:
 			return -1
@@ -203,8 +205,8 @@ func isSchema(raw string) bool {
 // of it goes.
 func (w *walker) object(i, level int, ofSchema bool) int {
 	var p namedValue
-	end := container(w.s, i, func(k span, start int) int {
-		key, class := w.key(k.lo, k.hi)
+	end := jsonscan.Container(w.s, i, func(k jsonscan.Key, start int) int {
+		key, class := w.key(k.From, k.To)
 		if ofSchema && schemaValues[key] {
 			class = secret
 		}
@@ -280,9 +282,9 @@ func (p *namedValue) close(w *walker, start int) {
 
 // members redacts the strings of the object at i under the keys that of wants.
 func (w *walker) members(i int, of func(key string) bool) {
-	container(w.s, i, func(k span, i int) int {
+	jsonscan.Container(w.s, i, func(k jsonscan.Key, i int) int {
 		end := skipJSON(w.s, i)
-		if end-i > 2 && w.s[i] == '"' && of(w.s[k.lo+1:k.hi-1]) && !marked(w.s[i+1:end-1]) {
+		if end-i > 2 && w.s[i] == '"' && of(w.s[k.From+1:k.To-1]) && !marked(w.s[i+1:end-1]) {
 			w.replace(i, end, quotedMarker)
 		}
 		return end
@@ -306,11 +308,11 @@ func (w *walker) key(start, end int) (string, keyClass) {
 
 func (w *walker) array(i int, key string, class keyClass, level int) int {
 	var list argv
-	end := container(w.s, i, func(_ span, start int) int {
+	end := jsonscan.Container(w.s, i, func(_ jsonscan.Key, start int) int {
 		if w.s[start] != '"' || len(w.r.keys) == 0 {
 			return w.any(start, key, notSecret, level+1)
 		}
-		end := skipString(w.s, start)
+		end := jsonscan.String(w.s, start)
 		switch {
 		case end < 0 || list.see(w, start, end):
 		case class != notSecret && verdictOf(class, w.s[start:end]) == goes:

@@ -1,5 +1,7 @@
 package redact
 
+import "github.com/agenttrace/agenttrace/internal/jsonscan"
+
 import "strings"
 
 // This file reads what joins a key to its value.
@@ -203,7 +205,7 @@ func closeTags(s string, i int) (int, bool) {
 		if end < 0 {
 			return i, false
 		}
-		i = skipSpace(s, i+end+1)
+		i = jsonscan.Space(s, i+end+1)
 		some = true
 	}
 	return i, some
@@ -224,7 +226,7 @@ func (a *assignment) nextElement(i int) (int, bool) {
 		if end < 0 {
 			return 0, false
 		}
-		if i = skipSpace(s, i+end+1); i < len(s) && s[i] == ':' {
+		if i = jsonscan.Space(s, i+end+1); i < len(s) && s[i] == ':' {
 			i++
 		}
 	}

@@ -2,6 +2,8 @@ package redact
 
 import (
 	"unsafe"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // Text returns s without secrets; s itself when it has none. Text that is JSON stays
@@ -108,7 +110,7 @@ func (r *Redactor) notJSON(s string, nested int) string {
 
 // holdsJSON reports whether s begins like an array or object of JSON.
 func holdsJSON(s string) bool {
-	i := skipSpace(s, 0)
+	i := jsonscan.Space(s, 0)
 	return i < len(s) && (s[i] == '{' || s[i] == '[')
 }
 

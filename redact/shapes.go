@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // This file has matchers of rules whose secrets have no prefix of their own: the text
@@ -149,20 +151,20 @@ func (c *scan) bareWord(i int) int {
 
 // identifiedBy matches the password of a user in SQL.
 func identifiedBy(c *scan, at, n int) (int, int) {
-	i := skipSpace(c.s, at+n)
+	i := jsonscan.Space(c.s, at+n)
 	if equalFold(c.s[at+n-4:at+n], "with") { // a plugin is between
-		i = skipSpace(c.s, run(c.s, i, word))
+		i = jsonscan.Space(c.s, run(c.s, i, word))
 		if rest := c.s[i:min(len(c.s), i+3)]; !strings.EqualFold(rest, "by ") && !strings.EqualFold(rest, "as ") {
 			return 0, 0
 		}
-		i = skipSpace(c.s, i+3)
+		i = jsonscan.Space(c.s, i+3)
 	}
 	if c.s[at]|0x20 == 's' { // SET PASSWORD FOR user = …
 		k := strings.IndexByte(c.s[i:min(len(c.s), i+maxKey)], '=')
 		if k < 0 {
 			return 0, 0
 		}
-		i = skipSpace(c.s, i+k+1)
+		i = jsonscan.Space(c.s, i+k+1)
 	}
 	for _, before := range [...]string{"PASSWORD ", "PASSWORD(", "VALUES "} {
 		if len(c.s)-i > len(before) && strings.EqualFold(c.s[i:i+len(before)], before) {
@@ -191,24 +193,24 @@ func (c *scan) endsStatement(at, end int) bool {
 }
 
 func secureString(c *scan, at, n int) (int, int) {
-	i := skipSpace(c.s, at+n)
+	i := jsonscan.Space(c.s, at+n)
 	if strings.HasPrefix(c.s[i:], "-") && (i+1 < len(c.s) && c.s[i+1]|0x20 == 's') {
-		i = skipSpace(c.s, run(c.s, i, slug))
+		i = jsonscan.Space(c.s, run(c.s, i, slug))
 	}
 	return c.quotedAfter(i)
 }
 
 // basicAuth matches the second of two strings in parentheses.
 func basicAuth(c *scan, at, n int) (int, int) {
-	_, end := c.quotedAfter(skipSpace(c.s, at+n))
+	_, end := c.quotedAfter(jsonscan.Space(c.s, at+n))
 	if end == 0 {
 		return 0, 0
 	}
-	i := skipSpace(c.s, end+1)
+	i := jsonscan.Space(c.s, end+1)
 	if i >= len(c.s) || c.s[i] != ',' {
 		return 0, 0
 	}
-	lo, hi := c.quotedAfter(skipSpace(c.s, i+1))
+	lo, hi := c.quotedAfter(jsonscan.Space(c.s, i+1))
 	return unless(hi <= lo || has(passwordWords, c.s[lo:hi]), lo, hi)
 }
 
@@ -272,7 +274,7 @@ func secondArgument(c *scan, at, n int) (int, int) {
 	if comma < 0 {
 		return 0, 0
 	}
-	lo, hi := c.quotedAfter(skipSpace(c.s, at+n+comma+1))
+	lo, hi := c.quotedAfter(jsonscan.Space(c.s, at+n+comma+1))
 	return unless(hi-lo < 8 || !made(c.s[lo:hi]) || label(c.r, c.s[lo:hi]), lo, hi)
 }
 
@@ -362,14 +364,14 @@ func (c *scan) inserted(i int) {
 		}
 	}
 	c.columns = columns
-	i = skipSpace(c.s, i+end+1)
+	i = jsonscan.Space(c.s, i+end+1)
 	c.tables = i
 	if len(c.s)-i < len("values") || !strings.EqualFold(c.s[i:i+len("values")], "values") {
 		return
 	}
 	i += len("values")
 	for i > 0 {
-		if i = skipSpace(c.s, i); i == len(c.s) || c.s[i] != '(' {
+		if i = jsonscan.Space(c.s, i); i == len(c.s) || c.s[i] != '(' {
 			break
 		}
 		i = c.insertedRow(i+1, columns)
@@ -384,7 +386,7 @@ func (c *scan) inserted(i int) {
 // insertedRow notes the secrets of the row of values at i, and returns its end.
 func (c *scan) insertedRow(i int, columns []column) int {
 	for n := 0; i < len(c.s); n++ {
-		i = skipSpace(c.s, i)
+		i = jsonscan.Space(c.s, i)
 		if i+1 < len(c.s) && c.s[i]|0x20 == 'n' && c.s[i+1] == '\'' {
 			i++
 		}

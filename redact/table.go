@@ -1,5 +1,7 @@
 package redact
 
+import "github.com/agenttrace/agenttrace/internal/jsonscan"
+
 import "strings"
 
 // This file finds values that are below or beside their key's name: in the columns
@@ -168,11 +170,11 @@ func (a *assignment) byDefault() (found finding) {
 	if k < 0 {
 		return found
 	}
-	i := skipSpace(a.s, a.hi+k+len(name))
+	i := jsonscan.Space(a.s, a.hi+k+len(name))
 	if i >= len(a.s) || a.s[i] != '=' {
 		return found
 	}
-	lo, hi := a.c.quotedAfter(skipSpace(a.s, i+1))
+	lo, hi := a.c.quotedAfter(jsonscan.Space(a.s, i+1))
 	return finding{lo, hi, Marker}
 }
 

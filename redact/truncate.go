@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // Truncate cuts s to the configured limit, marker included. It keeps the head, cuts
@@ -39,7 +41,7 @@ func (r *Redactor) TruncateJSON(raw []byte) ([]byte, Result) {
 		limit = int(^uint(0) >> 1)
 	}
 	s := string(raw)
-	if end := skipJSON(s, skipSpace(s, 0)); end < 0 || skipSpace(s, end) != len(s) {
+	if end := skipJSON(s, jsonscan.Space(s, 0)); end < 0 || jsonscan.Space(s, end) != len(s) {
 		if len(s) <= limit {
 			return raw, res
 		}
@@ -144,7 +146,7 @@ func (c *cutter) tighten() bool {
 // cut returns false when the output outgrew the limit, which ends it early.
 func (c *cutter) cut() ([]byte, bool) {
 	c.out = c.out[:0]
-	end := c.value(skipSpace(c.s, 0), 0)
+	end := c.value(jsonscan.Space(c.s, 0), 0)
 	return c.out, end >= 0
 }
 
@@ -155,7 +157,7 @@ func (c *cutter) value(i, depth int) (end int) {
 	case nests && (c.depth == 0 || depth < c.depth):
 		end = c.elements(i, depth)
 	case b == '"':
-		end = skipString(c.s, i)
+		end = jsonscan.String(c.s, i)
 		c.str(c.s[i:end])
 	default:
 		end = skipJSON(c.s, i)
@@ -174,15 +176,15 @@ func (c *cutter) value(i, depth int) (end int) {
 func (c *cutter) elements(i, depth int) (end int) {
 	c.out = append(c.out, c.s[i])
 	n := 0
-	end = container(c.s, i, func(key span, at int) int {
+	end = jsonscan.Container(c.s, i, func(key jsonscan.Key, at int) int {
 		if n++; n > c.maxElements {
 			return skipJSON(c.s, at)
 		}
 		if n > 1 {
 			c.out = append(c.out, ',')
 		}
-		if key.hi > 0 {
-			c.out = append(append(c.out, c.s[key.lo:key.hi]...), ':')
+		if key.To > 0 {
+			c.out = append(append(c.out, c.s[key.From:key.To]...), ':')
 		}
 		return c.value(at, depth+1)
 	})

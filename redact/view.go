@@ -5,6 +5,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // encoding is a set of ways to write a text that hide its words from a reader of
@@ -193,7 +195,7 @@ func hex2(s string) int {
 	if class[s[0]]&hexSet == 0 || class[s[1]]&hexSet == 0 {
 		return -1
 	}
-	return int(hex4("00" + s[:2]))
+	return int(jsonscan.Unit("00" + s[:2]))
 }
 
 // controlSequence returns the length of the terminal's control sequence at i.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // Violation reports that a row breaks a rule.
@@ -291,7 +293,7 @@ func object(text string) (members, bool) { return appendMembers(make(members, 0,
 
 // appendMembers is object that appends to o.
 func appendMembers(o members, text string) (members, bool) {
-	if ScanObject(bytesOf(text), maxScanned, func(key string, value json.RawMessage, _ bool) {
+	if jsonscan.Object([]byte(text), maxScanned, func(key string, value json.RawMessage) {
 		o = append(o, member{key, value})
 	}) {
 		return o, true
@@ -320,7 +322,7 @@ func str(raw json.RawMessage) (string, bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
 	}
-	if s, ok := Unquote(raw); ok {
+	if s, ok := jsonscan.Unquote(raw); ok {
 		return s, true
 	}
 	var s string

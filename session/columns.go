@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // Columns are the columns of a table whose rows are values of type Row, in order. The
@@ -170,7 +172,7 @@ func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
 			if v := *(**string)(at); v == nil {
 				dst = append(dst, "null"...)
 			} else {
-				dst = AppendString(dst, *v)
+				dst = jsonscan.AppendString(dst, *v)
 			}
 		case kindInt:
 			dst = strconv.AppendInt(dst, int64(*(*int)(at)), 10)
@@ -198,7 +200,7 @@ func appendText(dst []byte, v *string, optional bool) []byte {
 	if optional && *v == "" {
 		return append(dst, "null"...)
 	}
-	return AppendString(dst, *v)
+	return jsonscan.AppendString(dst, *v)
 }
 
 // DecodeJSON sets the row's fields to the columns in data, a JSON object as AppendJSON

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // Decode sets the fields of the struct that v points to, which is zero, from a JSON object as [json.Unmarshal] does, in
@@ -39,7 +41,7 @@ func fields(t reflect.Type) map[string][]int {
 
 func decode(object []byte, v reflect.Value) bool {
 	names, fine := fields(v.Type()), true
-	whole := ScanObject(object, maxScanned, func(key string, value json.RawMessage, _ bool) {
+	whole := jsonscan.Object(object, maxScanned, func(key string, value json.RawMessage) {
 		index, known := names[key]
 		switch {
 		case !fine:
@@ -89,7 +91,7 @@ func decodeValue(value json.RawMessage, v reflect.Value) bool {
 		v.Set(to)
 		return decodeValue(value, to.Elem())
 	case reflect.String:
-		text, ok := Unquote(value)
+		text, ok := jsonscan.Unquote(value)
 		v.SetString(text)
 		return ok
 	case reflect.Bool:

@@ -1,18 +1,14 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"reflect"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 )
 
 // AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
@@ -198,120 +194,4 @@ func appendFloat(dst []byte, f float64) []byte {
 		dst = dst[:n-1]
 	}
 	return dst
-}
-
-const hexDigits = "0123456789abcdef"
-
-// pairs has the two-byte JSON escape of each byte, the first one in the low half, or 0
-// for a byte without a short escape.
-var pairs = func() (t [256]uint16) {
-	for i, c := range "\b\f\n\r\t\"\\" {
-		t[c] = '\\' | uint16(`bfnrt"\`[i])<<8
-	}
-	return t
-}()
-
-// AppendString appends s as a JSON string, escaped as in [Columns.AppendJSON].
-//
-// Rows are mostly long texts that contain JSON, so escapes are frequent and all other
-// bytes come in runs. The loop copies eight bytes at a time and examines them afterwards:
-// the high bit of a byte in mask is set if the byte is a quote, a backslash or below a
-// space. The subtractions may borrow into bytes above a hit, never into one below, so the
-// lowest hit is exact. A backslash usually precedes a character that must be escaped as
-// well, so the byte after one is examined alone. Space is reserved for a chunk at a time,
-// for the largest size that it can grow to.
-func AppendString(dst []byte, s string) []byte {
-	const (
-		low       = 0x0101010101010101
-		high      = 0x8080808080808080
-		chunk     = 1 << 10
-		maxNumber = len(`\u0000`) // of one byte
-		slack     = 16            // a word and an escape after a chunk
-	)
-	dst = append(dst, '"')
-	// look marks the bytes that are not ASCII, until s is known to be valid UTF-8.
-	look, checked := uint64(high), false
-	for i := 0; i < len(s); {
-		end := min(i+chunk, len(s))
-		dst = slices.Grow(dst, (end-i)*maxNumber+slack)
-		n, buf := len(dst), dst[:cap(dst)]
-		for i < end {
-			if i+8 <= len(s) {
-				b := s[i : i+8]
-				x := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-					uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-				binary.LittleEndian.PutUint64(buf[n:], x)
-				quote, slash := x^low*'"', x^low*'\\'
-				mask := ((x-low*' ')&^x|(quote-low)&^quote|(slash-low)&^slash)&high | x&look
-				if mask == 0 {
-					n, i = n+8, i+8
-					continue
-				}
-				hit := bits.TrailingZeros64(mask) / 8
-				n, i = n+hit, i+hit
-			}
-			c := s[i]
-			if pair := pairs[c]; pair != 0 {
-				binary.LittleEndian.PutUint16(buf[n:], pair)
-				n, i = n+2, i+1
-				if c != '\\' || i == end {
-					continue
-				}
-				if pair = pairs[s[i]]; pair != 0 {
-					binary.LittleEndian.PutUint16(buf[n:], pair)
-					n, i = n+2, i+1
-				}
-				continue
-			}
-			if c < ' ' {
-				n, i = n+copy(buf[n:], `\u00`), i+1
-				buf[n], buf[n+1] = hexDigits[c>>4], hexDigits[c&0xF]
-				n += 2
-				continue
-			}
-			if !checked && c >= utf8.RuneSelf {
-				checked = true
-				if utf8.ValidString(s[i:]) {
-					look = 0
-				}
-			}
-			if look == 0 || c < utf8.RuneSelf {
-				// Less than a word is left, without a byte to escape. A byte that is not
-				// ASCII may be inside a character.
-				buf[n] = c
-				n, i = n+1, i+1
-				continue
-			}
-			r, size := utf8.DecodeRuneInString(s[i:])
-			n, i = n+utf8.EncodeRune(buf[n:], r), i+size
-		}
-		dst = buf[:n]
-	}
-	return append(dst, '"')
-}
-
-// NestsDeeper reports whether arrays and objects in JSON nest deeper than so many levels.
-// It reads any text, and takes time and no memory for it: it is asked before recursive
-// code runs.
-func NestsDeeper(raw []byte, levels int) bool {
-	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= levels {
-		return false
-	}
-	depth, quoted := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			if depth++; depth > levels {
-				return true
-			}
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return false
 }

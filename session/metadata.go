@@ -16,7 +16,7 @@ func UsageOf(metadataJSON string) (Usage, float64) {
 			CostUSD float64 `json:"cost_usd"`
 		} `json:"agenttrace"`
 	}
-	readMetadata(bytesOf(metadataJSON), &m)
+	readMetadata([]byte(metadataJSON), &m)
 	return m.Usage.counted(), m.Trace.CostUSD
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -39,7 +40,7 @@ func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = AppendJSONString(dst, id)
+		dst = jsonscan.AppendString(dst, id)
 	}
 	return append(dst, ']', '}')
 }

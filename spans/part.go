@@ -1,15 +1,13 @@
 package spans
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // Part is a part of a message in a turn's attributes: one JSON object.
@@ -187,7 +185,7 @@ func AppendJSONMember(dst []byte, name, value string) []byte {
 		dst = append(dst, ',')
 	}
 	dst = append(append(append(dst, '"'), name...), '"', ':')
-	return AppendJSONString(dst, value)
+	return jsonscan.AppendString(dst, value)
 }
 
 // AppendJSONOptional is AppendJSONMember for a value that is not empty.
@@ -196,68 +194,4 @@ func AppendJSONOptional(dst []byte, name, value string) []byte {
 		return dst
 	}
 	return AppendJSONMember(dst, name, value)
-}
-
-// AppendJSONString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD; HTML
-// characters are not escaped.
-func AppendJSONString(dst []byte, s string) []byte {
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	dst = append(slices.Grow(dst, len(s)+len(s)/8+16), '"')
-	i := 0
-	for {
-		// Copy eight bytes at a time, and keep those before the first character that must
-		// be escaped.
-		for i+8 <= len(s) {
-			if cap(dst)-len(dst) < 8 {
-				dst = slices.Grow(dst, len(s)-i+16)
-			}
-			w := binary.LittleEndian.Uint64([]byte(s[i : i+8]))
-			n := len(dst)
-			binary.LittleEndian.PutUint64(dst[n:n+8:cap(dst)], w)
-			plain := 8
-			if m := special(w); m != 0 {
-				plain = bits.TrailingZeros64(m) / 8
-			}
-			dst = dst[:n+plain]
-			i += plain
-			if plain < 8 {
-				dst = appendEscaped(dst, s[i])
-				i++
-			}
-		}
-		if i == len(s) {
-			return append(dst, '"')
-		}
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' {
-			dst = appendEscaped(dst, c)
-		} else {
-			dst = append(dst, c)
-		}
-		i++
-	}
-}
-
-// special sets the high bit of the lowest byte of w that is a quote, a backslash or a
-// control character. It may also set bits above that one.
-func special(w uint64) uint64 {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	quote := w ^ ones*'"'
-	slash := w ^ ones*'\\'
-	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*0x20)&^w) & highs
-}
-
-func appendEscaped(dst []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(dst, '\\', c)
-	case '\n':
-		return append(dst, '\\', 'n')
-	case '\r':
-		return append(dst, '\\', 'r')
-	case '\t':
-		return append(dst, '\\', 't')
-	}
-	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }

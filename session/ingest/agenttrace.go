@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
@@ -263,7 +264,7 @@ func (b *builder) sessionMetadata(r *spans.Run) (keys map[string]json.RawMessage
 		keys = make(map[string]json.RawMessage)
 	}
 	if r.UserID != "" {
-		keys["user_id"] = spans.AppendJSONString(nil, r.UserID)
+		keys["user_id"] = jsonscan.AppendString(nil, r.UserID)
 	}
 	if given, ok := keys[statusKey]; ok { // that key has what live events report
 		keys["given_"+statusKey] = given
@@ -583,7 +584,7 @@ func (o *own) absent(messageID string, t *spans.Turn) {
 	case t.EndReason == semconv.EndFinish:
 		partType, why = session.TypeWithheld, "the answer was not reported"
 	}
-	data := spans.AppendJSONString(append(append([]byte(`{"type":"`), partType...), `","data":{"text":`...), why)
+	data := jsonscan.AppendString(append(append([]byte(`{"type":"`), partType...), `","data":{"text":`...), why)
 	o.batch.Parts = append(o.batch.Parts, store.PartChange{
 		ID: o.derive(spans.PrefixPart, "", "absent"), MessageID: messageID, SessionID: o.sessionID, Type: partType,
 		Data: append(data, "}}"...), CreatedAt: o.endNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankStub,

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/internal/nesting"
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -124,7 +124,7 @@ func boundFact(f *fact.Fact) {
 	}
 	if TooDeep(f.Extra) { // it must stay an object
 		f.Extra = eachMember(f.Extra, func(m *member) {
-			if session.NestsDeeper(m.value, maxDepth-1) { // the object around it is a level
+			if jsonscan.NestsDeeper(m.value, maxDepth-1) { // the object around it is a level
 				f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", m.name,
 					maxDepth-1))
 				m.value = quoted(m.value)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
@@ -223,7 +224,7 @@ func (l *live) mark(c *store.PartChange) {
 // appendMembers appends an object's members, each after a comma, by name.
 func appendMembers(dst []byte, members map[string]json.RawMessage) []byte {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		dst = append(spans.AppendJSONString(append(dst, ','), name), ':')
+		dst = append(jsonscan.AppendString(append(dst, ','), name), ':')
 		dst = append(dst, members[name]...)
 	}
 	return dst

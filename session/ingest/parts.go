@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -33,7 +34,7 @@ func appendJSON(dst []byte, s string) (_ []byte, ok bool) {
 	if validJSON(dst[start:]) {
 		return dst, true
 	}
-	return spans.AppendJSONString(dst[:start], s), false
+	return jsonscan.AppendString(dst[:start], s), false
 }
 
 // toolPart writes the AI SDK part of a call whose span arrived.

@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // What is stored passes here last: a batch just before it is applied, a fact just
@@ -78,7 +78,7 @@ func unquoted(raw json.RawMessage) (s string, ok bool) {
 	if raw[0] != '"' {
 		return "", false
 	}
-	if s, ok = session.Unquote(raw); ok {
+	if s, ok = jsonscan.Unquote(raw); ok {
 		return s, true
 	}
 	err := json.Unmarshal(raw, &s)
@@ -95,7 +95,7 @@ func (x *redaction) json(kind redact.Content, key string, raw *json.RawMessage) 
 		out, res := x.Apply(kind, key, s)
 		x.count(res)
 		if out != s {
-			*raw = spans.AppendJSONString(nil, out)
+			*raw = jsonscan.AppendString(nil, out)
 		}
 		return res
 	}

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/spans"
@@ -86,7 +87,7 @@ func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	out, ok := x.eachString(raw, x.idString)
-	if !ok || !session.IsJSON(raw, maxScanned) && !json.Valid(raw) {
+	if !ok || !jsonscan.IsValue(raw, maxScanned) && !json.Valid(raw) {
 		x.json(redact.Other, "", &out)
 	}
 	return out
@@ -103,7 +104,7 @@ func (x *redaction) idString(raw json.RawMessage) json.RawMessage {
 	if x.partType(&s); s == before {
 		return raw
 	}
-	return spans.AppendJSONString(nil, s)
+	return jsonscan.AppendString(nil, s)
 }
 
 // words redacts every name and every string of one word in a value in JSON as an

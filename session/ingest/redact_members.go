@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
-	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // member is one of an object in JSON, or an element of an array, which has no name.
@@ -51,7 +50,7 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 			out = append(out, ',')
 		}
 		if named {
-			out = append(spans.AppendJSONString(out, members[i].name), ':')
+			out = append(jsonscan.AppendString(out, members[i].name), ':')
 		}
 		out = append(out, members[i].value...)
 	}
@@ -62,13 +61,13 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 // none.
 func membersOf(raw json.RawMessage) (members []member, named, ok bool) {
 	members = make([]member, 0, 8)
-	if session.ScanObject(raw, maxScanned, func(name string, value json.RawMessage, _ bool) {
+	if jsonscan.Object(raw, maxScanned, func(name string, value json.RawMessage) {
 		members = append(members, member{name, value})
 	}) {
 		return members, true, true
 	}
 	members = members[:0]
-	ok = session.ScanArray(raw, maxScanned, func(value json.RawMessage) {
+	ok = jsonscan.Array(raw, maxScanned, func(value json.RawMessage) {
 		members = append(members, member{value: value})
 	})
 	return members, false, ok

@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // spoken is the kind of a text in a message: what goes into the model, unless the
@@ -178,6 +178,6 @@ func within(object json.RawMessage, key string, f func(json.RawMessage) json.Raw
 	if !empty {
 		grown = append(grown, ',')
 	}
-	grown = append(spans.AppendJSONString(grown, key), ':')
+	grown = append(jsonscan.AppendString(grown, key), ':')
 	return append(append(grown, f(nil)...), '}')
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -19,7 +20,7 @@ import (
 const maxDepth = nesting.MaxDepth
 
 // TooDeep reports that JSON is nested deeper than readers can follow.
-func TooDeep(raw []byte) bool { return session.NestsDeeper(raw, maxDepth) }
+func TooDeep(raw []byte) bool { return jsonscan.NestsDeeper(raw, maxDepth) }
 
 // firstViolation reports what is wrong with a message's metadata and its part, or
 // "" when nothing is. Either may be zero.
@@ -70,7 +71,7 @@ func isPlain(partType string, data []byte) bool {
 	}
 	text, begins := bytes.CutPrefix(data, []byte(`{"type":"`+partType+`","text":`))
 	text, ends := bytes.CutSuffix(text, []byte("}"))
-	return begins && ends && bytes.HasPrefix(text, []byte{'"'}) && session.IsJSON(text, 1)
+	return begins && ends && bytes.HasPrefix(text, []byte{'"'}) && jsonscan.IsValue(text, 1)
 }
 
 // validateMetadata quarantines metadata that breaks a rule, as text under "given".

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/spans"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // A server may repeat the key that it was sent: in an error, in an answer, in an id. Its
@@ -101,7 +101,7 @@ func notations(v string) []string {
 	for level, last := 0, []string{v}; level < levels; level++ {
 		var next []string
 		for _, t := range last {
-			plain := spans.AppendJSONString(nil, t)
+			plain := jsonscan.AppendString(nil, t)
 			next = append(next, string(plain[1:len(plain)-1]),
 				strings.ReplaceAll(string(plain[1:len(plain)-1]), "/", `\/`))
 			if raw, err := json.Marshal(t); err == nil { // with <, > and & as escapes
@@ -155,7 +155,7 @@ func (s *secrets) body(raw []byte) []byte {
 			if json.Unmarshal([]byte(literal), &plain) != nil || s.text(plain) == plain {
 				return literal
 			}
-			return string(spans.AppendJSONString(nil, s.text(plain)))
+			return string(jsonscan.AppendString(nil, s.text(plain)))
 		})
 	}
 	return []byte(t)

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // A process that dies leaves tool calls open. The one that resumes the session ends
@@ -271,7 +271,7 @@ func readLivePart(p *session.Part) *livePart {
 // encode writes the data as package ingest does: the type first, then when it was
 // seen.
 func (d *livePart) encode() string {
-	b := spans.AppendJSONString([]byte(`{"type":`), d.kind)
+	b := jsonscan.AppendString([]byte(`{"type":`), d.kind)
 	b = append(append(b, `,"toolMetadata":{"agenttrace":{"seen":`...), d.ours["seen"]...)
 	b = append(b, `,"live":true`...)
 	b = appendOthers(b, d.ours, "seen", "live")
@@ -284,7 +284,7 @@ func (d *livePart) encode() string {
 func appendOthers(dst []byte, members map[string]json.RawMessage, but ...string) []byte {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if !slices.Contains(but, name) {
-			dst = append(spans.AppendJSONString(append(dst, ','), name), ':')
+			dst = append(jsonscan.AppendString(append(dst, ','), name), ':')
 			dst = append(dst, members[name]...)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 const unknownAgent = "unknown"
@@ -293,7 +293,7 @@ func encodeObject(values map[string]json.RawMessage) string {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(append(spans.AppendJSONString(b, key), ':'), values[key]...)
+		b = append(append(jsonscan.AppendString(b, key), ':'), values[key]...)
 	}
 	return string(append(b, '}'))
 }

@@ -45,6 +45,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -193,7 +194,7 @@ func (e *Encoder) blob(b *store.Blob) {
 	key := blobKey{b.Kind, b.Digest, b.Exact, len(b.Body)}
 	if at, ok := e.written[key]; ok && e.text-at <= blobWindow {
 		e.row(prefix, func(dst []byte) []byte {
-			return append(session.AppendString(append(dst, `{"digest":`...), b.Digest), '}')
+			return append(jsonscan.AppendString(append(dst, `{"digest":`...), b.Digest), '}')
 		})
 		return
 	}
@@ -207,8 +208,8 @@ func (e *Encoder) blob(b *store.Blob) {
 
 // AppendTrace appends a row of session_traces as a JSON object.
 func AppendTrace(dst []byte, traceID, sessionID string) []byte {
-	dst = session.AppendString(append(dst, `{"trace_id":`...), traceID)
-	dst = session.AppendString(append(dst, `,"session_id":`...), sessionID)
+	dst = jsonscan.AppendString(append(dst, `{"trace_id":`...), traceID)
+	dst = jsonscan.AppendString(append(dst, `,"session_id":`...), sessionID)
 	return append(dst, '}')
 }
 

@@ -8,9 +8,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // maxProblems bounds the problems that a message keeps, maxRaws the model calls whose
@@ -456,7 +456,7 @@ func withExtra(metadata []byte, extra []pair) []byte {
 		if len(metadata) > 1 {
 			metadata = append(metadata, ',')
 		}
-		metadata = append(append(append(append(metadata, spans.AppendJSONString(nil, p.Key)...), ':'), p.Value...), '}')
+		metadata = append(append(append(append(metadata, jsonscan.AppendString(nil, p.Key)...), ':'), p.Value...), '}')
 	}
 	return metadata
 }

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // reportSessions states what the facts report of their sessions' rows. A fact that only
@@ -122,7 +122,7 @@ func (a *assembly) aboutMetadata(n *node, about *fact.SessionAttrs) map[string]s
 	m := make(map[string]store.Value)
 	put := func(key, text string) {
 		if text != "" {
-			quoted := string(spans.AppendJSONString(nil, text))
+			quoted := string(jsonscan.AppendString(nil, text))
 			m[key] = store.Value{Text: quoted, At: n.Start, Rank: store.RankLive}.First()
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -175,7 +175,7 @@ func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 	if !utf8.Valid(raw) {
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
-	if !session.IsJSON(raw, maxNesting) {
+	if !jsonscan.IsValue(raw, maxNesting) {
 		raw, r.cut = closeCut(raw), true
 	}
 	messages, ok := r.value(raw, depth)

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"unicode/utf8"
 
-	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // A history grows with every model call that repeats it, so that most of the work of a dialect is
@@ -22,7 +22,7 @@ func objectOf(raw json.RawMessage) (object, bool) {
 		return nil, false
 	}
 	o := make(object, 6)
-	if !session.ScanObject(raw, maxNesting, func(key string, value json.RawMessage, _ bool) { o[Text(key)] = value }) {
+	if !jsonscan.Object(raw, maxNesting, func(key string, value json.RawMessage) { o[Text(key)] = value }) {
 		return nil, false
 	}
 	return o, true
@@ -33,7 +33,7 @@ const maxNesting = 10_000
 
 // elements returns the elements of an array, or nil and false. They are parts of raw.
 func elements(raw json.RawMessage) (all []json.RawMessage, ok bool) {
-	if !session.ScanArray(raw, maxNesting, func(e json.RawMessage) { all = append(all, e) }) {
+	if !jsonscan.Array(raw, maxNesting, func(e json.RawMessage) { all = append(all, e) }) {
 		return nil, false
 	}
 	return all, true

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -114,7 +114,7 @@ func (c *conditions) filter(f *store.SessionFilter) error {
 		c.from([]any{f.Project}, project, `SELECT c.id FROM chat_sessions c WHERE c.parent_id IN (`+project+`)`)
 	}
 	if f.User != "" {
-		text := string(session.AppendString(nil, f.User))
+		text := string(jsonscan.AppendString(nil, f.User))
 		c.add(d.Find+"(s.metadata_json, ?) > 0", text) // costs less than the next
 		c.from([]any{text}, `SELECT s.id FROM chat_sessions s`+d.NoIndex+` WHERE `+d.Find+`(s.metadata_json, ?) > 0`)
 		c.add(d.JSON("s.metadata_json", "user_id")+" = ?", f.User)
@@ -222,7 +222,7 @@ func (c *conditions) message() string {
 
 // jsonMember is a member of an object as JSON.
 func jsonMember(key, value string) string {
-	return `"` + key + `":` + string(session.AppendString(nil, value))
+	return `"` + key + `":` + string(jsonscan.AppendString(nil, value))
 }
 
 // among adds that the session is one of some, which may be many.

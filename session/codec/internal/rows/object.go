@@ -12,10 +12,11 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
@@ -138,11 +139,8 @@ func parse(text []byte, share bool) (Object, error) {
 		text = bytes.Clone(text)
 	}
 	o := make(Object, 0, sizeOf(text))
-	if session.ScanObject(text, MaxDepth, func(key string, value json.RawMessage, respelled bool) {
-		if respelled {
-			value = compact(value)
-		}
-		o.put(key, value)
+	if jsonscan.Object(text, MaxDepth, func(key string, value json.RawMessage) {
+		o.put(key, compact(value))
 	}) {
 		return o, nil
 	}
@@ -159,7 +157,7 @@ func sizeOf(text []byte) int {
 
 // decode reads what a scan does not take: it knows what is wrong with it.
 func decode(text []byte) (Object, error) {
-	if session.NestsDeeper(text, MaxDepth) {
+	if jsonscan.NestsDeeper(text, MaxDepth) {
 		return nil, errTooDeep
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -192,10 +190,10 @@ func decode(text []byte) (Object, error) {
 
 // Value reads text that is one JSON value and returns it without space.
 func Value(text []byte) (json.RawMessage, error) {
-	if trimmed := bytes.Trim(text, " \t\r\n"); session.IsJSON(trimmed, MaxDepth) {
-		return compact(trimmed), nil
+	if trimmed := bytes.Trim(text, " \t\r\n"); jsonscan.IsValue(trimmed, MaxDepth) {
+		return compact(bytes.Clone(trimmed)), nil
 	}
-	if session.NestsDeeper(text, MaxDepth) {
+	if jsonscan.NestsDeeper(text, MaxDepth) {
 		return nil, errTooDeep
 	}
 	var v json.RawMessage
@@ -212,7 +210,7 @@ func Elements(text json.RawMessage) []json.RawMessage {
 		return nil
 	}
 	all := []json.RawMessage{}
-	if session.ScanArray(text, MaxDepth, func(v json.RawMessage) { all = append(all, v) }) {
+	if jsonscan.Array(text, MaxDepth, func(v json.RawMessage) { all = append(all, v) }) {
 		return all
 	}
 	var a []json.RawMessage
@@ -237,6 +235,9 @@ func Objects(text json.RawMessage) iter.Seq[Object] {
 // does, so that a value has one spelling whoever wrote it. Numbers stay as they
 // are spelled, and so do halves of surrogate pairs, which are no characters.
 func compact(v json.RawMessage) json.RawMessage {
+	if !respelled(v) {
+		return v
+	}
 	dst := make(json.RawMessage, 0, len(v))
 	for i := 0; i < len(v); i++ {
 		switch c := v[i]; c {
@@ -256,6 +257,25 @@ func compact(v json.RawMessage) json.RawMessage {
 		}
 	}
 	return dst
+}
+
+// respelled reports whether valid JSON may have space, or an escape that it need not have.
+func respelled(v json.RawMessage) bool {
+	if bytes.Contains(v, []byte(`\u`)) || bytes.Contains(v, []byte(`\/`)) {
+		return true
+	}
+	text := unsafe.String(unsafe.SliceData(v), len(v)) // is not written to meanwhile
+	for i := 0; i < len(text); {
+		switch text[i] {
+		case '"':
+			i = jsonscan.String(text, i)
+		case ' ', '\t', '\r', '\n':
+			return true
+		default:
+			i++
+		}
+	}
+	return false
 }
 
 // appendString takes a valid JSON string with its quotes.
@@ -345,7 +365,7 @@ func Text(v json.RawMessage) (string, bool) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
 	}
-	if s, ok := session.Unquote(v); ok {
+	if s, ok := jsonscan.Unquote(v); ok {
 		return s, true
 	}
 	var s string

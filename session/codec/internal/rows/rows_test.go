@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -109,7 +110,7 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		want, err := decode([]byte(text))
 		got := Object{}
-		ok := session.ScanObject([]byte(text), MaxDepth, func(key string, value json.RawMessage, _ bool) {
+		ok := jsonscan.Object([]byte(text), MaxDepth, func(key string, value json.RawMessage) {
 			got.put(key, compact(value))
 		})
 		if ok && (err != nil || string(got.JSON()) != string(want.JSON())) {
@@ -121,7 +122,7 @@ func FuzzScan(f *testing.F) {
 		var all []json.RawMessage
 		err = json.Unmarshal([]byte(text), &all)
 		some := []json.RawMessage{}
-		if session.ScanArray([]byte(text), MaxDepth, func(v json.RawMessage) { some = append(some, v) }) &&
+		if jsonscan.Array([]byte(text), MaxDepth, func(v json.RawMessage) { some = append(some, v) }) &&
 			(err != nil || !reflect.DeepEqual(some, all)) {
 			t.Errorf("%q: %s, want %s, %v", text, some, all, err)
 		}

@@ -1,0 +1,261 @@
+// Package jsonscan finds where the values of a JSON text begin and end, in one pass and
+// without decoding them, and quotes and unquotes strings. Most of what agents store is
+// long texts that nobody looks into, so strings are read eight bytes at a time.
+//
+// A scan takes valid JSON only, as encoding/json does, except that it does not look at
+// whether strings are valid UTF-8. It leaves it to its callers to find out what is wrong
+// with the rest. Positions are offsets in the text; an end below 0 is the complement of
+// the position where the text is no JSON any more.
+package jsonscan
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strings"
+	"unsafe"
+)
+
+// maxLevels is how deep encoding/json reads arrays and objects.
+const maxLevels = 10_000
+
+// Valid reports whether text is one JSON value, as json.Valid does.
+func Valid(text string) bool {
+	end := Value(text, Space(text, 0), maxLevels)
+	return end >= 0 && Space(text, end) == len(text)
+}
+
+// IsValue reports whether text is one JSON value, without space around it, that nests no
+// deeper than levels.
+func IsValue(text []byte, levels int) bool {
+	return len(text) > 0 && Value(view(text), 0, levels) == len(text)
+}
+
+// Space returns the first position at or after i that is not white space.
+func Space(text string, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n') {
+		i++
+	}
+	return i
+}
+
+// Value returns the end of the value at i, which may nest levels deeper.
+func Value(text string, i, levels int) int {
+	if i >= len(text) {
+		return ^i
+	}
+	switch c := text[i]; {
+	case c == '"':
+		return String(text, i)
+	case c == '{' || c == '[':
+		if levels == 0 {
+			return ^i
+		}
+		return Container(text, i, func(_ Key, i int) int { return Value(text, i, levels-1) })
+	case c == '-' || isDigit(c):
+		return number(text, i)
+	}
+	for _, literal := range [...]string{"null", "true", "false"} {
+		if strings.HasPrefix(text[i:], literal) {
+			return i + len(literal)
+		}
+	}
+	return ^i
+}
+
+// Key is where the name of a member is, with its quotes: text[From:To].
+type Key struct{ From, To int }
+
+// Container returns the end of the object or array at i. It has value return the end of
+// each of its values, which begins at the position; key is the zero Key in an array. A value
+// that returns less than 0 stops the scan, which returns the same.
+func Container(text string, i int, value func(key Key, i int) int) int {
+	last := text[i] + 2 // } after {, ] after [
+	if i = Space(text, i+1); i < len(text) && text[i] == last {
+		return i + 1
+	}
+	for {
+		var key Key
+		if i = Space(text, i); last == '}' {
+			key.From, key.To = i, String(text, i)
+			if key.To < 0 {
+				return key.To
+			}
+			if i = Space(text, key.To); i == len(text) || text[i] != ':' {
+				return ^i
+			}
+			i = Space(text, i+1)
+		}
+		if i == len(text) {
+			return ^i
+		}
+		if i = value(key, i); i < 0 {
+			return i
+		}
+		if i = Space(text, i); i == len(text) {
+			return ^i
+		}
+		switch text[i] {
+		case ',':
+			i++
+		case last:
+			return i + 1
+		default:
+			return ^i
+		}
+	}
+}
+
+// String returns the end of the string whose quote is at i.
+func String(text string, i int) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	start := i
+	if i >= len(text) || text[i] != '"' {
+		return ^start
+	}
+	for i++; i < len(text); {
+		if i+8 <= len(text) {
+			w := binary.LittleEndian.Uint64(bytesOf(text[i : i+8]))
+			quote, slash := w^ones*'"', w^ones*'\\'
+			// The lowest bit that is set is of the first byte that is a quote, a backslash or a control
+			// character: subtraction borrows from higher bytes only.
+			found := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs
+			if found == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(found) / 8
+		}
+		switch c := text[i]; {
+		case c == '"':
+			return i + 1
+		case c < ' ':
+			return ^start
+		case c == '\\':
+			if i++; i == len(text) {
+				return ^start
+			}
+			if unescaped[text[i]] != 0 {
+				break
+			}
+			if text[i] != 'u' || Unit(text[i+1:]) < 0 {
+				return ^start
+			}
+			i += 4
+		}
+		i++
+	}
+	return ^start
+}
+
+func number(text string, i int) int {
+	start := i
+	digits := func() bool {
+		from := i
+		for i < len(text) && isDigit(text[i]) {
+			i++
+		}
+		return i > from
+	}
+	if text[i] == '-' {
+		i++
+	}
+	whole := i
+	if !digits() || text[whole] == '0' && i > whole+1 {
+		return ^start
+	}
+	if i < len(text) && text[i] == '.' {
+		if i++; !digits() {
+			return ^start
+		}
+	}
+	if i < len(text) && text[i]|0x20 == 'e' {
+		if i++; i < len(text) && (text[i] == '+' || text[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return ^start
+		}
+	}
+	return i
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// Object calls yield for the members of a text that is one JSON object and nests no deeper
+// than levels, in their order and with their values as they are in the text, of which they
+// share the memory. It returns false where the text is something else, or a name has bytes
+// or escapes that are no characters; by then, yield may have been called.
+func Object[B ~[]byte](text []byte, levels int, yield func(key string, value B)) bool {
+	s := view(text)
+	return elements(s, '{', func(key Key, i int) int {
+		name, ok := keyOf(s[key.From:key.To])
+		if !ok {
+			return ^i
+		}
+		end := Value(s, i, levels-1)
+		if end >= 0 {
+			yield(name, B(text[i:end:end]))
+		}
+		return end
+	})
+}
+
+// Array is [Object] for the elements of an array.
+func Array[B ~[]byte](text []byte, levels int, yield func(element B)) bool {
+	s := view(text)
+	return elements(s, '[', func(_ Key, i int) int {
+		end := Value(s, i, levels-1)
+		if end >= 0 {
+			yield(B(text[i:end:end]))
+		}
+		return end
+	})
+}
+
+func elements(text string, first byte, value func(key Key, i int) int) bool {
+	i := Space(text, 0)
+	if i == len(text) || text[i] != first {
+		return false
+	}
+	end := Container(text, i, value)
+	return end >= 0 && Space(text, end) == len(text)
+}
+
+// keyOf returns the name of a member in memory of its own.
+func keyOf(quoted string) (string, bool) {
+	for i := range len(quoted) {
+		if quoted[i] == '\\' || quoted[i] >= 0x80 {
+			return Unquote(bytesOf(quoted))
+		}
+	}
+	return strings.Clone(quoted[1 : len(quoted)-1]), true
+}
+
+// NestsDeeper reports whether arrays and objects in JSON nest deeper than so many levels.
+// It reads any text, and takes time and no memory for it: it is asked before recursive
+// code runs.
+func NestsDeeper(text []byte, levels int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > levels {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}
+
+// view returns the bytes as a string; they must not be written to as long as it is used.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// bytesOf returns the bytes of a text, which must not be written to.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
