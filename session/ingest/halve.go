@@ -1,10 +1,13 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -13,21 +16,43 @@ import (
 // refuses more refuses everything, as a damaged file does.
 const maxRefused = 32
 
+// maxAtOnce is how many spans or records are stored in one transaction. Of a larger request other senders would have to
+// wait for the whole.
+const maxAtOnce = 1024
+
+// places returns the place of each span or record of a request in the order of storing. A request that needs several
+// transactions is stored in the order of time: to rebuild what follows would cost more.
+func places(times []pcommon.Timestamp) []int {
+	order, place := make([]int, len(times)), make([]int, len(times))
+	for i := range order {
+		order[i] = i
+	}
+	if len(order) > maxAtOnce {
+		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(times[i], times[j]) })
+	}
+	for at, i := range order {
+		place[i] = at
+	}
+	return place
+}
+
 // storeAll stores the spans or records of a request from one number until before another. A store that refuses them for
 // good refuses one or a few, and does not state which: they are found by halves, and the others are stored. It fails
 // when the store may take later what it does not take now, or when it refuses everything. left counts down from
 // maxRefused.
 func storeAll(from, until int, do func(from, until int) (Report, error), left *int) (Report, error) {
-	r, err := do(from, until)
-	if err == nil || mayPass(err) {
-		return r, err
-	}
-	if until-from < 2 {
-		*left--
-		return r, err
-	}
-	if *left <= 0 {
-		return r, err
+	if until-from <= maxAtOnce {
+		r, err := do(from, until)
+		if err == nil || mayPass(err) {
+			return r, err
+		}
+		if until-from < 2 {
+			*left--
+			return r, err
+		}
+		if *left <= 0 {
+			return r, err
+		}
 	}
 	half := from + (until-from)/2
 	sum, firstErr := storeAll(from, half, do, left)
@@ -79,9 +104,9 @@ func (r *Report) add(o Report) {
 	r.Truncated += o.Truncated
 	r.Rows += o.Rows
 	r.Refused += o.Refused
-	for _, id := range o.Sessions {
-		if !slices.Contains(r.Sessions, id) {
-			r.Sessions = append(r.Sessions, id)
-		}
+	known := make(map[string]bool, len(r.Sessions))
+	for _, id := range r.Sessions {
+		known[id] = true
 	}
+	r.Sessions = append(r.Sessions, slices.DeleteFunc(o.Sessions, func(id string) bool { return known[id] })...)
 }

@@ -101,17 +101,26 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 }
 
 // Traces places every span and returns when its rows are committed. The error
-// is the store's, and then nothing was stored; no span is an error of itself.
+// is the store's, and then nothing was stored, or a part of a large request, which may be delivered
+// again; no span is an error of itself.
 // Where the store refuses a request for good, its spans are stored without those that
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
-	left := maxRefused
-	return storeAll(0, td.SpanCount(), func(from, until int) (Report, error) { return i.traces(ctx, td, from, until) },
-		&left)
+	var starts []pcommon.Timestamp
+	for _, rs := range td.ResourceSpans().All() {
+		for _, ss := range rs.ScopeSpans().All() {
+			for _, s := range ss.Spans().All() {
+				starts = append(starts, s.StartTimestamp())
+			}
+		}
+	}
+	place, left := places(starts), maxRefused
+	return storeAll(0, len(place),
+		func(from, until int) (Report, error) { return i.traces(ctx, td, place, from, until) }, &left)
 }
 
-// traces stores the spans of a request from one number until before another.
-func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, from, until int) (Report, error) {
+// traces stores the spans of a request whose places are from one until before another.
+func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place []int, from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
@@ -121,7 +130,7 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, from, until int
 		for _, ss := range rs.ScopeSpans().All() {
 			scope := boundScope(ss.Scope())
 			for _, s := range ss.Spans().All() {
-				if n++; n < from || n >= until {
+				if n++; place[n] < from || place[n] >= until {
 					continue
 				}
 				r.Spans++
@@ -142,13 +151,21 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, from, until int
 
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
-	left := maxRefused
-	return storeAll(0, ld.LogRecordCount(),
-		func(from, until int) (Report, error) { return i.logs(ctx, ld, from, until) }, &left)
+	var times []pcommon.Timestamp
+	for _, rl := range ld.ResourceLogs().All() {
+		for _, sl := range rl.ScopeLogs().All() {
+			for _, rec := range sl.LogRecords().All() {
+				times = append(times, rec.Timestamp())
+			}
+		}
+	}
+	place, left := places(times), maxRefused
+	return storeAll(0, len(place),
+		func(from, until int) (Report, error) { return i.logs(ctx, ld, place, from, until) }, &left)
 }
 
 // logs does the same with log records.
-func (i *Ingester) logs(ctx context.Context, ld plog.Logs, from, until int) (Report, error) {
+func (i *Ingester) logs(ctx context.Context, ld plog.Logs, place []int, from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
@@ -159,7 +176,7 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs, from, until int) (Rep
 			b.beginRecords()
 			scope := boundScope(sl.Scope())
 			for _, rec := range sl.LogRecords().All() {
-				if n++; n < from || n >= until {
+				if n++; place[n] < from || place[n] >= until {
 					continue
 				}
 				r.Records++

@@ -49,7 +49,10 @@ func (a *assembly) run(around, facts []fact.Fact) bool {
 			if begun := a.reportTurn(t, parentRefs[t]); !begun && t.open {
 				// The id of a message is made from the time at which it begins. If the window ended before
 				// that, the next one would give the message another id.
-				return false
+				if !a.forced {
+					return false
+				}
+				t.open = false
 			}
 		}
 		a.reportCompactions(s)
@@ -69,6 +72,8 @@ type assembly struct {
 	apart map[string]fact.Apart
 	// from and until are where the window begins and ends, in Unix nanoseconds.
 	from, until int64
+	// forced reports that the window ends here even if a turn has not begun to be reported: that turn ends too.
+	forced bool
 	// carried is what the windows before leave to this one, nil where a turn opens.
 	carried *carry
 	// ahead are the facts with which the next window begins: what they repeat of this

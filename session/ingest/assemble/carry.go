@@ -21,6 +21,8 @@ type carry struct {
 	Spines     []spine          `json:"spines,omitempty"`
 	ParentRefs []parentRefCarry `json:"seats,omitempty"`
 	Turns      []turnCarry      `json:"turns,omitempty"`
+
+	index map[[2]string]*spine // of Spines
 }
 
 // spine is what became of a fact that reaches across a cut, and what it hands down
@@ -147,12 +149,13 @@ func (c *carry) spineOf(f *fact.Fact) *spine {
 	if c == nil {
 		return nil
 	}
-	for i := range c.Spines {
-		if s := &c.Spines[i]; s.TraceID == f.TraceID && s.Source == f.Source {
-			return s
+	if c.index == nil {
+		c.index = make(map[[2]string]*spine, len(c.Spines))
+		for i := range c.Spines {
+			c.index[[2]string{c.Spines[i].TraceID, c.Spines[i].Source}] = &c.Spines[i]
 		}
 	}
-	return nil
+	return c.index[[2]string{f.TraceID, f.Source}]
 }
 
 // brief is a text that identifies it among others.
@@ -306,19 +309,26 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 		}
 	}
 	more := make(map[*parentRef]bool) // of which something reaches beyond the window
+	var across []*node
 	for _, n := range a.nodes {
 		if n.Start < a.until && n.reaches(a.until) {
-			index[n], more[n.parentRef] = len(around), true
-			around = append(around, *n.Fact)
+			across = append(across, n)
 		}
+	}
+	if n := len(across); n > maxAround { // the outermost and the last to begin
+		across = slices.Delete(across, maxAround/2, n-maxAround/2)
+	}
+	for _, n := range across {
+		index[n], more[n.parentRef] = len(around), true
+		around = append(around, *n.Fact)
 	}
 	parentRefs := make(map[*parentRef]int)
 	for _, st := range a.parentRefs {
-		from, across := index[st.from]
-		if !across {
+		from, known := index[st.from]
+		if !known {
 			from = -1
 		}
-		if across || more[st] {
+		if known || more[st] {
 			c.ParentRefs = append(c.ParentRefs, parentRefCarry{
 				Session: st.session, Parent: st.parent, From: from, Named: st.named,
 			})

@@ -52,7 +52,7 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 	asker := a.reportUser(t)
 	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
 	tools := t.findTools(calls)
-	if t.open && t.resumed == nil && len(calls)+len(tools) == 0 {
+	if t.open && t.resumed == nil && len(calls)+len(tools) == 0 && !a.forced {
 		return false // when its message began is not known yet
 	}
 	w := a.writer(t, calls, tools)

@@ -100,9 +100,14 @@ func (a *assembly) buildTree(around, facts []fact.Fact) {
 		if n.record || n.Source != n.SpanID {
 			above = n.SpanID
 		}
-		if p := a.bySpan[[2]string{n.TraceID, above}]; above != "" && p != n && p != nil && !p.below(n) {
-			n.parent = p
-			p.kids = append(p.kids, n)
+		if above != "" {
+			n.parent = a.bySpan[[2]string{n.TraceID, above}]
+		}
+	}
+	a.breakCircles()
+	for _, n := range a.nodes {
+		if n.parent != nil {
+			n.parent.kids = append(n.parent.kids, n)
 		}
 	}
 	for _, n := range a.nodes {
@@ -116,6 +121,27 @@ func (a *assembly) buildTree(around, facts []fact.Fact) {
 	}
 	for _, n := range a.nodes {
 		n.gather()
+	}
+}
+
+// breakCircles takes the parent of the last node of each circle: spans may name each other.
+func (a *assembly) breakCircles() {
+	seen := make(map[*node]*node, len(a.nodes)) // with the node from which the way up was begun
+	for _, n := range a.nodes {
+		p := n
+		for ; p != nil && seen[p] == nil; p = p.parent {
+			seen[p] = n
+		}
+		if p == nil || seen[p] != n {
+			continue
+		}
+		last := p
+		for o := p.parent; o != p; o = o.parent {
+			if compareNodes(o, last) > 0 {
+				last = o
+			}
+		}
+		last.parent = nil
 	}
 }
 

@@ -37,6 +37,11 @@ import (
 // may reach across, and so may all below which something begins after their end: they
 // are of the window in which they begin, and the later ones know them as context. Ids
 // are looked for among the next [Lookahead] facts.
+//
+// A window ends after maxFacts facts whatever that separates, and up to maxAround are known
+// as context. Of more than maxFacts that begin in the same nanosecond the rest is left out.
+// No agent works like that, and otherwise each request of a sender could cost as much as all
+// before it.
 type Windows struct {
 	Owner string
 	// Carried is what was carried to the cut where the facts begin, nil where a turn
@@ -56,6 +61,9 @@ const (
 	DefaultSize = 24
 	// Lookahead is how many facts after a cut decide whether it is one.
 	Lookahead = store.CutLookahead
+
+	// maxFacts is about how many facts are of a window, maxAround how many reach into it.
+	maxFacts, maxAround = 1024, 128
 )
 
 // Assemble returns what the facts come to, with the cuts inside. The attributions
@@ -74,12 +82,19 @@ func (w Windows) Assemble() (store.Assembly, error) {
 		return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(x.TraceID, y.TraceID),
 			strings.Compare(x.Source, y.Source))
 	})
+	at, n := int64(0), 0
+	order = slices.DeleteFunc(order, func(i int) bool {
+		if n++; w.Facts[i].Start != at {
+			at, n = w.Facts[i].Start, 1
+		}
+		return n > maxFacts
+	})
 	facts := make([]fact.Fact, len(order))
 	for i, j := range order {
 		facts[i] = w.Facts[j]
 	}
 	c := newCutter(facts, w.Around, carried, cmp.Or(w.Size, DefaultSize))
-	out := store.Assembly{Attribution: make([]store.Attribution, len(facts))}
+	out := store.Assembly{Attribution: make([]store.Attribution, len(w.Facts))}
 	messages := make(map[string]int)
 	around := w.Around
 	for from := 0; from < len(facts); {
@@ -137,7 +152,7 @@ func (w Windows) window(c *cutter, carried *carry, around []fact.Fact, from int)
 	}
 	for to := from; ; {
 		to = c.next(from, to)
-		a := &assembly{owner: w.Owner, apart: apart, carried: carried, from: begin, until: math.MaxInt64}
+		a := &assembly{forced: to-from >= maxFacts, owner: w.Owner, apart: apart, carried: carried, from: begin, until: math.MaxInt64}
 		if to < len(c.facts) {
 			a.until = c.facts[to].Start
 			for i := to; i < len(c.facts) && c.facts[i].Start == a.until; i++ {
@@ -158,10 +173,12 @@ type cutter struct {
 	// before the window.
 	spans    map[[2]string]*fact.Fact
 	attached map[[2]string]bool
+	lineages map[*fact.Fact]lineage
 }
 
 func newCutter(facts, around []fact.Fact, carried *carry, size int) *cutter {
-	c := &cutter{facts: facts, size: size, spans: make(map[[2]string]*fact.Fact, len(facts))}
+	c := &cutter{facts: facts, size: size, spans: make(map[[2]string]*fact.Fact, len(facts)),
+		lineages: make(map[*fact.Fact]lineage)}
 	for _, some := range [][]fact.Fact{around, facts} {
 		for i := range some {
 			if f := &some[i]; isSpan(f) {
@@ -202,20 +219,24 @@ func (c *cutter) parent(f *fact.Fact) *fact.Fact {
 	return nil
 }
 
-// parentRef is the nearest tool call above a fact, and wrapper the nearest model call
-// below that.
-func (c *cutter) parentRef(f *fact.Fact) (parentRef, wrapper *fact.Fact) {
-	p := c.parent(f)
-	for depth := 0; p != nil && depth < 1000; depth++ {
-		switch {
-		case p.Kind == fact.ToolCall:
-			return p, wrapper
-		case p.Kind == fact.ModelCall && wrapper == nil:
-			wrapper = p
-		}
-		p = c.parent(p)
+// lineage is the nearest tool call above a fact, and the nearest model call below that.
+type lineage struct{ parentRef, wrapper *fact.Fact }
+
+// lineage finds the lineage of a fact, and keeps it: a chain of spans may be long.
+func (c *cutter) lineage(f *fact.Fact) (l lineage) {
+	if l, known := c.lineages[f]; known {
+		return l
 	}
-	return nil, wrapper
+	c.lineages[f] = l // what is below itself has none
+	if p := c.parent(f); p != nil && p.Kind == fact.ToolCall {
+		l.parentRef = p
+	} else if p != nil {
+		if l = c.lineage(p); p.Kind == fact.ModelCall {
+			l.wrapper = p
+		}
+	}
+	c.lineages[f] = l
+	return l
 }
 
 // known is what a window has had so far, as far as it decides where it may end.
@@ -228,8 +249,8 @@ type known struct {
 	compacted int64
 	requests  map[string]bool
 	answered  map[string][]*fact.Fact  // by response id
-	called    []*fact.Fact             // the spans of model calls that ended a tick ago or later
-	ran       []*fact.Fact             // those of tool calls
+	called    instrumented             // the spans of model calls
+	ran       map[string]*instrumented // those of tool calls, by name
 	calls     map[string]bool          // tool calls, by id, with whether the model requested them
 	inner     map[[2]string]int        // how many model calls a model call wraps
 	request   map[[2]string]string     // the request id of the first of them
@@ -247,13 +268,13 @@ func (c *cutter) next(from, after int) int {
 		calls: make(map[string]bool),
 		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact),
 		attached: make(map[[2]string]bool),
-		pending:  make(map[string]int), waiting: make(map[string]bool),
+		pending:  make(map[string]int), waiting: make(map[string]bool), ran: make(map[string]*instrumented),
 	}
 	for i := from; i < len(c.facts); i++ {
 		f := &c.facts[i]
 		waits := len(k.waiting) > maxWaiting && i-from < maxWait
-		if i-from >= c.size && i > after && !waits && f.Start > c.facts[i-1].Start &&
-			c.begins(&k, i) && !c.separates(&k, i) {
+		if i-from >= c.size && i > after && f.Start > c.facts[i-1].Start &&
+			(i-from >= maxFacts || !waits && c.begins(&k, i) && !c.separates(&k, i)) {
 			return i
 		}
 		c.note(&k, f)
@@ -278,7 +299,7 @@ func (c *cutter) begins(k *known, i int) bool {
 		case fact.ToolCall:
 			begins = k.last == fact.ToolCall && (f.CallID != "" || !isRecord(f))
 		}
-		if parentRef, _ := c.parentRef(f); begins && (parentRef == nil || parentRef.Start >= at ||
+		if parentRef := c.lineage(f).parentRef; begins && (parentRef == nil || parentRef.Start >= at ||
 			k.attached[spanKey(parentRef)] || c.attached[spanKey(parentRef)]) {
 			return true
 		}
@@ -289,11 +310,12 @@ func (c *cutter) begins(k *known, i int) bool {
 // separates reports whether a cut before the fact separates what belongs together.
 func (c *cutter) separates(k *known, i int) bool {
 	at := c.facts[i].Start
-	k.open = slices.DeleteFunc(k.open, func(f *fact.Fact) bool { return f.End <= at })
-	for _, f := range k.open {
-		if key := spanKey(f); f.Kind != fact.ModelCall || k.inner[key] < 2 {
+	for n := len(k.open); n > 0; n-- {
+		f := k.open[n-1]
+		if f.End > at && (f.Kind != fact.ModelCall || k.inner[spanKey(f)] < 2) {
 			return true
 		}
+		k.open = k.open[:n-1]
 	}
 	if k.compacted+near >= at {
 		return true
@@ -324,8 +346,7 @@ func (k *known) tiesModelCall(f *fact.Fact, again map[string]bool) bool {
 		}
 		again[f.ResponseID] = true
 	}
-	return f.Kind == fact.ModelCall && !isRecord(f) &&
-		slices.ContainsFunc(k.called, func(o *fact.Fact) bool { return f.Start < o.End+tick && byTwo(o, f) })
+	return f.Kind == fact.ModelCall && !isRecord(f) && k.called.overlaps(f)
 }
 
 // tiesToolCall reports whether a later fact is about a tool call of the window, or requests
@@ -397,9 +418,9 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 	k.addIDs(f)
 	k.addCalls(f)
 	k.addKind(f)
-	parentRef, wrapper := c.parentRef(f)
 	span := !isRecord(f)
-	if span && parentRef != nil && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
+	if parentRef := c.lineage(f).parentRef; span && parentRef != nil &&
+		(f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
 		k.attached[spanKey(parentRef)] = true
 	}
 	switch f.Kind {
@@ -407,10 +428,8 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 		return // they may reach across a cut
 	case fact.ModelCall:
 		if span {
-			if wrapper != nil {
-				c.addWrapped(k, f)
-			}
-			k.called = append(slices.DeleteFunc(k.called, func(o *fact.Fact) bool { return o.End+tick <= f.Start }), f)
+			c.addWrapped(k, f)
+			k.called.add(f)
 		}
 	}
 	k.open = append(k.open, f)
@@ -447,11 +466,15 @@ func (k *known) addCalls(f *fact.Fact) {
 			}
 		}
 	}
-	if name := toolName(f); f.Kind == fact.ToolCall && k.pending[name] > 0 && !k.reportsAgain(f) {
+	name := toolName(f)
+	if f.Kind == fact.ToolCall && k.pending[name] > 0 && !k.reportsAgain(f) {
 		k.pending[name]--
 	}
 	if f.Kind == fact.ToolCall && !isRecord(f) {
-		k.ran = append(slices.DeleteFunc(k.ran, func(o *fact.Fact) bool { return o.End+tick <= f.Start }), f)
+		if k.ran[name] == nil {
+			k.ran[name] = new(instrumented)
+		}
+		k.ran[name].add(f)
 	}
 	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
 		if _, known := k.calls[f.CallID]; !known {
@@ -464,10 +487,8 @@ func (k *known) addCalls(f *fact.Fact) {
 // reportsAgain reports whether a tool's span without the call's id may be of a run that
 // another instrumentation's span in the window is of.
 func (k *known) reportsAgain(f *fact.Fact) bool {
-	return f.Kind == fact.ToolCall && f.CallID == "" && !isRecord(f) &&
-		slices.ContainsFunc(k.ran, func(o *fact.Fact) bool {
-			return f.Start < o.End+tick && byTwo(o, f) && toolName(o) == toolName(f)
-		})
+	ran := k.ran[toolName(f)]
+	return f.Kind == fact.ToolCall && f.CallID == "" && !isRecord(f) && ran != nil && ran.overlaps(f)
 }
 
 // addKind notes what happened last, as far as a step may begin after it.
@@ -489,16 +510,46 @@ func (k *known) addKind(f *fact.Fact) {
 }
 
 // addWrapped counts a model call for each one above it, up to the tool that started a
-// sub-agent. Attempts of one request count once.
+// sub-agent. Attempts of one request count once. More than two need not be counted, and
+// what is above one that wraps two wraps two as well.
 func (c *cutter) addWrapped(k *known, f *fact.Fact) {
-	p := c.parent(f)
-	for depth := 0; p != nil && p.Kind != fact.ToolCall && depth < 1000; p, depth = c.parent(p), depth+1 {
-		if p.Kind != fact.ModelCall {
-			continue
+	for p := c.lineage(f).wrapper; p != nil; p = c.lineage(p).wrapper {
+		key := spanKey(p)
+		if k.inner[key] == 2 {
+			return
 		}
-		if key := spanKey(p); k.inner[key] == 0 || f.RequestID == "" || k.request[key] != f.RequestID {
+		if k.inner[key] == 0 || f.RequestID == "" || k.request[key] != f.RequestID {
 			k.inner[key]++
 			k.request[key] = f.RequestID
 		}
 	}
+}
+
+// instrumented knows when the last span of some ended, and the last of another instrumentation than that one.
+type instrumented [2]struct {
+	by  string
+	end int64
+}
+
+func (x *instrumented) add(f *fact.Fact) {
+	by := f.Dialect + " " + instrument(f.Name)
+	switch {
+	case x[0].by == by || x[0].by == "":
+		x[0].by, x[0].end = by, max(x[0].end, f.End)
+	case f.End > x[0].end:
+		x[1] = x[0]
+		x[0].by, x[0].end = by, f.End
+	case x[1].by == "" || f.End > x[1].end:
+		x[1].by, x[1].end = by, f.End
+	}
+}
+
+// overlaps reports whether a span of another instrumentation than that of f ended a tick before f began, or later.
+func (x *instrumented) overlaps(f *fact.Fact) bool {
+	for _, o := range x {
+		if o.by != "" && o.by != f.Dialect+" "+instrument(f.Name) && f.Start < o.end+tick {
+			return true
+		}
+	}
+	return false
 }
