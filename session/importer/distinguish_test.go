@@ -64,9 +64,10 @@ func TestTwoSessionsOfOneID(t *testing.T) {
 	for project, question := range map[string]string{"a": "why", "b": "how"} {
 		put(claudeFile("s1", question), project, "s1.jsonl")
 		put(claudeSubagent("s1", "look for "+question), project, "s1", "subagents", "agent-a1.jsonl")
+		put(strings.ReplaceAll(claudeSubagent("s1", "older "+question), `"a1"`, `"a2"`), project, "agent-a2.jsonl")
 	}
 	const other = "s1~14715150"
-	want := map[string]string{"s1": "why.yes.", "s1-a1": "s1 look for why.yes."}
+	want := map[string]string{"s1": "why.yes.", "s1-a1": "s1 look for why.yes.", "s1-a2": "s1 older why.yes."}
 	check := func(what, db string, want map[string]string) {
 		t.Helper()
 		got := told(t, db)
@@ -80,6 +81,7 @@ func TestTwoSessionsOfOneID(t *testing.T) {
 		}
 	}
 	want[other], want[other+"-a1"] = "how.yes.", other+" look for how.yes."
+	want[other+"-a2"] = other + " older how.yes."
 	var warned []string
 	o := importer.Options{Warn: func(text string) { warned = append(warned, text) }}
 

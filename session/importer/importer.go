@@ -154,7 +154,8 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 	}
 	// A sub-agent's session is imported after the one that started it.
 	ofSubagent := func(in Input) int {
-		return strings.Count(filepath.ToSlash(in.path), "/subagents/")
+		path := filepath.ToSlash(in.path)
+		return strings.Count(path, "/subagents/") + strings.Count(path, "/agent-")
 	}
 	inputs = slices.Clone(inputs)
 	slices.SortStableFunc(inputs, func(a, b Input) int { return ofSubagent(a) - ofSubagent(b) })
