@@ -3,6 +3,7 @@ package importer_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,13 @@ import (
 	"testing"
 	"time"
 
+	zsqlite "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/codec/acp"
+	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -333,4 +341,114 @@ func TestGooseTextBeforeACallIsShownBeforeIt(t *testing.T) {
 		`{"id":"g3","role":"user","created":1767323047,"content":[{"type":"toolResponse","id":"t1","toolResult":`+
 			`{"status":"success","value":[{"type":"text","text":"a.go"}]}}]}`)
 	contains(t, got, "● I look. ▸ shell ls ✓ │ a.go ● Wait.")
+}
+
+// TestLogsOfACPBeforeThePromptAreNoTurn: logs of a session and of the connection come before the first prompt, begin no
+// turn, and are written again as they were.
+func TestLogsOfACPBeforeThePromptAreNoTurn(t *testing.T) {
+	const connection = `{"jsonrpc":"2.0","method":"log","params":{"level":"info","message":"connected"}}`
+	path := filepath.Join(t.TempDir(), "trace.ndjson")
+	write(t, path, strings.Join([]string{
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"logging":{}}}}`,
+		`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentCapabilities":{}}}`, connection,
+		`{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[]}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{"sessionId":"a1"}}`,
+		`{"jsonrpc":"2.0","method":"log","params":{"sessionId":"a1","level":"warning","message":"slow"}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"a1","prompt":[{"type":"text",` +
+			`"text":"go"}]}}`,
+		`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"a1","update":{"sessionUpdate":` +
+			`"agent_message_chunk","content":{"type":"text","text":"done"}}}}`,
+		`{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}`,
+	}, "\n")+"\n")
+	got := shown(t, path)
+	contains(t, got, "1 turn", "connected", "slow", "❯ go", "● done")
+
+	db := filepath.Join(t.TempDir(), "s.db")
+	importFile(t, db, path)
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s, err := formats.Read(t.Context(), r, "a1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again bytes.Buffer
+	if err := acp.Encode(&again, s); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"connected": "", "slow": "a1"} {
+		i := strings.Index(again.String(), text)
+		if i < 0 {
+			t.Fatalf("no log %q in\n%s", text, again.String())
+		}
+		line := again.String()[strings.LastIndex(again.String()[:i], "\n")+1:]
+		line, _, _ = strings.Cut(line, "\n")
+		if got := strings.Contains(line, "a1"); got != (want != "") {
+			t.Errorf("log %q: %s", text, line)
+		}
+	}
+}
+
+// TestInterruptedSessionIsNotClosed: what an agent left that was killed while a tool ran has no end in the formats of
+// other programs either.
+func TestInterruptedSessionIsNotClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s1.jsonl")
+	write(t, path, `{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z","message":{"role":`+
+		`"user","content":"go"}}`+"\n"+
+		`{"type":"assistant","sessionId":"s1","uuid":"u2","parentUuid":"u1","timestamp":"2026-01-02T03:04:06.000Z",`+
+		`"message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"t1",`+
+		`"name":"Bash","input":{"command":"sleep 9"}}],"stop_reason":"tool_use"}}`+"\n")
+	db := filepath.Join(t.TempDir(), "s.db")
+	importFile(t, db, path)
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s, err := formats.Read(t.Context(), r, "s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run, log bytes.Buffer
+	if err := errors.Join(agentdbg.Encode(&run, s), skillet.Encode(&log, s)); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, run.String(), `"status": "running"`, `"ended_at": null`)
+	if strings.Contains(run.String(), "RUN_END") || strings.Contains(log.String(), "final_result") {
+		t.Errorf("the session has an end in\n%s\n%s", run.String(), log.String())
+	}
+}
+
+// TestRejectedCallOfJutulIsDenied: a call that a person rejected has no result in a trace of jutul-agent.
+func TestRejectedCallOfJutulIsDenied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.sqlite")
+	conn, err := zsqlite.OpenConn(path, zsqlite.OpenReadWrite, zsqlite.OpenCreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := `CREATE TABLE events(id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp TEXT NOT NULL, kind TEXT NOT NULL,
+		payload_json TEXT NOT NULL);`
+	for i, event := range []string{
+		`session_start {"session_id":"2026-01-02-0304-abcd","simulator":"jutul"}`, `message_user {"content":"go"}`,
+		`tool_call {"id":"t1","name":"run_julia","args":{"code":"1+1"}}`,
+		`hitl_request {"interrupt_id":"0af7651916cd43dd8448eb211c80319c","value":{"action_requests":[{"name":` +
+			`"run_julia","args":{"code":"1+1"}}]}}`,
+		`hitl_response {"interrupt_id":"0af7651916cd43dd8448eb211c80319c","payload":{"decisions":[{"type":"reject",` +
+			`"message":"not now"}]}}`,
+		`message_assistant {"content":"I will not run it."}`,
+	} {
+		kind, payload, _ := strings.Cut(event, " ")
+		script += fmt.Sprintf("INSERT INTO events(timestamp, kind, payload_json) VALUES "+
+			"('2026-01-02T03:04:%02d+00:00', '%s', '%s');", i, kind, payload)
+	}
+	if err := errors.Join(sqlitex.ExecuteScript(conn, script, nil), conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got := shown(t, path)
+	contains(t, got, "run_julia", "⊘ denied", "human replied reject", "not now")
+	if strings.Contains(got, "no result") {
+		t.Error(got)
+	}
 }

@@ -207,7 +207,7 @@ func TestLogs(t *testing.T) {
 {"jsonrpc":"2.0","method":"log","params":{"level":"emergency","message":"late","data":{"a":[1]}}}
 {"jsonrpc":"2.0","method":"log","params":{"sessionId":"s","level":"debug","message":"own"}}
 `)
-	if got := outline(all[0]); got != "assistant[data-log: data-log: data-log:]" {
+	if got := outline(all[0]); got != "system[data-log: data-log: data-log:]" {
 		t.Error(got)
 	}
 	again, _ := read(t, string(encode(all[0])))

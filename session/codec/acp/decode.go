@@ -193,7 +193,7 @@ func (d *decoder) session(id string, at int64) *conversation {
 		d.order = append(d.order, c)
 		for i := range d.early {
 			c.b.See(d.early[i].at)
-			c.part(rows.DataPart(typeLog, d.early[i].params), d.early[i].at)
+			c.log(d.early[i].params, d.early[i].at)
 		}
 		d.early = nil
 	}
@@ -320,6 +320,22 @@ func (c *conversation) part(data rows.Object, at int64) *rows.Part {
 	return c.reply(at).Part(data, at)
 }
 
+// log adds a log. Before the first prompt it is part of no turn. A log of the whole connection has null as its session.
+func (c *conversation) log(params rows.Object, at int64) *rows.Part {
+	data := params.Without("sessionId")
+	if !params.Has("sessionId") {
+		data.Set("sessionId", nil)
+	}
+	part := rows.DataPart(typeLog, data)
+	if c.user != nil || c.assistant != nil {
+		return c.part(part, at)
+	}
+	if all := c.b.Messages(); len(all) > 0 && all[len(all)-1].Row.Role == session.RoleSystem {
+		return all[len(all)-1].Part(part, at)
+	}
+	return c.b.Message(session.RoleSystem, at).Part(part, at)
+}
+
 func (d *decoder) userPrompt(c *conversation, m *message) {
 	c.close()
 	c.turns++
@@ -394,7 +410,7 @@ func (d *decoder) other(x *exchange, m *message) {
 	case c == nil:
 	case isLog:
 		c.b.See(m.at)
-		x.part = c.part(rows.DataPart(typeLog, m.params.Without("sessionId")), m.at)
+		x.part = c.log(m.params, m.at)
 	default:
 		c.b.See(m.at)
 		data := rows.Of("method", m.method)

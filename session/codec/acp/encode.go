@@ -102,6 +102,10 @@ func (e *encoder) send(fields ...any) {
 
 // notify writes a notification, about this session unless params has another sessionId.
 func (e *encoder) notify(method string, params rows.Object) {
+	if method == methodLog && params.Get("sessionId") != nil && !params.Has("sessionId") {
+		e.send("method", method, "params", params.Without("sessionId")) // it is of the connection
+		return
+	}
 	e.send("method", method, "params", e.ofSession(params))
 }
 
@@ -202,6 +206,12 @@ func (e *encoder) message(m *session.MessageAndParts) {
 	case session.RoleAssistant:
 		e.assistant(m, parts)
 		e.promptEnd(rows.Read(m.Message.MetadataJSON).Object("agenttrace"))
+	default: // logs from before the first prompt
+		for j := range m.Parts {
+			if m.Parts[j].Type == typeLog {
+				e.other(&m.Parts[j], parts[j])
+			}
+		}
 	}
 }
 

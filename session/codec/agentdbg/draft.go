@@ -55,16 +55,16 @@ func draft(s *codec.Session) formatted {
 func runStatus(t *session.Transcript) (status string, lastVisible, last int) {
 	status, lastVisible, last = statusOK, -1, -1
 	for i := range t.Messages {
-		m := &t.Messages[i].Message
-		if m.Role != session.RoleAssistant {
+		m := &t.Messages[i]
+		if m.Message.Role != session.RoleAssistant {
 			continue
 		}
-		if last = i; m.HiddenAt != nil {
+		if last = i; m.Message.HiddenAt != nil {
 			continue
 		}
 		status, lastVisible = statusOK, i
-		switch trace := session.ParseMessageMetadata([]byte(m.MetadataJSON)).Trace; {
-		case goesOn(trace):
+		switch trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace; {
+		case rows.GoesOn(m):
 			status = statusRunning
 		case failed(trace.EndReason):
 			status = statusError
@@ -81,11 +81,6 @@ func failed(end string) bool { return end == semconv.EndError || end == semconv.
 // outcome is how the run ended, as the session has it.
 func outcome(t *session.Transcript) string {
 	return rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
-}
-
-// goesOn reports whether the end of a turn is unknown, or it waits for a person.
-func goesOn(trace session.MessageTrace) bool {
-	return trace.Incomplete || trace.PendingApproval && trace.EndReason == ""
 }
 
 type drafter struct {
@@ -237,13 +232,13 @@ func (d *drafter) isAnswer(used *session.Usage) bool {
 // or "" for another end. The last turn also stands for the end of the run. So one that a
 // rewind hid has no end if it did not end as the run did.
 func (d *drafter) end(place int) (typ, text string) {
-	switch trace := d.meta.Trace; {
+	switch trace, goesOn := d.meta.Trace, rows.GoesOn(d.m); {
 	case place > d.lastVisible && (d.status == statusError || failed(trace.EndReason)),
-		goesOn(trace) && (place < d.last || d.status != statusRunning):
+		goesOn && (place < d.last || d.status != statusRunning):
 		return unfinished, "the end of the turn is not known"
-	case trace.EndReason == semconv.EndError && !goesOn(trace):
+	case trace.EndReason == semconv.EndError && !goesOn:
 		return plainError, cmp.Or(trace.Error, "the turn failed")
-	case trace.EndReason == semconv.EndAbort && !goesOn(trace):
+	case trace.EndReason == semconv.EndAbort && !goesOn:
 		return interrupted, cmp.Or(trace.Error, "the turn was interrupted")
 	}
 	return "", ""
@@ -460,7 +455,7 @@ func (d *drafter) account(used *session.Usage) {
 		p.Set("stop_reason", reason)
 	}
 	at := len(d.calls) - 1
-	if trace := d.meta.Trace; !failed(trace.EndReason) && !goesOn(trace) {
+	if trace := d.meta.Trace; !failed(trace.EndReason) && !rows.GoesOn(d.m) {
 		at-- // the last call did not fail: the turn went on after its errors
 	}
 	for _, text := range slices.Backward(d.meta.Trace.ModelErrors) {

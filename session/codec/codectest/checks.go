@@ -313,7 +313,9 @@ func wordsOf(s *codec.Session) Words {
 		case session.RoleAssistant:
 			trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace
 			if m.Message.HiddenAt == nil {
-				w.Status = statusOf(trace)
+				if w.Status = statusOf(trace); trace.EndReason == "" && slices.ContainsFunc(m.Parts, isOpenCall) {
+					w.Status = "running"
+				}
 			}
 			for j := range m.Parts {
 				w.part(s, &m.Parts[j])
@@ -333,6 +335,13 @@ func wordsOf(s *codec.Session) Words {
 		w.Status = "error"
 	}
 	return w
+}
+
+// isOpenCall reports whether a part is a call that had not come back when it was last seen.
+func isOpenCall(p session.Part) bool {
+	return session.IsToolType(p.Type) && p.ToolState != nil &&
+		session.StateRank(*p.ToolState) < session.StateRank(session.StateOutputAvailable) &&
+		!strings.Contains(p.DataJSON, `"stub":true`)
 }
 
 // statusOf is how a run stands whose last answer is this.

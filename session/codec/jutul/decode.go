@@ -73,6 +73,7 @@ type call struct {
 
 // request is a question to the user, with the decisions that it asks for.
 type request struct {
+	id        string
 	at        int64
 	message   *rows.Message
 	actions   []rows.Object
@@ -350,7 +351,7 @@ func (d *decoder) result(e *parsedEvent) {
 
 func (d *decoder) request(e *parsedEvent) {
 	p := d.verbatim(e)
-	r := &request{at: e.at, message: p.Message()}
+	r := &request{id: e.payload.Text("interrupt_id"), at: e.at, message: p.Message()}
 	for i, raw := range rows.Elements(e.payload.Object("value").Get("action_requests")) {
 		action, err := rows.Parse(raw)
 		if err != nil {
@@ -365,7 +366,7 @@ func (d *decoder) request(e *parsedEvent) {
 		})
 	}
 	d.asked = append(d.asked, r)
-	d.requests[e.payload.Text("interrupt_id")] = r
+	d.requests[r.id] = r
 }
 
 func (d *decoder) response(e *parsedEvent) {
@@ -429,20 +430,23 @@ func (d *decoder) finish() {
 	d.b.SetMeta("jutul", o)
 	for _, r := range d.asked {
 		for i := range r.decisions {
-			d.link(&r.decisions[i], r, r.actions[i])
+			c := d.link(&r.decisions[i], r, r.actions[i])
+			if c != nil && !strings.HasPrefix(r.id, spans.PrefixPermission) { // ours has a result where there is one
+				c.reject(&r.decisions[i])
+			}
 		}
 		d.b.Decisions = append(d.b.Decisions, r.decisions...)
 	}
 }
 
 // link ties a decision to the one call of the same name and arguments in its
-// message. The trace itself does not state which call was asked about.
-func (d *decoder) link(o *store.Decision, r *request, action rows.Object) {
+// message, which it returns. The trace itself does not state which call was asked about.
+func (d *decoder) link(o *store.Decision, r *request, action rows.Object) *call {
 	var found *call
 	for _, c := range d.placed {
 		if c.part.Message() == r.message && c.name == o.ToolID && string(c.args) == string(action.Get("args")) {
 			if found != nil {
-				return
+				return nil
 			}
 			found = c
 		}
@@ -450,4 +454,22 @@ func (d *decoder) link(o *store.Decision, r *request, action rows.Object) {
 	if found != nil {
 		o.ToolCallID, o.PartID = found.id, found.part.Row.ID
 	}
+	return found
+}
+
+// reject ends a call that a person rejected: it never runs, so the trace has no result of it.
+func (c *call) reject(o *store.Decision) {
+	data := c.part.Data()
+	if o.Outcome != "denied" {
+		return
+	}
+	if data.Text("state") == session.StateInputAvailable {
+		data.Set("state", session.StateOutputError)
+		data.Set("errorText", cmp.Or(o.Reason, "the call was rejected"))
+	}
+	if data.Text("state") == session.StateOutputError {
+		data.SetToolTrace("denied", true)
+	}
+	c.part.Set(data)
+	c.part.Touch(o.DecidedAt)
 }

@@ -115,7 +115,7 @@ func (d *logDrafter) turn(turn turnRows) {
 	d.said, d.open = "", make(map[call]bool)
 	last := turn.assistants[len(turn.assistants)-1]
 	meta := session.ParseMessageMetadata([]byte(last.Message.MetadataJSON))
-	d.finished = !meta.Trace.Incomplete && !meta.Trace.PendingApproval &&
+	d.finished = !rows.GoesOn(last) && !meta.Trace.PendingApproval &&
 		(meta.Trace.EndReason == "" || meta.Trace.EndReason == semconv.EndFinish)
 	for _, m := range turn.assistants {
 		d.message(m)

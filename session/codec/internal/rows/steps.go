@@ -244,6 +244,20 @@ func CallOf(p *session.Part, data Object, taken func(id string) bool) *Call {
 	return c
 }
 
+// GoesOn reports whether the end of an answer is not known: it waits for a person, or the source was cut off, or it
+// reports no end while a call had not come back.
+func GoesOn(m *session.MessageAndParts) bool {
+	trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace
+	if trace.Incomplete || trace.EndReason != "" || trace.PendingApproval {
+		return trace.Incomplete || trace.EndReason == ""
+	}
+	return slices.ContainsFunc(m.Parts, func(p session.Part) bool {
+		return session.IsToolType(p.Type) && p.ToolState != nil &&
+			session.StateRank(*p.ToolState) < session.StateRank(session.StateOutputAvailable) &&
+			!Read(p.DataJSON).Object("toolMetadata").Object(traceKey).True("stub")
+	})
+}
+
 // Arguments are the input for formats that take an object only.
 func (c *Call) Arguments() json.RawMessage {
 	if c.Input[0] == '{' {
