@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/acp"
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/codec/pi"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -451,4 +452,35 @@ func TestRejectedCallOfJutulIsDenied(t *testing.T) {
 	if strings.Contains(got, "no result") {
 		t.Error(got)
 	}
+}
+
+// TestImagesOfToolsAreImagesInPi: an image that a tool returned is an image in a session of Pi, not a text.
+func TestImagesOfToolsAreImagesInPi(t *testing.T) {
+	const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+	path := filepath.Join(t.TempDir(), "s1.jsonl")
+	write(t, path, `{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z","message":{"role":`+
+		`"user","content":"look"}}`+"\n"+
+		`{"type":"assistant","sessionId":"s1","uuid":"u2","parentUuid":"u1","timestamp":"2026-01-02T03:04:06.000Z",`+
+		`"message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"t1",`+
+		`"name":"Read","input":{"file_path":"a.png"}}]}}`+"\n"+
+		`{"type":"user","sessionId":"s1","uuid":"u3","parentUuid":"u2","timestamp":"2026-01-02T03:04:07.000Z","message":`+
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"a.png:"},`+
+		`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"`+png+`"}}]}]}}`+"\n")
+	db := filepath.Join(t.TempDir(), "s.db")
+	importFile(t, db, path)
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s, err := formats.Read(t.Context(), r, "s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := pi.Encode(&file, s); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, file.String(), `"content":[{"type":"text","text":"a.png:"},{"type":"image","data":"`+png+
+		`","mimeType":"image/png"}]`)
 }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Encode writes the session as a file of Pi's.
@@ -131,6 +133,7 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 	content := []rows.Object{}
 	ids := make(map[string]bool)
 	var results []*rows.Call
+	outputs := make(map[*rows.Call]json.RawMessage)
 	for _, p := range st.Parts {
 		data := rows.Read(p.DataJSON)
 		if b := block(data); b != nil && b.Text("type") != "image" {
@@ -141,6 +144,7 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 				c.Arguments()))
 			if c.Result != nil {
 				results = append(results, c)
+				outputs[c] = rows.Output(data)
 			}
 		}
 	}
@@ -157,9 +161,38 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 	}
 	e.send(at, hidden, session.RoleAssistant, content, fields...)
 	for _, c := range results {
-		e.send(max(at, c.At), hidden, roleResult, []rows.Object{rows.TextPart("text", *c.Result)},
+		e.send(max(at, c.At), hidden, roleResult, resultBlocks(c, outputs[c]),
 			"toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
 	}
+}
+
+// resultBlocks are those of what a tool returned: a text, and its images.
+func resultBlocks(c *rows.Call, output json.RawMessage) (content []rows.Object) {
+	rest, media := printable.TakeMedia(output)
+	images := slices.DeleteFunc(media, func(m printable.Media) bool { return !m.IsImage() })
+	if len(images) == 0 || c.Failed {
+		return []rows.Object{rows.TextPart("text", *c.Result)}
+	}
+	parts := rows.Elements(rest)
+	if parts == nil {
+		parts = []json.RawMessage{rest}
+	}
+	for _, v := range parts {
+		text, ok := rows.Text(v)
+		if o, err := rows.Parse(v); err == nil && o.Text("type") == "text" && o.Has("text") {
+			text, ok = o.Text("text"), true
+		}
+		if !ok {
+			text = string(v)
+		}
+		if !slices.ContainsFunc(images, func(m printable.Media) bool { return m.String() == text }) {
+			content = append(content, rows.TextPart("text", text))
+		}
+	}
+	for _, m := range images {
+		content = append(content, rows.Of("type", "image", "data", m.Data, "mimeType", m.Type))
+	}
+	return content
 }
 
 // usage returns the usage of a step, which every message has: where it is not known, it is 0.
