@@ -484,3 +484,37 @@ func TestImagesOfToolsAreImagesInPi(t *testing.T) {
 	contains(t, file.String(), `"content":[{"type":"text","text":"a.png:"},{"type":"image","data":"`+png+
 		`","mimeType":"image/png"}]`)
 }
+
+// TestRunsOfAgentDbgHaveItsTypesAndBounds: a result that is an array is in an object, and a text is cut where AgentDbg
+// cuts it.
+func TestRunsOfAgentDbgHaveItsTypesAndBounds(t *testing.T) {
+	long := strings.Repeat("é", 15_000)
+	path := filepath.Join(t.TempDir(), "s1.jsonl")
+	write(t, path, `{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z","message":{"role":`+
+		`"user","content":"look"}}`+"\n"+
+		`{"type":"assistant","sessionId":"s1","uuid":"u2","parentUuid":"u1","timestamp":"2026-01-02T03:04:06.000Z",`+
+		`"message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"text","text":"`+long+`"},`+
+		`{"type":"tool_use","id":"t1","name":"Read","input":{"file_path":"a"}}]}}`+"\n"+
+		`{"type":"user","sessionId":"s1","uuid":"u3","parentUuid":"u2","timestamp":"2026-01-02T03:04:07.000Z","message":`+
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"a"},`+
+		`{"type":"text","text":"b"}]}]}}`+"\n")
+	db := filepath.Join(t.TempDir(), "s.db")
+	importFile(t, db, path)
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s, err := formats.Read(t.Context(), r, "s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run bytes.Buffer
+	if err := agentdbg.Encode(&run, s); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, run.String(), `"result": { "value": [`, `é__TRUNCATED__"`)
+	if strings.Contains(run.String(), strings.Repeat("é", 10_000)) {
+		t.Error("a text is longer than AgentDbg has them")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -126,6 +127,9 @@ func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) {
 	// An event that is earlier than its cause would be shown before it, and a result before its call.
 	at = max(at, after)
 	d.latest = max(d.latest, at)
+	for i := range payload {
+		payload[i].Value = bounded(payload[i].Value)
+	}
 	e := eventJSON{
 		SpecVersion: specVersion, EventID: id, RunID: d.runID, EventType: typ, at: at, TS: rows.FormatTime(at),
 		Name: defaultName(typ, payload), Payload: payload,
@@ -356,9 +360,56 @@ func (d *drafter) unanswered() {
 
 func state(v any) rows.Object { return rows.Of("state", v, "diff", nil) }
 
+// maxField is the most bytes of a text in an event by default, and cutMark the end of one that AgentDbg cut.
+const (
+	maxField = 20_000
+	cutMark  = "__TRUNCATED__"
+)
+
+// bounded cuts the texts in a value that AgentDbg would cut.
+func bounded(v json.RawMessage) json.RawMessage {
+	if len(v) <= maxField {
+		return v
+	}
+	switch v[0] {
+	case '"':
+		text, _ := rows.Text(v)
+		if len(text) <= maxField {
+			return v
+		}
+		end := maxField - len(cutMark)
+		for !utf8.RuneStart(text[end]) {
+			end--
+		}
+		return rows.Raw(text[:end] + cutMark)
+	case '[':
+		all := rows.Elements(v)
+		for i := range all {
+			all[i] = bounded(all[i])
+		}
+		return rows.Raw(all)
+	}
+	o, err := rows.Parse(v)
+	if err != nil {
+		return v
+	}
+	for i := range o {
+		o[i].Value = bounded(o[i].Value)
+	}
+	return o.JSON()
+}
+
+// plain is a value as AgentDbg has them: an object, a text or null. Another is the value of an object, as in its SDK.
+func plain(v json.RawMessage) json.RawMessage {
+	if v = rows.OrNull(v); v[0] != '{' && v[0] != '"' && v[0] != 'n' {
+		return rows.Of("value", v).JSON()
+	}
+	return v
+}
+
 func (d *drafter) tool(p *session.Part, data rows.Object) {
-	payload := rows.Of("tool_name", rows.ToolName(data), "args", rows.OrNull(rows.Input(p, data)),
-		"result", rows.OrNull(rows.Output(data)), "status", statusError)
+	payload := rows.Of("tool_name", rows.ToolName(data), "args", plain(rows.Input(p, data)),
+		"result", plain(rows.Output(data)), "status", statusError)
 	switch own := data.Object("toolMetadata").Object("agenttrace"); data.Text("state") {
 	case session.StateOutputAvailable:
 		payload.Set("status", statusOK)

@@ -22,7 +22,8 @@ var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "stop reasons", Note: "that of a message whose answer goes on in another"},
 	{What: "unfinished messages", Note: "a message whose answer goes on in another"},
 	{What: "turns that wait for approval", Note: "the run goes on"},
-	{What: "texts", Note: "a question that repeats the last one; one without an answer is a state of the run"},
+	{What: "texts", Note: "a question that repeats the last one; one without an answer is a state of the run; " +
+		"what is longer than 20,000 bytes"},
 	{What: "borders between text parts", Note: "those of questions that are lost, and of system messages"},
 	{What: "reasoning", Note: "that of the system, and of questions that are lost"},
 	{What: "files", Note: "those of the system, and of questions that are lost"},
@@ -32,6 +33,8 @@ var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "summaries of compactions", Note: "they are in a state of the run"},
 	{What: "tails and sizes of compactions", Note: "they are in a state of the run"},
 	{What: "data parts", Note: "those of users and the system; loop warnings are given again"},
+	{What: "tool inputs", Note: "one that is no object or text is wrapped in an object"},
+	{What: "tool outputs", Note: "one that is no object or text is wrapped in an object, and long texts are cut"},
 	{What: "tool call ids", Note: "the id of a call is that of its event, a UUIDv4"},
 	{What: "values that the source withholds", Note: "an input that is withheld is null"},
 	{What: "errors of tool calls", Note: "the type is prefixed to the message"},
