@@ -121,8 +121,16 @@ func ToolFromContext(ctx context.Context) *ToolCall { return scopeOf(ctx).tool }
 // is none.
 func ModelCallFromContext(ctx context.Context) *ModelCall { return scopeOf(ctx).call }
 
-// StartTool begins a tool call in the turn that ctx belongs to. Without one it
+// StartTool begins a tool call in the turn that ctx belongs to. Without one it is the call of
+// that ID, or that Name and Input, that package modelhttp has seen in the answer of a model and
+// that waits for its result, if there is only one in the process. Otherwise StartTool
 // returns ctx and a nil ToolCall, which records nothing and is never allowed.
 func StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
-	return TurnFromContext(ctx).StartTool(ctx, o)
+	turn := TurnFromContext(ctx)
+	if turn == nil && RunFromContext(ctx) == nil {
+		if turn, o.ID = observedCall(o); turn == nil {
+			return ctx, nil
+		}
+	}
+	return turn.StartTool(ctx, o)
 }

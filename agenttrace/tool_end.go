@@ -3,6 +3,7 @@ package agenttrace
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -15,7 +16,8 @@ import (
 
 // End ends the call with the output that the model will see: [json.RawMessage],
 // text, or any value that encodes to JSON. JSON in a []byte stays JSON, other
-// bytes become text. An output that is an error ends the call as Fail does.
+// bytes become text. An output that is an error ends the call as Fail does, and so does
+// the result of a tool of MCP that has isError.
 //
 // When the method that ends a call is deferred and the function panics, the call
 // fails with the panic as its error, and the panic goes on.
@@ -38,7 +40,49 @@ func (c *ToolCall) End(output any) {
 		c.fail(err)
 		return
 	}
-	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, encodeJSON(output)) })
+	c.endJSON(encodeJSON(output), false)
+}
+
+// endJSON ends the call with an output that is JSON, or fails it if that is the result of a tool of MCP that failed.
+func (c *ToolCall) endJSON(output string, raw bool) {
+	if err := mcpFailure(output); err != "" {
+		c.fail(err)
+		return
+	}
+	c.end(stateOutputAvailable, func() {
+		c.output, c.cut = c.filter().value(redact.ToolOutput, output)
+		c.rawOutput = raw
+	})
+}
+
+// mcpError is the text of a tool that failed, as its server reports it.
+type mcpError string
+
+func (e mcpError) Error() string     { return string(e) }
+func (e mcpError) ErrorType() string { return "tool_error" }
+
+// mcpFailure returns what the CallToolResult of MCP that an output is reports as an error, or "".
+func mcpFailure(output string) mcpError {
+	if !strings.Contains(output, `"isError"`) {
+		return ""
+	}
+	var result struct {
+		IsError bool
+		Content []json.RawMessage
+	}
+	if json.Unmarshal([]byte(output), &result) != nil || !result.IsError || len(result.Content) == 0 {
+		return ""
+	}
+	var texts []string
+	for _, raw := range result.Content {
+		var block struct{ Text string }
+		if json.Unmarshal(raw, &block) == nil && block.Text != "" {
+			texts = append(texts, block.Text)
+		} else {
+			texts = append(texts, string(raw))
+		}
+	}
+	return mcpError(strings.Join(texts, "\n"))
 }
 
 // EndText is End for text. It does not make an interface of it.
@@ -54,6 +98,10 @@ func (c *ToolCall) EndText(output string) {
 }
 
 func (c *ToolCall) endText(output string) {
+	if err := mcpFailure(output); err != "" {
+		c.fail(err)
+		return
+	}
 	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().quoted(redact.ToolOutput, output) })
 }
 
@@ -68,10 +116,7 @@ func (c *ToolCall) EndRaw(output json.RawMessage) {
 	if c.broken(causeOf(nil, p, c.turn.unwound || len(output) > 0)) {
 		return
 	}
-	c.end(stateOutputAvailable, func() {
-		c.output, c.cut = c.filter().value(redact.ToolOutput, cmp.Or(validUTF8(string(output)), "null"))
-		c.rawOutput = true
-	})
+	c.endJSON(cmp.Or(validUTF8(string(output)), "null"), true)
 }
 
 // EndTruncated ends the call with an output that was too long: head is what the

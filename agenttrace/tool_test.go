@@ -292,3 +292,38 @@ func TestACallInferredFromAnAnswerIsOnePartWhenTheAgentReportsItToo(t *testing.T
 		t.Errorf("the other call = %+v, %d ms", c, *c.DurationMS)
 	}
 }
+
+// TestTheErrorOfAToolOfMCPIsAFailure ends calls with the result as its client has it.
+func TestTheErrorOfAToolOfMCPIsAFailure(t *testing.T) {
+	type result struct {
+		Content []map[string]string `json:"content"`
+		IsError bool                `json:"isError,omitempty"`
+	}
+	failed := result{[]map[string]string{{"type": "text", "text": "no such station"}}, true}
+	text := `{"isError": true, "content": [{"type":"text","text":"no such station"}]}`
+	for name, end := range map[string]func(*agenttrace.ToolCall){
+		"value": func(c *agenttrace.ToolCall) { c.End(failed) },
+		"bytes": func(c *agenttrace.ToolCall) { c.End([]byte(text)) },
+		"text":  func(c *agenttrace.ToolCall) { c.End(text) },
+		"raw":   func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage(text)) },
+		"fine": func(c *agenttrace.ToolCall) {
+			failed := failed
+			failed.IsError = false
+			c.End(failed)
+		},
+		"of another kind": func(c *agenttrace.ToolCall) { c.End(map[string]any{"isError": true, "count": 3}) },
+	} {
+		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+		ctx, turn := h.turn("go")
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "get_weather", Input: 1})
+		end(tool)
+		turn.End(agenttrace.TurnResult{})
+		h.run.End(nil)
+		h.check()
+		c := one(t, h.rec.All().ToolCalls())
+		fails := c.State == "output-error" && c.Error == "no such station" && c.ErrorType == "tool_error"
+		if fails == (name == "fine" || name == "of another kind") {
+			t.Errorf("%s: call = %+v", name, c)
+		}
+	}
+}

@@ -183,6 +183,9 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 		s.turns = append(s.turns, t)
 		s.enter(t.events, now, s.atWork())
 		s.mu.Unlock()
+		if r.inferred && t.recording {
+			t.observe()
+		}
 	}
 	t.scope = scope{Context: ctx, run: r, turn: t}
 	return &t.scope
@@ -436,6 +439,9 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	pending := len(waiting) > 0 && reason == semconv.EndFinish
 	title := t.leave(now, reason, err, pending, waiting, updated)
 	t.run.close(t, nil)
+	if t.run.inferred {
+		t.unobserve()
+	}
 	s := t.run.sess
 	s.flush()
 	if t.recording {

@@ -1,6 +1,11 @@
 package agenttrace
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+)
 
 // inferredID returns the id of the call that a layer begins without knowing its id: the first of
 // that name and input that another layer inferred from an answer and that nobody has begun. It is
@@ -43,6 +48,66 @@ func (t *Turn) inferredCallOf(name string, is func(c *ToolCall) bool) string {
 		}
 	}
 	return ""
+}
+
+// observed has the open turns whose caller observes requests: those of package modelhttp, in whose agents no context
+// has a turn.
+var observed struct {
+	mu    sync.Mutex
+	turns map[*Turn]struct{}
+}
+
+func (t *Turn) observe() {
+	observed.mu.Lock()
+	defer observed.mu.Unlock()
+	if observed.turns == nil {
+		observed.turns = make(map[*Turn]struct{})
+	}
+	observed.turns[t] = struct{}{}
+}
+
+func (t *Turn) unobserve() {
+	observed.mu.Lock()
+	delete(observed.turns, t)
+	observed.mu.Unlock()
+}
+
+// observedCall returns the turn that waits for the tool call of those options, and its id. With several alike it
+// returns nil: they may be those of different users.
+func observedCall(o ToolOptions) (found *Turn, id string) {
+	if o.Inferred || o.ID == "" && o.Input == nil && o.RawInput == nil {
+		return nil, ""
+	}
+	input := string(o.RawInput)
+	if o.RawInput == nil {
+		input = encodeInput(o.Input)
+	}
+	name, callID := validUTF8(o.Name), validUTF8(o.ID)
+	input = canonical(input)
+	observed.mu.Lock()
+	turns := slices.Collect(maps.Keys(observed.turns))
+	observed.mu.Unlock()
+	for _, t := range turns {
+		call := t.inferredCallOf(name, func(c *ToolCall) bool {
+			return callID == c.callID || callID == "" && canonical(c.input) == input
+		})
+		if call != "" && found != nil {
+			return nil, ""
+		} else if call != "" {
+			found = t
+		}
+	}
+	if found == nil {
+		return nil, ""
+	}
+	id = found.inferredCallOf(name, func(c *ToolCall) bool {
+		c.claimed = callID == c.callID || callID == "" && canonical(c.input) == input
+		return c.claimed
+	})
+	if id == "" {
+		return nil, "" // somebody else has begun it
+	}
+	return found, id
 }
 
 // canonical returns JSON in the one form that equal values have, and other text as it is.

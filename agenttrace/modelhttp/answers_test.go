@@ -2,8 +2,10 @@ package modelhttp_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -314,4 +317,52 @@ func TestAnImageThatAToolReturnsIsNotStored(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAToolThatMiddlewareReportsIsTheCallOfTheModel has an agent that begins no turn: middleware, such as that of MCP,
+// reports the execution of a tool in a context that nobody has prepared.
+func TestAToolThatMiddlewareReportsIsTheCallOfTheModel(t *testing.T) {
+	a := newAgent(t, says("call: call_0123456789 ls", "call: call_abcdefghij ls", "Done."), modelhttp.Options{})
+	start := func(o agenttrace.ToolOptions) *agenttrace.ToolCall {
+		_, call := agenttrace.StartTool(context.Background(), o)
+		return call
+	}
+	byInput := agenttrace.ToolOptions{Name: "ls", Input: map[string]any{}}
+	a.chat(t.Context(), nil, tools, "user: list")
+	if call := start(agenttrace.ToolOptions{Name: "ls", Input: map[string]any{"path": "/"}}); call != nil {
+		t.Errorf("a call with other arguments is %s", call.ID())
+	}
+	call := start(byInput)
+	if again := start(byInput); call.ID() != "call_0123456789" || again != nil {
+		t.Errorf("the call is %q, and a second one %q", call.ID(), again.ID())
+	}
+	call.EndText("a.go")
+	history := []string{"user: list", "call: call_0123456789 ls", "tool: call_0123456789 as the model sees it"}
+	a.chat(t.Context(), nil, tools, history...)
+	start(agenttrace.ToolOptions{ID: "call_abcdefghij", Name: "ls"}).Fail(errors.New("gone"))
+	a.chat(t.Context(), nil, tools, append(history, "call: call_abcdefghij ls", "tool: call_abcdefghij gone")...)
+	a.check()
+	calls := a.rec.All().ToolCalls()
+	if len(calls) != 2 || calls[0].Output != `"a.go"` || calls[0].Inferred || calls[1].Error != "gone" {
+		t.Errorf("calls = %+v", calls)
+	}
+	if start(byInput) != nil {
+		t.Error("a call is found after the turn")
+	}
+}
+
+// TestEqualCallsOfTwoUsersAreNotMixedUp has two sessions that wait for the same call.
+func TestEqualCallsOfTwoUsersAreNotMixedUp(t *testing.T) {
+	a := newAgent(t, says("call: call_0123456789 ls", "call: call_abcdefghij ls"), modelhttp.Options{})
+	a.chat(t.Context(), http.Header{"Authorization": {"Bearer alice"}}, tools, "user: list")
+	a.chat(t.Context(), http.Header{"Authorization": {"Bearer bob"}}, tools, "user: list")
+	o := agenttrace.ToolOptions{Name: "ls", Input: map[string]any{}}
+	if _, call := agenttrace.StartTool(t.Context(), o); call != nil {
+		t.Errorf("the call is %s", call.ID())
+	}
+	o.ID = "call_abcdefghij"
+	if _, call := agenttrace.StartTool(t.Context(), o); call.ID() != o.ID {
+		t.Errorf("the call of the id is %q", call.ID())
+	}
+	_ = a.transport.Close()
 }

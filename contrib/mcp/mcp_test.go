@@ -4,6 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +19,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	mcptrace "github.com/agenttrace/agenttrace/contrib/mcp"
 	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 )
@@ -203,5 +208,45 @@ func TestASessionInAServerIsASubAgents(t *testing.T) {
 		if runs := rec.Session("child").Runs(); len(runs) != 1 || runs[0].ParentID != want {
 			t.Errorf("foreign %v: have the runs %+v, want one with the parent %q", foreign, runs, want)
 		}
+	}
+}
+
+// TestWithoutATurnACallIsTheOneThatTheModelRequested has an agent whose model calls are recorded by its HTTP client
+// and whose tools by the middleware, and that begins no turn.
+func TestWithoutATurnACallIsTheOneThatTheModelRequested(t *testing.T) {
+	_, session, _, _ := weather(t, mcptrace.Options{}, says("no such station", true))
+	rec := agenttracetest.NewRecorder()
+	answers := []string{
+		`{"choices":[{"message":{"role":"assistant","tool_calls":[{"id":"call_0123456789","type":"function",` +
+			`"function":{"name":"get_weather","arguments":"{\"city\": \"Rome\"}"}}]},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"message":{"role":"assistant","content":"I do not know."},"finish_reason":"stop"}]}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answers[0])
+		answers = answers[1:]
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: modelhttp.New(
+		agenttrace.New(agenttrace.Options{TracerProvider: rec}), modelhttp.Options{Base: server.Client().Transport})}
+	ask := func(messages string) {
+		resp, err := client.Post(server.URL+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"weather?"}`+messages+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	ask("")
+	params := &mcp.CallToolParams{Name: "get_weather", Arguments: map[string]any{"city": "Rome"}}
+	if _, err := session.CallTool(t.Context(), params); err != nil {
+		t.Fatal(err)
+	}
+	ask(`,{"role":"assistant","tool_calls":[{"id":"call_0123456789","type":"function","function":{"name":"get_weather",` +
+		`"arguments":"{\"city\": \"Rome\"}"}}]},{"role":"tool","tool_call_id":"call_0123456789","content":"no such station"}`)
+	calls := rec.All().ToolCalls()
+	if len(calls) != 1 || calls[0].CallID != "call_0123456789" || calls[0].Error != "no such station" || calls[0].Inferred {
+		t.Errorf("have %+v, want the model's call, which failed", calls)
 	}
 }
