@@ -1,9 +1,11 @@
 package adktrace_test
 
 import (
-	"encoding/json"
-	"errors"
-	"testing"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 
 	"google.golang.org/adk/agent"
 	"google.golang.org/adk/agent/llmagent"
@@ -15,99 +17,81 @@ import (
 	"google.golang.org/adk/tool/functiontool"
 	"google.golang.org/genai"
 
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	adktrace "github.com/agenttrace/agenttrace/contrib/adk"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
-
-func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: modelserver.Named("gemini with calls in one chunk"), Run: weather})
-}
 
 // An agent is recorded by a plugin of its runner.
 func Example() {
-	conformance.Print(conformance.Program{API: modelserver.Named("gemini with calls in one chunk"), Run: weather})
-	// Output:
-	// system You know the weather.
-	// tool get_weather The weather of a city.
-	// user text How is the weather in Paris and in Rome?
-	// assistant reasoning Two cities, two calls.
-	// assistant text Let me look.
-	// assistant call get_weather {"city":"Paris"} output "sunny"
-	// assistant call get_weather {"city":"Rome"} error no such station
-	// assistant step-start
-	// assistant text It is sunny in Paris.
-	// turn 240+30 STOP 2 calls
-	// user text Thanks! And in Oslo?
-	// assistant call get_weather {"city":"Oslo"} output {"degrees":3}
-	// assistant step-start
-	// assistant text Oslo has 3 °C.
-	// turn 370+20 STOP 2 calls
-}
+	// A server of a model that requests a tool, and then answers.
+	answers := []string{
+		`{"candidates":[{"finishReason":"STOP","content":{"role":"model","parts":[` +
+			`{"functionCall":{"id":"call_1","name":"get_weather","args":{"city":"Paris"}}}]}}]}`,
+		`{"candidates":[{"finishReason":"STOP","content":{"role":"model","parts":[{"text":"It is sunny."}]}}]}`,
+	}
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answers[0])
+		answers = answers[1:]
+	}))
+	defer model.Close()
 
-type place struct {
-	City string `json:"city"`
-}
-
-func weather(c *conformance.Console) error {
-	recorded, err := adktrace.New(c.Tracer, adktrace.Options{Agent: "weather"})
+	// The recorder is a tracer provider for tests. A program calls setup.Init of agenttrace/setup instead.
+	recorder := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: recorder})
+	recorded, err := adktrace.New(tracer, adktrace.Options{Agent: "weather"})
 	if err != nil {
-		return err
+		panic(err)
 	}
 
-	model, err := gemini.NewModel(c.Context, "gemini-x", &genai.ClientConfig{
-		APIKey: "key", Backend: genai.BackendGeminiAPI, HTTPClient: c.HTTP,
-		HTTPOptions: genai.HTTPOptions{BaseURL: c.URL},
+	ctx := context.Background()
+	llm, err := gemini.NewModel(ctx, "gemini-x", &genai.ClientConfig{
+		APIKey: "key", Backend: genai.BackendGeminiAPI, HTTPOptions: genai.HTTPOptions{BaseURL: model.URL},
 	})
 	if err != nil {
-		return err
+		panic(err)
 	}
-	getWeather, err := functiontool.New(
-		functiontool.Config{Name: "get_weather", Description: c.Script.Tools[0].Description},
-		func(_ tool.Context, in place) (string, error) {
-			input, err := json.Marshal(in)
-			if err != nil {
-				return "", err
-			}
-			output, failed := c.Call("get_weather", input)
-			if failed {
-				return "", errors.New(output)
-			}
-			return output, nil
-		})
-	if err != nil {
-		return err
+	type place struct {
+		City string `json:"city"`
 	}
-	root, err := llmagent.New(llmagent.Config{
-		Name: "weather", Model: model, Instruction: c.Script.System, Tools: []tool.Tool{getWeather},
-	})
+	weather, err := functiontool.New(
+		functiontool.Config{Name: "get_weather", Description: "The weather of a city."},
+		func(tool.Context, place) (string, error) { return "sunny", nil })
 	if err != nil {
-		return err
+		panic(err)
+	}
+	root, err := llmagent.New(llmagent.Config{Name: "weather", Model: llm, Tools: []tool.Tool{weather}})
+	if err != nil {
+		panic(err)
 	}
 	sessions := session.InMemoryService()
-	if _, err := sessions.Create(c.Context, &session.CreateRequest{
+	if _, err := sessions.Create(ctx, &session.CreateRequest{
 		AppName: "weather", UserID: "user", SessionID: "session-1",
 	}); err != nil {
-		return err
+		panic(err)
 	}
 	r, err := runner.New(runner.Config{
 		AppName: "weather", Agent: root, SessionService: sessions,
 		PluginConfig: runner.PluginConfig{Plugins: []*plugin.Plugin{recorded}},
 	})
 	if err != nil {
-		return err
+		panic(err)
 	}
-	config := agent.RunConfig{StreamingMode: agent.StreamingModeNone}
-	if c.Stream {
-		config.StreamingMode = agent.StreamingModeSSE
-	}
-	return c.Turns(func(question string) error {
-		content := genai.NewContentFromText(question, genai.RoleUser)
-		for _, err := range r.Run(c.Context, "user", "session-1", content, config) {
-			if err != nil {
-				return err
-			}
+	question := genai.NewContentFromText("How is the weather?", genai.RoleUser)
+	for _, err := range r.Run(ctx, "user", "session-1", question, agent.RunConfig{}) {
+		if err != nil {
+			panic(err)
 		}
-		return nil
-	})
+	}
+	for _, call := range recorder.All().ToolCalls() {
+		fmt.Println(call.ToolID, call.CallID, call.Input, call.Output)
+	}
+	for _, turn := range recorder.All().Turns() {
+		fmt.Println(turn.EndReason, turn.ModelCalls, "model calls")
+	}
+	// Output:
+	// get_weather call_1 {"city":"Paris"} "sunny"
+	// finish 2 model calls
 }

@@ -2,98 +2,66 @@ package langchaintrace_test
 
 import (
 	"context"
-	"errors"
-	"testing"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 
 	"github.com/tmc/langchaingo/agents"
 	"github.com/tmc/langchaingo/chains"
 	"github.com/tmc/langchaingo/llms/openai"
-	"github.com/tmc/langchaingo/tools"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	langchaintrace "github.com/agenttrace/agenttrace/contrib/langchaingo"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
-func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: chat(), Run: weather})
-}
+// station is a tool.
+type station struct{}
+
+func (station) Name() string                                 { return "get_weather" }
+func (station) Description() string                          { return "The weather of a city." }
+func (station) Call(context.Context, string) (string, error) { return "sunny", nil }
 
 // An executor and what it runs are recorded by a handler.
 func Example() {
-	conformance.Print(conformance.Program{API: chat(), Run: weather})
-	// Output:
-	// system You know the weather.
-	// tool get_weather The weather of a city.
-	// user text How is the weather in Paris and in Rome?
-	// assistant reasoning Two cities, two calls.
-	// assistant text Let me look.
-	// assistant call get_weather {"city":"Paris"} call_paris_0001 output "sunny"
-	// assistant call get_weather {"city":"Rome"} call_rome_00002 error no such station
-	// assistant step-start
-	// assistant text It is sunny in Paris.
-	// turn 240+30 stop 2 calls
-	// user text Thanks! And in Oslo?
-	// assistant call get_weather {"city":"Oslo"} call_oslo_00003 output {"degrees":3}
-	// assistant step-start
-	// assistant text Oslo has 3 °C.
-	// turn 370+20 stop 2 calls
-}
-
-// chat is the API of the agent's model. The framework knows that a tool failed.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
-	api.Errors = true
-	return &api
-}
-
-// getWeather is the tool.
-type getWeather struct{ *conformance.Console }
-
-func (w getWeather) Name() string        { return w.Script.Tools[0].Name }
-func (w getWeather) Description() string { return w.Script.Tools[0].Description }
-
-func (w getWeather) Call(_ context.Context, input string) (string, error) {
-	output, failed := w.Console.Call("get_weather", []byte(input))
-	if failed {
-		return "", errors.New(output)
+	// A server of a model that requests a tool, and then answers.
+	answers := []string{
+		`{"choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":"","tool_calls":[` +
+			`{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]}}]}`,
+		`{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"It is sunny."}}]}`,
 	}
-	return output, nil
-}
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answers[0])
+		answers = answers[1:]
+	}))
+	defer model.Close()
 
-// explained gives the model the error of a tool, with which the executor would fail.
-type explained struct{ tools.Tool }
-
-func (e explained) Call(ctx context.Context, input string) (string, error) {
-	output, err := e.Tool.Call(ctx, input)
-	if err != nil {
-		return err.Error(), nil
-	}
-	return output, nil
-}
-
-func weather(c *conformance.Console) error {
-	h := langchaintrace.New(c.Tracer, langchaintrace.Options{
+	// The recorder is a tracer provider for tests. A program calls setup.Init of agenttrace/setup instead.
+	recorder := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: recorder})
+	handler := langchaintrace.New(tracer, langchaintrace.Options{
 		Agent: "weather", Model: agenttrace.Model{Provider: "openai", ID: "gpt-x"},
-		SessionID: func(context.Context) string { return "session-1" },
 	})
 
-	llm, err := openai.New(openai.WithToken("key"), openai.WithModel("gpt-x"), openai.WithBaseURL(c.URL+"/v1"),
-		openai.WithHTTPClient(c.HTTP))
+	llm, err := openai.New(openai.WithToken("key"), openai.WithModel("gpt-x"), openai.WithBaseURL(model.URL+"/v1"))
 	if err != nil {
-		return err
+		panic(err)
 	}
-	recorded := h.Tools(getWeather{c})
-	agent := agents.NewOpenAIFunctionsAgent(h.Model(llm), []tools.Tool{explained{recorded[0]}},
-		agents.NewOpenAIOption().WithSystemMessage(c.Script.System))
-	chain := h.Chain(agents.NewExecutor(agent, agents.WithCallbacksHandler(h)))
-	var options []chains.ChainCallOption
-	if c.Stream {
-		options = append(options, chains.WithStreamingFunc(func(context.Context, []byte) error { return nil }))
+	agent := agents.NewOpenAIFunctionsAgent(handler.Model(llm), handler.Tools(station{}))
+	chain := handler.Chain(agents.NewExecutor(agent, agents.WithCallbacksHandler(handler)))
+	if _, err := chains.Run(context.Background(), chain, "How is the weather?"); err != nil {
+		panic(err)
 	}
-	return c.Turns(func(question string) error {
-		_, err := chains.Run(c.Context, chain, question, options...)
-		return err
-	})
+	for _, call := range recorder.All().ToolCalls() {
+		fmt.Println(call.ToolID, call.CallID, call.Input, call.Output)
+	}
+	for _, turn := range recorder.All().Turns() {
+		fmt.Println(turn.EndReason, turn.ModelCalls, "model calls")
+	}
+	// Output:
+	// get_weather call_1 {"city":"Paris"} "sunny"
+	// finish 2 model calls
 }

@@ -1,182 +1,87 @@
 package mcptrace_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
-	"sync"
+	"net/http/httptest"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	mcptrace "github.com/agenttrace/agenttrace/contrib/mcp"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
-// An agent has its tools from a server.
+// An agent has its tools from a server. Its model calls are recorded by its HTTP client.
 func Example() {
-	conformance.Print(conformance.Program{API: chat(), Run: agent})
-	// Output:
-	// system You know the weather.
-	// tool get_weather The weather of a city.
-	// user text How is the weather in Paris and in Rome?
-	// assistant reasoning Two cities, two calls.
-	// assistant text Let me look.
-	// assistant call get_weather {"city":"Paris"} call_paris_0001 output "sunny"
-	// assistant call get_weather {"city":"Rome"} call_rome_00002 error no such station
-	// assistant step-start
-	// assistant text It is sunny in Paris.
-	// turn 240+30 stop 2 calls
-	// user text Thanks! And in Oslo?
-	// assistant call get_weather {"city":"Oslo"} call_oslo_00003 output {"degrees":3}
-	// assistant step-start
-	// assistant text Oslo has 3 °C.
-	// turn 370+20 stop 2 calls
-}
+	// A server of a model that requests a tool, and then answers.
+	answers := []string{
+		`{"choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":"","tool_calls":[` +
+			`{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]}}]}`,
+		`{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"It is sunny."}}]}`,
+	}
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answers[0])
+		answers = answers[1:]
+	}))
+	defer model.Close()
 
-// chat is the API of the agent's model. MCP states that a tool failed.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
-	api.Errors = true
-	return &api
-}
+	// The recorder is a tracer provider for tests. A program calls setup.Init of agenttrace/setup instead.
+	recorder := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: recorder})
+	client := &http.Client{Transport: modelhttp.New(tracer, modelhttp.Options{Agent: "weather"})}
+	ask := func(messages string) {
+		resp, err := client.Post(model.URL+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model":"gpt-x","messages":[{"role":"user","content":"How is the weather?"}`+messages+`]}`))
+		if err != nil {
+			panic(err)
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}
 
-// connect returns a client's session with a server that has the tools of the script.
-func connect(c *conformance.Console) (*mcp.ClientSession, error) {
-	options := mcptrace.Options{TracerProvider: c.Provider}
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
-	server.AddReceivingMiddleware(mcptrace.Server(options))
-	client := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil)
-	client.AddSendingMiddleware(mcptrace.Client(options))
-
-	for _, t := range c.Script.Tools {
-		tool := &mcp.Tool{Name: t.Name, Description: t.Description, InputSchema: json.RawMessage(t.Schema)}
-		server.AddTool(tool, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			output, failed := c.Call(req.Params.Name, req.Params.Arguments)
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: output}}, IsError: failed}, nil
+	server.AddTool(&mcp.Tool{Name: "get_weather", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sunny"}}}, nil
 		})
-	}
+	server.AddReceivingMiddleware(mcptrace.Server(mcptrace.Options{TracerProvider: recorder}))
+	tools := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil)
+	tools.AddSendingMiddleware(mcptrace.Client(mcptrace.Options{TracerProvider: recorder}))
+
+	ctx := context.Background()
 	here, there := mcp.NewInMemoryTransports()
-	if _, err := server.Connect(c.Context, there, nil); err != nil {
-		return nil, err
+	if _, err := server.Connect(ctx, there, nil); err != nil {
+		panic(err)
 	}
-	return client.Connect(c.Context, here, nil)
-}
-
-type (
-	message struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-		Calls   []call `json:"tool_calls,omitempty"`
-		CallID  string `json:"tool_call_id,omitempty"`
-	}
-	call struct {
-		ID       string `json:"id"`
-		Type     string `json:"type"`
-		Function struct {
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"function"`
-	}
-)
-
-func agent(c *conformance.Console) error {
-	session, err := connect(c)
+	session, err := tools.Connect(ctx, here, nil)
 	if err != nil {
-		return err
+		panic(err)
 	}
 	defer session.Close()
-	tools, err := session.ListTools(c.Context, &mcp.ListToolsParams{})
-	if err != nil {
-		return err
-	}
-	client := &http.Client{Transport: modelhttp.New(c.Tracer, modelhttp.Options{Base: c.HTTP.Transport})}
-	history := []message{{Role: "system", Content: c.Script.System}}
-	recorded := c.Tracer.NewSession(c.Context, agenttrace.SessionOptions{Agent: "weather"})
-	return c.Turns(func(question string) (err error) {
-		ctx, run := recorded.StartRun(c.Context, agenttrace.RunOptions{})
-		defer run.Done(&err)
-		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question},
-			agenttrace.TurnOptions{SystemPrompt: c.Script.System, Tools: catalog(tools.Tools)})
-		defer turn.Done(&err)
-		history = append(history, message{Role: "user", Content: question})
-		for {
-			answer, err := ask(ctx, client, c.URL, history, tools.Tools)
-			if err != nil {
-				return err
-			}
-			history = append(history, answer)
-			if len(answer.Calls) == 0 {
-				return nil
-			}
-			history = append(history, execute(ctx, session, answer.Calls)...)
-		}
-	})
-}
 
-// execute calls the tools that an answer requests, at the same time.
-func execute(ctx context.Context, session *mcp.ClientSession, calls []call) []message {
-	results := make([]message, len(calls))
-	var all sync.WaitGroup
-	for i, call := range calls {
-		all.Go(func() {
-			results[i] = message{Role: "tool", CallID: call.ID}
-			r, err := session.CallTool(ctx, &mcp.CallToolParams{
-				Name: call.Function.Name, Arguments: json.RawMessage(call.Function.Arguments),
-			})
-			if err != nil {
-				results[i].Content = err.Error()
-				return
-			}
-			results[i].Content = r.Content[0].(*mcp.TextContent).Text
-		})
+	ask("")
+	params := &mcp.CallToolParams{Name: "get_weather", Arguments: json.RawMessage(`{"city":"Paris"}`)}
+	if _, err := session.CallTool(ctx, params); err != nil {
+		panic(err)
 	}
-	all.Wait()
-	return results
-}
-
-// ask sends the history to the model, which knows nothing of MCP.
-func ask(
-	ctx context.Context, client *http.Client, url string, history []message, tools []*mcp.Tool,
-) (message, error) {
-	type m = map[string]any
-	var functions []m
-	for _, t := range tools {
-		functions = append(functions, m{"type": "function", "function": m{
-			"name": t.Name, "description": t.Description, "parameters": t.InputSchema,
-		}})
+	ask(`,{"role":"assistant","tool_calls":[{"id":"call_1","type":"function",` +
+		`"function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]},` +
+		`{"role":"tool","tool_call_id":"call_1","content":"sunny"}`)
+	for _, call := range recorder.All().ToolCalls() {
+		fmt.Println(call.ToolID, call.CallID, call.Input, call.Output)
 	}
-	body, err := json.Marshal(m{"model": "gpt-x", "messages": history, "tools": functions})
-	if err != nil {
-		return message{}, err
+	for _, turn := range recorder.All().Turns() {
+		fmt.Println(turn.EndReason, turn.ModelCalls, "model calls")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
-	if err != nil {
-		return message{}, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return message{}, err
-	}
-	defer resp.Body.Close()
-	if body, err = io.ReadAll(resp.Body); err != nil {
-		return message{}, err
-	}
-	var answer struct {
-		Choices []struct{ Message message }
-	}
-	err = json.Unmarshal(body, &answer)
-	return answer.Choices[0].Message, err
-}
-
-func catalog(tools []*mcp.Tool) (all []agenttrace.Tool) {
-	for _, t := range tools {
-		schema, _ := json.Marshal(t.InputSchema) // it came as JSON
-		all = append(all, agenttrace.Tool{Name: t.Name, Description: t.Description, Parameters: schema})
-	}
-	return all
+	// Output:
+	// get_weather call_1 {"city":"Paris"} "sunny"
+	// finish 2 model calls
 }
