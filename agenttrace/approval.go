@@ -86,6 +86,12 @@ func (c *ToolCall) isPending(err error) bool {
 		c.asks && c.state == stateInputAvailable && endReason(err) != semconv.EndError)
 }
 
+func (c *ToolCall) asksUser() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asks
+}
+
 // waitApproval reports that the session waits for the answer.
 func (c *ToolCall) waitApproval(now time.Time) {
 	c.mu.Lock()

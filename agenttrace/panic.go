@@ -191,13 +191,13 @@ func (t *Turn) Done(err *error) {
 	p := recover()
 	defer repanic(p)
 	e := causeOf(valueOf(err), p, t.unwound)
-	e = t.unlessPending(e, e)
+	e = t.unlessPending(e, e, true)
 	t.finish(endReason(e), e, "")
 }
 
 // unlessPending returns cause, or nil if a call waits for a human: of the errors of a safe net, only one that failed
-// the turn or with which its user stopped it ends the wait.
-func (t *Turn) unlessPending(err, cause error) error {
+// the turn or with which its user stopped it ends the wait. asks reports that a call that asks its user counts too.
+func (t *Turn) unlessPending(err, cause error, asks bool) error {
 	if endReason(err) == semconv.EndError || errors.Is(err, ErrAborted) {
 		return cause
 	}
@@ -209,7 +209,7 @@ func (t *Turn) unlessPending(err, cause error) error {
 	}
 	t.mu.Unlock()
 	for _, c := range calls {
-		pending = pending || c != nil && c.isPending(nil)
+		pending = pending || c != nil && c.isPending(nil) && (asks || !c.asksUser())
 	}
 	if pending {
 		return nil

@@ -159,7 +159,7 @@ func (r *Run) finish(err error) {
 		c.finish(CompactionResult{}, orAborted(err))
 	}
 	for _, t := range turns {
-		cause := t.unlessPending(err, orAborted(err))
+		cause := t.unlessPending(err, orAborted(err), false) // what asks its user runs, and is stopped
 		t.finish(endReason(cause), cause, "")
 	}
 
