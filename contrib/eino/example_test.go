@@ -2,138 +2,78 @@ package einotrace_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
-	"testing"
+	"net/http"
+	"net/http/httptest"
 
 	"github.com/cloudwego/eino-ext/components/model/openai"
 	"github.com/cloudwego/eino/components/tool"
+	"github.com/cloudwego/eino/components/tool/utils"
 	"github.com/cloudwego/eino/compose"
 	"github.com/cloudwego/eino/flow/agent"
 	"github.com/cloudwego/eino/flow/agent/react"
 	"github.com/cloudwego/eino/schema"
-	"github.com/eino-contrib/jsonschema"
 
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	einotrace "github.com/agenttrace/agenttrace/contrib/eino"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
-
-func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: chat(), Run: weather})
-}
 
 // A ReAct agent is recorded by a handler.
 func Example() {
-	conformance.Print(conformance.Program{API: chat(), Run: weather})
+	// A server of a model that requests a tool, and then answers.
+	answers := []string{
+		`{"choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":"","tool_calls":[` +
+			`{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]}}]}`,
+		`{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"It is sunny."}}]}`,
+	}
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answers[0])
+		answers = answers[1:]
+	}))
+	defer model.Close()
+
+	// The recorder is a tracer provider for tests. A program calls setup.Init of agenttrace/setup instead.
+	recorder := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: recorder})
+	handler := einotrace.New(tracer, einotrace.Options{Agent: "weather"})
+
+	ctx := context.Background()
+	chat, err := openai.NewChatModel(ctx, &openai.ChatModelConfig{
+		APIKey: "key", BaseURL: model.URL + "/v1", Model: "gpt-x",
+	})
+	if err != nil {
+		panic(err)
+	}
+	type place struct {
+		City string `json:"city"`
+	}
+	weather, err := utils.InferTool("get_weather", "The weather of a city.",
+		func(context.Context, place) (string, error) { return "sunny", nil })
+	if err != nil {
+		panic(err)
+	}
+	weatherAgent, err := react.NewAgent(ctx, &react.AgentConfig{
+		ToolCallingModel: chat, ToolsConfig: compose.ToolsNodeConfig{Tools: []tool.BaseTool{weather}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := weatherAgent.Generate(ctx, []*schema.Message{schema.UserMessage("How is the weather?")},
+		agent.WithComposeOptions(compose.WithCallbacks(handler))); err != nil {
+		panic(err)
+	}
+	handler.Close()
+	for _, call := range recorder.All().ToolCalls() {
+		fmt.Println(call.ToolID, call.CallID, call.Input, call.Output)
+	}
+	for _, turn := range recorder.All().Turns() {
+		fmt.Println(turn.EndReason, turn.ModelCalls, "model calls")
+	}
 	// Output:
-	// system You know the weather.
-	// tool get_weather The weather of a city.
-	// user text How is the weather in Paris and in Rome?
-	// assistant reasoning Two cities, two calls.
-	// assistant text Let me look.
-	// assistant call get_weather {"city":"Paris"} call_paris_0001 output "sunny"
-	// assistant call get_weather {"city":"Rome"} call_rome_00002 error no such station
-	// assistant step-start
-	// assistant text It is sunny in Paris.
-	// turn 240+30 stop 2 calls
-	// user text Thanks! And in Oslo?
-	// assistant call get_weather {"city":"Oslo"} call_oslo_00003 output {"degrees":3}
-	// assistant step-start
-	// assistant text Oslo has 3 °C.
-	// turn 370+20 stop 2 calls
-}
-
-// chat is the API of the agent's model. The framework knows that a tool failed.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
-	api.Errors = true
-	return &api
-}
-
-// getWeather is the tool.
-type getWeather struct{ *conformance.Console }
-
-func (w getWeather) Info(context.Context) (*schema.ToolInfo, error) {
-	t := w.Script.Tools[0]
-	var parameters jsonschema.Schema
-	err := json.Unmarshal([]byte(t.Schema), &parameters)
-	return &schema.ToolInfo{
-		Name: t.Name, Desc: t.Description, ParamsOneOf: schema.NewParamsOneOfByJSONSchema(&parameters),
-	}, err
-}
-
-func (w getWeather) InvokableRun(_ context.Context, input string, _ ...tool.Option) (string, error) {
-	output, failed := w.Call("get_weather", []byte(input))
-	if failed {
-		return "", errors.New(output)
-	}
-	return output, nil
-}
-
-// explain gives the model the error of a tool. Around the tool, it leaves the error to the handler.
-func explain(next compose.InvokableToolEndpoint) compose.InvokableToolEndpoint {
-	return func(ctx context.Context, in *compose.ToolInput) (*compose.ToolOutput, error) {
-		out, err := next(ctx, in)
-		if err != nil {
-			return &compose.ToolOutput{Result: err.Error()}, nil
-		}
-		return out, nil
-	}
-}
-
-// hasCalls reads a stream to its end, for this model begins with text.
-func hasCalls(_ context.Context, stream *schema.StreamReader[*schema.Message]) (calls bool, err error) {
-	defer stream.Close()
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return calls, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		calls = calls || len(m.ToolCalls) > 0
-	}
-}
-
-func weather(c *conformance.Console) error {
-	ctx := c.Context
-	handler := einotrace.New(c.Tracer, einotrace.Options{
-		Agent: "weather", SessionID: func(context.Context) string { return "session-1" },
-	})
-	defer handler.Close()
-
-	model, err := openai.NewChatModel(ctx, &openai.ChatModelConfig{
-		APIKey: "key", BaseURL: c.URL + "/v1", Model: "gpt-x", HTTPClient: c.HTTP,
-	})
-	if err != nil {
-		return err
-	}
-	a, err := react.NewAgent(ctx, &react.AgentConfig{
-		ToolCallingModel: model, StreamToolCallChecker: hasCalls,
-		ToolsConfig: compose.ToolsNodeConfig{
-			Tools:               []tool.BaseTool{getWeather{c}},
-			ToolCallMiddlewares: []compose.ToolMiddleware{{Invokable: explain}},
-		},
-	})
-	if err != nil {
-		return err
-	}
-	recorded := agent.WithComposeOptions(compose.WithCallbacks(handler))
-	history := []*schema.Message{schema.SystemMessage(c.Script.System)}
-	return c.Turns(func(question string) error {
-		history = append(history, schema.UserMessage(question))
-		var answer *schema.Message
-		if !c.Stream {
-			answer, err = a.Generate(ctx, history, recorded)
-		} else if stream, streamErr := a.Stream(ctx, history, recorded); streamErr != nil {
-			err = streamErr
-		} else {
-			answer, err = schema.ConcatMessageStream(stream)
-		}
-		history = append(history, answer)
-		return err
-	})
+	// get_weather call_1 {"city":"Paris"} "sunny"
+	// finish 2 model calls
 }

@@ -2,110 +2,65 @@ package genkittrace_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"testing"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 
 	"github.com/firebase/genkit/go/ai"
 	"github.com/firebase/genkit/go/genkit"
 	"github.com/firebase/genkit/go/plugins/compat_oai"
-	"github.com/openai/openai-go/option"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	genkittrace "github.com/agenttrace/agenttrace/contrib/genkit"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
-
-func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: chat(), Run: weather})
-}
 
 // A Generate is a turn.
 func Example() {
-	conformance.Print(conformance.Program{API: chat(), Run: weather})
-	// Output:
-	// system You know the weather.
-	// tool get_weather The weather of a city.
-	// user text How is the weather in Paris and in Rome?
-	// assistant text Let me look.
-	// assistant call get_weather {"city":"Paris"} call_paris_0001 output "sunny"
-	// assistant call get_weather {"city":"Rome"} call_rome_00002 error no such station
-	// assistant step-start
-	// assistant text It is sunny in Paris.
-	// turn 240+30 stop 2 calls
-	// user text Thanks! And in Oslo?
-	// assistant call get_weather {"city":"Oslo"} call_oslo_00003 output {"degrees":3}
-	// assistant step-start
-	// assistant text Oslo has 3 °C.
-	// turn 370+20 stop 2 calls
-}
-
-// chat is the API of the agent's model. The framework knows that a tool failed; its plugin does not
-// read the reasoning.
-func chat() *modelserver.API {
-	api := *modelserver.Named("chat")
-	api.Errors, api.Reasons = true, false
-	return &api
-}
-
-type place struct {
-	City string `json:"city"`
-}
-
-// explained gives the model the error of a tool, with which Generate would fail.
-func explained(tool ai.ToolFunc[place, string]) ai.ToolFunc[place, string] {
-	return func(ctx *ai.ToolContext, in place) (string, error) {
-		output, err := tool(ctx, in)
-		if err != nil {
-			return err.Error(), nil
-		}
-		return output, nil
+	// A server of a model that requests a tool, and then answers.
+	answers := []string{
+		`{"choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":"","tool_calls":[` +
+			`{"id":"call_1","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Paris\"}"}}]}}]}`,
+		`{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"It is sunny."}}]}`,
 	}
-}
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answers[0])
+		answers = answers[1:]
+	}))
+	defer model.Close()
 
-func weather(c *conformance.Console) error {
-	h := genkittrace.New(c.Tracer, genkittrace.Options{
+	// The recorder is a tracer provider for tests. A program calls setup.Init of agenttrace/setup instead.
+	recorder := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: recorder})
+	handler := genkittrace.New(tracer, genkittrace.Options{
 		Agent: "weather", Model: agenttrace.Model{Provider: "openai", ID: "gpt-x"},
-		SessionID: func(context.Context) string { return "session-1" },
 	})
 
-	plugin := &compat_oai.OpenAICompatible{
-		Provider: "openai", APIKey: "key", BaseURL: c.URL + "/v1",
-		Opts: []option.RequestOption{option.WithHTTPClient(c.HTTP)},
-	}
-	g := genkit.Init(c.Context, genkit.WithPlugins(plugin))
-	model := plugin.DefineModel("openai", "gpt-x", ai.ModelOptions{
+	ctx := context.Background()
+	plugin := &compat_oai.OpenAICompatible{Provider: "openai", APIKey: "key", BaseURL: model.URL + "/v1"}
+	g := genkit.Init(ctx, genkit.WithPlugins(plugin))
+	chat := plugin.DefineModel("openai", "gpt-x", ai.ModelOptions{
 		Supports: &ai.ModelSupports{Multiturn: true, Tools: true, SystemRole: true},
 	})
-	getWeather := func(_ *ai.ToolContext, in place) (string, error) {
-		input, err := json.Marshal(in)
-		if err != nil {
-			return "", err
-		}
-		output, failed := c.Call("get_weather", input)
-		if failed {
-			return "", errors.New(output)
-		}
-		return output, nil
+	type place struct {
+		City string `json:"city"`
 	}
-	tool := genkit.DefineTool(g, "get_weather", c.Script.Tools[0].Description,
-		explained(genkittrace.Tool("get_weather", getWeather)))
-
-	var history []*ai.Message
-	return c.Turns(func(question string) error {
-		options := []ai.GenerateOption{
-			ai.WithModel(model), ai.WithSystem(c.Script.System), ai.WithTools(tool),
-			ai.WithMessages(history...), ai.WithPrompt(question),
-		}
-		if c.Stream {
-			options = append(options, ai.WithStreaming(
-				func(context.Context, *ai.ModelResponseChunk) error { return nil }))
-		}
-		response, err := h.Generate(c.Context, g, options...)
-		if err == nil {
-			history = append(history, ai.NewUserTextMessage(question), response.Message)
-		}
-		return err
-	})
+	tool := genkit.DefineTool(g, "get_weather", "The weather of a city.", genkittrace.Tool("get_weather",
+		func(*ai.ToolContext, place) (string, error) { return "sunny", nil }))
+	if _, err := handler.Generate(ctx, g, ai.WithModel(chat), ai.WithTools(tool),
+		ai.WithPrompt("How is the weather?")); err != nil {
+		panic(err)
+	}
+	for _, call := range recorder.All().ToolCalls() {
+		fmt.Println(call.ToolID, call.CallID, call.Input, call.Output)
+	}
+	for _, turn := range recorder.All().Turns() {
+		fmt.Println(turn.EndReason, turn.ModelCalls, "model calls")
+	}
+	// Output:
+	// get_weather call_1 {"city":"Paris"} "sunny"
+	// finish 2 model calls
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -178,24 +177,5 @@ func Test(t *testing.T, p Program) {
 				t.Errorf("session (-script +stored):\n%s", diff)
 			}
 		})
-	}
-}
-
-// Print has the conversation with the program, and prints the session.
-func Print(p Program) {
-	dir, err := os.MkdirTemp("", "conformance")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	script := modelserver.Weather
-	doc, err := p.run(context.Background(), dir, &script, true)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, line := range modelserver.Lines(doc, p.API.IDs) {
-		fmt.Println(line)
 	}
 }
