@@ -134,6 +134,9 @@ func (o *observer) put(n *Observation) (changed bool, refused error) {
 	id := keyOf(n)
 	old := o.rows.observation(id)
 	o.pending[id] = old == nil || old.Attribution.SessionID == ""
+	if old != nil && n.Session != old.Session && (old.Session != "" || n.version() <= old.version()) {
+		return false, ErrRefused // an id that two sessions use stays with the first
+	}
 	if old != nil && !n.takesPrecedence(&old.Observation) {
 		return false, nil
 	}

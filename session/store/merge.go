@@ -444,7 +444,7 @@ func equalParts(p, q *session.Part) bool {
 // outcome takes precedence, then the later. One that was rebuilt replaces any other.
 func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error) {
 	old := a.rows.decision(d.ID)
-	if old != nil && from == imports && old.SessionID != d.SessionID {
+	if old != nil && from != rebuilt && old.SessionID != d.SessionID {
 		return false, refuse("its id belongs to session %s; it is left out", old.SessionID)
 	}
 	if old != nil {
