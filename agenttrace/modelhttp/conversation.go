@@ -41,7 +41,8 @@ type conversation struct {
 	consumed   bool
 	// responses are the keys of the last responses, oldest first.
 	responses []string
-	// head is the beginning of the last answer, answerHead and askedHead have the letters of that and of the user's text.
+	// head is the beginning of the last answer, answerHead and askedHead have the letters of that and of the user's
+	// text.
 	head, answerHead, askedHead string
 	// choices are the further answers to the last request.
 	choices []digest

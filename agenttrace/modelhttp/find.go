@@ -14,9 +14,9 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
-// This file has the rules by which a request belongs to a conversation: [registry.find] goes through them in order. Who
-// may see whom is decided first: what is in different scopes never joins, and a name (a turn of the agent, or a session's
-// id) holds together what has it and keeps out the rest.
+// This file has the rules by which a request belongs to a conversation: [registry.find] goes through them in order.
+// Who may see whom is decided first: what is in different scopes never joins, and a name (a turn of the agent, or a
+// session's id) holds together what has it and keeps out the rest.
 
 // lookup is what is known of a request before its conversation is found.
 type lookup struct {
@@ -35,7 +35,8 @@ type lookup struct {
 	declared string
 	turn     *agenttrace.Turn
 	session  *agenttrace.Session // that of a run in the context
-	// text has the letters of what the request begins with, and purposes what it asks for, once somebody wants to know.
+	// text has the letters of what the request begins with, and purposes what it asks for, once somebody wants to
+	// know.
 	text     string
 	purposes *purposes
 }
@@ -99,8 +100,8 @@ type match struct {
 	conv *conversation
 	// from is the first message that the conversation does not have.
 	from int
-	// The conversation has at messages where the request has upto; matched of them, before there, are the same. They are
-	// 0 if the conversation was not found so.
+	// The conversation has at messages where the request has upto; matched of them, before there, are the same. They
+	// are 0 if the conversation was not found so.
 	at, upto, matched int
 	// parent is what the conversation, which is new, forks from.
 	parent *point
@@ -174,8 +175,8 @@ func (l *lookup) sees(within []*conversation, c *conversation) bool {
 	return l.declared == "" && l.turn == nil || slices.Contains(within, c)
 }
 
-// isNear reports whether a request comes from the same piece of work as the conversation: it has the same name, the same
-// context, unless that is one that everybody has, or the same trace.
+// isNear reports whether a request comes from the same piece of work as the conversation: it has the same name, the
+// same context, unless that is one that everybody has, or the same trace.
 func (l *lookup) isNear(within []*conversation, c *conversation) bool {
 	return slices.Contains(within, c) || sameWork(c.work, l.x.req.Context())
 }
@@ -195,8 +196,8 @@ func sameContext(a, b context.Context) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// recent calls f with the conversations that a request with nothing of a conversation's history may be about: those with
-// its name or, without one, those used last.
+// recent calls f with the conversations that a request with nothing of a conversation's history may be about: those
+// with its name or, without one, those used last.
 func (g *registry) recent(l *lookup, within []*conversation, f func(*conversation) bool) {
 	if l.declared != "" || l.turn != nil {
 		for _, c := range slices.Backward(within) {
@@ -214,9 +215,9 @@ func (g *registry) recent(l *lookup, within []*conversation, f func(*conversatio
 	}
 }
 
-// calledBy finds the tool call that waits and whose sub-agent begins with the request. The call's input has the text of
-// the request, or the request comes from the same piece of work with another system prompt and with tools. Without tools
-// that is a call beside the conversation.
+// calledBy finds the tool call that waits and whose sub-agent begins with the request. The call's input has the text
+// of the request, or the request comes from the same piece of work with another system prompt and with tools.
+// Without tools that is a call beside the conversation.
 func (g *registry) calledBy(l *lookup, within []*conversation) (m match) {
 	prompt := l.prompt()
 	g.recent(l, within, func(c *conversation) bool {
@@ -326,7 +327,8 @@ func (g *registry) byResponse(l *lookup, within []*conversation) match {
 			return g.best(l, found)
 		}
 	}
-	if c := g.remote[l.scope+l.r.conversation]; l.r.conversation != "" && c != nil && l.sees(within, c) && c.flights == 0 {
+	c := g.remote[l.scope+l.r.conversation]
+	if l.r.conversation != "" && c != nil && l.sees(within, c) && c.flights == 0 {
 		return match{conv: c, from: l.last + 1}
 	}
 	return match{}
@@ -379,8 +381,8 @@ func (g *registry) byHistory(l *lookup, within []*conversation) match {
 	return match{}
 }
 
-// byQuestion finds the conversation that has no answer yet, because its request failed. Many conversations begin alike:
-// the request must come from the same piece of work.
+// byQuestion finds the conversation that has no answer yet, because its request failed. Many conversations begin
+// alike: the request must come from the same piece of work.
 func (g *registry) byQuestion(l *lookup, within []*conversation) match {
 	if len(l.keys) == 0 {
 		return match{}
@@ -400,9 +402,9 @@ func (s spot) all(n int) bool {
 	return s.matched == n || s.conv.base > 0 && s.matched == s.at-s.conv.base
 }
 
-// isSure reports whether a tail that ends with the i-th message is enough to go by: two users of one program have the
-// same system prompt, and the same greeting for an answer. The conversation may have another system prompt, or the request
-// a history that was edited, if the tail is such that no two conversations share it.
+// isSure reports whether a tail that ends with the i-th message is enough to go by: two users of one program have
+// the same system prompt, and the same greeting for an answer. The conversation may have another system prompt, or
+// the request a history that was edited, if the tail is such that no two conversations share it.
 func (s spot) isSure(l *lookup, i int) bool {
 	const longText = 48
 	same, all := s.conv.setup.system == l.system, s.all(i+1)
@@ -422,9 +424,9 @@ func (s spot) isSure(l *lookup, i int) bool {
 	return many || same && size >= longText
 }
 
-// best chooses among places: the longest tail, one where nothing has gone on yet, the same system prompt, the same piece of
-// work. Of conversations that are alike from their beginning it takes the one that has waited longest. Where they differ
-// before the tail, which one it is cannot be known, and it takes none.
+// best chooses among places: the longest tail, one where nothing has gone on yet, the same system prompt, the same
+// piece of work. Of conversations that are alike from their beginning it takes the one that has waited longest.
+// Where they differ before the tail, which one it is cannot be known, and it takes none.
 func (g *registry) best(l *lookup, found []spot) match {
 	rank := func(s spot) (r [4]int) {
 		r[0] = s.matched

@@ -138,8 +138,8 @@ func (c *conversation) awaits(id string) bool {
 	return slices.ContainsFunc(c.awaited, func(o *openCall) bool { return o.id == id })
 }
 
-// ask has a conversation go on with a request: its history is what the request has, after what it had before that if the
-// request continues it in the middle. The caller holds mu.
+// ask has a conversation go on with a request: its history is what the request has, after what it had before that if
+// the request continues it in the middle. The caller holds mu.
 func (g *registry) ask(l *lookup, m *match) {
 	c, keys := m.conv, l.keys
 	c.open, c.consumed, c.awaited, c.work = true, true, nil, l.x.req.Context()
@@ -267,8 +267,8 @@ func (g *registry) add(l *lookup, caller *openCall) *conversation {
 	return c
 }
 
-// firstPrompt returns the first line that the user has written. Clients put what they add, such as the time, in elements
-// before that: it counts only if there is nothing else.
+// firstPrompt returns the first line that the user has written. Clients put what they add, such as the time, in
+// elements before that: it counts only if there is nothing else.
 func firstPrompt(messages []message) string {
 	added := ""
 	for _, m := range messages {

@@ -41,8 +41,8 @@ func recognize(method string, u *url.URL) *target {
 }
 
 // others are the APIs of models without conversations, and beside them, by the ends of their paths.
-var others = []string{"/embeddings", "/count_tokens", ":countTokens", "mbedContent", "mbedContents", "/moderations", "/files",
-	"/uploads", "/token", "/batches", "/input_tokens", "/v1/traces", "/v1/logs", "/v1/metrics"}
+var others = []string{"/embeddings", "/count_tokens", ":countTokens", "mbedContent", "mbedContents",
+	"/moderations", "/files", "/uploads", "/token", "/batches", "/input_tokens", "/v1/traces", "/v1/logs", "/v1/metrics"}
 
 // unrecognized counts a request that has a document to a path that is none of those known, and reports each path once.
 func (t *Transport) unrecognized(req *http.Request) {
@@ -56,7 +56,7 @@ func (t *Transport) unrecognized(req *http.Request) {
 		return
 	}
 	if _, known := t.paths.LoadOrStore(req.URL.Host+path, true); !known && t.reported.Add(1) <= most {
-		otel.Handle(fmt.Errorf("record model calls: no known API has the path %s%s: its requests are sent and not recorded",
+		otel.Handle(fmt.Errorf("record model calls: no known API has the path %s%s: its requests are not recorded",
 			req.URL.Host, path))
 	}
 }
