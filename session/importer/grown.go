@@ -144,7 +144,7 @@ func (im *Importer) plain(ctx context.Context, sessions []string) bool {
 		return false
 	}
 	row, err := im.store.Session(ctx, sessions[0])
-	if err != nil || store.FromTelemetry(&row) || row.ParentID == nil {
+	if err != nil || store.FromTelemetry(&row) || row.ParentID == nil || isFork(&row) {
 		return err == nil && !store.FromTelemetry(&row)
 	}
 	parent, err := im.store.Session(ctx, *row.ParentID)

@@ -93,6 +93,8 @@ type Importer struct {
 	// puts are the tallies of the sessions that were put, aliases the sessions whose ids others have.
 	puts    map[string]*Tally
 	aliases []alias
+	// orphans are the parents that were not stored when a fork of theirs was read.
+	orphans map[string]bool
 	// reported were put, and telemetry of them came before they were stored.
 	reported []*store.Imported
 	// shared reports that the store is not closed with the Importer.
@@ -101,7 +103,8 @@ type Importer struct {
 
 // New returns an Importer into the store at path, a path or an address.
 func New(path string, o Options) (*Importer, error) {
-	im := &Importer{path: path, options: o, puts: make(map[string]*Tally), Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
+	im := &Importer{path: path, options: o, puts: make(map[string]*Tally), orphans: make(map[string]bool),
+		Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
 	if o.Warn == nil {
 		im.options.Warn = func(string) {}
 	}

@@ -255,6 +255,9 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 		if err := im.distinguish(ctx, s, t); err != nil {
 			return fateLeaveOut, err
 		}
+		if err := im.linkForks(ctx, s); err != nil {
+			return fateLeaveOut, err
+		}
 	}
 	if t.isDeleted(s) {
 		t.deleted = append(t.deleted, s.Session.ID)
@@ -266,7 +269,7 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 	}
 	if s.Alone = f.Transcript; f.Transcript {
 		ids := []string{s.Session.ID}
-		if s.Session.ParentID != nil {
+		if s.Session.ParentID != nil && !isFork(&s.Session) {
 			ids = append(ids, *s.Session.ParentID) // telemetry of a session is of its sub-agents too
 		}
 		for _, id := range ids {

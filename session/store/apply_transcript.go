@@ -21,6 +21,11 @@ func fromTranscript(row *session.Session) bool {
 	return strings.Contains(row.MetadataJSON, `"transcript"`) && session.TranscriptOf(row.MetadataJSON) != ""
 }
 
+// isFork reports whether the session is a fork of its parent, and not a sub-agent.
+func isFork(row *SessionRow) bool {
+	return row.State.Fork != nil || session.TranscriptTraceOf(row.MetadataJSON).Forked
+}
+
 // adoptTranscripts adds the observations of the transcripts that were imported of the
 // sessions which the batch's observations name, and of their sub-agents. What is the
 // store's own stays: when the session was archived, what was rewound, its annotations and its forks.
@@ -42,7 +47,7 @@ func (a *applier) adoptTranscripts(b *Batch) {
 				}
 			}
 			row := a.rows.session(id)
-			if row == nil || !declared && row.State.Fork != nil || !fromTranscript(&row.Session) {
+			if row == nil || !declared && isFork(row) || !fromTranscript(&row.Session) {
 				continue
 			}
 			within("merge with its telemetry the transcript of session", id, func() { a.adoptTranscript(b, row) })

@@ -288,7 +288,8 @@ func (i *importer) alone(in *Imported) {
 // family are the session and, where it is to be alone, its parent: telemetry of a session is of its sub-agents, too.
 func (in *Imported) family() []string {
 	ids := []string{in.Session.ID}
-	if p := in.Session.ParentID; in.Alone && p != nil && *p != in.Session.ID {
+	forked := session.TranscriptTraceOf(in.Session.MetadataJSON).Forked
+	if p := in.Session.ParentID; in.Alone && p != nil && *p != in.Session.ID && !forked {
 		ids = append(ids, *p)
 	}
 	return ids
@@ -378,6 +379,11 @@ func (i *importer) mergeRow(imported *Imported, known float64) (by int) {
 	w.row.ArchivedAt = archived
 	w.dirty = w.dirty || !equal(archived, old.ArchivedAt)
 	w.bound(in.CreatedAt, in.UpdatedAt)
+	if g := imported.Grown; g != nil && g.Before.Session.CreatedAt == old.CreatedAt {
+		row, declared := w.bounds() // a fork begins with its first message that is not a copy
+		row.From, declared.From = in.CreatedAt, in.CreatedAt
+		w.setBounds(row, declared)
+	}
 	return by
 }
 
@@ -399,6 +405,7 @@ func (w *sessionWork) archived(at *int64) *int64 {
 func compareImportedSessions(s, o *session.Session) int {
 	return cmp.Or(
 		cmp.Compare(s.UpdatedAt, o.UpdatedAt),
+		compareBools(s.ParentMessageID != nil, o.ParentMessageID != nil),
 		compareBools(s.Title != session.Untitled, o.Title != session.Untitled),
 		compareGrown(s.MetadataJSON, o.MetadataJSON),
 		bytes.Compare(ownColumns(*s), ownColumns(*o)))

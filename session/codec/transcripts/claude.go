@@ -54,6 +54,8 @@ func looksClaude(keys map[string]string) bool {
 // calls that ran beside each other, are visible, as is a first message that was
 // replaced: it has no predecessor, and neither has what a program began again.
 //
+// A fork begins with copies of the records of its parent, each of which names it in forkedFrom.
+//
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
 //
@@ -418,6 +420,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	}
 	s := d.bySession[key]
 	if s != nil {
+		s.origin(o)
 		return s
 	}
 	s = &claudeSession{b: newBuilder(key, "claude-code"), claudeKnown: claudeKnown{Sub: sub},
@@ -430,7 +433,20 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	rows.SetText(&row.WorkspaceRoot, o.Text("cwd"))
 	s.b.s.SetMeta("claude_code", o.Texts("version", "gitBranch", "agentId", "slug"))
 	d.bySession[key], d.order = s, append(d.order, s)
+	s.origin(o)
 	return s
+}
+
+// origin notes whether a record is a copy of one of another session.
+func (s *claudeSession) origin(o rows.Object) {
+	switch from := o.Object("forkedFrom").Text("sessionId"); {
+	case s.Sub != "":
+	case from != "":
+		s.b.copies(from)
+	case s.b.Fork.Copying:
+		s.b.owns()
+		s.Step = ""
+	}
 }
 
 // describe notes on a turn that begins what it was asked with.

@@ -49,6 +49,9 @@ func looksCodex(keys map[string]string) bool {
 // other before the compaction. The summary and its usage are the compaction's: they
 // are not in the turn.
 //
+// A fork begins with copies of the records of its parent, which its first record names in forked_from_id. A sub-agent
+// may begin with such copies, too: they are left out.
+//
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
 // record names the session. Where that record is damaged, the name of the file names it.
@@ -115,6 +118,8 @@ type codexKnown struct {
 	TraceID string `json:"trace_id,omitempty"`
 	// Context is the size of the model's context at the last call, in tokens.
 	Context int64 `json:"context,omitempty"`
+	// Since is when the session began, in Unix milliseconds.
+	Since int64 `json:"since,omitempty"`
 }
 
 func (d *codex) Record(o rows.Object, line int) {
@@ -128,6 +133,7 @@ func (d *codex) Record(o rows.Object, line int) {
 		switch first := kind == "session_meta" && payload.Text("id") != ""; {
 		case first:
 			d.begin(payload)
+			d.Since = milli(o.Text("timestamp"))
 		case d.named != "" && looksCodex(map[string]string{"type": kind, "payload": "{"}):
 			d.report(codec.Problem{Line: line,
 				Reason: "precedes the record that names the session: it is named by the file"})
@@ -139,6 +145,10 @@ func (d *codex) Record(o rows.Object, line int) {
 	}
 	if d.inherits(kind, payload); d.inherited {
 		return
+	}
+	if d.b.Fork.Copying && d.isOwn(kind, payload, milli(o.Text("timestamp"))) {
+		d.b.owns()
+		d.Open = false
 	}
 	switch role := payload.Text("role"); {
 	case role == session.RoleUser:
@@ -182,14 +192,33 @@ func (d *codex) mark() {
 // made later than the session's: both begin with the time.
 func (d *codex) inherits(kind string, payload rows.Object) {
 	id := d.b.s.Row.ID
-	begins := kind == "event_msg" && (payload.Text("type") == "task_started" || payload.Text("type") == "turn_started")
+	begins := beginsTurn(kind, payload)
 	switch {
+	case d.b.About.Forked:
 	case kind == "session_meta" && d.b.s.Row.ParentID != nil && payload.Text("id") != "" && payload.Text("id") != id:
 		d.inherited = true
 	case d.inherited && begins:
 		turn := payload.Text("turn_id")
 		d.inherited = isTimed(turn) && isTimed(id) && turn < id
 	}
+}
+
+func beginsTurn(kind string, payload rows.Object) bool {
+	return kind == "event_msg" && (payload.Text("type") == "task_started" || payload.Text("type") == "turn_started")
+}
+
+// isOwn reports whether a record is the first of a fork's own. The program writes the copies at once, with the time
+// of the fork. They end with the first turn whose id was made later than the session's. Older versions have no such
+// ids: there they end where a turn begins a second or more after the record before it.
+func (d *codex) isOwn(kind string, payload rows.Object, at int64) bool {
+	const pause = 1000
+	id, turn := d.b.s.Row.ID, payload.Text("turn_id")
+	begins := beginsTurn(kind, payload) || kind == "turn_context"
+	if begins && isTimed(turn) && isTimed(id) {
+		return turn > id
+	}
+	asked := kind == "response_item" && payload.Text("role") == session.RoleUser && !isTimed(d.TurnID)
+	return (begins || asked) && at >= max(d.b.At, d.Since)+pause
 }
 
 // isTimed reports whether an id is a UUID of version 7.
@@ -199,8 +228,13 @@ func (d *codex) begin(meta rows.Object) {
 	d.b = newBuilder(meta.Text("id"), "codex")
 	d.Provider = meta.Text("model_provider")
 	rows.SetText(&d.b.s.Row.WorkspaceRoot, meta.Text("cwd"))
+	sub := meta.Object("source").Has("subagent") || meta.Text("thread_source") == "subagent" ||
+		meta.Text("thread_source") == "" && meta.Text("parent_thread_id") != ""
 	d.b.parent(meta.Text("parent_thread_id"))
 	d.b.parent(meta.Object("source").Object("subagent").Object("thread_spawn").Text("parent_thread_id"))
+	if from := meta.Text("forked_from_id"); from != "" && from != d.b.s.Row.ID && !sub {
+		d.b.copies(from)
+	}
 	d.b.s.SetMeta("codex", meta.Only("cli_version", "originator", "forked_from_id", "git"))
 	if text := meta.Object("base_instructions").Text("text"); text != "" {
 		d.Prompt = d.b.blob(store.BlobSystemPrompt, text)

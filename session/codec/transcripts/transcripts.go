@@ -78,6 +78,16 @@ type builderKnown struct {
 	Cost  *float64 `json:"cost,omitempty"`
 	Title string   `json:"title,omitempty"` // as it was given
 	Asked string   `json:"asked,omitempty"` // what the user asked first
+	Fork  forking  `json:"fork,omitzero"`
+}
+
+// forking is where a fork ends that copies the records of its parent, and its own records begin.
+type forking struct {
+	// Copying reports that the records are copies, so far.
+	Copying bool `json:"copying,omitempty"`
+	// CopiedTo is the time of the last message that is a copy, OwnAt that of the first record that is not, 0 before it.
+	CopiedTo int64 `json:"copied_to,omitempty"`
+	OwnAt    int64 `json:"own_at,omitempty"`
 }
 
 // answer is what takes more than one record to know of an assistant message.
@@ -119,6 +129,10 @@ func (b *builder) seeMilli(at int64) int64 {
 	if at > 0 {
 		b.At = at
 	}
+	if b.About.Forked && !b.Fork.Copying {
+		b.At = max(b.At, b.Fork.CopiedTo+1)
+		b.Fork.OwnAt = cmp.Or(b.Fork.OwnAt, b.At)
+	}
 	if b.At > 0 {
 		b.s.See(b.At)
 	}
@@ -154,6 +168,22 @@ func (b *builder) end() { b.turn, b.pending, b.marked = nil, 0, 0 }
 func (b *builder) parent(id string) {
 	if id != b.s.Row.ID {
 		rows.SetText(&b.s.Row.ParentID, id)
+	}
+}
+
+// copies notes that the next record is a copy of one of the session from which this one was forked.
+func (b *builder) copies(parent string) {
+	b.parent(parent)
+	if b.s.Row.ParentID != nil {
+		b.About.Forked, b.Fork = true, forking{Copying: true}
+	}
+}
+
+// owns notes that the next record is not a copy.
+func (b *builder) owns() {
+	if b.Fork.Copying {
+		b.Fork = forking{CopiedTo: b.s.Base().At}
+		b.end()
 	}
 }
 
@@ -413,7 +443,13 @@ func (b *builder) finish() *codec.Session {
 		b.s.Row.CostUSD = max(b.s.Row.CostUSD, *b.Cost)
 	}
 	b.s.Row.Title = cmp.Or(b.Title, firstLine(b.Asked), b.s.Row.Title)
-	return b.s.Finish()
+	b.owns() // a fork without a record of its own begins after the copies
+	s := b.s.Finish()
+	if row := &s.Session; b.About.Forked {
+		row.CreatedAt = max(b.Fork.OwnAt, b.Fork.CopiedTo+1)
+		row.UpdatedAt = max(row.UpdatedAt, row.CreatedAt)
+	}
+	return s
 }
 
 func (b *builder) finishAnswer(m *rows.Message, a *answer) {

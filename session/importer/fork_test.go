@@ -1,0 +1,204 @@
+package importer_test
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// claudeTurnOf is a turn of the session in the hour and minute: a question, and an answer that used 3 and 2 tokens.
+func claudeTurnOf(session, minute, above, question, more string) string {
+	user := fmt.Sprintf(`{"sessionId":%q,"uuid":"u%s","parentUuid":%s,"timestamp":"2026-01-02T03:%s:01.000Z",`+
+		`"type":"user","message":{"role":"user","content":%q}%s}`, session, minute, above, minute, question, more)
+	answer := fmt.Sprintf(`{"sessionId":%q,"uuid":"a%s","parentUuid":"u%[2]s","timestamp":"2026-01-02T03:%[2]s:02.000Z",`+
+		`"type":"assistant","message":{"id":"m%[2]s","model":"claude-x","content":[{"type":"text","text":"yes %[3]s"}],`+
+		`"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}%[4]s}`, session, minute, question, more)
+	return user + "\n" + answer + "\n"
+}
+
+// claudeFork is what the program writes of a fork of a session: its records with the ids of the fork and where they
+// are from, and the last one with the time of the fork.
+func claudeFork(from, to, minute, records string) string {
+	var b strings.Builder
+	lines := strings.Split(strings.TrimSpace(records), "\n")
+	for i, line := range lines {
+		_, uuid, _ := strings.Cut(line, `"uuid":"`)
+		uuid, _, _ = strings.Cut(uuid, `"`)
+		line = strings.NewReplacer(`"sessionId":"`+from, `"sessionId":"`+to, `"uuid":"`, `"uuid":"`+to,
+			`"parentUuid":"`, `"parentUuid":"`+to).Replace(line)
+		if i == len(lines)-1 {
+			at := strings.Index(line, `"timestamp":"`) + len(`"timestamp":"2026-01-02T`)
+			line = line[:at] + "03:" + minute + ":00" + line[at+len("03:00:00"):]
+		}
+		fmt.Fprintf(&b, "%s,\"forkedFrom\":{\"sessionId\":%q,\"messageUuid\":%q}}\n", strings.TrimSuffix(line, "}"),
+			from, uuid)
+	}
+	return b.String() + fmt.Sprintf(`{"type":"custom-title","sessionId":%q,"customTitle":"x (fork)","uuid":"t%[1]s",`+
+		`"timestamp":"2026-01-02T03:%s:00.000Z"}`+"\n", to, minute)
+}
+
+// codexTurnOf is a turn of a session in the hour and minute: its records without their times.
+func codexTurnOf(minute, question, total string) []string {
+	turn := "019b7d00-00" + minute + "-7000-8000-000000000000"
+	return []string{
+		`"type":"event_msg","payload":{"type":"task_started","turn_id":"` + turn + `"}`,
+		`"type":"turn_context","payload":{"turn_id":"` + turn + `","model":"gpt-x"}`,
+		`"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"` +
+			question + `"}]}`,
+		`"type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text",` +
+			`"text":"yes ` + question + `"}]}`,
+		`"type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":` + total +
+			`},"last_token_usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}}`,
+		`"type":"event_msg","payload":{"type":"task_complete","turn_id":"` + turn + `"}`,
+	}
+}
+
+// codexSession begins a session in the hour and minute.
+func codexSession(id, minute, more string) string {
+	return `"type":"session_meta","payload":{"id":"` + id + `","cwd":"/w","source":"cli","model_provider":"openai",` +
+		`"timestamp":"2026-01-02T03:` + minute + `:00.000Z"` + more + `}`
+}
+
+// codexAt are records that were written in the hour and minute, as many in a millisecond as the program can write.
+func codexAt(minute string, records ...string) string {
+	var b strings.Builder
+	for i, r := range records {
+		fmt.Fprintf(&b, "{\"timestamp\":\"2026-01-02T03:%s:00.%03dZ\",%s}\n", minute, i/3, r)
+	}
+	return b.String()
+}
+
+// forkFiles are a session of two turns, a fork of it that goes on, and a fork of that one.
+func forkFiles() map[string][]string {
+	claude := claudeTurnOf("p", "01", "null", "one", "") + claudeTurnOf("p", "02", `"a01"`, "two", "")
+	fork := claudeFork("p", "f", "05", claude) + claudeTurnOf("f", "06", `"fa02"`, "three", "")
+	first, _, _ := strings.Cut(fork, `{"type":"custom-title"`)
+	second := claudeFork("f", "g", "07", first+claudeTurnOf("f", "06", `"fa02"`, "three", "")) +
+		claudeTurnOf("g", "08", `"gfa06"`, "four", "")
+
+	id := func(minute string) string { return "019b7d00-00" + minute + "-7000-8000-00000000000f" }
+	one, two := codexTurnOf("01", "one", "3"), codexTurnOf("02", "two", "6")
+	three, four := codexTurnOf("06", "three", "9"), codexTurnOf("08", "four", "12")
+	parent := append([]string{codexSession(id("00"), "00", "")}, append(one, two...)...)
+	child := append([]string{codexSession(id("05"), "05", `,"forked_from_id":"`+id("00")+`"`)}, parent...)
+	next := append([]string{codexSession(id("07"), "07", `,"forked_from_id":"`+id("05")+`"`)}, append(child, three...)...)
+	return map[string][]string{
+		"claude.jsonl": {claude, fork, second},
+		"rollout.jsonl": {codexAt("01", parent...), codexAt("05", child...) + codexAt("06", three...),
+			codexAt("07", next...) + codexAt("08", four...)},
+	}
+}
+
+// forksTold is the id of the parent and the conversation of each session.
+var forksTold = map[string]string{
+	"claude.jsonl": "f one.yes one.two.yes two.three.yes three.four.yes four.|one.yes one.two.yes two.|" +
+		"p one.yes one.two.yes two.three.yes three.",
+	"rollout.jsonl": "019b7d00-0000-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.|" +
+		"019b7d00-0005-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.four.yes four.|" +
+		"one.yes one.two.yes two.",
+}
+
+// TestForksCountTheirHistoryOnce: a fork is below the session that it was forked from, and shows the whole
+// conversation. Each model call counts once, in whatever order the files are imported, however often, and when they
+// grow.
+func TestForksCountTheirHistoryOnce(t *testing.T) {
+	for name, files := range forkFiles() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			paths := make([]string, len(files))
+			for i, text := range files {
+				paths[i] = filepath.Join(dir, fmt.Sprint(i), name)
+				write(t, paths[i], text)
+			}
+			db := filepath.Join(t.TempDir(), "s.db")
+			run(t, db, importer.Options{}, paths...)
+			want := forksShown(t, db)
+			all := told(t, db)
+			if got, want := strings.Join(slices.Sorted(maps.Values(all)), "|"), forksTold[name]; got != want {
+				t.Errorf("sessions %q, want %q", got, want)
+			}
+			for _, text := range []string{"20 tokens in all", "at two: fork, 5 tokens, 10 copied",
+				"at three: fork, 5 tokens, 15 copied"} {
+				if !strings.Contains(want, text) {
+					t.Errorf("no %q in\n%s", text, want)
+				}
+			}
+			for _, order := range [][]int{{2, 1, 0}, {1, 0, 2, 1, 0}} {
+				db := filepath.Join(t.TempDir(), "s.db")
+				for _, i := range order {
+					run(t, db, importer.Options{}, paths[i])
+				}
+				if got := forksShown(t, db); got != want {
+					t.Errorf("in the order %v:\n%s\nwant\n%s", order, got, want)
+				}
+			}
+			db = filepath.Join(t.TempDir(), "s.db")
+			for _, i := range []int{2, 1, 0} {
+				growing := filepath.Join(dir, "growing", fmt.Sprint(i), name)
+				for end := i; end < strings.Count(files[i], "\n"); end += 3 {
+					write(t, growing, strings.Join(strings.SplitAfter(files[i], "\n")[:end+1], ""))
+					run(t, db, importer.Options{}, growing)
+				}
+				write(t, growing, files[i])
+				run(t, db, importer.Options{}, growing)
+			}
+			if got := forksShown(t, db); got != want {
+				t.Errorf("line by line:\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// forksShown are the rows of the sessions of a store, where each was forked and what it used, and the sum of it all.
+func forksShown(t *testing.T, db string) string {
+	t.Helper()
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	stats, err := r.Stats(t.Context(), store.StatsQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d tokens in all\n", stats.Total.TotalTokens)
+	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n", s.AppendJSON(nil))
+		if s.ParentMessageID == nil {
+			continue
+		}
+		parent, err := r.Transcript(t.Context(), *s.ParentID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range parent.Messages {
+			if m.Message.ID == *s.ParentMessageID {
+				kind := "no fork"
+				if doc.Session.Origin.Fork {
+					kind = "fork"
+				}
+				_, text, _ := strings.Cut(m.Parts[0].DataJSON, `"text":"`)
+				fmt.Fprintf(&b, "at %s: %s, %d tokens, %d copied\n", strings.Trim(text, `"}`), kind,
+					doc.Totals.Usage.Total(), doc.Totals.CopiedUsage.Total())
+			}
+		}
+	}
+	return b.String()
+}
