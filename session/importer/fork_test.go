@@ -90,7 +90,16 @@ func forkFiles() map[string][]string {
 	parent := append([]string{codexSession(id("00"), "00", "")}, append(one, two...)...)
 	child := append([]string{codexSession(id("05"), "05", `,"forked_from_id":"`+id("00")+`"`)}, parent...)
 	next := append([]string{codexSession(id("07"), "07", `,"forked_from_id":"`+id("05")+`"`)}, append(child, three...)...)
+	// Newer versions of Codex write no copies, but where they are.
+	based := func(from, at, history string) string {
+		return fmt.Sprintf(`,"forked_from_id":%q,"history_base":{"thread_id":%q,"end_byte_offset":%d}`, id(from), id(at),
+			len(history))
+	}
+	base := codexAt("01", parent...)
+	onBase := codexAt("05", codexSession(id("05"), "05", based("00", "00", base))) + codexAt("06", three...)
+	onFork := codexAt("07", codexSession(id("07"), "07", based("05", "05", onBase))) + codexAt("08", four...)
 	return map[string][]string{
+		"base.jsonl":   {base, onBase, onFork},
 		"claude.jsonl": {claude, fork, second},
 		"rollout.jsonl": {codexAt("01", parent...), codexAt("05", child...) + codexAt("06", three...),
 			codexAt("07", next...) + codexAt("08", four...)},
@@ -101,9 +110,19 @@ func forkFiles() map[string][]string {
 var forksTold = map[string]string{
 	"claude.jsonl": "f one.yes one.two.yes two.three.yes three.four.yes four.|one.yes one.two.yes two.|" +
 		"p one.yes one.two.yes two.three.yes three.",
-	"rollout.jsonl": "019b7d00-0000-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.|" +
-		"019b7d00-0005-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.four.yes four.|" +
-		"one.yes one.two.yes two.",
+	"base.jsonl": codexTold, "rollout.jsonl": codexTold,
+}
+
+const codexTold = "019b7d00-0000-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.|" +
+	"019b7d00-0005-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.four.yes four.|" +
+	"one.yes one.two.yes two."
+
+// nameOf is the name of the file of a session.
+func nameOf(name string, i int) string {
+	if name == "claude.jsonl" {
+		return fmt.Sprint(i, ".jsonl")
+	}
+	return fmt.Sprintf("rollout-2026-01-02T03-00-00-019b7d00-000%d-7000-8000-00000000000f.jsonl", []int{0, 5, 7}[i])
 }
 
 // TestForksCountTheirHistoryOnce: a fork is below the session that it was forked from, and shows the whole
@@ -116,7 +135,7 @@ func TestForksCountTheirHistoryOnce(t *testing.T) {
 			dir := t.TempDir()
 			paths := make([]string, len(files))
 			for i, text := range files {
-				paths[i] = filepath.Join(dir, fmt.Sprint(i), name)
+				paths[i] = filepath.Join(dir, "2026", "01", fmt.Sprint(i), nameOf(name, i))
 				write(t, paths[i], text)
 			}
 			db := filepath.Join(t.TempDir(), "s.db")
@@ -143,8 +162,8 @@ func TestForksCountTheirHistoryOnce(t *testing.T) {
 			}
 			db = filepath.Join(t.TempDir(), "s.db")
 			for _, i := range []int{2, 1, 0} {
-				growing := filepath.Join(dir, "growing", fmt.Sprint(i), name)
-				for end := i; end < strings.Count(files[i], "\n"); end += 3 {
+				growing := filepath.Join(dir, "2026", "02", fmt.Sprint(i), nameOf(name, i))
+				for end := i; end < strings.Count(files[i], "\n"); end += 6 {
 					write(t, growing, strings.Join(strings.SplitAfter(files[i], "\n")[:end+1], ""))
 					run(t, db, importer.Options{}, growing)
 				}
@@ -201,4 +220,26 @@ func forksShown(t *testing.T, db string) string {
 		}
 	}
 	return b.String()
+}
+
+// TestForkBesideTelemetryCountsOnce: what a fork copied is not counted again where the program's telemetry reports of
+// the fork or of its parent, and the fork keeps its parent.
+func TestForkBesideTelemetryCountsOnce(t *testing.T) {
+	files := forkFiles()["claude.jsonl"][:2]
+	for _, id := range []string{"p", "f"} {
+		logs := strings.ReplaceAll(otlpLogs("com.anthropic.claude_code.events", claudeEvents(
+			7, "user_prompt", `"prompt":"three"`)...), `"s1"`, `"`+id+`"`)
+		for _, order := range [][]string{{files[0], files[1], logs}, {logs, files[0], files[1]}, {files[1], logs, files[0]}} {
+			db := filepath.Join(t.TempDir(), "s.db")
+			for i, text := range order {
+				path := filepath.Join(t.TempDir(), fmt.Sprint(i, ".jsonl"))
+				write(t, path, text)
+				run(t, db, importer.Options{}, path)
+			}
+			shown := forksShown(t, db)
+			if !strings.HasPrefix(shown, "15 tokens in all") || !strings.Contains(shown, `"parent_id":"p"`) {
+				t.Errorf("with telemetry of %s, in the order %.60q:\n%s", id, order, shown)
+			}
+		}
+	}
 }

@@ -69,6 +69,7 @@ func transcriptFacts(t *session.Transcript) []fact.Fact {
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		var metadata session.MessageMetadata
+		x.copied = about.Forked && t.Session.Copied(m.Message.CreatedAt)
 		_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata) // what is not of the right type is not used
 		switch {
 		case m.Message.Role == session.RoleUser:
@@ -105,6 +106,8 @@ type transcriptReader struct {
 	session, agent string
 	subagent       session.TranscriptTrace
 	facts          []fact.Fact
+	// copied reports that the message is one that a fork copied: what it used counts in the parent only.
+	copied bool
 }
 
 // add adds a fact of the row with the id.
@@ -189,7 +192,7 @@ func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session
 		Summary: data.Summary, Auto: &data.Auto, Trigger: sizes.Trace.Trigger, TokensBefore: sizes.Trace.Before,
 		TokensAfter: sizes.Trace.After,
 	}
-	if used := about.Tokens(session.RoleAssistant, true).Used; used != nil {
+	if used := about.Tokens(session.RoleAssistant, true).Used; used != nil && !x.copied {
 		f.Usage = &fact.Usage{Tokens: *used}
 	}
 }
@@ -218,6 +221,9 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 		}
 		if i == 0 {
 			f.CostUSD = about.Trace.CostUSD
+		}
+		if x.copied {
+			f.Usage, f.CostUSD = nil, nil
 		}
 		if i == len(steps)-1 {
 			f.Finish = cmp.Or(f.Finish, about.Trace.StopReason)

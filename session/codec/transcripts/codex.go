@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -49,8 +50,8 @@ func looksCodex(keys map[string]string) bool {
 // other before the compaction. The summary and its usage are the compaction's: they
 // are not in the turn.
 //
-// A fork begins with copies of the records of its parent, which its first record names in forked_from_id. A sub-agent
-// may begin with such copies, too: they are left out.
+// A fork begins with copies of the records of its parent, which its first record names in forked_from_id, or names
+// the rollout that has them in history_base. A sub-agent may begin with such copies, too: they are left out.
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
@@ -86,6 +87,7 @@ func (d *codex) Sessions(string) ([]*codec.Session, error) {
 
 type codex struct {
 	report func(codec.Problem)
+	path   string   // "" for a stream
 	b      *builder // nil before the session is named
 	named  string   // the session by the name of the file, empty where the name has none
 	codexKnown
@@ -134,6 +136,10 @@ func (d *codex) Record(o rows.Object, line int) {
 		case first:
 			d.begin(payload)
 			d.Since = milli(o.Text("timestamp"))
+			if base := payload.Object("history_base"); base != nil && d.b.Fork.Copying {
+				d.history(base, 0)
+				d.b.owns()
+			}
 		case d.named != "" && looksCodex(map[string]string{"type": kind, "payload": "{"}):
 			d.report(codec.Problem{Line: line,
 				Reason: "precedes the record that names the session: it is named by the file"})
@@ -218,7 +224,41 @@ func (d *codex) isOwn(kind string, payload rows.Object, at int64) bool {
 		return turn > id
 	}
 	asked := kind == "response_item" && payload.Text("role") == session.RoleUser && !isTimed(d.TurnID)
-	return (begins || asked) && at >= max(d.b.At, d.Since)+pause
+	return (begins || asked) && (at >= max(d.b.At, d.Since)+pause || d.b.At < d.Since && at >= d.Since)
+}
+
+// history reads what a fork has of its parent, where the program wrote no copies but names the rollout that has them,
+// and how far. That one may be a fork, too. Without the rollout, the fork has its own records only.
+func (d *codex) history(base rows.Object, depth int) {
+	const deepest, longest = 100, 1 << 30
+	name := "rollout-*-" + base.Text("thread_id") + ".jsonl"
+	if d.path == "" || depth > deepest || rolloutID(strings.Replace(name, "*", "", 1)) == "" {
+		return
+	}
+	dir := filepath.Dir(d.path) // of a day, in that of a month, in that of a year
+	for _, pattern := range []string{".", "../../../*/*/*"} {
+		found, _ := filepath.Glob(filepath.Join(dir, pattern, name)) // only a wrong pattern is an error
+		if len(found) == 0 {
+			continue
+		}
+		f, err := codec.OpenFile(found[0])
+		if err != nil {
+			return
+		}
+		defer f.Close()
+		report := d.report
+		d.report = func(codec.Problem) {} // it is reported of that file
+		_ = rows.Records(io.LimitReader(f, min(longest, number(base, "end_byte_offset"))), d.report,
+			func(o rows.Object, line int) { // what cannot be read is left out
+				if o.Text("type") != "session_meta" {
+					d.Record(o, line)
+				} else if above := o.Object("payload").Object("history_base"); above != nil && line == 1 {
+					d.history(above, depth+1)
+				}
+			})
+		d.report, d.Checkpoint, d.compaction = report, rows.Checkpoint{}, nil
+		return
+	}
 }
 
 // isTimed reports whether an id is a UUID of version 7.

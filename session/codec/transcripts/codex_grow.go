@@ -49,7 +49,7 @@ func (d *codex) Lacking() bool { return d.b == nil || d.b.lacks }
 
 // openCodex returns a reader that has a state, nil for the beginning.
 func openCodex(path string, p *codexState, report func(codec.Problem)) (rows.Grower, error) {
-	d := &codex{report: report, named: rolloutID(path)}
+	d := &codex{report: report, path: path, named: rolloutID(path)}
 	if p == nil {
 		return d, nil
 	}
