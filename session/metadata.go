@@ -40,7 +40,8 @@ type TranscriptTrace struct {
 	SubagentID       string `json:"subagent_id,omitempty"`
 	ParentSubagentID string `json:"parent_subagent_id,omitempty"`
 	CallID           string `json:"started_by,omitempty"`
-	// Forked reports that the session is a fork of its parent: the transcript begins with copies of that one's records.
+	// Forked reports that the session goes on from its parent: its transcript begins with copies of that one's records,
+	// or follows from one of them.
 	Forked bool `json:"forked,omitempty"`
 }
 

@@ -135,6 +135,7 @@ func (b *builder) head() {
 		} else if len(b.transcript.Messages) > 0 {
 			h.Origin.Fork = b.transcript.Messages[0].Message.CreatedAt < s.CreatedAt
 		}
+		h.Origin.Fork = h.Origin.Fork || session.TranscriptTraceOf(s.MetadataJSON).Forked
 	}
 	b.doc.Session = h
 }

@@ -85,7 +85,9 @@ func (im *Importer) linkFork(ctx context.Context, s *store.Imported) error {
 	case err != nil:
 		return storeError{err}
 	default:
-		s.Session.ParentMessageID = whereForked(parent, s.Transcript)
+		if at := whereForked(parent, s.Transcript); at != nil {
+			s.Session.ParentMessageID = at
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -214,8 +215,12 @@ func forksShown(t *testing.T, db string) string {
 					kind = "fork"
 				}
 				_, text, _ := strings.Cut(m.Parts[0].DataJSON, `"text":"`)
+				copied := session.Usage{}
+				if doc.Totals.CopiedUsage != nil {
+					copied = *doc.Totals.CopiedUsage
+				}
 				fmt.Fprintf(&b, "at %s: %s, %d tokens, %d copied\n", strings.Trim(text, `"}`), kind,
-					doc.Totals.Usage.Total(), doc.Totals.CopiedUsage.Total())
+					doc.Totals.Usage.Total(), copied.Total())
 			}
 		}
 	}
@@ -240,6 +245,45 @@ func TestForkBesideTelemetryCountsOnce(t *testing.T) {
 			if !strings.HasPrefix(shown, "15 tokens in all") || !strings.Contains(shown, `"parent_id":"p"`) {
 				t.Errorf("with telemetry of %s, in the order %.60q:\n%s", id, order, shown)
 			}
+		}
+	}
+}
+
+// TestClaudeSessionThatContinuesInAnotherFile: a session whose first record follows from one of another file is below
+// the session of that one, where the user last wrote, and it is listed, in any order and when it grows.
+func TestClaudeSessionThatContinuesInAnotherFile(t *testing.T) {
+	first := claudeTurnOf("p", "01", "null", "one", "") + claudeTurnOf("p", "02", `"a01"`, "two", "")
+	next := claudeTurnOf("n", "06", `"a02"`, "three", "")
+	compacted := `{"sessionId":"n","uuid":"b","parentUuid":null,"logicalParentUuid":"a02","type":"system",` +
+		`"subtype":"compact_boundary","timestamp":"2026-01-02T03:05:00.000Z","compactMetadata":{"trigger":"auto"}}` + "\n" +
+		claudeTurnOf("n", "06", `"b"`, "three", "")
+	end := claudeTurnOf("n", "07", `"a06"`, "four", "")
+	for what, files := range map[string][][2]string{
+		"in two files":        {{"p.jsonl", first}, {"n.jsonl", next}, {"n.jsonl", next + end}},
+		"the other way round": {{"n.jsonl", next}, {"n.jsonl", next + end}, {"p.jsonl", first}},
+		"after a compaction":  {{"p.jsonl", first}, {"n.jsonl", compacted + end}},
+		"in the same file":    {{"n.jsonl", first + next + end}},
+	} {
+		dir, db := t.TempDir(), filepath.Join(t.TempDir(), "s.db")
+		write(t, filepath.Join(dir, "p.jsonl"), first)
+		for _, f := range files {
+			write(t, filepath.Join(dir, f[0]), f[1])
+			run(t, db, importer.Options{}, filepath.Join(dir, f[0]))
+		}
+		shown := forksShown(t, db)
+		if !strings.HasPrefix(shown, "20 tokens in all") || !strings.Contains(shown, "at two: fork, 10 tokens, 0 copied") {
+			t.Errorf("%s:\n%s", what, shown)
+		}
+		r, err := sqlite.OpenReader(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := 0
+		for range r.Sessions(t.Context(), store.SessionQuery{}) {
+			listed++
+		}
+		if r.Close(); listed != 2 {
+			t.Errorf("%s: %d sessions are listed, want 2", what, listed)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package transcripts
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,8 @@ func looksClaude(keys map[string]string) bool {
 // calls that ran beside each other, are visible, as is a first message that was
 // replaced: it has no predecessor, and neither has what a program began again.
 //
-// A fork begins with copies of the records of its parent, each of which names it in forkedFrom.
+// A fork begins with copies of the records of its parent, each of which names it in forkedFrom. A session that goes on
+// from a record of another file has the session of that one as its parent, too.
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
@@ -90,7 +92,9 @@ func (d *claude) Sessions(path string) ([]*codec.Session, error) {
 		if s.Sub == "" {
 			if !s.b.resumed {
 				s.tree.continues(d.links)
+				d.follow(s, path)
 			}
+			s.b.About.Forked = s.b.s.Row.ParentID != nil
 			s.tree.hide()
 			id := s.b.s.Row.ID
 			s.b.Title = cmp.Or(d.custom[id], d.title, d.guessed[id])
@@ -98,6 +102,52 @@ func (d *claude) Sessions(path string) ([]*codec.Session, error) {
 		all = append(all, s.b.finish())
 	}
 	return all, nil
+}
+
+// follow links a session whose first record follows from one of another session: the program went on in another file,
+// or in the same one. The other file is in the same directory.
+func (d *claude) follow(s *claudeSession, path string) {
+	above := s.tree.missing(d.links)
+	if above == "" || s.b.s.Row.ParentID != nil || slices.ContainsFunc(d.order, func(o *claudeSession) bool {
+		return s.follows(o, above)
+	}) || path == "" {
+		return
+	}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl")) // in an unusual directory, none is found
+	for _, file := range files {
+		if file == path || strings.HasPrefix(filepath.Base(file), "agent-") {
+			continue
+		}
+		text, err := codec.ReadFile(file)
+		if err != nil || !bytes.Contains(text, []byte(`"`+above+`"`)) {
+			continue
+		}
+		other := newClaude(func(codec.Problem) {})
+		if rows.Records(bytes.NewReader(text), other.report, other.Record) == nil &&
+			slices.ContainsFunc(other.order, func(o *claudeSession) bool { return s.follows(o, above) }) {
+			return
+		}
+	}
+}
+
+// follows links a session to another one, if that has the record above.
+func (s *claudeSession) follows(o *claudeSession, above string) bool {
+	b := o.tree.byID[above]
+	if b == nil || o.Sub != "" || o.b.s.Row.ID == s.b.s.Row.ID {
+		return false
+	}
+	s.b.parent(o.b.s.Row.ID)
+	for range o.tree.order { // the chain of a damaged file may be a circle
+		if b == nil {
+			break
+		}
+		if b.row != nil && b.row.Row.Role == session.RoleUser {
+			s.b.s.Row.ParentMessageID = &b.row.Row.ID
+			break
+		}
+		b = o.tree.before(b)
+	}
+	return true
 }
 
 func besideClaude(path string) []string {

@@ -89,6 +89,8 @@ func (d *claude) Place() (any, float64, int) {
 	if p.state.Sub != "" {
 		return &p.state, p.state.Builder.Settled, p.line
 	}
+	p.state.Builder.Row.ParentID = d.order[0].b.s.Row.ParentID // which takes the whole file to know
+	p.state.Builder.Row.ParentMessageID = d.order[0].b.s.Row.ParentMessageID
 	t := &d.order[0].tree
 	order := t.order[:p.order]
 	answered := t.resumed

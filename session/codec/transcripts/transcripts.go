@@ -445,7 +445,7 @@ func (b *builder) finish() *codec.Session {
 	b.s.Row.Title = cmp.Or(b.Title, firstLine(b.Asked), b.s.Row.Title)
 	b.owns() // a fork without a record of its own begins after the copies
 	s := b.s.Finish()
-	if row := &s.Session; b.About.Forked {
+	if row := &s.Session; b.Fork != (forking{}) {
 		row.CreatedAt = max(b.Fork.OwnAt, b.Fork.CopiedTo+1)
 		row.UpdatedAt = max(row.UpdatedAt, row.CreatedAt)
 	}

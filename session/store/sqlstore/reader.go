@@ -157,7 +157,8 @@ func leading(d *Dialect) string {
 	fork := ""
 	if !d.Foreign {
 		fork = `
- OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL)`
+ OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL)
+ OR ` + d.Contains("s.metadata_json", `"forked":true`)
 	}
 	// The forks of other programs are known by their copies, which are older than they are.
 	return `(s.parent_id IS NULL OR ` + d.NoSession("s.parent_id") + fork + `
