@@ -38,7 +38,7 @@ Without --output, sessions are written to standard output. --output names a file
 directory for one file per session. It is a directory if it exists as one, if the name ends
 in a slash, or if the format has one session per file and there may be several. Existing
 files are not replaced without --force; neither are existing runs or conversations in a data
-directory of AgentDbg or skillet. A file appears when it is complete. If it is a symbolic
+directory of AgentDbg, Maida or skillet. A file appears when it is complete. If it is a symbolic
 link, its target is replaced. Devices, FIFOs and descriptors, such as /dev/null and
 /dev/stdout, are written to directly.
 

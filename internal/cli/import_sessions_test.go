@@ -82,6 +82,11 @@ func TestImportSessions(t *testing.T) {
 			golden: "agentdbg/testdata/f0ca8552-c91a-473d-a112-286a75226e66.jsonl", sessions: 1},
 		{path: "agentdbg/testdata/data/runs/dff117f0-c969-44c1-8173-1523b6eb1213/events.jsonl", format: "agentdbg",
 			golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1},
+		{path: "agentdbg/testdata/maida/runs", format: "maida", sessions: 3},
+		{path: "agentdbg/testdata/maida/runs/b2000000000000000000000000000002", format: "maida", sessions: 1},
+		{path: "agentdbg/testdata/maida/runs/c3000000000000000000000000000003/meta.json", format: "maida", sessions: 1},
+		{path: "agentdbg/testdata/maida/runs/b2000000000000000000000000000002/spans.jsonl", format: "maida", sessions: 1},
+		{path: "agentdbg/testdata/maida/export.json", format: "agentdbg", sessions: 1, stream: true},
 		{path: "skillet/testdata/state", format: "skillet", golden: "skillet/testdata/both.golden.jsonl", sessions: 1},
 		{path: "skillet/testdata/state/.agent_sessions.sqlite", format: "skillet",
 			golden: "skillet/testdata/store.golden.jsonl", sessions: 1, stream: true},
@@ -517,6 +522,29 @@ func TestImportDirectory(t *testing.T) {
 	put(".hidden/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
 	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg",
 		"b/c/gemini.json": "gemini-cli"})
+}
+
+// TestMaidaIsDiscoveredAndWritten: the runs in Maida's data directory become sessions, which are written and imported
+// as they are.
+func TestMaidaIsDiscoveredAndWritten(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("MAIDA_DATA_DIR", "")
+	if err := os.CopyFS(filepath.Join(home, ".maida"), os.DirFS(filepath.Join(samples, "agentdbg/testdata/maida"))); err != nil {
+		t.Fatal(err)
+	}
+	store, again := filepath.Join(t.TempDir(), "s.db"), filepath.Join(t.TempDir(), "s.db")
+	got := importJSON(t, store, nil, "--discover", "--yes")
+	if got.Total.Added != 3 || got.Total.Damaged > 0 || got.Files[0].Format != "maida" {
+		t.Errorf("%+v", got)
+	}
+	dir := filepath.Join(t.TempDir(), "out")
+	run(t, "--store", store, "export", "--all", "--format", "maida", "--output", dir+"/")
+	importJSON(t, again, nil, dir)
+	one, other := string(run(t, "--store", store, "export", "--all")), string(run(t, "--store", again, "export", "--all"))
+	if d := cmp.Diff(one, other); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 }
 
 // TestImportTranscriptBesideTelemetry imports what Claude Code reports of a session and

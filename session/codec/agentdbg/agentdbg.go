@@ -1,9 +1,10 @@
 // Package agentdbg reads and writes the runs of AgentDbg, and of Maida, which is
-// its later name: trace format 0.1. Maida from 0.4 on has a format of its own, of
-// spans, and no more than lists such runs.
+// its later name: trace formats 0.1 and 0.2. Maida from 0.4 on has 0.2, of spans.
 //
 // A run is a directory, runs/<run_id>/, of run.json and events.jsonl, or the one
-// JSON file that "agentdbg export" makes of it. A session is one run.
+// JSON file that "agentdbg export" makes of it. A session is one run. In 0.2 the files
+// are meta.json and spans.jsonl. A span is read as the event of 0.1 that it stands for,
+// by its start, and is written from one; a span that stands for none is data-event-span.
 //
 // # Reading
 //

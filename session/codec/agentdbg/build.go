@@ -66,15 +66,21 @@ type turn struct {
 }
 
 func build(r *run, report func(codec.Problem)) *codec.Session {
-	b := &builder{run: r, status: r.status(), s: rows.New(r.id, agentName), report: report}
+	slices.SortStableFunc(r.events, func(a, b event) int { return cmp.Compare(a.order, b.order) })
+	agent := agentName
+	if r.meta.Has("trace_id") || len(r.events) > 0 && r.events[0].span {
+		agent = maidaName
+	}
+	b := &builder{run: r, status: r.status(), s: rows.New(r.id, agent), report: report}
 	if at, ok := rows.ParseTime(r.meta.Text("started_at")); ok {
 		b.s.See(at)
+		b.before = at
 	}
 	b.s.Row.Title = cmp.Or(r.meta.Text("run_name"), b.s.Row.Title)
 	for i := range r.events {
 		e := &r.events[i]
-		if i == 0 {
-			b.before = e.at
+		if i == 0 && b.before == 0 {
+			b.before = e.at - e.tookMS
 		}
 		last := i == len(r.events)-1
 		b.event(e, i == 0, last)

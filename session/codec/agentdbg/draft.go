@@ -16,10 +16,14 @@ import (
 )
 
 // draft makes the run of a session.
-func draft(s *codec.Session) formatted {
+func draft(s *codec.Session, maida bool) formatted {
 	t := s.Sorted()
 	d := &drafter{
-		s: s, own: t.Session.Agent == agentName, runID: runID(t.Session.ID), used: make(map[string]bool),
+		s: s, own: t.Session.Agent == agentName || t.Session.Agent == maidaName, maida: maida,
+		runID: runID(t.Session.ID), used: make(map[string]bool),
+	}
+	if maida {
+		d.runID = traceOf(t.Session.ID)
 	}
 	d.status, d.lastVisible, d.last = runStatus(t)
 	cwd := ""
@@ -88,7 +92,8 @@ type drafter struct {
 	s                 *codec.Session
 	runID, startID    string
 	status            string
-	own               bool // it is a run of AgentDbg, which has all its warnings
+	own               bool // it is a run of AgentDbg or Maida, which has all its warnings
+	maida             bool // it is written as Maida has it
 	lastVisible, last int  // places of messages
 	loops             loopDetector
 	events            []eventJSON
@@ -157,7 +162,7 @@ func (d *drafter) finish() formatted {
 			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors,
 			"duration_ms", took)))
 	}
-	return formatted{d.runID, meta, d.events}
+	return formatted{d.runID, meta, d.events, d.maida}
 }
 
 // assistant drafts the answer at a place of the session.
@@ -427,7 +432,7 @@ func (d *drafter) tool(p *session.Part, data rows.Object) {
 		payload.Set("error", failure(unfinished, "the call has no result; its state is "+data.Text("state")))
 	}
 	id, parent := uuid(d.runID, toolCall, p.ID), d.startID
-	if call := data.Text("toolCallId"); isUUID4(call) && !d.used[call] {
+	if call := data.Text("toolCallId"); (isUUID4(call) || d.maida && spanID.MatchString(call)) && !d.used[call] {
 		id = call // of an event
 		d.used[call] = true
 	}

@@ -16,7 +16,7 @@ import (
 // events in one JSON object, without a newline at its end. It does not change s.
 // Rows that make no tree are refused, see [session.Transcript.CheckTree].
 func Encode(w io.Writer, s *codec.Session) error {
-	f, err := format(s)
+	f, err := format(s, false)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,11 @@ func Encode(w io.Writer, s *codec.Session) error {
 // unless replace is set: then both files are replaced at once, or with an error none,
 // and what else is in the directory stays.
 func EncodeFile(dir string, s *codec.Session, replace bool) (path string, err error) {
-	f, err := format(s)
+	return encodeFile(dir, s, replace, false)
+}
+
+func encodeFile(dir string, s *codec.Session, replace, maida bool) (path string, err error) {
+	f, err := format(s, maida)
 	if err != nil {
 		return "", err
 	}
@@ -66,14 +70,14 @@ func (f *formatted) write(dir string, replace bool) (path string, err error) {
 // the place of what is there.
 func (f *formatted) place(scratch, path string) error {
 	made, old := filepath.Join(scratch, "new"), filepath.Join(scratch, "old")
-	var lines []byte
-	for _, e := range f.events {
-		lines = append(rows.Python{}.Append(lines, rows.Raw(e)), '\n')
+	runFile, eventsFile, meta := runFile, eventsFile, f.meta
+	if f.maida {
+		runFile, eventsFile, meta = metaFile, spansFile, f.maidaMeta()
 	}
 	err := errors.Join(
 		os.Mkdir(made, 0o700),
-		os.WriteFile(filepath.Join(made, eventsFile), lines, 0o600),
-		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, f.meta.JSON()), 0o600))
+		os.WriteFile(filepath.Join(made, eventsFile), f.lines(), 0o600),
+		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, meta.JSON()), 0o600))
 	if err != nil {
 		return err
 	}
@@ -113,13 +117,28 @@ type formatted struct {
 	id     string
 	meta   rows.Object // run.json
 	events []eventJSON
+	maida  bool // it is written as Maida has it
 }
 
-func format(s *codec.Session) (formatted, error) {
+// lines are those of events.jsonl, or of spans.jsonl.
+func (f *formatted) lines() (lines []byte) {
+	if f.maida {
+		for _, span := range f.spans() {
+			lines = append(rows.Python{}.Append(lines, span.JSON()), '\n')
+		}
+		return lines
+	}
+	for _, e := range f.events {
+		lines = append(rows.Python{}.Append(lines, rows.Raw(e)), '\n')
+	}
+	return lines
+}
+
+func format(s *codec.Session, maida bool) (formatted, error) {
 	if err := s.CheckTree(); err != nil {
 		return formatted{}, fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	return draft(s), nil
+	return draft(s, maida), nil
 }
 
 // counts are those of the events of a run.

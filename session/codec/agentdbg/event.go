@@ -18,6 +18,8 @@ type event struct {
 	at             int64 // Unix milliseconds, of the event before it if it has none
 	payload        rows.Object
 	tookMS         int64 // how long the call took, 0 if it is unknown
+	order          int64 // among the spans of a run; 0 for an event of events.jsonl
+	span           bool  // it is one of Maida's
 }
 
 // newEvent reads an event. before is the time of the one before it.
@@ -40,6 +42,9 @@ func newEvent(all rows.Object, line int, before int64) (e event, note string, er
 		}
 	}
 	e.tookMS = took(all)
+	if strings.HasPrefix(all.Text("spec_version"), "0.2") {
+		e.projected()
+	}
 	return e, note, nil
 }
 

@@ -154,7 +154,7 @@ func TestAChatIsNoLoop(t *testing.T) {
 		s.Messages = append(s.Messages, m)
 	}
 	calls := 0
-	for _, e := range draft(s).events {
+	for _, e := range draft(s, false).events {
 		if e.EventType == llmCall {
 			calls++
 		} else if e.EventType == loopWarning {

@@ -93,8 +93,8 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 		}
 		block, _ := rows.Parse(v) // what is not an object has no type
 		switch block.Text("type") {
-		case dataPrompt:
-			parts = append(parts, rows.DataPart(dataPrompt, rows.OrNull(block.Get("data"))))
+		case dataPrompt, dataResponse:
+			parts = append(parts, rows.DataPart(block.Text("type"), rows.OrNull(block.Get("data"))))
 		case "text", "output_text", "input_text":
 			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		case "reasoning", "thinking":
@@ -128,11 +128,14 @@ func knownResponse(response json.RawMessage, depth int) []rows.Object {
 	if parts := contentParts(response); parts != nil || depth == maximum {
 		return parts
 	}
+	var parts []rows.Object
+	for _, message := range rows.Elements(response) {
+		parts = append(parts, knownResponse(message, depth+1)...)
+	}
 	o, err := rows.Parse(response)
 	if err != nil {
-		return nil
+		return parts
 	}
-	var parts []rows.Object
 	if s := cmp.Or(o.Text("reasoning_content"), o.Text("reasoning"), o.Text("thinking")); s != "" {
 		parts = append(parts, rows.TextPart("reasoning", s))
 	}

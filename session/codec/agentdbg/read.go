@@ -2,6 +2,7 @@ package agentdbg
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -61,7 +64,7 @@ func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 		if err != nil {
 			return fmt.Errorf("read runs: %w", err)
 		}
-		if !info.IsDir() && filepath.Base(path) != runFile && filepath.Base(path) != eventsFile {
+		if !info.IsDir() && !slices.Contains(files[:], filepath.Base(path)) {
 			f, err := os.Open(path)
 			if err != nil {
 				return fmt.Errorf("read runs: %w", err)
@@ -94,8 +97,8 @@ func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 			}
 		}
 		if !found {
-			const text = "%s: no run in it: want a directory with %s and %s, or one of such directories"
-			return fmt.Errorf(text, path, runFile, eventsFile)
+			const text = "%s: no run in it: want a directory with %s and %s, or %s and %s, or one of such directories"
+			return fmt.Errorf(text, path, runFile, eventsFile, metaFile, spansFile)
 		}
 		return nil
 	})
@@ -103,7 +106,7 @@ func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 
 // runDirs returns the directories of runs in root.
 func runDirs(root string) []string {
-	if isRun(root) {
+	if isRun(root, files[:]) {
 		return []string{root}
 	}
 	var dirs []string
@@ -113,7 +116,7 @@ func runDirs(root string) []string {
 			continue // not there, which is what is asked
 		}
 		for _, e := range entries {
-			if dir := filepath.Join(root, sub, e.Name()); isRun(dir) {
+			if dir := filepath.Join(root, sub, e.Name()); isRun(dir, files[:]) {
 				dirs = append(dirs, dir)
 			}
 		}
@@ -121,8 +124,11 @@ func runDirs(root string) []string {
 	return dirs
 }
 
-func isRun(dir string) bool {
-	for _, name := range []string{runFile, eventsFile} {
+// files are those of a run, of AgentDbg and of Maida.
+var files = [...]string{runFile, eventsFile, metaFile, spansFile}
+
+func isRun(dir string, files []string) bool {
+	for _, name := range files {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
 			return true
 		}
@@ -133,6 +139,7 @@ func isRun(dir string) bool {
 type decoder struct {
 	report func(codec.Problem)
 	dir    string // of the run within the input
+	file   string // with the events in it
 }
 
 // problem reports. file may be empty, within the run's directory.
@@ -151,6 +158,11 @@ func (d *decoder) notes(line int, file string, notes []string) {
 
 func (d *decoder) directory(dir string) (*run, error) {
 	r := &run{}
+	runFile, eventsFile := runFile, eventsFile
+	if isRun(dir, files[2:]) {
+		runFile, eventsFile = metaFile, spansFile
+	}
+	d.file = eventsFile
 	text, err := codec.ReadFile(filepath.Join(dir, runFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		d.problem(0, runFile, "is missing: the run is read from its events")
@@ -161,6 +173,9 @@ func (d *decoder) directory(dir string) (*run, error) {
 	} else {
 		r.meta = o
 		d.notes(0, runFile, notes)
+		if v := o.Text("spec_version"); runFile == metaFile && !strings.HasPrefix(v, "0.2") {
+			d.problem(0, runFile, fmt.Sprintf("has spec_version %q, and was read as 0.2", v))
+		}
 	}
 	text, err = codec.ReadFile(filepath.Join(dir, eventsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,7 +193,7 @@ func (d *decoder) directory(dir string) (*run, error) {
 
 // identity returns the run's id: what run.json says, the events, or its place.
 func (r *run) identity(otherwise string) string {
-	if id := r.meta.Text("run_id"); id != "" {
+	if id := cmp.Or(r.meta.Text("run_id"), r.meta.Text("trace_id")); id != "" {
 		return id
 	}
 	for i := range r.events {
@@ -213,6 +228,10 @@ func (d *decoder) lines(text []byte, file string) []event {
 }
 
 func (d *decoder) add(events []event, all rows.Object, line int, file string, before *int64, notes []string) []event {
+	if all.Has("span_id") {
+		d.notes(line, file, notes)
+		return d.span(events, all, line, file, before)
+	}
 	e, note, err := newEvent(all, line, *before)
 	if err != nil {
 		d.problem(line, file, err.Error())
@@ -229,7 +248,7 @@ func (d *decoder) add(events []event, all rows.Object, line int, file string, be
 // stream reads what is in one file.
 func (d *decoder) stream(data []byte) ([]*run, error) {
 	first, _, _ := bytes.Cut(bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\uFEFF"))), []byte("\n"))
-	if o, _, err := parse(first); err == nil && o.Get("events") == nil && o.Get("counts") == nil {
+	if o, _, err := parse(first); err == nil && (o.Has("span_id") || !o.Has("events") && !o.Has("counts")) {
 		return d.byRun(d.lines(data, ""))
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
@@ -286,7 +305,7 @@ func parse(text []byte) (o rows.Object, notes []string, err error) {
 	return nil, nil, err
 }
 
-var errNoRun = errors.New("read run: no event and no run in it: want events.jsonl, or what agentdbg export writes")
+var errNoRun = errors.New("read run: no event and no run in it: want events.jsonl, spans.jsonl, or what their programs export")
 
 // byRun sorts events by the run that they name.
 func (d *decoder) byRun(events []event) ([]*run, error) {
@@ -344,7 +363,7 @@ func (d *decoder) export(text []byte) *run {
 func (d *decoder) session(r *run) *codec.Session {
 	file := ""
 	if d.dir != "" {
-		file = eventsFile
+		file = d.file
 	}
 	if len(r.events) == 0 && r.meta.Text("status") != statusRunning {
 		d.problem(0, file, "the run has no events")

@@ -195,6 +195,13 @@ func looksAgentdbg(keys map[string]string) bool {
 	return version && (run || keys["run"] == "{" || keys["events"] == "[")
 }
 
+func looksMaida(keys map[string]string) bool {
+	_, trace := keys["trace_id"]
+	_, version := keys["spec_version"]
+	_, parent := keys["parent_span_id"]
+	return trace && (version && keys["counts"] == "{" || parent && keys["attributes"] == "{" && keys["status_code"] != "")
+}
+
 func looksSkillet(keys map[string]string) bool {
 	return slices.Contains([]string{"user_message", "step", "final_result"}, keys["kind"])
 }

@@ -93,8 +93,8 @@ var All = []Format{{
 	},
 }, {
 	Name:     "agentdbg",
-	Exported: "a run of AgentDbg or Maida; into a directory, its data directory",
-	Imported: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
+	Exported: "a run of AgentDbg; into a directory, its data directory",
+	Imported: "runs of AgentDbg, and of Maida before 0.4: one, a directory of them, or what its export writes",
 	Writing: Writing{
 		Ext: ".json", JSON: true, Explain: explained(agentdbg.Losses.Of),
 		Stream: rows(agentdbg.Encode),
@@ -107,6 +107,24 @@ var All = []Format{{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksAgentdbg,
 		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json",
 			".maida/runs/*/run.json"},
+		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile), Beside: run,
+	},
+}, {
+	Name:     "maida",
+	Exported: "the spans of a run of Maida; into a directory, its data directory",
+	Imported: "runs of Maida: one, a directory of them, or what its export writes",
+	Writing: Writing{
+		Ext: ".jsonl", Many: true, JSON: true, Explain: explained(agentdbg.MaidaLosses.Of),
+		Stream: rows(agentdbg.EncodeMaida),
+		Dir: func(path string, s *Source, replace bool) error {
+			_, err := agentdbg.EncodeMaidaFile(path, s.Session, replace)
+			return err
+		},
+	},
+	Reading: codec.Reading{
+		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksMaida,
+		Layout: []string{"meta.json", "spans.jsonl", "*/meta.json", "*/spans.jsonl", "runs/*/meta.json",
+			".maida/runs/*/meta.json"},
 		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile), Beside: run,
 	},
 }, {
@@ -207,10 +225,13 @@ var All = []Format{{
 		}, Beside: database.Files},
 }}
 
-// run lists a directory of runs, or the two files of one run.
+// run lists a directory of runs, or the files of one run.
 func run(path string) []string {
-	return []string{path, filepath.Join(filepath.Dir(path), "run.json"),
-		filepath.Join(filepath.Dir(path), "events.jsonl")}
+	all := []string{path}
+	for _, name := range []string{"run.json", "events.jsonl", "meta.json", "spans.jsonl"} {
+		all = append(all, filepath.Join(filepath.Dir(path), name))
+	}
+	return all
 }
 
 // complete explains the formats that hold all that a store has of a session.
