@@ -530,7 +530,8 @@ func TestMaidaIsDiscoveredAndWritten(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("MAIDA_DATA_DIR", "")
-	if err := os.CopyFS(filepath.Join(home, ".maida"), os.DirFS(filepath.Join(samples, "agentdbg/testdata/maida"))); err != nil {
+	runs := os.DirFS(filepath.Join(samples, "agentdbg/testdata/maida"))
+	if err := os.CopyFS(filepath.Join(home, ".maida"), runs); err != nil {
 		t.Fatal(err)
 	}
 	store, again := filepath.Join(t.TempDir(), "s.db"), filepath.Join(t.TempDir(), "s.db")

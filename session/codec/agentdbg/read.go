@@ -305,7 +305,8 @@ func parse(text []byte) (o rows.Object, notes []string, err error) {
 	return nil, nil, err
 }
 
-var errNoRun = errors.New("read run: no event and no run in it: want events.jsonl, spans.jsonl, or what their programs export")
+var errNoRun = errors.New("read run: no event and no run in it: " +
+	"want events.jsonl, spans.jsonl, or what their programs export")
 
 // byRun sorts events by the run that they name.
 func (d *decoder) byRun(events []event) ([]*run, error) {
