@@ -101,11 +101,10 @@ var ownerCases = []testCase{
 		observed("", "r3", 2, 2, script{}, asks("call_1")),
 		observed("x", "c", 10, 20, script{}, orphan("call_1")),
 	}, sessions("s1 0: /r1", "s2 0: /r2, x/c"))},
-	{"owner/record", "A record outside of any trace is built in the session that it names; in a version that takes " +
-		"precedence, in the one that this names.", story([]store.Batch{
+	{"owner/record", "A record outside of any trace is built in the session that it names.", story([]store.Batch{
 		observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, of("s1", 0)),
-		observed("", "r2", 1, 2, script{}, of("s2", 0)),
-	}, sessions("s1 0: /r1", "s2 0: /r2"))},
+		observed("", "r3", 1, 2, script{}, of("s2", 0)),
+	}, sessions("s1 0: /r1, /r2", "s2 0: /r3"))},
 	{"owner/sdk", "What spans of the SDK report of a trace is not built again, whichever comes first: its " +
 		"observations are built only where they name another session. What asked for a stray tool call there is told " +
 		"by the SDK as well.", func(h *harness) {
@@ -163,7 +162,8 @@ var ownerCases = []testCase{
 	}},
 }
 
-// anything is a few batches of a world of its own, whose ids begin with its name.
+// anything is a few batches of a world of its own, whose ids begin with its name. All versions of an observation name
+// one session, or none: it stays with the first that does.
 func anything(r *rand.Rand, world string) []store.Batch {
 	some := func(odds int, prefix string) string {
 		if r.IntN(odds) > 0 {
@@ -172,6 +172,7 @@ func anything(r *rand.Rand, world string) []store.Batch {
 		return fmt.Sprint(world, prefix, r.IntN(3))
 	}
 	var all []store.Batch
+	named := make(map[store.ObservationKey]string)
 	for range 4 + r.IntN(8) {
 		if r.IntN(8) == 0 {
 			l := turn(some(1, "s"), "", some(1, "span"), int64(r.IntN(40)), store.TurnStats{})
@@ -193,7 +194,11 @@ func anything(r *rand.Rand, world string) []store.Batch {
 		if r.IntN(10) == 0 {
 			o.TraceID, o.Source, o.Own = "", world+o.Source, ""
 		}
-		o.Session, o.Rank, o.Opens, o.Call = some(4, "s"), r.IntN(2), r.IntN(3) == 0, some(5, "call")
+		key := store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
+		if _, again := named[key]; !again {
+			named[key] = some(4, "s")
+		}
+		o.Session, o.Rank, o.Opens, o.Call = named[key], r.IntN(2), r.IntN(3) == 0, some(5, "call")
 		for range r.IntN(3) {
 			if call := some(2, "call"); call != "" && (len(o.Calls) == 0 || o.Calls[0] != call) {
 				o.Calls = append(o.Calls, call)
