@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 
@@ -20,20 +21,33 @@ const maxRefused = 32
 // wait for the whole.
 const maxAtOnce = 1024
 
-// places returns the place of each span or record of a request in the order of storing. A request that needs several
-// transactions is stored in the order of time: to rebuild what follows would cost more.
-func places(times []pcommon.Timestamp) []int {
-	order, place := make([]int, len(times)), make([]int, len(times))
+// places are those of the spans or records of a request in the order of storing; nil is the order that they come in.
+type places []int
+
+// placesOf returns the order of time for a request that needs several transactions: in another one, each of them would
+// have more to rebuild.
+func placesOf(n int, times iter.Seq[pcommon.Timestamp]) places {
+	if n <= maxAtOnce {
+		return nil
+	}
+	at := slices.Collect(times)
+	order, place := make([]int, n), make(places, n)
 	for i := range order {
 		order[i] = i
 	}
-	if len(order) > maxAtOnce {
-		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(times[i], times[j]) })
-	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(at[i], at[j]) })
 	for at, i := range order {
 		place[i] = at
 	}
 	return place
+}
+
+// within reports whether the place of the nth span or record is one of those from one until before another.
+func (p places) within(n, from, until int) bool {
+	if p != nil {
+		n = p[n]
+	}
+	return from <= n && n < until
 }
 
 // storeAll stores the spans or records of a request from one number until before another. A store that refuses them for

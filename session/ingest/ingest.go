@@ -106,21 +106,22 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 // Where the store refuses a request for good, its spans are stored without those that
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
-	var starts []pcommon.Timestamp
-	for _, rs := range td.ResourceSpans().All() {
-		for _, ss := range rs.ScopeSpans().All() {
-			for _, s := range ss.Spans().All() {
-				starts = append(starts, s.StartTimestamp())
+	n, left := td.SpanCount(), maxRefused
+	place := placesOf(n, func(yield func(pcommon.Timestamp) bool) {
+		for _, rs := range td.ResourceSpans().All() {
+			for _, ss := range rs.ScopeSpans().All() {
+				for _, s := range ss.Spans().All() {
+					yield(s.StartTimestamp())
+				}
 			}
 		}
-	}
-	place, left := places(starts), maxRefused
-	return storeAll(0, len(place),
+	})
+	return storeAll(0, n,
 		func(from, until int) (Report, error) { return i.traces(ctx, td, place, from, until) }, &left)
 }
 
 // traces stores the spans of a request whose places are from one until before another.
-func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place []int, from, until int) (Report, error) {
+func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place places, from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
@@ -130,7 +131,7 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place []int, fr
 		for _, ss := range rs.ScopeSpans().All() {
 			scope := boundScope(ss.Scope())
 			for _, s := range ss.Spans().All() {
-				if n++; place[n] < from || place[n] >= until {
+				if n++; !place.within(n, from, until) {
 					continue
 				}
 				r.Spans++
@@ -151,21 +152,22 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place []int, fr
 
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
-	var times []pcommon.Timestamp
-	for _, rl := range ld.ResourceLogs().All() {
-		for _, sl := range rl.ScopeLogs().All() {
-			for _, rec := range sl.LogRecords().All() {
-				times = append(times, rec.Timestamp())
+	n, left := ld.LogRecordCount(), maxRefused
+	place := placesOf(n, func(yield func(pcommon.Timestamp) bool) {
+		for _, rl := range ld.ResourceLogs().All() {
+			for _, sl := range rl.ScopeLogs().All() {
+				for _, rec := range sl.LogRecords().All() {
+					yield(rec.Timestamp())
+				}
 			}
 		}
-	}
-	place, left := places(times), maxRefused
-	return storeAll(0, len(place),
+	})
+	return storeAll(0, n,
 		func(from, until int) (Report, error) { return i.logs(ctx, ld, place, from, until) }, &left)
 }
 
 // logs does the same with log records.
-func (i *Ingester) logs(ctx context.Context, ld plog.Logs, place []int, from, until int) (Report, error) {
+func (i *Ingester) logs(ctx context.Context, ld plog.Logs, place places, from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
@@ -176,7 +178,7 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs, place []int, from, un
 			b.beginRecords()
 			scope := boundScope(sl.Scope())
 			for _, rec := range sl.LogRecords().All() {
-				if n++; place[n] < from || place[n] >= until {
+				if n++; !place.within(n, from, until) {
 					continue
 				}
 				r.Records++
