@@ -24,18 +24,29 @@ const maxAtOnce = 1024
 // places are those of the spans or records of a request in the order of storing; nil is the order that they come in.
 type places []int
 
+// when is the time of a span or record, and whether it has rows that are stored as they are.
+type when struct {
+	at   pcommon.Timestamp
+	rows bool
+}
+
 // placesOf returns the order of time for a request that needs several transactions: in another one, each of them would
-// have more to rebuild.
-func placesOf(n int, times iter.Seq[pcommon.Timestamp]) places {
-	if n <= maxAtOnce {
-		return nil
-	}
-	at := slices.Collect(times)
+// have more to rebuild. What has rows comes last.
+func placesOf(n int, times iter.Seq[when]) places {
+	all := slices.Collect(times)
 	order, place := make([]int, n), make(places, n)
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(at[i], at[j]) })
+	slices.SortStableFunc(order, func(i, j int) int {
+		if all[i].rows != all[j].rows {
+			if all[j].rows {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(all[i].at, all[j].at)
+	})
 	for at, i := range order {
 		place[i] = at
 	}

@@ -106,18 +106,40 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 // Where the store refuses a request for good, its spans are stored without those that
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
-	n, left := td.SpanCount(), maxRefused
-	place := placesOf(n, func(yield func(pcommon.Timestamp) bool) {
+	n, left, withRows := td.SpanCount(), maxRefused, 0
+	times := func(yield func(when) bool) {
 		for _, rs := range td.ResourceSpans().All() {
 			for _, ss := range rs.ScopeSpans().All() {
 				for _, s := range ss.Spans().All() {
-					yield(s.StartTimestamp())
+					if !yield(when{s.StartTimestamp(), carriesRows(s)}) {
+						return
+					}
 				}
 			}
 		}
-	})
-	return storeAll(0, n,
-		func(from, until int) (Report, error) { return i.traces(ctx, td, place, from, until) }, &left)
+	}
+	for s := range times {
+		if s.rows {
+			withRows++
+		}
+	}
+	var place places
+	if n > maxAtOnce || withRows != 0 && withRows != n {
+		place = placesOf(n, times)
+	}
+	do := func(from, until int) (Report, error) { return i.traces(ctx, td, place, from, until) }
+	if withRows == n {
+		withRows = 0
+	}
+	r, err := storeAll(0, n-withRows, do, &left)
+	if err != nil || withRows == 0 {
+		return r, err
+	}
+	// Rows of another store are stored as they are, and what agents report beside them of the same sessions is merged:
+	// so they do not share a transaction.
+	rows, err := storeAll(n-withRows, n, do, &left)
+	r.add(rows)
+	return r, err
 }
 
 // traces stores the spans of a request whose places are from one until before another.
@@ -153,15 +175,18 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place places, f
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
 	n, left := ld.LogRecordCount(), maxRefused
-	place := placesOf(n, func(yield func(pcommon.Timestamp) bool) {
-		for _, rl := range ld.ResourceLogs().All() {
-			for _, sl := range rl.ScopeLogs().All() {
-				for _, rec := range sl.LogRecords().All() {
-					yield(rec.Timestamp())
+	var place places
+	if n > maxAtOnce {
+		place = placesOf(n, func(yield func(when) bool) {
+			for _, rl := range ld.ResourceLogs().All() {
+				for _, sl := range rl.ScopeLogs().All() {
+					for _, rec := range sl.LogRecords().All() {
+						yield(when{at: rec.Timestamp()})
+					}
 				}
 			}
-		}
-	})
+		})
+	}
 	return storeAll(0, n,
 		func(from, until int) (Report, error) { return i.logs(ctx, ld, place, from, until) }, &left)
 }

@@ -211,7 +211,7 @@ func (o *own) replayMessage(m *replay.Message) {
 	}
 	c := store.MessageChange{
 		ID: m.ID, SessionID: o.sessionID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
-		Rank: store.RankFinal, HiddenAt: m.HiddenAt,
+		Rank: store.RankFinal, HiddenAt: m.HiddenAt, AsStored: true,
 	}
 	switch m.Role {
 	case session.RoleUser, session.RoleAssistant, session.RoleSystem:

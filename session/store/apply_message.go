@@ -82,7 +82,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		m.MetadataJSON = incompleteMetadata // its spans describe another message now
 	default:
 		for _, c := range mw.changes {
-			m = mergeMessage(&m, &session.Message{MetadataJSON: c.metadata(m.Role, w.asStored)}, changes)
+			m = mergeMessage(&m, &session.Message{MetadataJSON: c.metadata(m.Role)}, changes)
 		}
 	}
 	if old == nil || PositionOf(old) != PositionOf(&m) {
@@ -99,10 +99,10 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 }
 
 // metadata is what the change reports of a message's metadata, or "".
-func (c *MessageChange) metadata(role string, asStored bool) string {
+func (c *MessageChange) metadata(role string) string {
 	text := string(c.Metadata)
 	switch {
-	case asStored && c.Rank != RankStub && text != "":
+	case c.AsStored && c.Rank != RankStub && text != "":
 		return text
 	case c.Rank == RankStub || text == "" && role == session.RoleAssistant:
 		return ""

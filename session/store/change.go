@@ -178,6 +178,8 @@ type MessageChange struct {
 	// HiddenAt is when the message was hidden in the store that it comes from, by a rewind or by
 	// another program. Nil reports nothing.
 	HiddenAt *int64
+	// AsStored reports that Metadata is spelled as another store has it, and stays so.
+	AsStored bool
 }
 
 // TurnStats is what one span knows of an assistant message. A message may have
