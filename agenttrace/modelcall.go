@@ -159,15 +159,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		return ctx, nil
 	}
 	if !t.recording {
-		if t.run.guard != nil {
-			m := o.Model
-			if m == (Model{}) {
-				t.mu.Lock()
-				m = t.model
-				t.mu.Unlock()
-			}
-			t.note(guardModelCall, guardModelCall+":"+cmp.Or(m.ID, "UNKNOWN"), "", t.run.now())
-		}
+		t.noteUnrecorded(o.Model)
 		return ctx, nil
 	}
 	now := t.run.now()
@@ -182,39 +174,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		t.drop("a model call")
 		return ctx, nil
 	}
-	c.model, c.temperature = t.model, t.temperature
-	if o.Model != (Model{}) {
-		c.model = o.Model
-	}
-	if o.Temperature != nil {
-		c.temperature = cloneFloat(o.Temperature)
-	}
-	named := t.model != (Model{})
-	c.inTool = outer != nil || o.Side
-	c.side = c.inTool || named && c.model != t.model
-	if !c.side {
-		t.model, t.temperature = c.model, c.temperature
-	}
-	if !c.inTool {
-		t.stepBegin = len(t.parts)
-	}
-	c.step = t.nextStep
-	t.nextStep++
-	if !o.Side {
-		t.callCount++
-	}
-	begun := t.assistant.ID != ""
-	c.messageID = t.answer(now)
-	if !named && begun && t.model != (Model{}) {
-		t.emitAnswer(now)
-	}
-	if !t.ended {
-		t.goesOn(now, true)
-	}
-	if c.step > 0 && !o.Side {
-		t.placeData("step-start", now, func(string) []byte { return stepStart })
-	}
-	c.firstPart = len(t.parts)
+	t.placeCall(c, o, outer != nil || o.Side)
 	name := semconv.OperationChat
 	if c.model.ID != "" {
 		name += " " + t.run.sess.tracer.filter.id(validUTF8(c.model.ID))
@@ -240,6 +200,57 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		t.note(guardModelCall, guardModelCall+":"+cmp.Or(c.model.ID, "UNKNOWN"), id, now)
 	}
 	return &c.scope, c
+}
+
+// noteUnrecorded tells the guard of a call that is not recorded.
+func (t *Turn) noteUnrecorded(m Model) {
+	if t.run.guard == nil {
+		return
+	}
+	if m == (Model{}) {
+		t.mu.Lock()
+		m = t.model
+		t.mu.Unlock()
+	}
+	t.note(guardModelCall, guardModelCall+":"+cmp.Or(m.ID, "UNKNOWN"), "", t.run.now())
+}
+
+// placeCall gives a call that begins its model and its place in the turn. t.mu is held.
+func (t *Turn) placeCall(c *ModelCall, o ModelCallOptions, inTool bool) {
+	now := c.started
+	c.model, c.temperature = t.model, t.temperature
+	if o.Model != (Model{}) {
+		c.model = o.Model
+	}
+	if o.Temperature != nil {
+		c.temperature = cloneFloat(o.Temperature)
+	}
+	named := t.model != (Model{})
+	c.inTool = inTool
+	c.side = c.inTool || named && c.model != t.model
+	if !c.side {
+		t.model, t.temperature = c.model, c.temperature
+	}
+	if !c.inTool {
+		t.stepBegin = len(t.parts)
+	}
+	c.step = t.nextStep
+	t.nextStep++
+	if !o.Side {
+		t.callCount++
+	}
+	begun := t.assistant.ID != ""
+	c.messageID = t.answer(now)
+	if !named && begun && t.model != (Model{}) {
+		t.emitAnswer(now)
+	}
+	if !t.ended {
+		t.goesOn(now, true)
+	}
+	if c.step > 0 && !o.Side {
+		t.placeData("step-start", now, func(string) []byte { return stepStart })
+	}
+	c.firstPart = len(t.parts)
 }
 
 // StartSideCall begins a model call beside the conversation, such as one for a title, in the turn that is open, or else

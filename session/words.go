@@ -95,8 +95,9 @@ func elements(text string) (all []string, only bool) {
 
 // element returns the element with which a text begins, and its tag; both are empty if it begins otherwise.
 func element(text string) (tag, whole string) {
-	open, _, ok := strings.Cut(text, ">")
-	if tag, ok = strings.CutPrefix(open, "<"); !ok {
+	open, _, _ := strings.Cut(text, ">")
+	tag, ok := strings.CutPrefix(open, "<")
+	if !ok {
 		return "", ""
 	}
 	if !slices.Contains(contextTags, tag) { // it may have attributes

@@ -30,6 +30,17 @@ func (l *lookup) setup(c *conversation) setup {
 	return s
 }
 
+// isBare reports whether a request is without the tools that the conversation has.
+func (s setup) isBare(of setup) bool { return !s.hasTools && of.hasTools }
+
+// isLess reports whether a request leaves the model less to do than the conversation does: without tools, in fewer
+// tokens, or in another form.
+func (s setup) isLess(of setup) bool {
+	small := s.limit > 0 && (of.limit == 0 || s.limit < of.limit)
+	form := s.form != "" && s.form != of.form
+	return s.isBare(of) || small || form
+}
+
 // isChained reports whether a request continues what the provider keeps.
 func (l *lookup) isChained() bool { return l.r.previous+l.r.conversation != "" }
 
@@ -57,11 +68,13 @@ func (c *conversation) isAside(l *lookup, near bool) bool {
 	if c.summary != "" && l.beginsWith(c.summary) {
 		return false
 	}
+	return c.differs(l, s, near)
+}
+
+// differs is the last of isAside: whether what a request asks and how it is made tell it from the conversation's own.
+func (c *conversation) differs(l *lookup, s setup, near bool) bool {
 	system, tools, model := s.system != c.setup.system, s.tools != c.setup.tools, s.model != c.setup.model
-	bare := !s.hasTools && c.setup.hasTools
-	small := s.limit > 0 && (c.setup.limit == 0 || s.limit < c.setup.limit)
-	form := s.form != "" && s.form != c.setup.form
-	less := bare || small || form
+	bare, less := s.isBare(c.setup), s.isLess(c.setup)
 	switch {
 	case l.hasHistory():
 		return less && l.purpose().word || (system || tools || model) && l.purpose().sure

@@ -29,10 +29,10 @@ func (c *conversation) earlierResults(messages []message) {
 		hasText, hasResult := false, false
 		for k := range m.items {
 			it := &m.items[k]
-			switch {
-			case it.kind == callItem:
+			switch it.kind {
+			case callItem:
 				seen[it.id] = true
-			case it.kind == resultItem:
+			case resultItem:
 				if hasResult = true; it.id != "" && !seen[it.id] {
 					c.results([]message{{role: m.role, items: m.items[k : k+1]}})
 				}

@@ -239,7 +239,13 @@ func (c *conversation) reply() reply {
 		return reply{
 			text: "Done as far as I may: the fix is in place and go vet has nothing to say. " +
 				"Removing .agent and pushing are yours to do; the host refused both."}
+	}
+	return c.replyBeside()
+}
 
+// replyBeside is the script of the sub-agent and of the compaction.
+func (c *conversation) replyBeside() reply {
+	switch c.key() {
 	case "review_0":
 		return reply{
 			reasoning: "The patch touches one line. I read the function around it.",

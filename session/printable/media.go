@@ -74,79 +74,91 @@ func takeMedia(raw json.RawMessage, depth int, found *[]Media) (out json.RawMess
 	if len(raw) == 0 || depth == deepest {
 		return raw, false
 	}
-	take := func(m Media) (json.RawMessage, bool) {
-		*found = append(*found, m)
-		text, _ := json.Marshal(m.String()) // of a string
-		return text, true
-	}
 	switch raw[0] {
 	case '"':
 		var s string
 		if bytes.HasPrefix(raw, []byte(`"data:`)) && json.Unmarshal(raw, &s) == nil {
 			if m, ok := MediaOf(s); ok {
-				return take(m)
+				return take(m, found), true
 			}
 		}
 	case '[':
-		var all []json.RawMessage
-		if json.Unmarshal(raw, &all) != nil {
-			return raw, false
-		}
-		before := len(*found)
-		for i := range all {
-			all[i], _ = takeMedia(all[i], depth+1, found)
-		}
-		if len(*found) > before {
-			var b bytes.Buffer
-			for i, value := range all {
-				b.WriteByte("[,"[min(i, 1)])
-				b.Write(value)
-			}
-			b.WriteByte(']')
-			raw = b.Bytes()
-		}
+		return takeMediaOfArray(raw, depth, found), false
 	case '{':
-		keys, values, ok := Object(raw)
-		if !ok {
-			return raw, false
-		}
-		text := func(names []string, accept func(string) bool) string {
-			for i, key := range keys {
-				var s string
-				if slices.Contains(names, key) && json.Unmarshal(values[i], &s) == nil && accept(s) {
-					return s
-				}
-			}
-			return ""
-		}
-		mediaType := text(mediaTypeKeys, func(s string) bool { return strings.Contains(s, "/") })
-		if data := text(mediaDataKeys, isBase64Text); mediaType != "" && data != "" {
-			return take(Media{mediaType, data})
-		}
-		before, files, others := len(*found), 0, 0
-		var file json.RawMessage
-		for i, key := range keys {
-			switch values[i], whole = takeMedia(values[i], depth+1, found); {
-			case whole:
-				files, file = files+1, values[i]
-			case !slices.Contains([]string{"type", "detail", "cache_control", "id", "filename"}, key) &&
-				!slices.Contains(mediaTypeKeys, key):
-				others++
-			}
-		}
-		if files == 1 && others == 0 {
-			return file, true
-		}
-		if len(*found) > before {
-			var b bytes.Buffer
-			for i, key := range keys {
-				name, _ := json.Marshal(key) // of a string
-				b.WriteByte("{,"[min(i, 1)])
-				b.Write(append(append(name, ':'), values[i]...))
-			}
-			b.WriteByte('}')
-			raw = b.Bytes()
-		}
+		return takeMediaOfObject(raw, depth, found)
 	}
 	return raw, false
+}
+
+// take adds a file to those found and returns the text in its place.
+func take(m Media, found *[]Media) json.RawMessage {
+	*found = append(*found, m)
+	text, _ := json.Marshal(m.String()) // of a string
+	return text
+}
+
+func takeMediaOfArray(raw json.RawMessage, depth int, found *[]Media) json.RawMessage {
+	var all []json.RawMessage
+	if json.Unmarshal(raw, &all) != nil {
+		return raw
+	}
+	before := len(*found)
+	for i := range all {
+		all[i], _ = takeMedia(all[i], depth+1, found)
+	}
+	if len(*found) == before {
+		return raw
+	}
+	var b bytes.Buffer
+	for i, value := range all {
+		b.WriteByte("[,"[min(i, 1)])
+		b.Write(value)
+	}
+	b.WriteByte(']')
+	return b.Bytes()
+}
+
+func takeMediaOfObject(raw json.RawMessage, depth int, found *[]Media) (out json.RawMessage, whole bool) {
+	keys, values, ok := Object(raw)
+	if !ok {
+		return raw, false
+	}
+	text := func(names []string, accept func(string) bool) string {
+		for i, key := range keys {
+			var s string
+			if slices.Contains(names, key) && json.Unmarshal(values[i], &s) == nil && accept(s) {
+				return s
+			}
+		}
+		return ""
+	}
+	mediaType := text(mediaTypeKeys, func(s string) bool { return strings.Contains(s, "/") })
+	if data := text(mediaDataKeys, isBase64Text); mediaType != "" && data != "" {
+		return take(Media{mediaType, data}, found), true
+	}
+	before, files, others := len(*found), 0, 0
+	var file json.RawMessage
+	for i, key := range keys {
+		switch values[i], whole = takeMedia(values[i], depth+1, found); {
+		case whole:
+			files, file = files+1, values[i]
+		case !slices.Contains([]string{"type", "detail", "cache_control", "id", "filename"}, key) &&
+			!slices.Contains(mediaTypeKeys, key):
+			others++
+		}
+	}
+	if files == 1 && others == 0 {
+		return file, true
+	}
+	if len(*found) == before {
+		return raw, false
+	}
+	var b bytes.Buffer
+	for i, key := range keys {
+		name, _ := json.Marshal(key) // of a string
+		b.WriteByte("{,"[min(i, 1)])
+		b.Write(append(append(name, ':'), values[i]...))
+	}
+	b.WriteByte('}')
+	return b.Bytes(), false
 }

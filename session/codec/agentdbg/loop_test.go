@@ -155,9 +155,10 @@ func TestAChatIsNoLoop(t *testing.T) {
 	}
 	calls := 0
 	for _, e := range draft(s, false).events {
-		if e.EventType == llmCall {
+		switch e.EventType {
+		case llmCall:
 			calls++
-		} else if e.EventType == loopWarning {
+		case loopWarning:
 			t.Errorf("warning: %s", e.Payload.JSON())
 		}
 	}

@@ -132,7 +132,7 @@ func worked(t *testing.T) (td ptrace.Traces, ids []string) {
 	tool.EndText("a file")
 	ask(ctx, turn, "done", nil)
 	turn.End(agenttrace.TurnResult{})
-	ctx, compaction = run.StartCompaction(runCtx, agenttrace.CompactionOptions{})
+	_, compaction = run.StartCompaction(runCtx, agenttrace.CompactionOptions{})
 	compaction.End(agenttrace.CompactionResult{Summary: "all is well"})
 	ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: "again"}, agenttrace.TurnOptions{})
 	ask(ctx, turn, "", errors.New("no model"))
