@@ -16,6 +16,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -120,7 +121,7 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 			same("stats", "--json")
 			same("check")
 			same("export", "--all")
-			for _, id := range ids {
+			for _, id := range ids[:testscale.Rounds(3, len(ids))] {
 				same("show", id, "--full")
 				same("show", id, "--json")
 				for _, view := range []string{"--prompt", "--tools", "--permissions"} {
