@@ -114,13 +114,12 @@ func (f *formatted) spans() (all []rows.Object) {
 		}
 		attributes, events := f.content(e)
 		code, description := "OK", ""
-		ended, took := micro(rows.Raw(e.TS)), rows.OrNull(nil)
 		if e.DurationMS != nil {
 			started = max(started, e.at-*e.DurationMS)
 		} else {
 			started = max(started, e.at)
 		}
-		took = rows.Raw(max(0, e.at-started))
+		ended, took := micro(rows.Raw(e.TS)), rows.Raw(max(0, e.at-started))
 		failure := e.Payload.Object("error")
 		switch e.EventType {
 		case runStart:

@@ -150,7 +150,7 @@ func TestMaidaKeepsTextsThatAreJSON(t *testing.T) {
 		`[{'role': 'user', 'content': 'x'}]`, `{'a': None}`, `{"content":[{"type":"text","text":"x"}]}`, `{`, "['",
 	} {
 		s, _ := decode(t, readFile(t, maidaDir+"/runs/a1000000000000000000000000000001/spans.jsonl"))
-		for _, m := range s.Transcript.Messages {
+		for _, m := range s.Messages {
 			for i := range m.Parts {
 				if m.Parts[i].Type == "text" {
 					quoted, _ := json.Marshal(text)
