@@ -180,6 +180,7 @@ func TestFormsWorkAsServed(t *testing.T) {
 			b.click(".act [value=archive]")
 			b.wait("document.querySelector('.act [value=unarchive]')")
 			b.click(".theme button")
+			b.wait("document.documentElement.className === 'dark'") // the address is the same before and after
 			b.at("/s/ses_a")
 
 			linked(b)
