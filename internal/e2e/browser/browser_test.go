@@ -33,7 +33,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 //go:embed package.json package-lock.json
 var project embed.FS
