@@ -378,17 +378,17 @@ func (d *decoder) span(events []event, all rows.Object, line int, file string, b
 		failure = errorOf(attributes, all.Text("status_description")).JSON()
 	}
 	status := map[bool]string{false: statusOK, true: statusError}[failed]
-	switch name := attributes.Text("maida.tool_name"); {
+	switch {
 	case attributes.Has("gen_ai.system") || attributes.Has("gen_ai.operation.name"):
 		e.typ = llmCall
 		e.payload = modelCall(attributes, inner, e.name)
 		e.payload.Add(rows.Of("status", status, "error", failure))
-	case name != "":
+	case attributes.Has("maida.tool_name"):
 		e.typ = toolCall
 		if !ended && !failed {
 			status, failure = statusError, rows.Of("error_type", unfinished).JSON()
 		}
-		e.payload = rows.Of("tool_name", name, "status", status, "error", failure)
+		e.payload = rows.Of("tool_name", attributes.Text("maida.tool_name"), "status", status, "error", failure)
 		for _, ev := range inner {
 			key := strings.TrimPrefix(ev.Text("name"), "maida.tool.")
 			if v := ev.Object("attributes").Get(key); v != nil && (key == "args" || key == "result") {
