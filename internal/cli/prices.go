@@ -14,7 +14,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/price"
-	"github.com/agenttrace/agenttrace/session/price/pricelist"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -45,7 +44,7 @@ type prices struct {
 	name string
 	// date is when they were current, "" of a file that the user named.
 	date string
-	kept *pricelist.Prices // nil of a file
+	kept *price.Prices // nil of a file
 }
 
 // pricesDir is where the lists of prices are kept.
@@ -91,7 +90,7 @@ func keptPrices(cmd *cobra.Command) *prices {
 	if err != nil {
 		return nil // without a home directory nothing is kept
 	}
-	kept, err := pricelist.Open(dir)
+	kept, err := price.Open(dir)
 	if err != nil {
 		unreadable(cmd, err)
 	}
@@ -166,12 +165,12 @@ $XDG_STATE_HOME. Nothing but "agenttrace prices update" fetches them.`,
 			if err != nil {
 				return err
 			}
-			lists, err := pricelist.Lists(dir)
+			lists, err := price.Lists(dir)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return writeJSON(cmd, map[string]any{"directory": dir, "lists": append([]pricelist.List{}, lists...)})
+				return writeJSON(cmd, map[string]any{"directory": dir, "lists": append([]price.List{}, lists...)})
 			}
 			if len(lists) == 0 {
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no prices in %s; fetch them with: agenttrace prices update\n",
@@ -187,7 +186,7 @@ $XDG_STATE_HOME. Nothing but "agenttrace prices update" fetches them.`,
 }
 
 // printLists prints a line for each list.
-func printLists(cmd *cobra.Command, lists []pricelist.List) error {
+func printLists(cmd *cobra.Command, lists []price.List) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, l := range lists {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.CheckedAt.Local().Format(time.DateOnly),
@@ -208,7 +207,7 @@ cannot be fetched, the one that is kept stays, and the exit code is 5.
 
 --from reads a list from a file, for a machine without a network; it may be given
 twice. Fetch the files elsewhere, from https://models.dev/api.json and
-` + pricelist.Sources()[1].URL + `.`,
+` + price.Sources()[1].URL + `.`,
 		Example: `  agenttrace prices update
   agenttrace prices update --from api.json --from model_prices_and_context_window.json`,
 		Args: exactly(0, "no arguments"),
@@ -218,9 +217,9 @@ twice. Fetch the files elsewhere, from https://models.dev/api.json and
 				return err
 			}
 			if len(from) > 0 {
-				var lists []pricelist.List
+				var lists []price.List
 				for _, path := range from {
-					l, err := pricelist.Import(dir, path)
+					l, err := price.Import(dir, path)
 					if err != nil {
 						return usagef("%w; name another file with --from", err)
 					}
@@ -228,7 +227,7 @@ twice. Fetch the files elsewhere, from https://models.dev/api.json and
 				}
 				return printLists(cmd, lists)
 			}
-			lists, failed := pricelist.Update(cmd.Context(), dir, pricelist.Options{UserAgent: "agenttrace/" + version})
+			lists, failed := price.Update(cmd.Context(), dir, price.UpdateOptions{UserAgent: "agenttrace/" + version})
 			if err := printLists(cmd, lists); err != nil {
 				return err
 			}
@@ -239,7 +238,7 @@ twice. Fetch the files elsewhere, from https://models.dev/api.json and
 				fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\n", printable.Sanitize(strings.TrimSpace(line)))
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "hint: check the network and HTTPS_PROXY, or read a file with --from")
-			all := len(pricelist.Sources())
+			all := len(price.Sources())
 			return fmt.Errorf("%d of %d price lists could not be updated", all-len(lists), all)
 		},
 	}

@@ -1,11 +1,18 @@
 // Package price estimates the cost of tokens, with prices from a list. The code contains no
-// prices, and downloads nothing: see package pricelist. [Read] accepts the two maintained
+// prices. [Read] accepts the two maintained
 // public lists, models.dev's api.json and LiteLLM's model_prices_and_context_window.json.
 //
 // An estimate is based on the list's price for a model of that name. It is not the billed
 // amount: it does not include discounts, subscriptions, batch or priority prices, or
 // charges for anything but tokens. If it is ambiguous which model is meant, there is no
 // estimate.
+//
+// The lists are kept in a directory. [Update] fetches them, and nothing else in this module does: everything that
+// estimates reads what is kept.
+//
+//	models.dev.json  https://models.dev/api.json
+//	litellm.json     LiteLLM's model_prices_and_context_window.json
+//	lists.json       where the others are from, and when that was
 package price
 
 import (

@@ -1,4 +1,4 @@
-package pricelist_test
+package price_test
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/price"
-	"github.com/agenttrace/agenttrace/session/price/pricelist"
 )
 
 const (
@@ -57,15 +56,15 @@ func publish(t *testing.T) *publisher {
 	return p
 }
 
-func (p *publisher) sources() []pricelist.Source {
-	all := pricelist.Sources()
+func (p *publisher) sources() []price.Source {
+	all := price.Sources()
 	all[0].URL, all[1].URL = p.URL+"/api.json", p.URL+"/litellm.json"
 	return all
 }
 
-func (p *publisher) update(t *testing.T, dir string, at time.Time) ([]pricelist.List, error) {
+func (p *publisher) update(t *testing.T, dir string, at time.Time) ([]price.List, error) {
 	t.Helper()
-	return pricelist.Update(t.Context(), dir, pricelist.Options{
+	return price.Update(t.Context(), dir, price.UpdateOptions{
 		Sources: p.sources(), UserAgent: "agenttrace/test", Now: func() time.Time { return at },
 	})
 }
@@ -77,7 +76,7 @@ var (
 
 func cost(t *testing.T, dir, model string) string {
 	t.Helper()
-	p, err := pricelist.Open(dir)
+	p, err := price.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +183,7 @@ func TestUpdateOffline(t *testing.T) {
 	}
 	sources := p.sources()
 	p.Close()
-	_, err := pricelist.Update(t.Context(), dir, pricelist.Options{Sources: sources})
+	_, err := price.Update(t.Context(), dir, price.UpdateOptions{Sources: sources})
 	if err == nil || !strings.Contains(err.Error(), "models.dev") || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("error %v", err)
 	}
@@ -203,7 +202,7 @@ func TestUpdateOffline(t *testing.T) {
 	sources[0].URL, sources[1].URL = slow.URL, slow.URL
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := pricelist.Update(ctx, dir, pricelist.Options{Sources: sources}); err == nil {
+	if _, err := price.Update(ctx, dir, price.UpdateOptions{Sources: sources}); err == nil {
 		t.Error("no error of a server that does not answer")
 	}
 }
@@ -217,7 +216,7 @@ func TestUpdateThroughAProxy(t *testing.T) {
 	}
 	sources := p.sources()
 	sources[0].URL, sources[1].URL = "http://lists.invalid/api.json", "http://lists.invalid/litellm.json"
-	lists, err := pricelist.Update(t.Context(), t.TempDir(), pricelist.Options{
+	lists, err := price.Update(t.Context(), t.TempDir(), price.UpdateOptions{
 		Sources: sources, Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy)}},
 	})
 	if err != nil || len(lists) != 2 || p.asked[0].Host != "lists.invalid" {
@@ -237,7 +236,7 @@ func TestImportOfFiles(t *testing.T) {
 		if err := os.Chtimes(path, monday, monday); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pricelist.Import(dir, path); err != nil {
+		if _, err := price.Import(dir, path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -251,7 +250,7 @@ func TestImportOfFiles(t *testing.T) {
 	if lists, err := p.update(t, dir, tuesday); err != nil || lists[0].Unchanged {
 		t.Errorf("%+v, %v", lists, err)
 	}
-	if _, err := pricelist.Import(dir, filepath.Join(files, "none.json")); err == nil {
+	if _, err := price.Import(dir, filepath.Join(files, "none.json")); err == nil {
 		t.Error("a file that is not there gives no error")
 	}
 }
@@ -272,7 +271,7 @@ func TestDamagedLists(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "lists.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pricelist.Open(dir); err == nil {
+	if _, err := price.Open(dir); err == nil {
 		t.Error("no error of an index that is damaged")
 	}
 	if _, err := p.update(t, dir, tuesday); err != nil {

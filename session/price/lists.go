@@ -1,10 +1,4 @@
-// Package pricelist keeps the public lists of model prices in a directory. [Update] fetches
-// them, and nothing else in this module does: everything that estimates reads what is kept.
-//
-//	models.dev.json  https://models.dev/api.json
-//	litellm.json     LiteLLM's model_prices_and_context_window.json
-//	lists.json       where the others are from, and when that was
-package pricelist
+package price
 
 import (
 	"bytes"
@@ -21,22 +15,21 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/price"
 )
 
 // Source is a list and where it is published.
 type Source struct {
-	// Name is what [price.Table.Format] returns for the list.
+	// Name is what [Table.Format] returns for the list.
 	Name string
 	URL  string
 	file string
 }
 
-// Sources returns the lists that [Update] fetches. In this order they are asked for a price.
+// Sources returns the lists that [Update] fetches. In this order they are asked for a
 func Sources() []Source {
 	return []Source{
-		{price.ModelsDev, "https://models.dev/api.json", "models.dev.json"},
-		{price.LiteLLM,
+		{ModelsDev, "https://models.dev/api.json", "models.dev.json"},
+		{LiteLLM,
 			"https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json",
 			"litellm.json"},
 	}
@@ -54,7 +47,7 @@ type List struct {
 	// ETag and LastModified are those of the server's answer.
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"last_modified,omitempty"`
-	// Models is the number of models with a price.
+	// Models is the number of models with a
 	Models int `json:"models"`
 	// Unchanged reports of a list that [Update] returns that the server has no newer one.
 	Unchanged bool `json:"-"`
@@ -93,7 +86,7 @@ type Prices struct {
 	Lists []List
 
 	mu     sync.Mutex
-	tables []*price.Table // of the first lists
+	tables []*Table // of the first lists
 	err    error
 }
 
@@ -106,8 +99,8 @@ func Open(dir string) (*Prices, error) {
 	return &Prices{Lists: lists}, nil
 }
 
-// Rate returns the price of a model in the first list that has one, or nil: see [price.Table.Rate].
-func (p *Prices) Rate(m session.Model) *price.Rate {
+// Rate returns the price of a model in the first list that has one, or nil: see [Table.Rate].
+func (p *Prices) Rate(m session.Model) *Rate {
 	for i := range p.Lists {
 		t := p.Table(i)
 		if t == nil {
@@ -121,11 +114,11 @@ func (p *Prices) Rate(m session.Model) *price.Rate {
 }
 
 // Table returns the prices of list i, nil if it cannot be read: see [Prices.Err].
-func (p *Prices) Table(i int) *price.Table {
+func (p *Prices) Table(i int) *Table {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.tables) <= i {
-		t, err := read(p.Lists[len(p.tables)].Path)
+		t, err := readFile(p.Lists[len(p.tables)].Path)
 		p.tables, p.err = append(p.tables, t), errors.Join(p.err, err)
 	}
 	return p.tables[i]
@@ -149,21 +142,21 @@ func (p *Prices) Date() time.Time {
 	return date
 }
 
-func read(path string) (*price.Table, error) {
+func readFile(path string) (*Table, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	t, err := price.Read(f)
+	t, err := Read(f)
 	if err != nil {
 		return nil, fmt.Errorf("read prices from %s: %w", path, err)
 	}
 	return t, nil
 }
 
-// Options configure [Update]. The zero value is ready for use.
-type Options struct {
+// UpdateOptions configure [Update]. The zero value is ready for use.
+type UpdateOptions struct {
 	// Client fetches; nil is one with a timeout, and the proxy that the environment names.
 	Client *http.Client
 	// Sources are fetched; nil means [Sources].
@@ -180,7 +173,7 @@ const timeout = time.Minute
 // Update fetches the lists into a directory, which it makes, and returns those that it has
 // fetched or that have not changed. A list that cannot be fetched, or is not a list of
 // prices, leaves the one that is kept; the error has the reasons.
-func Update(ctx context.Context, dir string, o Options) (updated []List, err error) {
+func Update(ctx context.Context, dir string, o UpdateOptions) (updated []List, err error) {
 	if o.Client == nil {
 		o.Client = &http.Client{Timeout: timeout} // its transport takes the proxy from the environment
 	}
@@ -214,7 +207,7 @@ func Update(ctx context.Context, dir string, o Options) (updated []List, err err
 }
 
 // fetch gets a list from its server; the body is nil if the one before is current.
-func fetch(ctx context.Context, s Source, before List, o *Options) (l List, body []byte, err error) {
+func fetch(ctx context.Context, s Source, before List, o *UpdateOptions) (l List, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
 		return l, nil, err
@@ -245,10 +238,10 @@ func fetch(ctx context.Context, s Source, before List, o *Options) (l List, body
 	case answer.StatusCode != http.StatusOK:
 		return l, nil, fmt.Errorf("get %s: the server answers %s", s.URL, answer.Status)
 	}
-	if body, err = io.ReadAll(io.LimitReader(answer.Body, price.MaxBytes+1)); err != nil {
+	if body, err = io.ReadAll(io.LimitReader(answer.Body, MaxBytes+1)); err != nil {
 		return l, nil, fmt.Errorf("get %s: %w", s.URL, err)
 	}
-	t, err := price.Read(bytes.NewReader(body))
+	t, err := Read(bytes.NewReader(body))
 	if err == nil && t.Format() != s.Name {
 		err = fmt.Errorf("it is a list of %s", t.Format())
 	}
@@ -268,14 +261,14 @@ func Import(dir, path string) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	if info.Size() > price.MaxBytes {
-		return List{}, fmt.Errorf("read prices from %s: it has more than %d MiB", path, price.MaxBytes>>20)
+	if info.Size() > MaxBytes {
+		return List{}, fmt.Errorf("read prices from %s: it has more than %d MiB", path, MaxBytes>>20)
 	}
 	body, err := os.ReadFile(path)
 	if err != nil {
 		return List{}, err
 	}
-	t, err := price.Read(bytes.NewReader(body))
+	t, err := Read(bytes.NewReader(body))
 	if err != nil {
 		return List{}, fmt.Errorf("read prices from %s: %w", path, err)
 	}
