@@ -7,9 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/render"
 )
 
@@ -18,7 +17,7 @@ func newDiff() *cobra.Command {
 	var format string
 	var out output
 	formats := []string{"text", "html", "json"}
-	var o diff.Options
+	var ignoreUsage bool
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Show where two sessions part ways",
@@ -82,13 +81,13 @@ their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
 				in.Now = time.Now()
 				timelines[i] = document.Build(in)
 			}
-			d := diff.Compare(timelines[0], timelines[1], o)
+			d := document.Compare(timelines[0], timelines[1], ignoreUsage)
 			err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
 				switch format {
 				case "json":
 					return encodeJSON(w, d)
 				case "html":
-					return html.EncodeDiff(w, d, timelines[0], timelines[1], html.Options{Full: full, Zone: time.Local})
+					return readable.HTMLDiff(w, d, timelines[0], timelines[1], readable.Options{Full: full, Zone: time.Local})
 				}
 				t := terminal(cmd)
 				t.Full = full
@@ -104,7 +103,7 @@ their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
 	f := cmd.Flags()
 	f.BoolVar(&full, "full", false, "do not clip long texts")
 	f.BoolVarP(&unified, "unified", "u", false, "print one below the other, even on a wide terminal")
-	f.BoolVar(&o.IgnoreUsage, "ignore-usage", false, "do not compare tokens")
+	f.BoolVar(&ignoreUsage, "ignore-usage", false, "do not compare tokens")
 	f.StringVar(&format, "format", formats[0], either(formats))
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.StringVarP(&out.path, "output", "o", "", "`file` to write to instead of standard output")

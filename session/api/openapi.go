@@ -12,7 +12,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/replay"
 	"github.com/agenttrace/agenttrace/session/service"
@@ -140,7 +139,6 @@ var prefixes = map[reflect.Type]string{
 	reflect.TypeFor[session.Session](): "Row",
 	reflect.TypeFor[session.Message](): "Row",
 	reflect.TypeFor[session.Part]():    "Row",
-	reflect.TypeFor[diff.Turn]():       "Diff",
 	reflect.TypeFor[replay.Tool]():     "Bundle",
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/replay"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -214,7 +213,7 @@ type diffParams struct {
 	IgnoreUsage bool   `query:"ignore_usage" doc:"whether not to compare tokens"`
 }
 
-func (a *api) diff(ctx context.Context, p diffParams) (*diff.Diff, error) {
+func (a *api) diff(ctx context.Context, p diffParams) (*document.Diff, error) {
 	one, err := a.Sessions.LoadAll(ctx, p.ID)
 	if err != nil {
 		return nil, err
@@ -223,7 +222,7 @@ func (a *api) diff(ctx context.Context, p diffParams) (*diff.Diff, error) {
 	if err != nil {
 		return nil, err
 	}
-	return diff.Compare(one, other, diff.Options{IgnoreUsage: p.IgnoreUsage}), nil
+	return document.Compare(one, other, p.IgnoreUsage), nil
 }
 
 // text is a system prompt or a tool catalog.

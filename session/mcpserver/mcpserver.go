@@ -15,7 +15,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -402,6 +401,6 @@ func (s *server) diff(ctx context.Context, in diffArgs) (string, error) {
 		}
 	}
 	var b strings.Builder
-	err := render.Diff(&b, diff.Compare(docs[0], docs[1], diff.Options{}), s.words(), true)
+	err := render.Diff(&b, document.Compare(docs[0], docs[1], false), s.words(), true)
 	return cut(b.String(), "read the turns that differ with read_session"), err
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
@@ -23,7 +23,7 @@ const (
 
 // Diff prints the diff for a person: side by side where there is room, unless
 // unified is wanted. Turns that are equal are one line.
-func Diff(w io.Writer, d *diff.Diff, o Options, unified bool) error {
+func Diff(w io.Writer, d *document.Diff, o Options, unified bool) error {
 	p := newPrinter(o)
 	dp := &diffPrinter{printer: p, unified: unified || p.Width < SideBySide}
 	dp.compared("A", &d.A, p.bad)
@@ -37,7 +37,7 @@ func Diff(w io.Writer, d *diff.Diff, o Options, unified bool) error {
 	for _, run := range d.Runs() {
 		p.blank()
 		if len(run[0].Changes) == 0 {
-			label := diff.RunLabel(run)
+			label := document.RunLabel(run)
 			if d.A.SessionID == d.B.SessionID {
 				label = strings.TrimSuffix(label, ", copied")
 			}
@@ -54,7 +54,7 @@ type diffPrinter struct {
 	unified bool
 }
 
-func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
+func (p *diffPrinter) compared(label string, c *document.Compared, in paint) {
 	facts := []string{
 		printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent),
 		printable.ModelName(c.Model),
@@ -67,31 +67,31 @@ func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
 	p.block(span{label + "  ", in}, printable.Join(facts...), p.plain, 2)
 }
 
-func (p *diffPrinter) first(f *diff.Divergence) {
+func (p *diffPrinter) first(f *document.Divergence) {
 	p.block(span{"≠ ", p.warn}, f.String(), p.title, 0)
 }
 
-func (p *diffPrinter) turn(t *diff.Turn) {
-	p.header("─", span{printable.Capital(diff.TurnPair(t.A, t.B)), p.title}, span{},
+func (p *diffPrinter) turn(t *document.DiffTurn) {
+	p.header("─", span{printable.Capital(document.TurnPair(t.A, t.B)), p.title}, span{},
 		printable.Plural(len(t.Changes), "difference", "differences"))
 	for i := range t.Changes {
 		p.change(&t.Changes[i])
 	}
 }
 
-func (p *diffPrinter) change(c *diff.Change) {
+func (p *diffPrinter) change(c *document.Change) {
 	label := c.Label()
 	a, b := printable.Sanitize(session.Deref(c.A)), printable.Sanitize(session.Deref(c.B))
 	switch {
-	case c.Aspect == diff.AspectSystemPrompt:
+	case c.Aspect == document.AspectSystemPrompt:
 		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " +
 			cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)
 		if c.A == nil && c.B == nil {
 			p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+" (their texts are not both stored)", p.accent, 0)
 			return
 		}
-	case c.Aspect == diff.AspectTurn || c.Aspect == diff.AspectCall:
-	case c.Aspect == diff.AspectUsage && p.usage(label, a, b):
+	case c.Aspect == document.AspectTurn || c.Aspect == document.AspectCall:
+	case c.Aspect == document.AspectUsage && p.usage(label, a, b):
 		return
 	case a == b:
 		p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed",
@@ -103,14 +103,14 @@ func (p *diffPrinter) change(c *diff.Change) {
 		return
 	}
 	p.line(span{"  " + label, p.accent})
-	p.lines(diff.Texts(a, b))
+	p.lines(document.DiffTexts(a, b))
 }
 
 // lines prints the lines of two texts: those that differ up to a number of them, and of
 // those that do not what is beside one that does.
-func (p *diffPrinter) lines(rows []diff.Row) {
+func (p *diffPrinter) lines(rows []document.DiffRow) {
 	shown, left := 0, 0
-	for _, h := range diff.Hunks(rows, diffContext, 2) {
+	for _, h := range document.Hunks(rows, diffContext, 2) {
 		switch room := max(diffLines-shown, 0); {
 		case h.Apart && !p.Full:
 			p.line(span{"    ⋯ " + printable.Plural(len(h.Rows), "line", "lines") + " alike", p.dim})
@@ -160,7 +160,7 @@ func (p *diffPrinter) usage(label, a, b string) bool {
 }
 
 // painted is a line of one of two texts; nil where only the other has it.
-func painted(line []diff.Piece, in paint) []span {
+func painted(line []document.Piece, in paint) []span {
 	if line == nil {
 		return nil
 	}
@@ -174,7 +174,7 @@ func painted(line []diff.Piece, in paint) []span {
 }
 
 // rows prints a run of rows that are all equal or all not.
-func (p *diffPrinter) rows(run []diff.Row) {
+func (p *diffPrinter) rows(run []document.DiffRow) {
 	if p.unified {
 		for i := range run {
 			if run[i].Same {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
@@ -235,15 +234,15 @@ func edits(c *document.ToolCall) *edited {
 
 // compare adds the lines of two texts.
 func (e *edited) compare(before, after string) {
-	rows := diff.Texts(printable.Sanitize(before), printable.Sanitize(after))
+	rows := document.DiffTexts(printable.Sanitize(before), printable.Sanitize(after))
 	for i := 0; i < len(rows); {
 		if rows[i].Same {
 			e.Runs = appendRun(e.Runs, "", "  "+line(rows[i].A)+"\n")
 			i++
 			continue
 		}
-		end := i + 1 + slices.IndexFunc(append(rows[i+1:len(rows):len(rows)], diff.Row{Same: true}),
-			func(r diff.Row) bool { return r.Same })
+		end := i + 1 + slices.IndexFunc(append(rows[i+1:len(rows):len(rows)], document.DiffRow{Same: true}),
+			func(r document.DiffRow) bool { return r.Same })
 		for _, r := range rows[i:end] {
 			if r.A != nil {
 				e.Runs, e.Removed = appendRun(e.Runs, "del", "- "+line(r.A)+"\n"), e.Removed+1
@@ -258,7 +257,7 @@ func (e *edited) compare(before, after string) {
 	}
 }
 
-func line(pieces []diff.Piece) string {
+func line(pieces []document.Piece) string {
 	var b strings.Builder
 	for _, p := range pieces {
 		b.WriteString(p.Text)

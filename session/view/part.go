@@ -10,7 +10,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // partPage is one part, whole.
@@ -18,7 +17,7 @@ type partPage struct {
 	sessionPage
 	Turn    *document.Turn
 	Message *document.Message
-	Block   transcript.Block
+	Block   document.Block
 	Span    document.Span
 	Self    string
 	// Target is what annotations of the part are made at, and Annotations those that it has.
@@ -59,7 +58,7 @@ func (v *view) part(w http.ResponseWriter, r *http.Request) error {
 		for _, x := range m.Parts {
 			if m.ID == message && x.ID == part {
 				p.Turn, p.Message, p.Annotations = doc.Turns[0], m, x.Annotations
-				p.Block = transcript.Words{Full: true, Zone: v.Zone}.Block(x)
+				p.Block = document.Words{Full: true, Zone: v.Zone}.Block(x)
 			}
 		}
 	}

@@ -14,12 +14,10 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // Turns of a page, and links to turns in a group of the outline.
@@ -474,7 +472,7 @@ func (v *view) share(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var b bytes.Buffer
-	if err := html.Encode(&b, doc, html.Options{Zone: v.Zone}); err != nil {
+	if err := readable.HTML(&b, doc, readable.Options{Zone: v.Zone}); err != nil {
 		return err
 	}
 	p := sharePage{sessionPage{Doc: doc, Tab: "share"}, printable.Bytes(int64(b.Len()))}
@@ -488,7 +486,7 @@ func (v *view) download(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var b bytes.Buffer
-	if err := html.Encode(&b, doc, html.Options{Zone: v.Zone, Full: r.URL.Query().Get("full") != ""}); err != nil {
+	if err := readable.HTML(&b, doc, readable.Options{Zone: v.Zone, Full: r.URL.Query().Get("full") != ""}); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Disposition", `attachment; filename="session.html"`)
@@ -518,8 +516,8 @@ func (v *view) diff(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var body bytes.Buffer
-	d := diff.Compare(a, b, diff.Options{})
-	if err := html.EncodeComparison(&body, d, a, b, html.Options{Zone: v.Zone}); err != nil {
+	d := document.Compare(a, b, false)
+	if err := readable.Comparison(&body, d, a, b, readable.Options{Zone: v.Zone}); err != nil {
 		return err
 	}
 	return v.show(w, r, http.StatusOK, page{Title: "Diff"}, "diff", struct {
@@ -547,6 +545,6 @@ func (v *view) showBlob(w http.ResponseWriter, r *http.Request, kind store.BlobK
 	if err != nil {
 		return err
 	}
-	p := digestPage{title, b.Digest, transcript.Pretty([]byte(b.Body)), b.Exact}
+	p := digestPage{title, b.Digest, document.Pretty([]byte(b.Body)), b.Exact}
 	return v.show(w, r, http.StatusOK, page{Title: title + " " + printable.Short(b.Digest)}, "digest", p)
 }

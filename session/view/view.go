@@ -6,7 +6,7 @@
 //
 // The URL is the state of a page, and pages are read without JavaScript; a script adds updates, keys and folding.
 // Nothing is loaded from elsewhere, and the Content-Security-Policy allows no inline script or style. All that comes
-// from a session is shown as text, except for the Markdown that package richtext permits.
+// from a session is shown as text, except for the Markdown that package readable permits.
 //
 // The handler checks neither the host nor the origin of a request, and asks for no credentials. That is for the server
 // to do, as extension/sessionview does.
@@ -24,7 +24,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -67,7 +67,7 @@ func New(b service.Backend, o Options) http.Handler {
 	style, _ := files.ReadFile("assets/view.css") // it is embedded, as are the next
 	script, _ := files.ReadFile("assets/view.js")
 	icon, _ := files.ReadFile("assets/icon.svg")
-	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(html.Style()), style...))
+	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(readable.Style()), style...))
 	v.addAsset("view.js", "text/javascript; charset=utf-8", script)
 	v.addAsset("icon.svg", "image/svg+xml", icon)
 	v.templates = template.Must(template.New("").Funcs(v.functions()).ParseFS(files, "pages/*.html"))

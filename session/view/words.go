@@ -10,20 +10,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // functions are those of the templates.
 func (v *view) functions() template.FuncMap {
-	words := transcript.Words{Zone: v.Zone}
+	words := document.Words{Zone: v.Zone}
 	all := template.FuncMap(words.Functions())
 	for name, f := range (template.FuncMap{
 		"at":      Address,
-		"rich":    html.Rich,
+		"rich":    readable.Rich,
 		"join":    func(all []string) string { return printable.Join(all...) },
 		"asset":   func(name string) string { return "/assets/" + name + "?" + v.assets[name].digest },
 		"changes": func() bool { return v.Change != nil },
@@ -49,7 +48,7 @@ func (v *view) functions() template.FuncMap {
 		"short":    printable.Short,
 		"tail":     tail,
 		"status":   statusText,
-		"buckets":  transcript.Buckets,
+		"buckets":  document.UsageCells,
 		"runs":     runs,
 		"target":   func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":     func(a, b any) pair { return pair{a, b} },
@@ -162,7 +161,7 @@ type messageData struct {
 
 // blockData is a part in words, with what its turn knows of it.
 type blockData struct {
-	transcript.Block
+	document.Block
 	// Self is the address of the part's page.
 	Self string
 	// Open reports that the part is not folded.
@@ -187,7 +186,7 @@ const (
 	maxGist   = 160
 )
 
-func newBlockData(t turnData, m *document.Message, b transcript.Block) blockData {
+func newBlockData(t turnData, m *document.Message, b document.Block) blockData {
 	d := blockData{Block: b}
 	if b.Part == nil {
 		return d
@@ -211,7 +210,7 @@ func newBlockData(t turnData, m *document.Message, b transcript.Block) blockData
 	if len(b.Text) > maxProse {
 		d.Long = printable.Head(b.Text, headProse)
 	}
-	if b.Kind == transcript.Reasoning {
+	if b.Kind == document.BlockReasoning {
 		d.Gist = printable.Head(strings.TrimSpace(b.Text), maxGist)
 	}
 	return d

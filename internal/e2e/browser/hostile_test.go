@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/transcript/transcripttest"
 )
 
 // TestHostileTextsDoNothing has every text of a session, and what names it, try to be something else than text. That
@@ -21,7 +21,7 @@ func TestHostileTextsDoNothing(t *testing.T) {
 		"\u202egnp.exe\u2066\u2069\u200b", "\x1b[31mred\x1b]8;;http://evil.test\x07link\x1b]8;;\x07\x1b[2J\x9b31m",
 		"\xff\xfe\xc3\x28",
 		"<style>*{display:none}</style>", `" onmouseover="alert(1)`, `' onfocus='alert(1)' autofocus='`,
-	}, transcripttest.Hostile...)
+	}, codectest.Hostile...)
 	all := strings.Join(attacks, "\n\n")
 	line := strings.Repeat("x", 1<<20)
 	turn := []message{}

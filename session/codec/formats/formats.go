@@ -14,21 +14,19 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
 	"github.com/agenttrace/agenttrace/session/codec/atif"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
-	"github.com/agenttrace/agenttrace/session/codec/html"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/jutul"
-	"github.com/agenttrace/agenttrace/session/codec/markdown"
 	"github.com/agenttrace/agenttrace/session/codec/otlp"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/codec/pi"
+	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/codec/sts"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // All are the formats. Exports are listed in this order, the default first. The first
@@ -68,7 +66,7 @@ var All = []Format{{
 	Writing: Writing{
 		Ext: ".md", Many: true, Text: true, Explain: explainTranscript,
 		Stream: each(func(w io.Writer, s *Source) error {
-			return markdown.Encode(w, document.Build(s.Input), markdown.Options{Full: s.Full, Files: s.Files})
+			return readable.Markdown(w, document.Build(s.Input), readable.Options{Full: s.Full, Files: s.Files})
 		}),
 	},
 }, {
@@ -76,7 +74,7 @@ var All = []Format{{
 	Writing: Writing{
 		Ext: ".html", Text: true, Explain: explainTranscript,
 		Stream: each(func(w io.Writer, s *Source) error {
-			return html.Encode(w, document.Build(s.Input), html.Options{Full: s.Full, Files: s.Files})
+			return readable.HTML(w, document.Build(s.Input), readable.Options{Full: s.Full, Files: s.Files})
 		}),
 	},
 }, {
@@ -237,7 +235,7 @@ func run(path string) []string {
 // complete explains the formats that hold all that a store has of a session.
 func complete(s *Source) []codec.Loss { return sqlitefile.Explain(s.Session, s.Observed) }
 
-func explainTranscript(s *Source) []codec.Loss { return transcript.Explain(s.Session, s.Full) }
+func explainTranscript(s *Source) []codec.Loss { return readable.Explain(s.Session, s.Full) }
 
 // each makes a stream of a function that writes one session.
 func each(encode func(io.Writer, *Source) error) func(io.Writer) func(*Source) error {

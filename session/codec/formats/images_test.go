@@ -11,8 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/atif"
-	"github.com/agenttrace/agenttrace/session/codec/html"
-	"github.com/agenttrace/agenttrace/session/codec/markdown"
+	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/codec/sts"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -58,9 +57,9 @@ func TestImagesOfToolsAreImages(t *testing.T) {
 		"atif": {func(b *bytes.Buffer) error { return atif.Encode(b, s) },
 			`"path": "data:image/png;base64,` + picture + `"`},
 		"sts": {func(b *bytes.Buffer) error { return sts.Encode(b, s) }, `the page\n` + shown},
-		"html": {func(b *bytes.Buffer) error { return html.Encode(b, doc, html.Options{}) },
+		"html": {func(b *bytes.Buffer) error { return readable.HTML(b, doc, readable.Options{}) },
 			`<img src="data:image/png;base64,` + picture + `" alt="` + shown + `"`},
-		"markdown": {func(b *bytes.Buffer) error { return markdown.Encode(b, doc, markdown.Options{}) }, shown},
+		"markdown": {func(b *bytes.Buffer) error { return readable.Markdown(b, doc, readable.Options{}) }, shown},
 		"show":     {func(b *bytes.Buffer) error { return render.Document(b, doc, render.Options{}) }, shown},
 	} {
 		var b bytes.Buffer

@@ -1,4 +1,4 @@
-package richtext
+package readable
 
 import (
 	"strings"
@@ -71,7 +71,7 @@ func TestBounds(t *testing.T) {
 		"a fence that is closed":  {"```\n   ````  \n" + repeat("*a_ "), no},
 	} {
 		t.Log(name) // the last one is what does not end
-		_, ok := Parse(c.text)
+		_, ok := parseText(c.text)
 		if c.want == yes && !ok || c.want == no && ok {
 			t.Errorf("%s: parsed %t", name, ok)
 		}

@@ -1,10 +1,4 @@
-// Package transcript has the words for a document in the formats that people read,
-// Markdown and HTML: what is named how, what is folded, what is cut. Each format puts
-// them into its markup.
-//
-// Every string is fit to be shown: control characters, and those that reorder or hide
-// text, are made visible. None is escaped for a markup.
-package transcript
+package document
 
 import (
 	"bytes"
@@ -21,7 +15,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
@@ -43,7 +36,7 @@ func (w Words) Functions() map[string]any {
 		"line": printable.Line, "plain": printable.Sanitize, "head": w.Head, "rules": rules, "missing": missing,
 		"summary": summary,
 		"time":    w.time, "state": state, "bad": bad, "facts": w.facts, "blocks": w.blocks, "errors": modelErrors,
-		"usage": Usage,
+		"usage": UsageTable,
 		"texts": w.texts, "title": title, "compaction": compaction, "decisions": decisions, "children": children,
 		"files": w.files, "join": printable.Join, "annotations": annotations,
 	}
@@ -58,24 +51,24 @@ type Section struct {
 	Text  Text
 }
 
-// File is a side file. Link is empty where it does not come with the transcript.
-type File struct{ Path, Link string }
+// SideFile is a file that comes with a session. Link is empty where it does not come with the transcript.
+type SideFile struct{ Path, Link string }
 
 // Kinds of a Block.
 const (
-	Prose     = "prose"
-	Reasoning = "reasoning"
-	Tool      = "tool"
-	Step      = "step"
-	Reference = "reference"
-	Data      = "data"
+	BlockProse     = "prose"
+	BlockReasoning = "reasoning"
+	BlockTool      = "tool"
+	BlockStep      = "step"
+	BlockReference = "reference"
+	BlockData      = "data"
 )
 
 // Block is a part of a message in words.
 type Block struct {
 	Kind string
 	// Part is what the block shows, nil of a note about the part before.
-	Part  *document.Part
+	Part  *Part
 	Title string
 	// Subject is what a tool call is about, in a line; empty where nothing names it.
 	Subject string
@@ -107,7 +100,7 @@ const (
 )
 
 // Head are the facts of the session.
-func (w Words) Head(d *document.Document) []Field {
+func (w Words) Head(d *Document) []Field {
 	var head []Field
 	add := func(name, value string) {
 		if value = printable.Line(value); value != "" {
@@ -152,19 +145,19 @@ func (w Words) Head(d *document.Document) []Field {
 }
 
 // annotations are those of a turn in words.
-func annotations(t *document.Turn) []string { return annotated(t.Annotations) }
+func annotations(t *Turn) []string { return annotated(t.Annotations) }
 
-func annotated(all []document.Annotation) (lines []string) {
-	for _, text := range document.Annotated(all) {
+func annotated(all []Annotation) (lines []string) {
+	for _, text := range Annotated(all) {
 		lines = append(lines, printable.Line(text))
 	}
 	return lines
 }
 
-func title(d *document.Document) string { return printable.Line(cmp.Or(d.Session.Title, "Untitled")) }
+func title(d *Document) string { return printable.Line(cmp.Or(d.Session.Title, "Untitled")) }
 
 // compaction reports how a compaction came about and what it made of the context.
-func compaction(c *document.Compaction) []string {
+func compaction(c *Compaction) []string {
 	all := []string{"compacted by its user", "", "", "", printable.OptionalDuration(c.DurationMS)}
 	if c.Auto {
 		all[0] = "compacted by the agent"
@@ -181,7 +174,7 @@ func compaction(c *document.Compaction) []string {
 	return printable.Present(all...)
 }
 
-func rules(d *document.Document) (all []string) {
+func rules(d *Document) (all []string) {
 	for _, r := range d.Session.Rules {
 		all = append(all, printable.Line(r.Action+" "+r.Permission+" "+r.Pattern))
 	}
@@ -189,7 +182,7 @@ func rules(d *document.Document) (all []string) {
 }
 
 // missing reports what is missing before a turn, or of it.
-func missing(t *document.Turn) []string {
+func missing(t *Turn) []string {
 	all := t.Gaps()
 	if t.QuestionMissing {
 		all = append(all, "the question of this turn never arrived")
@@ -197,7 +190,7 @@ func missing(t *document.Turn) []string {
 	return all
 }
 
-func summary(t *document.Turn) []string {
+func summary(t *Turn) []string {
 	all := []string{
 		printable.Line(printable.FullModelName(t.Model)), printable.Tokens(t.Usage),
 		printable.OptionalDuration(t.DurationMS), printable.Cost(t.CostUSD, nil), "",
@@ -209,16 +202,16 @@ func summary(t *document.Turn) []string {
 }
 
 // state is one word where a message did not just finish.
-func state(m *document.Message) string {
-	if m.State == document.StateFinished {
+func state(m *Message) string {
+	if m.State == StateFinished {
 		return ""
 	}
 	return string(m.State)
 }
 
-func bad(m *document.Message) bool { return m.State.Bad() }
+func bad(m *Message) bool { return m.State.Bad() }
 
-func (w Words) facts(m *document.Message) (all []string) {
+func (w Words) facts(m *Message) (all []string) {
 	if m.Trigger != nil {
 		all = append(all, printable.Line("triggered by "+m.Trigger.Source))
 	}
@@ -231,28 +224,28 @@ func (w Words) facts(m *document.Message) (all []string) {
 	return all
 }
 
-func (w Words) blocks(m *document.Message) (all []Block) {
+func (w Words) blocks(m *Message) (all []Block) {
 	for i, p := range m.Parts {
-		if i > 0 || p.Kind != document.KindStep { // that a message begins needs no saying
+		if i > 0 || p.Kind != KindStep { // that a message begins needs no saying
 			all = append(all, w.Block(p))
 		}
 		if lines := annotated(p.Annotations); len(lines) > 0 {
-			all = append(all, Block{Kind: Prose, Facts: lines})
+			all = append(all, Block{Kind: BlockProse, Facts: lines})
 		}
 	}
 	return all
 }
 
-func modelErrors(m *document.Message) (all []string) {
+func modelErrors(m *Message) (all []string) {
 	for _, text := range m.ModelErrors {
 		all = append(all, "model call: "+printable.Sanitize(text))
 	}
 	return append(all, printable.Present(printable.Sanitize(m.Error))...)
 }
 
-// Usage is a table: its titles, its rows and their sum, which is the last row. Only the
+// UsageTable is a table: its titles, its rows and their sum, which is the last row. Only the
 // first column is text. It is empty where nothing was counted.
-func Usage(d *document.Document) [][]string {
+func UsageTable(d *Document) [][]string {
 	if tot := &d.Totals; tot.Usage == nil && tot.CopiedUsage == nil && tot.CostUSD == nil {
 		return nil
 	}
@@ -264,18 +257,18 @@ func Usage(d *document.Document) [][]string {
 			r.Label = strconv.Itoa(r.Number) + " " + r.Label
 		}
 		if r.Usage != nil || r.CostUSD != nil || i == len(rows)+len(sums)-1 {
-			table = append(table, append(append([]string{printable.Line(r.Label)}, Buckets(r.Usage)...),
+			table = append(table, append(append([]string{printable.Line(r.Label)}, UsageCells(r.Usage)...),
 				printable.Cost(r.CostUSD, nil)))
 		}
 	}
 	return table
 }
 
-// UsageTitles are the titles of Buckets.
+// UsageTitles are the titles of UsageCells.
 var UsageTitles = []string{"Input", "Output", "Reasoning", "Cache read", "Cache write", "Total"}
 
-// Buckets are the cells of the kinds of tokens and of their sum.
-func Buckets(u *session.Usage) []string {
+// UsageCells are the cells of the kinds of tokens and of their sum.
+func UsageCells(u *session.Usage) []string {
 	cells := make([]string, 6)
 	if u != nil {
 		for i, n := range printable.Buckets(u) {
@@ -286,7 +279,7 @@ func Buckets(u *session.Usage) []string {
 }
 
 // texts are what turns name by their digest.
-func (w Words) texts(d *document.Document) (all []Section) {
+func (w Words) texts(d *Document) (all []Section) {
 	add := func(title, body string, known bool) {
 		text := Text{Cut: "the text never arrived"}
 		if known {
@@ -304,15 +297,15 @@ func (w Words) texts(d *document.Document) (all []Section) {
 }
 
 // decisions are those that belong to no call.
-func decisions(d *document.Document) (all []string) {
+func decisions(d *Document) (all []string) {
 	for _, x := range d.OtherDecisions() {
-		text, _ := document.DecisionText(&x)
+		text, _ := DecisionText(&x)
 		all = append(all, printable.Line(x.ToolID+": "+text))
 	}
 	return all
 }
 
-func children(d *document.Document) (all []Field) {
+func children(d *Document) (all []Field) {
 	for _, c := range d.Children {
 		all = append(all, Field{printable.Line(c.SessionID),
 			printable.Line(printable.Join(c.Title, c.Agent, string(c.State)))})
@@ -321,9 +314,9 @@ func children(d *document.Document) (all []Field) {
 }
 
 // files are the side files that the session refers to.
-func (w Words) files(d *document.Document) (all []File) {
+func (w Words) files(d *Document) (all []SideFile) {
 	for c := range d.ToolCalls() {
-		f := File{printable.Line(c.OutputPath), w.Files[c.OutputPath]}
+		f := SideFile{printable.Line(c.OutputPath), w.Files[c.OutputPath]}
 		if c.OutputPath != "" && !slices.Contains(all, f) {
 			all = append(all, f)
 		}
@@ -332,18 +325,18 @@ func (w Words) files(d *document.Document) (all []File) {
 }
 
 // Block is a part in words.
-func (w Words) Block(p *document.Part) Block {
+func (w Words) Block(p *Part) Block {
 	b := w.block(p)
 	b.Part = p
 	return b
 }
 
-func (w Words) block(p *document.Part) Block {
+func (w Words) block(p *Part) Block {
 	switch p.Kind {
-	case document.KindText, document.KindReasoning:
-		b := Block{Kind: Prose, Text: printable.Sanitize(p.Text)}
-		if p.Kind == document.KindReasoning {
-			b.Kind, b.Title = Reasoning, "Reasoning"
+	case KindText, KindReasoning:
+		b := Block{Kind: BlockProse, Text: printable.Sanitize(p.Text)}
+		if p.Kind == KindReasoning {
+			b.Kind, b.Title = BlockReasoning, "Reasoning"
 		}
 		if p.Truncated {
 			b.Facts = append(b.Facts, "the end was lost on the way")
@@ -352,11 +345,11 @@ func (w Words) block(p *document.Part) Block {
 			b.Facts = append(b.Facts, "more was to come")
 		}
 		return b
-	case document.KindTool:
+	case KindTool:
 		return w.Call(p.Tool)
-	case document.KindStep:
-		return Block{Kind: Step, Title: fmt.Sprintf("Step %d", p.Step)}
-	case document.KindFile:
+	case KindStep:
+		return Block{Kind: BlockStep, Title: fmt.Sprintf("Step %d", p.Step)}
+	case KindFile:
 		f := p.File
 		b := reference(cmp.Or(f.Name, "File"), f.URL, f.MediaType)
 		if m, ok := printable.MediaOf(f.Content()); ok && m.IsImage() {
@@ -366,22 +359,22 @@ func (w Words) block(p *document.Part) Block {
 			b.Facts = slices.Insert(b.Facts, min(1, len(b.Facts)), printable.Bytes(int64(*f.Size)))
 		}
 		return b
-	case document.KindSource:
+	case KindSource:
 		return reference(cmp.Or(p.Source.Title, p.Source.Name, p.Source.URL, "Source"), p.Source.URL)
 	}
 	switch p.Type {
 	case session.TypeError, session.TypeWithheld, session.TypeUnfinished:
 		var why session.Absence
 		if json.Unmarshal(p.Data, &why) == nil && why.Text != "" {
-			return Block{Kind: Prose, Facts: []string{printable.Line(why.Text)}}
+			return Block{Kind: BlockProse, Facts: []string{printable.Line(why.Text)}}
 		}
 	}
-	return Block{Kind: Data, Title: printable.Line(p.Type), Sections: []Section{{"Data", w.clip(Pretty(p.Data))}}}
+	return Block{Kind: BlockData, Title: printable.Line(p.Type), Sections: []Section{{"Data", w.clip(Pretty(p.Data))}}}
 }
 
 // reference is a link where a browser may be sent to the address, and else has it as a fact.
 func reference(title, url string, facts ...string) Block {
-	b := Block{Kind: Reference, Title: printable.Line(title), Link: url}
+	b := Block{Kind: BlockReference, Title: printable.Line(title), Link: url}
 	lower := strings.ToLower(url)
 	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") || printable.Line(url) != url {
 		b.Link, facts = "", append(facts, url)
@@ -393,8 +386,8 @@ func reference(title, url string, facts ...string) Block {
 }
 
 // Call is a tool call in words.
-func (w Words) Call(c *document.ToolCall) Block {
-	b := Block{Kind: Tool, Title: printable.Line(cmp.Or(c.Name, "unnamed tool")), Subject: Subject(c),
+func (w Words) Call(c *ToolCall) Block {
+	b := Block{Kind: BlockTool, Title: printable.Line(cmp.Or(c.Name, "unnamed tool")), Subject: ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…"),
 		Outcome: c.Outcome()}
 	fact := func(on bool, text string) {
 		if text = printable.Line(text); on && text != "" {
@@ -403,7 +396,7 @@ func (w Words) Call(c *document.ToolCall) Block {
 	}
 	fact(true, printable.OptionalDuration(c.DurationMS))
 	fact(true, c.ACPKind)
-	fact(c.Outcome() == document.OutcomeOpen || c.Stub, c.State)
+	fact(c.Outcome() == OutcomeOpen || c.Stub, c.State)
 	fact(c.ProviderExecuted, "run by the provider")
 	fact(c.ChildSessionID != "", "started "+c.ChildSessionID)
 	fact(c.Stub, "its input and output never arrived")
@@ -434,21 +427,16 @@ func (w Words) Call(c *document.ToolCall) Block {
 	fact(c.OutputPath != "", "whole output in "+c.OutputPath)
 	b.Link = w.Files[c.OutputPath]
 	for i := range c.Decisions {
-		text, _ := document.DecisionText(&c.Decisions[i])
+		text, _ := DecisionText(&c.Decisions[i])
 		b.Decisions = append(b.Decisions, printable.Line(text))
 	}
-	if text := document.ApprovalText(c.Approval); text != "" && len(c.Decisions) == 0 {
+	if text := ApprovalText(c.Approval); text != "" && len(c.Decisions) == 0 {
 		b.Decisions = append(b.Decisions, printable.Line(text))
 	}
 	for _, p := range c.Problems {
 		fact(true, "problem: "+p)
 	}
 	return b
-}
-
-// Subject is what a call is about, in a line that is not long.
-func Subject(c *document.ToolCall) string {
-	return ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…")
 }
 
 // clip cuts a text that is long.
@@ -505,30 +493,4 @@ func output(raw []byte) string {
 		return text
 	}
 	return "(empty)"
-}
-
-// held are the aspects that a transcript shows.
-var held = []string{
-	"session id", "title", "agent", "session model", "mode", "workspace root", "permission rules", "parent session",
-	"session times", "session cost", "outcome of the run", "messages of their own", "messages without parts",
-	"messages that a rewind hid", "system messages", "models of messages", "tokens", "costs of messages",
-	"ends of turns", "errors of turns", "unfinished messages", "turns that wait for approval", "texts",
-	"borders between text parts", "reasoning", "files", "names and media types of files", "sources", "steps",
-	"compactions", "summaries of compactions", "tails and sizes of compactions",
-	"marks of content that was withheld or never finished", "data parts", "tool calls",
-	"tool inputs", "tool outputs", "tool outputs that are null", "values that the source withholds",
-	"results of tool calls", "errors of tool calls", "denied tool calls", "states of tool calls without a result",
-	"questions to a human", "system prompts and tool catalogs", "tags, notes and scores",
-}
-
-// Explain lists what a transcript does not show of a session, full or cut.
-func Explain(s *codec.Session, full bool) []codec.Loss {
-	losses := codec.Unheld(s, held...)
-	if parts := 0; !full {
-		for i := range s.Messages {
-			parts += len(s.Messages[i].Parts)
-		}
-		losses = codec.AddLoss(losses, "ends of long inputs, outputs and prompts, if any", "with --full", parts)
-	}
-	return losses
 }

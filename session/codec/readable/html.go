@@ -1,21 +1,26 @@
-// Package html writes a session as a transcript in one HTML file that can be sent to
-// anybody: every turn, message and tool call, decisions, compactions, errors and a table
-// of tokens. It is an export only; see package markdown for what it leaves out. Two
-// sessions it writes side by side, see [EncodeDiff].
+// Package readable writes sessions as transcripts for people, in Markdown for an issue, a review or a notebook, and in
+// one HTML file that can be sent to anybody: every turn, message and tool call, decisions, compactions, errors and a
+// table of tokens. They are exports only, and lose what a reader does not look at: ids of parts, traces, metadata of the
+// host. [HTMLDiff] has two sessions side by side. What things are called is decided in package document.
 //
-// The file loads nothing and runs nothing: its style is in it, there is no script,
-// and a content security policy forbids both. Reasoning, and the input and output of
-// tools, are folded with <details>. It is light or dark as its reader's system is, fits a
-// phone, and prints.
+// Reasoning, and the input and output of tools, are folded with <details>, which GitHub, GitLab and most viewers of
+// Markdown know, and are cut where they are long.
 //
-// Images that were sent or that a tool returned are in the file.
+// The HTML file loads nothing and runs nothing: its style is in it, there is no script, and a content security policy
+// forbids both. It is light or dark as its reader's system is, fits a phone, and prints. Images that were sent or that a
+// tool returned are in it. Markdown loads no image, and GitHub notifies nobody.
 //
-// What people and models wrote is shown with its Markdown, as far as package richtext
-// goes: HTML in it is text, an image is a link to it, and its headings are below those
-// of the page. All else that comes from the session is text: tools' input and output,
-// prompts, errors. An address is a link when it begins with http://, https:// or, in
-// Markdown, mailto:, and opens without a referrer.
-package html
+// What people and models wrote is shown with its Markdown; parseText decides what of it may be more than words:
+//
+//   - HTML is text. So are definitions of links, which would hold for other texts too.
+//   - A link leads to http, https or mailto, and opens without a referrer. Of another one its words and its address
+//     are left.
+//   - An image is a link to it, and is not loaded.
+//   - Characters that an entity stands for are fit to be shown, as all others are.
+//   - Headings are below those of the transcript, and in Markdown nothing reaches beyond its quotation.
+//
+// All else that comes from the session is text: tools' input and output, prompts, errors.
+package readable
 
 import (
 	"crypto/sha256"
@@ -30,17 +35,16 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
 // Options state how much is written. The zero value is ready for use.
-type Options = transcript.Words
+type Options = document.Words
 
 //go:embed blocks.html transcript.html diff.html style.css text.css diff.css
 var files embed.FS
 
 var (
-	functions = template.FuncMap{
+	htmlFunctions = template.FuncMap{
 		"style": func(name string) (template.CSS, error) {
 			b, err := files.ReadFile(name)
 			return template.CSS(b), err
@@ -52,9 +56,9 @@ var (
 		"segments": segments,
 	}
 	// Either page says on its own how it shows the texts of messages.
-	pageTemplate = template.Must(template.New("transcript.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(
+	htmlTemplate = template.Must(template.New("transcript.html").Funcs(Options{}.Functions()).Funcs(htmlFunctions).ParseFS(
 		files, "blocks.html", "transcript.html"))
-	diffTemplate = template.Must(template.New("diff.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(files,
+	diffTemplate = template.Must(template.New("diff.html").Funcs(Options{}.Functions()).Funcs(htmlFunctions).ParseFS(files,
 		"blocks.html", "diff.html"))
 )
 
@@ -82,9 +86,9 @@ var policy = func() string {
 	return "default-src 'none'; img-src data:; style-src" + sources.String() + "; base-uri 'none'; form-action 'none'"
 }()
 
-// Encode writes the transcript. The same document gives the same bytes.
-func Encode(w io.Writer, d *document.Document, o Options) error {
-	if err := execute(w, pageTemplate, o, d); err != nil {
+// HTML writes the transcript in HTML. The same document gives the same bytes.
+func HTML(w io.Writer, d *document.Document, o Options) error {
+	if err := execute(w, htmlTemplate, o, d); err != nil {
 		return fmt.Errorf("write session %s: %w", d.Session.ID, err)
 	}
 	return nil
@@ -109,7 +113,7 @@ func execute(w io.Writer, page *template.Template, o Options, data any) error {
 	if err != nil {
 		return err
 	}
-	t.Funcs(o.Functions()).Funcs(functions)
+	t.Funcs(o.Functions()).Funcs(htmlFunctions)
 	if o.Files == nil {
 		ready.Store(k, t)
 	}

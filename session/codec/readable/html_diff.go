@@ -1,4 +1,4 @@
-package html
+package readable
 
 import (
 	"bytes"
@@ -14,26 +14,24 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
-// EncodeDiff writes what two sessions differ in: d is [diff.Compare] of a and b.
+// HTMLDiff writes what two sessions differ in: d is [document.Compare] of a and b.
 // The first divergence is at the top and leads to its place; turns that are equal,
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
-func EncodeDiff(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) error {
+func HTMLDiff(w io.Writer, d *document.Diff, a, b *document.Document, o Options) error {
 	return encodeDiff(w, diffTemplate, d, a, b, o)
 }
 
-// EncodeComparison writes the main element of that page, for a page that has the [Style].
-func EncodeComparison(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) error {
+// Comparison writes the main element of that page, for a page that has the [Style].
+func Comparison(w io.Writer, d *document.Diff, a, b *document.Document, o Options) error {
 	return encodeDiff(w, diffTemplate.Lookup("comparison"), d, a, b, o)
 }
 
-func encodeDiff(w io.Writer, page *template.Template, d *diff.Diff, a, b *document.Document, o Options) error {
-	c := comparer{o: o, d: d, a: a, b: b, shown: map[diff.Change]string{}}
+func encodeDiff(w io.Writer, page *template.Template, d *document.Diff, a, b *document.Document, o Options) error {
+	c := comparer{o: o, d: d, a: a, b: b, shown: map[document.Change]string{}}
 	if err := execute(w, page, o, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
@@ -93,7 +91,7 @@ type diffItem struct {
 	// Note stands for what is not shown; Link is where to.
 	Note, Link string
 	// Same is what both have, folded unless Open.
-	Same *transcript.Text
+	Same *document.Text
 	Open bool
 	// Values are what the two have, in a line each.
 	Values *[2]string
@@ -110,18 +108,18 @@ type diffItem struct {
 // diffCall is a call of one or of both. Items are nil where it is the same.
 type diffCall struct {
 	Title, Subject, Place string
-	A, B                  *transcript.Block
+	A, B                  *document.Block
 	Items                 []diffItem
 }
 
 // comparer puts a diff into words.
 type comparer struct {
 	o    Options
-	d    *diff.Diff
+	d    *document.Diff
 	a, b *document.Document
 	// shown are prompts and catalogs that were compared, by the change without its
 	// texts, and where.
-	shown map[diff.Change]string
+	shown map[document.Change]string
 	first string // the id of the first divergence
 	start []diffRun
 }
@@ -135,7 +133,7 @@ func (c *comparer) page() *diffPage {
 			p.Runs = append(p.Runs, c.alike(run))
 			for i := range run {
 				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnLabel(&run[i]), "alike",
-					diff.RunLabel(run[i : i+1])})
+					document.RunLabel(run[i : i+1])})
 			}
 			continue
 		}
@@ -155,14 +153,14 @@ func (c *comparer) page() *diffPage {
 	return p
 }
 
-func turnID(t *diff.Turn) string {
+func turnID(t *document.DiffTurn) string {
 	if t.A == 0 {
 		return "turn-b" + strconv.Itoa(t.B)
 	}
 	return "turn-" + strconv.Itoa(t.A)
 }
 
-func turnLabel(t *diff.Turn) string {
+func turnLabel(t *document.DiffTurn) string {
 	switch {
 	case t.A == 0:
 		return "B" + strconv.Itoa(t.B)
@@ -177,7 +175,7 @@ func turnLabel(t *diff.Turn) string {
 // columns name the two by what distinguishes them: their titles, else their models, else
 // their ids.
 func (c *comparer) columns() (a, b columnName) {
-	name := func(s *diff.Compared) [3]string {
+	name := func(s *document.Compared) [3]string {
 		return [3]string{printable.Line(s.Title), printable.FullModelName(s.Model), printable.Line(s.SessionID)}
 	}
 	inA, inB := name(&c.d.A), name(&c.d.B)
@@ -216,17 +214,17 @@ func (c *comparer) facts() []pairFact {
 	return facts
 }
 
-func (c *comparer) alike(run []diff.Turn) turnRun {
-	r := turnRun{Label: printable.Capital(diff.RunLabel(run))}
+func (c *comparer) alike(run []document.DiffTurn) turnRun {
+	r := turnRun{Label: printable.Capital(document.RunLabel(run))}
 	for i := range run {
 		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), c.a.Turn(run[i].A)})
 	}
 	return r
 }
 
-func (c *comparer) turn(td *diff.Turn) *diffTurn {
+func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 	t := &diffTurn{
-		ID: turnID(td), Label: printable.Capital(diff.TurnPair(td.A, td.B)),
+		ID: turnID(td), Label: printable.Capital(document.TurnPair(td.A, td.B)),
 		Count: printable.Plural(len(td.Changes), "difference", "differences"),
 	}
 	if td.A == 0 || td.B == 0 {
@@ -237,7 +235,7 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 		c.seen(td, &td.Changes[0], &diffItem{ID: t.ID})
 		return t
 	}
-	t.Fold = !slices.ContainsFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect != diff.AspectUsage })
+	t.Fold = !slices.ContainsFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect != document.AspectUsage })
 	if t.Fold {
 		t.Count = "only tokens differ"
 	}
@@ -258,28 +256,28 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 		last := &t.Items[len(t.Items)-1]
 		last.Apart = append(last.Apart, *it)
 	}
-	aspect := func(name string, differing func(*diff.Change) *diffItem, same string) {
-		at := slices.IndexFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect == name })
+	aspect := func(name string, differing func(*document.Change) *diffItem, same string) {
+		at := slices.IndexFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect == name })
 		if at < 0 {
 			if text := strings.TrimSpace(same); text != "" {
-				add(&diffItem{Class: name, Label: printable.Capital(diff.AspectLabel(name)), Same: c.clipped(text),
-					Open: name == diff.AspectUser})
+				add(&diffItem{Class: name, Label: printable.Capital(document.AspectLabel(name)), Same: c.clipped(text),
+					Open: name == document.AspectUser})
 			}
 			return
 		}
 		ch := &td.Changes[at]
 		it := differing(ch)
-		it.ID, it.Class, it.Label = "yes", name, printable.Capital(diff.AspectLabel(name))
+		it.ID, it.Class, it.Label = "yes", name, printable.Capital(document.AspectLabel(name))
 		add(it)
 		c.seen(td, ch, it)
 	}
-	prose := func(ch *diff.Change) *diffItem { return c.text(ch, true) }
-	aspect(diff.AspectUser, prose, a.UserText())
-	aspect(diff.AspectRewound, c.values, "")
-	aspect(diff.AspectSystemPrompt, func(ch *diff.Change) *diffItem { return c.prompt(ch, t) }, "")
-	aspect(diff.AspectModel, c.values, "")
-	aspect(diff.AspectTools, func(ch *diff.Change) *diffItem { return c.catalog(ch, t, a, b) }, "")
-	aspect(diff.AspectReasoning, prose, a.ReasoningText())
+	prose := func(ch *document.Change) *diffItem { return c.text(ch, true) }
+	aspect(document.AspectUser, prose, a.UserText())
+	aspect(document.AspectRewound, c.values, "")
+	aspect(document.AspectSystemPrompt, func(ch *document.Change) *diffItem { return c.prompt(ch, t) }, "")
+	aspect(document.AspectModel, c.values, "")
+	aspect(document.AspectTools, func(ch *document.Change) *diffItem { return c.catalog(ch, t, a, b) }, "")
+	aspect(document.AspectReasoning, prose, a.ReasoningText())
 	for _, it := range c.calls(td, a, b) {
 		add(&it)
 		if it.ID != "" {
@@ -290,15 +288,15 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 			}
 		}
 	}
-	aspect(diff.AspectAssistant, prose, a.AnswerText())
-	aspect(diff.AspectCompaction, prose, a.SummaryText())
-	aspect(diff.AspectEnd, c.values, "")
-	aspect(diff.AspectUsage, func(*diff.Change) *diffItem { return c.usage(a, b) }, "")
+	aspect(document.AspectAssistant, prose, a.AnswerText())
+	aspect(document.AspectCompaction, prose, a.SummaryText())
+	aspect(document.AspectEnd, c.values, "")
+	aspect(document.AspectUsage, func(*document.Change) *diffItem { return c.usage(a, b) }, "")
 	return t
 }
 
 // seen keeps where the first divergence stands, and what it begins with.
-func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
+func (c *comparer) seen(td *document.DiffTurn, ch *document.Change, it *diffItem) {
 	if f := c.d.First; f == nil || c.first != "" || f.A != td.A || f.B != td.B || f.Change != *ch {
 		return
 	}
@@ -313,12 +311,12 @@ func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 }
 
 // values are two short texts.
-func (c *comparer) values(ch *diff.Change) *diffItem {
+func (c *comparer) values(ch *document.Change) *diffItem {
 	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(session.Deref(ch.A)), "–"),
 		cmp.Or(printable.Line(session.Deref(ch.B)), "–")}}
 }
 
-func (c *comparer) text(ch *diff.Change, prose bool) *diffItem {
+func (c *comparer) text(ch *document.Change, prose bool) *diffItem {
 	it := &diffItem{Text: c.runs(session.Deref(ch.A), session.Deref(ch.B), prose)}
 	if !slices.ContainsFunc(it.Text, func(r diffRun) bool { return !r.Same }) {
 		it.Text, it.Note = nil, "the same but for characters that are not printed"
@@ -328,8 +326,8 @@ func (c *comparer) text(ch *diff.Change, prose bool) *diffItem {
 
 // prompt compares two system prompts where they are first met: turns after it have
 // mostly the same two.
-func (c *comparer) prompt(ch *diff.Change, t *diffTurn) *diffItem {
-	key := diff.Change{Aspect: ch.Aspect, DigestA: ch.DigestA, DigestB: ch.DigestB}
+func (c *comparer) prompt(ch *document.Change, t *diffTurn) *diffItem {
+	key := document.Change{Aspect: ch.Aspect, DigestA: ch.DigestA, DigestB: ch.DigestB}
 	if it := c.shownBefore(key, t); it != nil {
 		return it
 	}
@@ -341,7 +339,7 @@ func (c *comparer) prompt(ch *diff.Change, t *diffTurn) *diffItem {
 	return c.text(ch, false)
 }
 
-func (c *comparer) shownBefore(key diff.Change, t *diffTurn) *diffItem {
+func (c *comparer) shownBefore(key document.Change, t *diffTurn) *diffItem {
 	if id, shown := c.shown[key]; shown {
 		return &diffItem{Note: "differ as in an earlier turn", Link: "#" + id}
 	}
@@ -351,8 +349,8 @@ func (c *comparer) shownBefore(key diff.Change, t *diffTurn) *diffItem {
 
 // catalog compares what could be called: the names, and behind a fold all that is said
 // of the tools.
-func (c *comparer) catalog(ch *diff.Change, t *diffTurn, a, b *document.Turn) *diffItem {
-	if it := c.shownBefore(diff.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest,
+func (c *comparer) catalog(ch *document.Change, t *diffTurn, a, b *document.Turn) *diffItem {
+	if it := c.shownBefore(document.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest,
 		DigestB: b.Tools.CatalogDigest},
 		t); it != nil {
 		return it
@@ -381,7 +379,7 @@ func catalogBody(d *document.Document, digest string) (string, bool) {
 // usage is a table with a row per bucket that either has something in.
 func (c *comparer) usage(a, b *document.Turn) *diffItem {
 	inA, inB := printable.Buckets(a.Usage), printable.Buckets(b.Usage)
-	cellsA, cellsB := transcript.Buckets(a.Usage), transcript.Buckets(b.Usage)
+	cellsA, cellsB := document.UsageCells(a.Usage), document.UsageCells(b.Usage)
 	it := &diffItem{}
 	for i := range inA {
 		if inA[i] != 0 || inB[i] != 0 || i == len(inA)-1 {
@@ -389,7 +387,7 @@ func (c *comparer) usage(a, b *document.Turn) *diffItem {
 			if a.Usage != nil && b.Usage != nil {
 				how = change(inA[i], inB[i])
 			}
-			it.Usage = append(it.Usage, []string{transcript.UsageTitles[i], cmp.Or(cellsA[i], "–"),
+			it.Usage = append(it.Usage, []string{document.UsageTitles[i], cmp.Or(cellsA[i], "–"),
 				cmp.Or(cellsB[i], "–"), how})
 		}
 	}
@@ -424,17 +422,17 @@ func change(a, b int64) string {
 }
 
 // is reports whether a change is of the call.
-func (dc *diffCall) is(ch *diff.Change) bool {
+func (dc *diffCall) is(ch *document.Change) bool {
 	return (ch.CallA != 0 || ch.CallB != 0) && dc.Place == callPlace(ch.CallA, ch.CallB)
 }
 
-func callPlace(a, b int) string { return diff.Pair("call", a, b, ", ") }
+func callPlace(a, b int) string { return document.Pair("call", a, b, ", ") }
 
-func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
+func (c *comparer) calls(td *document.DiffTurn, a, b *document.Turn) []diffItem {
 	callsA, callsB := a.ToolCalls(), b.ToolCalls()
-	block := func(call *document.ToolCall) *transcript.Block { return new(c.o.Call(call)) }
+	block := func(call *document.ToolCall) *document.Block { return new(c.o.Call(call)) }
 	var items []diffItem
-	for _, pair := range diff.AlignCalls(callsA, callsB) {
+	for _, pair := range document.AlignCalls(callsA, callsB) {
 		call := &diffCall{Place: callPlace(pair[0]+1, pair[1]+1)}
 		it := diffItem{Class: "call", Call: call}
 		one := callsA
@@ -454,20 +452,20 @@ func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 			items = append(items, it)
 			continue
 		}
-		for _, name := range []string{diff.AspectInput, diff.AspectOutcome, diff.AspectOutput} {
-			at := slices.IndexFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect == name && call.is(&ch) })
+		for _, name := range []string{document.AspectInput, document.AspectOutcome, document.AspectOutput} {
+			at := slices.IndexFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect == name && call.is(&ch) })
 			if at >= 0 {
 				part := c.values(&td.Changes[at])
-				if name != diff.AspectOutcome {
+				if name != document.AspectOutcome {
 					part = c.text(&td.Changes[at], false)
 				}
-				part.ID, part.Label = "yes", printable.Capital(diff.AspectLabel(name))
+				part.ID, part.Label = "yes", printable.Capital(document.AspectLabel(name))
 				it.ID, call.Items = "yes", append(call.Items, *part)
 				continue
 			}
 			for i := range call.A.Sections {
 				s := &call.A.Sections[i]
-				if (s.Title == "Input") == (name == diff.AspectInput) && name != diff.AspectOutcome {
+				if (s.Title == "Input") == (name == document.AspectInput) && name != document.AspectOutcome {
 					call.Items = append(call.Items, diffItem{Label: s.Title, Same: &s.Text})
 				}
 			}
@@ -494,15 +492,15 @@ type diffRun struct {
 	Same       bool
 	Prose      bool
 	Fold, Left string
-	Rows       []diff.Row
+	Rows       []document.DiffRow
 }
 
 // Marked reports whether the words of a row are worth a mark: a line that differs as a
 // whole needs none.
-func (r diffRun) Marked(line []diff.Piece) bool { return len(line) > 1 }
+func (r diffRun) Marked(line []document.Piece) bool { return len(line) > 1 }
 
-func (c *comparer) clipped(text string) *transcript.Text {
-	clipped := transcript.Text{Body: printable.Sanitize(text)}
+func (c *comparer) clipped(text string) *document.Text {
+	clipped := document.Text{Body: printable.Sanitize(text)}
 	if !c.o.Full && len(clipped.Body) > maxLine {
 		clipped.Body = printable.Head(clipped.Body, maxLine)
 		clipped.Cut = "the rest is the same too"
@@ -513,10 +511,10 @@ func (c *comparer) clipped(text string) *transcript.Text {
 // runs compares two texts and cuts the rows into runs that differ and that are alike;
 // of the latter, what is not beside a difference is folded.
 func (c *comparer) runs(a, b string, prose bool) []diffRun {
-	rows := diff.Texts(printable.Sanitize(a), printable.Sanitize(b))
+	rows := document.DiffTexts(printable.Sanitize(a), printable.Sanitize(b))
 	var runs []diffRun
 	room := maxLines
-	for _, h := range diff.Hunks(rows, context, 3) {
+	for _, h := range document.Hunks(rows, context, 3) {
 		n := len(h.Rows)
 		run := diffRun{Same: h.Same, Prose: prose, Rows: c.cut(h.Rows)}
 		switch {
@@ -540,11 +538,11 @@ func (c *comparer) runs(a, b string, prose bool) []diffRun {
 }
 
 // cut shortens lines that are very long.
-func (c *comparer) cut(rows []diff.Row) []diff.Row {
+func (c *comparer) cut(rows []document.DiffRow) []document.DiffRow {
 	if c.o.Full {
 		return rows
 	}
-	short := func(line []diff.Piece) []diff.Piece {
+	short := func(line []document.Piece) []document.Piece {
 		room := maxLine
 		for i := range line {
 			if len(line[i].Text) > room {
@@ -556,9 +554,9 @@ func (c *comparer) cut(rows []diff.Row) []diff.Row {
 		}
 		return line
 	}
-	out := make([]diff.Row, len(rows))
+	out := make([]document.DiffRow, len(rows))
 	for i, r := range rows {
-		out[i] = diff.Row{A: short(r.A), B: short(r.B), Same: r.Same}
+		out[i] = document.DiffRow{A: short(r.A), B: short(r.B), Same: r.Same}
 	}
 	return out
 }

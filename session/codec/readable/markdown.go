@@ -1,16 +1,4 @@
-// Package markdown writes a session as a transcript in Markdown, for an issue, a review
-// or a notebook: every turn, message and tool call, decisions, compactions, errors and a
-// table of tokens. It is an export only, and loses what a reader does not look at: ids
-// of parts, traces, metadata of the host.
-//
-// Reasoning, and the input and output of tools, are folded with <details>, which
-// GitHub, GitLab and most viewers know, and are cut where they are long.
-//
-// What people and models wrote is quoted with its Markdown, as far as package richtext
-// goes: HTML in it is text, an image is a link to it, its headings are below those of
-// the transcript, and nothing in it reaches beyond its quotation. All else that comes from
-// the session is text. No image is loaded, and GitHub notifies nobody.
-package markdown
+package readable
 
 import (
 	"bufio"
@@ -24,32 +12,28 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/transcript"
 )
 
-// Options state how much is written. The zero value is ready for use.
-type Options = transcript.Words
-
 //go:embed transcript.md.tmpl
-var page string
+var markdownPage string
 
-// functions write the words into Markdown. Those of the package transcript that depend on
+// markdownFunctions write the words into Markdown. Those of the package document that depend on
 // Options are replaced when a transcript is written.
-var functions = template.FuncMap{
+var markdownFunctions = template.FuncMap{
 	"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
 	"fold": fold, "emphasized": emphasized,
 	"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
-	"text":  func(s string) transcript.Text { return transcript.Text{Body: s} },
+	"text":  func(s string) document.Text { return document.Text{Body: s} },
 	"role":  role,
 }
 
-var pageTemplate = template.Must(template.New("").Funcs(Options{}.Functions()).Funcs(functions).Parse(page))
+var markdownTemplate = template.Must(template.New("").Funcs(Options{}.Functions()).Funcs(markdownFunctions).Parse(markdownPage))
 
-// Encode writes the transcript. The same document gives the same bytes. Transcripts may
+// Markdown writes the transcript in Markdown. The same document gives the same bytes. Transcripts may
 // follow one another.
-func Encode(w io.Writer, d *document.Document, o Options) error {
+func Markdown(w io.Writer, d *document.Document, o Options) error {
 	b := bufio.NewWriter(w)
-	t, err := pageTemplate.Clone()
+	t, err := markdownTemplate.Clone()
 	if err == nil {
 		err = t.Funcs(o.Functions()).ExecuteTemplate(b, "transcript", d)
 	}
@@ -84,7 +68,7 @@ func fold(title string, content ...string) string {
 }
 
 // code writes a text between fences that no line of it can close.
-func code(t transcript.Text) string {
+func code(t document.Text) string {
 	var b strings.Builder
 	if t.Body != "" {
 		fence := fenceFor(t.Body)

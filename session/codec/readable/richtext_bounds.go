@@ -1,4 +1,4 @@
-package richtext
+package readable
 
 import "strings"
 
@@ -28,14 +28,14 @@ func simple(body string) bool {
 	fence, believe := "", true
 	for line := range strings.SplitSeq(body, "\n") {
 		if fence != "" {
-			if run := FenceOf(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] &&
+			if run := fenceRun(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] &&
 				indent(line) < 4 && strings.TrimSpace(line) == run {
 				fence = ""
 			}
 			continue
 		}
 		if believe && (strings.Contains(line, "```") || strings.Contains(line, "~~~")) {
-			if run := FenceOf(line); run != "" && (run[0] == '~' || !strings.Contains(line[len(run):], "`")) {
+			if run := fenceRun(line); run != "" && (run[0] == '~' || !strings.Contains(line[len(run):], "`")) {
 				fence = run
 				continue
 			}
@@ -79,7 +79,7 @@ func begins(line string) bool {
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
 // FenceOf is the run of three or more backticks or tildes that s begins with, or "".
-func FenceOf(s string) string {
+func fenceRun(s string) string {
 	if s == "" || s[0] != '`' && s[0] != '~' {
 		return ""
 	}

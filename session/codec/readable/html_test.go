@@ -1,9 +1,7 @@
-package html
+package readable
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,39 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	nethtml "golang.org/x/net/html"
 
-	"github.com/agenttrace/agenttrace/session/transcript/transcripttest"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 )
 
-var update = flag.Bool("update", false, "write the golden file")
-
-func write(t testing.TB, said string, o Options) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := Encode(&b, transcripttest.Story(said), o); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
-func TestGolden(t *testing.T) {
-	got := write(t, "the <b>*test*</b>", Options{Files: map[string]string{"out/the <b>*test*</b>": "files/1 (a).txt"}})
-	const file = "testdata/story.html"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
-		t.Errorf("run with -update to accept (-want +got):\n%s", d)
-	}
-}
-
-// outline is every element with its attributes but those that hold text of the session.
-func outline(t testing.TB, page string) []string {
+// htmlOutline is every element with its attributes but those that hold text of the session.
+func htmlOutline(t testing.TB, page string) []string {
 	t.Helper()
 	z := nethtml.NewTokenizer(strings.NewReader(page))
 	var all []string
@@ -71,8 +41,6 @@ func outline(t testing.TB, page string) []string {
 		}
 	}
 }
-
-var hostile = transcripttest.Hostile
 
 // What a text may be shown with, and the attributes of it; those of a link are looked at
 // on their own.
@@ -195,36 +163,36 @@ func examine(t testing.TB, said, page string, want []string) {
 	}
 }
 
-// TestTextsStayInTheirPlace tells a story whose texts try to be something else: the page
+// TestHTMLTextsStayInTheirPlace tells a story whose texts try to be something else: the page
 // has the elements that it has without, and in its texts none but those of Markdown.
-func TestTextsStayInTheirPlace(t *testing.T) {
-	plain := write(t, "x", Options{Full: true})
-	outline(t, plain)
+func TestHTMLTextsStayInTheirPlace(t *testing.T) {
+	plain := transcript(t, HTML, "x", Options{Full: true})
+	htmlOutline(t, plain)
 	want := frame(t, plain)
 	for _, name := range []string{"script", "img", "iframe", "link", "object", "form"} {
 		if slices.Contains(want, "<"+name+">") {
 			t.Errorf("the page has a %s", name)
 		}
 	}
-	for _, said := range hostile {
-		examine(t, said, write(t, said, Options{Full: true}), want)
+	for _, said := range codectest.Hostile {
+		examine(t, said, transcript(t, HTML, said, Options{Full: true}), want)
 	}
-	all := strings.Join(hostile, "\n\n")
-	examine(t, all, write(t, all, Options{Full: true}), want)
+	all := strings.Join(codectest.Hostile, "\n\n")
+	examine(t, all, transcript(t, HTML, all, Options{Full: true}), want)
 }
 
-func FuzzEncode(f *testing.F) {
-	for _, said := range hostile {
+func FuzzHTML(f *testing.F) {
+	for _, said := range codectest.Hostile {
 		f.Add(said)
 	}
-	want := frame(f, write(f, "x", Options{Full: true}))
+	want := frame(f, transcript(f, HTML, "x", Options{Full: true}))
 	f.Fuzz(func(t *testing.T, said string) {
-		examine(t, said, write(t, said, Options{Full: true}), want)
+		examine(t, said, transcript(t, HTML, said, Options{Full: true}), want)
 	})
 }
 
 // TestMarkdown shows texts with their Markdown, and what tools get and give without.
-func TestMarkdown(t *testing.T) {
+func TestHTMLTexts(t *testing.T) {
 	for said, want := range map[string]string{
 		"# a\n## **b**":        "<h4>a</h4><h5><strong>b</strong></h5>",
 		"a *b* ~~c~~ `<d>`\ne": "<p>a <em>b</em> <del>c</del> <code>&lt;d&gt;</code><br>\ne</p>",
@@ -253,21 +221,11 @@ func TestMarkdown(t *testing.T) {
 	if got := string(Rich(deep)); got != `<div class="text">`+strings.ReplaceAll(deep, ">", "&gt;")+"</div>" {
 		t.Errorf("a text that nests without end is %q", got)
 	}
-	page := write(t, "**bold**", Options{})
+	page := transcript(t, HTML, "**bold**", Options{})
 	for what, n := range map[string]int{"<strong>bold</strong>": 4, "FAIL **bold**": 80, "You are a coder. **bold**": 1,
 		"gave up **bold**": 1, "&#34;go test **bold**&#34;": 1} {
 		if strings.Count(page, what) != n {
 			t.Errorf("%q %d times, want %d", what, strings.Count(page, what), n)
 		}
-	}
-}
-
-func TestCutAndFull(t *testing.T) {
-	if cut := write(t, "x", Options{}); !strings.Contains(cut, "are left out; a full export has them") {
-		t.Error("a long output is not cut")
-	}
-	if full := write(t, "x", Options{Full: true}); strings.Contains(full, "left out") ||
-		strings.Count(full, "FAIL x") != 120 {
-		t.Error("a full transcript is cut")
 	}
 }

@@ -1,4 +1,4 @@
-package markdown
+package readable
 
 import (
 	"net/url"

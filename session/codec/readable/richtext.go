@@ -1,13 +1,4 @@
-// Package richtext reads the Markdown of a text that a person or a model wrote, for the
-// transcripts that show it. It reports what a text is made of, and decides once for all
-// formats what of it may be more than words:
-//
-//   - HTML is text. So are definitions of links, which would hold for other texts too.
-//   - A link leads to http, https or mailto. Of another one its words and its address
-//     are left.
-//   - An image is a link to it, and is not loaded.
-//   - Characters that an entity stands for are fit to be shown, as all others are.
-package richtext
+package readable
 
 import (
 	"bytes"
@@ -28,53 +19,53 @@ import (
 )
 
 // Kind is what a Node is.
-type Kind int
+type nodeKind int
 
 // Kinds of blocks, which Parse returns and quotations and items hold.
 const (
 	// Paragraph holds inlines.
-	Paragraph Kind = iota
+	nodeParagraph nodeKind = iota
 	// Line holds the inlines of an item that is not set apart as a paragraph.
-	Line
+	nodeLine
 	// Heading holds inlines.
-	Heading
+	nodeHeading
 	// Quote holds blocks.
-	Quote
+	nodeQuote
 	// List holds items, and Item blocks.
-	List
-	Item
+	nodeList
+	nodeItem
 	// Code is a block of code.
-	Code
+	nodeCode
 	// Rule is a line across.
-	Rule
+	nodeRule
 	// Table holds rows, a Row cells, and a Cell inlines. The first row is the titles, and
 	// no row has more cells than it.
-	Table
-	Row
-	Cell
+	nodeTable
+	nodeRow
+	nodeCell
 )
 
 // Kinds of inlines.
 const (
 	// Text and CodeSpan are words of one line.
-	Text Kind = iota + 100
-	CodeSpan
+	nodeText nodeKind = iota + 100
+	nodeCodeSpan
 	// Emphasis, Strong and Strike hold inlines, but none of their own kind however deep.
-	Emphasis
-	Strong
-	Strike
+	nodeEmphasis
+	nodeStrong
+	nodeStrike
 	// Link holds inlines, but no link.
-	Link
+	nodeLink
 	// Break is the end of a line that its writer ended.
-	Break
+	nodeBreak
 	// Box is that of a task.
-	Box
+	nodeBox
 )
 
 // Node is a piece of a text. Its strings are sanitized and not escaped for any markup.
-type Node struct {
-	Kind     Kind
-	Children []*Node
+type node struct {
+	Kind     nodeKind
+	Children []*node
 	// Text is that of Text, CodeSpan and Code. Only Code has more than one line.
 	Text string
 	// Lang is the name of the language of Code, or "".
@@ -97,7 +88,7 @@ type Node struct {
 	Checked bool
 }
 
-var markdown = goldmark.New(goldmark.WithParser(parser.NewParser(
+var markdownParser = goldmark.New(goldmark.WithParser(parser.NewParser(
 	parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
 	parser.WithInlineParsers(append(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser()),
 		util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
@@ -116,7 +107,7 @@ func without(all []util.PrioritizedValue, one any) []util.PrioritizedValue {
 // Parse reports what blocks a text is made of. It is false where a text is built so that it
 // would take long to read, or nests deeper than a writer does: it is to be shown as it is.
 // It takes time in proportion to the text.
-func Parse(body string) (blocks []*Node, ok bool) {
+func parseText(body string) (blocks []*node, ok bool) {
 	// Whatever a text does to the parser, it is still a text.
 	defer func() {
 		if recover() != nil {
@@ -126,13 +117,13 @@ func Parse(body string) (blocks []*Node, ok bool) {
 	return parse(body)
 }
 
-func parse(body string) ([]*Node, bool) {
+func parse(body string) ([]*node, bool) {
 	if !simple(body) {
 		return nil, false
 	}
 	source := []byte(body)
 	r := reader{source: source, top: 6}
-	doc := markdown.Parse(text.NewReader(source))
+	doc := markdownParser.Parse(text.NewReader(source))
 	if !r.survey(doc) {
 		return nil, false
 	}
@@ -144,7 +135,7 @@ type reader struct {
 	source []byte
 	top    int // level of the highest heading
 	// What the node that is read is in.
-	in   [Box + 1]bool
+	in   [nodeBox + 1]bool
 	cell bool
 }
 
@@ -168,8 +159,8 @@ func (r *reader) survey(doc ast.Node) bool {
 	return fits
 }
 
-func (r *reader) blocks(parent ast.Node) []*Node {
-	var all []*Node
+func (r *reader) blocks(parent ast.Node) []*node {
+	var all []*node
 	for n := parent.FirstChild(); n != nil; n = n.NextSibling() {
 		if b := r.block(n); b != nil {
 			all = append(all, b)
@@ -178,29 +169,29 @@ func (r *reader) blocks(parent ast.Node) []*Node {
 	return all
 }
 
-func (r *reader) block(n ast.Node) *Node {
+func (r *reader) block(n ast.Node) *node {
 	switch n := n.(type) {
 	case *ast.Paragraph:
-		return &Node{Kind: Paragraph, Children: r.inlines(n)}
+		return &node{Kind: nodeParagraph, Children: r.inlines(n)}
 	case *ast.TextBlock:
-		return &Node{Kind: Line, Children: r.inlines(n)}
+		return &node{Kind: nodeLine, Children: r.inlines(n)}
 	case *ast.Heading:
-		return &Node{Kind: Heading, Level: min(n.Level-r.top+1, 3), Children: r.inlines(n)}
+		return &node{Kind: nodeHeading, Level: min(n.Level-r.top+1, 3), Children: r.inlines(n)}
 	case *ast.Blockquote:
-		return &Node{Kind: Quote, Children: r.blocks(n)}
+		return &node{Kind: nodeQuote, Children: r.blocks(n)}
 	case *ast.List:
-		return &Node{Kind: List, Ordered: n.IsOrdered(), Start: n.Start, Marker: n.Marker, Tight: n.IsTight,
+		return &node{Kind: nodeList, Ordered: n.IsOrdered(), Start: n.Start, Marker: n.Marker, Tight: n.IsTight,
 			Children: r.blocks(n)}
 	case *ast.ListItem:
-		return &Node{Kind: Item, Children: r.blocks(n)}
+		return &node{Kind: nodeItem, Children: r.blocks(n)}
 	case *ast.CodeBlock:
-		return &Node{Kind: Code, Text: r.lines(n)}
+		return &node{Kind: nodeCode, Text: r.lines(n)}
 	case *ast.FencedCodeBlock:
-		return &Node{Kind: Code, Text: r.lines(n), Lang: language(string(n.Language(r.source)))}
+		return &node{Kind: nodeCode, Text: r.lines(n), Lang: language(string(n.Language(r.source)))}
 	case *ast.ThematicBreak:
-		return &Node{Kind: Rule}
+		return &node{Kind: nodeRule}
 	case *extast.Table:
-		table := &Node{Kind: Table, Children: r.blocks(n)}
+		table := &node{Kind: nodeTable, Children: r.blocks(n)}
 		for _, row := range table.Children[1:] {
 			for i, c := range row.Children {
 				c.Align = table.Children[0].Children[i].Align // which one that was not written lacks
@@ -208,11 +199,11 @@ func (r *reader) block(n ast.Node) *Node {
 		}
 		return table
 	case *extast.TableHeader:
-		return &Node{Kind: Row, Children: r.blocks(n)}
+		return &node{Kind: nodeRow, Children: r.blocks(n)}
 	case *extast.TableRow:
-		return &Node{Kind: Row, Children: r.blocks(n)}
+		return &node{Kind: nodeRow, Children: r.blocks(n)}
 	case *extast.TableCell:
-		c := &Node{Kind: Cell}
+		c := &node{Kind: nodeCell}
 		switch n.Alignment {
 		case extast.AlignLeft, extast.AlignRight, extast.AlignCenter:
 			c.Align = n.Alignment.String()
@@ -245,11 +236,11 @@ func language(s string) string {
 	return s[:min(len(s), 20)]
 }
 
-func (r *reader) inlines(parent ast.Node) []*Node {
-	var all []*Node
+func (r *reader) inlines(parent ast.Node) []*node {
+	var all []*node
 	for n := parent.FirstChild(); n != nil; n = n.NextSibling() {
 		for _, one := range r.inline(n) {
-			if last := len(all) - 1; last >= 0 && one.Kind == Text && all[last].Kind == Text {
+			if last := len(all) - 1; last >= 0 && one.Kind == nodeText && all[last].Kind == nodeText {
 				all[last].Text += one.Text
 			} else {
 				all = append(all, one)
@@ -259,36 +250,36 @@ func (r *reader) inlines(parent ast.Node) []*Node {
 	return all
 }
 
-func (r *reader) inline(n ast.Node) []*Node {
+func (r *reader) inline(n ast.Node) []*node {
 	switch n := n.(type) {
 	case *ast.Text:
-		all := []*Node{{Kind: Text, Text: r.words(n.Segment.Value(r.source))}}
+		all := []*node{{Kind: nodeText, Text: r.words(n.Segment.Value(r.source))}}
 		if n.SoftLineBreak() || n.HardLineBreak() {
-			all = append(all, &Node{Kind: Break})
+			all = append(all, &node{Kind: nodeBreak})
 		}
 		return all
 	case *ast.CodeSpan:
-		return []*Node{{Kind: CodeSpan, Text: r.code(n)}}
+		return []*node{{Kind: nodeCodeSpan, Text: r.code(n)}}
 	case *ast.Emphasis:
 		if n.Level == 2 {
-			return r.within(Strong, n)
+			return r.within(nodeStrong, n)
 		}
-		return r.within(Emphasis, n)
+		return r.within(nodeEmphasis, n)
 	case *extast.Strikethrough:
-		return r.within(Strike, n)
+		return r.within(nodeStrike, n)
 	case *extast.TaskCheckBox:
-		return []*Node{{Kind: Box, Checked: n.IsChecked}}
+		return []*node{{Kind: nodeBox, Checked: n.IsChecked}}
 	case *ast.AutoLink:
 		label := printable.Sanitize(string(n.Label(r.source)))
 		to := string(n.URL(r.source))
 		if n.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(strings.ToLower(to), "mailto:") {
 			to = "mailto:" + to
 		}
-		words := []*Node{{Kind: Text, Text: label}}
-		if to = address([]byte(to), false); to == "" || r.in[Link] {
+		words := []*node{{Kind: nodeText, Text: label}}
+		if to = address([]byte(to), false); to == "" || r.in[nodeLink] {
 			return words
 		}
-		return []*Node{{Kind: Link, To: to, Children: words}}
+		return []*node{{Kind: nodeLink, To: to, Children: words}}
 	case *ast.Link:
 		return r.link(n, n.Destination)
 	case *ast.Image:
@@ -298,7 +289,7 @@ func (r *reader) inline(n ast.Node) []*Node {
 }
 
 // within is a node of a kind, or what is in it where it is in such a node already.
-func (r *reader) within(k Kind, n ast.Node) []*Node {
+func (r *reader) within(k nodeKind, n ast.Node) []*node {
 	if r.in[k] {
 		return r.inlines(n)
 	}
@@ -308,32 +299,32 @@ func (r *reader) within(k Kind, n ast.Node) []*Node {
 	if len(children) == 0 {
 		return nil
 	}
-	return []*Node{{Kind: k, Children: children}}
+	return []*node{{Kind: k, Children: children}}
 }
 
 // maxAddress is as much as is shown of an address that is no link.
 const maxAddress = 120
 
-func (r *reader) link(n ast.Node, destination []byte) []*Node {
+func (r *reader) link(n ast.Node, destination []byte) []*node {
 	to := address(destination, true)
-	if to == "" || r.in[Link] {
+	if to == "" || r.in[nodeLink] {
 		all := r.inlines(n)
 		shown := []rune(r.words(destination))
 		if len(shown) > maxAddress {
 			shown = append(shown[:maxAddress], '…')
 		}
-		if len(shown) == 0 || r.in[Link] || len(all) == 1 && all[0].Text == string(shown) {
+		if len(shown) == 0 || r.in[nodeLink] || len(all) == 1 && all[0].Text == string(shown) {
 			return all
 		}
-		code := &Node{Kind: CodeSpan, Text: string(shown)}
+		code := &node{Kind: nodeCodeSpan, Text: string(shown)}
 		if len(all) == 0 {
-			return []*Node{code}
+			return []*node{code}
 		}
-		return append(append(all, &Node{Kind: Text, Text: " ("}), code, &Node{Kind: Text, Text: ")"})
+		return append(append(all, &node{Kind: nodeText, Text: " ("}), code, &node{Kind: nodeText, Text: ")"})
 	}
-	link := r.within(Link, n)
+	link := r.within(nodeLink, n)
 	if link == nil {
-		link = []*Node{{Kind: Link, Children: []*Node{{Kind: Text, Text: to}}}}
+		link = []*node{{Kind: nodeLink, Children: []*node{{Kind: nodeText, Text: to}}}}
 	}
 	link[0].To = to
 	return link

@@ -1,4 +1,4 @@
-package richtext
+package readable
 
 import (
 	"fmt"
@@ -7,44 +7,44 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/transcript/transcripttest"
 )
 
-var names = map[Kind]string{
-	Paragraph: "p", Line: "line", Heading: "h", Quote: "quote", List: "list", Item: "item", Code: "pre", Rule: "rule",
-	Table: "table", Row: "row", Cell: "cell",
-	Text: "text", CodeSpan: "code", Emphasis: "em", Strong: "strong", Strike: "strike", Link: "link", Break: "break",
-	Box: "box",
+var names = map[nodeKind]string{
+	nodeParagraph: "p", nodeLine: "line", nodeHeading: "h", nodeQuote: "quote", nodeList: "list", nodeItem: "item", nodeCode: "pre", nodeRule: "rule",
+	nodeTable: "table", nodeRow: "row", nodeCell: "cell",
+	nodeText: "text", nodeCodeSpan: "code", nodeEmphasis: "em", nodeStrong: "strong", nodeStrike: "strike", nodeLink: "link", nodeBreak: "break",
+	nodeBox: "box",
 }
 
 // dump is a tree in a line.
-func dump(all []*Node) string {
+func dump(all []*node) string {
 	var b strings.Builder
 	for i, n := range all {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		if n.Kind == Text {
+		if n.Kind == nodeText {
 			fmt.Fprintf(&b, "%q", n.Text)
 			continue
 		}
 		b.WriteString("(" + names[n.Kind])
 		switch n.Kind {
-		case Heading:
+		case nodeHeading:
 			fmt.Fprint(&b, n.Level)
-		case List:
+		case nodeList:
 			fmt.Fprintf(&b, " %c%d", n.Marker, n.Start)
 			if n.Tight {
 				b.WriteString(" tight")
 			}
-		case Code, CodeSpan:
+		case nodeCode, nodeCodeSpan:
 			fmt.Fprintf(&b, " %q%s", n.Text, n.Lang)
-		case Cell:
+		case nodeCell:
 			b.WriteString(n.Align)
-		case Link:
+		case nodeLink:
 			b.WriteString(" " + n.To)
-		case Box:
+		case nodeBox:
 			fmt.Fprint(&b, " ", n.Checked)
 		}
 		if len(n.Children) > 0 {
@@ -88,7 +88,7 @@ func TestParse(t *testing.T) {
 		strings.Repeat("-", 90):           `(rule)`,
 		"x\n\n" + strings.Repeat(".", 90): fmt.Sprintf(`(p "x") (p %q)`, strings.Repeat(".", 90)),
 	} {
-		all, ok := Parse(body)
+		all, ok := parseText(body)
 		if got := dump(all); got != want || !ok {
 			t.Errorf("%q (-want +got):\n%s", body, cmp.Diff(want, got))
 		}
@@ -96,45 +96,45 @@ func TestParse(t *testing.T) {
 }
 
 // check says what of a tree is not as Node promises.
-func check(all []*Node, in map[Kind]bool, blocks bool) error {
+func check(all []*node, in map[nodeKind]bool, blocks bool) error {
 	for _, n := range all {
-		if name := names[n.Kind]; name == "" || (n.Kind < Text) != blocks {
+		if name := names[n.Kind]; name == "" || (n.Kind < nodeText) != blocks {
 			return fmt.Errorf("%v %s stands where it may not", n.Kind, name)
 		}
 		for _, s := range []string{n.Text, n.Lang, n.To} {
-			if printable.Sanitize(s) != s || strings.Contains(s, "\n") && n.Kind != Code {
+			if printable.Sanitize(s) != s || strings.Contains(s, "\n") && n.Kind != nodeCode {
 				return fmt.Errorf("%q is not clean", s)
 			}
 		}
 		switch n.Kind {
-		case Emphasis, Strong, Strike, Link:
+		case nodeEmphasis, nodeStrong, nodeStrike, nodeLink:
 			if in[n.Kind] || len(n.Children) == 0 {
 				return fmt.Errorf("%s in itself, or empty", names[n.Kind])
 			}
 			in[n.Kind] = true
-		case Heading:
+		case nodeHeading:
 			if n.Level < 1 || n.Level > 3 {
 				return fmt.Errorf("a heading of level %d", n.Level)
 			}
-		case List:
+		case nodeList:
 			if n.Start < 0 || n.Start > 999_999_999 || n.Ordered == (strings.IndexByte("-+*", n.Marker) >= 0) {
 				return fmt.Errorf("a list from %d with %q", n.Start, n.Marker)
 			}
-		case Table:
+		case nodeTable:
 			for _, row := range n.Children {
 				if len(row.Children) > len(n.Children[0].Children) {
 					return fmt.Errorf("a row of %d cells", len(row.Children))
 				}
 			}
 		}
-		if n.Kind == Link {
+		if n.Kind == nodeLink {
 			scheme, rest, found := strings.Cut(strings.ToLower(n.To), ":")
 			if !found || scheme != "mailto" && !(scheme == "http" || scheme == "https") ||
 				scheme != "mailto" && !strings.HasPrefix(rest, "//") || strings.ContainsAny(n.To, "<>\"'\\` ") {
 				return fmt.Errorf("a link to %q", n.To)
 			}
 		}
-		holds := n.Kind == Quote || n.Kind == List || n.Kind == Item || n.Kind == Table || n.Kind == Row
+		holds := n.Kind == nodeQuote || n.Kind == nodeList || n.Kind == nodeItem || n.Kind == nodeTable || n.Kind == nodeRow
 		err := check(n.Children, in, holds)
 		if err != nil {
 			return err
@@ -145,12 +145,12 @@ func check(all []*Node, in map[Kind]bool, blocks bool) error {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, body := range transcripttest.Hostile {
+	for _, body := range codectest.Hostile {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
 		all, ok := parse(printable.Sanitize(body))
-		if err := check(all, map[Kind]bool{}, true); err != nil {
+		if err := check(all, map[nodeKind]bool{}, true); err != nil {
 			t.Errorf("%q: %v", body, err)
 		}
 		if ok && len(all) == 0 && strings.Trim(printable.Sanitize(body), " \n") != "" {

@@ -1,4 +1,4 @@
-package diff
+package document
 
 import (
 	"regexp"
@@ -101,8 +101,8 @@ var word = regexp.MustCompile(`(?s)[\pL\p{Nd}\pM_]+|[\s\pZ\x{85}]+|.`)
 // words cuts text into what word matches. Their concatenation is the text.
 func words(text string) []string { return word.FindAllString(text, -1) }
 
-// Row is a row of two texts side by side.
-type Row struct {
+// DiffRow is a row of two texts side by side.
+type DiffRow struct {
 	// A and B are the line in pieces, which make it up; nil where only the other
 	// text has the line.
 	A, B []Piece
@@ -117,19 +117,19 @@ type Piece struct {
 	Differs bool
 }
 
-// Texts lays two texts beside each other, line by line. As many lines as can
+// DiffTexts lays two texts beside each other, line by line. As many lines as can
 // be are kept; in lines that replace each other the words that differ are marked, or
 // the whole line where next to nothing is alike. Rows of one kind that follow each
 // other are a run: of those that differ, the lines that have a partner come first.
 //
 // It sanitizes nothing. Two texts that differ in the newline at their end alone have
 // no row that differs.
-func Texts(a, b string) []Row {
+func DiffTexts(a, b string) []DiffRow {
 	linesA, linesB := splitLines(a), splitLines(b)
-	var rows []Row
+	var rows []DiffRow
 	for _, e := range edits(linesA, linesB) {
 		for i := range max(e.a1-e.a0, e.b1-e.b0) {
-			row := Row{Same: e.same}
+			row := DiffRow{Same: e.same}
 			inA, inB := e.a0+i < e.a1, e.b0+i < e.b1
 			switch {
 			case inA && inB && !e.same:
@@ -149,7 +149,7 @@ func Texts(a, b string) []Row {
 
 // Hunk is a run of rows that all differ, or are all the same.
 type Hunk struct {
-	Rows []Row
+	Rows []DiffRow
 	Same bool
 	// Apart marks rows that are the same and not beside a difference.
 	Apart bool
@@ -157,8 +157,8 @@ type Hunk struct {
 
 // Hunks cuts rows into hunks. Of rows that are the same, context of them are kept
 // beside a difference; the others are a hunk apart, if they are at least so many.
-func Hunks(rows []Row, context, least int) (hunks []Hunk) {
-	add := func(rows []Row, apart bool) {
+func Hunks(rows []DiffRow, context, least int) (hunks []Hunk) {
+	add := func(rows []DiffRow, apart bool) {
 		if len(rows) > 0 {
 			hunks = append(hunks, Hunk{rows, rows[0].Same, apart})
 		}

@@ -1,6 +1,6 @@
 // Package transcripttest has a session with one of everything that a transcript tells,
 // for the tests of its formats.
-package transcripttest
+package readable
 
 import (
 	"encoding/json"
@@ -11,25 +11,25 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-const begin = 1_795_198_540_000
+const storyBegin = 1_795_198_540_000
 
-// Story is the timeline of a session in which every text that telemetry may choose
+// story is the timeline of a session in which every text that telemetry may choose
 // contains said.
-func Story(said string) *document.Document {
+func story(said string) *document.Document {
 	digest := strings.Repeat("ab", 32)
 	s := session.Session{
 		ID: "ses_1", Title: "Fix " + said, Agent: "coder" + said,
 		PermissionsJSON: `[{"permission":"bash","pattern":"ls *","action":"allow"}]`,
-		MetadataJSON:    `{"agenttrace":{"outcome":"finish"}}`, CreatedAt: begin, UpdatedAt: begin + 90_000,
+		MetadataJSON:    `{"agenttrace":{"outcome":"finish"}}`, CreatedAt: storyBegin, UpdatedAt: storyBegin + 90_000,
 	}
 	t := &session.Transcript{Session: s}
-	now := int64(begin)
+	now := int64(storyBegin)
 	add := func(id, role string, metadata map[string]any, hidden bool, parts ...map[string]any) {
 		now += 1000
 		m := session.MessageAndParts{Message: session.Message{ID: id, SessionID: s.ID, Role: role,
 			MetadataJSON: encode(metadata), CreatedAt: now, UpdatedAt: now + 900}}
 		if hidden {
-			at := int64(begin + 80_000)
+			at := int64(storyBegin + 80_000)
 			m.Message.HiddenAt = &at
 		}
 		for i, data := range parts {

@@ -1,10 +1,9 @@
-package html
+package readable
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,16 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/transcript/transcripttest"
 )
 
 // twoStories are the story, and one in which something of every kind differs: the words
 // of inB are B's alone.
 func twoStories(said, inB string) (a, b *document.Document) {
-	a, b = transcripttest.Story(said), transcripttest.Story(said)
+	a, b = story(said), story(said)
 	for i, doc := range []*document.Document{a, b} {
 		t := conversation(100+i, "First of all: "+said, "The same answer "+said)
 		last := conversation(200+i, "And the end.", "Only tokens differ.")
@@ -82,10 +80,10 @@ func conversation(at int, question, answer string) *document.Turn {
 	}}
 }
 
-func writeDiff(t testing.TB, a, b *document.Document, o Options) string {
+func diffHTML(t testing.TB, a, b *document.Document, o Options) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := EncodeDiff(&out, diff.Compare(a, b, diff.Options{}), a, b, o); err != nil {
+	if err := HTMLDiff(&out, document.Compare(a, b, false), a, b, o); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -93,20 +91,7 @@ func writeDiff(t testing.TB, a, b *document.Document, o Options) string {
 
 func TestDiffGolden(t *testing.T) {
 	a, b := twoStories("the <b>*test*</b>", "B & alone")
-	got := writeDiff(t, a, b, Options{})
-	const file = "testdata/diff.html"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
-		t.Errorf("run with -update to accept (-want +got):\n%s", d)
-	}
+	golden(t, "diff.html", diffHTML(t, a, b, Options{}))
 }
 
 // TestDiffIsNoMarkup compares sessions whose texts try to be something else. What both
@@ -114,19 +99,19 @@ func TestDiffGolden(t *testing.T) {
 // diff.
 func TestDiffIsNoMarkup(t *testing.T) {
 	a, b := twoStories("x", "y")
-	want := outline(t, writeDiff(t, a, b, Options{Full: true}))
-	for _, said := range hostile {
+	want := htmlOutline(t, diffHTML(t, a, b, Options{Full: true}))
+	for _, said := range codectest.Hostile {
 		var page string
 		if len(said) < 100 && !strings.ContainsAny(printable.Sanitize(said), "\n`~") { // or it has elements of its own
 			a, b := twoStories(said, "y")
-			page = writeDiff(t, a, b, Options{Full: true})
-			if d := cmp.Diff(want, outline(t, page)); d != "" {
+			page = diffHTML(t, a, b, Options{Full: true})
+			if d := cmp.Diff(want, htmlOutline(t, page)); d != "" {
 				t.Errorf("%q in both (-want +got):\n%s", said, d)
 			}
 		}
 		a, b = twoStories("x", said)
-		page += writeDiff(t, a, b, Options{Full: true})
-		for _, element := range outline(t, page) {
+		page += diffHTML(t, a, b, Options{Full: true})
+		for _, element := range htmlOutline(t, page) {
 			if !slices.Contains(want, element) {
 				t.Errorf("%q in one adds %s", said, element)
 			}
@@ -139,7 +124,7 @@ func TestDiffIsNoMarkup(t *testing.T) {
 
 // TestDiffNamesFactsOnce: the table of what both sessions are has a row for each fact.
 func TestDiffNamesFactsOnce(t *testing.T) {
-	page := writeDiff(t, transcripttest.Story("x"), transcripttest.Story("y"), Options{})
+	page := diffHTML(t, story("x"), story("y"), Options{})
 	facts, _, _ := strings.Cut(page, "</header>")
 	for _, name := range []string{"Title", "Session", "Tokens", "Cost"} {
 		if n := strings.Count(facts, `<th scope="row">`+name+"</th>"); n != 1 {
@@ -152,7 +137,7 @@ func TestDiffNamesFactsOnce(t *testing.T) {
 // divergence to where it stands.
 func TestDiffLinks(t *testing.T) {
 	a, b := twoStories("x", "y")
-	page := writeDiff(t, a, b, Options{})
+	page := diffHTML(t, a, b, Options{})
 	links := strings.Split(page, `href="#`)[1:]
 	if len(links) < 8 {
 		t.Fatalf("%d links", len(links))
@@ -170,11 +155,11 @@ func TestDiffLinks(t *testing.T) {
 
 func TestDiffOfEqual(t *testing.T) {
 	a, b := twoStories("x", "y")
-	if page := writeDiff(t, a, a, Options{}); !strings.Contains(page, "no difference") ||
+	if page := diffHTML(t, a, a, Options{}); !strings.Contains(page, "no difference") ||
 		strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
 		t.Error("a session and itself differ")
 	}
-	if c := diff.Compare(a, b, diff.Options{}); len(c.Turns) != 6 {
+	if c := document.Compare(a, b, false); len(c.Turns) != 6 {
 		t.Errorf("%d turns", len(c.Turns))
 	}
 }
@@ -190,7 +175,7 @@ func TestDiffIsBounded(t *testing.T) {
 	same := strings.Repeat("same\n", 2*maxFold)
 	*text(a) += same + strings.Repeat("long ", maxLine)
 	*text(b) += same
-	cut, full := writeDiff(t, a, b, Options{}), writeDiff(t, a, b, Options{Full: true})
+	cut, full := diffHTML(t, a, b, Options{}), diffHTML(t, a, b, Options{Full: true})
 	for _, left := range []string{"100 lines more that differ are left out", "lines alike are left out"} {
 		if !strings.Contains(cut, left) || strings.Contains(full, left) {
 			t.Errorf("%q: cut %v, full %v", left, strings.Contains(cut, left), strings.Contains(full, left))
@@ -202,16 +187,16 @@ func TestDiffIsBounded(t *testing.T) {
 	}
 }
 
-func FuzzEncodeDiff(f *testing.F) {
-	for _, said := range hostile {
+func FuzzHTMLDiff(f *testing.F) {
+	for _, said := range codectest.Hostile {
 		f.Add(said, "y")
 		f.Add("x", said)
 	}
 	a, b := twoStories("x", "y")
-	known := outline(f, writeDiff(f, a, b, Options{}))
+	known := htmlOutline(f, diffHTML(f, a, b, Options{}))
 	f.Fuzz(func(t *testing.T, said, inB string) {
 		a, b := twoStories(said, inB)
-		for _, element := range outline(t, writeDiff(t, a, b, Options{})) {
+		for _, element := range htmlOutline(t, diffHTML(t, a, b, Options{})) {
 			if !slices.Contains(known, element) {
 				t.Errorf("%q and %q add %s", said, inB, element)
 			}

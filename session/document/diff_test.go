@@ -1,4 +1,4 @@
-package diff
+package document
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // TestEdits holds random scripts to what they promise, against the length of a
@@ -85,14 +84,14 @@ func TestWords(t *testing.T) {
 
 // conversation is a timeline with a turn for each pair of a question and an
 // answer, asked one second after the other.
-func conversation(id string, at int64, texts ...string) *document.Document {
-	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
+func conversation(id string, at int64, texts ...string) *Document {
+	doc := &Document{Session: Session{ID: id, Agent: "a"}}
 	for i := 0; i < len(texts); i += 2 {
 		at += 1000
-		doc.Turns = append(doc.Turns, &document.Turn{Number: i/2 + 1, Messages: []*document.Message{
-			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: texts[i]}}},
+		doc.Turns = append(doc.Turns, &Turn{Number: i/2 + 1, Messages: []*Message{
+			{Role: session.RoleUser, CreatedAt: at, Parts: []*Part{{Kind: KindText, Text: texts[i]}}},
 			{Role: session.RoleAssistant, CreatedAt: at,
-				Parts: []*document.Part{{Kind: document.KindText, Text: texts[i+1]}}},
+				Parts: []*Part{{Kind: KindText, Text: texts[i+1]}}},
 		}})
 	}
 	return doc
@@ -112,7 +111,7 @@ func TestAlign(t *testing.T) {
 	a := conversation("a", 0, "one", "1", "two", "2", "four", "4")
 	for _, test := range []struct {
 		name string
-		b    *document.Document
+		b    *Document
 		want [][2]int
 	}{
 		{"one more", conversation("b", 1e6, "one", "1", "more", "x", "two", "2", "four", "4"),
@@ -120,14 +119,14 @@ func TestAlign(t *testing.T) {
 		{"replaced", conversation("b", 1e6, "one", "1", "other", "2", "four", "4"), [][2]int{{1, 1}, {2, 2}, {3, 3}}},
 		{"nothing", conversation("b", 1e6), [][2]int{{1, 0}, {2, 0}, {3, 0}}},
 	} {
-		d := Compare(a, test.b, Options{})
+		d := Compare(a, test.b, false)
 		if diff := cmp.Diff(test.want, pairsOf(d)); diff != "" || d.Equal || d.First == nil {
 			t.Errorf("%s: pairs (-want +got):\n%s, equal %v, first %v", test.name, diff, d.Equal, d.First)
 		}
 	}
 	parent := conversation("p", 0, "go on", "1", "go on", "2", "go on", "3")
 	fork := conversation("f", 1000, "go on", "2", "go on", "new") // its first is the parent's second
-	d := Compare(parent, fork, Options{})
+	d := Compare(parent, fork, false)
 	if diff := cmp.Diff([][2]int{{1, 0}, {2, 1}, {3, 2}}, pairsOf(d)); diff != "" {
 		t.Errorf("fork: pairs (-want +got):\n%s", diff)
 	}
@@ -141,26 +140,26 @@ func TestAlign(t *testing.T) {
 func TestFirstDivergence(t *testing.T) {
 	a, b := conversation("a", 0, "one", "1", "two", "2"), conversation("b", 5, "one", "1", "two", "3")
 	a.Turns[0].Usage, b.Turns[0].Usage = &session.Usage{Input: 10}, &session.Usage{Input: 11}
-	call := func(input string) *document.Part {
-		return &document.Part{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", Input: []byte(input),
+	call := func(input string) *Part {
+		return &Part{Kind: KindTool, Tool: &ToolCall{Name: "bash", Input: []byte(input),
 			State: session.StateOutputAvailable}}
 	}
-	answer := func(doc *document.Document) *document.Message { return doc.Turns[0].Messages[1] }
+	answer := func(doc *Document) *Message { return doc.Turns[0].Messages[1] }
 	answer(a).Parts = append(answer(a).Parts, call(`{"a":1,"b":2}`))
 	answer(b).Parts = append(answer(b).Parts, call(`{ "b": 2, "a": 1 }`))
-	d := Compare(a, b, Options{})
+	d := Compare(a, b, false)
 	if f := d.First; f == nil || f.Aspect != AspectAssistant || f.A != 2 {
 		t.Errorf("first divergence %+v", f)
 	}
 	b.Turns[1] = a.Turns[1]
-	if f := Compare(a, b, Options{}).First; f == nil || f.Aspect != AspectUsage || f.A != 1 {
+	if f := Compare(a, b, false).First; f == nil || f.Aspect != AspectUsage || f.A != 1 {
 		t.Errorf("first divergence %+v, want the tokens", f)
 	}
-	if d := Compare(a, b, Options{IgnoreUsage: true}); !d.Equal || d.First != nil {
+	if d := Compare(a, b, true); !d.Equal || d.First != nil {
 		t.Errorf("they differ in %+v", d.First)
 	}
 	answer(b).Parts[1] = call(`{"a":1,"b":3}`)
-	if f := Compare(a, b, Options{}).First; f == nil || f.Aspect != AspectInput || f.CallA != 1 {
+	if f := Compare(a, b, false).First; f == nil || f.Aspect != AspectInput || f.CallA != 1 {
 		t.Errorf("first divergence %+v, want the input", f)
 	}
 }

@@ -1,9 +1,7 @@
-package markdown
+package readable
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,38 +15,9 @@ import (
 	extast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/text"
 
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/transcript/richtext"
-	"github.com/agenttrace/agenttrace/session/transcript/transcripttest"
 )
-
-var update = flag.Bool("update", false, "write the golden file")
-
-func write(t testing.TB, said string, o Options) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := Encode(&b, transcripttest.Story(said), o); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
-func TestGolden(t *testing.T) {
-	got := write(t, "the <b>*test*</b>", Options{Files: map[string]string{"out/the <b>*test*</b>": "files/1 (a).txt"}})
-	const file = "testdata/story.md"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
-		t.Errorf("run with -update to accept (-want +got):\n%s", d)
-	}
-}
 
 var viewer = goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote)).Parser()
 
@@ -112,9 +81,9 @@ func outline(t testing.TB, page string) []string {
 
 var webAddress = regexp.MustCompile(`^(?i:https?://|mailto:)`)
 
-func examine(t testing.TB, said string, want []string) {
+func examineMarkdown(t testing.TB, said string, want []string) {
 	t.Helper()
-	got := write(t, said, Options{Full: true})
+	got := transcript(t, Markdown, said, Options{Full: true})
 	if d := cmp.Diff(want, outline(t, got)); d != "" {
 		t.Errorf("%.300q changes the transcript (-want +got):\n%s", said, d)
 	}
@@ -123,22 +92,22 @@ func examine(t testing.TB, said string, want []string) {
 	}
 }
 
-// TestTextsStayInTheirPlace tells a story whose texts try to be something else, or not to
+// TestMarkdownTextsStayInTheirPlace tells a story whose texts try to be something else, or not to
 // end: what stands at the top is the same.
-func TestTextsStayInTheirPlace(t *testing.T) {
-	want := outline(t, write(t, "x", Options{Full: true}))
-	for _, said := range transcripttest.Hostile {
-		examine(t, said, want)
+func TestMarkdownTextsStayInTheirPlace(t *testing.T) {
+	want := outline(t, transcript(t, Markdown, "x", Options{Full: true}))
+	for _, said := range codectest.Hostile {
+		examineMarkdown(t, said, want)
 	}
-	examine(t, strings.Join(transcripttest.Hostile, "\n\n"), want)
+	examineMarkdown(t, strings.Join(codectest.Hostile, "\n\n"), want)
 }
 
-func FuzzEncode(f *testing.F) {
-	for _, said := range transcripttest.Hostile {
+func FuzzMarkdown(f *testing.F) {
+	for _, said := range codectest.Hostile {
 		f.Add(said)
 	}
-	want := outline(f, write(f, "x", Options{Full: true}))
-	f.Fuzz(func(t *testing.T, said string) { examine(t, said, want) })
+	want := outline(f, transcript(f, Markdown, "x", Options{Full: true}))
+	f.Fuzz(func(t *testing.T, said string) { examineMarkdown(t, said, want) })
 }
 
 // TestQuote writes texts so that a viewer shows what their writer meant, and is read as
@@ -176,9 +145,9 @@ func TestQuote(t *testing.T) {
 		if got != want {
 			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
-		meant, ok := richtext.Parse(said)
-		if again, _ := richtext.Parse(strings.ReplaceAll(got, apart, "")); ok && !strings.Contains(got, "*"+apart) {
-			if d := cmp.Diff([]*richtext.Node{{Kind: richtext.Quote, Children: meant}}, again,
+		meant, ok := parseText(said)
+		if again, _ := parseText(strings.ReplaceAll(got, apart, "")); ok && !strings.Contains(got, "*"+apart) {
+			if d := cmp.Diff([]*node{{Kind: nodeQuote, Children: meant}}, again,
 				cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Level" }, cmp.Ignore())); d != "" {
 				t.Errorf("%q is read as something else (-meant +read):\n%s", said, d)
 			}
@@ -207,16 +176,6 @@ func TestProse(t *testing.T) {
 	}
 }
 
-func TestCutAndFull(t *testing.T) {
-	if cut := write(t, "x", Options{}); !strings.Contains(cut, "are left out; a full export has them") {
-		t.Error("a long output is not cut")
-	}
-	if full := write(t, "x", Options{Full: true}); strings.Contains(full, "left out") ||
-		strings.Count(full, "FAIL x") != 120 {
-		t.Error("a full transcript is cut")
-	}
-}
-
 // TestCall says of a call in its title what it is about, in one line and not at length.
 func TestCall(t *testing.T) {
 	for input, want := range map[string]string{
@@ -233,7 +192,7 @@ func TestCall(t *testing.T) {
 				{Kind: document.KindStep, Step: 2},
 			}}}}}}
 		var b bytes.Buffer
-		if err := Encode(&b, doc, Options{}); err != nil {
+		if err := Markdown(&b, doc, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") {
@@ -251,7 +210,7 @@ func TestRoleOfAnyScript(t *testing.T) {
 		"": "### Message"} {
 		d := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: role}}}}}
 		var b bytes.Buffer
-		if err := Encode(&b, d, Options{}); err != nil {
+		if err := Markdown(&b, d, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") || !utf8.ValidString(got) {
@@ -269,7 +228,7 @@ func TestCutOfLittle(t *testing.T) {
 					Error: strings.Repeat("line\n", lines)}},
 			}}}}}}
 		var b bytes.Buffer
-		if err := Encode(&b, doc, Options{}); err != nil {
+		if err := Markdown(&b, doc, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(b.String(), "left out"); got != cut {

@@ -1,10 +1,8 @@
-package markdown
+package readable
 
 import (
 	"strconv"
 	"strings"
-
-	"github.com/agenttrace/agenttrace/session/transcript/richtext"
 )
 
 // quote writes a text that somebody wrote as a quotation, with its Markdown. The Markdown
@@ -15,7 +13,7 @@ func quote(text string) string {
 		return ""
 	}
 	var body string
-	if blocks, ok := richtext.Parse(text); ok {
+	if blocks, ok := parseText(text); ok {
 		body = blocksOf(blocks, false)
 	} else {
 		body = prose(strings.Trim(text, "\n"))
@@ -41,14 +39,14 @@ func indented(text, first, rest string) string {
 
 // blocksOf are blocks with an empty line between them; in a tight item they are without
 // where that is safe.
-func blocksOf(all []*richtext.Node, tight bool) string {
+func blocksOf(all []*node, tight bool) string {
 	var b strings.Builder
 	for i, n := range all {
 		if i > 0 {
 			b.WriteString("\n")
 			before := all[i-1].Kind
-			follows := n.Kind == richtext.Code || n.Kind == richtext.List && (!n.Ordered || n.Start == 1)
-			if !tight || !follows || before != richtext.Line && before != richtext.Code {
+			follows := n.Kind == nodeCode || n.Kind == nodeList && (!n.Ordered || n.Start == 1)
+			if !tight || !follows || before != nodeLine && before != nodeCode {
 				b.WriteString("\n")
 			}
 		}
@@ -57,28 +55,28 @@ func blocksOf(all []*richtext.Node, tight bool) string {
 	return strings.Trim(b.String(), "\n")
 }
 
-func blockOf(n *richtext.Node) string {
+func blockOf(n *node) string {
 	switch n.Kind {
-	case richtext.Paragraph, richtext.Line:
+	case nodeParagraph, nodeLine:
 		return (&lineWriter{begins: true}).write(n.Children)
-	case richtext.Heading:
+	case nodeHeading:
 		return strings.Repeat("#", 3+n.Level) + " " + strings.ReplaceAll(new(lineWriter).write(n.Children), "\\\n", " ")
-	case richtext.Quote:
+	case nodeQuote:
 		return indented(blocksOf(n.Children, false), "> ", "> ")
-	case richtext.List:
+	case nodeList:
 		return listOf(n)
-	case richtext.Code:
+	case nodeCode:
 		fence := fenceFor(n.Text)
 		return fence + n.Lang + "\n" + n.Text + "\n" + fence
-	case richtext.Rule:
+	case nodeRule:
 		return "___" // which is not an item, wherever it stands
-	case richtext.Table:
+	case nodeTable:
 		return tableOf(n)
 	}
 	return ""
 }
 
-func listOf(n *richtext.Node) string {
+func listOf(n *node) string {
 	var b strings.Builder
 	for i, item := range n.Children {
 		if i > 0 {
@@ -96,7 +94,7 @@ func listOf(n *richtext.Node) string {
 	return b.String()
 }
 
-func tableOf(n *richtext.Node) string {
+func tableOf(n *node) string {
 	var b strings.Builder
 	columns := 0
 	for i, row := range n.Children {
@@ -130,16 +128,16 @@ type lineWriter struct {
 	last   byte // that a mark ended with, or 0
 }
 
-func (w *lineWriter) write(all []*richtext.Node) string {
+func (w *lineWriter) write(all []*node) string {
 	for _, n := range all {
 		w.node(n)
 	}
 	return strings.TrimRight(w.String(), " ")
 }
 
-func (w *lineWriter) node(n *richtext.Node) {
+func (w *lineWriter) node(n *node) {
 	switch n.Kind {
-	case richtext.Text:
+	case nodeText:
 		text := escape(n.Text)
 		if w.begins {
 			text = begin(n.Text)
@@ -148,10 +146,10 @@ func (w *lineWriter) node(n *richtext.Node) {
 			w.WriteString(text)
 			w.begins, w.last = false, 0
 		}
-	case richtext.Break:
+	case nodeBreak:
 		w.WriteString("\\\n")
 		w.begins, w.last = true, 0
-	case richtext.CodeSpan:
+	case nodeCodeSpan:
 		ticks := strings.Repeat("`", longestRun(n.Text, '`')+1)
 		text := n.Text
 		if strings.Trim(text, " ") == "" {
@@ -165,21 +163,21 @@ func (w *lineWriter) node(n *richtext.Node) {
 			text = " " + text + " "
 		}
 		w.mark(ticks + text + ticks)
-	case richtext.Emphasis:
+	case nodeEmphasis:
 		w.around("*", n)
-	case richtext.Strong:
+	case nodeStrong:
 		w.around("**", n)
-	case richtext.Strike:
+	case nodeStrike:
 		w.around("~~", n)
-	case richtext.Link:
+	case nodeLink:
 		to := strings.ReplaceAll(n.To, "|", "%7C")
-		if len(n.Children) == 1 && n.Children[0].Kind == richtext.Text && n.Children[0].Text == to {
+		if len(n.Children) == 1 && n.Children[0].Kind == nodeText && n.Children[0].Text == to {
 			w.mark("<" + to + ">")
 			return
 		}
 		w.around("[", n)
 		w.WriteString("(<" + to + ">)")
-	case richtext.Box:
+	case nodeBox:
 		if n.Checked {
 			w.mark("[x] ")
 		} else {
@@ -197,7 +195,7 @@ func (w *lineWriter) mark(s string) {
 	w.begins, w.last = false, s[len(s)-1]
 }
 
-func (w *lineWriter) around(mark string, n *richtext.Node) {
+func (w *lineWriter) around(mark string, n *node) {
 	if w.last == mark[0] && w.last != 0 {
 		w.WriteString(apart)
 	}

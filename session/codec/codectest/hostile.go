@@ -1,4 +1,4 @@
-package transcripttest
+package codectest
 
 import "strings"
 

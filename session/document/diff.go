@@ -1,5 +1,4 @@
-// Package diff compares two sessions turn by turn, and two texts line by line.
-package diff
+package document
 
 import (
 	"bytes"
@@ -11,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
@@ -29,7 +27,7 @@ type Diff struct {
 	// differ, the first of those. Nil when Equal.
 	First *Divergence `json:"first_divergence,omitempty"`
 	// Turns are the turns of both, aligned, in order.
-	Turns []Turn `json:"turns"`
+	Turns []DiffTurn `json:"turns"`
 }
 
 // Compared names one of the two sessions.
@@ -58,8 +56,8 @@ type Divergence struct {
 	Change
 }
 
-// Turn is a turn of each session, or one of one of them.
-type Turn struct {
+// DiffTurn is a turn of each session, or one of one of them.
+type DiffTurn struct {
 	A int `json:"a_turn,omitempty"`
 	B int `json:"b_turn,omitempty"`
 	// Copied reports that the turns are one: a fork has it from its parent.
@@ -104,22 +102,16 @@ type Change struct {
 	DigestB string `json:"b_digest,omitempty"`
 }
 
-// Options state what to leave out of a comparison.
-type Options struct {
-	// IgnoreUsage leaves tokens out.
-	IgnoreUsage bool
-}
-
-// Compare compares two sessions, turn by turn.
+// Compare compares two sessions, turn by turn. With ignoreUsage it leaves tokens out.
 //
 // Turns are aligned by the user's messages: first those that one session copied
 // from the other, then as many equal ones as can be, in order; what is between
 // two such is paired by its place.
-func Compare(a, b *document.Document, o Options) *Diff {
-	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []Turn{}}
+func Compare(a, b *Document, ignoreUsage bool) *Diff {
+	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []DiffTurn{}}
 	var second *Divergence
 	for _, pair := range alignTurns(a.Turns, b.Turns) {
-		td, turnA, turnB := Turn{}, pair[0], pair[1]
+		td, turnA, turnB := DiffTurn{}, pair[0], pair[1]
 		if turnA != nil {
 			td.A = turnA.Number
 		}
@@ -127,7 +119,7 @@ func Compare(a, b *document.Document, o Options) *Diff {
 			td.B = turnB.Number
 		}
 		td.Copied = turnA != nil && turnB != nil && copied(turnA) == copied(turnB)
-		td.Changes = compareTurns(a, b, turnA, turnB, o)
+		td.Changes = compareTurns(a, b, turnA, turnB, ignoreUsage)
 		for _, c := range td.Changes {
 			d.Equal = false
 			found := &Divergence{A: td.A, B: td.B, Change: c}
@@ -144,7 +136,7 @@ func Compare(a, b *document.Document, o Options) *Diff {
 	return d
 }
 
-func compared(doc, other *document.Document) Compared {
+func compared(doc, other *Document) Compared {
 	s := &doc.Session
 	return Compared{
 		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(doc.Turns), CreatedAt: s.CreatedAt,
@@ -155,7 +147,7 @@ func compared(doc, other *document.Document) Compared {
 }
 
 // copied is what a turn and its copy have in common and other turns have not.
-func copied(t *document.Turn) string {
+func copied(t *Turn) string {
 	at := int64(0)
 	if len(t.Messages) > 0 {
 		at = t.Messages[0].CreatedAt
@@ -188,10 +180,10 @@ func keys[T any](all []T, key func(T) string) []string {
 }
 
 // alignTurns pairs turns; one of a pair may be nil.
-func alignTurns(a, b []*document.Turn) (pairs [][2]*document.Turn) {
-	for _, e := range align(a, b, copied, (*document.Turn).UserText) {
+func alignTurns(a, b []*Turn) (pairs [][2]*Turn) {
+	for _, e := range align(a, b, copied, (*Turn).UserText) {
 		for i := range max(e.a1-e.a0, e.b1-e.b0) {
-			var pair [2]*document.Turn
+			var pair [2]*Turn
 			if e.a0+i < e.a1 {
 				pair[0] = a[e.a0+i]
 			}
@@ -205,7 +197,7 @@ func alignTurns(a, b []*document.Turn) (pairs [][2]*document.Turn) {
 }
 
 // compareTurns lists what differs, in the order of the aspects.
-func compareTurns(tlA, tlB *document.Document, a, b *document.Turn, o Options) []Change {
+func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Change {
 	if a == nil || b == nil {
 		c := Change{Aspect: AspectTurn}
 		if a != nil {
@@ -245,7 +237,7 @@ func compareTurns(tlA, tlB *document.Document, a, b *document.Turn, o Options) [
 	text(AspectAssistant, a.AnswerText(), b.AnswerText())
 	text(AspectCompaction, a.SummaryText(), b.SummaryText())
 	text(AspectEnd, endText(a), endText(b))
-	if !o.IgnoreUsage {
+	if !ignoreUsage {
 		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))
 	}
 	return changes
@@ -259,7 +251,7 @@ func optional(s string) *string {
 }
 
 // promptBody is the text of a system prompt, if it is known. That of none is empty.
-func promptBody(d *document.Document, digest string) (string, bool) {
+func promptBody(d *Document, digest string) (string, bool) {
 	if p := d.Prompt(digest); p != nil {
 		return p.Body, p.Resolved
 	}
@@ -268,20 +260,20 @@ func promptBody(d *document.Document, digest string) (string, bool) {
 
 // catalogText is a line for each tool, with the digest, as the tools of two
 // catalogs may have the same names.
-func catalogText(t *document.Turn, names []string) string {
+func catalogText(t *Turn, names []string) string {
 	if t.Tools.CatalogDigest == "" {
 		return ""
 	}
 	return strings.Join(append([]string{"catalog " + printable.Short(t.Tools.CatalogDigest)}, names...), "\n")
 }
 
-func turnSummary(t *document.Turn) string {
+func turnSummary(t *Turn) string {
 	var lines []string
 	if text := t.UserText(); text != "" {
 		lines = append(lines, text)
 	}
 	for _, c := range t.ToolCalls() {
-		what, _ := document.Subject(c.Input)
+		what, _ := Subject(c.Input)
 		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, printable.Unnamed)+"  "+what)+" · "+c.Outcome())
 	}
 	if text := t.AnswerText(); text != "" {
@@ -290,7 +282,7 @@ func turnSummary(t *document.Turn) string {
 	return strings.Join(lines, "\n\n")
 }
 
-func endText(t *document.Turn) string {
+func endText(t *Turn) string {
 	return strings.Join(printable.Present(string(t.State), t.StopReason, t.Error), ", ")
 }
 
@@ -306,9 +298,9 @@ func usageText(u *session.Usage) string {
 // AlignCalls pairs the places of the calls of two turns, from 0, in an order that
 // keeps that of both: those with equal inputs first, and between them those of one
 // tool by their order. -1 means none.
-func AlignCalls(a, b []*document.ToolCall) (pairs [][2]int) {
-	withInput := func(c *document.ToolCall) string { return c.Name + "\x00" + canonical(c.Input) }
-	for _, e := range align(a, b, withInput, func(c *document.ToolCall) string { return c.Name }) {
+func AlignCalls(a, b []*ToolCall) (pairs [][2]int) {
+	withInput := func(c *ToolCall) string { return c.Name + "\x00" + canonical(c.Input) }
+	for _, e := range align(a, b, withInput, func(c *ToolCall) string { return c.Name }) {
 		for i := e.a0; i < e.a1; i++ {
 			pair := [2]int{i, -1}
 			if e.same {
@@ -323,7 +315,7 @@ func AlignCalls(a, b []*document.ToolCall) (pairs [][2]int) {
 	return pairs
 }
 
-func compareCalls(a, b []*document.ToolCall) []Change {
+func compareCalls(a, b []*ToolCall) []Change {
 	var changes []Change
 	for _, pair := range AlignCalls(a, b) {
 		switch at, to := pair[0], pair[1]; {
@@ -342,7 +334,7 @@ func compareCalls(a, b []*document.ToolCall) []Change {
 	return changes
 }
 
-func compareCall(a, b *document.ToolCall, placeA, placeB int) []Change {
+func compareCall(a, b *ToolCall, placeA, placeB int) []Change {
 	var changes []Change
 	for _, v := range []struct {
 		aspect string
@@ -363,7 +355,7 @@ func compareCall(a, b *document.ToolCall, placeA, placeB int) []Change {
 	return changes
 }
 
-func callText(c *document.ToolCall) string {
+func callText(c *ToolCall) string {
 	return strings.TrimSpace(printable.Value(c.Input) + "\n→ " + c.Outcome())
 }
 
@@ -385,8 +377,8 @@ func canonical(raw json.RawMessage) string {
 
 // Runs cuts the turns into runs of equal ones, copied or not, and single ones that
 // differ. It shares the turns.
-func (d *Diff) Runs() [][]Turn {
-	var runs [][]Turn
+func (d *Diff) Runs() [][]DiffTurn {
+	var runs [][]DiffTurn
 	for i := 0; i < len(d.Turns); {
 		end := i + 1
 		if len(d.Turns[i].Changes) == 0 {
@@ -428,7 +420,7 @@ func Pair(what string, a, b int, and string) string {
 }
 
 // RunLabel names a run of turns that are equal.
-func RunLabel(turns []Turn) string {
+func RunLabel(turns []DiffTurn) string {
 	how := "equal"
 	if turns[0].Copied {
 		how = "equal, copied"

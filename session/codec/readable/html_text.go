@@ -1,11 +1,9 @@
-package html
+package readable
 
 import (
 	"html/template"
 	"strconv"
 	"strings"
-
-	"github.com/agenttrace/agenttrace/session/transcript/richtext"
 )
 
 // Rich is a text with its Markdown, in an element of its own that holds nothing but the
@@ -15,7 +13,7 @@ func Rich(text string) template.HTML {
 		return ""
 	}
 	var w textWriter
-	blocks, ok := richtext.Parse(text)
+	blocks, ok := parseText(text)
 	if ok {
 		w.element("div", ` class="rich"`, blocks)
 	} else {
@@ -31,7 +29,7 @@ type textWriter struct{ strings.Builder }
 func (w *textWriter) text(s string) { template.HTMLEscape(w, []byte(s)) }
 
 // element writes nodes between tags. The attributes are markup.
-func (w *textWriter) element(name, attributes string, children []*richtext.Node) {
+func (w *textWriter) element(name, attributes string, children []*node) {
 	w.WriteString("<" + name + attributes + ">")
 	for _, n := range children {
 		w.node(n)
@@ -43,38 +41,38 @@ func (w *textWriter) element(name, attributes string, children []*richtext.Node)
 var headings = [...]string{1: "h4", 2: "h5", 3: "h6"}
 
 // tags are the elements that nodes of a kind are, without attributes.
-var tags = map[richtext.Kind]string{
-	richtext.Paragraph: "p", richtext.Quote: "blockquote", richtext.Emphasis: "em", richtext.Strong: "strong",
-	richtext.Strike: "del",
+var tags = map[nodeKind]string{
+	nodeParagraph: "p", nodeQuote: "blockquote", nodeEmphasis: "em", nodeStrong: "strong",
+	nodeStrike: "del",
 }
 
-func (w *textWriter) node(n *richtext.Node) {
+func (w *textWriter) node(n *node) {
 	switch n.Kind {
-	case richtext.Line:
+	case nodeLine:
 		for _, c := range n.Children {
 			w.node(c)
 		}
-	case richtext.Heading:
+	case nodeHeading:
 		w.element(headings[n.Level], "", n.Children)
-	case richtext.List:
+	case nodeList:
 		w.list(n)
-	case richtext.Item:
+	case nodeItem:
 		w.item(n)
-	case richtext.Code:
+	case nodeCode:
 		w.WriteString("<pre><code>" + template.HTMLEscapeString(n.Text) + "</code></pre>")
-	case richtext.Rule:
+	case nodeRule:
 		w.WriteString("<hr>")
-	case richtext.Table:
+	case nodeTable:
 		w.table(n)
-	case richtext.Text:
+	case nodeText:
 		w.text(n.Text)
-	case richtext.CodeSpan:
+	case nodeCodeSpan:
 		w.WriteString("<code>" + template.HTMLEscapeString(n.Text) + "</code>")
-	case richtext.Link:
+	case nodeLink:
 		w.element("a", ` href="`+template.HTMLEscapeString(n.To)+`" rel="noopener noreferrer nofollow"`, n.Children)
-	case richtext.Break:
+	case nodeBreak:
 		w.WriteString("<br>\n")
-	case richtext.Box:
+	case nodeBox:
 		w.WriteString(map[bool]string{true: `<input type="checkbox" checked disabled> `,
 			false: `<input type="checkbox" disabled> `}[n.Checked])
 	default:
@@ -82,7 +80,7 @@ func (w *textWriter) node(n *richtext.Node) {
 	}
 }
 
-func (w *textWriter) list(n *richtext.Node) {
+func (w *textWriter) list(n *node) {
 	name, attributes := "ul", ""
 	if n.Ordered {
 		name = "ol"
@@ -97,15 +95,15 @@ func (w *textWriter) list(n *richtext.Node) {
 }
 
 // item is one of a list; the box of a task takes the place of its mark.
-func (w *textWriter) item(n *richtext.Node) {
+func (w *textWriter) item(n *node) {
 	attributes := ""
-	if len(n.Children) > 0 && len(n.Children[0].Children) > 0 && n.Children[0].Children[0].Kind == richtext.Box {
+	if len(n.Children) > 0 && len(n.Children[0].Children) > 0 && n.Children[0].Children[0].Kind == nodeBox {
 		attributes = ` class="task"`
 	}
 	w.element("li", attributes, n.Children)
 }
 
-func (w *textWriter) table(n *richtext.Node) {
+func (w *textWriter) table(n *node) {
 	w.WriteString(`<div class="scroll"><table>`)
 	cell := "th"
 	for _, row := range n.Children {
@@ -169,7 +167,7 @@ func segments(text string) []segment {
 // fenceOf is the run of backticks or tildes that a line opens or closes code with, or "".
 func fenceOf(line string) string {
 	s := strings.TrimSpace(line)
-	run := richtext.FenceOf(s)
+	run := fenceRun(s)
 	if strings.HasPrefix(run, "`") && strings.Contains(s[len(run):], "`") {
 		return ""
 	}
