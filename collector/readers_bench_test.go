@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
@@ -49,6 +50,7 @@ func BenchmarkIngestBesideReaders(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				otlp, view := freeport.MustAddress(), freeport.MustAddress()
+				path := filepath.Join(b.TempDir(), "s.db")
 				c, err := collector.Start(b.Context(), collector.Options{Config: []string{"yaml:" + fmt.Sprintf(`
 extensions: {session_view: {endpoint: %q}}
 receivers: {otlp: {protocols: {grpc: {endpoint: %q, max_recv_msg_size_mib: 64}}}}
@@ -57,12 +59,12 @@ service:
   extensions: [session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
   telemetry: {logs: {level: error}, metrics: {level: none}}
-`, view, otlp, filepath.Join(b.TempDir(), "s.db"))}})
+`, view, otlp, path)}})
 				if err != nil {
 					b.Fatal(err)
 				}
 				send(b, otlp, seed, 4)
-				r := newReaders(b, view)
+				r := newReaders(b, view, path)
 				ctx, cancel := context.WithCancel(b.Context())
 				peer.read(ctx, r)
 				time.Sleep(200 * time.Millisecond) // the readers have begun
@@ -89,15 +91,21 @@ service:
 type readers struct {
 	sync.WaitGroup
 	address  string
+	key      string // the header Authorization, with the key of the store
 	client   *http.Client
 	sessions []string
 	answers  atomic.Int64
 }
 
-func newReaders(b *testing.B, address string) *readers {
+func newReaders(b *testing.B, address, store string) *readers {
 	b.Helper()
-	r := &readers{address: address, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}}
-	resp, err := r.client.Get("http://" + address + "/sessions")
+	key, err := sessionview.Key(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := &readers{address: address, key: "Bearer " + key,
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}}
+	resp, err := r.ask(b.Context(), "/sessions")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -115,18 +123,23 @@ func newReaders(b *testing.B, address string) *readers {
 	return r
 }
 
-// get reads an answer to its end.
-func (r *readers) get(ctx context.Context, path string) {
+func (r *readers) ask(ctx context.Context, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.address+path, nil)
 	if err != nil {
-		return
+		return nil, err
 	}
-	resp, err := r.client.Do(req)
+	req.Header.Set("Authorization", r.key)
+	return r.client.Do(req)
+}
+
+// get reads an answer to its end. Answers that are errors count for nothing.
+func (r *readers) get(ctx context.Context, path string) {
+	resp, err := r.ask(ctx, path)
 	if err != nil {
 		return // the end
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err == nil {
+	if _, err := io.Copy(io.Discard, resp.Body); err == nil && resp.StatusCode == http.StatusOK {
 		r.answers.Add(1)
 	}
 }
@@ -153,11 +166,11 @@ func (r *readers) misbehave(ctx context.Context, i int) {
 		}
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		request := []string{
-			"GET /s/" + id + "/share/session.html HTTP/1.1\r\nHost: localhost\r\n\r\n",
-			"POST /api/store/v1/Transcript HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
-			"GET /sessions?since=x&sort=y&limit=-1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-			"POST /api/store/v1/Import HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n[[[[[",
-		}[i%4]
+			"GET /s/" + id + "/share/session.html HTTP/1.1\r\n",
+			"POST /api/v1/import HTTP/1.1\r\nContent-Length: 1000\r\n",
+			"GET /sessions?since=x&sort=y&limit=-1 HTTP/1.1\r\n",
+			"POST /api/v1/import HTTP/1.1\r\nContent-Length: 5\r\n",
+		}[i%4] + "Host: localhost\r\nAuthorization: " + r.key + "\r\n\r\n" + []string{"", "{", "", "[[[[["}[i%4]
 		if _, err := io.WriteString(conn, request); err == nil && i%4 < 2 {
 			for in := bufio.NewReaderSize(conn, 16); err == nil; _, err = in.ReadByte() {
 				select {

@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -39,8 +38,6 @@ type sink struct {
 	// change until the last stop.
 	ingester *ingest.Ingester
 	files    *files // nil when no files are wanted
-	// load is that of requests which are stored.
-	load service.Load
 	// detach takes the store away from those that serve it.
 	detach []func(context.Context)
 	// retention is nil if all sessions are kept.
@@ -101,9 +98,9 @@ func (s *sink) attach(host component.Host) {
 	}
 	for _, extension := range host.GetExtensions() {
 		if server, ok := extension.(interface {
-			Attach(location string, s store.Store, load *service.Load) (detach func(context.Context))
+			Attach(location string, s store.Store) (detach func(context.Context))
 		}); ok {
-			s.detach = append(s.detach, server.Attach(s.config.location(), whole, &s.load))
+			s.detach = append(s.detach, server.Attach(s.config.location(), whole))
 		}
 	}
 }

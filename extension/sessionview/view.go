@@ -121,8 +121,8 @@ func (v *view) Shutdown(ctx context.Context) error {
 
 // Attach makes a store that is open for writing, at a location as of package stores, the one that is served, until
 // detach is called: detach returns when no request uses the store any more, after it has cut off those that take longer
-// than ctx. Readers take little of the processors while load reports writers. Of two stores the first is served.
-func (v *view) Attach(location string, s store.Store, load *service.Load) (detach func(context.Context)) {
+// than ctx. Of two stores the first is served.
+func (v *view) Attach(location string, s store.Store) (detach func(context.Context)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.served != nil {
@@ -137,7 +137,7 @@ func (v *view) Attach(location string, s store.Store, load *service.Load) (detac
 			v.settings.Logger.Warn("sessions can be viewed through the socket alone", zap.Error(err))
 		}
 	}
-	v.served.Handler = service.NewPacer(load).Handler(v.pages(s, v.served))
+	v.served.Handler = service.Slots(v.pages(s, v.served))
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {

@@ -253,24 +253,20 @@ type lent struct{ service.Service }
 func (lent) Close() error { return nil }
 
 // importFile imports the body of a request, a file of any format. A sender that is slow holds nothing up, as its body
-// is received before the import begins, and a large import takes turns from nobody.
+// is received before the import begins.
 func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams) error {
 	body, err := arrived(http.MaxBytesReader(w, r.Body, maxImport))
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	var summary *importer.Summary
-	if idle := service.Idle(r.Context(), func() {
-		select {
-		case a.importing <- struct{}{}:
-			defer func() { <-a.importing }()
-			summary, err = a.importBody(r.Context(), body, p)
-		case <-r.Context().Done():
-		}
-	}); err == nil {
-		err = idle
+	select {
+	case a.importing <- struct{}{}:
+		defer func() { <-a.importing }()
+	case <-r.Context().Done():
+		return r.Context().Err()
 	}
+	summary, err := a.importBody(r.Context(), body, p)
 	if err != nil {
 		return err
 	}

@@ -72,22 +72,18 @@ func (s *Stream) Send(w http.ResponseWriter, r *http.Request, at Position,
 		return err == nil && control.Flush() == nil
 	}
 	for flush() {
-		done := false
-		if err := Idle(ctx, func() {
-			select {
-			case <-ctx.Done():
-			case <-s.Done:
-				done = true
-			case <-tick.C:
-			}
-		}); err != nil || done {
+		select {
+		case <-ctx.Done():
 			return
+		case <-s.Done:
+			return
+		case <-tick.C:
 		}
 		now, err := s.Changes.Position(ctx)
 		if err != nil || now == at && (s.Again == 0 || time.Since(looked) < s.Again) {
 			continue // an error passes, or the reader reconnects
 		}
-		switch err := read(ctx, now); {
+		switch err := InSlot(ctx, func() error { return read(ctx, now) }); {
 		case errors.Is(err, ErrEnd):
 			flush() // the stream ends in any case
 			return

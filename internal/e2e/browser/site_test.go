@@ -20,7 +20,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/view"
@@ -79,8 +78,8 @@ func (s *site) start(address string) {
 		s.Fatal(err)
 	}
 	detach := ext.(interface {
-		Attach(location string, s store.Store, load *service.Load) (detach func(context.Context))
-	}).Attach(s.store.Path(), s.store, nil)
+		Attach(location string, s store.Store) (detach func(context.Context))
+	}).Attach(s.store.Path(), s.store)
 	if s.key, err = sessionview.Key(s.store.Path()); err != nil {
 		s.Fatal(err)
 	}
