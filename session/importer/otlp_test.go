@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlp"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -109,4 +111,39 @@ func storedSessions(t *testing.T, db string) map[string]*codec.Session {
 // rowsOf is a session without what the merge of later telemetry needs.
 func rowsOf(s *codec.Session) *codec.Session {
 	return &codec.Session{Transcript: s.Transcript, Decisions: s.Decisions, Annotations: s.Annotations, Blobs: s.Blobs}
+}
+
+// TestAFileOfSpansTakesNothingOfAnotherSession: spans of a file that have the ids of stored ones and name another session
+// change nothing of the first, whether it came by a file or in another form with the same message ids.
+func TestAFileOfSpansTakesNothingOfAnotherSession(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	spans := func(session, text string) string {
+		return `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0af7651916cd43dd8448eb211c80319c",` +
+			`"spanId":"b7ad6b7169203331","name":"chat m","startTimeUnixNano":"1760000000000000000",` +
+			`"endTimeUnixNano":"1760000001000000000","attributes":[` +
+			`{"key":"gen_ai.operation.name","value":{"stringValue":"chat"}},` +
+			`{"key":"gen_ai.conversation.id","value":{"stringValue":"` + session + `"}},` +
+			`{"key":"gen_ai.input.messages","value":{"stringValue":` +
+			`"[{\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"content\":\"` + text + `\"}]}]"}}]}]}]}]}` + "\n"
+	}
+	victim, evil := filepath.Join(dir, "victim.jsonl"), filepath.Join(dir, "evil.jsonl")
+	write(t, victim, spans("victim", "hello"))
+	write(t, evil, spans("evil", "a longer text"))
+	importFiles(t, db, victim)
+	want := storedSessions(t, db)["victim"]
+	if want == nil {
+		t.Fatal("the first file was not imported")
+	}
+	var rows bytes.Buffer
+	if err := jsonl.Encode(&rows, want.Transcript); err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, "copied.jsonl")
+	write(t, copied, strings.NewReplacer("victim", "evil", "hello", "a longer text").Replace(rows.String()))
+	for _, path := range []string{evil, copied} {
+		importFiles(t, db, path)
+		if d := codectest.Diff(want, rowsOf(storedSessions(t, db)["victim"])); d != "" {
+			t.Errorf("after %s: %s", filepath.Base(path), d)
+		}
+	}
 }
