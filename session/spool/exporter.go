@@ -89,6 +89,8 @@ func (e *LostError) Error() string {
 func (e *LostError) Unwrap() error { return e.Err }
 
 const (
+	// sendLimit is how long a request may take before it is spooled instead: a program that ends waits for it once.
+	sendLimit   = 2500 * time.Millisecond
 	drainAtOnce = 4 << 20 // bytes of spooled requests that an export sends, since the SDK's queue fills meanwhile
 	// After a failure, exports go to the disk at once for a time that doubles from firstWait to longestWait.
 	firstWait   = time.Second
@@ -131,12 +133,18 @@ func Open(root string, o Options) (*Exporter, error) {
 	if o.Spans != nil {
 		e.o.Spans, e.shutdown = otlpbatch.Spans(o.Spans), append(e.shutdown, o.Spans.Shutdown)
 		e.sink.Traces = func(ctx context.Context, td ptrace.Traces) error {
+			ctx, cancel := context.WithTimeout(ctx, sendLimit)
+			defer cancel()
 			return e.o.Spans.ExportSpans(ctx, sdkdata.Spans(td))
 		}
 	}
 	if o.Logs != nil {
 		e.o.Logs, e.shutdown = otlpbatch.Logs(o.Logs), append(e.shutdown, o.Logs.Shutdown)
-		e.sink.Logs = func(ctx context.Context, ld plog.Logs) error { return e.o.Logs.Export(ctx, sdkdata.Records(ld)) }
+		e.sink.Logs = func(ctx context.Context, ld plog.Logs) error {
+			ctx, cancel := context.WithTimeout(ctx, sendLimit)
+			defer cancel()
+			return e.o.Logs.Export(ctx, sdkdata.Records(ld))
+		}
 	}
 	return e, nil
 }
@@ -165,7 +173,7 @@ func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnly
 	var errs []error
 	for piece := range otlpbatch.SplitSpans(spans, otlpbatch.DefaultMaxBytes) {
 		errs = append(errs, e.export(ctx, e.o.Spans != nil, Count{Spans: int64(len(piece))},
-			func() error { return e.o.Spans.ExportSpans(ctx, piece) },
+			func(ctx context.Context) error { return e.o.Spans.ExportSpans(ctx, piece) },
 			func() ([]byte, error) { return (&ptrace.ProtoMarshaler{}).MarshalTraces(sdkdata.Traces(piece)) }))
 	}
 	return errors.Join(errs...)
@@ -179,7 +187,7 @@ func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error 
 	var errs []error
 	for piece := range otlpbatch.SplitRecords(records, otlpbatch.DefaultMaxBytes) {
 		errs = append(errs, e.export(ctx, e.o.Logs != nil, Count{Records: int64(len(piece))},
-			func() error { return e.o.Logs.Export(ctx, piece) },
+			func(ctx context.Context) error { return e.o.Logs.Export(ctx, piece) },
 			func() ([]byte, error) { return (&plog.ProtoMarshaler{}).MarshalLogs(sdkdata.Logs(piece)) }))
 	}
 	return errors.Join(errs...)
@@ -189,7 +197,7 @@ func (e logExporter) Shutdown(context.Context) error { return e.settle() }
 
 // export tries to send a request of n items if there is an exporter for it, and otherwise spools it.
 func (e *Exporter) export(
-	ctx context.Context, try bool, n Count, send func() error, encode func() ([]byte, error),
+	ctx context.Context, try bool, n Count, send func(context.Context) error, encode func() ([]byte, error),
 ) error {
 	e.mu.Lock()
 	try = try && !time.Now().Before(e.next)
@@ -198,7 +206,9 @@ func (e *Exporter) export(
 	if e.writer.closed.Load() {
 		return ErrClosed
 	} else if try {
-		if sendErr = send(); sendErr == nil {
+		limited, cancel := context.WithTimeout(ctx, sendLimit)
+		sendErr = send(limited)
+		if cancel(); sendErr == nil {
 			e.answered()
 			e.count(&e.stats.Sent, n)
 			e.drain(ctx, drainAtOnce)
@@ -305,11 +315,18 @@ func (e *Exporter) settle() error {
 	return errors.Join(lost, syncErr)
 }
 
-// Close flushes as ForceFlush does, shuts the exporters of its options down, and ends the spool of this process; the
-// next one sends what is in it. Shut the providers down first. Later calls do nothing.
+// Close flushes as ForceFlush does, but sends nothing in the pause after a failure, shuts the exporters of its options
+// down, and ends the spool of this process; the next one sends what is in it. Shut the providers down first. Later
+// calls do nothing.
 func (e *Exporter) Close(ctx context.Context) (err error) {
 	e.closing.Do(func() {
-		err = errors.Join(e.ForceFlush(ctx), e.writer.close())
+		e.mu.Lock()
+		paused := time.Now().Before(e.next)
+		e.mu.Unlock()
+		if !paused {
+			e.drain(ctx, -1)
+		}
+		err = errors.Join(e.settle(), e.writer.close())
 		for _, shutdown := range e.shutdown {
 			err = errors.Join(err, shutdown(ctx))
 		}

@@ -15,6 +15,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
@@ -69,6 +71,44 @@ func TestNetworkComesBack(t *testing.T) {
 			t.Errorf("left %v, %v", left, err)
 		}
 	})
+}
+
+// TestAProgramEndsInTimeWithoutACollector: an exporter that never answers delays the end of a program by less than
+// three seconds, and nothing is lost.
+func TestAProgramEndsInTimeWithoutACollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		e := open(t, root, Options{Spans: &silent{}, Logs: silentLogs{logNetwork{&network{}}}, Sync: SyncNever})
+		begin := time.Now()
+		export(t, e, "a")
+		if err := e.LogExporter().Export(t.Context(), recordsOf("log")); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Errorf("all is on the disk: %v", err)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if left, _ := spooled(t, root); len(left) != 2 {
+			t.Errorf("on the disk %q", left)
+		}
+	})
+}
+
+// silent is an exporter whose collector takes requests and answers none.
+type silent struct{ network }
+
+func (*silent) ExportSpans(ctx context.Context, _ []sdktrace.ReadOnlySpan) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+type silentLogs struct{ logNetwork }
+
+func (silentLogs) Export(ctx context.Context, _ []sdklog.Record) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // TestNextStart: what a process that was killed has left, the next one sends after
