@@ -22,7 +22,7 @@ test: ## what a newcomer runs: Go alone, a few minutes
 	go test ./...
 
 long: ## all rounds of the suites that deliver, generate and kill at random; needs PostgreSQL and haproxy
-	go test -tags long -timeout 30m ./deploy ./internal/crash ./internal/cli ./session/codec/... ./session/importer ./session/ingest/... ./session/recorder ./session/spool ./session/store/...
+	.ci/long
 
 contrib: ## the adapters of frameworks, each a module of its own
 	for m in contrib/*/go.mod; do (cd $${m%/go.mod} && go mod tidy -diff && go vet ./... && go test -timeout 20m ./...) || exit 1; done
