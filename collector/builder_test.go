@@ -13,7 +13,13 @@ import (
 
 	diff "github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
+	"github.com/agenttrace/agenttrace/extension/sessionview"
+	"github.com/agenttrace/agenttrace/processor/redactionprocessor"
 )
 
 // manifest is what the tests read of builder.yaml.
@@ -154,5 +160,17 @@ func TestComponents(t *testing.T) {
 	}
 	if d := diff.Diff(want, got); d != "" {
 		t.Errorf("components (-want +got):\n%s", d)
+	}
+}
+
+// TestConfigsAreAsTheCollectorWantsThem: every field of a configuration has a tag that a YAML key is found by.
+func TestConfigsAreAsTheCollectorWantsThem(t *testing.T) {
+	for _, config := range []component.Config{
+		sessionexporter.NewFactory().CreateDefaultConfig(), redactionprocessor.NewFactory().CreateDefaultConfig(),
+		hostcheckextension.NewFactory().CreateDefaultConfig(), sessionview.NewFactory().CreateDefaultConfig(),
+	} {
+		if err := componenttest.CheckConfigStruct(config); err != nil {
+			t.Errorf("%T: %v", config, err)
+		}
 	}
 }

@@ -5,5 +5,3 @@
 // The exporter only connects the collector to what knows sessions: package
 // ingest reads telemetry, package sqlite keeps the rows.
 package sessionexporter
-
-//go:generate go tool -modfile=../../tools/mdatagen/go.mod mdatagen metadata.yaml

@@ -50,14 +50,14 @@ func (e *sessionExporter) shutdown(ctx context.Context) error {
 func (e *sessionExporter) pushTraces(ctx context.Context, td ptrace.Traces) error {
 	begin := time.Now()
 	r, err := e.sink.ingester.Traces(ctx, td)
-	e.sink.telemetry.ExporterSessionSpansReceived.Add(ctx, int64(td.SpanCount()))
+	e.sink.telemetry.spansReceived.Add(ctx, int64(td.SpanCount()))
 	return e.pushed(ctx, begin, r, err)
 }
 
 func (e *sessionExporter) pushLogs(ctx context.Context, ld plog.Logs) error {
 	begin := time.Now()
 	r, err := e.sink.ingester.Logs(ctx, ld)
-	e.sink.telemetry.ExporterSessionLogRecordsReceived.Add(ctx, int64(ld.LogRecordCount()))
+	e.sink.telemetry.logRecordsReceived.Add(ctx, int64(ld.LogRecordCount()))
 	return e.pushed(ctx, begin, r, err)
 }
 
@@ -65,19 +65,19 @@ func (e *sessionExporter) pushLogs(ctx context.Context, ld plog.Logs) error {
 // what may pass is returned as it is and tried again, what will not is permanent.
 func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.Report, err error) error {
 	t := e.sink.telemetry
-	t.ExporterSessionWriteDuration.Record(ctx, time.Since(begin).Seconds())
+	t.writeDuration.Record(ctx, time.Since(begin).Seconds())
 	switch {
 	case err == nil:
 		e.sink.away.end()
 		e.sink.scopes.seen(r.Unrecognized)
-		t.ExporterSessionItemsAccepted.Add(ctx, int64(r.Accepted))
-		t.ExporterSessionItemsIgnored.Add(ctx, int64(r.Ignored))
-		t.ExporterSessionItemsMalformed.Add(ctx, int64(r.Malformed))
-		t.ExporterSessionValuesOmitted.Add(ctx, int64(r.Omitted))
-		t.ExporterSessionValuesRedacted.Add(ctx, int64(r.Redacted))
-		t.ExporterSessionValuesTruncated.Add(ctx, int64(r.Truncated))
-		t.ExporterSessionRowsWritten.Add(ctx, r.Rows)
-		t.ExporterSessionRowsRefused.Add(ctx, r.Refused)
+		t.itemsAccepted.Add(ctx, int64(r.Accepted))
+		t.itemsIgnored.Add(ctx, int64(r.Ignored))
+		t.itemsMalformed.Add(ctx, int64(r.Malformed))
+		t.valuesOmitted.Add(ctx, int64(r.Omitted))
+		t.valuesRedacted.Add(ctx, int64(r.Redacted))
+		t.valuesTruncated.Add(ctx, int64(r.Truncated))
+		t.rowsWritten.Add(ctx, r.Rows)
+		t.rowsRefused.Add(ctx, r.Refused)
 		if e.failing.Load() && e.failing.Swap(false) {
 			componentstatus.ReportStatus(e.host, componentstatus.NewEvent(componentstatus.StatusOK))
 		}

@@ -9,11 +9,12 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
-	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
+
+var componentType = component.MustNewType("session")
 
 // NewFactory returns the factory of the exporter.
 func NewFactory() exporter.Factory {
@@ -39,10 +40,10 @@ type openFunc func(ctx context.Context, location string, o stores.Options) (sess
 func newFactory(open openFunc) exporter.Factory {
 	f := &factory{open: open, sinks: make(map[*Config]*sink)}
 	return exporter.NewFactory(
-		metadata.Type,
+		componentType,
 		createDefaultConfig,
-		exporter.WithTraces(f.createTraces, metadata.TracesStability),
-		exporter.WithLogs(f.createLogs, metadata.LogsStability),
+		exporter.WithTraces(f.createTraces, component.StabilityLevelAlpha),
+		exporter.WithLogs(f.createLogs, component.StabilityLevelAlpha),
 	)
 }
 
@@ -61,7 +62,7 @@ func (f *factory) sink(cfg *Config, set exporter.Settings) (*sink, error) {
 	defer f.mu.Unlock()
 	s := f.sinks[cfg]
 	if s == nil {
-		telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+		telemetry, err := newMetrics(set.TelemetrySettings)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +79,6 @@ func (f *factory) release(s *sink) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s.made--; s.made == 0 {
-		s.telemetry.Shutdown()
 		delete(f.sinks, s.config)
 	}
 }

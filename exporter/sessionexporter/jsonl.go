@@ -16,7 +16,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
@@ -41,7 +40,7 @@ type files struct {
 	quiet     time.Duration
 	store     sessionStore
 	logger    *zap.Logger
-	telemetry *metadata.TelemetryBuilder
+	telemetry *metrics
 
 	kick   chan struct{} // holds one token when rows were written since the last look
 	cancel context.CancelFunc
@@ -52,7 +51,7 @@ type files struct {
 	failing map[string]string
 }
 
-func newFiles(c JSONLConfig, s sessionStore, logger *zap.Logger, t *metadata.TelemetryBuilder) (*files, error) {
+func newFiles(c JSONLConfig, s sessionStore, logger *zap.Logger, t *metrics) (*files, error) {
 	if err := os.MkdirAll(c.Directory, 0o700); err != nil {
 		return nil, fmt.Errorf("create jsonl directory %s: %w; make its parent writable or name another",
 			c.Directory, err)
@@ -164,7 +163,7 @@ func (f *files) write(ctx context.Context, quiet time.Duration) (next time.Durat
 			return next // the session is not to blame
 		}
 		if err != nil {
-			f.telemetry.ExporterSessionJsonlFailures.Add(ctx, 1)
+			f.telemetry.jsonlFailures.Add(ctx, 1)
 			failed = true
 		}
 		if common, ok := errors.AsType[*commonError](err); ok {
@@ -261,7 +260,7 @@ func (f *files) export(ctx context.Context, id, name string, touched int64) erro
 	if err := replaceFile(name, func(w *bufio.Writer) error { return jsonl.NewEncoder(w).Encode(s) }); err != nil {
 		return err
 	}
-	f.telemetry.ExporterSessionJsonlFiles.Add(ctx, 1)
+	f.telemetry.jsonlFiles.Add(ctx, 1)
 	return f.exported(ctx, id, touched)
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -99,14 +98,14 @@ type retention struct {
 	interval  time.Duration
 	store     store.Retained
 	logger    *zap.Logger
-	telemetry *metadata.TelemetryBuilder
+	telemetry *metrics
 	now       func() time.Time
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
 
-func newRetention(c *RetentionConfig, s store.Retained, logger *zap.Logger, t *metadata.TelemetryBuilder) *retention {
+func newRetention(c *RetentionConfig, s store.Retained, logger *zap.Logger, t *metrics) *retention {
 	return &retention{
 		rules:    store.Retention{MaxAge: time.Duration(c.MaxAge), MaxSize: int64(c.MaxSize), KeepTagged: c.KeepTagged},
 		interval: c.Interval, store: s, logger: logger, telemetry: t, now: time.Now,
@@ -145,14 +144,14 @@ func (r *retention) apply(ctx context.Context) {
 			oldest = s.UpdatedAt
 		}
 		newest = max(newest, s.UpdatedAt)
-		r.telemetry.ExporterSessionRetentionDeleted.Add(ctx, 1)
+		r.telemetry.retentionDeleted.Add(ctx, 1)
 	})
 	if n > 0 {
 		r.logger.Info("deleted sessions that the configured retention does not keep", zap.Int("sessions", n),
 			zap.Time("updated_from", time.UnixMilli(oldest)), zap.Time("updated_to", time.UnixMilli(newest)))
 	}
 	if err != nil && ctx.Err() == nil {
-		r.telemetry.ExporterSessionRetentionFailures.Add(ctx, 1)
+		r.telemetry.retentionFailures.Add(ctx, 1)
 		r.logger.Warn("cannot apply the retention; it is tried again", zap.Duration("after", r.interval),
 			zap.Error(err))
 	}

@@ -12,14 +12,10 @@ import (
 
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
-	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadatatest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -56,7 +52,7 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 	}
 	tel := componenttest.NewTelemetry()
 	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
-	telemetry, err := metadata.NewTelemetryBuilder(metadatatest.NewSettings(tel).TelemetrySettings)
+	telemetry, err := newMetrics(measured(tel).TelemetrySettings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +98,12 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 			t.Errorf("after %v %q is logged, want %q", step.at, logged, step.logged)
 		}
 	}
-	same := []metricdatatest.Option{metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars()}
-	metadatatest.AssertEqualExporterSessionRetentionDeleted(t, tel, []metricdata.DataPoint[int64]{{Value: 3}}, same...)
-	metadatatest.AssertEqualExporterSessionRetentionFailures(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, same...)
+	if got := counted(t, tel, "retention_deleted"); got != 3 {
+		t.Errorf("%d sessions counted as deleted, want 3", got)
+	}
+	if got := counted(t, tel, "retention_failures"); got != 1 {
+		t.Errorf("%d failures counted, want 1", got)
+	}
 }
 
 // A started exporter applies the retention beside ingest, and stops doing so when it is shut down.

@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
-	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -23,7 +22,7 @@ type sink struct {
 	config    *Config
 	open      openFunc
 	logger    *zap.Logger
-	telemetry *metadata.TelemetryBuilder
+	telemetry *metrics
 
 	away   away
 	scopes scopes

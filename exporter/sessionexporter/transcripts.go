@@ -131,7 +131,7 @@ func (t *transcripts) read(ctx context.Context, inputs []importer.Input, warn fu
 	defer func() {
 		err = errors.Join(err, im.Close())
 		if rows := im.Summary.Total.Rows; rows > 0 {
-			t.sink.telemetry.ExporterSessionRowsWritten.Add(ctx, rows)
+			t.sink.telemetry.rowsWritten.Add(ctx, rows)
 			t.sink.changed()
 		}
 	}()

@@ -4,5 +4,3 @@
 // and writes to what listens there as if it were its own (DNS rebinding). Its requests
 // name that server in the header Host, or in Origin, and are refused with 403.
 package hostcheckextension
-
-//go:generate go tool -modfile=../../tools/mdatagen/go.mod mdatagen metadata.yaml

@@ -5,18 +5,18 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
-
-	"github.com/agenttrace/agenttrace/extension/hostcheckextension/internal/metadata"
 )
+
+var componentType = component.MustNewType("host_check")
 
 // NewFactory returns the factory of the extension.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(
-		metadata.Type,
+		componentType,
 		func() component.Config { return new(Config) },
 		func(_ context.Context, _ extension.Settings, c component.Config) (extension.Extension, error) {
 			return newHostCheck(c.(*Config)), nil
 		},
-		metadata.ExtensionStability,
+		component.StabilityLevelAlpha,
 	)
 }

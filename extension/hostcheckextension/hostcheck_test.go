@@ -10,8 +10,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/collector/extension/extensiontest"
-
-	"github.com/agenttrace/agenttrace/extension/hostcheckextension/internal/metadata"
 )
 
 // A request that means another host, or that a page of another host sends, is refused
@@ -19,7 +17,7 @@ import (
 func TestRequestsOfOtherHostsAreRefused(t *testing.T) {
 	config := &Config{AllowedHosts: []string{"Collector.internal", "*.corp.example", "[fd00::1]"},
 		AllowedOrigins: []string{"https://app.example", "https://*.ok.example:8443", "chrome-extension://abc"}}
-	ext, err := NewFactory().Create(t.Context(), extensiontest.NewNopSettings(metadata.Type), config)
+	ext, err := NewFactory().Create(t.Context(), extensiontest.NewNopSettings(componentType), config)
 	if err != nil {
 		t.Fatal(err)
 	}

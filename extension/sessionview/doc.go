@@ -5,5 +5,3 @@
 // It has two listeners: one of HTTP, with the TLS, the authenticator and the limits of confighttp, and a Unix socket
 // beside the store, which is for the user alone and which the store's lock file names.
 package sessionview
-
-//go:generate go tool -modfile=../../tools/mdatagen/go.mod mdatagen metadata.yaml

@@ -5,14 +5,14 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
-
-	"github.com/agenttrace/agenttrace/extension/sessionview/internal/metadata"
 )
+
+var componentType = component.MustNewType("session_view")
 
 // NewFactory returns the factory of the extension.
 func NewFactory() extension.Factory {
-	return extension.NewFactory(metadata.Type, createDefaultConfig,
+	return extension.NewFactory(componentType, createDefaultConfig,
 		func(_ context.Context, set extension.Settings, c component.Config) (extension.Extension, error) {
 			return newView(c.(*Config), set), nil
-		}, metadata.ExtensionStability)
+		}, component.StabilityLevelAlpha)
 }

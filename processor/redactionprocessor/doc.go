@@ -3,5 +3,3 @@
 // session exporter and the SDK: those of package redact. See the README for its
 // options.
 package redactionprocessor
-
-//go:generate go tool -modfile=../../tools/mdatagen/go.mod mdatagen metadata.yaml

@@ -14,8 +14,6 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/agenttrace/agenttrace/processor/redactionprocessor/internal/metadata"
 )
 
 // planter fills a message of the protocol with secrets, a different one in every string.
@@ -105,13 +103,13 @@ func TestNoFieldIsForwardedWithASecret(t *testing.T) {
 	logs.ResourceLogs = append(logs.ResourceLogs, records)
 
 	sentTraces, sentLogs := new(consumertest.TracesSink), new(consumertest.LogsSink)
-	tp, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type),
+	tp, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(componentType),
 		createDefaultConfig(),
 		sentTraces)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lp, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(),
+	lp, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(componentType), createDefaultConfig(),
 		sentLogs)
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +165,7 @@ func TestNoFieldIsForwardedWithASecret(t *testing.T) {
 // Different keys stay different, and an id is what the session store makes of it.
 func TestRedactedKeysAndIDs(t *testing.T) {
 	sink := new(consumertest.TracesSink)
-	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(),
+	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(componentType), createDefaultConfig(),
 		sink)
 	if err != nil {
 		t.Fatal(err)

@@ -2,23 +2,26 @@ package redactionprocessor
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processorhelper"
+	"go.opentelemetry.io/otel/metric"
 
-	"github.com/agenttrace/agenttrace/processor/redactionprocessor/internal/metadata"
 	"github.com/agenttrace/agenttrace/redact"
 )
+
+var componentType = component.MustNewType("agent_redaction")
 
 // NewFactory returns the factory of the processor.
 func NewFactory() processor.Factory {
 	return processor.NewFactory(
-		metadata.Type,
+		componentType,
 		createDefaultConfig,
-		processor.WithTraces(createTraces, metadata.TracesStability),
-		processor.WithLogs(createLogs, metadata.LogsStability),
+		processor.WithTraces(createTraces, component.StabilityLevelAlpha),
+		processor.WithLogs(createLogs, component.StabilityLevelAlpha),
 	)
 }
 
@@ -46,20 +49,18 @@ func newRedaction(set processor.Settings, cfg component.Config) (*redaction, err
 	if err != nil {
 		return nil, err
 	}
-	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
-	if err != nil {
-		return nil, err
-	}
-	return &redaction{redactor: r, maxSpanBytes: config.MaxSpanBytes, telemetry: telemetry}, nil
+	meter := set.MeterProvider.Meter("github.com/agenttrace/agenttrace/processor/redactionprocessor")
+	redacted, err := meter.Int64Counter("otelcol_processor_agent_redaction_values_redacted", metric.WithUnit("{value}"),
+		metric.WithDescription("Number of values in which secrets were redacted."))
+	truncated, err2 := meter.Int64Counter("otelcol_processor_agent_redaction_values_truncated",
+		metric.WithUnit("{value}"), metric.WithDescription("Number of values that were truncated."))
+	return &redaction{redactor: r, maxSpanBytes: config.MaxSpanBytes, redacted: redacted, truncated: truncated},
+		errors.Join(err, err2)
 }
 
 func (p *redaction) options() []processorhelper.Option {
 	return []processorhelper.Option{
 		// What other pipelines share, the collector copies before it comes here.
 		processorhelper.WithCapabilities(consumer.Capabilities{MutatesData: true}),
-		processorhelper.WithShutdown(func(context.Context) error {
-			p.telemetry.Shutdown()
-			return nil
-		}),
 	}
 }

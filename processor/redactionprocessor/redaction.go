@@ -9,9 +9,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/xpdata/entity"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/agenttrace/agenttrace/internal/nesting"
-	"github.com/agenttrace/agenttrace/processor/redactionprocessor/internal/metadata"
 	"github.com/agenttrace/agenttrace/redact"
 )
 
@@ -19,7 +19,8 @@ import (
 type redaction struct {
 	redactor     *redact.Redactor
 	maxSpanBytes int // 0 is no limit
-	telemetry    *metadata.TelemetryBuilder
+	// The collector's metrics of values in which secrets were redacted, and that were truncated.
+	redacted, truncated metric.Int64Counter
 }
 
 func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces, error) {
@@ -66,10 +67,10 @@ func (p *redaction) logs(ctx context.Context, ld plog.Logs) (plog.Logs, error) {
 
 func (p *redaction) count(ctx context.Context, c *cleaner) {
 	if c.redacted > 0 {
-		p.telemetry.ProcessorAgentRedactionValuesRedacted.Add(ctx, c.redacted)
+		p.redacted.Add(ctx, c.redacted)
 	}
 	if c.truncated > 0 {
-		p.telemetry.ProcessorAgentRedactionValuesTruncated.Add(ctx, c.truncated)
+		p.truncated.Add(ctx, c.truncated)
 	}
 }
 
