@@ -16,7 +16,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -28,33 +27,9 @@ import (
 // complete has SpanRefs, Traces, State and RequestedIndexes.
 type Session = store.Imported
 
-// Checkpoint is a place in a file that grows, from which a reader can go on: the beginning of a
-// line, and what the reader knew of the lines before. The zero value is the beginning of the file.
-type Checkpoint struct {
-	Offset int64
-	State  []byte
-}
-
 // Wanted reports whether a session is to be read of which a file has a version: two versions differ where the session
 // does. A nil Wanted wants all. It is called for the sessions of a database, in their order.
 type Wanted func(id, version string) bool
-
-// Growth is what a file has from a checkpoint on.
-type Growth struct {
-	Sessions []*Session
-	// Before are the same rows as they were when the file ended earlier, none for a file that was
-	// not read before. CostUSD is the cost of the messages before the checkpoint.
-	Before  []*Session
-	CostUSD float64
-	// Next is the last checkpoint in the file.
-	Next Checkpoint
-	// Cut is the line at which the file ended earlier, where that had no line break; 0 otherwise.
-	Cut int
-}
-
-// ErrWhole is the error of reading from a checkpoint where that is not enough: what follows
-// changes what was said long before. The file is to be read from its beginning.
-var ErrWhole = errors.New("the file has to be read from its beginning")
 
 // Problem is a piece of the input that could not be read, or only in part. The
 // rest of the input was.

@@ -33,11 +33,9 @@ type Reading struct {
 	// Beside lists what DecodeFile reads of an input besides the file at path, or in place of the
 	// directory: files, and directories with all that is below. Where it is nil, nobody knows.
 	Beside func(path string) []string
-	// Grow reads a file at path to which the program appends, from a checkpoint on, of which text
-	// is the content. known is how much of the text was read before; see [Growth]. It does not retain text.
-	Grow func(path string, text []byte, from Checkpoint, known int, report func(Problem)) (*Growth, error)
-	// GrowBeside reports that Grow notices what changed beside the file. Otherwise a change has the whole be read.
-	GrowBeside bool
+	// DecodeText reads a file at path to which the program appends, of which text is the content. It does not retain
+	// text.
+	DecodeText func(path string, text []byte, report func(Problem)) ([]*Session, error)
 	// Transcript reports that the format is a program's own record of its sessions. The
 	// program's telemetry reports the same sessions, with other message ids.
 	Transcript bool

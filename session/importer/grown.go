@@ -7,27 +7,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"strings"
+	"slices"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
+// A file that grew is read as a whole, twice: up to where it ended when it was imported, and to its end now. Of the
+// sessions only the messages are imported that differ between the two, and the store takes back what the file gave
+// then and gives no more. No state of a reader is kept, so nothing can differ from a first import. Reading is cheap
+// beside redacting and storing, which are done for what is new only.
+
 // tailSize is how much of the end of what was read shows whether a file only grew.
 const tailSize = 4096
 
-// noteRead notes how far a file was read: text is its content from an offset on, with the tail.
-func noteRead(s *store.ImportSource, from int64, text []byte) {
-	s.ReadTo, s.Tail = from+int64(len(text)), digestOf(tailOf(text))
+// noteRead notes how far a file was read: text is its content.
+func noteRead(s *store.ImportSource, text []byte) {
+	s.ReadTo, s.Tail = int64(len(text)), tailOf(text)
 }
 
-// tailOf returns the end of what was read.
-func tailOf(text []byte) []byte { return text[max(0, len(text)-tailSize):] }
-
-func digestOf(tail []byte) string {
-	sum := sha256.Sum256(tail)
+// tailOf returns a digest of the end of what was read.
+func tailOf(text []byte) string {
+	sum := sha256.Sum256(text[max(0, len(text)-tailSize):])
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -58,151 +61,63 @@ func (im *Importer) readAll(r io.Reader, size int64) (text []byte, err error) {
 	}
 }
 
-// decoded yields sessions that were read.
-func decoded(all []*codec.Session) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		for _, s := range all {
-			if !yield(s, nil) {
-				return
-			}
-		}
-	}
-}
-
-// grown reads what a file has more than when it was imported: from the checkpoint on if that is
-// enough, and otherwise from the beginning. It reports whether the file is one that grew.
-func (im *Importer) grown(ctx context.Context, in Input, now *store.ImportSource, t *Tally) (done bool, _ error) {
-	was, f, err := im.growing(ctx, in, now)
-	if was == nil || err != nil {
-		return false, err
-	}
-	text, err := im.rest(in, was, now)
-	if text == nil || err != nil {
-		return false, err
-	}
-	var fresh []codec.Problem
-	report := func(p codec.Problem) { fresh = append(fresh, p) }
-	from := codec.Checkpoint{Offset: was.Resume, State: was.State}
-	g, err := f.Grow(in.path, text, from, int(was.ReadTo-from.Offset), report)
-	if errors.Is(err, codec.ErrWhole) {
-		from, fresh, was.Resume = codec.Checkpoint{}, nil, 0
-		if text, err = im.rest(in, was, now); text == nil || err != nil {
-			return false, err
-		}
-		g, err = f.Grow(in.path, text, from, int(was.ReadTo), report)
-	}
-	if err != nil {
-		return true, err
-	}
-	now.Resume, now.State = g.Next.Offset, g.Next.State
-	if err := im.continueReport(was, g, t); err != nil {
-		return false, nil // it was written by another version
-	}
-	for _, p := range fresh {
-		im.damaged(t, errors.New(p.String()))
-	}
-	for _, before := range g.Before {
-		for _, s := range g.Sessions {
-			if s.Session.ID == before.Session.ID {
-				s.Grown = &store.Grown{Before: before.Transcript, Blobs: before.Blobs, CostUSD: g.CostUSD}
-			}
-		}
-	}
-	return true, im.settleRead(ctx, im.importAll(ctx, f, decoded(g.Sessions), now, t), now, t)
-}
-
-// growing returns what is remembered of a file that may have grown, with the checkpoint if that
-// is to be used, and its format; nil if the file is another.
-func (im *Importer) growing(ctx context.Context, in Input, now *store.ImportSource) (*store.ImportSource,
-	*formats.Format, error) {
+// grew notes in the sessions of a file, of which text is the content, what it gave when it was imported, if it only
+// grew since.
+func (im *Importer) grew(ctx context.Context, f *formats.Format, in Input, now *store.ImportSource, text []byte,
+	sessions []*codec.Session, t *Tally) error {
 	was := im.sources[now.Path]
-	if was == nil || was.Tail == "" || was.Reading != im.reading(was.Format) || was.Device != now.Device ||
-		was.Inode != now.Inode || now.Size < was.ReadTo {
-		return nil, nil, nil
+	if was == nil || was.Tail == "" || was.Format != f.Name || was.Reading != im.reading(f.Name) ||
+		was.Device != now.Device || was.Inode != now.Inode || int64(len(text)) < was.ReadTo ||
+		tailOf(text[:was.ReadTo]) != was.Tail {
+		return nil
 	}
-	f := formats.Named(was.Format, nil)
-	if f == nil || f.Grow == nil {
-		return nil, nil, nil
-	}
-	whole, err := im.store.ImportSource(ctx, now.Path)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil, nil
-	}
+	before, err := f.DecodeText(in.path, text[:was.ReadTo], func(codec.Problem) {})
 	if err != nil {
-		return nil, nil, storeError{err}
+		return nil //nolint:nilerr // there was no session then
 	}
-	if now.Beside, _ = beside(f, now.Path); now.Beside != was.Beside && !f.GrowBeside ||
-		!im.plain(ctx, whole.Sessions) {
-		whole.Resume = 0 // the whole is needed
-	}
-	return &whole, f, nil
-}
-
-// plain reports whether the file has one session, and telemetry reports nothing of it or the one that started it.
-func (im *Importer) plain(ctx context.Context, sessions []string) bool {
-	if len(sessions) != 1 {
-		return false
-	}
-	row, err := im.store.Session(ctx, sessions[0])
-	if err != nil || store.FromTelemetry(&row) || row.ParentID == nil || isFork(&row) {
-		return err == nil && !store.FromTelemetry(&row)
-	}
-	parent, err := im.store.Session(ctx, *row.ParentID)
-	return err == nil && !store.FromTelemetry(&parent) || errors.Is(err, store.ErrNotFound)
-}
-
-// rest reads a file from the checkpoint on, and describes it anew. It returns nil if what was
-// read before is not there as it was.
-func (im *Importer) rest(in Input, was, now *store.ImportSource) (text []byte, _ error) {
-	f, err := codec.OpenFile(in.path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	describe(now, info)
-	if now.Device != was.Device || now.Inode != was.Inode || now.Size < was.ReadTo {
-		return nil, nil
-	}
-	from := max(0, min(was.Resume, was.ReadTo-tailSize))
-	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		return nil, err
-	}
-	if text, err = im.readAll(im.options.Progress.Reader(io.LimitReader(f, now.Size-from)), now.Size-from); err != nil {
-		return nil, err
-	}
-	known := was.ReadTo - from
-	if int64(len(text)) < known || digestOf(tailOf(text[:known])) != was.Tail {
-		return nil, nil
-	}
-	noteRead(now, from, text)
-	return text[was.Resume-from:], nil
-}
-
-// continueReport has the tally go on from what is remembered of the file, except for the line at
-// which it ended, which is read again.
-func (im *Importer) continueReport(was *store.ImportSource, g *codec.Growth, t *Tally) error {
 	r, err := reportOf(was)
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // it was written by another version
 	}
-	t.Format, t.Whole, t.items = was.Format, true, r.Items
-	for _, s := range g.Before {
-		t.items -= itemsOf(s)
-	}
-	t.Unchanged = t.items
-	t.Redacted = r.Redacted
-	t.Damaged = r.Damaged
-	for _, what := range r.Damages {
-		if g.Cut > 0 && strings.HasPrefix(what, codec.Problem{Line: g.Cut}.String()) {
-			t.Damaged--
+	// Redaction knows a title that a user's message begins with by the messages.
+	partly := now.Beside == was.Beside && (im.sessionRedactor == nil || !im.sessionRedactor.Omits(redact.Prompt))
+	for _, s := range sessions {
+		i := slices.IndexFunc(before, func(b *codec.Session) bool { return b.Session.ID == s.Session.ID })
+		if i < 0 {
 			continue
 		}
-		t.Damages = append(t.Damages, what)
-		im.warnf("%s: %s", t.File, what)
+		plain, err := im.plain(ctx, was, s)
+		if err != nil {
+			return err
+		}
+		all := itemsOf(s)
+		if s.GrewFrom(before[i], partly && plain); s.Grown.Partly {
+			same := all - itemsOf(s)
+			t.items, t.Unchanged, t.Redacted = t.items+same, t.Unchanged+same, r.Redacted
+		}
 	}
 	return nil
+}
+
+// plain reports whether a session can be imported without its first messages: whether the store has it, it is not a
+// fork, and telemetry reports nothing of it or the one that started it.
+func (im *Importer) plain(ctx context.Context, was *store.ImportSource, s *codec.Session) (bool, error) {
+	id := s.Session.ID
+	if to := im.alias(was, "", id); to != "" {
+		id = to
+	}
+	row, err := im.store.Session(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	} else if err != nil {
+		return false, storeError{err}
+	}
+	if store.FromTelemetry(&row) || isFork(&row) || isFork(&s.Session) || row.ParentID == nil {
+		return !store.FromTelemetry(&row) && !isFork(&row) && !isFork(&s.Session), nil
+	}
+	parent, err := im.store.Session(ctx, *row.ParentID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return false, storeError{err}
+	}
+	return err != nil || !store.FromTelemetry(&parent), nil
 }

@@ -294,9 +294,6 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	}
 	im.options.Progress.Begin(in)
 	if now != nil {
-		if done, err := im.grown(ctx, in, now, t); done || err != nil {
-			return err
-		}
 		// Before it is read: what changes meanwhile is read next time.
 		if info, err := os.Stat(in.path); err == nil && in.format == nil {
 			describe(now, info)

@@ -28,18 +28,26 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		now.Beside, _ = beside(f, now.Path)
 	}
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
-	if f.Grow != nil && in.path != "" && now != nil && r != nil {
+	if f.DecodeText != nil && in.path != "" && now != nil && r != nil {
 		text, err := im.readAll(r, now.Size)
 		if err != nil {
 			return err
 		}
-		g, err := f.Grow(in.path, text, codec.Checkpoint{}, 0, report)
+		all, err := f.DecodeText(in.path, text, report)
 		if err != nil {
 			return err
 		}
-		noteRead(now, 0, text)
-		now.Resume, now.State = g.Next.Offset, g.Next.State
-		return im.importAll(ctx, f, decoded(g.Sessions), now, t)
+		noteRead(now, text)
+		if err := im.grew(ctx, f, in, now, text, all, t); err != nil {
+			return err
+		}
+		return im.importAll(ctx, f, func(yield func(*codec.Session, error) bool) {
+			for _, s := range all {
+				if !yield(s, nil) {
+					return
+				}
+			}
+		}, now, t)
 	}
 	if f.DecodeFile == nil || in.path == "" && f.Decode != nil {
 		if in.path != "" {
@@ -157,11 +165,7 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 			case err != nil:
 				failed = err
 			default:
-				prompts := digestsOf(s)
 				t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
-				if now != nil && !slices.Equal(prompts, digestsOf(s)) {
-					now.Resume, now.State = 0, nil // a reader that goes on has the prompt's former digest
-				}
 				var how fate
 				if how, failed = im.wants(ctx, f, s, t); how != fateLeaveOut {
 					t.has(s)
@@ -210,15 +214,6 @@ func (im *Importer) join(ctx context.Context, in *store.Imported, t *Tally) erro
 	t.Joined++
 	t.Rows += r.Rows
 	return nil
-}
-
-// digestsOf are those of the prompts and catalogs of a session.
-func digestsOf(s *store.Imported) []string {
-	digests := make([]string, len(s.Blobs))
-	for i := range s.Blobs {
-		digests[i] = s.Blobs[i].Digest
-	}
-	return digests
 }
 
 // fate is what becomes of a session that was read.
@@ -314,11 +309,10 @@ func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally
 	}
 }
 
-// violations are those that an import does not repair: tokens are summed again, and of what a file grew by, the store
-// has the first parts of the message that went on.
+// violations are those that an import does not repair: tokens are summed again.
 func violations(s *store.Imported) []session.Violation {
 	return slices.DeleteFunc(session.Check(s.Transcript), func(v session.Violation) bool {
-		return v.Rule == "rollup" || v.Rule == "total" || v.Rule == "part-gap" && s.Grown != nil
+		return v.Rule == "rollup" || v.Rule == "total"
 	})
 }
 

@@ -65,7 +65,7 @@ func (im *Importer) flush(ctx context.Context) error {
 // joinReported merges a transcript with the telemetry of its session that came meanwhile. Of one that was not read from
 // its beginning, the whole is needed.
 func (im *Importer) joinReported(ctx context.Context, in *store.Imported, t *Tally) error {
-	if in.Grown == nil {
+	if in.Grown == nil || !in.Grown.Partly {
 		err := im.join(ctx, in, t)
 		if err == nil && in.Source != nil && im.complete(in.Source, t) {
 			im.later = append(im.later, in.Source)

@@ -70,9 +70,8 @@ func asked(messages []session.MessageAndParts, title string) bool {
 	})
 }
 
-// RedactSource takes secrets out of what the store would keep of a file. The state of a reader
-// cannot do without them, or without what the user asked first, so it is not kept: the file is read whole next time.
-// A nil r changes nothing.
+// RedactSource takes secrets out of what the store would keep of a file. A state with one is not kept: all of the file
+// is read next time. A nil r changes nothing.
 func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 	if r == nil {
 		return
@@ -82,8 +81,8 @@ func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 	x.text(redact.Other, &s.Reading, &s.Report)
 	each(s.Sessions, func(id *string) { x.id(id) })
 	each(s.Deleted, func(id *string) { x.id(id) })
-	if len(s.State) > 0 && (s.Resume > 0 && x.Omits(redact.Prompt) || !x.clean(s.State)) {
-		s.Resume, s.State = 0, nil
+	if len(s.State) > 0 && !x.clean(s.State) {
+		s.State = nil
 	}
 }
 

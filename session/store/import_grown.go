@@ -1,20 +1,57 @@
 package store
 
-import "github.com/agenttrace/agenttrace/session"
+import (
+	"reflect"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+)
 
 // Grown is what is known of a session whose source was read before and grew since. A source that
 // grows does not only add: a turn that was open goes on, and a record that was last may mean
 // something else with the next. So what it gave before is compared with what it gives now, and
 // with what the store has.
 type Grown struct {
-	// Before are the rows that the source gave, from the message on with which the rows of the
-	// import begin. A row that the store has as it was is replaced by that of the import, or
+	// Before are the rows that the source gave. A row that the store has as it was is replaced by that of the import, or
 	// deleted where the import has none; one that something else changed meanwhile is merged.
 	Before *session.Transcript
 	// Blobs are those that the messages of Before name.
 	Blobs []Blob
-	// CostUSD is the cost of the source's messages before that one.
+	// Partly reports that neither Before nor the import has the messages that are in both as they were. CostUSD is
+	// their cost.
+	Partly  bool
 	CostUSD float64
+}
+
+// GrewFrom notes what the source gave before. If partly is set, it leaves out the messages and decisions that are as
+// they were.
+func (in *Imported) GrewFrom(before *Imported, partly bool) {
+	in.Grown = &Grown{Before: before.Transcript, Blobs: before.Blobs, Partly: partly}
+	if !partly {
+		return
+	}
+	gave := make(map[string]*session.MessageAndParts, len(before.Messages))
+	for i := range before.Messages {
+		gave[before.Messages[i].Message.ID] = &before.Messages[i]
+	}
+	same := make(map[string]bool)
+	left := in.Transcript.Messages[:0]
+	for i := range in.Messages {
+		m := &in.Messages[i]
+		if was := gave[m.Message.ID]; was != nil && reflect.DeepEqual(m, was) {
+			same[m.Message.ID] = true
+			in.Grown.CostUSD = AddCost(in.Grown.CostUSD, messageCost(&m.Message))
+			continue
+		}
+		left = append(left, *m)
+	}
+	in.Transcript.Messages = left
+	before.Transcript.Messages = slices.DeleteFunc(before.Messages, func(m session.MessageAndParts) bool {
+		return same[m.Message.ID]
+	})
+	in.Decisions = slices.DeleteFunc(in.Decisions, func(d Decision) bool {
+		return slices.ContainsFunc(before.Decisions, func(was Decision) bool { return reflect.DeepEqual(d, was) })
+	})
 }
 
 // gave are the rows that the source of an import gave before, by id.

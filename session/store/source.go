@@ -28,10 +28,10 @@ type ImportSource struct {
 	// Tail is a digest of the last of them.
 	ReadTo int64  `column:"read_to"`
 	Tail   string `column:"tail,omitempty"`
-	// Resume is the offset of a line from which a reader goes on that has the state State; 0
-	// if the file has to be read from its beginning.
-	Resume int64  `column:"resume_from"`
-	State  []byte `column:"state"`
+	// Resume is always 0.
+	Resume int64 `column:"resume_from"`
+	// State is, of a database of many sessions, JSON of their versions.
+	State []byte `column:"state"`
 
 	// Report counts what was made of the file: JSON of package importer.
 	Report string `column:"report_json"`

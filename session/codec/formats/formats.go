@@ -179,7 +179,7 @@ var All = []Format{{
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: rows(pi.Encode)},
-	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, Grow: pi.Grow},
+	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, DecodeText: pi.DecodeText},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",

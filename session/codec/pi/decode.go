@@ -17,6 +17,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
+// DecodeText reads the session of a file, of which text is the content; see [codec.Reading].
+func DecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+	b, err := parse(text, report)
+	if err != nil {
+		return nil, fmt.Errorf("read session of Pi: %w", err)
+	}
+	return []*codec.Session{b.build()}, nil
+}
+
 // Decode reads the session in r. A line that is not an entry is reported and left out, and what
 // follows it stays where it is. A file without a header is an error.
 func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
@@ -36,9 +45,6 @@ type file struct {
 	entries []entry
 	// failed is the error of the header.
 	failed error
-	// was is the state of the checkpoint, nil for the beginning, and lacks set when an entry concerns what is before.
-	was   *state
-	lacks bool
 }
 
 // entry is an entry with the place of its parent, -1 for the first one. On reports that it is on the
@@ -48,7 +54,6 @@ type entry struct {
 	line, parent int
 	on           bool
 	at, left     int64
-	clock        int64 // the time of the entry before
 }
 
 // parse reads the lines.
@@ -58,15 +63,15 @@ func parse(text []byte, report func(codec.Problem)) (*builder, error) {
 		if l.Err != nil {
 			l.Object = nil
 		}
-		if b.Record(l.Object, l.N); b.f.failed != nil {
+		if b.record(l.Object, l.N); b.f.failed != nil {
 			break
 		}
 	}
 	return b, b.begin()
 }
 
-// Record implements [rows.Grower].
-func (b *builder) Record(o rows.Object, line int) {
+// record takes a line, nil for one that is not an object.
+func (b *builder) record(o rows.Object, line int) {
 	f := &b.f
 	switch {
 	case f.failed != nil:
@@ -93,20 +98,12 @@ func (f *file) link() {
 	places := make(map[string]int)
 	at, _ := rows.ParseTime(f.header.Text("timestamp"))
 	at = max(0, at)
-	if f.was != nil {
-		at = f.was.Clock
-		places[f.was.Tip] = -1
-	}
 	for i := range f.entries {
 		e := &f.entries[i]
-		e.clock = at
 		if !e.Has("parentId") && e.Get("parentId") != nil {
 			e.parent = -1
-			f.lacks = f.lacks || f.was != nil
 		} else if p, ok := places[e.Text("parentId")]; ok {
 			e.parent = p
-		} else {
-			f.lacks = f.lacks || f.was != nil && e.Has("parentId")
 		}
 		if id := e.Text("id"); id != "" {
 			places[id] = i
@@ -136,7 +133,6 @@ type builder struct {
 	f      file
 	s      *rows.Session
 	report func(codec.Problem)
-	rows.Checkpoint
 
 	i        int // the entry that is read
 	turn     *rows.Message
@@ -162,10 +158,6 @@ func (b *builder) begin() error {
 		return errors.New("it is empty: want a header and entries")
 	}
 	f.link()
-	if f.was != nil {
-		b.resume(f.was)
-		return nil
-	}
 	b.s = rows.New(f.header.Text("id"), cmp.Or(f.header.Text("harness"), agentName))
 	rows.SetText(&b.s.Row.WorkspaceRoot, f.header.Text("cwd"))
 	b.s.AddMeta(rows.NonEmpty("pi", f.header.Texts("parentSession")))
@@ -192,10 +184,6 @@ func (b *builder) build() *codec.Session {
 			b.turn = nil // the conversation goes on elsewhere
 		}
 		before = i
-		if e.on && e.parent == i-1 && e.Text("type") == entryMessage &&
-			e.Object.Object("message").Text("role") == session.RoleUser {
-			b.note(i)
-		}
 		if e.at > 0 {
 			b.s.See(e.at)
 		}
@@ -322,7 +310,6 @@ func (b *builder) assistant(e *entry, message rows.Object, content []rows.Object
 func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 	id := message.Text("toolCallId")
 	p := b.calls[id]
-	b.f.lacks = b.f.lacks || p == nil && b.f.was != nil
 	if p == nil || *p.Row.ToolState != session.StateInputAvailable && !e.on {
 		b.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
 		if b.turn == nil {
@@ -358,8 +345,7 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 func (b *builder) compaction(e *entry) {
 	m := b.add(e, session.RoleAssistant)
 	inner := rows.Of("summary", e.Text("summary"), "tail_start_id", nil, "auto", false, "summary_tokens", 0)
-	tail, known := b.messages[e.Text("firstKeptEntryId")]
-	b.f.lacks = b.f.lacks || b.f.was != nil && !known && e.Text("firstKeptEntryId") != ""
+	tail := b.messages[e.Text("firstKeptEntryId")]
 	if tail != "" && tail != m.Row.ID {
 		inner.Set("tail_start_id", tail)
 	}

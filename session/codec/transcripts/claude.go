@@ -63,14 +63,12 @@ func looksClaude(keys map[string]string) bool {
 //
 // Beside the file of a sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json,
 // which names the tool call and the sub-agent that started it.
-//
-// A checkpoint is where the user began a turn, or the model an answer in the midst of one: that of a sub-agent has only
-// one. A transcript that has several sessions is read whole.
 var Claude = codec.Reading{
 	Extensions: []string{".jsonl"}, SniffKeys: looksClaude, Transcript: true,
-	Decode: decoder(claudeTranscript.Decode).stream, DecodeFile: decoder(claudeTranscript.Decode).file,
-	Beside: besideClaude, Grow: claudeTranscript.Grow,
+	Decode: claudeLines.stream, DecodeFile: claudeLines.file, DecodeText: claudeLines, Beside: besideClaude,
 }
+
+var claudeLines = lines(func(_ string, report func(codec.Problem)) recordReader { return newClaude(report) })
 
 func newClaude(report func(codec.Problem)) *claude {
 	return &claude{
@@ -90,10 +88,8 @@ func (d *claude) Sessions(path string) ([]*codec.Session, error) {
 	for _, s := range d.order {
 		s.answered(false)
 		if s.Sub == "" {
-			if !s.b.resumed {
-				s.tree.continues(d.links)
-				d.follow(s, path)
-			}
+			s.tree.continues(d.links)
+			d.follow(s, path)
 			s.b.About.Forked = s.b.s.Row.ParentID != nil
 			s.tree.hide()
 			id := s.b.s.Row.ID
@@ -123,8 +119,8 @@ func (d *claude) follow(s *claudeSession, path string) {
 			continue
 		}
 		other := newClaude(func(codec.Problem) {})
-		if rows.Records(bytes.NewReader(text), other.report, other.Record) == nil &&
-			slices.ContainsFunc(other.order, func(o *claudeSession) bool { return s.follows(o, above) }) {
+		rows.Records(text, other.report, other.Record)
+		if slices.ContainsFunc(other.order, func(o *claudeSession) bool { return s.follows(o, above) }) {
 			return
 		}
 	}
@@ -208,15 +204,15 @@ type claude struct {
 	title string // of the file, which is reported of no session
 	// custom are titles by session that the user gave, guessed that a model did.
 	custom, guessed map[string]string
-	// begun is the last turn that began when no record was waited for.
-	begun claudePlace
-	// lacks is set when a record concerns what is before the checkpoint.
-	lacks bool
 }
 
 type claudeSession struct {
-	b *builder
-	claudeKnown
+	b    *builder
+	Sub  string // the sub-agent, empty for the session itself
+	Step string // the answer of the model that is being read
+	Turn string // the program's id of the turn
+	// Prompt and Catalog are the digests that answers have from here on.
+	Prompt, Catalog string
 	// boundary is the compaction whose summary is awaited, nil for none.
 	boundary *compacted
 	// command is one that the user gave while it is not known who answers it.
@@ -226,16 +222,6 @@ type claudeSession struct {
 	shapes map[string]string
 	// paid is what each answer cost, by its id.
 	paid map[string]float64
-}
-
-// claudeKnown is what later records of a session depend on of those that were read.
-type claudeKnown struct {
-	Sub  string `json:"sub,omitempty"`  // the sub-agent, empty for the session itself
-	Step string `json:"step,omitempty"` // the answer of the model that is being read
-	Turn string `json:"turn,omitempty"` // the program's id of the turn
-	// Prompt and Catalog are the digests that answers have from here on.
-	Prompt  string `json:"prompt,omitempty"`
-	Catalog string `json:"catalog,omitempty"`
 }
 
 // claudeCommand is a slash command of the user.
@@ -272,10 +258,6 @@ func (d *claude) Record(o rows.Object, line int) {
 		return
 	}
 	s := d.session(o)
-	before := d.before(s, line)
-	if kind == "assistant" && s.command == nil && message.Text("id") != s.Step {
-		d.goesOn(before)
-	}
 	s.b.see(o.Text("timestamp"))
 	s.b.touched = nil
 	said := false
@@ -289,7 +271,6 @@ func (d *claude) Record(o rows.Object, line int) {
 		return // it joins the tree when it is known whose it is
 	}
 	s.tree.add(o, s.b.At, said, s.b.touched)
-	d.begins(said, before)
 }
 
 // state reads a record that is not a message.
@@ -364,7 +345,6 @@ func (d *claude) attachment(o rows.Object, line int) {
 		d.shape(d.session(o), about)
 	case "queued_command":
 		s := d.session(o)
-		before := d.before(s, line)
 		s.b.see(o.Text("timestamp"))
 		s.b.touched = nil
 		if o.Object("origin") == nil && about.Object("origin") != nil {
@@ -373,7 +353,6 @@ func (d *claude) attachment(o rows.Object, line int) {
 		if about.Has("prompt") {
 			said := d.user(s, o, rows.Of("content", about.Get("prompt")), line)
 			s.tree.add(o, s.b.At, said, s.b.touched)
-			d.begins(said, before)
 			return
 		}
 	}
@@ -458,7 +437,6 @@ func (d *claude) link(o rows.Object) {
 func (d *claude) session(o rows.Object) *claudeSession {
 	id, sub := o.Text("sessionId"), ""
 	if o.True("isSidechain") {
-		d.lacks = d.lacks || d.resumed() && (d.order[0].Sub == "" || o.Text("agentId") == "")
 		uuid := o.Text("uuid")
 		root := cmp.Or(d.roots[o.Text("parentUuid")], uuid)
 		d.roots[uuid] = root
@@ -473,7 +451,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 		s.origin(o)
 		return s
 	}
-	s = &claudeSession{b: newBuilder(key, "claude-code"), claudeKnown: claudeKnown{Sub: sub},
+	s = &claudeSession{b: newBuilder(key, "claude-code"), Sub: sub,
 		paid: make(map[string]float64), shapes: make(map[string]string)}
 	row := &s.b.s.Row
 	if sub != "" {
@@ -502,7 +480,7 @@ func (s *claudeSession) origin(o rows.Object) {
 // describe notes on a turn that begins what it was asked with.
 func (s *claudeSession) describe(o rows.Object) {
 	m := s.b.turn
-	if m.Count() > 1 {
+	if len(m.Parts()) > 1 {
 		return
 	}
 	named(m, "", cmp.Or(o.Text("promptId"), s.Turn), "")

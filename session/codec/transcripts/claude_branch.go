@@ -13,10 +13,6 @@ import (
 type branches struct {
 	order []*branch
 	byID  map[string]*branch
-	// resumed reports that only the end of the conversation is known, lacks that a record
-	// follows from another one. above is what the beginning follows from and nobody recorded.
-	resumed, lacks bool
-	above          string
 }
 
 // branch is a record, and the conversation from its beginning up to it.
@@ -40,7 +36,6 @@ func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
 	if b.parent == "" {
 		b.parent = o.Text("logicalParentUuid")
 	}
-	t.lacks = t.lacks || t.resumed && (t.byID[b.parent] == nil || id == t.above)
 	if t.byID == nil {
 		t.byID = make(map[string]*branch)
 	}
@@ -51,7 +46,6 @@ func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
 // messageFrom is the id of the first message of the conversation from a record on, nil if there is none.
 func (t *branches) messageFrom(id string) *string {
 	first := t.byID[id]
-	t.lacks = t.lacks || t.resumed && id != "" && first == nil
 	for i := slices.Index(t.order, first); first != nil && i < len(t.order); i++ {
 		if b := t.order[i]; b.conversation() {
 			return &b.row.Row.ID

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -85,11 +84,7 @@ type clinePlace struct {
 	shown []json.RawMessage // what the program showed of a task
 }
 
-func decodeCline(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read messages: %w", err)
-	}
+func decodeCline(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	place := placeOfCline(path)
 	type message struct {
 		o    rows.Object

@@ -56,13 +56,14 @@ func looksCodex(keys map[string]string) bool {
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
 // record names the session. Where that record is damaged, the name of the file names it.
-//
-// A checkpoint is a message of the user, or where the model begins to answer in the midst of a turn.
 var Codex = codec.Reading{
 	Extensions: []string{".jsonl"}, SniffKeys: looksCodex, Transcript: true,
-	Decode: decoder(codexRollout.Decode).stream, DecodeFile: decoder(codexRollout.Decode).file,
-	Beside: nothing, Grow: codexRollout.Grow,
+	Decode: codexLines.stream, DecodeFile: codexLines.file, DecodeText: codexLines, Beside: nothing,
 }
+
+var codexLines = lines(func(path string, report func(codec.Problem)) recordReader {
+	return &codex{report: report, path: path, named: rolloutID(path)}
+})
 
 // nothing is read beside the file.
 func nothing(string) []string { return nil }
@@ -90,7 +91,6 @@ type codex struct {
 	path   string   // "" for a stream
 	b      *builder // nil before the session is named
 	named  string   // the session by the name of the file, empty where the name has none
-	codexKnown
 	// marked are the messages that have the ids of the task.
 	marked map[*rows.Message]bool
 	// compaction is the last one while its resulting size is not known.
@@ -99,29 +99,20 @@ type codex struct {
 	// it started this sub-agent.
 	inherited bool
 
-	rows.Checkpoint
-	// before is the state of the builder before the record that is being read.
-	before builderState
-}
-
-// codexKnown is what later records depend on of those that were read.
-type codexKnown struct {
-	Provider string        `json:"provider,omitempty"`
-	Model    session.Model `json:"model"`
-	// Prompt is the digest of the system prompt.
-	Prompt string `json:"prompt,omitempty"`
-	// Total is what was spent so far, as it was reported last.
-	Total string `json:"total,omitempty"`
-	Spent int    `json:"spent,omitempty"`
+	Provider string
+	Model    session.Model
+	Prompt   string // the digest of the system prompt
+	// Total is what was spent so far, as it was reported last, in Spent model calls.
+	Total string
+	Spent int
 	// Open reports that the model call that the last step began is not counted yet.
-	Open bool `json:"open,omitempty"`
+	Open bool
 	// TurnID and TraceID are those of the task that runs.
-	TurnID  string `json:"turn_id,omitempty"`
-	TraceID string `json:"trace_id,omitempty"`
+	TurnID, TraceID string
 	// Context is the size of the model's context at the last call, in tokens.
-	Context int64 `json:"context,omitempty"`
+	Context int64
 	// Since is when the session began, in Unix milliseconds.
-	Since int64 `json:"since,omitempty"`
+	Since int64
 }
 
 func (d *codex) Record(o rows.Object, line int) {
@@ -155,13 +146,6 @@ func (d *codex) Record(o rows.Object, line int) {
 	if d.b.Fork.Copying && d.isOwn(kind, payload, milli(o.Text("timestamp"))) {
 		d.b.owns()
 		d.Open = false
-	}
-	switch role := payload.Text("role"); {
-	case role == session.RoleUser:
-		d.before = d.b.state()
-	case kind == "response_item" && (role == session.RoleAssistant ||
-		!strings.HasSuffix(payload.Text("type"), "_output")):
-		d.goesOn(line)
 	}
 	d.b.see(o.Text("timestamp"))
 	switch kind {
@@ -248,15 +232,15 @@ func (d *codex) history(base rows.Object, depth int) {
 		defer f.Close()
 		report := d.report
 		d.report = func(codec.Problem) {} // it is reported of that file
-		_ = rows.Records(io.LimitReader(f, min(longest, number(base, "end_byte_offset"))), d.report,
-			func(o rows.Object, line int) { // what cannot be read is left out
-				if o.Text("type") != "session_meta" {
-					d.Record(o, line)
-				} else if above := o.Object("payload").Object("history_base"); above != nil && line == 1 {
-					d.history(above, depth+1)
-				}
-			})
-		d.report, d.Checkpoint, d.compaction = report, rows.Checkpoint{}, nil
+		text, _ := io.ReadAll(io.LimitReader(f, min(longest, number(base, "end_byte_offset")))) // as far as it is good
+		rows.Records(text, d.report, func(o rows.Object, line int) {
+			if o.Text("type") != "session_meta" {
+				d.Record(o, line)
+			} else if above := o.Object("payload").Object("history_base"); above != nil && line == 1 {
+				d.history(above, depth+1)
+			}
+		})
+		d.report, d.compaction = report, nil
 		return
 	}
 }
@@ -329,7 +313,7 @@ func (d *codex) item(item rows.Object, line int) {
 	kind := item.Text("type")
 	switch {
 	case kind == "message":
-		d.message(item, line)
+		d.message(item)
 	case kind == "agent_message":
 		d.agentMessage(item)
 	case kind == "reasoning":
@@ -361,7 +345,7 @@ func (d *codex) item(item rows.Object, line int) {
 	}
 }
 
-func (d *codex) message(item rows.Object, line int) {
+func (d *codex) message(item rows.Object) {
 	var parts []rows.Object
 	for block := range rows.Objects(item.Get("content")) {
 		switch url := block.Text("image_url"); {
@@ -385,9 +369,6 @@ func (d *codex) message(item rows.Object, line int) {
 			d.part(p)
 		}
 	case role == session.RoleUser:
-		if _, own := spoken(parts); own {
-			d.begins(line)
-		}
 		d.b.message(session.RoleUser, parts)
 	default:
 		d.b.message(session.RoleSystem, parts)
@@ -700,7 +681,6 @@ func (d *codex) started(call, thread string) {
 // rollBack hides what the last turns said.
 func (d *codex) rollBack(turns int64) {
 	all := d.b.s.Messages()
-	defer func() { d.b.lacks = d.b.lacks || d.b.resumed && turns > 0 }()
 	for i := len(all) - 1; i >= 0 && turns > 0; i-- {
 		if all[i].Row.HiddenAt != nil || all[i].Row.Role == session.RoleSystem {
 			continue

@@ -44,14 +44,12 @@ func looksCopilot(keys map[string]string) bool {
 // yielded when reading fails, or when nothing names the session.
 //
 // Beside the file the program keeps the title of the session. The directory names the session if no event does.
-//
-// A checkpoint is a message of the user, or where the model begins to answer in the midst of a turn. Events of
-// sub-agents have the whole be read, and so does the count of what was used since the session was opened.
 var Copilot = codec.Reading{
 	Extensions: []string{".jsonl"}, SniffKeys: looksCopilot, Transcript: true,
-	Decode: decoder(copilotEvents.Decode).stream, DecodeFile: decoder(copilotEvents.Decode).file,
-	Beside: besideCopilot, Grow: copilotEvents.Grow, GrowBeside: true,
+	Decode: copilotLines.stream, DecodeFile: copilotLines.file, DecodeText: copilotLines, Beside: besideCopilot,
 }
+
+var copilotLines = lines(newCopilot)
 
 // workspaceFile states the title of a session.
 const workspaceFile = "workspace.yaml"
@@ -99,7 +97,7 @@ func yamlText(text, key string) string {
 	return ""
 }
 
-func newCopilot(path string, report func(codec.Problem)) *copilot {
+func newCopilot(path string, report func(codec.Problem)) recordReader {
 	named, title := placeOfCopilot(path)
 	return &copilot{report: report, named: named, title: title, agents: make(map[string]*copilotAgent),
 		began: make(map[string]int64), asked: make(map[string]copilotRequest),
@@ -138,11 +136,6 @@ type copilot struct {
 	// totals are what the last shutdown counted, by agent and model, of the session that began at totalsOf.
 	totals   map[string]session.Usage
 	totalsOf int64
-
-	rows.Checkpoint
-	// resumed reports that the session was opened before the checkpoint, lacks that a record concerns what is before
-	// it.
-	resumed, lacks bool
 }
 
 // copilotAgent is the agent that the user talks to, or a sub-agent.
@@ -181,7 +174,6 @@ func (d *copilot) Record(o rows.Object, line int) {
 		return
 	}
 	a := d.agent(o, data)
-	d.begins(a, kind, o, data, line)
 	at := a.b.see(o.Text("timestamp"))
 	d.main.b.s.See(at)
 	if strings.HasPrefix(kind, "session.") {
@@ -283,7 +275,7 @@ func (d *copilot) begin(kind string, o, data rows.Object, line int) bool {
 
 // opened notes what is known of the session when it is opened, first or again.
 func (d *copilot) opened(data rows.Object) {
-	d.segment, d.summaries, d.resumed = nil, make(map[string]session.Usage), false
+	d.segment, d.summaries = nil, make(map[string]session.Usage)
 	d.main.b.end()
 	row := &d.main.b.s.Row
 	about := data.Object("context")
@@ -512,8 +504,7 @@ func (d *copilot) permission(a *copilotAgent, kind string, data rows.Object) {
 				asked.Text("toolName"))}
 		return
 	}
-	asked, known := d.asked[id]
-	d.lacks = d.lacks || d.resumed && !known
+	asked := d.asked[id]
 	result := data.Object("result")
 	decision := store.Decision{Action: "ask", Source: "user", Pattern: asked.pattern,
 		Reason: cmp.Or(result.Text("feedback"), result.Text("message"), result.Text("reason"))}
@@ -559,7 +550,6 @@ func (d *copilot) compaction(a *copilotAgent, data rows.Object) {
 
 // shutdown counts what the steps since the session was opened used.
 func (d *copilot) shutdown(data rows.Object, line int) {
-	d.lacks = d.lacks || d.resumed
 	// The counts are those of the session, and begin again only with another one.
 	if began := moment(data, "sessionStartTime"); began != d.totalsOf {
 		d.totals, d.totalsOf = make(map[string]session.Usage), began

@@ -2,8 +2,6 @@ package transcripts
 
 import (
 	"bytes"
-	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,16 +40,7 @@ func looksGemini(keys map[string]string) bool {
 // named for their parent, and the project's directory states which one it is.
 var Gemini = codec.Reading{
 	Extensions: []string{".json", ".jsonl"}, SniffKeys: looksGemini, Transcript: true,
-	Decode: decoder(decodeGemini).stream, DecodeFile: decoder(decodeGemini).file,
-	Beside: besideGemini, Grow: growGemini,
-}
-
-func decodeGemini(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read chat: %w", err)
-	}
-	return newGemini(path, report).readText(text)
+	Decode: decodeGemini.stream, DecodeFile: decodeGemini.file, DecodeText: decodeGemini, Beside: besideGemini,
 }
 
 func besideGemini(path string) []string {
@@ -93,20 +82,19 @@ func placeOfGemini(path string) geminiPlace {
 	return p
 }
 
-func newGemini(path string, report func(codec.Problem)) *gemini {
-	return &gemini{report: report, file: placeOfGemini(path), byID: make(map[string]*geminiMessage)}
-}
-
-func (d *gemini) readText(text []byte) ([]*codec.Session, error) {
+var decodeGemini decoder = func(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+	d := &gemini{report: report, file: placeOfGemini(path), byID: make(map[string]*geminiMessage)}
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	if areLines(text) {
-		if err := rows.Records(bytes.NewReader(text), d.report, d.Record); err != nil {
-			return nil, err
-		}
+		rows.Records(text, d.report, d.record)
 	} else {
 		d.object(text)
 	}
-	return d.Sessions("")
+	s, err := d.session()
+	if err != nil {
+		return nil, err
+	}
+	return []*codec.Session{s}, nil
 }
 
 // areLines reports whether text is JSON lines. One object may be so damaged that no
@@ -133,16 +121,6 @@ type gemini struct {
 	at     int64       // of the message before
 	order  []*geminiMessage
 	byID   map[string]*geminiMessage
-
-	b *builder // of the session
-	// begun is the last message from which reading can go on, 0 for none; before is the state of the builder before it,
-	// when there were as many calls.
-	begun, calls int
-	before       builderState
-	// was is the state from which reading goes on, nil at the beginning. lacks is set when a record concerns what is
-	// before.
-	was   *geminiState
-	lacks bool
 }
 
 // geminiMessage is a message, as it was recorded last.
@@ -150,9 +128,6 @@ type geminiMessage struct {
 	id     string
 	record rows.Object
 	line   int
-	// last is the line that changed it last, before the time of the message before it was recorded first.
-	last   int
-	before int64
 	// gone reports that the chat does not have it any more, hiddenAt when the user went
 	// back to before it.
 	gone     bool
@@ -176,7 +151,7 @@ func (d *gemini) object(text []byte) {
 	}))
 }
 
-func (d *gemini) Record(o rows.Object, line int) {
+func (d *gemini) record(o rows.Object, line int) {
 	switch {
 	case o.Has("$rewindTo"):
 		d.rewind(o.Text("$rewindTo"), line)
@@ -222,17 +197,15 @@ func (d *gemini) messagesIn(o rows.Object, line int) []rows.Object {
 
 // put takes a message, or the later version of one.
 func (d *gemini) put(o rows.Object, line int) *geminiMessage {
-	before := d.at
 	if at := milli(o.Text("timestamp")); at > 0 {
 		d.at = max(d.at, at)
 	}
 	id := o.Text("id")
 	if m := d.byID[id]; m != nil {
-		m.record, m.gone, m.hiddenAt, m.last = o, false, 0, line
+		m.record, m.gone, m.hiddenAt = o, false, 0
 		return m
 	}
-	d.lacks = d.lacks || d.was != nil && slices.Contains(d.was.IDs, digest(id))
-	m := &geminiMessage{id: id, record: o, line: line, last: line, before: before}
+	m := &geminiMessage{id: id, record: o, line: line}
 	d.byID[id], d.order = m, append(d.order, m)
 	return m
 }
@@ -241,13 +214,13 @@ func (d *gemini) put(o rows.Object, line int) *geminiMessage {
 // as the program does it. The record has no time.
 func (d *gemini) rewind(id string, line int) {
 	from := slices.IndexFunc(d.order, func(m *geminiMessage) bool { return m.id == id && !m.gone })
-	if d.lacks = d.lacks || from < 0 && d.was != nil; from < 0 {
+	if from < 0 {
 		d.report(codec.Problem{Line: line, Reason: "rewinds to message " + id +
 			", which is not there: all before is hidden"})
 	}
 	for _, m := range d.order[max(0, from):] {
 		if !m.gone {
-			m.gone, m.hiddenAt, m.last = true, max(1, d.at), line
+			m.gone, m.hiddenAt = true, max(1, d.at)
 		}
 	}
 }
@@ -257,7 +230,6 @@ func (d *gemini) rewind(id string, line int) {
 // New ones at its head, which take the place of others, are a summary of them, and
 // what the program lets the model answer.
 func (d *gemini) replace(set rows.Object, line int) {
-	d.lacks = d.lacks || d.was != nil
 	list := d.messagesIn(set, line)
 	listed := make(map[string]bool, len(list))
 	for _, o := range list {
@@ -273,7 +245,7 @@ func (d *gemini) replace(set rows.Object, line int) {
 	var tail *geminiMessage
 	for _, o := range list {
 		if m := d.byID[o.Text("id")]; m != nil {
-			if m.gone, m.hiddenAt, m.last = false, 0, line; tail == nil {
+			if m.gone, m.hiddenAt = false, 0; tail == nil {
 				tail = m
 			}
 			continue

@@ -24,21 +24,12 @@ func (d *gemini) session() (*codec.Session, error) {
 		parent, id = id, id+"-"+cmp.Or(start, "subagent")
 	}
 	b := newBuilder(id, "gemini-cli")
-	if d.was != nil {
-		b = resume(&d.was.Builder)
-		b.callIDs, b.earlierIDs = d.was.CallIDs, d.was.CallIDs
-		d.lacks = d.lacks || id != b.s.Row.ID || start != d.was.Start
-	}
-	d.b = b
 	b.parent(parent)
 	rows.SetText(&b.s.Row.WorkspaceRoot, d.file.root)
 	b.s.SetMeta("gemini_cli", d.about.Only("projectHash", "kind", "directories"))
-	if d.was == nil {
-		b.see(start)
-	}
-	hidden, changed := int64(0), 0 // changed is the last line that changed a message before
-	for i, m := range d.order {
-		before, calls := b.state(), len(b.callIDs)
+	b.see(start)
+	hidden := int64(0)
+	for _, m := range d.order {
 		if m.hiddenAt != hidden {
 			b.turn, hidden = nil, m.hiddenAt // a message is hidden as a whole
 		}
@@ -63,10 +54,6 @@ func (d *gemini) session() (*codec.Session, error) {
 		if m.row != nil && m.hiddenAt > 0 {
 			hide(m.row, m.hiddenAt)
 		}
-		if m.line > changed && m.row != nil && m.row.Row.Role == session.RoleUser && before.Base.Messages > 0 {
-			d.begun, d.before, d.calls = i, before, calls
-		}
-		changed = max(changed, m.last)
 	}
 	b.Title = d.about.Text("summary")
 	return b.finish(), nil

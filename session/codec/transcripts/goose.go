@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"time"
@@ -54,10 +53,10 @@ var Goose = codec.Reading{
 	Beside:     database.Files,
 }
 
-func decodeGooseLines(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+func decodeGooseLines(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	id := nameOf(path)
 	var d *goose
-	err := rows.Records(r, report, func(o rows.Object, line int) {
+	rows.Records(text, report, func(o rows.Object, line int) {
 		if !o.Has("role") && !o.Has("working_dir") {
 			report(codec.Problem{Line: line, Reason: "is neither a message nor about the session: left out"})
 			return
@@ -75,11 +74,8 @@ func decodeGooseLines(path string, r io.Reader, report func(codec.Problem)) ([]*
 		d.about(o.Text("description"), o.Text("working_dir"))
 		d.total = gooseTotal(o)
 	})
-	if err == nil && d == nil {
-		err = errors.New("read session file: nothing in it is of Goose")
-	}
-	if err != nil {
-		return nil, err
+	if d == nil {
+		return nil, errors.New("read session file: nothing in it is of Goose")
 	}
 	return []*codec.Session{d.finish()}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -64,13 +63,13 @@ type kiro struct {
 	turn  int
 }
 
-func decodeKiroLines(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error) {
+func decodeKiroLines(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	id, about := nameOf(path), rows.Object(nil)
 	if id != "" {
 		about = rows.Read(beside(path, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))+".json"))
 	}
 	var d *kiro
-	err := rows.Records(r, report, func(o rows.Object, line int) {
+	rows.Records(text, report, func(o rows.Object, line int) {
 		if !slices.Contains(kiroKinds, o.Text("kind")) || o.Object("data") == nil && o.Text("kind") != "Clear" {
 			report(codec.Problem{Line: line, Reason: "is not a record of a known kind with data: left out"})
 			return
@@ -81,11 +80,8 @@ func decodeKiroLines(path string, r io.Reader, report func(codec.Problem)) ([]*c
 		}
 		d.record(o.Text("kind"), o.Object("data"), line)
 	})
-	if err == nil && d == nil {
-		err = errors.New("read session file: nothing in it is of Kiro")
-	}
-	if err != nil {
-		return nil, err
+	if d == nil {
+		return nil, errors.New("read session file: nothing in it is of Kiro")
 	}
 	d.count()
 	d.b.changed(milli(about.Text("updated_at")))

@@ -27,13 +27,33 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// decoder reads the sessions of a stream, of which path is the file; "" for one that is none.
-type decoder func(path string, r io.Reader, report func(codec.Problem)) ([]*codec.Session, error)
+// decoder reads the sessions of a text, which it does not retain. path is the file, "" if there is none.
+type decoder func(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error)
+
+// recordReader reads the records of a file of JSON lines.
+type recordReader interface {
+	Record(o rows.Object, line int)
+	// Sessions returns what was read of the file at path. The reader reads no more then.
+	Sessions(path string) ([]*codec.Session, error)
+}
+
+// lines reads files of JSON lines with the readers that open returns.
+func lines(open func(path string, report func(codec.Problem)) recordReader) decoder {
+	return func(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+		d := open(path, report)
+		rows.Records(text, report, d.Record)
+		return d.Sessions(path)
+	}
+}
 
 // decoded yields what decode makes of a stream: its sessions, or an error.
 func (decode decoder) decoded(path string, r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		all, err := decode(path, r, report)
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return fmt.Errorf("read transcript: %w", err)
+		}
+		all, err := decode(path, text, report)
 		for _, s := range all {
 			yield(s)
 		}
@@ -151,7 +171,7 @@ func (b *builder) child(sub, call string) *builder {
 // decide notes how the permission for a call was decided. What the decision has of the
 // call is filled in.
 func (b *builder) decide(id string, d store.Decision) {
-	p := b.callOf(id)
+	p := b.calls[id]
 	if p == nil {
 		return
 	}

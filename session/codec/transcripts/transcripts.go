@@ -43,72 +43,48 @@ import (
 // builder makes a session of records in the order in which they come.
 type builder struct {
 	s *rows.Session
-	builderKnown
+	// About is the program whose transcript it is, and which of its sub-agents.
+	About session.TranscriptTrace
+	At    int64 // of the record before
+	// Model is that of the last call.
+	Model session.Model
+	// Cost is what the source reports for the whole session.
+	Cost  *float64
+	Title string // as it was given
+	Asked string // what the user asked first
+	Fork  forking
 	// turn is the assistant message of the turn, nil before the agent answers.
 	turn    *rows.Message
 	calls   map[string]*rows.Part
 	answers map[*rows.Message]*answer
 	failed  map[string]bool // the calls that failed, whatever their results report
 	touched *rows.Message   // by the record that was read last
-
-	// Of a transcript that is read from a checkpoint on: earlier is how many calls there are
-	// before it, and lacks is set when a record concerns what was before.
-	resumed bool
-	earlier int
-	lacks   bool
-	// callIDs are digests of the ids of all calls, earlierIDs of those before the checkpoint.
-	callIDs, earlierIDs []uint32
-	// pending is how many calls of the turn have no result, marked how many parts the turn had when a state in the
-	// midst of it was taken.
-	pending int
-	marked  int64
-	// settled is the cost of the first messages, as many as settledTo.
-	settled   float64
-	settledTo int
-}
-
-// builderKnown is what later records depend on of those that were read.
-type builderKnown struct {
-	// About is the program whose transcript it is, and which of its sub-agents.
-	About session.TranscriptTrace `json:"about"`
-	At    int64                   `json:"at,omitempty"` // of the record before
-	// Model is that of the last call.
-	Model session.Model `json:"model"`
-	// Cost is what the source reports for the whole session.
-	Cost  *float64 `json:"cost,omitempty"`
-	Title string   `json:"title,omitempty"` // as it was given
-	Asked string   `json:"asked,omitempty"` // what the user asked first
-	Fork  forking  `json:"fork,omitzero"`
 }
 
 // forking is where a fork ends that copies the records of its parent, and its own records begin.
 type forking struct {
 	// Copying reports that the records are copies, so far.
-	Copying bool `json:"copying,omitempty"`
+	Copying bool
 	// CopiedTo is the time of the last message that is a copy, OwnAt that of the first record that is not, 0 before it.
-	CopiedTo int64 `json:"copied_to,omitempty"`
-	OwnAt    int64 `json:"own_at,omitempty"`
+	CopiedTo, OwnAt int64
 }
 
 // answer is what takes more than one record to know of an assistant message.
 type answer struct {
-	Steps []session.Step `json:"steps,omitempty"`
+	Steps []session.Step
 	// BySource finds a step by the id that its records share.
-	BySource map[string]int `json:"by_source,omitempty"`
-	Model    session.Model  `json:"model"`
-	Cost     *float64       `json:"cost,omitempty"`
-	End      ending         `json:"end"`
+	BySource map[string]int
+	Model    session.Model
+	Cost     *float64
+	End      ending
 }
 
 // ending is how a turn ended other than well.
-type ending struct {
-	Reason string `json:"reason,omitempty"`
-	Text   string `json:"text,omitempty"`
-}
+type ending struct{ Reason, Text string }
 
 func newBuilder(id, agent string) *builder {
 	return &builder{
-		s: rows.New(id, agent), builderKnown: builderKnown{About: session.TranscriptTrace{Transcript: agent}},
+		s: rows.New(id, agent), About: session.TranscriptTrace{Transcript: agent},
 		calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer),
 		failed: make(map[string]bool),
 	}
@@ -162,7 +138,7 @@ func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 }
 
 // end ends the turn.
-func (b *builder) end() { b.turn, b.pending, b.marked = nil, 0, 0 }
+func (b *builder) end() { b.turn = nil }
 
 // parent notes the session that this one is below, unless the id is empty or its own.
 func (b *builder) parent(id string) {
@@ -182,7 +158,7 @@ func (b *builder) copies(parent string) {
 // owns notes that the next record is not a copy.
 func (b *builder) owns() {
 	if b.Fork.Copying {
-		b.Fork = forking{CopiedTo: b.s.Base().At}
+		b.Fork = forking{CopiedTo: b.s.LastAt()}
 		b.end()
 	}
 }
@@ -250,50 +226,35 @@ func (b *builder) step(source string) *session.Step {
 // call adds a tool call. One without an input has an empty object.
 func (b *builder) call(name, id string, input json.RawMessage) *rows.Part {
 	if id == "" {
-		b.lacks = b.resumed // the same id may have been used twice
-		id = fmt.Sprintf("call_%d", b.earlier+len(b.calls)+1)
+		id = fmt.Sprintf("call_%d", len(b.calls)+1)
 	}
 	o := rows.ToolPart(cmp.Or(name, "unknown"), id, session.StateInputAvailable)
 	o.Set("input", orEmpty(input))
 	p := b.part(o)
 	b.calls[id] = p
-	b.callIDs = append(b.callIDs, digest(id))
-	b.pending++
 	return p
 }
 
 // called reports whether there is a call with the id.
-func (b *builder) called(id string) bool {
-	b.lacks = b.lacks || slices.Contains(b.earlierIDs, digest(id))
-	return b.calls[id] != nil
-}
-
-// callOf returns the call with the id, nil if there is none.
-func (b *builder) callOf(id string) *rows.Part {
-	p := b.calls[id]
-	b.lacks = b.lacks || p == nil && b.resumed
-	return p
-}
+func (b *builder) called(id string) bool { return b.calls[id] != nil }
 
 // result gives a call its outcome, and reports whether there is one that waits for
 // it.
 func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
-	p := b.callOf(id)
+	p := b.calls[id]
 	if p == nil || p.Data().Text("state") != session.StateInputAvailable {
 		return false
 	}
 	p.Set(p.Data().Without("state")) // it comes after the input, beside the output
 	p.Result(output, failed || b.failed[id])
 	p.Touch(b.At)
-	if b.touched = p.Message(); b.touched == b.turn {
-		b.pending--
-	}
+	b.touched = p.Message()
 	return true
 }
 
 // fail notes that a call failed or was denied, of which there is the result or will be.
 func (b *builder) fail(id string, denied bool) {
-	p := b.callOf(id)
+	p := b.calls[id]
 	if p == nil {
 		return
 	}
@@ -311,7 +272,7 @@ func (b *builder) fail(id string, denied bool) {
 // measure notes a key of what the AI SDK's tool part has no field for; see
 // [session.ToolTrace].
 func (b *builder) measure(id, key string, v any) {
-	p := b.callOf(id)
+	p := b.calls[id]
 	if p == nil {
 		return
 	}
@@ -373,9 +334,7 @@ func (b *builder) withdraw() *session.Usage {
 	if n := len(a.Steps); n > 0 {
 		usage, a.Steps = a.Steps[n-1].Usage, a.Steps[:n-1]
 	}
-	// A step that began before the checkpoint cannot be removed as a whole here: the file is read from its beginning.
-	b.lacks = b.lacks || b.resumed && parts[from].Row.Type != "step-start"
-	if b.turn.Cut(from); b.turn.Count() == 0 {
+	if b.turn.Cut(from); len(b.turn.Parts()) == 0 {
 		delete(b.answers, b.turn)
 		b.end()
 	}

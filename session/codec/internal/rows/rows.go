@@ -23,7 +23,6 @@ type Session struct {
 	Decisions []store.Decision
 	Blobs     []store.Blob
 
-	base      Base
 	messages  []*Message
 	seen      bool  // low and high hold something
 	low, high int64 // of everything seen, in Unix milliseconds
@@ -35,7 +34,6 @@ type Message struct {
 	s       *Session
 	ordinal int    // among the messages of the session, in the order of their making
 	place   uint64 // among those of the same time
-	before  int64  // how many parts it had before the first of parts
 	parts   []*Part
 	// meta is the metadata and trace its "agenttrace" object, which were read of the text read.
 	// changed reports that the row does not have what changed since.
@@ -60,52 +58,12 @@ func New(id, agent string) *Session {
 	}
 }
 
-// Base is what the rows of a session depend on of the messages before them.
-type Base struct {
-	// Messages is how many there are, At and Place the time of the last and its place among
-	// those of the same time.
-	Messages int    `json:"messages,omitempty"`
-	At       int64  `json:"at,omitempty"`
-	Place    uint64 `json:"place,omitempty"`
-	// Seen, Low and High bound everything seen.
-	Seen bool  `json:"seen,omitempty"`
-	Low  int64 `json:"low,omitempty"`
-	High int64 `json:"high,omitempty"`
-	// Open is the message that is going on, nil for none. It has Parts parts.
-	Open  *session.Message `json:"open,omitempty"`
-	Parts int64            `json:"parts,omitempty"`
-}
-
-// Base returns that of the messages which are made next.
-func (s *Session) Base() Base {
-	b := s.base
-	b.Seen, b.Low, b.High = s.seen, s.low, s.high
-	b.Open, b.Parts = nil, 0 // the message that went on is one of those before
+// LastAt returns the time of the last message, 0 without messages.
+func (s *Session) LastAt() int64 {
 	if n := len(s.messages); n > 0 {
-		last := s.messages[n-1]
-		b.Messages, b.At, b.Place = last.ordinal+1, last.Row.CreatedAt, last.place
+		return s.messages[n-1].Row.CreatedAt
 	}
-	return b
-}
-
-// BaseIn returns that of the parts of the last message which are made next.
-func (s *Session) BaseIn() Base {
-	b, m := s.Base(), s.messages[len(s.messages)-1]
-	row := m.row()
-	b.Messages, b.Place, b.Open, b.Parts = m.ordinal, m.place, &row, m.Count()
-	return b
-}
-
-// Before reports whether the message is one of those of the base, and does not go on.
-func (m *Message) Before(b Base) bool { return m.ordinal < b.Messages }
-
-// Continue starts a session with the messages that come after those of a base, after the one that goes on.
-func Continue(row session.Session, b Base) *Session {
-	s := &Session{Row: row, base: b, seen: b.Seen, low: b.Low, high: b.High}
-	if b.Open != nil {
-		s.messages = []*Message{{Row: *b.Open, s: s, ordinal: b.Messages, place: b.Place, before: b.Parts}}
-	}
-	return s
+	return 0
 }
 
 // See reports that something happened in the session at a time.
@@ -142,11 +100,11 @@ func (s *Session) Messages() []*Message { return s.messages }
 // Message adds a message. Messages are in order of time; where the clock of
 // the source stepped back, the message has the time of the one before it.
 func (s *Session) Message(role string, at int64) *Message {
-	last, place := s.Base(), uint64(0)
-	ordinal := last.Messages
+	ordinal, place := len(s.messages), uint64(0)
 	if ordinal > 0 {
-		if at = max(at, last.At); at == last.At {
-			place = last.Place + 1
+		last := s.messages[ordinal-1]
+		if at = max(at, last.Row.CreatedAt); at == last.Row.CreatedAt {
+			place = last.place + 1
 		}
 	}
 	m := &Message{s: s, ordinal: ordinal, place: place, read: emptyObject}
@@ -241,14 +199,11 @@ func (m *Message) Touch(at int64) { m.Row.UpdatedAt = max(m.Row.UpdatedAt, at) }
 // Parts returns the parts in order.
 func (m *Message) Parts() []*Part { return m.parts }
 
-// Count is the number of parts, with those that it had when it went on.
-func (m *Message) Count() int64 { return m.before + int64(len(m.parts)) }
-
 // Cut removes the parts from the one at place n on. The session's last message goes
 // with its parts when n is 0; others keep at least the row.
 func (m *Message) Cut(n int) {
 	m.parts = m.parts[:n]
-	if last := len(m.s.messages) - 1; m.Count() == 0 && m.s.messages[last] == m {
+	if last := len(m.s.messages) - 1; n == 0 && m.s.messages[last] == m {
 		m.s.messages = m.s.messages[:last]
 	}
 }
@@ -263,7 +218,7 @@ func (m *Message) Last() *Part {
 
 // Part adds a part. The type is the data's.
 func (m *Message) Part(data Object, at int64) *Part {
-	index := m.before
+	index := int64(0)
 	if last := m.Last(); last != nil {
 		index = last.Row.Index + 1
 	}
