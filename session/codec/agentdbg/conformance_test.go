@@ -1,8 +1,6 @@
 package agentdbg_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,49 +16,9 @@ var export = codectest.Codec{
 	Name:   "agentdbg",
 	Encode: agentdbg.Encode,
 	Decode: agentdbg.Decode, Explain: agentdbg.Losses.Of,
-	Foreign: true, Listed: agentdbg.Losses, Damage: codectest.Whole, Words: words,
+	Foreign: true, Listed: agentdbg.Losses, Damage: codectest.Whole,
 	Completes: true, // the run.json of a run of which there are only events
 	Native:    []string{"testdata/export.json", dataDir + "/runs/*/events.jsonl"},
-}
-
-// words reads a run as AgentDbg's viewer does.
-func words(data []byte) (codectest.Words, error) {
-	var all struct {
-		Run    struct{ Status string }
-		Events []struct {
-			Type    string `json:"event_type"`
-			Payload struct {
-				Status string
-				Args   json.RawMessage
-				Result json.RawMessage
-				Usage  *struct {
-					Prompt     int64 `json:"prompt_tokens"`
-					Completion int64 `json:"completion_tokens"`
-				}
-			}
-		}
-	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		return codectest.Words{}, err
-	}
-	w := codectest.Words{Status: all.Run.Status}
-	ended := ""
-	const text = `"` + codec.WithheldText + `"`
-	for _, e := range all.Events {
-		if u := e.Payload.Usage; u != nil {
-			w.Used += u.Prompt + u.Completion
-		}
-		if string(e.Payload.Args) == text || string(e.Payload.Result) == text {
-			w.Withheld++
-		}
-		if e.Type == "RUN_END" {
-			ended = e.Payload.Status
-		}
-	}
-	if w.Status != "running" && ended != w.Status {
-		return w, fmt.Errorf("run.json says %q and RUN_END %q", w.Status, ended)
-	}
-	return w, nil
 }
 
 // events is the codec with the events of a run without its run.json, which nothing

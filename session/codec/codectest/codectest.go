@@ -69,13 +69,8 @@ type Codec struct {
 	// Lossless reports that a session which Explain lists no changed rows of comes back
 	// in the very bytes that it was written in.
 	Lossless bool
-	// Exact reports that every session that can be read is written byte for byte as the
-	// format has it. It is asked of the sessions of the suite, not of native files.
-	Exact bool
 	// Many reports that what is written after another session is read as a second one.
 	Many bool
-	// Repeatable reports that a sequence may be ranged over more than once.
-	Repeatable bool
 	// Unvalidated reports that rows are read as they are: they need not make a valid session.
 	Unvalidated bool
 	// Completes reports that Encode writes what a native file may lack, so that a session
@@ -83,13 +78,6 @@ type Codec struct {
 	Completes bool
 	// Damage states what comes of a stream with a damaged line.
 	Damage Tolerance
-	// Head reports of a line that others mean nothing without it. Nil reports that there is
-	// none.
-	Head func(line []byte) bool
-	// Ignored are lines that are passed over, and rightly so, although they report nothing.
-	Ignored []string
-	// Tables are those of the database that EncodeFile writes.
-	Tables []Table
 
 	// Native are files, or for DecodeFile directories, of the programs that the format
 	// is of, as patterns for [filepath.Glob].
@@ -103,30 +91,9 @@ type Codec struct {
 	// Fits reports of a session that it can be asked of the format at all. Nil reports that
 	// every session can.
 	Fits func(s *codec.Session) bool
-	// Words reads what a format says in its own words, not in rows that it embeds, which
-	// other programs do not know. What it reports must be what the rows report. Nil is for a
-	// format that has no words for any of it.
-	Words func(data []byte) (Words, error)
 	// Check, if there is one, judges what is written of the sessions of the suite by
 	// rules of the format's own, such as a schema.
 	Check func(data []byte) error
-}
-
-// Words are what other programs read of a session. What is nil a format has no word for.
-type Words struct {
-	// Status is how the run ended: running, ok or error.
-	Status string
-	// Used is the sum of all tokens, -1 where there is no word for it.
-	Used int64
-	// Asked are the questions to a human about tool calls with their answers, such as
-	// "call_1 allow", in order of calls; the answer is empty where there is none.
-	Asked []string
-	// Stops are how the turns ended, in the words of the Agent Client Protocol, each the
-	// response to a user's message; empty for a turn that has none.
-	Stops []string
-	// Withheld counts the calls of which a value is withheld, -1 where there is no word
-	// for it.
-	Withheld int
 }
 
 // Loss is a line of Explain that reports that rows change.
@@ -142,23 +109,13 @@ type Loss struct {
 type Tolerance int
 
 const (
-	// Strict ends at the damage with an error that names the line. The sessions before
-	// the one with the damage are read; the last of them need not be, where the line is
-	// a Head and would have reported its end.
+	// Strict ends at the damage with an error that names the line.
 	Strict Tolerance = iota
-	// Tolerant reads on, and reports the line. What is on other lines is read,
-	// unless the line is a Head.
+	// Tolerant reads on, and reports the line. Other sessions are read whole.
 	Tolerant
 	// Whole is a format whose stream is one value: damage to it may cost all of it.
 	Whole
 )
-
-// Table is a table of a database, and those of its columns that hold what may be
-// damaged.
-type Table struct {
-	Name    string
-	Columns []string
-}
 
 // Run examines a format.
 func Run(t *testing.T, c Codec) {

@@ -140,14 +140,13 @@ func lines() Codec {
 				}
 			}
 		},
-		Explain: ExplainRows, Losses: RowLosses, Lossless: true, Exact: true, Many: true, Unvalidated: true,
-		Head: func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"type":"part"`)) }, Rounds: 8,
+		Explain: ExplainRows, Losses: RowLosses, Lossless: true, Many: true, Unvalidated: true, Rounds: 8,
 	}
 }
 
 // rowsOnly makes the format one of another program, with a list of losses.
 func rowsOnly(c *Codec) {
-	c.Foreign, c.Lossless, c.Exact, c.Losses = true, false, false, nil
+	c.Foreign, c.Lossless, c.Losses = true, false, nil
 	c.Listed = codec.Losses{
 		{What: "details of permission decisions"}, {What: "questions to a human"}, {What: "denied tool calls"},
 		{What: "system prompts and tool catalogs"}, {What: "spans, and what later telemetry needs"},

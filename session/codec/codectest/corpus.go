@@ -317,34 +317,19 @@ func Corpus() []Sample {
 	return all
 }
 
-// marked is a session in which every text is a word of its own, by which what is left
-// of it after a damage can be recognized. Words are those of the place of the session.
+// marked is a session with two turns of every frequent part. Its texts are those of the place of the session.
 func marked(place int) *codec.Session {
 	b := build(fmt.Sprintf("ses_marked%d", place), began+int64(place)*math.MaxUint16)
-	word := 0
-	mark := func() string {
-		word++
-		return fmt.Sprintf("mark%dx%02dy", place, word)
-	}
 	at := b.Session.Session.CreatedAt
 	for turn := range 2 {
-		b.add(at, session.RoleUser, "{}", said(mark()))
-		call := mark()
+		text := func(n int) string { return fmt.Sprintf("mark%dx%dx%d", place, turn, n) }
+		b.add(at, session.RoleUser, "{}", said(text(0)))
 		b.add(at+1, session.RoleAssistant,
 			fmt.Sprintf(`{"usage":{"input":%d,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, turn),
-			`{"type":"step-start"}`, `{"type":"reasoning","text":"`+mark()+`"}`,
-			`{"type":"tool-bash","toolCallId":"`+call+`","state":"output-available","input":{"command":"`+mark()+`"},`+
-				`"output":"`+mark()+`"}`, said(mark()))
+			`{"type":"step-start"}`, `{"type":"reasoning","text":"`+text(1)+`"}`,
+			`{"type":"tool-bash","toolCallId":"`+text(2)+`","state":"output-available","input":{"command":"`+text(3)+`"},`+
+				`"output":"`+text(4)+`"}`, said(text(5)))
 		at += 1000
 	}
 	return b.done()
-}
-
-// marks are the words of marked that are in a text.
-func marks(text string) map[string]bool {
-	all := make(map[string]bool)
-	for _, m := range markPattern.FindAllString(text, -1) {
-		all[m] = true
-	}
-	return all
 }

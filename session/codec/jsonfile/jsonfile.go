@@ -52,10 +52,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -175,75 +179,131 @@ func Decode(r io.Reader) (*codec.Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", err)
 	}
-	s, _, err := decode(data)
-	return s, err
+	return decode(data)
 }
 
-// decode returns the session and how many rows it has beside the transcript.
-func decode(data []byte) (_ *codec.Session, others int, _ error) {
-	text := bytes.TrimPrefix(data, []byte("\uFEFF"))
-	if e, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, new(json.RawMessage))); ok {
-		return nil, 0, fmt.Errorf("read session: line %d: %w", lineAt(data, e.Offset), e)
+// Recover is [Decode] that reads a file which was cut off as [Encode] wrote it, and reports that.
+func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return fmt.Errorf("read session: %w", err)
+		}
+		s, err := decode(data)
+		if e, damaged := errors.AsType[*json.SyntaxError](err); damaged && e.Offset >= int64(len(data)) {
+			if got, failed := decode(beforeCut(data)); failed == nil {
+				report(codec.Problem{Line: lineAt(data, e.Offset), Reason: "the file is cut off here: the row is left out"})
+				s, err = got, nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		yield(s)
+		return nil
+	})
+}
+
+// beforeCut returns a file that was cut off without its last line, and with what ends it.
+func beforeCut(data []byte) []byte {
+	data = bytes.TrimRight(data[:bytes.LastIndexByte(data, '\n')+1], ",\n")
+	data = slices.Clip(data)
+	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for d.PeekKind() > 0 {
+		if _, err := d.ReadToken(); err != nil {
+			break
+		}
 	}
-	all, problems, err := nestedRows(text)
-	if err != nil || len(problems) > 0 {
-		return nil, 0, errors.New(`read session: not an object with a "session" and "messages"`)
+	for depth := d.StackDepth(); depth > 0; depth-- {
+		kind, _ := d.StackIndex(depth)
+		data = append(data, map[jsontext.Kind]byte{'{': '}', '[': ']'}[kind])
 	}
-	if len(all) == 0 || all[0].kind != "session" {
-		return nil, 0, errors.New(`read session: "session" is missing`)
+	return data
+}
+
+// nested is the file.
+type nested struct {
+	Session  json.RawMessage `json:"session"`
+	State    json.RawMessage `json:"session_state"`
+	Messages []struct {
+		Message json.RawMessage   `json:"message"`
+		Parts   []json.RawMessage `json:"parts"`
+	} `json:"messages"`
+	Traces    []json.RawMessage `json:"session_traces"`
+	Prompts   []json.RawMessage `json:"system_prompts"`
+	Catalogs  []json.RawMessage `json:"tool_catalogs"`
+	Indexes   []json.RawMessage `json:"requested_indexes"`
+	Decisions []json.RawMessage `json:"permission_decisions"`
+	Spans     []json.RawMessage `json:"session_spans"`
+	Notes     []json.RawMessage `json:"annotations"`
+}
+
+func decode(data []byte) (*codec.Session, error) {
+	var f nested
+	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &f); err != nil {
+		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return nil, fmt.Errorf("read session: line %d: %w", lineAt(data, e.Offset), e)
+		}
+		return nil, errors.New(`read session: not an object with a "session" and "messages"`)
+	}
+	if f.Session == nil {
+		return nil, errors.New(`read session: "session" is missing`)
 	}
 	t := new(session.Transcript)
-	for _, row := range all {
-		if err := addNested(t, &row); err != nil {
-			return nil, 0, fmt.Errorf("decode %s: %w", row.place, err)
+	if err := t.Session.DecodeJSON(f.Session); err != nil {
+		return nil, fmt.Errorf("decode session: %w", err)
+	}
+	for i, m := range f.Messages {
+		var mp session.MessageAndParts
+		if m.Message == nil {
+			return nil, fmt.Errorf(`decode messages[%d]: "message" is missing`, i)
 		}
+		if err := mp.Message.DecodeJSON(m.Message); err != nil {
+			return nil, fmt.Errorf("decode messages[%d]: %w", i, err)
+		}
+		for k, row := range m.Parts {
+			var p session.Part
+			if err := p.DecodeJSON(row); err != nil {
+				return nil, fmt.Errorf("decode messages[%d].parts[%d]: %w", i, k, err)
+			}
+			mp.Parts = append(mp.Parts, p)
+		}
+		t.Messages = append(t.Messages, mp)
 	}
 	if err := t.CheckTree(); err != nil {
-		return nil, 0, fmt.Errorf("decode session %s: %w", t.Session.ID, err)
+		return nil, fmt.Errorf("decode session %s: %w", t.Session.ID, err)
 	}
 	s := &codec.Session{Transcript: t.Sorted()}
-	add := jsonl.NewAdder(s)
-	for _, row := range all {
-		switch row.kind {
-		case "session", "message", "part":
-			continue
-		}
-		if err := add.Row(row.kind, row.value); err != nil {
-			return nil, 0, fmt.Errorf("decode session %s: decode %s: %w", t.Session.ID, row.place, err)
-		}
-		others++
+	if err := f.others(s); err != nil {
+		return nil, err
 	}
-	return s, others, nil
+	return s, nil
 }
 
-// addNested adds a row to the transcript that it is of.
-func addNested(t *session.Transcript, row *nestedRow) error {
-	switch row.kind {
-	case "session":
-		return t.Session.DecodeJSON(row.value)
-	case "message":
-		if row.value == nil {
-			return errors.New(`"message" is missing`)
+// others adds the rows beside the transcript, which have the types that their lines have in JSONL.
+func (f *nested) others(s *codec.Session) error {
+	add := jsonl.NewAdder(s)
+	var state []json.RawMessage
+	if f.State != nil && string(f.State) != "null" {
+		state = []json.RawMessage{f.State}
+	}
+	for _, table := range []struct {
+		key, kind string
+		rows      []json.RawMessage
+	}{
+		{"session_state", "session_state", state}, {"session_traces", "session_trace", f.Traces},
+		{"system_prompts", "system_prompt", f.Prompts}, {"tool_catalogs", "tool_catalog", f.Catalogs},
+		{"requested_indexes", "requested_index", f.Indexes},
+		{"permission_decisions", "permission_decision", f.Decisions}, {"session_spans", "session_span", f.Spans},
+		{"annotations", "annotation", f.Notes},
+	} {
+		for i, row := range table.rows {
+			if err := add.Row(table.kind, row); err != nil {
+				return fmt.Errorf("decode session %s: decode %s[%d]: %w", s.Session.ID, table.key, i, err)
+			}
 		}
-		var m session.MessageAndParts
-		err := m.Message.DecodeJSON(row.value)
-		t.Messages = append(t.Messages, m)
-		return err
-	case "part":
-		var p session.Part
-		m := &t.Messages[row.message]
-		err := p.DecodeJSON(row.value)
-		m.Parts = append(m.Parts, p)
-		return err
 	}
 	return nil
-}
-
-// lineTypes has for the key of rows that are in no transcript the type that a line of JSONL has for such a row.
-var lineTypes = map[string]string{
-	"session_state": "session_state", "session_traces": "session_trace", "system_prompts": "system_prompt",
-	"tool_catalogs": "tool_catalog", "requested_indexes": "requested_index",
-	"permission_decisions": "permission_decision", "session_spans": "session_span", "annotations": "annotation",
 }
 
 // lineAt is the number, from 1, of the line that the offset is in.

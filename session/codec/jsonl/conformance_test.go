@@ -1,7 +1,6 @@
 package jsonl_test
 
 import (
-	"bytes"
 	"io"
 	"iter"
 	"testing"
@@ -29,8 +28,7 @@ var format = codectest.Codec{
 		}
 	},
 	Explain: codectest.ExplainRows, Losses: codectest.RowLosses,
-	Lossless: true, Exact: true, Many: true, Unvalidated: true, Damage: codectest.Strict,
-	Head: func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"type":"part"`)) },
+	Lossless: true, Many: true, Unvalidated: true, Damage: codectest.Strict,
 }
 
 // recovered is the codec with the reader that goes on after damage.
@@ -39,9 +37,6 @@ func recovered() codectest.Codec {
 	c.Name, c.Decode, c.Unvalidated, c.Damage = "jsonl recovered", jsonl.Recover, true, codectest.Tolerant
 	c.Encode = func(w io.Writer, s *codec.Session) error { return jsonl.NewEncoder(w).Encode(s) }
 	c.Explain, c.Losses, c.Complete = nil, nil, true
-	c.Head = func(line []byte) bool {
-		return bytes.HasPrefix(line, []byte(`{"type":"session"`)) || bytes.HasPrefix(line, []byte(`{"type":"message"`))
-	}
 	return c
 }
 

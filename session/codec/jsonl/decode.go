@@ -52,24 +52,23 @@ var lineTypes = []lineType{
 	{partPrefix, row((*session.Part).DecodeJSON, (*decoder).part)},
 	{messagePrefix, row((*session.Message).DecodeJSON, (*decoder).message)},
 	{spanPrefix, row((*store.SpanRef).DecodeJSON, func(d *decoder, l *store.SpanRef) error {
-		return add(d, func(s *codec.Session) *[]store.SpanRef { return &s.SpanRefs }, *l, spanPrefix, "span "+l.SpanID,
-			l.TraceID+" "+l.SpanID, l.SessionID)
+		return add(d, func(s *codec.Session) *[]store.SpanRef { return &s.SpanRefs }, *l, "span "+l.SpanID, l.SessionID)
 	})},
 	{sessionPrefix, (*decoder).session},
 	{decisionPrefix, row((*store.Decision).DecodeJSON, func(d *decoder, o *store.Decision) error {
-		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, decisionPrefix,
-			"decision "+o.ID, o.ID, o.SessionID)
+		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, "decision "+o.ID,
+			o.SessionID)
 	})},
 	{notePrefix, row((*store.Annotation).DecodeJSON, func(d *decoder, n *store.Annotation) error {
-		return add(d, func(s *codec.Session) *[]store.Annotation { return &s.Annotations }, *n, notePrefix,
-			"annotation "+n.ID, n.ID, n.SessionID)
+		return add(d, func(s *codec.Session) *[]store.Annotation { return &s.Annotations }, *n, "annotation "+n.ID,
+			n.SessionID)
 	})},
 	{promptPrefix, row(decodeBlob(store.BlobSystemPrompt), (*decoder).blob)},
 	{catalogPrefix, row(decodeBlob(store.BlobToolCatalog), (*decoder).blob)},
 	{statePrefix, row((*stateRow).DecodeJSON, (*decoder).state)},
 	{tracePrefix, row((*traceRow).DecodeJSON, func(d *decoder, t *traceRow) error {
-		return add(d, func(s *codec.Session) *[]string { return &s.Traces }, t.TraceID, tracePrefix, "trace "+t.TraceID,
-			t.TraceID, t.SessionID)
+		return add(d, func(s *codec.Session) *[]string { return &s.Traces }, t.TraceID, "trace "+t.TraceID,
+			t.SessionID)
 	})},
 	{indexPrefix, row((*store.RequestedIndex).DecodeJSON, (*decoder).requestedIndex)},
 }
@@ -102,41 +101,80 @@ func row[T any](decode func(*T, []byte) error, take func(*decoder, *T) error) fu
 //     A file cut off between two lines cannot be distinguished from a whole one.
 //
 // [Recover] reads on instead, and yields all of a session.
-func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] { return decode(r, nil) }
+func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
+	return transcripts(read(r, func(codec.Problem, error) bool { return false }))
+}
 
 // DecodeKnown is [Decode] that leaves out lines of an unknown type, which a newer writer may
 // have added, and reports each by its line.
 func DecodeKnown(r io.Reader, report func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
-	return decode(r, report)
+	return transcripts(read(r, func(p codec.Problem, err error) bool {
+		_, unknown := errors.AsType[unknownTypeError](err)
+		if unknown {
+			report(p)
+		}
+		return unknown
+	}))
 }
 
-func decode(r io.Reader, unknown func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
+// Recover yields the sessions in r, all of each. A line that cannot be read, such as the last one
+// of a file that was cut off, or that does not belong where it stands is reported and left out;
+// report may be nil. Before the first session it is an error.
+func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return read(r, func(p codec.Problem, _ error) bool {
+		if report != nil {
+			report(p)
+		}
+		return true
+	})
+}
+
+func transcripts(all iter.Seq2[*codec.Session, error]) iter.Seq2[*session.Transcript, error] {
 	return func(yield func(*session.Transcript, error) bool) {
+		for s, err := range all {
+			var t *session.Transcript
+			if s != nil {
+				t = s.Transcript
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// read yields the sessions in r. leaveOut reports whether a line with an error is left out;
+// otherwise the error ends the sequence.
+func read(r io.Reader, leaveOut func(codec.Problem, error) bool) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10), maximum: MaxLine}
 		var d decoder
 		for {
 			line, err := lines.next()
 			if errors.Is(err, io.EOF) {
-				break
+				if d.s != nil {
+					yield(d.finish(), nil)
+				}
+				return
 			}
+			_, long := errors.AsType[tooLongError](err)
+			failed := err != nil && !long
 			var done *codec.Session
 			if err == nil {
 				done, err = d.line(line)
 			}
-			if _, ok := errors.AsType[unknownTypeError](err); ok && unknown != nil {
-				unknown(codec.Problem{Line: lines.n, Reason: err.Error() + "; it is left out"})
+			if done != nil && !yield(done, nil) {
+				return
+			}
+			if err == nil {
 				continue
 			}
-			if err != nil {
+			_, unknown := errors.AsType[unknownTypeError](err)
+			p := codec.Problem{Line: lines.n, Reason: err.Error() + "; it is left out"}
+			if failed || d.s == nil && !unknown || !leaveOut(p, err) {
 				yield(nil, fmt.Errorf("line %d: %w", lines.n, err))
 				return
 			}
-			if done != nil && !yield(done.Transcript, nil) {
-				return
-			}
-		}
-		if d.s != nil {
-			yield(d.finish().Transcript, nil)
 		}
 	}
 }
@@ -193,16 +231,8 @@ func (l *lineReader) next() ([]byte, error) {
 type decoder struct {
 	s        *codec.Session
 	messages map[string]int // id to place in s.Messages
-	// parts are the ids of the session's parts, nil where nobody wants to know whether
-	// they are valid.
-	parts map[string]bool
-	// others are the rows of the session that are in no transcript, nil like parts.
-	others map[otherKey]bool
-	blobs  blobMemory
+	blobs    blobMemory
 }
-
-// otherKey names a row beside the transcript by its type of line and its ids.
-type otherKey struct{ prefix, id string }
 
 // blobMemory holds the prompts and catalogs that were read of a file as long as a later
 // line may name them.
@@ -290,32 +320,16 @@ func (d *decoder) anyLine(line []byte) (*codec.Session, error) {
 	return nil, unknownTypeError(*envelope.Type)
 }
 
-// orphanError is a row without what it belongs to. above is what that belongs to in
-// turn, where it is known to be missing too.
-type orphanError struct{ row, of, above string }
-
-func (e *orphanError) Error() string {
-	return fmt.Sprintf("%s belongs to %s, which is not above it", e.row, e.of)
+// orphan is the error of a row without what it belongs to.
+func orphan(row, of string) error {
+	return fmt.Errorf("%s belongs to %s, which is not above it", row, of)
 }
 
 // ofSession reports that a row belongs to the session that is being read.
 func (d *decoder) ofSession(row, sessionID string) error {
 	if d.s == nil || sessionID != d.s.Session.ID {
-		return &orphanError{row: row, of: "session " + sessionID}
+		return orphan(row, "session "+sessionID)
 	}
-	return nil
-}
-
-// once reports that a row beside the transcript is not there twice.
-func (d *decoder) once(prefix, id, row string) error {
-	if d.others == nil {
-		return nil
-	}
-	key := otherKey{prefix, id}
-	if d.others[key] {
-		return fmt.Errorf("%s is there twice", row)
-	}
-	d.others[key] = true
 	return nil
 }
 
@@ -329,8 +343,6 @@ func (d *decoder) session(_ string, data []byte) (*codec.Session, error) {
 		done = d.finish()
 	}
 	d.s, d.messages = &codec.Session{Transcript: t}, make(map[string]int)
-	clear(d.parts)
-	clear(d.others)
 	return done, nil
 }
 
@@ -349,32 +361,15 @@ func (d *decoder) message(m *session.Message) error {
 func (d *decoder) part(p *session.Part) error {
 	i, ok := d.messages[p.MessageID]
 	if !ok {
-		orphan := &orphanError{row: "part " + p.ID, of: "message " + p.MessageID}
-		if d.s == nil || p.SessionID != d.s.Session.ID {
-			orphan.above = "session " + p.SessionID
-		}
-		return orphan
-	}
-	if d.parts != nil {
-		switch {
-		case p.SessionID != d.s.Session.ID:
-			return fmt.Errorf("part %s names session %s and is below message %s of another", p.ID,
-				p.SessionID, p.MessageID)
-		case d.parts[p.ID]:
-			return fmt.Errorf("part %s is there twice", p.ID)
-		}
-		d.parts[p.ID] = true
+		return orphan("part "+p.ID, "message "+p.MessageID)
 	}
 	d.s.Messages[i].Parts = append(d.s.Messages[i].Parts, *p)
 	return nil
 }
 
-// add adds a row that is in no transcript, of a session and with an id among the rows of its type.
-func add[T any](d *decoder, all func(*codec.Session) *[]T, row T, prefix, what, id, sessionID string) error {
+// add adds a row that is in no transcript, of a session.
+func add[T any](d *decoder, all func(*codec.Session) *[]T, row T, what, sessionID string) error {
 	if err := d.ofSession(what, sessionID); err != nil {
-		return err
-	}
-	if err := d.once(prefix, id, what); err != nil {
 		return err
 	}
 	*all(d.s) = append(*all(d.s), row)
@@ -384,10 +379,10 @@ func add[T any](d *decoder, all func(*codec.Session) *[]T, row T, prefix, what, 
 func (d *decoder) requestedIndex(c *store.RequestedIndex) error {
 	what := "the requested index of part " + c.PartID
 	if _, ok := d.messages[c.MessageID]; !ok {
-		return &orphanError{row: what, of: "message " + c.MessageID}
+		return orphan(what, "message "+c.MessageID)
 	}
-	return add(d, func(s *codec.Session) *[]store.RequestedIndex { return &s.RequestedIndexes }, *c, indexPrefix, what,
-		c.PartID, d.s.Session.ID)
+	return add(d, func(s *codec.Session) *[]store.RequestedIndex { return &s.RequestedIndexes }, *c, what,
+		d.s.Session.ID)
 }
 
 // stateRow is a row of session_state.
@@ -402,9 +397,7 @@ func (r *stateRow) DecodeJSON(data []byte) (err error) {
 }
 
 func (d *decoder) state(r *stateRow) error {
-	var all []store.State
-	if err := add(d, func(*codec.Session) *[]store.State { return &all }, r.State, statePrefix, "a state", r.id,
-		r.id); err != nil {
+	if err := d.ofSession("a state", r.id); err != nil {
 		return err
 	}
 	d.s.State = &r.State
@@ -452,10 +445,9 @@ func (d *decoder) blob(b *blobRow) error {
 		b.Blob = held.Blob
 	}
 	if d.s == nil {
-		return &orphanError{row: what, of: "a session"}
+		return orphan(what, "a session")
 	}
-	return add(d, func(s *codec.Session) *[]store.Blob { return &s.Blobs }, b.Blob, string(b.Kind), what, b.Digest,
-		d.s.Session.ID)
+	return add(d, func(s *codec.Session) *[]store.Blob { return &s.Blobs }, b.Blob, what, d.s.Session.ID)
 }
 
 // finish returns the session that was read, in canonical order.
@@ -471,7 +463,7 @@ type Adder struct{ d decoder }
 
 // NewAdder returns what adds rows to s, which has all of its messages.
 func NewAdder(s *codec.Session) *Adder {
-	a := &Adder{decoder{s: s, messages: make(map[string]int, len(s.Messages)), others: make(map[otherKey]bool)}}
+	a := &Adder{decoder{s: s, messages: make(map[string]int, len(s.Messages))}}
 	for i := range s.Messages {
 		a.d.messages[s.Messages[i].Message.ID] = i
 	}

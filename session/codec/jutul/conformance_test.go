@@ -78,7 +78,6 @@ var format = codectest.Codec{
 	},
 	DecodeFile: DecodeFile,
 	Explain:    Losses.Of, Foreign: true, Slow: true, Rounds: 8,
-	Tables: []codectest.Table{{Name: "events", Columns: []string{"timestamp", "kind", "payload_json"}}},
 	Native: []string{sample},
 }
 

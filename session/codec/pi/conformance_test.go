@@ -1,7 +1,6 @@
 package pi_test
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -15,7 +14,6 @@ var format = codectest.Codec{
 	Name: "pi", Encode: pi.Encode, Decode: pi.Decode, Explain: pi.Losses.Of, Listed: pi.Losses,
 	Foreign: true, Damage: codectest.Tolerant, Native: []string{"testdata/*.jsonl"},
 	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
-	Head:     func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"type":"session"`)) },
 }
 
 // handmade is an answer that never ended, which the sessions of the suite lack.

@@ -1,7 +1,6 @@
 package skillet_test
 
 import (
-	"bytes"
 	"errors"
 	"iter"
 	"path/filepath"
@@ -24,7 +23,6 @@ var replayLog = codectest.Codec{
 	Keeps:  func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
 	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
 	Damage: codectest.Tolerant, Native: []string{sampleLog},
-	Head: func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"kind":"user_message"`)) },
 }
 
 var itemStore = codectest.Codec{
@@ -44,8 +42,7 @@ var itemStore = codectest.Codec{
 			return len(what(s.Transcript, true)) > 0
 		})
 	},
-	Tables: []codectest.Table{{Name: "session_items", Columns: []string{"item_json", "created_at"}}}, Slow: true,
-	Rounds: 8,
+	Slow: true, Rounds: 8,
 }
 
 // spoken leaves out the answers that say nothing: the log has none that is incomplete,

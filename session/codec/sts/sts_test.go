@@ -1,7 +1,6 @@
 package sts_test
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -15,7 +14,6 @@ var format = codectest.Codec{
 	Name: "sts", Encode: sts.Encode, Decode: sts.Decode, Explain: sts.Losses.Of, Listed: sts.Losses,
 	Foreign: true, Damage: codectest.Tolerant, Native: []string{"testdata/*.jsonl"},
 	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
-	Head:     func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"type":"session"`)) },
 }
 
 // handmade is an answer that never ended, which the sessions of the suite lack.

@@ -231,7 +231,7 @@ func (d *codex) history(base rows.Object, depth int) {
 		}
 		defer f.Close()
 		report := d.report
-		d.report = func(codec.Problem) {} // it is reported of that file
+		d.report = func(codec.Problem) {}                                                       // it is reported of that file
 		text, _ := io.ReadAll(io.LimitReader(f, min(longest, number(base, "end_byte_offset")))) // as far as it is good
 		rows.Records(text, d.report, func(o rows.Object, line int) {
 			if o.Text("type") != "session_meta" {
