@@ -63,6 +63,17 @@ type DiffTurn struct {
 	// Copied reports that the turns are one: a fork has it from its parent.
 	Copied  bool     `json:"copied,omitempty"`
 	Changes []Change `json:"changes,omitempty"`
+	// Aspects are all that was compared, in order. Changes are those that are not the same.
+	Aspects []Aspect `json:"-"`
+}
+
+// Aspect is one thing that both turns have, or that differs.
+type Aspect struct {
+	Change
+	// Same reports that A is what both have.
+	Same bool
+	// Calls are the calls of the two turns that it is about, nil if it is about no call.
+	Calls *[2]*ToolCall
 }
 
 // Aspects of a turn that may differ, in the order in which they are compared.
@@ -119,8 +130,13 @@ func Compare(a, b *Document, ignoreUsage bool) *Diff {
 			td.B = turnB.Number
 		}
 		td.Copied = turnA != nil && turnB != nil && copied(turnA) == copied(turnB)
-		td.Changes = compareTurns(a, b, turnA, turnB, ignoreUsage)
-		for _, c := range td.Changes {
+		td.Aspects = compareTurns(a, b, turnA, turnB, ignoreUsage)
+		for i := range td.Aspects {
+			if td.Aspects[i].Same {
+				continue
+			}
+			c := td.Aspects[i].Change
+			td.Changes = append(td.Changes, c)
 			d.Equal = false
 			found := &Divergence{A: td.A, B: td.B, Change: c}
 			switch {
@@ -196,36 +212,26 @@ func alignTurns(a, b []*Turn) (pairs [][2]*Turn) {
 	return pairs
 }
 
-// compareTurns lists what differs, in the order of the aspects.
-func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Change {
-	if a == nil || b == nil {
-		c := Change{Aspect: AspectTurn}
-		if a != nil {
-			c.A = new(turnSummary(a))
-		} else {
-			c.B = new(turnSummary(b))
-		}
-		return []Change{c}
+// compareTurns lists the aspects of two turns.
+func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
+	if b == nil {
+		return []Aspect{{Change: Change{Aspect: AspectTurn, A: new(turnSummary(a))}}}
+	} else if a == nil {
+		return []Aspect{{Change: Change{Aspect: AspectTurn, B: new(turnSummary(b))}}}
 	}
-	var changes []Change
+	var all []Aspect
 	text := func(aspect, inA, inB string) {
-		if inA != inB {
-			changes = append(changes, Change{Aspect: aspect, A: optional(inA), B: optional(inB)})
-		}
+		all = append(all, Aspect{Change{Aspect: aspect, A: optional(inA), B: optional(inB)}, inA == inB, nil})
 	}
 	text(AspectUser, a.UserText(), b.UserText())
-	if a.Hidden != b.Hidden {
-		text(AspectRewound, strconv.FormatBool(a.Hidden), strconv.FormatBool(b.Hidden))
+	text(AspectRewound, strconv.FormatBool(a.Hidden), strconv.FormatBool(b.Hidden))
+	prompt := Change{Aspect: AspectSystemPrompt, DigestA: a.SystemPromptDigest, DigestB: b.SystemPromptDigest}
+	bodyA, okA := promptBody(tlA, a.SystemPromptDigest)
+	bodyB, okB := promptBody(tlB, b.SystemPromptDigest)
+	if okA && okB {
+		prompt.A, prompt.B = optional(bodyA), optional(bodyB)
 	}
-	if a.SystemPromptDigest != b.SystemPromptDigest {
-		c := Change{Aspect: AspectSystemPrompt, DigestA: a.SystemPromptDigest, DigestB: b.SystemPromptDigest}
-		bodyA, okA := promptBody(tlA, a.SystemPromptDigest)
-		bodyB, okB := promptBody(tlB, b.SystemPromptDigest)
-		if okA && okB {
-			c.A, c.B = optional(bodyA), optional(bodyB)
-		}
-		changes = append(changes, c)
-	}
+	all = append(all, Aspect{prompt, a.SystemPromptDigest == b.SystemPromptDigest, nil})
 	text(AspectModel, printable.FullModelName(a.Model), printable.FullModelName(b.Model))
 	if a.Tools.CatalogDigest != b.Tools.CatalogDigest {
 		namesA := slices.Sorted(slices.Values(a.Tools.Available))
@@ -233,14 +239,14 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Change {
 		text(AspectTools, catalogText(a, namesA), catalogText(b, namesB))
 	}
 	text(AspectReasoning, a.ReasoningText(), b.ReasoningText())
-	changes = append(changes, compareCalls(a.ToolCalls(), b.ToolCalls())...)
+	all = append(all, compareCalls(a.ToolCalls(), b.ToolCalls())...)
 	text(AspectAssistant, a.AnswerText(), b.AnswerText())
 	text(AspectCompaction, a.SummaryText(), b.SummaryText())
 	text(AspectEnd, endText(a), endText(b))
 	if !ignoreUsage {
 		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))
 	}
-	return changes
+	return all
 }
 
 func optional(s string) *string {
@@ -295,10 +301,10 @@ func usageText(u *session.Usage) string {
 		printable.Count(u.CacheRead), printable.Count(u.CacheWrite))
 }
 
-// AlignCalls pairs the places of the calls of two turns, from 0, in an order that
+// alignCalls pairs the places of the calls of two turns, from 0, in an order that
 // keeps that of both: those with equal inputs first, and between them those of one
 // tool by their order. -1 means none.
-func AlignCalls(a, b []*ToolCall) (pairs [][2]int) {
+func alignCalls(a, b []*ToolCall) (pairs [][2]int) {
 	withInput := func(c *ToolCall) string { return c.Name + "\x00" + canonical(c.Input) }
 	for _, e := range align(a, b, withInput, func(c *ToolCall) string { return c.Name }) {
 		for i := e.a0; i < e.a1; i++ {
@@ -315,44 +321,34 @@ func AlignCalls(a, b []*ToolCall) (pairs [][2]int) {
 	return pairs
 }
 
-func compareCalls(a, b []*ToolCall) []Change {
-	var changes []Change
-	for _, pair := range AlignCalls(a, b) {
+func compareCalls(a, b []*ToolCall) (all []Aspect) {
+	for _, pair := range alignCalls(a, b) {
 		switch at, to := pair[0], pair[1]; {
 		case to < 0:
-			changes = append(changes, Change{
-				Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: new(callText(a[at])),
-			})
+			change := Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: new(callText(a[at]))}
+			all = append(all, Aspect{change, false, &[2]*ToolCall{a[at], nil}})
 		case at < 0:
-			changes = append(changes, Change{
-				Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: new(callText(b[to])),
-			})
+			change := Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: new(callText(b[to]))}
+			all = append(all, Aspect{change, false, &[2]*ToolCall{nil, b[to]}})
 		default:
-			changes = append(changes, compareCall(a[at], b[to], at+1, to+1)...)
+			all = append(all, compareCall(a[at], b[to], at+1, to+1)...)
 		}
 	}
-	return changes
+	return all
 }
 
-func compareCall(a, b *ToolCall, placeA, placeB int) []Change {
-	var changes []Change
-	for _, v := range []struct {
-		aspect string
-		a, b   string
-		equal  bool
-	}{
-		{AspectInput, printable.Value(a.Input), printable.Value(b.Input), canonical(a.Input) == canonical(b.Input)},
-		{AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome()},
-		{AspectOutput, cmp.Or(a.Error, printable.Value(a.Output)), cmp.Or(b.Error, printable.Value(b.Output)),
-			a.Error == b.Error && canonical(a.Output) == canonical(b.Output)},
-	} {
-		if !v.equal {
-			changes = append(changes, Change{
-				Aspect: v.aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(v.a), B: optional(v.b),
-			})
-		}
+func compareCall(a, b *ToolCall, placeA, placeB int) (all []Aspect) {
+	calls := &[2]*ToolCall{a, b}
+	add := func(aspect, inA, inB string, same bool) {
+		all = append(all, Aspect{Change{
+			Aspect: aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(inA), B: optional(inB),
+		}, same, calls})
 	}
-	return changes
+	add(AspectInput, printable.Value(a.Input), printable.Value(b.Input), canonical(a.Input) == canonical(b.Input))
+	add(AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome())
+	add(AspectOutput, cmp.Or(a.Error, printable.Value(a.Output)), cmp.Or(b.Error, printable.Value(b.Output)),
+		a.Error == b.Error && canonical(a.Output) == canonical(b.Output))
+	return all
 }
 
 func callText(c *ToolCall) string {

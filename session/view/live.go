@@ -85,7 +85,7 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 			return errors.Join(
 				s.send("status", "status-line", doc),
 				s.send("totals", "totals", sessionPage{Doc: doc, Of: turn}),
-				s.send("turn-"+strconv.Itoa(turn), "turn", data(doc, doc.Turns, true)[0]))
+				s.send("turn-"+strconv.Itoa(turn), "turn", v.data(doc, doc.Turns, true)[0]))
 		}
 		o, err := v.Sessions.LoadOutline(ctx, id)
 		if err != nil {
@@ -101,7 +101,7 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 		turns := doc.Turns[min(turn-1, last):last]
 		err = errors.Join(s.send("status", "status-line", doc), s.send("totals", "totals", p),
 			s.send("outline", "outline", p))
-		for _, t := range data(doc, turns, false) {
+		for _, t := range v.data(doc, turns, false) {
 			err = errors.Join(err, s.send("turn-"+strconv.Itoa(t.Number), "turn", t))
 		}
 		return err

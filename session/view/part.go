@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -15,17 +16,11 @@ import (
 // partPage is one part, whole.
 type partPage struct {
 	sessionPage
-	Turn    *document.Turn
-	Message *document.Message
-	Block   document.Block
-	Span    document.Span
-	Self    string
+	Turn *document.Turn
+	readable.Part
 	// Target is what annotations of the part are made at, and Annotations those that it has.
 	Target      target
-	Edit        *edited
 	Annotations []document.Annotation
-	// Image is the address of the part's image, "" of others.
-	Image string
 	// Plain reports that the part is too large for a page.
 	Plain bool
 }
@@ -53,30 +48,27 @@ func (v *view) part(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: doc.Turns[0].Number}}
-	for _, m := range doc.Turns[0].Messages {
+	t := doc.Turns[0]
+	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: t.Number}, Turn: t}
+	for _, m := range t.Messages {
 		for _, x := range m.Parts {
 			if m.ID == message && x.ID == part {
-				p.Turn, p.Message, p.Annotations = doc.Turns[0], m, x.Annotations
-				p.Block = document.Words{Full: true, Zone: v.Zone}.Block(x)
+				p.Part, p.Annotations = readable.NewPart(document.Words{Full: true, Zone: v.Zone}.Block(x)), x.Annotations
+				linkPart(&p.Part, doc, t, m)
 			}
 		}
 	}
-	if p.Message == nil {
+	if p.Part.Part == nil {
 		return notFound("the session has no part %s of message %s", part, message)
 	}
-	p.Span = spansOf(doc)[part]
-	p.Self = Address("s", doc.Session.ID, "p", message, part)
-	p.Edit = edits(p.Block.Part.Tool)
+	span := spansOf(doc)[part]
+	p.Span = v.spanURL(span.TraceID, span.SpanID)
 	p.Target = target{doc.Session.ID, message, part, p.Self}
-	size := len(p.Block.Text)
-	for _, s := range p.Block.Sections {
+	size := len(p.Text)
+	for _, s := range p.Sections {
 		size += len(s.Text.Body)
 	}
 	p.Plain = size > maxPart
-	if f := p.Block.Part.File; f != nil && slices.Contains(images, f.MediaType) && f.Size != nil {
-		p.Image = p.Self + "/blob"
-	}
 	return v.show(w, r, http.StatusOK, page{Title: "Part · " + title(doc)}, "part", p)
 }
 

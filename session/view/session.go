@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/readable"
@@ -44,20 +45,16 @@ type sessionPage struct {
 
 // turnData is a turn with what its page shows around it.
 type turnData struct {
-	*document.Turn
+	readable.Turn
 	Doc  *document.Document
 	Rows []waterfallRow
-	// Spans are by the ids of messages and parts.
-	Spans map[string]document.Span
-	// Children are by the ids of sessions.
-	Children map[string]*document.Child
 	// Alone reports that the page is the turn's.
 	Alone bool
 }
 
 // Target is what annotations of the turn are made at: its user message.
 func (t turnData) Target() target {
-	message := cmp.Or(t.Question(), t.Messages[0]).ID
+	message := cmp.Or(t.Question(), t.Turn.TurnWords.Turn.Messages[0]).ID
 	id, back := t.Doc.Session.ID, turnLink(t.Doc, t.Number)
 	if !t.Alone {
 		back = fmt.Sprintf("%s?at=%d#turn-%d", Address("s", id), t.Number, t.Number)
@@ -90,16 +87,52 @@ func (v *view) outline(r *http.Request) (*document.Outline, error) {
 }
 
 // data are turns as pages show them.
-func data(doc *document.Document, turns []*document.Turn, alone bool) []turnData {
-	spans, children := spansOf(doc), make(map[string]*document.Child)
-	for i := range doc.Children {
-		children[doc.Children[i].SessionID] = &doc.Children[i]
-	}
+func (v *view) data(doc *document.Document, turns []*document.Turn, alone bool) []turnData {
+	spans := spansOf(doc)
+	span := func(id string) string { return v.spanURL(spans[id].TraceID, spans[id].SpanID) }
 	all := make([]turnData, len(turns))
 	for i, t := range turns {
-		all[i] = turnData{Turn: t, Doc: doc, Rows: waterfall(t), Spans: spans, Children: children, Alone: alone}
+		turn := readable.NewTurn(document.Words{Zone: v.Zone}, t)
+		for k := range turn.Messages {
+			m := &turn.Messages[k]
+			m.ElementID, m.Span = messageID(m.Message), span(m.ID)
+			m.Time = time.UnixMilli(m.CreatedAt).UTC().Format(time.RFC3339)
+			for e := range m.Errors {
+				m.ErrorIDs = append(m.ErrorIDs, errorID(m.Message, e))
+			}
+			for n := range m.Parts {
+				if p := &m.Parts[n]; p.Part != nil {
+					p.Span = span(p.Part.ID)
+					linkPart(p, doc, t, m.Message)
+				}
+			}
+		}
+		all[i] = turnData{Turn: turn, Doc: doc, Rows: waterfall(t), Alone: alone}
 	}
 	return all
+}
+
+// linkPart adds the addresses of other pages to a part, and cuts what is too long for this one.
+func linkPart(p *readable.Part, doc *document.Document, t *document.Turn, m *document.Message) {
+	id := doc.Session.ID
+	p.ElementID, p.Self = partID(p.Part.ID), Address("s", id, "p", m.ID, p.Part.ID)
+	if len(p.Text) > maxProse {
+		p.Long = printable.Head(p.Text, headProse)
+	}
+	p.Images = nil
+	if f := p.Part.File; f != nil && f.Size != nil && slices.Contains(images, f.MediaType) {
+		p.Images = []readable.Image{{Source: template.URL(p.Self + "/blob"), Alt: p.Title, Link: true}}
+	}
+	if p.Outcome == document.OutcomeFailed || p.Outcome == document.OutcomeDenied {
+		p.Next = Address("s", id, "next") + "?" +
+			url.Values{"from": {strconv.Itoa(t.Number)}, "after": {p.ElementID}}.Encode()
+	}
+	if c := p.Part.Tool; c != nil && c.ChildSessionID != "" {
+		at := slices.IndexFunc(doc.Children, func(x document.Child) bool { return x.SessionID == c.ChildSessionID })
+		if at >= 0 {
+			p.Child, p.ChildLink = &doc.Children[at], Address("s", c.ChildSessionID)
+		}
+	}
 }
 
 // session answers with the latest turns, or those from a number on.
@@ -125,7 +158,7 @@ func (v *view) session(w http.ResponseWriter, r *http.Request) error {
 	doc := p.Doc
 	if n > 0 {
 		p.First, p.Last = first, last
-		p.Turns = data(doc, doc.Turns[first-1:last], false)
+		p.Turns = v.data(doc, doc.Turns[first-1:last], false)
 	}
 	if first > 1 {
 		p.Older = max(1, first-pageTurns)
@@ -198,7 +231,7 @@ func (v *view) turn(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := sessionPage{Doc: doc, Tab: "turns", Of: n, First: n, Last: n, Turns: data(doc, doc.Turns, true)}
+	p := sessionPage{Doc: doc, Tab: "turns", Of: n, First: n, Last: n, Turns: v.data(doc, doc.Turns, true)}
 	if n == doc.Totals.Turns {
 		p.Live = p.live() + "&alone=1"
 	}

@@ -70,7 +70,7 @@ func New(b service.Backend, o Options) http.Handler {
 	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(readable.Style()), style...))
 	v.addAsset("view.js", "text/javascript; charset=utf-8", script)
 	v.addAsset("icon.svg", "image/svg+xml", icon)
-	v.templates = template.Must(template.New("").Funcs(v.functions()).ParseFS(files, "pages/*.html"))
+	v.templates = template.Must(readable.Templates().Funcs(v.functions()).ParseFS(files, "pages/*.html"))
 
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{

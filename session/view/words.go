@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,19 +18,17 @@ import (
 // functions are those of the templates.
 func (v *view) functions() template.FuncMap {
 	words := document.Words{Zone: v.Zone}
-	all := template.FuncMap(words.Functions())
-	for name, f := range (template.FuncMap{
+	return template.FuncMap{
 		"at":      Address,
-		"rich":    readable.Rich,
-		"join":    func(all []string) string { return printable.Join(all...) },
 		"asset":   func(name string) string { return "/assets/" + name + "?" + v.assets[name].digest },
 		"changes": func() bool { return v.Change != nil },
 		"signOut": func() string { return v.SignOut },
-		"errorID": errorID,
 		"span":    v.spanURL,
-		"cut":     func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
 		"ago":     func(milli int64) string { return ago(time.Since(time.UnixMilli(milli))) },
 		"iso":     func(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339) },
+		"time":    words.Time,
+		"title":   title,
+		"queued":  func(d *document.Document) []readable.Message { return readable.Messages(words, d.Queued) },
 		"cost":    printable.Cost,
 		"spent":   printable.Spent,
 		"decision": func(d document.Decision) string {
@@ -40,8 +37,6 @@ func (v *view) functions() template.FuncMap {
 		},
 		"value":    func(keys map[store.StatsBy]string, by string) string { return keys[store.StatsBy(by)] },
 		"count":    printable.Count,
-		"brief":    printable.Brief,
-		"bytes":    func(s string) string { return printable.Bytes(int64(len(s))) },
 		"model":    printable.FullModelName,
 		"tokens":   printable.Tokens,
 		"duration": printable.OptionalDuration,
@@ -49,7 +44,6 @@ func (v *view) functions() template.FuncMap {
 		"tail":     tail,
 		"status":   statusText,
 		"buckets":  document.UsageCells,
-		"runs":     runs,
 		"target":   func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":     func(a, b any) pair { return pair{a, b} },
 		"plus":     func(a, b int) int { return a + b },
@@ -57,15 +51,10 @@ func (v *view) functions() template.FuncMap {
 		"ms":       printable.Duration,
 		"percent":  percent,
 		"clip":     func(s string) string { return printable.Head(s, headProse) },
-		"message":  func(t turnData, m *document.Message) messageData { return messageData{t, m} },
-		"part":     newBlockData,
 		"marked":   pieces,
 		"short1":   func(a document.Annotation) string { return printable.Line(a.Short()) },
 		"text1":    func(a document.Annotation) string { return printable.Line(a.Text()) },
-	}) {
-		all[name] = f
 	}
-	return all
 }
 
 // Address is the path of a page with these elements, each escaped. An element that a browser would resolve, "." or
@@ -153,68 +142,11 @@ type pair struct{ A, B any }
 // has the form.
 type target struct{ Session, Message, Part, Back string }
 
-// messageData is a message with its turn.
-type messageData struct {
-	Turn    turnData
-	Message *document.Message
-}
-
-// blockData is a part in words, with what its turn knows of it.
-type blockData struct {
-	document.Block
-	// Self is the address of the part's page.
-	Self string
-	// Open reports that the part is not folded.
-	Open bool
-	// Long is the head of a text that is too long to be shown as a whole, "" of others.
-	Long string
-	// Gist is the head of reasoning.
-	Gist  string
-	Image string
-	// Next is where the next call or answer that failed or was denied is; "" unless this one did.
-	Next  string
-	Span  document.Span
-	Child *document.Child
-	// Edit is what a call replaces in a file, nil of others.
-	Edit *edited
-}
-
 // Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
 const (
 	maxProse  = 32 << 10
 	headProse = 8 << 10
-	maxGist   = 160
 )
-
-func newBlockData(t turnData, m *document.Message, b document.Block) blockData {
-	d := blockData{Block: b}
-	if b.Part == nil {
-		return d
-	}
-	d.Self = Address("s", t.Doc.Session.ID, "p", m.ID, b.Part.ID)
-	d.Span = t.Spans[b.Part.ID]
-	switch {
-	case b.Part.Tool != nil:
-		d.Open = b.Outcome != document.OutcomeOK && b.Outcome != document.OutcomeLost
-		if b.Outcome == document.OutcomeFailed || b.Outcome == document.OutcomeDenied {
-			d.Next = Address("s", t.Doc.Session.ID, "next") + "?" +
-				url.Values{"from": {strconv.Itoa(t.Number)}, "after": {partID(b.Part.ID)}}.Encode()
-		}
-		d.Child = t.Children[b.Part.Tool.ChildSessionID]
-		if d.Edit = edits(b.Part.Tool); d.Edit != nil {
-			d.Open = d.Open || d.Edit.Added+d.Edit.Removed <= openEdit
-		}
-	case b.Part.File != nil && b.Part.File.Size != nil && slices.Contains(images, b.Part.File.MediaType):
-		d.Image = d.Self + "/blob"
-	}
-	if len(b.Text) > maxProse {
-		d.Long = printable.Head(b.Text, headProse)
-	}
-	if b.Kind == document.BlockReasoning {
-		d.Gist = printable.Head(strings.TrimSpace(b.Text), maxGist)
-	}
-	return d
-}
 
 // marked is a piece of the context of a hit.
 type marked struct {

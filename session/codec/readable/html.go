@@ -30,8 +30,6 @@ import (
 	"html/template"
 	"io"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
@@ -40,82 +38,138 @@ import (
 // Options state how much is written. The zero value is ready for use.
 type Options = document.Words
 
-//go:embed blocks.html transcript.html diff.html style.css text.css diff.css
+//go:embed blocks.html transcript.html diff.html style.css
 var files embed.FS
 
-var (
-	htmlFunctions = template.FuncMap{
-		"style": func(name string) (template.CSS, error) {
-			b, err := files.ReadFile(name)
-			return template.CSS(b), err
-		},
-		"policy":   func() string { return policy },
-		"join":     func(all []string) string { return printable.Join(all...) },
-		"rich":     Rich,
-		"source":   func(m printable.Media) template.URL { return template.URL(m.URL()) }, // of a known type, in base64
-		"segments": segments,
-	}
-	// Either page says on its own how it shows the texts of messages.
-	htmlTemplate = template.Must(template.New("transcript.html").Funcs(Options{}.Functions()).Funcs(htmlFunctions).ParseFS(
-		files, "blocks.html", "transcript.html"))
-	diffTemplate = template.Must(template.New("diff.html").Funcs(Options{}.Functions()).Funcs(htmlFunctions).ParseFS(files,
-		"blocks.html", "diff.html"))
-)
-
-// stylesheets are the files with the style of the pages.
-var stylesheets = []string{"style.css", "text.css", "diff.css"}
+//go:embed style.css
+var style string
 
 // Style is the style of all pages, for a server that has parts of them in pages of its own.
-func Style() string {
-	var all strings.Builder
-	for _, name := range stylesheets {
-		b, _ := files.ReadFile(name) // it is embedded
-		all.Write(b)
-	}
-	return all.String()
-}
+func Style() string { return style }
 
 // policy allows the style of the pages by its checksum, the images that are in the pages, and nothing else.
 var policy = func() string {
-	var sources strings.Builder
-	for _, name := range stylesheets {
-		b, _ := files.ReadFile(name) // it is embedded
-		sum := sha256.Sum256(b)
-		sources.WriteString(" 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'")
-	}
-	return "default-src 'none'; img-src data:; style-src" + sources.String() + "; base-uri 'none'; form-action 'none'"
+	sum := sha256.Sum256([]byte(style))
+	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'"
 }()
+
+var htmlTemplates = template.Must(Templates().Funcs(template.FuncMap{
+	"style":  func() template.CSS { return template.CSS(style) },
+	"policy": func() string { return policy },
+}).ParseFS(files, "transcript.html", "diff.html"))
+
+// Templates has the templates of messages, for a server that has them in pages of its own: "message" shows a [Message],
+// "block" a [Part], "images" its images and "runs" what [Runs] returns.
+func Templates() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"join": func(all []string) string { return printable.Join(all...) },
+		"line": printable.Line, "plain": printable.Sanitize, "rich": Rich, "runs": Runs, "brief": printable.Brief,
+		"bytes": func(s string) string { return printable.Bytes(int64(len(s))) },
+		"cut":   func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
+	}).ParseFS(files, "blocks.html"))
+}
+
+// Turn is a turn as the templates show it.
+type Turn struct {
+	document.TurnWords
+	Messages []Message
+}
+
+// Message is a message as the templates show it. What is about other pages is empty in a file.
+type Message struct {
+	document.MessageWords
+	Parts []Part
+	// ElementID is the id of its element, ErrorIDs are those of its errors, Time is when it began as in ISO 8601, and
+	// Span the address of its span.
+	ElementID, Time, Span string
+	ErrorIDs              []string
+}
+
+// Part is a part of a message as the templates show it. What is about other pages is empty in a file.
+type Part struct {
+	document.Block
+	// Open reports that a call is not folded.
+	Open bool
+	// Gist is the head of reasoning, Edit what a call replaces in a file, nil of others.
+	Gist   string
+	Edit   *Edit
+	Images []Image
+	// ElementID is the id of its element, Self the address of its page, Next that of the next call or answer that failed
+	// or was denied if this one did, and Span that of its span.
+	ElementID, Self, Next, Span string
+	// Long is the head of a text that is too long to be shown as a whole, "" of others.
+	Long string
+	// Child is the session that a call started, and ChildLink the address of its page.
+	Child     *document.Child
+	ChildLink string
+}
+
+// Image is a picture. Link reports that its address shows it alone.
+type Image struct {
+	Source template.URL
+	Alt    string
+	Link   bool
+}
+
+// NewTurn returns a turn for the templates, in words.
+func NewTurn(words document.Words, t *document.Turn) Turn {
+	turn := Turn{TurnWords: words.Turn(t)}
+	turn.Messages = messages(turn.TurnWords.Messages)
+	return turn
+}
+
+func messages(words []document.MessageWords) (all []Message) {
+	for _, m := range words {
+		message := Message{MessageWords: m}
+		for _, b := range m.Blocks {
+			message.Parts = append(message.Parts, NewPart(b))
+		}
+		all = append(all, message)
+	}
+	return all
+}
+
+// Messages returns messages for the templates, in words.
+func Messages(words document.Words, all []*document.Message) []Message {
+	return messages(words.Messages(all))
+}
+
+const maxGist = 160
+
+// NewPart returns a part for the templates.
+func NewPart(b document.Block) Part {
+	p := Part{Block: b}
+	if b.Kind == document.BlockReasoning {
+		p.Gist = printable.Head(strings.TrimSpace(b.Text), maxGist)
+	}
+	if b.Kind == document.BlockTool {
+		p.Open = b.Outcome != document.OutcomeOK && b.Outcome != document.OutcomeLost
+	}
+	if b.Part != nil && b.Part.Tool != nil {
+		if p.Edit = edits(b.Part.Tool); p.Edit != nil {
+			p.Open = p.Open || p.Edit.Added+p.Edit.Removed <= openEdit
+		}
+	}
+	for _, m := range b.Images {
+		p.Images = append(p.Images, Image{Source: template.URL(m.URL()), Alt: m.String()}) // of a known type, in base64
+	}
+	return p
+}
 
 // HTML writes the transcript in HTML. The same document gives the same bytes.
 func HTML(w io.Writer, d *document.Document, o Options) error {
-	if err := execute(w, htmlTemplate, o, d); err != nil {
+	page := struct {
+		document.SessionWords
+		Turns  []Turn
+		Queued []Message
+	}{SessionWords: o.Session(d)}
+	for _, t := range page.SessionWords.Turns {
+		page.Turns = append(page.Turns, Turn{t, messages(t.Messages)})
+	}
+	page.Queued = messages(page.SessionWords.Queued)
+	if err := htmlTemplates.ExecuteTemplate(w, "transcript", page); err != nil {
 		return fmt.Errorf("write session %s: %w", d.Session.ID, err)
 	}
 	return nil
-}
-
-// ready are the pages with the words of options without side files, by what these words
-// depend on: cloning and escaping a template takes longer than writing a short session.
-var ready sync.Map
-
-// execute fills in a page, with the words as the options say.
-func execute(w io.Writer, page *template.Template, o Options, data any) error {
-	type key struct {
-		page *template.Template
-		full bool
-		zone *time.Location
-	}
-	k := key{page, o.Full, o.Zone}
-	if known, ok := ready.Load(k); ok && o.Files == nil {
-		return known.(*template.Template).Execute(w, data)
-	}
-	t, err := page.Clone()
-	if err != nil {
-		return err
-	}
-	t.Funcs(o.Functions()).Funcs(htmlFunctions)
-	if o.Files == nil {
-		ready.Store(k, t)
-	}
-	return t.Execute(w, data)
 }

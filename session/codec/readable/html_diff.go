@@ -1,11 +1,8 @@
 package readable
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"slices"
@@ -22,17 +19,17 @@ import (
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
 func HTMLDiff(w io.Writer, d *document.Diff, a, b *document.Document, o Options) error {
-	return encodeDiff(w, diffTemplate, d, a, b, o)
+	return encodeDiff(w, "diff", d, a, b, o)
 }
 
 // Comparison writes the main element of that page, for a page that has the [Style].
 func Comparison(w io.Writer, d *document.Diff, a, b *document.Document, o Options) error {
-	return encodeDiff(w, diffTemplate.Lookup("comparison"), d, a, b, o)
+	return encodeDiff(w, "comparison", d, a, b, o)
 }
 
-func encodeDiff(w io.Writer, page *template.Template, d *document.Diff, a, b *document.Document, o Options) error {
-	c := comparer{o: o, d: d, a: a, b: b, shown: map[document.Change]string{}}
-	if err := execute(w, page, o, c.page()); err != nil {
+func encodeDiff(w io.Writer, template string, d *document.Diff, a, b *document.Document, o Options) error {
+	c := comparer{o: o, d: d, a: a, b: b, shown: map[[2]string]string{}}
+	if err := htmlTemplates.ExecuteTemplate(w, template, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
 	return nil
@@ -73,7 +70,7 @@ type turnRun struct {
 
 type alikeTurn struct {
 	ID string
-	*document.Turn
+	Turn
 }
 
 type diffTurn struct {
@@ -81,7 +78,7 @@ type diffTurn struct {
 	// Fold reports that only tokens differ.
 	Fold bool
 	// A or B is the turn that only one session has.
-	A, B  *document.Turn
+	A, B  *Turn
 	Items []diffItem
 }
 
@@ -108,7 +105,7 @@ type diffItem struct {
 // diffCall is a call of one or of both. Items are nil where it is the same.
 type diffCall struct {
 	Title, Subject, Place string
-	A, B                  *document.Block
+	A, B                  *Part
 	Items                 []diffItem
 }
 
@@ -117,9 +114,8 @@ type comparer struct {
 	o    Options
 	d    *document.Diff
 	a, b *document.Document
-	// shown are prompts and catalogs that were compared, by the change without its
-	// texts, and where.
-	shown map[document.Change]string
+	// shown are prompts and catalogs that were compared, by their digests, and where.
+	shown map[[2]string]string
 	first string // the id of the first divergence
 	start []diffRun
 }
@@ -217,7 +213,7 @@ func (c *comparer) facts() []pairFact {
 func (c *comparer) alike(run []document.DiffTurn) turnRun {
 	r := turnRun{Label: printable.Capital(document.RunLabel(run))}
 	for i := range run {
-		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), c.a.Turn(run[i].A)})
+		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), NewTurn(c.o, c.a.Turn(run[i].A))})
 	}
 	return r
 }
@@ -227,28 +223,45 @@ func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 		ID: turnID(td), Label: printable.Capital(document.TurnPair(td.A, td.B)),
 		Count: printable.Plural(len(td.Changes), "difference", "differences"),
 	}
-	if td.A == 0 || td.B == 0 {
-		t.A, t.B, t.Count = c.a.Turn(td.A), c.b.Turn(td.B), "only in A"
-		if td.A == 0 {
-			t.Count = "only in B"
-		}
-		c.seen(td, &td.Changes[0], &diffItem{ID: t.ID})
+	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
+	switch {
+	case b == nil:
+		t.A, t.Count = new(NewTurn(c.o, a)), "only in A"
+	case a == nil:
+		t.B, t.Count = new(NewTurn(c.o, b)), "only in B"
+	}
+	if a == nil || b == nil {
+		c.seen(td, &td.Changes[0], t.ID)
 		return t
 	}
 	t.Fold = !slices.ContainsFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect != document.AspectUsage })
 	if t.Fold {
 		t.Count = "only tokens differ"
 	}
-	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
-	// Changes come in the order of the aspects, and what is equal goes between them.
 	count := 0
-	add := func(it *diffItem) {
-		if count++; it.ID != "" {
-			it.ID = t.ID + "-" + strconv.Itoa(count)
+	for rest := td.Aspects; len(rest) > 0; {
+		n := 1 // the aspects of a call are one item
+		for rest[0].Calls != nil && n < len(rest) && rest[n].Calls == rest[0].Calls {
+			n++
+		}
+		aspects := rest[:n]
+		rest = rest[n:]
+		var it *diffItem
+		if aspects[0].Calls != nil {
+			it = c.call(aspects)
+		} else if it = c.aspect(&aspects[0], t, a, b); it == nil {
+			continue
+		}
+		count++
+		for i := range aspects {
+			if as := &aspects[i]; !as.Same {
+				it.ID = t.ID + "-" + strconv.Itoa(count)
+				c.seen(td, &as.Change, it.ID)
+			}
 		}
 		if it.Call == nil || it.Call.A != nil && it.Call.B != nil {
 			t.Items = append(t.Items, *it)
-			return
+			continue
 		}
 		if n := len(t.Items); n == 0 || t.Items[n-1].Apart == nil {
 			t.Items = append(t.Items, diffItem{})
@@ -256,51 +269,39 @@ func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 		last := &t.Items[len(t.Items)-1]
 		last.Apart = append(last.Apart, *it)
 	}
-	aspect := func(name string, differing func(*document.Change) *diffItem, same string) {
-		at := slices.IndexFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect == name })
-		if at < 0 {
-			if text := strings.TrimSpace(same); text != "" {
-				add(&diffItem{Class: name, Label: printable.Capital(document.AspectLabel(name)), Same: c.clipped(text),
-					Open: name == document.AspectUser})
-			}
-			return
-		}
-		ch := &td.Changes[at]
-		it := differing(ch)
-		it.ID, it.Class, it.Label = "yes", name, printable.Capital(document.AspectLabel(name))
-		add(it)
-		c.seen(td, ch, it)
-	}
-	prose := func(ch *document.Change) *diffItem { return c.text(ch, true) }
-	aspect(document.AspectUser, prose, a.UserText())
-	aspect(document.AspectRewound, c.values, "")
-	aspect(document.AspectSystemPrompt, func(ch *document.Change) *diffItem { return c.prompt(ch, t) }, "")
-	aspect(document.AspectModel, c.values, "")
-	aspect(document.AspectTools, func(ch *document.Change) *diffItem { return c.catalog(ch, t, a, b) }, "")
-	aspect(document.AspectReasoning, prose, a.ReasoningText())
-	for _, it := range c.calls(td, a, b) {
-		add(&it)
-		if it.ID != "" {
-			for i := range td.Changes {
-				if ch := &td.Changes[i]; it.Call.is(ch) {
-					c.seen(td, ch, &it)
-				}
-			}
-		}
-	}
-	aspect(document.AspectAssistant, prose, a.AnswerText())
-	aspect(document.AspectCompaction, prose, a.SummaryText())
-	aspect(document.AspectEnd, c.values, "")
-	aspect(document.AspectUsage, func(*document.Change) *diffItem { return c.usage(a, b) }, "")
 	return t
 }
 
+// aspect is an aspect of both turns that is about no call, nil if there is nothing to show.
+func (c *comparer) aspect(as *document.Aspect, t *diffTurn, a, b *document.Turn) (it *diffItem) {
+	prose := slices.Contains([]string{document.AspectUser, document.AspectReasoning, document.AspectAssistant,
+		document.AspectCompaction}, as.Aspect)
+	switch text := strings.TrimSpace(session.Deref(as.A)); {
+	case as.Same && prose && text != "":
+		it = &diffItem{Same: c.clipped(text), Open: as.Aspect == document.AspectUser}
+	case as.Same:
+		return nil
+	case prose:
+		it = c.text(&as.Change, true)
+	case as.Aspect == document.AspectSystemPrompt:
+		it = c.prompt(&as.Change, t)
+	case as.Aspect == document.AspectTools:
+		it = c.catalog(&as.Change, t, a, b)
+	case as.Aspect == document.AspectUsage:
+		it = c.usage(a, b)
+	default:
+		it = c.values(&as.Change)
+	}
+	it.Class, it.Label = as.Aspect, printable.Capital(document.AspectLabel(as.Aspect))
+	return it
+}
+
 // seen keeps where the first divergence stands, and what it begins with.
-func (c *comparer) seen(td *document.DiffTurn, ch *document.Change, it *diffItem) {
+func (c *comparer) seen(td *document.DiffTurn, ch *document.Change, id string) {
 	if f := c.d.First; f == nil || c.first != "" || f.A != td.A || f.B != td.B || f.Change != *ch {
 		return
 	}
-	c.first = it.ID
+	c.first = id
 	for _, run := range c.runs(session.Deref(ch.A), session.Deref(ch.B), false) {
 		if !run.Same && len(run.Rows) > 0 {
 			run.Rows = run.Rows[:min(len(run.Rows), 2)]
@@ -327,8 +328,7 @@ func (c *comparer) text(ch *document.Change, prose bool) *diffItem {
 // prompt compares two system prompts where they are first met: turns after it have
 // mostly the same two.
 func (c *comparer) prompt(ch *document.Change, t *diffTurn) *diffItem {
-	key := document.Change{Aspect: ch.Aspect, DigestA: ch.DigestA, DigestB: ch.DigestB}
-	if it := c.shownBefore(key, t); it != nil {
+	if it := c.shownBefore([2]string{ch.DigestA, ch.DigestB}, t); it != nil {
 		return it
 	}
 	if ch.A == nil && ch.B == nil {
@@ -339,7 +339,7 @@ func (c *comparer) prompt(ch *document.Change, t *diffTurn) *diffItem {
 	return c.text(ch, false)
 }
 
-func (c *comparer) shownBefore(key document.Change, t *diffTurn) *diffItem {
+func (c *comparer) shownBefore(key [2]string, t *diffTurn) *diffItem {
 	if id, shown := c.shown[key]; shown {
 		return &diffItem{Note: "differ as in an earlier turn", Link: "#" + id}
 	}
@@ -350,9 +350,7 @@ func (c *comparer) shownBefore(key document.Change, t *diffTurn) *diffItem {
 // catalog compares what could be called: the names, and behind a fold all that is said
 // of the tools.
 func (c *comparer) catalog(ch *document.Change, t *diffTurn, a, b *document.Turn) *diffItem {
-	if it := c.shownBefore(document.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest,
-		DigestB: b.Tools.CatalogDigest},
-		t); it != nil {
+	if it := c.shownBefore([2]string{a.Tools.CatalogDigest, b.Tools.CatalogDigest}, t); it != nil {
 		return it
 	}
 	it := c.text(ch, false)
@@ -365,15 +363,10 @@ func (c *comparer) catalog(ch *document.Change, t *diffTurn, a, b *document.Turn
 }
 
 func catalogBody(d *document.Document, digest string) (string, bool) {
-	c := d.Catalog(digest)
-	if c == nil || !c.Resolved {
-		return "", false
+	if c := d.Catalog(digest); c != nil && c.Resolved {
+		return document.Pretty([]byte(c.Body)), true
 	}
-	var b bytes.Buffer
-	if json.Indent(&b, []byte(c.Body), "", "  ") != nil {
-		return c.Body, true
-	}
-	return b.String(), true
+	return "", false
 }
 
 // usage is a table with a row per bucket that either has something in.
@@ -421,61 +414,42 @@ func change(a, b int64) string {
 	}
 }
 
-// is reports whether a change is of the call.
-func (dc *diffCall) is(ch *document.Change) bool {
-	return (ch.CallA != 0 || ch.CallB != 0) && dc.Place == callPlace(ch.CallA, ch.CallB)
-}
-
-func callPlace(a, b int) string { return document.Pair("call", a, b, ", ") }
-
-func (c *comparer) calls(td *document.DiffTurn, a, b *document.Turn) []diffItem {
-	callsA, callsB := a.ToolCalls(), b.ToolCalls()
-	block := func(call *document.ToolCall) *document.Block { return new(c.o.Call(call)) }
-	var items []diffItem
-	for _, pair := range document.AlignCalls(callsA, callsB) {
-		call := &diffCall{Place: callPlace(pair[0]+1, pair[1]+1)}
-		it := diffItem{Class: "call", Call: call}
-		one := callsA
-		at := pair[0]
-		if pair[0] >= 0 {
-			call.A = block(callsA[pair[0]])
-		} else {
-			one, at = callsB, pair[1]
-		}
-		if pair[1] >= 0 {
-			call.B = block(callsB[pair[1]])
-		}
-		call.Title = cmp.Or(printable.Line(one[at].Name), "unnamed tool")
-		call.Subject = printable.Head(printable.Line(one[at].Subject()), 200)
-		if call.A == nil || call.B == nil {
-			it.ID = "yes"
-			items = append(items, it)
+// call is a call of both turns, or of one.
+func (c *comparer) call(aspects []document.Aspect) *diffItem {
+	first := &aspects[0]
+	call := &diffCall{Place: document.Pair("call", first.CallA, first.CallB, ", ")}
+	one := cmp.Or(first.Calls[0], first.Calls[1])
+	if first.Calls[0] != nil {
+		call.A = new(NewPart(c.o.Call(first.Calls[0])))
+	}
+	if first.Calls[1] != nil {
+		call.B = new(NewPart(c.o.Call(first.Calls[1])))
+	}
+	call.Title = cmp.Or(printable.Line(one.Name), "unnamed tool")
+	call.Subject = printable.Head(printable.Line(one.Subject()), 200)
+	if call.A == nil || call.B == nil || !slices.ContainsFunc(aspects, func(as document.Aspect) bool { return !as.Same }) {
+		return &diffItem{Class: "call", Call: call}
+	}
+	for i := range aspects {
+		as := &aspects[i]
+		input := as.Aspect == document.AspectInput
+		if !as.Same {
+			item := c.values(&as.Change)
+			if as.Aspect != document.AspectOutcome {
+				item = c.text(&as.Change, false)
+			}
+			item.Label = printable.Capital(document.AspectLabel(as.Aspect))
+			call.Items = append(call.Items, *item)
 			continue
 		}
-		for _, name := range []string{document.AspectInput, document.AspectOutcome, document.AspectOutput} {
-			at := slices.IndexFunc(td.Changes, func(ch document.Change) bool { return ch.Aspect == name && call.is(&ch) })
-			if at >= 0 {
-				part := c.values(&td.Changes[at])
-				if name != document.AspectOutcome {
-					part = c.text(&td.Changes[at], false)
-				}
-				part.ID, part.Label = "yes", printable.Capital(document.AspectLabel(name))
-				it.ID, call.Items = "yes", append(call.Items, *part)
-				continue
-			}
-			for i := range call.A.Sections {
-				s := &call.A.Sections[i]
-				if (s.Title == "Input") == (name == document.AspectInput) && name != document.AspectOutcome {
-					call.Items = append(call.Items, diffItem{Label: s.Title, Same: &s.Text})
-				}
+		for k := range call.A.Sections {
+			s := &call.A.Sections[k]
+			if (s.Title == "Input") == input && as.Aspect != document.AspectOutcome {
+				call.Items = append(call.Items, diffItem{Label: s.Title, Same: &s.Text})
 			}
 		}
-		if it.ID == "" {
-			call.Items = nil
-		}
-		items = append(items, it)
 	}
-	return items
+	return &diffItem{Class: "call", Call: call}
 }
 
 // What is longer is cut, unless all is wanted.

@@ -2,7 +2,6 @@ package readable
 
 import (
 	"bufio"
-	"cmp"
 	_ "embed"
 	"fmt"
 	"html"
@@ -17,26 +16,18 @@ import (
 //go:embed transcript.md.tmpl
 var markdownPage string
 
-// markdownFunctions write the words into Markdown. Those of the package document that depend on
-// Options are replaced when a transcript is written.
-var markdownFunctions = template.FuncMap{
+var markdownTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
-	"fold": fold, "emphasized": emphasized,
+	"fold": fold, "emphasized": emphasized, "capital": printable.Capital,
 	"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
 	"text":  func(s string) document.Text { return document.Text{Body: s} },
-	"role":  role,
-}
-
-var markdownTemplate = template.Must(template.New("").Funcs(Options{}.Functions()).Funcs(markdownFunctions).Parse(markdownPage))
+}).Parse(markdownPage))
 
 // Markdown writes the transcript in Markdown. The same document gives the same bytes. Transcripts may
 // follow one another.
 func Markdown(w io.Writer, d *document.Document, o Options) error {
 	b := bufio.NewWriter(w)
-	t, err := markdownTemplate.Clone()
-	if err == nil {
-		err = t.Funcs(o.Functions()).ExecuteTemplate(b, "transcript", d)
-	}
+	err := markdownTemplate.ExecuteTemplate(b, "transcript", o.Session(d))
 	if err == nil {
 		err = b.Flush()
 	}
@@ -44,13 +35,6 @@ func Markdown(w io.Writer, d *document.Document, o Options) error {
 		return fmt.Errorf("write session %s: %w", d.Session.ID, err)
 	}
 	return nil
-}
-
-func role(m *document.Message) string {
-	if m.Compaction != nil {
-		return "Compaction"
-	}
-	return printable.Capital(cmp.Or(printable.Line(m.Role), "message"))
 }
 
 // emphasized are facts in a paragraph of their own.

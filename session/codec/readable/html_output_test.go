@@ -1,4 +1,4 @@
-package view
+package readable
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 )
 
 // markedRuns writes runs as text, each that has classes in brackets.
-func markedRuns(all []run) string {
+func markedRuns(all []Run) string {
 	var b strings.Builder
 	for _, r := range all {
 		if r.Class != "" {
@@ -40,7 +40,7 @@ func TestOutputForATerminalIsShownInItsColors(t *testing.T) {
 		{"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n same",
 			"--- a/x\n+++ b/x\n[dim:@@ -1 +1 @@\n][del:-old\n][add:+new\n] same"},
 	} {
-		if got := markedRuns(runs(printable.Sanitize(test.text))); got != test.want {
+		if got := markedRuns(Runs(printable.Sanitize(test.text))); got != test.want {
 			t.Errorf("%q is shown as %q, want %q", test.text, got, test.want)
 		}
 	}
@@ -50,7 +50,7 @@ func FuzzOutputForATerminal(f *testing.F) {
 	f.Add("\x1b[31mred\x1b]0;title\x07\r\n\x1b[38;5m")
 	f.Fuzz(func(t *testing.T, text string) {
 		length := 0
-		for _, r := range runs(printable.Sanitize(text)) {
+		for _, r := range Runs(printable.Sanitize(text)) {
 			if strings.Trim(r.Class, "abcdefghijklmnopqrstuvwxyz 01234567") != "" {
 				t.Errorf("class %q", r.Class)
 			}

@@ -1,4 +1,4 @@
-package view
+package readable
 
 import (
 	"encoding/json"
@@ -10,29 +10,29 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// run is a piece of a text with the classes that it is shown with.
-type run struct{ Class, Text string }
+// Run is a piece of a text with the classes that it is shown with.
+type Run struct{ Class, Text string }
 
 // What package printable makes of the characters that begin and end sequences for terminals.
 const (
-	escape         = "␛"
+	escapeMark     = "␛"
 	bell           = "␇"
 	carriageReturn = '␍'
 )
 
-// runs are a text that a tool wrote for a terminal: its colors are classes, its other sequences are dropped, and of
+// Runs are a text that a tool wrote for a terminal: its colors are classes, its other sequences are dropped, and of
 // what a carriage return writes over the last is left. The lines of a unified diff have classes, too. The text has been
 // made printable, so each piece of it is harmless; the raw row of the part has it as it was.
-func runs(s string) []run {
+func Runs(s string) []Run {
 	if strings.HasPrefix(s, "@@ -") || strings.Contains(s, "\n@@ -") {
 		return diffLines(s)
 	}
-	if !strings.ContainsAny(s, escape+string(carriageReturn)) {
-		return []run{{"", s}}
+	if !strings.ContainsAny(s, escapeMark+string(carriageReturn)) {
+		return []Run{{"", s}}
 	}
 	var t terminal
 	for s != "" {
-		at := strings.IndexAny(s, escape+"\n"+string(carriageReturn))
+		at := strings.IndexAny(s, escapeMark+"\n"+string(carriageReturn))
 		if at < 0 {
 			t.write(s)
 			break
@@ -44,8 +44,8 @@ func runs(s string) []run {
 			t.write("\n")
 			s = s[1:]
 			t.line = len(t.runs)
-		case strings.HasPrefix(s, escape):
-			s = t.sequence(s[len(escape):])
+		case strings.HasPrefix(s, escapeMark):
+			s = t.sequence(s[len(escapeMark):])
 		default:
 			s = s[len(string(carriageReturn)):]
 			if !strings.HasPrefix(s, "\n") && s != "" {
@@ -58,7 +58,7 @@ func runs(s string) []run {
 
 // terminal is the state of a terminal that is written to.
 type terminal struct {
-	runs []run
+	runs []Run
 	// line is the number of runs before the line that is written.
 	line                          int
 	color                         string
@@ -82,7 +82,7 @@ func (t *terminal) write(s string) {
 		t.runs[n-1].Text += s
 		return
 	}
-	t.runs = append(t.runs, run{class, s})
+	t.runs = append(t.runs, Run{class, s})
 }
 
 // sequence reads a sequence whose escape character has been read, and returns what follows it. One that does not end is
@@ -102,12 +102,12 @@ func (t *terminal) sequence(s string) string {
 		}
 		return s[end+1:]
 	case strings.HasPrefix(s, "]"): // a command, such as a link or a title
-		bellAt, escapeAt := strings.Index(s, bell), strings.Index(s, escape+`\`)
+		bellAt, escapeAt := strings.Index(s, bell), strings.Index(s, escapeMark+`\`)
 		switch {
 		case bellAt >= 0 && (escapeAt < 0 || bellAt < escapeAt):
 			return s[bellAt+len(bell):]
 		case escapeAt >= 0:
-			return s[escapeAt+len(escape)+1:]
+			return s[escapeAt+len(escapeMark)+1:]
 		}
 		return s
 	case s != "" && s[0] >= ' ' && s[0] <= '~':
@@ -157,7 +157,7 @@ func (t *terminal) style(parameters []string) {
 }
 
 // diffLines has the lines of a unified diff, those that follow each other and are of a kind in one piece.
-func diffLines(s string) (all []run) {
+func diffLines(s string) (all []Run) {
 	for line := range strings.SplitAfterSeq(s, "\n") {
 		class := ""
 		switch {
@@ -173,23 +173,23 @@ func diffLines(s string) (all []run) {
 	return all
 }
 
-func appendRun(all []run, class, text string) []run {
+func appendRun(all []Run, class, text string) []Run {
 	if n := len(all); n > 0 && all[n-1].Class == class {
 		all[n-1].Text += text
 		return all
 	}
-	return append(all, run{class, text})
+	return append(all, Run{class, text})
 }
 
-// edited is what a call replaces in a file.
-type edited struct {
-	Runs []run
+// Edit is what a call replaces in a file.
+type Edit struct {
+	Runs []Run
 	// Added and Removed count lines.
 	Added, Removed int
 }
 
 // Gist is the size of the change.
-func (e edited) Gist() string { return fmt.Sprintf("+%d −%d", e.Added, e.Removed) }
+func (e Edit) Gist() string { return fmt.Sprintf("+%d −%d", e.Added, e.Removed) }
 
 const (
 	// maxEdit is the size in bytes of texts up to which they are compared.
@@ -203,7 +203,7 @@ var replacements = [][2]string{{"old_string", "new_string"}, {"old_str", "new_st
 	{"old_text", "new_text"}, {"oldText", "newText"}, {"old", "new"}}
 
 // edits finds what a call replaces, if its input has it as pairs of texts, and they are not too long to be compared.
-func edits(c *document.ToolCall) *edited {
+func edits(c *document.ToolCall) *Edit {
 	if c == nil || len(c.Input) > maxEdit {
 		return nil
 	}
@@ -216,7 +216,7 @@ func edits(c *document.ToolCall) *edited {
 	if json.Unmarshal(input["edits"], &several) == nil {
 		all = append(all, several...)
 	}
-	var e edited
+	var e Edit
 	for _, one := range all {
 		for _, names := range replacements {
 			var before, after string
@@ -233,7 +233,7 @@ func edits(c *document.ToolCall) *edited {
 }
 
 // compare adds the lines of two texts.
-func (e *edited) compare(before, after string) {
+func (e *Edit) compare(before, after string) {
 	rows := document.DiffTexts(printable.Sanitize(before), printable.Sanitize(after))
 	for i := 0; i < len(rows); {
 		if rows[i].Same {

@@ -30,16 +30,139 @@ type Words struct {
 	Files map[string]string
 }
 
-// Functions are the words for a template of a format.
-func (w Words) Functions() map[string]any {
-	return map[string]any{
-		"line": printable.Line, "plain": printable.Sanitize, "head": w.Head, "rules": rules, "missing": missing,
-		"summary": summary,
-		"time":    w.time, "state": state, "bad": bad, "facts": w.facts, "blocks": w.blocks, "errors": modelErrors,
-		"usage": UsageTable,
-		"texts": w.texts, "title": title, "compaction": compaction, "decisions": decisions, "children": children,
-		"files": w.files, "join": printable.Join, "annotations": annotations,
+// SessionWords are a session in words: what is named how, what is folded, what is cut. Terminal, Markdown, HTML and pages
+// lay them out.
+//
+// Every string is fit to be shown: control characters, and those that reorder or hide text, are made visible. None is
+// escaped for a markup.
+type SessionWords struct {
+	Title  string
+	Head   []Field
+	Rules  []string
+	Turns  []TurnWords
+	Queued []MessageWords
+	// Usage is a table: its titles, its rows and their sum, which is the last row. Only the first column is text. It is
+	// empty where nothing was counted.
+	Usage [][]string
+	// Texts are what turns name by their digest.
+	Texts []Section
+	// Decisions are those that belong to no call.
+	Decisions []string
+	Children  []Field
+	// Files are the side files that the session refers to.
+	Files []SideFile
+}
+
+// TurnWords are a turn in words.
+type TurnWords struct {
+	*Turn
+	// Missing reports what is missing before the turn, or of it.
+	Missing []string
+	// Facts are its sums, Notes its annotations.
+	Facts, Notes []string
+	Messages     []MessageWords
+}
+
+// MessageWords are a message in words.
+type MessageWords struct {
+	*Message
+	// Name is its role, or what else it is; Began is when.
+	Name, Began string
+	// Ended is one word where the message did not just finish.
+	Ended string
+	Facts []string
+	// Summary is that of a compaction, and Compacted how it came about and what it made of the context.
+	Summary   string
+	Compacted []string
+	Blocks    []Block
+	Errors    []string
+	Doubts    []string
+}
+
+// Session puts a session into words.
+func (w Words) Session(d *Document) SessionWords {
+	s := SessionWords{Title: printable.Line(cmp.Or(d.Session.Title, "Untitled")), Head: w.Head(d), Usage: usageTable(d),
+		Queued: w.Messages(d.Queued), Texts: w.texts(d)}
+	for _, r := range d.Session.Rules {
+		s.Rules = append(s.Rules, printable.Line(r.Action+" "+r.Permission+" "+r.Pattern))
 	}
+	for _, t := range d.Turns {
+		s.Turns = append(s.Turns, w.Turn(t))
+	}
+	for _, x := range d.OtherDecisions() {
+		text, _ := DecisionText(&x)
+		s.Decisions = append(s.Decisions, printable.Line(x.ToolID+": "+text))
+	}
+	for _, c := range d.Children {
+		s.Children = append(s.Children, Field{printable.Line(c.SessionID),
+			printable.Line(printable.Join(c.Title, c.Agent, string(c.State)))})
+	}
+	for c := range d.ToolCalls() {
+		f := SideFile{printable.Line(c.OutputPath), w.Files[c.OutputPath]}
+		if c.OutputPath != "" && !slices.Contains(s.Files, f) {
+			s.Files = append(s.Files, f)
+		}
+	}
+	return s
+}
+
+// Turn puts a turn into words.
+func (w Words) Turn(t *Turn) TurnWords {
+	words := TurnWords{Turn: t, Missing: t.Gaps(), Notes: annotated(t.Annotations), Messages: w.Messages(t.Messages)}
+	if t.QuestionMissing {
+		words.Missing = append(words.Missing, "the question of this turn never arrived")
+	}
+	hidden := ""
+	if t.Hidden {
+		hidden = "rewound"
+	}
+	words.Facts = printable.Present(printable.Line(printable.FullModelName(t.Model)), printable.Tokens(t.Usage),
+		printable.OptionalDuration(t.DurationMS), printable.Cost(t.CostUSD, nil), hidden)
+	return words
+}
+
+// Messages puts messages into words.
+func (w Words) Messages(all []*Message) (words []MessageWords) {
+	for _, m := range all {
+		words = append(words, w.message(m))
+	}
+	return words
+}
+
+func (w Words) message(m *Message) MessageWords {
+	words := MessageWords{Message: m, Name: printable.Line(m.Role), Began: w.Time(m.CreatedAt)}
+	if m.State != StateFinished {
+		words.Ended = string(m.State)
+	}
+	if m.Trigger != nil {
+		words.Facts = append(words.Facts, printable.Line("triggered by "+m.Trigger.Source))
+	}
+	if m.CanceledAt != nil {
+		words.Facts = append(words.Facts, "canceled before its turn")
+	}
+	if m.HiddenAt != nil {
+		words.Facts = append(words.Facts, "hidden by a rewind at "+w.Time(*m.HiddenAt))
+	}
+	if m.Compaction != nil {
+		words.Name, words.Compacted, words.Summary = "Compaction", compaction(m.Compaction),
+			printable.Sanitize(m.Compaction.Summary)
+	}
+	for i, p := range m.Parts {
+		if i > 0 || p.Kind != KindStep { // that a message begins needs no saying
+			words.Blocks = append(words.Blocks, w.Block(p))
+		}
+		if lines := annotated(p.Annotations); len(lines) > 0 {
+			words.Blocks = append(words.Blocks, Block{Kind: BlockProse, Facts: lines})
+		}
+	}
+	for _, text := range m.ModelErrors {
+		words.Errors = append(words.Errors, "model call: "+printable.Sanitize(text))
+	}
+	words.Errors = append(words.Errors, printable.Present(printable.Sanitize(m.Error))...)
+	for _, problem := range m.Problems {
+		words.Doubts = append(words.Doubts, "problem in the telemetry: "+printable.Line(problem))
+	}
+	return words
 }
 
 // Field is a name and its value.
@@ -120,8 +243,8 @@ func (w Words) Head(d *Document) []Field {
 	}
 	add("State", string(s.State))
 	add("Error", s.Error)
-	add("Began", w.time(s.CreatedAt))
-	add("Last change", w.time(s.UpdatedAt))
+	add("Began", w.Time(s.CreatedAt))
+	add("Last change", w.Time(s.UpdatedAt))
 	turns := []string{strconv.Itoa(tot.Turns)}
 	if tot.Hidden > 0 {
 		turns = append(turns, fmt.Sprintf("%d of them rewound", tot.Hidden))
@@ -144,9 +267,6 @@ func (w Words) Head(d *Document) []Field {
 	return head
 }
 
-// annotations are those of a turn in words.
-func annotations(t *Turn) []string { return annotated(t.Annotations) }
-
 func annotated(all []Annotation) (lines []string) {
 	for _, text := range Annotated(all) {
 		lines = append(lines, printable.Line(text))
@@ -154,11 +274,9 @@ func annotated(all []Annotation) (lines []string) {
 	return lines
 }
 
-func title(d *Document) string { return printable.Line(cmp.Or(d.Session.Title, "Untitled")) }
-
 // compaction reports how a compaction came about and what it made of the context.
 func compaction(c *Compaction) []string {
-	all := []string{"compacted by its user", "", "", "", printable.OptionalDuration(c.DurationMS)}
+	all := []string{"compacted by its user", "", "", "", printable.OptionalDuration(c.DurationMS), ""}
 	if c.Auto {
 		all[0] = "compacted by the agent"
 	}
@@ -171,81 +289,14 @@ func compaction(c *Compaction) []string {
 	if c.TailStartID != "" {
 		all[3] = printable.Line("kept from " + c.TailStartID)
 	}
-	return printable.Present(all...)
-}
-
-func rules(d *Document) (all []string) {
-	for _, r := range d.Session.Rules {
-		all = append(all, printable.Line(r.Action+" "+r.Permission+" "+r.Pattern))
-	}
-	return all
-}
-
-// missing reports what is missing before a turn, or of it.
-func missing(t *Turn) []string {
-	all := t.Gaps()
-	if t.QuestionMissing {
-		all = append(all, "the question of this turn never arrived")
-	}
-	return all
-}
-
-func summary(t *Turn) []string {
-	all := []string{
-		printable.Line(printable.FullModelName(t.Model)), printable.Tokens(t.Usage),
-		printable.OptionalDuration(t.DurationMS), printable.Cost(t.CostUSD, nil), "",
-	}
-	if t.Hidden {
-		all[4] = "rewound"
+	if c.ContextBefore > 0 {
+		all[5] = "context " + printable.Brief(c.ContextBefore) + " → " + printable.Brief(c.ContextAfter) + " tokens"
 	}
 	return printable.Present(all...)
 }
 
-// state is one word where a message did not just finish.
-func state(m *Message) string {
-	if m.State == StateFinished {
-		return ""
-	}
-	return string(m.State)
-}
-
-func bad(m *Message) bool { return m.State.Bad() }
-
-func (w Words) facts(m *Message) (all []string) {
-	if m.Trigger != nil {
-		all = append(all, printable.Line("triggered by "+m.Trigger.Source))
-	}
-	if m.CanceledAt != nil {
-		all = append(all, "canceled before its turn")
-	}
-	if m.HiddenAt != nil {
-		all = append(all, "hidden by a rewind at "+w.time(*m.HiddenAt))
-	}
-	return all
-}
-
-func (w Words) blocks(m *Message) (all []Block) {
-	for i, p := range m.Parts {
-		if i > 0 || p.Kind != KindStep { // that a message begins needs no saying
-			all = append(all, w.Block(p))
-		}
-		if lines := annotated(p.Annotations); len(lines) > 0 {
-			all = append(all, Block{Kind: BlockProse, Facts: lines})
-		}
-	}
-	return all
-}
-
-func modelErrors(m *Message) (all []string) {
-	for _, text := range m.ModelErrors {
-		all = append(all, "model call: "+printable.Sanitize(text))
-	}
-	return append(all, printable.Present(printable.Sanitize(m.Error))...)
-}
-
-// UsageTable is a table: its titles, its rows and their sum, which is the last row. Only the
-// first column is text. It is empty where nothing was counted.
-func UsageTable(d *Document) [][]string {
+// usageTable is that of [SessionWords].
+func usageTable(d *Document) [][]string {
 	if tot := &d.Totals; tot.Usage == nil && tot.CopiedUsage == nil && tot.CostUSD == nil {
 		return nil
 	}
@@ -278,7 +329,6 @@ func UsageCells(u *session.Usage) []string {
 	return cells
 }
 
-// texts are what turns name by their digest.
 func (w Words) texts(d *Document) (all []Section) {
 	add := func(title, body string, known bool) {
 		text := Text{Cut: "the text never arrived"}
@@ -292,34 +342,6 @@ func (w Words) texts(d *Document) (all []Section) {
 	}
 	for _, c := range d.ToolCatalogs {
 		add(fmt.Sprintf("Tools of %s (%d)", printable.Turns(c.Turns), len(c.Tools)), Pretty([]byte(c.Body)), c.Resolved)
-	}
-	return all
-}
-
-// decisions are those that belong to no call.
-func decisions(d *Document) (all []string) {
-	for _, x := range d.OtherDecisions() {
-		text, _ := DecisionText(&x)
-		all = append(all, printable.Line(x.ToolID+": "+text))
-	}
-	return all
-}
-
-func children(d *Document) (all []Field) {
-	for _, c := range d.Children {
-		all = append(all, Field{printable.Line(c.SessionID),
-			printable.Line(printable.Join(c.Title, c.Agent, string(c.State)))})
-	}
-	return all
-}
-
-// files are the side files that the session refers to.
-func (w Words) files(d *Document) (all []SideFile) {
-	for c := range d.ToolCalls() {
-		f := SideFile{printable.Line(c.OutputPath), w.Files[c.OutputPath]}
-		if c.OutputPath != "" && !slices.Contains(all, f) {
-			all = append(all, f)
-		}
 	}
 	return all
 }
@@ -462,7 +484,8 @@ func (w Words) clip(s string) Text {
 		printable.Bytes(int64(len(s)-len(head))), printable.Bytes(int64(len(s))))}
 }
 
-func (w Words) time(milli int64) string {
+// Time is a time of Unix milliseconds, "" if it is not known.
+func (w Words) Time(milli int64) string {
 	if milli == 0 {
 		return ""
 	}
