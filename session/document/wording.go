@@ -84,7 +84,7 @@ func (w Words) Session(d *Document) SessionWords {
 	s := SessionWords{Title: printable.Line(cmp.Or(d.Session.Title, "Untitled")), Head: w.Head(d), Usage: usageTable(d),
 		Queued: w.Messages(d.Queued), Texts: w.texts(d)}
 	for _, r := range d.Session.Rules {
-		s.Rules = append(s.Rules, printable.Line(r.Action+" "+r.Permission+" "+r.Pattern))
+		s.Rules = append(s.Rules, RuleWords(&r))
 	}
 	for _, t := range d.Turns {
 		s.Turns = append(s.Turns, w.Turn(t))
@@ -94,8 +94,7 @@ func (w Words) Session(d *Document) SessionWords {
 		s.Decisions = append(s.Decisions, printable.Line(x.ToolID+": "+text))
 	}
 	for _, c := range d.Children {
-		s.Children = append(s.Children, Field{printable.Line(c.SessionID),
-			printable.Line(printable.Join(c.Title, c.Agent, string(c.State)))})
+		s.Children = append(s.Children, Field{printable.Line(c.SessionID), c.Words()})
 	}
 	for c := range d.ToolCalls() {
 		f := SideFile{printable.Line(c.OutputPath), w.Files[c.OutputPath]}
@@ -144,7 +143,7 @@ func (w Words) message(m *Message) MessageWords {
 		words.Facts = append(words.Facts, "hidden by a rewind at "+w.Time(*m.HiddenAt))
 	}
 	if m.Compaction != nil {
-		words.Name, words.Compacted, words.Summary = "Compaction", compaction(m.Compaction),
+		words.Name, words.Compacted, words.Summary = "Compaction", m.Compaction.Words(),
 			printable.Sanitize(m.Compaction.Summary)
 	}
 	for i, p := range m.Parts {
@@ -222,28 +221,48 @@ const (
 	maxSubject = 120
 )
 
+// About is what is known of the session besides its sums.
+func (w Words) About(s *Session) (about []Field) {
+	add := func(name, value string) {
+		if value != "" {
+			about = append(about, Field{name, value})
+		}
+	}
+	add("Session", printable.Line(s.ID))
+	add("Model", printable.FullModelName(s.Model))
+	add("Workspace", printable.OneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
+	add("Mode", printable.OneLine(s.Mode))
+	if s.Reading == ReadingGeneric {
+		add("Reading",
+			"generic reading: no dialect knows this client; what is here was found by the names of its attributes")
+	}
+	add("Started", w.Time(s.CreatedAt))
+	add("Archived", w.Time(session.Deref(s.ArchivedAt)))
+	if o := s.Origin; o != nil {
+		what := "started by "
+		if o.Fork {
+			what = "fork of "
+		}
+		if what += printable.Line(o.SessionID); o.Title != "" {
+			what += ", “" + printable.OneLine(o.Title) + "”"
+		}
+		add("Origin", what)
+	}
+	return about
+}
+
 // Head are the facts of the session.
 func (w Words) Head(d *Document) []Field {
-	var head []Field
+	s, tot := &d.Session, &d.Totals
+	head := w.About(s)
 	add := func(name, value string) {
 		if value = printable.Line(value); value != "" {
 			head = append(head, Field{name, value})
 		}
 	}
-	s, tot := &d.Session, &d.Totals
-	add("Session", s.ID)
 	add("Agent", s.Agent)
-	add("Model", printable.FullModelName(s.Model))
-	add("Mode", s.Mode)
-	add("Workspace", s.WorkspaceRoot)
-	if o := s.Origin; o != nil && o.Fork {
-		add("Fork of", o.SessionID)
-	} else if o != nil {
-		add("Sub-agent of", o.SessionID)
-	}
 	add("State", string(s.State))
 	add("Error", s.Error)
-	add("Began", w.Time(s.CreatedAt))
 	add("Last change", w.Time(s.UpdatedAt))
 	turns := []string{strconv.Itoa(tot.Turns)}
 	if tot.Hidden > 0 {
@@ -274,25 +293,91 @@ func annotated(all []Annotation) (lines []string) {
 	return lines
 }
 
-// compaction reports how a compaction came about and what it made of the context.
-func compaction(c *Compaction) []string {
-	all := []string{"compacted by its user", "", "", "", printable.OptionalDuration(c.DurationMS), ""}
+// Words reports how a compaction came about and what it made of the context.
+func (c *Compaction) Words() []string {
+	kind, summary, context, kept := "on request", "", "", ""
 	if c.Auto {
-		all[0] = "compacted by the agent"
+		kind = "automatic"
 	}
 	if c.SummarizedMessages > 0 {
-		all[1] = printable.Plural(int(c.SummarizedMessages), "message", "messages")
-	}
-	if c.SummaryTokens > 0 {
-		all[2] = printable.Count(c.SummaryTokens) + " tokens of summary"
-	}
-	if c.TailStartID != "" {
-		all[3] = printable.Line("kept from " + c.TailStartID)
+		summary = printable.Plural(int(c.SummarizedMessages), "message", "messages") + " → " +
+			printable.Count(c.SummaryTokens) + " tokens in context"
+	} else if c.SummaryTokens > 0 && c.ContextBefore == 0 {
+		summary = printable.Count(c.SummaryTokens) + " tokens in context"
 	}
 	if c.ContextBefore > 0 {
-		all[5] = "context " + printable.Brief(c.ContextBefore) + " → " + printable.Brief(c.ContextAfter) + " tokens"
+		context = "context " + printable.Count(c.ContextBefore) + " → " +
+			printable.Count(cmp.Or(c.ContextAfter, c.SummaryTokens)) + " tokens"
 	}
-	return printable.Present(all...)
+	if c.TailStartID != "" {
+		kept = printable.Line("kept from " + c.TailStartID)
+	}
+	return printable.Present(kind, summary, context, printable.OptionalDuration(c.DurationMS), kept)
+}
+
+// Words are the agent, the state and the title of a session that left another one, and what it used.
+func (c *Child) Words() string {
+	facts := []string{printable.OneLine(c.Agent), "", "", ""}
+	if c.State.Bad() { // a run that finished may be one that waits for a human
+		facts[1] = string(c.State)
+	}
+	if c.Title != "" {
+		facts[2] = "“" + printable.OneLine(c.Title) + "”"
+	}
+	if c.TotalTokens > 0 {
+		facts[3] = printable.Count(c.TotalTokens) + " tokens"
+	}
+	return printable.Join(facts...)
+}
+
+// RuleWords are a rule in words.
+func RuleWords(r *session.Rule) string {
+	line := printable.OneLine(r.Action) + " " + printable.OneLine(r.Permission)
+	if r.Pattern != "" && r.Pattern != "*" {
+		line += " " + printable.OneLine(r.Pattern)
+	}
+	if r.Source != "" && r.Source != "session" {
+		line += " (" + printable.OneLine(r.Source) + ")"
+	}
+	return line
+}
+
+// OutcomeWords are what became of a call, "" if it succeeded.
+func (c *ToolCall) OutcomeWords() string {
+	switch {
+	case c.Stub:
+		return "lost"
+	case c.Denied:
+		return "denied"
+	case c.State == session.StateOutputAvailable:
+		return ""
+	case c.State == session.StateOutputError:
+		return "failed"
+	case c.State == session.StateApprovalRequested:
+		return "waits for approval"
+	case c.State == session.StateApprovalResponded:
+		return "approved, no result"
+	case c.State == session.StateInputStreaming:
+		return "input unfinished"
+	}
+	return "no result"
+}
+
+// CutWords report that the model saw a part of the output only, and where the whole is; "" if neither is known.
+func (c *ToolCall) CutWords() string {
+	if !c.Truncated && c.OutputPath != "" {
+		return "whole output in " + printable.OneLine(c.OutputPath)
+	} else if !c.Truncated {
+		return ""
+	}
+	text := "cut for the model"
+	if c.OutputSize > 0 {
+		text += ", " + printable.Bytes(c.OutputSize) + " in all"
+	}
+	if c.OutputPath != "" {
+		text += ": " + printable.OneLine(c.OutputPath)
+	}
+	return text
 }
 
 // usageTable is that of [SessionWords].
@@ -373,16 +458,27 @@ func (w Words) block(p *Part) Block {
 		return Block{Kind: BlockStep, Title: fmt.Sprintf("Step %d", p.Step)}
 	case KindFile:
 		f := p.File
-		b := reference(cmp.Or(f.Name, "File"), f.URL, f.MediaType)
+		address := f.URL
+		if f.Size != nil { // what it holds is in the session
+			address = ""
+		}
+		facts := []string{f.MediaType}
+		if f.Size != nil {
+			facts = append(facts, printable.Bytes(int64(*f.Size)))
+		}
+		b := reference(cmp.Or(f.Name, address, "unnamed"), address, facts...)
 		if m, ok := printable.MediaOf(f.Content()); ok && m.IsImage() {
 			b.Images = []printable.Media{m}
 		}
-		if f.Size != nil {
-			b.Facts = slices.Insert(b.Facts, min(1, len(b.Facts)), printable.Bytes(int64(*f.Size)))
-		}
 		return b
 	case KindSource:
-		return reference(cmp.Or(p.Source.Title, p.Source.Name, p.Source.URL, "Source"), p.Source.URL)
+		src := p.Source
+		title := cmp.Or(src.Title, src.Name, src.URL, "Source")
+		name := src.Name
+		if name == title {
+			name = ""
+		}
+		return reference(title, src.URL, name, src.ID)
 	}
 	switch p.Type {
 	case session.TypeError, session.TypeWithheld, session.TypeUnfinished:
@@ -399,7 +495,10 @@ func reference(title, url string, facts ...string) Block {
 	b := Block{Kind: BlockReference, Title: printable.Line(title), Link: url}
 	lower := strings.ToLower(url)
 	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") || printable.Line(url) != url {
-		b.Link, facts = "", append(facts, url)
+		b.Link = ""
+		if url != title {
+			facts = append([]string{url}, facts...)
+		}
 	}
 	for _, f := range facts {
 		b.Facts = append(b.Facts, printable.Present(printable.Line(f))...)
@@ -409,7 +508,7 @@ func reference(title, url string, facts ...string) Block {
 
 // Call is a tool call in words.
 func (w Words) Call(c *ToolCall) Block {
-	b := Block{Kind: BlockTool, Title: printable.Line(cmp.Or(c.Name, "unnamed tool")), Subject: ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…"),
+	b := Block{Kind: BlockTool, Title: printable.Line(cmp.Or(c.Name, printable.Unnamed)), Subject: ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…"),
 		Outcome: c.Outcome()}
 	fact := func(on bool, text string) {
 		if text = printable.Line(text); on && text != "" {
@@ -418,10 +517,11 @@ func (w Words) Call(c *ToolCall) Block {
 	}
 	fact(true, printable.OptionalDuration(c.DurationMS))
 	fact(true, c.ACPKind)
-	fact(c.Outcome() == OutcomeOpen || c.Stub, c.State)
+	fact(c.Outcome() == OutcomeOpen, c.OutcomeWords())
 	fact(c.ProviderExecuted, "run by the provider")
 	fact(c.ChildSessionID != "", "started "+c.ChildSessionID)
-	fact(c.Stub, "its input and output never arrived")
+	fact(c.Stub, "input and output never arrived")
+	fact(c.Stub && c.State != "", "the turn saw it as "+c.State)
 	section := func(title, body string) {
 		if body != "" {
 			b.Sections = append(b.Sections, Section{title, w.clip(body)})
@@ -441,12 +541,7 @@ func (w Words) Call(c *ToolCall) Block {
 	b.Images = slices.DeleteFunc(files, func(m printable.Media) bool { return !m.IsImage() })
 	section("Error", printable.Sanitize(c.Error))
 	section("Output before the error", output(c.PartialOutput))
-	part := "the model saw a part of the output"
-	if c.OutputSize > 0 {
-		part += ", the whole is " + printable.Bytes(c.OutputSize)
-	}
-	fact(c.Truncated || c.OutputPath != "", part)
-	fact(c.OutputPath != "", "whole output in "+c.OutputPath)
+	fact(true, c.CutWords())
 	b.Link = w.Files[c.OutputPath]
 	for i := range c.Decisions {
 		text, _ := DecisionText(&c.Decisions[i])
@@ -486,7 +581,7 @@ func (w Words) clip(s string) Text {
 
 // Time is a time of Unix milliseconds, "" if it is not known.
 func (w Words) Time(milli int64) string {
-	if milli == 0 {
+	if !session.Credible(milli) {
 		return ""
 	}
 	return time.UnixMilli(milli).In(cmp.Or(w.Zone, time.UTC)).Format("2006-01-02 15:04:05 MST")

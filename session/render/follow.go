@@ -176,9 +176,9 @@ func (n *NewsPrinter) text(x *document.News) {
 	}
 	if x.PartID != n.part {
 		n.part, n.column = x.PartID, 2
-		p.b.WriteString(lead.Render(lead.text))
+		p.b.WriteString(lead.Styled(lead.text))
 		if already := !x.Replaced && x.Part != nil && len(x.Part.Text) > len(x.Delta); already {
-			p.b.WriteString(p.dim.Render("… "))
+			p.b.WriteString(p.dim.Styled("… "))
 			n.column += 2
 			n.held = strings.TrimLeft(x.Delta, " \n")
 		} else {
@@ -242,7 +242,7 @@ func (n *NewsPrinter) write(text string) {
 					_, size := utf8.DecodeRuneInString(word)
 					part, rest = word[:size], word[size:]
 				}
-				p.b.WriteString(n.paint.Render(part))
+				p.b.WriteString(n.paint.Styled(part))
 				n.column += width(part)
 				word = rest
 			}

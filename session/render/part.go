@@ -114,18 +114,16 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 		p.tool(doc, part, previousRules)
 	case document.KindStep:
 		p.step(m, part.Step)
-	case document.KindFile:
-		f := part.File
-		facts := []string{printable.OneLine(cmp.Or(f.Name, f.URL, "unnamed")), printable.OneLine(f.MediaType)}
-		if f.Size != nil {
-			facts = append(facts, printable.Bytes(int64(*f.Size)))
+	case document.KindFile, document.KindSource:
+		mark := "▤ "
+		if part.Kind == document.KindSource {
+			mark = "↗ "
 		}
-		p.line(span{"▤ ", p.accent}, span{printable.Join(facts...), p.plain})
-	case document.KindSource:
-		s := part.Source
-		p.line(span{"↗ ", p.accent},
-			span{printable.Join(printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)),
-				printable.OneLine(s.ID)), p.plain})
+		b := document.Words{}.Block(part)
+		if b.Link == b.Title {
+			b.Link = ""
+		}
+		p.line(span{mark, p.accent}, span{printable.Join(append([]string{b.Title, b.Link}, b.Facts...)...), p.plain})
 	default:
 		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
 		text := printable.Value(part.Data)
@@ -217,28 +215,11 @@ func modelError(m *document.Message, c *document.ModelCall) string {
 
 func (p *printer) compaction(m *document.Message) {
 	c := m.Compaction
-	kind := "on request"
-	if c.Auto {
-		kind = "automatic"
-	}
-	facts := []string{kind}
-	if c.SummarizedMessages > 0 {
-		facts = append(facts, printable.Plural(int(c.SummarizedMessages), "message", "messages")+" → "+
-			printable.Count(c.SummaryTokens)+" tokens in context")
-	} else if c.SummaryTokens > 0 && c.ContextBefore > 0 {
-		facts = append(facts, "context "+printable.Count(c.ContextBefore)+" → "+
-			printable.Count(c.SummaryTokens)+" tokens")
-	} else if c.SummaryTokens > 0 {
-		facts = append(facts, printable.Count(c.SummaryTokens)+" tokens in context")
-	}
-	if c.DurationMS != nil {
-		facts = append(facts, printable.Duration(*c.DurationMS))
-	}
 	label := "Compacted"
 	if m.HiddenAt != nil {
 		label += " (rewound)"
 	}
-	p.header("┄", span{label, p.accent}, span{}, facts...)
+	p.header("┄", span{label, p.accent}, span{}, c.Words()...)
 	if c.Summary != "" {
 		p.block(span{"  ", p.plain}, c.Summary, p.dim, p.Lines)
 	}
@@ -250,25 +231,20 @@ func (p *printer) compaction(m *document.Message) {
 
 // outcome is the mark and the word for the state of a call.
 func (p *printer) outcome(c *document.ToolCall) span {
-	text, paint := "", p.warn
-	switch {
-	case c.Stub:
-		text = "◌ lost"
-	case c.Denied:
-		text = "⊘ denied"
-	case c.State == session.StateOutputAvailable:
-		text, paint = "✓", p.good
-	case c.State == session.StateOutputError:
-		text, paint = "✗ failed", p.bad
-	case c.State == session.StateApprovalRequested:
-		text = "? waits for approval"
-	case c.State == session.StateApprovalResponded:
-		text = "◌ approved, no result"
-	case c.State == session.StateInputStreaming:
-		text = "◌ input unfinished"
-	default:
-		text = "◌ no result"
+	mark, paint := "◌", p.warn
+	switch c.Outcome() {
+	case document.OutcomeOK:
+		mark, paint = "✓", p.good
+	case document.OutcomeFailed:
+		mark, paint = "✗", p.bad
+	case document.OutcomeDenied:
+		mark = "⊘"
+	case document.OutcomeOpen:
+		if c.State == session.StateApprovalRequested {
+			mark = "?"
+		}
 	}
+	text := strings.TrimSpace(mark + " " + c.OutcomeWords())
 	if c.DurationMS != nil {
 		text += " " + printable.Duration(*c.DurationMS)
 	}
@@ -324,14 +300,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 	} else if c.State == session.StateOutputError {
 		p.line(bar, span{cmp.Or(printable.OneLine(c.ErrorType), "(no message)"), p.bad})
 	}
-	if c.Truncated {
-		text := "cut for the model"
-		if c.OutputSize > 0 {
-			text += ", " + printable.Bytes(c.OutputSize) + " in all"
-		}
-		if c.OutputPath != "" {
-			text += ": " + printable.OneLine(c.OutputPath)
-		}
+	if text := c.CutWords(); text != "" {
 		p.block(span{"  ✂ ", p.warn}, text, p.warn, 0)
 	}
 	if c.ChildSessionID != "" {
@@ -340,7 +309,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 			if i := slices.IndexFunc(doc.Children, func(x document.Child) bool {
 				return x.SessionID == c.ChildSessionID
 			}); i >= 0 {
-				text = childLine(&doc.Children[i])
+				text = printable.Join(text, doc.Children[i].Words())
 			}
 		}
 		p.block(span{"  ↳ ", p.accent}, text, p.plain, 0)
@@ -379,7 +348,7 @@ func (p *printer) decision(mark string, d *document.Decision, tool string, good 
 func activeRules(c *document.ToolCall) string {
 	rules := make([]string, len(c.ActiveRules))
 	for i := range c.ActiveRules {
-		rules[i] = ruleLine(&c.ActiveRules[i])
+		rules[i] = document.RuleWords(&c.ActiveRules[i])
 	}
 	return strings.Join(rules, ", ")
 }

@@ -102,33 +102,15 @@ func (p *printer) headline(doc *document.Document) {
 // fields prints what is known of the session, a line each.
 func (p *printer) fields(doc *document.Document) {
 	s := &doc.Session
-	p.field("session", printable.Sanitize(s.ID))
-	if a := doc.Status.State; a != document.ActivityIdle && a != document.ActivityError &&
-		a != document.ActivityUnknown {
-		p.field("status", p.statusLine(&doc.Status))
-	}
-	if m := s.Model; m != nil {
-		p.field("model", printable.FullModelName(m))
-	}
-	p.field("workspace", printable.OneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
-	p.field("mode", printable.OneLine(s.Mode))
-	if s.Reading == document.ReadingGeneric {
-		p.field("reading",
-			"generic reading: no dialect knows this client; what is here was found by the names of its attributes")
-	}
-	p.field("started", p.moment(s.CreatedAt))
-	if s.ArchivedAt != nil {
-		p.field("archived", p.moment(*s.ArchivedAt))
-	}
-	if o := s.Origin; o != nil {
-		what := "started by "
-		if o.Fork {
-			what = "fork of "
+	for i, f := range (document.Words{Zone: p.Location}).About(s) {
+		p.field(strings.ToLower(f.Name), f.Value)
+		if a := doc.Status.State; i == 0 && a != document.ActivityIdle && a != document.ActivityError &&
+			a != document.ActivityUnknown {
+			p.field("status", p.statusLine(&doc.Status))
 		}
-		p.field("origin", what+printable.Sanitize(o.SessionID)+quotedTitle(o.Title))
 	}
 	for _, c := range doc.Children {
-		p.field("child", childLine(&c))
+		p.field("child", printable.Join(printable.Sanitize(c.SessionID), c.Words()))
 	}
 	for _, prompt := range doc.SystemPrompts {
 		p.field("prompt", promptLine(prompt))
@@ -137,7 +119,7 @@ func (p *printer) fields(doc *document.Document) {
 		p.field("tools", catalogLine(c))
 	}
 	for _, r := range s.Rules {
-		p.field("rule", ruleLine(&r))
+		p.field("rule", document.RuleWords(&r))
 	}
 	for i, trace := range doc.Traces {
 		if i == 3 && !p.Full {
@@ -172,27 +154,6 @@ func (p *printer) fieldAt(indent int, name, value string) {
 	}
 }
 
-func quotedTitle(title string) string {
-	if title == "" {
-		return ""
-	}
-	return ", “" + printable.OneLine(title) + "”"
-}
-
-func childLine(c *document.Child) string {
-	facts := []string{printable.Sanitize(c.SessionID), printable.OneLine(c.Agent)}
-	if c.State.Bad() { // a run that finished may be one that waits for a human
-		facts = append(facts, string(c.State))
-	}
-	if c.Title != "" {
-		facts = append(facts, "“"+printable.OneLine(c.Title)+"”")
-	}
-	if c.TotalTokens > 0 {
-		facts = append(facts, printable.Count(c.TotalTokens)+" tokens")
-	}
-	return printable.Join(facts...)
-}
-
 func promptLine(s *document.SystemPrompt) string {
 	text := printable.Bytes(int64(len(s.Body)))
 	if !s.Resolved {
@@ -215,17 +176,6 @@ func catalogLine(c *document.ToolCatalog) string {
 		text += ", damaged on the way"
 	}
 	return printable.Sanitize(printable.Short(c.Digest)) + " · " + text + " · " + printable.Turns(c.Turns)
-}
-
-func ruleLine(r *session.Rule) string {
-	line := printable.OneLine(r.Action) + " " + printable.OneLine(r.Permission)
-	if r.Pattern != "" && r.Pattern != "*" {
-		line += " " + printable.OneLine(r.Pattern)
-	}
-	if r.Source != "" && r.Source != "session" {
-		line += " (" + printable.OneLine(r.Source) + ")"
-	}
-	return line
 }
 
 // state is a state in its color.
@@ -262,7 +212,6 @@ func (p *printer) folded(turns []*document.Turn) {
 		printable.Plural(messages, "message", "messages"), counted(calls, "tool call"), p.clock(at), "--full")
 }
 
-// toolCalls is "" for none.
 // counted is a number of things, "" for none.
 func counted(n int, one string) string {
 	if n == 0 {

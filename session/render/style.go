@@ -6,9 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
@@ -45,7 +46,7 @@ func (o Options) normalized() Options {
 }
 
 // paint is how text is printed.
-type paint = lipgloss.Style
+type paint = ansi.Style
 
 // palette is what is printed in which way. The zero palette has no colors.
 type palette struct {
@@ -56,13 +57,12 @@ func newPalette(color bool) palette {
 	if !color {
 		return palette{}
 	}
-	s := lipgloss.NewStyle()
+	s := ansi.NewStyle()
 	return palette{
-		title: s.Bold(true), dim: s.Faint(true), reasoning: s.Faint(true).Italic(true),
-		rule: s.Foreground(lipgloss.BrightBlack),
-		user: s.Foreground(lipgloss.Cyan).Bold(true), call: s.Foreground(lipgloss.Blue).Bold(true),
-		accent: s.Foreground(lipgloss.Cyan),
-		good:   s.Foreground(lipgloss.Green), bad: s.Foreground(lipgloss.Red), warn: s.Foreground(lipgloss.Yellow),
+		title: s.Bold(), dim: s.Faint(), reasoning: s.Italic(true).Faint(), rule: s.ForegroundColor(ansi.BrightBlack),
+		user: s.Bold().ForegroundColor(ansi.Cyan), call: s.Bold().ForegroundColor(ansi.Blue),
+		accent: s.ForegroundColor(ansi.Cyan), good: s.ForegroundColor(ansi.Green), bad: s.ForegroundColor(ansi.Red),
+		warn: s.ForegroundColor(ansi.Yellow),
 	}
 }
 
@@ -119,7 +119,9 @@ func (p *printer) line(spans ...span) {
 		}
 	}
 	for _, s := range spans {
-		p.b.WriteString(s.Render(s.text))
+		if s.text != "" {
+			p.b.WriteString(s.Styled(s.text))
+		}
 	}
 	p.b.WriteByte('\n')
 }
@@ -215,10 +217,7 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 
 // moment is a time of Unix milliseconds.
 func (p *printer) moment(ms int64) string {
-	if !session.Credible(ms) {
-		return "not known"
-	}
-	return time.UnixMilli(ms).In(p.Location).Format("2006-01-02 15:04:05 MST")
+	return cmp.Or(document.Words{Zone: p.Location}.Time(ms), "not known")
 }
 
 func (p *printer) clock(ms int64) string {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 )
 
@@ -13,8 +12,8 @@ import (
 func width(s string) int { return ansi.StringWidth(s) }
 
 // pad extends s with spaces to n cells, and padLeft puts them before it.
-func pad(s string, n int) string     { return lipgloss.PlaceHorizontal(n, lipgloss.Left, s) }
-func padLeft(s string, n int) string { return lipgloss.PlaceHorizontal(n, lipgloss.Right, s) }
+func pad(s string, n int) string     { return s + strings.Repeat(" ", max(n-width(s), 0)) }
+func padLeft(s string, n int) string { return strings.Repeat(" ", max(n-width(s), 0)) + s }
 
 // truncate shortens s to n cells, the last of which is "…" when anything was cut.
 func truncate(s string, n int) string {

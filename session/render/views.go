@@ -138,7 +138,7 @@ func Permissions(w io.Writer, doc *document.Document, o Options) error {
 	p.header("─", span{"Rules of the session", p.title}, span{},
 		printable.Plural(len(doc.Session.Rules), "rule", "rules"))
 	for _, r := range doc.Session.Rules {
-		line := ruleLine(&r)
+		line := document.RuleWords(&r)
 		if r.AddedAt > 0 {
 			line += ", since " + p.moment(r.AddedAt)
 		}

@@ -425,7 +425,7 @@ func (c *comparer) call(aspects []document.Aspect) *diffItem {
 	if first.Calls[1] != nil {
 		call.B = new(NewPart(c.o.Call(first.Calls[1])))
 	}
-	call.Title = cmp.Or(printable.Line(one.Name), "unnamed tool")
+	call.Title = cmp.Or(printable.Line(one.Name), printable.Unnamed)
 	call.Subject = printable.Head(printable.Line(one.Subject()), 200)
 	if call.A == nil || call.B == nil || !slices.ContainsFunc(aspects, func(as document.Aspect) bool { return !as.Same }) {
 		return &diffItem{Class: "call", Call: call}
