@@ -1,10 +1,9 @@
 //go:build e2e
 
-package acpsdk_test
+package npm_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/acpsdk"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/acp"
@@ -24,24 +22,6 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-var checker *acpsdk.Checker
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-// run installs the SDK once for all tests.
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "acpsdk")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		checker, err = acpsdk.Install(context.Background(), dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
-
 // accepted fails the test if the SDK rejects the session's trace.
 func accepted(t *testing.T, s *codec.Session) {
 	t.Helper()
@@ -50,7 +30,7 @@ func accepted(t *testing.T, s *codec.Session) {
 		t.Fatal(err)
 	}
 	lines := bytes.Count(trace.Bytes(), []byte("\n"))
-	report, err := checker.Check(t.Context(), &trace)
+	report, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", &trace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +42,9 @@ func accepted(t *testing.T, s *codec.Session) {
 	}
 }
 
-// TestReference exports sessions that the guide's reference implementation wrote, with
+// TestACPReference exports sessions that the guide's reference implementation wrote, with
 // forks, rewinds and compactions.
-func TestReference(t *testing.T) {
+func TestACPReference(t *testing.T) {
 	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +58,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestTraces exports traces of other programs unchanged.
-func TestTraces(t *testing.T) {
+// TestACPTraces exports traces of other programs unchanged.
+func TestACPTraces(t *testing.T) {
 	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl",
 		"handmade_conductor.jsons"} {
 		f, err := os.Open(filepath.Join(filepath.FromSlash("../../../session/codec/acp/testdata"), name))
@@ -96,8 +76,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestVersion2 does so for a trace of protocol version 2, also after a change.
-func TestVersion2(t *testing.T) {
+// TestACPVersion2 does so for a trace of protocol version 2, also after a change.
+func TestACPVersion2(t *testing.T) {
 	trace := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor","version":"1"},"capabilities":{}}}
 {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"info":{"name":"coder","version":"1"},"capabilities":{}}}
 {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w"}}
@@ -122,9 +102,9 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
-// TestCaptures exports sessions of agents that never used the protocol, as a store has
+// TestACPCaptures exports sessions of agents that never used the protocol, as a store has
 // them after their telemetry.
-func TestCaptures(t *testing.T) {
+func TestACPCaptures(t *testing.T) {
 	ctx := t.Context()
 	st, err := sqlitestore.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
 	if err != nil {
@@ -176,9 +156,9 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// TestEveryPart checks that the output for every kind of part is valid, whatever other
+// TestACPEveryPart checks that the output for every kind of part is valid, whatever other
 // content the part has.
-func TestEveryPart(t *testing.T) {
+func TestACPEveryPart(t *testing.T) {
 	parts := []string{
 		`{"type":"text","text":"t"}`, `{"type":"reasoning","text":"r"}`, `{"type":"step-start"}`,
 		`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
@@ -247,8 +227,8 @@ func TestEveryPart(t *testing.T) {
 	accepted(t, s)
 }
 
-// TestFlaws checks that an invalid message is found and reported with its line.
-func TestFlaws(t *testing.T) {
+// TestACPFlaws checks that an invalid message is found and reported with its line.
+func TestACPFlaws(t *testing.T) {
 	begin := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}` + "\n"
 	tests := []struct{ line, want string }{
 		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s",` +
@@ -265,7 +245,7 @@ func TestFlaws(t *testing.T) {
 		{`{"id":1,"method":"session/new"}`, "line 2 (session/new): it is not JSON-RPC 2.0"},
 	}
 	for _, tt := range tests {
-		got, err := checker.Check(t.Context(), strings.NewReader(begin+tt.line+"\n"))
+		got, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", strings.NewReader(begin+tt.line+"\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +253,7 @@ func TestFlaws(t *testing.T) {
 			t.Errorf("report of %s is %+v, want %q", tt.line, got, tt.want)
 		}
 	}
-	if got, err := checker.Check(t.Context(), strings.NewReader("{")); err == nil || !strings.Contains(err.Error(),
+	if got, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", strings.NewReader("{")); err == nil || !strings.Contains(err.Error(),
 		"line 1") {
 		t.Errorf("Check of half a line = %+v, %v, want an error with the line", got, err)
 	}

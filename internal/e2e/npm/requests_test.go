@@ -1,14 +1,12 @@
 //go:build e2e
 
-package replay_test
+package npm_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,29 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	e2e "github.com/agenttrace/agenttrace/internal/e2e/replay"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/replay"
 )
-
-var sdk *e2e.SDK
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-// run installs the AI SDK once for all tests.
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "replay")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		sdk, err = e2e.Install(context.Background(), dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
 
 // refused has the requests that the SDK refuses, with its errors. They belong to sessions
 // that are incomplete or that the SDK cannot have made.
@@ -117,7 +96,7 @@ func compare(t *testing.T, names []string, ours []map[string][]byte) (compared i
 	for _, o := range ours {
 		bundles = append(bundles, o["bundle"])
 	}
-	theirs, err := sdk.Requests(t.Context(), bundles...)
+	theirs, err := requests(t.Context(), project(t, "replay"), bundles...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +134,7 @@ func decode(t *testing.T, raw []byte) map[string]any {
 
 // TestStreams runs our client with routes of the SDK.
 func TestStreams(t *testing.T) {
-	url, stop, err := sdk.Serve(t.Context())
+	url, stop, err := serve(t.Context(), project(t, "replay"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,9 @@
 //go:build e2e
 
-package aisdk_test
+package npm_test
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/aisdk"
 	"github.com/agenttrace/agenttrace/internal/e2e/npm"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -23,24 +20,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
-
-var checker *aisdk.Checker
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-// run installs the AI SDK once for all tests.
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "aisdk")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		checker, err = aisdk.Install(context.Background(), dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
 
 // transcripts stores the scenario and reads it back.
 func transcripts(t *testing.T) []*session.Transcript {
@@ -111,7 +90,7 @@ func TestStoredMessages(t *testing.T) {
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(kinds))); diff != "" {
 		t.Errorf("kinds of parts (-want +got):\n%s", diff)
 	}
-	got, err := checker.Check(t.Context(), &lines)
+	got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", &lines)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +107,7 @@ func TestReferenceMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	got, err := checker.Check(t.Context(), f)
+	got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +167,7 @@ func TestFlawedMessages(t *testing.T) {
 			if err := jsonl.Encode(&lines, transcript); err != nil {
 				t.Fatal(err)
 			}
-			got, err := checker.Check(t.Context(), &lines)
+			got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", &lines)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,13 +182,13 @@ func TestFlawedMessages(t *testing.T) {
 func TestNotJSONL(t *testing.T) {
 	for _, input := range []string{`{"type":"session"`, `{"type":"line","data":{}}`,
 		`{"type":"part","data":{"message_id":"msg_1"}}`} {
-		if got, err := checker.Check(t.Context(), strings.NewReader(input)); err == nil ||
+		if got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", strings.NewReader(input)); err == nil ||
 			!strings.Contains(err.Error(),
 				"line 1") {
 			t.Errorf("Check(%s) = %+v, %v, want an error with the line", input, got, err)
 		}
 	}
-	if got, err := checker.Check(t.Context(), strings.NewReader("")); err != nil || got.Passed+got.Failed != 0 {
+	if got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", strings.NewReader("")); err != nil || got.Passed+got.Failed != 0 {
 		t.Errorf("Check of nothing = %+v, %v, want no messages", got, err)
 	}
 }

@@ -1,16 +1,11 @@
-// Package replay compares with the AI SDK: whether requests that are built from a bundle
-// equal those that the SDK's providers send for the same messages, and whether our client
-// reads the streams that the SDK writes.
-//
-// The npm project beside this file pins the SDK and its providers. It needs node 20
-// or newer and npm in PATH.
-package replay
+//go:build e2e
+
+package npm_test
 
 import (
 	"bufio"
 	"bytes"
 	"context"
-	"embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,24 +15,9 @@ import (
 	"github.com/agenttrace/agenttrace/internal/e2e/npm"
 )
 
-//go:embed package.json package-lock.json ask.mjs route.mjs
-var project embed.FS
-
-// SDK is the AI SDK, installed. It is safe for concurrent use.
-type SDK struct{ project *npm.Project }
-
-// Install installs the SDK in dir: see [npm.Install].
-func Install(ctx context.Context, dir string) (*SDK, error) {
-	p, err := npm.Install(ctx, project, dir)
-	if err != nil {
-		return nil, err
-	}
-	return &SDK{p}, nil
-}
-
-// Requests returns the requests that the SDK sends for each bundle, by the name of the
+// requests returns the requests that the SDK sends for each bundle, by the name of the
 // format. For one that it refuses to send, the value is an object with the key "error".
-func (s *SDK) Requests(ctx context.Context, bundles ...[]byte) ([]map[string]json.RawMessage, error) {
+func requests(ctx context.Context, sdk *npm.Project, bundles ...[]byte) ([]map[string]json.RawMessage, error) {
 	var stdin bytes.Buffer
 	for _, b := range bundles {
 		if err := json.Compact(&stdin, b); err != nil {
@@ -45,7 +25,7 @@ func (s *SDK) Requests(ctx context.Context, bundles ...[]byte) ([]map[string]jso
 		}
 		stdin.WriteByte('\n')
 	}
-	stdout, err := s.project.Run(ctx, "ask.mjs", &stdin)
+	stdout, err := sdk.Run(ctx, "ask.mjs", &stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +39,11 @@ func (s *SDK) Requests(ctx context.Context, bundles ...[]byte) ([]map[string]jso
 	return all, nil
 }
 
-// Serve starts the routes of route.mjs and returns their URL. stop ends them and waits
+// serve starts the routes of route.mjs and returns their URL. stop ends them and waits
 // for that.
-func (s *SDK) Serve(ctx context.Context) (url string, stop func() error, err error) {
+func serve(ctx context.Context, sdk *npm.Project) (url string, stop func() error, err error) {
 	cmd := exec.CommandContext(ctx, "node", "route.mjs")
-	cmd.Dir = s.project.Dir
+	cmd.Dir = sdk.Dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package aisdk_test
+package npm_test
 
 import (
 	"encoding/json"
