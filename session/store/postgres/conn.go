@@ -38,6 +38,13 @@ var dialect = &sqlstore.Dialect{
 		return `json_array_elements_text((` + column + `)::json) AS ` + name + `(value)`
 	},
 	Greatest: "greatest",
+	PutRequested: `INSERT INTO requested_indexes(session_id, message_id, part_id, requested_index)
+ SELECT session_id, id, ?2::text, ?3::bigint FROM chat_messages WHERE id = ?1
+ ON CONFLICT (message_id, part_id, session_id) DO UPDATE SET requested_index = excluded.requested_index`,
+	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
+  SELECT max(start_nano) FROM observations WHERE trace_id = ?1 AND opens = 0
+   AND (CASE WHEN source = span_id THEN parent_span_id ELSE span_id END) = ?2)
+ FROM observations WHERE trace_id = ?1 AND source = ?2`,
 }
 
 // at calls a function of the schema.
@@ -113,15 +120,13 @@ func (q querying) Query(query string, fn func(sqlstore.Row) error, args ...any) 
 		return err
 	}
 	defer rows.Close()
-	r := &row{fields: rows.FieldDescriptions()}
-	for rows.Next() {
-		r.values = rows.RawValues()
-		if err := fn(r); err != nil {
+	return each(rows, func(r *row) error {
+		err := fn(r)
+		if err != nil {
 			cancel()
-			return err
 		}
-	}
-	return rows.Err()
+		return err
+	})
 }
 
 // source implements [sqlstore.Source].

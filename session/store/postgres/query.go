@@ -2,11 +2,9 @@ package postgres
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -16,25 +14,7 @@ func (b *batch) ask(q store.Query) error {
 	if sqlstore.Ask(b, q) {
 		return nil
 	}
-	switch q := q.(type) {
-	case *store.PartsByKey:
-		b.parts(q)
-	case *store.SpanRefsByKey:
-		byKeys(b, sqlstore.SpanTable, &q.Rows, q.Keys,
-			func(k store.SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} },
-			func(l *store.SpanRef) store.SpanKey {
-				return store.SpanKey{SessionID: l.SessionID, TraceID: l.TraceID, SpanID: l.SpanID}
-			})
-	case *store.AnnotationsByKey:
-		byKeys(b, sqlstore.AnnotationTable, &q.Rows, q.Keys,
-			func(k store.AnnotationKey) []string { return []string{k.SessionID, k.ID} },
-			func(n *store.Annotation) store.AnnotationKey {
-				return store.AnnotationKey{SessionID: n.SessionID, ID: n.ID}
-			})
-	default:
-		return b.askObservations(q)
-	}
-	return nil
+	return b.askObservations(q)
 }
 
 // timeRange adds a query with one row, whose two columns are NULL or the bounds of a time.
@@ -47,69 +27,9 @@ func timeRange(b *batch, found **store.TimeRange, query string, args ...any) {
 	}, query, args...)
 }
 
-func (b *batch) parts(q *store.PartsByKey) {
-	ids, indexes := make([]string, len(q.Keys)), make([]int64, len(q.Keys))
-	for i, k := range q.Keys {
-		ids[i], indexes[i] = k.ID, k.Index
-	}
-	sqlstore.SelectByKeys(b, sqlstore.PartTable, &q.Rows, ids)
-	if q.MessageID == "" {
-		return
-	}
-	var inPlace []session.Part
-	sqlstore.SelectRows(b, sqlstore.PartTable, &inPlace, `SELECT `+sqlstore.PartTable.List+` FROM chat_parts
- WHERE message_id = $1 AND "index" = ANY($2::bigint[])`, q.MessageID, indexes)
-	b.then(func() {
-		found := make(map[string]bool, len(q.Rows))
-		for i := range q.Rows {
-			found[q.Rows[i].ID] = true
-		}
-		wanted := make(map[int64]bool)
-		for _, k := range q.Keys {
-			wanted[k.Index] = wanted[k.Index] || !found[k.ID]
-		}
-		for i := range inPlace {
-			if wanted[inPlace[i].Index] {
-				q.Rows = append(q.Rows, inPlace[i])
-			}
-		}
-	})
-}
-
-// byKeys adds a query for the rows with one of the keys, which have several columns. A distributed engine finds rows by
-// a list of values for each column; those with other combinations of the values are left out afterwards.
-func byKeys[R any, K comparable](b *batch, table *sqlstore.Table[R], rows *[]R, keys []K, columns func(K) []string,
-	keyOf func(*R) K) {
-	wanted := make(map[K]bool, len(keys))
-	values := make([][]string, len(table.Key))
-	for _, key := range keys {
-		wanted[key] = true
-		for i, value := range columns(key) {
-			values[i] = append(values[i], value)
-		}
-	}
-	conditions, args := make([]string, len(values)), make([]any, len(values))
-	for i, column := range table.Key {
-		conditions[i] = fmt.Sprintf("%s = ANY($%d::text[])", column, i+1)
-		slices.Sort(values[i])
-		args[i] = slices.Compact(values[i])
-	}
-	query := `SELECT ` + table.List + ` FROM ` + table.Name + ` WHERE ` + strings.Join(conditions, " AND ")
-	sqlstore.SelectRows(b, table, rows, query, args...)
-	b.then(func() { *rows = slices.DeleteFunc(*rows, func(r R) bool { return !wanted[keyOf(&r)] }) })
-}
-
 // askObservations is ask for queries about observations.
 func (b *batch) askObservations(q store.Query) error {
 	switch q := q.(type) {
-	case *store.ObservationsByKey:
-		byKeys(b, sqlstore.ObservationTable, &q.Rows, q.Keys,
-			func(k store.ObservationKey) []string { return []string{k.TraceID, k.Source} },
-			func(o *store.ObservationRow) store.ObservationKey {
-				return store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
-			})
-	case *store.SpanTimes:
-		b.spanTimes(q)
 	case *store.WindowFrom:
 		sqlstore.SelectOne(b, sqlstore.CutTable, &q.Cut, `SELECT at_nano, carry FROM observation_windows
  WHERE owner = $1 AND at_nano < (
@@ -131,16 +51,6 @@ func (b *batch) askObservations(q store.Query) error {
 		return fmt.Errorf("unknown query %T", q)
 	}
 	return nil
-}
-
-func (b *batch) spanTimes(q *store.SpanTimes) {
-	for _, key := range q.Keys {
-		sqlstore.SelectRows(b, sqlstore.SpanTimeTable, &q.Rows, `
- SELECT trace_id, source, start_nano, end_nano, until_nano, (
-  SELECT max(start_nano) FROM observations WHERE trace_id = $1 AND opens = 0
-   AND (CASE WHEN source = span_id THEN parent_span_id ELSE span_id END) = $2)
- FROM observations WHERE trace_id = $1 AND source = $2`, key.TraceID, key.Source)
-	}
 }
 
 // across is the condition for observations o of the owner $1 to begin before a time and last until after it. One whose

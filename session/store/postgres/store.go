@@ -157,15 +157,11 @@ const commitTimeout = 30 * time.Second
 // Before a transaction reads, it locks what the queries name, in a fixed order. If it needs more later, two may wait
 // for one another: the server ends one, which is done again and then locks all that it needed at first.
 func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
-	needed, oneByOne := lockKeys{}, false
+	needed := lockKeys{}
 	for attempt := 0; ; attempt++ {
-		err := s.transact(ctx, needed, oneByOne, do)
+		err := s.transact(ctx, needed, do)
 		if err == nil {
 			return nil
-		}
-		if errors.Is(err, errRefusedRows) && !oneByOne {
-			oneByOne = true
-			continue
 		}
 		if !isConflict(err) || attempt == attempts-1 || wait(ctx, attempt) != nil {
 			return explain("write store", s.Name(), err)
@@ -173,13 +169,13 @@ func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
 	}
 }
 
-func (s *Store) transact(ctx context.Context, needed lockKeys, oneByOne bool, do func(sqlstore.Tx) error) error {
+func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release() // which closes a connection that is not idle
-	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, needed: needed, held: lockKeys{}, oneByOne: oneByOne}
+	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, needed: needed, held: lockKeys{}}
 	if s.options.Outbox {
 		t.now = s.clock().UnixMilli()
 	}

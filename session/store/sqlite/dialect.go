@@ -29,6 +29,13 @@ var dialect = sqlstore.Dialect{
 	JSONInt:    extract,
 	Elements:   func(column, name string) string { return "json_each(" + column + ") AS " + name },
 	Greatest:   "max",
+	PutRequested: `INSERT INTO requested_indexes(message_id, part_id, requested_index)
+ SELECT id, ?2, ?3 FROM chat_messages WHERE id = ?1
+ ON CONFLICT (message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
+	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
+  SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
+  WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
+ ) FROM observations WHERE trace_id = ?1 AND source = ?2`,
 }
 
 // extract is the value at a path in a column of JSON. Other programs may have written what is not JSON.

@@ -1,9 +1,7 @@
 package sqlite
 
 import (
-	"bytes"
 	"fmt"
-	"slices"
 
 	"zombiezen.com/go/sqlite"
 
@@ -11,39 +9,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
-// observations applies the changes of observations.
-func (w *writing) observations(c *store.Changes) {
-	puts(w, c.Observations, w.putObservation)
-	for _, at := range c.SpanTimes {
-		w.exec(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
-			at.Until, sqlstore.Reach(at.Start, at.Until), at.TraceID, at.Source)
-	}
-	for _, n := range c.Owners {
-		if n.TraceID != "" {
-			w.exec(`UPDATE observations SET owner = ? WHERE trace_id = ?`, n.Owner, n.TraceID)
-		} else {
-			w.exec(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, n.Owner, n.Source)
-		}
-	}
-	for i := range c.Proofs {
-		putRow(w, sqlstore.ProofTable, &c.Proofs[i], false)
-	}
-	for _, n := range c.Attributed {
-		row := sqlstore.AttributionRow{Attribution: *n.Attribution, ObservationKey: n.ObservationKey}
-		putRow(w, sqlstore.AttributionTable, &row, false)
-	}
-	for i := range c.Cuts {
-		w.replaceCuts(&c.Cuts[i])
-	}
-}
-
 // answerObservations sets the results of a query about observations.
 func (t *tx) answerObservations(q store.Query) (err error) {
 	switch q := q.(type) {
-	case *store.ObservationsByKey:
-		q.Rows, err = byKeys(t, sqlstore.ObservationTable, q.Keys, bindObservation)
-	case *store.SpanTimes:
-		q.Rows, err = byStatement(t, sqlstore.SpanTimeTable, spanTimesQuery, q.Keys, bindObservation)
 	case *store.WindowFrom:
 		return t.windowFrom(q)
 	case *store.WindowTo:
@@ -62,25 +30,6 @@ func (t *tx) answerObservations(q store.Query) (err error) {
 		return fmt.Errorf("unknown query %T", q)
 	}
 	return err
-}
-
-func (t *tx) putObservation(p *store.Put[store.ObservationRow]) error {
-	o, old, row := p.Row, p.Old, sqlstore.Reaching(p.Row)
-	if err := refused(put(t.conn, sqlstore.ReachingTable, &row, p.Op == store.Insert)); err != nil {
-		return err
-	}
-	calls := writing{tx: t}
-	if old != nil {
-		for _, call := range old.Calls {
-			calls.exec(`DELETE FROM tool_call_requests
- WHERE call_id = ? AND start_nano = ? AND trace_id = ? AND source = ?`, call, old.Start, old.TraceID, old.Source)
-		}
-	}
-	for _, call := range o.Calls {
-		calls.exec(`INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source) VALUES (?,?,?,?)
- ON CONFLICT DO NOTHING`, call, o.Start, o.TraceID, o.Source)
-	}
-	return calls.err
 }
 
 // usageProofs goes from each counter to the next one in the index, and of each from one
@@ -114,17 +63,6 @@ func bounds(stmt *sqlite.Stmt) (found *store.TimeRange, _ error) {
 		}
 		return nil
 	})
-}
-
-// spanTimesQuery selects the columns of [sqlstore.SpanTimeTable].
-const spanTimesQuery = `SELECT trace_id, source, start_nano, end_nano, until_nano, (
-  SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
-  WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
- ) FROM observations WHERE trace_id = ?1 AND source = ?2`
-
-func bindObservation(stmt *sqlite.Stmt, k store.ObservationKey) {
-	stmt.BindText(1, k.TraceID)
-	stmt.BindText(2, k.Source)
 }
 
 // traceRank is the least rank of the keys by which the observations of a trace name a session.
@@ -209,27 +147,4 @@ const (
 // Of each reach those few are looked at that could, wherever in a long session the time is.
 func (t *tx) across(owner string, at int64) (*store.TimeRange, error) {
 	return bounds(t.prep(`WITH RECURSIVE `+reaches+`SELECT min(o.start_nano), max(o.until_nano) `+acrossAt, owner, at))
-}
-
-// replaceCuts leaves alone the cuts that stay as they are: most do, and each carries much.
-func (w *writing) replaceCuts(r *store.CutRange) {
-	if w.err != nil {
-		return
-	}
-	var old []store.Cut
-	old, w.err = rows(sqlstore.CutTable, w.prep(`SELECT at_nano, carry FROM observation_windows
- WHERE owner = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`, r.Owner, r.From, r.To))
-	changed := slices.Clone(r.Cuts)
-	for _, c := range old {
-		i := slices.IndexFunc(changed, func(n store.Cut) bool { return n.At == c.At })
-		if i < 0 {
-			w.exec(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`, r.Owner, c.At)
-		} else if bytes.Equal(changed[i].Carry, c.Carry) {
-			changed = slices.Delete(changed, i, i+1)
-		}
-	}
-	for _, c := range changed {
-		w.exec(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES (?,?,?)
- ON CONFLICT DO UPDATE SET carry = excluded.carry`, r.Owner, c.At, c.Carry)
-	}
 }

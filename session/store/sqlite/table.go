@@ -31,26 +31,6 @@ func row[R any](table *sqlstore.Table[R], stmt *sqlite.Stmt) (*R, error) {
 	return &found[len(found)-1], err
 }
 
-// get returns the row with a key, nil if there is none.
-func get[R any](conn *sqlite.Conn, table *sqlstore.Table[R], key ...any) (*R, error) {
-	return row(table, prep(conn, table.ByKey, key...))
-}
-
-// put inserts or updates a row. It reports whether that changed anything: nothing is
-// inserted where the row, or another in its place, is there.
-func put[R any](conn *sqlite.Conn, table *sqlstore.Table[R], row *R, insert bool) (bool, error) {
-	query := table.Update
-	if insert {
-		query = table.InsertNew
-	}
-	stmt := conn.Prep(query)
-	table.Bind(stmt, row)
-	if err := exec(stmt); err != nil {
-		return false, err
-	}
-	return conn.Changes() > 0, nil
-}
-
 // prep returns a statement with its parameters bound. The connection caches statements by
 // their text.
 func prep(conn *sqlite.Conn, query string, args ...any) *sqlite.Stmt {

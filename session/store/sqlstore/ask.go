@@ -1,14 +1,24 @@
 package sqlstore
 
-import "github.com/agenttrace/agenttrace/session/store"
+import (
+	"strconv"
 
-// Statements are those that answer the queries of one call of [store.Tx.Do]. An engine executes each at once, or sends
-// all of them together.
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Statements are those of one call of [store.Tx.Do]. An engine executes each at once, or sends all of them together:
+// none depends on the result of another, and none is executed after one that failed.
 type Statements interface {
 	// Select calls fn for each row of the result: see [Conn]. INDEXED BY is for SQLite; other engines leave it out.
 	Select(query string, fn func(Row) error, args ...any)
-	// SelectKeys is Select for each of some keys, with which the query compares a column: WHERE id = ?.
-	SelectKeys(query string, fn func(Row) error, keys []string)
+	// SelectKeys is Select for each of some keys, whose columns the query compares with parameters: WHERE a = ?1 AND
+	// b = ?2. Each list has the values of a column. An engine may find rows with other combinations of them, too.
+	SelectKeys(query string, fn func(Row) error, columns ...[]string)
+	// Exec executes a statement without a result.
+	Exec(query string, args ...any)
+	// Put executes a statement that inserts or updates the row that bind binds. It sets refused, which may be nil,
+	// where the engine cannot hold the row, or no row is changed: another is in its place, or it is gone.
+	Put(refused *error, query string, bind func(Binder))
 	// Dialect states in what the SQL of the engine differs.
 	Dialect() *Dialect
 }
@@ -18,9 +28,34 @@ func SelectRows[R any](s Statements, t *Table[R], rows *[]R, query string, args 
 	s.Select(query, appendTo(t, rows), args...)
 }
 
-// SelectByKeys selects the rows with some keys, of a table whose key is one column.
-func SelectByKeys[R any](s Statements, t *Table[R], rows *[]R, keys []string) {
-	s.SelectKeys(t.ByKey, appendTo(t, rows), keys)
+// selectByID selects the rows with some keys, of a table whose key is one column.
+func selectByID[R any](s Statements, t *Table[R], rows *[]R, ids []string) {
+	if len(ids) > 0 {
+		s.SelectKeys(t.ByKey, appendTo(t, rows), ids)
+	}
+}
+
+// selectByKeys selects the rows with some keys, of a table whose key has several columns.
+func selectByKeys[R any, K comparable](s Statements, t *Table[R], rows *[]R, keys []K, columns func(K) []string,
+	keyOf func(*R) K) {
+	if len(keys) == 0 {
+		return
+	}
+	wanted, values := make(map[K]bool, len(keys)), make([][]string, len(t.Key))
+	for _, key := range keys {
+		wanted[key] = true
+		for i, value := range columns(key) {
+			values[i] = append(values[i], value)
+		}
+	}
+	s.SelectKeys(t.ByKey, func(from Row) error {
+		var row R
+		err := t.Scan(from, &row)
+		if err == nil && wanted[keyOf(&row)] {
+			*rows = append(*rows, row)
+		}
+		return err
+	}, values...)
 }
 
 func appendTo[R any](t *Table[R], rows *[]R) func(Row) error {
@@ -52,12 +87,36 @@ func Ask(s Statements, q store.Query) bool {
 	case *store.SessionsByID:
 		askSessions(s, q)
 	case *store.MessagesByID:
-		SelectByKeys(s, MessageTable, &q.Rows, q.IDs)
+		selectByID(s, MessageTable, &q.Rows, q.IDs)
 	case *store.DecisionsByID:
-		SelectByKeys(s, DecisionTable, &q.Rows, q.IDs)
+		selectByID(s, DecisionTable, &q.Rows, q.IDs)
 	case *store.BlobsByDigest:
 		if table := BlobTables[q.Kind]; table != nil {
-			SelectByKeys(s, table, &q.Rows, q.Digests)
+			selectByID(s, table, &q.Rows, q.Digests)
+		}
+	case *store.PartsByKey:
+		askParts(s, q)
+	case *store.SpanRefsByKey:
+		selectByKeys(s, SpanTable, &q.Rows, q.Keys,
+			func(k store.SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} },
+			func(l *store.SpanRef) store.SpanKey {
+				return store.SpanKey{SessionID: l.SessionID, TraceID: l.TraceID, SpanID: l.SpanID}
+			})
+	case *store.AnnotationsByKey:
+		selectByKeys(s, AnnotationTable, &q.Rows, q.Keys,
+			func(k store.AnnotationKey) []string { return []string{k.SessionID, k.ID} },
+			func(n *store.Annotation) store.AnnotationKey {
+				return store.AnnotationKey{SessionID: n.SessionID, ID: n.ID}
+			})
+	case *store.ObservationsByKey:
+		selectByKeys(s, ObservationTable, &q.Rows, q.Keys,
+			func(k store.ObservationKey) []string { return []string{k.TraceID, k.Source} },
+			func(o *store.ObservationRow) store.ObservationKey {
+				return store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
+			})
+	case *store.SpanTimes:
+		for _, key := range q.Keys {
+			SelectRows(s, SpanTimeTable, &q.Rows, s.Dialect().SpanTimes, key.TraceID, key.Source)
 		}
 	case *store.AnnotationsOf:
 		SelectRows(s, AnnotationTable, &q.Rows, annotationsQuery, q.SessionID)
@@ -128,6 +187,23 @@ var (
 	traceQuery = `SELECT ` + ObservationTable.Prefixed("", "data") + ` FROM observations
  WHERE trace_id = ? ORDER BY source`
 )
+
+// askParts finds parts by their ids, and then those at the indexes that have none of the ids.
+func askParts(s Statements, q *store.PartsByKey) {
+	ids, indexes := make([]string, len(q.Keys)), make([]string, len(q.Keys))
+	for i, k := range q.Keys {
+		ids[i], indexes[i] = k.ID, strconv.FormatInt(k.Index, 10)
+	}
+	selectByID(s, PartTable, &q.Rows, ids)
+	if q.MessageID != "" {
+		list := func(value, param string) string {
+			return `(SELECT ` + value + ` FROM ` + s.Dialect().Elements(param, "wanted") + `)`
+		}
+		SelectRows(s, PartTable, &q.Rows, `SELECT `+PartTable.List+` FROM chat_parts WHERE message_id = ?1
+ AND "index" IN `+list("CAST(value AS BIGINT)", "?2")+` AND id NOT IN `+list("value", "?3"),
+			q.MessageID, listOf(indexes), listOf(ids))
+	}
+}
 
 func askCompactions(s Statements, q *store.Compactions) {
 	if len(q.MessageIDs) == 0 {

@@ -86,6 +86,16 @@ type Dialect struct {
 	Elements func(column, name string) string
 	// Greatest is the function for the greatest of several values.
 	Greatest string
+	// PutRequested notes which index a part of a message requested: its parameters are the ids of both and the index.
+	PutRequested string
+	// SpanTimes selects the columns of [SpanTimeTable], by a trace and a source.
+	SpanTimes string
+}
+
+// touch notes in the outbox when a session changed: later than before, whatever the clock says.
+func (d *Dialect) touch() string {
+	return `INSERT INTO export_outbox(session_id, touched_at) VALUES (?, ?) ON CONFLICT (session_id)
+ DO UPDATE SET touched_at = ` + d.Greatest + `(excluded.touched_at, export_outbox.touched_at + 1)`
 }
 
 // Having returns the dialect for tables chat_sessions and chat_parts that have these columns only, as an earlier

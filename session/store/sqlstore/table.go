@@ -79,9 +79,11 @@ type Table[R any] struct {
 	Key []string
 	// List has the columns for a SELECT, ByKey selects the row with a key.
 	List, ByKey string
-	// Insert, InsertNew and Update write a row that Bind has bound. InsertNew does nothing if there is such a row.
-	// Update changes the columns that may change, of the row with the same key.
-	Insert, InsertNew, Update string
+	// InsertNew inserts a row that Bind has bound, unless there is such a row. Update changes the columns that may
+	// change, of the row with the same key.
+	InsertNew, Update string
+	// updated are the columns that Update has as parameters, in their order.
+	updated []int
 }
 
 // The tables whose rows are values of a type.
@@ -150,17 +152,19 @@ func newTable[R any](name, key string, fixed ...string) *Table[R] {
 	t.List = t.Prefixed("")
 	var set, where []string
 	for i, column := range t.Columns.Names() {
-		assignment := fmt.Sprintf("%s=?%d", quoted(column), i+1)
-		switch {
-		case slices.Contains(t.Key, column):
+		if slices.Contains(fixed, column) {
+			continue
+		}
+		t.updated = append(t.updated, i)
+		assignment := fmt.Sprintf("%s=?%d", quoted(column), len(t.updated))
+		if slices.Contains(t.Key, column) {
 			where = append(where, assignment)
-		case !slices.Contains(fixed, column):
+		} else {
 			set = append(set, assignment)
 		}
 	}
 	values := strings.Repeat("?,", len(t.Columns)-1) + "?"
-	t.Insert = "INSERT INTO " + name + "(" + t.List + ") VALUES (" + values + ")"
-	t.InsertNew = t.Insert + " ON CONFLICT DO NOTHING"
+	t.InsertNew = "INSERT INTO " + name + "(" + t.List + ") VALUES (" + values + ") ON CONFLICT DO NOTHING"
 	t.ByKey = "SELECT " + t.List + " FROM " + name + " WHERE " + strings.Join(t.Key, " = ? AND ") + " = ?"
 	t.Update = "UPDATE " + name + " SET " + strings.Join(set, ", ") + " WHERE " + strings.Join(where, " AND ")
 	return t
@@ -193,42 +197,52 @@ func (t *Table[R]) without(columns []string) []string {
 // Bind binds the columns of a row to the parameters from 1 on, in their order.
 func (t *Table[R]) Bind(b Binder, row *R) {
 	for i := range t.Columns {
-		param := i + 1
-		switch v := t.Columns.Field(row, i).(type) {
-		case *string:
-			if t.Columns[i].Optional && *v == "" {
-				b.BindNull(param)
-			} else {
-				b.BindText(param, *v)
-			}
-		case **string:
-			if *v == nil {
-				b.BindNull(param)
-			} else {
-				b.BindText(param, **v)
-			}
-		case *int:
-			b.BindInt64(param, int64(*v))
-		case *int64:
-			b.BindInt64(param, *v)
-		case **int64:
-			if *v == nil {
-				b.BindNull(param)
-			} else {
-				b.BindInt64(param, **v)
-			}
-		case *float64:
-			b.BindFloat(param, *v)
-		case *bool:
-			b.BindBool(param, *v)
-		case *[]byte:
-			b.BindBytes(param, *v)
-		default:
-			if text := t.Columns.JSON(row, i); text != "" {
-				b.BindText(param, text)
-			} else {
-				b.BindNull(param)
-			}
+		t.bindColumn(b, i+1, row, i)
+	}
+}
+
+// bindUpdate binds the parameters of Update.
+func (t *Table[R]) bindUpdate(b Binder, row *R) {
+	for k, column := range t.updated {
+		t.bindColumn(b, k+1, row, column)
+	}
+}
+
+func (t *Table[R]) bindColumn(b Binder, param int, row *R, column int) {
+	switch v := t.Columns.Field(row, column).(type) {
+	case *string:
+		if t.Columns[column].Optional && *v == "" {
+			b.BindNull(param)
+		} else {
+			b.BindText(param, *v)
+		}
+	case **string:
+		if *v == nil {
+			b.BindNull(param)
+		} else {
+			b.BindText(param, **v)
+		}
+	case *int:
+		b.BindInt64(param, int64(*v))
+	case *int64:
+		b.BindInt64(param, *v)
+	case **int64:
+		if *v == nil {
+			b.BindNull(param)
+		} else {
+			b.BindInt64(param, **v)
+		}
+	case *float64:
+		b.BindFloat(param, *v)
+	case *bool:
+		b.BindBool(param, *v)
+	case *[]byte:
+		b.BindBytes(param, *v)
+	default:
+		if text := t.Columns.JSON(row, column); text != "" {
+			b.BindText(param, text)
+		} else {
+			b.BindNull(param)
 		}
 	}
 }

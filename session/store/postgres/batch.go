@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+)
+
+// batch implements [sqlstore.Statements]: it collects statements, which are sent together and answered together.
+type batch struct {
+	pgx.Batch
+	dialect *sqlstore.Dialect
+	// done are called when all results are read.
+	done []func()
+}
+
+// errRefusedRow ends a batch whose transaction the server has given up for a row. The row has its Refused.
+var errRefusedRow = errors.New("a row was refused")
+
+// send sends all statements and reads their results: one round trip, and another one where the connection sees a
+// statement for the first time. The error is that of the first statement that failed; those after it are not executed.
+func (b *batch) send(ctx context.Context, conn *pgx.Conn) error {
+	if err := conn.SendBatch(ctx, &b.Batch).Close(); err != nil {
+		return err
+	}
+	for _, fn := range b.done {
+		fn()
+	}
+	return nil
+}
+
+// add adds a statement in PostgreSQL's own spelling. result reads what it returned.
+func (b *batch) add(result func(pgx.BatchResults) error, query string, args ...any) {
+	b.Queue(query, args...).Fn = result
+}
+
+// query adds a statement and calls fn for each row of its result.
+func (b *batch) query(fn func(*row) error, query string, args ...any) {
+	b.add(func(results pgx.BatchResults) error {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		return each(rows, fn)
+	}, query, args...)
+}
+
+// Select implements [sqlstore.Statements].
+func (b *batch) Select(query string, fn func(sqlstore.Row) error, args ...any) {
+	b.query(func(r *row) error { return fn(r) }, numbered(query), args...)
+}
+
+// SelectKeys implements [sqlstore.Statements]: by one statement, which has the values of each column as a list.
+func (b *batch) SelectKeys(query string, fn func(sqlstore.Row) error, columns ...[]string) {
+	query = numbered(query)
+	args := make([]any, len(columns))
+	for i, values := range columns {
+		param := "$" + strconv.Itoa(i+1)
+		query = strings.Replace(query, "= "+param, "= ANY("+param+"::text[])", 1)
+		args[i] = values
+	}
+	b.query(func(r *row) error { return fn(r) }, query, args...)
+}
+
+// Exec implements [sqlstore.Statements].
+func (b *batch) Exec(query string, args ...any) {
+	b.add(func(results pgx.BatchResults) error {
+		_, err := results.Exec()
+		return err
+	}, numbered(query), args...)
+}
+
+// Put implements [sqlstore.Statements]. A row that the server refuses with an error ends the transaction, and so the
+// batch.
+func (b *batch) Put(refused *error, query string, bind func(sqlstore.Binder)) {
+	var args sqlstore.Args
+	if bind(&args); refused == nil {
+		b.Exec(query, args...)
+		return
+	}
+	b.add(func(results pgx.BatchResults) error {
+		tag, err := results.Exec()
+		switch {
+		case isRefused(err):
+			*refused = fmt.Errorf("%w: %w", store.ErrRefused, err)
+			return errRefusedRow
+		case err == nil && tag.RowsAffected() == 0:
+			*refused = store.ErrRefused // another row is in its place, or it is gone
+		}
+		return err
+	}, numbered(query), args...)
+}
+
+// Dialect implements [sqlstore.Statements].
+func (b *batch) Dialect() *sqlstore.Dialect { return b.dialect }
+
+// then has fn called when all results are read.
+func (b *batch) then(fn func()) { b.done = append(b.done, fn) }
+
+// each calls fn for each row of a result.
+func each(rows pgx.Rows, fn func(*row) error) error {
+	r := &row{fields: rows.FieldDescriptions()}
+	for rows.Next() {
+		r.values = rows.RawValues()
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
