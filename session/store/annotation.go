@@ -161,7 +161,7 @@ func Annotate(tx Tx, annotations []Annotation) error {
 		if err := annotations[i].Check(); err != nil {
 			return err
 		}
-		if err := catch(func() { existing(tx, annotations[i].SessionID) }); err != nil {
+		if _, err := existing(tx, annotations[i].SessionID); err != nil {
 			return err
 		}
 	}

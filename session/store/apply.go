@@ -36,7 +36,7 @@ func (a *applier) apply(b *Batch) {
 	a.prefetch(b)
 	for i := range b.Blobs {
 		blob := &b.Blobs[i]
-		within("store "+string(blob.Kind), blob.Digest, func() { a.wrote(a.mergeBlob(blob)) })
+		a.rows.within("store "+string(blob.Kind), blob.Digest, func() { a.wrote(a.mergeBlob(blob)) })
 	}
 	// Transcripts become observations before the batch's are assembled, so that both are in one window. What
 	// observations come to is work on sessions like what the SDK reports, and is merged with it.
@@ -55,39 +55,20 @@ func (a *applier) apply(b *Batch) {
 	for _, w := range a.order {
 		a.result.Sessions = append(a.result.Sessions, w.id)
 		if !w.gone && (w.dirty || w.resync) {
-			within("store session", w.id, func() { a.settle(w, nil) })
+			a.rows.within("store session", w.id, func() { a.settle(w, nil) })
 		}
 	}
 }
 
-// applySessions merges what the batch reports of its sessions. Those that have nothing to do with one another are
-// merged side by side, then the others. Forks and parents of the sessions that the batch names join the list as they
-// are found.
+// applySessions merges what the batch reports of its sessions. Forks and parents of the sessions that the batch names
+// join the list as they are found.
 func (a *applier) applySessions() {
-	alone := make([]*sessionWork, 0, len(a.order))
-	for _, w := range a.order {
-		if w.alone = a.isAlone(w); w.alone {
-			alone = append(alone, w)
-		}
-	}
 	for _, do := range []func(*sessionWork){a.clear, a.applySession} {
-		one := func(w *sessionWork) { within("store session", w.id, func() { do(w) }) }
-		a.rows.inStep(len(alone), func(i int) { one(alone[i]) })
 		for i := 0; i < len(a.order); i++ {
-			if w := a.order[i]; !w.alone {
-				one(w)
-			}
+			w := a.order[i]
+			a.rows.within("store session", w.id, func() { do(w) })
 		}
 	}
-}
-
-// isAlone reports whether the session is neither a fork nor has any, so that the merge of it does not change another.
-func (a *applier) isAlone(w *sessionWork) bool {
-	row := a.rows.sessions.entries[w.id].row
-	if row != nil && (row.State.Fork != nil || len(row.State.Forks) > 0) || len(a.rows.forksOf[w.id]) > 0 {
-		return false
-	}
-	return !slices.ContainsFunc(w.changes, func(c *SessionChange) bool { return c.Fork != nil })
 }
 
 // applier is one run of Apply.
@@ -118,9 +99,6 @@ type sessionWork struct {
 	links    []*SpanRef
 	decided  []*Decision
 	noted    []*Annotation
-
-	// alone is set if the merge of the session does not change another, nor another's it.
-	alone bool
 
 	// observed is what the batch's observations come to in the session.
 	observed observedWork

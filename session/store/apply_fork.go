@@ -152,7 +152,7 @@ func (a *applier) syncMessages(w, child *sessionWork, f *Fork, point *session.Me
 		a.rows.loadMessages(both...)
 		var queries []Query
 		for _, id := range both {
-			if a.rows.messages.entries[id].row != nil && a.rows.partsOf(id).from > 0 {
+			if a.rows.messages.row(id) != nil && a.rows.partsOf(id).from > 0 {
 				queries = append(queries, &PartsFrom{MessageID: id})
 			}
 		}

@@ -78,7 +78,7 @@ type observer struct {
 func (a *applier) observe(b *Batch) {
 	if b.Assemble == nil {
 		if len(b.Observations) > 0 {
-			fail(errors.New("store observations: the batch has no Assemble"))
+			a.rows.fail(errors.New("store observations: the batch has no Assemble"))
 		}
 		return
 	}
@@ -397,7 +397,8 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly) {
 			err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(s.Observations))
 		}
 		if err != nil {
-			fail(fmt.Errorf("assemble session %s: %w", owner, err))
+			o.rows.fail(fmt.Errorf("assemble session %s: %w", owner, err))
+			part = Assembly{Attribution: make([]Attribution, len(s.Observations))}
 		}
 		for i := range s.Observations {
 			n := &s.Observations[i]

@@ -16,7 +16,9 @@ func (o *observer) resolveOwners() {
 		for _, trace := range traces {
 			settled[trace] = true
 		}
-		o.rows.inStep(len(traces), func(i int) { o.resolveOwner(traces[i]) })
+		for _, trace := range traces {
+			o.resolveOwner(trace)
+		}
 		news := o.asked[followed:] // those that follow are appended
 		if len(news) == 0 {
 			return
@@ -106,8 +108,8 @@ func (o *observer) resolveThreads() {
 	all := slices.SortedFunc(maps.Keys(o.threads), func(x, y thread) int {
 		return cmp.Or(strings.Compare(x.session, y.session), strings.Compare(x.dialect, y.dialect))
 	})
-	o.rows.inStep(len(all), func(i int) {
-		t := &Thread{SessionID: all[i].session, Dialect: all[i].dialect, WithRecords: true}
+	for _, thread := range all {
+		t := &Thread{SessionID: thread.session, Dialect: thread.dialect, WithRecords: true}
 		o.ask(t)
 		owner := t.SessionID
 		if t.OK {
@@ -116,7 +118,7 @@ func (o *observer) resolveThreads() {
 		for i := range t.Records {
 			o.moveRecord(&t.Records[i], owner)
 		}
-	})
+	}
 }
 
 // moveRecord gives an observation outside of any trace another owner.

@@ -37,12 +37,12 @@ func (o *observer) windows(owners []string) map[string][]window {
 				searches = append(searches, search{owner: owner, at: left[owner][i*len(left[owner])/n]})
 			}
 		}
-		if len(searches) == 0 {
+		if len(searches) == 0 || o.rows.err != nil {
 			return found
 		}
-		o.rows.inStep(len(searches), func(i int) {
+		for i := range searches {
 			searches[i].window = o.window(searches[i].owner, searches[i].at)
-		})
+		}
 		for _, s := range searches {
 			found[s.owner] = append(found[s.owner], s.window)
 		}

@@ -50,7 +50,7 @@ func (a *applier) adoptTranscripts(b *Batch) {
 			if row == nil || !declared && isFork(row) || !fromTranscript(&row.Session) {
 				continue
 			}
-			within("merge with its telemetry the transcript of session", id, func() { a.adoptTranscript(b, row) })
+			a.rows.within("merge with its telemetry the transcript of session", id, func() { a.adoptTranscript(b, row) })
 		}
 		level = below
 	}

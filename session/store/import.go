@@ -269,7 +269,7 @@ func (i *importer) run(in *Imported) {
 // putSession stores the session's row, without which nothing of the import can be stored.
 func (i *importer) putSession() {
 	if refused := i.rows.putSession(i.work.row); refused != nil {
-		fail(refused)
+		i.rows.fail(refused)
 	}
 }
 
@@ -280,7 +280,7 @@ func (i *importer) alone(in *Imported) {
 	}
 	for _, id := range in.family() {
 		if row := i.rows.session(id); row != nil && FromTelemetry(&row.Session) {
-			fail(ErrReported)
+			i.rows.fail(ErrReported)
 		}
 	}
 }

@@ -61,81 +61,86 @@ func ForkSession(tx Tx, o ForkOptions) (id string, err error) {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	err = catch(func() {
-		row := existing(tx, o.From)
-		message := forkPoint(tx, &o)
-		id = spans.NewID(spans.PrefixSession, o.Now)
-		change(tx, forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, declared))
-	})
-	return id, err
+	row, err := existing(tx, o.From)
+	if err != nil {
+		return "", err
+	}
+	message, err := forkPoint(tx, &o)
+	if err != nil {
+		return "", err
+	}
+	id = spans.NewID(spans.PrefixSession, o.Now)
+	return id, change(tx, forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, declared))
 }
 
 // Amend applies what a user reports of a session that is there: a change makes one that is not. The error for one
 // that is not there wraps ErrNotFound.
 func Amend(tx Tx, c SessionChange) error {
-	return catch(func() {
-		existing(tx, c.ID)
-		change(tx, c)
-	})
-}
-
-// ask has a query answered outside of a merge. It and the functions below fail as the steps of a merge do.
-func ask[Q Query](tx Tx, q Q) Q {
-	if err := tx.Do(nil, []Query{q}); err != nil {
-		fail(err)
+	if _, err := existing(tx, c.ID); err != nil {
+		return err
 	}
-	return q
+	return change(tx, c)
 }
 
 // existing returns the row of a session that must be there.
-func existing(tx Tx, id string) *SessionRow {
-	rows := ask(tx, &SessionsByID{IDs: []string{id}}).Rows
-	if len(rows) == 0 {
-		fail(fmt.Errorf("session %s: %w", id, ErrNotFound))
+func existing(tx Tx, id string) (*SessionRow, error) {
+	q := &SessionsByID{IDs: []string{id}}
+	if err := tx.Do(nil, []Query{q}); err != nil {
+		return nil, err
 	}
-	return &rows[0]
+	if len(q.Rows) == 0 {
+		return nil, fmt.Errorf("session %s: %w", id, ErrNotFound)
+	}
+	return &q.Rows[0], nil
 }
 
 // change applies what is reported of one session.
-func change(tx Tx, c SessionChange) {
+func change(tx Tx, c SessionChange) error {
 	result, err := Apply(tx, &Batch{Sessions: []SessionChange{c}})
 	if err == nil && result.Refused > 0 {
 		err = fmt.Errorf("session %s: %w", c.ID, ErrRefused)
 	}
-	if err != nil {
-		fail(err)
-	}
+	return err
 }
 
 // messageOf returns a message that must be the session's.
-func messageOf(tx Tx, sessionID, id string) *session.Message {
-	rows := ask(tx, &MessagesByID{IDs: []string{id}}).Rows
-	if len(rows) == 0 || rows[0].SessionID != sessionID {
-		fail(fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound))
+func messageOf(tx Tx, sessionID, id string) (*session.Message, error) {
+	q := &MessagesByID{IDs: []string{id}}
+	if err := tx.Do(nil, []Query{q}); err != nil {
+		return nil, err
 	}
-	return &rows[0]
+	if len(q.Rows) == 0 || q.Rows[0].SessionID != sessionID {
+		return nil, fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound)
+	}
+	return &q.Rows[0], nil
 }
 
 // messagesOf returns the messages of a session from a position on.
-func messagesOf(tx Tx, sessionID string, from Position) []session.Message {
-	return ask(tx, &MessagesFrom{SessionID: sessionID, From: from}).Rows
+func messagesOf(tx Tx, sessionID string, from Position) ([]session.Message, error) {
+	q := &MessagesFrom{SessionID: sessionID, From: from}
+	err := tx.Do(nil, []Query{q})
+	return q.Rows, err
 }
 
 // forkPoint is the id of the last message that a fork copies.
-func forkPoint(tx Tx, o *ForkOptions) string {
+func forkPoint(tx Tx, o *ForkOptions) (string, error) {
 	if o.Message != "" {
-		if messageOf(tx, o.From, o.Message).HiddenAt != nil {
-			fail(fmt.Errorf("fork session %s at %s: %w", o.From, o.Message, ErrHidden))
+		m, err := messageOf(tx, o.From, o.Message)
+		if err == nil && m.HiddenAt != nil {
+			err = fmt.Errorf("fork session %s at %s: %w", o.From, o.Message, ErrHidden)
 		}
-		return o.Message
+		return o.Message, err
 	}
-	for _, m := range slices.Backward(messagesOf(tx, o.From, Position{})) {
+	messages, err := messagesOf(tx, o.From, Position{})
+	for _, m := range slices.Backward(messages) {
 		if m.HiddenAt == nil {
-			return m.ID
+			return m.ID, err
 		}
 	}
-	fail(fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound))
-	return ""
+	if err == nil {
+		err = fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound)
+	}
+	return "", err
 }
 
 // forkOf reports of a new session what is to be reported of a fork made at a time (Unix
@@ -185,49 +190,56 @@ type Rewound struct {
 //
 // The error for a session that is not there, or a message that the session has not,
 // wraps ErrNotFound; others wrap [ErrNotUsers] and [ErrHidden].
-func RewindSession(tx Tx, id, to string, now time.Time) (r Rewound, err error) {
-	err = catch(func() {
-		row, m := existing(tx, id), messageOf(tx, id, to)
-		switch {
-		case m.Role != session.RoleUser:
-			fail(fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers))
-		case m.HiddenAt != nil:
-			fail(fmt.Errorf("rewind session %s to %s: %w", id, to, ErrHidden))
-		}
-		after := messagesOf(tx, id, PositionOf(m))
-		if !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
-			return
-		}
-		// No two rewinds have one time, so that one of them is the last.
-		at := max(now.UnixMilli(), row.UpdatedAt)
-		for _, old := range row.State.Rewinds {
-			at = max(at, old.At+1)
-		}
-		r = Rewound{To: to, At: at, Messages: rewind(tx, id, Rewind{To: to, At: at})}
-	})
-	return r, err
+func RewindSession(tx Tx, id, to string, now time.Time) (Rewound, error) {
+	row, err := existing(tx, id)
+	if err != nil {
+		return Rewound{}, err
+	}
+	m, err := messageOf(tx, id, to)
+	switch {
+	case err != nil:
+		return Rewound{}, err
+	case m.Role != session.RoleUser:
+		return Rewound{}, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers)
+	case m.HiddenAt != nil:
+		return Rewound{}, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrHidden)
+	}
+	after, err := messagesOf(tx, id, PositionOf(m))
+	if !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
+		return Rewound{}, err
+	}
+	// No two rewinds have one time, so that one of them is the last.
+	at := max(now.UnixMilli(), row.UpdatedAt)
+	for _, old := range row.State.Rewinds {
+		at = max(at, old.At+1)
+	}
+	return rewind(tx, id, Rewind{To: to, At: at})
 }
 
 // UnrewindSession undoes the last rewind of a session that holds, whoever made it: what it
 // hid is seen again, except for what an earlier one hides too. The error where there is
 // none wraps [ErrNoRewind], that for a session that is not there ErrNotFound.
-func UnrewindSession(tx Tx, id string) (r Rewound, err error) {
-	err = catch(func() {
-		last := lastRewind(tx, existing(tx, id))
-		if last == nil {
-			fail(fmt.Errorf("session %s: %w", id, ErrNoRewind))
-		}
-		last.Undone = true
-		r = Rewound{To: last.To, At: last.At, Messages: rewind(tx, id, *last)}
-	})
-	return r, err
+func UnrewindSession(tx Tx, id string) (Rewound, error) {
+	row, err := existing(tx, id)
+	if err != nil {
+		return Rewound{}, err
+	}
+	messages, err := messagesOf(tx, id, Position{})
+	if err != nil {
+		return Rewound{}, err
+	}
+	last := lastRewind(row, messages)
+	if last == nil {
+		return Rewound{}, fmt.Errorf("session %s: %w", id, ErrNoRewind)
+	}
+	last.Undone = true
+	return rewind(tx, id, *last)
 }
 
 // lastRewind is the last rewind that holds. One that another program made, or that
 // came with an import, is known by what it hid alone; one that another program has undone
 // does not hold.
-func lastRewind(tx Tx, row *SessionRow) (last *Rewind) {
-	messages := messagesOf(tx, row.ID, Position{})
+func lastRewind(row *SessionRow, messages []session.Message) (last *Rewind) {
 	known := make(map[int64]bool)
 	for i, holds := range RewindsInForce(row.State.Rewinds, messages) {
 		rw := row.State.Rewinds[i]
@@ -249,18 +261,27 @@ func lastRewind(tx Tx, row *SessionRow) (last *Rewind) {
 	return last
 }
 
-// rewind applies a rewind and returns the messages that it hid or brought back.
-func rewind(tx Tx, id string, rw Rewind) (changed []string) {
-	before := messagesOf(tx, id, Position{})
-	change(tx, SessionChange{ID: id, Rewinds: []Rewind{rw}})
-	after := messagesOf(tx, id, Position{})
-	if len(before) != len(after) {
-		fail(fmt.Errorf("rewind session %s: it had %d messages and has %d", id, len(before), len(after)))
+// rewind applies a rewind and returns with it the messages that it hid or brought back.
+func rewind(tx Tx, id string, rw Rewind) (Rewound, error) {
+	before, err := messagesOf(tx, id, Position{})
+	if err != nil {
+		return Rewound{}, err
 	}
+	if err := change(tx, SessionChange{ID: id, Rewinds: []Rewind{rw}}); err != nil {
+		return Rewound{}, err
+	}
+	after, err := messagesOf(tx, id, Position{})
+	if err == nil && len(before) != len(after) {
+		err = fmt.Errorf("rewind session %s: it had %d messages and has %d", id, len(before), len(after))
+	}
+	if err != nil {
+		return Rewound{}, err
+	}
+	r := Rewound{To: rw.To, At: rw.At}
 	for i := range after {
 		if (before[i].HiddenAt == nil) != (after[i].HiddenAt == nil) {
-			changed = append(changed, after[i].ID)
+			r.Messages = append(r.Messages, after[i].ID)
 		}
 	}
-	return changed
+	return r, nil
 }

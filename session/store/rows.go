@@ -38,8 +38,8 @@ type rows struct {
 	changes Changes
 	noted   map[SessionTrace]bool // of changes.Traces and changes.Touched
 
-	// unit is the one that runs, nil outside of inStep.
-	unit *unit
+	// err is the first error of the engine, which ends the merge: see [run].
+	err error
 }
 
 type blobKey struct {
@@ -86,11 +86,14 @@ func (r *rows) reset() {
 	r.ofSession, r.ofMessage = make(map[string]*sessionRows), make(map[string]*messageRows)
 	r.forksOf, r.transcripts = make(map[string][]ForkRef), make(map[string][]string)
 	r.forks, r.noted = make(map[string]bool), make(map[SessionTrace]bool)
-	r.changes, r.unit = Changes{}, nil
+	r.changes, r.err = Changes{}, nil
 }
 
-// do writes what is to be written, and has queries answered, in one round trip.
-func (r *rows) do(queries ...Query) {
+// ask writes what is to be written, and has queries answered.
+func (r *rows) ask(queries ...Query) {
+	if r.err != nil {
+		return
+	}
 	c := &r.changes
 	c.Sessions, c.Messages, c.Parts = r.sessions.collect(), r.messages.collect(), r.parts.collect()
 	c.SpanRefs, c.Decisions, c.Blobs = r.spanRefs.collect(), r.decisions.collect(), r.blobs.collect()
@@ -98,8 +101,8 @@ func (r *rows) do(queries ...Query) {
 	if c.empty() && len(queries) == 0 {
 		return
 	}
-	if err := r.tx.Do(c, queries); err != nil {
-		fail(err)
+	if r.err = r.tx.Do(c, queries); r.err != nil {
+		return
 	}
 	ok := r.sessions.written(c.Sessions, keyOfSession)
 	ok = r.messages.written(c.Messages, keyOfMessage) && ok
@@ -110,7 +113,8 @@ func (r *rows) do(queries ...Query) {
 	ok = r.annotations.written(c.Annotations, keyOfAnnotation) && ok
 	ok = r.observations.written(c.Observations, keyOfObservation) && ok
 	if *c = (Changes{}); !ok {
-		fail(errRefusedRow)
+		r.err = errRefusedRow
+		return
 	}
 	r.learn(queries)
 }
@@ -221,12 +225,10 @@ func (r *rows) learnParts(ids []string, rows []session.Part) {
 
 // find returns the row with a key, which q finds if it is not known.
 func find[Key comparable, Row any](r *rows, t *table[Key, Row], key Key, q func() Query) *Row {
-	e := t.entries[key]
-	if e == nil {
+	if t.entries[key] == nil {
 		r.ask(q())
-		e = t.entries[key]
 	}
-	return e.row
+	return t.row(key)
 }
 
 // session returns a session, nil when there is none.
@@ -267,7 +269,7 @@ func (r *rows) forksFrom(parentID string) []ForkRef {
 	}
 	refs := slices.DeleteFunc(slices.Clone(r.forksOf[parentID]), func(ref ForkRef) bool { return r.forks[ref.Session] })
 	for id := range r.forks {
-		if row := r.sessions.entries[id].row; row != nil && row.State.Fork != nil && row.State.Fork.From == parentID {
+		if row := r.sessions.row(id); row != nil && row.State.Fork != nil && row.State.Fork.From == parentID {
 			refs = append(refs, ForkRef{id, row.State.Fork.Message})
 		}
 	}
@@ -344,11 +346,13 @@ func (r *rows) messagesFrom(sessionID string, from Position) []session.Message {
 	of := r.ofSession[sessionID]
 	if of == nil || from.Before(of.from) {
 		r.ask(&MessagesFrom{SessionID: sessionID, From: from})
-		of = r.ofSession[sessionID]
+		if of = r.ofSession[sessionID]; of == nil {
+			return nil
+		}
 	}
 	var messages []session.Message
 	for id := range of.ids {
-		if m := r.messages.entries[id].row; m != nil && m.SessionID == sessionID && !PositionOf(m).Before(from) {
+		if m := r.messages.row(id); m != nil && m.SessionID == sessionID && !PositionOf(m).Before(from) {
 			messages = append(messages, *m)
 		}
 	}
@@ -554,7 +558,7 @@ func (r *rows) turnStats(sessionID, messageID string) []*SpanRef {
 	}
 	var all []*SpanRef
 	for _, key := range of.spans {
-		if l := r.spanRefs.entries[key].row; l != nil && l.reports() &&
+		if l := r.spanRefs.row(key); l != nil && l.reports() &&
 			l.MessageID == messageID && l.SessionID == sessionID {
 			all = append(all, l)
 		}

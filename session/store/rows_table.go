@@ -41,6 +41,14 @@ func (t *table[Key, Row]) loaded(keys []Key, rows []Row, key func(*Row) Key) {
 	}
 }
 
+// row is the row with a key, nil if there is none or nothing is known of it.
+func (t *table[Key, Row]) row(key Key) *Row {
+	if e := t.entries[key]; e != nil {
+		return e.row
+	}
+	return nil
+}
+
 // put sets the row with a key, unless the engine refused that before.
 func (t *table[Key, Row]) put(key Key, row *Row) error {
 	e := t.entries[key]

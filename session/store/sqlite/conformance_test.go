@@ -19,9 +19,9 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Store { return dumped{empty(t)} })
 }
 
-// A batch is merged in a few round trips, however long its sessions are.
-func TestRoundTrips(t *testing.T) {
-	storetest.RunRoundTrips(t, func(t *testing.T) storetest.Store { return empty(t) })
+// An engine that fails ends a batch.
+func TestFailures(t *testing.T) {
+	storetest.RunFailures(t, func(t *testing.T) storetest.Store { return empty(t) })
 }
 
 // A row that cannot be stored is left out with what refers to it, and nothing else changes.

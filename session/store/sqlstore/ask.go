@@ -108,16 +108,6 @@ func Ask(s Statements, q store.Query) bool {
 			func(n *store.Annotation) store.AnnotationKey {
 				return store.AnnotationKey{SessionID: n.SessionID, ID: n.ID}
 			})
-	case *store.ObservationsByKey:
-		selectByKeys(s, ObservationTable, &q.Rows, q.Keys,
-			func(k store.ObservationKey) []string { return []string{k.TraceID, k.Source} },
-			func(o *store.ObservationRow) store.ObservationKey {
-				return store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
-			})
-	case *store.SpanTimes:
-		for _, key := range q.Keys {
-			SelectRows(s, SpanTimeTable, &q.Rows, s.Dialect().SpanTimes, key.TraceID, key.Source)
-		}
 	case *store.AnnotationsOf:
 		SelectRows(s, AnnotationTable, &q.Rows, annotationsQuery, q.SessionID)
 	case *store.MessagesFrom:
@@ -137,6 +127,25 @@ func Ask(s Statements, q store.Query) bool {
 		askCompactions(s, q)
 	case *store.StatsOf:
 		SelectRows(s, SpanTable, &q.Rows, turnStatsQuery, q.SessionID, q.MessageID)
+	default:
+		return askTraces(s, q)
+	}
+	return true
+}
+
+// askTraces is Ask for queries about observations.
+func askTraces(s Statements, q store.Query) bool {
+	switch q := q.(type) {
+	case *store.ObservationsByKey:
+		selectByKeys(s, ObservationTable, &q.Rows, q.Keys,
+			func(k store.ObservationKey) []string { return []string{k.TraceID, k.Source} },
+			func(o *store.ObservationRow) store.ObservationKey {
+				return store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
+			})
+	case *store.SpanTimes:
+		for _, key := range q.Keys {
+			SelectRows(s, SpanTimeTable, &q.Rows, s.Dialect().SpanTimes, key.TraceID, key.Source)
+		}
 	case *store.TraceOwners:
 		for _, id := range q.TraceIDs {
 			SelectRows(s, OwnerTable, &q.Rows, ownerQuery, id)

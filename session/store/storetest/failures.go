@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -23,62 +23,51 @@ type Transactor interface {
 	Transact(ctx context.Context, do func(store.Tx) error) error
 }
 
-// maxRoundTrips is how many calls of [store.Tx.Do] a batch of 512 spans of eight sessions may make. The commit comes on
-// top.
-const maxRoundTrips = 11
-
-// RunRoundTrips counts what an engine is asked for a batch: no more for one of many sessions than for one of few, and
-// no more where the sessions are long. open is as in [Run], and what it returns a [Transactor].
-func RunRoundTrips(t *testing.T, open func(t *testing.T) Store) {
-	type reports func(s, n int) store.Batch
-	mixed := func(even, odd reports) reports {
-		return func(s, n int) store.Batch {
-			if s%2 == 0 {
-				return even(s, n)
+// RunFailures examines what becomes of a batch when the engine fails at any of the calls that it takes: merging ends,
+// and returns that error. open is as in [Run], and what it returns a [Transactor].
+func RunFailures(t *testing.T, open func(t *testing.T) Store) {
+	const turns = 5
+	h := &harness{T: t, open: open}
+	h.with(func(s Store) {
+		for n := range turns {
+			h.apply(s, sdkTurn(0, n), foreignTurn(0, n))
+		}
+		err := s.(Transactor).Transact(t.Context(), func(tx store.Tx) error {
+			for calls := 0; ; calls++ {
+				b := join(sdkSpans(0, turns), foreignSpans(0, turns))
+				_, err := store.Apply(&failing{tx, calls}, &b)
+				switch {
+				case err == nil && calls < 3:
+					return fmt.Errorf("the batch took %d calls", calls)
+				case err == nil:
+					return nil
+				case !errors.Is(err, errFails):
+					return fmt.Errorf("after %d calls: %w", calls, err)
+				}
+				if err := tx.Undo(); err != nil {
+					return err
+				}
 			}
-			return odd(s, n)
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
+	})
+}
+
+var errFails = errors.New("the engine fails")
+
+// failing is a transaction that fails after some calls.
+type failing struct {
+	store.Tx
+	calls int
+}
+
+func (f *failing) Do(changes *store.Changes, queries []store.Query) error {
+	if f.calls--; f.calls < 0 {
+		return errFails
 	}
-	for _, kind := range []struct {
-		name       string
-		turn, news reports
-	}{
-		{"SDK", sdkTurn, sdkSpans}, {"foreign", foreignTurn, foreignSpans},
-		{"mixed", mixed(sdkTurn, foreignTurn), mixed(sdkSpans, foreignSpans)},
-	} {
-		for _, turns := range []int{5, 2000} {
-			t.Run(fmt.Sprintf("%s/%d turns", kind.name, turns), func(t *testing.T) {
-				turns = min(turns, testscale.Rounds(200, turns))
-				h := &harness{T: t, open: open}
-				h.with(func(s Store) {
-					for n := 0; n < turns; n += 100 {
-						var batches []store.Batch
-						for k := n; k < min(turns, n+100); k++ {
-							for session := range 8 {
-								batches = append(batches, kind.turn(session, k))
-							}
-						}
-						h.apply(s, batches...)
-					}
-					var news []store.Batch
-					for session := range 8 {
-						news = append(news, kind.news(session, turns))
-					}
-					for _, how := range []string{"first", "again"} {
-						b := join(news...)
-						if n := len(b.SpanRefs) + len(b.Observations); n != 512 {
-							t.Fatalf("%d spans", n)
-						}
-						if n := h.roundTrips(s, &b); n > maxRoundTrips {
-							t.Errorf("delivered %s: %d round trips, want at most %d", how, n, maxRoundTrips)
-						} else {
-							t.Logf("delivered %s: %d round trips", how, n)
-						}
-					}
-				})
-			})
-		}
-	}
+	return f.Tx.Do(changes, queries)
 }
 
 // RunRefusals examines what becomes of a batch of which the engine cannot hold a row. open is as in [Run], and what it
@@ -178,37 +167,6 @@ func (r *refuser) Do(changes *store.Changes, queries []store.Query) error {
 		}
 	}
 	return r.Tx.Do(&held, queries)
-}
-
-// roundTrips applies a batch and counts the calls.
-func (h *harness) roundTrips(s Store, b *store.Batch) int {
-	h.Helper()
-	var c *counter
-	err := s.(Transactor).Transact(context.Background(), func(tx store.Tx) error {
-		c = &counter{Tx: tx}
-		_, err := store.Apply(c, b)
-		return err
-	})
-	if err != nil {
-		h.Fatalf("apply: %v", err)
-	}
-	return c.n
-}
-
-// counter counts the round trips of a transaction.
-type counter struct {
-	store.Tx
-	n int
-}
-
-func (c *counter) Do(changes *store.Changes, queries []store.Query) error {
-	c.n++
-	return c.Tx.Do(changes, queries)
-}
-
-func (c *counter) Undo() error {
-	c.n++
-	return c.Tx.Undo()
 }
 
 // sdkTurn is a turn of a session that the SDK reports.
