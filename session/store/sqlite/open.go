@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -25,9 +24,6 @@ const (
 	// SchemaVersion is that of the tables that agenttrace adds.
 	SchemaVersion = 7
 )
-
-//go:embed schema.sql
-var schema string
 
 // Durability is what survives what.
 const (
@@ -140,148 +136,16 @@ func checkHeader(path string, f *os.File) error {
 	return fmt.Errorf("open store %s: %w: it begins with %q; name another file", path, store.ErrNotStore, head[:n])
 }
 
-// migrate brings the schema up to date. It renames what earlier versions named differently,
-// and adds what they lack.
-func migrate(conn *sqlite.Conn) (err error) {
-	end, err := sqlitex.ImmediateTransaction(conn)
-	if err != nil {
-		return err
-	}
-	defer end(&err)
-	if err = upgradeOurs(conn); err == nil {
-		err = addColumns(conn)
-	}
-	if err != nil {
-		return fmt.Errorf("upgrade schema: %w", err)
-	}
-	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
-		return fmt.Errorf("create schema: %w", err)
-	}
-	statements := []string{sealSegments, "DELETE FROM agenttrace_schema",
-		fmt.Sprintf("INSERT INTO agenttrace_schema(version) VALUES (%d)", SchemaVersion)}
-	if version, err := pragmaInt(conn, "user_version"); err != nil {
-		return err
-	} else if version < CanonicalVersion { // setting it writes to the file
-		statements = append(statements, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion))
-	}
-	return execute(conn, statements...)
-}
-
-// addColumns adds the columns that tables lack.
-func addColumns(conn *sqlite.Conn) error {
-	for _, c := range added {
-		columns, err := columnsOf(conn, c.table)
-		if err != nil {
-			return err
-		}
-		if len(columns) == 0 || slices.Contains(columns, c.column) {
-			continue
-		}
-		if err := execute(conn, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s", c.table, c.column, c.kind)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// renamed are the tables and columns of ours that had another name in versions 1 and 2, a
-// table before its columns.
-var renamed = []struct{ table, column, to string }{
-	{"span_links", "", "span_refs"},
-	{"part_claims", "", "requested_indexes"},
-	{"requested_indexes", "claim", "requested_index"},
-	{"announced_calls", "", "tool_call_requests"},
-	{"observations", "home", "owner"},
-	{"observations", "said_session", "declared_session"},
-	{"observations", "said_rank", "declared_rank"},
-	{"observations", "own", "default_session"},
-	{"observations", "stray_call", "orphan_call"},
-	{"observations", "about_json", "session_attrs_json"},
-	{"observation_windows", "home", "owner"},
-}
-
-// upgradeOurs brings the tables of ours in a file of an earlier version up to date.
-func upgradeOurs(conn *sqlite.Conn) error {
-	old, err := isOlder(conn)
-	if err != nil {
-		return err
-	}
-	if old {
-		if err := renameOurs(conn); err != nil {
-			return err
-		}
-	}
-	// Earlier versions made them. idx_chat_parts_session stays where it is: it is also the reference program's.
-	if err := execute(conn, "DROP INDEX IF EXISTS idx_chat_parts_approval",
-		"DROP INDEX IF EXISTS idx_span_refs_facts", "DROP INDEX IF EXISTS idx_observations_session"); err != nil {
-		return err
-	}
-	columns, err := columnsOf(conn, "observations")
-	if err != nil || len(columns) == 0 || slices.Contains(columns, "until_nano") {
-		return err
-	}
-	return execute(conn, // version 3
-		"DROP INDEX IF EXISTS idx_observations_reach",
-		"ALTER TABLE observations ADD COLUMN until_nano INTEGER NOT NULL DEFAULT 0",
-		"UPDATE observations SET until_nano = end_nano")
-}
-
-// renameOurs renames what is named otherwise in a file of versions 1 and 2. Views, triggers
-// and indexes that have old names in them are dropped, and made again with the schema.
-func renameOurs(conn *sqlite.Conn) error {
-	if err := execute(conn, "DROP VIEW IF EXISTS session_spans", "DROP TRIGGER IF EXISTS delete_observations",
-		"DROP INDEX IF EXISTS idx_span_links_facts", "DROP INDEX IF EXISTS idx_observations_home_start",
-		"DROP INDEX IF EXISTS idx_observations_said", "DROP INDEX IF EXISTS idx_observations_stray",
-		"DROP INDEX IF EXISTS idx_observations_stray_trace"); err != nil {
-		return err
-	}
-	for _, r := range renamed {
-		columns, err := columnsOf(conn, r.table)
-		if err != nil {
-			return err
-		}
-		statement := fmt.Sprintf("ALTER TABLE %s RENAME TO %s", r.table, r.to)
-		if r.column != "" {
-			statement = fmt.Sprintf("ALTER TABLE %s RENAME COLUMN %s TO %s", r.table, r.column, r.to)
-		}
-		if len(columns) == 0 || r.column != "" && !slices.Contains(columns, r.column) {
-			continue
-		}
-		if err := execute(conn, statement); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// isOlder reports whether a file has tables of ours with the names of versions 1 and 2.
-func isOlder(conn *sqlite.Conn) (bool, error) {
-	old, err := names(conn,
-		"SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('span_links', 'part_claims')")
-	return len(old) > 0, err
-}
-
 // required are the columns without which a file is not a session store: those of
-// the reference program's first version, which lacks the columns that were added.
+// the reference program's first version, which lacks the columns that [migrations] add.
 var required = map[string][]string{
-	"chat_sessions": without(session.SessionColumns.Names()),
-	"chat_messages": without(session.MessageColumns.Names()),
-	"chat_parts":    without(session.PartColumns.Names()),
+	"chat_sessions": without("mode", session.SessionColumns.Names()),
+	"chat_messages": session.MessageColumns.Names(),
+	"chat_parts":    without("continuation_run_id", session.PartColumns.Names()),
 }
 
-func without(columns []string) []string {
-	return slices.DeleteFunc(columns, func(name string) bool {
-		return slices.ContainsFunc(added, func(c addedColumn) bool { return c.column == name })
-	})
-}
-
-// addedColumn is a column that a later version added at the end of a table.
-type addedColumn struct{ table, column, kind string }
-
-// added are the columns that later versions have. A reader takes those that a file lacks as NULL.
-var added = []addedColumn{
-	{"chat_sessions", "mode", "TEXT"}, {"chat_parts", "continuation_run_id", "TEXT"},
-	{"observations", "usage_counter", "TEXT"}, {"observations", "usage_proof", "INTEGER"},
+func without(column string, columns []string) []string {
+	return slices.DeleteFunc(columns, func(name string) bool { return name == column })
 }
 
 // checkOurs refuses a file that is no session store, or one of a newer version.
@@ -330,9 +194,9 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 			return fmt.Errorf("open store %s: %w: schema version %d, this program knows %d; use a newer agenttrace",
 				path, store.ErrNewer, ours, SchemaVersion)
 		}
-		if old, err := isOlder(conn); err != nil {
+		if old, err := names(conn, isOlder); err != nil {
 			return openError(path, err)
-		} else if old && !writer {
+		} else if len(old) > 0 && !writer {
 			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: "+
 				"agenttrace gc --store %s", ours, SchemaVersion, path)
 		}

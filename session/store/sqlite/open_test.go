@@ -603,21 +603,23 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations " +
 		"ORDER BY source"
 	want := query(t, path, rows)
-	old := "DROP VIEW session_spans; DROP TRIGGER delete_observations; DROP INDEX idx_observations_usage_proof;" +
-		"DROP INDEX idx_observations_across; ALTER TABLE observations DROP COLUMN until_nano;"
-	for _, c := range added {
-		if c.table == "observations" {
-			old += fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s;", c.table, c.column)
-		}
-	}
-	for _, r := range slices.Backward(renamed) {
-		if r.column == "" {
-			old += fmt.Sprintf("ALTER TABLE %s RENAME TO %s;", r.to, r.table)
-		} else {
-			old += fmt.Sprintf("ALTER TABLE %s RENAME COLUMN %s TO %s;", r.table, r.to, r.column)
-		}
-	}
-	script(t, path, old+"UPDATE agenttrace_schema SET version = 2;")
+	script(t, path, `DROP VIEW session_spans; DROP TRIGGER delete_observations;
+DROP INDEX idx_observations_usage_proof; DROP INDEX idx_observations_across;
+ALTER TABLE observations DROP COLUMN until_nano;
+ALTER TABLE observations DROP COLUMN usage_counter;
+ALTER TABLE observations DROP COLUMN usage_proof;
+ALTER TABLE observation_windows RENAME COLUMN owner TO home;
+ALTER TABLE observations RENAME COLUMN session_attrs_json TO about_json;
+ALTER TABLE observations RENAME COLUMN orphan_call TO stray_call;
+ALTER TABLE observations RENAME COLUMN default_session TO own;
+ALTER TABLE observations RENAME COLUMN declared_rank TO said_rank;
+ALTER TABLE observations RENAME COLUMN declared_session TO said_session;
+ALTER TABLE observations RENAME COLUMN owner TO home;
+ALTER TABLE tool_call_requests RENAME TO announced_calls;
+ALTER TABLE requested_indexes RENAME COLUMN requested_index TO claim;
+ALTER TABLE requested_indexes RENAME TO part_claims;
+ALTER TABLE span_refs RENAME TO span_links;
+UPDATE agenttrace_schema SET version = 2;`)
 
 	if _, err := OpenReader(t.Context(), path); err == nil || !strings.Contains(err.Error(),
 		"agenttrace gc --store "+path) {

@@ -195,9 +195,6 @@ CREATE TABLE IF NOT EXISTS import_source_sessions (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_import_source_sessions_path ON import_source_sessions(path);
 
--- Earlier versions forgot the files of a session that was deleted.
-DROP TRIGGER IF EXISTS forget_sources;
-
 -- The search index is made of 4096 parts at a time, by rowid. Once there are later parts, these have a version, which is
 -- the same for as long as none of them changes.
 CREATE TABLE IF NOT EXISTS search_segments (
