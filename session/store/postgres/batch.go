@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -17,32 +16,18 @@ import (
 type batch struct {
 	pgx.Batch
 	dialect *sqlstore.Dialect
-	// done are called when all results are read.
-	done []func()
 }
 
 // errRefusedRow ends a batch whose transaction the server has given up for a row. The row has its Refused.
 var errRefusedRow = errors.New("a row was refused")
-
-// send sends all statements and reads their results: one round trip, and another one where the connection sees a
-// statement for the first time. The error is that of the first statement that failed; those after it are not executed.
-func (b *batch) send(ctx context.Context, conn *pgx.Conn) error {
-	if err := conn.SendBatch(ctx, &b.Batch).Close(); err != nil {
-		return err
-	}
-	for _, fn := range b.done {
-		fn()
-	}
-	return nil
-}
 
 // add adds a statement in PostgreSQL's own spelling. result reads what it returned.
 func (b *batch) add(result func(pgx.BatchResults) error, query string, args ...any) {
 	b.Queue(query, args...).Fn = result
 }
 
-// query adds a statement and calls fn for each row of its result.
-func (b *batch) query(fn func(*row) error, query string, args ...any) {
+// Select implements [sqlstore.Statements].
+func (b *batch) Select(query string, fn func(sqlstore.Row) error, args ...any) {
 	b.add(func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {
@@ -50,12 +35,7 @@ func (b *batch) query(fn func(*row) error, query string, args ...any) {
 		}
 		defer rows.Close()
 		return each(rows, fn)
-	}, query, args...)
-}
-
-// Select implements [sqlstore.Statements].
-func (b *batch) Select(query string, fn func(sqlstore.Row) error, args ...any) {
-	b.query(func(r *row) error { return fn(r) }, numbered(query), args...)
+	}, numbered(query), args...)
 }
 
 // SelectKeys implements [sqlstore.Statements]: by one statement, which has the values of each column as a list.
@@ -67,7 +47,7 @@ func (b *batch) SelectKeys(query string, fn func(sqlstore.Row) error, columns ..
 		query = strings.Replace(query, "= "+param, "= ANY("+param+"::text[])", 1)
 		args[i] = values
 	}
-	b.query(func(r *row) error { return fn(r) }, query, args...)
+	b.Select(query, fn, args...)
 }
 
 // Exec implements [sqlstore.Statements].
@@ -102,11 +82,8 @@ func (b *batch) Put(refused *error, query string, bind func(sqlstore.Binder)) {
 // Dialect implements [sqlstore.Statements].
 func (b *batch) Dialect() *sqlstore.Dialect { return b.dialect }
 
-// then has fn called when all results are read.
-func (b *batch) then(fn func()) { b.done = append(b.done, fn) }
-
 // each calls fn for each row of a result.
-func each(rows pgx.Rows, fn func(*row) error) error {
+func each(rows pgx.Rows, fn func(sqlstore.Row) error) error {
 	r := &row{fields: rows.FieldDescriptions()}
 	for rows.Next() {
 		r.values = rows.RawValues()

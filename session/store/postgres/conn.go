@@ -41,6 +41,7 @@ var dialect = &sqlstore.Dialect{
 	PutRequested: `INSERT INTO requested_indexes(session_id, message_id, part_id, requested_index)
  SELECT session_id, id, ?2::text, ?3::bigint FROM chat_messages WHERE id = ?1
  ON CONFLICT (message_id, part_id, session_id) DO UPDATE SET requested_index = excluded.requested_index`,
+	Opens: "opens = 1",
 	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations WHERE trace_id = ?1 AND opens = 0
    AND (CASE WHEN source = span_id THEN parent_span_id ELSE span_id END) = ?2)
@@ -56,6 +57,7 @@ func at(function, column string, path []string) string {
 // by a list that is made first.
 var distributedDialect = func() *sqlstore.Dialect {
 	d := *dialect
+	d.Distributed = true
 	d.NoSession = func(column string) string {
 		return column + ` NOT IN (SELECT p.id FROM chat_sessions p WHERE p.id = ANY(ARRAY(
  SELECT parent_id FROM chat_sessions WHERE parent_id IS NOT NULL)))`
@@ -120,7 +122,7 @@ func (q querying) Query(query string, fn func(sqlstore.Row) error, args ...any) 
 		return err
 	}
 	defer rows.Close()
-	return each(rows, func(r *row) error {
+	return each(rows, func(r sqlstore.Row) error {
 		err := fn(r)
 		if err != nil {
 			cancel()

@@ -223,7 +223,7 @@ var wide = [][2]string{{"chat_parts", "data_json"}, {"chat_messages", "metadata_
 // sample of its pages is read, always the same ones.
 func (s *Store) Size(ctx context.Context) (size int64, err error) {
 	relationSize := "pg_relation_size"
-	if s.dialect == distributedDialect {
+	if s.dialect.Distributed {
 		relationSize = "citus_relation_size"
 	}
 	const sampled, otherColumns = 160 << 20, 150 // bytes

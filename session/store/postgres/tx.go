@@ -78,11 +78,9 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 		sqlstore.Write(b, c, t.now)
 	}
 	for _, q := range queries {
-		if err := b.ask(q); err != nil {
-			return err
-		}
+		sqlstore.Ask(b, q)
 	}
-	err := b.send(t.ctx, t.conn)
+	err := t.conn.SendBatch(t.ctx, &b.Batch).Close()
 	t.begun = true
 	maps.Copy(t.held, t.needed)
 	if errors.Is(err, errRefusedRow) {

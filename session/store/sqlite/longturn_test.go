@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 )
@@ -222,7 +224,7 @@ func beginning(t testing.TB, capture string) pcommon.Timestamp {
 		}
 	}
 	stmt := s.conn.Prep(`SELECT min(start_nano) FROM observations`)
-	at, _, err := nano(stmt)
+	at, err := sqlitex.ResultInt64(stmt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,12 +432,12 @@ func TestManyToolCallsInOneRequest(t *testing.T) {
 	}
 	t.Logf("%d tool calls in %v", many, time.Since(began))
 	stmt := s.conn.Prep(`SELECT count(*) FROM chat_parts WHERE tool_call_id IS NOT NULL`)
-	calls, _, err := nano(stmt)
+	calls, err := sqlitex.ResultInt64(stmt)
 	if err != nil || calls != int64(many) {
 		t.Errorf("%d parts of tool calls: %v", calls, err)
 	}
 	stmt = s.conn.Prep(`SELECT count(*) FROM chat_messages WHERE role = 'assistant'`)
-	if messages, _, err := nano(stmt); err != nil || messages != 1 {
+	if messages, err := sqlitex.ResultInt64(stmt); err != nil || messages != 1 {
 		t.Errorf("%d messages: %v", messages, err)
 	}
 }

@@ -6,30 +6,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
-
-// rows returns every row of a query that selects the columns of a table.
-func rows[R any](table *sqlstore.Table[R], stmt *sqlite.Stmt) ([]R, error) {
-	return appendRows(nil, table, stmt)
-}
-
-func appendRows[R any](all []R, table *sqlstore.Table[R], stmt *sqlite.Stmt) ([]R, error) {
-	err := each(stmt, func() error {
-		all = append(all, *new(R))
-		return table.Scan(stmt, &all[len(all)-1])
-	})
-	return all, err
-}
-
-// row returns the row of a query that has one at most, nil if it has none.
-func row[R any](table *sqlstore.Table[R], stmt *sqlite.Stmt) (*R, error) {
-	found, err := rows(table, stmt)
-	if len(found) == 0 {
-		return nil, err
-	}
-	return &found[len(found)-1], err
-}
 
 // prep returns a statement with its parameters bound. The connection caches statements by
 // their text.
@@ -100,17 +77,4 @@ func all[T any](stmt *sqlite.Stmt, scan func(*sqlite.Stmt) T) ([]T, error) {
 		return nil
 	})
 	return rows, err
-}
-
-// nano returns the first column of a query that has one row at most; texts that of all rows.
-func nano(stmt *sqlite.Stmt) (n int64, ok bool, err error) {
-	err = each(stmt, func() error {
-		n, ok = stmt.ColumnInt64(0), true
-		return nil
-	})
-	return n, ok, err
-}
-
-func texts(stmt *sqlite.Stmt) ([]string, error) {
-	return all(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
 }

@@ -70,9 +70,7 @@ func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 		sqlstore.Write(s, c, t.now)
 	}
 	for _, q := range queries {
-		if !sqlstore.Ask(s, q) && s.err == nil {
-			s.err = t.answerObservations(q)
-		}
+		sqlstore.Ask(s, q)
 	}
 	return s.err
 }

@@ -65,8 +65,8 @@ func appendTo[R any](t *Table[R], rows *[]R) func(Row) error {
 	}
 }
 
-// SelectOne is SelectRows of a query that has one row at most.
-func SelectOne[R any](s Statements, t *Table[R], found **R, query string, args ...any) {
+// selectOne is SelectRows of a query that has one row at most.
+func selectOne[R any](s Statements, t *Table[R], found **R, query string, args ...any) {
 	s.Select(query, func(row Row) error {
 		*found = new(R)
 		return t.Scan(row, *found)
@@ -81,7 +81,7 @@ func selectTexts(s Statements, all *[]string, query string, args ...any) {
 	}, args...)
 }
 
-// Ask adds the statements that answer a query. It reports false for those that engines answer each in its own way.
+// Ask adds the statements that answer a query. It reports whether the query is known.
 func Ask(s Statements, q store.Query) bool {
 	switch q := q.(type) {
 	case *store.SessionsByID:
@@ -142,10 +142,6 @@ func askTraces(s Statements, q store.Query) bool {
 			func(o *store.ObservationRow) store.ObservationKey {
 				return store.ObservationKey{TraceID: o.TraceID, Source: o.Source}
 			})
-	case *store.SpanTimes:
-		for _, key := range q.Keys {
-			SelectRows(s, SpanTimeTable, &q.Rows, s.Dialect().SpanTimes, key.TraceID, key.Source)
-		}
 	case *store.TraceOwners:
 		for _, id := range q.TraceIDs {
 			SelectRows(s, OwnerTable, &q.Rows, ownerQuery, id)
@@ -167,7 +163,7 @@ func askTraces(s Statements, q store.Query) bool {
 		if q.Until != 0 {
 			query, args = modelRequesterQuery, append(args, q.Until)
 		}
-		SelectOne(s, RequesterTable, &q.Requester, query, args...)
+		selectOne(s, RequesterTable, &q.Requester, query, args...)
 	case *store.OrphanTraces:
 		if q.Until != 0 {
 			selectTexts(s, &q.TraceIDs, orphansQuery+`?3 ORDER BY trace_id`, q.CallID, q.At, q.Until+1)
@@ -177,7 +173,7 @@ func askTraces(s Statements, q store.Query) bool {
 	case *store.Sources:
 		askSources(s, q)
 	default:
-		return false
+		return askWindow(s, q)
 	}
 	return true
 }

@@ -54,6 +54,8 @@ type Dialect struct {
 	// Foreign reports that the store has the three canonical tables only: another program wrote it. Unobserved
 	// reports that it has no observations: an early version wrote it.
 	Foreign, Unobserved bool
+	// Distributed reports that rows are distributed over several nodes: there are no recursive queries.
+	Distributed bool
 	// Unannotated reports that it has no annotations: an early version or another program wrote it.
 	Unannotated bool
 	// SessionColumns and PartColumns are the columns of a session s and a part p, NULL for those that an old file
@@ -88,6 +90,8 @@ type Dialect struct {
 	Greatest string
 	// PutRequested notes which index a part of a message requested: its parameters are the ids of both and the index.
 	PutRequested string
+	// Opens is the condition for an observation to open a turn, as the indexes have it.
+	Opens string
 	// SpanTimes selects the columns of [SpanTimeTable], by a trace and a source.
 	SpanTimes string
 }
