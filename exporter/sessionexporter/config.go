@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -116,6 +118,7 @@ var (
 	_ confmap.Validator   = (*RetentionConfig)(nil)
 	_ confmap.Validator   = (*RedactionConfig)(nil)
 	_ confmap.Validator   = (*TruncationConfig)(nil)
+	_ confmap.Validator   = (*TranscriptsConfig)(nil)
 	_ confmap.Unmarshaler = (*Config)(nil)
 )
 
@@ -259,3 +262,103 @@ func (c *JSONLConfig) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// RetentionConfig configures which sessions are deleted.
+type RetentionConfig struct {
+	// MaxAge is how long after its last update a session is kept; 0 is no limit.
+	MaxAge Age `mapstructure:"max_age"`
+	// MaxSize is how much room sessions may take in the file or the tables of the database; 0 is no limit.
+	MaxSize Size `mapstructure:"max_size"`
+	// KeepTagged keeps sessions with a tag.
+	KeepTagged bool `mapstructure:"keep_tagged"`
+	// Interval is how often sessions are looked at.
+	Interval time.Duration `mapstructure:"interval"`
+
+	_ struct{} // no unkeyed literals
+}
+
+const defaultRetentionInterval = 10 * time.Minute
+
+// Age is a duration that may be written as an age, such as 30d or 6mo: see [store.ParseAge].
+type Age time.Duration
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. Months are as long as the last ones.
+func (a *Age) UnmarshalText(text []byte) error {
+	now := time.Now()
+	at, err := store.ParseAge(string(text), now)
+	if err := errors.Join(store.AmbiguousAge(string(text)), err); err != nil {
+		return err
+	}
+	*a = Age(now.Sub(at))
+	return nil
+}
+
+// Size is a number of bytes that may be written with a unit, such as 10GiB.
+type Size int64
+
+// sizeUnits are the units of a Size, those that end in another before it.
+var sizeUnits = []struct {
+	name  string
+	bytes float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1},
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *Size) UnmarshalText(text []byte) error {
+	for _, unit := range sizeUnits {
+		number, ok := strings.CutSuffix(string(text), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(n >= 0 && n*unit.bytes < 1<<62) {
+			break
+		}
+		*s = Size(n * unit.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is not a size: use one such as 10GiB or 500MB", text)
+}
+
+// Validate implements [confmap.Validator].
+func (c *RetentionConfig) Validate() error {
+	var errs []error
+	if c.MaxAge == 0 && c.MaxSize == 0 {
+		errs = append(errs, errors.New("neither max_age nor max_size is set: set one, or remove the retention block"))
+	}
+	if c.MaxAge < 0 || c.MaxAge > 0 && time.Duration(c.MaxAge) < time.Minute {
+		errs = append(errs, fmt.Errorf("max_age is %v: use a minute or more, such as 30d", time.Duration(c.MaxAge)))
+	}
+	if c.MaxSize < 0 || c.MaxSize > 0 && c.MaxSize < 1<<20 {
+		errs = append(errs, fmt.Errorf("max_size is %d bytes: use 1MiB or more", c.MaxSize))
+	}
+	if c.Interval < time.Second {
+		errs = append(errs, fmt.Errorf("interval is %v: use a second or more, such as 10m", c.Interval))
+	}
+	return errors.Join(errs...)
+}
+
+// TranscriptsConfig configures the import of the files that agents keep of their own sessions. The zero value
+// imports none.
+type TranscriptsConfig struct {
+	// Discover follows the usual places of known agents, of the user that the collector runs as.
+	Discover bool `mapstructure:"discover"`
+	// Directories are followed, too, with all that is below them.
+	Directories []string `mapstructure:"directories"`
+
+	_ struct{} // no unkeyed literals
+}
+
+// Validate implements [confmap.Validator].
+func (c *TranscriptsConfig) Validate() error {
+	for _, dir := range c.Directories {
+		if strings.TrimSpace(dir) == "" || strings.ContainsRune(dir, 0) {
+			return errors.New("directories has an entry that names none: name a directory, or remove the entry")
+		}
+	}
+	return nil
+}
+
+func (c *TranscriptsConfig) enabled() bool { return c.Discover || len(c.Directories) > 0 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -30,8 +31,7 @@ type sessionStore interface {
 	store.Writer
 	sqlitefile.Source // for session files
 	store.Retained
-	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
-	Exported(ctx context.Context, sessionID string, touchedAt int64) error
+	jsonl.Outbox
 	Close() error
 }
 
@@ -56,37 +56,29 @@ type factory struct {
 	sinks map[*Config]*sink
 }
 
-// sink returns what the exporters made from cfg share, counting one more that does.
-func (f *factory) sink(cfg *Config, set exporter.Settings) (*sink, error) {
+// newExporter returns an exporter of one signal on the sink that all with its configuration share.
+func (f *factory) newExporter(c *Config, set exporter.Settings) (*sessionExporter, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.sinks[cfg]
+	s := f.sinks[c]
 	if s == nil {
 		telemetry, err := newMetrics(set.TelemetrySettings)
 		if err != nil {
 			return nil, err
 		}
-		s = &sink{config: cfg, open: f.open, logger: set.Logger, telemetry: telemetry,
-			scopes: scopes{logger: set.Logger}}
-		f.sinks[cfg] = s
+		s = &sink{config: c, open: f.open, logger: set.Logger, telemetry: telemetry, closed: func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.sinks, c)
+		}}
+		f.sinks[c] = s
 	}
-	s.made++
-	return s, nil
-}
-
-// release counts one fewer.
-func (f *factory) release(s *sink) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s.made--; s.made == 0 {
-		delete(f.sinks, s.config)
-	}
+	return &sessionExporter{sink: s}, nil
 }
 
 func (f *factory) createTraces(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Traces,
 	error) {
-	c := cfg.(*Config)
-	e, err := f.newExporter(c, set)
+	e, err := f.newExporter(cfg.(*Config), set)
 	if err != nil {
 		return nil, err
 	}
@@ -94,20 +86,11 @@ func (f *factory) createTraces(ctx context.Context, set exporter.Settings, cfg c
 }
 
 func (f *factory) createLogs(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Logs, error) {
-	c := cfg.(*Config)
-	e, err := f.newExporter(c, set)
+	e, err := f.newExporter(cfg.(*Config), set)
 	if err != nil {
 		return nil, err
 	}
 	return exporterhelper.NewLogs(ctx, set, cfg, e.pushLogs, e.options()...)
-}
-
-func (f *factory) newExporter(c *Config, set exporter.Settings) (*sessionExporter, error) {
-	s, err := f.sink(c, set)
-	if err != nil {
-		return nil, err
-	}
-	return &sessionExporter{sink: s, release: sync.OnceFunc(func() { f.release(s) })}, nil
 }
 
 func (e *sessionExporter) options() []exporterhelper.Option {

@@ -1,7 +1,6 @@
 package sessionexporter
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -177,7 +176,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{tempPrefix + "123": `{"type":"sess`, "other.txt": "not ours"} {
+	for name, content := range map[string]string{".agenttrace-123": `{"type":"sess`, "other.txt": "not ours"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -270,37 +269,6 @@ func TestJSONLDeletedSession(t *testing.T) {
 	})
 }
 
-// A reader never sees half a file, not even when writing fails midway.
-func TestReplaceFile(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "a.jsonl")
-	if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	boom := errors.New("boom")
-	err := replaceFile(name, func(w *bufio.Writer) error {
-		if _, err := w.WriteString(strings.Repeat("half", 1<<14)); err != nil {
-			return err
-		}
-		return boom
-	})
-	if !errors.Is(err, boom) {
-		t.Errorf("error %v, want %v", err, boom)
-	}
-	if diff := cmp.Diff(map[string]string{"a.jsonl": "old"}, listing(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-	if err := replaceFile(name, func(w *bufio.Writer) error {
-		_, err := w.WriteString("new")
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]string{"a.jsonl": "new"}, listing(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-}
-
 // TestEverySessionHasAFileOfItsOwn: whatever the ids, each session has a file in the
 // directory, also where upper and lower case are the same, and no other is touched.
 func TestEverySessionHasAFileOfItsOwn(t *testing.T) {
@@ -376,7 +344,7 @@ func TestAFailingSessionHidesNoOther(t *testing.T) {
 					fields := l.ContextMap()
 					got = append(got, l.Message+" "+strings.TrimPrefix(fmt.Sprint(fields["file"]), dir))
 					if l.Level == zap.WarnLevel && (fields["remedy"] == "" ||
-						strings.Contains(fmt.Sprint(fields["error"]), tempPrefix)) {
+						strings.Contains(fmt.Sprint(fields["error"]), ".agenttrace-")) {
 						t.Errorf("the log has %v", fields)
 					}
 				}

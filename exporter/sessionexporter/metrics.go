@@ -1,10 +1,13 @@
 package sessionexporter
 
 import (
+	"context"
 	"errors"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/agenttrace/agenttrace/session/ingest"
 )
 
 // metrics are what the exporter reports of itself. The README lists them.
@@ -58,4 +61,16 @@ func newMetrics(set component.TelemetrySettings) (*metrics, error) {
 		errs = append(errs, err)
 	}
 	return &m, errors.Join(errs...)
+}
+
+// add counts what a request did.
+func (m *metrics) add(ctx context.Context, r *ingest.Report) {
+	m.itemsAccepted.Add(ctx, int64(r.Accepted))
+	m.itemsIgnored.Add(ctx, int64(r.Ignored))
+	m.itemsMalformed.Add(ctx, int64(r.Malformed))
+	m.valuesOmitted.Add(ctx, int64(r.Omitted))
+	m.valuesRedacted.Add(ctx, int64(r.Redacted))
+	m.valuesTruncated.Add(ctx, int64(r.Truncated))
+	m.rowsWritten.Add(ctx, r.Rows)
+	m.rowsRefused.Add(ctx, r.Refused)
 }

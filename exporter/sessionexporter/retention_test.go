@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -59,9 +60,8 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	full := &failing{st, errors.New("the disk is full")}
 	c := &RetentionConfig{MaxAge: Age(48 * time.Hour), KeepTagged: true, Interval: time.Hour}
-	r := newRetention(c, full, zap.New(core), telemetry)
-	clock := began.Add(47 * time.Hour)
-	r.now = func() time.Time { return clock }
+	s := sink{config: &Config{Retention: configoptional.Some(*c)}, logger: zap.New(core), telemetry: telemetry}
+	rules := store.Retention{MaxAge: time.Duration(c.MaxAge), KeepTagged: c.KeepTagged}
 	left := func() (ids []string) {
 		for s, err := range st.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
 			if err != nil {
@@ -85,8 +85,12 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 		{96 * time.Hour, nil, []string{"day 3", "day 2", "day 1"}, ""},
 		{400 * time.Hour, nil, []string{"day 1"}, "deleted sessions that the configured retention does not keep"},
 	} {
-		clock, full.err = began.Add(step.at), step.err
-		r.apply(t.Context())
+		full.err = step.err
+		var deleted []session.Session
+		err := rules.Apply(t.Context(), full, began.Add(step.at), func(one session.Session) {
+			deleted = append(deleted, one)
+		})
+		s.retained(deleted, err)
 		if got := left(); !slices.Equal(got, step.want) {
 			t.Errorf("after %v %v are left, want %v", step.at, got, step.want)
 		}

@@ -5,44 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-// sink is what the exporters of one component share: the store, and what
-// follows it. It is open while at least one of them is started.
+// sink is what the exporters of one component share: the store, and what runs beside ingest on it. It is open while
+// at least one of them is started.
 type sink struct {
 	config    *Config
 	open      openFunc
 	logger    *zap.Logger
 	telemetry *metrics
+	closed    func() // called after the last stop
 
-	away   away
-	scopes scopes
+	awaySince atomic.Int64 // when the store was found to be away, in Unix nanoseconds; 0 while it is there
+	unknown   unknownScopes
 
-	made int // exporters that hold the sink; guarded by factory.mu
-
-	mu      sync.Mutex // guards started and the opening and closing of what follows
+	mu      sync.Mutex // guards started, and is held while the sink is opened and closed
 	started int
-	store   sessionStore
 
-	// ingester and files are set before the first start returns and do not
-	// change until the last stop.
+	// The fields below are set before the first start returns.
+	store    sessionStore
 	ingester *ingest.Ingester
-	files    *files // nil when no files are wanted
-	// detach takes the store away from those that serve it.
-	detach []func(context.Context)
-	// retention is nil if all sessions are kept.
-	retention *retention
-	// transcripts are imported beside, nil if none are.
-	transcripts *transcripts
+	files    *jsonl.Directory // nil when no files are wanted
+	// running are the goroutines beside ingest, which cancel ends; detach takes the store away from those that serve it.
+	running sync.WaitGroup
+	cancel  context.CancelFunc
+	detach  []func(context.Context)
 }
 
 func (s *sink) start(ctx context.Context, host component.Host) error {
@@ -56,37 +58,42 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return err // Validate has reported so before
 	}
-	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
-		MaxBytes: s.config.MaxSizeMiB << 20}
-	st, err := s.reach(ctx, o)
-	if err != nil {
+	if s.store, err = s.reach(ctx); err != nil {
 		return err
 	}
-	if c := s.config.JSONL.Get(); c != nil {
-		if s.files, err = newFiles(*c, st, s.logger, s.telemetry); err != nil {
-			_ = st.Close() // the error that matters is the first
-			return err
-		}
-		s.files.start()
-	}
-	if c := s.config.Retention.Get(); c != nil {
-		s.retention = newRetention(c, st, s.logger, s.telemetry)
-		s.retention.start()
-	}
-	var keys []string
-	if len(s.config.SessionKeys) > 0 {
-		keys = s.config.SessionKeys
-	}
-	s.store = st
-	s.scopes.redact = redactor
-	s.ingester = ingest.New(st, ingest.Options{SessionKeys: keys, Redactor: redactor})
-	if err := s.follow(st); err != nil {
+	s.unknown = unknownScopes{logger: s.logger, redact: redactor}
+	s.ingester = ingest.New(s.store, ingest.Options{SessionKeys: s.config.SessionKeys, Redactor: redactor})
+	var running context.Context
+	running, s.cancel = context.WithCancel(context.Background())
+	if err := errors.Join(s.writeFiles(running), s.importTranscripts(running)); err != nil {
 		_ = s.close(ctx) // the error that matters is the first
 		return err
 	}
+	s.retain(running)
 	s.started = 1
 	s.attach(host)
 	return nil
+}
+
+// startTimeout is how long a start waits for the server of a store.
+const startTimeout = time.Minute
+
+// reach opens the store. The server of one may start at the same time as the collector.
+func (s *sink) reach(ctx context.Context) (sessionStore, error) {
+	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
+		MaxBytes: s.config.MaxSizeMiB << 20}
+	for deadline := time.Now().Add(startTimeout); ; {
+		st, err := s.open(ctx, s.config.location(), o)
+		if err == nil || s.config.DSN == "" || !errors.Is(err, store.ErrUnavailable) || time.Now().After(deadline) {
+			return st, err
+		}
+		s.logger.Warn("waiting for the session store", zap.Error(err))
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
 }
 
 // attach gives the store to the extensions that serve one, such as session_view.
@@ -104,24 +111,107 @@ func (s *sink) attach(host component.Host) {
 	}
 }
 
-// follow imports transcripts, if the configuration names any.
-func (s *sink) follow(st sessionStore) error {
+// retain deletes the sessions that the configuration does not keep.
+func (s *sink) retain(ctx context.Context) {
+	c := s.config.Retention.Get()
+	if c == nil {
+		return
+	}
+	rules := store.Retention{MaxAge: time.Duration(c.MaxAge), MaxSize: int64(c.MaxSize), KeepTagged: c.KeepTagged}
+	s.running.Go(func() { rules.Run(ctx, s.store, c.Interval, s.retained) })
+}
+
+// retained counts and logs what a look of the retention came to.
+func (s *sink) retained(deleted []session.Session, err error) {
+	if n := len(deleted); n > 0 {
+		s.telemetry.retentionDeleted.Add(context.Background(), int64(n))
+		from, to := deleted[0].UpdatedAt, deleted[0].UpdatedAt
+		for i := range deleted {
+			from, to = min(from, deleted[i].UpdatedAt), max(to, deleted[i].UpdatedAt)
+		}
+		s.logger.Info("deleted sessions that the configured retention does not keep", zap.Int("sessions", n),
+			zap.Time("updated_from", time.UnixMilli(from)), zap.Time("updated_to", time.UnixMilli(to)))
+	}
+	if err != nil {
+		s.telemetry.retentionFailures.Add(context.Background(), 1)
+		s.logger.Warn("cannot apply the retention; it is tried again",
+			zap.Duration("after", s.config.Retention.Get().Interval), zap.Error(err))
+	}
+}
+
+// writeFiles keeps a file per session.
+func (s *sink) writeFiles(ctx context.Context) (err error) {
+	c := s.config.JSONL.Get()
+	if c == nil {
+		return nil
+	}
+	s.files, err = jsonl.NewDirectory(c.Directory, c.QuietPeriod, s.store, s.readSession, s.wroteFile)
+	if err == nil {
+		s.running.Go(func() { s.files.Run(ctx) })
+	}
+	return err
+}
+
+func (s *sink) readSession(ctx context.Context, id string) (*codec.Session, error) {
+	var damaged error
+	whole, err := sqlitefile.Read(ctx, s.store, id, func(p codec.Problem) {
+		damaged = errors.Join(damaged, errors.New(p.String()))
+	})
+	return whole, errors.Join(err, damaged)
+}
+
+// wroteFile counts files, and logs each failure once, and once that it is over.
+func (s *sink) wroteFile(r jsonl.Result) {
+	if r.Err != nil {
+		s.telemetry.jsonlFailures.Add(context.Background(), 1)
+	} else if r.Written {
+		s.telemetry.jsonlFiles.Add(context.Background(), 1)
+	}
+	// The collector samples what it logs by the message: each session has its own.
+	subject := "session files"
+	if r.ID != "" {
+		subject = fmt.Sprintf("the file of session %.80q", r.ID)
+	}
+	switch {
+	case !r.News:
+	case r.Err == nil:
+		s.logger.Info("Writing "+subject+" succeeded again.", zap.String("file", r.File))
+	default:
+		s.logger.Warn("Writing "+subject+" failed, will be tried again.",
+			zap.String("file", r.File), zap.Error(r.Err), zap.String("remedy", r.Remedy()))
+	}
+}
+
+// importTranscripts follows the files that the configuration names, and imports them into the store.
+func (s *sink) importTranscripts(ctx context.Context) (err error) {
 	c := &s.config.Transcripts
 	if !c.enabled() {
 		return nil
 	}
-	whole, ok := st.(store.Store)
+	whole, ok := s.store.(store.Store)
 	if !ok {
 		return errors.New("import transcripts: the store takes no whole sessions")
 	}
-	s.transcripts = &transcripts{config: c, sink: s, store: whole, ingester: s.ingester}
+	warn := func(text string) { s.logger.Warn("transcripts", zap.String("problem", text)) }
+	o := importer.Options{KeepSecrets: !s.config.Redaction.Enabled, Warn: warn}
 	if s.config.Redaction.Enabled {
-		var err error
-		if s.transcripts.redactor, err = redact.New(s.config.Redaction.config()); err != nil {
+		if o.Redactor, err = redact.New(s.config.Redaction.config()); err != nil {
 			return err
 		}
 	}
-	s.transcripts.start()
+	w := importer.Watch{Paths: c.Directories, Discover: c.Discover, Lasting: true, Warn: warn,
+		New: func() (*importer.Importer, error) {
+			return importer.NewInto(whole, s.config.location(), s.ingester, o)
+		},
+		Imported: func(sum *importer.Summary) error {
+			if rows := sum.Total.Rows; rows > 0 {
+				s.telemetry.rowsWritten.Add(ctx, rows)
+				s.files.Wake()
+			}
+			return nil
+		},
+	}
+	s.running.Go(func() { _ = w.Run(ctx) }) // a lasting watch returns no error
 	return nil
 }
 
@@ -137,51 +227,17 @@ func (s *sink) stop(ctx context.Context) error {
 }
 
 func (s *sink) close(ctx context.Context) error {
-	if s.transcripts != nil {
-		s.transcripts.stop()
-		s.transcripts = nil
-	}
-	if s.retention != nil {
-		s.retention.stop()
-		s.retention = nil
-	}
-	if s.files != nil {
-		s.files.stop(ctx)
-		s.files = nil
-	}
+	s.cancel()
+	s.running.Wait()
+	s.files.Flush(ctx)
 	for _, detach := range s.detach {
 		detach(ctx)
 	}
-	s.detach = nil
-	s.scopes.stop()
+	s.files, s.detach = nil, nil
+	s.unknown.log()
+	s.closed()
 	if err := s.store.Close(); err != nil {
 		return fmt.Errorf("close session store: %w", err)
 	}
 	return nil
-}
-
-// changed reports that rows were written.
-func (s *sink) changed() {
-	if s.files != nil {
-		s.files.wake()
-	}
-}
-
-// startTimeout is how long a start waits for the server of a store.
-const startTimeout = time.Minute
-
-// reach opens the store. The server of one may start at the same time as the collector.
-func (s *sink) reach(ctx context.Context, o stores.Options) (sessionStore, error) {
-	for deadline := time.Now().Add(startTimeout); ; {
-		st, err := s.open(ctx, s.config.location(), o)
-		if err == nil || s.config.DSN == "" || !errors.Is(err, store.ErrUnavailable) || time.Now().After(deadline) {
-			return st, err
-		}
-		s.logger.Warn("waiting for the session store", zap.Error(err))
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,27 +19,24 @@ func watchFiles(cmd *cobra.Command, path string, o importer.Options, args []stri
 		return usagef("--watch is for files and directories; leave \"-\" out, or leave out --watch")
 	}
 	total := importer.Summary{Store: path, Files: []*importer.Tally{}}
-	w := importer.Watch{
-		Warn: o.Warn,
-		Directories: func() ([]importer.Directory, error) {
-			if len(args) > 0 {
-				return importer.NamedDirectories(args)
-			}
-			places, err := importer.Discover()
-			return importer.Directories(places), err
+	w := importer.Watch{Paths: args, Discover: len(args) == 0, Format: o.Format, Warn: o.Warn,
+		New: func() (*importer.Importer, error) {
+			im, err := importer.New(path, o)
+			o.Again = false // that was for what is there in the beginning
+			return im, err
 		},
-		Inputs: func() ([]importer.Input, error) {
-			if len(args) > 0 {
-				return importer.Inputs(args, nil, o.Format), nil
+		Imported: func(s *importer.Summary) error {
+			var b strings.Builder
+			for _, t := range s.Files {
+				if t.Same {
+					continue
+				}
+				total.Total.Include(t)
+				if !asJSON && t.Error == "" {
+					printTally(&b, t, t.File)
+				}
 			}
-			places, err := importer.Discover()
-			return importer.InputsOf(places), err
-		},
-		Import: func(ctx context.Context, inputs []importer.Input) error {
-			err := importChanged(ctx, path, o, inputs, &total, cmd.OutOrStdout(), asJSON)
-			if err == nil {
-				o.Again = false // that was for what is there in the beginning
-			}
+			_, err := io.WriteString(cmd.OutOrStdout(), b.String())
 			return err
 		},
 	}
@@ -55,33 +51,4 @@ func watchFiles(cmd *cobra.Command, path string, o importer.Options, args []stri
 	printTally(&b, &total.Total, "total")
 	_, writeErr := io.WriteString(cmd.OutOrStdout(), b.String())
 	return errors.Join(err, writeErr)
-}
-
-// importChanged imports inputs and adds to the total what was made of them.
-func importChanged(ctx context.Context, path string, o importer.Options, inputs []importer.Input,
-	total *importer.Summary, out io.Writer, asJSON bool) (err error) {
-	im, err := importer.New(path, o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, im.Close()) }()
-	failed, err := im.Run(ctx, inputs)
-	if err != nil {
-		return err
-	}
-	if failed != nil && len(inputs) == 1 { // of several, each was reported
-		o.Warn(failed.Error())
-	}
-	var b strings.Builder
-	for _, t := range im.Summary.Files {
-		if t.Same {
-			continue
-		}
-		total.Total.Include(t)
-		if !asJSON && t.Error == "" {
-			printTally(&b, t, t.File)
-		}
-	}
-	_, err = io.WriteString(out, b.String())
-	return err
 }

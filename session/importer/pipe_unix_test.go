@@ -106,7 +106,8 @@ func TestWhatIsNoFileIsLeftOut(t *testing.T) {
 			t.Errorf("warnings:\n%s\nwant %q", all, want)
 		}
 	}
-	if _, err := importer.NamedDirectories([]string{filepath.Join(dir, "b", "p.jsonl")}); err == nil ||
+	w := importer.Watch{Paths: []string{filepath.Join(dir, "b", "p.jsonl")}}
+	if err := w.Run(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "named pipe") {
 		t.Errorf("a watch of a pipe: %v", err)
 	}

@@ -17,19 +17,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// A Watch imports what changes in directories, as the system reports it. Nothing is looked at
+// A Watch imports what is in directories, and then what changes there, as the system reports it. Nothing is looked at
 // while nothing changes, except for directories that are not there yet.
 type Watch struct {
-	// Directories returns those that inputs are in, or will be, Inputs all that are there.
-	Directories func() ([]Directory, error)
-	Inputs      func() ([]Input, error)
-	// Import reads inputs into the store: all of them first, then those that changed. The
-	// first error of it ends the watch; a later one that wraps [store.ErrLocked] or
-	// [store.ErrUnavailable] is a warning, and the inputs are read later.
-	Import func(ctx context.Context, inputs []Input) error
+	// Paths are files, and directories with all that is below them. Discover adds the usual places of known agents.
+	Paths    []string
+	Discover bool
+	// Format is that of all files in Paths; nil detects it.
+	Format *formats.Format
+	// New returns an importer for all files, and then one for those that changed. Imported is called with what it
+	// read, and may be nil. The first error of either ends the watch; a later one that wraps [store.ErrLocked] or
+	// [store.ErrUnavailable] is a warning, and the files are read later.
+	New      func() (*Importer, error)
+	Imported func(*Summary) error
+	// Lasting has the watch begin again after an error, and wait for paths that are not there.
+	Lasting bool
 	// Warn is called with a problem that does not end the watch.
 	Warn func(text string)
 
@@ -39,17 +45,35 @@ type Watch struct {
 	Quiet, Least, Missing, Rescan time.Duration
 }
 
-// Directory is one that a [Watch] follows, with so many levels of directories below it.
-type Directory struct {
-	Path   string
-	Levels int
+// directory is one that a [Watch] follows, with so many levels of directories below it.
+type directory struct {
+	path   string
+	levels int
 }
 
-// AnyLevel follows directories however deep they are.
-const AnyLevel = 32
+// anyLevel follows directories however deep they are.
+const anyLevel = 32
 
 // Run watches until ctx ends, and then returns nil.
 func (w *Watch) Run(ctx context.Context) error {
+	for {
+		err := w.run(ctx)
+		if ctx.Err() != nil || err == nil {
+			return nil
+		}
+		if !w.Lasting {
+			return err
+		}
+		again := cmp.Or(w.Missing, time.Minute)
+		w.Warn(fmt.Sprintf("nothing is imported for %v: %v", again, err))
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *Watch) run(ctx context.Context) error {
 	events, err := fsnotify.NewBufferedWatcher(4096)
 	if err != nil {
 		return fmt.Errorf("watch directories: %w", err)
@@ -60,17 +84,65 @@ func (w *Watch) Run(ctx context.Context) error {
 	f.quiet, f.least = cmp.Or(w.Quiet, 500*time.Millisecond), cmp.Or(w.Least, 2*time.Second)
 	f.missing, f.rescan = cmp.Or(w.Missing, time.Minute), cmp.Or(w.Rescan, 15*time.Minute)
 	if err := f.scan(ctx); err != nil {
-		return stopped(ctx, err)
+		return err
 	}
-	return stopped(ctx, f.follow(ctx))
+	return f.follow(ctx)
 }
 
-// stopped is nil where the error is that ctx ended.
-func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+// read imports inputs.
+func (w *Watch) read(ctx context.Context, inputs []Input) (err error) {
+	im, err := w.New()
+	if err != nil {
+		return err
 	}
-	return err
+	defer func() { err = errors.Join(err, im.Close()) }()
+	failed, err := im.Run(ctx, inputs)
+	if failed != nil && len(inputs) == 1 { // of several, each was reported
+		w.Warn(failed.Error())
+	}
+	if w.Imported == nil {
+		return err
+	}
+	return errors.Join(err, w.Imported(&im.Summary))
+}
+
+// directories returns those to follow.
+func (w *Watch) directories() (all []directory, _ error) {
+	for _, name := range w.Paths {
+		path, err := filepath.Abs(name)
+		if err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(path)
+		switch {
+		case err != nil && !w.Lasting:
+			return nil, err
+		case err != nil || info.IsDir(): // what is not there may come
+			all = append(all, directory{path, anyLevel})
+		case !info.Mode().IsRegular():
+			return nil, fmt.Errorf("watch %s: %w", name, codec.CheckFile(info))
+		default:
+			all = append(all, directory{filepath.Dir(path), 0})
+		}
+	}
+	if !w.Discover {
+		return all, nil
+	}
+	places, err := Discover()
+	return append(all, directoriesOf(places)...), err
+}
+
+// inputs returns what is in the directories.
+func (w *Watch) inputs() ([]Input, error) {
+	all := Inputs(w.Paths, nil, w.Format)
+	if w.Lasting {
+		all = slices.DeleteFunc(all, func(in Input) bool { return in.Err != nil && slices.Contains(w.Paths, in.Name) })
+	}
+	if !w.Discover {
+		return all, nil
+	}
+	places, err := Discover()
+	return append(all, InputsOf(places)...), err
 }
 
 // follower is a Watch that runs.
@@ -81,7 +153,7 @@ type follower struct {
 	events *fsnotify.Watcher
 	// levels are those of the directories that are followed; roots are where they begin.
 	levels map[string]int
-	roots  []Directory
+	roots  []directory
 	inputs map[string]Input // by absolute path
 	// wholes are the inputs that are directories, or that have files beside them, by the paths
 	// that they are read of.
@@ -97,7 +169,7 @@ func (f *follower) scan(ctx context.Context) error {
 	f.changed, f.full = make(map[string]bool), false
 	clear(f.ignored)
 	// Directories are followed before they are read, so that nothing is missed between.
-	if err := f.find(); err != nil {
+	if err := f.look(); err != nil {
 		return err
 	}
 	all := make([]Input, 0, len(f.inputs))
@@ -108,18 +180,18 @@ func (f *follower) scan(ctx context.Context) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return f.Import(ctx, all)
+	return f.read(ctx, all)
 }
 
-// find looks for inputs, and follows their directories.
-func (f *follower) find() error {
-	roots, err := f.Directories()
+// look looks for inputs, and follows their directories.
+func (f *follower) look() error {
+	roots, err := f.directories()
 	if err != nil {
 		return err
 	}
 	f.roots = roots
 	f.followRoots()
-	inputs, err := f.Inputs()
+	inputs, err := f.Watch.inputs()
 	if err != nil {
 		return err
 	}
@@ -142,7 +214,7 @@ func (f *follower) find() error {
 			f.wholes[read] = in
 			if in.format != nil {
 				f.followTree(filepath.Dir(read), 0)
-				f.followTree(read, AnyLevel)
+				f.followTree(read, anyLevel)
 			}
 		}
 	}
@@ -162,7 +234,7 @@ func partsOfInput(in Input, path string) []string {
 
 func (f *follower) followRoots() {
 	for _, d := range f.roots {
-		f.followTree(d.Path, d.Levels)
+		f.followTree(d.path, d.levels)
 	}
 }
 
@@ -267,7 +339,7 @@ func (f *follower) pass(ctx context.Context) error {
 	inputs, unknown := f.affected()
 	if len(unknown) > 0 {
 		before := f.inputs
-		if err := f.find(); err != nil {
+		if err := f.look(); err != nil {
 			return err
 		}
 		for path, in := range f.inputs {
@@ -294,7 +366,7 @@ func (f *follower) pass(ctx context.Context) error {
 			all = append(all, in)
 		}
 	}
-	err := f.Import(ctx, all)
+	err := f.read(ctx, all)
 	if err == nil {
 		clear(f.changed)
 	}
@@ -325,39 +397,17 @@ func (f *follower) affected() (inputs map[string]Input, unknown []string) {
 	return inputs, unknown
 }
 
-// Directories returns the directories in which files of the places are, or will be.
-func Directories(all []Place) (found []Directory) {
+// directoriesOf returns those in which files of the places are, or will be.
+func directoriesOf(all []Place) (found []directory) {
 	for i := range all {
 		p := &all[i]
 		for _, pattern := range p.patterns {
 			fixed, rest, _ := strings.Cut(pattern, "*")
 			dir := path.Dir(fixed + "name")
 			if abs, err := filepath.Abs(filepath.Join(p.Path, filepath.FromSlash(dir))); err == nil {
-				found = append(found, Directory{abs, strings.Count(rest, "/")})
+				found = append(found, directory{abs, strings.Count(rest, "/")})
 			}
 		}
 	}
 	return found
-}
-
-// NamedDirectories returns the directories that arguments of a command line name.
-func NamedDirectories(args []string) (found []Directory, _ error) {
-	for _, arg := range args {
-		path, err := filepath.Abs(arg)
-		if err != nil {
-			return nil, err
-		}
-		info, err := os.Stat(path)
-		switch {
-		case err != nil:
-			return nil, err
-		case info.IsDir():
-			found = append(found, Directory{path, AnyLevel})
-		case !info.Mode().IsRegular():
-			return nil, fmt.Errorf("watch %s: %w", arg, codec.CheckFile(info))
-		default:
-			found = append(found, Directory{filepath.Dir(path), 0})
-		}
-	}
-	return found, nil
 }

@@ -15,16 +15,16 @@ import (
 
 // watched runs a watch of a directory into a store, and counts what it does.
 type watched struct {
-	mu                   sync.Mutex
-	imports, looks, read int
-	warnings             []string
-	done                 chan error
+	mu            sync.Mutex
+	imports, read int
+	warnings      []string
+	done          chan error
 }
 
-func (w *watched) counts() (imports, looks, read int) {
+func (w *watched) counts() (imports, read int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.imports, w.looks, w.read
+	return w.imports, w.read
 }
 
 func watch(t *testing.T, dir, db string) *watched {
@@ -33,25 +33,18 @@ func watch(t *testing.T, dir, db string) *watched {
 	w := &watched{done: make(chan error, 1)}
 	run := importer.Watch{
 		Quiet: 20 * time.Millisecond, Least: 20 * time.Millisecond, Missing: 50 * time.Millisecond,
-		Directories: func() ([]importer.Directory, error) { return importer.NamedDirectories([]string{dir}) },
-		Inputs: func() ([]importer.Input, error) {
-			w.mu.Lock()
-			w.looks++
-			w.mu.Unlock()
-			return importer.Inputs([]string{dir}, nil, nil), nil
-		},
-		Import: func(ctx context.Context, inputs []importer.Input) error {
-			var b begun
-			im, err := importer.New(db, importer.Options{Progress: &b})
-			if err != nil {
-				return err
-			}
-			defer im.Close()
-			_, err = im.Run(ctx, inputs)
+		Paths: []string{dir},
+		New: func() (*importer.Importer, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.imports, w.read = w.imports+1, w.read+b.n
-			return err
+			w.imports++
+			return importer.New(db, importer.Options{})
+		},
+		Imported: func(s *importer.Summary) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.read += len(s.Files)
+			return nil
 		},
 		Warn: func(text string) {
 			w.mu.Lock()
@@ -95,13 +88,13 @@ func TestWatchImportsWhatChanges(t *testing.T) {
 	w := watch(t, dir, db)
 	eventually(t, db, "s19", 2)
 	time.Sleep(200 * time.Millisecond)
-	imports, looks, read := w.counts()
+	imports, read := w.counts()
 	if read != 20 {
 		t.Errorf("%d files read", read)
 	}
 	time.Sleep(300 * time.Millisecond)
-	if i, l, r := w.counts(); i != imports || l != looks || r != read {
-		t.Errorf("idle: %d imports, %d looks, %d files", i-imports, l-looks, r-read)
+	if i, r := w.counts(); i != imports || r != read {
+		t.Errorf("idle: %d imports, %d files", i-imports, r-read)
 	}
 
 	f, err := os.OpenFile(filepath.Join(dir, "p", "s3.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
@@ -117,8 +110,8 @@ func TestWatchImportsWhatChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, db, "s3", 3)
-	if _, l, r := w.counts(); l != looks || r != read+1 {
-		t.Errorf("one grew: %d looks, %d files", l-looks, r-read)
+	if _, r := w.counts(); r != read+1 {
+		t.Errorf("one grew: %d files", r-read)
 	}
 	write(t, filepath.Join(dir, "p", "new.jsonl"), claudeFile("new", "why"))
 	eventually(t, db, "new", 2)
@@ -161,19 +154,8 @@ func TestWatchWaitsForTheStore(t *testing.T) {
 	if !warned() {
 		t.Error("nothing was reported")
 	}
-	second := importer.Watch{
-		Directories: func() ([]importer.Directory, error) { return importer.NamedDirectories([]string{dir}) },
-		Inputs:      func() ([]importer.Input, error) { return importer.Inputs([]string{dir}, nil, nil), nil },
-		Import: func(ctx context.Context, inputs []importer.Input) error {
-			im, err := importer.New(db, importer.Options{})
-			if err != nil {
-				return err
-			}
-			defer im.Close()
-			_, err = im.Run(ctx, inputs)
-			return err
-		},
-	}
+	second := importer.Watch{Paths: []string{dir},
+		New: func() (*importer.Importer, error) { return importer.New(db, importer.Options{}) }}
 	if err := second.Run(t.Context()); err == nil {
 		t.Error("a store that is held was watched into")
 	}

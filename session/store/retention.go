@@ -91,6 +91,26 @@ func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted
 	return nil
 }
 
+// Run applies the retention at once and then once per interval, until ctx ends. looked is called after each time with
+// the sessions that were deleted. What fails is tried again after the interval.
+func (p Retention) Run(ctx context.Context, s Retained, interval time.Duration,
+	looked func(deleted []session.Session, err error)) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		var deleted []session.Session
+		err := p.Apply(ctx, s, time.Now(), func(one session.Session) { deleted = append(deleted, one) })
+		if ctx.Err() != nil {
+			err = nil
+		}
+		looked(deleted, err)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // families are those that were last updated before a time, the oldest first, without those that are kept.
 func (p Retention) families(ctx context.Context, s Retained, before time.Time) (all [][]session.Session, _ error) {
 	stale, err := s.Stale(ctx, before, false)

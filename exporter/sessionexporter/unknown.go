@@ -1,0 +1,83 @@
+package sessionexporter
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/ingest"
+)
+
+// maxScopes bounds how many scopes are counted apart: a program may make up names.
+const maxScopes = 1000
+
+// unknownScopes are the instrumentation scopes that no dialect knows, and what they sent.
+type unknownScopes struct {
+	logger *zap.Logger
+	// redact takes secrets out of names, which are anybody's text; nil keeps them.
+	redact *redact.Redactor
+
+	mu  sync.Mutex
+	all map[ingest.Scope]ingest.ScopeCounts
+}
+
+// add adds the counts of a request, and logs each scope when it is seen first. One that is only read generically is a
+// client whose sessions may be wrong. Of those that nothing is read of most are no agents: they are logged as such.
+func (u *unknownScopes) add(counts map[ingest.Scope]ingest.ScopeCounts) {
+	if len(counts) == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all == nil {
+		u.all = make(map[ingest.Scope]ingest.ScopeCounts)
+	}
+	for scope, c := range counts {
+		before, known := u.all[scope]
+		if !known && len(u.all) >= maxScopes {
+			continue
+		}
+		now := before.Add(c)
+		u.all[scope] = now
+		switch {
+		case before.Read == 0 && now.Read > 0:
+			u.logger.Warn(
+				"No dialect knows this instrumentation scope. Its telemetry is read by the names of its attributes; "+
+					"sessions may be incomplete.", u.fields(scope, now)...)
+		case !known:
+			u.logger.Info("No dialect knows this instrumentation scope, and nothing in it looks like a conversation.",
+				u.fields(scope, now)...)
+		}
+	}
+}
+
+// log logs what each scope sent in all.
+func (u *unknownScopes) log() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, scope := range slices.SortedFunc(maps.Keys(u.all), func(a, b ingest.Scope) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
+	}) {
+		level := zap.InfoLevel
+		if u.all[scope].Read > 0 {
+			level = zap.WarnLevel
+		}
+		u.logger.Log(level, "Telemetry of an instrumentation scope that no dialect knows.",
+			u.fields(scope, u.all[scope])...)
+	}
+	u.all = nil
+}
+
+func (u *unknownScopes) fields(scope ingest.Scope, c ingest.ScopeCounts) []zap.Field {
+	if u.redact != nil {
+		scope.Name, scope.Version = u.redact.Text(scope.Name), u.redact.Text(scope.Version)
+	}
+	return []zap.Field{
+		zap.String("scope", scope.Name), zap.String("version", scope.Version),
+		zap.Int("spans", c.Spans), zap.Int("log_records", c.Records), zap.Int("read", c.Read),
+	}
+}

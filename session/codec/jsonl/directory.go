@@ -1,0 +1,273 @@
+package jsonl
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// tempPrefix begins the names of files in the making. No session's file begins with a dot.
+const tempPrefix = ".agenttrace-"
+
+// Outbox knows which sessions of a store changed since they were exported, as [store.Store] describes.
+type Outbox interface {
+	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
+	Exported(ctx context.Context, sessionID string, touchedAt int64) error
+}
+
+// Directory keeps one file per session equal to a store. The store's outbox has the sessions that changed until their
+// files are written, so neither a crash nor a failed write loses one.
+type Directory struct {
+	path   string
+	quiet  time.Duration
+	outbox Outbox
+	read   func(ctx context.Context, id string) (*codec.Session, error)
+	report func(Result)
+
+	wake chan struct{} // holds one token when rows were written since the last look
+	// failing has the last error of each session, and of all of them under no id.
+	failing map[string]string
+}
+
+// Result is what came of writing the file of a session, or of all sessions if ID is empty.
+type Result struct {
+	ID, File string
+	Err      error
+	// Written is false for a file that was removed with its session.
+	Written bool
+	// News is set if Err is not the error of the time before, so that a lasting failure is logged once.
+	News bool
+}
+
+// NewDirectory returns what writes the files of sessions to the directory at path, which it creates, when they have
+// been unchanged for the quiet period. read reads a session whole. report is called after each file.
+func NewDirectory(path string, quiet time.Duration, outbox Outbox,
+	read func(ctx context.Context, id string) (*codec.Session, error), report func(Result)) (*Directory, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("create jsonl directory %s: %w; make its parent writable or name another", path, err)
+	}
+	// What a crash left half written is of no use: its session is still due.
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("look for unfinished files in %s: %w", path, err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("remove unfinished file: %w", err)
+		}
+	}
+	return &Directory{path: path, quiet: quiet, outbox: outbox, read: read, report: report,
+		wake: make(chan struct{}, 1), failing: make(map[string]string)}, nil
+}
+
+// Wake reports that rows were written. It never blocks, and does nothing to a nil Directory.
+func (d *Directory) Wake() {
+	if d == nil {
+		return
+	}
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes the files of sessions that are due, until ctx ends. It sleeps until rows are written, and then until the
+// next session has been quiet for long enough.
+func (d *Directory) Run(ctx context.Context) {
+	timer := time.NewTimer(0) // what the last process left is looked at first
+	defer timer.Stop()
+	armed := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+			// What has just changed is not due before the period is over, and
+			// an armed timer goes off no later than that.
+			if !armed {
+				timer.Reset(d.quiet)
+				armed = true
+			}
+		case <-timer.C:
+			next := d.write(ctx, d.quiet)
+			if armed = next >= 0; armed {
+				timer.Reset(max(next, d.quiet/10)) // so that many sessions share a look
+			}
+		}
+	}
+}
+
+// Flush writes every file that is due after Run has returned, quiet or not, for as long as ctx allows.
+func (d *Directory) Flush(ctx context.Context) {
+	if d != nil {
+		d.write(ctx, 0)
+	}
+}
+
+// write writes the files of all sessions that have been quiet for the period.
+// It returns how long to wait for the next, negative when none is due.
+func (d *Directory) write(ctx context.Context, quiet time.Duration) (next time.Duration) {
+	ready, due := make(map[string]int64), make(map[string]bool)
+	next = -1
+	now := time.Now()
+	err := d.outbox.Outbox(ctx, func(id string, touched int64) {
+		due[id] = true
+		if wait := time.UnixMilli(touched).Add(quiet).Sub(now); quiet > 0 && wait > 0 {
+			// A clock that was set back must not put a file off for long.
+			if wait = min(wait, quiet); next < 0 || wait < next {
+				next = wait
+			}
+			return
+		}
+		ready[id] = touched
+	})
+	maps.DeleteFunc(d.failing, func(id, _ string) bool { return id != "" && !due[id] })
+	if err != nil || len(due) == 0 {
+		d.tried(Result{File: d.path, Err: err})
+	}
+	failed := err != nil
+	for id, touched := range ready {
+		r := Result{ID: id, File: filepath.Join(d.path, codec.FileName(id)+".jsonl")}
+		if ctx.Err() == nil {
+			r.Written, r.Err = d.export(ctx, id, r.File, touched)
+		}
+		if ctx.Err() != nil {
+			return next // the session is not to blame
+		}
+		failed = failed || r.Err != nil
+		if common, ok := errors.AsType[*commonError](r.Err); ok {
+			d.tried(Result{File: d.path, Err: common})
+			break // the other sessions would fail as this one did
+		}
+		d.tried(Result{File: d.path})
+		d.tried(r)
+	}
+	if retry := max(d.quiet, time.Second); failed && (next < 0 || next > retry) {
+		return retry // the sessions stay due: the next look finds them
+	}
+	return next
+}
+
+// commonError is a failure of what every session needs: the store, or the directory.
+type commonError struct{ error }
+
+func (e *commonError) Unwrap() error { return e.error }
+
+// tried reports a result.
+func (d *Directory) tried(r Result) {
+	before, failed := d.failing[r.ID]
+	if r.Err == nil {
+		r.News = failed
+		delete(d.failing, r.ID)
+	} else {
+		r.News = r.Err.Error() != before
+		d.failing[r.ID] = r.Err.Error()
+	}
+	d.report(r)
+}
+
+// Remedy is what can be done about a failure.
+func (r Result) Remedy() string {
+	is := func(targets ...error) bool {
+		for _, target := range targets {
+			if errors.Is(r.Err, target) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case is(store.ErrUnavailable):
+		return "make the store available: see its own error"
+	case is(errUnreadable):
+		return "run agenttrace check on the session"
+	case is(syscall.ENOSPC, syscall.EDQUOT):
+		return "make room on the file system of jsonl::directory"
+	case is(syscall.EROFS, fs.ErrPermission):
+		return "let the collector write to jsonl::directory and the files in it"
+	case is(syscall.EISDIR, syscall.ENOTEMPTY, fs.ErrExist):
+		return "move away what has the name of the file"
+	default:
+		return "see that the collector can write to jsonl::directory"
+	}
+}
+
+// errUnreadable is for a session that cannot be read whole.
+var errUnreadable = errors.New("the session cannot be read")
+
+// export replaces the file of one session and notes that in the store.
+func (d *Directory) export(ctx context.Context, id, name string, touched int64) (written bool, err error) {
+	s, err := d.read(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		// Deleted since, or reported under another id now that its own is known.
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, reasonOf(err)
+		}
+	case errors.Is(err, store.ErrUnavailable):
+		return false, &commonError{err}
+	case err != nil:
+		return false, fmt.Errorf("%w: %w", errUnreadable, err)
+	default:
+		if err := replaceFile(name, s); err != nil {
+			return false, err
+		}
+		written = true
+	}
+	if err := d.outbox.Exported(ctx, id, touched); err != nil {
+		return written, &commonError{err}
+	}
+	return written, nil
+}
+
+// reasonOf is an error of the file system without the name of the file: that of a temporary
+// file differs each time.
+func reasonOf(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return err
+}
+
+// replaceFile writes a session to a file (0600) so that its name always leads to a whole one. The error is
+// a [commonError] where no file at all can be made.
+func replaceFile(name string, s *codec.Session) (err error) {
+	dir := filepath.Dir(name)
+	temp, err := os.CreateTemp(dir, tempPrefix+"*")
+	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(dir, 0o700) == nil { // somebody removed it
+		temp, err = os.CreateTemp(dir, tempPrefix+"*")
+	}
+	if err != nil {
+		return &commonError{reasonOf(err)}
+	}
+	w := bufio.NewWriter(temp)
+	err = NewEncoder(w).Encode(s)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name())
+		return reasonOf(err)
+	}
+	return nil
+}
