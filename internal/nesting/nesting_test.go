@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -91,14 +89,9 @@ func TestDeepValueOfJSONIsCutAndTheRestStays(t *testing.T) {
 	for name, nest := range map[string]func(int) string{"lists": jsonLists, "maps": jsonMaps} {
 		for _, n := range levels {
 			request := jsonRequest(nest(n))
-			streamed, err := io.ReadAll(JSONReader(io.NopCloser(iotest.HalfReader(bytes.NewReader(request))),
-				unbounded))
+			whole, _, err := JSON(slices.Clone(request), MaxDecoded)
 			if err != nil {
 				t.Fatalf("%s, %d: %v", name, n, err)
-			}
-			whole := JSON(slices.Clone(request))
-			if !bytes.Equal(whole, streamed) {
-				t.Fatalf("%s, %d: read at once %d bytes, in pieces %d", name, n, len(whole), len(streamed))
 			}
 			if n <= MaxDepth && !bytes.Equal(whole, request) {
 				t.Errorf("%s, %d: a request that is not too deep changed", name, n)
@@ -224,8 +217,7 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 		t.Errorf("protobuf: %v, want ErrTooLarge", err)
 	}
 	request := jsonRequest(`{}` + strings.Repeat(`,{}`, 4<<20))
-	if _, err := io.Copy(io.Discard, JSONReader(io.NopCloser(bytes.NewReader(request)), unbounded)); !errors.Is(err,
-		ErrTooLarge) {
+	if _, _, err := JSON(request, MaxDecoded); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("JSON: %v, want ErrTooLarge", err)
 	}
 }
@@ -236,30 +228,6 @@ func TestMalformedProtobufIsRefused(t *testing.T) {
 		if _, _, err := Proto(SignalTraces, b, 0); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%.8x: %v, want ErrMalformed", b, err)
 		}
-	}
-}
-
-// A copy of a value is the value as Map leaves it.
-func TestCopyMapCutsAsMapDoes(t *testing.T) {
-	m := pcommon.NewMap()
-	v := m.PutEmpty("deep")
-	for i := range MaxDepth + 3 {
-		if i%2 == 0 {
-			v = v.SetEmptyMap().PutEmpty("k")
-		} else {
-			v = v.SetEmptySlice().AppendEmpty()
-		}
-	}
-	m.PutStr("flat", "text")
-	copied := pcommon.NewMap()
-	if cut := CopyMap(m, copied); !slices.Equal(cut, []string{"deep"}) {
-		t.Errorf("cut %v, want [deep]", cut)
-	}
-	if cut := Map(m); !slices.Equal(cut, []string{"deep"}) {
-		t.Errorf("cut %v, want [deep]", cut)
-	}
-	if !m.Equal(copied) {
-		t.Error("the copy differs from what Map left")
 	}
 }
 
@@ -291,8 +259,7 @@ func BenchmarkProto(b *testing.B) {
 	text, _ := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
 	b.Run("bound JSON", func(b *testing.B) {
 		for b.Loop() {
-			var c jsonCutter
-			c.cut(text)
+			_, _, _ = JSON(text, MaxDecoded)
 		}
 	})
 	b.Run("decode JSON", func(b *testing.B) {
@@ -304,27 +271,19 @@ func BenchmarkProto(b *testing.B) {
 	})
 }
 
-func unbounded(int64) error { return nil }
-
 // The decoder makes a span of each element, whatever stands there: 30 million numbers
 // took 4 GB.
 func TestElementsThatAreNoObjectsCount(t *testing.T) {
 	for _, element := range []string{"1", "null", `""`, " true ", "{}", "[]"} {
 		request := `{"resourceSpans":[` + strings.Repeat(element+",", 2_000_000) + "{}]}"
-		_, err := io.Copy(io.Discard, JSONReader(io.NopCloser(strings.NewReader(request)), unbounded))
-		if !errors.Is(err, ErrTooLarge) {
+		if _, _, err := JSON([]byte(request), MaxDecoded); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("2,000,000 times %q: %v", element, err)
 		}
 	}
 	// Members of objects and what stands in texts are none.
 	request := `{"a":"` + strings.Repeat("[1,", 2_000_000) + `",` + strings.Repeat(`"a":1,`, 2_000_000) +
 		`"b":[{"c":1},{"c":2}]}`
-	grown := int64(0)
-	_, err := io.Copy(io.Discard, JSONReader(io.NopCloser(strings.NewReader(request)), func(n int64) error {
-		grown += n
-		return nil
-	}))
-	if err != nil || grown != 4*objectCost {
-		t.Errorf("%d bytes are counted: %v", grown, err)
+	if _, cost, err := JSON([]byte(request), MaxDecoded); err != nil || cost != 4*objectCost {
+		t.Errorf("%d bytes are counted: %v", cost, err)
 	}
 }

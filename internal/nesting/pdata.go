@@ -58,49 +58,6 @@ func bound(v pcommon.Value, levels int, cut bool) (deep bool) {
 	return deep
 }
 
-// CopyMap copies a map that may be too deep to be copied as it is, as [Map] would
-// leave it.
-func CopyMap(src, dst pcommon.Map) (cut []string) {
-	dst.EnsureCapacity(src.Len())
-	for key, v := range src.All() {
-		if copyValue(v, dst.PutEmpty(key), MaxDepth) {
-			cut = append(cut, key)
-		}
-	}
-	return cut
-}
-
-// CopyValue does the same with a value.
-func CopyValue(src, dst pcommon.Value) (cut bool) { return copyValue(src, dst, MaxDepth) }
-
-func copyValue(src, dst pcommon.Value, levels int) (cut bool) {
-	switch src.Type() {
-	case pcommon.ValueTypeMap:
-		if levels == 0 {
-			dst.SetStr(Marker)
-			return true
-		}
-		m := dst.SetEmptyMap()
-		m.EnsureCapacity(src.Map().Len())
-		for key, e := range src.Map().All() {
-			cut = copyValue(e, m.PutEmpty(key), levels-1) || cut
-		}
-	case pcommon.ValueTypeSlice:
-		if levels == 0 {
-			dst.SetStr(Marker)
-			return true
-		}
-		s := dst.SetEmptySlice()
-		s.EnsureCapacity(src.Slice().Len())
-		for _, e := range src.Slice().All() {
-			cut = copyValue(e, s.AppendEmpty(), levels-1) || cut
-		}
-	default:
-		src.CopyTo(dst)
-	}
-	return cut
-}
-
 // Traces replaces what is too deep in the attributes of spans, their events and
 // links, scopes and resources, and returns how many values were.
 func Traces(td ptrace.Traces) (cut int) {

@@ -71,9 +71,7 @@ func Proto(signal Signal, request []byte, maxDecoded int64) (bounded []byte, cos
 	if !s.deep {
 		return request, s.cost, nil
 	}
-	var p pruner
-	out := make([]byte, 0, p.measure(requests[signal], request, 0))
-	return p.append(out, requests[signal], request, 0), s.cost, nil
+	return prune(nil, requests[signal], request, 0), s.cost, nil
 }
 
 type scanner struct {
@@ -124,71 +122,33 @@ func (s *scanner) scan(m *message, b []byte, depth int) error {
 	return nil
 }
 
-// pruner encodes a request, which a scanner has found well formed, without the values
-// that are too deep: they become empty. Lengths are before what they count, so one
-// pass finds them and another writes: what is deep is not copied at every level.
-type pruner struct {
-	sizes []int // of the messages below the request, in the order of their beginnings
-	next  int   // index in sizes
-}
-
-// measure returns the size of a message when it is pruned.
-func (p *pruner) measure(m *message, b []byte, depth int) (size int) {
-	if m == anyValue {
-		if depth++; depth > wireDepth {
-			return 0
-		}
-	}
-	for len(b) > 0 {
-		f, below, rest := firstField(m, b)
-		if below == nil {
-			size += len(b) - len(rest)
-		} else {
-			i := len(p.sizes)
-			p.sizes = append(p.sizes, 0)
-			p.sizes[i] = p.measure(below, f.inside, depth)
-			size += protowire.SizeTag(f.number) + protowire.SizeBytes(p.sizes[i])
-		}
-		b = rest
-	}
-	return size
-}
-
-// append appends a message in the order in which measure saw it.
-func (p *pruner) append(dst []byte, m *message, b []byte, depth int) []byte {
+// prune appends a message, which a scanner has found well formed, without the values that are too deep: they become
+// empty. A length is before what it counts, so that it gets as many bytes as the largest needs, padded.
+func prune(dst []byte, m *message, b []byte, depth int) []byte {
+	const lengthBytes = 5
 	if m == anyValue {
 		if depth++; depth > wireDepth {
 			return dst
 		}
 	}
 	for len(b) > 0 {
-		f, below, rest := firstField(m, b)
-		if below == nil {
-			dst = append(dst, b[:len(b)-len(rest)]...)
+		number, wire, tag := protowire.ConsumeTag(b)
+		size := tag + protowire.ConsumeFieldValue(number, wire, b[tag:])
+		below := m.fields[number]
+		if below == nil || len(below.fields) == 0 || wire != protowire.BytesType {
+			dst = append(dst, b[:size]...)
 		} else {
-			dst = protowire.AppendTag(dst, f.number, protowire.BytesType)
-			dst = protowire.AppendVarint(dst, uint64(p.sizes[p.next]))
-			p.next++
-			dst = p.append(dst, below, f.inside, depth)
+			inside, _ := protowire.ConsumeBytes(b[tag:])
+			dst = append(dst, b[:tag]...)
+			begin := len(dst) + lengthBytes
+			dst = prune(append(dst, make([]byte, lengthBytes)...), below, inside, depth)
+			length := len(dst) - begin
+			for i := range lengthBytes - 1 {
+				dst[begin-lengthBytes+i] = byte(length>>(7*i)) | 0x80
+			}
+			dst[begin-1] = byte(length >> (7 * (lengthBytes - 1)))
 		}
-		b = rest
+		b = b[size:]
 	}
 	return dst
-}
-
-type field struct {
-	number protowire.Number
-	inside []byte
-}
-
-// firstField returns the first field of a well-formed message, what is known of the
-// message in it, or nil when it is copied as it is, and the rest of the message.
-func firstField(m *message, b []byte) (f field, below *message, rest []byte) {
-	number, wire, n := protowire.ConsumeTag(b)
-	below = m.fields[number]
-	if below == nil || len(below.fields) == 0 || wire != protowire.BytesType {
-		return field{}, nil, b[n+protowire.ConsumeFieldValue(number, wire, b[n:]):]
-	}
-	inside, k := protowire.ConsumeBytes(b[n:])
-	return field{number, inside}, below, b[n+k:]
 }

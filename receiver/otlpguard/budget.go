@@ -2,7 +2,6 @@ package otlpguard
 
 import (
 	"context"
-	"io"
 	"sync"
 	"time"
 
@@ -88,21 +87,6 @@ func (r *request) end() {
 	r.taken = 0
 	close(r.freed)
 	r.freed = make(chan struct{})
-}
-
-// measured counts what is read of a request's body, twice: the body is held whole, and
-// its texts again when it is decoded.
-type measured struct {
-	io.ReadCloser
-	request *request
-}
-
-func (m measured) Read(p []byte) (int, error) {
-	n, err := m.ReadCloser.Read(p)
-	if busy := m.request.grow(2 * int64(n)); busy != nil {
-		return 0, busy
-	}
-	return n, err
 }
 
 // calls gives each gRPC call its request. A codec knows the message that it decodes

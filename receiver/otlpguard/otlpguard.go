@@ -185,12 +185,15 @@ func (m middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTT
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 				size := &request{budget: inFlight}
 				defer size.end()
-				body := measured{&retryable{r.Body}, size}
+				bound := nesting.JSON
 				switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
-				case "application/json":
-					r.Body = nesting.JSONReader(body, size.grow)
 				case "application/x-protobuf":
-					r.Body = &protoBody{ReadCloser: body, signal: signal, size: size}
+					bound = func(request []byte, maxDecoded int64) ([]byte, int64, error) {
+						return nesting.Proto(signal, request, maxDecoded)
+					}
+					fallthrough
+				case "application/json":
+					r.Body = &body{ReadCloser: r.Body, bound: bound, size: size}
 				}
 				next.ServeHTTP(w, r)
 			})
@@ -199,34 +202,22 @@ func (m middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTT
 	}, nil
 }
 
-// retryable turns the end of a sender's time into an answer that has it try again.
-type retryable struct{ io.ReadCloser }
-
-func (r *retryable) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = status.Error(codes.Unavailable,
-			"the request did not arrive in time: send it again, or raise read_timeout of the receiver")
-	}
-	return n, err
-}
-
-// protoBody is a request in protobuf, which is bounded when it has arrived whole: the
-// lengths in it are before what they count.
-type protoBody struct {
+// body is a request of HTTP, which is bounded when it has arrived whole: in protobuf, lengths are before what they
+// count. It takes twice its size, because its texts are held again when it is decoded.
+type body struct {
 	io.ReadCloser
-	signal nesting.Signal
-	size   *request
-	whole  *bytes.Reader
+	bound func(request []byte, maxDecoded int64) ([]byte, int64, error)
+	size  *request
+	whole *bytes.Reader
 }
 
-func (b *protoBody) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (int, error) {
 	if b.whole == nil {
-		request, err := io.ReadAll(b.ReadCloser)
+		request, err := io.ReadAll(arriving{b.ReadCloser, b.size})
 		if err != nil {
 			return 0, err
 		}
-		request, cost, err := nesting.Proto(b.signal, request, nesting.MaxDecoded)
+		request, cost, err := b.bound(request, nesting.MaxDecoded)
 		if err == nil {
 			err = b.size.grow(cost)
 		}
@@ -236,6 +227,24 @@ func (b *protoBody) Read(p []byte) (int, error) {
 		b.whole = bytes.NewReader(request)
 	}
 	return b.whole.Read(p)
+}
+
+// arriving counts what is read of a request, and turns the end of a sender's time into an answer that has it try again.
+type arriving struct {
+	io.Reader
+	size *request
+}
+
+func (a arriving) Read(p []byte) (int, error) {
+	n, err := a.Reader.Read(p)
+	if busy := a.size.grow(2 * int64(n)); busy != nil {
+		return 0, busy
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = status.Error(codes.Unavailable,
+			"the request did not arrive in time: send it again, or raise read_timeout of the receiver")
+	}
+	return n, err
 }
 
 // GetGRPCServerOptions implements [extensionmiddleware.GRPCServer].

@@ -28,26 +28,10 @@ func boundSpan(s ptrace.Span) (_ ptrace.Span, cut []string) {
 		return s, nil // links are not read
 	}
 	c := ptrace.NewSpan()
-	c.SetTraceID(s.TraceID())
-	c.SetSpanID(s.SpanID())
-	c.SetParentSpanID(s.ParentSpanID())
-	c.SetName(s.Name())
-	c.SetKind(s.Kind())
-	c.SetFlags(s.Flags())
-	c.SetStartTimestamp(s.StartTimestamp())
-	c.SetEndTimestamp(s.EndTimestamp())
-	c.SetDroppedAttributesCount(s.DroppedAttributesCount())
-	c.SetDroppedEventsCount(s.DroppedEventsCount())
-	c.SetDroppedLinksCount(s.DroppedLinksCount())
-	c.TraceState().FromRaw(s.TraceState().AsRaw())
-	s.Status().CopyTo(c.Status())
-	cut = nesting.CopyMap(s.Attributes(), c.Attributes())
-	for _, e := range s.Events().All() {
-		d := c.Events().AppendEmpty()
-		d.SetName(e.Name())
-		d.SetTimestamp(e.Timestamp())
-		d.SetDroppedAttributesCount(e.DroppedAttributesCount())
-		cut = append(cut, nesting.CopyMap(e.Attributes(), d.Attributes())...)
+	s.CopyTo(c)
+	cut = nesting.Map(c.Attributes())
+	for _, e := range c.Events().All() {
+		cut = append(cut, nesting.Map(e.Attributes())...)
 	}
 	return c, cut
 }
@@ -58,17 +42,9 @@ func boundRecord(r plog.LogRecord) (_ plog.LogRecord, cut []string) {
 		return r, nil
 	}
 	c := plog.NewLogRecord()
-	c.SetTraceID(r.TraceID())
-	c.SetSpanID(r.SpanID())
-	c.SetEventName(r.EventName())
-	c.SetFlags(r.Flags())
-	c.SetTimestamp(r.Timestamp())
-	c.SetObservedTimestamp(r.ObservedTimestamp())
-	c.SetSeverityNumber(r.SeverityNumber())
-	c.SetSeverityText(r.SeverityText())
-	c.SetDroppedAttributesCount(r.DroppedAttributesCount())
-	cut = nesting.CopyMap(r.Attributes(), c.Attributes())
-	if nesting.CopyValue(r.Body(), c.Body()) {
+	r.CopyTo(c)
+	cut = nesting.Map(c.Attributes())
+	if nesting.Value(c.Body()) {
 		cut = append(cut, "body")
 	}
 	return c, cut
@@ -79,7 +55,8 @@ func boundResource(r pcommon.Resource) pcommon.Resource {
 		return r
 	}
 	c := pcommon.NewResource()
-	nesting.CopyMap(r.Attributes(), c.Attributes())
+	r.CopyTo(c)
+	nesting.Map(c.Attributes())
 	return c
 }
 
@@ -88,9 +65,8 @@ func boundScope(s pcommon.InstrumentationScope) pcommon.InstrumentationScope {
 		return s
 	}
 	c := pcommon.NewInstrumentationScope()
-	c.SetName(s.Name())
-	c.SetVersion(s.Version())
-	nesting.CopyMap(s.Attributes(), c.Attributes())
+	s.CopyTo(c)
+	nesting.Map(c.Attributes())
 	return c
 }
 

@@ -163,7 +163,8 @@ func (d *decoder) readObject(s *source, line *int) error {
 		d.damaged(begin, at, fmt.Errorf("%w; it is left out", d.tooLarge(size)))
 		return nil
 	}
-	return d.decodeJSON(nesting.JSON(body), begin, at) // the decoder recurses
+	body, _, _ = nesting.JSON(body, 0) // the decoder recurses
+	return d.decodeJSON(body, begin, at)
 }
 
 // bodyFollows reports whether the line that begins here is the beginning of a body.
