@@ -21,10 +21,7 @@ import (
 // A program that follows the API of a collector gets what is imported through it, until the collector stops.
 func TestProgramsFollowTheAPIOfACollector(t *testing.T) {
 	clean(t)
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "s.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: filepath.Join(t.TempDir(), "s.db")})
 	send := func(method, path string, body io.Reader) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.ViewEndpoint()+api.Prefix+path, body)
 		if err != nil {
@@ -99,10 +96,7 @@ func packed(t *testing.T, begin, piece string, times int) []byte {
 func TestImportsOfOthersAreNotHeldUp(t *testing.T) {
 	clean(t)
 	t.Setenv("TMPDIR", t.TempDir())
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "s.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: filepath.Join(t.TempDir(), "s.db")})
 	defer func() { _ = r.Shutdown(context.WithoutCancel(t.Context())) }()
 	key := keyOf(t, r)
 	send := func(ctx context.Context, body io.Reader) (status int, content string) {

@@ -225,6 +225,40 @@ func oneRun(id string) ptrace.Traces {
 	return td
 }
 
+// started returns a collector that runs until the test ends, or is stopped before.
+func started(t *testing.T, o Options) *Running {
+	t.Helper()
+	r, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// stop shuts down a collector, or a provider of the SDK.
+func stop(t *testing.T, r interface{ Shutdown(context.Context) error }) {
+	t.Helper()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// opened returns the store at path for reading until the test ends.
+func opened(t *testing.T, path string) *sqlite.Reader {
+	t.Helper()
+	r, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
 // send delivers a request over gRPC and returns when it is acknowledged.
 func send(t *testing.T, endpoint string, td ptrace.Traces) error {
 	t.Helper()
@@ -271,10 +305,7 @@ func TestStart(t *testing.T) {
 	second := receiveAt(t)
 
 	path := filepath.Join(t.TempDir(), "deep", "sessions.db")
-	r, err := Start(t.Context(), Options{Store: path, OTLPEndpoint: second.endpoint})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: path, OTLPEndpoint: second.endpoint})
 	defer func() {
 		if err := r.Shutdown(context.Background()); err != nil {
 			t.Errorf("second Shutdown: %v", err)
@@ -286,11 +317,7 @@ func TestStart(t *testing.T) {
 	if err := send(t, r.Endpoint(), oneRun("ses_1")); err != nil {
 		t.Fatal(err)
 	}
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := opened(t, path)
 	if s, err := reader.Session(t.Context(), "ses_1"); err != nil || s.Agent != "test" {
 		t.Errorf("after the acknowledgement the store has %+v, %v", s, err)
 	}
@@ -298,9 +325,7 @@ func TestStart(t *testing.T) {
 	if got := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Name(); got != semconv.SpanSessionRun {
 		t.Errorf("the second place got span %q", got)
 	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, r)
 	// The store is free for the next writer.
 	next, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
@@ -316,11 +341,8 @@ func TestStart(t *testing.T) {
 func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db"),
+	r := started(t, Options{Store: filepath.Join(t.TempDir(), "sessions.db"),
 		OTLPEndpoint: second.endpoint})
-	if err != nil {
-		t.Fatal(err)
-	}
 	td := oneRun("ses_1")
 	all := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
 	const calls = 20
@@ -339,9 +361,7 @@ func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 	if err := send(t, r.Endpoint(), td); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	stop(t, r)
 	close(second.traces)
 	got, requests := map[string]int{}, 0
 	for td := range second.traces {
@@ -414,19 +434,12 @@ func TestStartCanceled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	if r, err := Start(ctx, Options{Store: path}); err == nil {
 		// It may have been quicker.
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		stop(t, r)
 	} else if !errors.Is(err, context.Canceled) {
 		t.Errorf("Start = %v, want %v", err, context.Canceled)
 	}
-	r, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: path})
+	stop(t, r)
 }
 
 // A second place that is down holds up nothing: what is acknowledged is stored.
@@ -434,21 +447,12 @@ func TestSecondPlaceDown(t *testing.T) {
 	clean(t)
 	nobody := freeport.MustAddress()
 	path := filepath.Join(t.TempDir(), "sessions.db")
-	r, err := Start(t.Context(), Options{Store: path, OTLPEndpoint: nobody})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: path, OTLPEndpoint: nobody})
 	if err := send(t, r.Endpoint(), oneRun("ses_1")); err != nil {
 		t.Error(err)
 	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	stop(t, r)
+	reader := opened(t, path)
 	if _, err := reader.Session(t.Context(), "ses_1"); err != nil {
 		t.Error(err)
 	}
@@ -457,15 +461,7 @@ func TestSecondPlaceDown(t *testing.T) {
 // A message beyond gRPC's usual 4 MiB is taken.
 func TestLargeMessage(t *testing.T) {
 	clean(t)
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := r.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
+	r := started(t, Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
 	td := oneRun("ses_1")
 	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr("big", strings.Repeat("x", 20<<20))
 	if err := send(t, r.Endpoint(), td); err != nil {
@@ -498,13 +494,7 @@ func TestStartFails(t *testing.T) {
 		}
 	}
 	// A failed start leaves nothing locked.
-	r, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, started(t, Options{Store: path}))
 }
 
 // The fragments that options add change what they name and nothing else.

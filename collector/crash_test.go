@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/agenttrace/agenttrace/internal/freeport"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // envCollect makes the test binary the collector; see TestMain.
@@ -93,29 +92,20 @@ func TestKilled(t *testing.T) {
 		checkStored(t, path, acknowledged)
 	}
 
-	r, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: path})
 	for id := range acknowledged {
 		if err := send(t, r.Endpoint(), oneRun(id)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, r)
 	checkStored(t, path, acknowledged)
 }
 
 // checkStored wants every session with the one span that it was made from.
 func checkStored(t *testing.T, path string, ids map[string]bool) {
 	t.Helper()
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := opened(t, path)
 	for id := range ids {
 		if _, err := reader.Session(t.Context(), id); err != nil {
 			t.Fatalf("session %s was acknowledged: %v", id, err)

@@ -206,9 +206,8 @@ func TestNoFieldOfARequestLeavesASecretBehind(t *testing.T) {
 	t.Setenv("AGENTTRACE_STORE", path)
 	t.Setenv("AGENTTRACE_GRPC_ENDPOINT", grpcAt)
 	t.Setenv("AGENTTRACE_HTTP_ENDPOINT", httpAt)
-	jsonl := fragmentURI(map[string]any{"exporters": map[string]any{"session": map[string]any{
-		"jsonl": map[string]any{"directory": filepath.Join(dir, "sessions"), "quiet_period": "1h"}}}})
-	p := startProcess(t, "--config", "config.yaml", "--config", forward, "--config", keeping(kept), "--config", jsonl)
+	p := startProcess(t, "--config", "config.yaml", "--config", forward, "--config", keeping(kept), "--config",
+		jsonlFiles(dir))
 
 	plants := new(fieldPlanter)
 	sendEveryWay(t, plants, grpcAt, "http://"+httpAt)

@@ -226,10 +226,7 @@ func refusedFor(t *testing.T, c *client, id string, ballast int) {
 func TestStoreMoved(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
-	r, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: path})
 	c := dial(t, r.Endpoint())
 	if err := c.send(t.Context(), "ses_before", 0); err != nil {
 		t.Fatal(err)
@@ -252,9 +249,7 @@ func TestStoreMoved(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, r)
 	checkStored(t, path, c.acknowledged)
 }
 
@@ -310,17 +305,14 @@ service:
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
   telemetry: {logs: {level: error}, metrics: {level: none}}
 `, grpcEndpoint, httpEndpoint, path, tt.options)
-			r, err := Start(t.Context(), Options{Config: []string{config}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := started(t, Options{Config: []string{config}})
 			c := dial(t, grpcEndpoint)
 			if err := c.send(t.Context(), "ses_before", 0); err != nil {
 				t.Fatal(err)
 			}
 			tt.away(t, path)
 			begin := time.Now()
-			err = c.send(t.Context(), "ses_away", tt.ballast)
+			err := c.send(t.Context(), "ses_away", tt.ballast)
 			if s, _ := status.FromError(err); s.Code() != codes.Unavailable ||
 				!strings.Contains(s.Message(), tt.contains) {
 				t.Errorf("refused with %v, want UNAVAILABLE and the cause", err)
@@ -345,9 +337,7 @@ service:
 			if err := c.send(t.Context(), "ses_back", 0); err != nil {
 				t.Errorf("after it was back: %v", err)
 			}
-			if err := r.Shutdown(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			stop(t, r)
 			checkStored(t, path, c.acknowledged)
 		})
 	}
@@ -494,17 +484,9 @@ func TestStoreFull(t *testing.T) {
 func TestRequestTooLarge(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
-	r, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := r.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
+	r := started(t, Options{Store: path})
 	c := dial(t, r.Endpoint())
-	err = c.send(t.Context(), "ses_large", 65<<20)
+	err := c.send(t.Context(), "ses_large", 65<<20)
 	s, _ := status.FromError(err)
 	if s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "larger than max") ||
 		!strings.Contains(s.Message(), "67108864") {
@@ -540,18 +522,12 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 	tool.End(strings.Repeat("all work and no play ", 4<<20))
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
-	if err := tp.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	stop(t, tp)
 	p.stop(t)
 	if len(failed.all) > 0 {
 		t.Fatal(failed.all)
 	}
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := opened(t, path)
 	transcript, err := reader.Transcript(t.Context(), sess.ID())
 	if err != nil || len(transcript.Messages) != 2 {
 		t.Fatalf("%d messages, %v", len(transcript.Messages), err)
@@ -591,7 +567,7 @@ func TestForwardedCopyIsItsOwn(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)
 	endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
-	r, err := Start(t.Context(), Options{Config: []string{fmt.Sprintf(`yaml:
+	r := started(t, Options{Config: []string{fmt.Sprintf(`yaml:
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}
 processors: {agent_redaction: {}}
 exporters:
@@ -603,9 +579,6 @@ service:
     traces/forward: {receivers: [otlp], processors: [agent_redaction], exporters: [otlp_grpc]}
   telemetry: {logs: {level: error}, metrics: {level: none}}
 `, endpoint, path, second.endpoint)}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	td := oneRun("ses_1")
 	const title = "deploy with password=hunter2swordfish"
 	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey),
@@ -618,14 +591,8 @@ service:
 	if want := "deploy with password=__REDACTED__"; got.Str() != want {
 		t.Errorf("the second place got %q, want %q", got.Str(), want)
 	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	stop(t, r)
+	reader := opened(t, path)
 	if s, err := reader.Session(t.Context(), "ses_1"); err != nil || s.Title != title {
 		t.Errorf("the store has %q, %v", s.Title, err)
 	}

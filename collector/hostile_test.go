@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -25,7 +24,6 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/agenttrace/agenttrace/internal/freeport"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // rawCodec sends a message as the bytes that it is.
@@ -93,11 +91,7 @@ func protoField(tag byte, inside ...[]byte) []byte {
 func TestCollectorSurvivesDeepValues(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
-	c, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Shutdown(t.Context())
+	c := started(t, Options{Store: path})
 	conn := sendRaw(t, c.Endpoint())
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	post := func(t *testing.T, url, kind string, body []byte) {
@@ -187,11 +181,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 	if n := stored(t, path, good); n != len(good) {
 		t.Errorf("%d of %d sessions that came with deep values are stored", n, len(good))
 	}
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := opened(t, path)
 	for id := range good {
 		if _, err := reader.Transcript(t.Context(), id); err != nil {
 			t.Error(err)
@@ -202,11 +192,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 // A request that would take far more memory than its bytes is refused, and clearly.
 func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 	clean(t)
-	c, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Shutdown(t.Context())
+	c := started(t, Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
 	empty := protoField(0x0a, protoField(0x12, bytes.Repeat([]byte{0x12, 0}, 16<<20))) // 16 million spans, 32 MiB
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post(
 		"http://"+c.HTTPEndpoint()+"/v1/traces", "application/x-protobuf", bytes.NewReader(empty))
@@ -243,11 +229,7 @@ service:
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Start(t.Context(), Options{Config: []string{name}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Shutdown(context.Background()) })
+	started(t, Options{Config: []string{name}})
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for name, tt := range map[string]struct{ endpoint, sent, want string }{
 		"half a header": {httpEndpoint, "POST /v1/traces HTTP/1.1\r\nHost: local", ""},

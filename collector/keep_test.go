@@ -28,10 +28,7 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 	dir, path := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "sessions.db")
 	const secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 	for round, id := range []string{"ses_1", "ses_2"} {
-		r, err := Start(t.Context(), Options{Store: path, KeepOTLP: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := started(t, Options{Store: path, KeepOTLP: dir})
 		td := oneRun(id)
 		td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey),
 			"deploy with "+secret)

@@ -25,10 +25,7 @@ func TestOtherUsersReachNothing(t *testing.T) {
 		}
 	}
 	store := filepath.Join(dir, "s.db")
-	r, err := Start(t.Context(), Options{Store: store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: store})
 	defer func() { _ = r.Shutdown(context.WithoutCancel(t.Context())) }()
 	tries := map[string]func() error{
 		"reads the store": func() error { _, err := os.ReadFile(store); return err },

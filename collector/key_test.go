@@ -49,7 +49,7 @@ func TestSessionsAreForWhoeverHasTheKey(t *testing.T) {
 	clean(t)
 	dir, endpoint := t.TempDir(), freeport.MustAddress()
 	store, log := filepath.Join(dir, "s.db"), filepath.Join(dir, "log")
-	r, err := Start(t.Context(), Options{Config: []string{"yaml:" + fmt.Sprintf(`
+	r := started(t, Options{Config: []string{"yaml:" + fmt.Sprintf(`
 extensions: {session_view: {endpoint: %q}}
 receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:0"}}}}
 exporters: {session: {path: %q}}
@@ -58,9 +58,6 @@ service:
   extensions: [session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
 `, endpoint, store, log)}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	base := "http://" + endpoint
 	if info, err := os.Stat(store + ".key"); err != nil || info.Mode() != 0o600 {
 		t.Fatalf("the file of the key is %v, %v", info, err)
@@ -159,10 +156,7 @@ service:
 // Many connections that send a part of a header keep nobody out.
 func TestSlowConnectionsKeepNobodyOut(t *testing.T) {
 	clean(t)
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "s.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: filepath.Join(t.TempDir(), "s.db")})
 	defer func() { _ = r.Shutdown(context.WithoutCancel(t.Context())) }()
 	var slow []net.Conn
 	defer func() {

@@ -47,10 +47,7 @@ func post(t *testing.T, method, endpoint, host string, header http.Header) (int,
 func TestPagesOfOtherHostsCannotReachTheReceiver(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
-	r, err := Start(t.Context(), Options{Store: filepath.Join(dir, "s.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: filepath.Join(dir, "s.db")})
 	defer func() { _ = r.Shutdown(t.Context()) }()
 	check := func(endpoint string, origins ...string) {
 		t.Helper()
@@ -105,10 +102,7 @@ service:
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	own, err := Start(t.Context(), Options{Config: []string{file}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := started(t, Options{Config: []string{file}})
 	defer func() { _ = own.Shutdown(t.Context()) }()
 	check(endpoint, "https://my.app.example")
 }

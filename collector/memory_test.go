@@ -16,11 +16,7 @@ import (
 // stored or asked to retry, and together take about as much as one.
 func TestLargeRequestsAtOnceDoNotTakeAllMemory(t *testing.T) {
 	clean(t)
-	c, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Shutdown(t.Context())
+	c := started(t, Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
 	conn := sendRaw(t, c.Endpoint())
 	wide := protoField(0x0a, protoField(0x12, protoField(0x12, bytes.Repeat([]byte{0x4a, 0}, 3_800_000)))) // attributes
 	send := func() error {

@@ -12,24 +12,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
-	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
 	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
@@ -158,8 +150,14 @@ func placed(plants []plant, stay func(place string) bool) []plant {
 	return slices.DeleteFunc(slices.Clone(plants), func(p plant) bool { return !stay(p.place) })
 }
 
-// Of a secret in any place nothing is left in the store's files, the collector's
-// output, or what the second place gets.
+// jsonlFiles is the configuration that writes a file per session below dir when the collector stops.
+func jsonlFiles(dir string) string {
+	return fragmentURI(map[string]any{"exporters": map[string]any{"session": map[string]any{
+		"jsonl": map[string]any{"directory": filepath.Join(dir, "sessions"), "quiet_period": "1h"}}}})
+}
+
+// Of a secret in any place nothing is left in the store's files, those of sessions, the collector's output, or what the
+// second place gets.
 func TestSecretsThroughCollector(t *testing.T) {
 	clean(t)
 	c := newCorpus()
@@ -169,7 +167,14 @@ func TestSecretsThroughCollector(t *testing.T) {
 	path := filepath.Join(dir, "sessions.db")
 	endpoint := freeport.MustAddress()
 	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
-	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint, "--otlp-endpoint", second.endpoint)
+	forward, err := forwarding(second.endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(EnvStore, path)
+	t.Setenv(EnvGRPCEndpoint, endpoint)
+	t.Setenv(EnvHTTPEndpoint, freeport.MustAddress())
+	p := startProcess(t, "--config", "config.yaml", "--config", forward, "--config", jsonlFiles(dir))
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -202,85 +207,19 @@ func TestSecretsThroughCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	e["second place"] = forwarded
-	logged := []string{"live part", "status", "record of Claude Code"}
-	e.report(t, c.plants, map[string][]plant{
-		"rows":         placed(c.plants, func(place string) bool { return place != "span of no session" }),
-		"second place": placed(c.plants, func(place string) bool { return !slices.Contains(logged, place) }),
-	})
-}
-
-// The exporter alone keeps none either, nor do its files and its log. Without
-// redaction it keeps all of them, so that the test would see them.
-func TestSecretsThroughExporter(t *testing.T) {
-	c := newCorpus()
-	stored := placed(c.plants, func(place string) bool { return place != "span of no session" })
-
-	e := throughExporter(t, c, func(*sessionexporter.Config) {})
-	// A transcript has no permission decisions, prompts or errors of spans.
-	beside := []string{"permission", "system prompt", "tool catalog", "span of no session", "tool by the conventions"}
-	e.report(t, c.plants, map[string][]plant{
-		"rows": stored, "JSONL": placed(c.plants, func(place string) bool { return !slices.Contains(beside, place) }),
-	})
-
-	e = throughExporter(t, c, func(config *sessionexporter.Config) { config.Redaction.Enabled = false })
-	for _, p := range stored {
-		if !bytes.Contains(e["rows"], []byte(p.core[:24])) {
-			t.Errorf("without redaction %s in %s is not found", p.kind, p.place)
-		}
-	}
-}
-
-// throughExporter sends the corpus through an exporter of its own.
-func throughExporter(t *testing.T, c *corpus, change func(*sessionexporter.Config)) evidence {
-	t.Helper()
-	dir := t.TempDir()
-	f := sessionexporter.NewFactory()
-	config := f.CreateDefaultConfig().(*sessionexporter.Config)
-	change(config)
-	config.Path = filepath.Join(dir, "sessions.db")
-	config.JSONL = configoptional.Some(sessionexporter.JSONLConfig{Directory: filepath.Join(dir, "sessions"),
-		QuietPeriod: time.Hour})
-	set := exportertest.NewNopSettings(f.Type())
-	var log lockedBuffer
-	set.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &log,
-		zap.DebugLevel))
-	traces, err := f.CreateTraces(t.Context(), set, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs, err := f.CreateLogs(t.Context(), set, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range []component.Component{traces, logs} {
-		if err := x.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.traces.MarkReadOnly()
-	c.logs.MarkReadOnly()
-	if err := traces.ConsumeTraces(t.Context(), c.traces); err != nil {
-		t.Error(err)
-	}
-	if err := logs.ConsumeLogs(t.Context(), c.logs); err != nil {
-		t.Error(err)
-	}
-	for _, x := range []component.Component{traces, logs} {
-		if err := x.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	e := make(evidence)
-	e.files(t, dir)
-	e.rows(t, config.Path)
-	e["log"] = log.bytes()
-	e["JSONL"] = nil
 	for where, b := range e {
 		if strings.HasPrefix(where, "/sessions/") {
 			e["JSONL"] = append(e["JSONL"], b...)
 		}
 	}
-	return e
+	// A transcript has no permission decisions, prompts or errors of spans.
+	beside := []string{"permission", "system prompt", "tool catalog", "span of no session", "tool by the conventions"}
+	logged := []string{"live part", "status", "record of Claude Code"}
+	e.report(t, c.plants, map[string][]plant{
+		"rows":         placed(c.plants, func(place string) bool { return place != "span of no session" }),
+		"second place": placed(c.plants, func(place string) bool { return !slices.Contains(logged, place) }),
+		"JSONL":        placed(c.plants, func(place string) bool { return !slices.Contains(beside, place) }),
+	})
 }
 
 // lockedBuffer is a buffer for several writers.
@@ -294,8 +233,6 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
-
-func (b *lockedBuffer) Sync() error { return nil }
 
 func (b *lockedBuffer) bytes() []byte {
 	b.mu.Lock()

@@ -32,10 +32,7 @@ service:
     metrics: {level: normal, readers: [{pull: {exporter: {prometheus: {host: %q, port: %s}}}}]}
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
 `, filepath.Join(dir, "s.db"), filepath.Join(dir, "log"), host, port)
-	r, err := Start(t.Context(), Options{Config: []string{"yaml:" + config}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Config: []string{"yaml:" + config}})
 	resp, err := http.Get("http://" + net.JoinHostPort(host, port) + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -53,9 +50,7 @@ service:
 	if strings.Contains(string(body), "service_instance_id") {
 		t.Error("the metrics have the instance's id, which the configuration leaves out")
 	}
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, r)
 	log, err := os.ReadFile(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // claudeTurn is a turn of a transcript of Claude Code.
@@ -61,15 +60,8 @@ service:
 `, endpoint, path, dir), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Start(t.Context(), Options{Config: []string{config}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	r := started(t, Options{Config: []string{config}})
+	reader := opened(t, path)
 	transcript := func(messages int) *session.Transcript {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -91,9 +83,7 @@ service:
 		transcript(2 + 2*n)
 	}
 	got := transcript(6)
-	if err := r.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, r)
 
 	// The store knows the file: an import of it has nothing to do.
 	again, want := imported(t, path, dir), imported(t, filepath.Join(stores, "whole.db"), dir)

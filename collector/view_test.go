@@ -56,10 +56,7 @@ func ask(t *testing.T, endpoint string, header map[string]string) (status int) {
 // A page in a browser on this machine can neither read sessions nor change them.
 func TestPagesOfOtherOriginsCannotReachSessions(t *testing.T) {
 	clean(t)
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "s.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: filepath.Join(t.TempDir(), "s.db")})
 	defer func() { _ = r.Shutdown(t.Context()) }()
 	for _, test := range []struct {
 		header map[string]string
@@ -95,10 +92,7 @@ func TestSocketBesideTheStore(t *testing.T) {
 		l.(*net.UnixListener).SetUnlinkOnClose(false)
 		l.Close()
 	}
-	r, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: path})
 	socket := stores.Socket(path)
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
 		t.Errorf("the socket %s is %v, %v, want one of mode 0600", socket, info, err)
@@ -126,10 +120,7 @@ func TestSocketOfLongPath(t *testing.T) {
 	clean(t)
 	t.Setenv("TMPDIR", "/tmp")
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "s.db")
-	r, err := Start(t.Context(), Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Store: path})
 	defer func() { _ = r.Shutdown(t.Context()) }()
 	c, err := service.Dial(t.Context(), "unix://"+stores.Socket(path), "")
 	if err != nil {
@@ -175,12 +166,9 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 	}
 	endpoint := l.Addr().String()
 	l.Close()
-	r, err := Start(t.Context(), config(map[string]any{"endpoint": strings.Replace(endpoint, "127.0.0.1", "0.0.0.0", 1),
+	r := started(t, config(map[string]any{"endpoint": strings.Replace(endpoint, "127.0.0.1", "0.0.0.0", 1),
 		"auth": map[string]any{"authenticator": "bearertokenauth"}, "no_socket": true},
 		map[string]any{"bearertokenauth": map[string]any{"token": "secret"}}))
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer func() { _ = r.Shutdown(t.Context()) }()
 	for token, want := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer secret": 200} {
 		header := map[string]string{}
@@ -218,10 +206,7 @@ service:
 `
 	endpoint := freeport.MustAddress()
 	config := fmt.Sprintf(yaml, endpoint, filepath.Join(t.TempDir(), "s.db"))
-	r, err := Start(t.Context(), Options{Config: []string{"yaml:" + config}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := started(t, Options{Config: []string{"yaml:" + config}})
 	defer func() { _ = r.Shutdown(t.Context()) }()
 	base := "http://" + endpoint
 	jar, err := cookiejar.New(nil)
@@ -307,10 +292,7 @@ func TestSecondCollectorWithoutThePortOfReaders(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
 	for _, name := range []string{"a.db", "b.db"} {
-		r, err := Start(t.Context(), Options{Store: filepath.Join(dir, name), ViewEndpoint: "localhost:4320"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := started(t, Options{Store: filepath.Join(dir, name), ViewEndpoint: "localhost:4320"})
 		defer func() { _ = r.Shutdown(t.Context()) }()
 		c, err := service.Dial(t.Context(), "unix://"+stores.Socket(filepath.Join(dir, name)), "")
 		if err != nil {

@@ -177,13 +177,55 @@ func bubbleConfig(t *testing.T) *Config {
 	return c
 }
 
-// start makes and starts the traces exporter of c. It is shut down with the test.
-func start(t *testing.T, open openFunc, c *Config, set exporter.Settings, host component.Host) exporter.Traces {
+func tracesOf(t *testing.T, f exporter.Factory, set exporter.Settings, c *Config) exporter.Traces {
 	t.Helper()
-	e, err := newFactory(open).CreateTraces(t.Context(), set, c)
+	e, err := f.CreateTraces(t.Context(), set, c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return e
+}
+
+// both makes the exporters of c for traces and for logs.
+func both(t *testing.T, f exporter.Factory, set exporter.Settings, c *Config) (exporter.Traces, exporter.Logs) {
+	t.Helper()
+	logs, err := f.CreateLogs(t.Context(), set, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tracesOf(t, f, set, c), logs
+}
+
+func begin(t *testing.T, all ...component.Component) {
+	t.Helper()
+	for _, e := range all {
+		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func end(t *testing.T, all ...component.Component) {
+	t.Helper()
+	for _, e := range all {
+		if err := e.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// deliver sends runs of sessions to an exporter.
+func deliver(t *testing.T, e exporter.Traces, ids ...string) {
+	t.Helper()
+	if err := e.ConsumeTraces(t.Context(), runs(ids...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start makes and starts the traces exporter of c. It is shut down with the test.
+func start(t *testing.T, open openFunc, c *Config, set exporter.Settings, host component.Host) exporter.Traces {
+	t.Helper()
+	e := tracesOf(t, newFactory(open), set, c)
 	if err := e.Start(t.Context(), host); err != nil {
 		t.Fatal(err)
 	}
@@ -213,22 +255,11 @@ func TestFactory(t *testing.T) {
 func TestLifecycle(t *testing.T) {
 	f, c := NewFactory(), testConfig(t)
 	for range 2 { // the second time on a store that is there
-		traces, err := f.CreateTraces(t.Context(), nop(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		logs, err := f.CreateLogs(t.Context(), nop(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traces, logs := both(t, f, nop(), c)
 		if traces.Capabilities().MutatesData || logs.Capabilities().MutatesData {
 			t.Error("the exporter reports that it changes what it is given")
 		}
-		for _, e := range []component.Component{traces, logs} {
-			if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		begin(t, traces, logs)
 		td, ld := runs("a"), plog.NewLogs()
 		ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty().Body().SetStr("hello")
 		td.MarkReadOnly()
@@ -236,11 +267,7 @@ func TestLifecycle(t *testing.T) {
 		if err := errors.Join(traces.ConsumeTraces(t.Context(), td), logs.ConsumeLogs(t.Context(), ld)); err != nil {
 			t.Error(err)
 		}
-		for _, e := range []component.Component{traces, logs} {
-			if err := e.Shutdown(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		end(t, traces, logs)
 	}
 }
 
@@ -255,28 +282,17 @@ func TestShareStore(t *testing.T) {
 	a, b := testConfig(t), testConfig(t)
 	var all []component.Component
 	for _, c := range []*Config{a, b} {
-		traces, err := f.CreateTraces(t.Context(), nop(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		logs, err := f.CreateLogs(t.Context(), nop(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		traces, logs := both(t, f, nop(), c)
 		all = append(all, traces, logs)
 	}
 	for _, e := range all {
-		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-			t.Fatal(err)
-		}
+		begin(t, e)
 	}
 	if len(opened) != 2 {
 		t.Fatalf("%d stores were opened, want 2", len(opened))
 	}
 	for i, e := range all {
-		if err := e.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		end(t, e)
 		// The store outlives all but the last exporter that writes to it.
 		if got, want := opened[i/2].closed, i%2; got != want {
 			t.Errorf("after shutdown %d its store was closed %d times, want %d", i, got, want)
@@ -320,29 +336,15 @@ func TestShutdownWithoutStart(t *testing.T) {
 		return newFakeStore(), nil
 	})
 	c := testConfig(t)
-	traces, err := f.CreateTraces(t.Context(), nop(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs, err := f.CreateLogs(t.Context(), nop(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range []component.Component{traces, logs} {
-		if err := e.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-	}
+	traces, logs := both(t, f, nop(), c)
+	end(t, traces, logs)
 }
 
 func TestStartFails(t *testing.T) {
 	c := testConfig(t)
 	start(t, openStore, c, nop(), componenttest.NewNopHost())
 	again := *c
-	e, err := NewFactory().CreateTraces(t.Context(), nop(), &again)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := tracesOf(t, NewFactory(), nop(), &again)
 	if err := e.Start(t.Context(), componenttest.NewNopHost()); !errors.Is(err, store.ErrLocked) {
 		t.Errorf("Start = %v, want %v", err, store.ErrLocked)
 	}
@@ -419,13 +421,8 @@ func TestUnknownScopeIsLoggedOnceAndCounted(t *testing.T) {
 	set := nop()
 	set.Logger = zap.New(core)
 	s := newFakeStore()
-	e, err := newFactory(s.open).CreateTraces(t.Context(), set, testConfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
+	e := tracesOf(t, newFactory(s.open), set, testConfig(t))
+	begin(t, e)
 	const secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 	for range 3 {
 		td := runs("known")
@@ -448,9 +445,7 @@ func TestUnknownScopeIsLoggedOnceAndCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := e.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	end(t, e)
 	all := logs.All()
 	if len(all) != 2 {
 		t.Fatalf("%d log lines, want one when it is seen first and one at the end: %v", len(all), all)
@@ -498,9 +493,7 @@ func TestStatus(t *testing.T) {
 		host := &hostRecorder{Host: componenttest.NewNopHost()}
 		e := start(t, s.open, bubbleConfig(t), nop(), host)
 		for range 3 {
-			if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
-				t.Fatal(err)
-			}
+			deliver(t, e, "a")
 		}
 		want := []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}
 		if diff := cmp.Diff(want, host.statuses); diff != "" {
@@ -547,19 +540,8 @@ func TestTelemetry(t *testing.T) {
 	f := NewFactory()
 	c := testConfig(t)
 	c.JSONL = configoptional.Some(JSONLConfig{Directory: t.TempDir(), QuietPeriod: time.Hour})
-	traces, err := f.CreateTraces(t.Context(), set, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs, err := f.CreateLogs(t.Context(), set, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range []component.Component{traces, logs} {
-		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	traces, logs := both(t, f, set, c)
+	begin(t, traces, logs)
 	td := runs("a", "b")
 	scope := td.ResourceSpans().At(0).ScopeSpans().At(0)
 	scope.Spans().AppendEmpty().SetName("GET /")    // of no session
@@ -574,11 +556,7 @@ func TestTelemetry(t *testing.T) {
 	if err := logs.ConsumeLogs(t.Context(), ld); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []component.Component{traces, logs} {
-		if err := e.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	end(t, traces, logs)
 	for name, want := range map[string]int64{
 		"spans_received": 3, "log_records_received": 1, "items_accepted": 2, "items_ignored": 2, "items_malformed": 1,
 		"rows_refused": 0, "jsonl_files": 2, "values_redacted": 1, "values_truncated": 1, "values_omitted": 0,

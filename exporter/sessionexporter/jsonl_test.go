@@ -73,9 +73,7 @@ func TestJSONLWaitsForQuiet(t *testing.T) {
 		e := start(t, s.open, c, nop(), componenttest.NewNopHost())
 		consume := func(ids ...string) {
 			t.Helper()
-			if err := e.ConsumeTraces(t.Context(), runs(ids...)); err != nil {
-				t.Fatal(err)
-			}
+			deliver(t, e, ids...)
 		}
 		check := func(when string, want map[string]string) {
 			t.Helper()
@@ -109,19 +107,10 @@ func TestJSONLOnShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dir := jsonlConfig(t)
 		s := newFakeStore()
-		e, err := newFactory(s.open).CreateTraces(t.Context(), nop(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		e := tracesOf(t, newFactory(s.open), nop(), c)
+		begin(t, e)
+		deliver(t, e, "a")
+		end(t, e)
 		if diff := cmp.Diff(map[string]string{"a.jsonl": "1"}, titles(t, dir)); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
 		}
@@ -133,16 +122,9 @@ func TestJSONLShutdownOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dir := jsonlConfig(t)
 		s := newFakeStore()
-		e, err := newFactory(s.open).CreateTraces(t.Context(), nop(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
-			t.Fatal(err)
-		}
+		e := tracesOf(t, newFactory(s.open), nop(), c)
+		begin(t, e)
+		deliver(t, e, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := e.Shutdown(ctx); err != nil {
@@ -181,10 +163,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e, err := NewFactory().CreateTraces(ctx, nop(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := tracesOf(t, NewFactory(), nop(), c)
 	if err := e.Start(ctx, componenttest.NewNopHost()); err != nil {
 		t.Fatal(err)
 	}
@@ -235,9 +214,7 @@ func TestJSONLRetries(t *testing.T) {
 		s := newFakeStore()
 		s.read = errors.New("disk is on fire")
 		e := start(t, s.open, c, set, componenttest.NewNopHost())
-		if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
-			t.Fatal(err)
-		}
+		deliver(t, e, "a")
 		advance(10 * quiet)
 		synctest.Wait()
 		if got := logs.Len(); got != 1 {
@@ -284,9 +261,7 @@ func TestEverySessionHasAFileOfItsOwn(t *testing.T) {
 			"ses_018f3a2b4c5d0AbcdefGhijk12", "ses_018f3a2b4c5d0abcdefghijk12", "ses_018f3a2b4c5d0ABCDEFGHIJK12",
 		}
 		for _, id := range ids {
-			if err := e.ConsumeTraces(t.Context(), runs(id)); err != nil {
-				t.Fatal(err)
-			}
+			deliver(t, e, id)
 		}
 		advance(2 * quiet)
 		synctest.Wait()
@@ -329,9 +304,7 @@ func TestAFailingSessionHidesNoOther(t *testing.T) {
 		e, s, dir, logs := startLogged(t)
 		consume := func(ids ...string) {
 			t.Helper()
-			if err := e.ConsumeTraces(t.Context(), runs(ids...)); err != nil {
-				t.Fatal(err)
-			}
+			deliver(t, e, ids...)
 			advance(3 * quiet)
 			synctest.Wait()
 		}
@@ -399,9 +372,7 @@ func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 		if err := os.WriteFile(dir, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.ConsumeTraces(t.Context(), runs("a", "b", "c")); err != nil {
-			t.Fatal(err)
-		}
+		deliver(t, e, "a", "b", "c")
 		advance(10 * quiet)
 		synctest.Wait()
 		failed := logs.FilterMessage("Writing session files failed, will be tried again.")

@@ -126,13 +126,8 @@ func TestRetentionOfAStartedExporter(t *testing.T) {
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	e, err := NewFactory().CreateTraces(t.Context(), nop(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
+	e := tracesOf(t, NewFactory(), nop(), c)
+	begin(t, e)
 	r, err := sqlite.OpenReader(t.Context(), c.Path)
 	if err != nil {
 		t.Fatal(err)
@@ -147,9 +142,7 @@ func TestRetentionOfAStartedExporter(t *testing.T) {
 			t.Fatal("the old session is not deleted")
 		}
 	}
-	if err := e.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	end(t, e)
 	if _, err := r.Session(t.Context(), "new"); err != nil {
 		t.Error(err)
 	}
@@ -180,17 +173,10 @@ func TestRetentionAndTranscriptsTogether(t *testing.T) {
 	c := testConfig(t)
 	c.Retention = configoptional.Some(RetentionConfig{MaxAge: Age(time.Hour), Interval: 10 * time.Millisecond})
 	c.Transcripts.Directories = []string{dir}
-	e, err := NewFactory().CreateTraces(t.Context(), nop(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
+	e := tracesOf(t, NewFactory(), nop(), c)
+	begin(t, e)
 	defer func() {
-		if err := e.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		end(t, e)
 	}()
 	r, err := sqlite.OpenReader(t.Context(), c.Path)
 	if err != nil {

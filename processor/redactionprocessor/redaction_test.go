@@ -273,3 +273,33 @@ func TestASpanThatIsTooLargeIsCutAndNoOther(t *testing.T) {
 		t.Error("a part is no JSON any more")
 	}
 }
+
+// Different keys stay different, an id is what the session store makes of it, and the members of a trace state are
+// redacted one by one. That no field of the protocol keeps a secret is tested through the collector.
+func TestRedactedKeysIDsAndStates(t *testing.T) {
+	sink := new(consumertest.TracesSink)
+	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(componentType), createDefaultConfig(),
+		sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	td := ptrace.NewTraces()
+	span := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	span.TraceState().FromRaw("vendor=" + token + "," + token + "=1,other=ok,token=x")
+	m := span.Attributes()
+	m.PutStr("k."+token, "1")
+	m.PutStr("k."+token[:39]+"X", "2")
+	m.PutStr("session.id", token)
+	if err := p.ConsumeTraces(t.Context(), td); err != nil {
+		t.Fatal(err)
+	}
+	if m.Len() != 3 {
+		t.Errorf("attributes %v", m.AsRaw())
+	}
+	if v, _ := m.Get("session.id"); v.Str() != redacted+"~e66c084457c32182" {
+		t.Errorf("session.id %q", v.Str())
+	}
+	if got, want := span.TraceState().AsRaw(), "vendor="+redacted+",other=ok,token=__REDACTED__"; got != want {
+		t.Errorf("trace state %q, want %q", got, want)
+	}
+}

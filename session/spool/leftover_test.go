@@ -12,37 +12,24 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// died is an exporter whose process was killed: its lock is gone, its files are there.
-func died(t *testing.T, root string, spans int) (dir string) {
+// died is the directory of an exporter whose process was killed: its lock is gone, its files are there.
+func died(t *testing.T, root string, names ...string) (dir string) {
 	t.Helper()
-	e, err := Open(root, Options{})
-	if err != nil {
-		t.Fatal(err)
+	e := open(t, root, Options{})
+	if len(names) > 0 {
+		export(t, e, names...)
 	}
-	if spans > 0 {
-		if err := e.SpanExporter().ExportSpans(t.Context(), make(tracetest.SpanStubs, spans).Snapshots()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	e.writer.mu.Lock()
-	defer e.writer.mu.Unlock()
-	e.writer.closed.Store(true)
-	e.writer.abandon()
-	if err := e.writer.lock.Unlock(); err != nil {
-		t.Fatal(err)
-	}
+	die(t, e)
 	return e.Dir()
 }
-
-func takeAll(context.Context, ptrace.Traces) error { return nil }
 
 // TestADrainedSpoolLeavesNoDirectoriesBehind: also those of processes that had sent
 // everything when they were killed a moment ago.
 func TestADrainedSpoolLeavesNoDirectoriesBehind(t *testing.T) {
 	root := t.TempDir()
-	died(t, root, 3)
-	died(t, root, 0)
-	left := died(t, root, 2)
+	died(t, root, "a", "b", "c")
+	died(t, root)
+	left := died(t, root, "d", "e")
 	// What a drain that was killed had half written.
 	if err := os.WriteFile(filepath.Join(left, restName), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
@@ -51,7 +38,7 @@ func TestADrainedSpoolLeavesNoDirectoriesBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := Drain(t.Context(), root, Sink{Traces: takeAll})
+	report, err := Drain(t.Context(), root, new(network).sink())
 	if err != nil || report.Spans != 5 || report.Living != 1 {
 		t.Errorf("report %+v, error %v", report, err)
 	}

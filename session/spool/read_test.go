@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,24 +25,6 @@ func offsets(t testing.TB, b []byte) []int {
 		all = append(all, at)
 	}
 	return all
-}
-
-// TestOTLP: a reader of the collector's files reads a spool file.
-func TestOTLP(t *testing.T) {
-	b := fileBytes(t, "a", "b", "c")
-	if !otlpfile.Sniff(b) {
-		t.Error("it does not look like OTLP")
-	}
-	var names []string
-	for body, err := range otlpfile.Read(bytes.NewReader(b), otlpfile.Options{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, namesOf(body.Traces, body.Logs)...)
-	}
-	if d := cmp.Diff([]string{"a", "b", "c"}, names); d != "" {
-		t.Errorf("records (-want +got):\n%s", d)
-	}
 }
 
 // TestTorn cuts a file at every byte, and fills what was cut off with zeros.
@@ -129,30 +109,6 @@ func TestNested(t *testing.T) {
 	got, damages := read(bytes.NewReader(append(b, fileBytes(t, "outer")...)))
 	if d := cmp.Diff([]string{"outer"}, got); d != "" || len(damages) != 1 {
 		t.Errorf("records (-want +got):\n%s%v", d, damages)
-	}
-}
-
-func TestReadErrors(t *testing.T) {
-	b := fileBytes(t, "a", "b", "c")
-	cut := errors.New("input/output error")
-	got, damages := read(io.MultiReader(bytes.NewReader(b[:len(b)-3]), iotest.ErrReader(cut)))
-	if !slices.Equal(got, []string{"a", "b"}) || len(damages) != 1 || !errors.Is(damages[0], cut) {
-		t.Errorf("with an error of the file: %q, %v", got, damages)
-	}
-	got, damages = read(iotest.OneByteReader(bytes.NewReader(b)))
-	if !slices.Equal(got, []string{"a", "b", "c"}) || len(damages) != 0 {
-		t.Errorf("byte by byte: %q, %v", got, damages)
-	}
-	if got, damages = read(bytes.NewReader(nil)); len(got)+len(damages) != 0 {
-		t.Errorf("of nothing: %q, %v", got, damages)
-	}
-	bad := otlpfile.AppendFrame(nil, []byte{0x0a, 0x7f})
-	if got, damages = read(bytes.NewReader(bad)); len(got) != 0 || len(damages) != 1 || errors.Is(damages[0],
-		otlpfile.ErrCut) {
-		t.Errorf("of a body that is none: %q, %v", got, damages)
-	}
-	for range otlpfile.Read(bytes.NewReader(b), otlpfile.Options{Packed: true}) {
-		break // nothing may be yielded after
 	}
 }
 
