@@ -16,7 +16,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
@@ -228,7 +227,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	d := json.NewDecoder(bytes.NewReader(head))
 	open, _ := d.Token()
 	if key, _ := d.Token(); open == json.Delim('{') && (key == "session" || key == "messages") {
-		s, err := jsonfile.Decode(r)
+		s, err := jsonl.DecodeNested(r)
 		if err != nil {
 			return c.damaged(name, err)
 		}

@@ -160,8 +160,9 @@ type follower struct {
 	wholes map[string]Input
 	// changed are the paths that changed since the last import, ignored those of no input.
 	changed, ignored map[string]bool
-	imported         time.Time
-	full             bool // whether events were lost, or the limit of the system is reached
+	imported         time.Time     // when the last import began
+	took             time.Duration // and how long it took
+	full             bool          // whether events were lost, or the limit of the system is reached
 }
 
 // scan follows all directories and imports all inputs.
@@ -277,7 +278,8 @@ func (f *follower) follow(ctx context.Context) error {
 	due := time.NewTimer(time.Hour)
 	due.Stop()
 	wait := func() {
-		due.Reset(max(f.quiet, f.least-time.Since(f.imported)))
+		// A file that grew is read as a whole: a large one is read less often, so that it takes a 20th of a processor.
+		due.Reset(max(f.quiet, max(f.least, 20*f.took)-time.Since(f.imported)))
 	}
 	for {
 		var err error
@@ -367,6 +369,7 @@ func (f *follower) pass(ctx context.Context) error {
 		}
 	}
 	err := f.read(ctx, all)
+	f.took = time.Since(f.imported)
 	if err == nil {
 		clear(f.changed)
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 )
 
 // IsDatabase reports whether a file that begins with text is an SQLite database.
-func IsDatabase(text []byte) bool { return bytes.HasPrefix(text, []byte(database.Header)) }
+func IsDatabase(text []byte) bool { return bytes.HasPrefix(text, []byte(rows.DatabaseHeader)) }
 
 // Named returns the format of a name that which accepts, or nil. A nil which accepts all.
 func Named(name string, which func(*Format) bool) *Format {

@@ -14,8 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
 	"github.com/agenttrace/agenttrace/session/codec/atif"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
-	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/jutul"
 	"github.com/agenttrace/agenttrace/session/codec/otlp"
@@ -50,8 +49,8 @@ var All = []Format{{
 }, {
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
-	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: rows(jsonfile.Encode)},
-	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonfile.Recover},
+	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: streamRows(jsonl.EncodeNested)},
+	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonl.RecoverNested},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
@@ -81,13 +80,13 @@ var All = []Format{{
 	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo",
 	Writing: Writing{
 		Ext: ".json", Many: true, JSON: true, Explain: explained(otlp.Explain),
-		Stream: rows(otlp.WriteJSON),
+		Stream: streamRows(otlp.WriteJSON),
 	},
 }, {
 	Name: "otlp-proto", Exported: "the same in protobuf",
 	Writing: Writing{
 		Ext: ".pb", Many: true, Binary: true, Explain: explained(otlp.Explain),
-		Stream: rows(otlp.WriteProto),
+		Stream: streamRows(otlp.WriteProto),
 	},
 }, {
 	Name:     "agentdbg",
@@ -95,7 +94,7 @@ var All = []Format{{
 	Imported: "runs of AgentDbg, and of Maida before 0.4: one, a directory of them, or what its export writes",
 	Writing: Writing{
 		Ext: ".json", JSON: true, Explain: explained(agentdbg.Losses.Of),
-		Stream: rows(agentdbg.Encode),
+		Stream: streamRows(agentdbg.Encode),
 		Dir: func(path string, s *Source, replace bool) error {
 			_, err := agentdbg.EncodeFile(path, s.Session, replace)
 			return err
@@ -113,7 +112,7 @@ var All = []Format{{
 	Imported: "runs of Maida: one, a directory of them, or what its export writes",
 	Writing: Writing{
 		Ext: ".jsonl", Many: true, JSON: true, Explain: explained(agentdbg.MaidaLosses.Of),
-		Stream: rows(agentdbg.EncodeMaida),
+		Stream: streamRows(agentdbg.EncodeMaida),
 		Dir: func(path string, s *Source, replace bool) error {
 			_, err := agentdbg.EncodeMaidaFile(path, s.Session, replace)
 			return err
@@ -136,14 +135,14 @@ var All = []Format{{
 	Reading: codec.Reading{
 		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutul.FileName},
 		DecodeFile: file(jutul.DecodeFile),
-		Beside:     database.Files,
+		Beside:     rows.DatabaseFiles,
 	},
 }, {
 	Name:     "skillet",
 	Exported: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both",
 	Imported: "replay logs and stores of skillet; a state directory for both",
 	Writing: Writing{
-		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Losses.Of), Stream: rows(skillet.Encode),
+		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Losses.Of), Stream: streamRows(skillet.Encode),
 		File:       func(path string, s *Source) error { return skillet.EncodeFile(path, s.Session, false) },
 		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
 		Dir: func(path string, s *Source, replace bool) error {
@@ -157,13 +156,13 @@ var All = []Format{{
 			".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl",
 			".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
 		},
-		Decode: skillet.Decode, DecodeFile: file(skillet.DecodeFile), Beside: database.Files,
+		Decode: skillet.Decode, DecodeFile: file(skillet.DecodeFile), Beside: rows.DatabaseFiles,
 	},
 }, {
 	Name:     "acp",
 	Exported: "messages of the Agent Client Protocol, a line each",
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
-	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Losses.Of), Stream: rows(acp.Encode)},
+	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Losses.Of), Stream: streamRows(acp.Encode)},
 	Reading:  codec.Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
 }, {
 	Name:     "atif",
@@ -178,13 +177,13 @@ var All = []Format{{
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: rows(pi.Encode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: streamRows(pi.Encode)},
 	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, DecodeText: pi.DecodeText},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
 	Imported: "session traces of Hugging Face's simple format",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Losses.Of), Stream: rows(sts.Encode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Losses.Of), Stream: streamRows(sts.Encode)},
 	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: sts.Looks, Decode: sts.Decode},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude,
@@ -220,7 +219,7 @@ var All = []Format{{
 		DecodeFile: func(ctx context.Context, path string, _ codec.Wanted,
 			report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 			return sqlitefile.DecodeFile(ctx, path, report)
-		}, Beside: database.Files},
+		}, Beside: rows.DatabaseFiles},
 }}
 
 // run lists a directory of runs, or the files of one run.
@@ -244,8 +243,8 @@ func each(encode func(io.Writer, *Source) error) func(io.Writer) func(*Source) e
 	}
 }
 
-// rows makes a stream of a function that writes the rows of one session.
-func rows(encode func(io.Writer, *codec.Session) error) func(io.Writer) func(*Source) error {
+// streamRows makes a stream of a function that writes the rows of one session.
+func streamRows(encode func(io.Writer, *codec.Session) error) func(io.Writer) func(*Source) error {
 	return each(func(w io.Writer, s *Source) error { return encode(w, s.Session) })
 }
 

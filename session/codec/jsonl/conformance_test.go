@@ -40,7 +40,15 @@ func recovered() codectest.Codec {
 	return c
 }
 
+// nestedFormat is the nested shape.
+var nestedFormat = codectest.Codec{
+	Name: "json", Encode: func(w io.Writer, s *codec.Session) error { return jsonl.EncodeNested(w, s) },
+	Decode:   jsonl.RecoverNested,
+	Complete: true, Lossless: true, Unvalidated: true, Damage: codectest.Whole,
+}
+
 func TestConformance(t *testing.T) {
+	t.Run("nested", func(t *testing.T) { codectest.Run(t, nestedFormat) })
 	t.Run("decode", func(t *testing.T) { codectest.Run(t, format) })
 	t.Run("recover", func(t *testing.T) { codectest.Run(t, recovered()) })
 }

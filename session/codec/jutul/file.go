@@ -11,7 +11,6 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -48,7 +47,7 @@ func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 		} else if info.IsDir() {
 			file = filepath.Join(path, FileName)
 		}
-		conn, err := database.Open(file)
+		conn, err := rows.OpenDatabase(file)
 		if err != nil {
 			return fmt.Errorf("open trace %s: %w", file, err)
 		}
@@ -87,7 +86,7 @@ func EncodeFile(path string, s *codec.Session) error {
 	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
-	if err := database.Create(path, func(temporary string) error {
+	if err := rows.CreateDatabase(path, func(temporary string) error {
 		return writeEvents(temporary, encode(s))
 	}); err != nil {
 		return fmt.Errorf("write trace %s: %w", path, err)

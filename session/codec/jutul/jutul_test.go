@@ -16,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -91,7 +90,7 @@ func lost(s *codec.Session) []codec.Loss {
 
 func readAll(tb testing.TB, path string) []event {
 	tb.Helper()
-	conn, err := database.Open(path)
+	conn, err := rows.OpenDatabase(path)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -89,7 +88,7 @@ func places(path string) (logs []logFile, store string, err error) {
 		return nil, "", fmt.Errorf("read conversations: %w", err)
 	}
 	if !info.IsDir() {
-		if ok, err := database.Is(path); err != nil {
+		if ok, err := rows.IsDatabase(path); err != nil {
 			return nil, "", fmt.Errorf("read conversations: %w", err)
 		} else if ok {
 			return nil, path, nil

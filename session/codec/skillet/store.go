@@ -12,7 +12,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 const schema = `
@@ -37,7 +37,7 @@ const selectItems = `SELECT id, user_id, session_name, created_at, item_json FRO
 
 // readStore returns the conversations of the store in order of their names.
 func readStore(path string) (all []conversation, err error) {
-	conn, err := database.Open(path)
+	conn, err := rows.OpenDatabase(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

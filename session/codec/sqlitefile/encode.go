@@ -11,7 +11,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -30,7 +30,7 @@ func EncodeFile(
 	ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error], left func(sessionID string, err error),
 ) error {
 	var failed error // which says itself where it happened
-	err := database.Create(path, func(temporary string) error {
+	err := rows.CreateDatabase(path, func(temporary string) error {
 		failed = fill(ctx, temporary, sessions, left)
 		return failed
 	})

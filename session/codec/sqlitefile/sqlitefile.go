@@ -27,7 +27,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -145,7 +144,7 @@ func Read(ctx context.Context, r Source, id string, report func(codec.Problem)) 
 // Tables lists the tables of an SQLite database by name, by which its program is known. It
 // does not write to the file.
 func Tables(path string) (names []string, err error) {
-	conn, err := database.Open(path)
+	conn, err := rows.OpenDatabase(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -50,7 +49,7 @@ var Goose = codec.Reading{
 	Tables: []string{"sessions", "messages", "schema_version"}, Transcript: true, Selects: true,
 	Decode:     decoder(decodeGooseLines).stream,
 	DecodeFile: decoder(decodeGooseLines).or(inDatabase("sessions of Goose", decodeGooseDatabase)),
-	Beside:     database.Files,
+	Beside:     rows.DatabaseFiles,
 }
 
 func decodeGooseLines(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {

@@ -17,7 +17,6 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -132,7 +131,7 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 		}
 		return databases, tree, "", nil
 	}
-	if ok, err := database.Is(path); err != nil {
+	if ok, err := rows.IsDatabase(path); err != nil {
 		return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
 	} else if ok {
 		return []string{path}, "", "", nil
@@ -150,7 +149,7 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 // decodeOpencodeDatabase yields the sessions of a database, and reports whether to go on.
 func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, wanted codec.Wanted,
 	report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
-	conn, err := database.Open(path)
+	conn, err := rows.OpenDatabase(path)
 	if err != nil {
 		return yield(nil, fmt.Errorf("open sessions of opencode in %s: %w", path, err))
 	}

@@ -21,7 +21,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -288,7 +287,7 @@ func inDatabase(what string, read func(ctx context.Context, conn *sqlite.Conn, p
 	return func(ctx context.Context, path string, wanted codec.Wanted,
 		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-			conn, err := database.Snapshot(ctx, path)
+			conn, err := rows.SnapshotDatabase(ctx, path)
 			if err == nil {
 				defer conn.Close()
 				err = read(ctx, conn, path, wanted, report, yield)
@@ -305,7 +304,7 @@ func inDatabase(what string, read func(ctx context.Context, conn *sqlite.Conn, p
 func (decode decoder) or(inDatabase codec.FileDecoder) codec.FileDecoder {
 	return func(ctx context.Context, path string, wanted codec.Wanted,
 		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		if ok, _ := database.Is(path); !ok {
+		if ok, _ := rows.IsDatabase(path); !ok {
 			return decode.file(ctx, path, wanted, report)
 		}
 		return inDatabase(ctx, path, wanted, report)

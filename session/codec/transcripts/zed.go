@@ -16,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -35,7 +34,7 @@ import (
 // the file is not such a database.
 var Zed = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"threads"}, Transcript: true, Selects: true,
-	DecodeFile: inDatabase("threads of Zed", decodeZed), Beside: database.Files,
+	DecodeFile: inDatabase("threads of Zed", decodeZed), Beside: rows.DatabaseFiles,
 }
 
 func decodeZed(ctx context.Context, conn *sqlite.Conn, _ string, wanted codec.Wanted, report func(codec.Problem),

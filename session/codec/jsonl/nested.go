@@ -1,5 +1,22 @@
-// Package jsonfile is the canonical nested shape of one session: one JSON object
-// per file.
+package jsonl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// The canonical nested shape of one session is one JSON object per file.
 //
 //	{
 //	"session":{<chat_sessions row>},
@@ -39,62 +56,40 @@
 //
 // Rows are compact and have a line each, so that diff and grep work on the file
 // as they do on JSON lines; "jq ." indents it. Messages are in order of
-// (created_at, id), parts in order of index, other rows in the order of package jsonl,
+// (created_at, id), parts in order of index, other rows in the order of JSON lines,
 // and all are written by [session.Session.AppendJSON] and its siblings.
 //
 // The format is canonical: a session has one encoding, byte for byte, and
 // decoding and encoding it again gives the same bytes.
-package jsonfile
 
-import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"iter"
-	"slices"
-
-	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/store"
-)
-
-// flushSize is how much is buffered before it is written.
-const flushSize = 64 << 10
-
-// Encode writes the session to w, in chunks of 64 KiB or one row, whichever is
+// EncodeNested writes the session to w, in chunks of 64 KiB or one row, whichever is
 // longer. It does not change s, and sorts a copy if s is not in canonical order.
 //
-// Encode refuses what [Decode] would, and then writes nothing: rows without an
+// It refuses what [DecodeNested] would, and then writes nothing: rows without an
 // id or under a row that they do not name (see [session.Transcript.CheckTree]).
-func Encode(w io.Writer, s *codec.Session) error {
+func EncodeNested(w io.Writer, s *codec.Session) error {
 	err := s.CheckTree()
 	if err == nil {
-		err = jsonl.CheckOthers(s)
+		err = CheckOthers(s)
 	}
 	if err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
-	e := encoder{w: w}
+	e := nestedEncoder{w: w}
 	if err := e.session(s); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
 }
 
-type encoder struct {
+type nestedEncoder struct {
 	w   io.Writer
 	buf []byte
 	err error
 }
 
 // flush writes what there is once it is worth it.
-func (e *encoder) flush() {
+func (e *nestedEncoder) flush() {
 	if len(e.buf) >= flushSize && e.err == nil {
 		_, e.err = e.w.Write(e.buf)
 		e.buf = e.buf[:0]
@@ -102,7 +97,7 @@ func (e *encoder) flush() {
 }
 
 // writeRows writes a key with its rows, and nothing where there are none.
-func writeRows[T any](e *encoder, key string, all []T, row func(*T, []byte) []byte) {
+func writeRows[T any](e *nestedEncoder, key string, all []T, row func(*T, []byte) []byte) {
 	if len(all) == 0 {
 		return
 	}
@@ -114,16 +109,16 @@ func writeRows[T any](e *encoder, key string, all []T, row func(*T, []byte) []by
 	e.buf = append(e.buf, "\n]"...)
 }
 
-func (e *encoder) session(s *codec.Session) error {
+func (e *nestedEncoder) session(s *codec.Session) error {
 	t := s.Sorted()
 	e.buf = t.Session.AppendJSON(append(e.buf, "{\n\"session\":"...))
 	if s.State != nil {
 		e.buf = s.State.AppendJSON(append(e.buf, ",\n\"session_state\":"...), t.Session.ID)
 	}
 	writeRows(e, "session_traces", slices.Sorted(slices.Values(s.Traces)), func(trace *string, dst []byte) []byte {
-		return jsonl.AppendTrace(dst, *trace, t.Session.ID)
+		return AppendTrace(dst, *trace, t.Session.ID)
 	})
-	prompts, catalogs := jsonl.SortedBlobs(s.Blobs), []store.Blob(nil)
+	prompts, catalogs := SortedBlobs(s.Blobs), []store.Blob(nil)
 	if i := slices.IndexFunc(prompts, func(b store.Blob) bool { return b.Kind == store.BlobToolCatalog }); i >= 0 {
 		prompts, catalogs = prompts[:i], prompts[i:]
 	}
@@ -148,10 +143,10 @@ func (e *encoder) session(s *codec.Session) error {
 	}
 	e.buf = append(e.buf, ']')
 
-	writeRows(e, "requested_indexes", jsonl.SortedIndexes(s.RequestedIndexes), (*store.RequestedIndex).AppendJSON)
-	writeRows(e, "permission_decisions", jsonl.SortedDecisions(s.Decisions), (*store.Decision).AppendJSON)
-	writeRows(e, "session_spans", jsonl.SortedSpanRefs(s.SpanRefs), (*store.SpanRef).AppendJSON)
-	writeRows(e, "annotations", jsonl.SortedAnnotations(s.Annotations), (*store.Annotation).AppendJSON)
+	writeRows(e, "requested_indexes", SortedIndexes(s.RequestedIndexes), (*store.RequestedIndex).AppendJSON)
+	writeRows(e, "permission_decisions", SortedDecisions(s.Decisions), (*store.Decision).AppendJSON)
+	writeRows(e, "session_spans", SortedSpanRefs(s.SpanRefs), (*store.SpanRef).AppendJSON)
+	writeRows(e, "annotations", SortedAnnotations(s.Annotations), (*store.Annotation).AppendJSON)
 	e.buf = append(e.buf, "\n}\n"...)
 	if e.err == nil {
 		_, e.err = e.w.Write(e.buf)
@@ -166,7 +161,7 @@ func separator(i int) string {
 	return ",\n"
 }
 
-// Decode reads the one session in r, in any layout. It holds all of r in memory.
+// DecodeNested reads the one session in r, in any layout. It holds all of r in memory.
 // The caller owns the result.
 //
 // Edge cases: keys that it does not know are ignored; absent columns have the
@@ -174,34 +169,34 @@ func separator(i int) string {
 // absent or null; rows come out in canonical order whatever theirs was; anything after
 // the object, and a row that does not belong where it stands, is an error that names
 // the place, such as messages[3].parts[0].
-func Decode(r io.Reader) (*codec.Session, error) {
+func DecodeNested(r io.Reader) (*codec.Session, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", err)
 	}
-	return decode(data)
+	return decodeNested(data)
 }
 
-// Recover is [Decode] that reads a file which was cut off as [Encode] wrote it, and reports that.
-func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+// RecoverNested is [DecodeNested] that reads a file which was cut off as [EncodeNested] wrote it, and reports that.
+func RecoverNested(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
 		data, err := io.ReadAll(r)
 		if err != nil {
-			return fmt.Errorf("read session: %w", err)
+			yield(nil, fmt.Errorf("read session: %w", err))
+			return
 		}
-		s, err := decode(data)
+		s, err := decodeNested(data)
 		if e, damaged := errors.AsType[*json.SyntaxError](err); damaged && e.Offset >= int64(len(data)) {
-			if got, failed := decode(beforeCut(data)); failed == nil {
-				report(codec.Problem{Line: lineAt(data, e.Offset), Reason: "the file is cut off here: the row is left out"})
+			if got, failed := decodeNested(beforeCut(data)); failed == nil {
 				s, err = got, nil
+				if report != nil {
+					report(codec.Problem{Line: lineAt(data, e.Offset),
+						Reason: "the file is cut off here: the row is left out"})
+				}
 			}
 		}
-		if err != nil {
-			return err
-		}
-		yield(s)
-		return nil
-	})
+		yield(s, err)
+	}
 }
 
 // beforeCut returns a file that was cut off without its last line, and with what ends it.
@@ -238,7 +233,7 @@ type nested struct {
 	Notes     []json.RawMessage `json:"annotations"`
 }
 
-func decode(data []byte) (*codec.Session, error) {
+func decodeNested(data []byte) (*codec.Session, error) {
 	var f nested
 	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &f); err != nil {
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -282,7 +277,7 @@ func decode(data []byte) (*codec.Session, error) {
 
 // others adds the rows beside the transcript, which have the types that their lines have in JSONL.
 func (f *nested) others(s *codec.Session) error {
-	add := jsonl.NewAdder(s)
+	add := NewAdder(s)
 	var state []json.RawMessage
 	if f.State != nil && string(f.State) != "null" {
 		state = []json.RawMessage{f.State}

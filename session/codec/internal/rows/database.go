@@ -1,6 +1,4 @@
-// Package database opens the SQLite databases in which other programs keep their
-// sessions, and puts new ones in place.
-package database
+package rows
 
 import (
 	"cmp"
@@ -18,19 +16,19 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 )
 
-// wait is how long a reader waits for a program that is writing.
-const wait = 5 * time.Second
+// lockWait is how long a reader waits for a program that is writing.
+const lockWait = 5 * time.Second
 
-// Open opens the database at path for reading. It writes nothing beside it, and another
+// OpenDatabase opens the database at path for reading. It writes nothing beside it, and another
 // process may be writing it. The caller closes the connection. An error is one of the
 // file system, or of a file that is not a database.
-func Open(path string) (*sqlite.Conn, error) {
-	if ok, err := Is(path); err != nil || !ok {
+func OpenDatabase(path string) (*sqlite.Conn, error) {
+	if ok, err := IsDatabase(path); err != nil || !ok {
 		return nil, cmp.Or(err, errors.New("not an SQLite database"))
 	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err == nil {
-		conn.SetBusyTimeout(wait)
+		conn.SetBusyTimeout(lockWait)
 		// Only a look into the file reports whether it can be read.
 		if err = sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_schema", nil); err == nil {
 			return conn, nil
@@ -46,9 +44,9 @@ func Open(path string) (*sqlite.Conn, error) {
 	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
 }
 
-// Snapshot is [Open] for reading one state of the database, whatever is written meanwhile, until ctx ends.
-func Snapshot(ctx context.Context, path string) (*sqlite.Conn, error) {
-	conn, err := Open(path)
+// SnapshotDatabase is [OpenDatabase] for reading one state of the database, whatever is written meanwhile, until ctx ends.
+func SnapshotDatabase(ctx context.Context, path string) (*sqlite.Conn, error) {
+	conn, err := OpenDatabase(path)
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +57,11 @@ func Snapshot(ctx context.Context, path string) (*sqlite.Conn, error) {
 	return conn, nil
 }
 
-// Create puts a database at path that fill writes to another name, in an empty directory
+// CreateDatabase puts a database at path that fill writes to another name, in an empty directory
 // of its own where whatever it leaves beside is gone afterwards. The file is there whole
 // or not at all, and private to the user. The error for a path that is taken wraps
 // fs.ErrExist.
-func Create(path string, fill func(temporary string) error) (err error) {
+func CreateDatabase(path string, fill func(temporary string) error) (err error) {
 	taken := fmt.Errorf("%w: remove it or choose another path", fs.ErrExist)
 	if _, err := os.Lstat(path); err == nil {
 		return taken
@@ -89,23 +87,23 @@ func Create(path string, fill func(temporary string) error) (err error) {
 	return nil
 }
 
-// Header is how an SQLite database begins.
-const Header = "SQLite format 3\x00"
+// DatabaseHeader is how an SQLite database begins.
+const DatabaseHeader = "SQLite format 3\x00"
 
-// Files lists a directory, or a database with what SQLite keeps beside it.
-func Files(path string) []string { return []string{path, path + "-wal", path + "-journal"} }
+// DatabaseFiles lists a directory, or a database with what SQLite keeps beside it.
+func DatabaseFiles(path string) []string { return []string{path, path + "-wal", path + "-journal"} }
 
-// Is reports whether the file at path is an SQLite database. An empty file is not.
-func Is(path string) (bool, error) {
+// IsDatabase reports whether the file at path is an SQLite database. An empty file is not.
+func IsDatabase(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	head := make([]byte, len(Header))
+	head := make([]byte, len(DatabaseHeader))
 	n, err := io.ReadFull(f, head)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = nil
 	}
-	return string(head[:n]) == Header, err
+	return string(head[:n]) == DatabaseHeader, err
 }

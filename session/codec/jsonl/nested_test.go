@@ -1,4 +1,4 @@
-package jsonfile_test
+package jsonl_test
 
 import (
 	"bytes"
@@ -10,31 +10,31 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/google/go-cmp/cmp"
 )
 
-func encode(tb testing.TB, t *session.Transcript) string {
+func nested(tb testing.TB, t *session.Transcript) string {
 	tb.Helper()
 	var b strings.Builder
-	if err := jsonfile.Encode(&b, &codec.Session{Transcript: t}); err != nil {
+	if err := jsonl.EncodeNested(&b, &codec.Session{Transcript: t}); err != nil {
 		tb.Fatal(err)
 	}
 	return b.String()
 }
 
-func TestRoundTripReference(t *testing.T) {
+func TestNestedRoundTripReference(t *testing.T) {
 	for _, s := range codectest.Load(t, "../../testdata/reference.jsonl") {
 		want := s.Transcript
-		text := encode(t, want)
-		got, err := jsonfile.Decode(strings.NewReader(text))
+		text := nested(t, want)
+		got, err := jsonl.DecodeNested(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("rows changed (-want +got):\n%s", diff)
 		}
-		if again := encode(t, got.Transcript); again != text {
+		if again := nested(t, got.Transcript); again != text {
 			t.Errorf("bytes changed:\n%s", cmp.Diff(text, again))
 		}
 		// encoding/json reads the same rows from it.
@@ -46,7 +46,7 @@ func TestRoundTripReference(t *testing.T) {
 		if err := json.Indent(&indented, []byte(text), "", "  "); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := jsonfile.Decode(&indented); err != nil {
+		if got, err := jsonl.DecodeNested(&indented); err != nil {
 			t.Errorf("indented: %v", err)
 		} else if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("indented, rows changed (-want +got):\n%s", diff)
@@ -54,14 +54,14 @@ func TestRoundTripReference(t *testing.T) {
 	}
 }
 
-func TestEncodeShape(t *testing.T) {
+func TestNestedEncodeShape(t *testing.T) {
 	tr := &session.Transcript{Session: session.Session{ID: "s"}}
 	const row = `{"id":"s","title":"","agent":"","workspace_id":null,"workspace_root":null,"model_json":null,` +
 		`"mode":null,"parent_id":null,` +
 		`"parent_message_id":null,"permissions_json":"","metadata_json":"","prompt_tokens":0,"completion_tokens":0,` +
 		`"reasoning_tokens":0,` +
 		`"cache_read":0,"cache_write":0,"total_tokens":0,"cost_usd":0,"created_at":0,"updated_at":0,"archived_at":null}`
-	if diff := cmp.Diff("{\n\"session\":"+row+",\n\"messages\":[]\n}\n", encode(t, tr)); diff != "" {
+	if diff := cmp.Diff("{\n\"session\":"+row+",\n\"messages\":[]\n}\n", nested(t, tr)); diff != "" {
 		t.Errorf("no messages (-want +got):\n%s", diff)
 	}
 	message := func(id string) session.MessageAndParts {
@@ -81,12 +81,12 @@ func TestEncodeShape(t *testing.T) {
 		`{"id":"p","message_id":"a","session_id":"s","index":1` + partRow + "\n" +
 		"]},\n" +
 		`{"message":{"id":"b"` + messageRow + `,"parts":[]}` + "\n]\n}\n"
-	if diff := cmp.Diff(want, encode(t, tr)); diff != "" {
+	if diff := cmp.Diff(want, nested(t, tr)); diff != "" {
 		t.Errorf("two messages (-want +got):\n%s", diff)
 	}
 }
 
-func TestEncodeLong(t *testing.T) {
+func TestNestedEncodeLong(t *testing.T) {
 	tr := &session.Transcript{Session: session.Session{ID: "s"}}
 	m := session.MessageAndParts{Message: session.Message{ID: "m", SessionID: "s"}}
 	for i := range 300 {
@@ -94,7 +94,7 @@ func TestEncodeLong(t *testing.T) {
 			DataJSON: strings.Repeat("é\n", 500)})
 	}
 	tr.Messages = append(tr.Messages, m)
-	got, err := jsonfile.Decode(iotest.HalfReader(strings.NewReader(encode(t, tr))))
+	got, err := jsonl.DecodeNested(iotest.HalfReader(strings.NewReader(nested(t, tr))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestEncodeLong(t *testing.T) {
 	}
 }
 
-func TestDecodeTolerates(t *testing.T) {
+func TestNestedDecodeTolerates(t *testing.T) {
 	want := &session.Transcript{Session: session.Session{ID: "s", Title: "New Chat", PermissionsJSON: "[]",
 		MetadataJSON: "{}"}}
 	for _, in := range []string{
@@ -111,7 +111,7 @@ func TestDecodeTolerates(t *testing.T) {
 		`{"messages":null,"later":1,"session":{"id":"s","later":2}}`,
 		"\uFEFF" + ` {"messages":[],"session":{"id":"s"}} ` + "\r\n",
 	} {
-		if got, err := jsonfile.Decode(strings.NewReader(in)); err != nil {
+		if got, err := jsonl.DecodeNested(strings.NewReader(in)); err != nil {
 			t.Errorf("%s: %v", in, err)
 		} else if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
@@ -119,7 +119,7 @@ func TestDecodeTolerates(t *testing.T) {
 	}
 }
 
-func TestDecodeErrors(t *testing.T) {
+func TestNestedDecodeErrors(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{``, "read session: line 1: unexpected end of JSON input"},
 		{"{\n\"session\":{},\n]", "read session: line 3: invalid character ']' looking for beginning of object key " +
@@ -141,23 +141,23 @@ func TestDecodeErrors(t *testing.T) {
 			`"message_id":"n","session_id":"s"}]}]}`,
 			`decode session s: messages[0].parts[0]: part p belongs to message "n" and is below m`},
 	} {
-		got, err := jsonfile.Decode(strings.NewReader(tt.in))
+		got, err := jsonl.DecodeNested(strings.NewReader(tt.in))
 		if err == nil || err.Error() != tt.want || got != nil {
 			t.Errorf("%s: %v, error %v, want %s", tt.in, got, err, tt.want)
 		}
 	}
 }
 
-func TestEncodeErrors(t *testing.T) {
+func TestNestedEncodeErrors(t *testing.T) {
 	var b strings.Builder
-	err := jsonfile.Encode(&b, &codec.Session{Transcript: &session.Transcript{}})
+	err := jsonl.EncodeNested(&b, &codec.Session{Transcript: &session.Transcript{}})
 	if want := "encode session : session has no id"; err == nil || err.Error() != want || b.Len() > 0 {
 		t.Errorf("error %v, want %s; wrote %q", err, want, b.String())
 	}
 }
 
-// FuzzDecode: what is accepted re-encodes to a canonical file, and a canonical file
+// FuzzNestedDecode: what is accepted re-encodes to a canonical file, and a canonical file
 // re-encodes to itself.
-func FuzzDecode(f *testing.F) {
-	codectest.Fuzz(f, format, `{"messages":[{"message":{"id":"m","session_id":"s"},"parts":[]}],"session":{"id":"s"}}`)
+func FuzzNestedDecode(f *testing.F) {
+	codectest.Fuzz(f, nestedFormat, `{"messages":[{"message":{"id":"m","session_id":"s"},"parts":[]}],"session":{"id":"s"}}`)
 }
