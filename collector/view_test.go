@@ -17,7 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/internal/freeport"
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -35,11 +35,12 @@ func keyOf(t *testing.T, r *Running) string {
 // ask sends a request for the name of the store.
 func ask(t *testing.T, endpoint string, header map[string]string) (status int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+endpoint+service.Prefix+"Name",
-		strings.NewReader("{}"))
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+endpoint+api.Prefix+"store/Name",
+		strings.NewReader("[]"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Content-Type", "application/json")
 	for key, value := range header {
 		if req.Header.Set(key, value); key == "Host" {
 			req.Host = value
@@ -97,7 +98,7 @@ func TestSocketBesideTheStore(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
 		t.Errorf("the socket %s is %v, %v, want one of mode 0600", socket, info, err)
 	}
-	c, err := service.Dial(t.Context(), "unix://"+socket, "")
+	c, err := api.Dial(t.Context(), "unix://"+socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestSocketOfLongPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "s.db")
 	r := started(t, Options{Store: path})
 	defer func() { _ = r.Shutdown(t.Context()) }()
-	c, err := service.Dial(t.Context(), "unix://"+stores.Socket(path), "")
+	c, err := api.Dial(t.Context(), "unix://"+stores.Socket(path), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,12 +180,12 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 			t.Errorf("a request with the token %q is answered with %d, want %d", token, got, want)
 		}
 	}
-	c, err := service.Dial(t.Context(), "http://"+endpoint, "secret")
+	c, err := api.Dial(t.Context(), "http://"+endpoint, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if _, err := service.Dial(t.Context(), "http://"+endpoint, ""); err == nil ||
+	if _, err := api.Dial(t.Context(), "http://"+endpoint, ""); err == nil ||
 		!strings.Contains(err.Error(), "AGENTTRACE_TOKEN") {
 		t.Errorf("without a token: error %v, want one that names AGENTTRACE_TOKEN", err)
 	}
@@ -294,7 +295,7 @@ func TestSecondCollectorWithoutThePortOfReaders(t *testing.T) {
 	for _, name := range []string{"a.db", "b.db"} {
 		r := started(t, Options{Store: filepath.Join(dir, name), ViewEndpoint: "localhost:4320"})
 		defer func() { _ = r.Shutdown(t.Context()) }()
-		c, err := service.Dial(t.Context(), "unix://"+stores.Socket(filepath.Join(dir, name)), "")
+		c, err := api.Dial(t.Context(), "unix://"+stores.Socket(filepath.Join(dir, name)), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -148,10 +147,9 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 	return v.detach
 }
 
-// pages answers front ends in other processes below service.Prefix, programs below api.Prefix, and browsers elsewhere.
+// pages answers programs below api.Prefix, and browsers elsewhere.
 func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(service.Prefix, service.Handler(s, to.changes, ingest.Complete))
 	backend := service.Backend{Sessions: document.Reader{Reader: s}, Changes: to.changes, Done: to.done,
 		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) }}
 	mux.Handle(api.Prefix, api.New(backend, v.version))

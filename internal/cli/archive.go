@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -100,7 +101,7 @@ func openWriter(cmd *cobra.Command) (service.Service, error) {
 	}
 	if socket := stores.Socket(path); errors.Is(err, store.ErrLocked) && socket != "" {
 		// A process without a server, or that has ended meanwhile, is the error that matters.
-		if c, dialErr := service.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
+		if c, dialErr := api.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
 			return c, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -39,7 +40,7 @@ prompts and catalogs were not examined.`,
 			}
 			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
 				file, ok := s.(store.Compacter)
-				if _, held := s.(*service.Client); vacuum && held {
+				if _, held := s.(*api.Client); vacuum && held {
 					return usagef("--vacuum rewrites the store, which a collector is using; " +
 						"stop it, or leave out --vacuum")
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/service"
@@ -72,12 +73,12 @@ func token() (string, error) {
 }
 
 // dial reaches a collector.
-func dial(cmd *cobra.Command, address string) (*service.Client, error) {
+func dial(cmd *cobra.Command, address string) (*api.Client, error) {
 	token, err := token()
 	if err != nil {
 		return nil, err
 	}
-	c, err := service.Dial(cmd.Context(), address, token)
+	c, err := api.Dial(cmd.Context(), address, token)
 	if invalid, ok := errors.AsType[*service.Problem](err); ok && invalid.Code == service.CodeInvalid {
 		return nil, usagef("%w", err)
 	}
@@ -110,7 +111,7 @@ func follow(cmd *cobra.Command) (f store.Follower, name string, err error) {
 	}
 	if address != "" {
 		token, err := token()
-		return service.Follow(address, token), address, err
+		return api.Follow(address, token), address, err
 	}
 	return stores.Follow(path), stores.Name(path), nil
 }

@@ -2,10 +2,12 @@
 //
 //	program ─ GET, PATCH, POST, DELETE ─ Handler ─┬─ document.Document ─ store.Reader
 //	        ◄─ JSON, files, events ───────────────┘                      service.Service
+//	command ─ Client ─ POST store/{method} ─ Handler ─ service.Service
 //
 // The API is one table of operations, [operations]. Each row has a method, a path, the types of its parameters, of the
 // body and of the answer, and a function. Parameters are read, requests are routed and the OpenAPI document is made by
-// this table, so they agree. Answers have the JSON that commands print with --json.
+// this table, so they agree. Answers have the JSON that commands print with --json. A [Client] is a store of another
+// process: its methods are those of the store there.
 //
 // The handler checks neither the host nor the origin of a request, and asks for no credentials. That is for the server
 // to do, as extension/sessionview does.

@@ -90,14 +90,7 @@ func newSite(t testing.TB, remote bool) *site {
 	t.Cleanup(func() { changes.Close() })
 	var of service.Service = s
 	if remote {
-		behind := httptest.NewServer(service.Handler(s, changes, nil))
-		t.Cleanup(behind.Close)
-		client, err := service.Dial(t.Context(), behind.URL, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { client.Close() })
-		of = client
+		of = clientOf(t, s, changes)
 	}
 	done := make(chan struct{})
 	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: of}, Changes: changes,

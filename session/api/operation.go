@@ -114,13 +114,10 @@ const maxBody = 1 << 20
 
 // decodeBody reads the body of a request, one JSON object, into a pointer.
 func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
-	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || mediaType != "application/json" {
-		return service.NewProblem("unsupported-media-type", http.StatusUnsupportedMediaType, "Content-Type",
-			"send JSON, with the header Content-Type: application/json",
-			fmt.Sprintf("the body has the media type %q", r.Header.Get("Content-Type")))
+	d, err := jsonBody(w, r, maxBody)
+	if err != nil {
+		return err
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err = d.Decode(to); err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
@@ -131,6 +128,17 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 		}
 	}
 	return bodyProblem(err, to)
+}
+
+// jsonBody returns a decoder of the body of a request, which has at most limit bytes.
+func jsonBody(w http.ResponseWriter, r *http.Request, limit int64) (*json.Decoder, error) {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/json" {
+		return nil, service.NewProblem("unsupported-media-type", http.StatusUnsupportedMediaType, "Content-Type",
+			"send JSON, with the header Content-Type: application/json",
+			fmt.Sprintf("the body has the media type %q", r.Header.Get("Content-Type")))
+	}
+	return json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)), nil
 }
 
 // bodyProblem is the error of a body that cannot be decoded.

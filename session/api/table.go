@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http"
 	"reflect"
 
@@ -129,6 +130,10 @@ func operations() []operation {
 			http.StatusOK, (*api).unrewind),
 		raw(http.MethodPost, "import", "importFile", "Import a file of any format, as agenttrace import does.",
 			content{media: []string{"*/*"}}, content{json: reflect.TypeFor[importer.Summary]()}, (*api).importFile),
+		raw(http.MethodPost, "store/{method}", "callStore",
+			"Call a method of the store, as commands of agenttrace do that are given the address of this server.",
+			content{json: reflect.TypeFor[json.RawMessage]()}, content{json: reflect.TypeFor[json.RawMessage]()},
+			(*api).callStore),
 		reading("prompts/{digest}", "getPrompt", "Read a system prompt.", (*api).prompt),
 		reading("catalogs/{digest}", "getCatalog", "Read a tool catalog.", (*api).catalog),
 		reading("traces/{trace}", "findTrace", "Find the session of a trace.", (*api).trace),

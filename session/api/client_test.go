@@ -1,16 +1,18 @@
-package service_test
+package api
 
 import (
 	"context"
 	"errors"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -29,7 +31,7 @@ func TestSQL(t *testing.T) {
 
 // remote is a store that is read and managed through a client. What a client cannot do, the store does.
 type remote struct {
-	*service.Client
+	*Client
 	local *sqlite.Store
 }
 
@@ -38,13 +40,23 @@ func served(t *testing.T) *remote {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(service.Handler(local, service.NewCounter(sqlite.Follow(local.Path())), nil))
+	return &remote{clientOf(t, local, service.NewCounter(sqlite.Follow(local.Path()))), local}
+}
+
+// clientOf returns a client of a server of a store.
+func clientOf(t testing.TB, s service.Service, changes *service.Counter) *Client {
+	t.Helper()
+	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
+		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
+			return fn(ctx, s)
+		}}, ""))
 	t.Cleanup(server.Close)
-	client, err := service.Dial(t.Context(), server.URL, "")
+	client, err := Dial(t.Context(), server.URL, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &remote{client, local}
+	t.Cleanup(func() { client.Close() })
+	return client
 }
 
 func (r *remote) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
@@ -90,36 +102,35 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 		gone.URL:  store.ErrUnavailable,
 		"unix://" + filepath.Join(t.TempDir(), "none.sock"): store.ErrUnavailable,
 	} {
-		if _, err := service.Dial(ctx, address, ""); !errors.Is(err, want) {
+		if _, err := Dial(ctx, address, ""); !errors.Is(err, want) {
 			t.Errorf("%s: error %v, want one that is %v", address, err, want)
 		}
 	}
 	for _, address := range []string{"", "collector:4320", "ftp://collector", "http://"} {
-		if _, err := service.Dial(ctx, address, ""); service.ProblemOf(err).Code != service.CodeInvalid {
+		if _, err := Dial(ctx, address, ""); service.ProblemOf(err).Code != service.CodeInvalid {
 			t.Errorf("%q: error %v, want one that names the forms of addresses", address, err)
 		}
 	}
-	if _, err := service.Dial(ctx, "http://collector.example:4320", "secret"); service.ProblemOf(
+	if _, err := Dial(ctx, "http://collector.example:4320", "secret"); service.ProblemOf(
 		err).Code != service.CodeInvalid {
 		t.Errorf("a token for a server on the network without TLS: error %v", err)
 	}
 }
 
-// Days begin for a client where they begin in its own time zone.
-func TestTimeZones(t *testing.T) {
-	for _, name := range []string{"UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kolkata"} {
-		where, err := time.LoadLocation(name)
-		if err != nil {
-			t.Fatal(err)
+// A zone is named as the database of time zones does, also that of the system.
+func TestZoneName(t *testing.T) {
+	for set, want := range map[string]string{"Europe/Berlin": "Europe/Berlin", ":Asia/Kolkata": "Asia/Kolkata", "": "UTC",
+		"/usr/share/zoneinfo/America/St_Johns": "America/St_Johns"} {
+		t.Setenv("TZ", set)
+		if got := zoneName(time.Local); got != want {
+			t.Errorf("TZ=%s: the zone is %s, want %s", set, got, want)
 		}
-		sent, err := service.Zone(where)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for at := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2037; at = at.Add(100 * time.Hour) {
-			if want, got := at.In(where).Format(time.RFC3339), at.In(sent).Format(time.RFC3339); got != want {
-				t.Fatalf("%s: %s is %s for the server", name, want, got)
-			}
-		}
+	}
+	t.Setenv("TZ", "none")
+	if name := zoneName(time.Local); !strings.HasPrefix(name, "Etc/GMT") {
+		t.Errorf("a zone without a name is %s", name)
+	}
+	if got := zoneName(nil); got != "UTC" {
+		t.Errorf("without a zone it is %s", got)
 	}
 }

@@ -1,7 +1,8 @@
-package service
+package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,10 +21,11 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Client is a [Service] of a store in another process. It is safe for concurrent use.
+// Client is a [service.Service] of a store in another process, which it asks by the API. It is safe for concurrent use.
 //
 // An error of the store is one of package store here as well, with the same text. That of a server which cannot be
 // reached, or is no server of sessions, wraps [store.ErrUnavailable] or [store.ErrDenied].
@@ -32,11 +36,11 @@ type Client struct {
 	name  string
 
 	mu sync.Mutex
-	// known are the prices that the server has asked for, by which the next question is answered at once.
-	known rates
+	// asked are the models whose prices the server has asked for, by which the next question is answered at once.
+	asked []session.Model
 }
 
-var _ Service = (*Client)(nil)
+var _ service.Service = (*Client)(nil)
 
 // Dial returns a client of the server at an address: http://host:port, https://host:port, each with a path before
 // that of the server if a proxy needs one, or unix:///path/of/socket. The token, which may be empty, is sent as a
@@ -45,6 +49,7 @@ func Dial(ctx context.Context, address, token string) (*Client, error) {
 	c := &Client{token: token}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
+	transport.DisableCompression = true // which takes longer than to send it nearby
 	if path, ok := strings.CutPrefix(address, "unix://"); ok {
 		transport.Proxy = nil
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -52,16 +57,16 @@ func Dial(ctx context.Context, address, token string) (*Client, error) {
 		}
 		c.base = &url.URL{Scheme: "http", Host: "localhost"}
 	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, Invalidf("", "", "%q is not the address of a collector; "+
+		return nil, service.Invalidf("", "", "%q is not the address of a collector; "+
 			"write http://host:port, https://host:port or unix:///path/of/socket", address)
 	} else if c.base = u; token != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
-		return nil, Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https",
+		return nil, service.Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https",
 			u.Host)
 	}
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // a token is for this server alone
 	}}
-	name, err := call(ctx, c, callName, none{})
+	name, err := call[string](ctx, c, "Name")
 	if err != nil {
 		transport.CloseIdleConnections()
 		return nil, err
@@ -76,9 +81,9 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// call asks for a method.
-func call[Q, A any](ctx context.Context, c *Client, m method[Q, A], q Q) (a A, err error) {
-	body, err := c.post(ctx, m.name, q)
+// call calls a method of the store.
+func call[A any](ctx context.Context, c *Client, method string, args ...any) (a A, err error) {
+	body, err := c.send(ctx, method, args)
 	if err != nil {
 		return a, err
 	}
@@ -89,11 +94,17 @@ func call[Q, A any](ctx context.Context, c *Client, m method[Q, A], q Q) (a A, e
 	return a, nil
 }
 
-// each asks for a sequence.
-func each[Q, A any](ctx context.Context, c *Client, m sequence[Q, A], q Q) iter.Seq2[A, error] {
+// do is call without an answer.
+func (c *Client) do(ctx context.Context, method string, args ...any) error {
+	_, err := call[none](ctx, c, method, args...)
+	return err
+}
+
+// each calls a method of the store that returns a sequence.
+func each[A any](ctx context.Context, c *Client, method string, args ...any) iter.Seq2[A, error] {
 	return func(yield func(A, error) bool) {
 		var zero A
-		body, err := c.post(ctx, m.name, q)
+		body, err := c.send(ctx, method, args)
 		if err != nil {
 			yield(zero, err)
 			return
@@ -117,13 +128,13 @@ func each[Q, A any](ctx context.Context, c *Client, m sequence[Q, A], q Q) iter.
 	}
 }
 
-// post sends a request and returns the body of its answer.
-func (c *Client) post(ctx context.Context, name string, q any) (io.ReadCloser, error) {
-	body, err := json.Marshal(q)
+// send sends a request and returns the body of its answer.
+func (c *Client) send(ctx context.Context, method string, args []any) (io.ReadCloser, error) {
+	body, err := json.Marshal(append([]any{}, args...))
 	if err != nil {
-		return nil, fmt.Errorf("encode the arguments of %s: %w", name, err)
+		return nil, fmt.Errorf("encode the arguments of %s: %w", method, err)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.JoinPath(Prefix, name).String(),
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.JoinPath(Prefix, "store", method).String(),
 		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -164,7 +175,7 @@ func (c *Client) address() string { return c.base.Redacted() }
 // refused is the error of an answer that is one.
 func (c *Client) refused(response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	var p Problem
+	var p service.Problem
 	if json.Unmarshal(body, &p) == nil && p.Code != "" && response.StatusCode != http.StatusUnauthorized {
 		return &p
 	}
@@ -201,50 +212,67 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// priced asks with the prices of the models that the server needs. The first question may find out which these are.
-func priced[A any](c *Client, find store.Price, ask func(*rates) (A, []session.Model, error)) (A, error) {
-	if find == nil {
-		a, _, err := ask(nil)
-		return a, err
-	}
+// withPrice asks with the prices of the models that the server needs. The first question may find out which these are.
+func withPrice[A any](ctx context.Context, c *Client, find store.Price, method string, q any) (A, error) {
+	var known *rates
 	for {
-		c.mu.Lock()
-		models := c.known.Models
-		c.mu.Unlock()
-		known := &rates{Models: models, Rates: make([]*price.Rate, len(models))}
-		for i, m := range models {
-			known.Rates[i] = find(m)
+		if find != nil {
+			c.mu.Lock()
+			models := c.asked
+			c.mu.Unlock()
+			known = &rates{Models: models, Rates: make([]*price.Rate, len(models))}
+			for i, m := range models {
+				known.Rates[i] = find(m)
+			}
 		}
-		a, asked, err := ask(known)
-		if err != nil || len(asked) == 0 {
-			return a, err
+		a, err := call[priced[A]](ctx, c, method, q, known)
+		if err != nil || len(a.Asked) == 0 {
+			return a.Answer, err
 		}
 		c.mu.Lock()
-		c.known.Models = append(c.known.Models[:len(c.known.Models):len(c.known.Models)], asked...)
+		c.asked = append(c.asked[:len(c.asked):len(c.asked)], a.Asked...)
 		c.mu.Unlock()
 	}
 }
 
 // Spent implements [store.Reader].
 func (c *Client) Spent(ctx context.Context, ids []string, find store.Price) (map[string]store.Spent, error) {
-	return priced(c, find, func(prices *rates) (map[string]store.Spent, []session.Model, error) {
-		r, err := call(ctx, c, callSpent, spentArgs{ids, prices})
-		return r.Spent, r.Asked, err
-	})
+	return withPrice[map[string]store.Spent](ctx, c, find, "Spent", ids)
 }
 
 // Stats implements [store.Reader].
 func (c *Client) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
-	return priced(c, q.Price, func(prices *rates) (store.Stats, []session.Model, error) {
-		r, err := call(ctx, c, callStats, statsArgs{q.By, sendable(q.Since), sendable(q.Until),
-			zoneOf(q.Location), prices, q.Sessions})
-		return r.Stats, r.Asked, err
-	})
+	return withPrice[store.Stats](ctx, c, q.Price, "Stats", statsQuery{q.By, sendable(q.Since), sendable(q.Until),
+		zoneName(q.Location), q.Sessions})
+}
+
+// zoneName is the name of a time zone in the IANA database. That of the system's own is in the variable TZ, or in the
+// name of the file that /etc/localtime leads to; where neither has one, it is the offset of now, in whole hours.
+func zoneName(where *time.Location) string {
+	if where == nil {
+		return "UTC"
+	}
+	if where != time.Local {
+		return where.String()
+	}
+	named, set := os.LookupEnv("TZ")
+	if !set {
+		named, _ = filepath.EvalSymlinks("/etc/localtime") // without the file the system has UTC
+	}
+	named = strings.TrimPrefix(named, ":")
+	if _, name, ok := strings.Cut(named, "zoneinfo/"); ok {
+		named = name
+	}
+	if _, err := time.LoadLocation(named); err == nil && named != "Local" {
+		return cmp.Or(named, "UTC")
+	}
+	_, seconds := time.Now().Zone()
+	return fmt.Sprintf("Etc/GMT%+d", -seconds/3600) // where east of Greenwich is negative
 }
 
 // Origin implements [store.Reader].
 func (c *Client) Origin(ctx context.Context, in *store.Imported) error {
-	r, err := call(ctx, c, callOrigin, in.Session.ID)
+	r, err := call[store.Imported](ctx, c, "Origin", in.Session.ID)
 	if err == nil {
 		in.SpanRefs, in.Traces, in.State, in.RequestedIndexes = r.SpanRefs, r.Traces, r.State, r.RequestedIndexes
 	}
@@ -262,7 +290,7 @@ func (c *Client) Apply(ctx context.Context, b *store.Batch) (store.Result, error
 	for i := range sent.Parts {
 		sent.Parts[i].Data = orNil(sent.Parts[i].Data)
 	}
-	return call(ctx, c, callApply, &sent)
+	return call[store.Result](ctx, c, "Apply", &sent)
 }
 
 func orNil(raw json.RawMessage) json.RawMessage {
@@ -293,7 +321,7 @@ func (c *Client) ImportAll(ctx context.Context, sessions iter.Seq[*store.Importe
 	done func(*store.Imported, store.ImportResult, error) bool) {
 	for group := range store.ImportGroups(sessions, maxImported, maxImportedBytes) {
 		sent := group
-		for r, err := range each(ctx, c, callImportAll, group) {
+		for r, err := range each[importResult](ctx, c, "ImportAll", group) {
 			if err == nil && r.Problem != nil {
 				err = r.Problem
 			}
@@ -313,7 +341,7 @@ func (c *Client) ImportAll(ctx context.Context, sessions iter.Seq[*store.Importe
 
 // importError is an error of an import that callers branch on.
 type importError struct {
-	*Problem
+	*service.Problem
 	of error
 }
 
@@ -322,141 +350,191 @@ func (e *importError) Unwrap() error { return e.of }
 // Sessions implements [store.Reader].
 func (c *Client) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
 	q.Since, q.Until = sendable(q.Since), sendable(q.Until)
-	return each(ctx, c, callSessions, q)
+	return each[session.Session](ctx, c, "Sessions", q)
 }
 
 // SessionsSince implements [store.Reader].
 func (c *Client) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
-	return call(ctx, c, callSessionsSince, at)
+	return call[[]session.Session](ctx, c, "SessionsSince", at)
 }
 
 // Stale implements [store.Reader].
 func (c *Client) Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error) {
-	return call(ctx, c, callStale, staleArgs{sendable(before), archived})
+	return call[[]session.Session](ctx, c, "Stale", sendable(before), archived)
 }
 
 // Resolve implements [store.Reader].
 func (c *Client) Resolve(ctx context.Context, name string) (string, error) {
-	return call(ctx, c, callResolve, name)
+	return call[string](ctx, c, "Resolve", name)
 }
 
 // Session implements [store.Reader].
 func (c *Client) Session(ctx context.Context, id string) (session.Session, error) {
-	return call(ctx, c, callSession, id)
+	return call[session.Session](ctx, c, "Session", id)
 }
 
 // Transcript implements [store.Reader].
 func (c *Client) Transcript(ctx context.Context, id string) (*session.Transcript, error) {
-	return call(ctx, c, callTranscript, id)
+	return call[*session.Transcript](ctx, c, "Transcript", id)
 }
 
 // Excerpt implements [store.Reader].
 func (c *Client) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (*store.Excerpt, error) {
-	return call(ctx, c, callExcerpt, excerptArgs{id, q})
+	return call[*store.Excerpt](ctx, c, "Excerpt", id, q)
 }
 
 // MayHaveNotices implements [store.Reader].
 func (c *Client) MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error) {
-	return call(ctx, c, callMayHaveNotices, ids)
+	return call[map[string]bool](ctx, c, "MayHaveNotices", ids)
 }
 
 // Decisions implements [store.Reader].
 func (c *Client) Decisions(ctx context.Context, id string) ([]store.Decision, error) {
-	return call(ctx, c, callDecisions, id)
+	return call[[]store.Decision](ctx, c, "Decisions", id)
 }
 
 // Annotations implements [store.Reader].
 func (c *Client) Annotations(ctx context.Context, ids ...string) ([]store.Annotation, error) {
-	return call(ctx, c, callAnnotations, ids)
+	return call[[]store.Annotation](ctx, c, "Annotations", ids)
 }
 
 // Spans implements [store.Reader].
 func (c *Client) Spans(ctx context.Context, id string) ([]store.SpanRef, error) {
-	return call(ctx, c, callSpans, id)
+	return call[[]store.SpanRef](ctx, c, "Spans", id)
 }
 
 // SpanRefs implements [store.Reader].
 func (c *Client) SpanRefs(ctx context.Context, id string) ([]store.SpanRef, error) {
-	return call(ctx, c, callSpanRefs, id)
+	return call[[]store.SpanRef](ctx, c, "SpanRefs", id)
 }
 
 // Observed implements [store.Reader].
 func (c *Client) Observed(ctx context.Context, id string) (int, error) {
-	return call(ctx, c, callObserved, id)
+	return call[int](ctx, c, "Observed", id)
 }
 
 // Pending implements [store.Reader].
 func (c *Client) Pending(ctx context.Context) (int64, error) {
-	return call(ctx, c, callPending, none{})
+	return call[int64](ctx, c, "Pending")
 }
 
 // Search implements [store.Reader].
 func (c *Client) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[store.Hit, error] {
 	q.Since = sendable(q.Since)
-	return each(ctx, c, callSearch, q)
+	return each[store.Hit](ctx, c, "Search", q)
 }
 
 // Blob implements [store.Reader].
 func (c *Client) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
-	return call(ctx, c, callBlob, blobArgs{kind, digest})
+	return call[store.Blob](ctx, c, "Blob", kind, digest)
 }
 
 // ImportSources implements [store.ImportSources].
 func (c *Client) ImportSources(ctx context.Context, prefix string) iter.Seq2[store.ImportSource, error] {
-	return each(ctx, c, callImportSources, prefix)
+	return each[store.ImportSource](ctx, c, "ImportSources", prefix)
 }
 
 // ImportSource implements [store.ImportSources].
 func (c *Client) ImportSource(ctx context.Context, path string) (store.ImportSource, error) {
-	return call(ctx, c, callImportSource, path)
+	return call[store.ImportSource](ctx, c, "ImportSource", path)
 }
 
 // RecordSources implements [store.ImportSources].
 func (c *Client) RecordSources(ctx context.Context, sources ...*store.ImportSource) error {
-	_, err := call(ctx, c, callRecordSources, sources)
-	return err
+	return c.do(ctx, "RecordSources", sources)
 }
 
 // Fork implements [store.Manager].
 func (c *Client) Fork(ctx context.Context, o store.ForkOptions) (string, error) {
-	return call(ctx, c, callFork, o)
+	return call[string](ctx, c, "Fork", o)
 }
 
 // Rewind implements [store.Manager].
 func (c *Client) Rewind(ctx context.Context, id, to string, now time.Time) (store.Rewound, error) {
-	return call(ctx, c, callRewind, rewindArgs{id, to, now})
+	return call[store.Rewound](ctx, c, "Rewind", id, to, now)
 }
 
 // Unrewind implements [store.Manager].
 func (c *Client) Unrewind(ctx context.Context, id string) (store.Rewound, error) {
-	return call(ctx, c, callUnrewind, id)
+	return call[store.Rewound](ctx, c, "Unrewind", id)
 }
 
 // Archive implements [store.Manager].
 func (c *Client) Archive(ctx context.Context, id string, archived bool, now time.Time) error {
-	_, err := call(ctx, c, callArchive, archiveArgs{id, archived, now})
-	return err
+	return c.do(ctx, "Archive", id, archived, now)
 }
 
 // SetTitle implements [store.Manager].
 func (c *Client) SetTitle(ctx context.Context, id, title string, now time.Time) error {
-	_, err := call(ctx, c, callSetTitle, titleArgs{id, title, now})
-	return err
+	return c.do(ctx, "SetTitle", id, title, now)
 }
 
 // Annotate implements [store.Manager].
 func (c *Client) Annotate(ctx context.Context, annotations []store.Annotation) error {
-	_, err := call(ctx, c, callAnnotate, annotations)
-	return err
+	return c.do(ctx, "Annotate", annotations)
 }
 
 // Delete implements [store.Manager].
-func (c *Client) Delete(ctx context.Context, id string) error {
-	_, err := call(ctx, c, callDelete, id)
-	return err
-}
+func (c *Client) Delete(ctx context.Context, id string) error { return c.do(ctx, "Delete", id) }
 
 // Collect implements [store.Manager].
 func (c *Client) Collect(ctx context.Context, recent time.Time, dryRun bool) (store.Garbage, error) {
-	return call(ctx, c, callCollect, collectArgs{sendable(recent), dryRun})
+	return call[store.Garbage](ctx, c, "Collect", sendable(recent), dryRun)
+}
+
+// remoteFollower is a [store.Follower] of the store behind a server.
+type remoteFollower struct {
+	address, token string
+	client         *Client
+	at             service.Position
+}
+
+// Follow returns a Follower of the store behind the server at an address, which need not answer yet: see [Dial].
+func Follow(address, token string) store.Follower {
+	return &remoteFollower{address: address, token: token}
+}
+
+// Poll implements [store.Follower].
+func (f *remoteFollower) Poll(ctx context.Context) (store.Reader, store.Change, error) {
+	if f.client == nil {
+		c, err := Dial(ctx, f.address, f.token)
+		if errors.Is(err, store.ErrUnavailable) {
+			return nil, store.Unchanged, nil
+		}
+		if err != nil {
+			return nil, store.Unchanged, err
+		}
+		f.client = c
+		f.at = service.Position{}
+	}
+	at, err := call[service.Position](ctx, f.client, "Position")
+	before := f.at
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		change := store.Gone
+		if before == (service.Position{}) {
+			change = store.Unchanged // it was never there
+		}
+		return nil, change, f.Close()
+	case err != nil:
+		return f.client, store.Unchanged, err
+	}
+	f.at = at
+	switch {
+	case at == before:
+		return f.client, store.Unchanged, nil
+	case at.Epoch == before.Epoch:
+		return f.client, store.Changed, nil
+	}
+	return f.client, store.Opened, nil
+}
+
+// Close implements [store.Follower].
+func (f *remoteFollower) Close() error {
+	if f.client == nil {
+		return nil
+	}
+	c := f.client
+	f.client = nil
+	return c.Close()
 }
