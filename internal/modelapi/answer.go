@@ -1,0 +1,260 @@
+package modelapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// Answer is a model's answer as it arrives. Calls of tools begin when the answer has ended, because then the agent
+// has them.
+type Answer struct {
+	// Sink has what arrives.
+	Sink Sink
+	// Budget is how many bytes of content are still kept, Size of how many there are.
+	Budget, Size int
+
+	Blocks          []*Block
+	ID, Model, Stop string
+	Usage           *Usage // nil if the provider sends none
+
+	// Ended reports that the provider stated the end, Complete that nothing follows it.
+	Ended, Complete bool
+	// Paused reports that the client sends the same conversation again to have the
+	// answer go on; Continuation is the token that it does so with, if it has one.
+	Paused       bool
+	Continuation string
+	// Err is the error that the provider reports.
+	Err error
+}
+
+// Sink takes an answer as it arrives.
+type Sink interface {
+	// Text takes the next piece of a block of text or reasoning. What it keeps it takes by [Answer.Take].
+	Text(b *Block, text string)
+	// Closed is called when nothing follows in a block.
+	Closed(b *Block)
+	// Output takes the output of a call that the provider executed.
+	Output(id string, output json.RawMessage, failed bool)
+	// Choice takes the next piece of an answer beside the first one, or a call in it.
+	Choice(index int, text, callID, callName string)
+	// File takes a file that the model made.
+	File(f File)
+}
+
+// Block is a part of an answer: a text, some reasoning or a call.
+type Block struct {
+	Kind     Kind
+	Open     bool
+	ID, Name string
+	// Server reports that the provider executes the call.
+	Server bool
+	// Signature and Redacted are those of Anthropic's reasoning.
+	Signature, Redacted string
+
+	key int
+	// wrote reports that some text came.
+	wrote bool
+	// input is that of a call as it arrives; isText reports that it is not JSON.
+	input  []byte
+	isText bool
+}
+
+// Input returns the input of a call as JSON.
+func (b *Block) Input() json.RawMessage {
+	if b.isText {
+		return Quote(string(b.input))
+	}
+	return Input(string(b.input))
+}
+
+// PartialInput returns the input of a call as far as it has arrived.
+func (b *Block) PartialInput() string { return string(b.input) }
+
+// maxBlocks bounds the parts of an answer; what is more is not kept.
+const maxBlocks = 4096
+
+// block returns the block of the key, which the provider counts or names by.
+func (a *Answer) block(key int, kind Kind) *Block {
+	for i := len(a.Blocks) - 1; i >= 0; i-- {
+		if b := a.Blocks[i]; b.key == key && b.Kind == kind {
+			return b
+		}
+	}
+	b := &Block{key: key, Kind: kind, Open: true}
+	if len(a.Blocks) < maxBlocks {
+		a.Blocks = append(a.Blocks, b)
+	} else {
+		b.Open = false
+	}
+	return b
+}
+
+// next returns the last block if it is of the kind and open, or a new one: for APIs that do
+// not number blocks.
+func (a *Answer) next(kind Kind) *Block {
+	if n := len(a.Blocks); n > 0 {
+		if b := a.Blocks[n-1]; b.Kind == kind && b.Open && kind != Call {
+			return b
+		}
+		a.close(a.Blocks[n-1])
+	}
+	return a.block(len(a.Blocks), kind)
+}
+
+// add appends to a block: to its text, or to the input of a call.
+func (a *Answer) add(b *Block, text string) {
+	switch {
+	case text == "" || !b.Open:
+	case b.Kind == Call:
+		b.input = append(b.input, a.Take(text)...)
+	default:
+		b.wrote = true
+		a.Sink.Text(b, text)
+	}
+}
+
+// Take returns as much of a text as the budget allows.
+func (a *Answer) Take(text string) string {
+	if len(text) > a.Budget {
+		text = text[:a.Budget]
+		for { // without half a character
+			if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size != 1 {
+				break
+			}
+			text = text[:len(text)-1]
+		}
+		a.Budget = len(text)
+	}
+	a.Budget -= len(text)
+	a.Size += len(text)
+	return text
+}
+
+// close ends a block: nothing follows in it.
+func (a *Answer) close(b *Block) {
+	if b.Open {
+		b.Open = false
+		a.Sink.Closed(b)
+	}
+}
+
+// closeAt ends the block with a key, of whichever kind, closeAll every block.
+func (a *Answer) closeAt(key int) {
+	for _, b := range a.Blocks {
+		if b.key == key {
+			a.close(b)
+		}
+	}
+}
+
+func (a *Answer) closeAll() {
+	for _, b := range a.Blocks {
+		a.close(b)
+	}
+}
+
+// whole closes a block of text whose text is known as a whole. What was streamed of it is
+// not added again.
+func (a *Answer) whole(b *Block, text string) {
+	if !b.wrote {
+		a.add(b, text)
+	}
+	a.close(b)
+}
+
+// call adds a call that is whole.
+func (a *Answer) call(b *Block, id, name string, input json.RawMessage, server bool) {
+	b.ID, b.Name, b.Server = id, name, server
+	if b.input = input; !server {
+		b.input = []byte(a.Take(string(input)))
+	}
+	a.close(b)
+}
+
+// fail states that the provider reports an error.
+func (a *Answer) fail(kind, text string) {
+	if a.Err == nil {
+		a.Err = &Error{Kind: kind, Text: cmp.Or(text, kind, "the provider reports an error")}
+	}
+}
+
+// Error is an error that a provider reports.
+type Error struct{ Kind, Text string }
+
+func (e *Error) Error() string { return e.Text }
+
+// ErrorType returns the provider's name of the error.
+func (e *Error) ErrorType() string { return cmp.Or(e.Kind, "api_error") }
+
+// ErrorOf returns the kind and the text of the error that the body of a response without an answer has. ok is false if
+// it is not JSON.
+func ErrorOf(body []byte) (kind, text string, ok bool) {
+	v := trimmed(body)
+	if list := v.elements(); len(list) > 0 {
+		v = list[0] // Gemini
+	}
+	o := v.object()
+	if e := o.get("error"); e != "" {
+		kind, text = errorOf(e)
+	} else {
+		kind, text = o.text("__type"), o.text("message")
+	}
+	return kind, text, o != nil
+}
+
+// errorOf returns the kind and the text of an error, which is an object or a text.
+func errorOf(v value) (kind, text string) {
+	if v.isText() {
+		return "", v.text()
+	}
+	e := v.object()
+	return e.text("type", "code", "status"), e.text("message")
+}
+
+// Basis is what a provider counts by.
+type Basis byte
+
+// The bases. Inclusive counts have the cache in the input and the reasoning in the output, exclusive ones have
+// neither. Gemini's have the cache in the input, and the reasoning beside the output.
+const (
+	Inclusive Basis = iota
+	Exclusive
+	GeminiBasis
+)
+
+// Usage is a count of tokens as a provider sends it, which Raw has.
+type Usage struct {
+	Basis                                           Basis
+	Input, Output, Reasoning, CacheRead, CacheWrite int64
+	ToolPrompt                                      int64 // Gemini's, beside the input
+	Raw                                             json.RawMessage
+}
+
+// Add returns the usage of an answer that was interrupted, and of the rest; only Gemini's are.
+func (u *Usage) Add(rest *Usage) *Usage {
+	if u == nil || u.Basis != GeminiBasis {
+		return rest
+	}
+	if rest == nil || rest.Basis != GeminiBasis {
+		return u
+	}
+	sum := *rest
+	sum.Input, sum.Output, sum.Reasoning = sum.Input+u.Input, sum.Output+u.Output, sum.Reasoning+u.Reasoning
+	sum.CacheRead, sum.ToolPrompt = sum.CacheRead+u.CacheRead, sum.ToolPrompt+u.ToolPrompt
+	return &sum
+}
+
+// openAIUsage reads OpenAI's counts, whose names differ in two words; nil if it has none.
+func openAIUsage(v value, in, out string) *Usage {
+	u := v.object()
+	if u.get(in+"_tokens") == "" {
+		return nil
+	}
+	return &Usage{
+		Input: u.count(in + "_tokens"), Output: u.count(out + "_tokens"),
+		Reasoning:  u.count(out+"_tokens_details", "reasoning_tokens"),
+		CacheRead:  u.count(in+"_tokens_details", "cached_tokens"),
+		CacheWrite: u.count(in+"_tokens_details", "cache_write_tokens"), Raw: v.raw(),
+	}
+}

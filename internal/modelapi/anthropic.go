@@ -1,0 +1,191 @@
+package modelapi
+
+import (
+	"encoding/json"
+)
+
+func anthropicRequest(body []byte) *Request {
+	in := parse(body)
+	messages := in.get("messages").objects()
+	if len(messages) == 0 {
+		return nil
+	}
+	output := in.in("output_config")
+	r := &Request{
+		Model: in.text("model"), Variant: output.text("effort"), Temperature: in.float("temperature"),
+		Form: output.get("format").raw(),
+	}
+	r.System, _ = textOf(in.get("system"), "\n\n", "text")
+	r.setLimit(in.get("max_tokens"))
+	for _, t := range in.get("tools").objects() {
+		r.addTool(t, "input_schema")
+	}
+	for _, m := range messages {
+		r.next()
+		from := User
+		switch m.text("role") {
+		case "assistant":
+			from = Assistant
+		case "system":
+			continue
+		}
+		content := m.get("content")
+		r.addText(from, content.text())
+		for _, b := range content.objects() {
+			anthropicItem(r, from, b)
+		}
+	}
+	return r
+}
+
+func anthropicItem(r *Request, from Role, b object) {
+	switch b.text("type") {
+	case "text":
+		r.addText(from, b.text("text"))
+	case "image", "document":
+		source := b.in("source")
+		f := linked(source.text("media_type"), b.text("title"), source.text("url"), source.text("file_id"))
+		if data := source.text("data"); data != "" && source.get("file_id") == "" {
+			f = inline(f.MediaType, f.Name, data)
+		}
+		r.addFile(from, f)
+	case "tool_use":
+		r.add(from, Item{Kind: Call, ID: b.text("id"), Name: b.text("name"), Value: b.get("input").raw()})
+	case "tool_result":
+		r.add(from, Item{
+			Kind: Result, ID: b.text("tool_use_id"), Value: outputOf(b.get("content"), "\n\n", "text"),
+			Failed: b.isTrue("is_error"),
+		})
+	}
+}
+
+type anthropicAnswer struct {
+	a *Answer
+	// counts are the members of the usage, which comes in pieces.
+	counts map[string]json.RawMessage
+}
+
+func (d *anthropicAnswer) Body(data []byte) {
+	m := parse(data)
+	if m == nil || d.failed(m) {
+		return
+	}
+	d.begin(m)
+	for i, b := range m.get("content").objects() {
+		d.start(i, b)
+		d.a.closeAt(i)
+	}
+	d.a.Stop = m.text("stop_reason")
+	d.end()
+}
+
+// failed takes the error of an event or a body.
+func (d *anthropicAnswer) failed(m object) bool {
+	e := m.in("error")
+	if e != nil {
+		d.a.fail(e.text("type"), e.text("message"))
+	}
+	return e != nil
+}
+
+func (d *anthropicAnswer) begin(m object) {
+	d.a.ID, d.a.Model = m.text("id"), m.text("model")
+	d.count(m.in("usage"))
+}
+
+// count sets counts of the usage: the later one of a name replaces the earlier one.
+func (d *anthropicAnswer) count(usage object) {
+	if usage != nil && d.counts == nil {
+		d.counts = make(map[string]json.RawMessage)
+	}
+	for _, m := range usage {
+		if m.value != "" {
+			d.counts[m.name] = m.value.raw()
+		}
+	}
+}
+
+func (d *anthropicAnswer) Event(_ string, data []byte) {
+	e := parse(data)
+	d.failed(e)
+	index := int(e.count("index"))
+	switch e.text("type") {
+	case "message_start":
+		if m := e.in("message"); m != nil {
+			d.begin(m)
+		}
+	case "content_block_start":
+		d.start(index, e.in("content_block"))
+	case "content_block_delta":
+		switch delta := e.in("delta"); delta.text("type") {
+		case "text_delta":
+			d.a.add(d.a.block(index, Text), delta.text("text"))
+		case "thinking_delta":
+			d.a.add(d.a.block(index, Reasoning), delta.text("thinking"))
+		case "signature_delta":
+			d.a.block(index, Reasoning).Signature += delta.text("signature")
+		case "input_json_delta":
+			d.a.add(d.a.block(index, Call), delta.text("partial_json"))
+		}
+	case "content_block_stop":
+		d.a.closeAt(index)
+	case "message_delta":
+		if stop := e.in("delta").text("stop_reason"); stop != "" {
+			d.a.Stop = stop
+		}
+		d.count(e.in("usage"))
+	case "message_stop":
+		d.end()
+		d.a.Complete = true
+	}
+}
+
+// start begins a block. In a stream its content is empty, and follows.
+func (d *anthropicAnswer) start(index int, b object) {
+	kind := b.text("type")
+	switch kind {
+	case "text":
+		d.a.add(d.a.block(index, Text), b.text("text"))
+	case "thinking", "redacted_thinking":
+		r := d.a.block(index, Reasoning)
+		r.Signature, r.Redacted = b.text("signature"), b.text("data")
+		d.a.add(r, b.text("thinking"))
+	case "tool_use", "server_tool_use", "mcp_tool_use":
+		c := d.a.block(index, Call)
+		c.ID, c.Name, c.Server = b.text("id"), b.text("name"), kind != "tool_use"
+		if input := b.get("input"); input != "{}" {
+			d.a.add(c, string(input))
+		}
+	default:
+		if id := b.text("tool_use_id"); id != "" { // the result of a tool that Anthropic executes
+			content := b.get("content")
+			failed := b.isTrue("is_error") || content.object().text("error_code") != ""
+			d.a.Sink.Output(id, outputOf(content, "\n\n", "text"), failed)
+		}
+	}
+}
+
+func (d *anthropicAnswer) end() {
+	d.a.Ended = true
+	d.a.Paused = d.a.Stop == "pause_turn"
+	raw, err := json.Marshal(d.counts)
+	u := parse(raw)
+	if err != nil || u.get("input_tokens") == "" {
+		return
+	}
+	output := u.count("output_tokens")
+	thinking := min(u.count("output_tokens_details", "thinking_tokens"), output)
+	sum := &Usage{
+		Basis: Exclusive, Input: u.count("input_tokens"), Output: output - thinking, Reasoning: thinking,
+		CacheRead: u.count("cache_read_input_tokens"), CacheWrite: u.count("cache_creation_input_tokens"), Raw: raw,
+	}
+	for _, i := range u.get("iterations").objects() {
+		if i.text("type") == "compaction" { // which is not in the counts above
+			sum.Input += i.count("input_tokens")
+			sum.Output += i.count("output_tokens")
+			sum.CacheRead += i.count("cache_read_input_tokens")
+			sum.CacheWrite += i.count("cache_creation_input_tokens")
+		}
+	}
+	d.a.Usage = sum
+}

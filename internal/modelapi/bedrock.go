@@ -1,0 +1,187 @@
+package modelapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+)
+
+func converseRequest(body []byte) *Request {
+	in := parse(body)
+	messages := in.get("messages").objects()
+	if len(messages) == 0 {
+		return nil
+	}
+	inference := in.in("inferenceConfig")
+	r := &Request{Temperature: inference.float("temperature")}
+	r.setLimit(inference.get("maxTokens"))
+	for _, s := range in.get("system").objects() {
+		r.addSystem(s.text("text"))
+	}
+	for _, tool := range in.in("toolConfig").get("tools").objects() {
+		if spec := tool.in("toolSpec"); spec != nil {
+			r.addTool(spec)
+			r.Tools[len(r.Tools)-1].Parameters = spec.in("inputSchema").get("json").raw()
+		}
+	}
+	for _, m := range messages {
+		r.next()
+		from := User
+		if m.text("role") == "assistant" {
+			from = Assistant
+		}
+		for _, b := range m.get("content").objects() {
+			converseItem(r, from, b)
+		}
+	}
+	return r
+}
+
+func converseItem(r *Request, from Role, b object) {
+	call, result := b.in("toolUse"), b.in("toolResult")
+	switch {
+	case b.get("text") != "":
+		r.addText(from, b.text("text"))
+	case call != nil:
+		r.add(from, Item{
+			Kind: Call, ID: call.text("toolUseId"), Name: call.text("name"), Value: call.get("input").raw(),
+		})
+	case result != nil:
+		r.add(from, Item{
+			Kind: Result, ID: result.text("toolUseId"), Value: converseOutput(result.get("content")),
+			Failed: result.text("status") == "error",
+		})
+	default:
+		for _, kind := range [...][2]string{{"image", "image/"}, {"document", "application/"}, {"video", "video/"}} {
+			f := b.in(kind[0])
+			if f == nil {
+				continue
+			}
+			mediaType, name, uri := kind[1]+f.text("format"), f.text("name"), f.in("source", "s3Location").text("uri")
+			if uri != "" {
+				r.addFile(from, File{MediaType: mediaType, Name: name, URL: uri})
+			} else {
+				r.addFile(from, inline(mediaType, name, f.in("source").text("bytes")))
+			}
+			return
+		}
+	}
+}
+
+// converseOutput returns the output of a tool: a JSON value, texts, or all blocks if there are images or documents.
+func converseOutput(v value) json.RawMessage {
+	content := v.objects()
+	var text strings.Builder
+	for _, c := range content {
+		data := c.get("json")
+		if !c.get("text").isText() && data == "" {
+			return v.raw()
+		}
+		text.WriteString(cmp.Or(c.text("text"), string(data)))
+	}
+	switch {
+	case v.elements() == nil:
+		return v.raw()
+	case len(content) == 1 && content[0].get("json") != "":
+		return content[0].get("json").raw()
+	}
+	return output(text.String())
+}
+
+type converseAnswer struct{ a *Answer }
+
+func (d *converseAnswer) Body(data []byte) {
+	m := parse(data)
+	if m == nil {
+		return
+	}
+	for i, b := range m.in("output", "message").get("content").objects() {
+		reasoning, call, result := b.in("reasoningContent"), b.in("toolUse"), b.in("toolResult")
+		switch {
+		case b.get("text") != "":
+			d.a.whole(d.a.block(i, Text), b.text("text"))
+		case reasoning != nil:
+			d.a.whole(d.a.block(i, Reasoning), reasoning.in("reasoningText").text("text"))
+		case call != nil:
+			d.begin(i, call)
+			c := d.a.block(i, Call)
+			d.a.add(c, string(call.get("input")))
+			d.a.close(c)
+		case result != nil:
+			d.a.Sink.Output(result.text("toolUseId"), converseOutput(result.get("content")), result.text("status") == "error")
+		}
+	}
+	d.a.Stop, d.a.Ended = m.text("stopReason"), true
+	d.usage(m.get("usage"))
+}
+
+// begin begins a call.
+func (d *converseAnswer) begin(index int, call object) {
+	b := d.a.block(index, Call)
+	b.ID, b.Name, b.Server = call.text("toolUseId"), call.text("name"), call.text("type") == "server_tool_use"
+}
+
+// Event takes an event of ConverseStream, or of the stream of a Nova model, whose events
+// are the members of an object.
+func (d *converseAnswer) Event(name string, data []byte) {
+	e := parse(data)
+	if name != "" {
+		d.event(name, e)
+		return
+	}
+	for _, m := range e {
+		d.event(m.name, m.value.object())
+	}
+}
+
+func (d *converseAnswer) event(name string, e object) {
+	index := int(e.count("contentBlockIndex"))
+	switch name {
+	case "contentBlockStart":
+		if call := e.in("start", "toolUse"); call != nil {
+			d.begin(index, call)
+		}
+	case "contentBlockDelta":
+		delta := e.in("delta")
+		switch reasoning := delta.in("reasoningContent"); {
+		case delta.get("text") != "":
+			d.a.add(d.a.block(index, Text), delta.text("text"))
+		case reasoning != nil:
+			d.a.add(d.a.block(index, Reasoning), reasoning.text("text"))
+		default:
+			if call := delta.in("toolUse"); call != nil {
+				d.a.add(d.a.block(index, Call), call.text("input"))
+			}
+		}
+	case "contentBlockStop":
+		d.a.closeAt(index)
+	case "messageStop":
+		d.a.Stop, d.a.Ended = e.text("stopReason"), true
+	case "metadata":
+		d.usage(e.get("usage"))
+		d.a.Complete = d.a.Ended
+	case "exception":
+		if err := e.in("error"); err != nil {
+			d.a.fail(err.text("type"), err.text("message"))
+		}
+	}
+}
+
+// usage takes the counts. Those of the cache lie outside of inputTokens, except with models
+// for which the total shows otherwise. Nova has other names.
+func (d *converseAnswer) usage(v value) {
+	u := v.object()
+	if u.get("inputTokens") == "" {
+		return
+	}
+	sum := &Usage{
+		Basis: Exclusive, Input: u.count("inputTokens"), Output: u.count("outputTokens"), Raw: v.raw(),
+		CacheRead:  max(u.count("cacheReadInputTokens"), u.count("cacheReadInputTokenCount")),
+		CacheWrite: max(u.count("cacheWriteInputTokens"), u.count("cacheWriteInputTokenCount")),
+	}
+	total := u.count("totalTokens")
+	if sum.CacheRead+sum.CacheWrite > 0 && total > 0 && total == sum.Input+sum.Output {
+		sum.Basis = Inclusive
+	}
+	d.a.Usage = sum
+}

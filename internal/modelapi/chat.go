@@ -1,0 +1,163 @@
+package modelapi
+
+import (
+	"bytes"
+	"cmp"
+)
+
+func chatRequest(body []byte) *Request {
+	in := parse(body)
+	messages := in.get("messages").objects()
+	if len(messages) == 0 {
+		return nil
+	}
+	r := &Request{
+		Model: in.text("model"), Variant: in.text("reasoning_effort"), Temperature: in.float("temperature"),
+		Form: in.get("response_format").raw(),
+	}
+	r.setLimit(in.get("max_completion_tokens"), in.get("max_tokens"))
+	for _, tool := range in.get("tools").objects() {
+		if f := tool.get("function", "custom").object(); f != nil {
+			r.addTool(f, "parameters")
+		}
+	}
+	for _, m := range messages {
+		r.next()
+		content := m.get("content")
+		switch m.text("role") {
+		case "system", "developer":
+			if len(r.Messages) == 0 {
+				text, _ := textOf(content, "")
+				r.addSystem(text)
+			}
+		case "tool", "function":
+			r.add(User, Item{
+				Kind: Result, ID: m.text("tool_call_id"), Name: m.text("name"), Value: outputOf(content, "", "text", ""),
+			})
+		case "assistant":
+			r.addText(Assistant, chatText(m))
+			for _, c := range m.get("tool_calls").objects() {
+				i := Item{Kind: Call, ID: c.text("id")}
+				if custom := c.in("custom"); custom != nil {
+					i.Name, i.Value = custom.text("name"), Quote(custom.text("input"))
+				} else {
+					f := c.in("function")
+					i.Name, i.Value = f.text("name"), Input(f.text("arguments"))
+				}
+				r.add(Assistant, i)
+			}
+		default:
+			r.addText(User, content.text())
+			for _, p := range content.objects() {
+				chatPart(r, p)
+			}
+		}
+	}
+	return r
+}
+
+func chatPart(r *Request, p object) {
+	switch p.text("type") {
+	case "text":
+		r.addText(User, p.text("text"))
+	case "image_url":
+		r.addFile(User, linked("image/*", "", p.in("image_url").text("url"), ""))
+	case "input_audio":
+		audio := p.in("input_audio")
+		r.addFile(User, inline("audio/"+audio.text("format"), "", audio.text("data")))
+	case "file":
+		f := p.in("file")
+		r.addFile(User, linked("application/octet-stream", f.text("filename"), f.text("file_data"), f.text("file_id")))
+	}
+}
+
+// chatText returns the text of a message, or why the model refuses to have one.
+func chatText(m object) string {
+	text, _ := textOf(m.get("content"), "")
+	return cmp.Or(text, m.text("refusal"))
+}
+
+type chatAnswer struct{ a *Answer }
+
+func (d *chatAnswer) Body(data []byte) {
+	if d.chunk(parse(data)) && d.a.Err == nil {
+		d.a.Ended = true
+	}
+	d.a.closeAll()
+}
+
+func (d *chatAnswer) Event(_ string, data []byte) {
+	if string(bytes.TrimSpace(data)) == "[DONE]" {
+		d.a.Ended, d.a.Complete = true, true
+		d.a.closeAll()
+		return
+	}
+	d.chunk(parse(data))
+}
+
+// chunk takes a piece of a stream, or a body, which differ in the name of the message.
+func (d *chatAnswer) chunk(c object) bool {
+	if e := c.get("error"); e != "" {
+		d.a.fail(errorOf(e))
+	}
+	d.a.ID, d.a.Model = cmp.Or(c.text("id"), d.a.ID), cmp.Or(c.text("model"), d.a.Model)
+	choices := c.get("choices").objects()
+	for _, choice := range choices {
+		m := choice.get("delta", "message").object()
+		if index := int(choice.count("index")); index != 0 {
+			d.other(index, m)
+			continue
+		}
+		d.first(m)
+		if finish := choice.text("finish_reason"); finish != "" {
+			d.a.Stop, d.a.Ended = finish, true
+			d.a.closeAll()
+		}
+	}
+	if u := openAIUsage(c.get("usage"), "prompt", "completion"); u != nil {
+		d.a.Usage = u
+	}
+	return len(choices) > 0
+}
+
+// Blocks of the first choice, by key; calls follow by their index.
+const (
+	chatReasoning = iota
+	chatContent
+	chatCalls
+)
+
+func (d *chatAnswer) first(m object) {
+	// Compatible servers have reasoning, under two names.
+	if reasoning := m.text("reasoning_content", "reasoning"); reasoning != "" {
+		d.a.add(d.a.block(chatReasoning, Reasoning), reasoning)
+	}
+	if text := chatText(m); text != "" {
+		d.a.close(d.a.block(chatReasoning, Reasoning)) // which the text ends
+		d.a.add(d.a.block(chatContent, Text), text)
+	}
+	for i, c := range m.get("tool_calls").objects() {
+		id, f, custom := c.text("id"), c.in("function"), c.in("custom")
+		index := int(c.count("index"))
+		if index == 0 && i > 0 { // a body does not number its calls
+			index = i
+		}
+		b := d.a.block(chatCalls+index, Call)
+		if b.ID != "" && id != "" && b.ID != id { // nor do the streams of some servers
+			b = d.a.block(chatCalls+len(d.a.Blocks)+index, Call)
+		}
+		b.ID, b.isText = cmp.Or(id, b.ID), b.isText || custom != nil
+		b.Name = cmp.Or(custom.text("name"), f.text("name"), b.Name)
+		d.a.add(b, f.text("arguments"))
+		d.a.add(b, custom.text("input"))
+	}
+}
+
+func (d *chatAnswer) other(index int, m object) {
+	d.a.Sink.Choice(index, chatText(m), "", "")
+	for _, c := range m.get("tool_calls").objects() {
+		if id := c.text("id"); id != "" {
+			d.a.Sink.Choice(index, "", id, c.in("function").text("name"))
+		}
+	}
+}

@@ -1,0 +1,53 @@
+// Package modelapi reads what clients and the providers of models send each other: requests, answers, and answers as
+// streams, of Anthropic Messages, OpenAI chat completions and Responses, Gemini generateContent and Bedrock Converse.
+//
+//	r := modelapi.Chat.Request(body)                 // what the client sends: messages, tools, limits
+//	a := &modelapi.Answer{Budget: 1 << 20, Sink: s}  // s has the text as it arrives
+//	modelapi.Chat.Decode(a).Event(name, data)        // for each event of a Stream, or Body for a document
+//
+// What it does not know it passes over: a value of another type than expected is none.
+package modelapi
+
+// API is the format of one provider's requests and answers.
+type API struct {
+	// Request decodes the body of a request. It returns nil for a body that is not a conversation.
+	Request func(body []byte) *Request
+	// Decode returns what decodes an answer into a.
+	Decode func(a *Answer) Decoder
+}
+
+// Decoder decodes an answer: its events one by one, or its body as a whole.
+type Decoder interface {
+	// Event decodes an event of a stream. The name is that of the event stream's frame
+	// or of the server-sent event; it may be empty.
+	Event(name string, data []byte)
+	Body(data []byte)
+}
+
+// Anthropic is the Messages API, also on Vertex AI and Bedrock. Chat is OpenAI's chat completions API and Responses
+// its Responses API, also on Azure and on compatible servers. Gemini is generateContent of the Gemini API and of
+// Vertex AI. Converse is Bedrock's, which differs little from the format of Nova models.
+var (
+	Anthropic = &API{anthropicRequest, func(a *Answer) Decoder { return &anthropicAnswer{a: a} }}
+	Chat      = &API{chatRequest, func(a *Answer) Decoder { return &chatAnswer{a} }}
+	Responses = &API{responsesRequest, func(a *Answer) Decoder { return &responsesAnswer{a: a} }}
+	Gemini    = &API{geminiRequest, func(a *Answer) Decoder { return &geminiAnswer{a: a} }}
+	Converse  = &API{converseRequest, func(a *Answer) Decoder { return &converseAnswer{a} }}
+)
+
+// OfInvoke returns the API whose format the body of a request of Bedrock's InvokeModel has: that of the model.
+func OfInvoke(body []byte) *API {
+	in := parse(body)
+	var content []object
+	if messages := in.get("messages").objects(); len(messages) > 0 {
+		content = messages[0].get("content").objects()
+	}
+	switch {
+	case in.text("anthropic_version") != "":
+		return Anthropic
+	// Content that is a text is no list; the formats differ in that.
+	case in.get("inferenceConfig") != "", len(content) > 0 && content[0].get("type") == "":
+		return Converse
+	}
+	return Chat
+}

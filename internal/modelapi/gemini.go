@@ -1,0 +1,238 @@
+package modelapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+func geminiRequest(body []byte) *Request {
+	in := parse(body)
+	contents := in.get("contents").objects()
+	if len(contents) == 0 {
+		return nil
+	}
+	config := in.in("generationConfig")
+	r := &Request{
+		Variant:     strings.ToLower(config.in("thinkingConfig").text("thinkingLevel")),
+		Temperature: config.float("temperature"), Form: config.get("responseSchema", "responseJsonSchema").raw(),
+		Continuation: cmp.Or(in.text("continuationToken"), config.text("continuationToken")),
+	}
+	for _, name := range []string{"systemInstruction", "system_instruction"} {
+		text, _ := textOf(in.in(name).get("parts"), "\n\n")
+		r.System = cmp.Or(r.System, text)
+	}
+	r.setLimit(config.get("maxOutputTokens"))
+	for _, tool := range in.get("tools").objects() {
+		for _, f := range tool.get("functionDeclarations").objects() {
+			r.addTool(f, "parameters", "parametersJsonSchema")
+		}
+	}
+	for _, c := range contents {
+		r.next()
+		from := User
+		if c.text("role") == "model" {
+			from = Assistant
+		}
+		for _, p := range c.get("parts").objects() {
+			geminiItem(r, from, p)
+		}
+	}
+	return r
+}
+
+func geminiItem(r *Request, from Role, p object) {
+	call, response, data, file := p.in("functionCall"), p.in("functionResponse"), p.in("inlineData"), p.in("fileData")
+	switch {
+	case call != nil:
+		r.add(from, Item{
+			Kind: Call, ID: call.text("id"), Name: call.text("name"), Value: cmp.Or(call.get("args"), "{}").raw(),
+		})
+	case response != nil:
+		out, failed := geminiOutput(response.get("response"))
+		if parts := response.get("parts"); parts != "" { // files
+			if len(out) == 0 {
+				out = json.RawMessage("{}")
+			}
+			out, _ = json.Marshal(map[string]json.RawMessage{"output": out, "parts": parts.raw()})
+		}
+		r.add(from, Item{
+			Kind: Result, ID: response.text("id"), Name: response.text("name"), Value: out, Failed: failed,
+		})
+	case data != nil:
+		r.addFile(from, inline(data.text("mimeType"), data.text("displayName"), data.text("data")))
+	case file != nil:
+		r.addFile(from, File{MediaType: file.text("mimeType"), Name: file.text("displayName"), URL: file.text("fileUri")})
+	case !p.isTrue("thought"):
+		r.addText(from, p.text("text"))
+	}
+}
+
+// geminiOutput returns the output in the response of a function. By convention an object
+// with the one member "error" is an error, one with "output" or "result" is an output.
+func geminiOutput(v value) (out json.RawMessage, failed bool) {
+	o := v.object()
+	failed = o.get("error") != "" && o.get("output") == ""
+	if inner := o.get("error", "output", "result"); len(o) == 1 && inner != "" {
+		if inner.isText() {
+			return output(inner.text()), failed
+		}
+		return inner.raw(), failed
+	}
+	return v.raw(), failed
+}
+
+type geminiAnswer struct {
+	a *Answer
+	// partial is the call whose arguments arrive in pieces, args what came of them.
+	partial *Block
+	args    map[string]any
+	// code counts the pieces of code that Google executed.
+	code int
+}
+
+// Body takes one response, or a list of them, which is a stream without server-sent events.
+func (d *geminiAnswer) Body(data []byte) {
+	if list := trimmed(data).elements(); list != nil {
+		for _, v := range list {
+			d.chunk(v.object())
+		}
+	} else {
+		d.chunk(parse(data))
+	}
+	d.a.closeAll()
+}
+
+func (d *geminiAnswer) Event(_ string, data []byte) { d.chunk(parse(data)) }
+
+func (d *geminiAnswer) chunk(c object) {
+	if e := c.get("error"); e != "" {
+		d.a.fail(errorOf(e))
+	}
+	d.a.ID, d.a.Model = cmp.Or(c.text("responseId"), d.a.ID), cmp.Or(c.text("modelVersion"), d.a.Model)
+	for _, candidate := range c.get("candidates").objects() {
+		parts := candidate.in("content").get("parts").objects()
+		if index := int(candidate.count("index")); index != 0 {
+			d.other(index, parts)
+			continue
+		}
+		for _, p := range parts {
+			d.part(p)
+		}
+		if finish := candidate.text("finishReason"); finish != "" && finish != "FINISH_REASON_UNSPECIFIED" {
+			d.a.Stop, d.a.Ended = finish, true
+			d.a.Continuation = candidate.text("continuationToken")
+			d.a.Paused = d.a.Continuation != ""
+			d.a.closeAll()
+		}
+	}
+	if blocked := c.in("promptFeedback").text("blockReason"); blocked != "" {
+		d.a.Stop, d.a.Ended = blocked, true
+	}
+	d.usage(c.get("usageMetadata"))
+}
+
+func (d *geminiAnswer) part(p object) {
+	codeID := func() string { return "code_" + strconv.Itoa(d.code%10) }
+	if text := p.text("text"); text != "" && len(p) == 1 { // as most are
+		d.a.add(d.a.next(Text), text)
+		return
+	}
+	call, code, result, data := p.in("functionCall"), p.in("executableCode"), p.in("codeExecutionResult"), p.in("inlineData")
+	// The call and the response of a tool that Google executes.
+	serverCall, serverResponse := p.in("toolCall"), p.in("toolResponse")
+	switch text := p.text("text"); {
+	case call != nil:
+		d.call(call)
+	case code != nil:
+		d.code++
+		d.a.call(d.a.next(Call), codeID(), "code_execution", Quote(code.text("code")), true)
+	case result != nil:
+		outcome := result.text("outcome")
+		d.a.Sink.Output(codeID(), output(result.text("output")), outcome != "" && outcome != "OUTCOME_OK")
+	case serverCall != nil:
+		d.a.call(d.a.next(Call), serverCall.text("id"), strings.ToLower(serverCall.text("toolType")),
+			serverCall.get("args").raw(), true)
+	case serverResponse != nil:
+		out, failed := geminiOutput(serverResponse.get("response"))
+		d.a.Sink.Output(serverResponse.text("id"), out, failed)
+	case data != nil:
+		d.a.Sink.File(inline(data.text("mimeType"), data.text("displayName"), data.text("data")))
+	case text == "":
+	case p.isTrue("thought"):
+		d.a.add(d.a.next(Reasoning), text)
+	default:
+		d.a.add(d.a.next(Text), text)
+	}
+}
+
+// call takes a call, which comes as a whole, or with its arguments in pieces.
+func (d *geminiAnswer) call(c object) {
+	b := d.partial
+	if b == nil {
+		b = d.a.next(Call)
+		b.ID, b.Name, b.input = c.text("id"), c.text("name"), []byte(d.a.Take(string(c.get("args"))))
+		d.args = nil
+	}
+	for _, arg := range c.get("partialArgs").objects() {
+		if d.args == nil {
+			d.args = make(map[string]any)
+		}
+		d.setArg(arg)
+	}
+	if c.isTrue("willContinue") {
+		d.partial = b
+		return
+	}
+	d.partial = nil
+	if d.args != nil {
+		if encoded, err := json.Marshal(d.args); err == nil {
+			b.input = encoded
+		}
+	}
+	d.a.close(b)
+}
+
+// setArg puts a piece of an argument, a value or the next part of a text, at its path, such as $.city.
+func (d *geminiAnswer) setArg(arg object) {
+	args := d.args
+	path := strings.Split(strings.TrimPrefix(strings.TrimPrefix(arg.text("jsonPath"), "$"), "."), ".")
+	for len(path) > 1 {
+		inner, ok := args[path[0]].(map[string]any)
+		if !ok {
+			inner = make(map[string]any)
+			args[path[0]] = inner
+		}
+		args, path = inner, path[1:]
+	}
+	name := path[0]
+	if text := arg.get("stringValue"); text != "" {
+		before, _ := args[name].(string)
+		args[name] = before + d.a.Take(text.text())
+	} else if v := arg.get("numberValue", "boolValue"); v != "" {
+		args[name] = v.raw()
+	}
+}
+
+func (d *geminiAnswer) other(index int, parts []object) {
+	for _, p := range parts {
+		if call := p.in("functionCall"); call != nil {
+			d.a.Sink.Choice(index, "", call.text("id"), call.text("name"))
+		} else if !p.isTrue("thought") {
+			d.a.Sink.Choice(index, p.text("text"), "", "")
+		}
+	}
+}
+
+func (d *geminiAnswer) usage(v value) {
+	u := v.object()
+	if u.get("promptTokenCount") == "" {
+		return
+	}
+	d.a.Usage = &Usage{
+		Basis: GeminiBasis, Input: u.count("promptTokenCount"), CacheRead: u.count("cachedContentTokenCount"),
+		ToolPrompt: u.count("toolUsePromptTokenCount"), Output: u.count("candidatesTokenCount"),
+		Reasoning: u.count("thoughtsTokenCount"), Raw: v.raw(),
+	}
+}

@@ -1,0 +1,149 @@
+package modelapi
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// Role is the side of a conversation that a message comes from. Results of tools come
+// from the user's side.
+type Role byte
+
+// The roles.
+const (
+	User      Role = 'u'
+	Assistant Role = 'a'
+)
+
+// Kind is what an item of a message or a block of an answer is.
+type Kind byte
+
+// The kinds. Reasoning is of answers only, results and files are of messages.
+const (
+	Text Kind = iota
+	Reasoning
+	Call
+	Result
+	FileItem
+)
+
+// Item is a part of a message of a request.
+type Item struct {
+	Kind Kind
+	// Text is that of a text.
+	Text string
+	File File
+	// ID and Name are those of a call, and of the call that a result is of. A provider
+	// may leave out either.
+	ID, Name string
+	// Value is the JSON of a call's input or of a result's output.
+	Value json.RawMessage
+	// Failed reports a result that the API marks as an error.
+	Failed bool
+}
+
+// File is a file in a message. The bytes of one that is in the request itself are not
+// kept, only their number.
+type File struct {
+	MediaType, Name, URL string
+	Size                 int
+}
+
+// Message is a message of a request. What the assistant sends between two messages of the
+// user is one message.
+type Message struct {
+	Role  Role
+	Items []Item
+}
+
+// Tool is a tool that the model may call. Parameters is the JSON schema of its input.
+type Tool struct {
+	Name, Description string
+	Parameters        json.RawMessage
+}
+
+// Request is a model call as its client sends it.
+type Request struct {
+	// Model is empty, and Provider always is, where the URL has it.
+	Provider, Model, Variant string
+	Temperature              *float64
+	System                   string
+	Tools                    []Tool
+	Messages                 []Message
+	// Limit is that of the answer's tokens, 0 if there is none, Form what is stated of its form, such as a schema.
+	Limit int
+	Form  json.RawMessage
+	// Previous and Conversation name the history that the provider keeps: the answer
+	// before, or the conversation. Continuation is the token of an interrupted answer.
+	Previous, Conversation, Continuation string
+
+	// between reports that what is added next is not of the message before.
+	between bool
+}
+
+// next states that a message of the request ends.
+func (r *Request) next() { r.between = true }
+
+// add appends an item to the message of the role, which it begins if need be.
+func (r *Request) add(from Role, i Item) {
+	n := len(r.Messages)
+	if n == 0 || r.Messages[n-1].Role != from || r.between && from == User {
+		r.Messages = append(r.Messages, Message{Role: from})
+		n++
+	}
+	r.between = false
+	m := &r.Messages[n-1]
+	m.Items = append(m.Items, i)
+}
+
+func (r *Request) addText(from Role, text string) {
+	if text != "" {
+		r.add(from, Item{Kind: Text, Text: text})
+	}
+}
+
+func (r *Request) addFile(from Role, f File) { r.add(from, Item{Kind: FileItem, File: f}) }
+
+// addSystem appends to the system prompt.
+func (r *Request) addSystem(text string) {
+	if r.System != "" && text != "" {
+		r.System += "\n\n"
+	}
+	r.System += text
+}
+
+// addTool adds a tool whose schema is the first of the members that it has.
+func (r *Request) addTool(t object, schema ...string) {
+	r.Tools = append(r.Tools, Tool{t.text("name"), t.text("description"), t.get(schema...).raw()})
+}
+
+// setLimit sets the limit of the answer's tokens to the first number.
+func (r *Request) setLimit(given ...value) {
+	for _, v := range given {
+		if n, err := strconv.ParseFloat(string(v), 64); err == nil {
+			r.Limit = int(n)
+			return
+		}
+	}
+}
+
+// inline returns a file whose content is in the request as base64.
+func inline(mediaType, name, data string) File {
+	return File{MediaType: mediaType, Name: name, Size: len(strings.TrimRight(data, "=")) * 3 / 4}
+}
+
+// linked returns a file by its id, if it has one, or by its URL, which may have the content in it.
+func linked(mediaType, name, url, id string) (f File) {
+	if data, ok := strings.CutPrefix(url, "data:"); ok {
+		kind, content, _ := strings.Cut(data, ",")
+		kind, _, _ = strings.Cut(kind, ";")
+		f = inline(kind, name, content)
+	} else {
+		f = File{MediaType: mediaType, Name: name, URL: url}
+	}
+	if id != "" {
+		f.URL = "file:" + id
+	}
+	return f
+}

@@ -1,0 +1,229 @@
+package modelapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+)
+
+func responsesRequest(body []byte) *Request {
+	in := parse(body)
+	input := in.get("input")
+	if input == "" {
+		return nil
+	}
+	r := &Request{
+		Model: in.text("model"), Variant: in.in("reasoning").text("effort"), Temperature: in.float("temperature"),
+		System: in.text("instructions"), Previous: in.text("previous_response_id"),
+		Form: in.in("text").get("format").raw(),
+	}
+	r.setLimit(in.get("max_output_tokens"))
+	r.Conversation = cmp.Or(in.text("conversation"), in.in("conversation").text("id"))
+	for _, tool := range in.get("tools").objects() {
+		r.addTool(tool, "parameters")
+		t := &r.Tools[len(r.Tools)-1]
+		t.Name = cmp.Or(t.Name, tool.text("type"))
+	}
+	r.addText(User, input.text())
+	for _, i := range input.objects() {
+		r.next()
+		responsesInput(r, item{i})
+	}
+	return r
+}
+
+// item is an item of an input or an output of the Responses API, of any of the many types.
+type item struct{ object }
+
+func responsesInput(r *Request, i item) {
+	kind, id := i.text("type"), i.text("call_id")
+	switch {
+	case kind == "" || kind == "message":
+		responsesMessage(r, i)
+	case strings.HasSuffix(kind, "_call_output"):
+		r.add(User, Item{
+			Kind: Result, ID: cmp.Or(id, i.text("id")), Value: outputOf(i.get("output"), "", "input_text"),
+			Failed: i.text("status") == "failed",
+		})
+	case i.isCall() && id != "":
+		r.add(Assistant, Item{Kind: Call, ID: id, Name: i.tool(), Value: i.input()})
+	}
+}
+
+func responsesMessage(r *Request, i item) {
+	from, content := User, i.get("content")
+	switch i.text("role") {
+	case "assistant":
+		from = Assistant
+	case "system", "developer":
+		if len(r.Messages) == 0 {
+			text, _ := textOf(content, "")
+			r.addSystem(text)
+		}
+		return
+	}
+	r.addText(from, content.text())
+	for _, p := range content.objects() {
+		switch p.text("type") {
+		case "input_image":
+			r.addFile(from, linked("image/*", "", p.text("image_url"), p.text("file_id")))
+		case "input_file":
+			r.addFile(from, linked("application/octet-stream", p.text("filename"), p.text("file_url", "file_data"),
+				p.text("file_id")))
+		default:
+			r.addText(from, p.text("text", "refusal"))
+		}
+	}
+}
+
+func (i item) isCall() bool { return strings.HasSuffix(i.text("type"), "_call") }
+
+func (i item) isCustom() bool { return i.text("type") == "custom_tool_call" }
+
+// tool returns the name of the tool of a call. Those of OpenAI have no name but their type.
+func (i item) tool() string {
+	return cmp.Or(i.text("name"), strings.TrimSuffix(i.text("type"), "_call"))
+}
+
+// input returns the input of a call.
+func (i item) input() json.RawMessage {
+	arguments, code := i.text("arguments"), i.text("code")
+	switch {
+	case i.isCustom():
+		return Quote(i.text("input"))
+	case arguments != "":
+		return Input(arguments)
+	case code != "":
+		return Quote(code)
+	}
+	return cmp.Or(i.get("action", "operation", "queries"), "{}").raw()
+}
+
+// result returns the result of a call that OpenAI executed.
+func (i item) result() (out json.RawMessage, failed bool) {
+	if e := i.get("error"); e != "" {
+		_, text := errorOf(e)
+		return Quote(cmp.Or(text, string(e))), true
+	}
+	out = json.RawMessage("null")
+	if v := i.get("output", "outputs", "results"); v != "" {
+		out = outputOf(v, "", "input_text")
+	}
+	return out, i.text("status") == "failed"
+}
+
+type responsesAnswer struct {
+	a *Answer
+	// done are the indexes of the items that are whole.
+	done map[int]bool
+}
+
+func (d *responsesAnswer) Body(data []byte) {
+	if r := parse(data); r != nil {
+		d.end(r)
+	}
+}
+
+func (d *responsesAnswer) Event(name string, data []byte) {
+	switch name {
+	case "response.created", "response.in_progress", "response.queued",
+		"response.content_part.added", "response.content_part.done", "response.output_text.done", "response.refusal.done",
+		"response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
+		"response.reasoning_summary_text.done", "response.reasoning_text.done",
+		"response.function_call_arguments.done", "response.custom_tool_call_input.done":
+		return // these repeat the request, or what the item has that follows
+	}
+	e := parse(data)
+	output := int(e.count("output_index"))
+	grow := func(kind Kind, part string) {
+		d.a.add(d.a.block(responsesKey(output, int(e.count(part))), kind), e.text("delta"))
+	}
+	switch e.text("type") {
+	case "response.output_text.delta", "response.refusal.delta":
+		grow(Text, "content_index")
+	case "response.reasoning_summary_text.delta":
+		grow(Reasoning, "summary_index")
+	case "response.reasoning_text.delta":
+		grow(Reasoning, "content_index")
+	case "response.function_call_arguments.delta", "response.custom_tool_call_input.delta":
+		grow(Call, "")
+	case "response.output_item.added":
+		d.added(output, item{e.in("item")})
+	case "response.output_item.done":
+		d.item(output, item{e.in("item")})
+	case "response.completed", "response.incomplete", "response.failed":
+		if r := e.in("response"); r != nil {
+			d.end(r)
+			d.a.Complete = true
+		}
+	case "error":
+		if v := e.get("error"); v != "" {
+			d.a.fail(errorOf(v))
+			return
+		}
+		d.a.fail(e.text("code"), e.text("message"))
+	}
+}
+
+// responsesKey returns the key of a content or a summary of an item.
+func responsesKey(output, part int) int { return output<<16 | part&0xffff }
+
+// added names a call whose input follows, in case that the stream ends before it is whole.
+func (d *responsesAnswer) added(index int, i item) {
+	if id := i.text("call_id"); i.isCall() && id != "" {
+		b := d.a.block(responsesKey(index, 0), Call)
+		b.ID, b.Name, b.isText = id, i.tool(), i.isCustom()
+	}
+}
+
+// item takes an item that is whole.
+func (d *responsesAnswer) item(index int, i item) {
+	if d.done[index] || i.object == nil {
+		return
+	}
+	if d.done == nil {
+		d.done = make(map[int]bool)
+	}
+	d.done[index] = true
+	switch kind := i.text("type"); {
+	case kind == "message":
+		d.parts(index, Text, i.get("content"))
+	case kind == "reasoning":
+		summary := i.get("summary")
+		if len(summary.elements()) == 0 {
+			summary = i.get("content")
+		}
+		d.parts(index, Reasoning, summary)
+	case i.isCall():
+		b := d.a.block(responsesKey(index, 0), Call)
+		id := i.text("call_id")
+		b.isText = false
+		d.a.call(b, cmp.Or(id, i.text("id")), i.tool(), i.input(), id == "")
+		if id == "" {
+			out, failed := i.result()
+			d.a.Sink.Output(b.ID, out, failed)
+		}
+	}
+}
+
+func (d *responsesAnswer) parts(index int, kind Kind, content value) {
+	for k, p := range content.objects() {
+		d.a.whole(d.a.block(responsesKey(index, k), kind), p.text("text", "refusal"))
+	}
+}
+
+func (d *responsesAnswer) end(r object) {
+	for k, i := range r.get("output").elements() {
+		d.item(k, item{i.object()})
+	}
+	status := r.text("status")
+	d.a.ID, d.a.Model = r.text("id"), r.text("model")
+	d.a.Stop = cmp.Or(r.in("incomplete_details").text("reason"), status)
+	d.a.Ended = true
+	if e := r.get("error"); e != "" {
+		d.a.fail(errorOf(e))
+	} else if status == "failed" {
+		d.a.fail("failed", "")
+	}
+	d.a.Usage = openAIUsage(r.get("usage"), "input", "output")
+}

@@ -1,0 +1,224 @@
+package modelapi
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"strings"
+)
+
+// Stream splits a stream into events as its bytes arrive.
+type Stream interface {
+	// Feed takes the next bytes and calls emit for each event that they complete. What
+	// emit is given is valid until it returns.
+	Feed(p []byte, emit func(name string, data []byte))
+	// End takes the end of the stream.
+	End(emit func(name string, data []byte))
+}
+
+// StreamOf returns the stream of a content type, nil if that is no stream. Events of more than so many bytes are
+// skipped.
+func StreamOf(contentType string, most int) Stream {
+	kind, _, _ := strings.Cut(contentType, ";")
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "text/event-stream":
+		return &sse{max: most}
+	case "application/vnd.amazon.eventstream":
+		return &frames{max: most}
+	}
+	return nil
+}
+
+// sse splits server-sent events. An event of more than max bytes is skipped.
+type sse struct {
+	max int
+	// line is the line that has not ended, name and data are what the event has so far.
+	line, data []byte
+	name       string
+	some       bool // some line of the event has data
+	skip       bool // the event is too large
+	begun      bool // the line has bytes, which may have been skipped
+	cr         bool // the last byte was a carriage return
+}
+
+func (s *sse) Feed(p []byte, emit func(string, []byte)) {
+	for len(p) > 0 {
+		if s.cr && p[0] == '\n' {
+			p = p[1:]
+		}
+		s.cr = false
+		line, _, ended := bytes.Cut(p, []byte("\n"))
+		if cr := bytes.IndexByte(line, '\r'); cr >= 0 {
+			line, ended = line[:cr], true
+		}
+		s.keep(line)
+		if !ended {
+			return
+		}
+		s.cr = p[len(line)] == '\r'
+		p = p[len(line)+1:]
+		s.endLine(emit)
+	}
+}
+
+func (s *sse) keep(p []byte) {
+	s.begun = s.begun || len(p) > 0
+	if len(s.line)+len(s.data)+len(p) > s.max {
+		s.skip = true
+		return
+	}
+	if !s.skip {
+		s.line = append(s.line, p...)
+	}
+}
+
+// endLine takes a line that has ended. An empty one ends the event.
+func (s *sse) endLine(emit func(string, []byte)) {
+	line, begun := s.line, s.begun
+	s.line, s.begun = s.line[:0], false
+	if !begun {
+		s.dispatch(emit)
+		return
+	}
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		s.name = string(value)
+	case "data":
+		if s.some {
+			s.data = append(s.data, '\n')
+		}
+		s.data, s.some = append(s.data, value...), true
+	}
+}
+
+func (s *sse) dispatch(emit func(string, []byte)) {
+	if s.some && !s.skip {
+		emit(s.name, s.data)
+	}
+	s.name, s.data, s.some, s.skip = "", s.data[:0], false, false
+}
+
+func (s *sse) End(emit func(string, []byte)) {
+	if len(s.line) > 0 && !s.skip {
+		s.endLine(emit)
+	}
+	s.dispatch(emit)
+}
+
+// frames splits the binary event streams of AWS: messages of a prelude (lengths and their
+// checksum), headers, a payload and a checksum. A message of more than max bytes is
+// skipped.
+type frames struct {
+	max  int
+	buf  []byte
+	skip int  // bytes of a message that is too large
+	bad  bool // what follows cannot be split
+}
+
+const preludeSize = 12
+
+func (f *frames) Feed(p []byte, emit func(string, []byte)) {
+	for len(p) > 0 && !f.bad {
+		if f.skip > 0 {
+			n := min(f.skip, len(p))
+			f.skip -= n
+			p = p[n:]
+			continue
+		}
+		want := preludeSize
+		if len(f.buf) >= preludeSize {
+			want = int(binary.BigEndian.Uint32(f.buf))
+		}
+		n := min(want-len(f.buf), len(p))
+		f.buf = append(f.buf, p[:n]...)
+		p = p[n:]
+		if len(f.buf) < want {
+			return
+		}
+		if want > preludeSize {
+			f.message(f.buf, emit)
+			f.buf = f.buf[:0]
+			continue
+		}
+		total := binary.BigEndian.Uint32(f.buf)
+		switch {
+		case crc32.ChecksumIEEE(f.buf[:8]) != binary.BigEndian.Uint32(f.buf[8:]),
+			total < preludeSize+4, binary.BigEndian.Uint32(f.buf[4:]) > total-preludeSize-4:
+			f.bad = true
+		case int64(total) > int64(f.max):
+			f.skip = int(total) - preludeSize
+			f.buf = f.buf[:0]
+		}
+	}
+}
+
+func (f *frames) End(func(string, []byte)) {}
+
+// message takes a message that is whole.
+func (f *frames) message(m []byte, emit func(string, []byte)) {
+	end := len(m) - 4
+	if crc32.ChecksumIEEE(m[:end]) != binary.BigEndian.Uint32(m[end:]) {
+		f.bad = true
+		return
+	}
+	size := int(binary.BigEndian.Uint32(m[4:]))
+	headers, payload := m[preludeSize:preludeSize+size], m[preludeSize+size:end]
+	kind, name, exception := frameHeaders(headers)
+	switch {
+	case kind == "exception" || kind == "error":
+		data, err := json.Marshal(map[string]map[string]string{
+			"error": {"type": exception, "message": parse(payload).text("message")},
+		})
+		if err == nil {
+			emit("exception", data)
+		}
+	case name == "chunk": // of InvokeModel
+		if data, err := base64.StdEncoding.DecodeString(parse(payload).text("bytes")); err == nil {
+			emit("", data)
+		}
+	default:
+		emit(name, payload)
+	}
+}
+
+// frameHeaders returns the values of the headers that are read.
+func frameHeaders(h []byte) (kind, event, exception string) {
+	for len(h) > 1 {
+		n := int(h[0])
+		if len(h) < n+2 {
+			return
+		}
+		name, typ := h[1:1+n], h[1+n]
+		h = h[n+2:]
+		size := [...]int{0, 0, 1, 2, 4, 8, -1, -1, 8, 16}
+		if int(typ) >= len(size) {
+			return
+		}
+		length := size[typ]
+		if length < 0 {
+			if len(h) < 2 {
+				return
+			}
+			length = int(binary.BigEndian.Uint16(h))
+			h = h[2:]
+		}
+		if len(h) < length {
+			return
+		}
+		value := string(h[:length])
+		switch string(name) {
+		case ":message-type":
+			kind = value
+		case ":event-type":
+			event = value
+		case ":exception-type", ":error-code":
+			exception = value
+		}
+		h = h[length:]
+	}
+	return
+}
