@@ -25,7 +25,7 @@ func TestAgentAuthorsGainNothingElse(t *testing.T) {
 		"redact":               {"redact"},
 		"spans":                {"spans", "semconv"},
 		"semconv":              {"semconv"},
-		"agenttrace/modelhttp": {"agenttrace/modelhttp", "agenttrace", "spans", "semconv", "redact"},
+		"agenttrace/modelhttp": {"agenttrace/modelhttp", "agenttrace", "spans", "semconv", "redact", "internal/modelapi"},
 		// For tests of agents; it needs no SDK either.
 		"agenttrace/agenttracetest": {"agenttrace/agenttracetest", "spans", "semconv"},
 	}

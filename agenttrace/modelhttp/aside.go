@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // setup is what the requests of a conversation have in common, and one beside it has not.
@@ -20,8 +22,8 @@ type setup struct {
 // setup returns how a request is made. One that follows a response goes on with what the conversation has.
 func (l *lookup) setup(c *conversation) setup {
 	r := l.r
-	s := setup{l.system, l.tools, r.model.ID, r.limit, string(r.form), len(r.tools) > 0}
-	if l.isChained() && r.system == "" {
+	s := setup{l.system, l.tools, r.Model, r.Limit, string(r.Form), len(r.Tools) > 0}
+	if l.isChained() && r.System == "" {
 		s.system = c.setup.system
 	}
 	if l.isChained() && !s.hasTools {
@@ -42,7 +44,7 @@ func (s setup) isLess(of setup) bool {
 }
 
 // isChained reports whether a request continues what the provider keeps.
-func (l *lookup) isChained() bool { return l.r.previous+l.r.conversation != "" }
+func (l *lookup) isChained() bool { return l.r.Previous+l.r.Conversation != "" }
 
 // aside finds the conversation that a request without a history is beside.
 func (g *registry) aside(l *lookup, within []*conversation) (found *conversation) {
@@ -135,13 +137,13 @@ func (l *lookup) purpose() purposes {
 	if l.purposes != nil {
 		return *l.purposes
 	}
-	text, system := l.instruction(), l.r.system
+	text, system := l.instruction(), l.r.System
 	if len(system) > 2000 { // that of an agent
 		system = ""
 	}
 	p := purposes{sure: purposeSure.MatchString(text) || purposeSure.MatchString(system)}
 	p.word = p.sure || purposeWord.MatchString(text) || purposeWord.MatchString(system) ||
-		purposeForm.Match(l.r.form) || purposeWord.MatchString(l.onlyTool())
+		purposeForm.Match(l.r.Form) || purposeWord.MatchString(l.onlyTool())
 	l.purposes = &p
 	return p
 }
@@ -158,17 +160,17 @@ func (l *lookup) instruction() string {
 
 // onlyTool returns the words of the name of the tool that takes the answer.
 func (l *lookup) onlyTool() string {
-	if len(l.r.tools) != 1 {
+	if len(l.r.Tools) != 1 {
 		return ""
 	}
-	return strings.ReplaceAll(l.r.tools[0].Name, "_", " ")
+	return strings.ReplaceAll(l.r.Tools[0].Name, "_", " ")
 }
 
 // asks states what a request asks for, if it is a title or a summary of the conversation.
 func (l *lookup) asks(side bool) purpose {
 	text := l.instruction()
 	if side {
-		text += "\n" + l.r.system[max(0, len(l.r.system)-2000):] + "\n" + string(l.r.form) + "\n" + l.onlyTool()
+		text += "\n" + l.r.System[max(0, len(l.r.System)-2000):] + "\n" + string(l.r.Form) + "\n" + l.onlyTool()
 	}
 	text = strings.ToLower(text)
 	switch about := strings.Contains(text, "summar") || strings.Contains(text, "compact"); {
@@ -192,14 +194,14 @@ const minHead, maxHead = 6, 40
 func (l *lookup) letters() string {
 	if l.text == "" {
 		var b strings.Builder
-		b.WriteString(lettersOf(l.r.system, 1<<20))
-		for i := range l.r.messages {
-			for _, it := range l.r.messages[i].items {
-				if it.kind == textItem {
-					b.WriteString(lettersOf(it.text, 1<<20))
+		b.WriteString(lettersOf(l.r.System, 1<<20))
+		for i := range l.r.Messages {
+			for _, it := range l.r.Messages[i].Items {
+				if it.Kind == modelapi.Text {
+					b.WriteString(lettersOf(it.Text, 1<<20))
 				}
 			}
-			if l.r.messages[i].role == user && l.last >= 0 {
+			if l.r.Messages[i].Role == modelapi.User && l.last >= 0 {
 				break
 			}
 		}
@@ -210,15 +212,15 @@ func (l *lookup) letters() string {
 
 // withoutSummary returns what the user adds to a summary: what follows it in its text, and other texts. If that is
 // nothing, and nothing may be left out, it is all.
-func withoutSummary(said []item, summary string, mayBeNone bool) (rest []item) {
+func withoutSummary(said []modelapi.Item, summary string, mayBeNone bool) (rest []modelapi.Item) {
 	head := lettersOf(summary, maxHead)
 	for _, i := range said {
-		if i.kind == textItem && strings.Contains(lettersOf(i.text, 1<<20), head) {
-			_, i.text, _ = strings.Cut(i.text, strings.TrimSpace(summary))
-			if lettersOf(i.text, 1) == "" {
+		if i.Kind == modelapi.Text && strings.Contains(lettersOf(i.Text, 1<<20), head) {
+			_, i.Text, _ = strings.Cut(i.Text, strings.TrimSpace(summary))
+			if lettersOf(i.Text, 1) == "" {
 				continue
 			}
-			i.text = strings.TrimSpace(i.text)
+			i.Text = strings.TrimSpace(i.Text)
 		}
 		rest = append(rest, i)
 	}
@@ -262,8 +264,8 @@ func sketchOf(text string) sketch {
 // resembles reports whether the i-th message of a request is the last answer in other words.
 func (c *conversation) resembles(l *lookup, i int) bool {
 	var b strings.Builder
-	for _, it := range l.r.messages[i].items {
-		b.WriteString(it.text)
+	for _, it := range l.r.Messages[i].Items {
+		b.WriteString(it.Text)
 	}
 	x, y := sketchOf(string(c.head)), sketchOf(b.String())
 	common := 0

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,62 +11,36 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"go.opentelemetry.io/otel"
+
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // tap is the body of an answer. The caller reads it as it is; what it has read is parsed.
 type tap struct {
 	body io.ReadCloser
+	x    *exchange
 
-	// mu guards what follows. The fields that kept reads come first, in one cache line.
-	mu sync.Mutex
-	// used is how much of pending is in use.
-	used     atomic.Int32
+	mu       sync.Mutex // guards what follows
 	finished bool
-	// waits reports that the transport will have parsed what is pending.
-	waits bool
-	sized bool // the length is known
-	// framed reports that split is of [frames].
-	framed bool
-	shape  shape
-
-	gzip bool
+	gzip     bool
 	// dropped reports that the body is too large, or encoded otherwise.
-	dropped      bool
+	dropped bool
+	// length is that of the whole body, if it is positive.
 	length, read int64
-	x            *exchange
 	answer       *answer
-	dec          decoder
-	split        splitter // nil if the body is one document
-	emit         func(string, []byte)
+	dec          modelapi.Decoder
+	split        modelapi.Stream // nil if the body is one document
 	// buf is a document or compressed stream until its end.
 	buf []byte
-	// pending is what was kept of events that are not parsed yet, because they seem to add text only. Of frames it is all
-	// of them, and begun is where the last one begins.
-	pending [maxUnparsed]byte
-	begun   int
 }
 
 func newTap(x *exchange, resp *http.Response) *tap {
 	a := x.flight.newAnswer()
-	b := &tap{body: resp.Body, x: x, answer: a, dec: x.target.api.answer(a), length: resp.ContentLength}
-	b.sized = b.length > 0
-	b.emit = b.event
-	b.shape.settler, _ = b.dec.(settler)
-	b.shape.a, b.shape.max, a.shape = a, x.t.o.MaxBodyBytes, &b.shape
-	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	switch strings.ToLower(strings.TrimSpace(kind)) {
-	case "text/event-stream":
-		buffers := b.shape.acquire()
-		b.split = &sse{max: x.t.o.MaxBodyBytes, shape: &b.shape, line: buffers.line, data: buffers.data}
-	case "application/vnd.amazon.eventstream":
-		b.framed = true
-		b.split = &frames{max: x.t.o.MaxBodyBytes, shape: &b.shape, buf: b.shape.acquire().data}
-	}
+	b := &tap{body: resp.Body, x: x, answer: a, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
+	b.split = modelapi.StreamOf(resp.Header.Get("Content-Type"), x.t.o.MaxBodyBytes)
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -80,13 +53,7 @@ func newTap(x *exchange, resp *http.Response) *tap {
 
 // Read implements [io.Reader].
 func (b *tap) Read(p []byte) (int, error) {
-	next := min((b.used.Load()+3)&^3, maxUnparsed-4)
 	n, err := b.body.Read(p)
-	// After a pause, what kept reads and where it writes are out of the processor's caches. Loaded here, at once, they
-	// arrive together, where the lock would have them wait for each other. Meanwhile flush may have moved a message that
-	// is not whole, of up to maxPart bytes, to the beginning of what was in use, and never writes beyond that.
-	atomic.LoadUint32((*uint32)(unsafe.Pointer(&b.pending[next])))
-	b.used.Load()
 	b.took(p[:n], err)
 	return n, err
 }
@@ -98,12 +65,10 @@ func (b *tap) Close() error {
 	return err
 }
 
+// took parses what was read before the caller has it: an agent may act on the last bytes without reading on, and its
+// next request must find the end of the answer.
 func (b *tap) took(p []byte, err error) {
 	b.mu.Lock()
-	if err == nil && b.kept(p) {
-		b.mu.Unlock()
-		return
-	}
 	defer b.mu.Unlock()
 	if b.finished {
 		return
@@ -111,8 +76,7 @@ func (b *tap) took(p []byte, err error) {
 	defer b.recovered()
 	b.read += int64(len(p))
 	if b.split != nil && !b.gzip {
-		b.feed(p)
-		b.hold()
+		b.split.Feed(p, b.dec.Event)
 	} else {
 		b.keep(p)
 	}
@@ -123,103 +87,13 @@ func (b *tap) took(p []byte, err error) {
 		b.parse()
 		if _, numbered := b.x.attempt(); numbered && b.split == nil && !errors.Is(err, context.Canceled) {
 			// anthropic-sdk-go tries again when a document breaks off.
-			b.release()
+			b.finished = true
 			b.x.failed(err, !b.x.lastAttempt(), 0)
 			return
 		}
 		b.finish(err)
-	case b.answer.complete, b.sized && b.read >= b.length:
+	case b.answer.Complete, b.length > 0 && b.read >= b.length:
 		b.end(true)
-	}
-}
-
-// kept keeps p for later if it resembles the event before, and reports whether it did. Most chunks of an answer take
-// this path. What one costs is the memory that it touches: little of that is still in the processor's caches.
-func (b *tap) kept(p []byte) bool {
-	used := int(b.used.Load())
-	if !b.waits || b.finished || b.sized || used+2+len(p) > len(b.pending) {
-		return false
-	}
-	if b.framed {
-		return b.keptFrame(used, p)
-	}
-	if !b.shape.resembles(p) {
-		return false
-	}
-	b.used.Store(int32(used + b.shape.keep(b.pending[used:], p)))
-	return true
-}
-
-// keptFrame is kept for frames, which clients read in small pieces. One that is not whole changes nothing.
-func (b *tap) keptFrame(used int, p []byte) bool {
-	f, ok := b.split.(*frames)
-	if !ok || !b.shape.ready {
-		return false
-	}
-	end := used + copy(b.pending[used:], p)
-	for begun := b.begun; ; {
-		n, known := f.resembles(b.pending[begun:end])
-		if !known {
-			return false
-		}
-		if n == 0 {
-			b.begun = begun
-			b.used.Store(int32(end))
-			return true
-		}
-		begun += n
-	}
-}
-
-// event takes an event of a stream that is not of the shape of the one before.
-func (b *tap) event(name string, data []byte) {
-	b.shape.decoding()
-	b.dec.event(name, data)
-}
-
-// feed parses the bytes of a stream.
-func (b *tap) feed(p []byte) {
-	if used := b.used.Load(); used > 0 {
-		others := b.pending[:used]
-		if !b.framed {
-			others = b.shape.takeKept(others)
-		}
-		b.split.feed(others, b.emit)
-		b.used.Store(0)
-		b.begun = 0
-	}
-	b.split.feed(p, b.emit)
-	if f, ok := b.split.(*frames); ok {
-		b.used.Store(int32(f.move(b.pending[:])))
-	}
-}
-
-// hold has the stream parsed again in flushInterval, until when text is kept, and chunks that resemble the last event.
-func (b *tap) hold() {
-	if len(b.shape.text) >= maxPending {
-		b.shape.flush()
-	}
-	if b.waits || !b.shape.ready && len(b.shape.text) == 0 {
-		return
-	}
-	b.waits = true
-	b.x.t.growing.add(b)
-}
-
-// flush parses what is pending, adds the text to the session, and waits for more unless the stream stalls.
-func (b *tap) flush() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.recovered()
-	b.waits = false
-	if b.finished {
-		return
-	}
-	grew := b.used.Load() > 0 && (!b.framed || b.begun > 0)
-	b.feed(nil)
-	b.shape.flush()
-	if grew {
-		b.hold()
 	}
 }
 
@@ -263,13 +137,12 @@ func (b *tap) parse() (whole bool) {
 		data, whole = inflate(data, b.x.t.o.MaxBodyBytes)
 	}
 	if b.split != nil {
-		b.feed(data)
-		b.split.end(b.emit)
-		b.shape.end()
+		b.split.Feed(data, b.dec.Event)
+		b.split.End(b.dec.Event)
 		return whole
 	}
-	if whole = len(data) > 0 && isJSON(data); whole {
-		b.dec.body(data)
+	if whole = len(data) > 0 && modelapi.Valid(data); whole {
+		b.dec.Body(data)
 	}
 	return whole
 }
@@ -290,15 +163,15 @@ func inflate(data []byte, limit int) (out []byte, whole bool) {
 // end ends the answer at the end of the body, or where the caller closed it.
 func (b *tap) end(atEnd bool) {
 	if b.dropped {
-		b.release()
+		b.finished = true
 		b.x.flight.unparsed("the answer is too large or encoded")
 		return
 	}
 	whole := b.parse()
 	switch {
-	case b.answer.err != nil:
-		b.finish(b.answer.err)
-	case b.answer.ended:
+	case b.answer.Err != nil:
+		b.finish(b.answer.Err)
+	case b.answer.Ended:
 		b.finish(nil)
 	case !atEnd:
 		b.finish(context.Canceled)
@@ -310,19 +183,8 @@ func (b *tap) end(atEnd bool) {
 }
 
 func (b *tap) finish(err error) {
-	b.release()
-	b.x.flight.finish(b.answer, err)
-}
-
-// release has other streams use the buffers: nothing is parsed any more.
-func (b *tap) release() {
 	b.finished = true
-	switch s := b.split.(type) {
-	case *sse:
-		b.shape.release(s.line, s.data)
-	case *frames:
-		b.shape.release(nil, s.buf)
-	}
+	b.x.flight.finish(b.answer, err)
 }
 
 // httpError is the error of a response that is not an answer.
@@ -397,7 +259,10 @@ func (x *exchange) refused(resp *http.Response) {
 		if resp.Header.Get("Content-Encoding") == "gzip" {
 			body, _ = inflate(body, maxErrorBody)
 		}
-		kind, text := errorText(body)
+		kind, text, ok := modelapi.ErrorOf(body)
+		if !ok {
+			text = strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 300)]), ""))
+		}
 		if !again {
 			x.failed(&httpError{resp.StatusCode, kind, text}, false, 0)
 			return
@@ -409,26 +274,6 @@ func (x *exchange) refused(resp *http.Response) {
 		return
 	}
 	resp.Body = &errorBody{ReadCloser: resp.Body, done: describe}
-}
-
-// errorText returns the kind and the text of an error in a body.
-func errorText(body []byte) (kind, text string) {
-	var e struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Type    string          `json:"__type"`
-	}
-	var list []json.RawMessage
-	if unmarshal(body, &list) == nil && len(list) > 0 {
-		body = list[0] // Gemini
-	}
-	if unmarshal(body, &e) != nil {
-		return "", strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 300)]), ""))
-	}
-	if len(e.Error) > 0 {
-		return openAIError(e.Error)
-	}
-	return e.Type, e.Message
 }
 
 // retryable reports whether clients try again after a response.

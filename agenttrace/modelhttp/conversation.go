@@ -3,6 +3,7 @@ package modelhttp
 import (
 	"container/list"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // conversation is a session, or a part of one, as its requests show it. Its turn goes
@@ -89,7 +91,7 @@ type flight struct {
 	side bool
 	// begin is the digest of the scope, prefix the message that the answer goes on with, if there is one.
 	begin  digest
-	prefix *message
+	prefix *modelapi.Message
 	scope  string
 	asks   purpose
 
@@ -103,21 +105,21 @@ type flight struct {
 	deadline time.Time
 	failedAt time.Time
 	// earlier is the usage of the answer before it was interrupted.
-	earlier agenttrace.Usage
+	earlier *modelapi.Usage
 	// superseded reports that the conversation has gone on without the call.
 	superseded bool
 }
 
 // begin records that a request goes on with the conversation.
-func (c *conversation) begin(f *flight, r *request, m *match) {
+func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ctx := f.x.req.Context()
 	if c.session == nil && c.external == nil {
 		c.session = c.newSession(ctx, r, m.parent)
 	}
-	tail := r.messages[min(m.from, len(r.messages)):]
-	c.earlierResults(r.messages[:min(m.from, len(r.messages))])
+	tail := r.Messages[min(m.from, len(r.Messages)):]
+	c.earlierResults(r.Messages[:min(m.from, len(r.Messages))])
 	turn := c.external
 	switch {
 	case turn != nil:
@@ -131,7 +133,7 @@ func (c *conversation) begin(f *flight, r *request, m *match) {
 		turn = c.turn
 	}
 	o := agenttrace.ModelCallOptions{
-		Model: r.model, Temperature: r.temperature, Side: m.side, UsageElsewhere: countedElsewhere(ctx),
+		Model: modelOf(r), Temperature: r.Temperature, Side: m.side, UsageElsewhere: countedElsewhere(ctx),
 	}
 	start := turn.StartModelCall
 	if m.side && c.external == nil {
@@ -142,15 +144,39 @@ func (c *conversation) begin(f *flight, r *request, m *match) {
 	f.to = writer{ctx: c.ctx, turn: turn, call: call, side: m.side}
 }
 
+// modelOf and toolsOf return what a request is made with.
+func modelOf(r *modelapi.Request) agenttrace.Model {
+	return agenttrace.Model{Provider: r.Provider, ID: r.Model, Variant: r.Variant}
+}
+
+func toolsOf(r *modelapi.Request) (tools []agenttrace.Tool) {
+	for _, t := range r.Tools {
+		tools = append(tools, agenttrace.Tool(t))
+	}
+	return tools
+}
+
+// filePart returns a file as a part. Of one whose bytes are in the request it has only their number.
+func filePart(f modelapi.File) agenttrace.Part {
+	if f.URL != "" {
+		return agenttrace.FilePart(agenttrace.File{MediaType: f.MediaType, URL: f.URL, Filename: f.Name})
+	}
+	return agenttrace.DataPart("file", "", struct {
+		MediaType string `json:"mediaType,omitempty"`
+		Filename  string `json:"filename,omitempty"`
+		Size      int    `json:"size"`
+	}{f.MediaType, f.Name, f.Size})
+}
+
 // sessionOptions are those of the session that a request begins.
-func (t *Transport) sessionOptions(r *request) agenttrace.SessionOptions {
+func (t *Transport) sessionOptions(r *modelapi.Request) agenttrace.SessionOptions {
 	o := t.o.Session
-	o.ID, o.Agent, o.FirstPrompt = "", t.o.Agent, firstPrompt(r.messages)
+	o.ID, o.Agent, o.FirstPrompt = "", t.o.Agent, firstPrompt(r.Messages)
 	return o
 }
 
 // newSession returns the session of a conversation that begins.
-func (c *conversation) newSession(ctx context.Context, r *request, parent *point) *agenttrace.Session {
+func (c *conversation) newSession(ctx context.Context, r *modelapi.Request, parent *point) *agenttrace.Session {
 	t := c.t
 	o := t.sessionOptions(r)
 	if c.caller != nil {
@@ -180,7 +206,7 @@ func (c *conversation) newSession(ctx context.Context, r *request, parent *point
 
 // proceed records the results and the user's text of a request, and begins a turn if none
 // goes on.
-func (c *conversation) proceed(ctx context.Context, r *request, m *match, tail []message) {
+func (c *conversation) proceed(ctx context.Context, r *modelapi.Request, m *match, tail []modelapi.Message) {
 	matched := c.results(tail)
 	said := userItems(tail)
 	if m.summary != "" {
@@ -196,31 +222,31 @@ func (c *conversation) proceed(ctx context.Context, r *request, m *match, tail [
 	c.paused = false
 	if c.turn != nil {
 		for _, i := range said {
-			if i.kind == textItem {
-				c.turn.Data("steering", "", map[string]string{"text": i.text})
+			if i.Kind == modelapi.Text {
+				c.turn.Data("steering", "", map[string]string{"text": i.Text})
 			} else {
-				c.turn.Data("file", "", map[string]string{"mediaType": i.file.mediaType, "filename": i.file.name})
+				c.turn.Data("file", "", map[string]string{"mediaType": i.File.MediaType, "filename": i.File.Name})
 			}
 		}
-		if r.system != "" { // of a chain of responses, the first one may have it
-			c.turn.SetSystemPrompt(r.system)
+		if r.System != "" { // of a chain of responses, the first one may have it
+			c.turn.SetSystemPrompt(r.System)
 		}
-		if len(r.tools) > 0 {
-			c.turn.SetTools(r.tools)
+		if len(r.Tools) > 0 {
+			c.turn.SetTools(toolsOf(r))
 		}
 		return
 	}
 	first := m.from
 	if len(said) == 0 && m.summary == "" { // the results of a turn that is not known, or the same request again
-		first = lastUserText(r.messages)
-		said = userItems(r.messages[first:min(first+1, len(r.messages))])
+		first = lastUserText(r.Messages)
+		said = userItems(r.Messages[first:min(first+1, len(r.Messages))])
 	}
 	c.startTurn(ctx, r, m, said)
 	if m.ambiguous {
 		c.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"ambiguous": true}})
 	}
 	if first < m.from && (c.turns == 1 || m.parent != nil) {
-		c.replay(r.messages[first+1:])
+		c.replay(r.Messages[first+1:])
 	}
 }
 
@@ -232,46 +258,46 @@ func (c *conversation) compact(ctx context.Context, m *match) {
 	compaction.End(agenttrace.CompactionResult{Summary: m.summary})
 }
 
-func (c *conversation) startTurn(ctx context.Context, r *request, m *match, said []item) {
+func (c *conversation) startTurn(ctx context.Context, r *modelapi.Request, m *match, said []modelapi.Item) {
 	message := agenttrace.UserMessage{}
 	for _, i := range said {
-		if i.kind == textItem {
-			message.Parts = append(message.Parts, agenttrace.TextPart(i.text))
+		if i.Kind == modelapi.Text {
+			message.Parts = append(message.Parts, agenttrace.TextPart(i.Text))
 		} else {
-			message.Parts = append(message.Parts, i.file.part())
+			message.Parts = append(message.Parts, filePart(i.File))
 		}
 	}
 	c.turns++
 	if c.caller != nil && agenttrace.TurnFromContext(ctx) == nil {
 		ctx = c.caller.ctx // the sub-agent runs in the call
 	}
-	c.ctx, c.run = c.session.StartRun(ctx, agenttrace.RunOptions{Model: r.model, Inferred: true})
+	c.ctx, c.run = c.session.StartRun(ctx, agenttrace.RunOptions{Model: modelOf(r), Inferred: true})
 	if m.summary != "" {
 		c.compact(c.ctx, m)
 	}
 	c.ctx, c.turn = c.run.StartTurn(c.ctx, message, agenttrace.TurnOptions{
-		Model: r.model, Temperature: r.temperature, SystemPrompt: r.system, Tools: r.tools,
+		Model: modelOf(r), Temperature: r.Temperature, SystemPrompt: r.System, Tools: toolsOf(r),
 	})
 }
 
 // results ends the tool calls whose results are in the messages, and returns how many.
-func (c *conversation) results(messages []message) (n int) {
+func (c *conversation) results(messages []modelapi.Message) (n int) {
 	for _, m := range messages {
-		for k := range m.items {
-			it := &m.items[k]
-			if it.kind != resultItem {
+		for k := range m.Items {
+			it := &m.Items[k]
+			if it.Kind != modelapi.Result {
 				continue
 			}
 			at := slices.IndexFunc(c.waiting, func(w waiting) bool {
-				if it.id != "" && w.id != "" {
-					return w.id == it.id
+				if it.ID != "" && w.id != "" {
+					return w.id == it.ID
 				}
-				return w.name == it.name // of several the first: results are in the order of the calls
+				return w.name == it.Name // of several the first: results are in the order of the calls
 			})
 			if at < 0 {
 				continue
 			}
-			endTool(c.waiting[at].tool, it.value, it.failed)
+			endTool(c.waiting[at].tool, it.Value, it.Failed)
 			c.waiting = slices.Delete(c.waiting, at, at+1)
 			n++
 		}
@@ -281,21 +307,21 @@ func (c *conversation) results(messages []message) (n int) {
 
 // replay records the steps of a turn that a request has in its history: those of a
 // conversation that began elsewhere, or that forks in the middle of a turn.
-func (c *conversation) replay(messages []message) {
+func (c *conversation) replay(messages []modelapi.Message) {
 	for _, m := range messages {
-		if m.role == user {
-			c.results([]message{m})
+		if m.Role == modelapi.User {
+			c.results([]modelapi.Message{m})
 			continue
 		}
-		for _, i := range m.items {
-			switch i.kind {
-			case textItem:
-				c.turn.Text(i.text)
-			case callItem:
+		for _, i := range m.Items {
+			switch i.Kind {
+			case modelapi.Text:
+				c.turn.Text(i.Text)
+			case modelapi.Call:
 				_, tool := c.turn.StartTool(c.ctx, agenttrace.ToolOptions{
-					ID: i.id, Name: i.name, Input: orObject(i.value), Inferred: true,
+					ID: i.ID, Name: i.Name, Input: orObject(i.Value), Inferred: true,
 				})
-				c.waiting = append(c.waiting, waiting{i.id, i.name, tool})
+				c.waiting = append(c.waiting, waiting{i.ID, i.Name, tool})
 			}
 		}
 	}
@@ -328,14 +354,13 @@ func (c *conversation) close(all bool) {
 
 // newAnswer returns what the answer of an attempt is decoded into.
 func (f *flight) newAnswer() *answer {
-	a := &answer{to: f.to, budget: f.x.t.o.MaxBodyBytes, headSize: 1 << 10}
+	a := &answer{to: f.to, headSize: 1 << 10, streams: make(map[*modelapi.Block]*agenttrace.TextStream)}
+	a.Sink, a.Budget = a, f.x.t.o.MaxBodyBytes
 	if f.asks == summary {
 		a.headSize = 64 << 10
 	}
 	if f.prefix != nil {
-		for k := range f.prefix.items {
-			a.content.add(&f.prefix.items[k])
-		}
+		a.content = *contentOf(f.prefix)
 		a.content.full = false
 	}
 	return a
@@ -409,14 +434,12 @@ func (f *flight) finish(a *answer, err error) {
 		return
 	}
 	calls, before := a.calls(), c.answered
-	hop := a.paused && a.continuation != "" && err == nil
+	hop := a.Paused && a.Continuation != "" && err == nil
 	if hop {
 		f.done = false
-		f.earlier = addUsage(f.earlier, a.usage)
+		f.earlier = f.earlier.Add(a.Usage)
 	} else {
-		result := a.result()
-		result.Usage = addUsage(f.earlier, a.usage)
-		f.call.End(result, err)
+		f.call.End(a.result(f.earlier), err)
 		if f.asks == title && err == nil && c.external == nil {
 			c.session.SetTitle(f.x.req.Context(), titleOf(a.head))
 		}
@@ -439,12 +462,12 @@ func (f *flight) finish(a *answer, err error) {
 		return
 	}
 	if hop {
-		c.hop = f.scope + a.continuation
+		c.hop = f.scope + a.Continuation
 		g.hops[c.hop] = f
 		return
 	}
 	g.grow(c, -c.turnSize)
-	if c.turnSize += int64(a.size); !open {
+	if c.turnSize += int64(a.Size); !open {
 		c.turnSize = 0
 	}
 	g.grow(c, c.turnSize)
@@ -452,24 +475,24 @@ func (f *flight) finish(a *answer, err error) {
 }
 
 // follow records what comes of an answer. The caller holds mu.
-func (c *conversation) follow(f *flight, a *answer, calls []*block, err error) {
+func (c *conversation) follow(f *flight, a *answer, calls []*openCall, err error) {
 	if f.to.turn == nil || c.external == nil && f.to.turn != c.turn {
 		return
 	}
 	for index, choice := range a.others {
 		f.to.turn.Data("choice", "", map[string]any{"index": index, "text": string(choice.text)})
 	}
-	for _, b := range calls {
+	for _, o := range calls {
 		ctx, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{
-			ID: b.id, Name: b.name, Input: b.value(), Inferred: true,
+			ID: o.id, Name: o.name, Input: json.RawMessage(o.input), Inferred: true,
 		})
-		b.ctx = ctx
-		c.waiting = append(c.waiting, waiting{b.id, b.name, tool})
+		o.ctx = ctx
+		c.waiting = append(c.waiting, waiting{o.id, o.name, tool})
 	}
-	for _, b := range a.blocks { // what the stream ended in the middle of
-		if b.kind == callBlock && b.open && b.name != "" {
-			_, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{ID: b.id, Name: b.name, Inferred: true})
-			tool.InputDelta(string(b.input))
+	for _, b := range a.Blocks { // what the stream ended in the middle of
+		if b.Kind == modelapi.Call && b.Open && b.Name != "" {
+			_, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{ID: b.ID, Name: b.Name, Inferred: true})
+			tool.InputDelta(b.PartialInput())
 			tool.Abort()
 		}
 	}
@@ -480,7 +503,7 @@ func (c *conversation) follow(f *flight, a *answer, calls []*block, err error) {
 	case err != nil && (!errors.Is(err, errTruncated) || len(calls) == 0):
 		c.endTurn(err)
 	case len(calls) > 0:
-	case a.paused:
+	case a.Paused:
 		c.paused = true
 	default:
 		c.endTurn(nil)
@@ -496,7 +519,7 @@ type settled struct {
 }
 
 // settle registers by what a next request is recognized. The caller holds mu.
-func (g *registry) settle(f *flight, a *answer, calls []*block, s settled) {
+func (g *registry) settle(f *flight, a *answer, calls []*openCall, s settled) {
 	c := f.conv
 	c.open = s.open
 	if !s.open && !s.failed && a.content.full {
@@ -505,23 +528,23 @@ func (g *registry) settle(f *flight, a *answer, calls []*block, s settled) {
 	if s.failed && !a.content.full {
 		c.consumed = false // the conversation is where it was
 	}
-	if !a.content.full && a.id == "" {
+	if !a.content.full && a.ID == "" {
 		return
 	}
 	c.consumed = false
 	g.grow(c, int64(len(a.head)-len(c.head)))
 	c.head = string(a.head)
 	c.answerHead = lettersOf(c.head, maxHead)
-	g.answered(c, a.content.after(f.begin, assistant), s.answered)
+	g.answered(c, a.content.after(f.begin, modelapi.Assistant), s.answered)
 	c.choices = nil
 	for _, choice := range a.others {
-		c.choices = append(c.choices, choice.content.after(f.begin, assistant))
+		c.choices = append(c.choices, choice.content.after(f.begin, modelapi.Assistant))
 	}
-	if a.id != "" {
-		g.respond(c, f.scope+a.id, s.answered)
+	if a.ID != "" {
+		g.respond(c, f.scope+a.ID, s.answered)
 	}
-	for _, b := range calls {
-		g.addCall(c, b)
+	for _, o := range calls {
+		g.addCall(c, o)
 	}
 }
 

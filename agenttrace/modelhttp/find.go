@@ -6,12 +6,15 @@ import (
 	"hash/maphash"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // This file has the rules by which a request belongs to a conversation: [registry.find] goes through them in order.
@@ -21,7 +24,7 @@ import (
 // lookup is what is known of a request before its conversation is found.
 type lookup struct {
 	x    *exchange
-	r    *request
+	r    *modelapi.Request
 	body bodyKey
 	// scope is that of the host and the credential; begin is the digest of it.
 	scope string
@@ -49,7 +52,7 @@ type bodyKey struct {
 
 var seed = maphash.MakeSeed()
 
-func newLookup(x *exchange, r *request, data []byte) *lookup {
+func newLookup(x *exchange, r *modelapi.Request, data []byte) *lookup {
 	l := &lookup{x: x, r: r, last: -1}
 	ctx := x.req.Context()
 	if l.turn = agenttrace.TurnFromContext(ctx); l.turn == nil {
@@ -61,23 +64,37 @@ func newLookup(x *exchange, r *request, data []byte) *lookup {
 	}
 	l.begin = digestOf(x.req.URL.Host, "\x00", credential(x.req))
 	l.scope = string(l.begin[:])
-	l.system = x.t.texts.system(r.system)
+	l.system = digestOfSystem(r.System)
 	var names []string
-	for _, t := range r.tools {
+	for _, t := range r.Tools {
 		names = append(names, t.Name, "\x00")
 	}
 	l.tools = digestOf(names...)
 	l.body = bodyKey{l.scope, maphash.Bytes(seed, data)}
-	var c content
-	for i := range r.messages {
-		m := &r.messages[i]
-		l.keys = append(l.keys, c.afterTexts(l.begin, m.role, x.t.texts.sum(&c, m)))
-		if m.role == assistant {
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		l.keys = append(l.keys, contentOf(m).after(l.begin, m.Role))
+		if m.Role == modelapi.Assistant {
 			l.last = i
 		}
 	}
 	return l
 }
+
+// digestOfSystem returns the digest of a system prompt without words with a digit and the names of days, months and
+// halves of a day: what is left is the same at another time.
+func digestOfSystem(prompt string) digest {
+	words := strings.FieldsFunc(prompt, func(r rune) bool {
+		return unicode.IsSpace(r) || strings.ContainsRune(",.:;()[]/-", r)
+	})
+	return digestOf(strings.Join(slices.DeleteFunc(words, func(w string) bool {
+		return strings.ContainsAny(w, "0123456789") || len(w) <= len("wednesday") && timeWord.MatchString(w)
+	}), " "))
+}
+
+var timeWord = regexp.MustCompile(`^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?$|` +
+	`^(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)$|` +
+	`^([ap]m|utc|gmt|z)$`)
 
 // credential returns what a request is authorized with. Of AWS's signature, which is new
 // with every request, it is the key.
@@ -234,7 +251,7 @@ func (g *registry) calledBy(l *lookup, within []*conversation) (m match) {
 				call = o
 				break
 			}
-			if near && l.system != c.setup.system && len(l.r.tools) > 0 && (call == nil || call.called && !o.called) {
+			if near && l.system != c.setup.system && len(l.r.Tools) > 0 && (call == nil || call.called && !o.called) {
 				call = o
 			}
 		}
@@ -256,16 +273,16 @@ func (l *lookup) prompt() string {
 	if len(text) < 8 {
 		return ""
 	}
-	quoted := string(quote(text))
+	quoted := string(modelapi.Quote(text))
 	return quoted[1 : len(quoted)-1]
 }
 
 // lastText returns the user's text after the last answer.
 func (l *lookup) lastText() string {
 	var b strings.Builder
-	for _, i := range userItems(l.r.messages) {
-		if i.kind == textItem {
-			b.WriteString(i.text)
+	for _, i := range userItems(l.r.Messages) {
+		if i.Kind == modelapi.Text {
+			b.WriteString(i.Text)
 		}
 	}
 	return b.String()
@@ -274,28 +291,28 @@ func (l *lookup) lastText() string {
 func (l *lookup) hasHistory() bool { return l.last >= 0 || l.isChained() }
 
 func (l *lookup) hasResults() bool {
-	return slices.ContainsFunc(l.r.messages[l.last+1:], func(m message) bool {
-		return slices.ContainsFunc(m.items, func(i item) bool { return i.kind == resultItem })
+	return slices.ContainsFunc(l.r.Messages[l.last+1:], func(m modelapi.Message) bool {
+		return slices.ContainsFunc(m.Items, func(i modelapi.Item) bool { return i.Kind == modelapi.Result })
 	})
 }
 
 // byResult finds the conversation that waits for one of the results.
 func (g *registry) byResult(l *lookup, within []*conversation) match {
-	for i := len(l.r.messages) - 1; i > l.last; i-- {
-		for _, it := range l.r.messages[i].items {
-			if it.kind != resultItem || it.id == "" {
+	for i := len(l.r.Messages) - 1; i > l.last; i-- {
+		for _, it := range l.r.Messages[i].Items {
+			if it.Kind != modelapi.Result || it.ID == "" {
 				continue
 			}
 			var found []spot
-			for _, c := range g.calls[l.scope+it.id] {
-				if !c.awaits(it.id) || !l.sees(within, c) {
+			for _, c := range g.calls[l.scope+it.ID] {
+				if !c.awaits(it.ID) || !l.sees(within, c) {
 					continue
 				}
 				s := spot{conv: c, at: c.done}
 				if l.last >= 0 {
 					s.matched = c.common(c.done, l.keys[:l.last+1])
 				}
-				known := len(it.id) >= strongID || l.declared != "" || l.follows(c)
+				known := len(it.ID) >= strongID || l.declared != "" || l.follows(c)
 				if known || s.all(l.last+1) {
 					found = append(found, s)
 				}
@@ -311,14 +328,14 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 // follows reports whether a request names the last response of a conversation.
 func (l *lookup) follows(c *conversation) bool {
 	n := len(c.responses)
-	return l.r.previous != "" && n > 0 && c.responses[n-1] == l.scope+l.r.previous
+	return l.r.Previous != "" && n > 0 && c.responses[n-1] == l.scope+l.r.Previous
 }
 
 // byResponse finds the conversation by the ids of the provider.
 func (g *registry) byResponse(l *lookup, within []*conversation) match {
-	if l.r.previous != "" {
+	if l.r.Previous != "" {
 		var found []spot
-		for _, p := range g.responses[l.scope+l.r.previous] {
+		for _, p := range g.responses[l.scope+l.r.Previous] {
 			if l.sees(within, p.conv) {
 				found = append(found, spot{conv: p.conv, at: p.at})
 			}
@@ -327,8 +344,8 @@ func (g *registry) byResponse(l *lookup, within []*conversation) match {
 			return g.best(l, found)
 		}
 	}
-	c := g.remote[l.scope+l.r.conversation]
-	if l.r.conversation != "" && c != nil && l.sees(within, c) && c.flights == 0 {
+	c := g.remote[l.scope+l.r.Conversation]
+	if l.r.Conversation != "" && c != nil && l.sees(within, c) && c.flights == 0 {
 		return match{conv: c, from: l.last + 1}
 	}
 	return match{}
@@ -351,7 +368,7 @@ func (g *registry) byHistory(l *lookup, within []*conversation) match {
 		return g.byQuestion(l, within)
 	}
 	for i := l.last; i >= 0; i-- {
-		if l.r.messages[i].role != assistant {
+		if l.r.Messages[i].Role != modelapi.Assistant {
 			continue
 		}
 		var found []spot
@@ -409,8 +426,8 @@ func (s spot) isSure(l *lookup, i int) bool {
 	const longText = 48
 	same, all := s.conv.setup.system == l.system, s.all(i+1)
 	size := 0
-	for _, it := range l.r.messages[i].items {
-		if size += len(it.text); it.kind == callItem && len(it.id) >= strongID {
+	for _, it := range l.r.Messages[i].Items {
+		if size += len(it.Text); it.Kind == modelapi.Call && len(it.ID) >= strongID {
 			size += longText
 		}
 	}
@@ -469,12 +486,12 @@ func (s spot) isFree() bool { return s.at == s.conv.done && !s.conv.consumed }
 // byKnownCall finds the conversation of a history that was edited or compacted, by the tool
 // calls that are left in it.
 func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
-	for i := len(l.r.messages) - 1; i >= 0; i-- {
-		for _, it := range l.r.messages[i].items {
-			if (it.kind != callItem && it.kind != resultItem) || len(it.id) < strongID {
+	for i := len(l.r.Messages) - 1; i >= 0; i-- {
+		for _, it := range l.r.Messages[i].Items {
+			if (it.Kind != modelapi.Call && it.Kind != modelapi.Result) || len(it.ID) < strongID {
 				continue
 			}
-			all := g.calls[l.scope+it.id]
+			all := g.calls[l.scope+it.ID]
 			if len(all) == 1 && l.sees(within, all[0]) && all[0].flights == 0 {
 				return match{conv: all[0], from: l.last + 1}
 			}

@@ -6,13 +6,12 @@ import (
 )
 
 // addCall adds a tool call, whose result is awaited. The caller holds mu.
-func (g *registry) addCall(c *conversation, b *block) {
-	id := b.id
-	c.awaited = append(c.awaited, &openCall{id: id, input: string(b.value()), ctx: b.ctx})
-	if id == "" {
+func (g *registry) addCall(c *conversation, o *openCall) {
+	c.awaited = append(c.awaited, o)
+	if o.id == "" {
 		return
 	}
-	key := c.scope + id
+	key := c.scope + o.id
 	if !slices.Contains(g.calls[key], c) {
 		g.calls[key] = append(g.calls[key], c)
 		c.calls = append(c.calls, key)

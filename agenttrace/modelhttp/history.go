@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 func withMember(values map[string]any, name string, value any) map[string]any {
@@ -22,39 +22,39 @@ func withMember(values map[string]any, name string, value any) map[string]any {
 // earlierResults ends the tool calls whose results are before the assistant's last message, because the client sends
 // each call of an answer as an answer of its own. Only ids tell them from results of earlier answers. The messages of
 // earlier turns are left out, and of calls with one id the last counts: some servers number the calls of each answer.
-func (c *conversation) earlierResults(messages []message) {
+func (c *conversation) earlierResults(messages []modelapi.Message) {
 	seen := map[string]bool{}
 	for i := len(messages) - 1; i >= 0 && len(c.waiting) > 0; i-- {
 		m := &messages[i]
 		hasText, hasResult := false, false
-		for k := range m.items {
-			it := &m.items[k]
-			switch it.kind {
-			case callItem:
-				seen[it.id] = true
-			case resultItem:
-				if hasResult = true; it.id != "" && !seen[it.id] {
-					c.results([]message{{role: m.role, items: m.items[k : k+1]}})
+		for k := range m.Items {
+			it := &m.Items[k]
+			switch it.Kind {
+			case modelapi.Call:
+				seen[it.ID] = true
+			case modelapi.Result:
+				if hasResult = true; it.ID != "" && !seen[it.ID] {
+					c.results([]modelapi.Message{{Role: m.Role, Items: m.Items[k : k+1]}})
 				}
 			default:
 				hasText = true
 			}
 		}
-		if m.role == user && hasText && !hasResult {
+		if m.Role == modelapi.User && hasText && !hasResult {
 			return
 		}
 	}
 }
 
 // userItems returns the texts and files of the user after the assistant's last message.
-func userItems(messages []message) (out []item) {
+func userItems(messages []modelapi.Message) (out []modelapi.Item) {
 	for _, m := range messages {
-		if m.role == assistant {
+		if m.Role == modelapi.Assistant {
 			out = nil
 			continue
 		}
-		for _, i := range m.items {
-			if i.kind == textItem || i.kind == fileItem {
+		for _, i := range m.Items {
+			if i.Kind == modelapi.Text || i.Kind == modelapi.FileItem {
 				out = append(out, i)
 			}
 		}
@@ -63,10 +63,10 @@ func userItems(messages []message) (out []item) {
 }
 
 // lastUserText returns the index of the last message in which the user writes, or the first.
-func lastUserText(messages []message) int {
+func lastUserText(messages []modelapi.Message) int {
 	for i := len(messages) - 1; i >= 0; i-- {
-		if messages[i].role == user && !slices.ContainsFunc(messages[i].items, func(i item) bool {
-			return i.kind == resultItem
+		if messages[i].Role == modelapi.User && !slices.ContainsFunc(messages[i].Items, func(i modelapi.Item) bool {
+			return i.Kind == modelapi.Result
 		}) {
 			return i
 		}
@@ -79,22 +79,6 @@ func orObject(input json.RawMessage) json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return input
-}
-
-// addUsage adds the usage of an interrupted answer to that of the rest.
-func addUsage(a, b agenttrace.Usage) agenttrace.Usage {
-	x, ok := a.(agenttrace.GeminiUsage)
-	y, both := b.(agenttrace.GeminiUsage)
-	switch {
-	case !ok:
-		return b
-	case !both:
-		return a
-	}
-	return agenttrace.GeminiUsage{
-		Prompt: x.Prompt + y.Prompt, Cached: x.Cached + y.Cached, ToolUsePrompt: x.ToolUsePrompt + y.ToolUsePrompt,
-		Candidates: x.Candidates + y.Candidates, Thoughts: x.Thoughts + y.Thoughts,
-	}
 }
 
 // common returns how many of the conversation's messages before the place at, from the last one on, are the last ones
@@ -269,14 +253,14 @@ func (g *registry) add(l *lookup, caller *openCall) *conversation {
 
 // firstPrompt returns the first line that the user has written. Clients put what they add, such as the time, in
 // elements before that: it counts only if there is nothing else.
-func firstPrompt(messages []message) string {
+func firstPrompt(messages []modelapi.Message) string {
 	added := ""
 	for _, m := range messages {
-		for _, i := range m.items {
-			if m.role != user || i.kind != textItem {
+		for _, i := range m.Items {
+			if m.Role != modelapi.User || i.Kind != modelapi.Text {
 				continue
 			}
-			text := strings.TrimSpace(i.text)
+			text := strings.TrimSpace(i.Text)
 			for strings.HasPrefix(text, "<") {
 				tag, rest, ok := strings.Cut(text[1:], ">")
 				name, _, _ := strings.Cut(tag, " ")

@@ -8,7 +8,16 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/otel"
+
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
+
+// target is what the URL of a request states.
+type target struct {
+	api *modelapi.API // nil if the body of the request shows it
+	// provider is a value of gen_ai.provider.name; model is empty if the URL has none.
+	provider, model string
+}
 
 // recognize returns the API that a request is for, or nil.
 func recognize(method string, u *url.URL) *target {
@@ -27,15 +36,15 @@ func recognize(method string, u *url.URL) *target {
 	}
 	switch {
 	case strings.HasSuffix(path, "/v1/messages"):
-		return &target{api: &anthropicAPI, provider: "anthropic"}
+		return &target{api: modelapi.Anthropic, provider: "anthropic"}
 	case strings.HasSuffix(path, "/chat/completions"):
-		t := &target{api: &chatAPI, provider: openAIProvider(host)}
+		t := &target{api: modelapi.Chat, provider: openAIProvider(host)}
 		if rest, ok := cutModel(path, "/deployments/"); ok {
 			t.model = unescape(strings.TrimSuffix(rest, "/chat/completions"))
 		}
 		return t
 	case strings.HasSuffix(path, "/responses"):
-		return &target{api: &responsesAPI, provider: openAIProvider(host)}
+		return &target{api: modelapi.Responses, provider: openAIProvider(host)}
 	}
 	return nil
 }
@@ -69,9 +78,8 @@ func recognizeBedrock(rest string) *target {
 	t := &target{provider: "aws.bedrock", model: unescape(rest[:at])}
 	switch rest[at+1:] {
 	case "converse", "converse-stream":
-		t.api = &converseAPI
+		t.api = modelapi.Converse
 	case "invoke", "invoke-with-response-stream":
-		t.api = &invokeAPI
 	default:
 		return nil
 	}
@@ -86,11 +94,11 @@ func recognizeGoogle(host, path, id, method string) *target {
 	}
 	switch method {
 	case "generateContent", "streamGenerateContent":
-		t.api = &geminiAPI
+		t.api = modelapi.Gemini
 	case "rawPredict", "streamRawPredict":
-		t.api = &chatAPI
+		t.api = modelapi.Chat
 		if strings.Contains(path, "/publishers/anthropic/") {
-			t.api = &anthropicAPI
+			t.api = modelapi.Anthropic
 		}
 	default:
 		return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // registry finds the conversation that a request continues. It knows conversations by what
@@ -74,9 +75,9 @@ type mark struct {
 
 // openCall is a tool call that waits for its result.
 type openCall struct {
-	id, input string
-	ctx       context.Context // the call's
-	called    bool            // it has a sub-agent
+	id, name, input string
+	ctx             context.Context // the call's
+	called          bool            // it has a sub-agent
 }
 
 const (
@@ -91,7 +92,7 @@ const (
 )
 
 // begin begins the call that a request makes, or goes on with one whose last attempt failed.
-func (g *registry) begin(x *exchange, r *request, data []byte) *flight {
+func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight {
 	l := newLookup(x, r, data)
 	g.mu.Lock()
 	if f := g.again(l); f != nil {
@@ -104,7 +105,7 @@ func (g *registry) begin(x *exchange, r *request, data []byte) *flight {
 	now := time.Now()
 	f := &flight{conv: c, x: x, body: l.body, side: m.side, scope: l.scope, begin: l.begin}
 	if n := len(l.keys); n > 0 && l.last == n-1 { // the answer goes on with the assistant's message
-		f.prefix = &r.messages[n-1]
+		f.prefix = &r.Messages[n-1]
 	}
 	f.asks = l.asks(m.side)
 	c.flights++
@@ -127,8 +128,8 @@ func (g *registry) begin(x *exchange, r *request, data []byte) *flight {
 			c.hop = ""
 		}
 	}
-	if r.conversation != "" {
-		key := l.scope + r.conversation
+	if r.Conversation != "" {
+		key := l.scope + r.Conversation
 		if g.remote[key] == nil {
 			g.remote[key] = c
 			c.remotes = append(c.remotes, key)
@@ -149,7 +150,7 @@ func (g *registry) begin(x *exchange, r *request, data []byte) *flight {
 
 // again returns the call that a request tries again, or goes on with. The caller holds mu.
 func (g *registry) again(l *lookup) *flight {
-	if key := l.scope + l.r.continuation; l.r.continuation != "" {
+	if key := l.scope + l.r.Continuation; l.r.Continuation != "" {
 		if f := g.hops[key]; f != nil {
 			delete(g.hops, key)
 			f.x, f.conv.hop = l.x, ""

@@ -2,6 +2,7 @@ package modelhttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // RoundTrip implements [http.RoundTripper].
@@ -151,14 +153,14 @@ func (c *copied) keep(p []byte, end bool) {
 func (x *exchange) begin(data []byte) {
 	x.once.Do(func() {
 		defer recovered()
-		r := x.target.api.request(x.target, data)
+		if x.target.api == nil {
+			x.target.api = modelapi.OfInvoke(data)
+		}
+		r := x.target.api.Request(data)
 		if r == nil {
 			return
 		}
-		r.model.Provider = x.target.provider
-		if r.model.ID == "" {
-			r.model.ID = x.target.model
-		}
+		r.Provider, r.Model = x.target.provider, cmp.Or(r.Model, x.target.model)
 		x.flight = x.t.reg.begin(x, r, data)
 	})
 }

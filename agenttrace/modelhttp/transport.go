@@ -52,12 +52,9 @@ type Transport struct {
 	tracer *agenttrace.Tracer
 	o      Options
 	reg    registry
-	texts  textSums
 	// passed counts the requests that nobody recognizes; paths are theirs, of which so many are reported.
 	passed, reported atomic.Int64
 	paths            sync.Map
-	// growing are the answers that keep text.
-	growing growing
 }
 
 // New returns a transport that records with the tracer, which may be nil: then nothing is
@@ -101,7 +98,6 @@ func (t *Transport) CloseIdleConnections() {
 // be tried again or to be answered. Call it before the tracer provider is shut down. The transport goes on to
 // work. It always returns nil.
 func (t *Transport) Close() error {
-	t.growing.flush()
 	t.reg.closeAll()
 	return nil
 }
