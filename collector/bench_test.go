@@ -27,7 +27,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	sessions "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -333,7 +333,7 @@ func agentRequests(sessions int) (bodies [][]byte, spanCount int, payload int64)
 		s.SetSpanID(spanID)
 		s.SetStartTimestamp(pcommon.Timestamp(at * 1e6))
 		s.SetEndTimestamp(pcommon.Timestamp((at + length) * 1e6))
-		sdkdata.PutAttributes(s.Attributes(), record.Append(nil))
+		otlpfile.PutAttributes(s.Attributes(), record.Append(nil))
 	}
 	for n := range sessions {
 		session(r, uint64(n), add)

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -110,7 +110,7 @@ func (c *corpus) span(library, name string, kvs []attribute.KeyValue) ptrace.Spa
 	s.SetSpanID(pcommon.SpanID{2, byte(c.n >> 8), byte(c.n)})
 	s.SetStartTimestamp(pcommon.Timestamp((plantedAt + c.n*10) * 1e6))
 	s.SetEndTimestamp(pcommon.Timestamp((plantedAt + c.n*10 + 5) * 1e6))
-	sdkdata.PutAttributes(s.Attributes(), kvs)
+	otlpfile.PutAttributes(s.Attributes(), kvs)
 	return s
 }
 
@@ -124,7 +124,7 @@ func (c *corpus) record(library, event string, kvs []attribute.KeyValue) plog.Lo
 	r := sl.LogRecords().AppendEmpty()
 	r.SetEventName(event)
 	r.SetTimestamp(pcommon.Timestamp((plantedAt + c.n*10) * 1e6))
-	sdkdata.PutAttributes(r.Attributes(), kvs)
+	otlpfile.PutAttributes(r.Attributes(), kvs)
 	return r
 }
 

@@ -36,7 +36,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -396,7 +396,7 @@ func grpcSender(t *testing.T, port int) sender {
 func httpSender(port int) sender {
 	url := fmt.Sprintf("http://127.0.0.1:%d/v1/traces", port)
 	return func(ctx context.Context, id string, size int) error {
-		traces := sdkdata.Traces(tracetest.SpanStubs{run(id, size)}.Snapshots())
+		traces := otlpfile.Traces(tracetest.SpanStubs{run(id, size)}.Snapshots())
 		body, err := ptraceotlp.NewExportRequestFromTraces(traces).MarshalProto()
 		if err != nil {
 			return err

@@ -22,9 +22,9 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/internal/spantext"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
@@ -77,7 +77,7 @@ func record(e *spans.Event, atNano int64) plog.LogRecord {
 	r := plog.NewLogRecord()
 	r.SetEventName(e.Name)
 	r.SetTimestamp(pcommon.Timestamp(atNano))
-	sdkdata.PutAttributes(r.Attributes(), e.Append(nil))
+	otlpfile.PutAttributes(r.Attributes(), e.Append(nil))
 	return r
 }
 

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -46,7 +46,7 @@ func (s *scenario) add(r spans.SpanData, from, to int64) ptrace.Span {
 	sp.SetSpanID(spanID)
 	sp.SetStartTimestamp(pcommon.Timestamp((start + from) * 1e6))
 	sp.SetEndTimestamp(pcommon.Timestamp((start + to) * 1e6))
-	sdkdata.PutAttributes(sp.Attributes(), r.Append(nil))
+	otlpfile.PutAttributes(sp.Attributes(), r.Append(nil))
 	s.spans = append(s.spans, sp)
 	return sp
 }

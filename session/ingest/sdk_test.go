@@ -18,7 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -37,7 +37,7 @@ func recorded(recording agenttracetest.Recording) []ptrace.Span {
 			sp.Status().SetCode(ptrace.StatusCodeError)
 			sp.Status().SetMessage(s.StatusText)
 		}
-		sdkdata.PutAttributes(sp.Attributes(), s.Attributes)
+		otlpfile.PutAttributes(sp.Attributes(), s.Attributes)
 		all = append(all, sp)
 	}
 	return all

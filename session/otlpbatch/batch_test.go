@@ -25,8 +25,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/otlpbatch"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
 )
 
 // refusing is a receiver that accepts requests of at most a number of bytes.
@@ -37,7 +37,7 @@ type refusing struct {
 }
 
 func (r *refusing) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
-	size := (&ptrace.ProtoMarshaler{}).TracesSize(sdkdata.Traces(spans))
+	size := (&ptrace.ProtoMarshaler{}).TracesSize(otlpfile.Traces(spans))
 	if size > r.maximum {
 		return fmt.Errorf("received message larger than max (%d vs. %d)", size, r.maximum)
 	}

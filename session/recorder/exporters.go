@@ -7,7 +7,7 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // SpanExporter returns an exporter for a tracer provider. Its Shutdown stores the waiting
@@ -48,7 +48,7 @@ func (e *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnl
 	if e.stopped.Load() {
 		return ErrClosed
 	}
-	td := sdkdata.Traces(spans)
+	td := otlpfile.Traces(spans)
 	return e.recorder.export(ctx, delivery{traces: td, spans: int64(td.SpanCount())})
 }
 
@@ -58,5 +58,5 @@ func (e *logExporter) Export(ctx context.Context, records []sdklog.Record) error
 	if e.stopped.Load() {
 		return sdklog.ErrExporterShutdown
 	}
-	return e.recorder.export(ctx, delivery{logs: sdkdata.Logs(records), records: int64(len(records))})
+	return e.recorder.export(ctx, delivery{logs: otlpfile.Logs(records), records: int64(len(records))})
 }

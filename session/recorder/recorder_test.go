@@ -20,8 +20,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -60,14 +60,14 @@ func TestSameRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(b); err == nil && td.SpanCount() > 0 {
-			all := sdkdata.Spans(td)
+			all := otlpfile.Spans(td)
 			if err := errors.Join(spans.ExportSpans(t.Context(), all),
 				rec.SpanExporter().ExportSpans(t.Context(), all)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if ld, err := (&plog.JSONUnmarshaler{}).UnmarshalLogs(b); err == nil && ld.LogRecordCount() > 0 {
-			all := sdkdata.Records(ld)
+			all := otlpfile.Records(ld)
 			if err := errors.Join(logs.Export(t.Context(), all),
 				rec.LogExporter().Export(t.Context(), all)); err != nil {
 				t.Fatal(err)
@@ -199,7 +199,7 @@ func TestPendingBound(t *testing.T) {
 	c := &capture{}
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(c))
 	agent(t.Context(), rand.New(rand.NewPCG(1, 1)), tp, noop.NewLoggerProvider())
-	size := (&ptrace.ProtoMarshaler{}).TracesSize(sdkdata.Traces(c.spans[:1]))
+	size := (&ptrace.ProtoMarshaler{}).TracesSize(otlpfile.Traces(c.spans[:1]))
 	for _, tt := range []struct {
 		maximum       int
 		pending, lost int64

@@ -13,7 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // BenchmarkExport spools one span with a result of some size. The floor converts it to OTLP in protobuf and appends
@@ -45,7 +45,7 @@ func BenchmarkExport(b *testing.B) {
 		defer f.Close()
 		written := 0
 		run("floor", func() error {
-			body, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(sdkdata.Traces(spans))
+			body, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(otlpfile.Traces(spans))
 			if err == nil {
 				_, err = f.Write(body)
 			}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/otlpbatch"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
 )
 
 // Options configure an [Exporter]. The zero value spools everything, within 512 MiB, and syncs every second.
@@ -135,7 +134,7 @@ func Open(root string, o Options) (*Exporter, error) {
 		e.sink.Traces = func(ctx context.Context, td ptrace.Traces) error {
 			ctx, cancel := context.WithTimeout(ctx, sendLimit)
 			defer cancel()
-			return e.o.Spans.ExportSpans(ctx, sdkdata.Spans(td))
+			return e.o.Spans.ExportSpans(ctx, otlpfile.Spans(td))
 		}
 	}
 	if o.Logs != nil {
@@ -143,7 +142,7 @@ func Open(root string, o Options) (*Exporter, error) {
 		e.sink.Logs = func(ctx context.Context, ld plog.Logs) error {
 			ctx, cancel := context.WithTimeout(ctx, sendLimit)
 			defer cancel()
-			return e.o.Logs.Export(ctx, sdkdata.Records(ld))
+			return e.o.Logs.Export(ctx, otlpfile.Records(ld))
 		}
 	}
 	return e, nil
@@ -174,7 +173,7 @@ func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnly
 	for piece := range otlpbatch.SplitSpans(spans, otlpbatch.DefaultMaxBytes) {
 		errs = append(errs, e.export(ctx, e.o.Spans != nil, Count{Spans: int64(len(piece))},
 			func(ctx context.Context) error { return e.o.Spans.ExportSpans(ctx, piece) },
-			func() ([]byte, error) { return (&ptrace.ProtoMarshaler{}).MarshalTraces(sdkdata.Traces(piece)) }))
+			func() ([]byte, error) { return (&ptrace.ProtoMarshaler{}).MarshalTraces(otlpfile.Traces(piece)) }))
 	}
 	return errors.Join(errs...)
 }
@@ -188,7 +187,7 @@ func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error 
 	for piece := range otlpbatch.SplitRecords(records, otlpbatch.DefaultMaxBytes) {
 		errs = append(errs, e.export(ctx, e.o.Logs != nil, Count{Records: int64(len(piece))},
 			func(ctx context.Context) error { return e.o.Logs.Export(ctx, piece) },
-			func() ([]byte, error) { return (&plog.ProtoMarshaler{}).MarshalLogs(sdkdata.Logs(piece)) }))
+			func() ([]byte, error) { return (&plog.ProtoMarshaler{}).MarshalLogs(otlpfile.Logs(piece)) }))
 	}
 	return errors.Join(errs...)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -45,7 +45,7 @@ func (s *scenario) add(r spans.SpanData) {
 	sp.SetSpanID(pcommon.SpanID{6: byte(n >> 8), 7: byte(n)})
 	sp.SetStartTimestamp(pcommon.Timestamp((s.at - 1) * 1e6))
 	sp.SetEndTimestamp(pcommon.Timestamp(s.at * 1e6))
-	sdkdata.PutAttributes(sp.Attributes(), r.Append(nil))
+	otlpfile.PutAttributes(sp.Attributes(), r.Append(nil))
 }
 
 func (s *scenario) partID() string {

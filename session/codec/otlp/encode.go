@@ -17,9 +17,9 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -117,7 +117,7 @@ func (e *encoder) write(at place, s span) error {
 		sp.Status().SetCode(ptrace.StatusCodeError)
 		sp.Status().SetMessage(*s.failed)
 	}
-	sdkdata.PutAttributes(sp.Attributes(), s.attributes)
+	otlpfile.PutAttributes(sp.Attributes(), s.attributes)
 	sp.Attributes().PutStr(replay.Key, carried)
 	return nil
 }

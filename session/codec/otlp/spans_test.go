@@ -22,8 +22,8 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -48,7 +48,7 @@ func sent(recording agenttracetest.Recording) ptrace.Traces {
 			sp.Status().SetCode(ptrace.StatusCodeError)
 			sp.Status().SetMessage(s.StatusText)
 		}
-		sdkdata.PutAttributes(sp.Attributes(), s.Attributes)
+		otlpfile.PutAttributes(sp.Attributes(), s.Attributes)
 	}
 	return td
 }

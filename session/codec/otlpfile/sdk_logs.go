@@ -1,4 +1,4 @@
-package sdkdata
+package otlpfile
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package sdkdata_test
+package otlpfile_test
 
 import (
 	"testing"

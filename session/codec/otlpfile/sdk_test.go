@@ -1,4 +1,4 @@
-package sdkdata_test
+package otlpfile_test
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
-	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // receiver stores what a collector's OTLP receiver decodes.
@@ -222,11 +222,11 @@ func TestTraces(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := tracesJSON(t, <-r.traces)
-		td := sdkdata.Traces(c.spans)
+		td := otlpfile.Traces(c.spans)
 		if d := cmp.Diff(want, tracesJSON(t, td)); d != "" {
 			t.Fatalf("seed %d: converted (-OTLP +got):\n%s", seed, d)
 		}
-		if err := otlp.ExportSpans(t.Context(), sdkdata.Spans(td)); err != nil {
+		if err := otlp.ExportSpans(t.Context(), otlpfile.Spans(td)); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(want, tracesJSON(t, <-r.traces)); d != "" {
@@ -271,11 +271,11 @@ func TestLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent := <-r.logs
-		ld := sdkdata.Logs(c.records)
+		ld := otlpfile.Logs(c.records)
 		if d := cmp.Diff(logsJSON(t, sent), logsJSON(t, ld)); d != "" {
 			t.Fatalf("seed %d: converted (-OTLP +got):\n%s", seed, d)
 		}
-		if err := otlp.Export(t.Context(), sdkdata.Records(ld)); err != nil {
+		if err := otlp.Export(t.Context(), otlpfile.Records(ld)); err != nil {
 			t.Fatal(err)
 		}
 		again := <-r.logs
@@ -295,13 +295,13 @@ func TestLogs(t *testing.T) {
 }
 
 func TestNothing(t *testing.T) {
-	if n := sdkdata.Traces([]sdktrace.ReadOnlySpan{nil}).ResourceSpans().Len(); n != 0 {
+	if n := otlpfile.Traces([]sdktrace.ReadOnlySpan{nil}).ResourceSpans().Len(); n != 0 {
 		t.Errorf("%d resources of no span", n)
 	}
-	if all := sdkdata.Spans(ptrace.NewTraces()); len(all) != 0 {
+	if all := otlpfile.Spans(ptrace.NewTraces()); len(all) != 0 {
 		t.Errorf("%d spans of nothing", len(all))
 	}
-	if all := sdkdata.Records(sdkdata.Logs(nil)); len(all) != 0 {
+	if all := otlpfile.Records(otlpfile.Logs(nil)); len(all) != 0 {
 		t.Errorf("%d records of nothing", len(all))
 	}
 }
