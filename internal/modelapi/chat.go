@@ -136,21 +136,33 @@ func (d *chatAnswer) first(m object) {
 		d.a.close(d.a.block(chatReasoning, Reasoning)) // which the text ends
 		d.a.add(d.a.block(chatContent, Text), text)
 	}
-	for i, c := range m.get("tool_calls").objects() {
+	for _, c := range m.get("tool_calls").objects() {
 		id, f, custom := c.text("id"), c.in("function"), c.in("custom")
-		index := int(c.count("index"))
-		if index == 0 && i > 0 { // a body does not number its calls
-			index = i
-		}
-		b := d.a.block(chatCalls+index, Call)
-		if b.ID != "" && id != "" && b.ID != id { // nor do the streams of some servers
-			b = d.a.block(chatCalls+len(d.a.Blocks)+index, Call)
-		}
+		name := cmp.Or(custom.text("name"), f.text("name"))
+		b := d.called(c.get("index"), id, name)
 		b.ID, b.isText = cmp.Or(id, b.ID), b.isText || custom != nil
-		b.Name = cmp.Or(custom.text("name"), f.text("name"), b.Name)
+		b.Name = cmp.Or(name, b.Name)
 		d.a.add(b, f.text("arguments"))
 		d.a.add(b, custom.text("input"))
 	}
+}
+
+// called returns the block of a call, or of a piece of one. Bodies do not number calls, and some servers number none in
+// streams, or all by 0: then a piece is that of the call with its id or, without id and name, of the last one.
+func (d *chatAnswer) called(index value, id, name string) *Block {
+	if index != "" {
+		b := d.a.block(chatCalls+int(index.count()), Call)
+		if b.ID == "" || id == "" || b.ID == id {
+			return b
+		}
+	}
+	for i := len(d.a.Blocks) - 1; i >= 0; i-- {
+		b := d.a.Blocks[i]
+		if b.Kind == Call && (id != "" && b.ID == id || index == "" && id+name == "") {
+			return b
+		}
+	}
+	return d.a.block(chatCalls+1<<20+len(d.a.Blocks), Call)
 }
 
 func (d *chatAnswer) other(index int, m object) {

@@ -165,6 +165,9 @@ func (d *responsesAnswer) Event(name string, data []byte) {
 	}
 }
 
+// SameItem reports whether two blocks are parts of one item of an output of the Responses API.
+func (b *Block) SameItem(other *Block) bool { return b.key>>16 == other.key>>16 }
+
 // responsesKey returns the key of a content or a summary of an item.
 func responsesKey(output, part int) int { return output<<16 | part&0xffff }
 
@@ -198,8 +201,12 @@ func (d *responsesAnswer) item(index int, i item) {
 		b := d.a.block(responsesKey(index, 0), Call)
 		id := i.text("call_id")
 		b.isText = false
-		d.a.call(b, cmp.Or(id, i.text("id")), i.tool(), i.input(), id == "")
-		if id == "" {
+		server := id == "" && kind != "function_call"
+		if server {
+			id = i.text("id")
+		}
+		d.a.call(b, id, i.tool(), i.input(), server)
+		if server {
 			out, failed := i.result()
 			d.a.Sink.Output(b.ID, out, failed)
 		}
@@ -207,6 +214,9 @@ func (d *responsesAnswer) item(index int, i item) {
 }
 
 func (d *responsesAnswer) parts(index int, kind Kind, content value) {
+	if content.isText() { // as compatible servers have it
+		d.a.whole(d.a.block(responsesKey(index, 0), kind), content.text())
+	}
 	for k, p := range content.objects() {
 		d.a.whole(d.a.block(responsesKey(index, k), kind), p.text("text", "refusal"))
 	}

@@ -2,18 +2,17 @@ package replay
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/session"
 )
 
 // anthropicMessages is Anthropic's Messages.
 var anthropicMessages = &Format{
 	Name: "anthropic", Title: "Anthropic Messages", KeyEnv: "ANTHROPIC_API_KEY",
-	path: "/messages", request: anthropicRequestOf, reply: documents(joinAnthropic, anthropicDocument),
+	path: "/messages", request: anthropicRequestOf, reply: decodes(modelapi.Anthropic, "content"),
 	header:    map[string]string{"Anthropic-Version": "2023-06-01"},
 	authorize: func(h http.Header, key string) { h.Set("X-Api-Key", key) },
 }
@@ -193,60 +192,4 @@ func anthropicFile(f *file) anthropicContent {
 			Source: &anthropicSource{Type: "text", MediaType: "text/plain", Data: text}}
 	}
 	return anthropicContent{Type: "text", Text: new(f.placeholder())}
-}
-
-// anthropicReply is an answer.
-type anthropicReply struct {
-	ID         string           `json:"id"`
-	Model      string           `json:"model"`
-	StopReason string           `json:"stop_reason"`
-	Content    []anthropicBlock `json:"content"`
-	Usage      json.RawMessage  `json:"usage"`
-}
-
-type anthropicBlock struct {
-	Type      string          `json:"type"`
-	Text      string          `json:"text"`
-	Thinking  string          `json:"thinking"`
-	Signature string          `json:"signature"`
-	Data      string          `json:"data"`
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Input     json.RawMessage `json:"input"`
-}
-
-func anthropicDocument(body *anthropicReply) (*reply, error) {
-	if body.Content == nil {
-		return nil, errors.New("it has no content")
-	}
-	out := &reply{stop: body.StopReason, id: body.ID, model: body.Model}
-	for _, c := range body.Content {
-		switch c.Type {
-		case "text":
-			out.blocks = append(out.blocks, block{kind: textBlock, text: c.Text})
-		case "thinking", "redacted_thinking":
-			meta, _ := json.Marshal(struct {
-				Signature    string `json:"signature,omitempty"`
-				RedactedData string `json:"redactedData,omitempty"`
-			}{c.Signature, c.Data}) // strings always encode
-			out.blocks = append(out.blocks, block{kind: reasoningBlock, text: c.Thinking,
-				meta: map[string]json.RawMessage{"anthropic": meta}})
-		case "tool_use":
-			if len(c.Input) == 0 {
-				c.Input = json.RawMessage("{}")
-			}
-			out.blocks = append(out.blocks, block{kind: callBlock, id: c.ID, name: c.Name, data: c.Input})
-		}
-	}
-	var u struct {
-		Input      int64 `json:"input_tokens"`
-		Output     int64 `json:"output_tokens"`
-		CacheRead  int64 `json:"cache_read_input_tokens"`
-		CacheWrite int64 `json:"cache_creation_input_tokens"`
-	}
-	if json.Unmarshal(body.Usage, &u) == nil && u.Input+u.Output+u.CacheRead+u.CacheWrite > 0 {
-		out.usage = &session.Usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite}
-		out.usageRaw, out.basis = body.Usage, semconv.BasisExclusive
-	}
-	return out, out.empty()
 }

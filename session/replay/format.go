@@ -113,17 +113,4 @@ func (r *reply) empty() error {
 	return errors.New("the answer is empty: neither text nor a call")
 }
 
-// argumentsOf is the input of a call that a provider gives as JSON in a string. What
-// is not JSON stays a string.
-func argumentsOf(text string) json.RawMessage {
-	if text == "" {
-		return json.RawMessage("{}")
-	}
-	if json.Valid([]byte(text)) {
-		return json.RawMessage(text)
-	}
-	raw, _ := json.Marshal(text)
-	return raw
-}
-
 func bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }

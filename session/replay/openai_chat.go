@@ -1,18 +1,16 @@
 package replay
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
 
-	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/session"
 )
 
 // openAIChat is OpenAI's Chat Completions, which many servers speak.
 var openAIChat = &Format{
 	Name: "openai-chat", Title: "OpenAI Chat Completions, and servers that speak it", KeyEnv: "OPENAI_API_KEY",
-	path: "/chat/completions", request: chatRequestOf, reply: documents(joinChat, chatDocument), authorize: bearer,
+	path: "/chat/completions", request: chatRequestOf, reply: decodes(modelapi.Chat, "choices"), authorize: bearer,
 }
 
 type chatRequest struct {
@@ -164,73 +162,4 @@ func chatContentOf(b *block) *chatContent {
 		return &chatContent{Type: "text", Text: &text}
 	}
 	return &chatContent{Type: "text", Text: new(f.placeholder())}
-}
-
-// openAIDetails are counts that the input or the output of a request includes.
-type openAIDetails struct {
-	Cached    int64 `json:"cached_tokens"`
-	Reasoning int64 `json:"reasoning_tokens"`
-}
-
-// chatCompletion is an answer, or a chunk of one, whose message is a delta.
-type chatCompletion struct {
-	ID      string          `json:"id"`
-	Model   string          `json:"model"`
-	Choices []chatChoice    `json:"choices"`
-	Usage   json.RawMessage `json:"usage,omitempty"`
-}
-
-type chatChoice struct {
-	Index        int      `json:"index"`
-	FinishReason string   `json:"finish_reason"`
-	Delta        chatMade `json:"delta"`
-	Message      chatMade `json:"message"`
-}
-
-// chatMade is what a model answered. Servers differ in the name of its reasoning.
-type chatMade struct {
-	Content          json.RawMessage `json:"content,omitempty"`
-	Refusal          string          `json:"refusal,omitempty"`
-	ReasoningContent string          `json:"reasoning_content,omitempty"`
-	Reasoning        string          `json:"reasoning,omitempty"`
-	ToolCalls        []chatPiece     `json:"tool_calls,omitempty"`
-}
-
-// chatPiece is a call, or a piece of the call with an index.
-type chatPiece struct {
-	Index *int `json:"index,omitempty"`
-	chatCall
-}
-
-func chatDocument(body *chatCompletion) (*reply, error) {
-	if len(body.Choices) == 0 {
-		return nil, errors.New("it has no choices")
-	}
-	choice := &body.Choices[0]
-	m := &choice.Message
-	out := &reply{stop: choice.FinishReason, id: body.ID, model: body.Model}
-	if reasoning := cmp.Or(m.ReasoningContent, m.Reasoning); reasoning != "" {
-		out.blocks = append(out.blocks, block{kind: reasoningBlock, text: reasoning})
-	}
-	if answer := contentText(m.Content); answer != "" {
-		out.blocks = append(out.blocks, block{kind: textBlock, text: answer})
-	}
-	if m.Refusal != "" {
-		out.blocks = append(out.blocks, block{kind: textBlock, text: m.Refusal})
-	}
-	for _, c := range m.ToolCalls {
-		out.blocks = append(out.blocks, block{kind: callBlock, id: c.ID, name: c.Function.Name,
-			data: argumentsOf(c.Function.Arguments)})
-	}
-	var u struct {
-		Prompt       int64         `json:"prompt_tokens"`
-		Completion   int64         `json:"completion_tokens"`
-		PromptOf     openAIDetails `json:"prompt_tokens_details"`
-		CompletionOf openAIDetails `json:"completion_tokens_details"`
-	}
-	if json.Unmarshal(body.Usage, &u) == nil && u.Prompt+u.Completion > 0 {
-		out.usage = disjoint(u.Prompt, u.PromptOf.Cached, 0, u.Completion, u.CompletionOf.Reasoning)
-		out.usageRaw, out.basis = body.Usage, semconv.BasisInclusive
-	}
-	return out, out.empty()
 }

@@ -2,9 +2,8 @@ package replay
 
 import (
 	"encoding/json"
-	"errors"
 
-	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -12,7 +11,7 @@ import (
 // request holds the whole conversation.
 var openAIResponses = &Format{
 	Name: "openai-responses", Title: "OpenAI Responses", KeyEnv: "OPENAI_API_KEY",
-	path: "/responses", request: responsesRequestOf, reply: documents(joinResponses, responsesDocument),
+	path: "/responses", request: responsesRequestOf, reply: decodes(modelapi.Responses, "output"),
 	authorize: bearer,
 }
 
@@ -122,80 +121,4 @@ func responsesFile(f *file) responsesContent {
 		return responsesContent{Type: "input_file", FileURL: f.url}
 	}
 	return responsesContent{Type: "input_text", Text: new(f.placeholder())}
-}
-
-// responsesReply is an answer.
-type responsesReply struct {
-	ID     string `json:"id"`
-	Model  string `json:"model"`
-	Status string `json:"status"`
-	Error  *struct {
-		Message string `json:"message"`
-	} `json:"error"`
-	Incomplete struct {
-		Reason string `json:"reason"`
-	} `json:"incomplete_details"`
-	Output []responsesOutput `json:"output"`
-	Usage  json.RawMessage   `json:"usage"`
-}
-
-type responsesOutput struct {
-	Type    string          `json:"type"`
-	Content json.RawMessage `json:"content"`
-	Summary []struct {
-		Text string `json:"text"`
-	} `json:"summary"`
-	CallID    string `json:"call_id"`
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
-}
-
-func responsesDocument(body *responsesReply) (*reply, error) {
-	if body.Error != nil && body.Error.Message != "" {
-		return nil, errors.New(body.Error.Message)
-	}
-	if body.Output == nil {
-		return nil, errors.New("it has no output")
-	}
-	out := &reply{stop: "stop", id: body.ID, model: body.Model}
-	for _, item := range body.Output {
-		switch item.Type {
-		case "message":
-			var parts []json.RawMessage
-			if json.Unmarshal(item.Content, &parts) != nil {
-				parts = []json.RawMessage{item.Content}
-			}
-			for _, part := range parts {
-				if text := contentText(part); text != "" {
-					out.blocks = append(out.blocks, block{kind: textBlock, text: text})
-				}
-			}
-		case "reasoning":
-			var b block
-			for _, s := range item.Summary {
-				b.text += s.Text
-			}
-			if b.kind = reasoningBlock; b.text != "" {
-				out.blocks = append(out.blocks, b)
-			}
-		case "function_call":
-			out.stop = "tool-calls"
-			out.blocks = append(out.blocks, block{kind: callBlock, id: item.CallID, name: item.Name,
-				data: argumentsOf(item.Arguments)})
-		}
-	}
-	if body.Status == "incomplete" {
-		out.stop = body.Incomplete.Reason
-	}
-	var u struct {
-		Input    int64         `json:"input_tokens"`
-		Output   int64         `json:"output_tokens"`
-		InputOf  openAIDetails `json:"input_tokens_details"`
-		OutputOf openAIDetails `json:"output_tokens_details"`
-	}
-	if json.Unmarshal(body.Usage, &u) == nil && u.Input+u.Output > 0 {
-		out.usage = disjoint(u.Input, u.InputOf.Cached, 0, u.Output, u.OutputOf.Reasoning)
-		out.usageRaw, out.basis = body.Usage, semconv.BasisInclusive
-	}
-	return out, out.empty()
 }

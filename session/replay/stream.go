@@ -7,30 +7,40 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"maps"
-	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/modelapi"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // Nobody asked for a stream, but some servers and proxies answer with one all the same.
-// Its events are put together to the document that the same API sends otherwise.
 
 // errCutStream is of a stream of which the end is missing.
 var errCutStream = errors.New("the stream ended before the answer did")
 
-// documents returns what reads a reply that is one JSON document, or a stream of server-sent events that join puts
-// together to one. join returns with an error what there was before it. decode reads the document.
-func documents[T any](join func([]json.RawMessage) (*T, error),
-	decode func(*T) (*reply, error)) func(io.Reader) (*reply, error) {
-	return func(r io.Reader) (*reply, error) { return readDocument(r, join, decode) }
-}
-
-func readDocument[T any](r io.Reader, join func([]json.RawMessage) (*T, error),
-	decode func(*T) (*reply, error)) (*reply, error) {
-	text, readErr := io.ReadAll(r)
-	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
-	if !isStream(text) {
+// decodes returns what reads a reply that is one JSON document with the member, or a stream of server-sent events of
+// the same API. With an error it returns what there was before it.
+func decodes(api *modelapi.API, member string) func(io.Reader) (*reply, error) {
+	return func(r io.Reader) (*reply, error) {
+		text, readErr := io.ReadAll(r)
+		text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
+		s := &sink{texts: make(map[*modelapi.Block]*strings.Builder)}
+		s.Sink, s.Budget = s, len(text)
+		decoder := api.Decode(&s.Answer)
+		if isStream(text) {
+			err := cmp.Or(decodeEvents(decoder, events(text)), readErr)
+			if !s.Ended {
+				err = cmp.Or(err, errCutStream)
+			}
+			out := s.reply(api)
+			err = cmp.Or(err, s.Err)
+			if empty := out.empty(); empty != nil {
+				return nil, cmp.Or(err, empty)
+			}
+			return out, err
+		}
+		var members map[string]json.RawMessage
 		switch {
 		case readErr != nil:
 			return nil, readErr
@@ -40,23 +50,108 @@ func readDocument[T any](r io.Reader, join func([]json.RawMessage) (*T, error),
 			return nil, fmt.Errorf("the reply is neither JSON nor a stream of events: it begins with %q; "+
 				"check that --endpoint is that of the API", head(text))
 		}
-		document := new(T)
 		// An error may come with status 200, as some proxies have it.
-		if err := cmp.Or(json.Unmarshal(text, document), streamError(text)); err != nil {
+		if err := cmp.Or(json.Unmarshal(text, &members), streamError(text)); err != nil {
 			return nil, err
 		}
-		return decode(document)
+		var list []json.RawMessage
+		if json.Unmarshal(members[member], &list) != nil || list == nil || len(list) == 0 && api == modelapi.Chat {
+			return nil, errors.New("it has no " + member)
+		}
+		decoder.Body(text)
+		if s.Err != nil {
+			return nil, s.Err
+		}
+		out := s.reply(api)
+		return out, out.empty()
 	}
-	document, err := join(events(text))
-	err = cmp.Or(readErr, err)
-	if document == nil {
-		return nil, cmp.Or(err, errCutStream)
+}
+
+// decodeEvents decodes the events, until one reports an error or is none.
+func decodeEvents(decoder modelapi.Decoder, events []json.RawMessage) error {
+	for _, event := range events {
+		if err := streamError(event); err != nil {
+			return err
+		}
+		var e struct {
+			Type string `json:"type"`
+		}
+		_ = json.Unmarshal(event, &e)             // an event of Chat Completions has none
+		if !strings.HasSuffix(e.Type, ".delta") { // of Responses, of which the items that follow are whole
+			decoder.Event("", event)
+		}
 	}
-	out, decodeErr := decode(document)
-	if decodeErr != nil {
-		return nil, cmp.Or(err, decodeErr)
+	return nil
+}
+
+// sink keeps an answer.
+type sink struct {
+	modelapi.Answer
+	texts map[*modelapi.Block]*strings.Builder
+}
+
+// Text implements [modelapi.Sink], as do the methods that follow. What the provider executed, and further choices, are
+// not part of a reply.
+func (s *sink) Text(b *modelapi.Block, text string) {
+	if s.texts[b] == nil {
+		s.texts[b] = new(strings.Builder)
 	}
-	return out, err
+	s.texts[b].WriteString(text)
+}
+
+func (s *sink) Closed(*modelapi.Block)               {}
+func (s *sink) Output(string, json.RawMessage, bool) {}
+func (s *sink) Choice(int, string, string, string)   {}
+func (s *sink) File(modelapi.File)                   {}
+
+// reply returns what the answer came to.
+func (s *sink) reply(api *modelapi.API) *reply {
+	out := &reply{stop: s.Stop, id: s.ID, model: s.Model}
+	called := false
+	for i, b := range s.Blocks {
+		text := ""
+		if written := s.texts[b]; written != nil {
+			text = written.String()
+		}
+		switch {
+		case b.Kind == modelapi.Call:
+			if input := b.PartialInput(); !b.Server && (!b.Open || input != "") {
+				called = true
+				out.blocks = append(out.blocks, block{kind: callBlock, id: b.ID, name: b.Name, data: b.Input()})
+			}
+		case b.Kind == modelapi.Text && text != "":
+			out.blocks = append(out.blocks, block{kind: textBlock, text: text})
+		case b.Kind == modelapi.Reasoning && api == modelapi.Anthropic:
+			meta, _ := json.Marshal(struct {
+				Signature    string `json:"signature,omitempty"`
+				RedactedData string `json:"redactedData,omitempty"`
+			}{b.Signature, b.Redacted}) // strings always encode
+			out.blocks = append(out.blocks, block{kind: reasoningBlock, text: text,
+				meta: map[string]json.RawMessage{"anthropic": meta}})
+		case b.Kind == modelapi.Reasoning && i > 0 && api == modelapi.Responses && len(out.blocks) > 0 &&
+			s.Blocks[i-1].Kind == modelapi.Reasoning && s.Blocks[i-1].SameItem(b):
+			out.blocks[len(out.blocks)-1].text += text
+		case b.Kind == modelapi.Reasoning && text != "":
+			out.blocks = append(out.blocks, block{kind: reasoningBlock, text: text})
+		}
+	}
+	if api == modelapi.Responses && (out.stop == "" || out.stop == "completed") { // which has no other word for it
+		if out.stop = "stop"; called {
+			out.stop = "tool-calls"
+		}
+	}
+	u := s.Usage
+	if u == nil || u.Input+u.Output+u.Reasoning+u.CacheRead+u.CacheWrite == 0 {
+		return out
+	}
+	out.usage = &session.Usage{
+		Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
+	}
+	if out.usageRaw, out.basis = u.Raw, semconv.BasisExclusive; u.Basis == modelapi.Inclusive {
+		out.usage = disjoint(u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning)
+		out.basis = semconv.BasisInclusive
+	}
+	return out
 }
 
 // head is how a text begins, for an error.
@@ -127,191 +222,4 @@ func messageOf(raw json.RawMessage) string {
 	}
 	_ = json.Unmarshal(raw, &e)
 	return cmp.Or(e.Message, plainText(raw))
-}
-
-// decoded yields the events, until one reports an error or is none: then err has it.
-func decoded[T any](events []json.RawMessage, err *error) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for _, event := range events {
-			e := new(T)
-			if *err = cmp.Or(streamError(event), json.Unmarshal(event, e)); *err != nil || !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-// joinChat joins the chunks of Chat Completions.
-func joinChat(all []json.RawMessage) (*chatCompletion, error) {
-	var out chatCompletion
-	var m chatMade
-	var content strings.Builder
-	var err error
-	finish, seen := "", false
-	for chunk := range decoded[chatCompletion](all, &err) {
-		out.ID, out.Model = cmp.Or(chunk.ID, out.ID), cmp.Or(chunk.Model, out.Model)
-		if len(chunk.Usage) > 0 && string(chunk.Usage) != "null" {
-			out.Usage = chunk.Usage
-		}
-		for _, c := range chunk.Choices {
-			if c.Index != 0 {
-				continue
-			}
-			seen = true
-			d := c.Delta
-			if d.Content == nil {
-				d.Content = c.Message.Content // some send the message as one event
-			}
-			content.WriteString(contentText(d.Content))
-			m.Refusal, m.Reasoning = m.Refusal+d.Refusal, m.Reasoning+d.Reasoning
-			m.ReasoningContent += d.ReasoningContent
-			for _, piece := range slices.Concat(d.ToolCalls, c.Message.ToolCalls) {
-				at := len(m.ToolCalls)
-				if piece.Index != nil {
-					at = slices.IndexFunc(m.ToolCalls, func(k chatPiece) bool {
-						return k.Index != nil && *k.Index == *piece.Index
-					})
-				} else if piece.ID == "" {
-					at--
-				}
-				if at < 0 || at == len(m.ToolCalls) {
-					m.ToolCalls = append(m.ToolCalls, piece)
-					continue
-				}
-				k := &m.ToolCalls[at]
-				k.ID, k.Function.Name = cmp.Or(k.ID, piece.ID), k.Function.Name+piece.Function.Name
-				k.Function.Arguments += piece.Function.Arguments
-			}
-			finish = cmp.Or(c.FinishReason, finish)
-		}
-	}
-	if !seen {
-		return nil, err
-	}
-	if err == nil && finish == "" {
-		err = errCutStream
-	}
-	m.Content, _ = json.Marshal(content.String())
-	out.Choices = []chatChoice{{FinishReason: finish, Message: m}}
-	return &out, err
-}
-
-// joinResponses finds the response in the last event of Responses; where it is missing,
-// the items that were whole before.
-func joinResponses(all []json.RawMessage) (*responsesReply, error) {
-	var out responsesReply
-	var err error
-	type event struct {
-		Type     string          `json:"type"`
-		Response *responsesReply `json:"response"`
-		Item     responsesOutput `json:"item"`
-	}
-	for e := range decoded[event](all, &err) {
-		switch e.Type {
-		case "response.completed", "response.incomplete", "response.failed":
-			return e.Response, nil
-		case "response.output_item.done":
-			out.Output = append(out.Output, e.Item)
-		}
-	}
-	if out.Output == nil {
-		return nil, err
-	}
-	return &out, cmp.Or(err, errCutStream)
-}
-
-// joinAnthropic joins the events of Messages.
-func joinAnthropic(all []json.RawMessage) (*anthropicReply, error) {
-	var message *anthropicReply
-	usage := make(map[string]json.RawMessage)
-	blocks := []anthropicBlock{}
-	inputs := make(map[int]string) // of calls, by the places of their blocks
-	var err error
-	ended := false
-	type event struct {
-		Type    string          `json:"type"`
-		Index   int             `json:"index"`
-		Message *anthropicReply `json:"message"`
-		Block   anthropicBlock  `json:"content_block"`
-		Delta   struct {
-			Text      string  `json:"text"`
-			Thinking  string  `json:"thinking"`
-			Signature string  `json:"signature"`
-			Input     string  `json:"partial_json"`
-			Stop      *string `json:"stop_reason"`
-		} `json:"delta"`
-		Usage map[string]json.RawMessage `json:"usage"`
-	}
-	for e := range decoded[event](all, &err) {
-		maps.Copy(usage, e.Usage)
-		switch e.Type {
-		case "message_start":
-			if message = e.Message; message != nil {
-				_ = json.Unmarshal(message.Usage, &usage) // it is counted where there is one
-			}
-		case "content_block_start":
-			blocks = append(blocks, e.Block)
-		case "content_block_delta":
-			if e.Index < 0 || e.Index >= len(blocks) {
-				break
-			}
-			b := &blocks[e.Index]
-			b.Text, b.Thinking = b.Text+e.Delta.Text, b.Thinking+e.Delta.Thinking
-			b.Signature += e.Delta.Signature
-			inputs[e.Index] += e.Delta.Input
-		case "message_delta":
-			if e.Delta.Stop != nil && message != nil {
-				message.StopReason = *e.Delta.Stop
-			}
-		case "message_stop":
-			ended = true
-		}
-	}
-	if message == nil {
-		return nil, err
-	}
-	for i, input := range inputs {
-		if input != "" {
-			blocks[i].Input = argumentsOf(input)
-		}
-	}
-	message.Content = blocks
-	message.Usage, _ = json.Marshal(usage)
-	if err == nil && !ended {
-		err = errCutStream
-	}
-	return message, err
-}
-
-// contentText is the text of a message's content: a text, or a list of parts that have
-// one.
-func contentText(raw json.RawMessage) string {
-	var s string
-	if len(raw) == 0 || json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	var parts []json.RawMessage
-	if json.Unmarshal(raw, &parts) != nil {
-		parts = []json.RawMessage{raw}
-	}
-	for _, part := range parts {
-		var p struct {
-			Text    json.RawMessage `json:"text"`
-			Refusal string          `json:"refusal"`
-		}
-		var plain string
-		switch {
-		case json.Unmarshal(part, &plain) == nil:
-			s += plain
-		case json.Unmarshal(part, &p) == nil:
-			var inner struct {
-				Value string `json:"value"`
-			}
-			if json.Unmarshal(p.Text, &plain) != nil && json.Unmarshal(p.Text, &inner) == nil {
-				plain = inner.Value
-			}
-			s += plain + p.Refusal
-		}
-	}
-	return s
 }
