@@ -1,9 +1,6 @@
 package semconv_test
 
 import (
-	"bytes"
-	"flag"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -14,133 +11,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-var update = flag.Bool("update", false, "write CONVENTIONS.md")
-
-const head = `# Conventions
-
-The spans and events that agenttrace emits, and their attributes. The page is generated from package
-` + "`semconv`" + ` (` + "`go test ./semconv -update`" + `).
-
-Schema URL: ` + "`" + semconv.SchemaURL + "`" + `. Instrumentation scope: ` + "`" + semconv.ScopeName + "`" + `.
-
-The group of a key is its origin: *floor* keys are those of the agent guide, *mirror* keys those of OpenTelemetry and
-its GenAI conventions, and *own* keys are defined by agenttrace. A value of type *JSON string* is JSON text in a
-string. Times are Unix milliseconds.
-`
-
-var spanDocs = []struct{ name, kind, doc string }{
-	{semconv.SpanSessionRun, "INTERNAL", "A run: the time in which an agent works on a session.\n" +
-		"With an operation other than run, a change of the session at one moment.\n" +
-		"It has a link to the session's previous run."},
-	{semconv.SpanSessionTurn, "INTERNAL", "A turn, from a user message to the finished answer.\n" +
-		"A turn that waited for a person is two spans with the same index and messages."},
-	{"chat {model}", "CLIENT", "A model call: a GenAI inference span. Its counts are included in those of its turn."},
-	{semconv.SpanToolCall, "INTERNAL", "A tool call, from its announcement to its end. The turn lists it as a part " +
-		"without data;\n" +
-		"a call that is still open when its turn ends is listed with its data. If its result comes later,\n" +
-		"a second span of the same part has it."},
-	{semconv.SpanPermissionEvaluate, "INTERNAL",
-		"A decision whether a tool call is allowed; a child of the call's span."},
-	{semconv.SpanCompactionRun, "INTERNAL",
-		"A compaction: in the model's context, a summary replaces the earlier messages of the session."},
-}
-
-const eventHead = `
-## Events
-
-A span is exported when it has ended. Work in progress is reported by events: log records of the same scope and schema
-URL with an event name, the severity INFO, and the trace and span id of the current run or turn. Each event is a full
-snapshot of what it describes, so losing, repeating or reordering events is harmless. Of two events about the same
-thing the one with the later timestamp takes precedence; the timestamps of a session's events are unique. The span of a
-thing takes precedence over all events about it.
-`
-
-var eventDocs = []struct{ name, doc string }{
-	{semconv.EventSession, "A run began, or its session changed while the run is open."},
-	{semconv.EventMessage, "A message began or its metadata changed.\n" +
-		"A user message has its parts, and is sent before the model answers.\n" +
-		"An assistant message has none; a session.turn span or events of the parts report them."},
-	{semconv.EventPart, "A part of an assistant message began, grew or changed its state.\n" +
-		"Growing text has the state streaming in its data.\n" +
-		"It is sent at intervals, so its last words may be missing until it is complete."},
-	{semconv.EventStatus, "The status of the session changed, or is repeated while a turn or a compaction is open.\n" +
-		"If the process dies, the last status stays until the session is resumed, and is no longer repeated."},
-}
-
-func table(b *bytes.Buffer, name string) {
-	b.WriteString("| key | type | unit | group | meaning | example |\n|---|---|---|---|---|---|\n")
-	for _, a := range semconv.Attributes() {
-		if slices.Contains(a.Spans, name) {
-			fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | `%s` |\n",
-				a.Key, a.Type, code(a.Unit), a.Group, cell(a.Doc), cell(a.Example))
-		}
-	}
-}
-
-func conventions() []byte {
-	var b bytes.Buffer
-	b.WriteString(head)
-	for _, s := range spanDocs {
-		fmt.Fprintf(&b, "\n## %s\n\nKind %s. %s\n\n", s.name, s.kind, s.doc)
-		table(&b, s.name)
-	}
-	fmt.Fprintf(&b, "\n### %s\n\nAn event on a session.turn span: the agent repeats the same calls.\n\n",
-		semconv.SpanEventLoopWarning)
-	table(&b, semconv.SpanEventLoopWarning)
-	fmt.Fprintf(&b, "\n### %s\n\nAn event on a span that a panic ended.\n\n", semconv.SpanEventException)
-	table(&b, semconv.SpanEventException)
-	b.WriteString(eventHead)
-	for _, e := range eventDocs {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", e.name, e.doc)
-		table(&b, e.name)
-	}
-	b.WriteString("\n## Values\n\n| key | values | meaning |\n|---|---|---|\n")
-	for _, e := range semconv.Enums() {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", e.Key, strings.Join(e.Values, "`, `"), cell(e.Doc))
-	}
-	return b.Bytes()
-}
-
-func code(s string) string {
-	if s == "" {
-		return ""
-	}
-	return "`" + s + "`"
-}
-
-// cell escapes text for a table cell.
-func cell(s string) string {
-	return strings.NewReplacer("|", `\|`, "\n", `\n`).Replace(s)
-}
-
-func TestConventionsPageIsCurrent(t *testing.T) {
-	want := conventions()
-	if *update {
-		if err := os.WriteFile("CONVENTIONS.md", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile("CONVENTIONS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("CONVENTIONS.md differs from the package; run go test ./semconv -update (-package +page):\n%s", diff)
-	}
-}
-
 func TestEveryAttributeIsDescribed(t *testing.T) {
-	names := map[string]bool{semconv.SpanEventLoopWarning: true, semconv.SpanEventException: true}
-	for _, s := range spanDocs {
-		names[s.name] = true
-	}
-	for _, e := range eventDocs {
-		names[e.name] = true
+	names := []string{
+		semconv.SpanSessionRun, semconv.SpanSessionTurn, "chat {model}", semconv.SpanToolCall, semconv.SpanCompactionRun,
+		semconv.SpanPermissionEvaluate, semconv.SpanEventLoopWarning, semconv.SpanEventException, semconv.EventSession,
+		semconv.EventMessage, semconv.EventPart, semconv.EventStatus,
 	}
 	seen := make(map[string]bool)
 	for _, a := range semconv.Attributes() {
@@ -153,7 +31,7 @@ func TestEveryAttributeIsDescribed(t *testing.T) {
 			t.Errorf("%s lacks an example, a sentence or its spans: %+v", key, a)
 		}
 		for _, s := range a.Spans {
-			if !names[s] {
+			if !slices.Contains(names, s) {
 				t.Errorf("%s is listed for the unknown span %q", key, s)
 			}
 		}
@@ -167,7 +45,77 @@ func TestEveryAttributeIsDescribed(t *testing.T) {
 		if !seen[e.Key] {
 			t.Errorf("values of %s are listed, the key is not", e.Key)
 		}
+		if !strings.HasSuffix(e.Doc, ".") {
+			t.Errorf("%s lacks a sentence: %+v", e.Key, e)
+		}
 	}
+}
+
+// TestAnAttributeIsTheSameInEveryTable reads the page, which repeats the row of an attribute for each of its spans.
+func TestAnAttributeIsTheSameInEveryTable(t *testing.T) {
+	page, err := os.ReadFile("CONVENTIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes, _, _ := strings.Cut(string(page), "\n## Values\n")
+	if !strings.Contains(attributes, semconv.SchemaURL) || !strings.Contains(attributes, "`"+semconv.ScopeName+"`") {
+		t.Error("the page has another schema URL or scope")
+	}
+	rows := make(map[string]string)
+	for line := range strings.Lines(attributes) {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		key := strings.Fields(line)[1]
+		if have := rows[key]; have != "" && have != line {
+			t.Errorf("%s has two rows:\n%s%s", key, have, line)
+		}
+		if rows[key] = line; strings.Count(line, " | ") != 5 {
+			t.Errorf("%s does not have six columns", key)
+		}
+	}
+}
+
+// TestEveryValueIsListed reads the sources, because a value that no table has is missing from the page.
+func TestEveryValueIsListed(t *testing.T) {
+	var listed []string
+	for _, e := range semconv.Enums() {
+		listed = append(listed, e.Values...)
+	}
+	for name, value := range constantsOf(t, "enums.go") {
+		if !slices.Contains(listed, value) && !strings.HasPrefix(name, "ErrorType") && name != "AbortedByRestart" {
+			t.Errorf("%s = %q is not among the values of the page", name, value)
+		}
+	}
+}
+
+// constantsOf returns the texts of the constants in a file by their names.
+func constantsOf(t *testing.T, path string) map[string]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := make(map[string]string)
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		for i, name := range spec.Names {
+			value := spec.Values[i]
+			if call, ok := value.(*ast.CallExpr); ok { // attribute.Key("…")
+				value = call.Args[0]
+			}
+			text, err := strconv.Unquote(value.(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			constants[name.Name] = text
+		}
+		return true
+	})
+	return constants
 }
 
 func checkExample(t *testing.T, a semconv.Attribute) {
@@ -194,37 +142,16 @@ func checkExample(t *testing.T, a semconv.Attribute) {
 // TestEveryKeyConstantIsListed reads the sources, because a key that is not in the table is
 // missing from CONVENTIONS.md.
 func TestEveryKeyConstantIsListed(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "keys.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	listed := make(map[string]bool)
 	for _, a := range semconv.Attributes() {
 		listed[string(a.Key)] = true
 	}
-	constants := make(map[string]string) // value by name
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
+	constants := constantsOf(t, "keys.go")
+	for name, value := range constants {
+		if !listed[value] {
+			t.Errorf("%s = %q is not in CONVENTIONS.md", name, value)
 		}
-		for i, name := range spec.Names {
-			call, ok := spec.Values[i].(*ast.CallExpr)
-			if !ok {
-				t.Errorf("%s is not an attribute.Key", name)
-				continue
-			}
-			value, err := strconv.Unquote(call.Args[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			constants[name.Name] = value
-			if !listed[value] {
-				t.Errorf("%s = %q is not in Attributes", name, value)
-			}
-		}
-		return true
-	})
+	}
 	if len(constants) != len(listed) {
 		t.Errorf("%d constants, %d keys listed", len(constants), len(listed))
 	}

@@ -1,6 +1,6 @@
 // Package semconv defines the names, attribute keys and enumerations of everything that
-// agenttrace puts on spans and events. [Attributes] and [Enums] list them with type, unit
-// and example; CONVENTIONS.md is generated from these lists.
+// agenttrace puts on spans and events. CONVENTIONS.md lists them with type, unit and
+// example; [Attributes] and [Enums] return what it lists.
 //
 // Keys have three origins. Those of group [Floor] (session_id, turn_index, tool_id, …)
 // are prescribed by the agent guide and used verbatim. Those of group [Mirror] (gen_ai.*,
