@@ -42,7 +42,6 @@ lint:
 
 generate: ## files that are written by programs; CI checks that they are current
 	go generate ./...
-	go test ./semconv -run TestConventions -update
 
 fuzz: ## every fuzz target for FUZZTIME
 	.ci/fuzz $(or $(FUZZTIME),10s)

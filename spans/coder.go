@@ -163,7 +163,8 @@ func (c *coder) parts(key attribute.Key, parts *[]Part) (damaged int) {
 	} else if !c.decoding && len(*parts) > 0 {
 		all := make([]string, len(*parts))
 		for i := range *parts {
-			all[i] = (*parts)[i].text()
+			p := &(*parts)[i]
+			all[i] = string(p.AppendJSON(make([]byte, 0, len(p.Data)+384)))
 		}
 		c.add(key.StringSlice(all))
 	}

@@ -3,7 +3,6 @@ package spans
 import (
 	"encoding/json"
 	"errors"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -74,25 +73,6 @@ func (e *Event) visit(c *coder) {
 	c.count(semconv.StatusAttemptKey, &e.Attempt)
 	c.text(semconv.StatusDetailKey, &e.Detail)
 	c.text(semconv.ToolCallIDKey, &e.CallID)
-}
-
-// text returns AppendJSON as a string. It copies Data, the greater part of it, only once.
-func (p *Part) text() string {
-	var buf [384]byte
-	head := *p
-	head.Data = nil
-	b := head.AppendJSON(buf[:0])
-	if len(p.Data) == 0 {
-		return string(b)
-	}
-	const data = `,"data":`
-	var out strings.Builder
-	out.Grow(len(b) + len(data) + len(p.Data))
-	out.Write(b[:len(b)-1])
-	out.WriteString(data)
-	out.Write(p.Data)
-	out.WriteByte('}')
-	return out.String()
 }
 
 // Set implements [SpanData].

@@ -74,87 +74,34 @@ func ParsePart(s string) (Part, error) {
 	return headOfPart(s), fmt.Errorf("read part: %w", err)
 }
 
-// scanPart decodes a part that is formatted exactly as AppendJSON does, without looking
-// at the characters of its data, because that would be most of the cost of decoding a
-// turn. ok is false for any other format.
+// scanPart is ParsePart for a part as AppendJSON writes it. It does not look at the data, which come last and are most
+// of a part. The name of that member cannot be in a text, whose quotes are escaped.
 func scanPart(s string) (p Part, ok bool) {
-	sc := scanner{rest: s, ok: true}
-	sc.literal(`{"id":`)
-	p.ID = sc.text()
-	sc.literal(`,"index":`)
-	p.Index = sc.number()
-	sc.literal(`,"type":`)
-	p.Type = sc.text()
-	if sc.optional(`,"tool_call_id":`) {
-		p.ToolCallID = sc.text()
-	}
-	if sc.optional(`,"tool_state":`) {
-		p.ToolState = sc.text()
-	}
-	if sc.optional(`,"tool_name":`) {
-		p.ToolName = sc.text()
-	}
-	sc.literal(`,"created_at":`)
-	p.CreatedAt = sc.number()
-	sc.literal(`,"updated_at":`)
-	p.UpdatedAt = sc.number()
-	if sc.optional(`,"data":`) && len(sc.rest) > 2 {
-		p.Data = json.RawMessage(sc.rest[:len(sc.rest)-1])
-		// A part that was truncated inside its data does not end like a nested object.
-		sc.ok = sc.ok && sc.rest[0] == '{' && strings.HasSuffix(sc.rest, "}}")
-		sc.rest = "}"
-	}
-	sc.literal("}")
-	return p, sc.ok && sc.rest == "" && p.ID != ""
-}
-
-// scanner reads JSON of one known form. ok becomes false at the first deviation.
-type scanner struct {
-	rest string
-	ok   bool
-}
-
-func (s *scanner) optional(prefix string) bool {
-	rest, found := strings.CutPrefix(s.rest, prefix)
+	head, data, found := strings.Cut(s, `,"data":`)
 	if found {
-		s.rest = rest
-	}
-	return found
-}
-
-func (s *scanner) literal(prefix string) { s.ok = s.optional(prefix) && s.ok }
-
-// text reads a string without escapes.
-func (s *scanner) text() string {
-	if !s.ok || !strings.HasPrefix(s.rest, `"`) {
-		s.ok = false
-		return ""
-	}
-	for i := 1; i < len(s.rest); i++ {
-		switch c := s.rest[i]; {
-		case c == '"':
-			text := s.rest[1:i]
-			s.rest = s.rest[i+1:]
-			return text
-		case c == '\\' || c < 0x20 || c >= 0x80:
-			s.ok = false
-			return ""
+		// A part that was truncated inside its data does not end like a nested object.
+		if !strings.HasPrefix(data, "{") || !strings.HasSuffix(data, "}}") {
+			return p, false
 		}
+		head, p.Data = head+"}", json.RawMessage(data[:len(data)-1])
 	}
-	s.ok = false
-	return ""
-}
-
-func (s *scanner) number() int64 {
-	end := strings.IndexAny(s.rest, ",}")
-	if !s.ok || end < 0 {
-		s.ok = false
-		return 0
+	texts := map[string]*string{
+		"id": &p.ID, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState, "tool_name": &p.ToolName,
 	}
-	n, err := strconv.ParseInt(s.rest[:end], 10, 64)
-	s.ok = err == nil
-	s.rest = s.rest[end:]
-	return n
+	numbers := map[string]*int64{"index": &p.Index, "created_at": &p.CreatedAt, "updated_at": &p.UpdatedAt}
+	known := true
+	whole := jsonscan.Object([]byte(head), 1, func(name string, value json.RawMessage) {
+		text, number, fits := texts[name], numbers[name], false
+		switch {
+		case text != nil:
+			*text, fits = jsonscan.Unquote(value)
+		case number != nil:
+			n, err := strconv.ParseInt(string(value), 10, 64)
+			*number, fits = n, err == nil
+		}
+		known = known && fits
+	})
+	return p, whole && known && p.ID != ""
 }
 
 // headOfPart reads the fields before the place where the JSON of a part breaks off.
