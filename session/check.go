@@ -74,9 +74,7 @@ func Check(t *Transcript) []Violation {
 		}
 		for j := range m.row.Parts {
 			p := checkedPart{Part: &m.row.Parts[j], message: m, place: j}
-			if p.data, _ = appendMembers(c.data[:0], p.DataJSON); p.data != nil {
-				c.data = p.data
-			}
+			p.data, _ = object(p.DataJSON)
 			for k := range rules {
 				if f := rules[k].part; f != nil {
 					c.rule = rules[k].name
@@ -185,7 +183,6 @@ type checker struct {
 	violations []Violation
 
 	messageIDs, partIDs map[string]struct{} // of the rows so far
-	data                members             // of the part, whose memory the next one uses
 }
 
 type checkedMessage struct {
@@ -208,15 +205,14 @@ func newChecker(t *Transcript) *checker {
 		messages:   make([]checkedMessage, len(t.Messages)),
 		messageIDs: make(map[string]struct{}, len(t.Messages)),
 		partIDs:    make(map[string]struct{}),
-		data:       make(members, 0, 8),
 	}
 	for i := range t.Messages {
 		m := &c.messages[i]
 		m.row, m.place = &t.Messages[i], i
 		m.meta, _ = object(m.row.Message.MetadataJSON)
-		usage, _ := object(string(m.meta.of("usage")))
+		usage, _ := object(string(m.meta["usage"]))
 		for _, b := range m.usage.buckets() {
-			if n, ok := count(usage.of(b.key)); ok {
+			if n, ok := count(usage[b.key]); ok {
 				*b.n = n
 			}
 		}
@@ -264,50 +260,18 @@ func (p *checkedPart) where() string {
 // maxScanned is the deepest nesting that is scanned; encoding/json takes deeper ones.
 const maxScanned = 1000
 
-// members are those of a JSON object. There are few, so they are searched.
-type members []member
-
-type member struct {
-	key   string
-	value json.RawMessage
-}
-
-// get returns the value of a key, the last one if there are several, and whether there is one.
-func (o members) get(key string) (value json.RawMessage, has bool) {
-	for i := len(o) - 1; i >= 0; i-- {
-		if o[i].key == key {
-			return o[i].value, true
-		}
-	}
-	return nil, false
-}
-
-// of is get without the report.
-func (o members) of(key string) json.RawMessage {
-	value, _ := o.get(key)
-	return value
-}
+// members are those of a JSON object; of other text they are nil.
+type members map[string]json.RawMessage
 
 // object parses text as a JSON object, whose values share its memory.
-func object(text string) (members, bool) { return appendMembers(make(members, 0, 8), text) }
-
-// appendMembers is object that appends to o.
-func appendMembers(o members, text string) (members, bool) {
-	if jsonscan.Object([]byte(text), maxScanned, func(key string, value json.RawMessage) {
-		o = append(o, member{key, value})
-	}) {
+func object(text string) (members, bool) {
+	o := make(members)
+	if jsonscan.Object([]byte(text), maxScanned, func(key string, value json.RawMessage) { o[key] = value }) {
 		return o, true
 	}
-	var m map[string]json.RawMessage
-	err := json.Unmarshal([]byte(text), &m)
-	if err != nil || m == nil {
-		return nil, false
-	}
-	o = o[:0]
-	for key, value := range m {
-		o = append(o, member{key, value})
-	}
-	return o, true
+	o = nil
+	err := json.Unmarshal([]byte(text), &o)
+	return o, err == nil && o != nil
 }
 
 // array parses text as a JSON array.
@@ -384,11 +348,11 @@ func compactionTail(parts []Part) (tail string, ok bool) {
 		if !isObject {
 			continue
 		}
-		if inner, wrapped := object(string(data.of("data"))); wrapped {
+		if inner, wrapped := object(string(data["data"])); wrapped {
 			data = inner
 		}
 		index, ok = parts[i].Index, true
-		tail, _ = str(data.of("tail_start_id"))
+		tail, _ = str(data["tail_start_id"])
 	}
 	return tail, ok
 }

@@ -81,15 +81,15 @@ func partTypeColumn(c *checker, p *checkedPart) {
 	if p.data == nil {
 		return
 	}
-	if t, ok := str(p.data.of("type")); !ok || t != p.Type {
-		c.report(p.where(), "type is %q, in data_json it is %s", p.Type, show(p.data.of("type")))
+	if t, ok := str(p.data["type"]); !ok || t != p.Type {
+		c.report(p.where(), "type is %q, in data_json it is %s", p.Type, show(p.data["type"]))
 	}
 }
 
 // strings reports the keys whose value is not a string. An optional key may be absent.
 func (c *checker) strings(p *checkedPart, optional bool, keys ...string) {
 	for _, key := range keys {
-		raw, has := p.data.get(key)
+		raw, has := p.data[key]
 		if !has && optional {
 			continue
 		}
@@ -104,7 +104,7 @@ func partText(c *checker, p *checkedPart) {
 		return
 	}
 	c.strings(p, false, "text")
-	if raw, has := p.data.get("state"); has {
+	if raw, has := p.data["state"]; has {
 		if s, _ := str(raw); s != "streaming" && s != "done" {
 			c.report(p.where(), "state is %s, want streaming or done", show(raw))
 		}
@@ -138,7 +138,7 @@ func partData(c *checker, p *checkedPart) {
 	if p.data == nil || p.Type == typeCompaction || !named(p.Type, "data-") {
 		return
 	}
-	if _, has := p.data.get("data"); !has {
+	if _, has := p.data["data"]; !has {
 		c.report(p.where(), "data is missing")
 	}
 	c.strings(p, true, "id")
@@ -153,27 +153,27 @@ func partCompaction(c *checker, p *checkedPart) {
 	if role := p.message.row.Message.Role; role != RoleAssistant {
 		c.report(p.where(), "is in a message of role %q", role)
 	}
-	data, ok := object(string(p.data.of("data")))
+	data, ok := object(string(p.data["data"]))
 	if !ok {
-		if _, flat := p.data.get("summary"); flat {
+		if _, flat := p.data["summary"]; flat {
 			c.report(p.where(), "is flat: wrap its fields in data")
 		} else {
-			c.report(p.where(), "data is %s, want an object", show(p.data.of("data")))
+			c.report(p.where(), "data is %s, want an object", show(p.data["data"]))
 		}
 		return
 	}
-	if _, ok := str(data.of("summary")); !ok {
-		c.report(p.where(), "data.summary is %s, want a string", show(data.of("summary")))
+	if _, ok := str(data["summary"]); !ok {
+		c.report(p.where(), "data.summary is %s, want a string", show(data["summary"]))
 	}
-	if raw, has := data.get("tail_start_id"); has && !isNull(raw) {
+	if raw, has := data["tail_start_id"]; has && !isNull(raw) {
 		if _, ok := str(raw); !ok {
 			c.report(p.where(), "data.tail_start_id is %s, want a message id or null", show(raw))
 		}
 	}
-	if raw, has := data.get("auto"); has && !isBool(raw) {
+	if raw, has := data["auto"]; has && !isBool(raw) {
 		c.report(p.where(), "data.auto is %s, want true or false", show(raw))
 	}
-	if raw, has := data.get("summary_tokens"); has {
+	if raw, has := data["summary_tokens"]; has {
 		if _, ok := count(raw); !ok {
 			c.report(p.where(), "data.summary_tokens is %s, want a count", show(raw))
 		}
@@ -186,7 +186,7 @@ func partTool(c *checker, p *checkedPart) {
 	}
 	c.strings(p, false, "toolCallId")
 	c.strings(p, p.Type != "dynamic-tool", "toolName")
-	if raw, has := p.data.get("providerExecuted"); has && !isBool(raw) {
+	if raw, has := p.data["providerExecuted"]; has && !isBool(raw) {
 		c.report(p.where(), "providerExecuted is %s, want true or false", show(raw))
 	}
 }
@@ -206,12 +206,12 @@ func partToolColumns(c *checker, p *checkedPart) {
 }
 
 func (c *checker) repeats(p *checkedPart, column string, got *string, key string) {
-	want, has := str(p.data.of(key))
+	want, has := str(p.data[key])
 	switch {
 	case got == nil && has:
 		c.report(p.where(), "%s is null, %s is %q", column, key, want)
 	case got != nil && (!has || *got != want):
-		c.report(p.where(), "%s is %q, %s is %s", column, *got, key, show(p.data.of(key)))
+		c.report(p.where(), "%s is %q, %s is %s", column, *got, key, show(p.data[key]))
 	}
 }
 
@@ -244,35 +244,35 @@ func partToolState(c *checker, p *checkedPart) {
 	if p.data == nil || !p.isTool() {
 		return
 	}
-	name, _ := str(p.data.of("state"))
+	name, _ := str(p.data["state"])
 	state, known := toolStates[name]
 	if !known {
-		c.report(p.where(), "state is %s", show(p.data.of("state")))
+		c.report(p.where(), "state is %s", show(p.data["state"]))
 		return
 	}
 	for _, key := range state.needs {
-		if _, has := p.data.get(key); !has {
+		if _, has := p.data[key]; !has {
 			c.report(p.where(), "state is %s, but %s is missing", name, key)
 		}
 	}
 	for _, key := range state.excludes {
-		if _, has := p.data.get(key); has {
+		if _, has := p.data[key]; has {
 			c.report(p.where(), "state is %s, but there is %s", name, key)
 		}
 	}
-	if raw, has := p.data.get("errorText"); has && name == StateOutputError {
+	if raw, has := p.data["errorText"]; has && name == StateOutputError {
 		if _, ok := str(raw); !ok {
 			c.report(p.where(), "errorText is %s, want a string", show(raw))
 		}
 	}
-	if raw, has := p.data.get("preliminary"); has && name == StateOutputAvailable && !isBool(raw) {
+	if raw, has := p.data["preliminary"]; has && name == StateOutputAvailable && !isBool(raw) {
 		c.report(p.where(), "preliminary is %s, want true or false", show(raw))
 	}
 	c.approval(p, name, state.approval)
 }
 
 func (c *checker) approval(p *checkedPart, state string, want approvalRule) {
-	raw, has := p.data.get("approval")
+	raw, has := p.data["approval"]
 	if !has {
 		if want != approvalNone && want != approvalGranted {
 			c.report(p.where(), "state is %s, but approval is missing", state)
@@ -288,11 +288,11 @@ func (c *checker) approval(p *checkedPart, state string, want approvalRule) {
 		c.report(p.where(), "approval is %s, want an object", show(raw))
 		return
 	}
-	if _, ok := str(approval.of("id")); !ok {
-		c.report(p.where(), "approval.id is %s, want a string", show(approval.of("id")))
+	if _, ok := str(approval["id"]); !ok {
+		c.report(p.where(), "approval.id is %s, want a string", show(approval["id"]))
 	}
-	answer, answered := approval.get("approved")
-	reason, reasoned := approval.get("reason")
+	answer, answered := approval["approved"]
+	reason, reasoned := approval["reason"]
 	if want == approvalAsked {
 		if answered || reasoned {
 			c.report(p.where(), "state is %s, but approval has an answer", state)

@@ -99,18 +99,18 @@ func sessionPermissions(c *checker) {
 			c.report(c.where(), "permissions_json[%d] is not an object", i)
 			continue
 		}
-		if p, ok := str(r.of("permission")); !ok || p == "" {
+		if p, ok := str(r["permission"]); !ok || p == "" {
 			c.report(c.where(), "permissions_json[%d] has no permission", i)
 		}
-		if _, ok := str(r.of("pattern")); !ok {
+		if _, ok := str(r["pattern"]); !ok {
 			c.report(c.where(), "permissions_json[%d] has no pattern", i)
 		}
-		switch action, _ := str(r.of("action")); action {
+		switch action, _ := str(r["action"]); action {
 		case "allow", "deny", "ask":
 		default:
-			c.report(c.where(), "permissions_json[%d] has action %s, want allow, deny or ask", i, show(r.of("action")))
+			c.report(c.where(), "permissions_json[%d] has action %s, want allow, deny or ask", i, show(r["action"]))
 		}
-		if source, has := r.get("source"); has {
+		if source, has := r["source"]; has {
 			switch s, _ := str(source); s {
 			case "manifest", "session", "project":
 			default:
@@ -118,7 +118,7 @@ func sessionPermissions(c *checker) {
 					i, show(source))
 			}
 		}
-		if at, has := r.get("added_at"); has {
+		if at, has := r["added_at"]; has {
 			if _, ok := count(at); !ok {
 				c.report(c.where(), "permissions_json[%d] has added_at %s, want milliseconds", i, show(at))
 			}
@@ -158,7 +158,7 @@ func sessionUsage(c *checker) {
 }
 
 func messageUsage(c *checker, m *checkedMessage) {
-	raw, has := m.meta.get("usage")
+	raw, has := m.meta["usage"]
 	if !has || isNull(raw) {
 		return
 	}
@@ -168,7 +168,7 @@ func messageUsage(c *checker, m *checkedMessage) {
 		return
 	}
 	for _, b := range new(Usage).buckets() {
-		if raw, has := usage.get(b.key); has {
+		if raw, has := usage[b.key]; has {
 			if _, ok := count(raw); !ok {
 				c.report(m.where(), "usage.%s is %s", b.key, show(raw))
 			}
@@ -213,23 +213,23 @@ func messageOrder(c *checker, m *checkedMessage) {
 }
 
 func messageMetadata(c *checker, m *checkedMessage) {
-	if raw, has := m.meta.get("model"); has && !isNull(raw) {
+	if raw, has := m.meta["model"]; has && !isNull(raw) {
 		var model Model
 		if err := decodeRow(raw, &model); err != nil {
 			c.report(m.where(), "model: %v", err)
 		}
 	}
-	if raw, has := m.meta.get("agent"); has && !isNull(raw) {
+	if raw, has := m.meta["agent"]; has && !isNull(raw) {
 		if _, ok := str(raw); !ok {
 			c.report(m.where(), "agent is %s, want a string", show(raw))
 		}
 	}
-	if raw, has := m.meta.get("system_prompt_digest"); has {
+	if raw, has := m.meta["system_prompt_digest"]; has {
 		if digest, ok := str(raw); !ok || !isDigest(digest) {
 			c.report(m.where(), "system_prompt_digest is %s, want a SHA-256 in lower-case hex", show(raw))
 		}
 	}
-	if raw, has := m.meta.get("agenttrace"); has {
+	if raw, has := m.meta["agenttrace"]; has {
 		var trace MessageTrace
 		if err := decodeRow(raw, &trace); err != nil {
 			c.report(m.where(), "agenttrace: %v", err)
@@ -281,7 +281,7 @@ func messageGaps(c *checker, m *checkedMessage) {
 	var trace struct {
 		Incomplete bool `json:"incomplete"`
 	}
-	if raw, has := m.meta.get("agenttrace"); has && json.Unmarshal(raw, &trace) == nil && trace.Incomplete {
+	if raw, has := m.meta["agenttrace"]; has && json.Unmarshal(raw, &trace) == nil && trace.Incomplete {
 		return
 	}
 	missing := int64(0)

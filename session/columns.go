@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
@@ -25,30 +24,8 @@ type Column struct {
 	// that is empty, or a pointer, slice or map that is nil.
 	Optional bool
 
-	offset uintptr
-	field  reflect.Type
-	kind   columnKind
-	key    string // in a JSON object: `{"id":` of the first column, `,"title":` of another
-}
-
-type columnKind uint8
-
-const (
-	kindJSON columnKind = iota // of any other type: the column has its JSON as text
-	kindText
-	kindOptText
-	kindInt
-	kindInt64
-	kindOptInt64
-	kindFloat
-	kindBool
-	kindBytes
-)
-
-var columnKinds = map[reflect.Type]columnKind{
-	reflect.TypeFor[string](): kindText, reflect.TypeFor[*string](): kindOptText,
-	reflect.TypeFor[int](): kindInt, reflect.TypeFor[int64](): kindInt64, reflect.TypeFor[*int64](): kindOptInt64,
-	reflect.TypeFor[float64](): kindFloat, reflect.TypeFor[bool](): kindBool, reflect.TypeFor[[]byte](): kindBytes,
+	index  []int // of the field, as in reflect.StructField
+	isJSON bool  // the column has the JSON of the field as text
 }
 
 // The columns of the canonical tables.
@@ -62,32 +39,33 @@ var (
 // the field's tag "column", or else in "json". With ",omitempty" an empty string is NULL. A
 // struct without a tag stands for its fields; a field whose name is "-" is no column.
 func ColumnsOf[Row any]() Columns[Row] {
-	return appendColumns(nil, reflect.TypeFor[Row](), 0)
+	return appendColumns(nil, reflect.TypeFor[Row](), nil)
 }
 
-func appendColumns(columns []Column, row reflect.Type, offset uintptr) []Column {
+func appendColumns(columns []Column, row reflect.Type, outer []int) []Column {
 	for f := range row.Fields() {
 		tag, ok := f.Tag.Lookup("column")
 		if !ok {
 			tag, ok = f.Tag.Lookup("json")
 		}
 		name, options, _ := strings.Cut(tag, ",")
+		index := slices.Concat(outer, f.Index)
 		switch {
 		case !ok && f.Type.Kind() == reflect.Struct:
-			columns = appendColumns(columns, f.Type, offset+f.Offset)
+			columns = appendColumns(columns, f.Type, index)
 			continue
 		case !ok || name == "-":
 			continue
 		}
-		c := Column{
-			Name: name, offset: offset + f.Offset, field: f.Type, kind: columnKinds[f.Type], key: `,"` + name + `":`,
-		}
-		if len(columns) == 0 {
-			c.key = `{"` + name + `":`
+		c := Column{Name: name, index: index}
+		switch reflect.New(f.Type).Interface().(type) {
+		case *string, **string, *int, *int64, **int64, *float64, *bool, *[]byte:
+		default:
+			c.isJSON = true
 		}
 		switch f.Type.Kind() {
 		case reflect.Pointer, reflect.Map, reflect.Slice:
-			c.Optional = c.kind != kindBytes
+			c.Optional = f.Type != reflect.TypeFor[[]byte]()
 		case reflect.String:
 			c.Optional = options == "omitempty"
 		}
@@ -108,27 +86,7 @@ func (columns Columns[Row]) Names() []string {
 // Field returns a pointer to the field of the row that column i is: a *string, **string,
 // *int, *int64, **int64, *float64, *bool or *[]byte, or a pointer to what the column has as JSON.
 func (columns Columns[Row]) Field(row *Row, i int) any {
-	c := &columns[i]
-	at := unsafe.Add(unsafe.Pointer(row), c.offset)
-	switch c.kind {
-	case kindText:
-		return (*string)(at)
-	case kindOptText:
-		return (**string)(at)
-	case kindInt:
-		return (*int)(at)
-	case kindInt64:
-		return (*int64)(at)
-	case kindOptInt64:
-		return (**int64)(at)
-	case kindFloat:
-		return (*float64)(at)
-	case kindBool:
-		return (*bool)(at)
-	case kindBytes:
-		return (*[]byte)(at)
-	}
-	return reflect.NewAt(c.field, at).Interface()
+	return reflect.ValueOf(row).Elem().FieldByIndex(columns[i].index).Addr().Interface()
 }
 
 // JSON returns the text that the table has for column i of the row, which is of a type
@@ -163,44 +121,47 @@ func (columns Columns[Row]) JSON(row *Row, i int) string {
 func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
 	for i := range columns {
 		c := &columns[i]
-		dst = append(dst, c.key...)
-		at := unsafe.Add(unsafe.Pointer(row), c.offset)
-		switch c.kind {
-		case kindText:
-			dst = appendText(dst, (*string)(at), c.Optional)
-		case kindOptText:
-			if v := *(**string)(at); v == nil {
+		if i == 0 {
+			dst = append(dst, '{', '"')
+		} else {
+			dst = append(dst, ',', '"')
+		}
+		dst = append(append(dst, c.Name...), `":`...)
+		switch v := columns.Field(row, i).(type) {
+		case *string:
+			dst = appendText(dst, *v, c.Optional)
+		case **string:
+			if *v == nil {
 				dst = append(dst, "null"...)
 			} else {
-				dst = jsonscan.AppendString(dst, *v)
+				dst = jsonscan.AppendString(dst, **v)
 			}
-		case kindInt:
-			dst = strconv.AppendInt(dst, int64(*(*int)(at)), 10)
-		case kindInt64:
-			dst = strconv.AppendInt(dst, *(*int64)(at), 10)
-		case kindOptInt64:
-			if v := *(**int64)(at); v == nil {
+		case *int:
+			dst = strconv.AppendInt(dst, int64(*v), 10)
+		case *int64:
+			dst = strconv.AppendInt(dst, *v, 10)
+		case **int64:
+			if *v == nil {
 				dst = append(dst, "null"...)
 			} else {
-				dst = strconv.AppendInt(dst, *v, 10)
+				dst = strconv.AppendInt(dst, **v, 10)
 			}
-		case kindFloat:
-			dst = appendFloat(dst, *(*float64)(at))
-		case kindBool:
-			dst = strconv.AppendBool(dst, *(*bool)(at))
+		case *float64:
+			dst = appendFloat(dst, *v)
+		case *bool:
+			dst = strconv.AppendBool(dst, *v)
 		default:
-			text := columns.JSON(row, i)
-			dst = appendText(dst, &text, c.Optional)
+			dst = appendText(dst, columns.JSON(row, i), c.Optional)
 		}
 	}
 	return append(dst, '}')
 }
 
-func appendText(dst []byte, v *string, optional bool) []byte {
-	if optional && *v == "" {
+func appendText(dst []byte, v string, optional bool) []byte {
+	if optional && v == "" {
 		return append(dst, "null"...)
 	}
-	return jsonscan.AppendString(dst, *v)
+	return jsonscan.AppendString(dst, v)
 }
 
 // DecodeJSON sets the row's fields to the columns in data, a JSON object as AppendJSON
@@ -222,7 +183,7 @@ func (columns Columns[Row]) DecodeJSON(data []byte, row *Row, required ...string
 		if string(value) == "null" || len(value) == 0 {
 			continue
 		}
-		if c.kind == kindJSON {
+		if c.isJSON {
 			var text string
 			if err := json.Unmarshal(value, &text); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)

@@ -16,16 +16,8 @@ func UsageOf(metadataJSON string) (Usage, float64) {
 			CostUSD float64 `json:"cost_usd"`
 		} `json:"agenttrace"`
 	}
-	readMetadata([]byte(metadataJSON), &m)
+	_ = json.Unmarshal([]byte(metadataJSON), &m) // reads what is of the right type
 	return m.Usage.counted(), m.Trace.CostUSD
-}
-
-// readMetadata reads metadata that may have values of the wrong type, which stay unset.
-func readMetadata[T any](metadataJSON []byte, m *T) {
-	if !Decode(metadataJSON, m) {
-		*m = *new(T)
-		_ = json.Unmarshal(metadataJSON, m) // reads what is of the right type
-	}
 }
 
 // TranscriptTrace is the object "agenttrace" in the metadata of a session that was

@@ -1,5 +1,7 @@
 package session
 
+import "encoding/json"
+
 // This file is the only place that defines how the tokens of a session are counted.
 // Commands, statistics and exports use it, so they all agree.
 //
@@ -73,7 +75,7 @@ func (u Usage) counted() Usage {
 func ParseMessageMetadata(metadataJSON []byte) MessageMetadata {
 	var m MessageMetadata
 	if len(metadataJSON) > len("{}") {
-		readMetadata(metadataJSON, &m)
+		_ = json.Unmarshal(metadataJSON, &m) // reads what is of the right type
 	}
 	return m
 }

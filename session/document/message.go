@@ -100,7 +100,7 @@ func readCounts(metadataJSON string) compactionCounts {
 // readMetadata reads each key for itself, so that one of the wrong kind spoils
 // no other.
 func readMetadata(text string) (m metadata, problems []string) {
-	if session.Decode([]byte(text), &m) {
+	if json.Unmarshal([]byte(text), &m) == nil {
 		if session.Deref(m.Model) == (session.Model{}) {
 			m.Model = nil
 		}
