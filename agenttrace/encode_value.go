@@ -50,7 +50,8 @@ func encodeJSON(v any) (text string) {
 	}
 	// The value is looked at as the content of an interface, in which anything may
 	// take its place.
-	shown := plainer{nodes: maxNodes}.value(reflect.ValueOf(&v).Elem())
+	nodes := maxNodes
+	shown := plain(reflect.ValueOf(&v).Elem(), &nodes)
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -114,117 +115,69 @@ func (e encoded) String() string               { return string(e) }
 // maxNodes bounds how much of a value is looked at: it may have no end.
 const maxNodes = 20000
 
-// plainer replaces what encoding/json shows nothing of. It copies what it changes
-// and nothing else.
-type plainer struct{ nodes int }
-
-// value returns v, or a copy with something replaced.
-func (p plainer) value(v reflect.Value) reflect.Value {
-	out, _ := p.replace(v)
+// plain returns a copy of v in which text takes the place of what encoding/json shows
+// nothing of. What cannot hold any such thing is not copied. nodes is how much more is
+// looked at.
+func plain(v reflect.Value, nodes *int) reflect.Value {
+	t := v.Type()
+	if *nodes--; *nodes < 0 || !composite(t) || t.Kind() != reflect.Interface && encodes(t) {
+		return v
+	}
+	out := reflect.New(t).Elem()
+	switch t.Kind() {
+	case reflect.Interface:
+		if v.IsNil() {
+			return v
+		}
+		in := plain(v.Elem(), nodes)
+		if text, ok := textOf(v.Elem()); ok {
+			in = reflect.ValueOf(encoded(text))
+		}
+		if !in.Type().AssignableTo(t) {
+			return v
+		}
+		out.Set(in)
+	case reflect.Pointer:
+		if v.IsNil() || !composite(t.Elem()) {
+			return v
+		}
+		out.Set(reflect.New(t.Elem()))
+		out.Elem().Set(plain(v.Elem(), nodes))
+	case reflect.Map:
+		if v.IsNil() || !composite(t.Elem()) {
+			return v
+		}
+		out.Set(reflect.MakeMapWithSize(t, v.Len()))
+		for i := v.MapRange(); i.Next(); {
+			out.SetMapIndex(i.Key(), plain(i.Value(), nodes))
+		}
+	case reflect.Slice, reflect.Array:
+		return plainList(v, nodes)
+	case reflect.Struct:
+		out.Set(v)
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() && composite(f.Type) {
+				out.Field(i).Set(plain(v.Field(i), nodes))
+			}
+		}
+	}
 	return out
 }
 
-func (p *plainer) replace(v reflect.Value) (out reflect.Value, changed bool) {
-	if p.nodes--; p.nodes < 0 {
-		return v, false
-	}
+// plainList is plain for a slice or an array.
+func plainList(v reflect.Value, nodes *int) reflect.Value {
 	t := v.Type()
-	switch v.Kind() {
-	case reflect.Interface:
-		if v.IsNil() {
-			return v, false
-		}
-		in, changed := v.Elem(), false
-		if text, ok := textOf(in); ok {
-			in, changed = reflect.ValueOf(encoded(text)), true
-		} else {
-			in, changed = p.replace(in)
-		}
-		if !changed || !in.Type().AssignableTo(t) {
-			return v, false
-		}
-		out = reflect.New(t).Elem()
-		out.Set(in)
-		return out, true
-	case reflect.Pointer:
-		if v.IsNil() || encodes(t) || !composite(t.Elem()) {
-			return v, false
-		}
-		in, changed := p.replace(v.Elem())
-		if !changed {
-			return v, false
-		}
-		out = reflect.New(t.Elem())
-		out.Elem().Set(in)
-		return out, true
-	case reflect.Map:
-		return p.replaceInMap(v)
-	case reflect.Slice, reflect.Array:
-		if encodes(t) || !composite(t.Elem()) {
-			return v, false
-		}
-		return p.replaceEach(v, v.Len(), reflect.Value.Index, func(int) bool { return true })
-	case reflect.Struct:
-		if encodes(t) {
-			return v, false
-		}
-		return p.replaceEach(v, v.NumField(), reflect.Value.Field, func(i int) bool {
-			f := t.Field(i)
-			return f.IsExported() && composite(f.Type)
-		})
+	if !composite(t.Elem()) || t.Kind() == reflect.Slice && v.IsNil() {
+		return v
 	}
-	return v, false
-}
-
-// replaceEach replaces elements or fields.
-func (p *plainer) replaceEach(
-	v reflect.Value, n int, at func(reflect.Value, int) reflect.Value, wanted func(int) bool,
-) (out reflect.Value, changed bool) {
-	out = v
-	for i := range n {
-		if !wanted(i) {
-			continue
-		}
-		e, differs := p.replace(at(v, i))
-		if !differs {
-			continue
-		}
-		if !changed {
-			changed = true
-			if v.Kind() == reflect.Slice {
-				out = reflect.MakeSlice(v.Type(), n, n)
-				reflect.Copy(out, v)
-			} else {
-				out = reflect.New(v.Type()).Elem()
-				out.Set(v)
-			}
-		}
-		at(out, i).Set(e)
+	out := reflect.New(t).Elem()
+	if t.Kind() == reflect.Slice {
+		out.Set(reflect.MakeSlice(t, v.Len(), v.Len()))
 	}
-	return out, changed
-}
-
-func (p *plainer) replaceInMap(v reflect.Value) (out reflect.Value, changed bool) {
-	t := v.Type()
-	if v.IsNil() || encodes(t) || !composite(t.Elem()) {
-		return v, false
+	for i := range v.Len() {
+		out.Index(i).Set(plain(v.Index(i), nodes))
 	}
-	out = v
-	for i := v.MapRange(); i.Next(); {
-		e, differs := p.replace(i.Value())
-		if !differs {
-			continue
-		}
-		if !changed {
-			changed = true
-			out = reflect.MakeMapWithSize(t, v.Len())
-			for all := v.MapRange(); all.Next(); {
-				out.SetMapIndex(all.Key(), all.Value())
-			}
-		}
-		out.SetMapIndex(i.Key(), e)
-	}
-	return out, changed
+	return out
 }
 
 // composite reports whether a value of the type may hold what is replaced.

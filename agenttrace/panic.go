@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -67,53 +68,30 @@ const (
 	// that it calls. What is further away is an agent that runs in a deferred
 	// function, and its turns are not those that panicked.
 	nearby = 8
-	// anywhere is deeper than stacks are.
-	anywhere = 1 << 20
+	// anywhere is deeper than the stacks of agents are.
+	anywhere = 512
 )
 
 // unwinding reports whether a panic or runtime.Goexit is running the deferred
 // function that the caller's caller is called from, among the next frames. at is
-// where.
+// the first place that is not the runtime's.
 func unwinding(frames int) (how leaving, at string) {
-	var buf [32]uintptr
-	skip := 4 // Callers, unwinding, its caller and that one's caller
-	for frames > 0 {
-		n := runtime.Callers(skip, buf[:min(frames, len(buf))])
-		for i, pc := range buf[:n] {
-			switch runtime.FuncForPC(pc - 1).Name() {
-			case "runtime.gopanic":
-				rest := append([]uintptr(nil), buf[i+1:n]...) // slices.Clone would have buf escape to the heap
-				return panics, origin(rest, skip+i+1)
-			case "runtime.Goexit":
-				return exits, ""
-			}
-		}
-		if n < len(buf) {
-			break
-		}
-		frames -= n
-		skip += n
-	}
-	return returns, ""
-}
-
-// origin names the place that panicked: the first frame that is not the
-// runtime's. rest are the frames that are known, skip where they begin.
-func origin(rest []uintptr, skip int) string {
-	if len(rest) < 4 {
-		rest = make([]uintptr, 8)
-		rest = rest[:runtime.Callers(skip+1, rest)]
-	}
-	if len(rest) == 0 {
-		return "an unknown place"
-	}
-	frames := runtime.CallersFrames(rest)
-	for {
-		f, more := frames.Next()
-		if !more || len(f.Function) < 8 || f.Function[:8] != "runtime." {
-			return f.Function + " (" + f.File + ":" + strconv.Itoa(f.Line) + ")"
+	pcs := make([]uintptr, frames+nearby)
+	pcs = pcs[:runtime.Callers(4, pcs)] // without Callers, unwinding, its caller and that one's caller
+	stack := runtime.CallersFrames(pcs)
+	for n, more := 0, len(pcs) > 0; more && (n < frames || how == panics); n++ {
+		var f runtime.Frame
+		f, more = stack.Next()
+		switch {
+		case how == panics && !strings.HasPrefix(f.Function, "runtime."):
+			return panics, f.Function + " (" + f.File + ":" + strconv.Itoa(f.Line) + ")"
+		case f.Function == "runtime.gopanic":
+			how, at = panics, "an unknown place"
+		case f.Function == "runtime.Goexit":
+			return exits, ""
 		}
 	}
+	return how, at
 }
 
 // begunUnwinding reports whether something begins while its goroutine panics or

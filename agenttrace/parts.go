@@ -147,10 +147,6 @@ type TextStream struct {
 	turn *Turn
 	call *ModelCall // that writes it, if known
 	kind string
-	// tracer is the turn's, and reports is [Turn.chunks]. They are here because Write finds little of the turn, its run
-	// and its session in the processor's caches.
-	tracer  *Tracer
-	reports bool
 
 	mu       sync.Mutex // guards the fields down to throttle
 	buf      strings.Builder
@@ -179,12 +175,12 @@ func (t *Turn) stream(kind string, call *ModelCall) *TextStream {
 	now := t.run.now()
 	var begun *TextStream
 	t.set(kind, func() {
-		s := &TextStream{turn: t, kind: kind, call: call, tracer: t.run.sess.tracer, reports: t.chunks()}
+		s := &TextStream{turn: t, kind: kind, call: call}
 		p := part{kind: kind, text: s}
 		t.place(&p, now)
 		s.id, s.index, s.created = p.id, p.index, p.created
 		s.answer = spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
-		if s.reports {
+		if t.chunks() {
 			s.emitEvent(now)
 		}
 		begun = s
@@ -193,36 +189,25 @@ func (t *Turn) stream(kind string, call *ModelCall) *TextStream {
 }
 
 // Write appends to the part. It always returns len(p) and nil.
-func (s *TextStream) Write(p []byte) (int, error) {
-	s.grow(len(p), func() { s.buf.Write(p) })
-	return len(p), nil
-}
+func (s *TextStream) Write(p []byte) (int, error) { return s.WriteString(string(p)) }
 
 // WriteString appends to the part. It always returns len(text) and nil.
 func (s *TextStream) WriteString(text string) (int, error) {
-	s.grow(len(text), func() { s.buf.WriteString(text) })
-	return len(text), nil
-}
-
-// grow has write append as many bytes. A model sends hundreds of small pieces, so this does no
-// more for one than reports of growing text need.
-func (s *TextStream) grow(size int, write func()) {
 	if s == nil {
-		return
+		return len(text), nil
 	}
 	emitted, first := false, false
 	var hold time.Duration
 	s.mu.Lock()
 	late := s.closed
 	if !late {
-		s.buf.Grow(size) // doubles the buffer, where appending adds a quarter to a large one
-		write()
-		now := s.tracer.now()
+		s.buf.WriteString(text)
+		now := s.tracer().now()
 		first = s.grown == 0
 		s.grown = max(s.grown, now.UnixMilli())
-		if s.reports {
+		if s.turn.chunks() {
 			now = now.Add(s.turn.run.sess.shift())
-			if emitted, hold = s.throttle.due(s.tracer.live, now, s.buf.Len()); emitted {
+			if emitted, hold = s.throttle.due(s.tracer().live, now, s.buf.Len()); emitted {
 				s.emitEvent(now)
 			}
 		}
@@ -239,7 +224,10 @@ func (s *TextStream) grow(size int, write func()) {
 	case hold > 0:
 		s.turn.run.sess.hold(s, hold)
 	}
+	return len(text), nil
 }
+
+func (s *TextStream) tracer() *Tracer { return s.turn.run.sess.tracer }
 
 // updated is when the text grew last, in the session's time, or 0. The caller holds mu.
 func (s *TextStream) updated() int64 {
@@ -255,7 +243,7 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 	if s == nil {
 		return
 	}
-	encoded := s.tracer.filter.json(redact.Other, "", encodeJSON(values))
+	encoded := s.tracer().filter.json(redact.Other, "", encodeJSON(values))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -304,7 +292,7 @@ func (s *TextStream) emitEvent(now time.Time) {
 	s.throttle.at, s.throttle.size = now, s.buf.Len()
 	text := s.buf.String()
 	if !s.closed {
-		text = s.tracer.filter.settled(text)
+		text = s.tracer().filter.settled(text)
 	}
 	s.throttle.sent = len(text)
 	s.emitData(now, s.data(text))
@@ -315,7 +303,7 @@ func (s *TextStream) sendHeld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.throttle.held = false
-	if !s.closed && len(s.tracer.filter.settled(s.buf.String())) > s.throttle.sent {
+	if !s.closed && len(s.tracer().filter.settled(s.buf.String())) > s.throttle.sent {
 		s.emitEvent(now)
 	}
 }

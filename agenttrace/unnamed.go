@@ -14,18 +14,31 @@ func (t *Turn) inferredID(o ToolOptions) string {
 	if o.Inferred || t.off || o.Input == nil && o.RawInput == nil {
 		return ""
 	}
-	// The input is encoded, which is for the caller's code, without a lock, and only if need be.
+	// The input is encoded only if need be.
 	name := validUTF8(o.Name)
 	if t.inferredCallOf(name, func(*ToolCall) bool { return true }) == "" {
 		return ""
 	}
-	input := string(o.RawInput)
+	return t.claim(name, o.describes())
+}
+
+// describes returns whether a call is the one of the options: by their id, or else by their input, which is encoded
+// here, as that is for the caller's code, without a lock.
+func (o *ToolOptions) describes() func(c *ToolCall) bool {
+	callID, input := validUTF8(o.ID), string(o.RawInput)
 	if o.RawInput == nil {
 		input = encodeInput(o.Input)
 	}
 	input = canonical(input)
+	return func(c *ToolCall) bool {
+		return callID == c.callID || callID == "" && canonical(c.input) == input
+	}
+}
+
+// claim is inferredCallOf for the layer that begins the call now.
+func (t *Turn) claim(name string, is func(c *ToolCall) bool) string {
 	return t.inferredCallOf(name, func(c *ToolCall) bool {
-		c.claimed = canonical(c.input) == input
+		c.claimed = is(c)
 		return c.claimed
 	})
 }
@@ -78,19 +91,12 @@ func observedCall(o ToolOptions) (found *Turn, id string) {
 	if o.Inferred || o.ID == "" && o.Input == nil && o.RawInput == nil {
 		return nil, ""
 	}
-	input := string(o.RawInput)
-	if o.RawInput == nil {
-		input = encodeInput(o.Input)
-	}
-	name, callID := validUTF8(o.Name), validUTF8(o.ID)
-	input = canonical(input)
+	name, is := validUTF8(o.Name), o.describes()
 	observed.mu.Lock()
 	turns := slices.Collect(maps.Keys(observed.turns))
 	observed.mu.Unlock()
 	for _, t := range turns {
-		call := t.inferredCallOf(name, func(c *ToolCall) bool {
-			return callID == c.callID || callID == "" && canonical(c.input) == input
-		})
+		call := t.inferredCallOf(name, is)
 		if call != "" && found != nil {
 			return nil, ""
 		} else if call != "" {
@@ -100,10 +106,7 @@ func observedCall(o ToolOptions) (found *Turn, id string) {
 	if found == nil {
 		return nil, ""
 	}
-	id = found.inferredCallOf(name, func(c *ToolCall) bool {
-		c.claimed = callID == c.callID || callID == "" && canonical(c.input) == input
-		return c.claimed
-	})
+	id = found.claim(name, is)
 	if id == "" {
 		return nil, "" // somebody else has begun it
 	}
