@@ -15,7 +15,7 @@ type agent struct {
 	tracer  *agenttrace.Tracer
 	session *agenttrace.Session
 	ws      *workspace
-	client  *client
+	client  completer
 	say     func(format string, args ...any)
 
 	model  agenttrace.Model

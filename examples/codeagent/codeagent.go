@@ -4,7 +4,7 @@
 // codeagent.go has the permissions.
 //
 // Without a real model it plays a conversation from a script: the model's answers are
-// scripted; HTTP, tools, tests and telemetry are real.
+// scripted; tools, tests and telemetry are real.
 package codeagent
 
 import (
@@ -109,13 +109,6 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		c.Prompts = demoPrompts(c.Model)
 	}
 	if scripted {
-		model := &scriptedModel{pace: scriptedPace}
-		url, stop, err := model.serve()
-		if err != nil {
-			return result, err
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-		c.BaseURL = url
 		c.ContextTokens = cmp.Or(c.ContextTokens, scriptedTokens)
 		if c.Approve == nil {
 			c.Approve = func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
@@ -151,12 +144,15 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		model: agenttrace.Model{Provider: "openai", ID: c.Model},
 		limit: cmp.Or(c.ContextTokens, contextTokens),
 	}
-	a.client = &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey,
-		retrying: func(err error, wait time.Duration) {
-			a.say("[%v Trying again in %v.]\n", err, wait)
-		}}
-	a.client.http.Transport = http.DefaultTransport.(*http.Transport).Clone()
-	defer a.client.http.CloseIdleConnections()
+	retrying := func(err error, wait time.Duration) { say("[%v Trying again in %v.]\n", err, wait) }
+	if scripted {
+		a.client = &scriptedModel{pace: scriptedPace, retrying: retrying, prompts: make(map[string][]string)}
+	} else {
+		remote := &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey, retrying: retrying}
+		remote.http.Transport = http.DefaultTransport.(*http.Transport).Clone()
+		defer remote.http.CloseIdleConnections()
+		a.client = remote
+	}
 	a.session = tracer.NewSession(ctx, agenttrace.SessionOptions{
 		Agent: "codeagent", WorkspaceRoot: ws.dir, Mode: "build",
 	})

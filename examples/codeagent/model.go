@@ -130,6 +130,12 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("model server answered %d %s: %s", e.code, http.StatusText(e.code), e.message)
 }
 
+// completer is a model: a [client], or the script.
+type completer interface {
+	// complete calls the model and passes on text and reasoning while they arrive.
+	complete(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error)
+}
+
 // client calls a model. Only the field baseURL is required.
 type client struct {
 	baseURL, apiKey string
@@ -140,9 +146,9 @@ type client struct {
 
 const maxAttempts = 4
 
-// complete calls the model and passes on text and reasoning while they arrive. It retries
-// if the server is busy, broken or unreachable, but not after the answer has begun. After
-// an error the completion has what had arrived.
+// complete implements [completer]. It retries if the server is busy, broken or
+// unreachable, but not after the answer has begun. After an error the completion has what
+// had arrived.
 func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
 	req.Stream, req.StreamOptions.IncludeUsage = true, true
 	body, err := json.Marshal(req)
@@ -161,17 +167,15 @@ func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning 
 			attempt == maxAttempts || ctx.Err() != nil {
 			return completion{}, err
 		}
-		pause := wait + rand.N(wait/4)
+		retryIn := wait + rand.N(wait/4)
 		if status != nil && status.retryAfter > 0 {
-			pause = status.retryAfter
+			retryIn = status.retryAfter
 		}
 		if c.retrying != nil {
-			c.retrying(err, pause)
+			c.retrying(err, retryIn)
 		}
-		select {
-		case <-ctx.Done():
-			return completion{}, fmt.Errorf("wait for model server: %w", context.Cause(ctx))
-		case <-time.After(pause):
+		if err := pause(ctx, retryIn); err != nil {
+			return completion{}, err
 		}
 		wait *= 2
 	}

@@ -1,9 +1,9 @@
 package codeagent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,101 +11,72 @@ import (
 	"time"
 )
 
-// scriptedModel is a server on loopback with the Chat Completions API that answers from
-// [script]. It counts tokens as a provider does, from the real size of requests and
-// answers: four bytes are a token.
+// scriptedModel answers from a script in the place of a client. It counts tokens as a
+// provider does, from the real size of requests and answers: four bytes are a token.
 type scriptedModel struct {
 	// pace is the delay per few words.
 	pace time.Duration
+	// retrying is called before the only retry.
+	retrying func(err error, wait time.Duration)
 
 	mu      sync.Mutex
-	limited bool // the only 429 has been sent
+	limited bool // the only 429 has been reported
 	// prompts has the previous prompt of each model, as the provider's cache.
 	prompts map[string][]string
 }
 
-// serve starts the server and returns its base URL. The caller stops it.
-func (m *scriptedModel) serve() (baseURL string, stop func() error, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, fmt.Errorf("start scripted model: %w", err)
-	}
-	m.prompts = make(map[string][]string)
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", m.complete)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Serve(l) // returns when stop closes the server
-	}()
-	return "http://" + l.Addr().String() + "/v1", func() error {
-		err := server.Close()
-		<-done
-		return err
-	}, nil
-}
-
-func (m *scriptedModel) complete(w http.ResponseWriter, r *http.Request) {
-	var req chatRequest
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-		answerError(w, http.StatusBadRequest, err.Error())
-		return
-	}
+// complete implements [completer].
+func (m *scriptedModel) complete(
+	ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error,
+) {
 	c := newConversation(req)
-	if m.refuse(c) {
-		w.Header().Set("Retry-After-Ms", "20")
-		answerError(w, http.StatusTooManyRequests, "Rate limit reached.")
-		return
+	if m.refuses(c) {
+		const wait = 20 * time.Millisecond
+		m.retrying(&statusError{code: http.StatusTooManyRequests, message: "Rate limit reached."}, wait)
+		if err := pause(ctx, wait); err != nil {
+			return completion{}, err
+		}
 	}
 	reply := c.reply()
 	if reply.stuck != "" {
-		answerError(w, http.StatusUnprocessableEntity, reply.stuck)
-		return
+		return completion{}, &statusError{code: http.StatusUnprocessableEntity, message: reply.stuck}
 	}
 	usage := m.count(req, reply)
-
-	w.Header().Set("Content-Type", "text/event-stream")
-	events := json.NewEncoder(w)
-	chunk := chatChunk{ID: "chatcmpl-" + c.key(), Model: req.Model}
-	send := func(choices ...chatChoice) {
-		chunk.Choices = append([]chatChoice{}, choices...)
-		fmt.Fprint(w, "data: ")
-		events.Encode(chunk) // after an error the client is gone, and the next wait returns
-		fmt.Fprintln(w)
-		http.NewResponseController(w).Flush()
-		select {
-		case <-r.Context().Done():
-		case <-time.After(m.pace):
-		}
-	}
-	for s := range pieces(reply.reasoning) {
-		send(chatChoice{Delta: chatDelta{ReasoningContent: s}})
-	}
-	for s := range pieces(reply.text) {
-		send(chatChoice{Delta: chatDelta{Content: s}})
-	}
+	done := completion{id: "chatcmpl-" + c.key(), model: req.Model, finishReason: "stop", usage: &usage}
+	done.rawUsage, _ = json.Marshal(usage) // never fails for numbers
+	done.message = message{Role: "assistant", Content: reply.text}
 	for i, call := range reply.calls {
-		d := toolCallDelta{Index: i}
-		d.ID, d.Type, d.Function.Name = "call_"+c.key()+"_"+strconv.Itoa(i), "function", call.name
-		for s := range pieces(call.arguments()) {
-			d.Function.Arguments = s
-			send(chatChoice{Delta: chatDelta{ToolCalls: []toolCallDelta{d}}})
-			d = toolCallDelta{Index: i}
+		made := toolCall{ID: "call_" + c.key() + "_" + strconv.Itoa(i), Type: "function"}
+		made.Function.Name, made.Function.Arguments = call.name, call.arguments()
+		done.message.ToolCalls = append(done.message.ToolCalls, made)
+		done.finishReason = "tool_calls"
+	}
+	for _, part := range []struct {
+		text  string
+		write func(string)
+	}{{reply.reasoning, reasoning}, {reply.text, text}} {
+		for s := range pieces(part.text) {
+			part.write(s)
+			if err := pause(ctx, m.pace); err != nil {
+				return completion{}, err
+			}
 		}
 	}
-	reason := "stop"
-	if len(reply.calls) > 0 {
-		reason = "tool_calls"
-	}
-	send(chatChoice{FinishReason: reason})
-	chunk.Usage, _ = json.Marshal(usage) // never fails for numbers
-	send()
-	fmt.Fprint(w, "data: [DONE]\n\n")
+	return done, nil
 }
 
-// refuse reports whether this request gets the rate limit.
-func (m *scriptedModel) refuse(c *conversation) bool {
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("wait for model: %w", context.Cause(ctx))
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// refuses reports whether this request gets the rate limit.
+func (m *scriptedModel) refuses(c *conversation) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.limited || c.key() != rateLimited {
@@ -165,10 +136,4 @@ func pieces(s string) func(yield func(string) bool) {
 			s = s[n:]
 		}
 	}
-}
-
-func answerError(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(map[string]apiError{"error": {Message: text}})
 }

@@ -15,18 +15,12 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/setup"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
-	"github.com/agenttrace/agenttrace/session/otlpbatch"
 )
 
 func main() {
@@ -40,39 +34,30 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	endpoint := flag.String("endpoint", "localhost:4317",
-		"OTLP gRPC endpoint of the collector, `host:port`, without TLS")
+	endpoint := flag.String("endpoint", "localhost:4317", "OTLP endpoint of the collector, `host:port`, without TLS")
 	dir := flag.String("dir", "", "`directory` of the Go project (default: a scratch copy of a small one)")
 	model := flag.String("model", os.Getenv("OPENAI_MODEL"), "`name` of the model")
 	yes := flag.Bool("yes", false, "approve what no rule allows or denies")
 	flag.Parse()
 
-	resource := resource.NewSchemaless(attribute.String("service.name", "codeagent"))
-	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(*endpoint), otlptracegrpc.WithInsecure())
-	if err != nil {
-		return fmt.Errorf("connect to collector: %w", err)
-	}
-	tp := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithBatchTimeout(time.Second)),
-		sdktrace.WithResource(resource))
-	events, err := otlploggrpc.New(ctx, otlploggrpc.WithEndpoint(*endpoint), otlploggrpc.WithInsecure())
-	if err != nil {
-		return fmt.Errorf("connect to collector: %w", err)
-	}
-	// Export often enough for "agenttrace tail" to show text while it is generated.
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(events),
-		sdklog.WithExportInterval(100*time.Millisecond))), sdklog.WithResource(resource))
-	defer func() {
-		// Send the remaining telemetry even if the agent was interrupted.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if sendErr := errors.Join(tp.Shutdown(ctx), lp.Shutdown(ctx)); sendErr != nil {
-			err = errors.Join(err, fmt.Errorf("send telemetry to %s, is a collector there? %w", *endpoint, sendErr))
+	for name, value := range map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + *endpoint, "OTEL_SERVICE_NAME": "codeagent",
+		// Often enough for "agenttrace tail" to show text while it is generated.
+		"OTEL_BSP_SCHEDULE_DELAY": "1000", "OTEL_BLRP_SCHEDULE_DELAY": "100",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
 		}
-	}()
+	}
+	shutdown, err := setup.Init(ctx)
+	if err != nil {
+		return err
+	}
+	// Send the remaining telemetry even if the agent was interrupted.
+	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
 
 	config := codeagent.Config{
-		TracerProvider: tp, LoggerProvider: lp, Workspace: *dir, Model: *model, Progress: os.Stdout,
+		LoggerProvider: otel.GetLoggerProvider(), Workspace: *dir, Model: *model, Progress: os.Stdout,
 		BaseURL: os.Getenv("OPENAI_BASE_URL"), APIKey: os.Getenv("OPENAI_API_KEY"),
 	}
 	if flag.NArg() > 0 {
