@@ -199,37 +199,6 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// BenchmarkStreamedChunk is one token of a text, by what becomes of it: without
-// events, with a logger that is not enabled, and reported live.
-func BenchmarkStreamedChunk(b *testing.B) {
-	for _, test := range []struct {
-		name string
-		o    agenttrace.Options
-	}{
-		{"no-events", agenttrace.Options{}},
-		{"disabled", agenttrace.Options{LoggerProvider: sdklog.NewLoggerProvider()}},
-		{"live", agenttrace.Options{LoggerProvider: everything().LoggerProvider}},
-		{"live-unthrottled", agenttrace.Options{LoggerProvider: everything().LoggerProvider,
-			Live: agenttrace.LiveOptions{MinInterval: -1}}},
-	} {
-		b.Run(test.name, func(b *testing.B) {
-			test.o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
-			runCtx, run, turn := startTurnWith(test.o)
-			s := turn.StreamText()
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				s.WriteString("word ")
-				if i%2000 == 1999 { // a text of 10 KB
-					s.Close()
-					turn.End(agenttrace.TurnResult{})
-					_, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-					s = turn.StreamText()
-				}
-			}
-		})
-	}
-}
-
 // TestDisabledLoggerCostsNothing compares calls with a logger that is not enabled
 // with calls without any.
 func TestDisabledLoggerCostsNothing(t *testing.T) {
