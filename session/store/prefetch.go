@@ -2,26 +2,35 @@ package store
 
 import "slices"
 
-// What a batch needs is known before it is merged, except for what follows from the rows. It is read in two round
-// trips: by the ids that the batch names, and then what belongs to the rows that were found. Merging asks for the
-// rest, such as what a rewind hides, when it comes to it.
+// What a batch needs is known before it is merged, except for what follows from the rows. It is read twice: by the keys
+// that the batch names, and then what belongs to the rows that were found. Merging asks for the rest, such as what a
+// rewind hides, when it comes to it.
 
-// wanted are the keys of rows to be read.
+// wanted are the keys of rows to be read, by fixed queries. One without keys costs nothing.
 type wanted struct {
-	sessions  SessionsByID
-	messages  MessagesByID
-	decisions DecisionsByID
-	annotated AnnotationsByKey
-	spans     SpanRefsByKey
-	parts     PartsByKey
-	blobs     map[BlobKind]*BlobsByDigest
+	sessions          SessionsByID
+	messages          MessagesByID
+	decisions         DecisionsByID
+	annotated         AnnotationsByKey
+	spans             SpanRefsByKey
+	parts             PartsByKey
+	prompts, catalogs BlobsByDigest
 }
 
-func (q *wanted) blob(b *Blob) {
-	if q.blobs[b.Kind] == nil {
-		set(&q.blobs, b.Kind, &BlobsByDigest{Kind: b.Kind})
+// queries are those for the rows, and some more.
+func (q *wanted) queries(more ...Query) []Query {
+	q.prompts.Kind, q.catalogs.Kind = BlobSystemPrompt, BlobToolCatalog
+	return append(more, &q.sessions, &q.messages, &q.decisions, &q.annotated, &q.spans, &q.parts, &q.prompts, &q.catalogs)
+}
+
+func (q *wanted) blobs(blobs []Blob) {
+	for i := range blobs {
+		if b := &blobs[i]; b.Kind == BlobSystemPrompt {
+			q.prompts.Digests = append(q.prompts.Digests, b.Digest)
+		} else if b.Kind == BlobToolCatalog {
+			q.catalogs.Digests = append(q.catalogs.Digests, b.Digest)
+		}
 	}
-	q.blobs[b.Kind].Digests = append(q.blobs[b.Kind].Digests, b.Digest)
 }
 
 // firstSpans wants the first span of each trace. If it is stored, the others most likely are, too: see redelivered.
@@ -45,25 +54,6 @@ func (q *wanted) refused(r *rows) {
 	}
 }
 
-// queries are those for the rows, and some more.
-func (q *wanted) queries(queries ...Query) []Query {
-	for _, some := range []struct {
-		n int
-		q Query
-	}{
-		{len(q.sessions.IDs), &q.sessions}, {len(q.messages.IDs), &q.messages}, {len(q.decisions.IDs), &q.decisions},
-		{len(q.spans.Keys), &q.spans}, {len(q.parts.Keys), &q.parts}, {len(q.annotated.Keys), &q.annotated},
-	} {
-		if some.n > 0 {
-			queries = append(queries, some.q)
-		}
-	}
-	for _, b := range q.blobs {
-		queries = append(queries, b)
-	}
-	return queries
-}
-
 // prefetch reads the rows that the batch names.
 func (a *applier) prefetch(b *Batch) {
 	var want wanted
@@ -80,9 +70,7 @@ func (a *applier) prefetch(b *Batch) {
 		}
 		want.firstSpans(w.links)
 	}
-	for i := range b.Blobs {
-		want.blob(&b.Blobs[i])
-	}
+	want.blobs(b.Blobs)
 	want.refused(a.rows)
 	queries := want.queries()
 	if b.Adopt != nil {
@@ -240,9 +228,7 @@ func (i *importer) prefetch(in *Imported) {
 	for k := range in.Annotations {
 		want.annotated.Keys = append(want.annotated.Keys, keyOfAnnotation(&in.Annotations[k]))
 	}
-	for k := range in.Blobs {
-		want.blob(&in.Blobs[k])
-	}
+	want.blobs(in.Blobs)
 	links := make([]*SpanRef, len(in.SpanRefs))
 	for k := range in.SpanRefs {
 		links[k] = &in.SpanRefs[k]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -179,7 +178,7 @@ func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.
 	if s.options.Outbox {
 		t.now = s.clock().UnixMilli()
 	}
-	if err := guarded(t, do); err != nil {
+	if err := sqlstore.Guarded(func() error { return do(t) }); err != nil {
 		if t.begun && !t.conn.IsClosed() {
 			_, rollbackErr := t.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
 			if rollbackErr != nil {
@@ -201,16 +200,6 @@ func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.
 		return fmt.Errorf("%w: %w; whether it was stored is unknown", store.ErrUnavailable, err)
 	}
 	return err
-}
-
-// guarded runs do. A panic becomes an error: no batch may take the writer with it.
-func guarded(t *tx, do func(sqlstore.Tx) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("apply changes: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return do(t)
 }
 
 // wide are the columns that take the most room, by their tables.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -198,7 +197,7 @@ func (s *Store) commit(group []*request) {
 		begun = true
 		t.shared = len(group) > 1
 		for _, r := range group {
-			if err := guarded(t, r.do); err != nil {
+			if err := sqlstore.Guarded(func() error { return r.do(t) }); err != nil {
 				return err
 			}
 		}
@@ -255,14 +254,4 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 		}
 	}
 	return err
-}
-
-// guarded runs do. A panic becomes an error: no batch may take the writer with it.
-func guarded(t *tx, do func(*tx) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("apply changes: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return do(t)
 }

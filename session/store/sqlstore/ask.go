@@ -195,6 +195,9 @@ var (
 
 // askParts finds parts by their ids, and then those at the indexes that have none of the ids.
 func askParts(s Statements, q *store.PartsByKey) {
+	if len(q.Keys) == 0 {
+		return
+	}
 	ids, indexes := make([]string, len(q.Keys)), make([]string, len(q.Keys))
 	for i, k := range q.Keys {
 		ids[i], indexes[i] = k.ID, strconv.FormatInt(k.Index, 10)
@@ -220,6 +223,9 @@ func askCompactions(s Statements, q *store.Compactions) {
 }
 
 func askSessions(s Statements, q *store.SessionsByID) {
+	if len(q.IDs) == 0 {
+		return
+	}
 	s.SelectKeys(sessionQuery, func(row Row) error {
 		q.Rows = append(q.Rows, store.SessionRow{})
 		r := &q.Rows[len(q.Rows)-1]

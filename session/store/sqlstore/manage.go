@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -20,6 +21,16 @@ func NewWriter(write func(ctx context.Context, do func(Tx) error) error) Writer 
 // Transact implements [store.Store].
 func (w *Writer) Transact(ctx context.Context, do func(store.Tx) error) error {
 	return w.write(ctx, func(t Tx) error { return do(t) })
+}
+
+// Guarded runs what is done in a transaction. A panic becomes an error: no batch may take the writer with it.
+func Guarded(do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("apply changes: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return do()
 }
 
 // committed returns what do returned when it is committed, and nothing with an error.
