@@ -17,7 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/session/api"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
@@ -73,7 +72,7 @@ service:
 			"api/v1/store/Name", "%61pi/v1/sessions", "sign-in/../api/v1/sessions"} {
 			for _, method := range []string{"GET", "POST", "DELETE", "PUT", "HEAD", "OPTIONS"} {
 				answer, body := request(t, method, base+"/"+path, try...)
-				var p service.Problem
+				var p api.Problem
 				if answer.StatusCode != 401 || method != "HEAD" && (json.Unmarshal([]byte(body), &p) != nil ||
 					p.Code != "unauthorized" || !strings.Contains(p.Detail, ".key")) {
 					t.Errorf("%s /%s with %q: %d %s", method, path, try, answer.StatusCode, body)

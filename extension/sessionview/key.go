@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
@@ -109,7 +109,7 @@ func keyed(key func() string, next http.Handler) http.Handler {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), bearer+" ")
 		want := key()
 		if want == "" {
-			service.WriteProblem(w, errNone)
+			api.WriteProblem(w, errNone)
 			return
 		}
 		if ok && subtle.ConstantTimeCompare([]byte(token), []byte(want)) == 1 {
@@ -117,7 +117,7 @@ func keyed(key func() string, next http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("WWW-Authenticate", bearer)
-		service.WriteProblem(w, service.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization",
+		api.WriteProblem(w, api.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization",
 			"send Authorization: Bearer KEY, with the key in the file beside the store that has the suffix .key",
 			"the request has no key of the user whose sessions these are, or a wrong one"))
 	})

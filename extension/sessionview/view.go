@@ -18,7 +18,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 	sessionpages "github.com/agenttrace/agenttrace/session/view"
@@ -49,7 +48,7 @@ type view struct {
 // served is a store that is served.
 type served struct {
 	store   store.Store
-	changes *service.Counter
+	changes *api.Counter
 	socket  *socket       // nil without one
 	key     string        // of the user, "" where an authenticator decides
 	done    chan struct{} // closed when it is served no more
@@ -129,14 +128,14 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 			zap.String("served", v.served.store.Name()), zap.String("not_served", s.Name()))
 		return func(context.Context) {}
 	}
-	v.served = &served{store: s, changes: service.NewCounter(stores.Follow(location)), done: make(chan struct{})}
+	v.served = &served{store: s, changes: api.NewCounter(stores.Follow(location)), done: make(chan struct{})}
 	if !v.config.Server.Auth.HasValue() {
 		var err error
 		if v.served.key, err = Key(location); err != nil {
 			v.settings.Logger.Warn("sessions can be viewed through the socket alone", zap.Error(err))
 		}
 	}
-	v.served.Handler = service.Slots(v.pages(s, v.served))
+	v.served.Handler = api.Slots(v.pages(s, v.served))
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {
@@ -150,8 +149,8 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 // pages answers programs below api.Prefix, and browsers elsewhere.
 func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux := http.NewServeMux()
-	backend := service.Backend{Sessions: document.Reader{Reader: s}, Changes: to.changes, Done: to.done,
-		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error { return fn(ctx, s) }}
+	backend := api.Backend{Sessions: document.Reader{Reader: s}, Changes: to.changes, Done: to.done,
+		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error { return fn(ctx, s) }}
 	mux.Handle(api.Prefix, api.New(backend, v.version))
 	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -209,7 +208,7 @@ func (v *view) answer(w http.ResponseWriter, r *http.Request) {
 	s := v.served
 	if s == nil {
 		v.mu.Unlock()
-		service.WriteProblem(w, errNone)
+		api.WriteProblem(w, errNone)
 		return
 	}
 	v.asking.Add(1)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -62,7 +62,7 @@ milliseconds).`,
 			if list {
 				return withSession(cmd, args[0], report)
 			}
-			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
+			return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 				id, err := s.Resolve(ctx, args[0])
 				if err != nil {
 					return err
@@ -139,11 +139,11 @@ func author() string {
 
 // changes are the annotations to be stored.
 func (a *annotator) changes(ctx context.Context, r store.Reader, id string, now time.Time) ([]store.Annotation, error) {
-	message, part, err := service.AnnotationTarget(ctx, r, id, a.turn, a.part)
+	message, part, err := api.AnnotationTarget(ctx, r, id, a.turn, a.part)
 	if err != nil {
 		return nil, err
 	}
-	to, err := service.NewAnnotator(ctx, r, id, now)
+	to, err := api.NewAnnotator(ctx, r, id, now)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/api"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -34,7 +33,7 @@ even if it is delivered again.
 		ValidArgsFunction: completeSessions,
 		Args:              atLeastOne("one session or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
+			return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 				ids, err := resolveAll(ctx, s, args)
 				if err != nil {
 					return err
@@ -67,7 +66,7 @@ even if it is delivered again.
 // withWriter opens a store that is there for writing and calls fn with it. If a
 // collector holds it, the collector does what fn asks for; a store that another
 // process holds is refused, with that process's name.
-func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s service.Service) error) error {
+func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Service) error) error {
 	address, path, err := place(cmd)
 	if err != nil {
 		return err
@@ -87,7 +86,7 @@ func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s service.Servi
 }
 
 // openWriter opens or creates the store, or reaches the collector to ask or that holds it.
-func openWriter(cmd *cobra.Command) (service.Service, error) {
+func openWriter(cmd *cobra.Command) (store.Service, error) {
 	address, path, err := place(cmd)
 	if err != nil {
 		return nil, err

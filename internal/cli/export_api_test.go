@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -38,7 +37,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	server := httptest.NewServer(api.New(service.Backend{Sessions: document.Reader{Reader: r}}, ""))
+	server := httptest.NewServer(api.New(api.Backend{Sessions: document.Reader{Reader: r}}, ""))
 	defer server.Close()
 	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
 		if err != nil {

@@ -8,9 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newFork() *cobra.Command {
@@ -42,7 +43,7 @@ was copied, and the number of messages.`,
 			if err := onePlace(cmd, "at"); err != nil {
 				return err
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *service.Conversation) error {
+			return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *api.Conversation) error {
 				done, err := c.Fork(ctx, s, placeOf(cmd, "at", &at, &turn), title, time.Now())
 				if err != nil {
 					return err
@@ -74,7 +75,7 @@ func onePlace(cmd *cobra.Command, message string) error {
 }
 
 // placeOf is the place that one of two flags names.
-func placeOf(cmd *cobra.Command, name string, message *string, turn *int) (p service.Place) {
+func placeOf(cmd *cobra.Command, name string, message *string, turn *int) (p api.Place) {
 	if cmd.Flags().Changed(name) {
 		p.Message = message
 	}
@@ -87,17 +88,17 @@ func placeOf(cmd *cobra.Command, name string, message *string, turn *int) (p ser
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
 func withIdle(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, s service.Service, c *service.Conversation) error) error {
+	fn func(ctx context.Context, s store.Service, c *api.Conversation) error) error {
 	idleTimeout, err := idleTimeout(cmd)
 	if err != nil {
 		return err
 	}
-	return withWriter(cmd, func(ctx context.Context, s service.Service) error {
+	return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 		id, err := s.Resolve(ctx, name)
 		if err != nil {
 			return err
 		}
-		c, err := service.AtRest(ctx, document.Reader{Reader: s, IdleTimeout: idleTimeout}, id)
+		c, err := api.AtRest(ctx, document.Reader{Reader: s, IdleTimeout: idleTimeout}, id)
 		if err != nil {
 			return err
 		}

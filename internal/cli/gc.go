@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/api"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -38,7 +37,7 @@ prompts and catalogs were not examined.`,
 			if dryRun && vacuum {
 				return usagef("--dry-run and --vacuum exclude each other; use one of them")
 			}
-			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
+			return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 				file, ok := s.(store.Compacter)
 				if _, held := s.(*api.Client); vacuum && held {
 					return usagef("--vacuum rewrites the store, which a collector is using; " +

@@ -18,7 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -79,7 +78,7 @@ the others are still read, and the exit code is 5.`,
 				return err
 			}
 			path = cmp.Or(address, path)
-			o := importer.Options{Open: func(context.Context) (service.Service, error) { return openWriter(cmd) },
+			o := importer.Options{Open: func(context.Context) (store.Service, error) { return openWriter(cmd) },
 				KeepSecrets: secrets, Invalid: invalid, Again: again}
 			if format != "" {
 				if o.Format = formats.Named(format, imported); o.Format == nil {

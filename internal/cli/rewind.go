@@ -8,8 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newRewind() *cobra.Command {
@@ -44,8 +45,8 @@ hidden or shown, and their turns.`,
 				return usagef("rewind does not know where to; " +
 					"add --turn with the number of a turn, or --to with a user's message")
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s service.Service, c *service.Conversation) error {
-				var done *service.Rewound
+			return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *api.Conversation) error {
+				var done *api.Rewound
 				var err error
 				if undo {
 					done, err = c.Unrewind(ctx, s)
@@ -68,7 +69,7 @@ hidden or shown, and their turns.`,
 }
 
 // reportRewind states what a rewind hid, or what its undoing brought back.
-func reportRewind(cmd *cobra.Command, done *service.Rewound, asJSON bool) error {
+func reportRewind(cmd *cobra.Command, done *api.Rewound, asJSON bool) error {
 	if asJSON {
 		return writeJSON(cmd, done)
 	}

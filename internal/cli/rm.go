@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -107,7 +106,7 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 			return nil
 		}
 	}
-	err := withWriter(cmd, func(ctx context.Context, s service.Service) error {
+	err := withWriter(cmd, func(ctx context.Context, s store.Service) error {
 		for i := range sessions {
 			if err := s.Delete(ctx, sessions[i].ID); err == nil {
 				deleted = append(deleted, sessions[i].ID)

@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -79,7 +78,7 @@ func dial(cmd *cobra.Command, address string) (*api.Client, error) {
 		return nil, err
 	}
 	c, err := api.Dial(cmd.Context(), address, token)
-	if invalid, ok := errors.AsType[*service.Problem](err); ok && invalid.Code == service.CodeInvalid {
+	if invalid, ok := errors.AsType[*api.Problem](err); ok && invalid.Code == api.CodeInvalid {
 		return nil, usagef("%w", err)
 	}
 	return c, err

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func newTitle() *cobra.Command {
@@ -31,7 +31,7 @@ it is delivered again.
 			if title == "" {
 				return usagef("the title is empty; give one")
 			}
-			return withWriter(cmd, func(ctx context.Context, s service.Service) error {
+			return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 				id, err := s.Resolve(ctx, args[0])
 				if err != nil {
 					return err

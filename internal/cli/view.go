@@ -22,7 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 	"github.com/agenttrace/agenttrace/session/view"
 )
@@ -130,9 +130,9 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	if err != nil {
 		return err
 	}
-	changes := service.NewCounter(f)
+	changes := api.NewCounter(f)
 	defer changes.Close()
-	backend := service.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
+	backend := api.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
 		Change: new(writer).change(cmd)}
 	mux := http.NewServeMux()
 	mux.Handle("/", view.New(backend, view.Options{TraceURL: traceURL, Zone: time.Local}))
@@ -174,12 +174,12 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 type writer struct {
 	mu    sync.Mutex
 	users int
-	store service.Service
+	store store.Service
 }
 
 // change returns how requests change the store.
-func (w *writer) change(cmd *cobra.Command) func(context.Context, func(context.Context, service.Service) error) error {
-	return func(ctx context.Context, fn func(context.Context, service.Service) error) (err error) {
+func (w *writer) change(cmd *cobra.Command) func(context.Context, func(context.Context, store.Service) error) error {
+	return func(ctx context.Context, fn func(context.Context, store.Service) error) (err error) {
 		w.mu.Lock()
 		if w.users == 0 {
 			w.store, err = openWriter(cmd)

@@ -1,8 +1,8 @@
 // Package api serves sessions as JSON over HTTP, for programs: a versioned API with an OpenAPI document.
 //
 //	program ─ GET, PATCH, POST, DELETE ─ Handler ─┬─ document.Document ─ store.Reader
-//	        ◄─ JSON, files, events ───────────────┘                      service.Service
-//	command ─ Client ─ POST store/{method} ─ Handler ─ service.Service
+//	        ◄─ JSON, files, events ───────────────┘                      store.Service
+//	command ─ Client ─ POST store/{method} ─ Handler ─ store.Service
 //
 // The API is one table of operations, [operations]. Each row has a method, a path, the types of its parameters, of the
 // body and of the answer, and a function. Parameters are read, requests are routed and the OpenAPI document is made by
@@ -22,7 +22,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Prefix is where a handler answers. Its last element is the version of the API.
@@ -30,7 +30,7 @@ const Prefix = "/api/v1/"
 
 // api is the handler. It is safe for concurrent use.
 type api struct {
-	service.Backend
+	Backend
 	version string
 	// document is the OpenAPI document.
 	document json.RawMessage
@@ -39,7 +39,7 @@ type api struct {
 }
 
 // New returns the handler of the API of a store, which answers below [Prefix]. The version is that of the program.
-func New(b service.Backend, version string) http.Handler {
+func New(b Backend, version string) http.Handler {
 	all := operations()
 	a := &api{b, version, describe(all, version), make(chan struct{}, maxImports)}
 	paths := make(map[string][]operation)
@@ -52,7 +52,7 @@ func New(b service.Backend, version string) http.Handler {
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		secure(w)
-		service.WriteProblem(w, service.NotFoundf("", Prefix+"openapi.json lists what there is",
+		WriteProblem(w, NotFoundf("", Prefix+"openapi.json lists what there is",
 			"there is nothing at %s", r.URL.Path))
 	})
 	return mux
@@ -76,16 +76,16 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, offered []operation)
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		service.WriteProblem(w, service.NewProblem("method-not-allowed", http.StatusMethodNotAllowed, "", "use "+list,
+		WriteProblem(w, NewProblem("method-not-allowed", http.StatusMethodNotAllowed, "", "use "+list,
 			fmt.Sprintf("%s cannot be used with %s", r.URL.Path, r.Method)))
 		return
 	}
 	if err := offered[i].serve(a, w, r); err != nil && r.Context().Err() == nil {
 		err = named("id", err) // it was deleted meanwhile
-		if service.ProblemOf(err).Status == http.StatusServiceUnavailable {
+		if ProblemOf(err).Status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")
 		}
-		service.WriteProblem(w, err)
+		WriteProblem(w, err)
 	}
 }
 
@@ -107,14 +107,14 @@ func answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	service.WriteBody(w, r, status, "application/json", b.Bytes())
+	WriteBody(w, r, status, "application/json", b.Bytes())
 	return nil
 }
 
 // change has fn executed with a service that can change sessions.
-func (a *api) change(ctx context.Context, fn func(context.Context, service.Service) error) error {
+func (a *api) change(ctx context.Context, fn func(context.Context, store.Service) error) error {
 	if a.Change == nil {
-		return service.NewProblem("read-only", http.StatusForbidden, "", "use a server that holds the store",
+		return NewProblem("read-only", http.StatusForbidden, "", "use a server that holds the store",
 			"sessions cannot be changed here")
 	}
 	return a.Change(ctx, fn)

@@ -22,7 +22,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -86,16 +85,16 @@ type site struct {
 func newSite(t testing.TB, remote bool) *site {
 	t.Helper()
 	s := open(t)
-	changes := service.NewCounter(sqlite.Follow(s.Path()))
+	changes := NewCounter(sqlite.Follow(s.Path()))
 	t.Cleanup(func() { changes.Close() })
-	var of service.Service = s
+	var of store.Service = s
 	if remote {
 		of = clientOf(t, s, changes)
 	}
 	done := make(chan struct{})
-	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: of}, Changes: changes,
+	server := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: of}, Changes: changes,
 		Done: done, Author: "ann",
-		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
+		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error {
 			return fn(ctx, of)
 		}}, "test"))
 	t.Cleanup(server.Close)
@@ -194,7 +193,7 @@ func describedBy(t testing.TB) (d documented) {
 func (s *site) fails(method, path, body string, status int, code, parameter string, header ...string) {
 	s.Helper()
 	answer, content := s.ask(method, path, body, header...)
-	var p service.Problem
+	var p Problem
 	if err := json.Unmarshal(content, &p); err != nil ||
 		answer.Header.Get("Content-Type") != "application/problem+json" {
 		s.Errorf("%s %s: %v, content %s\n%s", method, path, err, answer.Header.Get("Content-Type"), content)

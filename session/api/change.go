@@ -17,7 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -28,16 +27,16 @@ type sessionChange struct {
 }
 
 // update changes a session, and returns it as lists have it.
-func (a *api) update(ctx context.Context, s service.Service, p sessionPath, c sessionChange) (
+func (a *api) update(ctx context.Context, s store.Service, p sessionPath, c sessionChange) (
 	item document.Item, err error) {
 	title := ""
 	if c.Title != nil {
 		if title = clean(*c.Title); title == "" {
-			return item, service.Invalidf("title", "give a title", "the title is empty")
+			return item, Invalidf("title", "give a title", "the title is empty")
 		}
 	}
 	if c.Title == nil && c.Archived == nil {
-		return item, service.Invalidf("", "give title or archived", "there is nothing to change")
+		return item, Invalidf("", "give title or archived", "there is nothing to change")
 	}
 	now := time.Now()
 	if c.Title != nil {
@@ -91,33 +90,33 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 	for _, text := range []struct{ name, text string }{{"name", row.Name}, {"comment", row.Comment},
 		{"author", row.Author}} {
 		if len(text.text) > store.MaxAnnotation {
-			return service.Invalidf(text.name, fmt.Sprintf("give at most %d bytes", store.MaxAnnotation), "%s is too long",
+			return Invalidf(text.name, fmt.Sprintf("give at most %d bytes", store.MaxAnnotation), "%s is too long",
 				text.name)
 		}
 	}
 	switch {
 	case !slices.Contains(b.Kind.values(), row.Kind):
-		return service.Invalidf("kind", "use "+strings.Join(b.Kind.values(), ", "), "kind is %q", row.Kind)
+		return Invalidf("kind", "use "+strings.Join(b.Kind.values(), ", "), "kind is %q", row.Kind)
 	case row.Kind != store.AnnotationNote && row.Name == "":
-		return service.Invalidf("name", "give one", "a %s needs a name", row.Kind)
+		return Invalidf("name", "give one", "a %s needs a name", row.Kind)
 	case row.Kind == store.AnnotationNote && row.Name != "":
-		return service.Invalidf("name", "leave it out", "a note has no name")
+		return Invalidf("name", "leave it out", "a note has no name")
 	case row.Kind == store.AnnotationNote && row.Comment == "":
-		return service.Invalidf("comment", "give one", "a note needs a text")
+		return Invalidf("comment", "give one", "a note needs a text")
 	case row.Kind == score && b.Value == nil:
-		return service.Invalidf("value", "give a number", "a score needs a value")
+		return Invalidf("value", "give a number", "a score needs a value")
 	case row.Kind != score && b.Value != nil:
-		return service.Invalidf("value", "leave it out", "a value is for scores")
+		return Invalidf("value", "leave it out", "a value is for scores")
 	case b.Turn < 0:
-		return service.Invalidf("turn", "count turns from 1", "turn is %d", b.Turn)
+		return Invalidf("turn", "count turns from 1", "turn is %d", b.Turn)
 	case b.Turn > 0 && b.PartID != "":
-		return service.Invalidf("turn", "give one of them", "turn and part_id exclude each other")
+		return Invalidf("turn", "give one of them", "turn and part_id exclude each other")
 	}
 	return nil
 }
 
 // annotate adds an annotation, or replaces a tag or a score of the same author.
-func (a *api) annotate(ctx context.Context, s service.Service, p sessionPath, b newAnnotation) (
+func (a *api) annotate(ctx context.Context, s store.Service, p sessionPath, b newAnnotation) (
 	n document.Annotation, err error) {
 	row := store.Annotation{
 		Kind: string(b.Kind), Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author),
@@ -131,10 +130,10 @@ func (a *api) annotate(ctx context.Context, s service.Service, p sessionPath, b 
 	if row.Author == "" {
 		row.Author = a.Author
 	}
-	if row.MessageID, row.PartID, err = service.AnnotationTarget(ctx, s, p.ID, b.Turn, b.PartID); err != nil {
+	if row.MessageID, row.PartID, err = AnnotationTarget(ctx, s, p.ID, b.Turn, b.PartID); err != nil {
 		return n, err
 	}
-	to, err := service.NewAnnotator(ctx, s, p.ID, time.Now())
+	to, err := NewAnnotator(ctx, s, p.ID, time.Now())
 	if err != nil {
 		return n, err
 	}
@@ -152,8 +151,8 @@ type annotationPath struct {
 }
 
 // removeAnnotation takes back an annotation.
-func (a *api) removeAnnotation(ctx context.Context, s service.Service, p annotationPath, _ none) (none, error) {
-	from, err := service.NewAnnotator(ctx, s, p.ID, time.Now())
+func (a *api) removeAnnotation(ctx context.Context, s store.Service, p annotationPath, _ none) (none, error) {
+	from, err := NewAnnotator(ctx, s, p.ID, time.Now())
 	if err != nil {
 		return none{}, err
 	}
@@ -165,11 +164,11 @@ func (a *api) removeAnnotation(ctx context.Context, s service.Service, p annotat
 
 // newFork is where a session is to be copied up to, and the title of the copy.
 type newFork struct {
-	service.Place
+	Place
 	Title string `json:"title,omitempty"`
 }
 
-func (a *api) fork(ctx context.Context, s service.Service, p sessionPath, b newFork) (*service.Forked, error) {
+func (a *api) fork(ctx context.Context, s store.Service, p sessionPath, b newFork) (*Forked, error) {
 	c, err := a.atRest(ctx, s, p, b.Place)
 	if err != nil {
 		return nil, err
@@ -177,7 +176,7 @@ func (a *api) fork(ctx context.Context, s service.Service, p sessionPath, b newF
 	return c.Fork(ctx, s, b.Place, clean(b.Title), time.Now())
 }
 
-func (a *api) rewind(ctx context.Context, s service.Service, p sessionPath, to service.Place) (*service.Rewound,
+func (a *api) rewind(ctx context.Context, s store.Service, p sessionPath, to Place) (*Rewound,
 	error) {
 	c, err := a.atRest(ctx, s, p, to)
 	if err != nil {
@@ -186,8 +185,8 @@ func (a *api) rewind(ctx context.Context, s service.Service, p sessionPath, to s
 	return c.Rewind(ctx, s, to, time.Now())
 }
 
-func (a *api) unrewind(ctx context.Context, s service.Service, p sessionPath, _ none) (*service.Rewound, error) {
-	c, err := a.atRest(ctx, s, p, service.Place{})
+func (a *api) unrewind(ctx context.Context, s store.Service, p sessionPath, _ none) (*Rewound, error) {
+	c, err := a.atRest(ctx, s, p, Place{})
 	if err != nil {
 		return nil, err
 	}
@@ -195,12 +194,12 @@ func (a *api) unrewind(ctx context.Context, s service.Service, p sessionPath, _ 
 }
 
 // atRest reads a session that is to be changed at a place.
-func (a *api) atRest(ctx context.Context, s service.Service, p sessionPath, at service.Place) (*service.Conversation,
+func (a *api) atRest(ctx context.Context, s store.Service, p sessionPath, at Place) (*Conversation,
 	error) {
 	if at.Message != nil && at.Turn != nil {
-		return nil, service.Invalidf("turn", "give one of them", "turn and message exclude each other")
+		return nil, Invalidf("turn", "give one of them", "turn and message exclude each other")
 	}
-	return service.AtRest(ctx, a.Sessions.On(s), p.ID)
+	return AtRest(ctx, a.Sessions.On(s), p.ID)
 }
 
 type deleteParams struct {
@@ -213,7 +212,7 @@ type removed struct {
 	Deleted []string `json:"deleted"`
 }
 
-func (a *api) remove(ctx context.Context, s service.Service, p deleteParams, _ none) (done removed, err error) {
+func (a *api) remove(ctx context.Context, s store.Service, p deleteParams, _ none) (done removed, err error) {
 	ids := []string{p.ID}
 	if p.Children {
 		if ids, err = document.Descendants(ctx, s, ids); err != nil {
@@ -248,7 +247,7 @@ const (
 )
 
 // lent is a service that an importer does not close.
-type lent struct{ service.Service }
+type lent struct{ store.Service }
 
 func (lent) Close() error { return nil }
 
@@ -275,9 +274,9 @@ func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams)
 
 func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*importer.Summary, error) {
 	var summary *importer.Summary
-	err := a.change(ctx, func(ctx context.Context, s service.Service) (err error) {
+	err := a.change(ctx, func(ctx context.Context, s store.Service) (err error) {
 		o := importer.Options{Invalid: p.Invalid, Budget: &otlpfile.Budget{Left: maxImportMemory},
-			Open: func(context.Context) (service.Service, error) { return lent{s}, nil }}
+			Open: func(context.Context) (store.Service, error) { return lent{s}, nil }}
 		if p.Format != "" {
 			o.Format = formats.Named(string(p.Format), func(f *formats.Format) bool { return f.Imported != "" })
 		}
@@ -293,11 +292,11 @@ func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*
 		case err != nil:
 			return err
 		case o.Budget.Spent():
-			return service.NewProblem("too-large", http.StatusRequestEntityTooLarge, "",
+			return NewProblem("too-large", http.StatusRequestEntityTooLarge, "",
 				"import it with agenttrace import, or in pieces",
 				fmt.Sprintf("the body takes more than %d MiB when it is unpacked and decoded", maxImportMemory>>20))
 		case failed != nil:
-			p := service.NewProblem("not-imported", http.StatusUnprocessableEntity, "", "", failed.Error())
+			p := NewProblem("not-imported", http.StatusUnprocessableEntity, "", "", failed.Error())
 			p.Remedy = "send a file of a format that is imported"
 			return p
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // What a user changes is there afterwards, and can be taken back.
@@ -55,14 +55,14 @@ func TestSessionsAreChanged(t *testing.T) {
 			t.Errorf("%d annotations are left", len(left.Annotations))
 		}
 
-		var forked service.Forked
+		var forked Forked
 		s.do(http.MethodPost, id+"/fork", `{"turn":2,"title":"A fork"}`, http.StatusCreated, &forked)
 		var of document.Document
 		s.get("sessions/"+forked.SessionID+"/document", &of)
 		if of.Session.Title != "A fork" || len(of.Turns) != 2 {
 			t.Errorf("the fork %q has %d turns", of.Session.Title, len(of.Turns))
 		}
-		var rewound service.Rewound
+		var rewound Rewound
 		s.do(http.MethodPost, id+"/rewind", `{"turn":2}`, http.StatusOK, &rewound)
 		if len(rewound.Messages) == 0 || rewound.Undone {
 			t.Errorf("the rewind is %+v", rewound)
@@ -110,7 +110,7 @@ func TestAnExportIsImported(t *testing.T) {
 // A change that cannot be made names what is wrong with it.
 func TestChangesThatAreRefused(t *testing.T) {
 	s := newSite(t, false)
-	const id, invalid = Prefix + "sessions/lf-1", service.CodeInvalid
+	const id, invalid = Prefix + "sessions/lf-1", CodeInvalid
 	for _, x := range []struct {
 		method, path, body string
 		status             int
@@ -131,8 +131,8 @@ func TestChangesThatAreRefused(t *testing.T) {
 		{http.MethodPost, id + "/annotations", `{"kind":"score","name":"x"}`, 400, invalid, "value"},
 		{http.MethodPost, id + "/annotations", `{"kind":"tag","name":"x","turn":99}`, 400, invalid, "turn"},
 		{http.MethodPost, id + "/annotations", `{"kind":"tag","name":"x","part_id":"y"}`, 400, invalid, "part_id"},
-		{http.MethodDelete, id + "/annotations/none", ``, 404, service.CodeNotFound, "annotation"},
-		{http.MethodPost, id + "/fork", `{"turn":99}`, 404, service.CodeNotFound, "turn"},
+		{http.MethodDelete, id + "/annotations/none", ``, 404, CodeNotFound, "annotation"},
+		{http.MethodPost, id + "/fork", `{"turn":99}`, 404, CodeNotFound, "turn"},
 		{http.MethodPost, id + "/fork", `{"turn":1,"message":"m"}`, 400, invalid, "turn"},
 		{http.MethodPost, id + "/rewind", `{"message":"none"}`, 400, invalid, "message"},
 		{http.MethodPost, id + "/rewind", `{}`, 400, invalid, "turn"},
@@ -142,7 +142,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 	} {
 		s.fails(x.method, x.path, x.body, x.status, x.code, x.parameter)
 	}
-	reading := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}}, ""))
+	reading := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: s.store}}, ""))
 	defer reading.Close()
 	(&site{t, reading, s.store}).fails(http.MethodPatch, id, `{"title":"x"}`, 403, "read-only", "")
 }
@@ -178,9 +178,9 @@ func TestChangesAtTheSameTime(t *testing.T) {
 // A change of the store that fails is the store's error.
 func TestAStoreThatRefusesIsAProblem(t *testing.T) {
 	s := newSite(t, false)
-	server := httptest.NewServer(New(service.Backend{
+	server := httptest.NewServer(New(Backend{
 		Sessions: document.Reader{Reader: s.store},
-		Change: func(context.Context, func(context.Context, service.Service) error) error {
+		Change: func(context.Context, func(context.Context, store.Service) error) error {
 			return context.DeadlineExceeded
 		}}, ""))
 	defer server.Close()

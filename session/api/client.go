@@ -21,11 +21,10 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/price"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Client is a [service.Service] of a store in another process, which it asks by the API. It is safe for concurrent use.
+// Client is a [store.Service] of a store in another process, which it asks by the API. It is safe for concurrent use.
 //
 // An error of the store is one of package store here as well, with the same text. That of a server which cannot be
 // reached, or is no server of sessions, wraps [store.ErrUnavailable] or [store.ErrDenied].
@@ -40,7 +39,7 @@ type Client struct {
 	asked []session.Model
 }
 
-var _ service.Service = (*Client)(nil)
+var _ store.Service = (*Client)(nil)
 
 // Dial returns a client of the server at an address: http://host:port, https://host:port, each with a path before
 // that of the server if a proxy needs one, or unix:///path/of/socket. The token, which may be empty, is sent as a
@@ -57,10 +56,10 @@ func Dial(ctx context.Context, address, token string) (*Client, error) {
 		}
 		c.base = &url.URL{Scheme: "http", Host: "localhost"}
 	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, service.Invalidf("", "", "%q is not the address of a collector; "+
+		return nil, Invalidf("", "", "%q is not the address of a collector; "+
 			"write http://host:port, https://host:port or unix:///path/of/socket", address)
 	} else if c.base = u; token != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
-		return nil, service.Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https",
+		return nil, Invalidf("", "", "a token is not sent to %s, because others can read it on the way; use https",
 			u.Host)
 	}
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -175,7 +174,7 @@ func (c *Client) address() string { return c.base.Redacted() }
 // refused is the error of an answer that is one.
 func (c *Client) refused(response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	var p service.Problem
+	var p Problem
 	if json.Unmarshal(body, &p) == nil && p.Code != "" && response.StatusCode != http.StatusUnauthorized {
 		return &p
 	}
@@ -341,7 +340,7 @@ func (c *Client) ImportAll(ctx context.Context, sessions iter.Seq[*store.Importe
 
 // importError is an error of an import that callers branch on.
 type importError struct {
-	*service.Problem
+	*Problem
 	of error
 }
 
@@ -486,7 +485,7 @@ func (c *Client) Collect(ctx context.Context, recent time.Time, dryRun bool) (st
 type remoteFollower struct {
 	address, token string
 	client         *Client
-	at             service.Position
+	at             Position
 }
 
 // Follow returns a Follower of the store behind the server at an address, which need not answer yet: see [Dial].
@@ -505,14 +504,14 @@ func (f *remoteFollower) Poll(ctx context.Context) (store.Reader, store.Change, 
 			return nil, store.Unchanged, err
 		}
 		f.client = c
-		f.at = service.Position{}
+		f.at = Position{}
 	}
-	at, err := call[service.Position](ctx, f.client, "Position")
+	at, err := call[Position](ctx, f.client, "Position")
 	before := f.at
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		change := store.Gone
-		if before == (service.Position{}) {
+		if before == (Position{}) {
 			change = store.Unchanged // it was never there
 		}
 		return nil, change, f.Close()

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -40,14 +40,14 @@ func served(t *testing.T) *remote {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &remote{clientOf(t, local, service.NewCounter(sqlite.Follow(local.Path()))), local}
+	return &remote{clientOf(t, local, NewCounter(sqlite.Follow(local.Path()))), local}
 }
 
 // clientOf returns a client of a server of a store.
-func clientOf(t testing.TB, s service.Service, changes *service.Counter) *Client {
+func clientOf(t testing.TB, s store.Service, changes *Counter) *Client {
 	t.Helper()
-	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
-		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
+	server := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
+		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error {
 			return fn(ctx, s)
 		}}, ""))
 	t.Cleanup(server.Close)
@@ -107,12 +107,12 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"", "collector:4320", "ftp://collector", "http://"} {
-		if _, err := Dial(ctx, address, ""); service.ProblemOf(err).Code != service.CodeInvalid {
+		if _, err := Dial(ctx, address, ""); ProblemOf(err).Code != CodeInvalid {
 			t.Errorf("%q: error %v, want one that names the forms of addresses", address, err)
 		}
 	}
-	if _, err := Dial(ctx, "http://collector.example:4320", "secret"); service.ProblemOf(
-		err).Code != service.CodeInvalid {
+	if _, err := Dial(ctx, "http://collector.example:4320", "secret"); ProblemOf(
+		err).Code != CodeInvalid {
 		t.Errorf("a token for a server on the network without TLS: error %v", err)
 	}
 }
@@ -132,5 +132,24 @@ func TestZoneName(t *testing.T) {
 	}
 	if got := zoneName(nil); got != "UTC" {
 		t.Errorf("without a zone it is %s", got)
+	}
+}
+
+// A call of what is no method for clients, or without the arguments of one, is refused.
+func TestCallsThatAreRefused(t *testing.T) {
+	s := newSite(t, false)
+	for _, call := range []struct {
+		method, body string
+		status       int
+	}{
+		{"Close", "[]", 404}, {"Import", "[null]", 404}, {"Nothing", "[]", 404}, {"Transact", "[null]", 404},
+		{"Session", "[]", 400}, {"Session", "[", 400}, {"Session", "", 400}, {"Session", `["lf-1","lf-1"]`, 400},
+		{"Session", `{"lf-1":"lf-1"}`, 400}, {"Session", "[1]", 400}, {"Apply", "[null]", 400},
+		{"Session", `["lf-1"]`, 200}, {"ImportAll", "[[null]]", 200},
+	} {
+		answer, body := s.ask(http.MethodPost, Prefix+"store/"+call.method, call.body, "Content-Type", "application/json")
+		if answer.StatusCode != call.status || call.method == "ImportAll" && !strings.Contains(string(body), "no rows") {
+			t.Errorf("%s with %s: status %d, want %d\n%s", call.method, call.body, answer.StatusCode, call.status, body)
+		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/agenttrace/agenttrace/session/service"
 )
 
 // The examples in docs/api.md work, one after the other.
@@ -68,7 +66,7 @@ func TestDocumentedExamplesWork(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(string(page), "```json\n")
 	example, _, _ := strings.Cut(rest, "```")
-	var want, got service.Problem
+	var want, got Problem
 	_, content := s.ask(http.MethodGet, Prefix+"sessions?limit=many", "")
 	if err := json.Unmarshal([]byte(example), &want); err != nil || json.Unmarshal(content, &got) != nil ||
 		got != want {

@@ -6,35 +6,34 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 )
 
 // A request that cannot be answered is told which parameter is wrong, and what to do.
 func TestErrorsNameTheParameterAndARemedy(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		s := newSite(t, remote)
-		const invalid = service.CodeInvalid
+		const invalid = CodeInvalid
 		for _, x := range []struct {
 			path            string
 			status          int
 			code, parameter string
 		}{
-			{"nothing", 404, service.CodeNotFound, ""},
-			{"sessions/", 404, service.CodeNotFound, ""},
+			{"nothing", 404, CodeNotFound, ""},
+			{"sessions/", 404, CodeNotFound, ""},
 			{"sessions/none", 404, "session-not-found", "id"},
 			{"sessions/none/events", 404, "session-not-found", "id"},
 			{"sessions/ses_/document", 409, "ambiguous", "id"},
 			{"sessions?parent=none", 404, "session-not-found", "parent"},
 			{"sessions/last/diff/none", 404, "session-not-found", "b"},
-			{"sessions/last/turns/99", 404, service.CodeNotFound, "n"},
+			{"sessions/last/turns/99", 404, CodeNotFound, "n"},
 			{"sessions/last/turns/0", 400, invalid, "n"},
 			{"sessions/last/turns/one/replay", 400, invalid, "n"},
-			{"sessions/last/turns/99/replay", 404, service.CodeNotFound, "n"},
-			{"sessions/last/document?from=99", 404, service.CodeNotFound, "from"},
+			{"sessions/last/turns/99/replay", 404, CodeNotFound, "n"},
+			{"sessions/last/document?from=99", 404, CodeNotFound, "from"},
 			{"sessions/last/document?from=2&to=1", 400, invalid, "to"},
-			{"sessions/last/parts/a/b", 404, service.CodeNotFound, "part"},
-			{"prompts/abc", 404, service.CodeNotFound, "digest"},
-			{"catalogs/abc", 404, service.CodeNotFound, "digest"},
+			{"sessions/last/parts/a/b", 404, CodeNotFound, "part"},
+			{"prompts/abc", 404, CodeNotFound, "digest"},
+			{"catalogs/abc", 404, CodeNotFound, "digest"},
 			{"traces/last", 400, invalid, "trace"},
 			{"traces/ffffffff", 404, "session-not-found", "trace"},
 			{"sessions?unknown=1", 400, invalid, "unknown"},
@@ -75,7 +74,7 @@ func TestErrorsNameTheParameterAndARemedy(t *testing.T) {
 func TestAStoreThatIsClosedIsAProblem(t *testing.T) {
 	s := newSite(t, false)
 	s.store.Close()
-	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}}, ""))
+	server := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: s.store}}, ""))
 	defer server.Close()
 	answer, err := http.Get(server.URL + Prefix + "sessions")
 	if err != nil {

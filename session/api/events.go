@@ -16,7 +16,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -60,7 +59,7 @@ const lag = 15 * time.Minute
 
 // eventID is the id of an event: a position in the changes of a store, and when the event was sent.
 type eventID struct {
-	service.Position
+	Position
 	at int64 // Unix milliseconds
 }
 
@@ -95,7 +94,7 @@ func (l *lastEventID) UnmarshalText(text []byte) error {
 
 // stream is what is sent to a client.
 type stream struct {
-	service.Stream
+	Stream
 	// sent are the data of the last event of each kind and subject.
 	sent map[string]string
 }
@@ -129,7 +128,7 @@ type watched interface {
 // follow sends events of something until the client leaves or the server stops.
 func (a *api) follow(w http.ResponseWriter, r *http.Request, after *eventID, of watched) error {
 	if a.Changes == nil {
-		return service.NotFoundf("", "read again for what has changed", "there are no events here")
+		return NotFoundf("", "read again for what has changed", "there are no events here")
 	}
 	ctx := r.Context()
 	at, err := a.Changes.Position(ctx)
@@ -137,7 +136,7 @@ func (a *api) follow(w http.ResponseWriter, r *http.Request, after *eventID, of 
 		return err
 	}
 	s := &stream{
-		service.Stream{Changes: a.Changes, Done: a.Done, Every: service.PollInterval, Again: service.KeepAlive},
+		Stream{Changes: a.Changes, Done: a.Done, Every: PollInterval, Again: KeepAlive},
 		make(map[string]string),
 	}
 	if after != nil && after.Epoch != at.Epoch {
@@ -156,11 +155,11 @@ func (a *api) follow(w http.ResponseWriter, r *http.Request, after *eventID, of 
 		return nil
 	}
 	s.Events.WriteString(": " + time.Now().UTC().Format(time.RFC3339) + "\n\n") // so that the client gets the header
-	s.Send(w, r, at, func(ctx context.Context, now service.Position) error { return of.read(ctx, s, newEventID(now)) })
+	s.Send(w, r, at, func(ctx context.Context, now Position) error { return of.read(ctx, s, newEventID(now)) })
 	return nil
 }
 
-func newEventID(at service.Position) eventID { return eventID{at, time.Now().UnixMilli()} }
+func newEventID(at Position) eventID { return eventID{at, time.Now().UnixMilli()} }
 
 type eventsParams struct {
 	After lastEventID `header:"Last-Event-ID" doc:"the id of the last event, to go on after it"`
@@ -179,7 +178,7 @@ const maxFollowed = 200
 type allSessions struct {
 	*api
 	// at is the position that was read last.
-	at service.Position
+	at Position
 	// seen has what the store has of each session, to find those that differ, and working those whose status can
 	// change with the time alone.
 	seen    map[string]string
@@ -304,7 +303,7 @@ func (x *oneSession) begin(ctx context.Context, s *stream, id eventID, after *ev
 func (x *oneSession) read(ctx context.Context, s *stream, id eventID) error {
 	doc, err := x.end(ctx)
 	if errors.Is(err, store.ErrNotFound) {
-		return errors.Join(s.event(id, eventDeleted, "", deleted{x.id}), service.ErrEnd)
+		return errors.Join(s.event(id, eventDeleted, "", deleted{x.id}), ErrEnd)
 	}
 	if err != nil {
 		return err

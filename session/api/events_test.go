@@ -15,7 +15,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -226,13 +225,13 @@ func (s *slow) Write(b []byte) (int, error) {
 // Each write has a deadline, and the stream of a reader that misses one ends.
 func TestASlowReaderIsDropped(t *testing.T) {
 	s := newSite(t, false)
-	changes := service.NewCounter(sqlite.Follow(s.store.Path()))
+	changes := NewCounter(sqlite.Follow(s.store.Path()))
 	defer changes.Close()
 	w := &slow{ResponseRecorder: httptest.NewRecorder()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		handler := New(service.Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes}, "")
+		handler := New(Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes}, "")
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Prefix+"events", nil))
 	}()
 	for i := 0; ; i++ {
@@ -253,10 +252,10 @@ func TestASlowReaderIsDropped(t *testing.T) {
 
 func TestStreamsEndWithTheServer(t *testing.T) {
 	s := newSite(t, false)
-	changes := service.NewCounter(sqlite.Follow(s.store.Path()))
+	changes := NewCounter(sqlite.Follow(s.store.Path()))
 	defer changes.Close()
 	stop := make(chan struct{})
-	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes,
+	server := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: s.store}, Changes: changes,
 		Done: stop}, ""))
 	defer server.Close()
 	l := (&site{t, server, s.store}).listen("sessions/oa-1/events", "")
@@ -268,8 +267,8 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 
 func TestAServerWithoutEventsSaysSo(t *testing.T) {
 	s := newSite(t, false)
-	server := httptest.NewServer(New(service.Backend{Sessions: document.Reader{Reader: s.store}}, ""))
+	server := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: s.store}}, ""))
 	defer server.Close()
-	(&site{t, server, s.store}).fails(http.MethodGet, Prefix+"events", "", http.StatusNotFound, service.CodeNotFound,
+	(&site{t, server, s.store}).fails(http.MethodGet, Prefix+"events", "", http.StatusNotFound, CodeNotFound,
 		"")
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -64,7 +63,7 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	ctx := r.Context()
 	f := formats.Named(string(p.Format), (*formats.Format).Written)
 	if p.Full && !f.Text {
-		return service.Invalidf("full",
+		return Invalidf("full",
 			"leave it out, or use a format for people", "full is for transcripts, which %s is not", f.Name)
 	}
 	source, err := f.Load(ctx, a.Sessions, p.ID, formats.LoadOptions{Full: p.Full})
@@ -96,8 +95,8 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	h.Set("Content-Type", mediaTypeOf(f.Ext))
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
 		"filename": codec.FileName(p.ID) + f.Ext}))
-	h.Set("ETag", service.Tag(sum))
-	if service.Has(r, service.Tag(sum)) {
+	h.Set("ETag", Tag(sum))
+	if Has(r, Tag(sum)) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -105,7 +104,7 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	_, _ = io.Copy(service.Patient(w), file) // a reader that is gone needs no answer
+	_, _ = io.Copy(Patient(w), file) // a reader that is gone needs no answer
 	return nil
 }
 
@@ -115,7 +114,7 @@ func writeExport(ctx context.Context, path string, f *formats.Format, source *fo
 		if _, ok := errors.AsType[*fs.PathError](err); ok || ctx.Err() != nil {
 			return err
 		}
-		return service.NewProblem("not-in-format", http.StatusUnprocessableEntity, "format", "choose another format",
+		return NewProblem("not-in-format", http.StatusUnprocessableEntity, "format", "choose another format",
 			fmt.Sprintf("the session cannot be written as %s: %v", f.Name, err))
 	}
 	if f.Stream == nil {

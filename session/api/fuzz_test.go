@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -39,12 +38,12 @@ func FuzzParameters(f *testing.F) {
 // asker returns what gives a value to an input. The operation answers, or has a problem that names the parameter.
 func asker(t testing.TB) func(t *testing.T, which uint16, value string) {
 	s := open(t)
-	changes := service.NewCounter(sqlite.Follow(s.Path()))
+	changes := NewCounter(sqlite.Follow(s.Path()))
 	t.Cleanup(func() { changes.Close() })
 	done := make(chan struct{})
 	close(done)
 	// Without a service nothing is changed, and parameters and bodies are read all the same.
-	backend := service.Backend{Sessions: document.Reader{Reader: s}, Changes: changes, Done: done}
+	backend := Backend{Sessions: document.Reader{Reader: s}, Changes: changes, Done: done}
 	handler, all := New(backend, ""), inputs()
 	return func(t *testing.T, which uint16, value string) {
 		t.Helper()
@@ -58,7 +57,7 @@ func asker(t testing.TB) func(t *testing.T, which uint16, value string) {
 		if w.Code < 400 {
 			return
 		}
-		var p service.Problem
+		var p Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code >= 500 || p.Status != w.Code ||
 			p.Detail == "" {
 			t.Fatalf("%s %s: status %d (%v)\n%s", r.Method, r.URL, w.Code, err, w.Body)

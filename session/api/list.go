@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -106,7 +105,7 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 	q := store.SearchQuery{Text: p.Query, Regexp: p.Regexp, Agent: p.Agent, Since: p.Since.Time}
 	if p.Regexp {
 		if _, err := q.Compile(); err != nil {
-			return found, service.Invalidf("q", "use the syntax of RE2", "%v", err)
+			return found, Invalidf("q", "use the syntax of RE2", "%v", err)
 		}
 	}
 	f := p.filter()

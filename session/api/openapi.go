@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/replay"
-	"github.com/agenttrace/agenttrace/session/service"
 )
 
 // The objects of an OpenAPI document, version 3.1, as far as the API has them.
@@ -84,7 +83,7 @@ func describe(all []operation, version string) json.RawMessage {
 	d.Servers = []server{{strings.TrimSuffix(Prefix, "/")}}
 	d.Paths = make(map[string]map[string]operationObject)
 	s := newSchemas()
-	problem := map[string]mediaType{"application/problem+json": {s.of(reflect.TypeFor[service.Problem]())}}
+	problem := map[string]mediaType{"application/problem+json": {s.of(reflect.TypeFor[Problem]())}}
 	for _, op := range all {
 		o := operationObject{ID: op.id, Summary: op.summary, Responses: make(map[string]response)}
 		for _, p := range op.params {

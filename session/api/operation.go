@@ -11,7 +11,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // operation is a row of the table.
@@ -73,7 +73,7 @@ func raw[P any](method, path, id, summary string, body, result content,
 
 // changing is an operation that changes sessions. Its body is JSON of a type B, and its answer of a type R.
 func changing[P, B, R any](method, path, id, summary string, status int,
-	do func(*api, context.Context, service.Service, P, B) (R, error)) operation {
+	do func(*api, context.Context, store.Service, P, B) (R, error)) operation {
 	op := operation{method: method, path: path, id: id, summary: summary, params: parametersOf[P](), status: status}
 	if t := reflect.TypeFor[B](); t != reflect.TypeFor[none]() {
 		op.body.json = t
@@ -93,7 +93,7 @@ func changing[P, B, R any](method, path, id, summary string, status int,
 			}
 		}
 		var v R
-		err = a.change(r.Context(), func(ctx context.Context, s service.Service) (err error) {
+		err = a.change(r.Context(), func(ctx context.Context, s store.Service) (err error) {
 			v, err = do(a, ctx, s, p, b)
 			return err
 		})
@@ -134,7 +134,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any) error {
 func jsonBody(w http.ResponseWriter, r *http.Request, limit int64) (*json.Decoder, error) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || mediaType != "application/json" {
-		return nil, service.NewProblem("unsupported-media-type", http.StatusUnsupportedMediaType, "Content-Type",
+		return nil, NewProblem("unsupported-media-type", http.StatusUnsupportedMediaType, "Content-Type",
 			"send JSON, with the header Content-Type: application/json",
 			fmt.Sprintf("the body has the media type %q", r.Header.Get("Content-Type")))
 	}
@@ -144,7 +144,7 @@ func jsonBody(w http.ResponseWriter, r *http.Request, limit int64) (*json.Decode
 // bodyProblem is the error of a body that cannot be decoded.
 func bodyProblem(err error, to any) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		return service.Invalidf(wrong.Field, "give "+jsonName(wrong.Type), "%s is a JSON %s", wrong.Field, wrong.Value)
+		return Invalidf(wrong.Field, "give "+jsonName(wrong.Type), "%s is a JSON %s", wrong.Field, wrong.Value)
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLargeProblem(tooLarge.Limit)
@@ -152,14 +152,14 @@ func bodyProblem(err error, to any) error {
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		name = strings.Trim(name, `"`)
 		remedy := "leave it out, or use " + strings.Join(members(reflect.TypeOf(to).Elem()), ", ")
-		return service.Invalidf(name, remedy, "the body has no member %q", name)
+		return Invalidf(name, remedy, "the body has no member %q", name)
 	}
-	return service.Invalidf("", "send one JSON object", "the body is not JSON: %v", err)
+	return Invalidf("", "send one JSON object", "the body is not JSON: %v", err)
 }
 
 // tooLargeProblem is the error of a body that is longer than a limit.
 func tooLargeProblem(limit int64) error {
-	return service.NewProblem("too-large", http.StatusRequestEntityTooLarge, "", "send less at once",
+	return NewProblem("too-large", http.StatusRequestEntityTooLarge, "", "send less at once",
 		fmt.Sprintf("the body has more than %d bytes", limit))
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -151,7 +150,7 @@ func named(parameter string, err error) error {
 	default:
 		return err
 	}
-	p := *service.ProblemOf(err)
+	p := *ProblemOf(err)
 	if p.Parameter != "" {
 		return err
 	}
@@ -163,7 +162,7 @@ func named(parameter string, err error) error {
 func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return p, service.Invalidf("", "escape the values of parameters", "the query cannot be read: %v", err)
+		return p, Invalidf("", "escape the values of parameters", "the query cannot be read: %v", err)
 	}
 	v := reflect.ValueOf(&p).Elem()
 	var known []string
@@ -196,7 +195,7 @@ func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error)
 		if len(known) > 0 {
 			remedy += ", or use " + strings.Join(known, ", ")
 		}
-		return p, service.Invalidf(name, remedy, "there is no parameter %q here", name)
+		return p, Invalidf(name, remedy, "there is no parameter %q here", name)
 	}
 	return p, nil
 }
@@ -205,11 +204,11 @@ func decode[P any](a *api, r *http.Request, params []parameter) (p P, err error)
 func (p *parameter) decode(to reflect.Value, values []string) error {
 	switch {
 	case len(values) == 0 && p.required:
-		return service.Invalidf(p.name, "give "+p.doc, "%s is missing", p.name)
+		return Invalidf(p.name, "give "+p.doc, "%s is missing", p.name)
 	case len(values) == 0 && p.standard != "":
 		values = []string{p.standard}
 	case len(values) > 1 && !p.many:
-		return service.Invalidf(p.name, "give one", "%s is there %d times", p.name, len(values))
+		return Invalidf(p.name, "give one", "%s is there %d times", p.name, len(values))
 	}
 	for _, text := range values {
 		field := to
@@ -227,7 +226,7 @@ func (p *parameter) decode(to reflect.Value, values []string) error {
 			err = p.set(field, text)
 		}
 		if err != nil {
-			return service.Invalidf(p.name, err.Error(), "%s is %q", p.name, text)
+			return Invalidf(p.name, err.Error(), "%s is %q", p.name, text)
 		}
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/replay"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -57,7 +56,7 @@ func (a *api) read(ctx context.Context, p documentParams) (*document.Document, e
 	case to > len(o.Turns):
 		return nil, noTurn(p.ID, "to", to, len(o.Turns))
 	case to < from:
-		return nil, service.Invalidf("to", "give a turn that is not before from", "to is %d and from is %d", to, from)
+		return nil, Invalidf("to", "give a turn that is not before from", "to is %d and from is %d", to, from)
 	}
 	if err := o.Load(ctx, from, to); err != nil {
 		return nil, err
@@ -69,7 +68,7 @@ func (a *api) read(ctx context.Context, p documentParams) (*document.Document, e
 func noTurn(id string, parameter string, n, turns int) error {
 	none := &document.NoTurnError{SessionID: id, Number: n, Turns: turns}
 	what, remedy, _ := strings.Cut(none.Error()+"; read the session for its turns", "; ")
-	return service.NotFoundf(parameter, remedy, "%s", what)
+	return NotFoundf(parameter, remedy, "%s", what)
 }
 
 // oneTurn is a session with one turn. Of the totals it has the number of turns: the others would be read of all
@@ -162,7 +161,7 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 	}
 	row := document.PartRow(e.Messages, p.Part)
 	if whole.Part.ID == "" || row == nil {
-		return nil, service.NotFoundf("part",
+		return nil, NotFoundf("part",
 			"read its document for their ids", "session %s has no part %q of a message %q", p.ID, p.Part, p.Message)
 	}
 	whole.Row = *row
@@ -244,7 +243,7 @@ func (a *api) catalog(ctx context.Context, p digestPath) (text, error) {
 func (a *api) blob(ctx context.Context, kind store.BlobKind, what, digest string) (text, error) {
 	b, err := a.Sessions.Blob(ctx, kind, digest)
 	if errors.Is(err, store.ErrNotFound) {
-		return text{}, service.NotFoundf("digest",
+		return text{}, NotFoundf("digest",
 			"read a document for the digests", "no %s with the digest %q is stored", what, digest)
 	}
 	return text{b.Digest, !b.Exact, b.Body}, err
@@ -276,7 +275,7 @@ func (a *api) span(ctx context.Context, p spanPath) (*located, error) {
 func (a *api) locate(ctx context.Context, trace, span string) (*located, error) {
 	trace = strings.ToLower(trace)
 	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
-		return nil, service.Invalidf("trace", "give at least 8 hexadecimal digits", "trace is %q", trace)
+		return nil, Invalidf("trace", "give at least 8 hexadecimal digits", "trace is %q", trace)
 	}
 	id, err := a.Sessions.Resolve(ctx, trace)
 	if err != nil {
@@ -305,9 +304,9 @@ func (a *api) locate(ctx context.Context, trace, span string) (*located, error) 
 		}
 	}
 	if found.TraceID == "" {
-		p := service.NotFoundf("span", "list its spans", "session %s has no span %q of trace %s", id, span, trace)
+		p := NotFoundf("span", "list its spans", "session %s has no span %q of trace %s", id, span, trace)
 		if span == "" {
-			p = service.NotFoundf("trace", "list sessions", "no session has spans of trace %s", trace)
+			p = NotFoundf("trace", "list sessions", "no session has spans of trace %s", trace)
 		}
 		return nil, p
 	}

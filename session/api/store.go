@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/price"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -28,26 +27,30 @@ type storeMethod struct {
 func (a *api) callStore(w http.ResponseWriter, r *http.Request, p storeMethod) error {
 	method, ok := reflect.TypeFor[callee]().MethodByName(p.Method)
 	if !ok || slices.Contains([]string{"Close", "Import"}, p.Method) {
-		return service.NotFoundf("method", "use the same version of agenttrace", "a store has no method %q", p.Method)
+		return NotFoundf("method", "use the same version of agenttrace", "a store has no method %q", p.Method)
 	}
 	in := []reflect.Value{{}, {}} // the receiver and the context
 	d, err := jsonBody(w, r, maxImport)
 	if err != nil {
 		return err
 	}
-	_, err = d.Token()
+	begin, err := d.Token()
 	for i := 2; i < method.Type.NumIn() && err == nil; i++ {
 		arg := reflect.New(method.Type.In(i))
 		in, err = append(in, arg.Elem()), d.Decode(arg.Interface())
 	}
+	var end json.Token
 	if err == nil {
-		_, err = d.Token()
+		end, err = d.Token()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return bodyProblem(err, new(struct{}))
+	case begin != json.Delim('[') || end != json.Delim(']'):
+		return Invalidf("", "send an array of them", "the body is not the arguments of %s", p.Method)
 	}
 	// The client gets an error as the store returned it, not as one of a parameter of this request.
-	if err := a.change(r.Context(), func(ctx context.Context, s service.Service) error {
+	if err := a.change(r.Context(), func(ctx context.Context, s store.Service) error {
 		in[0], in[1] = reflect.ValueOf(callee{s, a.Changes}), reflect.ValueOf(ctx)
 		call := method.Func.Call
 		if method.Type.IsVariadic() {
@@ -66,27 +69,27 @@ func (a *api) callStore(w http.ResponseWriter, r *http.Request, p storeMethod) e
 		}
 		return answer(w, r, http.StatusOK, out[0].Interface())
 	}); err != nil {
-		service.WriteProblem(w, err)
+		WriteProblem(w, err)
 	}
 	return nil
 }
 
 // line is a line of the answer of a sequence. The last has End or Problem.
 type line[A any] struct {
-	Value   *A               `json:"value,omitempty"`
-	Problem *service.Problem `json:"problem,omitempty"`
-	End     bool             `json:"end,omitempty"`
+	Value   *A       `json:"value,omitempty"`
+	Problem *Problem `json:"problem,omitempty"`
+	End     bool     `json:"end,omitempty"`
 }
 
 // writeLines answers with a sequence of values and errors.
 func writeLines(w http.ResponseWriter, all reflect.Value) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := json.NewEncoder(service.Patient(w))
+	out := json.NewEncoder(Patient(w))
 	out.SetEscapeHTML(false)
 	last := line[any]{End: true}
 	for v, failed := range all.Seq2() {
 		if err, _ := failed.Interface().(error); err != nil {
-			last = line[any]{Problem: service.ProblemOf(err)}
+			last = line[any]{Problem: ProblemOf(err)}
 			break
 		}
 		value := v.Interface()
@@ -99,17 +102,17 @@ func writeLines(w http.ResponseWriter, all reflect.Value) {
 
 // callee is a store as a [Client] calls it. It has other arguments where those of a store have no JSON.
 type callee struct {
-	service.Service
-	changes *service.Counter
+	store.Service
+	changes *Counter
 }
 
 // Name is that of the store.
 func (c callee) Name(context.Context) (string, error) { return c.Service.Name(), nil }
 
 // Position is that of the store's changes.
-func (c callee) Position(ctx context.Context) (service.Position, error) {
+func (c callee) Position(ctx context.Context) (Position, error) {
 	if c.changes == nil {
-		return service.Position{}, service.NotFoundf("", "", "the changes of this store are not counted")
+		return Position{}, NotFoundf("", "", "the changes of this store are not counted")
 	}
 	return c.changes.Position(ctx)
 }
@@ -123,7 +126,7 @@ func (c callee) Origin(ctx context.Context, id string) (in store.Imported, err e
 // Apply sets the functions of a batch.
 func (c callee) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
 	if b == nil {
-		return store.Result{}, service.Invalidf("", "", "the batch is null")
+		return store.Result{}, Invalidf("", "", "the batch is null")
 	}
 	ingest.Complete(b)
 	return c.Service.Apply(ctx, b)
@@ -132,22 +135,22 @@ func (c callee) Apply(ctx context.Context, b *store.Batch) (store.Result, error)
 // importResult is a result of an import with its error.
 type importResult struct {
 	Result  store.ImportResult
-	Problem *service.Problem `json:",omitempty"`
-	Refusal *store.Refusal   `json:",omitempty"` // of a store.NotWholeError
+	Problem *Problem       `json:",omitempty"`
+	Refusal *store.Refusal `json:",omitempty"` // of a store.NotWholeError
 }
 
 // ImportAll yields a result for each session.
 func (c callee) ImportAll(ctx context.Context, sessions []*store.Imported) iter.Seq2[importResult, error] {
 	return func(yield func(importResult, error) bool) {
 		if slices.ContainsFunc(sessions, func(in *store.Imported) bool { return in == nil || in.Transcript == nil }) {
-			yield(importResult{}, service.Invalidf("", "", "a session has no rows"))
+			yield(importResult{}, Invalidf("", "", "a session has no rows"))
 			return
 		}
 		c.Service.ImportAll(ctx, slices.Values(sessions),
 			func(_ *store.Imported, r store.ImportResult, err error) bool {
 				out := importResult{Result: r}
 				if err != nil {
-					out.Problem = service.ProblemOf(err)
+					out.Problem = ProblemOf(err)
 				}
 				if whole, ok := errors.AsType[*store.NotWholeError](err); ok {
 					out.Refusal = &whole.Refusal
@@ -214,7 +217,7 @@ type statsQuery struct {
 func (c callee) Stats(ctx context.Context, q statsQuery, r *rates) (priced[store.Stats], error) {
 	var in zone
 	if err := in.UnmarshalText([]byte(q.Zone)); err != nil {
-		return priced[store.Stats]{}, service.Invalidf("zone", err.Error(), "the time zone is %q", q.Zone)
+		return priced[store.Stats]{}, Invalidf("zone", err.Error(), "the time zone is %q", q.Zone)
 	}
 	return withRates(r, func(p store.Price) (store.Stats, error) {
 		return c.Service.Stats(ctx, store.StatsQuery{By: q.By, Since: q.Since, Until: q.Until, Sessions: q.Sessions,

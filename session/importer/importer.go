@@ -24,7 +24,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -47,7 +46,7 @@ type Options struct {
 	// Warn is called with a problem of an input while it is read. Nil ignores them.
 	Warn func(text string)
 	// Open opens the store. Nil opens or creates the one at the importer's path.
-	Open func(ctx context.Context) (service.Service, error)
+	Open func(ctx context.Context) (store.Service, error)
 	// Progress observes the import; nil if nobody does.
 	Progress Progress
 }
@@ -72,7 +71,7 @@ type Importer struct {
 
 	path     string
 	options  Options
-	store    service.Service
+	store    store.Service
 	ingester *ingest.Ingester
 	// sessionRedactor redacts whole sessions, and truncates nothing. It is nil if secrets
 	// are kept.
@@ -109,7 +108,7 @@ func New(path string, o Options) (*Importer, error) {
 		im.options.Warn = func(string) {}
 	}
 	if o.Open == nil {
-		im.options.Open = func(ctx context.Context) (service.Service, error) {
+		im.options.Open = func(ctx context.Context) (store.Service, error) {
 			return stores.Open(ctx, path, stores.Options{})
 		}
 	}
@@ -279,7 +278,7 @@ func (im *Importer) Close() error {
 }
 
 // Store returns the store, or nil if nothing was stored.
-func (im *Importer) Store() service.Service { return im.store }
+func (im *Importer) Store() store.Service { return im.store }
 
 func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 	if in.Err != nil {

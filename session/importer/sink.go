@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -107,7 +106,7 @@ func (im *Importer) drain() error {
 	return nil
 }
 
-func (s *sink) run(ctx context.Context, into service.Service) {
+func (s *sink) run(ctx context.Context, into store.Service) {
 	defer close(s.done)
 	into.ImportAll(ctx, func(yield func(*store.Imported) bool) {
 		for in := range s.sessions {

@@ -193,12 +193,21 @@ type Manager interface {
 	Collect(ctx context.Context, recent time.Time, dryRun bool) (Garbage, error)
 }
 
-// Store is a store that is open for writing in this process. It is safe for concurrent use.
-type Store interface {
+// Service is all that a front end may ask of a store of sessions and change in it: of one in this process, which is a
+// [Store], or of one in another, through a client that gives the same answers, errors and their texts included. It is
+// safe for concurrent use.
+//
+// Through a client, the functions of a batch are not sent: the server sets its own.
+type Service interface {
 	Reader
 	Writer
 	Manager
 	ImportSources
+}
+
+// Store is a store that is open for writing in this process. It is safe for concurrent use.
+type Store interface {
+	Service
 
 	// Transact has do executed in a transaction, which others may share, and returns
 	// when it is committed. With an error, nothing that do changed is.

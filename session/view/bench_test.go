@@ -17,8 +17,8 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/view"
@@ -106,7 +106,7 @@ func BenchmarkPages(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	pages := view.New(service.Backend{Sessions: document.Reader{Reader: s}}, view.Options{})
+	pages := view.New(api.Backend{Sessions: document.Reader{Reader: s}}, view.Options{})
 	for _, turns := range []int{10, 500, 5000} {
 		id := fmt.Sprintf("ses_%d", turns)
 		if _, err := s.Import(b.Context(), longSession(id, turns)); err != nil {
@@ -144,7 +144,7 @@ func BenchmarkLists(b *testing.B) {
 		}
 		defer s.Close()
 		fill(b, path, sessions)
-		pages := view.New(service.Backend{Sessions: document.Reader{Reader: s}}, view.Options{})
+		pages := view.New(api.Backend{Sessions: document.Reader{Reader: s}}, view.Options{})
 		for _, query := range []string{"", "sort=created", "sort=title", "sort=context", "sort=cost", "errors=1",
 			"denials=1",
 			"loops=1", "tool=bash", "tool=rare", "tool=none", "model=common", "model=rare", "model=none",

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -18,7 +18,7 @@ const maxForm = 256 << 10
 // change does what a form asks for, and leads back to its page.
 func (v *view) change(w http.ResponseWriter, r *http.Request) error {
 	if v.Change == nil {
-		return service.NewProblem("read-only", http.StatusForbidden, "", "",
+		return api.NewProblem("read-only", http.StatusForbidden, "", "",
 			"sessions cannot be changed here: the pages are for reading only")
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -27,7 +27,7 @@ func (v *view) change(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, now := element(r.PathValue("id")), time.Now()
 	to := back(r, "/s/", Address("s", id))
-	err := v.Change(r.Context(), func(ctx context.Context, s service.Service) error {
+	err := v.Change(r.Context(), func(ctx context.Context, s store.Service) error {
 		switch r.PostFormValue("do") {
 		case "title":
 			title := text(r, "text")
@@ -38,7 +38,7 @@ func (v *view) change(w http.ResponseWriter, r *http.Request) error {
 		case "archive", "unarchive":
 			return s.Archive(ctx, id, r.PostFormValue("do") == "archive", now)
 		case "annotate", "remove":
-			a, err := service.NewAnnotator(ctx, s, id, now)
+			a, err := api.NewAnnotator(ctx, s, id, now)
 			if err != nil {
 				return err
 			}
@@ -78,9 +78,9 @@ func back(r *http.Request, below, instead string) string {
 
 // branch forks a session after a turn, hides what comes after a turn's question, or shows again what was hidden last.
 // It returns the address of the page that shows the result.
-func (v *view) branch(ctx context.Context, s service.Service, r *http.Request, id string, now time.Time) (string,
+func (v *view) branch(ctx context.Context, s store.Service, r *http.Request, id string, now time.Time) (string,
 	error) {
-	c, err := service.AtRest(ctx, v.Sessions.On(s), id)
+	c, err := api.AtRest(ctx, v.Sessions.On(s), id)
 	if err != nil {
 		return "", err
 	}
@@ -92,7 +92,7 @@ func (v *view) branch(ctx context.Context, s service.Service, r *http.Request, i
 	if err != nil {
 		return "", invalid("%q is not the number of a turn", r.PostFormValue("turn"))
 	}
-	at := service.Place{Turn: &turn}
+	at := api.Place{Turn: &turn}
 	if r.PostFormValue("do") == "rewind" {
 		_, err = c.Rewind(ctx, s, at, now)
 		return Address("s", id), err
@@ -110,7 +110,7 @@ func text(r *http.Request, name string) string {
 }
 
 // annotate adds the annotation that a form asks for. Of a message it is the turn's.
-func (v *view) annotate(a *service.Annotator, r *http.Request) error {
+func (v *view) annotate(a *api.Annotator, r *http.Request) error {
 	n := store.Annotation{MessageID: r.PostFormValue("message"), PartID: r.PostFormValue("part"),
 		Kind: r.PostFormValue("kind"), Author: v.Author}
 	if n.Kind == store.AnnotationNote {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -21,7 +21,7 @@ const listInterval = time.Second
 // harmless.
 type stream struct {
 	v *view
-	service.Stream
+	api.Stream
 	sent map[string]string
 }
 
@@ -37,14 +37,14 @@ func (v *view) stream(w http.ResponseWriter, r *http.Request, every time.Duratio
 	if err != nil {
 		return err
 	}
-	s := &stream{v, service.Stream{Changes: v.Changes, Done: v.Done, Every: every}, make(map[string]string)}
+	s := &stream{v, api.Stream{Changes: v.Changes, Done: v.Done, Every: every}, make(map[string]string)}
 	if err := read(r.Context(), s); err != nil {
 		return err
 	}
-	s.Send(w, r, at, func(ctx context.Context, _ service.Position) error {
+	s.Send(w, r, at, func(ctx context.Context, _ api.Position) error {
 		err := read(ctx, s)
 		if errors.Is(err, store.ErrNotFound) {
-			err = service.ErrEnd // the session was deleted
+			err = api.ErrEnd // the session was deleted
 		}
 		return err
 	})
@@ -76,7 +76,7 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 		return invalid("the address is not that of updates; load the session's page again")
 	}
 	id, alone := element(r.PathValue("id")), q.Get("alone") != ""
-	return v.stream(w, r, service.PollInterval, func(ctx context.Context, s *stream) error {
+	return v.stream(w, r, api.PollInterval, func(ctx context.Context, s *stream) error {
 		if alone {
 			doc, err := v.alone(ctx, id, store.TurnRange{First: turn, Last: turn})
 			if err != nil {

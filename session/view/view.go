@@ -24,8 +24,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/codec/readable"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -46,7 +46,7 @@ var files embed.FS
 // view is the handler of the pages. It is safe for concurrent use.
 type view struct {
 	Options
-	service.Backend
+	api.Backend
 	templates *template.Template
 	assets    map[string]asset
 }
@@ -59,7 +59,7 @@ type asset struct {
 
 // New returns the handler of the pages of a store. Pages of one that cannot be changed have no forms for that, and if
 // its changes are not counted, pages are not updated while they are open.
-func New(b service.Backend, o Options) http.Handler {
+func New(b api.Backend, o Options) http.Handler {
 	if o.Zone == nil {
 		o.Zone = time.UTC
 	}
@@ -177,13 +177,13 @@ func (v *view) setTheme(w http.ResponseWriter, r *http.Request) error {
 
 // write answers with a body, compressed if the browser can read that, or with the report that it has it already.
 func write(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) error {
-	service.WriteBody(w, r, status, mediaType, body)
+	api.WriteBody(w, r, status, mediaType, body)
 	return nil
 }
 
-func notFound(format string, args ...any) error { return service.NotFoundf("", "", format, args...) }
+func notFound(format string, args ...any) error { return api.NotFoundf("", "", format, args...) }
 
-func invalid(format string, args ...any) error { return service.Invalidf("", "", format, args...) }
+func invalid(format string, args ...any) error { return api.Invalidf("", "", format, args...) }
 
 // failure is what the page of an error shows.
 type failure struct {
@@ -197,7 +197,7 @@ func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the reader is gone
 	}
-	f := failure{service.ProblemOf(err).Status, "This page cannot be shown", err.Error(), v.Sessions.Name()}
+	f := failure{api.ProblemOf(err).Status, "This page cannot be shown", err.Error(), v.Sessions.Name()}
 	switch {
 	case errors.Is(err, store.ErrNotFound) || f.Status == http.StatusNotFound:
 		f.Status, f.Title = http.StatusNotFound, "Not found"

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/service"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/view"
@@ -80,11 +80,11 @@ func newSite(t testing.TB, sessions ...*store.Imported) *site {
 			t.Fatal(err)
 		}
 	}
-	changes := service.NewCounter(sqlite.Follow(s.Path()))
+	changes := api.NewCounter(sqlite.Follow(s.Path()))
 	t.Cleanup(func() { changes.Close() })
-	server := httptest.NewServer(view.New(service.Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
+	server := httptest.NewServer(view.New(api.Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
 		Author: "ann",
-		Change: func(ctx context.Context, fn func(context.Context, service.Service) error) error {
+		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error {
 			return fn(ctx, s)
 		}}, view.Options{TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}"}))
 	t.Cleanup(server.Close)

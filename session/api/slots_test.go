@@ -1,4 +1,4 @@
-package service_test
+package api_test
 
 import (
 	"io"
@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/session/service"
+	"github.com/agenttrace/agenttrace/session/api"
 )
 
 // A reader that takes its answer slowly, and one that sends its request slowly, keep nobody else waiting.
@@ -28,7 +28,7 @@ func TestSlowReadersKeepNobodyWaiting(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "done")
 	}
-	server := httptest.NewServer(service.Slots(http.HandlerFunc(serve)))
+	server := httptest.NewServer(api.Slots(http.HandlerFunc(serve)))
 	defer server.Close()
 	var all []net.Conn
 	for range 40 {
@@ -68,13 +68,13 @@ func TestReadersLeaveProcessorsToWriters(t *testing.T) {
 		runtime.Gosched()
 		atOnce.Add(-1)
 	}
-	handler := service.Slots(http.HandlerFunc(work))
+	handler := api.Slots(http.HandlerFunc(work))
 	var readers sync.WaitGroup
 	for i := range 100 {
 		readers.Go(func() {
 			if i%2 == 0 {
 				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-			} else if err := service.InSlot(t.Context(), func() error { work(nil, nil); return nil }); err != nil {
+			} else if err := api.InSlot(t.Context(), func() error { work(nil, nil); return nil }); err != nil {
 				t.Error(err)
 			}
 		})

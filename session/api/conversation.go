@@ -1,4 +1,4 @@
-package service
+package api
 
 import (
 	"context"
@@ -73,7 +73,8 @@ func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, e
 }
 
 // Fork copies the session up to and including a place, by default its last message.
-func (c *Conversation) Fork(ctx context.Context, s Service, at Place, title string, now time.Time) (*Forked, error) {
+func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, title string, now time.Time) (*Forked,
+	error) {
 	point, err := c.last()
 	switch {
 	case err != nil:
@@ -101,7 +102,7 @@ func (c *Conversation) Fork(ctx context.Context, s Service, at Place, title stri
 }
 
 // Rewind hides what comes after a place, which is a question: of a turn, or the user's message.
-func (c *Conversation) Rewind(ctx context.Context, s Service, to Place, now time.Time) (*Rewound, error) {
+func (c *Conversation) Rewind(ctx context.Context, s store.Service, to Place, now time.Time) (*Rewound, error) {
 	var point *session.Message
 	var err error
 	switch {
@@ -128,7 +129,7 @@ func (c *Conversation) Rewind(ctx context.Context, s Service, to Place, now time
 }
 
 // Unrewind undoes the last rewind of the session.
-func (c *Conversation) Unrewind(ctx context.Context, s Service) (*Rewound, error) {
+func (c *Conversation) Unrewind(ctx context.Context, s store.Service) (*Rewound, error) {
 	done, err := s.Unrewind(ctx, c.ID)
 	if errors.Is(err, store.ErrNoRewind) {
 		return nil, Invalidf("", "all of it is shown", "session %s has no rewind to undo", c.ID)
