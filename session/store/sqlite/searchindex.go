@@ -143,11 +143,12 @@ func (r *Reader) updateIndex(ctx context.Context, more func(done, total int) boo
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	builder := new(trigramBuilder)
 	for i, s := range missing {
 		if !more((len(full)-len(missing)+i)*segmentParts, len(full)*segmentParts) {
 			break
 		}
-		if err := r.indexSegment(ctx, s.number, dir); err != nil {
+		if err := r.indexSegment(ctx, builder, s.number, dir); err != nil {
 			return err
 		}
 	}
@@ -157,7 +158,7 @@ func (r *Reader) updateIndex(ctx context.Context, more func(done, total int) boo
 }
 
 // indexSegment makes the file of a segment as it is now.
-func (r *Reader) indexSegment(ctx context.Context, number int64, dir string) error {
+func (r *Reader) indexSegment(ctx context.Context, builder *trigramBuilder, number int64, dir string) error {
 	var name string
 	var data []byte
 	err := r.read(ctx, func(conn *sqlite.Conn) error {
@@ -173,17 +174,16 @@ func (r *Reader) indexSegment(ctx context.Context, number int64, dir string) err
 		first := number << segmentBits
 		stmt := prep(conn, `SELECT rowid, data_json FROM chat_parts WHERE rowid BETWEEN ? AND ? ORDER BY rowid`, first,
 			first+segmentParts-1)
-		table := new(trigramTable)
-		var raw, folded []byte
+		var raw []byte
 		if err := each(stmt, func() error {
 			raw = sqlstore.Bytes(stmt, 1, raw)
-			folded = sqlstore.AppendFoldedJSON(folded[:0], raw)
-			table.add(int(stmt.ColumnInt64(0)-first), folded)
+			builder.add(int(stmt.ColumnInt64(0)-first), raw)
 			return nil
 		}); err != nil {
+			builder.encode() // makes it empty
 			return err
 		}
-		data = table.encode()
+		data = builder.encode()
 		return nil
 	})
 	if err != nil || data == nil {

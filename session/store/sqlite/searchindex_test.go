@@ -277,7 +277,7 @@ func TestADamagedSearchIndexIsMadeAgain(t *testing.T) {
 		case 0:
 			damaged = damaged[:r.IntN(len(damaged))]
 		case 1:
-			damaged[r.IntN(rowBytes)] ^= 1 << r.IntN(8)
+			damaged[r.IntN(trigramHeader)] ^= 1 << r.IntN(8)
 		default:
 			for range 1 + r.IntN(2000) {
 				damaged[r.IntN(len(damaged))] ^= 1 << r.IntN(8)
