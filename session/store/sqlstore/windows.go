@@ -122,13 +122,14 @@ func askProven(s Statements, q *store.Proven) {
  WHERE owner = ?1 AND usage_counter IS NOT NULL`
 	query := `SELECT DISTINCT usage_counter, usage_proof` + counted + ` ORDER BY usage_counter, usage_proof`
 	if !s.Dialect().Distributed {
-		const first, next = ` ORDER BY usage_counter, usage_proof LIMIT 1`,
-			counted + ` AND (usage_counter, usage_proof) > (p.counter, p.proof) ORDER BY usage_counter, usage_proof LIMIT 1`
+		const of = ` FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ?1 AND usage_counter `
+		const more = of + `= p.counter AND usage_proof > p.proof`
 		query = `WITH RECURSIVE proofs(counter, proof) AS (
-  SELECT * FROM (SELECT usage_counter, usage_proof` + counted + first + `) f
+  SELECT min(usage_counter), CAST(0 AS BIGINT)` + counted + `
   UNION ALL
-  SELECT (SELECT usage_counter` + next + `), (SELECT usage_proof` + next + `) FROM proofs p WHERE p.counter IS NOT NULL
- ) SELECT counter, proof FROM proofs WHERE counter IS NOT NULL ORDER BY counter, proof`
+  SELECT CASE WHEN EXISTS (SELECT 1` + more + `) THEN p.counter ELSE (SELECT min(usage_counter)` + of + `> p.counter) END,
+   coalesce((SELECT min(usage_proof)` + more + `), 0) FROM proofs p WHERE p.counter IS NOT NULL
+ ) SELECT counter, proof FROM proofs WHERE proof > 0 ORDER BY counter, proof`
 	}
 	s.Select(query, func(row Row) error {
 		p := store.UsageProof{Counter: row.ColumnText(0), Proof: row.ColumnInt64(1)}
