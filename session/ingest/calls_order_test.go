@@ -84,5 +84,5 @@ assistant calls=2 usage=30/5/0/0/0 model=pilot
 	if d := cmp.Diff(want, recount(t, s)); d != "" {
 		t.Errorf("session (-want +got):\n%s", d)
 	}
-	testOrder(t, all, 8)
+	testOrder(t, all, 8, deliver)
 }

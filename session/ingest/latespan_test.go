@@ -108,13 +108,15 @@ func TestASpanThatBeginsAfterItsTurnIsOfThatTurn(t *testing.T) {
 			for _, td := range parsed {
 				all = append(all, request{traces: td})
 			}
-			s := openStore(t)
-			deliver(t, s, join(all))
-			check(t, s)
-			if d := cmp.Diff(c.want, spoken(t, s, "s")); d != "" {
-				t.Errorf("session (-want +got):\n%s", d)
+			for _, deliver := range []deliverFunc{deliver, deliverSmall} {
+				s := openStore(t)
+				deliver(t, s, join(all))
+				check(t, s)
+				if d := cmp.Diff(c.want, spoken(t, s, "s")); d != "" {
+					t.Errorf("session (-want +got):\n%s", d)
+				}
+				testOrder(t, all, 8, deliver)
 			}
-			testOrder(t, all, 8)
 		})
 	}
 }

@@ -71,9 +71,6 @@ type observer struct {
 	isThread func(dialect string) bool
 	// moved are observations that left an owner: what was built of them there is removed.
 	moved []Observation
-	// batch is what is stored, unbuilt are the marks of owners whose turns lack observations.
-	batch   *Batch
-	unbuilt map[string]*UnbuiltOf
 }
 
 // observe stores the batch's observations and adds what they come to to the work
@@ -92,7 +89,6 @@ func (a *applier) observe(b *Batch) {
 		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange),
 		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), proofs: make(map[string]*Proven),
 		proofNews: make(map[string]bool), threads: make(map[thread]bool), isThread: b.Threads,
-		batch: b, unbuilt: make(map[string]*UnbuiltOf),
 	}
 	o.reportsOf(b.SpanRefs)
 	for i := range b.Observations {
@@ -110,9 +106,6 @@ func (a *applier) observe(b *Batch) {
 	o.resolveThreads()
 	for trace, ranges := range o.changed {
 		o.touch(o.owners[trace], ranges...)
-	}
-	if b.Rebuild {
-		o.touchUnbuilt()
 	}
 	o.rebuildAll()
 }
@@ -293,8 +286,6 @@ func (o *observer) rebuildAll() {
 	owners := slices.Sorted(maps.Keys(o.touched))
 	for _, owner := range owners {
 		o.noteProofs(owner)
-		o.unbuilt[owner] = &UnbuiltOf{Owner: owner}
-		o.unread = append(o.unread, o.unbuilt[owner])
 	}
 	parts := make(map[string]*assembled)
 	o.rebuildOwners(owners, parts)
@@ -367,12 +358,11 @@ func (o *observer) reproven(owners []string) (changed []string) {
 // rebuildOwners assembles the windows of owners that were touched.
 func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
 	windows := o.windows(owners)
-	o.deferWindows(owners, windows)
 	var queries []Query
 	for _, owner := range owners {
 		for i := range windows[owner] {
 			w := &windows[owner][i]
-			w.in = &ObservationsIn{Owner: owner, From: w.from, To: w.to}
+			w.in = &ObservationsIn{Owner: owner, From: w.from, To: w.to, Around: w.cut != nil}
 			queries = append(queries, w.in)
 		}
 	}
@@ -380,45 +370,50 @@ func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
 	for _, owner := range owners {
 		part := new(assembled)
 		for i := range windows[owner] {
-			w := &windows[owner][i]
-			for _, rows := range o.changedSegments(owner, w) {
-				some := o.rebuild(owner, rows)
-				part.rows = append(part.rows, rows...)
+			segments := o.changedSegments(owner, &windows[owner][i])
+			for k := range segments {
+				some := o.rebuild(owner, &segments[k])
+				part.rows = append(part.rows, segments[k].Observations...)
 				part.add(&some)
-			}
-			if u := o.unbuilt[owner].Unbuilt; u != nil && w.from <= u.From && u.To < w.to {
-				o.rows.changes.Unbuilt = append(o.rows.changes.Unbuilt, UnbuiltTurns{Owner: owner})
 			}
 		}
 		parts[owner] = part
 	}
 }
 
-// add appends what further observations come to.
+// add appends what further observations come to. Their cuts are stored by then.
 func (a *Assembly) add(part *Assembly) {
 	a.Messages = append(a.Messages, part.Messages...)
 	a.Decisions = append(a.Decisions, part.Decisions...)
 	a.Attribution = append(a.Attribution, part.Attribution...)
 }
 
-// rebuild assembles observations and stores what they prove.
-func (o *observer) rebuild(owner string, rows []Observation) Assembly {
-	part, err := o.assemble(&Window{Owner: owner, Proofs: o.proofs[owner].Proofs, Observations: rows})
-	if err == nil && len(part.Attribution) != len(rows) {
-		err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(rows))
-	}
-	if err != nil {
-		o.rows.fail(fmt.Errorf("assemble session %s: %w", owner, err))
-		part = Assembly{Attribution: make([]Attribution, len(rows))}
-	}
-	for i := range rows {
-		n := &rows[i]
-		if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
-			o.rows.prove(n, proof)
-			o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) ||
-				!o.isProven(owner, proof)
+// rebuild assembles a segment and stores where it may be cut, and what it proves.
+func (o *observer) rebuild(owner string, s *segment) (part Assembly) {
+	if len(s.Observations) > 0 {
+		s.Proofs = o.proofs[owner].Proofs
+		var err error
+		if part, err = o.assemble(&s.Window); err == nil && len(part.Attribution) != len(s.Observations) {
+			err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(s.Observations))
+		}
+		if err != nil {
+			o.rows.fail(fmt.Errorf("assemble session %s: %w", owner, err))
+			part = Assembly{Attribution: make([]Attribution, len(s.Observations))}
+		}
+		for i := range s.Observations {
+			n := &s.Observations[i]
+			if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
+				o.rows.prove(n, proof)
+				o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) ||
+					!o.isProven(owner, proof)
+			}
 		}
 	}
+	from := s.from
+	if s.Carry != nil {
+		from++ // the cut where it begins stays
+	}
+	o.rows.changes.Cuts = append(o.rows.changes.Cuts, CutRange{owner, from, s.to, part.Cuts})
 	return part
 }
 

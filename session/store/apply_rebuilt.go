@@ -38,8 +38,6 @@ type observedWork struct {
 	targets     map[string]string
 	// folding is set while abouts are merged into the row.
 	folding bool
-	// unbuilt are answers of turns that lack observations.
-	unbuilt []string
 }
 
 // lostAbout is what an observation reports no more.
@@ -404,7 +402,12 @@ func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) {
 	if old := a.rows.message(m.ID); old == nil || old.SessionID != w.id {
 		return
 	}
-	stored := a.rows.partsFrom(m.ID, 0)
+	stored := a.rows.partsFrom(m.ID, m.From)
+	for _, p := range m.before() {
+		if before := a.rows.part(p.ID); before != nil && before.MessageID == m.ID && before.Index < m.From {
+			stored = append(stored, *before)
+		}
+	}
 	for i := range stored {
 		p := &stored[i]
 		if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
@@ -599,7 +602,6 @@ func (a *applier) applyObserved(w *sessionWork) {
 	for _, trace := range slices.Sorted(maps.Keys(o.left)) {
 		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id, Pruned: true})
 	}
-	a.markUnbuilt(w)
 	for _, m := range o.messages {
 		a.replaceMessage(w, m)
 	}

@@ -24,10 +24,6 @@ type Batch struct {
 	// are any, and when Links may be of a trace that has some.
 	Observations []Observation
 	Assemble     Assembler `json:"-"`
-	// Defer allows that long turns are not rebuilt with the batch. The engine that sets it has to do that soon, and before
-	// it is closed, if a Result is Unbuilt: with batches that have Rebuild set. Each of them rebuilds the turns of one owner
-	// where observations are missing; the last one has a Result that is not Unbuilt.
-	Defer, Rebuild bool `json:"-"`
 	// Adopt makes observations of a session that was imported from a program's own
 	// transcript, when an observation of the batch names it. Nil leaves such a session's
 	// rows as they are.

@@ -57,8 +57,6 @@ type Result struct {
 	Refused int64
 	// Pending is the number of observations of the batch that no session reports yet.
 	Pending int64
-	// Unbuilt reports that turns may lack observations, see [Batch.Defer].
-	Unbuilt bool
 	// Sessions are the ids of those that the batch reported, in no order.
 	Sessions []string
 }

@@ -93,8 +93,7 @@ type Changes struct {
 	Owners       []NewOwner
 	Attributed   []Attributed
 	Proofs       []Proof
-	// Unbuilt replace those of the same owner; where nothing was Added, that is deleted.
-	Unbuilt []UnbuiltTurns
+	Cuts         []CutRange
 
 	// Traces that have rows of a session, after all else.
 	Traces []SessionTrace
@@ -152,6 +151,13 @@ type Attributed struct {
 type Proof struct {
 	ObservationKey
 	UsageProof
+}
+
+// CutRange makes Cuts the only ones of an owner in [From, To), Unix nanoseconds.
+type CutRange struct {
+	Owner    string
+	From, To int64
+	Cuts     []Cut
 }
 
 // SessionTrace notes that a trace has spans of a session. Where Pruned is set, it may have none any more: the note
@@ -376,18 +382,21 @@ type (
 
 		Rows []SpanTime
 	}
-	// WindowFrom looks for where a window may begin. Start is the last time before At when an observation that opens a
-	// turn begins. Across bounds the observations that begin before Start and last until after it, nil if there are none.
-	// The cost depends on how many those are, not on how many come before or after.
+	// WindowFrom looks for where a window may begin. Cut is the last cut before the observation that is the
+	// CutLookahead-th of those that begin before CutAt, nil if there is none. Start is the last time before At when an
+	// observation that opens a turn begins. Across bounds the observations that begin before Start and last until after
+	// it, nil if there are none or Start is not after the cut. The cost depends on how many those are, not on how many
+	// come before or after.
 	WindowFrom struct {
-		Owner string
-		At    int64
+		Owner     string
+		CutAt, At int64
 
+		Cut    *Cut
 		OK     bool
 		Start  int64
 		Across *TimeRange
 	}
-	// WindowTo is like WindowFrom for the first time at At or after it.
+	// WindowTo is like WindowFrom for the first time at At or after it, and has no cut.
 	WindowTo struct {
 		Owner string
 		At    int64
@@ -396,27 +405,14 @@ type (
 		Start  int64
 		Across *TimeRange
 	}
-	// ObservationsIn are those that begin in [From, To), with their TraceRank.
+	// ObservationsIn are those that begin in [From, To), and if Around is set those that begin before From and last
+	// until after it; these by (start, trace, source). All of them have their TraceRank.
 	ObservationsIn struct {
 		Owner    string
 		From, To int64
+		Around   bool
 
-		Rows []Observation
-	}
-	// WindowSize counts the observations that begin in [From, To). Answer is the message to which the last of them that
-	// is attributed to a message of the owner is, "" if there is none.
-	WindowSize struct {
-		Owner    string
-		From, To int64
-
-		Count  int64
-		Answer string
-	}
-	// UnbuiltOf finds the mark of an owner; of any if Owner is "".
-	UnbuiltOf struct {
-		Owner string
-
-		Unbuilt *UnbuiltTurns
+		Rows, AroundRows []Observation
 	}
 	// Proven is what the observations of an owner prove, by Counter, without those of which nothing is proven. The cost
 	// does not depend on how many prove the same. Counted, if WithCounted is set, bounds the observations with a
@@ -453,8 +449,6 @@ func (q *SpanTimes) names(add AddNames)         { addTraces(add, q.Keys) }
 func (q *WindowFrom) names(add AddNames)        { add(NameSession, q.Owner) }
 func (q *WindowTo) names(add AddNames)          { add(NameSession, q.Owner) }
 func (q *ObservationsIn) names(add AddNames)    { add(NameSession, q.Owner) }
-func (q *WindowSize) names(add AddNames)        { add(NameSession, q.Owner) }
-func (q *UnbuiltOf) names(add AddNames)         { add(NameSession, q.Owner) }
 func (q *Proven) names(add AddNames)            { add(NameSession, q.Owner) }
 
 func (q *SpanRefsByKey) names(add AddNames) {

@@ -24,7 +24,7 @@ func (a *assembly) reportSessions() {
 		}
 	}
 	for _, n := range a.nodes {
-		if n.refused {
+		if n.context != nil || n.refused {
 			continue
 		}
 		if n.attribution.SessionID == "" && written[n.session] &&

@@ -117,12 +117,6 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close rebuilds the turns that are left, and closes the connections.
-func (s *Store) Close() error {
-	s.Finish()
-	return s.Reader.Close()
-}
-
 // Delete implements [store.Store].
 func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.write(ctx, func(t sqlstore.Tx) error {
@@ -137,6 +131,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		for _, statement := range []string{
 			`DELETE FROM tool_call_requests WHERE (trace_id, source) IN (
  SELECT trace_id, source FROM observations WHERE calls_json IS NOT NULL AND (` + ofSession + `))`,
+			`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofSession + `)`,
 			`DELETE FROM observations WHERE ` + ofSession,
 			`DELETE FROM export_outbox WHERE session_id = $1`,
 		} {
@@ -209,7 +204,7 @@ func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.
 
 // wide are the columns that take the most room, by their tables.
 var wide = [][2]string{{"chat_parts", "data_json"}, {"chat_messages", "metadata_json"}, {"span_refs", "facts_json"},
-	{"observations", "data"}, {"session_state", "state_json"},
+	{"observations", "data"}, {"observation_windows", "carry"}, {"session_state", "state_json"},
 	{"system_prompts", "body"}, {"tool_catalogs", "body"}}
 
 // Size implements [store.Sizer]: the values of the wide columns as they are compressed, and of each row a little for

@@ -110,7 +110,6 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 // Close commits what was accepted, closes the file and releases its lock. Calls
 // after the first do nothing.
 func (s *Store) Close() error {
-	s.Finish()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()

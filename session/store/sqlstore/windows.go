@@ -15,28 +15,20 @@ func askWindow(s Statements, q store.Query) bool {
 			SelectRows(s, SpanTimeTable, &q.Rows, s.Dialect().SpanTimes, key.TraceID, key.Source)
 		}
 	case *store.WindowFrom:
+		selectOne(s, CutTable, &q.Cut, cutQuery, q.Owner, q.CutAt, store.CutLookahead-1)
 		askOpening(s, "max(start_nano)", "start_nano < ?2", q.Owner, q.At, func(row Row) {
 			q.Start, q.OK = row.ColumnInt64(0), !row.ColumnIsNull(0)
-		}, func(across *store.TimeRange) { q.Across = across })
+		}, func(across *store.TimeRange) {
+			if q.Cut == nil || q.Start > q.Cut.At {
+				q.Across = across
+			}
+		})
 	case *store.WindowTo:
 		askOpening(s, "min(start_nano)", "start_nano >= ?2", q.Owner, q.At, func(row Row) {
 			q.Start, q.OK = row.ColumnInt64(0), !row.ColumnIsNull(0)
 		}, func(across *store.TimeRange) { q.Across = across })
 	case *store.ObservationsIn:
 		askObservationsIn(s, q)
-	case *store.WindowSize:
-		s.Select(`SELECT count(*)`+inWindow, func(row Row) error {
-			q.Count = row.ColumnInt64(0)
-			return nil
-		}, q.Owner, q.From, q.To)
-		s.Select(`SELECT message_id`+inWindow+` AND message_id IS NOT NULL AND session_id = ?1
- ORDER BY start_nano DESC LIMIT 1`, func(row Row) error {
-			q.Answer = row.ColumnText(0)
-			return nil
-		}, q.Owner, q.From, q.To)
-	case *store.UnbuiltOf:
-		selectOne(s, UnbuiltTable, &q.Unbuilt, `SELECT `+UnbuiltTable.List+` FROM unbuilt_turns
- WHERE owner = ?1 OR ?1 = '' LIMIT 1`, q.Owner)
 	case *store.Proven:
 		askProven(s, q)
 	default:
@@ -45,9 +37,9 @@ func askWindow(s Statements, q store.Query) bool {
 	return true
 }
 
-// inWindow are the observations of an owner that begin in a range of time.
-const inWindow = ` FROM observations INDEXED BY idx_observations_owner_start
- WHERE owner = ?1 AND start_nano >= ?2 AND start_nano < ?3`
+const cutQuery = `SELECT at_nano, carry FROM observation_windows WHERE owner = ?1 AND at_nano < (
+  SELECT start_nano FROM observations INDEXED BY idx_observations_owner_start WHERE owner = ?1 AND start_nano < ?2
+  ORDER BY start_nano DESC LIMIT 1 OFFSET ?3) ORDER BY at_nano DESC LIMIT 1`
 
 // across joins the observations o of the owner ?1 that begin before a time and last until after it. One whose reach is
 // n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked for by itself, so
@@ -92,28 +84,35 @@ func selectRange(s Statements, found func(*store.TimeRange), query string, args 
 // askObservationsIn finds the ranks of the traces first, and then the observations, which take them.
 func askObservationsIn(s Statements, q *store.ObservationsIn) {
 	ranks := make(map[string]int)
-	s.Select(`SELECT t.trace_id, (
+	read := func(rows *[]store.Observation, prefix, from, order string, args ...any) {
+		s.Select(`SELECT t.trace_id, (
  SELECT min(d.declared_rank) FROM observations d INDEXED BY idx_observations_declared
  WHERE d.trace_id = t.trace_id AND d.declared_session IS NOT NULL)
- FROM (SELECT DISTINCT trace_id`+inWindow+`) t`, func(row Row) error {
-		if !row.ColumnIsNull(1) {
-			ranks[row.ColumnText(0)] = row.ColumnInt(1)
-		}
-		return nil
-	}, q.Owner, q.From, q.To)
-	s.Select(`SELECT `+ObservationTable.List+inWindow, func(row Row) error {
-		var o store.ObservationRow
-		err := ObservationTable.Scan(row, &o)
-		if o.TraceRank = o.Rank; o.TraceID != "" {
-			rank, named := ranks[o.TraceID]
-			if !named {
-				rank = store.NoRank
+ FROM (SELECT DISTINCT `+prefix+`trace_id AS trace_id FROM `+from+`) t`, func(row Row) error {
+			if !row.ColumnIsNull(1) {
+				ranks[row.ColumnText(0)] = row.ColumnInt(1)
 			}
-			o.TraceRank = rank
-		}
-		q.Rows = append(q.Rows, o.Observation)
-		return err
-	}, q.Owner, q.From, q.To)
+			return nil
+		}, args...)
+		s.Select(`SELECT `+ObservationTable.Prefixed(prefix)+` FROM `+from+order, func(row Row) error {
+			var o store.ObservationRow
+			err := ObservationTable.Scan(row, &o)
+			if o.TraceRank = o.Rank; o.TraceID != "" {
+				rank, named := ranks[o.TraceID]
+				if !named {
+					rank = store.NoRank
+				}
+				o.TraceRank = rank
+			}
+			*rows = append(*rows, o.Observation)
+			return err
+		}, args...)
+	}
+	read(&q.Rows, "", `observations INDEXED BY idx_observations_owner_start
+ WHERE owner = ?1 AND start_nano >= ?2 AND start_nano < ?3`, "", q.Owner, q.From, q.To)
+	if q.Around {
+		read(&q.AroundRows, "o.", across("?2"), ` ORDER BY o.start_nano, o.trace_id, o.source`, q.Owner, q.From)
+	}
 }
 
 // askProven goes from each counter and proof to the next one in the index. An engine that distributes rows over nodes
