@@ -140,18 +140,22 @@ func (s *sink) reply(api *modelapi.API) *reply {
 			out.stop = "tool-calls"
 		}
 	}
-	u := s.Usage
+	out.count(s.Usage)
+	return out
+}
+
+// count sets the usage, if a provider sent any.
+func (r *reply) count(u *modelapi.Usage) {
 	if u == nil || u.Input+u.Output+u.Reasoning+u.CacheRead+u.CacheWrite == 0 {
-		return out
+		return
 	}
-	out.usage = &session.Usage{
+	r.usage = &session.Usage{
 		Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
 	}
-	if out.usageRaw, out.basis = u.Raw, semconv.BasisExclusive; u.Basis == modelapi.Inclusive {
-		out.usage = disjoint(u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning)
-		out.basis = semconv.BasisInclusive
+	if r.usageRaw, r.basis = u.Raw, semconv.BasisExclusive; u.Basis == modelapi.Inclusive {
+		r.usage = disjoint(u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning)
+		r.basis = semconv.BasisInclusive
 	}
-	return out
 }
 
 // head is how a text begins, for an error.
