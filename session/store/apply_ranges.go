@@ -137,8 +137,8 @@ func (o *observer) changedSegments(owner string, w *window) []segment {
 		first.Carry, first.Around = w.cut.Carry, w.in.AroundRows
 	}
 	reach := int64(math.MinInt64)
-	for i := range first.Around {
-		reach = max(reach, first.Around[i].Until)
+	if len(first.Around) > 0 {
+		reach = w.in.Until
 	}
 	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
 	cut := segments(all, reach)

@@ -163,6 +163,10 @@ type Window struct {
 // before.
 type Assembler func(w *Window) (Assembly, error)
 
+// MaxAround is how many observations that begin before a window and last until after its begin are known to it: the
+// outermost ones, and the last to begin.
+const MaxAround = 128
+
 // CutLookahead is how many observations after a cut may decide whether it is one.
 const CutLookahead = 16
 

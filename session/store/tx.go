@@ -406,13 +406,15 @@ type (
 		Across *TimeRange
 	}
 	// ObservationsIn are those that begin in [From, To), and if Around is set those that begin before From and last
-	// until after it; these by (start, trace, source). All of them have their TraceRank.
+	// until after it; these by (start, trace, source), and of more than [MaxAround] the first and the last half of so
+	// many. Until is when the last of them ends, 0 if there are none. All of them have their TraceRank.
 	ObservationsIn struct {
 		Owner    string
 		From, To int64
 		Around   bool
 
 		Rows, AroundRows []Observation
+		Until            int64
 	}
 	// Proven is what the observations of an owner prove, by Counter, without those of which nothing is proven. The cost
 	// does not depend on how many prove the same. Counted, if WithCounted is set, bounds the observations with a

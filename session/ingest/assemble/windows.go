@@ -63,7 +63,7 @@ const (
 	Lookahead = store.CutLookahead
 
 	// maxFacts is about how many facts are of a window, maxAround how many reach into it.
-	maxFacts, maxAround = 1024, 128
+	maxFacts, maxAround = 1024, store.MaxAround
 )
 
 // Assemble returns what the facts come to, with the cuts inside. The attributions

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -88,7 +89,8 @@ func askObservationsIn(s Statements, q *store.ObservationsIn) {
 		s.Select(`SELECT t.trace_id, (
  SELECT min(d.declared_rank) FROM observations d INDEXED BY idx_observations_declared
  WHERE d.trace_id = t.trace_id AND d.declared_session IS NOT NULL)
- FROM (SELECT DISTINCT `+prefix+`trace_id AS trace_id FROM `+from+`) t`, func(row Row) error {
+ FROM (SELECT DISTINCT x.trace_id AS trace_id FROM (SELECT `+prefix+`trace_id AS trace_id FROM `+from+order+
+			`) x) t`, func(row Row) error {
 			if !row.ColumnIsNull(1) {
 				ranks[row.ColumnText(0)] = row.ColumnInt(1)
 			}
@@ -111,7 +113,25 @@ func askObservationsIn(s Statements, q *store.ObservationsIn) {
 	read(&q.Rows, "", `observations INDEXED BY idx_observations_owner_start
  WHERE owner = ?1 AND start_nano >= ?2 AND start_nano < ?3`, "", q.Owner, q.From, q.To)
 	if q.Around {
-		read(&q.AroundRows, "o.", across("?2"), ` ORDER BY o.start_nano, o.trace_id, o.source`, q.Owner, q.From)
+		selectRange(s, func(at *store.TimeRange) { q.Until = at.To },
+			`SELECT min(o.start_nano), max(o.until_nano) FROM `+across("?2"), q.Owner, q.From)
+		const half = store.MaxAround / 2
+		order := func(by string) string {
+			return fmt.Sprintf(` ORDER BY o.start_nano %[1]s, o.trace_id %[1]s, o.source %[1]s LIMIT %[2]d`, by, half)
+		}
+		read(&q.AroundRows, "o.", across("?2"), order(""), q.Owner, q.From)
+		if len(q.AroundRows) < half {
+			return
+		}
+		var last []store.Observation // and of those before, the ones that are not read yet
+		read(&last, "o.", across("?2"), order("DESC"), q.Owner, q.From)
+		for i := range slices.Backward(last) {
+			if o := &last[i]; !slices.ContainsFunc(q.AroundRows[:half], func(x store.Observation) bool {
+				return x.TraceID == o.TraceID && x.Source == o.Source
+			}) {
+				q.AroundRows = append(q.AroundRows, *o)
+			}
+		}
 	}
 }
 
