@@ -35,7 +35,7 @@ func (in *Imported) GrewFrom(before *Imported, partly bool) {
 		gave[before.Messages[i].Message.ID] = &before.Messages[i]
 	}
 	same := make(map[string]bool)
-	left := in.Transcript.Messages[:0]
+	left := in.Messages[:0]
 	for i := range in.Messages {
 		m := &in.Messages[i]
 		if was := gave[m.Message.ID]; was != nil && reflect.DeepEqual(m, was) {
@@ -45,8 +45,8 @@ func (in *Imported) GrewFrom(before *Imported, partly bool) {
 		}
 		left = append(left, *m)
 	}
-	in.Transcript.Messages = left
-	before.Transcript.Messages = slices.DeleteFunc(before.Messages, func(m session.MessageAndParts) bool {
+	in.Messages = left
+	before.Messages = slices.DeleteFunc(before.Messages, func(m session.MessageAndParts) bool {
 		return same[m.Message.ID]
 	})
 	in.Decisions = slices.DeleteFunc(in.Decisions, func(d Decision) bool {
