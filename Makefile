@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test long contrib race lint generate fuzz bench bench-import e2e demo secrets kubeconform
+.PHONY: build release test long contrib race lint fuzz bench bench-import e2e demo secrets kubeconform
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -39,9 +39,6 @@ lint:
 	for m in contrib/*/go.mod; do \
 	  (cd $${m%/go.mod} && go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run) || exit 1; \
 	done
-
-generate: ## files that are written by programs; CI checks that they are current
-	go generate ./...
 
 fuzz: ## every fuzz target for FUZZTIME
 	.ci/fuzz $(or $(FUZZTIME),10s)
