@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -192,7 +193,7 @@ func deliveredInAnyOrder(t *testing.T, recorders ...*agenttracetest.Recorder) []
 		}
 	}
 	var want []*session.Transcript
-	for seed := range 30 {
+	for seed := range testscale.Rounds(6, 30) {
 		r := rand.New(rand.NewPCG(uint64(seed), 9))
 		order := append([]delivery(nil), all...)
 		if seed > 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -68,7 +69,7 @@ func TestGolden(t *testing.T) {
 				t.Errorf("run with -update to accept (-want +got):\n%s", d)
 			}
 			want := sections(got[2:])
-			for seed := range 6 {
+			for seed := range testscale.Rounds(2, 6) {
 				r := rand.New(rand.NewPCG(uint64(seed), 3))
 				order := slices.Clone(requests)
 				r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -131,7 +132,7 @@ func TestSDKLiveAndSpans(t *testing.T) {
 	alone := openStore(t)
 	ingestAll(t, alone, traces(all...))
 	want := rowsOf(t, alone)
-	for seed := range 12 {
+	for seed := range testscale.Rounds(3, 12) {
 		r := rand.New(rand.NewPCG(uint64(seed), 8))
 		var order []delivery
 		for _, e := range events {

@@ -245,7 +245,7 @@ func TestLiveAndSpans(t *testing.T) {
 func TestLiveAlone(t *testing.T) {
 	all := whole().spans
 	events := eventsOf(all)
-	for seed := range 12 {
+	for seed := range testscale.Rounds(3, 12) {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))
 		var kept []delivery
 		for _, e := range events {
@@ -323,7 +323,7 @@ func TestLiveGolden(t *testing.T) {
 			} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
 				t.Errorf("run with -update to accept (-want +got):\n%s", d)
 			}
-			for seed := range 8 {
+			for seed := range testscale.Rounds(3, 8) {
 				r := rand.New(rand.NewPCG(uint64(seed), 5))
 				again := slices.Clone(order)
 				r.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -72,7 +73,7 @@ func backgroundTurn(n int) []request {
 func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
 	all := backgroundTurn(40)
 	var want string
-	for seed := range 8 {
+	for seed := range testscale.Rounds(3, 8) {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))
 		order := slices.Clone(all)
 		switch seed {

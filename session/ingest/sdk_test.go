@@ -17,6 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -124,7 +125,7 @@ func TestRewindAndForkInOneMillisecond(t *testing.T) {
 			turnOf(child, "q4", "a4")
 
 			all := recorded(rec.All())
-			for seed := range 6 {
+			for seed := range testscale.Rounds(2, 6) {
 				r := rand.New(rand.NewPCG(uint64(seed), 5))
 				got := transcripts(t, shuffled(r, all), sess.ID(), child.ID())
 				if d := cmp.Diff([]string{"q0", "q2", "a2", "q3", "a3"}, visible(got[0])); d != "" {
@@ -176,7 +177,7 @@ func TestErrorsAreInTheStore(t *testing.T) {
 
 	all := recorded(rec.All())
 	lost := slices.DeleteFunc(slices.Clone(all), func(s ptrace.Span) bool { return s.Name() == "session.turn" })
-	for seed := range 8 {
+	for seed := range testscale.Rounds(3, 8) {
 		r := rand.New(rand.NewPCG(uint64(seed), 6))
 		for _, scenario := range [][]ptrace.Span{all, lost} {
 			var metadata session.MessageMetadata

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	programs "github.com/agenttrace/agenttrace/session/codec/transcripts"
@@ -291,7 +292,7 @@ func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 			}
 			want := strings.Split(dump(t, first.Path()), "\n")
 
-			for seed := range uint64(10) {
+			for seed := range uint64(testscale.Rounds(3, 10)) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				s := openStore(t)
 				order := run.shuffled(t, r, s, single, whole, begun)
