@@ -121,7 +121,7 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 			same("stats", "--json")
 			same("check")
 			same("export", "--all")
-			for _, id := range ids[:testscale.Rounds(3, len(ids))] {
+			for _, id := range ids[:testscale.Rounds(1, len(ids))] {
 				same("show", id, "--full")
 				same("show", id, "--json")
 				for _, view := range []string{"--prompt", "--tools", "--permissions"} {
