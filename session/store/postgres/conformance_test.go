@@ -29,6 +29,11 @@ func TestFailures(t *testing.T) {
 	storetest.RunFailures(t, stores(t))
 }
 
+// A window knows the observations around it.
+func TestAround(t *testing.T) {
+	storetest.RunAround(t, stores(t))
+}
+
 // A row that cannot be stored is left out with what refers to it, and nothing else changes.
 func TestRefusals(t *testing.T) {
 	storetest.RunRefusals(t, stores(t))

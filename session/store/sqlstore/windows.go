@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -61,7 +60,8 @@ var reaches = func() string {
 }()
 
 // askOpening finds where a turn opens, and the bounds of what is across it.
-func askOpening(s Statements, which, condition, owner string, at int64, opening func(Row), bounds func(*store.TimeRange)) {
+func askOpening(s Statements, which, condition, owner string, at int64, opening func(Row),
+	bounds func(*store.TimeRange)) {
 	query := `SELECT ` + which + ` AS at FROM observations INDEXED BY idx_observations_opens
  WHERE ` + s.Dialect().Opens + ` AND owner = ?1 AND ` + condition
 	s.Select(query, func(row Row) error {
@@ -82,15 +82,15 @@ func selectRange(s Statements, found func(*store.TimeRange), query string, args 
 	}, args...)
 }
 
-// askObservationsIn finds the ranks of the traces first, and then the observations, which take them.
+// askObservationsIn finds the ranks of the traces first, and then the observations, which take them. An engine may answer
+// all statements together, so none depends on what another one finds.
 func askObservationsIn(s Statements, q *store.ObservationsIn) {
 	ranks := make(map[string]int)
-	read := func(rows *[]store.Observation, prefix, from, order string, args ...any) {
+	read := func(add func(*store.Observation), prefix, from, order string, args ...any) {
 		s.Select(`SELECT t.trace_id, (
  SELECT min(d.declared_rank) FROM observations d INDEXED BY idx_observations_declared
  WHERE d.trace_id = t.trace_id AND d.declared_session IS NOT NULL)
- FROM (SELECT DISTINCT x.trace_id AS trace_id FROM (SELECT `+prefix+`trace_id AS trace_id FROM `+from+order+
-			`) x) t`, func(row Row) error {
+ FROM (SELECT DISTINCT `+prefix+`trace_id AS trace_id FROM `+from+`) t`, func(row Row) error {
 			if !row.ColumnIsNull(1) {
 				ranks[row.ColumnText(0)] = row.ColumnInt(1)
 			}
@@ -106,32 +106,27 @@ func askObservationsIn(s Statements, q *store.ObservationsIn) {
 				}
 				o.TraceRank = rank
 			}
-			*rows = append(*rows, o.Observation)
+			add(&o.Observation)
 			return err
 		}, args...)
 	}
-	read(&q.Rows, "", `observations INDEXED BY idx_observations_owner_start
+	read(func(o *store.Observation) { q.Rows = append(q.Rows, *o) }, "", `observations INDEXED BY idx_observations_owner_start
  WHERE owner = ?1 AND start_nano >= ?2 AND start_nano < ?3`, "", q.Owner, q.From, q.To)
-	if q.Around {
-		selectRange(s, func(at *store.TimeRange) { q.Until = at.To },
-			`SELECT min(o.start_nano), max(o.until_nano) FROM `+across("?2"), q.Owner, q.From)
-		const half = store.MaxAround / 2
-		order := func(by string) string {
-			return fmt.Sprintf(` ORDER BY o.start_nano %[1]s, o.trace_id %[1]s, o.source %[1]s LIMIT %[2]d`, by, half)
-		}
-		read(&q.AroundRows, "o.", across("?2"), order(""), q.Owner, q.From)
-		if len(q.AroundRows) < half {
-			return
-		}
-		var last []store.Observation // and of those before, the ones that are not read yet
-		read(&last, "o.", across("?2"), order("DESC"), q.Owner, q.From)
-		for i := range slices.Backward(last) {
-			if o := &last[i]; !slices.ContainsFunc(q.AroundRows[:half], func(x store.Observation) bool {
-				return x.TraceID == o.TraceID && x.Source == o.Source
-			}) {
+	if !q.Around {
+		return
+	}
+	selectRange(s, func(at *store.TimeRange) { q.Until = at.To },
+		`SELECT min(o.start_nano), max(o.until_nano) FROM `+across("?2"), q.Owner, q.From)
+	known := make(map[store.ObservationKey]bool) // the first and the last may be the same
+	for _, by := range []string{"", "DESC"} {
+		half := fmt.Sprintf(`(SELECT o.* FROM %s ORDER BY o.start_nano %[2]s, o.trace_id %[2]s, o.source %[2]s LIMIT %d) o`,
+			across("?2"), by, store.MaxAround/2)
+		read(func(o *store.Observation) {
+			if key := (store.ObservationKey{TraceID: o.TraceID, Source: o.Source}); !known[key] {
+				known[key] = true
 				q.AroundRows = append(q.AroundRows, *o)
 			}
-		}
+		}, "o.", half, ` ORDER BY o.start_nano, o.trace_id, o.source`, q.Owner, q.From)
 	}
 }
 
@@ -147,7 +142,8 @@ func askProven(s Statements, q *store.Proven) {
 		query = `WITH RECURSIVE proofs(counter, proof) AS (
   SELECT min(usage_counter), CAST(0 AS BIGINT)` + counted + `
   UNION ALL
-  SELECT CASE WHEN EXISTS (SELECT 1` + more + `) THEN p.counter ELSE (SELECT min(usage_counter)` + of + `> p.counter) END,
+  SELECT CASE WHEN EXISTS (SELECT 1` + more + `) THEN p.counter
+   ELSE (SELECT min(usage_counter)` + of + `> p.counter) END,
    coalesce((SELECT min(usage_proof)` + more + `), 0) FROM proofs p WHERE p.counter IS NOT NULL
  ) SELECT counter, proof FROM proofs WHERE proof > 0 ORDER BY counter, proof`
 	}

@@ -70,6 +70,51 @@ func (f *failing) Do(changes *store.Changes, queries []store.Query) error {
 	return f.Tx.Do(changes, queries)
 }
 
+// RunAround examines what a window knows of the observations that begin before it and last until after its begin: all of
+// them, or of more than [store.MaxAround] the outermost and the last to begin, and when the last of all ends. open is as
+// in [Run], and what it returns a [Transactor].
+func RunAround(t *testing.T, open func(t *testing.T) Store) {
+	const half = store.MaxAround / 2
+	for _, n := range []int{0, 1, half, half + 1, 2 * half, 2*half + 1, 4 * half} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			h := &harness{T: t, open: open}
+			h.with(func(s Store) {
+				batches := []store.Batch{observed("a", "t0", 0, 5, script{}, opens, of("s1", 0)),
+					observed("a", "in", 2000, 2001, script{})}
+				var want []string
+				var until int64
+				for i := range n {
+					source, to := fmt.Sprintf("x%04d", i), int64(9000-i)
+					if i == n/2 {
+						to = 9500 // what lasts longest is one that is left out
+					}
+					batches = append(batches, observed("a", source, int64(10+i), to, script{}))
+					if until = max(until, nano(to)); i < half || i >= n-half {
+						want = append(want, source)
+					}
+				}
+				h.apply(s, batches...)
+				in := store.ObservationsIn{Owner: "s1", From: nano(2000), To: nano(3000), Around: true}
+				if err := s.(Transactor).Transact(t.Context(), func(tx store.Tx) error {
+					return tx.Do(nil, []store.Query{&in})
+				}); err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for i := range in.AroundRows {
+					got = append(got, in.AroundRows[i].Source)
+				}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Errorf("around the window (-want +got):\n%s", d)
+				}
+				if in.Until != until || len(in.Rows) != 1 || in.Rows[0].Source != "in" {
+					t.Errorf("until %d, want %d; %d observations in the window", in.Until, until, len(in.Rows))
+				}
+			})
+		})
+	}
+}
+
 // RunRefusals examines what becomes of a batch of which the engine cannot hold a row. open is as in [Run], and what it
 // returns a [Transactor].
 func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
