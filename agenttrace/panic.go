@@ -74,24 +74,32 @@ const (
 
 // unwinding reports whether a panic or runtime.Goexit is running the deferred
 // function that the caller's caller is called from, among the next frames. at is
-// the first place that is not the runtime's.
+// the first place that is not the runtime's. Whatever begins and ends asks this, so
+// frames get their names only below a panic, and nothing is allocated without one.
 func unwinding(frames int) (how leaving, at string) {
-	pcs := make([]uintptr, frames+nearby)
-	pcs = pcs[:runtime.Callers(4, pcs)] // without Callers, unwinding, its caller and that one's caller
-	stack := runtime.CallersFrames(pcs)
-	for n, more := 0, len(pcs) > 0; more && (n < frames || how == panics); n++ {
-		var f runtime.Frame
-		f, more = stack.Next()
-		switch {
-		case how == panics && !strings.HasPrefix(f.Function, "runtime."):
-			return panics, f.Function + " (" + f.File + ":" + strconv.Itoa(f.Line) + ")"
-		case f.Function == "runtime.gopanic":
-			how, at = panics, "an unknown place"
-		case f.Function == "runtime.Goexit":
+	var pcs [anywhere + nearby]uintptr
+	n := runtime.Callers(4, pcs[:frames+nearby]) // without Callers, unwinding, its caller and that one's caller
+	for i, pc := range pcs[:min(n, frames)] {
+		switch runtime.FuncForPC(pc - 1).Name() {
+		case "runtime.gopanic":
+			return panics, origin(append([]uintptr(nil), pcs[i+1:n]...)) // slices.Clone would have pcs escape
+		case "runtime.Goexit":
 			return exits, ""
 		}
 	}
-	return how, at
+	return returns, ""
+}
+
+// origin names the place that panicked: the first of the frames that is not the runtime's.
+func origin(pcs []uintptr) string {
+	stack := runtime.CallersFrames(pcs)
+	for more := len(pcs) > 0; more; {
+		var f runtime.Frame
+		if f, more = stack.Next(); !strings.HasPrefix(f.Function, "runtime.") {
+			return f.Function + " (" + f.File + ":" + strconv.Itoa(f.Line) + ")"
+		}
+	}
+	return "an unknown place"
 }
 
 // begunUnwinding reports whether something begins while its goroutine panics or
