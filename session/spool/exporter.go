@@ -132,17 +132,13 @@ func Open(root string, o Options) (*Exporter, error) {
 	if o.Spans != nil {
 		e.o.Spans, e.shutdown = otlpbatch.Spans(o.Spans), append(e.shutdown, o.Spans.Shutdown)
 		e.sink.Traces = func(ctx context.Context, td ptrace.Traces) error {
-			ctx, cancel := context.WithTimeout(ctx, sendLimit)
-			defer cancel()
-			return e.o.Spans.ExportSpans(ctx, otlpfile.Spans(td))
+			return within(ctx, func(ctx context.Context) error { return e.o.Spans.ExportSpans(ctx, otlpfile.Spans(td)) })
 		}
 	}
 	if o.Logs != nil {
 		e.o.Logs, e.shutdown = otlpbatch.Logs(o.Logs), append(e.shutdown, o.Logs.Shutdown)
 		e.sink.Logs = func(ctx context.Context, ld plog.Logs) error {
-			ctx, cancel := context.WithTimeout(ctx, sendLimit)
-			defer cancel()
-			return e.o.Logs.Export(ctx, otlpfile.Records(ld))
+			return within(ctx, func(ctx context.Context) error { return e.o.Logs.Export(ctx, otlpfile.Records(ld)) })
 		}
 	}
 	return e, nil
@@ -194,6 +190,13 @@ func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error 
 
 func (e logExporter) Shutdown(context.Context) error { return e.settle() }
 
+// within sends a request in the time that it may take.
+func within(ctx context.Context, send func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, sendLimit)
+	defer cancel()
+	return send(ctx)
+}
+
 // export tries to send a request of n items if there is an exporter for it, and otherwise spools it.
 func (e *Exporter) export(
 	ctx context.Context, try bool, n Count, send func(context.Context) error, encode func() ([]byte, error),
@@ -205,9 +208,7 @@ func (e *Exporter) export(
 	if e.writer.closed.Load() {
 		return ErrClosed
 	} else if try {
-		limited, cancel := context.WithTimeout(ctx, sendLimit)
-		sendErr = send(limited)
-		if cancel(); sendErr == nil {
+		if sendErr = within(ctx, send); sendErr == nil {
 			e.answered()
 			e.count(&e.stats.Sent, n)
 			e.drain(ctx, drainAtOnce)
