@@ -112,8 +112,11 @@ func (im *Importer) plain(ctx context.Context, was *store.ImportSource, s *codec
 	} else if err != nil {
 		return false, storeError{err}
 	}
-	if store.FromTelemetry(&row) || isFork(&row) || isFork(&s.Session) || row.ParentID == nil {
-		return !store.FromTelemetry(&row) && !isFork(&row) && !isFork(&s.Session), nil
+	if store.FromTelemetry(&row) || isFork(&row) || isFork(&s.Session) {
+		return false, nil
+	}
+	if row.ParentID == nil {
+		return true, nil
 	}
 	parent, err := im.store.Session(ctx, *row.ParentID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
