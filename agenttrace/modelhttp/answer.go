@@ -236,7 +236,7 @@ func (c *content) call(id, name string) {
 	c.ids = append(c.ids, 0)
 }
 
-// digest is a hash of a message, or of what messages are told apart by.
+// digest is a hash of a message, or of what distinguishes messages.
 type digest [sha256.Size]byte
 
 // digestOf returns the digest of texts that follow each other.

@@ -43,7 +43,8 @@ func BenchmarkTransport(b *testing.B) {
 			}, nil
 		})
 		rec := agenttracetest.NewRecorder()
-		ours := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), modelhttp.Options{Base: base, MaxConversations: 10})
+		ours := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}),
+			modelhttp.Options{Base: base, MaxConversations: 10})
 		for name, rt := range map[string]http.RoundTripper{name + ", bare": base, name + ", recorded": ours} {
 			b.Run(name, func(b *testing.B) {
 				read := make([]byte, 32<<10)
@@ -52,7 +53,8 @@ func BenchmarkTransport(b *testing.B) {
 				for b.Loop() {
 					rec.Reset()
 					before := cpuTime(b)
-					req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://localhost"+path, bytes.NewReader(data))
+					req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://localhost"+path,
+						bytes.NewReader(data))
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -29,7 +29,7 @@ type lookup struct {
 	// scope is that of the host and the credential; begin is the digest of it.
 	scope string
 	begin digest
-	// system and tools are digests of the system prompt, but for what changes with time, and of the tools' names.
+	// system and tools are digests of the system prompt without what changes with time, and of the tools' names.
 	system, tools digest
 	// keys are the digests of the messages, one by one.
 	keys []digest
@@ -93,7 +93,8 @@ func digestOfSystem(prompt string) digest {
 }
 
 var timeWord = regexp.MustCompile(`^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?$|` +
-	`^(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)$|` +
+	`^(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|` +
+	`aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)$|` +
 	`^([ap]m|utc|gmt|z)$`)
 
 // credential returns what a request is authorized with. Of AWS's signature, which is new

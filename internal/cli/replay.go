@@ -367,7 +367,7 @@ func (p *replayer) refused(err error, c *replay.Client) error {
 		cmp.Or(p.keyEnv, c.Format.KeyEnv))
 }
 
-// replayTitle tells the replays of a session apart.
+// replayTitle distinguishes the replays of a session.
 func replayTitle(of string, b *replay.Bundle) string {
 	what := fmt.Sprintf("replay of turn %d", b.Turn)
 	if b.Model.ModelID != "" {

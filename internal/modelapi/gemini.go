@@ -139,7 +139,8 @@ func (d *geminiAnswer) part(p object) {
 		d.a.add(d.a.next(Text), text)
 		return
 	}
-	call, code, result, data := p.in("functionCall"), p.in("executableCode"), p.in("codeExecutionResult"), p.in("inlineData")
+	call, data := p.in("functionCall"), p.in("inlineData")
+	code, result := p.in("executableCode"), p.in("codeExecutionResult")
 	// The call and the response of a tool that Google executes.
 	serverCall, serverResponse := p.in("toolCall"), p.in("toolResponse")
 	switch text := p.text("text"); {

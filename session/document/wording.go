@@ -508,8 +508,8 @@ func reference(title, url string, facts ...string) Block {
 
 // Call is a tool call in words.
 func (w Words) Call(c *ToolCall) Block {
-	b := Block{Kind: BlockTool, Title: printable.Line(cmp.Or(c.Name, printable.Unnamed)), Subject: ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…"),
-		Outcome: c.Outcome()}
+	b := Block{Kind: BlockTool, Title: printable.Line(cmp.Or(c.Name, printable.Unnamed)), Outcome: c.Outcome(),
+		Subject: ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…")}
 	fact := func(on bool, text string) {
 		if text = printable.Line(text); on && text != "" {
 			b.Facts = append(b.Facts, text)

@@ -85,7 +85,7 @@ func (s *site) start(address string) {
 	}
 	s.URL, s.end = "http://"+address, func() {
 		ended, cancel := context.WithCancel(context.Background())
-		cancel() // whoever still reads is cut off
+		cancel() // which ends the requests that still read
 		detach(ended)
 		_ = ext.Shutdown(ended)
 	}

@@ -253,8 +253,8 @@ func TestACPFlaws(t *testing.T) {
 			t.Errorf("report of %s is %+v, want %q", tt.line, got, tt.want)
 		}
 	}
-	if got, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", strings.NewReader("{")); err == nil || !strings.Contains(err.Error(),
-		"line 1") {
+	got, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", strings.NewReader("{"))
+	if err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("Check of half a line = %+v, %v, want an error with the line", got, err)
 	}
 }

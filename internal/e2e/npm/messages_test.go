@@ -188,7 +188,8 @@ func TestNotJSONL(t *testing.T) {
 			t.Errorf("Check(%s) = %+v, %v, want an error with the line", input, got, err)
 		}
 	}
-	if got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", strings.NewReader("")); err != nil || got.Passed+got.Failed != 0 {
+	got, err := project(t, "aisdk").Check(t.Context(), "check.mjs", strings.NewReader(""))
+	if err != nil || got.Passed+got.Failed != 0 {
 		t.Errorf("Check of nothing = %+v, %v, want no messages", got, err)
 	}
 }
