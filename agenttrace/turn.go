@@ -561,9 +561,7 @@ func (t *Turn) record(
 	case t.restored && reason == semconv.EndAbort:
 		record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
 	}
-	// The spans of the model calls have the usage for those that add it up over spans.
-	attrs := s.tracer.genAI.rename(record.Append(make([]attribute.KeyValue, 0, 48)), false)
-	t.span.SetAttributes(f.attributes(attrs)...)
+	t.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 48)))...)
 }
 
 // adopt remembers the run of a sub-agent that was started in the turn's context,

@@ -112,7 +112,10 @@ func (t *Turn) visit(c *coder) {
 		c.dst = append(c.dst, semconv.TokensKey.Int64(t.Usage.Tokens.Total()))
 	}
 	c.finishReasons(&t.StopReason, true)
-	t.Usage.visitMirror(c)
+	// The spans of the model calls have the usage for those that add it up over spans.
+	if c.decoding {
+		t.Usage.visitMirror(c)
+	}
 }
 
 // visit is about the message without its metadata. One without an id has nothing to send.
