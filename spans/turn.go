@@ -37,6 +37,9 @@ type Turn struct {
 
 	Usage      Usage
 	ModelCalls int64
+	// CallsLackUsage reports that the spans of the turn's model calls do not have the usage. The turn's span then has
+	// it under the keys of the GenAI conventions, too, for those that add it up over spans. It is not read.
+	CallsLackUsage bool
 
 	// StopReason is the one that the provider reported. EndReason is finish, abort or
 	// error.
@@ -112,8 +115,7 @@ func (t *Turn) visit(c *coder) {
 		c.dst = append(c.dst, semconv.TokensKey.Int64(t.Usage.Tokens.Total()))
 	}
 	c.finishReasons(&t.StopReason, true)
-	// The spans of the model calls have the usage for those that add it up over spans.
-	if c.decoding {
+	if c.decoding || t.CallsLackUsage {
 		t.Usage.visitMirror(c)
 	}
 }

@@ -347,6 +347,7 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 		meta = session.ParseMessageMetadata([]byte(at.ref.TurnStats.Metadata()))
 	}
 	record := e.turn(&meta)
+	record.CallsLackUsage = e.callsLackUsage(m)
 	if user != nil {
 		record.User = said(user, &rows)
 	}
@@ -395,14 +396,7 @@ func (e *encoder) turn(meta *session.MessageMetadata) *spans.Turn {
 func (e *encoder) calls(turn place, m *session.MessageAndParts) error {
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	steps, failures := meta.Trace.Steps, meta.Trace.ModelErrors
-	var good, bad []place
-	for _, r := range e.ids.rows[refKey{spans.KindModelCall, m.Message.ID}] {
-		if r.ref.Error {
-			bad = append(bad, *r)
-		} else {
-			good = append(good, *r)
-		}
-	}
+	good, bad := e.callsOf(m.Message.ID)
 	if len(good)+len(bad) == 0 {
 		p := place{trace: turn.trace, parent: turn.span, start: turn.start, end: turn.start}
 		for n := range failures {
@@ -421,13 +415,17 @@ func (e *encoder) calls(turn place, m *session.MessageAndParts) error {
 	}
 	for n, at := range good {
 		record := e.call(at.ref, m.Message.ID, meta.Model)
-		if len(steps) == len(good) && (at.ref == nil || at.ref.TurnStats == nil) {
+		switch {
+		case at.ref != nil && at.ref.TurnStats != nil:
+		case len(steps) == len(good):
 			step := &steps[n]
 			record.Usage.Tokens = (*spans.Tokens)(step.Usage)
 			record.ResponseID, record.StopReason = step.ResponseID, step.StopReason
 			if step.Model != nil {
 				record.Model = spans.Model(*step.Model)
 			}
+		case len(good) == 1:
+			record.Usage, record.ResponseID, record.StopReason = usage(&meta), meta.Trace.ResponseID, meta.Trace.StopReason
 		}
 		if err := e.write(at, spanOf(record, replay.Rows{}, nil)); err != nil {
 			return err
@@ -444,6 +442,28 @@ func (e *encoder) calls(turn place, m *session.MessageAndParts) error {
 		}
 	}
 	return nil
+}
+
+// callsOf are the spans that are known of the model calls of a message, those that answered and those that failed.
+func (e *encoder) callsOf(messageID string) (good, bad []place) {
+	for _, r := range e.ids.rows[refKey{spans.KindModelCall, messageID}] {
+		if r.ref.Error {
+			bad = append(bad, *r)
+		} else {
+			good = append(good, *r)
+		}
+	}
+	return good, bad
+}
+
+// callsLackUsage reports whether no model call of the message has the usage: it is known of all together.
+func (e *encoder) callsLackUsage(m *session.MessageAndParts) bool {
+	good, bad := e.callsOf(m.Message.ID)
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	if steps := meta.Trace.Steps; len(steps) > 0 && (len(good)+len(bad) == 0 || len(steps) == len(good)) {
+		return false
+	}
+	return len(good) != 1 && !slices.ContainsFunc(good, func(p place) bool { return p.ref.TurnStats != nil })
 }
 
 // ends are when the steps of a message ended, in Unix milliseconds: when the last thing that the model answered

@@ -21,6 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -246,10 +247,14 @@ func TestExportHasEverySpanOfOtherAgents(t *testing.T) {
 			}
 			again := emptyStore(t)
 			for _, id := range ids {
-				_, refs := stored(t, st, id)
+				transcript, refs := stored(t, st, id)
 				out := exported(t, st, id)
 				have := make(map[string]bool)
+				var input int64 // as who adds it up over spans finds it
 				for _, s := range out[0].ResourceSpans().At(0).ScopeSpans().At(0).Spans().All() {
+					if v, ok := s.Attributes().Get(string(semconv.GenAIUsageInputTokensKey)); ok {
+						input += v.Int()
+					}
 					have[fmt.Sprintf("%s %s %s %d %d %t", s.TraceID(), s.SpanID(), s.ParentSpanID(), s.StartTimestamp(),
 						s.EndTimestamp(), s.Status().Code() == ptrace.StatusCodeError)] = true
 				}
@@ -258,6 +263,16 @@ func TestExportHasEverySpanOfOtherAgents(t *testing.T) {
 						r.Error)] {
 						t.Errorf("session %s: %s %s of %s is not exported as it was", id, r.Kind, r.SpanID, r.Dialect)
 					}
+				}
+				var total int64
+				for i := range transcript.Messages {
+					meta := session.ParseMessageMetadata([]byte(transcript.Messages[i].Message.MetadataJSON))
+					if u := meta.Usage; u != nil && compaction(&transcript.Messages[i]) == nil {
+						total += u.Input + u.CacheRead + u.CacheWrite
+					}
+				}
+				if input != total {
+					t.Errorf("session %s: the exported spans have %d input tokens, the messages %d", id, input, total)
 				}
 				if len(refs) == 0 {
 					t.Errorf("session %s has no spans", id)
