@@ -303,34 +303,41 @@ func count(raw json.RawMessage) (int64, bool) {
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 func isBool(raw json.RawMessage) bool { return string(raw) == "true" || string(raw) == "false" }
 
-// contextUsage sums the usage of the messages in the model's context: visible assistant
+// ContextUsage sums the usage of the messages in the model's context: visible assistant
 // messages, from the tail start of the latest visible compaction on. If a compaction
 // names no message, or one that is missing, the tail starts with the compaction's own
 // message. Positions are (created_at, id), so the result does not depend on the order of
 // the slice.
-func (c *checker) contextUsage() Usage {
+func (t *Transcript) ContextUsage() Usage {
+	return t.contextUsage(func(i int) Usage {
+		usage, _ := UsageOf(t.Messages[i].Message.MetadataJSON)
+		return usage
+	})
+}
+
+// contextUsage is ContextUsage with the usage of the message at a place.
+func (t *Transcript) contextUsage(usage func(place int) Usage) (sum Usage) {
 	var start *Message
 	var tail string
-	for i := range c.messages {
-		m := &c.messages[i].row.Message
+	for i := range t.Messages {
+		m := &t.Messages[i].Message
 		if m.HiddenAt != nil || start != nil && m.Compare(start) < 0 {
 			continue
 		}
-		if id, ok := compactionTail(c.messages[i].row.Parts); ok {
+		if id, ok := compactionTail(t.Messages[i].Parts); ok {
 			start, tail = m, id
 		}
 	}
-	for i := range c.messages {
-		if m := &c.messages[i].row.Message; tail != "" && m.ID == tail {
+	for i := range t.Messages {
+		if m := &t.Messages[i].Message; tail != "" && m.ID == tail {
 			start = m
 			break
 		}
 	}
-	var sum Usage
-	for i := range c.messages {
-		m := &c.messages[i].row.Message
+	for i := range t.Messages {
+		m := &t.Messages[i].Message
 		if m.Role == RoleAssistant && m.HiddenAt == nil && (start == nil || m.Compare(start) >= 0) {
-			sum = sum.Add(c.messages[i].usage)
+			sum = sum.Add(usage(i))
 		}
 	}
 	return sum

@@ -183,7 +183,8 @@ func sessionTotal(c *checker) {
 }
 
 func sessionRollup(c *checker) {
-	if got, want := c.t.Session.Usage(), c.contextUsage(); got != want {
+	want := c.t.contextUsage(func(i int) Usage { return c.messages[i].usage })
+	if got := c.t.Session.Usage(); got != want {
 		c.report(c.where(), "buckets are %+v, the messages that count sum to %+v", got, want)
 	}
 }

@@ -14,230 +14,142 @@ import (
 )
 
 // Aspect is something that a session has and a format may not hold, such as its
-// reasoning or the ids of its tool calls. Formats of other programs give rows other ids
+// reasoning or what its tools returned. Formats of other programs give rows other ids
 // and cut messages elsewhere, so it is by aspects that a session is compared with what
 // comes of it in such a format.
 type Aspect struct {
 	// Name is what a list of losses calls it.
 	Name string
-	// Claim reports that an entry states what happened: that a call succeeded, that so many
-	// tokens were used. Reading a file must never make one up.
-	Claim bool
-
-	// One of the four gives the entries: of a session, a message, a part, or a tool call.
-	of         func(*content) []string
-	message    func(*message) []string
-	part, tool func(*part) []string
-	// implied are claims that may be made where the session itself reports nothing. An answer
-	// with no sign of another end has finished.
-	implied func(*content) []string
-}
-
-// entries are what a session has of the aspect.
-func (a *Aspect) entries(c *content) []string {
-	switch {
-	case a.message != nil:
-		return c.each(a.message)
-	case a.part != nil:
-		return c.parts(a.part)
-	case a.tool != nil:
-		return c.tools(a.tool)
-	}
-	return a.of(c)
+	// of returns what a session has of it, an entry for each.
+	of func(*content) []string
+	// claims are entries that state what happened: that a call succeeded, that so many tokens
+	// were used. Reading a file must never make one up. implied are claims that may be made
+	// where the session itself reports nothing: an answer with no sign of another end has finished.
+	claims, implied func(*content) []string
 }
 
 // Aspects are all that is compared.
 var Aspects = []Aspect{
-	{Name: "session id", of: func(c *content) []string { return []string{c.row.ID} }},
+	{Name: "ids and times", of: func(c *content) []string {
+		return append([]string{c.row.ID, fmt.Sprint(c.row.CreatedAt, c.row.UpdatedAt)}, c.each(func(m *message) []string {
+			return append([]string{m.row.ID, fmt.Sprint(m.row.CreatedAt, m.row.UpdatedAt)},
+				m.each(func(p *part) []string {
+					return append([]string{p.row.ID, fmt.Sprint(p.row.CreatedAt, p.row.UpdatedAt)},
+						text(p.data["toolCallId"])...)
+				})...)
+		})...)
+	}},
 	{Name: "title", of: func(c *content) []string { return known(strings.TrimSpace(c.row.Title), session.Untitled) }},
-	{Name: "agent", of: func(c *content) []string { return known(c.row.Agent) }},
-	{Name: "session model", of: func(c *content) []string { return optional(c.row.ModelJSON) }},
-	{Name: "mode", of: func(c *content) []string { return optional(c.row.Mode) }},
-	{Name: "workspace root", of: func(c *content) []string {
-		return known(strings.Join(optional(c.row.WorkspaceRoot), ""))
+	{Name: "agents and models", of: func(c *content) []string {
+		return slices.Concat(known(c.row.Agent), optional(c.row.ModelJSON), c.each(func(m *message) []string {
+			return append(text(m.meta["agent"]), value(m.meta["model"])...)
+		}))
 	}},
-	{Name: "workspace id", of: func(c *content) []string { return optional(c.row.WorkspaceID) }},
-	{Name: "permission rules", of: func(c *content) []string { return known(c.row.PermissionsJSON, "[]") }},
-	{Name: "parent session", of: func(c *content) []string {
-		return append(optional(c.row.ParentID), optional(c.row.ParentMessageID)...)
+	{Name: "columns of the session", of: func(c *content) []string {
+		return slices.Concat(optional(c.row.Mode), known(strings.Join(optional(c.row.WorkspaceRoot), "")),
+			optional(c.row.WorkspaceID), known(c.row.PermissionsJSON, "[]"), optional(c.row.ParentID),
+			optional(c.row.ParentMessageID), number(c.row.ArchivedAt), known(fmt.Sprint(c.row.CostUSD), "0"),
+			c.meta.except("agenttrace"), c.trace.except("outcome"))
 	}},
-	{Name: "session times", of: func(c *content) []string {
-		return []string{fmt.Sprint(c.row.CreatedAt), fmt.Sprint(c.row.UpdatedAt)}
+	{Name: "borders of messages, steps and texts", of: func(c *content) []string {
+		return c.each(func(m *message) []string {
+			n := len(m.parts)
+			entries := append([]string{m.row.Role}, when(n > 0 && m.parts[n-1].row.Index != int64(n-1), "gap")...)
+			return append(append(entries, when(n == 0, "empty")...), m.each(func(p *part) []string {
+				return when(p.row.Type == "text" || p.row.Type == "step-start", p.row.Type+" "+p.text())
+			})...)
+		})
 	}},
-	{Name: "archived_at", of: func(c *content) []string { return number(c.row.ArchivedAt) }},
-	{Name: "session cost", of: func(c *content) []string { return known(fmt.Sprint(c.row.CostUSD), "0") }},
+	{Name: "rewinds", of: (*content).hidden, claims: (*content).hidden},
+	{Name: "texts", of: func(c *content) []string {
+		return append(c.texts(), c.each(func(m *message) []string {
+			return when(m.row.Role == session.RoleSystem, m.text())
+		})...)
+	}},
+	{Name: "reasoning", of: func(c *content) []string {
+		return c.parts(func(p *part) []string { return when(p.row.Type == "reasoning", p.text()) })
+	}},
+	{Name: "files and sources", of: func(c *content) []string {
+		return c.parts(func(p *part) []string {
+			return append(when(strings.HasPrefix(p.row.Type, "source-"), p.json()), when(p.row.Type == "file",
+				fmt.Sprint(text(p.data["url"]), text(p.data["mediaType"]), text(p.data["filename"])))...)
+		})
+	}},
+	{Name: "compactions", of: func(c *content) []string {
+		return c.parts(func(p *part) []string {
+			return when(p.row.Type == session.TypeCompaction, canonical(p.data["data"]))
+		})
+	}, claims: func(c *content) []string { return c.typed(session.TypeCompaction) }},
+	{Name: "tokens", of: (*content).tokens, claims: (*content).tokens, implied: (*content).visibleTokens},
 	{
-		Name: "outcome of the run", Claim: true, of: func(c *content) []string { return text(c.trace["outcome"]) },
-		implied: func(c *content) []string {
-			for i := len(c.messages) - 1; i >= 0; i-- {
-				if m := &c.messages[i]; m.row.Role == session.RoleAssistant && m.row.HiddenAt == nil {
-					return m.impliedEnd()
-				}
-			}
-			return []string{semconv.EndFinish}
+		Name: "tokens and costs of messages", of: func(c *content) []string {
+			return c.each(func(m *message) []string { return append(m.usage(), value(m.trace["cost_usd"])...) })
 		},
-	},
-	{Name: "session metadata", of: func(c *content) []string {
-		return append(c.meta.except("agenttrace"), c.trace.except("outcome")...)
-	}},
-
-	{Name: "ids of messages and parts", message: func(m *message) []string {
-		return append([]string{m.row.ID}, m.each(func(p *part) []string { return []string{p.row.ID} })...)
-	}},
-	{Name: "times of messages and parts", message: func(m *message) []string {
-		return append([]string{fmt.Sprint(m.row.CreatedAt, m.row.UpdatedAt)},
-			m.each(func(p *part) []string { return []string{fmt.Sprint(p.row.CreatedAt, p.row.UpdatedAt)} })...)
-	}},
-	{Name: "messages of their own", message: func(m *message) []string { return []string{m.row.Role} }},
-	{Name: "messages without parts", message: func(m *message) []string { return when(len(m.parts) == 0, m.row.Role) }},
-	{Name: "gaps in the order of parts", message: func(m *message) []string {
-		n := len(m.parts)
-		return when(n > 0 && m.parts[n-1].row.Index != int64(n-1), m.row.Role)
-	}},
-	{Name: "messages that a rewind hid", Claim: true, message: func(m *message) []string {
-		return when(m.row.HiddenAt != nil, m.row.Role+" "+m.text())
-	}},
-	{Name: "system messages", message: func(m *message) []string {
-		return when(m.row.Role == session.RoleSystem, m.text())
-	}},
-	{Name: "models of messages", message: func(m *message) []string { return value(m.meta["model"]) }},
-	{Name: "agents of messages", message: func(m *message) []string { return text(m.meta["agent"]) }},
-	{Name: "tokens", Claim: true, of: (*content).tokens, implied: (*content).visibleTokens},
-	{Name: "tokens of each message, by kind", message: (*message).usage},
-	{
-		Name: "costs of messages", Claim: true, message: func(m *message) []string {
-			return value(m.trace["cost_usd"])
+		claims: func(c *content) []string {
+			return c.each(func(m *message) []string { return value(m.trace["cost_usd"]) })
 		},
 		implied: (*content).costsOfAnswers,
 	},
 	{
-		Name: "ends of turns", Claim: true, message: func(m *message) []string { return text(m.trace["end_reason"]) },
-		implied: func(c *content) []string {
-			return append(c.each((*message).impliedEnd), text(c.trace["outcome"])...)
+		Name: "ends of turns", of: func(c *content) []string {
+			return append(text(c.trace["outcome"]), c.each(func(m *message) []string {
+				return slices.Concat(text(m.trace["end_reason"]), text(m.trace["error"]), text(m.trace["stop_reason"]),
+					when(string(m.trace["incomplete"]) == "true", "incomplete"), m.waits())
+			})...)
+		},
+		claims: func(c *content) []string {
+			return append(text(c.trace["outcome"]), c.each(func(m *message) []string {
+				return append(text(m.trace["end_reason"]), m.waits()...)
+			})...)
+		},
+		implied: func(c *content) []string { return append(c.each((*message).impliedEnd), c.impliedOutcome()...) },
+	},
+	{Name: "data parts", of: func(c *content) []string {
+		return c.parts(func(p *part) []string {
+			return when(strings.HasPrefix(p.row.Type, "data-") && p.row.Type != session.TypeCompaction, p.json())
+		})
+	}, claims: func(c *content) []string { return c.typed(session.TypeWithheld, session.TypeUnfinished) }},
+	{
+		Name: "tool calls", of: func(c *content) []string {
+			return append(c.denials(), c.tools(func(p *part) []string {
+				return []string{strings.Join(slices.Concat([]string{p.toolName(), p.state()}, p.failure()), " ")}
+			})...)
+		},
+		claims: func(c *content) []string {
+			return append(c.denials(), c.tools(func(p *part) []string {
+				return when(p.ended(), fmt.Sprintf("%s failed %t", p.toolName(), p.state() != session.StateOutputAvailable))
+			})...)
 		},
 	},
-	{Name: "errors of turns", message: func(m *message) []string { return text(m.trace["error"]) }},
-	{Name: "stop reasons", message: func(m *message) []string { return text(m.trace["stop_reason"]) }},
-	{Name: "unfinished messages", message: func(m *message) []string {
-		return when(string(m.trace["incomplete"]) == "true", m.row.Role)
-	}},
-	{Name: "turns that wait for approval", Claim: true, message: func(m *message) []string {
-		return when(string(m.trace["pending_approval"]) == "true", m.row.Role)
-	}},
-	{Name: "other metadata of messages", message: func(m *message) []string {
-		return append(m.meta.except("agenttrace", "model", "agent", "usage"), m.trace.except(
-			"cost_usd", "end_reason", "error", "stop_reason", "incomplete", "pending_approval")...)
-	}},
-
-	{Name: "texts", of: (*content).texts},
-	{Name: "borders between text parts", part: func(p *part) []string { return when(p.row.Type == "text", p.text()) }},
-	{Name: "reasoning", part: func(p *part) []string { return when(p.row.Type == "reasoning", p.text()) }},
-	{Name: "files", part: func(p *part) []string {
-		if p.row.Type != "file" {
-			return nil
-		}
-		return text(p.data["url"])
-	}},
-	{Name: "names and media types of files", part: func(p *part) []string {
-		return when(p.row.Type == "file", fmt.Sprint(text(p.data["mediaType"]), text(p.data["filename"])))
-	}},
-	{Name: "sources", part: func(p *part) []string { return when(strings.HasPrefix(p.row.Type, "source-"), p.json()) }},
-	{Name: "steps", part: func(p *part) []string { return when(p.row.Type == "step-start", "step") }},
-	{Name: "metadata of texts and files", part: func(p *part) []string {
-		if p.isTool() || strings.HasPrefix(p.row.Type, "data-") || strings.HasPrefix(p.row.Type, "source-") {
-			return nil
-		}
-		return p.data.except("type", "text", "url", "mediaType", "filename")
-	}},
-	{Name: "compactions", Claim: true, part: func(p *part) []string {
-		return when(p.row.Type == session.TypeCompaction, "compaction")
-	}},
-	{Name: "summaries of compactions", part: func(p *part) []string { return known(p.compaction().Summary) }},
-	{Name: "tails and sizes of compactions", part: func(p *part) []string {
-		d := p.compaction()
-		return append(optional(d.TailStartID), known(fmt.Sprint(d.SummaryTokens), "0")...)
-	}},
-	{Name: "marks of content that was withheld or never finished", Claim: true, part: func(p *part) []string {
-		return when(p.row.Type == session.TypeWithheld || p.row.Type == session.TypeUnfinished, p.row.Type)
-	}},
-	{Name: "data parts", part: func(p *part) []string {
-		return when(strings.HasPrefix(p.row.Type, "data-") && p.row.Type != session.TypeCompaction, p.json())
-	}},
-
-	{Name: "tool calls", tool: func(p *part) []string { return []string{p.toolName()} }},
-	{Name: "tool call ids", tool: func(p *part) []string { return text(p.data["toolCallId"]) }},
-	{Name: "tool inputs", tool: func(p *part) []string {
-		withheld, _ := Withheld(p.row)
-		return when(!withheld && p.data["input"] != nil, p.toolName()+" "+canonical(p.data["input"]))
-	}},
-	{Name: "tool outputs", tool: func(p *part) []string {
-		_, withheld := Withheld(p.row)
-		return when(!withheld && p.state() == session.StateOutputAvailable,
-			p.toolName()+" "+canonical(p.data["output"]))
-	}},
-	{Name: "tool outputs that are null", Claim: true, tool: func(p *part) []string {
-		_, withheld := Withheld(p.row)
-		return when(!withheld && p.state() == session.StateOutputAvailable && canonical(p.data["output"]) == "null",
-			p.toolName())
-	}},
-	{Name: "values that the source withholds", Claim: true, tool: func(p *part) []string {
-		input, output := Withheld(p.row)
-		return append(when(input, p.toolName()+" input"), when(output, p.toolName()+" output")...)
-	}},
-	{Name: "results of tool calls", Claim: true, tool: func(p *part) []string {
-		switch {
-		case p.state() == session.StateOutputAvailable:
-			return []string{p.toolName() + " succeeded"}
-		case p.state() == session.StateOutputError || p.state() == session.StateOutputDenied:
-			return []string{p.toolName() + " failed"}
-		}
-		return nil
-	}},
-	{Name: "errors of tool calls", tool: func(p *part) []string {
-		if p.state() == session.StateOutputDenied {
-			return text(p.object("approval")["reason"])
-		}
-		return text(p.data["errorText"])
-	}},
-	{Name: "denied tool calls", Claim: true, of: (*content).denials},
-	{Name: "states of tool calls without a result", tool: func(p *part) []string {
-		return when(session.StateRank(p.state()) < session.StateRank(session.StateOutputAvailable),
-			p.toolName()+" "+p.state())
-	}},
-	{Name: "questions to a human", Claim: true, of: (*content).questions, implied: (*content).shownQuestions},
-	{Name: "details of permission decisions", of: func(c *content) []string {
-		return list(c.s.Decisions, func(d *store.Decision) []string {
+	{Name: "tool inputs and outputs", of: func(c *content) []string {
+		return c.tools(func(p *part) []string {
+			input, output := Withheld(p.row)
+			return slices.Concat(when(!input && p.data["input"] != nil, p.toolName()+" "+canonical(p.data["input"])),
+				when(!output && p.state() == session.StateOutputAvailable, p.toolName()+" "+canonical(p.data["output"])),
+				p.absent())
+		})
+	}, claims: func(c *content) []string { return c.tools((*part).absent) }},
+	{Name: "permissions", of: func(c *content) []string {
+		return append(c.questions(), list(c.s.Decisions, func(d *store.Decision) []string {
 			line, _ := json.Marshal(d) // strings and numbers always have JSON
 			return []string{string(line)}
-		})
-	}},
+		})...)
+	}, claims: (*content).questions, implied: (*content).shownQuestions},
 	{Name: "tags, notes and scores", of: func(c *content) []string {
-		return list(c.s.Annotations, func(n *store.Annotation) []string {
-			return when(n.DeletedAt == nil, fmt.Sprintf("%s %s %g %s", n.Kind, n.Name, n.Value, n.Comment))
-		})
-	}},
-	{Name: "authors, times and targets of tags, notes and scores", of: func(c *content) []string {
 		return list(c.s.Annotations, func(n *store.Annotation) []string { return []string{string(n.AppendJSON(nil))} })
-	}},
-	{Name: "metadata of tool calls", tool: func(p *part) []string {
-		own := append(p.data.except("type", "toolCallId", "toolName", "state", "input", "output", "errorText",
-			"toolMetadata"),
-			p.object("toolMetadata").except("agenttrace")...)
-		return append(append(own, when(p.row.Type == "dynamic-tool", p.row.Type)...),
-			p.trace().except("denied", "withheld")...)
-	}},
-	{Name: "columns of parts", part: func(p *part) []string {
-		return append(optional(p.row.ContinuationRunID), when(!p.isTool(), optional(p.row.ToolCallID)...)...)
 	}},
 	{Name: "system prompts and tool catalogs", of: func(c *content) []string {
 		return list(c.s.Blobs, func(b *store.Blob) []string { return []string{string(b.Kind) + " " + b.Body} })
 	}},
-	{Name: "spans, and what later telemetry needs", of: func(c *content) []string {
-		n := len(c.s.SpanRefs) + len(c.s.Traces) + len(c.s.RequestedIndexes)
+	{Name: "other metadata", of: func(c *content) []string {
+		entries := slices.Repeat([]string{"span"}, len(c.s.SpanRefs)+len(c.s.Traces)+len(c.s.RequestedIndexes))
 		if c.s.State != nil {
-			n++
+			entries = append(entries, "state")
 		}
-		return slices.Repeat([]string{"span"}, n)
+		return append(entries, c.each(func(m *message) []string {
+			return slices.Concat(m.meta.except("agenttrace", "model", "agent", "usage"), m.trace.except("cost_usd",
+				"end_reason", "error", "stop_reason", "incomplete", "pending_approval"), m.each((*part).metadata))
+		})...)
 	}},
 }
 
@@ -247,7 +159,7 @@ func Lost(s, got *Session) (losses []Loss) {
 	want, have := contentOf(s), contentOf(got)
 	for i := range Aspects {
 		a := &Aspects[i]
-		before, after := a.entries(want), a.entries(have)
+		before, after := a.of(want), a.of(have)
 		missing, _ := compare(before, after)
 		if missing == nil && len(before) == len(after) && !slices.Equal(before, after) {
 			missing = before // in another order
@@ -261,12 +173,12 @@ func Lost(s, got *Session) (losses []Loss) {
 func Invented(s, got *Session) (claims []string) {
 	want, have := contentOf(s), contentOf(got)
 	for i := range Aspects {
-		if a := &Aspects[i]; a.Claim {
-			stated := a.entries(want)
+		if a := &Aspects[i]; a.claims != nil {
+			stated := a.claims(want)
 			if a.implied != nil {
 				stated = append(stated, a.implied(want)...)
 			}
-			_, added := compare(stated, a.entries(have))
+			_, added := compare(stated, a.claims(have))
 			for _, entry := range added {
 				claims = append(claims, a.Name+": "+entry)
 			}
@@ -282,21 +194,9 @@ func (all Losses) Of(s *Session) (losses []Loss) {
 		a := &Aspects[i]
 		if listed := slices.IndexFunc(all, func(l Loss) bool { return l.What == a.Name }); listed >= 0 {
 			l := all[listed]
-			if l.Count = len(a.entries(c)); l.Count > 0 {
+			if l.Count = len(a.of(c)); l.Count > 0 {
 				losses = append(losses, l)
 			}
-		}
-	}
-	return losses
-}
-
-// Unheld lists what a session has of the aspects that a format does not hold: of all but
-// those named.
-func Unheld(s *Session, held ...string) (losses []Loss) {
-	c := contentOf(s)
-	for i := range Aspects {
-		if a := &Aspects[i]; !slices.Contains(held, a.Name) {
-			losses = AddLoss(losses, a.Name, "", len(a.entries(c)))
 		}
 	}
 	return losses
@@ -388,6 +288,26 @@ func (c *content) tools(of func(*part) []string) []string {
 		}
 		return of(p)
 	})
+}
+
+// hidden are the messages that a rewind hid.
+func (c *content) hidden() []string {
+	return c.each(func(m *message) []string { return when(m.row.HiddenAt != nil, m.row.Role+" "+m.text()) })
+}
+
+// typed are the parts of some types.
+func (c *content) typed(types ...string) []string {
+	return c.parts(func(p *part) []string { return when(slices.Contains(types, p.row.Type), p.row.Type) })
+}
+
+// impliedOutcome is how the run ended, as far as its last answer reports.
+func (c *content) impliedOutcome() []string {
+	for i := len(c.messages) - 1; i >= 0; i-- {
+		if m := &c.messages[i]; m.row.Role == session.RoleAssistant && m.row.HiddenAt == nil {
+			return append(m.impliedEnd(), text(c.trace["outcome"])...)
+		}
+	}
+	return []string{semconv.EndFinish}
 }
 
 // texts are what users and the assistant said, until the other one spoke.
@@ -557,6 +477,47 @@ func (m *message) impliedEnd() []string {
 	return end
 }
 
+// waits reports that the turn waits for a person.
+func (m *message) waits() []string {
+	return when(string(m.trace["pending_approval"]) == "true", "waits")
+}
+
+// ended reports that a call has a result.
+func (p *part) ended() bool {
+	return session.StateRank(p.state()) >= session.StateRank(session.StateOutputAvailable)
+}
+
+// failure is the error of a call, or the reason of its denial.
+func (p *part) failure() []string {
+	if p.state() == session.StateOutputDenied {
+		return text(p.object("approval")["reason"])
+	}
+	return text(p.data["errorText"])
+}
+
+// absent are an input and an output that the source withholds, and an output that is null.
+func (p *part) absent() []string {
+	input, output := Withheld(p.row)
+	null := !output && p.state() == session.StateOutputAvailable && canonical(p.data["output"]) == "null"
+	return slices.Concat(when(input, p.toolName()+" input"), when(output, p.toolName()+" output"),
+		when(null, p.toolName()+" null"))
+}
+
+// metadata is what the part has beside its content, and its columns.
+func (p *part) metadata() []string {
+	columns := append(optional(p.row.ContinuationRunID), when(!p.isTool(), optional(p.row.ToolCallID)...)...)
+	switch {
+	case p.isTool():
+		own := append(p.data.except("type", "toolCallId", "toolName", "state", "input", "output", "errorText", "approval",
+			"toolMetadata"), p.object("toolMetadata").except("agenttrace")...)
+		own = append(own, p.trace().except("denied", "withheld", "input_withheld")...)
+		return slices.Concat(columns, own, when(p.row.Type == "dynamic-tool", p.row.Type))
+	case strings.HasPrefix(p.row.Type, "data-"), strings.HasPrefix(p.row.Type, "source-"):
+		return columns
+	}
+	return append(columns, p.data.except("type", "text", "url", "mediaType", "filename")...)
+}
+
 func (p *part) text() string { return strings.Join(text(p.data["text"]), "") }
 
 func (p *part) json() string { return canonical(json.RawMessage(p.row.DataJSON)) }
@@ -576,14 +537,6 @@ func (p *part) state() string {
 		return ""
 	}
 	return *p.row.ToolState
-}
-
-func (p *part) compaction() session.CompactionData {
-	if p.row.Type != session.TypeCompaction {
-		return session.CompactionData{}
-	}
-	d, _ := session.ParseCompaction(p.row.DataJSON) // unreadable: nothing is known of it
-	return d
 }
 
 // known is a value that is there: not empty, nor what stands for none.

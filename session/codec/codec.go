@@ -84,22 +84,8 @@ type Loss struct {
 // round trip, and what is listed is lost in some session.
 type Losses []Loss
 
-// foreign are the aspects for which the formats of other programs have no field.
-var foreign = []string{
-	"workspace id", "permission rules", "parent session", "archived_at", "session cost", "session metadata",
-	"gaps in the order of parts", "costs of messages", "other metadata of messages", "sources",
-	"metadata of texts and files", "details of permission decisions", "columns of parts",
-	"tags, notes and scores", "authors, times and targets of tags, notes and scores",
-	"spans, and what later telemetry needs",
-}
-
-// Noted returns losses that have the same note.
-func Noted(note string, names ...string) (all Losses) {
-	for _, name := range names {
-		all = append(all, Loss{What: name, Note: note})
-	}
-	return all
-}
+// foreign are the aspects for which hardly any format of another program has a field.
+var foreign = []string{"columns of the session", "tags, notes and scores", "other metadata"}
 
 // ForeignLosses returns the list of a format of another program: the losses with a note,
 // the aspects that it does not hold at all, and those that hardly any such format holds.

@@ -10,15 +10,14 @@ import (
 
 // format is the codec as the suite takes it.
 var format = codectest.Codec{
-	Name: "acp", Encode: Encode, Decode: Decode, Explain: Losses.Of, Listed: Losses,
-	Foreign: true, Damage: codectest.Tolerant,
+	Encode: Encode, Decode: Decode, Losses: Losses,
+
 	Native: []string{"testdata/*.ndjson", "testdata/*.json", "testdata/*.jsonl", "testdata/*.jsons"},
 	Check: func(data []byte) error {
 		var c complaints
 		valid(&c, string(data))
 		return errors.Join(c...)
 	},
-	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
 }
 
 // complaints collects what is wrong with a trace.

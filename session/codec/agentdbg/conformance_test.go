@@ -13,18 +13,18 @@ import (
 
 // export is the codec as the suite takes it, with the one file of a run.
 var export = codectest.Codec{
-	Name:   "agentdbg",
+
 	Encode: agentdbg.Encode,
-	Decode: agentdbg.Decode, Explain: agentdbg.Losses.Of,
-	Foreign: true, Listed: agentdbg.Losses, Damage: codectest.Whole,
-	Completes: true, // the run.json of a run of which there are only events
-	Native:    []string{"testdata/export.json", dataDir + "/runs/*/events.jsonl"},
+	Decode: agentdbg.Decode, Losses: agentdbg.Losses,
+	Whole: true,
+
+	Native: []string{"testdata/export.json"},
 }
 
 // events is the codec with the events of a run without its run.json, which nothing
 // of a session that was no run needs.
 var events = codectest.Codec{
-	Name: "agentdbg events",
+
 	Encode: func(w io.Writer, s *codec.Session) error {
 		root, err := os.MkdirTemp("", "agentdbg-*")
 		if err != nil {
@@ -42,13 +42,13 @@ var events = codectest.Codec{
 		_, err = w.Write(text)
 		return err
 	},
-	Decode: agentdbg.Decode, Explain: agentdbg.Losses.Of,
-	Foreign: true, Many: true, Damage: codectest.Tolerant, Slow: true, Rounds: 8,
+	Decode: agentdbg.Decode, Losses: agentdbg.Losses,
+	Many: true, Slow: true,
 }
 
 // directory is the codec with a directory of runs.
 var directory = codectest.Codec{
-	Name: "agentdbg directory",
+
 	EncodeFile: func(dir string, all []*codec.Session) error {
 		for _, s := range all {
 			if _, err := agentdbg.EncodeFile(dir, s, false); err != nil {
@@ -57,8 +57,8 @@ var directory = codectest.Codec{
 		}
 		return nil
 	},
-	DecodeFile: agentdbg.DecodeFile, Explain: agentdbg.Losses.Of,
-	Foreign: true, Many: true, Slow: true, Rounds: 8,
+	DecodeFile: agentdbg.DecodeFile, Losses: agentdbg.Losses,
+	Many: true, Slow: true,
 	Native: []string{dataDir, dataDir + "/runs/*"},
 }
 

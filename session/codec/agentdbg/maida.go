@@ -35,16 +35,7 @@ var traceID, spanID = regexp.MustCompile(`^[0-9a-f]{32}$`), regexp.MustCompile(`
 // MaidaLosses are what a run of Maida does not hold of a session.
 var MaidaLosses = func() codec.Losses {
 	all := slices.Clone(Losses)
-	for i := range all {
-		switch all[i].What {
-		case "session id":
-			all[i].Note = "a run has a trace id; a UUID loses its hyphens, another id is replaced by one derived from it"
-		case "agent":
-			all[i].Note = "it is read as maida"
-		case "tool call ids":
-			all[i].Note = "the id of a call is that of its span"
-		}
-	}
+	all[0].Note = "a run has a trace id, and calls have those of spans; times are those of spans"
 	return all
 }()
 

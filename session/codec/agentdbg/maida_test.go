@@ -22,14 +22,14 @@ const maidaDir = "testdata/maida"
 func TestMaidaConformance(t *testing.T) {
 	t.Run("spans", func(t *testing.T) {
 		codectest.Run(t, codectest.Codec{
-			Name: "maida", Encode: agentdbg.EncodeMaida, Decode: agentdbg.Decode, Explain: agentdbg.MaidaLosses.Of,
-			Foreign: true, Many: true, Listed: agentdbg.MaidaLosses, Damage: codectest.Tolerant, Slow: true, Rounds: 8,
+			Encode: agentdbg.EncodeMaida, Decode: agentdbg.Decode, Losses: agentdbg.MaidaLosses,
+			Many: true, Slow: true,
 			Native: []string{maidaDir + "/runs/*/spans.jsonl"},
 		})
 	})
 	t.Run("directory", func(t *testing.T) {
 		codectest.Run(t, codectest.Codec{
-			Name: "maida directory",
+
 			EncodeFile: func(dir string, all []*codec.Session) error {
 				for _, s := range all {
 					if _, err := agentdbg.EncodeMaidaFile(dir, s, false); err != nil {
@@ -38,8 +38,8 @@ func TestMaidaConformance(t *testing.T) {
 				}
 				return nil
 			},
-			DecodeFile: agentdbg.DecodeFile, Explain: agentdbg.MaidaLosses.Of,
-			Foreign: true, Many: true, Slow: true, Rounds: 8,
+			DecodeFile: agentdbg.DecodeFile, Losses: agentdbg.MaidaLosses,
+			Many: true, Slow: true,
 			Native: []string{maidaDir, maidaDir + "/runs/*"},
 		})
 	})

@@ -2,20 +2,18 @@
 //
 // A format passes when [Run] passes with it, of which [Fuzz] is the open end:
 //
-//	var format = codectest.Codec{Name: "x", Encode: x.Encode, Decode: x.Decode, Explain: x.Explain, Lossless: true}
+//	var format = codectest.Codec{Encode: x.Encode, Decode: x.Decode, Losses: x.Losses}
 //
 //	func TestConformance(t *testing.T) { codectest.Run(t, format) }
 //	func FuzzDecode(f *testing.F)      { codectest.Fuzz(f, format) }
 //
 // What a format promises differs, and [Codec] says it; what it does not promise is
 // not asked of it, and what it promises is asked in full. The sessions are those of
-// [Corpus], made by hand, and those that [Generate] makes; where one of them fails,
-// the smallest session that fails in the same way is printed.
+// [Corpus], made by hand, and those that [Generate] makes, small ones first.
 package codectest
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +31,7 @@ import (
 
 // Codec is a format, and what it promises.
 type Codec struct {
-	// Name is the format's.
+	// Name is for subtests.
 	Name string
 
 	// Encode writes a session to a stream and Decode reads them from one. Either may
@@ -46,47 +44,25 @@ type Codec struct {
 	EncodeFile func(dir string, all []*codec.Session) error
 	DecodeFile func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 
-	// Explain lists what a session would lose. Nil reports that nothing ever is.
+	// Losses are set for a format of another program, in which rows get other ids: what comes back is
+	// compared by [codec.Aspects], and each loss that is listed must occur. From any other format the
+	// very rows come back, in the same bytes, of a session of which Explain lists nothing.
+	Losses  codec.Losses
 	Explain func(s *codec.Session) []codec.Loss
-	// Losses are those that Explain may list and that change rows. What it lists with
-	// a place where it is kept, and that is not among them, comes back as it was.
-	Losses []Loss
-	// Listed is the list of losses from which Explain chooses. Each of them must occur.
-	Listed codec.Losses
-	// Foreign reports that the format is another program's, in which rows get other ids: what
-	// comes back is compared by [codec.Aspects]. Keeps, if there is one, is what of a session
-	// the format keeps whatever Explain lists.
-	Foreign bool
-	Keeps   func(s *codec.Session) []string
-	// Basic asks no more of the format than what every format promises.
-	Basic bool
-	// ReadElsewhere reports that another package reads what the format writes.
-	ReadElsewhere bool
-	// Complete reports that all comes back that a store reports of a session, so that it can be
-	// asked again as in the store that it came from: spans, traces, state and claims too.
-	// Formats that have other words for these are not asked for them.
-	Complete bool
-	// Lossless reports that a session which Explain lists no changed rows of comes back
-	// in the very bytes that it was written in.
-	Lossless bool
+	// Ignore takes away from a session what the format is not asked for.
+	Ignore func(s *codec.Session)
+	// Rows reports that rows are read as they are: they need not make a valid session.
+	Rows bool
 	// Many reports that what is written after another session is read as a second one.
 	Many bool
-	// Unvalidated reports that rows are read as they are: they need not make a valid session.
-	Unvalidated bool
-	// Completes reports that Encode writes what a native file may lack, so that a session
-	// which was read from one has more when it is read again, once.
-	Completes bool
-	// Damage states what comes of a stream with a damaged line.
-	Damage Tolerance
+	// Whole reports that a stream is one value: damage to it may cost all of it. From any other
+	// stream, the sessions whose lines are not damaged are read whole.
+	Whole bool
 
 	// Native are files, or for DecodeFile directories, of the programs that the format
 	// is of, as patterns for [filepath.Glob].
 	Native []string
-	// Sessions are examined besides those of the suite.
-	Sessions []Sample
-	// Rounds is how many sessions are generated; 0 means 40.
-	Rounds int
-	// Slow reports that decoding takes milliseconds: some rules are asked of fewer sessions.
+	// Slow reports that decoding takes milliseconds: fewer sessions are tried.
 	Slow bool
 	// Fits reports of a session that it can be asked of the format at all. Nil reports that
 	// every session can.
@@ -95,27 +71,6 @@ type Codec struct {
 	// rules of the format's own, such as a schema.
 	Check func(data []byte) error
 }
-
-// Loss is a line of Explain that reports that rows change.
-type Loss struct {
-	// What is that of the [codec.Loss], or its beginning where the rest names a row.
-	What string
-	// Blank takes away from a session what the loss is of: what is left must come
-	// back, and what is taken away must not, or else nothing was lost.
-	Blank func(s *codec.Session)
-}
-
-// Tolerance is what a decoder makes of a stream in which a line is damaged.
-type Tolerance int
-
-const (
-	// Strict ends at the damage with an error that names the line.
-	Strict Tolerance = iota
-	// Tolerant reads on, and reports the line. Other sessions are read whole.
-	Tolerant
-	// Whole is a format whose stream is one value: damage to it may cost all of it.
-	Whole
-)
 
 // Run examines a format.
 func Run(t *testing.T, c Codec) {
@@ -142,25 +97,16 @@ func few(run func(*examination, *codec.Session) error) func(*examination) error 
 	return some(func(x *examination, i int) bool { return i%3 == 1 && (!x.Slow || i%8 == 1) }, run)
 }
 
-// some is a check of the sessions that are chosen by their places. Of one that fails it reports the smallest session
-// that fails too.
+// some is a check of the sessions that are chosen by their places.
 func some(chosen func(*examination, int) bool, run func(*examination, *codec.Session) error) func(*examination) error {
 	return func(x *examination) error {
 		for i, s := range x.sessions {
 			if !chosen(x, i) {
 				continue
 			}
-			err := try(func() error { return run(x, s.Session) })
-			if err == nil {
-				continue
+			if err := try(func() error { return run(x, s.Session) }); err != nil {
+				return fmt.Errorf("session %s: %w\n\n%s", s.Name, err, Text(s.Session))
 			}
-			least := Shrink(s.Session, func(smaller *codec.Session) bool {
-				return x.Fits(smaller) && try(func() error { return run(x, smaller) }) != nil
-			})
-			if again := try(func() error { return run(x, least) }); again != nil {
-				err = again
-			}
-			return fmt.Errorf("session %s: %w\n\nthe smallest session found that fails:\n%s", s.Name, err, Text(least))
 		}
 		return nil
 	}
@@ -198,12 +144,23 @@ type examination struct {
 func newExamination(tb testing.TB, c Codec) *examination {
 	tb.Helper()
 	x := &examination{Codec: c, root: tb.TempDir(), firsts: make(map[*codec.Session]firstRead)}
-	x.Rounds = cmp.Or(x.Rounds, 40)
-	x.Rounds = testscale.Rounds((x.Rounds+3)/4, x.Rounds)
+	rounds := 40
+	if x.Slow {
+		rounds = 10
+	}
+	rounds = testscale.Rounds((rounds+3)/4, rounds)
 	if x.Fits == nil {
 		x.Fits = func(*codec.Session) bool { return true }
 	}
-	x.sessions = slices.DeleteFunc(slices.Concat(Corpus(), c.Sessions, Generated(x.Rounds)),
+	if x.Ignore == nil {
+		x.Ignore = func(*codec.Session) {}
+	}
+	if c.Losses != nil {
+		x.Explain = c.Losses.Of
+	} else if x.Explain == nil {
+		x.Explain = func(*codec.Session) []codec.Loss { return nil }
+	}
+	x.sessions = slices.DeleteFunc(slices.Concat(Corpus(), Generated(rounds)),
 		func(s Sample) bool { return !x.Fits(s.Session) })
 	for _, pattern := range c.Native {
 		files, err := filepath.Glob(pattern)
@@ -218,9 +175,6 @@ func newExamination(tb testing.TB, c Codec) *examination {
 func (c *Codec) writes() bool { return c.Encode != nil || c.EncodeFile != nil }
 func (c *Codec) reads() bool  { return c.Decode != nil || c.DecodeFile != nil }
 func (c *Codec) both() bool   { return c.writes() && c.reads() }
-
-// wholly reports that all is asked of a format that both writes and reads.
-func (c *Codec) wholly() bool { return c.both() && !c.Basic }
 
 // written is what a format made of sessions: a stream, or a directory.
 type written struct {
@@ -339,19 +293,4 @@ func (x *examination) reread(s *codec.Session) *codec.Session {
 	w := x.write(s)
 	defer x.drop(w)
 	return x.one(w)
-}
-
-// ExplainRows is the Explain of a format that holds the rows of a session and nothing
-// beside them, and RowLosses are the losses that it lists.
-func ExplainRows(s *codec.Session) (losses []codec.Loss) {
-	losses = codec.AddLoss(losses, RowLosses[0].What, "", len(s.Decisions))
-	losses = codec.AddLoss(losses, RowLosses[1].What, "", len(s.Blobs))
-	return codec.AddLoss(losses, RowLosses[2].What, "", len(s.Annotations))
-}
-
-// RowLosses are the losses of [ExplainRows].
-var RowLosses = []Loss{
-	{"permission decisions", func(s *codec.Session) { s.Decisions = nil }},
-	{"system prompts and tool catalogs", func(s *codec.Session) { s.Blobs = nil }},
-	{"annotations", func(s *codec.Session) { s.Annotations = nil }},
 }

@@ -12,7 +12,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -113,74 +112,4 @@ func Clone(s *codec.Session) *codec.Session {
 		SpanRefs:    slices.Clone(s.SpanRefs), Traces: s.Traces,
 		State: s.State, RequestedIndexes: slices.Clone(s.RequestedIndexes),
 	}
-}
-
-// Shrink takes rows away from a session of which fails says true, as long as it
-// still does, and returns what is left. What it gives to fails is sound when s is.
-func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
-	const maximum = 400 // tries, for some formats are slow
-	tries := 0
-	try := func(change func(*codec.Session)) bool {
-		if tries++; tries > maximum {
-			return false
-		}
-		c := Clone(s)
-		change(c)
-		c.Session.SetUsage(usageInContext(c.Sorted()))
-		if len(session.Check(c.Transcript)) > len(session.Check(s.Transcript)) || !fails(c) {
-			return false
-		}
-		s = c
-		return true
-	}
-	for again := true; again && tries < maximum; {
-		again = false
-		for i := len(s.Messages) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.Messages = slices.Delete(c.Messages, i, i+1) }) || again
-		}
-		for i := len(s.Decisions) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.Decisions = slices.Delete(c.Decisions, i, i+1) }) || again
-		}
-		for i := len(s.Annotations) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.Annotations = slices.Delete(c.Annotations, i, i+1) }) || again
-		}
-		for i := len(s.Blobs) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.Blobs = slices.Delete(c.Blobs, i, i+1) }) || again
-		}
-		for i := len(s.SpanRefs) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.SpanRefs = slices.Delete(c.SpanRefs, i, i+1) }) || again
-		}
-		for i := len(s.RequestedIndexes) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.RequestedIndexes = slices.Delete(c.RequestedIndexes, i, i+1) }) ||
-				again
-		}
-		for i := range s.Messages {
-			for j := len(s.Messages[i].Parts) - 1; j >= 0; j-- {
-				again = try(func(c *codec.Session) {
-					m := &c.Messages[i]
-					m.Parts = slices.Delete(m.Parts, j, j+1)
-					for k := j; k < len(m.Parts); k++ {
-						m.Parts[k].Index--
-					}
-				}) || again
-			}
-			if s.Messages[i].Message.MetadataJSON != "{}" {
-				again = try(func(c *codec.Session) { c.Messages[i].Message.MetadataJSON = "{}" }) || again
-			}
-		}
-	}
-	for _, simple := range []func(*codec.Session){
-		func(c *codec.Session) { c.State, c.Traces = nil, nil },
-		func(c *codec.Session) { c.Session.MetadataJSON = "{}" },
-		func(c *codec.Session) { c.Session.PermissionsJSON = "[]" },
-		func(c *codec.Session) { c.Session.CostUSD = 0 },
-		func(c *codec.Session) {
-			c.Session.ModelJSON, c.Session.Mode, c.Session.ArchivedAt = nil, nil, nil
-			c.Session.WorkspaceID, c.Session.WorkspaceRoot, c.Session.ParentID = nil, nil, nil
-			c.Session.ParentMessageID = nil
-		},
-	} {
-		try(simple)
-	}
-	return s
 }

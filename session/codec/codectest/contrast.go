@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -95,10 +94,10 @@ func (x *examination) contrasts() error {
 		x.drop(b)
 		if !differ && (c.always || !x.lists(first, codec.Lost(first, second))) {
 			return fmt.Errorf("%s: both are written as\n%s\nthe losses of the first: %v\nthe differences: %v",
-				c.name, a.data, x.explained(first), codec.Lost(first, second))
+				c.name, a.data, x.Explain(first), codec.Lost(first, second))
 		}
 	}
-	if x.reads() || x.ReadElsewhere {
+	if x.reads() {
 		return nil // what is withheld is read as that
 	}
 	unknown := x.write(contrasts[0].first.session(), contrasts[2].first.session())
@@ -109,22 +108,11 @@ func (x *examination) contrasts() error {
 	return nil
 }
 
-func (x *examination) explained(s *codec.Session) []codec.Loss {
-	if x.Explain == nil {
-		return nil
-	}
-	return x.Explain(s)
-}
-
-// lists reports whether Explain lists all of the differences as lost entirely.
+// lists reports whether Explain lists all of the differences.
 func (x *examination) lists(s *codec.Session, differences []codec.Loss) bool {
-	if x.Explain == nil {
-		return x.Foreign // another part of the format's states what is lost
-	}
 	losses := x.Explain(s)
 	return !slices.ContainsFunc(differences, func(d codec.Loss) bool {
-		row := strings.HasPrefix(d.What, "ids of") || strings.HasPrefix(d.What, "times of") // of the part that one has
-		return !row && !slices.ContainsFunc(losses, func(l codec.Loss) bool { return l.What == d.What && l.Note == "" })
+		return d.What != "ids and times" && !listed(losses, d.What) // of the part that one has
 	})
 }
 

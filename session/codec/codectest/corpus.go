@@ -42,6 +42,8 @@ var EveryPart = []string{
 	`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"call_18","state":"output-error","errorText":""}`,
 	`{"type":"data-note","id":"n","data":[{"deep":[[null]]}]}`,
 	`{"type":"data-damaged","data":{"type":"file","text":"{\"id\":"}}`,
+	`{"type":"data-withheld","data":{"text":"the policy of the company"}}`,
+	`{"type":"data-unfinished","data":{"text":"the end was not reported"}}`,
 }
 
 // builder makes a session row by row.
@@ -87,7 +89,7 @@ func (b *builder) add(at int64, role, metadata string, parts ...string) *session
 // done makes the sums what the messages say.
 func (b *builder) done() *codec.Session {
 	row := &b.Session.Session
-	row.SetUsage(usageInContext(b.Transcript))
+	row.SetUsage(b.ContextUsage())
 	for i := range b.Messages {
 		if b.Messages[i].Message.Role == session.RoleAssistant {
 			_, cost := session.UsageOf(b.Messages[i].Message.MetadataJSON)

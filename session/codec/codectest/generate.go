@@ -371,7 +371,7 @@ func (g *generator) finish() {
 	if !g.plain && g.chance(6) {
 		row.CostUSD = pick(g, 0, 0.25, 1e-9, 12345678.875, 0.1+0.2)
 	}
-	row.SetUsage(usageInContext(g.s.Transcript))
+	row.SetUsage(g.s.ContextUsage())
 	g.origin()
 	g.annotate()
 }
@@ -456,33 +456,4 @@ func (g *generator) origin() {
 		}
 		g.s.SpanRefs = append(g.s.SpanRefs, l)
 	}
-}
-
-// usageInContext is what the session's buckets must be: the sum over the visible
-// messages of the assistant since the tail of the latest compaction.
-func usageInContext(t *session.Transcript) session.Usage {
-	start, tail := 0, ""
-	for i := range t.Messages {
-		if t.Messages[i].Message.HiddenAt != nil {
-			continue
-		}
-		for _, p := range t.Messages[i].Parts {
-			if p.Type == session.TypeCompaction {
-				start, tail = i, session.TailStartID(p.DataJSON)
-			}
-		}
-	}
-	for i := range t.Messages {
-		if tail != "" && t.Messages[i].Message.ID == tail {
-			start = i
-		}
-	}
-	var sum session.Usage
-	for i := start; i < len(t.Messages); i++ {
-		if m := &t.Messages[i].Message; m.Role == session.RoleAssistant && m.HiddenAt == nil {
-			usage, _ := session.UsageOf(m.MetadataJSON)
-			sum = sum.Add(usage)
-		}
-	}
-	return sum
 }

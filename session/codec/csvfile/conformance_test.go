@@ -16,9 +16,9 @@ import (
 
 func TestConformance(t *testing.T) {
 	codectest.Run(t, codectest.Codec{
-		Name:    "csv",
+
 		Encode:  func(w io.Writer, s *codec.Session) error { return csvfile.Encode(w, s) },
-		Explain: csvfile.Explain, Foreign: true,
+		Explain: csvfile.Explain,
 		Check: func(data []byte) error {
 			_, err := csv.NewReader(bytes.NewReader(data)).ReadAll() // rows of one length
 			return err

@@ -100,16 +100,20 @@ var columns = []Column{
 		true},
 }
 
-// held are the aspects that the table has columns for.
-var held = []string{
-	"session id", "title", "agent", "ids of messages and parts", "times of messages and parts", "messages of their own",
-	"messages without parts", "gaps in the order of parts", "models of messages", "tokens", "costs of messages",
-	"stop reasons", "steps", "compactions", "marks of content that was withheld or never finished", "tool calls",
-	"tool call ids", "results of tool calls", "states of tool calls without a result", "tags, notes and scores",
-}
+// losses are what the table does not have of a session. Of contents it has the size.
+var losses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "times of the session, and ids of messages that are queued"},
+	{What: "agents and models", Note: "the model of the session, agents of messages, and variants of models"},
+	{What: "rewinds", Note: "the column hidden states that there was one"},
+	{What: "compactions", Note: "their content"},
+	{What: "ends of turns", Note: "all but stop reasons"},
+	{What: "tool calls", Note: "errors"},
+	{What: "tags, notes and scores", Note: "their authors and times"},
+}, "texts", "reasoning", "files and sources", "data parts", "tool inputs and outputs", "permissions",
+	"system prompts and tool catalogs")
 
-// Explain lists what the table does not have of a session. Of contents it has the size.
-func Explain(s *codec.Session) []codec.Loss { return codec.Unheld(s, held...) }
+// Explain lists what the table does not have of a session.
+func Explain(s *codec.Session) []codec.Loss { return losses.Of(s) }
 
 // Encode writes one session with a header.
 func Encode(w io.Writer, s *codec.Session) error {

@@ -251,7 +251,7 @@ func TestEncodeRefuses(t *testing.T) {
 // FuzzDecode: what is accepted re-encodes to canonical lines, and canonical lines
 // re-encode to themselves.
 func FuzzDecode(f *testing.F) {
-	codectest.Fuzz(f, format, string(readReference(f)), sessionLine+"\n"+messageLine+"\n"+partLine,
+	codectest.Fuzz(f, lines, string(readReference(f)), sessionLine+"\n"+messageLine+"\n"+partLine,
 		`{"data":{"id":"s\u0000\ud800","cost_usd":1e-9},"type":"session"}`+"\n"+sessionLine)
 }
 

@@ -17,7 +17,7 @@ import (
 // events is the codec as the suite takes it, with a line for an event instead of a
 // row: what the format says without what SQLite does.
 var events = codectest.Codec{
-	Name: "jutul events",
+
 	Encode: func(w io.Writer, s *codec.Session) error {
 		_, err := io.WriteString(w, lines(encode(s)))
 		return err
@@ -37,8 +37,7 @@ var events = codectest.Codec{
 			}), nil)
 		}
 	},
-	Explain: Losses.Of, Foreign: true, Listed: Losses, Damage: codectest.Tolerant,
-	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
+	Losses: Losses,
 	Check: func(data []byte) error {
 		for _, e := range parseEvents(string(data)) {
 			if !json.Valid([]byte(e.payload)) || strings.ContainsFunc(e.payload, func(r rune) bool { return r > 127 }) {
@@ -69,7 +68,7 @@ func parseEvents(text string) (all []event) {
 
 // format is the codec as it is.
 var format = codectest.Codec{
-	Name: "jutul",
+
 	EncodeFile: func(dir string, all []*codec.Session) error {
 		if len(all) != 1 {
 			return errors.New("a trace is of one session")
@@ -77,7 +76,7 @@ var format = codectest.Codec{
 		return EncodeFile(filepath.Join(dir, FileName), all[0])
 	},
 	DecodeFile: DecodeFile,
-	Explain:    Losses.Of, Foreign: true, Slow: true, Rounds: 8,
+	Losses:     Losses, Slow: true,
 	Native: []string{sample},
 }
 

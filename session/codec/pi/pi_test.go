@@ -66,9 +66,7 @@ func TestASessionOfPi(t *testing.T) {
 		t.Fatalf("what was written is read with %v, %v", problems, err)
 	}
 	for _, l := range codec.Lost(s, again) {
-		if !slices.Contains([]string{"times of messages and parts", "ids of messages and parts", "data parts",
-			"tool outputs",
-			"metadata of tool calls"}, l.What) {
+		if !slices.Contains([]string{"ids and times", "data parts", "tool inputs and outputs", "other metadata"}, l.What) {
 			t.Errorf("%d %s are lost", l.Count, l.What)
 		}
 	}

@@ -39,8 +39,8 @@ func TestConformance(t *testing.T) {
 					in := document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}
 					return f.encode(w, document.Build(in), Options{Full: f.full})
 				},
-				Explain: func(s *codec.Session) []codec.Loss { return Explain(s, f.full) }, Foreign: true,
-				Check: f.check,
+				Explain: func(s *codec.Session) []codec.Loss { return Explain(s, f.full) },
+				Check:   f.check,
 			})
 		})
 	}

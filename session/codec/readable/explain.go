@@ -2,23 +2,21 @@ package readable
 
 import "github.com/agenttrace/agenttrace/session/codec"
 
-// held are the aspects that a transcript shows.
-var held = []string{
-	"session id", "title", "agent", "session model", "mode", "workspace root", "permission rules", "parent session",
-	"session times", "session cost", "outcome of the run", "messages of their own", "messages without parts",
-	"messages that a rewind hid", "system messages", "models of messages", "tokens", "costs of messages",
-	"ends of turns", "errors of turns", "unfinished messages", "turns that wait for approval", "texts",
-	"borders between text parts", "reasoning", "files", "names and media types of files", "sources", "steps",
-	"compactions", "summaries of compactions", "tails and sizes of compactions",
-	"marks of content that was withheld or never finished", "data parts", "tool calls",
-	"tool inputs", "tool outputs", "tool outputs that are null", "values that the source withholds",
-	"results of tool calls", "errors of tool calls", "denied tool calls", "states of tool calls without a result",
-	"questions to a human", "system prompts and tool catalogs", "tags, notes and scores",
-}
+// losses are what no transcript shows.
+var losses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "those of messages and parts"},
+	{What: "agents and models", Note: "agents of messages"},
+	{What: "columns of the session", Note: "when it was archived, and its metadata"},
+	{What: "borders of messages, steps and texts", Note: "gaps in the order of parts"},
+	{What: "tokens and costs of messages", Note: "tokens by kind"},
+	{What: "ends of turns", Note: "stop reasons"},
+	{What: "permissions", Note: "details of decisions"},
+	{What: "tags, notes and scores", Note: "their authors and times"},
+})
 
 // Explain lists what a transcript does not show of a session, full or cut.
 func Explain(s *codec.Session, full bool) []codec.Loss {
-	losses := codec.Unheld(s, held...)
+	losses := losses.Of(s)
 	if parts := 0; !full {
 		for i := range s.Messages {
 			parts += len(s.Messages[i].Parts)

@@ -1,7 +1,6 @@
 package skillet_test
 
 import (
-	"errors"
 	"iter"
 	"path/filepath"
 	"slices"
@@ -14,47 +13,36 @@ import (
 )
 
 // replayLog is the codec as the suite takes it, with the replay log, and itemStore with the
-// session store. Both keep less than rows: what is left says what.
+// session store, which keeps less of some and more of others.
 var replayLog = codectest.Codec{
-	Name:    "skillet log",
-	Encode:  skillet.Encode,
-	Decode:  skillet.Decode,
-	Explain: skillet.Losses.Of, Listed: skillet.Losses, Foreign: true,
-	Keeps:  func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
-	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
-	Damage: codectest.Tolerant, Native: []string{sampleLog},
+	Encode: skillet.Encode, Decode: skillet.Decode, Losses: skillet.Losses, Native: []string{sampleLog},
+	Fits: func(s *codec.Session) bool {
+		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
+			compaction := len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction
+			return m.Message.HiddenAt == nil && m.Message.Role != session.RoleSystem && !compaction
+		})
+	},
 }
 
 var itemStore = codectest.Codec{
-	Name: "skillet store",
 	EncodeFile: func(dir string, all []*codec.Session) error {
-		if len(all) != 1 {
-			return errors.New("a conversation is one session")
-		}
 		return skillet.EncodeFile(filepath.Join(dir, "s.sqlite"), all[0], false)
 	},
 	DecodeFile: func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.DecodeFile(filepath.Join(dir, "s.sqlite"), report)
 	},
-	Foreign: true, Keeps: func(s *codec.Session) []string { return what(s.Transcript, true) },
+	Losses: codec.ForeignLosses(codec.Losses{
+		{What: "texts"}, {What: "reasoning"}, {What: "files and sources"}, {What: "tool calls"},
+		{What: "tool inputs and outputs"}, {What: "ids and times"}, {What: "agents and models"},
+		{What: "borders of messages, steps and texts"}, {What: "ends of turns"}, {What: "data parts"},
+	}, "title", "rewinds", "compactions", "tokens", "tokens and costs of messages", "permissions",
+		"system prompts and tool catalogs"),
 	Fits: func(s *codec.Session) bool {
 		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
-			return len(what(s.Transcript, true)) > 0
+			return m.Message.HiddenAt == nil && m.Message.Role == session.RoleUser
 		})
 	},
-	Slow: true, Rounds: 8,
-}
-
-// spoken leaves out the answers that say nothing: the log has none that is incomplete,
-// and Explain says so.
-func spoken(all []string) []string {
-	var kept []string
-	for i, line := range all {
-		if line != session.RoleAssistant || i+1 < len(all) && all[i+1] != session.RoleUser {
-			kept = append(kept, line)
-		}
-	}
-	return kept
+	Slow: true,
 }
 
 func TestConformance(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -107,11 +106,6 @@ func TestNoTurnNoLog(t *testing.T) {
 	for s, err := range skillet.DecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
 		t.Errorf("read %v, %v, want nothing", s, err)
 	}
-	all := []codec.Loss{{What: "session id", Count: 1}, {What: "title", Count: 1}, {What: "agent", Count: 1},
-		{What: "session times", Count: 2}}
-	if d := cmp.Diff(all, lost(t, chat())); d != "" {
-		t.Errorf("lost (-want +got):\n%s", d)
-	}
 }
 
 // Some ids are names as they stand, of the
@@ -128,10 +122,6 @@ func TestLossOfTheID(t *testing.T) {
 			for j := range s.Messages[i].Parts {
 				s.Messages[i].Parts[j].SessionID = id
 			}
-		}
-		losses := lost(t, s)
-		if losses[0].What != "session id" || (losses[0].Kept != "") != kept {
-			t.Errorf("session %s: lost %v, want its id kept: %v", id, losses, kept)
 		}
 		for _, place := range []string{"", "s.sqlite"} {
 			path := filepath.Join(t.TempDir(), place)
@@ -210,83 +200,5 @@ func TestReplace(t *testing.T) {
 	}
 	for s, err := range skillet.DecodeFile(dir, nil) {
 		t.Errorf("read %v, %v of a session without turns", s, err)
-	}
-}
-
-// What of parts does not come back.
-func TestLossesOfParts(t *testing.T) {
-	tests := []struct{ role, data, want string }{
-		{"assistant", `{"type":"text","text":"t","state":"done"}`, "metadata of texts and files"},
-		{"user", `{"type":"text","text":"t","providerMetadata":{"x":{}}}`, "metadata of texts and files"},
-		{"user", `{"type":"file","mediaType":"image/png","filename":"a.png","url":"data:image/png;base64,AA=="}`,
-			"names and media types of files"},
-		{"user", `{"type":"file","mediaType":"text/plain","url":"https://x/y"}`, "names and media types of files"},
-		{"assistant",
-			`{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":{},` +
-				`"output":"o"}`,
-			"metadata of tool calls"},
-		{"assistant",
-			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o",` +
-				`"approval":{"id":"p","approved":true}}`, "questions to a human"},
-		{"assistant",
-			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o",` +
-				`"toolMetadata":{"k":1}}`,
-			"metadata of tool calls"},
-		{"assistant",
-			`{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o",` +
-				`"callProviderMetadata":{"k":{}}}`, "metadata of tool calls"},
-		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"input-streaming"}`,
-			"states of tool calls without a result"},
-	}
-	for _, tt := range tests {
-		found := false
-		for _, l := range lost(t, chat([]string{tt.role, tt.data})) {
-			found = found || l.What == tt.want && l.Count == 1 && l.Kept == ""
-		}
-		if !found {
-			t.Errorf("%s: not listed: %s", tt.data, tt.want)
-		}
-	}
-	for _, data := range []string{
-		`{"type":"text","text":"t"}`, `{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
-		`{"type":"file","mediaType":"application/octet-stream","filename":"f","url":"https://x/y"}`,
-	} {
-		for _, l := range lost(t, chat([]string{"user", data}, []string{"assistant", `{"type":"text","text":"t"}`})) {
-			if strings.Contains(l.What, "metadata of texts") || strings.Contains(l.What, "names and media") {
-				t.Errorf("%s: %s is listed", data, l.What)
-			}
-		}
-	}
-}
-
-// TestLossOfASilentAnswer: an answer that was never finished, and of which the log has
-// no word, is not in it.
-func TestLossOfASilentAnswer(t *testing.T) {
-	s := &codec.Session{Transcript: &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "t", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1,
-			UpdatedAt: 2},
-		Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}",
-				CreatedAt: 1,
-				UpdatedAt: 1}},
-			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: session.RoleAssistant,
-				MetadataJSON: `{"agenttrace":{"incomplete":true}}`, CreatedAt: 2, UpdatedAt: 2}},
-		},
-	}}
-	s.Messages[1].Parts = []session.Part{{
-		ID: "prt_1", MessageID: "msg_2", SessionID: "ses_1", Type: "data-agent",
-		DataJSON:  `{"type":"data-agent","data":1}`,
-		CreatedAt: 2, UpdatedAt: 2,
-	}}
-	const silent = "messages of their own"
-	listed := func() bool {
-		return slices.ContainsFunc(lost(t, s), func(l codec.Loss) bool { return l.What == silent && l.Count == 1 })
-	}
-	if !listed() {
-		t.Errorf("%q is not listed", silent)
-	}
-	s.Messages[1].Message.MetadataJSON = "{}"
-	if listed() {
-		t.Errorf("%q is listed of a finished answer, which has an entry", silent)
 	}
 }

@@ -288,26 +288,15 @@ func (d *decoder) result(message rows.Object, content string) {
 }
 
 // Losses are what the format does not hold of a session. The conformance suite checks the list.
-var Losses = codec.ForeignLosses(append(codec.Noted("those of messages that a rewind hid",
-	"system messages", "texts", "steps", "tool calls", "tool inputs", "results of tool calls", "errors of tool calls"),
-	codec.Losses{
-		{What: "session times", Note: "they are those of the first and the last message"},
-		{What: "times of messages and parts", Note: "a message of the file has one time"},
-		{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
-		{What: "models of messages", Note: "the provider"},
-		{What: "reasoning", Note: "that of a step is one text"},
-		{What: "summaries of compactions", Note: "they are system messages"},
-		{What: "tool call ids", Note: "a call with the id of another gets its own"},
-		{What: "tool outputs", Note: "they are texts"},
-		{What: "tool outputs that are null", Note: "they are texts"},
-		{What: "values that the source withholds", Note: "an input that is withheld is null"},
-		{What: "denied tool calls", Note: "they are failed ones"},
-		{What: "states of tool calls without a result", Note: "all states become one"},
-		{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
-	}...),
-	"session model", "mode", "workspace root", "outcome of the run", "ids of messages and parts",
-	"messages without parts", "messages that a rewind hid", "agents of messages", "tokens",
-	"tokens of each message, by kind", "ends of turns", "errors of turns", "stop reasons", "unfinished messages",
-	"turns that wait for approval", "borders between text parts", "files", "names and media types of files",
-	"compactions", "tails and sizes of compactions", "marks of content that was withheld or never finished",
-	"data parts", "questions to a human", "metadata of tool calls")
+var Losses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "those of messages; a call with the id of another gets its own"},
+	{What: "agents and models", Note: "all but the agent of the session, and models without their providers"},
+	{What: "borders of messages, steps and texts", Note: "messages of the assistant are one until the user's next"},
+	{What: "texts", Note: "those of messages that a rewind hid"},
+	{What: "reasoning", Note: "that of a step is one text"},
+	{What: "compactions", Note: "their summaries are system messages"},
+	{What: "tool calls", Note: "those of messages that a rewind hid; denied ones are failed, and states are lost"},
+	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is withheld is null"},
+	{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
+}, "rewinds", "tokens", "tokens and costs of messages", "ends of turns", "files and sources", "data parts",
+	"permissions")

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 		{Name: "copilot-cli", Decode: transcripts.Copilot.Decode, Native: []string{copilotEvents}},
 		{Name: "goose", Decode: transcripts.Goose.Decode, Native: []string{gooseLines}},
 		{Name: "kiro-cli", Decode: transcripts.Kiro.Decode, Native: []string{kiroSession}},
-		{Name: "cline", Decode: transcripts.Cline.Decode, Damage: codectest.Whole,
+		{Name: "cline", Decode: transcripts.Cline.Decode, Whole: true,
 			Native: []string{clineSession, clineChild, clineTask}},
 	} {
 		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })

@@ -5,7 +5,6 @@ package rows
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"unsafe"
@@ -348,41 +347,8 @@ func (s *Session) Finish() *codec.Session {
 	if len(t.Messages) == 0 {
 		t.Messages = nil
 	}
-	t.Session.SetUsage(contextUsage(t))
+	t.Session.SetUsage(t.ContextUsage())
 	return &codec.Session{Transcript: t, Decisions: jsonl.SortedDecisions(s.Decisions), Blobs: s.Blobs}
-}
-
-// contextUsage sums the usage of the messages that count towards the model's
-// context: the visible ones of the assistant from the latest compaction's tail.
-func contextUsage(t *session.Transcript) session.Usage {
-	start, tail := 0, ""
-	places := make(map[string]int, len(t.Messages))
-	for i := range t.Messages {
-		m := &t.Messages[i]
-		places[m.Message.ID] = i
-		if m.Message.HiddenAt != nil {
-			continue
-		}
-		index := int64(math.MinInt64)
-		for j := range m.Parts {
-			p := &m.Parts[j]
-			if p.Type == session.TypeCompaction && p.Index >= index {
-				index, start, tail = p.Index, i, session.TailStartID(p.DataJSON)
-			}
-		}
-	}
-	if at, ok := places[tail]; ok && tail != "" {
-		start = at
-	}
-	var sum session.Usage
-	for i := start; i < len(t.Messages); i++ {
-		m := &t.Messages[i].Message
-		if m.Role == session.RoleAssistant && m.HiddenAt == nil {
-			u, _ := session.UsageOf(m.MetadataJSON)
-			sum = sum.Add(u)
-		}
-	}
-	return sum
 }
 
 func setKey(text *string, key string, v any) {
