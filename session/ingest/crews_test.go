@@ -2,10 +2,12 @@ package ingest_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -138,4 +140,42 @@ func withoutPauses(all []request) []request {
 		s.SetEndTimestamp(s.EndTimestamp() - by)
 	})
 	return all
+}
+
+// spoken is a line for each message of a session and of those below it: its texts and
+// calls.
+func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
+	t.Helper()
+	transcript, err := s.Transcript(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for i := range transcript.Messages {
+		m := &transcript.Messages[i]
+		fmt.Fprintf(&b, "%s:", m.Message.Role)
+		for _, p := range m.Parts {
+			switch {
+			case p.ToolCallID != nil:
+				fmt.Fprintf(&b, " %s %s,", strings.TrimPrefix(p.Type, "tool-"), *p.ToolCallID)
+			case p.Type == "text":
+				fmt.Fprintf(&b, " %s", textOfPart(p))
+				if m.Message.Role == "assistant" {
+					b.WriteString(",")
+				}
+			case p.Type != "step-start":
+				fmt.Fprintf(&b, " %s", p.Type)
+			}
+		}
+		b.WriteString("\n")
+	}
+	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.ParentID != nil && *row.ParentID == id {
+			b.WriteString("child\n" + spoken(t, s, row.ID))
+		}
+	}
+	return b.String()
 }

@@ -15,13 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
-	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/ingest/internal/spantext"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -29,7 +27,7 @@ import (
 var update = flag.Bool("update", false, "write the results of the golden scenarios")
 
 // TestGolden reads the scenarios of testdata. Each is a txtar file: what happened
-// in prose, the spans in the form of package spantext, and what they come to:
+// in prose, the spans in the form of parseText, and what they come to:
 //
 //	-- report --     the counts of the delivery
 //	-- session --    the rows of every session, as canonical JSON lines
@@ -55,7 +53,7 @@ func TestGolden(t *testing.T) {
 			if len(archive.Files) == 0 || archive.Files[0].Name != "spans" {
 				t.Fatal("the first section is not spans")
 			}
-			requests, err := spantext.Parse(string(archive.Files[0].Data), semconv.ScopeName)
+			requests, err := parseText(string(archive.Files[0].Data), semconv.ScopeName)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +73,7 @@ func TestGolden(t *testing.T) {
 				r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 				order = append(order, order[r.IntN(len(order))])
 				if seed%2 == 0 {
-					order = []ptrace.Traces{spantext.Join(order...)}
+					order = join(order)
 				}
 				if d := cmp.Diff(want, sections(build(t, order)[1:])); d != "" {
 					t.Fatalf("in another order (-want +got):\n%s", d)
@@ -95,14 +93,14 @@ func sections(files []txtar.File) []string {
 }
 
 // build delivers the requests to an empty store and returns what it has then.
-func build(t *testing.T, requests []ptrace.Traces) []txtar.File {
+func build(t *testing.T, requests []request) []txtar.File {
 	t.Helper()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	r := ingestAll(t, s, requests...)
+	r := deliver(t, s, requests)
 	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored,
 		r.Malformed, r.Refused)
 	check(t, s)

@@ -24,7 +24,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/ingest/internal/spantext"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
@@ -277,7 +276,7 @@ func TestLiveAlone(t *testing.T) {
 }
 
 // TestLiveGolden reads the scenarios of testdata/live: the events, in the form in
-// which package spantext has spans (the name is that of the event, at= its time),
+// which parseText has spans (the name is that of the event, at= its time),
 // the spans that arrive besides, and what they come to. Each is built in other
 // orders too.
 func TestLiveGolden(t *testing.T) {
@@ -298,16 +297,16 @@ func TestLiveGolden(t *testing.T) {
 					continue
 				}
 				given = append(given, f)
-				requests, err := spantext.Parse(string(f.Data), semconv.ScopeName)
+				requests, err := parseText(string(f.Data), semconv.ScopeName)
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, td := range requests {
+				for _, r := range requests {
 					if f.Name == "spans" {
-						order = append(order, delivery{spans: &td})
+						order = append(order, delivery{spans: &r.traces})
 						continue
 					}
-					ld := asEvents(td)
+					ld := asEvents(r.traces)
 					order = append(order, delivery{events: &ld})
 				}
 			}

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,13 +11,42 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-var updateDocs = flag.Bool("update", false, "write the generated parts of docs/dialects.md")
+// read is what a dialect gave of a span or record.
+type read struct {
+	dialect string
+	facts   []fact.Fact
+}
+
+func readSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) read {
+	span := NewSpan(s, scope, resource)
+	d := OfSpan(&span)
+	if d == nil {
+		return read{}
+	}
+	var facts Emitter
+	facts.OpenSpan(d, &span, NewKeys(nil))
+	d.ReadSpan(&span, &facts)
+	return read{d.Name, facts.All}
+}
+
+func readRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) read {
+	record := NewRecord(r, scope, resource)
+	d := OfRecord(&record)
+	if d == nil {
+		return read{}
+	}
+	var facts Emitter
+	facts.OpenRecord(d, &record, NewKeys(nil))
+	d.ReadRecord(&record, &facts)
+	return read{d.Name, facts.All}
+}
 
 // TestDocumentation: what docs/dialects.md has of the table, of the keys and of
 // the example is what the code has. Each part is between marks.
@@ -52,7 +80,7 @@ func TestDocumentation(t *testing.T) {
 		}
 		want = head + begin + part.text + end + tail
 	}
-	if *updateDocs {
+	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}

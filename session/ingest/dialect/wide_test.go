@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
 	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
@@ -27,9 +30,13 @@ func TestConversationSpreadOverManyAttributesIsReadInTime(t *testing.T) {
 				for i := range size {
 					attrs[fmt.Sprintf(tt.key, i)] = "x"
 				}
-				all := frameworkSpan{scope: tt.scope, name: "chat gpt-5", attrs: attrs}.facts(t, tt.dialect)
-				if len(all) == 0 {
-					t.Error("no fact is read")
+				s, scope := ptrace.NewSpan(), pcommon.NewInstrumentationScope()
+				scope.SetName(tt.scope)
+				if err := s.Attributes().FromRaw(attrs); err != nil {
+					t.Fatal(err)
+				}
+				if got := readSpan(s, scope, pcommon.NewResource()); got.dialect != tt.dialect || len(got.facts) == 0 {
+					t.Errorf("%q reads %d facts", got.dialect, len(got.facts))
 				}
 			})
 		})

@@ -1,0 +1,56 @@
+package ingest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
+)
+
+// TestStories reads the stories of testdata/stories, several in a file, each a section: spans and
+// records in the form of parseText, and behind => how many the dialects took, and the sessions that
+// they come to, as TestCaptureFacts has them, in whatever order they arrive.
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/stories/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no stories", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(bytes.TrimSpace(archive.Comment)) == 0 {
+			t.Errorf("%s has no description", file)
+		}
+		for i, section := range archive.Files {
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar")+"/"+section.Name, func(t *testing.T) {
+				given, want := splitFacts(section.Data)
+				all := parsed(t, given)
+				s := openStore(t)
+				report := deliver(t, s, join(all))
+				check(t, s)
+				dialects, _ := json.Marshal(report.Dialects)
+				got := "=> " + string(dialects) + "\n" + recount(t, s)
+				if archive.Files[i].Data = []byte(given + got); want != got && !*update {
+					t.Errorf("run with -update to accept (-want +got):\n%s",
+						cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				}
+				testOrder(t, all, testscale.Rounds(2, 8), deliver)
+				testOrder(t, all, testscale.Rounds(2, 8), deliverSmall)
+			})
+		}
+		if *update {
+			if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
