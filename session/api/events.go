@@ -298,8 +298,7 @@ func (x *oneSession) begin(ctx context.Context, s *stream, id eventID, after *ev
 	return err
 }
 
-// read adds an event for the status and for each turn that differ from what was sent of them. Its cost is that of these
-// turns, and hardly depends on the session.
+// read adds an event for the status and for each turn that differ from what was sent of them.
 func (x *oneSession) read(ctx context.Context, s *stream, id eventID) error {
 	doc, err := x.end(ctx)
 	if errors.Is(err, store.ErrNotFound) {
@@ -321,16 +320,16 @@ func (x *oneSession) read(ctx context.Context, s *stream, id eventID) error {
 
 // end returns the status of the session, and the turns that are followed.
 func (x *oneSession) end(ctx context.Context) (*document.Document, error) {
-	e, err := x.Sessions.Excerpt(ctx, x.id, store.ExcerptQuery{Turns: store.TurnRange{First: 1}})
+	o, err := x.Sessions.LoadOutline(ctx, x.id)
 	if err != nil {
 		return nil, err
 	}
-	n := e.Found.Total
+	n := len(o.Turns)
 	if x.first == 0 {
 		x.first = max(1, n-x.turns+1)
 	}
 	if x.first <= n {
-		return x.Sessions.LoadRange(ctx, x.id, store.TurnRange{First: x.first, Last: n})
+		return o.Range(ctx, x.first, n)
 	}
 	status, err := x.Sessions.LoadStatus(ctx, x.id)
 	return &document.Document{Status: status}, err

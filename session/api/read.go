@@ -83,7 +83,7 @@ type turnTotals struct {
 }
 
 func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
-	doc, err := a.Sessions.LoadRange(ctx, p.ID, store.TurnRange{First: p.N, Last: p.N})
+	doc, err := a.Sessions.LoadRange(ctx, p.ID, p.N, p.N)
 	var none *document.NoTurnError
 	switch {
 	case errors.As(err, &none):

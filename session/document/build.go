@@ -130,9 +130,7 @@ func (b *builder) head() {
 		if b.in.Parent != nil {
 			h.Origin.Title = b.in.Parent.Title
 		}
-		if f := b.in.found; f != nil {
-			h.Origin.Fork = f.Total > 0 && f.Began < s.CreatedAt
-		} else if len(b.transcript.Messages) > 0 {
+		if len(b.transcript.Messages) > 0 {
 			h.Origin.Fork = b.transcript.Messages[0].Message.CreatedAt < s.CreatedAt
 		}
 		h.Origin.Fork = h.Origin.Fork || session.TranscriptTraceOf(s.MetadataJSON).Forked
@@ -162,12 +160,8 @@ func (b *builder) add(m *Message) {
 		},
 	})
 	if begins {
-		number := len(b.doc.Turns) + 1
-		if f := b.in.found; f != nil {
-			lost = lost || number == 1 && f.Lost // what came before it is not in the input
-			number += f.Begin - 1
-		}
-		b.doc.Turns = append(b.doc.Turns, &Turn{Number: number, QuestionMissing: lost, Messages: b.leading})
+		b.doc.Turns = append(b.doc.Turns,
+			&Turn{Number: len(b.doc.Turns) + 1, QuestionMissing: lost, Messages: b.leading})
 		b.leading = nil
 	}
 	if len(b.doc.Turns) == 0 {

@@ -460,8 +460,6 @@ type Input struct {
 	// Now and IdleTimeout decide which sessions are interrupted: see [StatusOf].
 	Now         time.Time
 	IdleTimeout time.Duration
-	// found is where the turns of the transcript are in the session, if it has some of them only.
-	found *store.FoundTurns
 }
 
 // Turn returns the turn with the number, or nil.

@@ -41,11 +41,6 @@ func (doc *Document) FindNotices(in Input) {
 	if t := doc.LastTurn(); t != nil {
 		last = t.Number
 	}
-	doc.findNotices(in, last)
-}
-
-// findNotices is FindNotices for a session of which the last visible turn has the number last.
-func (doc *Document) findNotices(in Input, last int) {
 	found := session.Notices(in.Transcript)
 	found = append(found, unattributed(in.SpanRefs)...)
 	found = append(found, doc.unrecorded()...)

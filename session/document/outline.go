@@ -70,9 +70,14 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 // TurnOf returns the number of the turn of a message, 0 if it has none.
 func (o *Outline) TurnOf(message string) int { return o.numbers[message] }
 
-// Load reads the content of the turns from first to last, which the session has, and of the last visible one, on which
-// the status of the session depends.
+// Load reads the content of the turns from first to last, and of the last visible one, on which the status of the
+// session depends. The error for turns that the session does not have is a [NoTurnError].
 func (o *Outline) Load(ctx context.Context, first, last int) error {
+	for _, n := range []int{first, last} {
+		if n < 1 || n > len(o.Turns) {
+			return &NoTurnError{o.in.Transcript.Session.ID, n, len(o.Turns)}
+		}
+	}
 	wanted := o.Turns[first-1 : last]
 	if end := (&Document{Turns: o.Turns}).LastTurn(); end != nil {
 		wanted = append(slices.Clone(wanted), end)
@@ -159,10 +164,45 @@ func (o *Outline) build() *Document {
 	return doc
 }
 
+// Range returns the turns from first to last, as [Document.Between] does of the whole document, for a page that shows
+// nothing else of the session: the totals are only the number of turns, and prompts and catalogs name only these turns.
+func (o *Outline) Range(ctx context.Context, first, last int) (*Document, error) {
+	if err := o.Load(ctx, first, last); err != nil {
+		return nil, err
+	}
+	some := o.noticed().Between(first, last)
+	others := func(n int) bool { return n < first || n > last }
+	for _, p := range some.SystemPrompts {
+		p.Turns = slices.DeleteFunc(p.Turns, others)
+	}
+	for _, c := range some.ToolCatalogs {
+		c.Turns = slices.DeleteFunc(c.Turns, others)
+	}
+	some.Estimate(o.r.Price)
+	some.Totals = Totals{Turns: len(o.Turns)}
+	return some, nil
+}
+
+// LoadRange reads turns of the session with the id: see [Outline.Range].
+func (r Reader) LoadRange(ctx context.Context, id string, first, last int) (*Document, error) {
+	o, err := r.LoadOutline(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return o.Range(ctx, first, last)
+}
+
 // Document returns the session with all turns. Those that are not loaded lack texts and successful calls, and what is
 // about them: prompts, spans, decisions and children. The notices are those of the turns that are loaded, and those
 // that the rows of the other messages report.
 func (o *Outline) Document() *Document {
+	doc := o.noticed()
+	doc.Estimate(o.r.Price)
+	return doc
+}
+
+// noticed is Document without estimates.
+func (o *Outline) noticed() *Document {
 	o.in.Now, o.in.IdleTimeout = o.r.limits()
 	doc, in := o.build(), o.in
 	in.Transcript = &session.Transcript{Session: in.Transcript.Session}
@@ -179,7 +219,6 @@ func (o *Outline) Document() *Document {
 	doc.Notices = slices.DeleteFunc(doc.Notices, func(n session.Notice) bool {
 		return n.Rule == "content" && !o.isLoaded[n.MessageID] // its parts were not read
 	})
-	doc.Estimate(o.r.Price)
 	return doc
 }
 
@@ -189,16 +228,11 @@ func unanswered(p session.Part) bool {
 }
 
 // LoadTurns returns the turns from first to last of the session with the id, and what they refer to, as
-// [Document.Between] does of the whole document. The error for turns that the session does not have is a [NoTurnError].
+// [Document.Between] does of the whole document.
 func (r Reader) LoadTurns(ctx context.Context, id string, first, last int) (*Document, error) {
 	o, err := r.LoadOutline(ctx, id)
 	if err != nil {
 		return nil, err
-	}
-	for _, n := range []int{first, last} {
-		if n < 1 || n > len(o.Turns) {
-			return nil, &NoTurnError{id, n, len(o.Turns)}
-		}
 	}
 	if err := o.Load(ctx, first, last); err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (v *view) events(w http.ResponseWriter, r *http.Request) error {
 	id, alone := element(r.PathValue("id")), q.Get("alone") != ""
 	return v.stream(w, r, api.PollInterval, func(ctx context.Context, s *stream) error {
 		if alone {
-			doc, err := v.alone(ctx, id, store.TurnRange{First: turn, Last: turn})
+			doc, err := v.alone(ctx, id, turn)
 			if err != nil {
 				return err
 			}

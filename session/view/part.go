@@ -44,7 +44,15 @@ func (v *view) row(r *http.Request) (*session.Part, error) {
 // part answers with one part.
 func (v *view) part(w http.ResponseWriter, r *http.Request) error {
 	message, part := element(r.PathValue("message")), element(r.PathValue("part"))
-	doc, err := v.alone(r.Context(), element(r.PathValue("id")), store.TurnRange{Of: message})
+	o, err := v.outline(r)
+	if err != nil {
+		return err
+	}
+	n := o.TurnOf(message)
+	if n == 0 {
+		return notFound("the session has no message %s that is in a turn", message)
+	}
+	doc, err := o.Range(r.Context(), n, n)
 	if err != nil {
 		return err
 	}

@@ -202,9 +202,9 @@ func (p *sessionPage) live() string {
 // partID is the id of the element of a part.
 func partID(id string) string { return "p-" + id }
 
-// alone loads turns of the session in the address without the rest of it.
-func (v *view) alone(ctx context.Context, id string, turns store.TurnRange) (*document.Document, error) {
-	doc, err := v.Sessions.LoadRange(ctx, id, turns)
+// alone loads one turn of a session.
+func (v *view) alone(ctx context.Context, id string, n int) (*document.Document, error) {
+	doc, err := v.Sessions.LoadRange(ctx, id, n, n)
 	var none *document.NoTurnError
 	if errors.As(err, &none) {
 		return nil, notFound("%v", none)
@@ -227,7 +227,7 @@ func (v *view) turn(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	doc, err := v.alone(r.Context(), element(r.PathValue("id")), store.TurnRange{First: n, Last: n})
+	doc, err := v.alone(r.Context(), element(r.PathValue("id")), n)
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (v *view) context(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	doc, err := v.alone(r.Context(), element(r.PathValue("id")), store.TurnRange{First: n, Last: n})
+	doc, err := v.alone(r.Context(), element(r.PathValue("id")), n)
 	if err != nil {
 		return err
 	}
@@ -475,12 +475,11 @@ func (v *view) trace(w http.ResponseWriter, r *http.Request) error {
 			if s.SpanID != span || s.MessageID == "" {
 				continue
 			}
-			q := store.ExcerptQuery{Turns: store.TurnRange{Of: s.MessageID}, Outline: true}
-			e, err := v.Sessions.Excerpt(r.Context(), id, q)
+			o, err := v.Sessions.LoadOutline(r.Context(), id)
 			if err != nil {
 				return err
 			}
-			if n := e.Found.First; n > 0 {
+			if n := o.TurnOf(s.MessageID); n > 0 {
 				to = Address("s", id, "t", n)
 			}
 			if s.PartID != "" {

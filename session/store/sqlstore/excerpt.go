@@ -31,18 +31,10 @@ func (r *Reader) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (
 				return nil, err
 			}
 		}
-		var found store.FoundTurns
-		if q.Turns != (store.TurnRange{}) {
-			var err error
-			if found, q.Messages, err = turnRange(conn, id, q.Turns); err != nil {
-				return nil, err
-			}
-		}
 		e, err := excerptOf(conn, id, q)
 		if err != nil {
 			return nil, err
 		}
-		e.Found = found
 		switch {
 		case q.Outline:
 			if q.From == (store.Position{}) && q.Messages == nil {

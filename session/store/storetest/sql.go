@@ -42,7 +42,6 @@ func RunSQL(t *testing.T, open func(t *testing.T) Store) {
 		{"tail", "The end of a session is what comes from a user message on.", with(readTail)},
 		{"excerpts", "Of a session, the messages that are asked for are read, and what is about them.",
 			with(readExcerpts)},
-		{"turns", "The turns of a session are found by number, and by a message.", with(findTurns)},
 		{"last-turn", "Of the last turn, the parts that may be going on are read.", with(readLastTurn)},
 		{"notices", "A session that may have a notice is found, and others are not.", with(readNotices)},
 		{"stale", "A family goes as one, or not at all.", with(readStale)},
