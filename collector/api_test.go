@@ -15,7 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/agenttrace/agenttrace/session/api"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // A program that follows the API of a collector gets what is imported through it, until the collector stops.
@@ -23,7 +23,7 @@ func TestProgramsFollowTheAPIOfACollector(t *testing.T) {
 	clean(t)
 	r := started(t, Options{Store: filepath.Join(t.TempDir(), "s.db")})
 	send := func(method, path string, body io.Reader) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.ViewEndpoint()+api.Prefix+path, body)
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.ViewEndpoint()+web.Prefix+path, body)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func TestImportsOfOthersAreNotHeldUp(t *testing.T) {
 	defer func() { _ = r.Shutdown(context.WithoutCancel(t.Context())) }()
 	key := keyOf(t, r)
 	send := func(ctx context.Context, body io.Reader) (status int, content string) {
-		req, err := http.NewRequestWithContext(ctx, "POST", "http://"+r.ViewEndpoint()+api.Prefix+"import", body)
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://"+r.ViewEndpoint()+web.Prefix+"import", body)
 		if err != nil {
 			t.Error(err)
 			return

@@ -16,8 +16,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/internal/freeport"
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // request sends a request, and returns the answer to it and what that has.
@@ -72,7 +72,7 @@ service:
 			"api/v1/store/Name", "%61pi/v1/sessions", "sign-in/../api/v1/sessions"} {
 			for _, method := range []string{"GET", "POST", "DELETE", "PUT", "HEAD", "OPTIONS"} {
 				answer, body := request(t, method, base+"/"+path, try...)
-				var p api.Problem
+				var p web.Problem
 				if answer.StatusCode != 401 || method != "HEAD" && (json.Unmarshal([]byte(body), &p) != nil ||
 					p.Code != "unauthorized" || !strings.Contains(p.Detail, ".key")) {
 					t.Errorf("%s /%s with %q: %d %s", method, path, try, answer.StatusCode, body)
@@ -84,7 +84,7 @@ service:
 			}
 		}
 	}
-	if answer, body := request(t, "GET", base+api.Prefix+"status", "Authorization", "Bearer "+key); answer.StatusCode !=
+	if answer, body := request(t, "GET", base+web.Prefix+"status", "Authorization", "Bearer "+key); answer.StatusCode !=
 		200 {
 		t.Errorf("with the key: %d %s", answer.StatusCode, body)
 	}
@@ -104,7 +104,7 @@ service:
 				200 || strings.Contains(body, key) {
 				t.Errorf("with the cookie: %d %s", answer.StatusCode, body)
 			}
-			if answer, _ := request(t, "DELETE", base+api.Prefix+"sessions/y1", "Cookie", c.Name+"="+c.Value,
+			if answer, _ := request(t, "DELETE", base+web.Prefix+"sessions/y1", "Cookie", c.Name+"="+c.Value,
 				"Origin", "http://localhost:1"); answer.StatusCode != 403 {
 				t.Errorf("with the cookie from a page of another port: %d", answer.StatusCode)
 			}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/internal/freeport"
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // keyOf is the header that has the key of a collector's user.
@@ -35,7 +35,7 @@ func keyOf(t *testing.T, r *Running) string {
 // ask sends a request for the name of the store.
 func ask(t *testing.T, endpoint string, header map[string]string) (status int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+endpoint+api.Prefix+"store/Name",
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+endpoint+web.Prefix+"store/Name",
 		strings.NewReader("[]"))
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestSocketBesideTheStore(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
 		t.Errorf("the socket %s is %v, %v, want one of mode 0600", socket, info, err)
 	}
-	c, err := api.Dial(t.Context(), "unix://"+socket, "")
+	c, err := web.Dial(t.Context(), "unix://"+socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestSocketOfLongPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "s.db")
 	r := started(t, Options{Store: path})
 	defer func() { _ = r.Shutdown(t.Context()) }()
-	c, err := api.Dial(t.Context(), "unix://"+stores.Socket(path), "")
+	c, err := web.Dial(t.Context(), "unix://"+stores.Socket(path), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,12 +180,12 @@ func TestViewOfOtherMachinesNeedsAuthenticator(t *testing.T) {
 			t.Errorf("a request with the token %q is answered with %d, want %d", token, got, want)
 		}
 	}
-	c, err := api.Dial(t.Context(), "http://"+endpoint, "secret")
+	c, err := web.Dial(t.Context(), "http://"+endpoint, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if _, err := api.Dial(t.Context(), "http://"+endpoint, ""); err == nil ||
+	if _, err := web.Dial(t.Context(), "http://"+endpoint, ""); err == nil ||
 		!strings.Contains(err.Error(), "AGENTTRACE_TOKEN") {
 		t.Errorf("without a token: error %v, want one that names AGENTTRACE_TOKEN", err)
 	}
@@ -295,7 +295,7 @@ func TestSecondCollectorWithoutThePortOfReaders(t *testing.T) {
 	for _, name := range []string{"a.db", "b.db"} {
 		r := started(t, Options{Store: filepath.Join(dir, name), ViewEndpoint: "localhost:4320"})
 		defer func() { _ = r.Shutdown(t.Context()) }()
-		c, err := api.Dial(t.Context(), "unix://"+stores.Socket(filepath.Join(dir, name)), "")
+		c, err := web.Dial(t.Context(), "unix://"+stores.Socket(filepath.Join(dir, name)), "")
 		if err != nil {
 			t.Fatal(err)
 		}

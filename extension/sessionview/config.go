@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
-	sessionpages "github.com/agenttrace/agenttrace/session/view"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // DefaultEndpoint is where the extension listens by default.
@@ -49,7 +49,7 @@ func (c *Config) Validate() error {
 	if err := c.Allowed.Validate(); err != nil {
 		return err
 	}
-	if err := sessionpages.CheckTraceURL(c.TraceURL); err != nil {
+	if err := web.CheckTraceURL(c.TraceURL); err != nil {
 		return fmt.Errorf("trace_url: %w", err)
 	}
 	host, _, err := net.SplitHostPort(c.Server.NetAddr.Endpoint)

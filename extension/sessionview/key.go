@@ -14,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // StateDir is where agenttrace keeps what belongs to the user: ${XDG_STATE_HOME:-~/.local/state}/agenttrace.
@@ -109,7 +109,7 @@ func keyed(key func() string, next http.Handler) http.Handler {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), bearer+" ")
 		want := key()
 		if want == "" {
-			api.WriteProblem(w, errNone)
+			web.WriteProblem(w, errNone)
 			return
 		}
 		if ok && subtle.ConstantTimeCompare([]byte(token), []byte(want)) == 1 {
@@ -117,7 +117,7 @@ func keyed(key func() string, next http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("WWW-Authenticate", bearer)
-		api.WriteProblem(w, api.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization",
+		web.WriteProblem(w, web.NewProblem("unauthorized", http.StatusUnauthorized, "Authorization",
 			"send Authorization: Bearer KEY, with the key in the file beside the store that has the suffix .key",
 			"the request has no key of the user whose sessions these are, or a wrong one"))
 	})

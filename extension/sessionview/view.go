@@ -16,11 +16,10 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.uber.org/zap"
 
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
-	sessionpages "github.com/agenttrace/agenttrace/session/view"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // AddressPath is where the server, on its Unix socket, too, has the address of its pages as text, with the key of the
@@ -48,7 +47,7 @@ type view struct {
 // served is a store that is served.
 type served struct {
 	store   store.Store
-	changes *api.Counter
+	changes *web.Counter
 	socket  *socket       // nil without one
 	key     string        // of the user, "" where an authenticator decides
 	done    chan struct{} // closed when it is served no more
@@ -128,14 +127,14 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 			zap.String("served", v.served.store.Name()), zap.String("not_served", s.Name()))
 		return func(context.Context) {}
 	}
-	v.served = &served{store: s, changes: api.NewCounter(stores.Follow(location)), done: make(chan struct{})}
+	v.served = &served{store: s, changes: web.NewCounter(stores.Follow(location)), done: make(chan struct{})}
 	if !v.config.Server.Auth.HasValue() {
 		var err error
 		if v.served.key, err = Key(location); err != nil {
 			v.settings.Logger.Warn("sessions can be viewed through the socket alone", zap.Error(err))
 		}
 	}
-	v.served.Handler = api.Slots(v.pages(s, v.served))
+	v.served.Handler = web.Slots(v.pages(s, v.served))
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {
@@ -146,12 +145,11 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 	return v.detach
 }
 
-// pages answers programs below api.Prefix, and browsers elsewhere.
+// pages answers programs below web.Prefix, and browsers elsewhere.
 func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux := http.NewServeMux()
-	backend := api.Backend{Sessions: document.Reader{Reader: s}, Changes: to.changes, Done: to.done,
+	backend := web.Backend{Sessions: document.Reader{Reader: s}, Changes: to.changes, Done: to.done,
 		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error { return fn(ctx, s) }}
-	mux.Handle(api.Prefix, api.New(backend, v.version))
 	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if v.address != nil && to.key != "" {
@@ -162,7 +160,7 @@ func (v *view) pages(s store.Store, to *served) http.Handler {
 	if v.config.Server.Auth.HasValue() {
 		signOut = signOutPath
 	}
-	mux.Handle("/", sessionpages.New(backend, sessionpages.Options{SignOut: signOut, TraceURL: v.config.TraceURL,
+	mux.Handle("/", web.New(backend, web.Options{Version: v.version, SignOut: signOut, TraceURL: v.config.TraceURL,
 		Zone: time.Local}))
 	return mux
 }
@@ -208,7 +206,7 @@ func (v *view) answer(w http.ResponseWriter, r *http.Request) {
 	s := v.served
 	if s == nil {
 		v.mu.Unlock()
-		api.WriteProblem(w, errNone)
+		web.WriteProblem(w, errNone)
 		return
 	}
 	v.asking.Add(1)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 const envAuthor = "AGENTTRACE_AUTHOR"
@@ -139,11 +139,11 @@ func author() string {
 
 // changes are the annotations to be stored.
 func (a *annotator) changes(ctx context.Context, r store.Reader, id string, now time.Time) ([]store.Annotation, error) {
-	message, part, err := api.AnnotationTarget(ctx, r, id, a.turn, a.part)
+	message, part, err := web.AnnotationTarget(ctx, r, id, a.turn, a.part)
 	if err != nil {
 		return nil, err
 	}
-	to, err := api.NewAnnotator(ctx, r, id, now)
+	to, err := web.NewAnnotator(ctx, r, id, now)
 	if err != nil {
 		return nil, err
 	}

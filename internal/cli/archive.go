@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 func newArchive() *cobra.Command {
@@ -100,7 +100,7 @@ func openWriter(cmd *cobra.Command) (store.Service, error) {
 	}
 	if socket := stores.Socket(path); errors.Is(err, store.ErrLocked) && socket != "" {
 		// A process without a server, or that has ended meanwhile, is the error that matters.
-		if c, dialErr := api.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
+		if c, dialErr := web.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
 			return c, nil
 		}
 	}

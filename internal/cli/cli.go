@@ -26,10 +26,10 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // Exit codes.
@@ -142,11 +142,11 @@ func is[T error](err error) bool {
 }
 
 func classify(err error) (code int, hint string) {
-	problem, isProblem := errors.AsType[*api.Problem](err)
+	problem, isProblem := errors.AsType[*web.Problem](err)
 	damaged, isDamaged := errors.AsType[damagedError](err)
 	switch {
 	case is[usageError](err), is[*collector.OptionsError](err), is[*document.NoTurnError](err),
-		isProblem && slices.Contains([]string{api.CodeInvalid, api.CodeNotFound, api.CodeBusy},
+		isProblem && slices.Contains([]string{web.CodeInvalid, web.CodeNotFound, web.CodeBusy},
 			problem.Code):
 		return exitUsage, ""
 	case is[*writeError](err): // of a store that is written for somebody else, too

@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/internal/cli"
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // The API exports the bytes that the command exports, in every format.
@@ -37,7 +37,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	server := httptest.NewServer(api.New(api.Backend{Sessions: document.Reader{Reader: r}}, ""))
+	server := httptest.NewServer(web.New(web.Backend{Sessions: document.Reader{Reader: r}}, web.Options{}))
 	defer server.Close()
 	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
 		if err != nil {
@@ -51,7 +51,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 					args = append(args, "--"+option)
 					q.Set(option, "true")
 				}
-				answer, err := http.Get(server.URL + api.Prefix + "sessions/" + row.ID + "/export?" + q.Encode())
+				answer, err := http.Get(server.URL + web.Prefix + "sessions/" + row.ID + "/export?" + q.Encode())
 				if err != nil {
 					t.Fatal(err)
 				}

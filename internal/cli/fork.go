@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 func newFork() *cobra.Command {
@@ -43,7 +43,7 @@ was copied, and the number of messages.`,
 			if err := onePlace(cmd, "at"); err != nil {
 				return err
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *api.Conversation) error {
+			return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *web.Conversation) error {
 				done, err := c.Fork(ctx, s, placeOf(cmd, "at", &at, &turn), title, time.Now())
 				if err != nil {
 					return err
@@ -75,7 +75,7 @@ func onePlace(cmd *cobra.Command, message string) error {
 }
 
 // placeOf is the place that one of two flags names.
-func placeOf(cmd *cobra.Command, name string, message *string, turn *int) (p api.Place) {
+func placeOf(cmd *cobra.Command, name string, message *string, turn *int) (p web.Place) {
 	if cmd.Flags().Changed(name) {
 		p.Message = message
 	}
@@ -88,7 +88,7 @@ func placeOf(cmd *cobra.Command, name string, message *string, turn *int) (p api
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
 func withIdle(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, s store.Service, c *api.Conversation) error) error {
+	fn func(ctx context.Context, s store.Service, c *web.Conversation) error) error {
 	idleTimeout, err := idleTimeout(cmd)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func withIdle(cmd *cobra.Command, name string,
 		if err != nil {
 			return err
 		}
-		c, err := api.AtRest(ctx, document.Reader{Reader: s, IdleTimeout: idleTimeout}, id)
+		c, err := web.AtRest(ctx, document.Reader{Reader: s, IdleTimeout: idleTimeout}, id)
 		if err != nil {
 			return err
 		}

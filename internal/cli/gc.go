@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // settled is how long nothing may have happened before prompts that nobody names
@@ -39,7 +39,7 @@ prompts and catalogs were not examined.`,
 			}
 			return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 				file, ok := s.(store.Compacter)
-				if _, held := s.(*api.Client); vacuum && held {
+				if _, held := s.(*web.Client); vacuum && held {
 					return usagef("--vacuum rewrites the store, which a collector is using; " +
 						"stop it, or leave out --vacuum")
 				}

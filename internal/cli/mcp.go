@@ -6,7 +6,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/mcpserver"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 func newMCP(version string) *cobra.Command {
@@ -28,8 +28,7 @@ session_stats and diff_sessions. A result has at most 40 KB and says how to get 
 				return err
 			}
 			defer r.Close()
-			return mcpserver.New(r, mcpserver.Options{Version: version, Location: time.Local}).
-				Run(cmd.Context(), &mcp.StdioTransport{})
+			return web.NewMCP(r, version, time.Local).Run(cmd.Context(), &mcp.StdioTransport{})
 		},
 	}
 }

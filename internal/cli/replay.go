@@ -16,13 +16,13 @@ import (
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/replay"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // replayer is one run of replay.
@@ -289,7 +289,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		return err
 	}
 	// The store is taken first, so that no answer is paid for that cannot be kept.
-	err = withIdle(cmd, name, func(ctx context.Context, s store.Service, of *api.Conversation) error {
+	err = withIdle(cmd, name, func(ctx context.Context, s store.Service, of *web.Conversation) error {
 		id := of.ID
 		b, err := p.bundle(of.Timeline, of.Transcript)
 		if err != nil {

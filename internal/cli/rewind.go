@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 func newRewind() *cobra.Command {
@@ -45,8 +45,8 @@ hidden or shown, and their turns.`,
 				return usagef("rewind does not know where to; " +
 					"add --turn with the number of a turn, or --to with a user's message")
 			}
-			return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *api.Conversation) error {
-				var done *api.Rewound
+			return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *web.Conversation) error {
+				var done *web.Rewound
 				var err error
 				if undo {
 					done, err = c.Unrewind(ctx, s)
@@ -69,7 +69,7 @@ hidden or shown, and their turns.`,
 }
 
 // reportRewind states what a rewind hid, or what its undoing brought back.
-func reportRewind(cmd *cobra.Command, done *api.Rewound, asJSON bool) error {
+func reportRewind(cmd *cobra.Command, done *web.Rewound, asJSON bool) error {
 	if asJSON {
 		return writeJSON(cmd, done)
 	}

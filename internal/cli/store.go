@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 const envStore = collector.EnvStore
@@ -72,13 +72,13 @@ func token() (string, error) {
 }
 
 // dial reaches a collector.
-func dial(cmd *cobra.Command, address string) (*api.Client, error) {
+func dial(cmd *cobra.Command, address string) (*web.Client, error) {
 	token, err := token()
 	if err != nil {
 		return nil, err
 	}
-	c, err := api.Dial(cmd.Context(), address, token)
-	if invalid, ok := errors.AsType[*api.Problem](err); ok && invalid.Code == api.CodeInvalid {
+	c, err := web.Dial(cmd.Context(), address, token)
+	if invalid, ok := errors.AsType[*web.Problem](err); ok && invalid.Code == web.CodeInvalid {
 		return nil, usagef("%w", err)
 	}
 	return c, err
@@ -110,7 +110,7 @@ func follow(cmd *cobra.Command) (f store.Follower, name string, err error) {
 	}
 	if address != "" {
 		token, err := token()
-		return api.Follow(address, token), address, err
+		return web.Follow(address, token), address, err
 	}
 	return stores.Follow(path), stores.Name(path), nil
 }

@@ -20,11 +20,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
-	"github.com/agenttrace/agenttrace/session/api"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
-	"github.com/agenttrace/agenttrace/session/view"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 const envTraceURL = "AGENTTRACE_TRACE_URL"
@@ -63,7 +62,7 @@ its configuration.`,
 			if !cmd.Flags().Changed("trace-url") {
 				traceURL = os.Getenv(envTraceURL)
 			}
-			if err := view.CheckTraceURL(traceURL); err != nil {
+			if err := web.CheckTraceURL(traceURL); err != nil {
 				return usagef("--trace-url: %w", err)
 			}
 			r, err := openSessions(cmd)
@@ -77,7 +76,7 @@ its configuration.`,
 				if err != nil {
 					return err
 				}
-				path = view.Address("s", id)
+				path = web.Address("s", id)
 			}
 			if u := collectorPages(cmd); u != nil {
 				return openPage(cmd, u, path, noOpen)
@@ -130,13 +129,11 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	if err != nil {
 		return err
 	}
-	changes := api.NewCounter(f)
+	changes := web.NewCounter(f)
 	defer changes.Close()
-	backend := api.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
+	backend := web.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
 		Change: new(writer).change(cmd)}
-	mux := http.NewServeMux()
-	mux.Handle("/", view.New(backend, view.Options{TraceURL: traceURL, Zone: time.Local}))
-	mux.Handle(api.Prefix, api.New(backend, version))
+	pages := web.New(backend, web.Options{Version: version, TraceURL: traceURL, Zone: time.Local})
 	// A store that is asked through a collector has a key of that one; these pages have the user's.
 	_, location, err := place(cmd)
 	if err != nil {
@@ -150,7 +147,7 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	if err != nil {
 		return fmt.Errorf("listen for a browser: %w", err)
 	}
-	server := sessionview.NewServer(mux, key)
+	server := sessionview.NewServer(pages, key)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	if err := openPage(cmd, sessionview.Address("http", l.Addr(), key), path, noOpen); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
-	"github.com/agenttrace/agenttrace/session/view"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // site is a server of the pages of a store.
@@ -266,4 +266,4 @@ func newGallery(t testing.TB) *gallery {
 }
 
 // address is the path of a page of a session.
-func address(id string, more ...any) string { return view.Address(append([]any{"s", id}, more...)...) }
+func address(id string, more ...any) string { return web.Address(append([]any{"s", id}, more...)...) }

@@ -1,0 +1,135 @@
+// Package web serves sessions to readers in other processes: pages for a browser, a versioned JSON API with an OpenAPI
+// document for programs, and tools for agents over the Model Context Protocol.
+//
+//	browser ─ pages, forms, events ────────────┐
+//	program ─ GET, PATCH, POST, DELETE ────────┼─ New ───┬─ Backend ─┬─ document.Reader ─ store.Reader
+//	command ─ Client ─ POST store/{method} ────┘         │           └─ store.Service
+//	agent ─── list_sessions, read_session, … ─── NewMCP ─┴─ document.Reader
+//
+// The API is one table of operations, [operations]. Each row has a method, a path, the types of its parameters, of the
+// body and of the answer, and a function. Parameters are read, requests are routed and the OpenAPI document is made by
+// this table, so they agree. Answers have the JSON that commands print with --json. A [Client] is a store of another
+// process: its methods are those of the store there.
+//
+// The URL is the state of a page, and pages are read without JavaScript; a script adds updates, keys and folding.
+// Nothing is loaded from elsewhere, and the Content-Security-Policy allows no inline script or style. All that comes
+// from a session is shown as text, except for the Markdown that package readable permits.
+//
+// The handler checks neither the host nor the origin of a request, and asks for no credentials. That is for the server
+// to do, as extension/sessionview does.
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Prefix is where the API answers. Its last element is the version of the API.
+const Prefix = "/api/v1/"
+
+// api is the handler. It is safe for concurrent use.
+type api struct {
+	Backend
+	version string
+	// document is the OpenAPI document.
+	document json.RawMessage
+	// importing has the imports under way.
+	importing chan struct{}
+}
+
+// New returns the handler of a store: of its API below [Prefix], and of its pages.
+func New(b Backend, o Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", newPages(b, o))
+	mux.Handle(Prefix, newAPI(b, o.Version))
+	return mux
+}
+
+// newAPI returns the handler of the API.
+func newAPI(b Backend, version string) http.Handler {
+	all := operations()
+	a := &api{b, version, describe(all, version), make(chan struct{}, maxImports)}
+	paths := make(map[string][]operation)
+	for _, op := range all {
+		paths[op.path] = append(paths[op.path], op)
+	}
+	mux := http.NewServeMux()
+	for path, offered := range paths {
+		mux.HandleFunc(Prefix+path, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, offered) })
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		secure(w)
+		WriteProblem(w, NotFoundf("", Prefix+"openapi.json lists what there is",
+			"there is nothing at %s", r.URL.Path))
+	})
+	return mux
+}
+
+// serve answers a request with the operation of its method.
+func (a *api) serve(w http.ResponseWriter, r *http.Request, offered []operation) {
+	secure(w)
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	i := slices.IndexFunc(offered, func(op operation) bool { return op.method == method })
+	if i < 0 {
+		var allowed []string
+		for _, op := range offered {
+			allowed = append(allowed, op.method)
+			if op.method == http.MethodGet {
+				allowed = append(allowed, http.MethodHead)
+			}
+		}
+		list := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", list)
+		WriteProblem(w, NewProblem("method-not-allowed", http.StatusMethodNotAllowed, "", "use "+list,
+			fmt.Sprintf("%s cannot be used with %s", r.URL.Path, r.Method)))
+		return
+	}
+	if err := offered[i].serve(a, w, r); err != nil && r.Context().Err() == nil {
+		err = named("id", err) // it was deleted meanwhile
+		if ProblemOf(err).Status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "2")
+		}
+		WriteProblem(w, err)
+	}
+}
+
+// secure sets what holds for every answer: a browser runs nothing of it.
+func secure(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "private, no-cache")
+}
+
+// answer answers a request with the JSON of a value.
+func answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	WriteBody(w, r, status, "application/json", b.Bytes())
+	return nil
+}
+
+// change has fn executed with a service that can change sessions.
+func (a *api) change(ctx context.Context, fn func(context.Context, store.Service) error) error {
+	if a.Change == nil {
+		return NewProblem("read-only", http.StatusForbidden, "", "use a server that holds the store",
+			"sessions cannot be changed here")
+	}
+	return a.Change(ctx, fn)
+}

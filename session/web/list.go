@@ -1,0 +1,183 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// filterParams select sessions, by the names that filters have everywhere.
+type filterParams struct {
+	Project  string   `query:"project" doc:"only sessions of this workspace, its directory or its id"`
+	Agent    string   `query:"agent" doc:"only sessions of this agent"`
+	Model    string   `query:"model" doc:"only sessions with this model, or provider/model"`
+	Provider string   `query:"provider" doc:"only sessions with a model of this provider"`
+	Status   status   `query:"status" doc:"only sessions with this status"`
+	User     string   `query:"user" doc:"only sessions of this user"`
+	Tags     []string `query:"tag" doc:"only sessions with this tag; may be repeated"`
+	Scores   []score  `query:"score" doc:"only sessions with such a score; may be repeated"`
+	Tool     string   `query:"tool" doc:"only sessions that called this tool"`
+	Text     string   `query:"text" doc:"only sessions with this text in the title or a message"`
+	Errors   bool     `query:"errors" doc:"only sessions with an error"`
+	Loops    bool     `query:"loops" doc:"only sessions with a loop"`
+	Denials  bool     `query:"denials" doc:"only sessions with a denied call"`
+	Since    instant  `query:"since" doc:"only what was active since this time"`
+	Until    instant  `query:"until" doc:"only what was active before this time"`
+}
+
+// filter is the filter of the parameters, where days begin in a zone.
+func (p *filterParams) filter(zone *time.Location) store.SessionFilter {
+	f := store.SessionFilter{Project: p.Project, Agent: p.Agent, Model: p.Model, Provider: p.Provider, User: p.User,
+		Tags: p.Tags, Tool: p.Tool, Text: p.Text, Errors: p.Errors, Loops: p.Loops, Denials: p.Denials,
+		Since: p.Since.in(zone), Until: p.Until.in(zone)}
+	for _, s := range p.Scores {
+		f.Scores = append(f.Scores, s.ScoreFilter)
+	}
+	return f
+}
+
+type listParams struct {
+	filterParams
+	Parent   string `query:"parent" names:"session" doc:"only forks and sub-agents of this session"`
+	Children bool   `query:"children" doc:"include sessions of sub-agents"`
+	Archived bool   `query:"archived" doc:"include archived sessions"`
+	Sort     order  `query:"sort" default:"updated" doc:"the order of the list"`
+	Limit    int    `query:"limit" default:"50" min:"1" max:"500" doc:"the most sessions of an answer"`
+	Cursor   cursor `query:"cursor" doc:"the next of an answer, to continue its list"`
+}
+
+// sessionList is a part of the list of sessions.
+type sessionList struct {
+	Sessions []document.Item `json:"sessions"`
+	// Next continues the list, if it goes on.
+	Next string `json:"next,omitempty"`
+	// UnpricedModels are those that costs could not be estimated of.
+	UnpricedModels []string `json:"unpriced_models,omitempty"`
+	// Filters explain an empty list.
+	Filters []document.Exclusion `json:"filters,omitempty"`
+	// Others reports, of an empty list, that archived sessions or those of sub-agents match.
+	Others bool `json:"others_match,omitempty"`
+}
+
+// query is what the parameters select.
+func (p *listParams) query(zone *time.Location) store.SessionQuery {
+	sort, _ := store.ParseSessionSort(string(p.Sort))
+	return store.SessionQuery{SessionFilter: p.filter(zone), Sort: sort, Limit: p.Limit + 1, Children: p.Children,
+		Archived: p.Archived, Before: p.Cursor.Cursor, ParentID: p.Parent}
+}
+
+// rows returns a part of the list of sessions, and the cursor that continues it, "" at its end.
+func (b *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) (rows []session.Session, next string,
+	err error) {
+	rows, err = b.Sessions.Select(ctx, p.query(zone), string(p.Status))
+	if len(rows) > p.Limit {
+		rows = rows[:p.Limit]
+		next = cursorOf(&rows[p.Limit-1])
+	}
+	return rows, next, err
+}
+
+func (a *api) list(ctx context.Context, p listParams) (list sessionList, err error) {
+	rows, next, err := a.Backend.rows(ctx, &p, time.UTC)
+	if err != nil {
+		return list, err
+	}
+	list.Next = next
+	if list.Sessions, list.UnpricedModels, err = a.Sessions.Items(ctx, rows); err != nil {
+		return list, err
+	}
+	if len(rows) == 0 && p.Cursor.Cursor == nil {
+		list.Filters, list.Others, err = a.Sessions.Exclusions(ctx, p.query(time.UTC), string(p.Status))
+	}
+	return list, err
+}
+
+// maxSearch is how long a search looks for a text.
+const maxSearch = 20 * time.Second
+
+type searchParams struct {
+	filterParams
+	Query  string `query:"q" required:"true" doc:"a text to look for; case is ignored"`
+	Regexp bool   `query:"regexp" doc:"whether q is a regular expression in RE2 syntax"`
+	Limit  int    `query:"limit" default:"20" min:"1" max:"500" doc:"the most places of an answer"`
+}
+
+// searchResult is where a text was found.
+type searchResult struct {
+	Hits []store.Hit `json:"hits"`
+	// More reports that there may be more places than the limit, or that not everything was looked through in time.
+	More bool `json:"more"`
+	// Filters explain that no session was looked at.
+	Filters []document.Exclusion `json:"filters,omitempty"`
+}
+
+func (a *api) search(ctx context.Context, p searchParams) (found searchResult, err error) {
+	q := store.SearchQuery{Text: p.Query, Regexp: p.Regexp, Agent: p.Agent, Since: p.Since.in(time.UTC)}
+	if p.Regexp {
+		if _, err := q.Compile(); err != nil {
+			return found, Invalidf("q", "use the syntax of RE2", "%v", err)
+		}
+	}
+	f := p.filter(time.UTC)
+	f.Agent, f.Since = "", time.Time{} // the search itself selects by these
+	var within map[string]bool
+	if len(f.Set()) > 0 || p.Status != "" {
+		ids, err := a.Sessions.SelectIDs(ctx, f, string(p.Status))
+		if err != nil {
+			return found, err
+		}
+		if len(ids) == 0 {
+			found.Hits = []store.Hit{}
+			all := store.SessionQuery{SessionFilter: f, Children: true, Archived: true}
+			found.Filters, _, err = a.Sessions.Exclusions(ctx, all, string(p.Status))
+			return found, err
+		}
+		within = make(map[string]bool, len(ids))
+		for _, id := range ids {
+			within[id] = true
+		}
+	}
+	found.Hits, found.More, err = a.Sessions.Find(ctx, q, within, p.Limit, maxSearch)
+	return found, err
+}
+
+type statsParams struct {
+	filterParams
+	By   groups `query:"by" doc:"what the figures are grouped by"`
+	Zone zone   `query:"zone" default:"UTC" doc:"the time zone in which days and weeks begin"`
+}
+
+func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
+	q := store.StatsQuery{By: p.By, Since: p.Since.in(time.UTC), Until: p.Until.in(time.UTC),
+		Location: p.Zone.Location, Sessions: p.filter(time.UTC), Price: a.Sessions.Price}
+	if p.Status != "" {
+		var err error
+		if q.Sessions.IDs, err = a.Sessions.SelectIDs(ctx, q.Sessions, string(p.Status)); err != nil {
+			return store.Stats{}, err
+		}
+	}
+	return a.Sessions.Stats(ctx, q)
+}
+
+// serverStatus is what is served.
+type serverStatus struct {
+	// Version is that of the program, Store the path or address of the store.
+	Version string `json:"version,omitempty"`
+	Store   string `json:"store"`
+	// Changeable reports that sessions can be changed, Events that there are events.
+	Changeable bool `json:"changeable"`
+	Events     bool `json:"events"`
+	// Pending counts the spans and log records that are not attributed to a session yet.
+	Pending int64 `json:"pending"`
+}
+
+func (a *api) serverStatus(ctx context.Context, _ none) (serverStatus, error) {
+	pending, err := a.Sessions.Pending(ctx)
+	return serverStatus{a.version, a.Sessions.Name(), a.Change != nil, a.Changes != nil, pending}, err
+}
+
+func (a *api) openAPI(context.Context, none) (json.RawMessage, error) { return a.document, nil }

@@ -1,0 +1,265 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/replay"
+)
+
+// The objects of an OpenAPI document, version 3.1, as far as the API has them.
+type (
+	openAPI struct {
+		OpenAPI string `json:"openapi"`
+		Info    struct {
+			Title       string `json:"title"`
+			Version     string `json:"version"`
+			Description string `json:"description"`
+		} `json:"info"`
+		Servers []server                              `json:"servers"`
+		Paths   map[string]map[string]operationObject `json:"paths"`
+		// Security: a server wants a token or not.
+		Security   []map[string][]string `json:"security"`
+		Components struct {
+			Schemas         map[string]*jsonschema.Schema `json:"schemas"`
+			SecuritySchemes map[string]securityScheme     `json:"securitySchemes"`
+		} `json:"components"`
+	}
+	securityScheme struct {
+		Type   string `json:"type"`
+		Scheme string `json:"scheme"`
+	}
+	server struct {
+		URL string `json:"url"`
+	}
+	operationObject struct {
+		ID          string              `json:"operationId"`
+		Summary     string              `json:"summary"`
+		Parameters  []parameterObject   `json:"parameters,omitempty"`
+		RequestBody *body               `json:"requestBody,omitempty"`
+		Responses   map[string]response `json:"responses"`
+		// Events are the schemas of the data of events by their names, which OpenAPI has no place for.
+		Events map[string]*jsonschema.Schema `json:"x-events,omitempty"`
+	}
+	parameterObject struct {
+		Name        string             `json:"name"`
+		In          string             `json:"in"`
+		Description string             `json:"description"`
+		Required    bool               `json:"required,omitempty"`
+		Schema      *jsonschema.Schema `json:"schema"`
+	}
+	body struct {
+		Required bool                 `json:"required"`
+		Content  map[string]mediaType `json:"content"`
+	}
+	response struct {
+		Description string               `json:"description"`
+		Content     map[string]mediaType `json:"content,omitempty"`
+	}
+	mediaType struct {
+		Schema *jsonschema.Schema `json:"schema,omitempty"`
+	}
+)
+
+// describe returns the OpenAPI document of operations.
+func describe(all []operation, version string) json.RawMessage {
+	var d openAPI
+	d.OpenAPI = "3.1.1"
+	d.Info.Title, d.Info.Version = "agenttrace sessions", "1"
+	d.Info.Description = "Sessions of AI agents as JSON. " +
+		"An element of a path that is . or .., or begins with ~, has ~ before it."
+	if version != "" {
+		d.Info.Description += " Served by agenttrace " + version + "."
+	}
+	d.Servers = []server{{strings.TrimSuffix(Prefix, "/")}}
+	d.Paths = make(map[string]map[string]operationObject)
+	s := newSchemas()
+	problem := map[string]mediaType{"application/problem+json": {s.of(reflect.TypeFor[Problem]())}}
+	for _, op := range all {
+		o := operationObject{ID: op.id, Summary: op.summary, Responses: make(map[string]response)}
+		for _, p := range op.params {
+			o.Parameters = append(o.Parameters, parameterObject{p.name, p.in, p.doc, p.required, p.schema})
+		}
+		if c := s.content(op.body); c != nil {
+			o.RequestBody = &body{true, c}
+		}
+		o.Responses[strconv.Itoa(op.status)] = response{http.StatusText(op.status), s.content(op.result)}
+		if op.method == http.MethodGet && op.result.events == nil {
+			o.Responses["304"] = response{Description: "The answer has the ETag of the header If-None-Match."}
+		}
+		o.Responses["default"] = response{"The request failed.", problem}
+		for name, t := range op.result.events {
+			if o.Events == nil {
+				o.Events = make(map[string]*jsonschema.Schema)
+			}
+			o.Events[name] = s.of(t)
+		}
+		path := "/" + op.path
+		if d.Paths[path] == nil {
+			d.Paths[path] = make(map[string]operationObject)
+		}
+		d.Paths[path][strings.ToLower(op.method)] = o
+	}
+	d.Components.Schemas = s.named
+	d.Components.SecuritySchemes = map[string]securityScheme{"token": {"http", "bearer"}}
+	d.Security = []map[string][]string{{}, {"token": {}}}
+	text, err := json.Marshal(&d)
+	if err != nil {
+		panic(fmt.Sprintf("describe the API: %v", err)) // a type of the table has no JSON
+	}
+	return text
+}
+
+// schemas are the schemas of types. A struct with a name has a component.
+type schemas struct {
+	named map[string]*jsonschema.Schema
+	// refs are what stands for a type that has a component, or that encodes itself.
+	refs map[reflect.Type]*jsonschema.Schema
+}
+
+func newSchemas() *schemas {
+	return &schemas{make(map[string]*jsonschema.Schema), map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage]():     {},
+		reflect.TypeFor[importer.SessionSet](): {Type: "integer"},
+	}}
+}
+
+// prefixes distinguish types of the same name.
+var prefixes = map[reflect.Type]string{
+	reflect.TypeFor[session.Session](): "Row",
+	reflect.TypeFor[session.Message](): "Row",
+	reflect.TypeFor[session.Part]():    "Row",
+	reflect.TypeFor[replay.Tool]():     "Bundle",
+}
+
+const components = "#/components/schemas/"
+
+// content is what a body may be.
+func (s *schemas) content(c content) map[string]mediaType {
+	switch c.json {
+	case nil:
+	case reflect.TypeFor[json.RawMessage](): // any JSON
+		return map[string]mediaType{"application/json": {}}
+	default:
+		return map[string]mediaType{"application/json": {s.of(c.json)}}
+	}
+	var all map[string]mediaType
+	for _, m := range c.media {
+		if all == nil {
+			all = make(map[string]mediaType)
+		}
+		all[m] = mediaType{}
+	}
+	return all
+}
+
+// of returns the schema of a type, by reference if it has a component.
+func (s *schemas) of(t reflect.Type) *jsonschema.Schema {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if ref := s.refs[t]; ref != nil {
+		return ref.CloneSchemas()
+	}
+	if _, ok := reflect.Zero(t).Interface().(choice); ok {
+		s.refs[t], _ = kindOf(t, "")
+		return s.refs[t].CloneSchemas()
+	}
+	// Those that it consists of come first: the inference takes what it knows, and would write the others out.
+	switch t.Kind() {
+	case reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.IsExported() && !f.Anonymous && name != "-" {
+				s.of(f.Type)
+			}
+		}
+	case reflect.Slice, reflect.Array, reflect.Map:
+		s.of(t.Elem())
+	}
+	known := make(map[reflect.Type]*jsonschema.Schema, len(s.refs))
+	for of, ref := range s.refs {
+		if !embeds(t, of) {
+			known[of] = ref
+		}
+	}
+	schema := infer(t, known)
+	tidy(schema)
+	if t.Kind() != reflect.Struct || t.Name() == "" || t.PkgPath() == "time" {
+		return schema
+	}
+	name := prefixes[t] + strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	if s.named[name] != nil {
+		panic(fmt.Sprintf("describe %s: another type is called %s", t, name)) // see prefixes
+	}
+	s.named[name] = schema
+	s.refs[t] = &jsonschema.Schema{Ref: components + name}
+	return s.refs[t].CloneSchemas()
+}
+
+// infer returns the schema of a type. Members of an embedded struct are added of which a field of the outer one has the
+// name, but not that of the JSON: the inference takes them for hidden.
+func infer(t reflect.Type, known map[reflect.Type]*jsonschema.Schema) *jsonschema.Schema {
+	schema, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: known})
+	if err != nil {
+		panic(fmt.Sprintf("describe %s: %v", t, err)) // a type of the table has no JSON
+	}
+	if t.Kind() != reflect.Struct {
+		return schema
+	}
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Anonymous && f.Type.Kind() == reflect.Struct {
+			for name, member := range infer(f.Type, known).Properties {
+				if schema.Properties[name] == nil {
+					schema.Properties[name] = member
+				}
+			}
+		}
+	}
+	return schema
+}
+
+// embeds reports whether a struct embeds another, whose fields are its own then.
+func embeds(t, other reflect.Type) bool {
+	return t.Kind() == reflect.Struct &&
+		slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+			return f.Anonymous && (f.Type == other || f.Type.Kind() == reflect.Pointer && f.Type.Elem() == other)
+		})
+}
+
+// tidy makes of what is inferred from Go types what is encoded of them: a member that is left out where it is empty is
+// never null, nor is an element of a list.
+func tidy(s *jsonschema.Schema) {
+	notNull := func(s *jsonschema.Schema) {
+		s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
+		if len(s.Types) == 1 {
+			s.Type = s.Types[0]
+		}
+		if len(s.Types) < 2 {
+			s.Types = nil
+		}
+	}
+	for name, p := range s.Properties {
+		switch required := slices.Contains(s.Required, name); {
+		case !required:
+			notNull(p)
+		case p.Ref != "" && slices.Contains(p.Types, "null"):
+			s.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Ref: p.Ref}, {Type: "null"}}}
+		}
+		tidy(s.Properties[name])
+	}
+	for _, element := range []*jsonschema.Schema{s.Items, s.AdditionalProperties} {
+		if element != nil {
+			notNull(element)
+			tidy(element)
+		}
+	}
+}

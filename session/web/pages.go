@@ -1,0 +1,228 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/codec/readable"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Options configure the pages and the API. The zero value is ready for use.
+type Options struct {
+	// Version is that of the program.
+	Version string
+	// TraceURL is where a span is shown, with {trace_id} and {span_id} in it, such as
+	// https://jaeger/trace/{trace_id}?uiFind={span_id}. Empty means that spans have no links.
+	TraceURL string
+	// SignOut is where a form signs the user out; "" means that nobody signs in.
+	SignOut string
+	// Zone is that of the times; nil means UTC.
+	Zone *time.Location
+}
+
+//go:embed pages assets
+var files embed.FS
+
+// view is the handler of the pages. It is safe for concurrent use.
+type pages struct {
+	Options
+	Backend
+	templates *template.Template
+	assets    map[string]asset
+}
+
+// asset is a file that pages load, with the digest that is in its address.
+type asset struct {
+	mediaType, digest string
+	body              []byte
+}
+
+// newPages returns the handler of the pages of a store. Pages of one that cannot be changed have no forms for that, and
+// if its changes are not counted, pages are not updated while they are open.
+func newPages(b Backend, o Options) http.Handler {
+	if o.Zone == nil {
+		o.Zone = time.UTC
+	}
+	v := &pages{Options: o, Backend: b, assets: make(map[string]asset)}
+	style, _ := files.ReadFile("assets/view.css") // it is embedded, as are the next
+	script, _ := files.ReadFile("assets/view.js")
+	icon, _ := files.ReadFile("assets/icon.svg")
+	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(readable.Style()), style...))
+	v.addAsset("view.js", "text/javascript; charset=utf-8", script)
+	v.addAsset("icon.svg", "image/svg+xml", icon)
+	v.templates = template.Must(readable.Templates().Funcs(v.functions()).ParseFS(files, "pages/*.html"))
+
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /{$}":                            v.home,
+		"GET /sessions":                       v.list,
+		"GET /sessions/events":                v.listEvents,
+		"GET /now":                            v.now,
+		"GET /now/events":                     v.nowEvents,
+		"GET /stats":                          v.stats,
+		"GET /assets/{name}":                  v.asset,
+		"GET /s/{id}":                         v.session,
+		"GET /s/{id}/t/{n}":                   v.turn,
+		"GET /s/{id}/t/{n}/context":           v.context,
+		"GET /s/{id}/tree":                    v.tree,
+		"GET /s/{id}/share":                   v.share,
+		"GET /s/{id}/share/session.html":      v.download,
+		"GET /s/{id}/next":                    v.next,
+		"GET /s/{id}/events":                  v.events,
+		"GET /s/{id}/p/{message}/{part}":      v.part,
+		"GET /s/{id}/p/{message}/{part}/raw":  v.raw,
+		"GET /s/{id}/p/{message}/{part}/blob": v.blob,
+		"GET /prompts/{digest}":               v.prompt,
+		"GET /catalogs/{digest}":              v.catalog,
+		"GET /trace/{trace}":                  v.trace,
+		"GET /trace/{trace}/{span}":           v.trace,
+		"GET /diff":                           v.diff,
+		"GET /diff/{a}/{b}":                   v.diff,
+		"POST /s/{id}":                        v.change,
+		"POST /theme":                         v.setTheme,
+		"GET /":                               v.missing,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			securePage(w)
+			if err := serve(w, r); err != nil {
+				v.fail(w, r, err)
+			}
+		})
+	}
+	return mux
+}
+
+// securePage sets what holds for every answer.
+func securePage(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers send forms without their origin
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "private, no-cache")
+}
+
+// page is what every page has. Body is the page's own template, filled in.
+type page struct {
+	Title string
+	Body  template.HTML
+	// Here is the entry of the navigation that the page is, or "".
+	Here string
+	// Search is what was searched for.
+	Search string
+	// Theme is light or dark, or "" where the system decides, and NextTheme the one after it. Self is the address of
+	// the page.
+	Theme, NextTheme, Self string
+}
+
+// show answers with a page: body is the name of a template and data what it shows.
+func (v *pages) show(w http.ResponseWriter, r *http.Request, status int, p page, body string, data any) error {
+	var b bytes.Buffer
+	if err := v.templates.ExecuteTemplate(&b, body, data); err != nil {
+		return fmt.Errorf("fill in page %s: %w", body, err)
+	}
+	p.Theme, p.NextTheme = theme(r)
+	p.Self = r.URL.RequestURI()
+	p.Body = template.HTML(b.String()) // what a template wrote is escaped
+	b.Reset()
+	if err := v.templates.ExecuteTemplate(&b, "layout", p); err != nil {
+		return fmt.Errorf("fill in page %s: %w", body, err)
+	}
+	return write(w, r, status, "text/html; charset=utf-8", b.Bytes())
+}
+
+// themes are the values of the cookie of that name, each before the one that the switch goes on to.
+var themes = []string{"", "dark", "light"}
+
+// theme is the one that the reader chose, and the next.
+func theme(r *http.Request) (chosen, next string) {
+	c, err := r.Cookie("theme")
+	if err != nil {
+		return "", themes[1]
+	}
+	i := max(0, slices.Index(themes, c.Value))
+	return themes[i], themes[(i+1)%len(themes)]
+}
+
+// setTheme keeps the theme that a reader chooses, and leads back.
+func (v *pages) setTheme(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	http.SetCookie(w, &http.Cookie{Name: "theme", Value: r.PostFormValue("theme"), Path: "/", MaxAge: 365 * 24 * 3600,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.Redirect(w, r, back(r, "/", "/"), http.StatusSeeOther)
+	return nil
+}
+
+// write answers with a body, compressed if the browser can read that, or with the report that it has it already.
+func write(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) error {
+	WriteBody(w, r, status, mediaType, body)
+	return nil
+}
+
+func notFound(format string, args ...any) error { return NotFoundf("", "", format, args...) }
+
+func invalid(format string, args ...any) error { return Invalidf("", "", format, args...) }
+
+// failure is what the page of an error shows.
+type failure struct {
+	Status      int
+	Title, Text string
+	Name        string
+}
+
+// fail answers with the page of an error.
+func (v *pages) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the reader is gone
+	}
+	f := failure{ProblemOf(err).Status, "This page cannot be shown", err.Error(), v.Sessions.Name()}
+	switch {
+	case errors.Is(err, store.ErrNotFound) || f.Status == http.StatusNotFound:
+		f.Status, f.Title = http.StatusNotFound, "Not found"
+	case f.Status == http.StatusBadRequest:
+		f.Title = "This address is not valid"
+	case f.Status == http.StatusConflict:
+		f.Title = "This cannot be done now"
+	case f.Status == http.StatusServiceUnavailable:
+		f.Title = "The store cannot be read now"
+		w.Header().Set("Retry-After", "2")
+	}
+	if v.show(w, r, f.Status, page{Title: f.Title}, "failure", f) != nil {
+		http.Error(w, f.Text, f.Status)
+	}
+}
+
+func (v *pages) missing(_ http.ResponseWriter, r *http.Request) error {
+	return notFound("there is no page at %s", r.URL.Path)
+}
+
+func (v *pages) home(w http.ResponseWriter, r *http.Request) error {
+	http.Redirect(w, r, "/sessions", http.StatusSeeOther)
+	return nil
+}
+
+func (v *pages) addAsset(name, mediaType string, body []byte) {
+	sum := sha256.Sum256(body)
+	v.assets[name] = asset{mediaType, hex.EncodeToString(sum[:6]), body}
+}
+
+// asset answers with a file. Its address changes with its content, so a browser keeps it.
+func (v *pages) asset(w http.ResponseWriter, r *http.Request) error {
+	a, ok := v.assets[r.PathValue("name")]
+	if !ok {
+		return v.missing(w, r)
+	}
+	w.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
+	return write(w, r, http.StatusOK, a.mediaType, a.body)
+}

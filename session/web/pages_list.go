@@ -1,0 +1,279 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// pageSize is the number of sessions, or of places where a text was found, in a page.
+const pageSize = 50
+
+// maxPageSearch is how long a page looks for a text.
+const maxPageSearch = 5 * time.Second
+
+// listPage is what the list of sessions shows.
+type listPage struct {
+	Items []document.Item
+	Hits  []store.Hit
+	// Query are the filters as they are in the address.
+	Query url.Values
+	// Filters are those that are set, each with the address of the list without it.
+	Filters []filter
+	// Next is the address of the next page, "" on the last.
+	Next string
+	// Partial reports that a search ended before all was looked through.
+	Partial bool
+	// Store names the store, of which Empty reports that it has no session at all.
+	Store string
+	Empty bool
+	// Sorts are the orders of the list, and Statuses what sessions can be doing.
+	Sorts, Statuses []string
+	// Zone names the zone of the times.
+	Zone string
+	// Live is the address of updates, "" of a page without.
+	Live string
+}
+
+// filter is one that is set.
+type filter struct{ Text, Without string }
+
+// filters are the parameters that select sessions, and q.
+var filters = []string{"q", "session", "project", "agent", "model", "provider", "user", "tag", "score", "tool", "text",
+	"status", "errors", "loops", "denials", "since", "until", "children", "archived"}
+
+// list answers with the list of sessions, or with the places of a text.
+func (v *pages) list(w http.ResponseWriter, r *http.Request) error {
+	p, err := v.listPage(r.Context(), r.URL.Query())
+	if err != nil {
+		return err
+	}
+	shown := page{Title: "Sessions", Here: "sessions", Search: p.Query.Get("q")}
+	return v.show(w, r, http.StatusOK, shown, "sessions", p)
+}
+
+// listPage reads what the list shows for a query.
+func (v *pages) listPage(ctx context.Context, query url.Values) (*listPage, error) {
+	zone, _ := time.Now().In(v.Zone).Zone()
+	p := &listPage{Query: query, Store: v.Sessions.Name(), Zone: zone,
+		Sorts: store.SessionSorts(), Statuses: document.Statuses()}
+	for _, name := range filters {
+		for _, value := range p.Query[name] {
+			if value == "" {
+				continue
+			}
+			text := name + ": " + value
+			if value == "1" {
+				text = "with " + name
+			}
+			p.Filters = append(p.Filters, filter{text, with(p.Query, name, "")})
+		}
+	}
+	var err error
+	if p.Query.Get("q") != "" {
+		err = v.search(ctx, p)
+	} else {
+		err = v.listSessions(ctx, p)
+		if v.Changes != nil && p.Query.Get("cursor") == "" {
+			p.Live = "/sessions/events?" + p.Query.Encode()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Items)+len(p.Hits) == 0 {
+		p.Empty = true
+		for range v.Sessions.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true, Archived: true}) {
+			p.Empty = false
+		}
+	}
+	return p, nil
+}
+
+// with is the address of the list with a parameter changed, on its first page.
+func with(query url.Values, name, value string) string {
+	q := url.Values{}
+	for k, all := range query {
+		if k != name && k != "cursor" {
+			q[k] = slices.DeleteFunc(slices.Clone(all), func(value string) bool { return value == "" })
+		}
+	}
+	if value != "" {
+		q.Set(name, value)
+	}
+	if text := q.Encode(); text != "" {
+		return "/sessions?" + text
+	}
+	return "/sessions"
+}
+
+func (v *pages) listSessions(ctx context.Context, p *listPage) error {
+	q, err := fromQuery[listParams](p.Query)
+	if err != nil {
+		return err
+	}
+	q.Limit = pageSize
+	rows, next, err := v.rows(ctx, &q, v.Zone)
+	if err != nil {
+		return err
+	}
+	if next != "" {
+		p.Next = with(p.Query, "cursor", next)
+	}
+	p.Items, _, err = v.Sessions.Briefly(ctx, rows)
+	return err
+}
+
+// search fills in where the text is found.
+func (v *pages) search(ctx context.Context, p *listPage) error {
+	q := store.SearchQuery{Text: p.Query.Get("q"), Agent: p.Query.Get("agent"), Session: p.Query.Get("session")}
+	var err error
+	p.Hits, p.Partial, err = v.Sessions.Find(ctx, q, nil, pageSize, maxPageSearch)
+	return err
+}
+
+// recent is how many of the sessions that were updated last the page Now looks at.
+const recent = 200
+
+// nowPage are sessions by what they do.
+type nowPage struct {
+	Groups []nowGroup
+	// Live reports that the page is updated while it is open.
+	Live bool
+}
+
+type nowGroup struct {
+	Title string
+	Items []nowItem
+}
+
+type nowItem struct {
+	document.Status
+	WorkspaceRoot string
+}
+
+// now answers with the sessions that wait for somebody, repeat themselves, have failed or are at work.
+func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
+	p, err := v.nowPage(r.Context())
+	if err != nil {
+		return err
+	}
+	return v.show(w, r, http.StatusOK, page{Title: "Now", Here: "now"}, "now", p)
+}
+
+func (v *pages) nowPage(ctx context.Context) (*nowPage, error) {
+	rows, err := v.Sessions.Select(ctx, store.SessionQuery{Limit: recent, Children: true}, "")
+	if err != nil {
+		return nil, err
+	}
+	yesterday := time.Now().Add(-24 * time.Hour)
+	loops := store.SessionFilter{Loops: true, Since: yesterday}
+	warned, err := v.Sessions.Select(ctx, store.SessionQuery{SessionFilter: loops, Limit: recent, Children: true}, "")
+	if err != nil {
+		return nil, err
+	}
+	groups := []nowGroup{
+		{Title: "Waiting for somebody"}, {Title: "Perhaps in a loop"}, {Title: "Failed or interrupted"},
+		{Title: "Busy"},
+	}
+	for i := range rows {
+		st, err := v.Sessions.StatusOf(ctx, &rows[i])
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		at := -1
+		busy := st.State == document.ActivityBusy || st.State == document.ActivityRetrying
+		switch {
+		case st.State.Waiting():
+			at = 0
+		case busy && slices.ContainsFunc(warned, func(s session.Session) bool { return s.ID == rows[i].ID }):
+			at = 1
+		case st.State.Trouble() && time.UnixMilli(st.UpdatedAt).After(yesterday):
+			at = 2
+		case busy:
+			at = 3
+		}
+		if at >= 0 {
+			groups[at].Items = append(groups[at].Items, nowItem{st, session.Deref(rows[i].WorkspaceRoot)})
+		}
+	}
+	return &nowPage{groups, v.Changes != nil}, nil
+}
+
+// statsPage are figures over all sessions.
+type statsPage struct {
+	By    []string
+	Bys   []string
+	Tools bool // reports that the figures are of calls alone
+	Since string
+	Total store.StatsGroup
+	Rows  []statsRow
+	// Height is that of the chart.
+	Height int
+}
+
+// statsRow is a group, with the place of its bar in the chart. Widths are of 1000.
+type statsRow struct {
+	store.StatsGroup
+	Y, Width int
+	Link     string
+}
+
+// stats answers with figures.
+func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
+	p := statsPage{Bys: store.StatsKeys(), Since: r.URL.Query().Get("since")}
+	by, err := store.ParseStatsBy(r.URL.Query()["by"]...)
+	if err != nil {
+		return invalid("by %v", err)
+	}
+	if by == nil {
+		by = []store.StatsBy{store.StatsByDay}
+	}
+	for _, key := range by {
+		p.By = append(p.By, string(key))
+	}
+	p.Tools = slices.Contains(by, store.StatsByTool)
+	q := store.StatsQuery{By: by, Location: v.Zone, Price: v.Sessions.Price}
+	if p.Since != "" {
+		if q.Since, err = store.ParseTime(p.Since, time.Now(), v.Zone); err != nil {
+			return invalid("since: %v", err)
+		}
+	}
+	figures, err := v.Sessions.Stats(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	p.Total = figures.Total
+	weight := func(g *store.StatsGroup) int64 {
+		if p.Tools {
+			return g.ToolCalls
+		}
+		return g.TotalTokens
+	}
+	most := int64(1)
+	for i := range figures.Groups {
+		most = max(most, weight(&figures.Groups[i]))
+	}
+	if len(by) == 1 && (by[0] == store.StatsByDay || by[0] == store.StatsByWeek) {
+		slices.Reverse(figures.Groups)
+	}
+	for i := range figures.Groups {
+		g := figures.Groups[i]
+		row := statsRow{StatsGroup: g, Y: i * 20, Width: int(weight(&g) * 1000 / most)}
+		if len(by) == 1 && by[0] == store.StatsByAgent && g.Key != "" {
+			row.Link = with(nil, "agent", g.Key)
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	p.Height = max(20, len(p.Rows)*20)
+	return v.show(w, r, http.StatusOK, page{Title: "Stats", Here: "stats"}, "stats", p)
+}

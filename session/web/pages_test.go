@@ -1,0 +1,259 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/web"
+)
+
+// began is when the sessions of the tests begin, in Unix milliseconds.
+const began = 1_750_000_000_000
+
+// conversation is a session with turns of a question and an answer that calls a tool.
+func conversation(id string, turns int) *store.Imported {
+	t := &session.Transcript{Session: session.Session{ID: id, Title: "A conversation", Agent: "tester",
+		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: began, UpdatedAt: began + int64(turns)*1000}}
+	for i := range turns {
+		at := began + int64(i)*1000
+		user, answer := fmt.Sprintf("msg_%05d_a", i), fmt.Sprintf("msg_%05d_b", i)
+		part := func(message, kind, id, data string, index int64) session.Part {
+			return session.Part{ID: fmt.Sprintf("prt_%05d_%s", i, id), MessageID: message, SessionID: t.Session.ID,
+				Index: index,
+				Type:  kind, DataJSON: data, CreatedAt: at, UpdatedAt: at}
+		}
+		call := "call_" + fmt.Sprint(i)
+		state := `"state":"output-available","output":"ok ` + strings.Repeat("word ", 40) + `"`
+		if i == 3 {
+			state = `"state":"output-error","errorText":"it broke"`
+		}
+		tool := part(answer, "tool-bash", "tool", `{"type":"tool-bash","toolCallId":"`+call+`",`+state+
+			`,"input":{"command":"make test"}}`, 0)
+		tool.ToolCallID = &call
+		toolState := session.StateOutputAvailable
+		if i == 3 {
+			toolState = session.StateOutputError
+		}
+		tool.ToolState = &toolState
+		t.Messages = append(t.Messages,
+			session.MessageAndParts{Message: session.Message{ID: user, SessionID: id, Role: session.RoleUser,
+				MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at},
+				Parts: []session.Part{part(user, "text", "q", fmt.Sprintf(`{"type":"text","text":"Question %d"}`, i+1),
+					0)}},
+			session.MessageAndParts{Message: session.Message{ID: answer, SessionID: id, Role: session.RoleAssistant,
+				MetadataJSON: `{"agenttrace":{"end_reason":"finish"}}`, CreatedAt: at + 1, UpdatedAt: at + 1},
+				Parts: []session.Part{tool,
+					part(answer, "text", "a", fmt.Sprintf(`{"type":"text","text":"**Answer** %d"}`, i+1), 1)}})
+	}
+	return &store.Imported{Transcript: t}
+}
+
+// site is a server of the pages of a store.
+type site struct {
+	testing.TB
+	*httptest.Server
+	store store.Store
+}
+
+func newSite(t testing.TB, sessions ...*store.Imported) *site {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	for _, in := range sessions {
+		if _, err := s.Import(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changes := web.NewCounter(sqlite.Follow(s.Path()))
+	t.Cleanup(func() { changes.Close() })
+	server := httptest.NewServer(web.New(web.Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
+		Author: "ann",
+		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error {
+			return fn(ctx, s)
+		}}, web.Options{TraceURL: "https://jaeger.example/trace/{trace_id}?uiFind={span_id}"}))
+	t.Cleanup(server.Close)
+	return &site{t, server, s}
+}
+
+// get reads a page, which must have the status.
+func (s *site) get(path string, status int) (string, http.Header) {
+	s.Helper()
+	answer, err := s.Client().Get(s.URL + path)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != status {
+		s.Fatalf("GET %s: status %d, want %d (%v)\n%s", path, answer.StatusCode, status, err, body)
+	}
+	return string(body), answer.Header
+}
+
+func (s *site) has(path string, wanted ...string) {
+	s.Helper()
+	body, _ := s.get(path, http.StatusOK)
+	for _, w := range wanted {
+		if !strings.Contains(body, w) {
+			s.Errorf("%s has no %q", path, w)
+		}
+	}
+}
+
+func TestPagesShowASession(t *testing.T) {
+	s := newSite(t, conversation("ses_one", 40))
+	s.has("/sessions", "A conversation", `href="/s/ses_one"`)
+	s.has("/s/ses_one", `id="turn-40"`, `id="turn-21"`, "Turns 21 to 40 of 40", "<strong>Answer</strong> 40",
+		"make test",
+		`id="p-prt_00039_tool"`)
+	s.has("/s/ses_one?at=1", `id="turn-1"`, `id="turn-20"`, "at=21")
+	s.has("/s/ses_one/t/4", "it broke", "Question 4")
+	s.has("/s/ses_one/t/4/context", "1. System prompt", "7. Problems")
+	s.has("/s/ses_one/tree", "No forks")
+	s.has("/s/ses_one/share", "Download")
+	s.has("/s/ses_one/next?kind=error", "it broke")
+	s.has("/diff/ses_one/ses_one", "no difference")
+	s.has("/stats?by=tool", "bash")
+	s.has("/now", "Now")
+	s.has("/sessions?q=Question+7", "turn 7", "<mark>Question 7</mark>")
+	s.has("/sessions?agent=nobody&since=2020-01-01", "No session matches", `href="/sessions?since=2020-01-01"`)
+	s.has("/sessions?errors=1&tool=bash&sort=title&status=idle", "A conversation")
+	s.has("/sessions?status=busy", "No session matches")
+	s.get("/sessions?score=%3E", http.StatusBadRequest)
+	s.has("/s/ses_one/p/msg_00003_b/prt_00003_tool/raw", `"errorText`)
+	s.get("/s/ses_two", http.StatusNotFound)
+	s.get("/s/ses_one/t/41", http.StatusNotFound)
+	s.get("/s/ses_one?at=x", http.StatusBadRequest)
+	s.get("/nothing", http.StatusNotFound)
+}
+
+func TestAnEmptyStoreSaysHowToGetSessions(t *testing.T) {
+	newSite(t).has("/sessions", "No sessions yet", "agenttrace demo")
+}
+
+func TestContentOfASessionIsShownAsText(t *testing.T) {
+	in := conversation("ses/..%2f<b>", 1)
+	hostile := "<script>alert(1)</script> [x](javascript:alert(1)) <img src=x onerror=alert(1)> \u202e \u001b[31mred"
+	in.Session.Title = hostile
+	in.Messages[0].Parts[0].DataJSON = fmt.Sprintf(`{"type":"text","text":%q}`,
+		strings.ReplaceAll(hostile, "\u001b", ""))
+	s := newSite(t, in)
+	paths := []string{"/sessions", web.Address("s", in.Session.ID)}
+	for _, tail := range [][]any{{"t", 1}, {"t", 1, "context"}, {"tree"}, {"share"},
+		{"p", "msg_00000_a", "prt_00000_q"}} {
+		paths = append(paths, web.Address(append([]any{"s", in.Session.ID}, tail...)...))
+	}
+	for _, path := range paths {
+		body, header := s.get(path, http.StatusOK)
+		for _, bad := range []string{"<script>alert", "<img src=x", `href="javascript:`, "\u202e", "\u001b", " style=",
+			"onerror=alert(1)>\n"} {
+			if strings.Contains(body, bad) {
+				t.Errorf("%s has %q", path, bad)
+			}
+		}
+		if policy := header.Get("Content-Security-Policy"); policy == "" || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s has the policy %q", path, policy)
+		}
+	}
+	for _, id := range []string{".", "..", "~", "a b", "a?b#c"} {
+		if _, err := url.Parse(web.Address("s", id)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFormsChangeASession(t *testing.T) {
+	s := newSite(t, conversation("ses_one", 1))
+	post := func(values ...string) {
+		form := url.Values{}
+		for i := 0; i < len(values); i += 2 {
+			form.Set(values[i], values[i+1])
+		}
+		answer, err := s.Client().PostForm(s.URL+"/s/ses_one", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("POST %v: %s", values, answer.Status)
+		}
+	}
+	post("do", "title", "text", "Another title")
+	post("do", "annotate", "kind", "tag", "text", "good")
+	post("do", "annotate", "kind", "score", "text", "quality", "value", "0.9")
+	post("do", "annotate", "kind", "note", "text", "wrong file", "message", "msg_00000_a")
+	s.has("/s/ses_one", "Another title", "good", "quality=0.9", "wrong file")
+	all, err := s.store.Annotations(t.Context(), "ses_one")
+	if err != nil || len(all) != 3 {
+		t.Fatal(all, err)
+	}
+	for _, n := range all {
+		post("do", "remove", "annotation", n.ID)
+	}
+	post("do", "archive")
+	if body, _ := s.get("/s/ses_one", http.StatusOK); strings.Contains(body, "quality") {
+		t.Error("what was taken back is shown")
+	}
+	s.has("/sessions", "Nothing to list")
+	s.has("/sessions?archived=1", "Another title")
+}
+
+func TestAnOpenPageIsUpdatedWhenItsSessionChanges(t *testing.T) {
+	s := newSite(t, conversation("ses_one", 2))
+	body, _ := s.get("/s/ses_one", http.StatusOK)
+	_, rest, _ := strings.Cut(body, `data-live="`)
+	live, _, _ := strings.Cut(rest, `"`)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+strings.ReplaceAll(live, "&amp;", "&"), nil)
+	answer, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	wait := func(text string) {
+		t.Helper()
+		var read strings.Builder
+		b := make([]byte, 4096)
+		for !strings.Contains(read.String(), text) {
+			n, err := answer.Body.Read(b)
+			read.Write(b[:n])
+			if err != nil {
+				t.Fatalf("no %q in the updates: %v", text, err)
+			}
+		}
+	}
+	wait("data: turn-2\n")
+	if _, err := s.store.Import(t.Context(), conversation("ses_one", 3)); err != nil {
+		t.Fatal(err)
+	}
+	wait("Question 3")
+}
+
+// TestALongSessionOpensAsQuicklyAsPromised has the limits of the page: 500 KB, and 300 ms on an idle machine.
+func TestALongSessionOpensAsQuicklyAsPromised(t *testing.T) {
+	s := newSite(t, conversation("ses_long", 5000))
+	for _, path := range []string{"/s/ses_long", "/s/ses_long?at=2500"} {
+		begin := time.Now()
+		body, _ := s.get(path, http.StatusOK)
+		t.Logf("%s: %d bytes in %s", path, len(body), time.Since(begin))
+		if len(body) > 500_000 {
+			t.Errorf("%s has %d bytes", path, len(body))
+		}
+	}
+}

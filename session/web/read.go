@@ -1,0 +1,314 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/replay"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// sessionHead is a document without its turns.
+type sessionHead struct {
+	Session        document.Session `json:"session"`
+	Status         document.Status  `json:"status"`
+	Totals         document.Totals  `json:"totals"`
+	Notices        []session.Notice `json:"notices,omitempty"`
+	UnpricedModels []string         `json:"unpriced_models,omitempty"`
+	Children       []document.Child `json:"children,omitempty"`
+	Traces         []string         `json:"traces,omitempty"`
+}
+
+func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error) {
+	doc, err := a.Sessions.LoadAll(ctx, p.ID)
+	if err != nil {
+		return h, err
+	}
+	return sessionHead{
+		doc.Session, doc.Status, doc.Totals, doc.Notices, doc.UnpricedModels, doc.Children, doc.Traces,
+	}, nil
+}
+
+type documentParams struct {
+	sessionPath
+	From int `query:"from" doc:"the number of the first turn, from 1"`
+	To   int `query:"to" doc:"the number of the last turn"`
+}
+
+func (a *api) read(ctx context.Context, p documentParams) (*document.Document, error) {
+	if p.From == 0 && p.To == 0 {
+		return a.Sessions.LoadAll(ctx, p.ID)
+	}
+	o, err := a.Sessions.LoadOutline(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	from, to := max(1, p.From), p.To
+	if to == 0 {
+		to = len(o.Turns)
+	}
+	switch {
+	case from > len(o.Turns):
+		return nil, noTurn(p.ID, "from", from, len(o.Turns))
+	case to > len(o.Turns):
+		return nil, noTurn(p.ID, "to", to, len(o.Turns))
+	case to < from:
+		return nil, Invalidf("to", "give a turn that is not before from", "to is %d and from is %d", to, from)
+	}
+	if err := o.Load(ctx, from, to); err != nil {
+		return nil, err
+	}
+	return o.Document().Between(from, to), nil
+}
+
+// noTurn is the error for a turn that a session does not have.
+func noTurn(id string, parameter string, n, turns int) error {
+	none := &document.NoTurnError{SessionID: id, Number: n, Turns: turns}
+	what, remedy, _ := strings.Cut(none.Error()+"; read the session for its turns", "; ")
+	return NotFoundf(parameter, remedy, "%s", what)
+}
+
+// oneTurn is a session with one turn. Of the totals it has the number of turns: the others would be read of all
+// messages.
+type oneTurn struct {
+	document.Document
+	Totals turnTotals `json:"totals"`
+}
+
+type turnTotals struct {
+	Turns int `json:"turns"`
+}
+
+func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
+	doc, err := a.Sessions.LoadRange(ctx, p.ID, p.N, p.N)
+	var none *document.NoTurnError
+	switch {
+	case errors.As(err, &none):
+		return t, noTurn(p.ID, "n", none.Number, none.Turns)
+	case err != nil:
+		return t, err
+	}
+	doc.Queued = nil
+	return oneTurn{*doc, turnTotals{doc.Totals.Turns}}, nil
+}
+
+type replayParams struct {
+	turnPath
+	Model  string `query:"model" doc:"use this model instead of the recorded one"`
+	Effort string `query:"effort" doc:"use this reasoning effort instead of the recorded one"`
+}
+
+func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error) {
+	in, err := document.Collect(ctx, a.Sessions, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	doc := document.Build(in)
+	if doc.Turn(p.N) == nil {
+		return nil, noTurn(p.ID, "n", p.N, len(doc.Turns))
+	}
+	return replay.ForTurn(doc, in.Transcript, p.N, p.Model, p.Effort)
+}
+
+func (a *api) eligibility(ctx context.Context, p sessionPath) (*document.Eligibility, error) {
+	doc, err := a.Sessions.LoadAll(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	return doc.Eligibility(), nil
+}
+
+// wholePart is a part with where it is, and its row.
+type wholePart struct {
+	SessionID string `json:"session_id"`
+	// Turn is 0 of a message that waits in the queue.
+	Turn      int           `json:"turn"`
+	MessageID string        `json:"message_id"`
+	Part      document.Part `json:"part"`
+	// Row has the part as it is stored.
+	Row session.Part `json:"row"`
+}
+
+func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
+	o, err := a.Sessions.LoadOutline(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	whole := wholePart{SessionID: p.ID, Turn: o.TurnOf(p.Message), MessageID: p.Message}
+	if whole.Turn > 0 {
+		if err := o.Load(ctx, whole.Turn, whole.Turn); err != nil {
+			return nil, err
+		}
+	}
+	doc := o.Document()
+	of := doc.Queued
+	if t := doc.Turn(whole.Turn); t != nil {
+		of = t.Messages
+	}
+	for _, m := range of {
+		for _, part := range m.Parts {
+			if m.ID == p.Message && part.ID == p.Part {
+				whole.Part = *part
+			}
+		}
+	}
+	e, err := a.Sessions.Excerpt(ctx, p.ID, store.ExcerptQuery{Messages: []string{p.Message}})
+	if err != nil {
+		return nil, err
+	}
+	row := document.PartRow(e.Messages, p.Part)
+	if whole.Part.ID == "" || row == nil {
+		return nil, NotFoundf("part",
+			"read its document for their ids", "session %s has no part %q of a message %q", p.ID, p.Part, p.Message)
+	}
+	whole.Row = *row
+	return &whole, nil
+}
+
+func (a *api) rows(ctx context.Context, p sessionPath) (*session.Transcript, error) {
+	return a.Sessions.Transcript(ctx, p.ID)
+}
+
+func (a *api) status(ctx context.Context, p sessionPath) (document.Status, error) {
+	return a.Sessions.LoadStatus(ctx, p.ID)
+}
+
+type annotationList struct {
+	Annotations []document.Annotation `json:"annotations"`
+}
+
+func (a *api) annotations(ctx context.Context, p sessionPath) (annotationList, error) {
+	rows, err := a.Sessions.Annotations(ctx, p.ID)
+	return annotationList{document.AnnotationsOf(rows)}, err
+}
+
+type decisionList struct {
+	Decisions []document.Decision `json:"decisions"`
+}
+
+func (a *api) decisions(ctx context.Context, p sessionPath) (decisionList, error) {
+	all, err := a.Sessions.Decisions(ctx, p.ID)
+	return decisionList{append([]document.Decision{}, all...)}, err
+}
+
+type spanList struct {
+	Spans []document.Span `json:"spans"`
+}
+
+func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err error) {
+	doc, err := a.Sessions.LoadAll(ctx, p.ID)
+	if err != nil {
+		return list, err
+	}
+	return spanList{append([]document.Span{}, doc.Spans...)}, nil
+}
+
+type diffParams struct {
+	sessionPath
+	B           string `path:"b" names:"session" doc:"the other session, likewise"`
+	IgnoreUsage bool   `query:"ignore_usage" doc:"whether not to compare tokens"`
+}
+
+func (a *api) diff(ctx context.Context, p diffParams) (*document.Diff, error) {
+	one, err := a.Sessions.LoadAll(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	other, err := a.Sessions.LoadAll(ctx, p.B)
+	if err != nil {
+		return nil, err
+	}
+	return document.Compare(one, other, p.IgnoreUsage), nil
+}
+
+// text is a system prompt or a tool catalog.
+type text struct {
+	Digest string `json:"digest"`
+	// Damaged reports that the text arrived cut or altered: its own digest is another.
+	Damaged bool   `json:"damaged,omitempty"`
+	Body    string `json:"body"`
+}
+
+func (a *api) prompt(ctx context.Context, p digestPath) (text, error) {
+	return a.blob(ctx, store.BlobSystemPrompt, "system prompt", p.Digest)
+}
+
+func (a *api) catalog(ctx context.Context, p digestPath) (text, error) {
+	return a.blob(ctx, store.BlobToolCatalog, "tool catalog", p.Digest)
+}
+
+func (a *api) blob(ctx context.Context, kind store.BlobKind, what, digest string) (text, error) {
+	b, err := a.Sessions.Blob(ctx, kind, digest)
+	if errors.Is(err, store.ErrNotFound) {
+		return text{}, NotFoundf("digest",
+			"read a document for the digests", "no %s with the digest %q is stored", what, digest)
+	}
+	return text{b.Digest, !b.Exact, b.Body}, err
+}
+
+// located is where a trace or a span is in sessions.
+type located struct {
+	TraceID string `json:"trace_id"`
+	SpanID  string `json:"span_id,omitempty"`
+	// Kind is what the span was understood as.
+	Kind      string `json:"kind,omitempty"`
+	SessionID string `json:"session_id"`
+	// Turn and MessageID are of what the span describes, of a trace of the first of its spans that describes something.
+	// PartID is that of a span.
+	Turn      int    `json:"turn,omitempty"`
+	MessageID string `json:"message_id,omitempty"`
+	PartID    string `json:"part_id,omitempty"`
+}
+
+func (a *api) trace(ctx context.Context, p tracePath) (*located, error) {
+	return a.locate(ctx, p.Trace, "")
+}
+
+func (a *api) span(ctx context.Context, p spanPath) (*located, error) {
+	return a.locate(ctx, p.Trace, strings.ToLower(p.Span))
+}
+
+// locate finds a span of a trace or, with "", the trace.
+func (a *api) locate(ctx context.Context, trace, span string) (*located, error) {
+	trace = strings.ToLower(trace)
+	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
+		return nil, Invalidf("trace", "give at least 8 hexadecimal digits", "trace is %q", trace)
+	}
+	id, err := a.Sessions.Resolve(ctx, trace)
+	if err != nil {
+		return nil, named("trace", err)
+	}
+	o, err := a.Sessions.LoadOutline(ctx, id)
+	if err != nil {
+		return nil, named("trace", err)
+	}
+	spans, err := a.Sessions.Spans(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	found := located{SessionID: id}
+	for i := range spans {
+		s := &spans[i]
+		if !strings.HasPrefix(s.TraceID, trace) || span != "" && s.SpanID != span {
+			continue
+		}
+		found.TraceID = s.TraceID
+		if span != "" {
+			found.SpanID, found.Kind, found.PartID = span, s.Kind, s.PartID
+		}
+		if found.MessageID == "" {
+			found.MessageID, found.Turn = s.MessageID, o.TurnOf(s.MessageID)
+		}
+	}
+	if found.TraceID == "" {
+		p := NotFoundf("span", "list its spans", "session %s has no span %q of trace %s", id, span, trace)
+		if span == "" {
+			p = NotFoundf("trace", "list sessions", "no session has spans of trace %s", trace)
+		}
+		return nil, p
+	}
+	return &found, nil
+}

@@ -1,0 +1,226 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// storeMethod names a method of a store that a [Client] calls.
+type storeMethod struct {
+	Method string `path:"method" doc:"the name of a method of a store"`
+}
+
+// callStore calls a method of the store for a [Client]: the body is a JSON array of its arguments. The answer is the
+// JSON of its result or, of a sequence, a line of JSON for each element and one for the end.
+func (a *api) callStore(w http.ResponseWriter, r *http.Request, p storeMethod) error {
+	method, ok := reflect.TypeFor[callee]().MethodByName(p.Method)
+	if !ok || slices.Contains([]string{"Close", "Import"}, p.Method) {
+		return NotFoundf("method", "use the same version of agenttrace", "a store has no method %q", p.Method)
+	}
+	in := []reflect.Value{{}, {}} // the receiver and the context
+	d, err := jsonBody(w, r, maxImport)
+	if err != nil {
+		return err
+	}
+	begin, err := d.Token()
+	for i := 2; i < method.Type.NumIn() && err == nil; i++ {
+		arg := reflect.New(method.Type.In(i))
+		in, err = append(in, arg.Elem()), d.Decode(arg.Interface())
+	}
+	var end json.Token
+	if err == nil {
+		end, err = d.Token()
+	}
+	switch {
+	case err != nil:
+		return bodyProblem(err, new(struct{}))
+	case begin != json.Delim('[') || end != json.Delim(']'):
+		return Invalidf("", "send an array of them", "the body is not the arguments of %s", p.Method)
+	}
+	// The client gets an error as the store returned it, not as one of a parameter of this request.
+	if err := a.change(r.Context(), func(ctx context.Context, s store.Service) error {
+		in[0], in[1] = reflect.ValueOf(callee{s, a.Changes}), reflect.ValueOf(ctx)
+		call := method.Func.Call
+		if method.Type.IsVariadic() {
+			call = method.Func.CallSlice
+		}
+		out := call(in)
+		if out[0].Kind() == reflect.Func {
+			writeLines(w, out[0])
+			return nil
+		}
+		if err, _ := out[len(out)-1].Interface().(error); err != nil {
+			return err
+		}
+		if len(out) == 1 {
+			return answer(w, r, http.StatusOK, none{})
+		}
+		return answer(w, r, http.StatusOK, out[0].Interface())
+	}); err != nil {
+		WriteProblem(w, err)
+	}
+	return nil
+}
+
+// line is a line of the answer of a sequence. The last has End or Problem.
+type line[A any] struct {
+	Value   *A       `json:"value,omitempty"`
+	Problem *Problem `json:"problem,omitempty"`
+	End     bool     `json:"end,omitempty"`
+}
+
+// writeLines answers with a sequence of values and errors.
+func writeLines(w http.ResponseWriter, all reflect.Value) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := json.NewEncoder(patiently(w))
+	out.SetEscapeHTML(false)
+	last := line[any]{End: true}
+	for v, failed := range all.Seq2() {
+		if err, _ := failed.Interface().(error); err != nil {
+			last = line[any]{Problem: ProblemOf(err)}
+			break
+		}
+		value := v.Interface()
+		if out.Encode(line[any]{Value: &value}) != nil {
+			return // the reader is gone
+		}
+	}
+	_ = out.Encode(last) // likewise
+}
+
+// callee is a store as a [Client] calls it. It has other arguments where those of a store have no JSON.
+type callee struct {
+	store.Service
+	changes *Counter
+}
+
+// Name is that of the store.
+func (c callee) Name(context.Context) (string, error) { return c.Service.Name(), nil }
+
+// Position is that of the store's changes.
+func (c callee) Position(ctx context.Context) (Position, error) {
+	if c.changes == nil {
+		return Position{}, NotFoundf("", "", "the changes of this store are not counted")
+	}
+	return c.changes.Position(ctx)
+}
+
+// Origin returns what a store adds to a session.
+func (c callee) Origin(ctx context.Context, id string) (in store.Imported, err error) {
+	in.Transcript = &session.Transcript{Session: session.Session{ID: id}}
+	return in, c.Service.Origin(ctx, &in)
+}
+
+// Apply sets the functions of a batch.
+func (c callee) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
+	if b == nil {
+		return store.Result{}, Invalidf("", "", "the batch is null")
+	}
+	ingest.Complete(b)
+	return c.Service.Apply(ctx, b)
+}
+
+// importResult is a result of an import with its error.
+type importResult struct {
+	Result  store.ImportResult
+	Problem *Problem       `json:",omitempty"`
+	Refusal *store.Refusal `json:",omitempty"` // of a store.NotWholeError
+}
+
+// ImportAll yields a result for each session.
+func (c callee) ImportAll(ctx context.Context, sessions []*store.Imported) iter.Seq2[importResult, error] {
+	return func(yield func(importResult, error) bool) {
+		if slices.ContainsFunc(sessions, func(in *store.Imported) bool { return in == nil || in.Transcript == nil }) {
+			yield(importResult{}, Invalidf("", "", "a session has no rows"))
+			return
+		}
+		c.Service.ImportAll(ctx, slices.Values(sessions),
+			func(_ *store.Imported, r store.ImportResult, err error) bool {
+				out := importResult{Result: r}
+				if err != nil {
+					out.Problem = ProblemOf(err)
+				}
+				if whole, ok := errors.AsType[*store.NotWholeError](err); ok {
+					out.Refusal = &whole.Refusal
+				}
+				return yield(out, nil)
+			})
+	}
+}
+
+// rates are the prices that a client has, of models that the server has asked for. A function cannot be sent, and a
+// list of all prices is large.
+type rates struct {
+	Models []session.Model `json:"models"`
+	Rates  []*price.Rate   `json:"rates"`
+}
+
+// priced is an answer, and the models whose prices the server lacked. Then the client asks again.
+type priced[A any] struct {
+	Answer A
+	Asked  []session.Model
+}
+
+// withRates calls do with a price of these rates.
+func withRates[A any](r *rates, do func(store.Price) (A, error)) (a priced[A], err error) {
+	if r == nil {
+		a.Answer, err = do(nil)
+		return a, err
+	}
+	known := make(map[session.Model]*price.Rate, len(r.Models))
+	for i, m := range r.Models {
+		if i < len(r.Rates) {
+			known[m] = r.Rates[i]
+		}
+	}
+	var mu sync.Mutex
+	a.Answer, err = do(func(m session.Model) *price.Rate {
+		m.Variant = ""
+		mu.Lock()
+		defer mu.Unlock()
+		rate, ok := known[m]
+		if !ok {
+			known[m] = nil
+			a.Asked = append(a.Asked, m)
+		}
+		return rate
+	})
+	return a, err
+}
+
+// Spent has rates in the place of a price.
+func (c callee) Spent(ctx context.Context, ids []string, r *rates) (priced[map[string]store.Spent], error) {
+	return withRates(r, func(p store.Price) (map[string]store.Spent, error) { return c.Service.Spent(ctx, ids, p) })
+}
+
+// statsQuery is a [store.StatsQuery] with the name of a time zone.
+type statsQuery struct {
+	By           []store.StatsBy
+	Since, Until time.Time
+	Zone         string
+	Sessions     store.SessionFilter
+}
+
+// Stats has rates in the place of a price.
+func (c callee) Stats(ctx context.Context, q statsQuery, r *rates) (priced[store.Stats], error) {
+	var in zone
+	if err := in.UnmarshalText([]byte(q.Zone)); err != nil {
+		return priced[store.Stats]{}, Invalidf("zone", err.Error(), "the time zone is %q", q.Zone)
+	}
+	return withRates(r, func(p store.Price) (store.Stats, error) {
+		return c.Service.Stats(ctx, store.StatsQuery{By: q.By, Since: q.Since, Until: q.Until, Sessions: q.Sessions,
+			Location: in.Location, Price: p})
+	})
+}
