@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/codec/readable"
+	"github.com/agenttrace/agenttrace/session/render"
 )
 
 // A browser cannot add a token to a link that somebody clicks. So where an authenticator wants one, the server asks
@@ -201,7 +201,7 @@ func local(to string) string {
 	return to
 }
 
-var signInStyle = readable.Style() + `
+var signInStyle = render.Style() + `
 .signin{max-width:24rem;margin:15vh auto;padding:0 1rem}
 .signin input,.signin button{font:inherit;width:100%;box-sizing:border-box;margin:.4rem 0;padding:.5rem}
 `

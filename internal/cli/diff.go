@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 )
@@ -87,7 +86,7 @@ their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
 				case "json":
 					return encodeJSON(w, d)
 				case "html":
-					return readable.HTMLDiff(w, d, timelines[0], timelines[1], readable.Options{Full: full, Zone: time.Local})
+					return render.HTMLDiff(w, d, timelines[0], timelines[1], document.Words{Full: full, Zone: time.Local})
 				}
 				t := terminal(cmd)
 				t.Full = full

@@ -1,4 +1,4 @@
-package render_test
+package render
 
 import (
 	"encoding/json"
@@ -16,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/render"
 )
 
 // TestReplayStories judges the session of each story and prints it in the ways that
@@ -65,7 +64,7 @@ func TestReplayStories(t *testing.T) {
 // of each turn the ids of what the model was given.
 func renderReplay(t *testing.T, doc *document.Document, section string) string {
 	t.Helper()
-	var o render.Options
+	var o Options
 	for word := range strings.FieldsSeq(section) {
 		switch word {
 		case "full":
@@ -85,7 +84,7 @@ func renderReplay(t *testing.T, doc *document.Document, section string) string {
 		}
 	}
 	var b strings.Builder
-	if err := render.Eligibility(&b, doc.Eligibility(), o); err != nil {
+	if err := Eligibility(&b, doc.Eligibility(), o); err != nil {
 		t.Fatalf("render %q: %v", section, err)
 	}
 	checkLines(t, section, b.String(), o)
@@ -152,8 +151,8 @@ func TestReplayProperties(t *testing.T) {
 		}
 		for _, width := range []int{40, 80, 120} {
 			var b strings.Builder
-			o := render.Options{Width: width, Full: true}
-			if err := render.Eligibility(&b, r, o); err != nil {
+			o := Options{Width: width, Full: true}
+			if err := Eligibility(&b, r, o); err != nil {
 				t.Fatal(err)
 			}
 			checkLines(t, fmt.Sprintf("seed %d at %d columns", seed, width), b.String(), o)

@@ -1,11 +1,10 @@
-package render_test
+package render
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,18 +17,15 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
-
-var update = flag.Bool("update", false, "write what is printed into testdata")
 
 // epoch is when every story begins: times in stories are milliseconds since.
 const epoch = 1795198540000
 
-// story is a session in a form that a person can write. Ids are made up in
+// storyFile is a session in a form that a person can write. Ids are made up in
 // order where none are given.
-type story struct {
+type storyFile struct {
 	Session struct {
 		ID            string          `json:"id"`
 		Title         string          `json:"title"`
@@ -96,7 +92,7 @@ func orObject(raw json.RawMessage, otherwise string) string {
 
 func readStory(t *testing.T, text string) document.Input {
 	t.Helper()
-	var s story
+	var s storyFile
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
@@ -186,8 +182,8 @@ func readStory(t *testing.T, text string) document.Input {
 // that are options or name another view.
 func printView(t *testing.T, doc *document.Document, section string) string {
 	t.Helper()
-	o := render.Options{Now: time.UnixMilli(epoch + 3_600_000)}
-	print := render.Document
+	o := Options{Now: time.UnixMilli(epoch + 3_600_000)}
+	print := Document
 	for word := range strings.FieldsSeq(section) {
 		switch word {
 		case "full":
@@ -195,15 +191,15 @@ func printView(t *testing.T, doc *document.Document, section string) string {
 		case "color":
 			o.Color = true
 		case "prompts":
-			print = render.Prompts
+			print = Prompts
 		case "tools":
-			print = render.Tools
+			print = Tools
 		case "permissions":
-			print = render.Permissions
+			print = Permissions
 		case "provenance":
-			print = render.Provenance
+			print = Provenance
 		case "tokens":
-			print = render.Tokens
+			print = Tokens
 		case "json":
 			b, err := json.MarshalIndent(doc, "", "  ")
 			if err != nil {

@@ -1,4 +1,4 @@
-package render_test
+package render
 
 import (
 	"os"
@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -80,8 +79,8 @@ ID         TITLE                     AGE
 `},
 	} {
 		var b strings.Builder
-		o := render.Options{Width: c.width, Now: time.UnixMilli(epoch + 3_600_000)}
-		if err := render.Sessions(&b, items(), o); err != nil {
+		o := Options{Width: c.width, Now: time.UnixMilli(epoch + 3_600_000)}
+		if err := Sessions(&b, items(), o); err != nil {
 			t.Fatal(err)
 		}
 		checkLines(t, "list", b.String(), o)
@@ -104,7 +103,7 @@ func TestReferenceStore(t *testing.T) {
 		}
 		for _, width := range []int{40, 80, 120} {
 			views(t, document.Input{Transcript: s},
-				render.Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
+				Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
 		}
 		doc := document.Build(document.Input{Transcript: s})
 		if s.Session.Title != "golden" {
@@ -162,8 +161,8 @@ func TestWholeIDs(t *testing.T) {
 		want  bool
 	}{{items(), 119, false}, {items(), 120, true}, {long, 120, false}, {long, 140, true}} {
 		var b strings.Builder
-		if err := render.Sessions(&b, test.items,
-			render.Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {
+		if err := Sessions(&b, test.items,
+			Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(b.String(), test.items[0].ID); got != test.want ||
@@ -180,7 +179,7 @@ func TestAPipedListKeepsItsColumnsBesideALongTitle(t *testing.T) {
 		{ID: "b", Title: "short", Agent: "codex", Total: 7}}
 	for _, columns := range []int{40, 100, 200} {
 		var out strings.Builder
-		if err := render.Sessions(&out, items, render.Options{Whole: true, Width: columns}); err != nil {
+		if err := Sessions(&out, items, Options{Whole: true, Width: columns}); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(out.String(), "\n")

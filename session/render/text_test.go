@@ -1,4 +1,4 @@
-package render_test
+package render
 
 import (
 	"strings"
@@ -11,13 +11,12 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
-	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // checkLines reports lines that are wider than the page or end in a space, and
 // anything in them that a terminal would obey.
-func checkLines(t *testing.T, what, text string, o render.Options) {
+func checkLines(t *testing.T, what, text string, o Options) {
 	t.Helper()
 	if o.Width == 0 {
 		o.Width = 80
@@ -163,18 +162,18 @@ func hostile(text string) document.Input {
 }
 
 // views prints every view of a timeline, and a list that has its session.
-func views(t *testing.T, in document.Input, o render.Options) {
+func views(t *testing.T, in document.Input, o Options) {
 	t.Helper()
 	doc := document.Build(in)
 	list := func(w interface{ Write([]byte) (int, error) }) error {
-		return render.Sessions(w, []document.Item{document.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now,
+		return Sessions(w, []document.Item{document.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now,
 			document.DefaultIdleTimeout)}, o)
 	}
 	var b strings.Builder
 	for _, print := range []func() error{
-		func() error { return render.Document(&b, doc, o) }, func() error { return render.Prompts(&b, doc, o) },
-		func() error { return render.Tools(&b, doc, o) },
-		func() error { return render.Permissions(&b, doc, o) }, func() error { return render.Provenance(&b, doc, o) },
+		func() error { return Document(&b, doc, o) }, func() error { return Prompts(&b, doc, o) },
+		func() error { return Tools(&b, doc, o) },
+		func() error { return Permissions(&b, doc, o) }, func() error { return Provenance(&b, doc, o) },
 		func() error { return list(&b) },
 	} {
 		if err := print(); err != nil {
@@ -188,7 +187,7 @@ func views(t *testing.T, in document.Input, o render.Options) {
 // prints every view.
 func TestNothingReachesTheTerminal(t *testing.T) {
 	attack := "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u009b1;1H\r\b\x7f\u202e\U000e0041\nx\tz"
-	for _, o := range []render.Options{{Width: 40}, {Width: 80}, {Width: 120, Full: true},
+	for _, o := range []Options{{Width: 40}, {Width: 80}, {Width: 120, Full: true},
 		{Width: 80, Color: true, Full: true}} {
 		o.Now = time.UnixMilli(0)
 		views(t, hostile(attack), o)
@@ -203,7 +202,7 @@ func FuzzViews(f *testing.F) {
 		f.Add(s, 41, false)
 	}
 	f.Fuzz(func(t *testing.T, text string, width int, full bool) {
-		o := render.Options{Width: width%200 + 1, Full: full, Color: full}
+		o := Options{Width: width%200 + 1, Full: full, Color: full}
 		if width < 0 {
 			o.Width = 1
 		}

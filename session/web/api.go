@@ -13,7 +13,7 @@
 //
 // The URL is the state of a page, and pages are read without JavaScript; a script adds updates, keys and folding.
 // Nothing is loaded from elsewhere, and the Content-Security-Policy allows no inline script or style. All that comes
-// from a session is shown as text, except for the Markdown that package readable permits.
+// from a session is shown as text, except for the Markdown that package render permits.
 //
 // The handler checks neither the host nor the origin of a request, and asks for no credentials. That is for the server
 // to do, as extension/sessionview does.

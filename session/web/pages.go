@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/codec/readable"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -56,10 +56,10 @@ func newPages(b Backend, o Options) http.Handler {
 	style, _ := files.ReadFile("assets/view.css") // it is embedded, as are the next
 	script, _ := files.ReadFile("assets/view.js")
 	icon, _ := files.ReadFile("assets/icon.svg")
-	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(readable.Style()), style...))
+	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(render.Style()), style...))
 	v.addAsset("view.js", "text/javascript; charset=utf-8", script)
 	v.addAsset("icon.svg", "image/svg+xml", icon)
-	v.templates = template.Must(readable.Templates().Funcs(v.functions()).ParseFS(files, "pages/*.html"))
+	v.templates = template.Must(render.Templates().Funcs(v.functions()).ParseFS(files, "pages/*.html"))
 
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -17,7 +17,7 @@ import (
 type partPage struct {
 	sessionPage
 	Turn *document.Turn
-	readable.Part
+	render.Part
 	// Target is what annotations of the part are made at, and Annotations those that it has.
 	Target      target
 	Annotations []document.Annotation
@@ -61,7 +61,7 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range t.Messages {
 		for _, x := range m.Parts {
 			if m.ID == message && x.ID == part {
-				p.Part, p.Annotations = readable.NewPart(document.Words{Full: true, Zone: v.Zone}.Block(x)), x.Annotations
+				p.Part, p.Annotations = render.NewPart(document.Words{Full: true, Zone: v.Zone}.Block(x)), x.Annotations
 				linkPart(&p.Part, doc, t, m)
 			}
 		}

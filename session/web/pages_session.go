@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -45,7 +45,7 @@ type sessionPage struct {
 
 // turnData is a turn with what its page shows around it.
 type turnData struct {
-	readable.Turn
+	render.Turn
 	Doc  *document.Document
 	Rows []waterfallRow
 	// Alone reports that the page is the turn's.
@@ -92,7 +92,7 @@ func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool)
 	span := func(id string) string { return v.spanURL(spans[id].TraceID, spans[id].SpanID) }
 	all := make([]turnData, len(turns))
 	for i, t := range turns {
-		turn := readable.NewTurn(document.Words{Zone: v.Zone}, t)
+		turn := render.NewTurn(document.Words{Zone: v.Zone}, t)
 		for k := range turn.Messages {
 			m := &turn.Messages[k]
 			m.ElementID, m.Span = messageID(m.Message), span(m.ID)
@@ -113,7 +113,7 @@ func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool)
 }
 
 // linkPart adds the addresses of other pages to a part, and cuts what is too long for this one.
-func linkPart(p *readable.Part, doc *document.Document, t *document.Turn, m *document.Message) {
+func linkPart(p *render.Part, doc *document.Document, t *document.Turn, m *document.Message) {
 	id := doc.Session.ID
 	p.ElementID, p.Self = partID(p.Part.ID), Address("s", id, "p", m.ID, p.Part.ID)
 	if len(p.Text) > maxProse {
@@ -121,7 +121,7 @@ func linkPart(p *readable.Part, doc *document.Document, t *document.Turn, m *doc
 	}
 	p.Images = nil
 	if f := p.Part.File; f != nil && f.Size != nil && slices.Contains(images, f.MediaType) {
-		p.Images = []readable.Image{{Source: template.URL(p.Self + "/blob"), Alt: p.Title, Link: true}}
+		p.Images = []render.Image{{Source: template.URL(p.Self + "/blob"), Alt: p.Title, Link: true}}
 	}
 	if p.Outcome == document.OutcomeFailed || p.Outcome == document.OutcomeDenied {
 		p.Next = Address("s", id, "next") + "?" +
@@ -504,7 +504,7 @@ func (v *pages) share(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var b bytes.Buffer
-	if err := readable.HTML(&b, doc, readable.Options{Zone: v.Zone}); err != nil {
+	if err := render.HTML(&b, doc, document.Words{Zone: v.Zone}); err != nil {
 		return err
 	}
 	p := sharePage{sessionPage{Doc: doc, Tab: "share"}, printable.Bytes(int64(b.Len()))}
@@ -518,7 +518,7 @@ func (v *pages) download(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var b bytes.Buffer
-	if err := readable.HTML(&b, doc, readable.Options{Zone: v.Zone, Full: r.URL.Query().Get("full") != ""}); err != nil {
+	if err := render.HTML(&b, doc, document.Words{Zone: v.Zone, Full: r.URL.Query().Get("full") != ""}); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Disposition", `attachment; filename="session.html"`)
@@ -549,7 +549,7 @@ func (v *pages) diff(w http.ResponseWriter, r *http.Request) error {
 	}
 	var body bytes.Buffer
 	d := document.Compare(a, b, false)
-	if err := readable.Comparison(&body, d, a, b, readable.Options{Zone: v.Zone}); err != nil {
+	if err := render.Comparison(&body, d, a, b, document.Words{Zone: v.Zone}); err != nil {
 		return err
 	}
 	return v.show(w, r, http.StatusOK, page{Title: "Diff"}, "diff", struct {

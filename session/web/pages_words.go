@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -28,7 +28,7 @@ func (v *pages) functions() template.FuncMap {
 		"iso":     func(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339) },
 		"time":    words.Time,
 		"title":   title,
-		"queued":  func(d *document.Document) []readable.Message { return readable.Messages(words, d.Queued) },
+		"queued":  func(d *document.Document) []render.Message { return render.Messages(words, d.Queued) },
 		"cost":    printable.Cost,
 		"spent":   printable.Spent,
 		"decision": func(d document.Decision) string {

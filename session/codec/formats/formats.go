@@ -20,12 +20,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlp"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/codec/pi"
-	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/codec/sts"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 )
 
 // All are the formats. Exports are listed in this order, the default first. The first
@@ -65,7 +65,7 @@ var All = []Format{{
 	Writing: Writing{
 		Ext: ".md", Many: true, Text: true, Explain: explainTranscript,
 		Stream: each(func(w io.Writer, s *Source) error {
-			return readable.Markdown(w, document.Build(s.Input), readable.Options{Full: s.Full, Files: s.Files})
+			return render.Markdown(w, document.Build(s.Input), document.Words{Full: s.Full, Files: s.Files})
 		}),
 	},
 }, {
@@ -73,7 +73,7 @@ var All = []Format{{
 	Writing: Writing{
 		Ext: ".html", Text: true, Explain: explainTranscript,
 		Stream: each(func(w io.Writer, s *Source) error {
-			return readable.HTML(w, document.Build(s.Input), readable.Options{Full: s.Full, Files: s.Files})
+			return render.HTML(w, document.Build(s.Input), document.Words{Full: s.Full, Files: s.Files})
 		}),
 	},
 }, {
@@ -234,7 +234,7 @@ func run(path string) []string {
 // complete explains the formats that hold all that a store has of a session.
 func complete(s *Source) []codec.Loss { return sqlitefile.Explain(s.Session, s.Observed) }
 
-func explainTranscript(s *Source) []codec.Loss { return readable.Explain(s.Session, s.Full) }
+func explainTranscript(s *Source) []codec.Loss { return render.Explain(s.Session, s.Full) }
 
 // each makes a stream of a function that writes one session.
 func each(encode func(io.Writer, *Source) error) func(io.Writer) func(*Source) error {

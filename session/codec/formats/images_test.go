@@ -11,7 +11,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/atif"
-	"github.com/agenttrace/agenttrace/session/codec/readable"
 	"github.com/agenttrace/agenttrace/session/codec/sts"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -57,9 +56,9 @@ func TestImagesOfToolsAreImages(t *testing.T) {
 		"atif": {func(b *bytes.Buffer) error { return atif.Encode(b, s) },
 			`"path": "data:image/png;base64,` + picture + `"`},
 		"sts": {func(b *bytes.Buffer) error { return sts.Encode(b, s) }, `the page\n` + shown},
-		"html": {func(b *bytes.Buffer) error { return readable.HTML(b, doc, readable.Options{}) },
+		"html": {func(b *bytes.Buffer) error { return render.HTML(b, doc, document.Words{}) },
 			`<img src="data:image/png;base64,` + picture + `" alt="` + shown + `"`},
-		"markdown": {func(b *bytes.Buffer) error { return readable.Markdown(b, doc, readable.Options{}) }, shown},
+		"markdown": {func(b *bytes.Buffer) error { return render.Markdown(b, doc, document.Words{}) }, shown},
 		"show":     {func(b *bytes.Buffer) error { return render.Document(b, doc, render.Options{}) }, shown},
 	} {
 		var b bytes.Buffer

@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"cmp"
@@ -18,16 +18,16 @@ import (
 // The first divergence is at the top and leads to its place; turns that are equal,
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
-func HTMLDiff(w io.Writer, d *document.Diff, a, b *document.Document, o Options) error {
+func HTMLDiff(w io.Writer, d *document.Diff, a, b *document.Document, o document.Words) error {
 	return encodeDiff(w, "diff", d, a, b, o)
 }
 
 // Comparison writes the main element of that page, for a page that has the [Style].
-func Comparison(w io.Writer, d *document.Diff, a, b *document.Document, o Options) error {
+func Comparison(w io.Writer, d *document.Diff, a, b *document.Document, o document.Words) error {
 	return encodeDiff(w, "comparison", d, a, b, o)
 }
 
-func encodeDiff(w io.Writer, template string, d *document.Diff, a, b *document.Document, o Options) error {
+func encodeDiff(w io.Writer, template string, d *document.Diff, a, b *document.Document, o document.Words) error {
 	c := comparer{o: o, d: d, a: a, b: b, shown: map[[2]string]string{}}
 	if err := htmlTemplates.ExecuteTemplate(w, template, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
@@ -111,7 +111,7 @@ type diffCall struct {
 
 // comparer puts a diff into words.
 type comparer struct {
-	o    Options
+	o    document.Words
 	d    *document.Diff
 	a, b *document.Document
 	// shown are prompts and catalogs that were compared, by their digests, and where.
@@ -128,7 +128,7 @@ func (c *comparer) page() *diffPage {
 		if len(run[0].Changes) == 0 {
 			p.Runs = append(p.Runs, c.alike(run))
 			for i := range run {
-				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnLabel(&run[i]), "alike",
+				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnName(&run[i]), "alike",
 					document.RunLabel(run[i : i+1])})
 			}
 			continue
@@ -139,7 +139,7 @@ func (c *comparer) page() *diffPage {
 		if t.Fold {
 			class = "tokens"
 		}
-		p.Marks = append(p.Marks, turnMark{"#" + t.ID, turnLabel(&run[0]), class, t.Label + ": " + t.Count})
+		p.Marks = append(p.Marks, turnMark{"#" + t.ID, turnName(&run[0]), class, t.Label + ": " + t.Count})
 	}
 	p.Verdict = "The content does not differ."
 	if f := c.d.First; f != nil {
@@ -156,7 +156,7 @@ func turnID(t *document.DiffTurn) string {
 	return "turn-" + strconv.Itoa(t.A)
 }
 
-func turnLabel(t *document.DiffTurn) string {
+func turnName(t *document.DiffTurn) string {
 	switch {
 	case t.A == 0:
 		return "B" + strconv.Itoa(t.B)

@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"bytes"
@@ -80,7 +80,7 @@ func conversation(at int, question, answer string) *document.Turn {
 	}}
 }
 
-func diffHTML(t testing.TB, a, b *document.Document, o Options) string {
+func diffHTML(t testing.TB, a, b *document.Document, o document.Words) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := HTMLDiff(&out, document.Compare(a, b, false), a, b, o); err != nil {
@@ -91,7 +91,7 @@ func diffHTML(t testing.TB, a, b *document.Document, o Options) string {
 
 func TestDiffGolden(t *testing.T) {
 	a, b := twoStories("the <b>*test*</b>", "B & alone")
-	golden(t, "diff.html", diffHTML(t, a, b, Options{}))
+	golden(t, "diff.html", diffHTML(t, a, b, document.Words{}))
 }
 
 // TestDiffIsNoMarkup compares sessions whose texts try to be something else. What both
@@ -99,18 +99,18 @@ func TestDiffGolden(t *testing.T) {
 // diff.
 func TestDiffIsNoMarkup(t *testing.T) {
 	a, b := twoStories("x", "y")
-	want := frame(t, diffHTML(t, a, b, Options{Full: true}))
+	want := frame(t, diffHTML(t, a, b, document.Words{Full: true}))
 	for _, said := range codectest.Hostile {
 		var page string
 		if len(said) < 100 && !strings.ContainsAny(printable.Sanitize(said), "\n") { // or it has rows of its own
 			a, b := twoStories(said, "y")
-			page = diffHTML(t, a, b, Options{Full: true})
+			page = diffHTML(t, a, b, document.Words{Full: true})
 			if d := cmp.Diff(want, frame(t, page)); d != "" {
 				t.Errorf("%q in both (-want +got):\n%s", said, d)
 			}
 		}
 		a, b = twoStories("x", said)
-		page += diffHTML(t, a, b, Options{Full: true})
+		page += diffHTML(t, a, b, document.Words{Full: true})
 		for _, element := range frame(t, page) {
 			if !slices.Contains(want, element) {
 				t.Errorf("%q in one adds %s", said, element)
@@ -124,7 +124,7 @@ func TestDiffIsNoMarkup(t *testing.T) {
 
 // TestDiffNamesFactsOnce: the table of what both sessions are has a row for each fact.
 func TestDiffNamesFactsOnce(t *testing.T) {
-	page := diffHTML(t, story("x"), story("y"), Options{})
+	page := diffHTML(t, story("x"), story("y"), document.Words{})
 	facts, _, _ := strings.Cut(page, "</header>")
 	for _, name := range []string{"Title", "Session", "Tokens", "Cost"} {
 		if n := strings.Count(facts, `<th scope="row">`+name+"</th>"); n != 1 {
@@ -137,7 +137,7 @@ func TestDiffNamesFactsOnce(t *testing.T) {
 // divergence to where it stands.
 func TestDiffLinks(t *testing.T) {
 	a, b := twoStories("x", "y")
-	page := diffHTML(t, a, b, Options{})
+	page := diffHTML(t, a, b, document.Words{})
 	links := strings.Split(page, `href="#`)[1:]
 	if len(links) < 8 {
 		t.Fatalf("%d links", len(links))
@@ -155,7 +155,7 @@ func TestDiffLinks(t *testing.T) {
 
 func TestDiffOfEqual(t *testing.T) {
 	a, b := twoStories("x", "y")
-	if page := diffHTML(t, a, a, Options{}); !strings.Contains(page, "no difference") ||
+	if page := diffHTML(t, a, a, document.Words{}); !strings.Contains(page, "no difference") ||
 		strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
 		t.Error("a session and itself differ")
 	}
@@ -175,7 +175,7 @@ func TestDiffIsBounded(t *testing.T) {
 	same := strings.Repeat("same\n", 2*maxFold)
 	*text(a) += same + strings.Repeat("long ", maxLine)
 	*text(b) += same
-	cut, full := diffHTML(t, a, b, Options{}), diffHTML(t, a, b, Options{Full: true})
+	cut, full := diffHTML(t, a, b, document.Words{}), diffHTML(t, a, b, document.Words{Full: true})
 	for _, left := range []string{"100 lines more that differ are left out", "lines alike are left out"} {
 		if !strings.Contains(cut, left) || strings.Contains(full, left) {
 			t.Errorf("%q: cut %v, full %v", left, strings.Contains(cut, left), strings.Contains(full, left))
@@ -193,10 +193,10 @@ func FuzzHTMLDiff(f *testing.F) {
 		f.Add("x", said)
 	}
 	a, b := twoStories("x", "y")
-	known := frame(f, diffHTML(f, a, b, Options{}))
+	known := frame(f, diffHTML(f, a, b, document.Words{}))
 	f.Fuzz(func(t *testing.T, said, inB string) {
 		a, b := twoStories(said, inB)
-		for _, element := range frame(t, diffHTML(t, a, b, Options{})) {
+		for _, element := range frame(t, diffHTML(t, a, b, document.Words{})) {
 			if !slices.Contains(known, element) {
 				t.Errorf("%q and %q add %s", said, inB, element)
 			}

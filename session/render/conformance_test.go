@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	}
 	for _, f := range []struct {
 		name   string
-		encode func(io.Writer, *document.Document, Options) error
+		encode func(io.Writer, *document.Document, document.Words) error
 		full   bool
 		check  func([]byte) error
 	}{{"html", HTML, true, balanced}, {"markdown", Markdown, true, utf8Text}, {"markdown", Markdown, false, utf8Text}} {
@@ -37,7 +37,7 @@ func TestConformance(t *testing.T) {
 				Name: f.name,
 				Encode: func(w io.Writer, s *codec.Session) error {
 					in := document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}
-					return f.encode(w, document.Build(in), Options{Full: f.full})
+					return f.encode(w, document.Build(in), document.Words{Full: f.full})
 				},
 				Explain: func(s *codec.Session) []codec.Loss { return Explain(s, f.full) },
 				Check:   f.check,
@@ -48,7 +48,7 @@ func TestConformance(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden files")
 
-func transcript(t testing.TB, encode func(io.Writer, *document.Document, Options) error, said string, o Options) string {
+func transcript(t testing.TB, encode func(io.Writer, *document.Document, document.Words) error, said string, o document.Words) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := encode(&b, story(said), o); err != nil {
@@ -76,17 +76,17 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestGolden(t *testing.T) {
-	o := Options{Files: map[string]string{"out/the <b>*test*</b>": "files/1 (a).txt"}}
+	o := document.Words{Files: map[string]string{"out/the <b>*test*</b>": "files/1 (a).txt"}}
 	golden(t, "story.html", transcript(t, HTML, "the <b>*test*</b>", o))
 	golden(t, "story.md", transcript(t, Markdown, "the <b>*test*</b>", o))
 }
 
 func TestCutAndFull(t *testing.T) {
-	for _, encode := range []func(io.Writer, *document.Document, Options) error{HTML, Markdown} {
-		if cut := transcript(t, encode, "x", Options{}); !strings.Contains(cut, "are left out; a full export has them") {
+	for _, encode := range []func(io.Writer, *document.Document, document.Words) error{HTML, Markdown} {
+		if cut := transcript(t, encode, "x", document.Words{}); !strings.Contains(cut, "are left out; a full export has them") {
 			t.Error("a long output is not cut")
 		}
-		if full := transcript(t, encode, "x", Options{Full: true}); strings.Contains(full, "left out") ||
+		if full := transcript(t, encode, "x", document.Words{Full: true}); strings.Contains(full, "left out") ||
 			strings.Count(full, "FAIL x") != 120 {
 			t.Error("a full transcript is cut")
 		}

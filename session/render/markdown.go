@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"bufio"
@@ -18,14 +18,14 @@ var markdownPage string
 
 var markdownTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
-	"fold": fold, "emphasized": emphasized, "capital": printable.Capital,
+	"fold": details, "emphasized": emphasized, "capital": printable.Capital,
 	"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
 	"text":  func(s string) document.Text { return document.Text{Body: s} },
 }).Parse(markdownPage))
 
 // Markdown writes the transcript in Markdown. The same document gives the same bytes. Transcripts may
 // follow one another.
-func Markdown(w io.Writer, d *document.Document, o Options) error {
+func Markdown(w io.Writer, d *document.Document, o document.Words) error {
 	b := bufio.NewWriter(w)
 	err := markdownTemplate.ExecuteTemplate(b, "transcript", o.Session(d))
 	if err == nil {
@@ -45,8 +45,8 @@ func emphasized(all []string) string {
 	return "*" + escape(strings.Join(all, " · ")) + "*\n\n"
 }
 
-// fold writes what only opens when it is asked to.
-func fold(title string, content ...string) string {
+// details writes what only opens when it is asked to.
+func details(title string, content ...string) string {
 	return "<details><summary>" + html.EscapeString(title) + "</summary>\n\n" + strings.Join(content, "") +
 		"</details>\n\n"
 }

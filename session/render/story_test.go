@@ -1,6 +1,6 @@
 // Package transcripttest has a session with one of everything that a transcript tells,
 // for the tests of its formats.
-package readable
+package render
 
 import (
 	"encoding/json"

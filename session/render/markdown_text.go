@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"strconv"
@@ -189,7 +189,7 @@ func (w *lineWriter) node(n *node) {
 // mark writes what is not text.
 func (w *lineWriter) mark(s string) {
 	if w.last == s[0] {
-		w.WriteString(apart)
+		w.WriteString(separator)
 	}
 	w.WriteString(s)
 	w.begins, w.last = false, s[len(s)-1]
@@ -197,7 +197,7 @@ func (w *lineWriter) mark(s string) {
 
 func (w *lineWriter) around(mark string, n *node) {
 	if w.last == mark[0] && w.last != 0 {
-		w.WriteString(apart)
+		w.WriteString(separator)
 	}
 	w.WriteString(mark)
 	w.begins, w.last = false, 0

@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ type nodeKind int
 const (
 	// Paragraph holds inlines.
 	nodeParagraph nodeKind = iota
-	// Line holds the inlines of an item that is not set apart as a paragraph.
+	// Line holds the inlines of an item that is not set separator as a paragraph.
 	nodeLine
 	// Heading holds inlines.
 	nodeHeading
@@ -77,7 +77,7 @@ type node struct {
 	Ordered bool
 	Start   int
 	Marker  byte
-	// Tight reports of a List that its items are not set apart.
+	// Tight reports of a List that its items are not set separator.
 	Tight bool
 	// Align is "left", "right", "center" or "" for a Cell.
 	Align string

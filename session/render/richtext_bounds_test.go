@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"strings"
@@ -54,7 +54,7 @@ func TestBounds(t *testing.T) {
 		"comments":                {repeat("a<!--"), no},
 		"strikes":                 {repeat("a~ ~~b "), no},
 		"quotations":              {repeat(">"), no},
-		"quotations apart":        {repeat("> ") + "a", no},
+		"quotations separator":    {repeat("> ") + "a", no},
 		"items in items":          {repeat("- "), no},
 		"numbers in numbers":      {repeat("1. "), no},
 		"lists in lists":          {nested.String(), no},

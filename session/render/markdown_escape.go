@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"net/url"
@@ -16,14 +16,14 @@ func escape(s string) string {
 			b.WriteByte('\\')
 			b.WriteByte(c)
 			if c == '#' && i+1 < len(s) && s[i+1] >= '0' && s[i+1] <= '9' {
-				b.WriteString(apart)
+				b.WriteString(separator)
 			}
 		case '&':
 			b.WriteString("&amp;")
 		case '@':
 			b.WriteByte(c)
 			if (i == 0 || !wordly(s[i-1])) && i+1 < len(s) && wordly(s[i+1]) {
-				b.WriteString(apart)
+				b.WriteString(separator)
 			}
 		default:
 			b.WriteByte(c)
@@ -32,9 +32,9 @@ func escape(s string) string {
 	return b.String()
 }
 
-// apart is between two characters that would mean something together. It shows
+// separator is between two characters that would mean something together. It shows
 // nothing, and who copies what is shown does not get it.
-const apart = "<!-- -->"
+const separator = "<!-- -->"
 
 func wordly(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'

@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"encoding/json"
@@ -25,7 +25,7 @@ const (
 // made printable, so each piece of it is harmless; the raw row of the part has it as it was.
 func Runs(s string) []Run {
 	if strings.HasPrefix(s, "@@ -") || strings.Contains(s, "\n@@ -") {
-		return diffLines(s)
+		return unifiedDiff(s)
 	}
 	if !strings.ContainsAny(s, escapeMark+string(carriageReturn)) {
 		return []Run{{"", s}}
@@ -156,8 +156,8 @@ func (t *terminal) style(parameters []string) {
 	}
 }
 
-// diffLines has the lines of a unified diff, those that follow each other and are of a kind in one piece.
-func diffLines(s string) (all []Run) {
+// unifiedDiff has the lines of a unified diff, those that follow each other and are of a kind in one piece.
+func unifiedDiff(s string) (all []Run) {
 	for line := range strings.SplitAfterSeq(s, "\n") {
 		class := ""
 		switch {
@@ -237,7 +237,7 @@ func (e *Edit) compare(before, after string) {
 	rows := document.DiffTexts(printable.Sanitize(before), printable.Sanitize(after))
 	for i := 0; i < len(rows); {
 		if rows[i].Same {
-			e.Runs = appendRun(e.Runs, "", "  "+line(rows[i].A)+"\n")
+			e.Runs = appendRun(e.Runs, "", "  "+joined(rows[i].A)+"\n")
 			i++
 			continue
 		}
@@ -245,19 +245,19 @@ func (e *Edit) compare(before, after string) {
 			func(r document.DiffRow) bool { return r.Same })
 		for _, r := range rows[i:end] {
 			if r.A != nil {
-				e.Runs, e.Removed = appendRun(e.Runs, "del", "- "+line(r.A)+"\n"), e.Removed+1
+				e.Runs, e.Removed = appendRun(e.Runs, "del", "- "+joined(r.A)+"\n"), e.Removed+1
 			}
 		}
 		for _, r := range rows[i:end] {
 			if r.B != nil {
-				e.Runs, e.Added = appendRun(e.Runs, "add", "+ "+line(r.B)+"\n"), e.Added+1
+				e.Runs, e.Added = appendRun(e.Runs, "add", "+ "+joined(r.B)+"\n"), e.Added+1
 			}
 		}
 		i = end
 	}
 }
 
-func line(pieces []document.Piece) string {
+func joined(pieces []document.Piece) string {
 	var b strings.Builder
 	for _, p := range pieces {
 		b.WriteString(p.Text)

@@ -1,4 +1,4 @@
-package readable
+package render
 
 import "strings"
 

@@ -1,26 +1,4 @@
-// Package readable writes sessions as transcripts for people, in Markdown for an issue, a review or a notebook, and in
-// one HTML file that can be sent to anybody: every turn, message and tool call, decisions, compactions, errors and a
-// table of tokens. They are exports only, and lose what a reader does not look at: ids of parts, traces, metadata of the
-// host. [HTMLDiff] has two sessions side by side. What things are called is decided in package document.
-//
-// Reasoning, and the input and output of tools, are folded with <details>, which GitHub, GitLab and most viewers of
-// Markdown know, and are cut where they are long.
-//
-// The HTML file loads nothing and runs nothing: its style is in it, there is no script, and a content security policy
-// forbids both. It is light or dark as its reader's system is, fits a phone, and prints. Images that were sent or that a
-// tool returned are in it. Markdown loads no image, and GitHub notifies nobody.
-//
-// What people and models wrote is shown with its Markdown; parseText decides what of it may be more than words:
-//
-//   - HTML is text. So are definitions of links, which would hold for other texts too.
-//   - A link leads to http, https or mailto, and opens without a referrer. Of another one its words and its address
-//     are left.
-//   - An image is a link to it, and is not loaded.
-//   - Characters that an entity stands for are fit to be shown, as all others are.
-//   - Headings are below those of the transcript, and in Markdown nothing reaches beyond its quotation.
-//
-// All else that comes from the session is text: tools' input and output, prompts, errors.
-package readable
+package render
 
 import (
 	"crypto/sha256"
@@ -34,9 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
-
-// Options state how much is written. The zero value is ready for use.
-type Options = document.Words
 
 //go:embed blocks.html transcript.html diff.html style.css
 var files embed.FS
@@ -158,7 +133,7 @@ func NewPart(b document.Block) Part {
 }
 
 // HTML writes the transcript in HTML. The same document gives the same bytes.
-func HTML(w io.Writer, d *document.Document, o Options) error {
+func HTML(w io.Writer, d *document.Document, o document.Words) error {
 	page := struct {
 		document.SessionWords
 		Turns  []Turn

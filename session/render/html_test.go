@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	nethtml "golang.org/x/net/html"
 
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // What a text may be shown with, and the attributes of it; those of a link are looked at
@@ -160,7 +161,7 @@ func examine(t testing.TB, said, page string, want []string) {
 // TestHTMLTextsStayInTheirPlace tells a story whose texts try to be something else: the page
 // has the elements that it has without, and in its texts none but those of Markdown.
 func TestHTMLTextsStayInTheirPlace(t *testing.T) {
-	plain := transcript(t, HTML, "x", Options{Full: true})
+	plain := transcript(t, HTML, "x", document.Words{Full: true})
 	want := frame(t, plain)
 	for _, name := range []string{"script", "iframe", "link", "object", "form"} {
 		if slices.Contains(want, "<"+name+">") {
@@ -168,19 +169,19 @@ func TestHTMLTextsStayInTheirPlace(t *testing.T) {
 		}
 	}
 	for _, said := range codectest.Hostile {
-		examine(t, said, transcript(t, HTML, said, Options{Full: true}), want)
+		examine(t, said, transcript(t, HTML, said, document.Words{Full: true}), want)
 	}
 	all := strings.Join(codectest.Hostile, "\n\n")
-	examine(t, all, transcript(t, HTML, all, Options{Full: true}), want)
+	examine(t, all, transcript(t, HTML, all, document.Words{Full: true}), want)
 }
 
 func FuzzHTML(f *testing.F) {
 	for _, said := range codectest.Hostile {
 		f.Add(said)
 	}
-	want := frame(f, transcript(f, HTML, "x", Options{Full: true}))
+	want := frame(f, transcript(f, HTML, "x", document.Words{Full: true}))
 	f.Fuzz(func(t *testing.T, said string) {
-		examine(t, said, transcript(t, HTML, said, Options{Full: true}), want)
+		examine(t, said, transcript(t, HTML, said, document.Words{Full: true}), want)
 	})
 }
 
@@ -214,7 +215,7 @@ func TestHTMLTexts(t *testing.T) {
 	if got := string(Rich(deep)); got != `<div class="text">`+strings.ReplaceAll(deep, ">", "&gt;")+"</div>" {
 		t.Errorf("a text that nests without end is %q", got)
 	}
-	page := transcript(t, HTML, "**bold**", Options{})
+	page := transcript(t, HTML, "**bold**", document.Words{})
 	for what, n := range map[string]int{"<strong>bold</strong>": 4, "FAIL **bold**": 80, "You are a coder. **bold**": 1,
 		"gave up **bold**": 1, "&#34;go test **bold**&#34;": 1} {
 		if strings.Count(page, what) != n {

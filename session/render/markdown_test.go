@@ -1,4 +1,4 @@
-package readable
+package render
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ func outline(t testing.TB, page string) []string {
 				t.Errorf("HTML is quoted: %q", n.Lines().Value(source))
 			}
 		case *ast.RawHTML:
-			if html := string(n.Segments.Value(source)); html != apart {
+			if html := string(n.Segments.Value(source)); html != separator {
 				t.Errorf("HTML is in a line: %q", html)
 			}
 		case *ast.Image, *ast.LinkReferenceDefinition, *extast.Footnote, *extast.FootnoteLink:
@@ -83,7 +83,7 @@ var webAddress = regexp.MustCompile(`^(?i:https?://|mailto:)`)
 
 func examineMarkdown(t testing.TB, said string, want []string) {
 	t.Helper()
-	got := transcript(t, Markdown, said, Options{Full: true})
+	got := transcript(t, Markdown, said, document.Words{Full: true})
 	if d := cmp.Diff(want, outline(t, got)); d != "" {
 		t.Errorf("%.300q changes the transcript (-want +got):\n%s", said, d)
 	}
@@ -95,7 +95,7 @@ func examineMarkdown(t testing.TB, said string, want []string) {
 // TestMarkdownTextsStayInTheirPlace tells a story whose texts try to be something else, or not to
 // end: what stands at the top is the same.
 func TestMarkdownTextsStayInTheirPlace(t *testing.T) {
-	want := outline(t, transcript(t, Markdown, "x", Options{Full: true}))
+	want := outline(t, transcript(t, Markdown, "x", document.Words{Full: true}))
 	for _, said := range codectest.Hostile {
 		examineMarkdown(t, said, want)
 	}
@@ -106,7 +106,7 @@ func FuzzMarkdown(f *testing.F) {
 	for _, said := range codectest.Hostile {
 		f.Add(said)
 	}
-	want := outline(f, transcript(f, Markdown, "x", Options{Full: true}))
+	want := outline(f, transcript(f, Markdown, "x", document.Words{Full: true}))
 	f.Fuzz(func(t *testing.T, said string) { examineMarkdown(t, said, want) })
 }
 
@@ -146,7 +146,7 @@ func TestQuote(t *testing.T) {
 			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 		meant, ok := parseText(said)
-		if again, _ := parseText(strings.ReplaceAll(got, apart, "")); ok && !strings.Contains(got, "*"+apart) {
+		if again, _ := parseText(strings.ReplaceAll(got, separator, "")); ok && !strings.Contains(got, "*"+separator) {
 			if d := cmp.Diff([]*node{{Kind: nodeQuote, Children: meant}}, again,
 				cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Level" }, cmp.Ignore())); d != "" {
 				t.Errorf("%q is read as something else (-meant +read):\n%s", said, d)
@@ -192,7 +192,7 @@ func TestCall(t *testing.T) {
 				{Kind: document.KindStep, Step: 2},
 			}}}}}}
 		var b bytes.Buffer
-		if err := Markdown(&b, doc, Options{}); err != nil {
+		if err := Markdown(&b, doc, document.Words{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") {
@@ -210,7 +210,7 @@ func TestRoleOfAnyScript(t *testing.T) {
 		"": "### Message"} {
 		d := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: role}}}}}
 		var b bytes.Buffer
-		if err := Markdown(&b, d, Options{}); err != nil {
+		if err := Markdown(&b, d, document.Words{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") || !utf8.ValidString(got) {
@@ -228,7 +228,7 @@ func TestCutOfLittle(t *testing.T) {
 					Error: strings.Repeat("line\n", lines)}},
 			}}}}}}
 		var b bytes.Buffer
-		if err := Markdown(&b, doc, Options{}); err != nil {
+		if err := Markdown(&b, doc, document.Words{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(b.String(), "left out"); got != cut {
