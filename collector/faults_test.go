@@ -150,37 +150,61 @@ func stored(t *testing.T, path string, ids map[string]bool) (n int) {
 	return n
 }
 
-// A queue on disk keeps what it acknowledged over the death of the collector, and
-// what it delivers twice is stored once.
-func TestKilledWithQueueOnDisk(t *testing.T) {
+// A collector that is killed while it is written to has every request that it acknowledged, once: in the store, or in
+// a queue on disk, of which what it delivers twice is stored once.
+func TestKilled(t *testing.T) {
 	clean(t)
-	endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
-	config := configured(t, endpoint, path, "    sending_queue: {storage: file_storage}")
-	all := make(map[string]bool)
-	for round := range 3 {
+	for _, queue := range []string{"", "    sending_queue: {storage: file_storage}"} {
+		endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
+		config := configured(t, endpoint, path, queue)
+		all := make(map[string]bool)
+		for round := range 2 {
+			p := startProcess(t, "--config", config)
+			c := dial(t, endpoint)
+			ctx, cancel := context.WithCancel(t.Context())
+			enough := make(chan struct{})
+			wait := c.load(ctx, fmt.Sprint(round), func(n int64) {
+				if n == 200 {
+					close(enough)
+				}
+			})
+			<-enough
+			p.kill(t)
+			cancel()
+			wait()
+			for id := range c.acknowledged {
+				all[id] = true
+			}
+			if queue == "" {
+				checkStored(t, path, all)
+			}
+		}
 		p := startProcess(t, "--config", config)
 		c := dial(t, endpoint)
-		ctx, cancel := context.WithCancel(t.Context())
-		enough := make(chan struct{})
-		wait := c.load(ctx, fmt.Sprint(round), func(n int64) {
-			if n == 200 {
-				close(enough)
+		for id := range all { // all of them are sent again
+			if err := c.send(t.Context(), id, 0); err != nil {
+				t.Fatal(err)
 			}
-		})
-		<-enough
-		p.kill(t)
-		cancel()
-		wait()
-		for id := range c.acknowledged {
-			all[id] = true
+		}
+		until(t, "the queue is delivered", func() bool { return stored(t, path, all) == len(all) })
+		p.stop(t)
+		checkStored(t, path, all)
+	}
+}
+
+// checkStored wants every session with the one span that it was made from.
+func checkStored(t *testing.T, path string, ids map[string]bool) {
+	t.Helper()
+	reader := opened(t, path)
+	for id := range ids {
+		if _, err := reader.Session(t.Context(), id); err != nil {
+			t.Fatalf("session %s was acknowledged: %v", id, err)
+		}
+		links, err := reader.SpanRefs(t.Context(), id)
+		if err != nil || len(links) != 1 {
+			t.Fatalf("session %s has %d spans, %v; want 1", id, len(links), err)
 		}
 	}
-	before := stored(t, path, all)
-	p := startProcess(t, "--config", config)
-	until(t, "the queue is delivered", func() bool { return stored(t, path, all) == len(all) })
-	p.stop(t)
-	t.Logf("%d requests acknowledged, %d of them stored when the collector died last", len(all), before)
-	checkStored(t, path, all)
 }
 
 // A collector that is asked to stop stores what it acknowledged and has not stored.
@@ -219,38 +243,6 @@ func refusedFor(t *testing.T, c *client, id string, ballast int) {
 	} else if s, _ := status.FromError(err); s.Code() != codes.DeadlineExceeded && s.Code() != codes.Unavailable {
 		t.Errorf("%s was refused with %v, after which its sender does not try again", id, err)
 	}
-}
-
-// A store whose file is moved away takes nothing until it is back, and then goes on,
-// without a restart.
-func TestStoreMoved(t *testing.T) {
-	clean(t)
-	path := filepath.Join(t.TempDir(), "sessions.db")
-	r := started(t, Options{Store: path})
-	c := dial(t, r.Endpoint())
-	if err := c.send(t.Context(), "ses_before", 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path, path+".away"); err != nil {
-		t.Fatal(err)
-	}
-	refusedFor(t, c, "ses_away", 0)
-	waits := make(chan error, 1)
-	go func() { waits <- c.send(t.Context(), "ses_patient", 0) }()
-	refusedFor(t, c, "ses_away_too", 0)
-	if err := os.Rename(path+".away", path); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-waits; err != nil {
-		t.Errorf("a sender that waited for the store got %v", err)
-	}
-	for _, id := range []string{"ses_away", "ses_away_too", "ses_after"} {
-		if err := c.send(t.Context(), id, 0); err != nil {
-			t.Error(err)
-		}
-	}
-	stop(t, r)
-	checkStored(t, path, c.acknowledged)
 }
 
 // A sender gets the error within seconds when the store is away, over gRPC and HTTP, in a way
@@ -296,6 +288,7 @@ func TestSenderIsToldSoonThatTheStoreIsAway(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			path := filepath.Join(t.TempDir(), "sessions.db")
 			grpcEndpoint, httpEndpoint := freeport.MustAddress(), freeport.MustAddress()
 			config := fmt.Sprintf(`yaml:
@@ -356,48 +349,6 @@ func large(id string, ballast int) ptrace.Traces {
 	span := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
 	span.Attributes().PutStr(string(semconv.SessionTitleKey), strings.Repeat("ballast ", ballast/8))
 	return td
-}
-
-// A store that another process holds locked takes nothing until it lets go. The
-// collector logs that it tries again, and does.
-func TestStoreLocked(t *testing.T) {
-	clean(t)
-	endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
-	p := startProcess(t, "--config", configured(t, endpoint, path, ""))
-	c := dial(t, endpoint)
-	if err := c.send(t.Context(), "ses_before", 0); err != nil {
-		t.Fatal(err)
-	}
-	other, err := zombie.OpenConn(path, zombie.OpenReadWrite|zombie.OpenWAL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if err := sqlitex.ExecuteTransient(other, "BEGIN IMMEDIATE", nil); err != nil {
-		t.Fatal(err)
-	}
-	waits := make(chan error, 1)
-	go func() { waits <- c.send(t.Context(), "ses_patient", 0) }()
-	refusedFor(t, c, "ses_locked", 0)
-	until(t, "the collector logs that it will retry", func() bool {
-		return strings.Contains(string(p.output()), "Will retry")
-	})
-	select {
-	case err := <-waits:
-		t.Errorf("a sender was answered while the store was locked: %v", err)
-	default:
-	}
-	if err := sqlitex.ExecuteTransient(other, "ROLLBACK", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-waits; err != nil {
-		t.Errorf("a sender that waited for the store got %v", err)
-	}
-	if err := c.send(t.Context(), "ses_locked", 0); err != nil {
-		t.Error(err)
-	}
-	p.stop(t)
-	checkStored(t, path, c.acknowledged)
 }
 
 // A disk that is full, be it by a limit or in fact, takes nothing until there is

@@ -125,7 +125,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 	}
 	for _, maps := range []bool{false, true} {
 		id := fmt.Sprint("ses_beside_maps_", maps)
-		deep := nestedProto(maps, 400_000)
+		deep := nestedProto(maps, 200_000)
 		attribute := func(tag byte, key string) []byte {
 			return protoField(tag, protoField(0x0a, []byte(key)), protoField(0x12, deep))
 		}

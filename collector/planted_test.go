@@ -17,52 +17,25 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// secretKinds are the forms in which secrets turn up in a text. A core is 40 letters
-// and digits that nothing else has.
+// secretKinds are forms in which secrets turn up in a text, one for each way in which they are found: by themselves, by
+// a name before or after them, in JSON, between escapes, over several lines, on a command line. The corpus of package
+// redact has the others. A core is 40 letters and digits that nothing else has.
 var secretKinds = []struct {
 	name string
 	text func(core string) string
 }{
 	{"token of GitHub", func(c string) string { return "ghp_" + c[:36] }},
-	{"key of OpenAI", func(c string) string { return "sk-" + "proj-" + c }},
-	{"key of Anthropic", func(c string) string { return "sk-" + "ant-api03-" + c }},
-	{"JWT", func(c string) string { return "eyJ" + "hbGciOiJIUzI1NiJ9.eyJ" + c + "." + c }},
 	{"private key", func(c string) string {
 		return "-----BEGIN PRIV" + "ATE KEY-----\nMIIEvQ" + c + "\n-----END PRIV" + "ATE KEY-----"
 	}},
 	{"password in a URL", func(c string) string { return "postgres://app:" + c + "@db.example.com/main" }},
-	{"assignment", func(c string) string { return "DB_PASSWORD=" + c }},
 	{"header", func(c string) string { return "Authorization: Bearer " + c }},
 	{"password on a command line", func(c string) string { return "mysql -u root -p" + c + " shop" }},
-	{"user on a command line", func(c string) string { return "curl -u app:" + c + " https://example.com" }},
-	{"JSON", func(c string) string { return `{"user":"app","password":"` + c + `"}` }},
 	{"JSON in JSON", func(c string) string { return `{"arguments":"{\"api_key\":\"` + c + `\"}"}` }},
-	{"coloured", func(c string) string { return "\x1b[31mghp_\x1b[0m" + c[:36] }},
 	{"coloured name", func(c string) string { return "a.env:\x1b[01;31m\x1b[KDB_PASS\x1b[m\x1b[K=" + c }},
-	{"escaped", func(c string) string { return `password\x3d` + c }},
-	{"quoted-printable", func(c string) string { return "token=3D" + c }},
-	{"encoded for a URL", func(c string) string { return "next=https%3A%2F%2Fa.example%2F%3Ftoken%3D" + c }},
-	{"glued", func(c string) string { return "token_ghp_" + c[:36] }},
-	{"short name", func(c string) string { return "MYSQL_PWD=" + c }},
-	{"key of a service", func(c string) string { return "OPENAI_KEY=" + c }},
 	{"name and value", func(c string) string { return "- name: DB_PASSWORD\n  value: " + c }},
 	{"value and name", func(c string) string { return `{"value":"` + c + `","name":"DB_PASSWORD"}` }},
-	{"Dockerfile", func(c string) string { return "ENV DB_PASSWORD " + c }},
-	{"data source name", func(c string) string { return "root:" + c + "@tcp(db:3306)/main" }},
-	{"SQL", func(c string) string { return "CREATE USER app IDENTIFIED BY '" + c + "';" }},
-	{"password with a slash in a URL", func(c string) string {
-		return "postgres://app:a/" + c + "@db.example.com/main"
-	}},
-	{"aws configure", func(c string) string { return "aws configure set aws_secret_access_key " + c }},
-	{"sudo", func(c string) string { return "echo " + c + " | sudo -S ls" }},
-	{"chpasswd", func(c string) string { return `echo "root:` + c + `" | chpasswd` }},
-	{"end of a private key", func(c string) string { return c + "MIIEvQ\n" + c + "\n-----END PRIV" + "ATE KEY-----" }},
 	{"prose", func(c string) string { return "The password is " + c }},
-	{"Markdown", func(c string) string { return "**Password:** `" + c + "`" }},
-	{"table", func(c string) string { return "| user | password |\n|---|---|\n| app | " + c + " |" }},
-	{"presigned URL", func(c string) string {
-		return "https://b.s3.amazonaws.com/o?X-Amz-Date=1&X-Amz-Signature=" + c
-	}},
 }
 
 // plant is a secret in a place.
