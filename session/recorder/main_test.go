@@ -1,21 +1,16 @@
 package recorder_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/log"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 	"zombiezen.com/go/sqlite"
@@ -27,52 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// roleVariable selects the role of the test binary in another process.
-const roleVariable = "AGENTTRACE_RECORDER_TEST_ROLE"
-
-func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		if err := roles[role](os.Args[1]); err != nil {
-			fmt.Println("error:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	goleak.VerifyTestMain(m)
-}
-
-// roles has the functions that other processes run on the store at a path.
-var roles = map[string]func(path string) error{"agent": runAgent, "fill": fillDisk}
-
-// runAgent runs an agent until it is killed. It prints the spans that were acknowledged.
-func runAgent(path string) error {
-	rec, err := recorder.Open(context.Background(), path, recorder.Options{})
-	if err != nil {
-		return err
-	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(&printer{SpanExporter: rec.SpanExporter()}))
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(rec.LogExporter())))
-	r := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
-	for {
-		agent(context.Background(), r, tp, lp)
-	}
-}
-
-// printer prints each span that its exporter accepted.
-type printer struct{ sdktrace.SpanExporter }
-
-func (p *printer) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if err := p.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		return err
-	}
-	var b strings.Builder
-	for _, s := range spans {
-		sc := s.SpanContext()
-		fmt.Fprintf(&b, "span %s %s\n", sc.TraceID(), sc.SpanID())
-	}
-	_, err := os.Stdout.WriteString(b.String())
-	return err
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // agent runs a session with turns, calls, tools and decisions.
 func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.LoggerProvider) {
@@ -110,27 +60,6 @@ func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.Lo
 		}
 	}
 	run.End(nil)
-}
-
-// start runs the test binary in one of its roles.
-func start(t *testing.T, role, path string) (*exec.Cmd, *bufio.Scanner) {
-	t.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(binary, path)
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd, bufio.NewScanner(out)
 }
 
 // open opens a recorder that is closed with the test.

@@ -236,15 +236,3 @@ func (c *capture) ExportSpans(_ context.Context, all []sdktrace.ReadOnlySpan) er
 	return nil
 }
 func (*capture) Shutdown(context.Context) error { return nil }
-
-// TestFull checks that nothing is lost while the disk is full.
-func TestFull(t *testing.T) {
-	cmd, lines := start(t, "fill", filepath.Join(t.TempDir(), "sessions.db"))
-	var all []string
-	for lines.Scan() {
-		all = append(all, lines.Text())
-	}
-	if err := cmd.Wait(); err != nil || len(all) != 1 || !strings.HasPrefix(all[0], "flushed") {
-		t.Fatalf("%q, %v", all, err)
-	}
-}

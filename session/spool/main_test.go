@@ -29,17 +29,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
-// roleVariable makes the test binary play a part in another process.
-const roleVariable = "AGENTTRACE_SPOOL_TEST_ROLE"
-
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		if err := roles[role](os.Args[1]); err != nil {
-			fmt.Println("error:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		handled.Lock()
 		defer handled.Unlock()
@@ -62,9 +52,6 @@ func errorsSince() []error {
 	handled.errs = nil
 	return all
 }
-
-// roles are what other processes do with the spool at a path.
-var roles = map[string]func(root string) error{"agent": runAgent, "hold": holdSpool, "fill": fillDisk}
 
 var service = resource.NewSchemaless(attribute.String("service.name", "coder"))
 
