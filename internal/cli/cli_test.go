@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,6 +102,53 @@ func TestScripts(t *testing.T) {
 			},
 		},
 	})
+}
+
+// piped runs the command in this process with what is on its standard input.
+func piped(stdin []byte, args ...string) (stdout, stderr string, code int) {
+	var out, errs bytes.Buffer
+	code = cli.Main("v1.2.3", args, bytes.NewReader(stdin), &out, &errs)
+	return out.String(), errs.String(), code
+}
+
+// inProcess is piped without any.
+func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return piped(nil, args...)
+}
+
+// command returns the standard output of the command; any other exit code than want is an error.
+func command(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	out, stderr, code := piped(nil, args...)
+	if code != want {
+		t.Fatalf("agenttrace %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, stderr)
+	}
+	return out
+}
+
+// run is command for one that succeeds and prints nothing on standard error.
+func run(t *testing.T, args ...string) []byte {
+	t.Helper()
+	out, stderr, code := piped(nil, args...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("agenttrace %v: exit code %d\n%s", args, code, stderr)
+	}
+	return []byte(out)
+}
+
+// commandLine returns what the command prints, and its exit code.
+func commandLine(args ...string) string {
+	out, stderr, code := piped(nil, args...)
+	return fmt.Sprintf("%s%sexit code %d\n", out, stderr, code)
+}
+
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %.200s", err, text)
+	}
+	return v
 }
 
 func goEnv(t *testing.T, name string) string {

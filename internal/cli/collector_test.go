@@ -35,17 +35,17 @@ func TestCommandsThroughCollector(t *testing.T) {
 	t.Setenv("AGENTTRACE_PRICES", filepath.Join("..", "..", "session", "price", "testdata", "litellm.json"))
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name+".db") }
-	for _, name := range []string{"file", "remote", "guarded", "held"} {
+	for _, name := range []string{"file", "remote", "held", "beside", "guarded"} {
 		if err := makeStore(path(name), fixture()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	at := func(name string, env ...string) place {
-		return place{name, env, strings.NewReplacer(path(name), "STORE")}
+	at := func(name string) place {
+		return place{name, map[string]string{"AGENTTRACE_STORE": path(name)}, strings.NewReplacer(path(name), "STORE")}
 	}
-	through := func(name, address string, env ...string) place {
-		return place{name, append(env, "AGENTTRACE_REMOTE="+address),
-			strings.NewReplacer(path(name), "STORE", address, "STORE")}
+	through := func(name, address string, env map[string]string) place {
+		env["AGENTTRACE_REMOTE"] = address
+		return place{name, env, strings.NewReplacer(path(name), "STORE", address, "STORE")}
 	}
 	certificate, key := selfSigned(t)
 	remote := collecting(t, path("remote"), collector.Options{Store: path("remote")})
@@ -65,12 +65,14 @@ service:
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}, logs: {receivers: [otlp], exporters: [session]}}
 `, view, certificate, key, otlp, path("guarded"))}})
-	places := []place{at("file", "AGENTTRACE_STORE="+path("file")),
-		through("remote", "http://"+remote.ViewEndpoint(), "AGENTTRACE_TOKEN_FILE="+path("remote")+".key"),
-		through("guarded", "https://"+view, "AGENTTRACE_TOKEN=secret", "SSL_CERT_FILE="+certificate),
-		at("held", "AGENTTRACE_STORE="+path("held"))}
+	compareOutputs(t, []string{"ls --all", "show last --json", "search test", "export " + main, "title last titled",
+		"import ../../session/codec/testdata/reference.jsonl", "rm " + main + " --yes", "ls --all", "show nothing"},
+		at("beside"), through("guarded", "https://"+view,
+			map[string]string{"AGENTTRACE_TOKEN": "secret", "SSL_CERT_FILE": certificate}))
+	places := []place{at("file"), at("held"), through("remote", "http://"+remote.ViewEndpoint(),
+		map[string]string{"AGENTTRACE_TOKEN_FILE": path("remote") + ".key"})}
 	compareOutputs(t, importing(t), places...)
-	stop := deliverAgain(t, remote.HTTPEndpoint(), otlp, held.HTTPEndpoint())
+	stop := deliverAgain(t, remote.HTTPEndpoint(), held.HTTPEndpoint())
 	compareOutputs(t, slices.Concat(reading, []string{
 		"stats --by week", "ls --since 99999999h", "stats --since 99999999h", "stats --json", "ls --json",
 		"show last --json",

@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,21 +58,6 @@ func unusual(t *testing.T) (path string, ids int) {
 	}
 	execute(t, path, sql.String())
 	return path, len(all)
-}
-
-// inProcess runs the command in a process of its own.
-func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "agenttrace", args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return out.String(), errs.String(), exit.ExitCode()
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), 0
 }
 
 // TestExportAllGoesOnAfterAnUnusualSession: in every format each session that can be exported

@@ -15,12 +15,15 @@ import (
 func TestDiscoverFindsAgents(t *testing.T) {
 	home := t.TempDir()
 	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "COPILOT_HOME", "CURSOR_DATA_DIR",
-		"GOOSE_PATH_ROOT",
+		"GOOSE_PATH_ROOT", "MAIDA_DATA_DIR", "OPENCODE_DB",
 		"CLINE_DATA_DIR", "CLINE_DIR", "OPENHANDS_CONVERSATIONS_DIR", "OPENHANDS_PERSISTENCE_DIR", "KIRO_HOME"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", home)
 	testdata := samples + "transcripts/testdata/"
+	if err := os.CopyFS(filepath.Join(home, ".maida"), os.DirFS(samples+"agentdbg/testdata/maida")); err != nil {
+		t.Fatal(err)
+	}
 	for from, to := range map[string]string{
 		"copilot/session-state":   ".copilot/session-state",
 		"cline/sessions":          ".cline/data/sessions",
@@ -78,10 +81,11 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		}
 	}
 	slices.Sort(formats)
-	if want := []string{"cline", "copilot-cli", "goose", "kiro-cli", "openhands", "zed"}; !slices.Equal(formats, want) {
+	if want := []string{"cline", "copilot-cli", "goose", "kiro-cli", "maida",
+		"openhands", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 15 || got.Total.Damaged > 0 {
+	if got.Total.Added != 18 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

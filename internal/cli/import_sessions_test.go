@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
@@ -41,17 +39,10 @@ type imported struct {
 // importJSON imports a file or directory, which may be damaged.
 func importJSON(t *testing.T, store string, stdin []byte, args ...string) imported {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "agenttrace",
-		append([]string{"--store", store, "import", "--json"}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if stdin != nil {
-		cmd.Stdin = bytes.NewReader(stdin)
-	}
-	out, err := cmd.Output()
+	out, stderr, code := piped(stdin, append([]string{"--store", store, "import", "--json"}, args...)...)
 	var got imported
-	if jsonErr := json.Unmarshal(out, &got); jsonErr != nil || err != nil && got.Total.Damaged == 0 {
-		t.Fatalf("import %v: %v, %v\n%s", args, err, jsonErr, stderr.String())
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 && got.Total.Damaged == 0 {
+		t.Fatalf("import %v: exit code %d, %v\n%s", args, code, err, stderr)
 	}
 	return got
 }
@@ -128,9 +119,8 @@ func TestImportSessions(t *testing.T) {
 			if d := cmp.Diff(before, string(run(t, "--store", store, "export", "--all"))); d != "" {
 				t.Errorf("importing again changed rows:\n%s", d)
 			}
-			if out, err := exec.CommandContext(t.Context(), "agenttrace", "--store", store,
-				"check").CombinedOutput(); err != nil {
-				t.Errorf("check: %v\n%s", err, out)
+			if out := commandLine("--store", store, "check"); !strings.HasSuffix(out, "exit code 0\n") {
+				t.Errorf("check: %s", out)
 			}
 			if !tt.stream {
 				return
@@ -216,136 +206,6 @@ func wantRows(t *testing.T, store, golden string) {
 	}
 }
 
-// decoded is the one session of JSON lines.
-func decoded(t *testing.T, lines []byte) *codec.Session {
-	t.Helper()
-	var found *codec.Session
-	for s, err := range jsonl.Recover(bytes.NewReader(lines), func(p codec.Problem) { t.Error(p) }) {
-		if err != nil || found != nil {
-			t.Fatalf("a second session, or %v", err)
-		}
-		found = s
-	}
-	return found
-}
-
-// TestImportExported imports what export writes in every format that import
-// reads, and wants the session back: whole in our own formats.
-func TestImportExported(t *testing.T) {
-	dir := t.TempDir()
-	from := filepath.Join(dir, "from.db")
-	if err := makeStore(from, fixture()); err != nil {
-		t.Fatal(err)
-	}
-	const id = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
-	exported := string(run(t, "--store", from, "export", id))
-	for format, name := range map[string]string{"jsonl": "a.jsonl", "json": "a.json", "agentdbg": "b.json",
-		"acp": "a.ndjson", "jutul": "a.sqlite",
-		"atif": "a.json", "sts": "a.jsonl", "pi": "b.jsonl"} {
-		path, store := filepath.Join(dir, format+"-"+name), filepath.Join(dir, format+".db")
-		run(t, "--store", from, "export", "--format", format, "-o", path, id)
-		got := importJSON(t, store, nil, path)
-		added := 1
-		if format == "atif" {
-			added = 2 // the session and its sub-agent's
-		}
-		if got.Files[0].Format != format || got.Total.Added != added {
-			t.Errorf("%s: imported %+v", format, got)
-			continue
-		}
-		if format != "jsonl" && format != "json" {
-			// A format of another program has what it has words for.
-			want, have := decoded(t, []byte(exported)), decoded(t, run(t, "--store", store, "export", "last"))
-			for _, l := range codec.Lost(want, have) {
-				if slices.Contains([]string{"title", "texts"}, l.What) {
-					t.Errorf("%s: %d %s did not come back", format, l.Count, l.What)
-				}
-			}
-			if invented := codec.Invented(want, have); invented != nil {
-				t.Errorf("%s: %v", format, invented)
-			}
-			continue
-		}
-		if d := cmp.Diff(exported, string(run(t, "--store", store, "export", id))); d != "" {
-			t.Errorf("%s: session (-want +got):\n%s", format, d)
-		}
-	}
-	whole := filepath.Join(dir, "whole.db")
-	if got := importJSON(t, whole, nil, from); got.Files[0].Format != "sqlite" || got.Total.Added != 3 {
-		t.Errorf("store: imported %+v", got)
-	}
-	if d := cmp.Diff(string(run(t, "--store", from, "export", "--all")),
-		string(run(t, "--store", whole, "export", "--all"))); d != "" {
-		t.Errorf("store: sessions (-want +got):\n%s", d)
-	}
-	if got := importJSON(t, from, nil, whole); got.Total.Added+got.Total.Messages+got.Total.Parts != 0 {
-		t.Errorf("store: imported %+v on the way back", got)
-	}
-}
-
-// TestImportGrowing imports a transcript each time that a record was added to it, and
-// wants the store to hold what the whole gives: also what a later record hides.
-func TestImportGrowing(t *testing.T) {
-	gemini, err := os.ReadFile(
-		samples + "transcripts/testdata/gemini/tmp/parser/chats/session-2026-01-02T03-04-0f4c2f6e.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const claude = `{"parentUuid":null,"sessionId":"s1","type":"user","message":{"role":"user","content":"one"},"uuid":"u1","timestamp":"2026-01-02T03:04:01.000Z"}
-{"parentUuid":"u1","sessionId":"s1","type":"assistant","message":{"id":"m1","content":[{"type":"text","text":"1"}],"usage":{"input_tokens":1}},"uuid":"a1","timestamp":"2026-01-02T03:04:02.000Z"}
-{"parentUuid":"a1","sessionId":"s1","type":"user","message":{"role":"user","content":"two"},"uuid":"u2","timestamp":"2026-01-02T03:04:03.000Z"}
-{"parentUuid":"u2","sessionId":"s1","type":"assistant","message":{"id":"m2","content":[{"type":"text","text":"2"}],"usage":{"input_tokens":2}},"uuid":"a2","timestamp":"2026-01-02T03:04:04.000Z"}
-{"parentUuid":"a1","sessionId":"s1","type":"user","message":{"role":"user","content":"TWO"},"uuid":"u3","timestamp":"2026-01-02T03:04:05.000Z"}
-`
-	// Messages of a protocol without times: what says more is the later.
-	acp, err := os.ReadFile(samples + "acp/testdata/handmade_raw.ndjson")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for id, data := range map[string][]byte{"0f4c2f6e-55d1-4f0e-9a36-1c0c9a3b7d11": gemini, "s1": []byte(claude),
-		"sess_1": acp} {
-		dir := t.TempDir()
-		grown, fresh := filepath.Join(dir, "grown.db"), filepath.Join(dir, "fresh.db")
-		var part []byte
-		for line := range bytes.Lines(data) {
-			part = append(part, line...)
-			if got := importJSON(t, grown, part, "-"); got.Total.Damaged > 0 {
-				t.Fatalf("%s: %+v", id, got)
-			}
-		}
-		importJSON(t, fresh, data, "-")
-		rows := func(store string) []string {
-			out, err := exec.CommandContext(t.Context(), "agenttrace", "--store", store, "export", "--format", "jsonl",
-				id).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return strings.Split(string(out), "\n")
-		}
-		want := rows(fresh)
-		if d := cmp.Diff(want, rows(grown)); d != "" {
-			t.Errorf("%s (-whole +grown):\n%s", id, d)
-		}
-		if says := map[string]string{"sess_1": `\"stop_reason\":\"end_turn\"`}[id]; !strings.Contains(
-			strings.Join(want, "\n"), hiddenOr(says)) {
-			t.Errorf("%s: nothing is hidden, or ended", id)
-		}
-		importJSON(t, grown, data[:len(data)/2], "-") // an earlier copy
-		if d := cmp.Diff(want, rows(grown)); d != "" {
-			t.Errorf("%s, an earlier one imported again (-whole +grown):\n%s", id, d)
-		}
-	}
-}
-
-// hiddenOr is what shows in rows that a message is hidden, unless they are to show
-// something else.
-func hiddenOr(says string) string {
-	if says != "" {
-		return says
-	}
-	return `"hidden_at":17`
-}
-
 // opencodeHome makes a home directory where opencode has its database open.
 func opencodeHome(t *testing.T) (home, database string) {
 	t.Helper()
@@ -404,20 +264,15 @@ func TestImportOpencode(t *testing.T) {
 	}
 }
 
-// TestImportCompressed imports each kind of session file, and a database, from gzip and
-// zstd as from the file itself.
+// TestImportCompressed imports session files and a database from gzip and zstd as from the file itself.
 func TestImportCompressed(t *testing.T) {
 	_, database := opencodeHome(t)
-	gemini := samples + "transcripts/testdata/gemini/tmp/parser/chats/"
+	checkpoint(t, database) // what the program has not moved into the file yet is beside it
 	for _, tt := range []struct{ path, name, format string }{
-		{gemini + "session-2026-01-02T03-04-0f4c2f6e.jsonl", "a.jsonl.gz", "gemini-cli"},
-		{gemini + "session-2025-08-20T10-00-77aa0b1c.json", "a.json.gz", "gemini-cli"},
-		{samples + "transcripts/testdata/opencode/sessions.golden.jsonl", "b.jsonl.gz", "jsonl"},
+		{samples + "transcripts/testdata/gemini/tmp/parser/chats/session-2026-01-02T03-04-0f4c2f6e.jsonl", "a.jsonl.gz",
+			"gemini-cli"},
 		{database, "c.db.gz", "opencode"},
 	} {
-		if tt.format == "opencode" { // what the program has not moved into the file yet is beside it
-			checkpoint(t, tt.path)
-		}
 		data, err := os.ReadFile(tt.path)
 		if err != nil {
 			t.Fatal(err)
@@ -430,36 +285,34 @@ func TestImportCompressed(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
+		encoder, err := zstd.NewWriter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, tt.name), z.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		want := importJSON(t, filepath.Join(t.TempDir(), "s.db"), nil, tt.path)
-		for name, args := range map[string][]string{
-			"file": {filepath.Join(dir, tt.name)}, "directory": {dir}, "standard input": {"-"},
-			"format": {"--format", tt.format, filepath.Join(dir, tt.name)},
+		for name, from := range map[string]struct {
+			stdin []byte
+			args  []string
+		}{
+			"directory": {nil, []string{dir}}, "standard input": {z.Bytes(), []string{"-"}},
+			"format": {nil, []string{"--format", tt.format, filepath.Join(dir, tt.name)}},
+			"zstd":   {encoder.EncodeAll(data, nil), []string{"-"}},
 		} {
-			got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), z.Bytes(), args...)
+			got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), from.stdin, from.args...)
 			if d := cmp.Diff(want.Total, got.Total); d != "" || got.Files[0].Format != tt.format {
-				t.Errorf("%s, %s: %s (-plain +gzip):\n%s", tt.name, name, got.Files[0].Format, d)
+				t.Errorf("%s, %s: %s (-plain +packed):\n%s", tt.name, name, got.Files[0].Format, d)
 			}
 		}
-		encoder, err := zstd.NewWriter(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		packed := encoder.EncodeAll(data, nil)
-		if got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), packed, "-"); got.Files[0].Format != tt.format ||
-			cmp.Diff(want.Total, got.Total) != "" {
-			t.Errorf("%s in zstd: %+v", tt.name, got)
-		}
-		if !strings.HasSuffix(tt.name, ".jsonl.gz") {
+		if tt.format == "opencode" {
 			continue
 		}
 		cut := importJSON(t, filepath.Join(t.TempDir(), "s.db"), z.Bytes()[:z.Len()/2], "-")
-		if cut.Total.Sessions == 0 || cut.Total.Damaged == 0 ||
-			!strings.Contains(strings.Join(cut.Files[0].Damages, "\n"),
-				"it is damaged as a gzip file: the rest is left out: unexpected EOF") {
+		if cut.Total.Sessions == 0 || !strings.Contains(strings.Join(cut.Files[0].Damages, "\n"),
+			"it is damaged as a gzip file: the rest is left out: unexpected EOF") {
 			t.Errorf("%s, cut: %+v", tt.name, cut)
 		}
 	}
@@ -522,109 +375,4 @@ func TestImportDirectory(t *testing.T) {
 	put(".hidden/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
 	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg",
 		"b/c/gemini.json": "gemini-cli"})
-}
-
-// TestMaidaIsDiscoveredAndWritten: the runs in Maida's data directory become sessions, which are written and imported
-// as they are.
-func TestMaidaIsDiscoveredAndWritten(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("MAIDA_DATA_DIR", "")
-	runs := os.DirFS(filepath.Join(samples, "agentdbg/testdata/maida"))
-	if err := os.CopyFS(filepath.Join(home, ".maida"), runs); err != nil {
-		t.Fatal(err)
-	}
-	store, again := filepath.Join(t.TempDir(), "s.db"), filepath.Join(t.TempDir(), "s.db")
-	got := importJSON(t, store, nil, "--discover", "--yes")
-	if got.Total.Added != 3 || got.Total.Damaged > 0 || got.Files[0].Format != "maida" {
-		t.Errorf("%+v", got)
-	}
-	dir := filepath.Join(t.TempDir(), "out")
-	run(t, "--store", store, "export", "--all", "--format", "maida", "--output", dir+"/")
-	importJSON(t, again, nil, dir)
-	one, other := string(run(t, "--store", store, "export", "--all")), string(run(t, "--store", again, "export", "--all"))
-	if d := cmp.Diff(one, other); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}
-
-// TestImportTranscriptBesideTelemetry imports what Claude Code reports of a session and
-// the transcript that it keeps, in both orders and again: it is one session each time,
-// which export writes alike.
-func TestImportTranscriptBesideTelemetry(t *testing.T) {
-	dir := t.TempDir()
-	transcript := filepath.Join(dir, "transcript.jsonl")
-	const record = `{"sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5",` +
-		`"uuid":"9e2458a6-4121-4270-a1aa-19a31ad4e9fc","type":"user",` +
-		`"promptId":"535dbdcb-308b-46c6-90e3-7d0b086f5b0a","timestamp":"2026-11-20T18:19:17.335Z",` +
-		`"message":{"role":"user","content":"List the files here"}}` + "\n"
-	if err := os.WriteFile(transcript, []byte(record), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	const telemetry = "../../session/ingest/testdata/captures/claude-code-2.1.329/print-bash"
-	var want string
-	for i, files := range [][]string{{telemetry, transcript}, {transcript, telemetry},
-		{transcript, telemetry, transcript, telemetry}} {
-		store := filepath.Join(dir, strings.Repeat("s", i+1)+".db")
-		for _, file := range files {
-			importJSON(t, store, nil, file)
-		}
-		got := string(run(t, "--store", store, "export", "--all", "--format", "jsonl"))
-		if n := strings.Count(got, `"type":"session"`); n != 1 {
-			t.Errorf("%v: %d sessions, want 1", files, n)
-		}
-		if n := strings.Count(got, "List the files here"); want == "" && n == 0 {
-			t.Errorf("%v: the prompt is not there:\n%s", files, got)
-		}
-		if want == "" {
-			want = got
-		} else if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%v (-telemetry first +got):\n%s", files, d)
-		}
-	}
-}
-
-// TestStatsAndShowCountTurnsAlike counts the turns of what every program keeps: what a
-// program adds for the model before the first turn, a command that it ran by itself and
-// a compaction are no turns to either.
-func TestStatsAndShowCountTurnsAlike(t *testing.T) {
-	dir := t.TempDir()
-	const rollout = `{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"c1","cwd":"/w"}}
-{"timestamp":"2026-01-02T03:04:05.100Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>x</environment_context>"}]}}
-{"timestamp":"2026-01-02T03:04:06.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"one"}]}}
-{"timestamp":"2026-01-02T03:04:07.000Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"1"}]}}
-{"timestamp":"2026-01-02T03:04:08.000Z","type":"compacted","payload":{"message":"so far"}}
-{"timestamp":"2026-01-02T03:04:09.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"two"}]}}
-`
-	if err := os.WriteFile(filepath.Join(dir, "rollout.jsonl"), []byte(rollout), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, from := range []string{filepath.Join(dir, "rollout.jsonl"), samples + "transcripts/testdata/gemini",
-		samples + "transcripts/testdata/opencode/sessions.golden.jsonl"} {
-		store := filepath.Join(t.TempDir(), "s.db")
-		importJSON(t, store, nil, from)
-		var stats struct {
-			Total struct{ Turns int }
-		}
-		if err := json.Unmarshal(run(t, "--store", store, "stats", "--json"), &stats); err != nil {
-			t.Fatal(err)
-		}
-		var sessions []struct{ ID string }
-		if err := json.Unmarshal(run(t, "--store", store, "ls", "--json", "--all"), &sessions); err != nil {
-			t.Fatal(err)
-		}
-		shown := 0
-		for _, s := range sessions {
-			var timeline struct {
-				Totals struct{ Turns int }
-			}
-			if err := json.Unmarshal(run(t, "--store", store, "show", "--json", s.ID), &timeline); err != nil {
-				t.Fatal(err)
-			}
-			shown += timeline.Totals.Turns
-		}
-		if shown == 0 || shown != stats.Total.Turns {
-			t.Errorf("%s: stats count %d turns, show %d", from, stats.Total.Turns, shown)
-		}
-	}
 }

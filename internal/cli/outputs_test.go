@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,9 +36,35 @@ func importing(t *testing.T) []string {
 type place struct {
 	name string
 	// env are the environment variables that name the store.
-	env []string
+	env map[string]string
 	// names replaces the names of the store in what is printed.
 	names *strings.Replacer
+}
+
+// run runs a command in this process; in one of its own where a certificate is to be trusted, which are read once.
+func (p *place) run(t *testing.T, args []string) (stdout, stderr string, code int) {
+	t.Helper()
+	if p.env["SSL_CERT_FILE"] != "" {
+		cmd := exec.CommandContext(t.Context(), "agenttrace", args...)
+		cmd.Env = append(os.Environ(), "COLUMNS=100")
+		for name, value := range p.env {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	t.Setenv("COLUMNS", "100")
+	for _, name := range []string{"AGENTTRACE_STORE", "AGENTTRACE_REMOTE", "AGENTTRACE_TOKEN_FILE"} {
+		t.Setenv(name, p.env[name])
+		if p.env[name] == "" {
+			os.Unsetenv(name)
+		}
+	}
+	return inProcess(t, args...)
 }
 
 // compareOutputs runs the commands in each place, one after the other, and compares what they print and how they end
@@ -49,24 +74,14 @@ func compareOutputs(t *testing.T, commands []string, places ...place) {
 	for _, command := range commands {
 		out := make([]string, len(places))
 		for i, at := range places {
-			cmd := exec.CommandContext(t.Context(), "agenttrace", strings.Fields(command)...)
-			cmd.Env = slices.Concat(os.Environ(), at.env, []string{"COLUMNS=100", "TZ=UTC"})
-			cmd.Dir = "."
-			var stdout, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			err := cmd.Run()
-			if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-				t.Fatal(err)
-			}
-			out[i] = fmt.Sprintf("%s%sexit %d\n", at.names.Replace(stdout.String()), at.names.Replace(stderr.String()),
-				cmd.ProcessState.ExitCode())
+			stdout, stderr, code := at.run(t, strings.Fields(command))
+			out[i] = fmt.Sprintf("%s%sexit %d\n", at.names.Replace(stdout), at.names.Replace(stderr), code)
 			out[i] = changing.ReplaceAllString(out[i], "…")
 			if strings.HasPrefix(command, "search") { // what was stored last comes first, as each engine knows it
 				lines := strings.Split(out[i], "\n")
 				slices.Sort(lines)
 				out[i] = strings.Join(lines, "\n")
 			}
-			t.Logf("agenttrace %.60s: exit %d", command, cmd.ProcessState.ExitCode())
 		}
 		for i := range places[1:] {
 			if diff := cmp.Diff(strings.Split(out[0], "\n"), strings.Split(out[i+1], "\n")); diff != "" {

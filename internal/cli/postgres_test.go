@@ -34,7 +34,7 @@ func TestCommandsOnPostgres(t *testing.T) {
 	}
 	commands := slices.Concat(reading, changes, importing(t), rewinding)
 	compareOutputs(t, commands,
-		place{"a file", []string{"AGENTTRACE_STORE=" + file}, strings.NewReplacer(file, "STORE")},
-		place{"a database", []string{"AGENTTRACE_STORE=" + dsn}, strings.NewReplacer(dsn, "STORE",
+		place{"a file", map[string]string{"AGENTTRACE_STORE": file}, strings.NewReplacer(file, "STORE")},
+		place{"a database", map[string]string{"AGENTTRACE_STORE": dsn}, strings.NewReplacer(dsn, "STORE",
 			"postgres://postgres@127.0.0.1:"+fmt.Sprint(server.Port)+"/d1", "STORE")})
 }

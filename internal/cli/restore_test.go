@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -23,13 +22,6 @@ import (
 )
 
 const captures = "../../session/ingest/testdata/captures"
-
-// commandLine runs the program in this process and returns what it prints and its exit code.
-func commandLine(args ...string) string {
-	var out, errs bytes.Buffer
-	code := cli.Main("v1.2.3", args, strings.NewReader(""), &out, &errs)
-	return fmt.Sprintf("%s%sexit code %d\n", out.String(), errs.String(), code)
-}
 
 // manyAgents makes a store with what the example agent leaves and with what other agents
 // sent; then a session of its own is forked, and others are rewound, renamed and archived.

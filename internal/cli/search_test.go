@@ -43,25 +43,6 @@ func searchFiles(t *testing.T, path string) (names []string) {
 	return names
 }
 
-// TestSearchFindsTheSameWithItsIndex: the first search makes it, the next ones use it.
-func TestSearchFindsTheSameWithItsIndex(t *testing.T) {
-	path := manyParts(t)
-	for _, args := range [][]string{{"of secret number 77"}, {"-E", "secret number 1234\\.$"}, {"number 9999."},
-		{"é"}} {
-		args = append([]string{"--store", path, "search", "--json", "--limit", "200"}, args...)
-		if err := os.RemoveAll(path + "-search"); err != nil {
-			t.Fatal(err)
-		}
-		want := command(t, 0, args...)
-		if files := searchFiles(t, path); len(files) != 4 {
-			t.Fatalf("%v: the index has the files %v", args, files)
-		}
-		if got := command(t, 0, args...); string(got) != string(want) {
-			t.Errorf("%v: with the index %s, without it %s", args, got, want)
-		}
-	}
-}
-
 // TestTheSearchIndexIsMadeWhileACollectorWrites: and of what a search finds, nothing is missing afterwards.
 func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 	path := manyParts(t)
@@ -85,29 +66,5 @@ func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 	if _, stderr, code := inProcess(t, "--store", path, "migrate", "--distribute"); code != 2 ||
 		!strings.Contains(stderr, "--distribute is for a PostgreSQL database") {
 		t.Errorf("exit code %d, %s", code, stderr)
-	}
-}
-
-// TestARemovedSessionIsNotInTheSearchIndex: rm deletes each file that has words of it.
-func TestARemovedSessionIsNotInTheSearchIndex(t *testing.T) {
-	path := manyParts(t)
-	command(t, 0, "--store", path, "migrate", "--search-index")
-	before := searchFiles(t, path)
-	command(t, 0, "--store", path, "rm", "--yes", "ses_secret")
-	after := searchFiles(t, path)
-	if len(before) != 4 || len(after) != 2 || strings.Join(after, " ") != strings.Join(before[:2], " ") {
-		t.Errorf("of %v, %v are left", before, after)
-	}
-	for text, want := range map[string]int{"secret number 5000": 0, "keep number 5000": 1} {
-		hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", text, "--json"))
-		if len(hits) != want {
-			t.Errorf("%q: %d hits", text, len(hits))
-		}
-	}
-	// gc --vacuum may number the rows anew.
-	command(t, 0, "--store", path, "gc", "--vacuum")
-	hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "keep number 77.", "--json"))
-	if len(hits) != 1 {
-		t.Errorf("after gc --vacuum: %d hits", len(hits))
 	}
 }

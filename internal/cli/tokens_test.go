@@ -16,49 +16,10 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/internal/cli"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
-
-// command runs the command in this process and returns its standard output; any other exit
-// code than want is an error.
-func command(t *testing.T, want int, args ...string) string {
-	t.Helper()
-	out, stderr := output(t), output(t)
-	defer out.Close()
-	defer stderr.Close()
-	if code := cli.Main("v1.2.3", args, nil, out, stderr); code != want {
-		t.Fatalf("agenttrace %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, written(t, stderr))
-	}
-	return written(t, out)
-}
-
-func output(t *testing.T) *os.File {
-	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-func written(t *testing.T, f *os.File) string {
-	t.Helper()
-	b, err := os.ReadFile(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-func decode[T any](t *testing.T, text string) (v T) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %.200s", err, text)
-	}
-	return v
-}
 
 // claudeCompacted are the records of a session of Claude Code with two calls of a model, a
 // compaction of 2,694 tokens of context to 2,610, and one more call: 2,253 tokens in all.
@@ -114,7 +75,7 @@ func number(t *testing.T, text string) int64 {
 }
 
 // TestEveryReaderCountsTheSameTokens compares what the commands and the exports say of the
-// tokens of each session of many sources: of the demo, of captures of agents, of transcripts
+// tokens, turns, status and notices of each session of many sources: of the demo, of captures of agents, of transcripts
 // and of other formats. One figure is computed here, of the rows, by nothing but the
 // definition.
 func TestEveryReaderCountsTheSameTokens(t *testing.T) {
@@ -209,10 +170,12 @@ func compareTokens(t *testing.T, path string) (all int64) {
 	t.Helper()
 	at := func(args ...string) string { return command(t, 0, append([]string{"--store", path}, args...)...) }
 	list := decode[[]struct {
-		ID      string        `json:"id"`
-		Total   int64         `json:"total_tokens"`
-		Usage   session.Usage `json:"usage"`
-		Context int64         `json:"context_tokens"`
+		ID      string            `json:"id"`
+		Total   int64             `json:"total_tokens"`
+		Usage   session.Usage     `json:"usage"`
+		Context int64             `json:"context_tokens"`
+		Status  document.Activity `json:"status"`
+		Notices int               `json:"notices"`
 	}](t, at("ls", "--all", "--json"))
 	if len(list) == 0 {
 		t.Fatal("no sessions")
@@ -222,7 +185,7 @@ func compareTokens(t *testing.T, path string) (all int64) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	documented := documentedTokens(t, path)
+	documented, turns, copied := documentedTokens(t, path), 0, false
 	for _, s := range list {
 		rows, err := r.Transcript(t.Context(), s.ID)
 		if err != nil {
@@ -250,9 +213,23 @@ func compareTokens(t *testing.T, path string) (all int64) {
 				} `json:"messages"`
 			} `json:"turns"`
 			Totals struct {
+				Turns int
 				Usage session.Usage `json:"usage"`
 			} `json:"totals"`
+			Status  document.Status
+			Notices []any
 		}](t, at("show", s.ID, "--json"))
+		turns += shown.Totals.Turns
+		copied = copied || rows.Session.ParentID != nil || hiddenTokens(rows) > 0
+		code := 0
+		if s.Status.Trouble() {
+			code = 1
+		}
+		status := decode[document.Status](t, command(t, code, "--store", path, "status", s.ID, "--json"))
+		if shown.Status.State != s.Status || status.State != s.Status || s.Notices != len(shown.Notices) {
+			t.Errorf("session %s: ls reports %q and %d notices, show %q and %d, status %q", s.ID, s.Status, s.Notices,
+				shown.Status.State, len(shown.Notices), status.State)
+		}
 		equal("show", shown.Totals.Usage.Total())
 		var messages int64
 		for _, turn := range shown.Turns {
@@ -284,40 +261,6 @@ func compareTokens(t *testing.T, path string) (all int64) {
 		if !invalid {
 			equal("the query of FORMAT.md", documented[s.ID])
 		}
-		// acp has no word for tokens
-		for _, format := range []string{"jsonl", "sqlite", "otlp-json", "jutul", "agentdbg", "atif", "pi"} {
-			if format == "otlp-json" && rows.Tokens().Copied != nil {
-				continue // its spans are older than the fork, which is lost: see export --explain
-			}
-			file := filepath.Join(t.TempDir(), "export."+format)
-			again := filepath.Join(t.TempDir(), "again.db")
-			if format == "sqlite" {
-				again = file
-			}
-			at("export", s.ID, "--format", format, "--output", file)
-			if format != "sqlite" && (want == 0 || invalid || format == "atif" && want == hiddenTokens(rows)) {
-				continue // import refuses it, or the format has no word for a session without content
-			}
-			if format != "sqlite" {
-				command(t, 0, "--store", again, "import", file)
-			}
-			type counted struct {
-				ID    string `json:"id"`
-				Total int64  `json:"total_tokens"`
-			}
-			back := decode[[]counted](t, command(t, 0, "--store", again, "ls", "--all", "--json"))
-			if format == "atif" { // it has the sub-agents of the session too, and nothing that a rewind hid
-				back = slices.DeleteFunc(back, func(c counted) bool { return c.ID != s.ID })
-			}
-			if len(back) != 1 {
-				t.Errorf("session %s: %s holds %d sessions", s.ID, format, len(back))
-				continue
-			}
-			if format == "atif" {
-				back[0].Total += hiddenTokens(rows)
-			}
-			equal(format, back[0].Total)
-		}
 		difference := decode[struct {
 			A struct {
 				Usage session.Usage `json:"usage"`
@@ -332,6 +275,7 @@ func compareTokens(t *testing.T, path string) (all int64) {
 		}
 		stats := decode[struct {
 			Total struct {
+				Turns  int
 				Tokens int64 `json:"total_tokens"`
 			} `json:"total"`
 			Groups []struct {
@@ -341,6 +285,9 @@ func compareTokens(t *testing.T, path string) (all int64) {
 		sum := int64(0)
 		for _, g := range stats.Groups {
 			sum += g.Tokens
+		}
+		if stats.Total.Turns != turns && !copied {
+			t.Errorf("stats by %q count %d turns, show %d", by, stats.Total.Turns, turns)
 		}
 		if stats.Total.Tokens != all || by != "" && sum != all {
 			t.Errorf("stats by %q has %d tokens, its groups %d, the sessions %d", by, stats.Total.Tokens, sum, all)
