@@ -199,53 +199,6 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// TestDisabledLoggerCostsNothing compares calls with a logger that is not enabled
-// with calls without any.
-func TestDisabledLoggerCostsNothing(t *testing.T) {
-	if raceEnabled {
-		t.Log("the race detector allocates; measured without it")
-		return
-	}
-	measure := func(o agenttrace.Options) map[string]float64 {
-		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
-		ctx, run, turn := startTurnWith(o)
-		s := turn.StreamText()
-		out := map[string]float64{"chunk": testing.AllocsPerRun(1, func() { s.WriteString("") })}
-		for name, call := range map[string]func(){
-			"turn": func() {
-				_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
-				turn.End(agenttrace.TurnResult{})
-			},
-			"text": func() {
-				_, turn := run.StartTurn(ctx, agenttrace.UserMessage{}, agenttrace.TurnOptions{})
-				turn.Text("x")
-				s := turn.StreamText()
-				s.WriteString("x")
-				s.Close()
-				turn.End(agenttrace.TurnResult{})
-			},
-			"tool": func() {
-				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{}, agenttrace.TurnOptions{})
-				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash", RawInput: payloadJSON})
-				tool.EndText("x")
-				turn.End(agenttrace.TurnResult{})
-			},
-		} {
-			out[name] = testing.AllocsPerRun(200, call)
-		}
-		return out
-	}
-	want, got := measure(agenttrace.Options{}), measure(agenttrace.Options{LoggerProvider: sdklog.NewLoggerProvider()})
-	for name := range want {
-		if got[name] > want[name] {
-			t.Errorf("%s: %v allocations with a disabled logger, %v without one", name, got[name], want[name])
-		}
-	}
-	if got["chunk"] != 0 {
-		t.Errorf("a streamed chunk allocates %v times", got["chunk"])
-	}
-}
-
 func off() trace.TracerProvider { return noop.NewTracerProvider() }
 
 // offCalls are what an agent calls in a turn, by name.
@@ -296,40 +249,6 @@ func offCalls(ctx context.Context, run *agenttrace.Run) map[string]func() {
 		},
 		"source": func() { turn.SourceURL(agenttrace.SourceURL{URL: output}) },
 	}
-}
-
-// BenchmarkOff is what instrumentation costs when nothing is recorded.
-func BenchmarkOff(b *testing.B) {
-	ctx, run, _ := startTurn(off())
-	for name, call := range offCalls(ctx, run) {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				call()
-			}
-		})
-	}
-	b.Run("decided-tool-call", func(b *testing.B) {
-		ctx := context.Background()
-		tracer := agenttrace.New(agenttrace.Options{TracerProvider: off(),
-			Watchdog: func(context.Context, agenttrace.ToolRequest) agenttrace.Verdict { return agenttrace.Allow() }})
-		sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "bench",
-			Rules: []agenttrace.Rule{{Permission: "bash", Action: agenttrace.ActionAllow}}})
-		ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-		b.ReportAllocs()
-		for b.Loop() {
-			ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{}, agenttrace.TurnOptions{})
-			for range 10 {
-				ctx, tool := turn.StartTool(ctx,
-					agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: payloadJSON})
-				if d := tool.Authorize(ctx, "ls"); !d.Allowed() {
-					b.Fatal(d.Err())
-				}
-				tool.EndText(payloadText)
-			}
-			turn.End(agenttrace.TurnResult{})
-		}
-	})
 }
 
 func TestOffAllocatesNothing(t *testing.T) {

@@ -79,22 +79,16 @@ func importFile(t testing.TB, db, path string) int {
 	return c.bytes
 }
 
-// transcripts are those of the repository that grow, and others for what they do not have.
+// transcripts are those of the repository that grow, and two that have what changes the meaning of records before.
 func transcripts(t testing.TB) map[string]string {
 	t.Helper()
-	all := map[string]string{
-		"session-1.jsonl":     geminiLong(),
-		"pi.jsonl":            piLong(),
-		"events.jsonl":        copilotLong(),
-		"claude.jsonl":        claudeLong(),
-		"turn.jsonl":          claudeTurn(false),
-		"agent-a1.jsonl":      claudeTurn(true),
-		rollout + "001.jsonl": codexLong(),
-		rollout + "002.jsonl": codexTurn(),
-	}
-	for _, pattern := range []string{"claude-code/transcripts/*.jsonl", "claude-code-older/transcripts/*.jsonl",
-		"codex*/transcripts/*.jsonl"} {
-		names, err := filepath.Glob(filepath.Join("..", "ingest", "testdata", "delegated", filepath.FromSlash(pattern)))
+	all := map[string]string{"claude.jsonl": claudeLong(), rollout + "001.jsonl": codexLong()}
+	delegated, codecs := "../ingest/testdata/delegated/", "../codec/"
+	for _, pattern := range []string{delegated + "claude-code/transcripts/*.jsonl",
+		delegated + "claude-code-older/transcripts/*.jsonl", delegated + "codex*/transcripts/*.jsonl",
+		codecs + "transcripts/testdata/gemini/tmp/*/chats/*.jsonl",
+		codecs + "transcripts/testdata/copilot/session-state/*/events.jsonl", codecs + "pi/testdata/session.jsonl"} {
+		names, err := filepath.Glob(filepath.FromSlash(pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatal(pattern, err)
 		}
@@ -103,178 +97,13 @@ func transcripts(t testing.TB) map[string]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all[strings.Split(pattern, "/")[0]+"/"+filepath.Base(name)] = string(text)
+			all[name] = string(text)
 		}
 	}
 	return all
 }
 
 const rollout = "rollout-2026-01-02T03-04-05-0f4c2f6e-0000-7000-8000-000000000"
-
-// claudeTurn is a long turn of Claude Code, or of one of its sub-agents.
-func claudeTurn(ofSubagent bool) string {
-	var b strings.Builder
-	parent := "null"
-	record := func(n int, rest string) {
-		fmt.Fprintf(&b, `{"sessionId":"s1","isSidechain":%v,"agentId":"a1","uuid":"u%d","parentUuid":%s,`+
-			`"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n",
-			ofSubagent, n, parent, n/60, n%60, rest)
-		parent = fmt.Sprintf(`"u%d"`, n)
-	}
-	record(0, `"type":"user","promptId":"p1","message":{"role":"user","content":"do it all"}`)
-	for i := range 12 {
-		usage := fmt.Sprintf(`"usage":{"input_tokens":%d,"output_tokens":2}`, i)
-		record(4*i+1, fmt.Sprintf(`"type":"assistant","costUSD":0.25,"message":{"id":"m%d","model":"claude-x",`+
-			`"content":[{"type":"text","text":"step %d"}],%s}`, i, i, usage))
-		record(4*i+2, fmt.Sprintf(`"type":"assistant","costUSD":0.5,"message":{"id":"m%d","model":"claude-x",`+
-			`"content":[{"type":"tool_use","id":"t%d",`+
-			`"name":"Bash","input":{"n":%d}}],"stop_reason":"tool_use",%s}`, i, i, i, usage))
-		if i != 9 { // one is late
-			record(4*i+3, fmt.Sprintf(`"type":"user","message":{"role":"user","content":[{"type":"tool_result",`+
-				`"tool_use_id":"t%d","content":"done %d"}]}`, i, i))
-		}
-	}
-	record(49, `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t9",`+
-		`"content":"late"}]}`)
-	record(50, `"type":"assistant","message":{"id":"m99","model":"claude-x","content":[{"type":"text",`+
-		`"text":"done"}],"stop_reason":"end_turn"}`)
-	return b.String()
-}
-
-// geminiLong has messages that are written again, a rewind, a summary and a new title.
-func geminiLong() string {
-	var b strings.Builder
-	n := 0
-	message := func(id, kind, rest string) {
-		n++
-		fmt.Fprintf(&b, `{"id":%q,"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,%s}`+"\n", id, n/60, n%60, kind,
-			rest)
-	}
-	b.WriteString(`{"sessionId":"s1","projectHash":"h","startTime":"2026-01-02T03:00:00.000Z",` +
-		`"lastUpdated":"2026-01-02T03:00:00.000Z"}` + "\n")
-	turn := func(i int) {
-		message(fmt.Sprint("u", i), "user", fmt.Sprintf(`"content":"question %d"`, i))
-		said := fmt.Sprintf(`"content":"answer %d","model":"gemini-x","tokens":{"input":%d,"output":2}`, i, n)
-		message(fmt.Sprint("g", i), "gemini", said)
-		message(fmt.Sprint("g", i), "gemini", said+fmt.Sprintf(`,"toolCalls":[{"id":"c%d","name":"ls","args":{},`+
-			`"status":"success","result":"a.go"}]`, i))
-		fmt.Fprintf(&b, `{"$set":{"lastUpdated":"2026-01-02T03:%02d:%02d.000Z"}}`+"\n", n/60, n%60)
-	}
-	turn(1)
-	turn(2)
-	turn(3)
-	b.WriteString(`{"$rewindTo":"u3"}` + "\n")
-	turn(4)
-	b.WriteString(`{"$set":{"summary":"a title"}}` + "\n")
-	turn(5)
-	message("i1", "info", `"content":"Request cancelled."`)
-	for i := range 12 {
-		turn(6 + i)
-	}
-	return b.String()
-}
-
-// piLong has turns with calls, a name, and a branch that was left.
-func piLong() string {
-	var b strings.Builder
-	b.WriteString(`{"type":"session","version":3,"id":"s1","timestamp":"2026-01-02T03:00:00.000Z","cwd":"/w"}` + "\n")
-	n, parent := 0, "null"
-	entry := func(kind, rest string) {
-		n++
-		fmt.Fprintf(&b, `{"type":%q,"id":"e%d","parentId":%s,"timestamp":"2026-01-02T03:%02d:%02d.000Z",%s}`+"\n", kind,
-			n, parent, n/60, n%60, rest)
-		parent = fmt.Sprintf(`"e%d"`, n)
-	}
-	for i := range 14 {
-		if i == 4 {
-			parent = `"e8"` // the user goes back
-		}
-		entry("message", fmt.Sprintf(`"message":{"role":"user","content":"question %d"}`, i))
-		entry("message", fmt.Sprintf(`"message":{"role":"assistant","model":"m","provider":"p",`+
-			`"content":[{"type":"toolCall","id":"c%d","name":"ls","arguments":{}}],`+
-			`"usage":{"input":%d,"output":2,"cost":{"total":0.25}},"stopReason":"toolUse"}`, i, n))
-		entry("message", fmt.Sprintf(`"message":{"role":"toolResult","toolCallId":"c%d","toolName":"ls",`+
-			`"content":[{"type":"text","text":"a.go"}]}`, i))
-		entry("message", fmt.Sprintf(`"message":{"role":"assistant","model":"m","provider":"p",`+
-			`"content":[{"type":"text","text":"answer %d"}],"stopReason":"stop"}`, i))
-		if i == 8 {
-			entry("session_info", `"name":"a name"`)
-		}
-	}
-	return b.String()
-}
-
-// copilotLong has a long turn, a permission, a compaction, and the counts of one that was closed and opened again.
-func copilotLong() string {
-	var b strings.Builder
-	n := 0
-	event := func(kind, data string) {
-		n++
-		fmt.Fprintf(&b, `{"id":"e%d","timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"data":{%s}}`+"\n", n, n/60,
-			n%60, kind, data)
-	}
-	turn := func(name string, calls int) {
-		event("user.message", fmt.Sprintf(`"content":%q`, name))
-		for i := range calls {
-			id := fmt.Sprint(name, i)
-			event("assistant.message", fmt.Sprintf(`"messageId":"m%s","content":"step","outputTokens":2,`+
-				`"toolRequests":[{"toolCallId":%q,"name":"bash","arguments":{}}]`, id, id))
-			event("permission.requested", fmt.Sprintf(`"requestId":"r%s","permissionRequest":{"toolCallId":%q,`+
-				`"fullCommandText":"ls"}`, id, id))
-			event("permission.completed", fmt.Sprintf(`"requestId":"r%s","result":{"kind":"approved"}`, id))
-			event("tool.execution_start", fmt.Sprintf(`"toolCallId":%q,"toolName":"bash"`, id))
-			event("tool.execution_complete", fmt.Sprintf(`"toolCallId":%q,"success":true,"result":{"content":"done"}`,
-				id))
-		}
-		event("assistant.message", fmt.Sprintf(`"messageId":"m%s","content":"done","outputTokens":3`, name))
-	}
-	event("session.start", `"sessionId":"s1","selectedModel":"gpt-x","context":{"cwd":"/w"}`)
-	event("system.message", `"content":"be brief"`)
-	turn("one", 10)
-	event("session.compaction_complete", `"success":true,"summaryContent":"so far","preCompactionTokens":900`)
-	turn("two", 1)
-	event("session.shutdown", `"shutdownType":"routine","modelMetrics":{"gpt-x":{"usage":{"inputTokens":100,`+
-		`"outputTokens":40}}}`)
-	event("session.resume", `"context":{"cwd":"/w"}`)
-	turn("three", 1)
-	turn("four", 1)
-	return b.String()
-}
-
-// codexTurn is a long turn of Codex, with a compaction in it.
-func codexTurn() string {
-	var b strings.Builder
-	n := 0
-	record := func(kind, payload string) {
-		n++
-		fmt.Fprintf(&b, `{"timestamp":"2026-01-02T03:%02d:%02d.000Z","type":%q,"payload":{%s}}`+"\n", n/60, n%60, kind,
-			payload)
-	}
-	record("session_meta", `"id":"0f4c2f6e-0000-7000-8000-000000000002","cwd":"/w","model_provider":"openai",`+
-		`"base_instructions":{"text":"be brief"}`)
-	record("turn_context", `"model":"gpt-x","turn_id":"turn1","trace_id":"trace1"`)
-	record("response_item", `"type":"message","role":"user","content":[{"type":"input_text","text":"do it all"}]`)
-	for i := range 12 {
-		record("response_item", fmt.Sprintf(`"type":"reasoning","summary":[{"type":"summary_text","text":"step %d"}]`,
-			i))
-		record("response_item", fmt.Sprintf(`"type":"function_call","name":"shell","call_id":"c%d","arguments":"{}"`,
-			i))
-		record("event_msg", fmt.Sprintf(`"type":"token_count","info":{"last_token_usage":{"input_tokens":%d,`+
-			`"output_tokens":3,"total_tokens":%d},`+
-			`"total_token_usage":{"input_tokens":%d}}`, i+1, i+4, i))
-		record("event_msg", fmt.Sprintf(`"type":"exec_command_end","call_id":"c%d","duration":{"secs":1,"nanos":0}`, i))
-		record("response_item", fmt.Sprintf(`"type":"function_call_output","call_id":"c%d","output":"done %d"`, i, i))
-		if i == 9 {
-			record("response_item", `"type":"message","role":"assistant","content":[{"type":"output_text",`+
-				`"text":"a summary"}]`)
-			record("compacted", `"message":"So far: a summary"`)
-		}
-	}
-	record("event_msg", `"type":"exec_command_end","call_id":"c11","duration":{"secs":9,"nanos":0}`)
-	record("response_item", `"type":"message","role":"assistant","content":[{"type":"output_text","text":"done"}]`)
-	record("event_msg", `"type":"task_complete","duration_ms":50`)
-	return b.String()
-}
 
 // claudeLong has what changes the meaning of records before: commands, going back, compactions,
 // titles, costs, late results, interruptions and notifications.
@@ -419,7 +248,7 @@ func TestGrownFileIsTheWholeFile(t *testing.T) {
 			want := exported(t, fresh)
 			for i, cut := range cuts(text) {
 				if i%testscale.Rounds(16, 4) != 0 {
-					continue // the steps of TestFileThatGrowsStepByStep are at each
+					continue
 				}
 				write(t, path, text[:cut])
 				db := filepath.Join(t.TempDir(), "sessions.db")
