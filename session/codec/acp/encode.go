@@ -71,7 +71,7 @@ func (e *encoder) survey() {
 		for j := range e.t.Messages[i].Parts {
 			p := &e.t.Messages[i].Parts[j]
 			e.has[p.Type] = true
-			if p.Type == typePermission {
+			if p.Type == typePermission && !e.foreign {
 				e.questioned[askedAbout(rows.Read(p.DataJSON).Object("data"))] = true
 			}
 			if p.ToolCallID == nil {
@@ -174,14 +174,14 @@ func (e *encoder) initialize() {
 	if e.has[typeTerminal] && !e.foreign {
 		can.Set("terminal", true)
 	}
-	if e.has["data-notice"] {
+	if e.has["data-notice"] && !e.foreign {
 		inSession.Set("notices", none)
 	}
 	if e.has[session.TypeCompaction] {
 		inSession.Set("compaction", none)
 	}
 	can.Add(rows.NonEmpty("session", inSession))
-	if e.has[typeLog] {
+	if e.has[typeLog] && !e.foreign {
 		can.Set("logging", none)
 	}
 	params := rows.Of("protocolVersion", 1, "clientCapabilities", can)
@@ -292,7 +292,7 @@ func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
 	// A call is not over before the last question about it.
 	lastAsked := make(map[string]int)
 	for j := range parts {
-		if m.Parts[j].Type == typePermission {
+		if m.Parts[j].Type == typePermission && !e.foreign {
 			lastAsked[askedAbout(parts[j].Object("data"))] = j
 		}
 	}
@@ -311,7 +311,7 @@ func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
 				after := max(lastDuring(m, j), lastAsked[*p.ToolCallID])
 				ends[after] = append(ends[after], ending{p.UpdatedAt, end})
 			}
-		case p.Type == typePermission && isQuestion(data.Object("data"), e.foreign):
+		case p.Type == typePermission && !e.foreign && isQuestion(data.Object("data")):
 			e.permission(data.Object("data"))
 		default:
 			e.other(p, data)
@@ -356,23 +356,32 @@ func (e *encoder) chunk(p *session.Part, block rows.Object) {
 	}
 }
 
-// other writes a part that is not a text, a file or a call, if the protocol has a message for it.
+// other writes a part that is not a text, a file or a call, if the protocol has a message for it. A part of a
+// session that never was a trace may have the name of a message and mean something else by it.
 func (e *encoder) other(p *session.Part, data rows.Object) {
 	inner := data.Object("data")
-	kind, isUpdate := updateKind(p, inner, e.foreign)
-	switch {
-	case inner == nil:
-	case p.Type == typeLog && isLog(inner, e.foreign):
-		e.notify(methodLog, inner)
-	case p.Type == typeUpdate && !e.foreign:
-		e.notify(methodUpdate, rows.Of("update", inner))
-	case p.Type == session.TypeCompaction:
+	if p.Type == session.TypeCompaction {
 		e.compaction(p)
-	case isUpdate:
+	}
+	if inner == nil || e.foreign || p.Type == session.TypeCompaction {
+		return
+	}
+	kind, _ := strings.CutPrefix(p.Type, "data-")
+	switch {
+	case p.Type == typeLog:
+		e.notify(methodLog, inner)
+	case p.Type == typeUpdate:
+		e.notify(methodUpdate, rows.Of("update", inner))
+	case slices.Contains(dataUpdates, kind):
 		e.update(kind, inner)
-	case !e.foreign && slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type):
+	case slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type):
 		e.exchange(p.Type, inner)
 	}
+}
+
+// isQuestion reports whether the data of a data-permission part is a request for permission.
+func isQuestion(o rows.Object) bool {
+	return askedAbout(o) != "" && rows.Elements(o.Get("options")) != nil
 }
 
 // exchange writes {from, method, params, result or error}.

@@ -56,7 +56,7 @@ func readMessages(r io.Reader, report func(codec.Problem)) ([]message, error) {
 	case first == '[':
 		var data []byte
 		if data, err = io.ReadAll(in); err == nil {
-			p.array(bytes.ToValidUTF8(data, []byte("\uFFFD")))
+			err = p.array(bytes.ToValidUTF8(data, []byte("\uFFFD")))
 		}
 	default:
 		err = p.stream(in)
@@ -95,7 +95,10 @@ func (p *parser) stream(in *bufio.Reader) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		p.lines(bytes.ToValidUTF8(line, []byte("\uFFFD")))
+		p.line++
+		if line = bytes.TrimSpace(bytes.ToValidUTF8(line, []byte("\uFFFD"))); len(line) > 0 {
+			p.record(line)
+		}
 		if err != nil {
 			return nil
 		}
@@ -118,40 +121,18 @@ func (p *parser) problem(format string, args ...any) {
 	p.report(problem)
 }
 
-func (p *parser) lines(data []byte) {
-	for line := range bytes.Lines(data) {
-		p.line++
-		if line = bytes.TrimSpace(line); len(line) > 0 {
-			p.record(line)
-		}
+// array reads an array of messages, as the log of Zed is copied: as a whole.
+func (p *parser) array(data []byte) error {
+	var elements []json.RawMessage
+	if err := json.Unmarshal(data, &elements); err != nil {
+		return fmt.Errorf("the array is damaged: %w", err)
 	}
-}
-
-// array reads an array of messages, and as lines what may follow it.
-func (p *parser) array(data []byte) {
-	before := p.line
 	p.inArray, p.line = true, 0
-	d := json.NewDecoder(bytes.NewReader(data))
-	if _, err := d.Token(); err != nil {
-		p.problem("%v", err)
-		return
-	}
-	for d.More() {
+	for _, element := range elements {
 		p.line++
-		var element json.RawMessage
-		if err := d.Decode(&element); err != nil {
-			p.problem("%v: the rest is left out", err)
-			return
-		}
 		p.record(element)
 	}
-	if _, err := d.Token(); err != nil {
-		p.problem("the array has no end")
-		return
-	}
-	end := d.InputOffset()
-	p.inArray, p.line = false, before+bytes.Count(data[:end], []byte("\n"))
-	p.lines(data[end:])
+	return nil
 }
 
 // sides are the words of the framings for who sent a message.

@@ -30,8 +30,7 @@ func Encode(w io.Writer, s *codec.Session) error {
 // EncodeFile writes the session as a run in a data directory: the two files in
 // runs/<run_id>/ of dir, which are made when they are not there. It returns the
 // run's directory. A run that is there already gives an error that is [os.ErrExist],
-// unless replace is set: then both files are replaced at once, or with an error none,
-// and what else is in the directory stays.
+// unless replace is set: then both files are replaced, and what else is in the directory stays.
 func EncodeFile(dir string, s *codec.Session, replace bool) (path string, err error) {
 	return encodeFile(dir, s, replace, false)
 }
@@ -49,65 +48,20 @@ func encodeFile(dir string, s *codec.Session, replace, maida bool) (path string,
 
 // write writes the run in a data directory, and returns its own.
 func (f *formatted) write(dir string, replace bool) (path string, err error) {
-	runs := filepath.Join(dir, "runs")
-	if err := os.MkdirAll(runs, 0o700); err != nil {
-		return "", err
-	}
-	path = filepath.Join(runs, f.id)
+	path = filepath.Join(dir, "runs", f.id)
 	if _, err := os.Lstat(path); err == nil && !replace {
 		return "", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	}
-	// AgentDbg lists what is in runs, so it is written beside that.
-	scratch, err := os.MkdirTemp(dir, "."+f.id+".*")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(scratch)
-	return path, f.place(scratch, path)
-}
-
-// place writes the run in the directory scratch, and moves it to path, where it takes
-// the place of what is there.
-func (f *formatted) place(scratch, path string) error {
-	made, old := filepath.Join(scratch, "new"), filepath.Join(scratch, "old")
 	runFile, eventsFile, meta := runFile, eventsFile, f.meta
 	if f.maida {
 		runFile, eventsFile, meta = metaFile, spansFile, f.maidaMeta()
 	}
-	err := errors.Join(
-		os.Mkdir(made, 0o700),
-		os.WriteFile(filepath.Join(made, eventsFile), f.lines(), 0o600),
-		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, meta.JSON()), 0o600))
-	if err != nil {
-		return err
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return "", err
 	}
-	entries, err := os.ReadDir(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return os.Rename(made, path)
-	}
-	if err == nil {
-		err = os.Rename(path, old)
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if name := e.Name(); name != runFile && name != eventsFile && err == nil {
-			err = os.Rename(filepath.Join(old, name), filepath.Join(made, name))
-		}
-	}
-	if err == nil {
-		err = os.Rename(made, path)
-	}
-	if err == nil {
-		return nil
-	}
-	for _, e := range entries {
-		if name := e.Name(); name != runFile && name != eventsFile {
-			_ = os.Rename(filepath.Join(made, name), filepath.Join(old, name)) // where it was moved
-		}
-	}
-	return errors.Join(err, os.Rename(old, path))
+	return path, errors.Join(
+		rows.ReplaceFile(filepath.Join(path, eventsFile), f.lines()),
+		rows.ReplaceFile(filepath.Join(path, runFile), indented.Append(nil, meta.JSON())))
 }
 
 var indented = rows.Python{Indent: true}

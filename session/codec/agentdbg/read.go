@@ -150,12 +150,6 @@ func (d *decoder) problem(line int, file, reason string) {
 	d.report(codec.Problem{File: file, Line: line, Reason: reason})
 }
 
-func (d *decoder) notes(line int, file string, notes []string) {
-	for _, note := range notes {
-		d.problem(line, file, note)
-	}
-}
-
 func (d *decoder) directory(dir string) (*run, error) {
 	r := &run{}
 	runFile, eventsFile := runFile, eventsFile
@@ -168,11 +162,10 @@ func (d *decoder) directory(dir string) (*run, error) {
 		d.problem(0, runFile, "is missing: the run is read from its events")
 	} else if err != nil {
 		return nil, err
-	} else if o, notes, err := parse(text); err != nil {
+	} else if o, err := d.parse(text, 0, runFile); err != nil {
 		d.problem(0, runFile, "is damaged: the run is read from its events: "+err.Error())
 	} else {
 		r.meta = o
-		d.notes(0, runFile, notes)
 		if v := o.Text("spec_version"); runFile == metaFile && !strings.HasPrefix(v, "0.2") {
 			d.problem(0, runFile, fmt.Sprintf("has spec_version %q, and was read as 0.2", v))
 		}
@@ -207,29 +200,24 @@ func (r *run) identity(otherwise string) string {
 // lines reads an events.jsonl.
 func (d *decoder) lines(text []byte, file string) []event {
 	var events []event
-	before := int64(0)
-	for n := 1; len(text) > 0; n++ {
-		line, rest, _ := bytes.Cut(text, []byte("\n"))
-		text = rest
-		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte("\uFEFF"))
-		}
+	before, n := int64(0), 0
+	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
+		n++
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		all, notes, err := parse(line)
+		all, err := d.parse(line, n, file)
 		if err != nil {
 			d.problem(n, file, "is not an event: left out: "+err.Error())
 			continue
 		}
-		events = d.add(events, all, n, file, &before, notes)
+		events = d.add(events, all, n, file, &before)
 	}
 	return events
 }
 
-func (d *decoder) add(events []event, all rows.Object, line int, file string, before *int64, notes []string) []event {
+func (d *decoder) add(events []event, all rows.Object, line int, file string, before *int64) []event {
 	if all.Has("span_id") {
-		d.notes(line, file, notes)
 		return d.span(events, all, line, file, before)
 	}
 	e, note, err := newEvent(all, line, *before)
@@ -238,9 +226,8 @@ func (d *decoder) add(events []event, all rows.Object, line int, file string, be
 		return events
 	}
 	if note != "" {
-		notes = append(notes, note)
+		d.problem(line, file, note)
 	}
-	d.notes(line, file, notes)
 	*before = e.at
 	return append(events, e)
 }
@@ -248,7 +235,8 @@ func (d *decoder) add(events []event, all rows.Object, line int, file string, be
 // stream reads what is in one file.
 func (d *decoder) stream(data []byte) ([]*run, error) {
 	first, _, _ := bytes.Cut(bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\uFEFF"))), []byte("\n"))
-	if o, _, err := parse(first); err == nil && (o.Has("span_id") || !o.Has("events") && !o.Has("counts")) {
+	quiet := decoder{report: func(codec.Problem) {}}
+	if o, err := quiet.parse(first, 0, ""); err == nil && (o.Has("span_id") || !o.Has("events") && !o.Has("counts")) {
 		return d.byRun(d.lines(data, ""))
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
@@ -289,20 +277,23 @@ const (
 
 func asNull(string) string { return "null" }
 
-// parse reads an object that Python wrote. notes names what had to be replaced.
-func parse(text []byte) (o rows.Object, notes []string, err error) {
+// parse reads an object that Python wrote, and reports what had to be replaced.
+func (d *decoder) parse(text []byte, line int, file string) (rows.Object, error) {
 	if !utf8.Valid(text) {
-		text, notes = bytes.ToValidUTF8(text, []byte("\uFFFD")), []string{noteUTF8}
+		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+		d.problem(line, file, noteUTF8)
 	}
-	if o, err = rows.Parse(text); err == nil {
-		return o, notes, nil
+	o, err := rows.Parse(text)
+	if err == nil {
+		return o, nil
 	}
 	if fixed, found := rows.ReplaceNaN(text, asNull); found {
 		if o, err := rows.Parse(fixed); err == nil {
-			return o, append(notes, noteNaN), nil
+			d.problem(line, file, noteNaN)
+			return o, nil
 		}
 	}
-	return nil, nil, err
+	return nil, err
 }
 
 var errNoRun = errors.New("read run: no event and no run in it: " +
@@ -332,12 +323,11 @@ func (d *decoder) byRun(events []event) ([]*run, error) {
 
 // export reads what agentdbg export writes, or a run.json alone.
 func (d *decoder) export(text []byte) *run {
-	o, notes, err := parse(text)
+	o, err := d.parse(text, 0, "")
 	if err != nil {
 		d.problem(0, "", "is not a run: left out: "+err.Error())
 		return nil
 	}
-	d.notes(0, "", notes)
 	r := &run{meta: o.Object("run")}
 	if o.Get("events") == nil && o.Get("counts") != nil {
 		r.meta = o
@@ -350,7 +340,7 @@ func (d *decoder) export(text []byte) *run {
 			d.problem(0, "", fmt.Sprintf("events[%d] is not an event: left out: %v", i, err))
 			continue
 		}
-		r.events = d.add(r.events, all, 0, "", &before, nil)
+		r.events = d.add(r.events, all, 0, "", &before)
 	}
 	if r.meta == nil && len(r.events) == 0 {
 		d.problem(0, "", "is not a run: left out")

@@ -50,7 +50,7 @@ var All = []Format{{
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
 	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: streamRows(jsonl.EncodeNested)},
-	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonl.RecoverNested},
+	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonl.DecodeNestedFile},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{

@@ -18,7 +18,7 @@ var lines = codectest.Codec{
 // nestedFormat is the nested shape.
 var nestedFormat = codectest.Codec{
 	Encode: func(w io.Writer, s *codec.Session) error { return jsonl.EncodeNested(w, s) },
-	Decode: jsonl.RecoverNested,
+	Decode: jsonl.DecodeNestedFile,
 	Rows:   true, Whole: true,
 }
 

@@ -2,7 +2,6 @@ package jsonl_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -253,106 +252,4 @@ func TestEncodeRefuses(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	codectest.Fuzz(f, lines, string(readReference(f)), sessionLine+"\n"+messageLine+"\n"+partLine,
 		`{"data":{"id":"s\u0000\ud800","cost_usd":1e-9},"type":"session"}`+"\n"+sessionLine)
-}
-
-// agentSession is a session as agents make them: ten turns of one user message
-// with a text of 500 B and one assistant message with 1 KB of reasoning, four
-// tool calls of 3 KB and 1 KB of text.
-func agentSession() *session.Transcript {
-	words := strings.Repeat("The build fails because the \"store\" package is not there yet.\n", 60)
-	files := strings.Repeat("src/main.go:12:\tfmt.Println(\"hello, world\")\n", 60)
-	text := func(kind string, n int) string {
-		b, _ := json.Marshal(map[string]any{"type": kind, "text": words[:n]})
-		return string(b)
-	}
-	tool, _ := json.Marshal(map[string]any{"type": "tool-grep", "toolCallId": "call_0123456789",
-		"state":  "output-available",
-		"input":  map[string]any{"pattern": "Println", "path": "src"},
-		"output": map[string]any{"stdout": files[:2450], "exit_code": 0}})
-	t := &session.Transcript{Session: session.Session{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the build",
-		Agent:           "build",
-		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1795198540808, UpdatedAt: 1795198549999, CostUSD: 0.0123}}
-	id := func(prefix string, n int) string { return fmt.Sprintf("%s_1fa2bdc%05xYO9dOSXjsMd9kP", prefix, n) }
-	n := 0
-	add := func(role, meta string, parts ...string) {
-		n++
-		at := t.Session.CreatedAt + int64(n)
-		m := session.MessageAndParts{Message: session.Message{ID: id("msg", n), SessionID: t.Session.ID, Role: role,
-			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at}}
-		for i, data := range parts {
-			n++
-			p := session.Part{ID: id("prt", n), MessageID: m.Message.ID, SessionID: t.Session.ID, Index: int64(i),
-				DataJSON: data, CreatedAt: at, UpdatedAt: at}
-			p.Type = strings.Split(data, `"type":"`)[1]
-			p.Type = p.Type[:strings.IndexByte(p.Type, '"')]
-			if p.Type == "tool-grep" {
-				p.ToolCallID, p.ToolState = new("call_0123456789"), new("output-available")
-			}
-			m.Parts = append(m.Parts, p)
-		}
-		t.Messages = append(t.Messages, m)
-	}
-	for range 10 {
-		add("user", "{}", text("text", 480))
-		add("assistant",
-			`{"model":{"provider_id":"anthropic","model_id":"claude"},"usage":{"input":1200,"output":300,`+
-				`"reasoning":100,"cache_read":9000,"cache_write":700}}`,
-			text("reasoning", 1000), string(tool), string(tool), string(tool), string(tool), text("text", 1000))
-	}
-	return t
-}
-
-func BenchmarkEncode(b *testing.B) {
-	t := agentSession()
-	var buf bytes.Buffer
-	if err := jsonl.Encode(&buf, t); err != nil {
-		b.Fatal(err)
-	}
-	size := int64(buf.Len())
-	b.Run("jsonl", func(b *testing.B) {
-		b.SetBytes(size)
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := jsonl.Encode(io.Discard, t); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	// The floor is the standard library on the same rows in the same lines.
-	b.Run("encoding_json", func(b *testing.B) {
-		b.SetBytes(size)
-		b.ReportAllocs()
-		type line struct {
-			Type string `json:"type"`
-			Data any    `json:"data"`
-		}
-		for b.Loop() {
-			enc := json.NewEncoder(io.Discard)
-			enc.SetEscapeHTML(false)
-			err := enc.Encode(line{"session", &t.Session})
-			for i := range t.Messages {
-				err = errors.Join(err, enc.Encode(line{"message", &t.Messages[i].Message}))
-				for j := range t.Messages[i].Parts {
-					err = errors.Join(err, enc.Encode(line{"part", &t.Messages[i].Parts[j]}))
-				}
-			}
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func BenchmarkDecode(b *testing.B) {
-	var buf bytes.Buffer
-	if err := jsonl.Encode(&buf, agentSession()); err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(buf.Len()))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := collect(bytes.NewReader(buf.Bytes())); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -9,8 +9,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -177,43 +175,9 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 	return decodeNested(data)
 }
 
-// RecoverNested is [DecodeNested] that reads a file which was cut off as [EncodeNested] wrote it, and reports that.
-func RecoverNested(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) {
-		data, err := io.ReadAll(r)
-		if err != nil {
-			yield(nil, fmt.Errorf("read session: %w", err))
-			return
-		}
-		s, err := decodeNested(data)
-		if e, damaged := errors.AsType[*json.SyntaxError](err); damaged && e.Offset >= int64(len(data)) {
-			if got, failed := decodeNested(beforeCut(data)); failed == nil {
-				s, err = got, nil
-				if report != nil {
-					report(codec.Problem{Line: lineAt(data, e.Offset),
-						Reason: "the file is cut off here: the row is left out"})
-				}
-			}
-		}
-		yield(s, err)
-	}
-}
-
-// beforeCut returns a file that was cut off without its last line, and with what ends it.
-func beforeCut(data []byte) []byte {
-	data = bytes.TrimRight(data[:bytes.LastIndexByte(data, '\n')+1], ",\n")
-	data = slices.Clip(data)
-	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	for d.PeekKind() > 0 {
-		if _, err := d.ReadToken(); err != nil {
-			break
-		}
-	}
-	for depth := d.StackDepth(); depth > 0; depth-- {
-		kind, _ := d.StackIndex(depth)
-		data = append(data, map[jsontext.Kind]byte{'{': '}', '[': ']'}[kind])
-	}
-	return data
+// DecodeNestedFile is [DecodeNested] as a format has it.
+func DecodeNestedFile(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) { yield(DecodeNested(r)) }
 }
 
 // nested is the file.

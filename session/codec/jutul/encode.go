@@ -239,51 +239,24 @@ func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 // jutul's readers take: they index arguments, and read what is in the payloads of
 // their own kinds as if it could only be that.
 func readable(kind, partType string, payload rows.Object) (string, rows.Object) {
-	ok := true
-	switch kind {
-	case kindCall:
-		if partType != "data-"+kindCall {
-			if payload.Object("args") == nil && payload.Has("args") {
-				payload.Set("args", rows.Of("input", payload.Get("args")))
-			} else if payload.Object("args") == nil {
-				payload.Set("args", rows.Object{})
-			}
-			return kind, payload
+	switch {
+	case strings.HasPrefix(partType, "data-") && kind != kindCompaction:
+		if slices.Contains(ownKinds, kind) {
+			kind = partType
 		}
-		ok = false
-	case "artifact":
-		ok = payload.Text("path") != "" && isSize(payload.Get("size_px"))
-	case "attempt":
-		ok = isAttempt(payload)
-	case "upload":
-		ok = payload.Text("path") != ""
-	case kindUser, kindAssistant, kindReasoning, kindCompaction:
-		ok = partType == "text" || partType == "reasoning" || partType == session.TypeCompaction ||
-			partType == session.TypeWithheld
-	case kindStart, kindResume, kindTitle, kindEnd, kindUsage, kindResult, kindRequest, kindResponse,
-		"ui", "ui_event", "eval_target", "eval_result":
-		ok = false
-	}
-	if !ok {
-		kind = partType
+	case kind == kindCall && payload.Object("args") == nil && payload.Has("args"):
+		payload.Set("args", rows.Of("input", payload.Get("args")))
+	case kind == kindCall && payload.Object("args") == nil:
+		payload.Set("args", rows.Object{})
 	}
 	return kind, payload
 }
 
-// isSize reports that a value is a width and a height, or nothing.
-func isSize(v json.RawMessage) bool {
-	var size []float64
-	return v == nil || json.Unmarshal(v, &size) == nil && (size == nil || len(size) == 2)
-}
-
-// isAttempt reports that a payload is a step of an investigation.
-func isAttempt(o rows.Object) bool {
-	var metrics map[string]float64
-	if m := o.Get("metrics"); m != nil && json.Unmarshal(m, &metrics) != nil {
-		return false
-	}
-	parent := o.Text("parent_id") != "" || !o.Has("parent_id")
-	return o.Text("id") != "" && parent && (!o.Has("parameters_changed") || o.Object("parameters_changed") != nil)
+// ownKinds are the kinds of events that jutul itself writes.
+var ownKinds = []string{
+	kindStart, kindResume, kindTitle, kindEnd, kindUser, kindAssistant, kindReasoning, kindUsage, kindCall, kindResult,
+	kindRequest, kindResponse, kindCompaction, "artifact", "attempt", "upload", "ui", "ui_event", "eval_target",
+	"eval_result",
 }
 
 // partEvent returns what stands for the part in the trace.

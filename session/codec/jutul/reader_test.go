@@ -79,16 +79,8 @@ func answer(data ...string) *codec.Session {
 // that is not a number, a transcript takes the id of whatever session_start it sees.
 func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
 	tests := []struct{ part, want string }{
-		{`{"type":"data-attempt","data":{"id":"1","parent_id":null,"parameters_changed":{},"metrics":{"rmse":0.5}}}`,
-			"attempt"},
-		{`{"type":"data-attempt","data":{"id":"1","metrics":{"rmse":"x"}}}`, "data-attempt"},
-		{`{"type":"data-attempt","data":{"id":"1","parameters_changed":[1]}}`, "data-attempt"},
-		{`{"type":"data-attempt","data":{}}`, "data-attempt"},
-		{`{"type":"data-artifact","data":{"path":"a.png","size_px":[1,2]}}`, "artifact"},
-		{`{"type":"data-artifact","data":{"path":"a.png","size_px":["1","x"]}}`, "data-artifact"},
-		{`{"type":"data-artifact","data":"a.png"}`, "data-artifact"},
-		{`{"type":"data-upload","data":{"path":"deck.data"}}`, "upload"},
-		{`{"type":"data-upload","data":{}}`, "data-upload"},
+		{`{"type":"data-attempt","data":{"id":"1","metrics":{"rmse":0.5}}}`, "data-attempt"},
+		{`{"type":"data-artifact","data":{"path":"a.png"}}`, "data-artifact"},
 		{`{"type":"data-session_start","data":{"session_id":"other"}}`, "data-session_start"},
 		{`{"type":"data-message_user","data":{"content":"never said"}}`, "data-message_user"},
 		{`{"type":"data-tool_call","data":{"id":"c","name":"n","args":{}}}`, "data-tool_call"},

@@ -9,8 +9,7 @@
 //   - protobuf: ExportTraceServiceRequest, ExportLogsServiceRequest, or many of them
 //     one after the other;
 //   - frames: each body after its length, in four bytes, most significant first, as
-//     the file exporter writes with "format: proto" or "compression: zstd", or as a
-//     varint, as the delimited writers of protobuf libraries do;
+//     the file exporter writes with "format: proto" or "compression: zstd";
 //   - any of these in gzip or zstd, the frames too.
 //
 // A byte order mark is skipped. Metrics and profiles are named and left out.
@@ -231,14 +230,14 @@ func (d *decoder) read(s *source, layer int) error {
 		return d.readJSON(s)
 	case "protobuf":
 		return d.readProto(s)
-	case "frames", "delimited":
+	case "frames":
 		if d.inFrame {
 			return d.refuse(s, head)
 		}
-		if kind == "frames" && isMark(head) {
+		if isMark(head) {
 			return d.readPacked(s, layer)
 		}
-		return d.readFrames(s, layer, kind == "delimited")
+		return d.readFrames(s, layer)
 	case "":
 		return d.refuse(s, head)
 	}
@@ -360,14 +359,15 @@ func (u *unpacker) Read(b []byte) (int, error) {
 }
 
 // framing states how the bodies are in the content: json, protobuf, frames,
-// delimited, "empty" for white space, or "" for what is not OTLP.
+// "empty" for white space, or "" for what is not OTLP.
 //
-// The first byte of a body in protobuf, its tag, is a newline in text, and the first
-// of a delimited one may be a brace. What follows is none of text in either case. A
-// frame of less than 16 MiB begins with 00, which neither of the others does.
+// The first byte of a body in protobuf, its tag, is a newline in text. What follows is
+// none of text. A frame of less than 16 MiB begins with 00, which neither of the others does.
 func framing(head []byte, maximum int) string {
-	if binaryFraming := protobufFraming(head, maximum); binaryFraming != "" {
-		return binaryFraming
+	if len(head) > 1 && head[0] == tagResource {
+		if n, k := binary.Uvarint(head[1:]); k > 0 && n <= uint64(maximum) && beginsResource(head[1+k:], n) {
+			return "protobuf"
+		}
 	}
 	text := bytes.TrimLeft(head, " \t\r\n")
 	switch {
@@ -380,23 +380,6 @@ func framing(head []byte, maximum int) string {
 	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], maximum) &&
 		(head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
 		return "frames"
-	}
-	return ""
-}
-
-// protobufFraming is that of bodies in protobuf that no frames hold.
-func protobufFraming(head []byte, maximum int) string {
-	if len(head) > 1 && head[0] == tagResource {
-		if n, k := binary.Uvarint(head[1:]); k > 0 && n <= uint64(maximum) && beginsResource(head[1+k:], n) {
-			return "protobuf"
-		}
-	}
-	if n, k := binary.Uvarint(head); k > 0 && n > 1 && n <= uint64(maximum) && len(head) > k && head[k] == tagResource {
-		rest := head[k+1:]
-		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) &&
-			beginsResource(rest[j:], inner) {
-			return "delimited"
-		}
 	}
 	return ""
 }
@@ -439,20 +422,13 @@ func beginsResource(head []byte, n uint64) bool {
 }
 
 // readFrames reads bodies that are after their lengths.
-func (d *decoder) readFrames(s *source, layer int, varint bool) error {
+func (d *decoder) readFrames(s *source, layer int) error {
 	for !d.stopped {
 		at := s.offset
-		var n uint64
-		var err error
-		if varint {
-			n, err = d.uvarint(s)
-		} else {
-			var head [4]byte
-			var k int
-			k, err = io.ReadFull(s, head[:])
-			s.offset += int64(k)
-			n = uint64(binary.BigEndian.Uint32(head[:]))
-		}
+		var head [4]byte
+		k, err := io.ReadFull(s, head[:])
+		s.offset += int64(k)
+		n := uint64(binary.BigEndian.Uint32(head[:]))
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -542,7 +518,7 @@ func Sniff(head []byte) bool {
 				return true
 			}
 		}
-	case "protobuf", "frames", "delimited":
+	case "protobuf", "frames":
 		return true
 	}
 	return false

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 const captures = "../../ingest/testdata/captures/*/*/*.json"
@@ -119,10 +120,6 @@ func framed(raw []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)
 }
 
-func delimited(raw []byte) []byte {
-	return append(binary.AppendUvarint(nil, uint64(len(raw))), raw...)
-}
-
 func same(b []byte) []byte { return b }
 
 func lines(b []byte) []byte { return append(b[:len(b):len(b)], '\n') }
@@ -151,7 +148,6 @@ func TestContainers(t *testing.T) {
 		{"protobuf concatenated", asProto, same},
 		{"protobuf frames", asProto, framed},
 		{"protobuf frames in zstd", asProto, func(b []byte) []byte { return framed(zstded(b)) }},
-		{"protobuf delimited", asProto, delimited},
 	}
 	outer := map[string]func([]byte) []byte{
 		"plain": same, "gzip": gzipped, "zstd": zstded,
@@ -343,9 +339,8 @@ func TestLimit(t *testing.T) {
 	for name, tt := range map[string]struct{ in, damage string }{
 		"JSON": {small + "\n" + large + "\n" + small, fmt.Sprintf("line 2: a body of %d bytes is larger than "+
 			"the limit of 500; it is left out", len(large))},
-		"frames":    {join(framed(proto(small)), framed(proto(large)), framed(proto(small))), ""},
-		"delimited": {join(delimited(proto(small)), delimited(proto(large)), delimited(proto(small))), ""},
-		"protobuf":  {join(proto(small), proto(large), proto(small)), ""},
+		"frames":   {join(framed(proto(small)), framed(proto(large)), framed(proto(small))), ""},
+		"protobuf": {join(proto(small), proto(large), proto(small)), ""},
 	} {
 		got := readAll(strings.NewReader(tt.in), Options{MaxBody: 500})
 		if len(got.Spans) != 2 || len(got.Damaged) != 1 || got.Err != "" ||
@@ -370,7 +365,6 @@ func TestTruncated(t *testing.T) {
 		"protobuf":       func(b body) []byte { return b.proto },
 		"frames":         func(b body) []byte { return framed(b.proto) },
 		"frames in zstd": func(b body) []byte { return framed(zstded(b.json)) },
-		"delimited":      func(b body) []byte { return delimited(b.proto) },
 		"gzip of frames": nil,
 		"zstd of JSON":   nil,
 	} {
@@ -539,6 +533,9 @@ func TestOwned(t *testing.T) {
 // TestNestedProto: a value that would overflow the stack of the decoder is cut, and
 // its span is read.
 func TestNestedProto(t *testing.T) {
+	wrap := func(message []byte, number protowire.Number) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), message)
+	}
 	value := []byte{0x08, 1}
 	for range 5000 {
 		value = wrap(wrap(value, 1), 5) // AnyValue.array_value.values
@@ -561,7 +558,6 @@ func FuzzRead(f *testing.F) {
 	for _, raw := range [][]byte{proto, logs} {
 		f.Add(raw)
 		f.Add(framed(raw))
-		f.Add(delimited(raw))
 		f.Add(framed(zstded(raw)))
 		f.Add(AppendFrame(framed(zstded(raw))[:30], raw))
 		f.Add(gzipped(framed(raw)))

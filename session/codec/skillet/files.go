@@ -169,8 +169,8 @@ func EncodeFile(path string, s *codec.Session, replace bool) error {
 	return nil
 }
 
-// place writes the log and the store, of which either may be "". The log gets its
-// name when the store has all but committed, so that there are both or none.
+// place writes the log and the store, of which either may be "". The log is written when the
+// store has all but committed, so that there are both or none.
 func place(log, store string, s *codec.Session, key names, replace bool) error {
 	put := func() error { return nil }
 	switch {
@@ -185,16 +185,15 @@ func place(log, store string, s *codec.Session, key names, replace bool) error {
 			}
 		}
 	default:
-		beside, err := writeLog(log, s)
-		if err != nil {
-			return err
+		if _, err := os.Lstat(log); err == nil && !replace {
+			return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
 		}
-		defer os.Remove(beside) // gone where it has become the log
-		move := rename
-		if replace {
-			move = os.Rename
+		put = func() error {
+			if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+				return err
+			}
+			return rows.ReplaceFile(log, logOf(s.Transcript))
 		}
-		put = func() error { return move(beside, log) }
 	}
 	if store == "" {
 		return put()
@@ -202,61 +201,5 @@ func place(log, store string, s *codec.Session, key names, replace bool) error {
 	if err := os.MkdirAll(filepath.Dir(store), 0o700); err != nil {
 		return err
 	}
-	// The commit of the store may fail after the log has its name. Then the log is put back, or a conversation would be
-	// in the log alone, and a second attempt be refused because the log exists.
-	placed := false
-	restore, forget := keepFile(log)
-	defer forget()
-	err := writeStore(store, conversation{key, itemsOf(s.Transcript)}, replace, func() error {
-		err := put()
-		placed = err == nil
-		return err
-	})
-	if err != nil && placed { // the commit, which comes last, failed
-		restore()
-	}
-	return err
-}
-
-// keepFile returns a function that restores the file at path, or that it is not there, and one
-// that ends the possibility. Where the file system has no links a file is not restored.
-func keepFile(path string) (restore, forget func()) {
-	old := fmt.Sprintf("%s.%d.old", path, os.Getpid())
-	switch err := os.Link(path, old); {
-	case err == nil:
-		return func() { _ = os.Rename(old, path) }, func() { _ = os.Remove(old) }
-	case errors.Is(err, fs.ErrNotExist):
-		return func() { _ = os.Remove(path) }, func() {}
-	}
-	return func() {}, func() {}
-}
-
-// writeLog writes the log beside where it is to be.
-func writeLog(path string, s *codec.Session) (beside string, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
-	}
-	// Not .jsonl, for skillet takes what ends so for a log.
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.new")
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	return f.Name(), Encode(f, s)
-}
-
-// rename gives a file a name that nothing has. Where the file system has no links, a
-// file that appears at the same moment is replaced.
-func rename(from, to string) error {
-	if _, err := os.Lstat(to); err == nil {
-		return &fs.PathError{Op: "create", Path: to, Err: fs.ErrExist}
-	}
-	if err := os.Link(from, to); err == nil || errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return os.Rename(from, to)
+	return writeStore(store, conversation{key, itemsOf(s.Transcript)}, replace, put)
 }

@@ -87,6 +87,22 @@ func CreateDatabase(path string, fill func(temporary string) error) (err error) 
 	return nil
 }
 
+// ReplaceFile puts text at path, private to the user: whole, or with an error not at all.
+func ReplaceFile(path string, text []byte) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = temporary.Write(text)
+	if err = errors.Join(err, temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return err
+}
+
 // DatabaseHeader is how an SQLite database begins.
 const DatabaseHeader = "SQLite format 3\x00"
 
