@@ -3,7 +3,6 @@ package transcripts_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
@@ -277,112 +276,6 @@ func TestCursorMessageSentTwice(t *testing.T) {
 	}
 	if rows := text(t, all); strings.Count(rows, "You are welcome.") != 2 || strings.Count(rows, "thanks") != 2 {
 		t.Errorf("the last turn is not there twice:\n%s", rows)
-	}
-}
-
-// TestDamagedDatabasesOfAgents: damage to a row of a database costs what the row has, and
-// is reported. The program that is being read may have written anything.
-func TestDamagedDatabasesOfAgents(t *testing.T) {
-	for _, tt := range []struct {
-		name, path string
-		columns    [][3]string // table, column, and what is kept of a row
-		decode     codec.FileDecoder
-	}{
-		{"cursor", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), [][3]string{{"blobs", "data", ""}},
-			transcripts.Cursor.DecodeFile},
-		{"zed", databaseOf(t, "zed/threads.sql"), [][3]string{{"threads", "data", ""}, {"threads", "data_type", ""}},
-			transcripts.Zed.DecodeFile},
-		{"kiro", databaseOf(t, "kiro/data.sql"),
-			[][3]string{{"conversations", "value", ""}, {"conversations_v2", "value", ""}},
-			transcripts.Kiro.DecodeFile},
-		{"goose", databaseOf(t, "goose/sessions.sql"),
-			[][3]string{{"messages", "content_json", ""}, {"sessions", "model_config_json", "silent"},
-				{"usage_ledger", "input_tokens", "silent"}}, transcripts.Goose.DecodeFile},
-	} {
-		t.Run(tt.name, func(t *testing.T) { damageRows(t, tt.path, tt.columns, tt.decode) })
-	}
-}
-
-func damageRows(t *testing.T, path string, columns [][3]string, decode codec.FileDecoder) {
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for _, c := range columns {
-		n := 0
-		if err := sqlitex.ExecuteTransient(conn, "SELECT count(*) FROM "+c[0], &sqlitex.ExecOptions{
-			ResultFunc: func(stmt *sqlite.Stmt) error { n = stmt.ColumnInt(0); return nil },
-		}); err != nil {
-			t.Fatal(err)
-		}
-		for row := range n {
-			for _, damage := range []string{"'{'", "'[]'", "x'0affffffff'", "NULL",
-				"substr(" + c[1] + ", 1, length(" + c[1] + ") / 2)"} {
-				script := fmt.Sprintf("UPDATE %s SET %s = %s WHERE rowid = (SELECT rowid FROM %s LIMIT 1 OFFSET %d)",
-					c[0], c[1],
-					damage, c[0], row)
-				damaged := filepath.Join(t.TempDir(), filepath.Base(path))
-				if err := sqlitex.ExecuteTransient(conn, "VACUUM INTO ?",
-					&sqlitex.ExecOptions{Args: []any{damaged}}); err != nil {
-					t.Fatal(err)
-				}
-				copied, err := sqlite.OpenConn(damaged, sqlite.OpenReadWrite)
-				if err != nil {
-					t.Fatal(err)
-				}
-				err = sqlitex.ExecuteTransient(copied, script, nil)
-				if closed := copied.Close(); closed != nil {
-					t.Fatal(closed)
-				}
-				if err != nil {
-					continue // a column that is never null
-				}
-				_, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-					return decode(t.Context(), damaged, nil, report)
-				})
-				if err == nil && len(problems) == 0 && c[2] != "silent" && damage != "'[]'" {
-					t.Errorf("%s: no problem is reported", script)
-				}
-			}
-		}
-	}
-}
-
-// TestOpenHandsFilesAreDamaged: damage to an event or to the state costs what it has.
-func TestOpenHandsFilesAreDamaged(t *testing.T) {
-	whole, _, _ := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.OpenHands.DecodeFile(t.Context(), openHands, nil, report)
-	})
-	files, err := filepath.Glob(openHands + "/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := filepath.Glob(openHands + "/events/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range append(files, events...) {
-		dir := filepath.Join(t.TempDir(), filepath.Base(openHands))
-		if err := os.CopyFS(dir, os.DirFS(openHands)); err != nil {
-			t.Fatal(err)
-		}
-		rel, err := filepath.Rel(openHands, file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, rel), []byte(`{"id":"x`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return transcripts.OpenHands.DecodeFile(t.Context(), dir, nil, report)
-		})
-		if err != nil || len(all) != len(whole) || all[0].Session.ID != whole[0].Session.ID {
-			t.Errorf("%s: %d sessions, %v", rel, len(all), err)
-		}
-		if len(problems) == 0 || !strings.Contains(problems[0], filepath.ToSlash(rel)) {
-			t.Errorf("%s is damaged, problems %q", rel, problems)
-		}
 	}
 }
 

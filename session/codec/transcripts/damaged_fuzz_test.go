@@ -213,6 +213,8 @@ func FuzzDecodeZed(f *testing.F) {
 		records = append(records, value("threads", "data", "id = '"+id+"'", r))
 	}
 	records[2].damaged = nil // it is compressed
+	records = append(records, value("threads", "data_type", "id = 'thread-0'",
+		record{place: "thread thread-0", session: "thread-0"}))
 	fuzzRecords(f, path, transcripts.Zed.DecodeFile, records...)
 }
 

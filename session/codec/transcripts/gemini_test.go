@@ -115,64 +115,6 @@ func TestGeminiSubagentBeside(t *testing.T) {
 	}
 }
 
-func TestGeminiDamaged(t *testing.T) {
-	lines, err := os.ReadFile(geminiMain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	object, err := os.ReadFile(geminiOld)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, _ := strings.Cut(string(lines), "\n")
-	for name, tt := range map[string]struct {
-		text     string
-		messages int
-		problems []string
-		err      string
-	}{
-		"nothing": {"", 0, []string{"line 1: the file is damaged from here on: the rest is left out: EOF"},
-			"no record in it names a session"},
-		"no head": {rest, 0, nil, "no record in it names a session"},
-		"line cut": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"id":"u1","type":"us`, 1,
-			[]string{"line 3: is not a record: left out: unexpected EOF"}, ""},
-		"not ours": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n{\"a\":1}\n", 1,
-			[]string{"line 3: is not a record of a chat: left out"}, ""},
-		"unknown type": {head + "\n" + `{"id":"u","type":"dream","content":"x"}`, 0,
-			[]string{"line 2: message u has no known type: left out"}, ""},
-		"rewind": {head + "\n" + `{"id":"u","type":"user","content":"x"}` + "\n" + `{"$rewindTo":"gone"}`, 1,
-			[]string{"line 3: rewinds to message gone, which is not there: all before is hidden"}, ""},
-		"not UTF-8": {head + "\n" + `{"id":"u","type":"user","content":"` + "\xff" + `"}`, 1,
-			[]string{"line 2: bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
-		"object not UTF-8": {"{\n" + `"sessionId":"s","projectHash":"` + "\xff\xff\xff" + `","messages":[]}`, 0,
-			[]string{"bytes that are not UTF-8 were replaced by U+FFFD"}, ""},
-		"object cut": {string(object[:900]), 1,
-			[]string{"line 13: the file is damaged from here on: the rest is left out: unexpected EOF"}, ""},
-		"odd in a list": {`{"sessionId":"s","projectHash":"h","messages":[7,{"id":"u","type":"user","content":"x"}]}`,
-			1,
-			[]string{"line 1: lists something that is not a message with an id: left out"}, ""},
-		"odd message": {`{"sessionId":"s","projectHash":"h","messages":[` + "\n7,\n" +
-			`{"id":"u","type":"user","content":["x",{"y":1}]}]}`, 1,
-			[]string{"line 2: is not a message: left out: not an object"},
-			""},
-	} {
-		all, problems, err := valid(t, geminiText(tt.text))
-		if err == nil && tt.err != "" || err != nil && (tt.err == "" || !strings.Contains(err.Error(), tt.err)) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if d := cmp.Diff(tt.problems, problems); d != "" {
-			t.Errorf("%s: problems (-want +got):\n%s", name, d)
-		}
-		messages := 0
-		for _, s := range all {
-			messages += len(s.Messages)
-		}
-		if messages != tt.messages {
-			t.Errorf("%s: %d messages, want %d:\n%s", name, messages, tt.messages, text(t, all))
-		}
-	}
-}
-
 // What was reported before a file grew has the same ids after it, but for what was
 // rewound in the midst of a turn.
 func TestGeminiGrowing(t *testing.T) {

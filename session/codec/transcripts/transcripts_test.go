@@ -11,174 +11,113 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
 
-const claudeFile = `{"type":"summary","summary":"Fix the parser","leafUuid":"u9"}
-{"type":"file-history-snapshot","messageId":"m","snapshot":{}}
-{"parentUuid":null,"isSidechain":false,"userType":"external","cwd":"/w","sessionId":"s1","version":"2.0.1","gitBranch":"main","type":"user","message":{"role":"user","content":"fix it"},"uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z"}
-{"parentUuid":"u1","isSidechain":false,"sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"}],"stop_reason":null,"usage":{"input_tokens":10,"output_tokens":1,"cache_read_input_tokens":100,"cache_creation_input_tokens":5}},"uuid":"u2","timestamp":"2026-01-02T03:04:06.000Z"}
-{"parentUuid":"u2","isSidechain":false,"sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},{"type":"tool_use","id":"t2","name":"Read","input":{"file_path":"a"}}],"stop_reason":"tool_use","usage":{"input_tokens":10,"output_tokens":20,"cache_read_input_tokens":100,"cache_creation_input_tokens":5}},"uuid":"u3","timestamp":"2026-01-02T03:04:07.000Z"}
-{"parentUuid":"u3","isSidechain":false,"sessionId":"s1","type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"a.go"}]},{"type":"tool_result","tool_use_id":"t2","content":"no such file","is_error":true}]},"uuid":"u4","timestamp":"2026-01-02T03:04:08.000Z"}
-{"parentUuid":"u3","isSidechain":true,"agentId":"sub1","sessionId":"s1","type":"user","message":{"role":"user","content":"look around"},"uuid":"v1","timestamp":"2026-01-02T03:04:08.100Z"}
-{"parentUuid":"v1","isSidechain":true,"agentId":"sub1","sessionId":"s1","type":"assistant","message":{"id":"n1","model":"claude-y","content":[{"type":"text","text":"looked"}],"usage":{"input_tokens":1,"output_tokens":2}},"uuid":"v2","timestamp":"2026-01-02T03:04:08.200Z"}
-not json
-{"parentUuid":"u4","isSidechain":false,"sessionId":"s1","type":"assistant","message":{"id":"m2","model":"claude-x","content":[{"type":"text","text":"done"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":4}},"uuid":"u5","timestamp":"2026-01-02T03:04:09.000Z"}
-{"type":"system","subtype":"compact_boundary","sessionId":"s1","uuid":"u6","parentUuid":null,"timestamp":"2026-01-02T03:04:10.000Z","compactMetadata":{"trigger":"manual","preTokens":99}}
-{"sessionId":"s1","type":"user","isCompactSummary":true,"message":{"role":"user","content":"so far: fixed"},"uuid":"u7","timestamp":"2026-01-02T03:04:10.000Z"}
-{"sessionId":"s1","type":"user","message":{"role":"user","content":[{"type":"text","text":"thanks"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]},"uuid":"u8","timestamp":"2026-01-02T03:04:11.000Z"}
-{"sessionId":"s1","type":"assistant","message":{"id":"m3","model":"claude-x","content":[{"type":"text","text":"welcome"}],"usage":{"input_tokens":7,"output_tokens":8}},"uuid":"u9","timestamp":"2026-01-02T03:04:12.000Z"}
-`
-
-const codexFile = `{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"c1","cwd":"/w","cli_version":"0.9","model_provider":"openai","source":{"subagent":{"thread_spawn":{"parent_thread_id":"c0"}}}}}
-{"timestamp":"2026-01-02T03:04:05.100Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>x</environment_context>"}]}}
-{"timestamp":"2026-01-02T03:04:05.200Z","type":"turn_context","payload":{"model":"gpt-z"}}
-{"timestamp":"2026-01-02T03:04:06.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"list it\nplease"}]}}
-{"timestamp":"2026-01-02T03:04:06.000Z","type":"event_msg","payload":{"type":"user_message","message":"list it\nplease"}}
-{"timestamp":"2026-01-02T03:04:07.000Z","type":"response_item","payload":{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"x"}}
-{"timestamp":"2026-01-02T03:04:07.100Z","type":"response_item","payload":{"type":"function_call","name":"shell","arguments":"{\"command\":[\"ls\"]}","call_id":"k1"}}
-{"timestamp":"2026-01-02T03:04:07.200Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":100},"last_token_usage":{"input_tokens":100,"cached_input_tokens":40,"output_tokens":20,"reasoning_output_tokens":5}}}}
-{"timestamp":"2026-01-02T03:04:07.300Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":100},"last_token_usage":{"input_tokens":100,"cached_input_tokens":40,"output_tokens":20,"reasoning_output_tokens":5}}}}
-{"timestamp":"2026-01-02T03:04:08.000Z","type":"response_item","payload":{"type":"function_call_output","call_id":"k1","output":"{\"output\":\"a.go\",\"metadata\":{\"exit_code\":0}}"}}
-{"timestamp":"2026-01-02T03:04:08.100Z","type":"response_item","payload":{"type":"custom_tool_call","name":"apply_patch","input":"*** Begin","call_id":"k2"}}
-{"timestamp":"2026-01-02T03:04:08.200Z","type":"response_item","payload":{"type":"custom_tool_call_output","call_id":"k2","output":"{\"output\":\"bad patch\",\"metadata\":{\"exit_code\":1}}"}}
-{"timestamp":"2026-01-02T03:04:08.300Z","type":"response_item","payload":{"type":"function_call_output","call_id":"gone","output":"x"}}
-{"timestamp":"2026-01-02T03:04:09.000Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a.go"}]}}
-{"timestamp":"2026-01-02T03:04:09.100Z","type":"event_msg","payload":{"type":"turn_aborted"}}
-{"timestamp":"2026-01-02T03:04:10.000Z","type":"compacted","payload":{"message":"so far"}}
-`
-
 type decoder func(io.Reader, func(codec.Problem)) iter.Seq2[*codec.Session, error]
 
-// tell is the sessions as lines: what a reader would see of each row.
-func describe(t *testing.T, decode decoder, text string) (described, problems []string) {
-	t.Helper()
-	for s, err := range decode(strings.NewReader(text), func(p codec.Problem) {
-		problems = append(problems, p.String())
-	}) {
+// decoders read what testdata/NAME.txtar has.
+var decoders = map[string]decoder{"claude": transcripts.Claude.Decode, "codex": transcripts.Codex.Decode,
+	"gemini": transcripts.Gemini.Decode}
+
+// claudeFile and codexFile have every kind of record.
+var (
+	claudeFile = story("claude", "every kind of record")
+	codexFile  = story("codex", "every kind of record")
+)
+
+// story is a transcript of testdata.
+func story(program, name string) string {
+	archive, err := txtar.ParseFile("testdata/" + program + ".txtar")
+	if err != nil {
+		panic(err)
+	}
+	for _, section := range archive.Files {
+		if section.Name == name {
+			given, _, _ := strings.Cut(string(section.Data), "=>\n")
+			return given
+		}
+	}
+	panic(name)
+}
+
+// TestStories reads the transcripts of testdata/*.txtar. Behind => is what a reader sees of each
+// row, and the problems.
+func TestStories(t *testing.T) {
+	for program, decode := range decoders {
+		file := "testdata/" + program + ".txtar"
+		archive, err := txtar.ParseFile(file)
 		if err != nil {
-			return append(described, "error: "+err.Error()), problems
+			t.Fatal(err)
 		}
-		for _, v := range session.Check(s.Transcript) {
-			t.Error(v)
+		for i, section := range archive.Files {
+			t.Run(program+"/"+section.Name, func(t *testing.T) {
+				given, want, _ := strings.Cut(string(section.Data), "=>\n")
+				got := describe(t, decode, strings.ReplaceAll(given, `\xff`, "\xff"))
+				archive.Files[i].Data = []byte(given + "=>\n" + got)
+				if d := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); d != "" && !*update {
+					t.Errorf("run with -update to accept (-want +got):\n%s", d)
+				}
+			})
 		}
-		row := &s.Session
-		described = append(described, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent,
-			row.TotalTokens,
-			row.UpdatedAt-row.CreatedAt))
-		if row.ParentID != nil {
-			described = append(described, "child of "+*row.ParentID)
-		}
-		for _, m := range s.Messages {
-			described = append(described, fmt.Sprintf("  %s %s", m.Message.Role, m.Message.MetadataJSON))
-			for _, p := range m.Parts {
-				described = append(described, "    "+p.DataJSON)
+		if *update {
+			if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
-	return described, problems
 }
 
-func TestClaude(t *testing.T) {
-	described, problems := describe(t, transcripts.Claude.Decode, claudeFile)
-	if d := cmp.Diff([]string{
-		`s1 "Fix the parser" claude-code 15 tokens, 7000 ms`,
-		`  user {"agenttrace":{"source_id":"u1"}}`,
-		`    {"type":"text","text":"fix it"}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","stop_reason":"end_turn","model_calls":2,"steps":[` +
-			`{"response_id":"m1","usage":{"input":10,"output":20,"reasoning":0,"cache_read":100,"cache_write":5},` +
-			`"stop_reason":"tool_use","started_at":1767323046000},` +
-			`{"response_id":"m2","usage":{"input":3,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},` +
-			`"stop_reason":"end_turn","started_at":1767323049000}],` +
-			`"end_reason":"finish"},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":13,` +
-			`"output":24,"reasoning":0,"cache_read":100,"cache_write":5}}`,
-		`    {"type":"step-start"}`,
-		`    {"type":"reasoning","text":"hm"}`,
-		`    {"type":"tool-Bash","toolCallId":"t1","input":{"command":"ls"},"state":"output-available",` +
-			`"output":"a.go"}`,
-		`    {"type":"tool-Read","toolCallId":"t2","input":{"file_path":"a"},"state":"output-error",` +
-			`"errorText":"no such file"}`,
-		`    {"type":"step-start"}`,
-		`    {"type":"text","text":"done"}`,
-		`  assistant {"compaction":true,"agenttrace":{"context_tokens_before":99,"trigger":"manual"}}`,
-		`    {"type":"data-compaction","data":{"summary":"so far: fixed","tail_start_id":null,"auto":false,` +
-			`"summary_tokens":0}}`,
-		`  user {"agenttrace":{"source_id":"u8"}}`,
-		`    {"type":"text","text":"thanks"}`,
-		`    {"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"m3",` +
-			`"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0},` +
-			`"started_at":1767323052000}]},"model":{"provider_id":"anthropic","model_id":"claude-x"},` +
-			`"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0}}`,
-		`    {"type":"step-start"}`,
-		`    {"type":"text","text":"welcome"}`,
-		`s1-sub1 "look around" claude-code 3 tokens, 100 ms`,
-		`child of s1`,
-		`  user {"agenttrace":{"source_id":"v1"}}`,
-		`    {"type":"text","text":"look around"}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"n1",` +
-			`"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0},` +
-			`"started_at":1767323048200}]},"model":{"provider_id":"anthropic","model_id":"claude-y"},` +
-			`"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`,
-		`    {"type":"step-start"}`,
-		`    {"type":"text","text":"looked"}`,
-	}, described); d != "" {
-		t.Errorf("sessions (-want +got):\n%s", d)
-	}
-	if len(problems) != 1 || !strings.HasPrefix(problems[0], "line 9: is not a record: left out") {
-		t.Errorf("problems %q", problems)
-	}
-}
-
-func TestClaudeTitles(t *testing.T) {
-	ai, custom := `{"type":"ai-title","sessionId":"s1","aiTitle":"guessed"}`+"\n",
-		`{"type":"custom-title","sessionId":"s1","customTitle":"given"}`+"\n"
-	_, bare, _ := strings.Cut(claudeFile, "\n") // without the summary
-	for text, want := range map[string]string{bare: "fix it", ai + bare: "guessed", ai + claudeFile: "Fix the parser",
-		custom + claudeFile + ai: "given"} {
-		described, _ := describe(t, transcripts.Claude.Decode, text)
-		if !strings.HasPrefix(described[0], fmt.Sprintf("s1 %q ", want)) {
-			t.Errorf("%s, want title %q", described[0], want)
+// describe is the sessions as lines: what a reader would see of each row.
+func describe(t *testing.T, decode decoder, text string) string {
+	t.Helper()
+	var b strings.Builder
+	all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return decode(strings.NewReader(text), report)
+	})
+	for _, s := range all {
+		row := &s.Session
+		fmt.Fprintf(&b, "%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent, row.TotalTokens,
+			row.UpdatedAt-row.CreatedAt)
+		if row.Mode != nil {
+			b.WriteString(" mode=" + *row.Mode)
+		}
+		if row.ParentID != nil {
+			b.WriteString(" parent=" + *row.ParentID)
+		}
+		if row.CostUSD != 0 {
+			fmt.Fprintf(&b, " cost=%g", row.CostUSD)
+		}
+		b.WriteString("\n")
+		for _, m := range s.Messages {
+			fmt.Fprintf(&b, "  %s %s", m.Message.Role, m.Message.MetadataJSON)
+			if m.Message.HiddenAt != nil {
+				fmt.Fprintf(&b, " hidden at %d ms", *m.Message.HiddenAt-row.CreatedAt)
+			}
+			b.WriteString("\n")
+			for _, p := range m.Parts {
+				b.WriteString("    " + p.DataJSON + "\n")
+			}
+		}
+		for _, d := range s.Decisions {
+			fmt.Fprintf(&b, "  decision %s %s: %s %s by %s %s\n", d.ToolID, d.ToolCallID, d.Action, d.Outcome, d.Source,
+				d.Reason)
+		}
+		for _, blob := range s.Blobs {
+			fmt.Fprintf(&b, "  %s %.8s %q\n", blob.Kind, blob.Digest, blob.Body)
 		}
 	}
-}
-
-func TestCodex(t *testing.T) {
-	described, problems := describe(t, transcripts.Codex.Decode, codexFile)
-	if d := cmp.Diff([]string{
-		`c1 "list it" codex 0 tokens, 5000 ms`,
-		`child of c0`,
-		`  system {}`,
-		`    {"type":"text","text":"<environment_context>x</environment_context>"}`,
-		`  user {}`,
-		`    {"type":"text","text":"list it\nplease"}`,
-		`  assistant {"agenttrace":{"usage_basis":"inclusive","model_calls":3,"steps":[` +
-			`{"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0},` +
-			`"started_at":1767323047000},` +
-			`{"started_at":1767323048100},{"started_at":1767323049000}],"end_reason":"abort"},` +
-			`"model":{"provider_id":"openai","model_id":"gpt-z"},"usage":{"input":60,"output":15,"reasoning":5,` +
-			`"cache_read":40,"cache_write":0}}`,
-		`    {"type":"step-start"}`,
-		`    {"type":"reasoning","text":"hm"}`,
-		`    {"type":"tool-shell","toolCallId":"k1","input":{"command":["ls"]},"state":"output-available",` +
-			`"output":"a.go"}`,
-		`    {"type":"step-start"}`,
-		`    {"type":"tool-apply_patch","toolCallId":"k2","input":"*** Begin","state":"output-error",` +
-			`"errorText":"bad patch"}`,
-		`    {"type":"step-start"}`,
-		`    {"type":"text","text":"a.go"}`,
-		`  assistant {"compaction":true,"agenttrace":{"trigger":"auto"}}`,
-		`    {"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,` +
-			`"summary_tokens":0}}`,
-	}, described); d != "" {
-		t.Errorf("session (-want +got):\n%s", d)
+	for _, p := range problems {
+		b.WriteString("problem " + p + "\n")
 	}
-	if d := cmp.Diff([]string{"line 13: result of call gone, which is not pending: left out"}, problems); d != "" {
-		t.Errorf("problems (-want +got):\n%s", d)
+	if err != nil {
+		b.WriteString("error: " + err.Error() + "\n")
 	}
+	return b.String()
 }
 
 // TestGrowing has the rows of a file that has grown go on where those of the file
@@ -217,8 +156,8 @@ func TestGrowing(t *testing.T) {
 func TestNothing(t *testing.T) {
 	for name, decode := range map[string]decoder{"claude": transcripts.Claude.Decode, "codex": transcripts.Codex.Decode} {
 		for _, text := range []string{"", "{}\n", "[1]\n", "\xff\n"} {
-			described, _ := describe(t, decode, text)
-			if len(described) != 1 || !strings.HasPrefix(described[0], "error: read ") {
+			described := describe(t, decode, text)
+			if _, last, _ := strings.Cut("\n"+described, "\nerror: read "); last == "" {
 				t.Errorf("%s of %q: %q", name, text, described)
 			}
 		}
@@ -227,7 +166,7 @@ func TestNothing(t *testing.T) {
 
 // FuzzDecode has records in any order make valid sessions, and the same each time.
 func FuzzDecode(f *testing.F) {
-	f.Add(branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2", "u4 a1 user TWO"))
+	f.Add(story("claude", "gone back"))
 	f.Add(claudeFile)
 	f.Add(codexFile)
 	f.Fuzz(func(t *testing.T, in string) {
@@ -314,5 +253,48 @@ func TestClaudeTitledLater(t *testing.T) {
 	}
 	if row := read(text + `{"type":"custom-title","sessionId":"s1","customTitle":"Another"}`); row.UpdatedAt != at {
 		t.Errorf("the same title again makes it later: %d, want %d", row.UpdatedAt, at)
+	}
+}
+
+// TestClaudeSubagentFileNamesItsParent reads the file of a sub-agent that another one
+// started, and what the program keeps beside it.
+func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const file = `{"type":"user","sessionId":"s1","isSidechain":true,"agentId":"a2","uuid":"u0",` +
+		`"timestamp":"2026-01-02T03:04:00.000Z","promptId":"p1","message":{"role":"user","content":"look"}}`
+	for _, tt := range []struct {
+		name, beside, parent, agent string
+		want                        session.TranscriptTrace
+	}{
+		{"without a file beside it", "", "s1", "claude-code",
+			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2"}},
+		{"with one", `{"agentType":"Explore","toolUseId":"toolu_1","parentAgentId":"a1"}`, "s1-a1", "Explore",
+			session.TranscriptTrace{Transcript: "claude-code", SubagentOf: "s1", SubagentID: "a2",
+				ParentSubagentID: "a1",
+				CallID:           "toolu_1"}},
+	} {
+		path := write("agent-a2.jsonl", file)
+		if tt.beside != "" {
+			write("agent-a2.meta.json", tt.beside)
+		}
+		for s, err := range transcripts.Claude.DecodeFile(t.Context(), path, nil, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := &s.Session
+			if row.ID != "s1-a2" || row.ParentID == nil || *row.ParentID != tt.parent || row.Agent != tt.agent {
+				t.Errorf("%s: session %s by %s below %v", tt.name, row.ID, row.Agent, row.ParentID)
+			}
+			if d := cmp.Diff(tt.want, session.TranscriptTraceOf(row.MetadataJSON)); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.name, d)
+			}
+		}
 	}
 }
