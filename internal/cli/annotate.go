@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/web"
 )
@@ -231,8 +230,8 @@ func listAnnotations(cmd *cobra.Command, r store.Reader, id string, asJSON bool)
 		default:
 			target = fmt.Sprintf("turn %d", turn)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %-5s  %s\n", printable.Sanitize(n.ID),
-			printable.OneLine(target), n.Kind, printable.OneLine(cmp.Or(n.Text(), "(empty)")))
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %-5s  %s\n", document.Sanitize(n.ID),
+			document.OneLine(target), n.Kind, document.OneLine(cmp.Or(n.Text(), "(empty)")))
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // A path in a session is what some telemetry reported, and a bundle is made to be sent. So a
@@ -66,7 +65,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 			return pack(z, codec.FileName(s.Transcript.Session.ID)+e.format.Ext, page.Bytes())
 		})
 		if err = e.some(err); err == nil && len(missing) > 0 {
-			err = pack(z, "missing.txt", []byte(printable.Sanitize(strings.Join(missing, "\n"))+"\n"))
+			err = pack(z, "missing.txt", []byte(document.Sanitize(strings.Join(missing, "\n"))+"\n"))
 		}
 		return errors.Join(err, z.Close())
 	})
@@ -74,7 +73,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 		return err
 	}
 	for _, m := range missing {
-		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", printable.Line(m))
+		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", document.Line(m))
 	}
 	return nil
 }

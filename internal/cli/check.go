@@ -18,7 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -103,7 +102,7 @@ may write, are notices as well.`,
 }
 
 func counted(n int, what string) string {
-	return printable.Plural(n, what, what+"s")
+	return document.Plural(n, what, what+"s")
 }
 
 type checker struct {
@@ -261,7 +260,7 @@ func (c *checker) damaged(name string, err error) error {
 
 // print prints what is found in a file or a session. Ids are whatever somebody sent.
 func (c *checker) print(name, what string) error {
-	_, err := fmt.Fprintln(c.out, printable.Flat(name+": "+what))
+	_, err := fmt.Fprintln(c.out, document.Flat(name+": "+what))
 	return err
 }
 
@@ -285,5 +284,5 @@ func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 
 // noticeLine is what check and import print of a notice.
 func noticeLine(sessionID string, n *session.Notice) string {
-	return "notice: " + printable.Flat(sessionID+": "+n.String())
+	return "notice: " + document.Flat(sessionID+": "+n.String())
 }

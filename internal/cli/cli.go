@@ -2,7 +2,7 @@
 //
 // Rules of the interface. Data goes to standard output, everything else to
 // standard error. What comes from a session is never written to a terminal as it
-// is: see [printable.Sanitize]. Messages are one line, lower case, without a period; an error
+// is: see [document.Sanitize]. Messages are one line, lower case, without a period; an error
 // may have a second line that begins with "hint:" and states what to do. Tables
 // fit the terminal; --json is for machines. Nothing but collect, demo, import,
 // fork, rewind, archive, title, rm, prune and gc writes to a store.
@@ -27,7 +27,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/web"
 )
@@ -94,9 +93,9 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if code == exitUsage && hint == "" {
 		hint = "see agenttrace help"
 	}
-	fmt.Fprintf(stderr, "agenttrace: %s\n", printable.Sanitize(what))
+	fmt.Fprintf(stderr, "agenttrace: %s\n", document.Sanitize(what))
 	if hint != "" {
-		fmt.Fprintf(stderr, "hint: %s\n", printable.Sanitize(hint))
+		fmt.Fprintf(stderr, "hint: %s\n", document.Sanitize(hint))
 	}
 	return code
 }

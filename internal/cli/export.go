@@ -20,7 +20,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -312,8 +311,8 @@ func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
 		e.first = fmt.Errorf("export session %s: %w", shortened(id), err)
 	}
 	what := strings.Join(strings.Fields(err.Error()), " ")
-	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: session %s is left out: %s\n", printable.Sanitize(shortened(id)),
-		printable.Sanitize(what))
+	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: session %s is left out: %s\n", document.Sanitize(shortened(id)),
+		document.Sanitize(what))
 }
 
 // shortened is an id as a message shows it: whole, unless it is longer than a line.
@@ -322,7 +321,7 @@ func shortened(id string) string {
 	if len(id) <= maximum {
 		return id
 	}
-	return fmt.Sprintf("%s… (%d bytes)", printable.Head(id, maximum), len(id))
+	return fmt.Sprintf("%s… (%d bytes)", document.Head(id, maximum), len(id))
 }
 
 // outputError is a failure of what all sessions are written to.
@@ -412,11 +411,11 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source
 	err := each(func(s *formats.Source) error {
 		losses := e.format.Explain(s)
 		if len(losses) == 0 {
-			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", printable.Sanitize(s.Transcript.Session.ID),
+			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", document.Sanitize(s.Transcript.Session.ID),
 				e.format.Name)
 			return err
 		}
-		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", printable.Sanitize(s.Transcript.Session.ID),
+		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", document.Sanitize(s.Transcript.Session.ID),
 			e.format.Name); err != nil {
 			return err
 		}

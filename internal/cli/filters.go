@@ -14,7 +14,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -206,7 +205,7 @@ func (x *filters) reportNone(cmd *cobra.Command, r document.Reader, q store.Sess
 
 // shown is a value of a flag as a message has it.
 func shown(value string) string {
-	value = printable.OneLine(value)
+	value = document.OneLine(value)
 	if strings.ContainsAny(value, " '\"") {
 		return cmp.Or(strconv.Quote(value), `""`)
 	}

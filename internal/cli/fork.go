@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/web"
 )
@@ -52,7 +51,7 @@ was copied, and the number of messages.`,
 					return writeJSON(cmd, done)
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", counted(done.Messages, "message"),
-					done.Turn, printable.Sanitize(c.ID))
+					done.Turn, document.Sanitize(c.ID))
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), done.SessionID)
 				return err
 			})

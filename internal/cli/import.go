@@ -17,7 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -87,7 +86,7 @@ the others are still read, and the exit code is 5.`,
 			}
 			warn := cmd.ErrOrStderr()
 			o.Warn = func(text string) {
-				fmt.Fprintf(warn, "agenttrace: %s\n", printable.Line(text))
+				fmt.Fprintf(warn, "agenttrace: %s\n", document.Line(text))
 			}
 			if watch {
 				return watchFiles(cmd, path, o, args, asJSON)

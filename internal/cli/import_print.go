@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // printImport prints what an import did.
@@ -36,7 +36,7 @@ func printImport(w io.Writer, s *importer.Summary) error {
 
 // printTally writes what is not 0, for most counts are.
 func printTally(b *strings.Builder, t *importer.Tally, name string) {
-	fmt.Fprintf(b, "%s: ", printable.Sanitize(name))
+	fmt.Fprintf(b, "%s: ", document.Sanitize(name))
 	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp"
 	if telemetry {
 		fmt.Fprintf(b, "%s, %s", counted(t.Spans, "span"), counted(t.Records, "log record"))
@@ -79,7 +79,7 @@ func printTally(b *strings.Builder, t *importer.Tally, name string) {
 		if s.Read == 0 {
 			continue // most of these are no agents
 		}
-		name := cmp.Or(strings.TrimSpace(printable.Sanitize(s.Scope+" "+s.Version)), "without a name")
+		name := cmp.Or(strings.TrimSpace(document.Sanitize(s.Scope+" "+s.Version)), "without a name")
 		fmt.Fprintf(b, "  no dialect knows scope %s: %s, %s, %d read by their attributes' names (generic reading)\n",
 			name, counted(s.Spans, "span"), counted(s.Records, "log record"), s.Read)
 	}
@@ -125,12 +125,12 @@ func printPlaces(w io.Writer, all []importer.Place) error {
 	for i := range all {
 		p := &all[i]
 		if files += len(p.Files); len(p.Files) > 0 {
-			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, contentOf(p), printable.Sanitize(p.Path))
+			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, contentOf(p), document.Sanitize(p.Path))
 		}
 		if p.Err != nil {
-			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, printable.Sanitize(p.Err.Error()))
+			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, document.Sanitize(p.Err.Error()))
 		}
-		fmt.Fprintf(&looked, "  %-*s  %s\n", wide, p.Program, printable.Sanitize(p.Path))
+		fmt.Fprintf(&looked, "  %-*s  %s\n", wide, p.Program, document.Sanitize(p.Path))
 	}
 	switch {
 	case files > 0:

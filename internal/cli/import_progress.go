@@ -9,8 +9,8 @@ import (
 
 	"github.com/charmbracelet/x/term"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // progress is a line on a terminal that states how far reading has come. What else
@@ -121,7 +121,7 @@ func (p *progress) line() string {
 	if p.sessions > 0 {
 		text += "  " + counted(p.sessions, "session")
 	}
-	text += "  " + printable.Flat(p.name)
+	text += "  " + document.Flat(p.name)
 	if runes := []rune(text); len(runes) >= p.width {
 		text = string(runes[:max(p.width-1, 0)])
 	}

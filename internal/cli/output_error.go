@@ -11,7 +11,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // writeError is a failure to write a file. Its path is the one that the user gave: a file is
@@ -24,7 +24,7 @@ type writeError struct {
 }
 
 func (e *writeError) Error() string {
-	return fmt.Sprintf("write %s: %s; %s", printable.Sanitize(e.path), e.reason, e.remedy)
+	return fmt.Sprintf("write %s: %s; %s", document.Sanitize(e.path), e.reason, e.remedy)
 }
 
 func (e *writeError) Unwrap() error { return e.err }

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/price"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -105,7 +105,7 @@ func keptPrices(cmd *cobra.Command) *prices {
 func unreadable(cmd *cobra.Command, err error) {
 	what := strings.Join(strings.Fields(err.Error()), " ")
 	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\nhint: fetch the prices again with: agenttrace prices update\n",
-		printable.Sanitize(what))
+		document.Sanitize(what))
 }
 
 // estimate returns the price, nil without prices.
@@ -137,12 +137,12 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 	}
 	names := make([]string, len(models))
 	for i, name := range models {
-		if names[i] = printable.Line(name); name == "" {
+		if names[i] = document.Line(name); name == "" {
 			names[i] = "a model that is not named"
 		}
 	}
 	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n",
-		printable.Sanitize(p.name), strings.Join(names, ", "))
+		document.Sanitize(p.name), strings.Join(names, ", "))
 	return err
 }
 
@@ -174,7 +174,7 @@ $XDG_STATE_HOME. Nothing but "agenttrace prices update" fetches them.`,
 			}
 			if len(lists) == 0 {
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no prices in %s; fetch them with: agenttrace prices update\n",
-					printable.Sanitize(dir))
+					document.Sanitize(dir))
 				return err
 			}
 			return printLists(cmd, lists)
@@ -190,7 +190,7 @@ func printLists(cmd *cobra.Command, lists []price.List) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, l := range lists {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.CheckedAt.Local().Format(time.DateOnly),
-			printable.Count(int64(l.Models))+" prices", printable.Sanitize(l.Path))
+			document.Count(int64(l.Models))+" prices", document.Sanitize(l.Path))
 	}
 	return w.Flush()
 }
@@ -235,7 +235,7 @@ twice. Fetch the files elsewhere, from https://models.dev/api.json and
 				return nil
 			}
 			for line := range strings.Lines(failed.Error()) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\n", printable.Sanitize(strings.TrimSpace(line)))
+				fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\n", document.Sanitize(strings.TrimSpace(line)))
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "hint: check the network and HTTPS_PROXY, or read a file with --from")
 			all := len(price.Sources())
@@ -302,7 +302,7 @@ func printPrices(cmd *cobra.Command, models []price.Model) error {
 	number := func(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
 	fmt.Fprintln(w, "MODEL\tINPUT\tOUTPUT\tREASON\tC.READ\tC.WRITE")
 	for _, m := range models {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", printable.Line(m.Provider+"/"+m.ID), number(m.Input),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", document.Line(m.Provider+"/"+m.ID), number(m.Input),
 			number(m.Output), number(m.Reasoning), number(m.CacheRead), number(m.CacheWrite))
 	}
 	return w.Flush()

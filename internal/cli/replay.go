@@ -18,7 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/replay"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -231,7 +230,7 @@ func (p *replayer) write(cmd *cobra.Command, r store.Reader, id string) error {
 			if err := p.out.file(cmd.Context(), path, true, encode); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), printable.Sanitize(path))
+			fmt.Fprintln(cmd.OutOrStdout(), document.Sanitize(path))
 		}
 		return nil
 	}
@@ -242,7 +241,7 @@ func (p *replayer) write(cmd *cobra.Command, r store.Reader, id string) error {
 func (p *replayer) warn(cmd *cobra.Command, b *replay.Bundle) {
 	w := cmd.ErrOrStderr()
 	for _, m := range b.Missing {
-		fmt.Fprintf(w, "missing: %s: %s\n", strings.ReplaceAll(m.What, "_", " "), printable.Sanitize(m.Why))
+		fmt.Fprintf(w, "missing: %s: %s\n", strings.ReplaceAll(m.What, "_", " "), document.Sanitize(m.Why))
 	}
 	for _, n := range b.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
@@ -411,26 +410,26 @@ func (p *replayer) printReport(cmd *cobra.Command, b *replay.Bundle, a *replay.A
 		return writeJSON(cmd, t)
 	}
 	var s strings.Builder
-	facts := []string{printable.Sanitize(t.Model), counted(t.ModelCalls, "model call"),
+	facts := []string{document.Sanitize(t.Model), counted(t.ModelCalls, "model call"),
 		a.Duration().Round(time.Millisecond).String()}
 	if a.Usage != nil {
 		facts = append(facts, counted(int(a.Usage.Total()), "token"))
 	}
 	if t.StopReason != "" {
-		facts = append(facts, printable.Sanitize(t.StopReason))
+		facts = append(facts, document.Sanitize(t.StopReason))
 	}
-	fmt.Fprintf(&s, "%s answers turn %d of %s again\n", fork, b.Turn, printable.Sanitize(b.SessionID))
+	fmt.Fprintf(&s, "%s answers turn %d of %s again\n", fork, b.Turn, document.Sanitize(b.SessionID))
 	fmt.Fprintf(&s, "  %s\n", strings.Join(facts, " · "))
 	if t.Reused > 0 {
 		fmt.Fprintf(&s, "  %s of tools taken from the record\n", counted(t.Reused, "output"))
 	}
 	for _, name := range t.Open {
-		fmt.Fprintf(&s, "  it ends at a call of %s that the recorded answer did not make\n", printable.Sanitize(name))
+		fmt.Fprintf(&s, "  it ends at a call of %s that the recorded answer did not make\n", document.Sanitize(name))
 	}
 	if t.Limited {
 		fmt.Fprintf(&s, "  it ends after %s (--max-calls)\n", counted(t.ModelCalls, "model call"))
 	}
-	fmt.Fprintf(&s, "Compare them with: agenttrace diff %s %s\n", printable.Sanitize(b.SessionID), fork)
+	fmt.Fprintf(&s, "Compare them with: agenttrace diff %s %s\n", document.Sanitize(b.SessionID), fork)
 	_, err := io.WriteString(cmd.OutOrStdout(), s.String())
 	return err
 }

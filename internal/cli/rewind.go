@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/web"
 )
@@ -74,7 +74,7 @@ func reportRewind(cmd *cobra.Command, done *web.Rewound, asJSON bool) error {
 		return writeJSON(cmd, done)
 	}
 	out := cmd.ErrOrStderr()
-	id := printable.Sanitize(done.SessionID)
+	id := document.Sanitize(done.SessionID)
 	var err error
 	switch where := turnRange(done.Turns); {
 	case len(done.Messages) == 0 && done.Undone:

@@ -12,7 +12,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -123,6 +122,6 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 }
 
 func deletionLine(s *session.Session) string {
-	title, _, _ := strings.Cut(strings.TrimSpace(printable.Sanitize(s.Title)), "\n")
-	return fmt.Sprintf("%s  %s", printable.Sanitize(s.ID), title)
+	title, _, _ := strings.Cut(strings.TrimSpace(document.Sanitize(s.Title)), "\n")
+	return fmt.Sprintf("%s  %s", document.Sanitize(s.ID), title)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -137,6 +137,6 @@ func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) e
 	}
 	_, err := fmt.Fprintf(cmd.ErrOrStderr(),
 		"%s in the titles, notes, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
-		printable.Sanitize(what), printable.Sanitize(within), name)
+		document.Sanitize(what), document.Sanitize(within), name)
 	return err
 }

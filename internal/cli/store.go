@@ -12,7 +12,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 	"github.com/agenttrace/agenttrace/session/web"
@@ -198,7 +197,7 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 			continue
 		}
 		if strings.HasPrefix(name, toComplete) {
-			names = append(names, cobra.CompletionWithDesc(printable.Sanitize(name), printable.Flat(s.Title)))
+			names = append(names, cobra.CompletionWithDesc(document.Sanitize(name), document.Flat(s.Title)))
 		}
 	}
 	if cmd.Name() == "check" { // it takes files too

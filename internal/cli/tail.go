@@ -12,7 +12,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -281,7 +280,7 @@ func (t *tailer) look(ctx context.Context) error {
 	if r == nil {
 		if !t.waiting {
 			t.waiting = true
-			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", printable.Sanitize(t.storeName))
+			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", document.Sanitize(t.storeName))
 		}
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -41,7 +41,7 @@ it is delivered again.
 					return err
 				}
 				if !asJSON {
-					_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is called “%s”\n", id, printable.Sanitize(title))
+					_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is called “%s”\n", id, document.Sanitize(title))
 					return err
 				}
 				return writeJSON(cmd, struct {

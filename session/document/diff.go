@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Diff is what two sessions differ in. Its JSON is a stable format: keys are
@@ -232,7 +231,7 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
 		prompt.A, prompt.B = optional(bodyA), optional(bodyB)
 	}
 	all = append(all, Aspect{prompt, a.SystemPromptDigest == b.SystemPromptDigest, nil})
-	text(AspectModel, printable.FullModelName(a.Model), printable.FullModelName(b.Model))
+	text(AspectModel, FullModelName(a.Model), FullModelName(b.Model))
 	if a.Tools.CatalogDigest != b.Tools.CatalogDigest {
 		namesA := slices.Sorted(slices.Values(a.Tools.Available))
 		namesB := slices.Sorted(slices.Values(b.Tools.Available))
@@ -270,7 +269,7 @@ func catalogText(t *Turn, names []string) string {
 	if t.Tools.CatalogDigest == "" {
 		return ""
 	}
-	return strings.Join(append([]string{"catalog " + printable.Short(t.Tools.CatalogDigest)}, names...), "\n")
+	return strings.Join(append([]string{"catalog " + Short(t.Tools.CatalogDigest)}, names...), "\n")
 }
 
 func turnSummary(t *Turn) string {
@@ -280,7 +279,7 @@ func turnSummary(t *Turn) string {
 	}
 	for _, c := range t.ToolCalls() {
 		what, _ := Subject(c.Input)
-		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, printable.Unnamed)+"  "+what)+" · "+c.Outcome())
+		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, Unnamed)+"  "+what)+" · "+c.Outcome())
 	}
 	if text := t.AnswerText(); text != "" {
 		lines = append(lines, text)
@@ -289,16 +288,16 @@ func turnSummary(t *Turn) string {
 }
 
 func endText(t *Turn) string {
-	return strings.Join(printable.Present(string(t.State), t.StopReason, t.Error), ", ")
+	return strings.Join(Present(string(t.State), t.StopReason, t.Error), ", ")
 }
 
 func usageText(u *session.Usage) string {
 	if u == nil {
 		return ""
 	}
-	return fmt.Sprintf("input %s, output %s, reasoning %s, cache read %s, cache write %s", printable.Count(u.Input),
-		printable.Count(u.Output), printable.Count(u.Reasoning),
-		printable.Count(u.CacheRead), printable.Count(u.CacheWrite))
+	return fmt.Sprintf("input %s, output %s, reasoning %s, cache read %s, cache write %s", Count(u.Input),
+		Count(u.Output), Count(u.Reasoning),
+		Count(u.CacheRead), Count(u.CacheWrite))
 }
 
 // alignCalls pairs the places of the calls of two turns, from 0, in an order that
@@ -344,15 +343,15 @@ func compareCall(a, b *ToolCall, placeA, placeB int) (all []Aspect) {
 			Aspect: aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(inA), B: optional(inB),
 		}, same, calls})
 	}
-	add(AspectInput, printable.Value(a.Input), printable.Value(b.Input), canonical(a.Input) == canonical(b.Input))
+	add(AspectInput, Value(a.Input), Value(b.Input), canonical(a.Input) == canonical(b.Input))
 	add(AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome())
-	add(AspectOutput, cmp.Or(a.Error, printable.Value(a.Output)), cmp.Or(b.Error, printable.Value(b.Output)),
+	add(AspectOutput, cmp.Or(a.Error, Value(a.Output)), cmp.Or(b.Error, Value(b.Output)),
 		a.Error == b.Error && canonical(a.Output) == canonical(b.Output))
 	return all
 }
 
 func callText(c *ToolCall) string {
-	return strings.TrimSpace(printable.Value(c.Input) + "\n→ " + c.Outcome())
+	return strings.TrimSpace(Value(c.Input) + "\n→ " + c.Outcome())
 }
 
 // canonical is JSON with its keys sorted and without spaces, so that two sources
@@ -460,5 +459,5 @@ func (c *Change) Label() string {
 	if c.CallA != 0 && c.CallB != 0 && c.CallA != c.CallB {
 		place = "call " + strconv.Itoa(c.CallA) + "/" + strconv.Itoa(c.CallB)
 	}
-	return place + " " + cmp.Or(printable.OneLine(c.Tool), printable.Unnamed) + ", " + label
+	return place + " " + cmp.Or(OneLine(c.Tool), Unnamed) + ", " + label
 }

@@ -3,8 +3,12 @@
 //
 // [Build] makes a [Document] of the rows of a session, and [Load] reads those rows from a
 // store. Everything that shows a session reads the same document: package render for a
-// terminal, the formats markdown and html, and "agenttrace show --json", which prints it
-// as it is. Package diff compares two of them.
+// terminal, HTML and Markdown, and "agenttrace show --json", which prints it as it is.
+// [Compare] compares two of them.
+//
+// A document has texts as they are stored. [Sanitize], [Line] and their like make them fit
+// to be shown, without characters that a terminal or a browser obeys; others write numbers
+// with units, and JSON as a person reads it.
 //
 // Nothing is assumed of the rows except that they are rows: sessions of the reference
 // program, sessions that are still running and sessions of which half was lost are read

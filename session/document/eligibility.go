@@ -8,7 +8,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Eligibility reports which turns of a session can be rerun: of which everything
@@ -233,10 +232,10 @@ func (r *TurnEligibility) prompt(doc *Document, t *Turn) {
 	switch p := doc.Prompt(t.SystemPromptDigest); {
 	case p == nil:
 	case !p.Resolved:
-		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) +
+		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + Short(p.Digest) +
 			" has not arrived"})
 	case p.Damaged:
-		r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + printable.Short(p.Digest) +
+		r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + Short(p.Digest) +
 			" arrived damaged"})
 	default:
 		r.redacted(p.Body)
@@ -262,7 +261,7 @@ func (r *TurnEligibility) tools(doc *Document, t *Turn) {
 		why = " cannot be read"
 	}
 	if why != "" {
-		r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + why})
+		r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + Short(c.Digest) + why})
 	}
 	var bare []string
 	for _, tool := range c.Tools {
@@ -299,7 +298,7 @@ func (r *TurnEligibility) message(m *Message) {
 	next := int64(0)
 	for _, p := range m.Parts {
 		if n := p.Index - next; n > 0 {
-			r.miss(Missing{What: what, MessageID: m.ID, Why: printable.Plural(int(n), "part", "parts") +
+			r.miss(Missing{What: what, MessageID: m.ID, Why: Plural(int(n), "part", "parts") +
 				" before part " + strconv.FormatInt(p.Index, 10) + " never arrived"})
 		}
 		next = max(next, p.Index+1)
@@ -313,7 +312,7 @@ func (r *TurnEligibility) message(m *Message) {
 			at.Why = "the content was withheld"
 		case p.File != nil && m.Role == session.RoleUser && !p.File.carried():
 			at.What, at.Why = MissingFile, fmt.Sprintf("the content of the file %s is not in the store",
-				printable.OneLine(p.File.label()))
+				OneLine(p.File.label()))
 		case p.Tool != nil:
 			r.call(at, p.Tool)
 		case loss(p.Text) != "":
@@ -334,7 +333,7 @@ func (p *Part) unread() bool {
 
 func (r *TurnEligibility) call(at Missing, c *ToolCall) {
 	at.What, at.ToolCallID = MissingToolOutput, c.CallID
-	switch name := printable.OneLine(c.Name); {
+	switch name := OneLine(c.Name); {
 	case c.Stub:
 		at.Why = fmt.Sprintf("the span of the call of %s has not arrived", name)
 	case c.Withheld:
@@ -401,7 +400,7 @@ func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages,
 			func(m *Message) bool { return m.ID == first.ID })
 		if (seen || begins) && t.MissingBefore != nil {
-			r.miss(Missing{What: MissingTurnsGone, Why: printable.Plural(int(t.MissingBefore.Count), "turn", "turns") +
+			r.miss(Missing{What: MissingTurnsGone, Why: Plural(int(t.MissingBefore.Count), "turn", "turns") +
 				" before turn " + strconv.Itoa(t.Number) + " never arrived"})
 		}
 		if (seen || begins) && t.Unrecorded != nil {
@@ -424,14 +423,14 @@ func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 
 // Text reports how much precedes the turn with the number.
 func (u *Unrecorded) Text(number int) string {
-	what := printable.Plural(int(u.Turns), "turn", "turns")
+	what := Plural(int(u.Turns), "turn", "turns")
 	switch {
 	case u.Messages == 0 && u.Turns == 0:
 		return "not recorded: the conversation before turn " + strconv.Itoa(number) + ", which it continues"
 	case u.Messages > 0:
-		what = printable.Plural(int(u.Messages), "message", "messages")
+		what = Plural(int(u.Messages), "message", "messages")
 		if u.Turns > 0 {
-			what += " of " + printable.Plural(int(u.Turns), "turn", "turns")
+			what += " of " + Plural(int(u.Turns), "turn", "turns")
 		}
 	}
 	return "not recorded: " + what + " before turn " + strconv.Itoa(number) + ", which its first request repeats"
@@ -452,7 +451,7 @@ func (f *File) label() string {
 	case f.Name != "":
 		return f.Name
 	case f.URL != "":
-		return printable.Head(f.URL, 80)
+		return Head(f.URL, 80)
 	}
 	return "without a name"
 }
@@ -461,7 +460,7 @@ func (f *File) label() string {
 func someOf(names []string) string {
 	const maximum = 4
 	for i := range names {
-		names[i] = printable.OneLine(names[i])
+		names[i] = OneLine(names[i])
 	}
 	if len(names) <= maximum {
 		return strings.Join(names, ", ")

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -114,7 +113,7 @@ func Abbreviate(items []Item, means func(short, id string) bool) {
 	for i := range items {
 		id := bare(i)
 		n := length
-		for n < min(len(id), maximum) && !means(printable.Head(id, n), items[i].ID) {
+		for n < min(len(id), maximum) && !means(Head(id, n), items[i].ID) {
 			n++
 		}
 		if n < len(id) && n < maximum {
@@ -123,10 +122,10 @@ func Abbreviate(items []Item, means func(short, id string) bool) {
 	}
 	for i := range items {
 		id := bare(i)
-		if len(id) >= maximum || !means(printable.Head(id, length), items[i].ID) {
+		if len(id) >= maximum || !means(Head(id, length), items[i].ID) {
 			items[i].Short = items[i].ID
 		} else {
-			items[i].Short = printable.Head(id, length)
+			items[i].Short = Head(id, length)
 		}
 	}
 }

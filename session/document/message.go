@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // read makes a message of its row.
@@ -483,7 +482,7 @@ func parseCatalog(body string) []Tool {
 		}
 		return tools
 	}
-	keys, values, ok := printable.Object([]byte(body))
+	keys, values, ok := Object([]byte(body))
 	if !ok {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // quoted is a text as a JSON string.
@@ -27,9 +26,9 @@ func Subject(input json.RawMessage) (string, json.RawMessage) {
 	if len(input) == 0 || string(input) == "null" {
 		return "", nil
 	}
-	keys, values, ok := printable.Object(input)
+	keys, values, ok := Object(input)
 	if !ok {
-		text := printable.Value(input)
+		text := Value(input)
 		if strings.Contains(strings.TrimSpace(text), "\n") {
 			return text, input
 		}
@@ -50,7 +49,7 @@ func Subject(input json.RawMessage) (string, json.RawMessage) {
 		return text, without(keys, values, at)
 	}
 	if len(keys) == 1 {
-		if text := printable.Value(values[0]); !strings.Contains(text, "\n") {
+		if text := Value(values[0]); !strings.Contains(text, "\n") {
 			return keys[0] + ": " + text, nil
 		}
 	}

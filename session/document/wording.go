@@ -15,7 +15,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Words put a document into words. The zero value cuts what is long and writes times in
@@ -81,7 +80,7 @@ type MessageWords struct {
 
 // Session puts a session into words.
 func (w Words) Session(d *Document) SessionWords {
-	s := SessionWords{Title: printable.Line(cmp.Or(d.Session.Title, "Untitled")), Head: w.Head(d), Usage: usageTable(d),
+	s := SessionWords{Title: Line(cmp.Or(d.Session.Title, "Untitled")), Head: w.Head(d), Usage: usageTable(d),
 		Queued: w.Messages(d.Queued), Texts: w.texts(d)}
 	for _, r := range d.Session.Rules {
 		s.Rules = append(s.Rules, RuleWords(&r))
@@ -91,13 +90,13 @@ func (w Words) Session(d *Document) SessionWords {
 	}
 	for _, x := range d.OtherDecisions() {
 		text, _ := DecisionText(&x)
-		s.Decisions = append(s.Decisions, printable.Line(x.ToolID+": "+text))
+		s.Decisions = append(s.Decisions, Line(x.ToolID+": "+text))
 	}
 	for _, c := range d.Children {
-		s.Children = append(s.Children, Field{printable.Line(c.SessionID), c.Words()})
+		s.Children = append(s.Children, Field{Line(c.SessionID), c.Words()})
 	}
 	for c := range d.ToolCalls() {
-		f := SideFile{printable.Line(c.OutputPath), w.Files[c.OutputPath]}
+		f := SideFile{Line(c.OutputPath), w.Files[c.OutputPath]}
 		if c.OutputPath != "" && !slices.Contains(s.Files, f) {
 			s.Files = append(s.Files, f)
 		}
@@ -115,8 +114,8 @@ func (w Words) Turn(t *Turn) TurnWords {
 	if t.Hidden {
 		hidden = "rewound"
 	}
-	words.Facts = printable.Present(printable.Line(printable.FullModelName(t.Model)), printable.Tokens(t.Usage),
-		printable.OptionalDuration(t.DurationMS), printable.Cost(t.CostUSD, nil), hidden)
+	words.Facts = Present(Line(FullModelName(t.Model)), Tokens(t.Usage),
+		OptionalDuration(t.DurationMS), Cost(t.CostUSD, nil), hidden)
 	return words
 }
 
@@ -129,12 +128,12 @@ func (w Words) Messages(all []*Message) (words []MessageWords) {
 }
 
 func (w Words) message(m *Message) MessageWords {
-	words := MessageWords{Message: m, Name: printable.Line(m.Role), Began: w.Time(m.CreatedAt)}
+	words := MessageWords{Message: m, Name: Line(m.Role), Began: w.Time(m.CreatedAt)}
 	if m.State != StateFinished {
 		words.Ended = string(m.State)
 	}
 	if m.Trigger != nil {
-		words.Facts = append(words.Facts, printable.Line("triggered by "+m.Trigger.Source))
+		words.Facts = append(words.Facts, Line("triggered by "+m.Trigger.Source))
 	}
 	if m.CanceledAt != nil {
 		words.Facts = append(words.Facts, "canceled before its turn")
@@ -144,7 +143,7 @@ func (w Words) message(m *Message) MessageWords {
 	}
 	if m.Compaction != nil {
 		words.Name, words.Compacted, words.Summary = "Compaction", m.Compaction.Words(),
-			printable.Sanitize(m.Compaction.Summary)
+			Sanitize(m.Compaction.Summary)
 	}
 	for i, p := range m.Parts {
 		if i > 0 || p.Kind != KindStep { // that a message begins needs no saying
@@ -155,11 +154,11 @@ func (w Words) message(m *Message) MessageWords {
 		}
 	}
 	for _, text := range m.ModelErrors {
-		words.Errors = append(words.Errors, "model call: "+printable.Sanitize(text))
+		words.Errors = append(words.Errors, "model call: "+Sanitize(text))
 	}
-	words.Errors = append(words.Errors, printable.Present(printable.Sanitize(m.Error))...)
+	words.Errors = append(words.Errors, Present(Sanitize(m.Error))...)
 	for _, problem := range m.Problems {
-		words.Doubts = append(words.Doubts, "problem in the telemetry: "+printable.Line(problem))
+		words.Doubts = append(words.Doubts, "problem in the telemetry: "+Line(problem))
 	}
 	return words
 }
@@ -202,7 +201,7 @@ type Block struct {
 	Sections  []Section // of tools and data
 	Decisions []string
 	// Images are the pictures of a file, or among the output of a tool.
-	Images []printable.Media
+	Images []Media
 	// Link is an address that begins with http:// or https://, or a path of a side file.
 	Link string
 }
@@ -228,10 +227,10 @@ func (w Words) About(s *Session) (about []Field) {
 			about = append(about, Field{name, value})
 		}
 	}
-	add("Session", printable.Line(s.ID))
-	add("Model", printable.FullModelName(s.Model))
-	add("Workspace", printable.OneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
-	add("Mode", printable.OneLine(s.Mode))
+	add("Session", Line(s.ID))
+	add("Model", FullModelName(s.Model))
+	add("Workspace", OneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
+	add("Mode", OneLine(s.Mode))
 	if s.Reading == ReadingGeneric {
 		add("Reading",
 			"generic reading: no dialect knows this client; what is here was found by the names of its attributes")
@@ -243,8 +242,8 @@ func (w Words) About(s *Session) (about []Field) {
 		if o.Fork {
 			what = "fork of "
 		}
-		if what += printable.Line(o.SessionID); o.Title != "" {
-			what += ", “" + printable.OneLine(o.Title) + "”"
+		if what += Line(o.SessionID); o.Title != "" {
+			what += ", “" + OneLine(o.Title) + "”"
 		}
 		add("Origin", what)
 	}
@@ -256,7 +255,7 @@ func (w Words) Head(d *Document) []Field {
 	s, tot := &d.Session, &d.Totals
 	head := w.About(s)
 	add := func(name, value string) {
-		if value = printable.Line(value); value != "" {
+		if value = Line(value); value != "" {
 			head = append(head, Field{name, value})
 		}
 	}
@@ -269,7 +268,7 @@ func (w Words) Head(d *Document) []Field {
 		turns = append(turns, fmt.Sprintf("%d of them rewound", tot.Hidden))
 	}
 	if tot.Compactions > 0 {
-		turns = append(turns, printable.Plural(tot.Compactions, "compaction", "compactions"))
+		turns = append(turns, Plural(tot.Compactions, "compaction", "compactions"))
 	}
 	add("Turns", strings.Join(turns, ", "))
 	add("Tool calls", strconv.Itoa(tot.ToolCalls)+tot.Failures())
@@ -277,18 +276,18 @@ func (w Words) Head(d *Document) []Field {
 		add("Errors", strconv.Itoa(tot.Errors))
 	}
 	if tot.Usage != nil {
-		add("Tokens", printable.Count(tot.Usage.Total()))
+		add("Tokens", Count(tot.Usage.Total()))
 	}
-	add("Cost", printable.Cost(tot.CostUSD, nil))
+	add("Cost", Cost(tot.CostUSD, nil))
 	for i := range s.Annotations {
-		add(printable.Capital(s.Annotations[i].Kind), s.Annotations[i].Text())
+		add(Capital(s.Annotations[i].Kind), s.Annotations[i].Text())
 	}
 	return head
 }
 
 func annotated(all []Annotation) (lines []string) {
 	for _, text := range Annotated(all) {
-		lines = append(lines, printable.Line(text))
+		lines = append(lines, Line(text))
 	}
 	return lines
 }
@@ -300,44 +299,44 @@ func (c *Compaction) Words() []string {
 		kind = "automatic"
 	}
 	if c.SummarizedMessages > 0 {
-		summary = printable.Plural(int(c.SummarizedMessages), "message", "messages") + " → " +
-			printable.Count(c.SummaryTokens) + " tokens in context"
+		summary = Plural(int(c.SummarizedMessages), "message", "messages") + " → " +
+			Count(c.SummaryTokens) + " tokens in context"
 	} else if c.SummaryTokens > 0 && c.ContextBefore == 0 {
-		summary = printable.Count(c.SummaryTokens) + " tokens in context"
+		summary = Count(c.SummaryTokens) + " tokens in context"
 	}
 	if c.ContextBefore > 0 {
-		context = "context " + printable.Count(c.ContextBefore) + " → " +
-			printable.Count(cmp.Or(c.ContextAfter, c.SummaryTokens)) + " tokens"
+		context = "context " + Count(c.ContextBefore) + " → " +
+			Count(cmp.Or(c.ContextAfter, c.SummaryTokens)) + " tokens"
 	}
 	if c.TailStartID != "" {
-		kept = printable.Line("kept from " + c.TailStartID)
+		kept = Line("kept from " + c.TailStartID)
 	}
-	return printable.Present(kind, summary, context, printable.OptionalDuration(c.DurationMS), kept)
+	return Present(kind, summary, context, OptionalDuration(c.DurationMS), kept)
 }
 
 // Words are the agent, the state and the title of a session that left another one, and what it used.
 func (c *Child) Words() string {
-	facts := []string{printable.OneLine(c.Agent), "", "", ""}
+	facts := []string{OneLine(c.Agent), "", "", ""}
 	if c.State.Bad() { // a run that finished may be one that waits for a human
 		facts[1] = string(c.State)
 	}
 	if c.Title != "" {
-		facts[2] = "“" + printable.OneLine(c.Title) + "”"
+		facts[2] = "“" + OneLine(c.Title) + "”"
 	}
 	if c.TotalTokens > 0 {
-		facts[3] = printable.Count(c.TotalTokens) + " tokens"
+		facts[3] = Count(c.TotalTokens) + " tokens"
 	}
-	return printable.Join(facts...)
+	return Join(facts...)
 }
 
 // RuleWords are a rule in words.
 func RuleWords(r *session.Rule) string {
-	line := printable.OneLine(r.Action) + " " + printable.OneLine(r.Permission)
+	line := OneLine(r.Action) + " " + OneLine(r.Permission)
 	if r.Pattern != "" && r.Pattern != "*" {
-		line += " " + printable.OneLine(r.Pattern)
+		line += " " + OneLine(r.Pattern)
 	}
 	if r.Source != "" && r.Source != "session" {
-		line += " (" + printable.OneLine(r.Source) + ")"
+		line += " (" + OneLine(r.Source) + ")"
 	}
 	return line
 }
@@ -366,16 +365,16 @@ func (c *ToolCall) OutcomeWords() string {
 // CutWords report that the model saw a part of the output only, and where the whole is; "" if neither is known.
 func (c *ToolCall) CutWords() string {
 	if !c.Truncated && c.OutputPath != "" {
-		return "whole output in " + printable.OneLine(c.OutputPath)
+		return "whole output in " + OneLine(c.OutputPath)
 	} else if !c.Truncated {
 		return ""
 	}
 	text := "cut for the model"
 	if c.OutputSize > 0 {
-		text += ", " + printable.Bytes(c.OutputSize) + " in all"
+		text += ", " + Bytes(c.OutputSize) + " in all"
 	}
 	if c.OutputPath != "" {
-		text += ": " + printable.OneLine(c.OutputPath)
+		text += ": " + OneLine(c.OutputPath)
 	}
 	return text
 }
@@ -393,8 +392,8 @@ func usageTable(d *Document) [][]string {
 			r.Label = strconv.Itoa(r.Number) + " " + r.Label
 		}
 		if r.Usage != nil || r.CostUSD != nil || i == len(rows)+len(sums)-1 {
-			table = append(table, append(append([]string{printable.Line(r.Label)}, UsageCells(r.Usage)...),
-				printable.Cost(r.CostUSD, nil)))
+			table = append(table, append(append([]string{Line(r.Label)}, UsageCells(r.Usage)...),
+				Cost(r.CostUSD, nil)))
 		}
 	}
 	return table
@@ -407,8 +406,8 @@ var UsageTitles = []string{"Input", "Output", "Reasoning", "Cache read", "Cache 
 func UsageCells(u *session.Usage) []string {
 	cells := make([]string, 6)
 	if u != nil {
-		for i, n := range printable.Buckets(u) {
-			cells[i] = printable.Count(n)
+		for i, n := range Buckets(u) {
+			cells[i] = Count(n)
 		}
 	}
 	return cells
@@ -418,15 +417,15 @@ func (w Words) texts(d *Document) (all []Section) {
 	add := func(title, body string, known bool) {
 		text := Text{Cut: "the text never arrived"}
 		if known {
-			text = w.clip(printable.Sanitize(body))
+			text = w.clip(Sanitize(body))
 		}
 		all = append(all, Section{title, text})
 	}
 	for _, p := range d.SystemPrompts {
-		add("System prompt of "+printable.Turns(p.Turns), p.Body, p.Resolved)
+		add("System prompt of "+Turns(p.Turns), p.Body, p.Resolved)
 	}
 	for _, c := range d.ToolCatalogs {
-		add(fmt.Sprintf("Tools of %s (%d)", printable.Turns(c.Turns), len(c.Tools)), Pretty([]byte(c.Body)), c.Resolved)
+		add(fmt.Sprintf("Tools of %s (%d)", Turns(c.Turns), len(c.Tools)), Pretty([]byte(c.Body)), c.Resolved)
 	}
 	return all
 }
@@ -441,7 +440,7 @@ func (w Words) Block(p *Part) Block {
 func (w Words) block(p *Part) Block {
 	switch p.Kind {
 	case KindText, KindReasoning:
-		b := Block{Kind: BlockProse, Text: printable.Sanitize(p.Text)}
+		b := Block{Kind: BlockProse, Text: Sanitize(p.Text)}
 		if p.Kind == KindReasoning {
 			b.Kind, b.Title = BlockReasoning, "Reasoning"
 		}
@@ -464,11 +463,11 @@ func (w Words) block(p *Part) Block {
 		}
 		facts := []string{f.MediaType}
 		if f.Size != nil {
-			facts = append(facts, printable.Bytes(int64(*f.Size)))
+			facts = append(facts, Bytes(int64(*f.Size)))
 		}
 		b := reference(cmp.Or(f.Name, address, "unnamed"), address, facts...)
-		if m, ok := printable.MediaOf(f.Content()); ok && m.IsImage() {
-			b.Images = []printable.Media{m}
+		if m, ok := MediaOf(f.Content()); ok && m.IsImage() {
+			b.Images = []Media{m}
 		}
 		return b
 	case KindSource:
@@ -484,38 +483,38 @@ func (w Words) block(p *Part) Block {
 	case session.TypeError, session.TypeWithheld, session.TypeUnfinished:
 		var why session.Absence
 		if json.Unmarshal(p.Data, &why) == nil && why.Text != "" {
-			return Block{Kind: BlockProse, Facts: []string{printable.Line(why.Text)}}
+			return Block{Kind: BlockProse, Facts: []string{Line(why.Text)}}
 		}
 	}
-	return Block{Kind: BlockData, Title: printable.Line(p.Type), Sections: []Section{{"Data", w.clip(Pretty(p.Data))}}}
+	return Block{Kind: BlockData, Title: Line(p.Type), Sections: []Section{{"Data", w.clip(Pretty(p.Data))}}}
 }
 
 // reference is a link where a browser may be sent to the address, and else has it as a fact.
 func reference(title, url string, facts ...string) Block {
-	b := Block{Kind: BlockReference, Title: printable.Line(title), Link: url}
+	b := Block{Kind: BlockReference, Title: Line(title), Link: url}
 	lower := strings.ToLower(url)
-	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") || printable.Line(url) != url {
+	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") || Line(url) != url {
 		b.Link = ""
 		if url != title {
 			facts = append([]string{url}, facts...)
 		}
 	}
 	for _, f := range facts {
-		b.Facts = append(b.Facts, printable.Present(printable.Line(f))...)
+		b.Facts = append(b.Facts, Present(Line(f))...)
 	}
 	return b
 }
 
 // Call is a tool call in words.
 func (w Words) Call(c *ToolCall) Block {
-	b := Block{Kind: BlockTool, Title: printable.Line(cmp.Or(c.Name, printable.Unnamed)), Outcome: c.Outcome(),
-		Subject: ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…")}
+	b := Block{Kind: BlockTool, Title: Line(cmp.Or(c.Name, Unnamed)), Outcome: c.Outcome(),
+		Subject: ansi.Truncate(OneLine(c.Subject()), maxSubject, "…")}
 	fact := func(on bool, text string) {
-		if text = printable.Line(text); on && text != "" {
+		if text = Line(text); on && text != "" {
 			b.Facts = append(b.Facts, text)
 		}
 	}
-	fact(true, printable.OptionalDuration(c.DurationMS))
+	fact(true, OptionalDuration(c.DurationMS))
 	fact(true, c.ACPKind)
 	fact(c.Outcome() == OutcomeOpen, c.OutcomeWords())
 	fact(c.ProviderExecuted, "run by the provider")
@@ -537,18 +536,18 @@ func (w Words) Call(c *ToolCall) Block {
 	}
 	section("Input", input)
 	section("Output", out)
-	_, files := printable.TakeMedia(c.Output)
-	b.Images = slices.DeleteFunc(files, func(m printable.Media) bool { return !m.IsImage() })
-	section("Error", printable.Sanitize(c.Error))
+	_, files := TakeMedia(c.Output)
+	b.Images = slices.DeleteFunc(files, func(m Media) bool { return !m.IsImage() })
+	section("Error", Sanitize(c.Error))
 	section("Output before the error", output(c.PartialOutput))
 	fact(true, c.CutWords())
 	b.Link = w.Files[c.OutputPath]
 	for i := range c.Decisions {
 		text, _ := DecisionText(&c.Decisions[i])
-		b.Decisions = append(b.Decisions, printable.Line(text))
+		b.Decisions = append(b.Decisions, Line(text))
 	}
 	if text := ApprovalText(c.Approval); text != "" && len(c.Decisions) == 0 {
-		b.Decisions = append(b.Decisions, printable.Line(text))
+		b.Decisions = append(b.Decisions, Line(text))
 	}
 	for _, p := range c.Problems {
 		fact(true, "problem: "+p)
@@ -561,7 +560,7 @@ func (w Words) clip(s string) Text {
 	if w.Full {
 		return Text{Body: s}
 	}
-	head := printable.Head(s, maxBytes)
+	head := Head(s, maxBytes)
 	lines := 0
 	for i := range len(head) {
 		if head[i] != '\n' {
@@ -576,7 +575,7 @@ func (w Words) clip(s string) Text {
 		return Text{Body: s} // the end is no longer than what would replace it
 	}
 	return Text{Body: head, Cut: fmt.Sprintf("%s of %s are left out; a full export has them",
-		printable.Bytes(int64(len(s)-len(head))), printable.Bytes(int64(len(s))))}
+		Bytes(int64(len(s)-len(head))), Bytes(int64(len(s))))}
 }
 
 // Time is a time of Unix milliseconds, "" if it is not known.
@@ -593,16 +592,16 @@ func Pretty(raw []byte) string {
 	if len(raw) == 0 {
 		return ""
 	}
-	raw, _ = printable.TakeMedia(raw)
+	raw, _ = TakeMedia(raw)
 	var text string
 	if raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
-		return printable.Sanitize(text)
+		return Sanitize(text)
 	}
 	v := jsontext.Value(bytes.Clone(raw))
 	if v.Format(jsontext.WithIndent("  "), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
-		return printable.Sanitize(string(raw))
+		return Sanitize(string(raw))
 	}
-	return printable.Sanitize(string(v))
+	return Sanitize(string(v))
 }
 
 // output is the output of a tool: an empty one is "(empty)".

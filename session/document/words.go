@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -96,7 +95,7 @@ func (m *MissingTurns) Text() string {
 	if m.Count <= m.Last-m.First {
 		what = "among " + what
 	}
-	return printable.Plural(int(m.Count), "turn", "turns") + " never arrived (" + what + ")"
+	return Plural(int(m.Count), "turn", "turns") + " never arrived (" + what + ")"
 }
 
 // DecisionText reports what a rule decided, what a human replied, and what came of it.
@@ -111,7 +110,7 @@ func DecisionText(d *Decision) (text string, allowed bool) {
 	if d.Reply != "" {
 		text += " → human replied " + d.Reply
 		if d.WaitedMS != nil {
-			text += " after " + printable.Duration(*d.WaitedMS)
+			text += " after " + Duration(*d.WaitedMS)
 		}
 	}
 	// What follows from the rule or the reply need not be printed.
@@ -165,7 +164,7 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 		if t.Copied() {
 			marks = append(marks, "copied")
 		}
-		label := printable.ModelName(t.Model)
+		label := ModelName(t.Model)
 		if len(marks) > 0 {
 			label = "(" + strings.Join(marks, ", ") + ")"
 		}
@@ -216,7 +215,7 @@ func (doc *Document) Estimate(price store.Price) {
 			usd, lacking, ok := price.Message(m.Model, *m.Usage, m.steps, m.ModelCalls)
 			if !ok {
 				lacking.Variant = ""
-				unpriced[printable.FullModelName(&lacking)] = true
+				unpriced[FullModelName(&lacking)] = true
 				t.Unpriced = true
 				doc.Totals.Unpriced = doc.Totals.Unpriced || !m.Copied
 				continue

@@ -7,7 +7,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // SideBySide is the least width at which [Diff] puts two sessions beside
@@ -56,15 +55,15 @@ type diffPrinter struct {
 
 func (p *diffPrinter) compared(label string, c *document.Compared, in paint) {
 	facts := []string{
-		printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent),
-		printable.ModelName(c.Model),
-		printable.Plural(c.Turns, "turn", "turns"), counted(c.ToolCalls, "tool call"), spent(c.Usage, c.CostUSD, nil),
-		printable.OptionalDuration(c.DurationMS),
+		document.Sanitize(c.SessionID), document.OneLine(c.Title), document.OneLine(c.Agent),
+		document.ModelName(c.Model),
+		document.Plural(c.Turns, "turn", "turns"), counted(c.ToolCalls, "tool call"), spent(c.Usage, c.CostUSD, nil),
+		document.OptionalDuration(c.DurationMS),
 	}
 	if c.ForkOf {
 		facts = append(facts, "fork of the other")
 	}
-	p.block(span{label + "  ", in}, printable.Join(facts...), p.plain, 2)
+	p.block(span{label + "  ", in}, document.Join(facts...), p.plain, 2)
 }
 
 func (p *diffPrinter) first(f *document.Divergence) {
@@ -72,8 +71,8 @@ func (p *diffPrinter) first(f *document.Divergence) {
 }
 
 func (p *diffPrinter) turn(t *document.DiffTurn) {
-	p.header("─", span{printable.Capital(document.TurnPair(t.A, t.B)), p.title}, span{},
-		printable.Plural(len(t.Changes), "difference", "differences"))
+	p.header("─", span{document.Capital(document.TurnPair(t.A, t.B)), p.title}, span{},
+		document.Plural(len(t.Changes), "difference", "differences"))
 	for i := range t.Changes {
 		p.change(&t.Changes[i])
 	}
@@ -81,11 +80,11 @@ func (p *diffPrinter) turn(t *document.DiffTurn) {
 
 func (p *diffPrinter) change(c *document.Change) {
 	label := c.Label()
-	a, b := printable.Sanitize(session.Deref(c.A)), printable.Sanitize(session.Deref(c.B))
+	a, b := document.Sanitize(session.Deref(c.A)), document.Sanitize(session.Deref(c.B))
 	switch {
 	case c.Aspect == document.AspectSystemPrompt:
-		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " +
-			cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)
+		label += " " + cmp.Or(document.Sanitize(document.Short(c.DigestA)), absent) + " → " +
+			cmp.Or(document.Sanitize(document.Short(c.DigestB)), absent)
 		if c.A == nil && c.B == nil {
 			p.hanging(span{"  ", p.plain}, span{"    ", p.plain}, label+" (their texts are not both stored)", p.accent, 0)
 			return
@@ -113,7 +112,7 @@ func (p *diffPrinter) lines(rows []document.DiffRow) {
 	for _, h := range document.Hunks(rows, diffContext, 2) {
 		switch room := max(diffLines-shown, 0); {
 		case h.Apart && !p.Full:
-			p.line(span{"    ⋯ " + printable.Plural(len(h.Rows), "line", "lines") + " alike", p.dim})
+			p.line(span{"    ⋯ " + document.Plural(len(h.Rows), "line", "lines") + " alike", p.dim})
 			continue
 		case !h.Same && !p.Full && len(h.Rows) > room+1:
 			left += len(h.Rows) - room
@@ -125,7 +124,7 @@ func (p *diffPrinter) lines(rows []document.DiffRow) {
 		p.rows(h.Rows)
 	}
 	if left > 0 {
-		p.line(span{"    … " + printable.Plural(left, "more line differs", "more lines differ") + " (--full)", p.dim})
+		p.line(span{"    … " + document.Plural(left, "more line differs", "more lines differ") + " (--full)", p.dim})
 	}
 }
 

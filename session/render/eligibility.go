@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Eligibility prints which turns can be rerun, and what is missing of the others.
@@ -49,7 +48,7 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 		}
 	}
 	if hidden := len(r.Turns) - shown; hidden > 0 {
-		p.line(span{"      " + printable.Plural(hidden, "rewound turn", "rewound turns") + " left out (--full)", p.dim})
+		p.line(span{"      " + document.Plural(hidden, "rewound turn", "rewound turns") + " left out (--full)", p.dim})
 	}
 	return p.writeTo(w)
 }
@@ -62,13 +61,13 @@ func every(turns int) string {
 }
 
 func turnModel(r *document.TurnEligibility) string {
-	return cmp.Or(printable.FullModelName(r.Model), absent)
+	return cmp.Or(document.FullModelName(r.Model), absent)
 }
 
 func (p *printer) turnReplay(t *document.TurnEligibility, widest int) {
-	given := printable.Plural(t.Context, "message", "messages")
+	given := document.Plural(t.Context, "message", "messages")
 	if t.Compacted {
-		given = "summary + " + printable.Plural(t.Context-1, "message", "messages")
+		given = "summary + " + document.Plural(t.Context-1, "message", "messages")
 	}
 	if t.Hidden {
 		given += " (rewound)"
@@ -80,9 +79,9 @@ func (p *printer) turnReplay(t *document.TurnEligibility, widest int) {
 	p.line(span{padLeft(strconv.Itoa(t.Turn), 4) + "  " + pad(truncate(turnModel(t), widest), widest) + "  ", p.plain},
 		state, span{" " + given, p.plain})
 	for _, m := range t.Missing {
-		why := printable.Sanitize(m.Why)
+		why := document.Sanitize(m.Why)
 		if m.ToolCallID != "" {
-			why += " (" + printable.Sanitize(m.ToolCallID) + ")"
+			why += " (" + document.Sanitize(m.ToolCallID) + ")"
 		}
 		lead := pad(strings.ReplaceAll(m.What, "_", " "), 13)
 		p.block(span{"      " + lead + "  ", p.warn}, why, p.plain, 0)

@@ -6,11 +6,10 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // NewsPrinter prints news for a person, as they come. All that comes from a
-// session is sanitized: see [printable.Sanitize].
+// session is sanitized: see [document.Sanitize].
 type NewsPrinter struct {
 	// Grow prints what a text grows by word by word, as a person at a terminal likes
 	// it. Otherwise a text is printed when it is whole or something else comes.
@@ -62,7 +61,7 @@ func (n *NewsPrinter) one(x *document.News) {
 	}
 	if x.Event == document.NewsSession {
 		n.titles[x.SessionID] = x.Title
-		n.heading(x, printable.Join(printable.OneLine(x.Agent), p.clock(x.At)))
+		n.heading(x, document.Join(document.OneLine(x.Agent), p.clock(x.At)))
 		return
 	}
 	if x.SessionID != n.session {
@@ -126,8 +125,8 @@ func (n *NewsPrinter) heading(x *document.News, fact string) {
 		n.p.blank()
 	}
 	n.session, n.fresh = x.SessionID, true
-	id := printable.Head(printable.Sanitize(strings.TrimPrefix(x.SessionID, "ses_")), 8)
-	label := id + "  " + printable.OneLine(n.titles[x.SessionID])
+	id := document.Head(document.Sanitize(strings.TrimPrefix(x.SessionID, "ses_")), 8)
+	label := id + "  " + document.OneLine(n.titles[x.SessionID])
 	label = truncate(label, max(n.p.Width-width(fact)-10, 20))
 	n.p.header("─", span{strings.TrimRight(label, " "), n.p.title}, span{}, fact)
 }
@@ -148,8 +147,8 @@ func (p *printer) openLine(c *document.ToolCall) {
 
 func (n *NewsPrinter) messageEnd(x *document.News) {
 	p := n.p
-	facts := printable.Join(printable.OptionalDuration(x.DurationMS), printable.Tokens(x.Usage),
-		printable.OneLine(x.StopReason))
+	facts := document.Join(document.OptionalDuration(x.DurationMS), document.Tokens(x.Usage),
+		document.OneLine(x.StopReason))
 	p.line(p.state(x.State), span{prefixed(" · ", facts), p.dim})
 	if x.Error != "" {
 		p.block(span{"  ", p.plain}, x.Error, p.bad, p.Lines)
@@ -205,7 +204,7 @@ func (n *NewsPrinter) text(x *document.News) {
 // write prints text, wrapped, from the column on where the line ends.
 func (n *NewsPrinter) write(text string) {
 	p := n.p
-	for i, line := range strings.Split(printable.Sanitize(text), "\n") {
+	for i, line := range strings.Split(document.Sanitize(text), "\n") {
 		if i > 0 {
 			n.newline()
 		}

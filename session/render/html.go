@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 //go:embed blocks.html transcript.html diff.html style.css
@@ -38,9 +37,9 @@ var htmlTemplates = template.Must(Templates().Funcs(template.FuncMap{
 // "block" a [Part], "images" its images and "runs" what [Runs] returns.
 func Templates() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"join": func(all []string) string { return printable.Join(all...) },
-		"line": printable.Line, "plain": printable.Sanitize, "rich": Rich, "runs": Runs, "brief": printable.Brief,
-		"bytes": func(s string) string { return printable.Bytes(int64(len(s))) },
+		"join": func(all []string) string { return document.Join(all...) },
+		"line": document.Line, "plain": document.Sanitize, "rich": Rich, "runs": Runs, "brief": document.Brief,
+		"bytes": func(s string) string { return document.Bytes(int64(len(s))) },
 		"cut":   func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
 	}).ParseFS(files, "blocks.html"))
 }
@@ -116,7 +115,7 @@ const maxGist = 160
 func NewPart(b document.Block) Part {
 	p := Part{Block: b}
 	if b.Kind == document.BlockReasoning {
-		p.Gist = printable.Head(strings.TrimSpace(b.Text), maxGist)
+		p.Gist = document.Head(strings.TrimSpace(b.Text), maxGist)
 	}
 	if b.Kind == document.BlockTool {
 		p.Open = b.Outcome != document.OutcomeOK && b.Outcome != document.OutcomeLost

@@ -11,7 +11,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // HTMLDiff writes what two sessions differ in: d is [document.Compare] of a and b.
@@ -143,7 +142,7 @@ func (c *comparer) page() *diffPage {
 	}
 	p.Verdict = "The content does not differ."
 	if f := c.d.First; f != nil {
-		p.Verdict = printable.Capital(f.String())
+		p.Verdict = document.Capital(f.String())
 		p.Link, p.Excerpt = "#"+c.first, c.start
 	}
 	return p
@@ -172,7 +171,7 @@ func turnName(t *document.DiffTurn) string {
 // their ids.
 func (c *comparer) columns() (a, b columnName) {
 	name := func(s *document.Compared) [3]string {
-		return [3]string{printable.Line(s.Title), printable.FullModelName(s.Model), printable.Line(s.SessionID)}
+		return [3]string{document.Line(s.Title), document.FullModelName(s.Model), document.Line(s.SessionID)}
 	}
 	inA, inB := name(&c.d.A), name(&c.d.B)
 	for i := range inA {
@@ -191,7 +190,7 @@ func (c *comparer) columns() (a, b columnName) {
 func (c *comparer) facts() []pairFact {
 	var names []string
 	head := func(d *document.Document) map[string]string {
-		all := map[string]string{"Title": printable.Line(d.Session.Title)}
+		all := map[string]string{"Title": document.Line(d.Session.Title)}
 		for _, f := range c.o.Head(d) {
 			all[f.Name] = f.Value
 			if !slices.Contains(names, f.Name) {
@@ -211,7 +210,7 @@ func (c *comparer) facts() []pairFact {
 }
 
 func (c *comparer) alike(run []document.DiffTurn) turnRun {
-	r := turnRun{Label: printable.Capital(document.RunLabel(run))}
+	r := turnRun{Label: document.Capital(document.RunLabel(run))}
 	for i := range run {
 		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), NewTurn(c.o, c.a.Turn(run[i].A))})
 	}
@@ -220,8 +219,8 @@ func (c *comparer) alike(run []document.DiffTurn) turnRun {
 
 func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 	t := &diffTurn{
-		ID: turnID(td), Label: printable.Capital(document.TurnPair(td.A, td.B)),
-		Count: printable.Plural(len(td.Changes), "difference", "differences"),
+		ID: turnID(td), Label: document.Capital(document.TurnPair(td.A, td.B)),
+		Count: document.Plural(len(td.Changes), "difference", "differences"),
 	}
 	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
 	switch {
@@ -292,7 +291,7 @@ func (c *comparer) aspect(as *document.Aspect, t *diffTurn, a, b *document.Turn)
 	default:
 		it = c.values(&as.Change)
 	}
-	it.Class, it.Label = as.Aspect, printable.Capital(document.AspectLabel(as.Aspect))
+	it.Class, it.Label = as.Aspect, document.Capital(document.AspectLabel(as.Aspect))
 	return it
 }
 
@@ -313,8 +312,8 @@ func (c *comparer) seen(td *document.DiffTurn, ch *document.Change, id string) {
 
 // values are two short texts.
 func (c *comparer) values(ch *document.Change) *diffItem {
-	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(session.Deref(ch.A)), "–"),
-		cmp.Or(printable.Line(session.Deref(ch.B)), "–")}}
+	return &diffItem{Values: &[2]string{cmp.Or(document.Line(session.Deref(ch.A)), "–"),
+		cmp.Or(document.Line(session.Deref(ch.B)), "–")}}
 }
 
 func (c *comparer) text(ch *document.Change, prose bool) *diffItem {
@@ -333,8 +332,8 @@ func (c *comparer) prompt(ch *document.Change, t *diffTurn) *diffItem {
 	}
 	if ch.A == nil && ch.B == nil {
 		return &diffItem{Note: "their texts are not both stored; their digests are " +
-			printable.Line(cmp.Or(printable.Short(ch.DigestA), "none")+" and "+
-				cmp.Or(printable.Short(ch.DigestB), "none"))}
+			document.Line(cmp.Or(document.Short(ch.DigestA), "none")+" and "+
+				cmp.Or(document.Short(ch.DigestB), "none"))}
 	}
 	return c.text(ch, false)
 }
@@ -371,7 +370,7 @@ func catalogBody(d *document.Document, digest string) (string, bool) {
 
 // usage is a table with a row per bucket that either has something in.
 func (c *comparer) usage(a, b *document.Turn) *diffItem {
-	inA, inB := printable.Buckets(a.Usage), printable.Buckets(b.Usage)
+	inA, inB := document.Buckets(a.Usage), document.Buckets(b.Usage)
 	cellsA, cellsB := document.UsageCells(a.Usage), document.UsageCells(b.Usage)
 	it := &diffItem{}
 	for i := range inA {
@@ -425,8 +424,8 @@ func (c *comparer) call(aspects []document.Aspect) *diffItem {
 	if first.Calls[1] != nil {
 		call.B = new(NewPart(c.o.Call(first.Calls[1])))
 	}
-	call.Title = cmp.Or(printable.Line(one.Name), printable.Unnamed)
-	call.Subject = printable.Head(printable.Line(one.Subject()), 200)
+	call.Title = cmp.Or(document.Line(one.Name), document.Unnamed)
+	call.Subject = document.Head(document.Line(one.Subject()), 200)
 	if call.A == nil || call.B == nil || !slices.ContainsFunc(aspects, func(as document.Aspect) bool { return !as.Same }) {
 		return &diffItem{Class: "call", Call: call}
 	}
@@ -438,7 +437,7 @@ func (c *comparer) call(aspects []document.Aspect) *diffItem {
 			if as.Aspect != document.AspectOutcome {
 				item = c.text(&as.Change, false)
 			}
-			item.Label = printable.Capital(document.AspectLabel(as.Aspect))
+			item.Label = document.Capital(document.AspectLabel(as.Aspect))
 			call.Items = append(call.Items, *item)
 			continue
 		}
@@ -474,9 +473,9 @@ type diffRun struct {
 func (r diffRun) Marked(line []document.Piece) bool { return len(line) > 1 }
 
 func (c *comparer) clipped(text string) *document.Text {
-	clipped := document.Text{Body: printable.Sanitize(text)}
+	clipped := document.Text{Body: document.Sanitize(text)}
 	if !c.o.Full && len(clipped.Body) > maxLine {
-		clipped.Body = printable.Head(clipped.Body, maxLine)
+		clipped.Body = document.Head(clipped.Body, maxLine)
 		clipped.Cut = "the rest is the same too"
 	}
 	return &clipped
@@ -485,7 +484,7 @@ func (c *comparer) clipped(text string) *document.Text {
 // runs compares two texts and cuts the rows into runs that differ and that are alike;
 // of the latter, what is not beside a difference is folded.
 func (c *comparer) runs(a, b string, prose bool) []diffRun {
-	rows := document.DiffTexts(printable.Sanitize(a), printable.Sanitize(b))
+	rows := document.DiffTexts(document.Sanitize(a), document.Sanitize(b))
 	var runs []diffRun
 	room := maxLines
 	for _, h := range document.Hunks(rows, context, 3) {
@@ -493,14 +492,14 @@ func (c *comparer) runs(a, b string, prose bool) []diffRun {
 		run := diffRun{Same: h.Same, Prose: prose, Rows: c.cut(h.Rows)}
 		switch {
 		case h.Apart && n > maxFold && !c.o.Full:
-			run.Left, run.Rows = printable.Plural(n, "line", "lines")+" alike are left out; --full has them", nil
+			run.Left, run.Rows = document.Plural(n, "line", "lines")+" alike are left out; --full has them", nil
 		case h.Apart:
-			run.Fold = printable.Plural(n, "line", "lines") + " alike"
+			run.Fold = document.Plural(n, "line", "lines") + " alike"
 		case !h.Same && n > room && !c.o.Full:
 			if run.Rows = run.Rows[:room]; room > 0 {
 				runs = append(runs, run)
 			}
-			run.Left = printable.Plural(n-room, "line", "lines") + " more that differ are left out; --full has them"
+			run.Left = document.Plural(n-room, "line", "lines") + " more that differ are left out; --full has them"
 			run.Rows = nil
 		}
 		if !h.Same {
@@ -521,7 +520,7 @@ func (c *comparer) cut(rows []document.DiffRow) []document.DiffRow {
 		for i := range line {
 			if len(line[i].Text) > room {
 				cut := slices.Clone(line[:i+1])
-				cut[i].Text = printable.Head(cut[i].Text, room) + " …"
+				cut[i].Text = document.Head(cut[i].Text, room) + " …"
 				return cut
 			}
 			room -= len(line[i].Text)

@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // twoStories are the story, and one in which something of every kind differs: the words
@@ -102,7 +101,7 @@ func TestDiffIsNoMarkup(t *testing.T) {
 	want := frame(t, diffHTML(t, a, b, document.Words{Full: true}))
 	for _, said := range codectest.Hostile {
 		var page string
-		if len(said) < 100 && !strings.ContainsAny(printable.Sanitize(said), "\n") { // or it has rows of its own
+		if len(said) < 100 && !strings.ContainsAny(document.Sanitize(said), "\n") { // or it has rows of its own
 			a, b := twoStories(said, "y")
 			page = diffHTML(t, a, b, document.Words{Full: true})
 			if d := cmp.Diff(want, frame(t, page)); d != "" {

@@ -7,13 +7,12 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Run is a piece of a text with the classes that it is shown with.
 type Run struct{ Class, Text string }
 
-// What package printable makes of the characters that begin and end sequences for terminals.
+// What document.Sanitize makes of the characters that begin and end sequences for terminals.
 const (
 	escapeMark     = "␛"
 	bell           = "␇"
@@ -234,7 +233,7 @@ func edits(c *document.ToolCall) *Edit {
 
 // compare adds the lines of two texts.
 func (e *Edit) compare(before, after string) {
-	rows := document.DiffTexts(printable.Sanitize(before), printable.Sanitize(after))
+	rows := document.DiffTexts(document.Sanitize(before), document.Sanitize(after))
 	for i := 0; i < len(rows); {
 		if rows[i].Same {
 			e.Runs = appendRun(e.Runs, "", "  "+joined(rows[i].A)+"\n")

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // markedRuns writes runs as text, each that has classes in brackets.
@@ -40,7 +39,7 @@ func TestOutputForATerminalIsShownInItsColors(t *testing.T) {
 		{"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n same",
 			"--- a/x\n+++ b/x\n[dim:@@ -1 +1 @@\n][del:-old\n][add:+new\n] same"},
 	} {
-		if got := markedRuns(Runs(printable.Sanitize(test.text))); got != test.want {
+		if got := markedRuns(Runs(document.Sanitize(test.text))); got != test.want {
 			t.Errorf("%q is shown as %q, want %q", test.text, got, test.want)
 		}
 	}
@@ -50,13 +49,13 @@ func FuzzOutputForATerminal(f *testing.F) {
 	f.Add("\x1b[31mred\x1b]0;title\x07\r\n\x1b[38;5m")
 	f.Fuzz(func(t *testing.T, text string) {
 		length := 0
-		for _, r := range Runs(printable.Sanitize(text)) {
+		for _, r := range Runs(document.Sanitize(text)) {
 			if strings.Trim(r.Class, "abcdefghijklmnopqrstuvwxyz 01234567") != "" {
 				t.Errorf("class %q", r.Class)
 			}
 			length += len(r.Text)
 		}
-		if clean := printable.Sanitize(text); length > len(clean) {
+		if clean := document.Sanitize(text); length > len(clean) {
 			t.Errorf("%d bytes of %d", length, len(clean))
 		}
 	})

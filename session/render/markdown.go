@@ -10,7 +10,6 @@ import (
 	"text/template"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 //go:embed transcript.md.tmpl
@@ -18,7 +17,7 @@ var markdownPage string
 
 var markdownTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
-	"fold": details, "emphasized": emphasized, "capital": printable.Capital,
+	"fold": details, "emphasized": emphasized, "capital": document.Capital,
 	"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
 	"text":  func(s string) document.Text { return document.Text{Body: s} },
 }).Parse(markdownPage))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // textFactor is how much longer than an output a text may be.
@@ -17,8 +16,8 @@ const textFactor = 5
 // message prints a message of a user or the host.
 func (p *printer) message(m *document.Message, lead span) {
 	if t := m.Trigger; t != nil {
-		p.infoLines("  ", "triggered by "+printable.OneLine(t.Source), printable.OneLine(t.ScheduleID),
-			printable.OneLine(t.DeliveryID))
+		p.infoLines("  ", "triggered by "+document.OneLine(t.Source), document.OneLine(t.ScheduleID),
+			document.OneLine(t.DeliveryID))
 	}
 	for _, part := range m.Parts {
 		if part.Kind == document.KindText {
@@ -38,7 +37,7 @@ func (p *printer) message(m *document.Message, lead span) {
 // assistant prints an answer and how it ended.
 func (p *printer) assistant(doc *document.Document, m *document.Message, previousRules *string) {
 	if m.Agent != "" && m.Agent != doc.Session.Agent {
-		p.infoLines("  ", "agent "+printable.OneLine(m.Agent))
+		p.infoLines("  ", "agent "+document.OneLine(m.Agent))
 	}
 	for i, part := range m.Parts {
 		if i > 0 && apart(m.Parts[i-1], part) {
@@ -96,7 +95,7 @@ func (p *printer) problems(problems []string) {
 // annotations prints tags together, and a line for each score and note.
 func (p *printer) annotations(indent string, all []document.Annotation) {
 	for _, text := range document.Annotated(all) {
-		p.block(span{indent + "⚑ ", p.accent}, printable.OneLine(text), p.plain, 0)
+		p.block(span{indent + "⚑ ", p.accent}, document.OneLine(text), p.plain, 0)
 	}
 }
 
@@ -123,10 +122,10 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 		if b.Link == b.Title {
 			b.Link = ""
 		}
-		p.line(span{mark, p.accent}, span{printable.Join(append([]string{b.Title, b.Link}, b.Facts...)...), p.plain})
+		p.line(span{mark, p.accent}, span{document.Join(append([]string{b.Title, b.Link}, b.Facts...)...), p.plain})
 	default:
 		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
-		text := printable.Value(part.Data)
+		text := document.Value(part.Data)
 		between := " "
 		if strings.Contains(text, "\n") {
 			between = "\n"
@@ -174,19 +173,19 @@ func (p *printer) step(m *document.Message, n int) {
 	if n == 1 && !p.Full && !failed {
 		return
 	}
-	facts, paint := []string{"step " + printable.Count(int64(n))}, p.dim
+	facts, paint := []string{"step " + document.Count(int64(n))}, p.dim
 	for i := range calls {
 		c := &calls[i]
 		if c.Failed {
-			facts, paint = append(facts, "model call failed after "+printable.Duration(c.DurationMS)), p.warn
+			facts, paint = append(facts, "model call failed after "+document.Duration(c.DurationMS)), p.warn
 		} else {
-			facts = append(facts, printable.Duration(c.DurationMS))
+			facts = append(facts, document.Duration(c.DurationMS))
 		}
 		if c.Usage != nil {
-			facts = append(facts, printable.Brief(c.Usage.Total())+" tokens")
+			facts = append(facts, document.Brief(c.Usage.Total())+" tokens")
 		}
 	}
-	p.block(span{"╌╌ ", paint}, printable.Join(facts...), paint, 0)
+	p.block(span{"╌╌ ", paint}, document.Join(facts...), paint, 0)
 	for i := range calls {
 		if text := modelError(m, &calls[i]); text != "" {
 			p.block(span{"✗  ", p.bad}, text, p.bad, p.Lines)
@@ -246,7 +245,7 @@ func (p *printer) outcome(c *document.ToolCall) span {
 	}
 	text := strings.TrimSpace(mark + " " + c.OutcomeWords())
 	if c.DurationMS != nil {
-		text += " " + printable.Duration(*c.DurationMS)
+		text += " " + document.Duration(*c.DurationMS)
 	}
 	return span{text, paint}
 }
@@ -254,7 +253,7 @@ func (p *printer) outcome(c *document.ToolCall) span {
 // callLine prints a call with what it is about, and its state at the end of the line. It
 // reports whether there was room for all of that.
 func (p *printer) callLine(name, subject string, state span) (whole bool) {
-	name, subject = printable.OneLine(cmp.Or(name, printable.Unnamed)), printable.OneLine(subject)
+	name, subject = document.OneLine(cmp.Or(name, document.Unnamed)), document.OneLine(subject)
 	room := max(p.Width-2-width(name)-2-width(state.text)-2, 0)
 	whole = width(subject) <= room
 	if subject = truncate(subject, room); subject != "" {
@@ -272,7 +271,7 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 		rest = c.Input
 	}
 	four := span{"    ", p.plain}
-	if text := printable.Value(rest); text != "" && text != "{}" {
+	if text := document.Value(rest); text != "" && text != "{}" {
 		p.block(four, text, p.dim, p.Lines)
 	}
 	if c.InputWithheld {
@@ -283,11 +282,11 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 	if c.Stub {
 		p.line(bar, span{"input and output never arrived", p.warn})
 		if c.State != "" {
-			p.line(bar, span{"the turn saw it as " + printable.OneLine(c.State), p.dim})
+			p.line(bar, span{"the turn saw it as " + document.OneLine(c.State), p.dim})
 		}
 	}
 	if c.PartialOutput != nil {
-		p.hanging(bar, bar, printable.Value(c.PartialOutput), p.plain, p.Lines)
+		p.hanging(bar, bar, document.Value(c.PartialOutput), p.plain, p.Lines)
 	}
 	if c.Withheld {
 		p.line(bar, span{"its output is not reported", p.dim})
@@ -298,18 +297,18 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 	if c.Error != "" {
 		p.hanging(bar, bar, c.Error, p.bad, p.Lines)
 	} else if c.State == session.StateOutputError {
-		p.line(bar, span{cmp.Or(printable.OneLine(c.ErrorType), "(no message)"), p.bad})
+		p.line(bar, span{cmp.Or(document.OneLine(c.ErrorType), "(no message)"), p.bad})
 	}
 	if text := c.CutWords(); text != "" {
 		p.block(span{"  ✂ ", p.warn}, text, p.warn, 0)
 	}
 	if c.ChildSessionID != "" {
-		text := printable.Sanitize(c.ChildSessionID)
+		text := document.Sanitize(c.ChildSessionID)
 		if doc != nil {
 			if i := slices.IndexFunc(doc.Children, func(x document.Child) bool {
 				return x.SessionID == c.ChildSessionID
 			}); i >= 0 {
-				text = printable.Join(text, doc.Children[i].Words())
+				text = document.Join(text, doc.Children[i].Words())
 			}
 		}
 		p.block(span{"  ↳ ", p.accent}, text, p.plain, 0)
@@ -341,7 +340,7 @@ func (p *printer) decision(mark string, d *document.Decision, tool string, good 
 	if !allowed {
 		good = p.warn
 	}
-	p.block(span{mark, good}, printable.Join(tool, text), good, limit)
+	p.block(span{mark, good}, document.Join(tool, text), good, limit)
 }
 
 // activeRules lists the rules that were in force at a call.
@@ -353,17 +352,17 @@ func activeRules(c *document.ToolCall) string {
 	return strings.Join(rules, ", ")
 }
 
-// outputText is [printable.Value] of what a tool returned. Of an object that has its text
+// outputText is [document.Value] of what a tool returned. Of an object that has its text
 // under the key "output" that comes first: what else it reports is about the text.
 func outputText(raw json.RawMessage) string {
-	keys, values, ok := printable.Object(raw)
+	keys, values, ok := document.Object(raw)
 	at := slices.Index(keys, "output")
 	if !ok || at < 0 {
-		return printable.Value(raw)
+		return document.Value(raw)
 	}
 	text := ""
 	if json.Unmarshal(values[at], &text) != nil || strings.TrimSpace(text) == "" {
-		return printable.Value(raw)
+		return document.Value(raw)
 	}
 	lines := []string{strings.TrimRight(text, "\n")}
 	for i, key := range keys {
@@ -371,7 +370,7 @@ func outputText(raw json.RawMessage) string {
 			continue
 		}
 		if rest, err := json.Marshal(map[string]json.RawMessage{key: values[i]}); err == nil {
-			lines = append(lines, printable.Value(rest))
+			lines = append(lines, document.Value(rest))
 		}
 	}
 	return strings.Join(lines, "\n")

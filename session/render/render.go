@@ -38,11 +38,10 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Document prints the document for a person. All that comes from the session is
-// sanitized: see [printable.Sanitize].
+// sanitized: see [document.Sanitize].
 func Document(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	p.head(doc)
@@ -80,7 +79,7 @@ func Document(w io.Writer, doc *document.Document, o Options) error {
 // head prints what is true of the session as a whole.
 func (p *printer) head(doc *document.Document) {
 	s := &doc.Session
-	title := printable.OneLine(s.Title)
+	title := document.OneLine(s.Title)
 	if title == "" {
 		title = "(no title)"
 	}
@@ -106,8 +105,8 @@ func (p *printer) headline(doc *document.Document) {
 	}
 	t := &doc.Totals
 	summary := []string{
-		printable.OneLine(s.Agent), printable.Plural(t.Turns, "turn", "turns"), counted(t.ToolCalls, "tool call") + t.Failures(),
-		counted(t.Errors, "error"), printable.OptionalDuration(t.DurationMS),
+		document.OneLine(s.Agent), document.Plural(t.Turns, "turn", "turns"), counted(t.ToolCalls, "tool call") + t.Failures(),
+		counted(t.Errors, "error"), document.OptionalDuration(t.DurationMS),
 		spent(t.Usage, total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
 	}
 	if state.text != "" {
@@ -134,7 +133,7 @@ func (p *printer) fields(doc *document.Document) {
 		}
 	}
 	for _, c := range doc.Children {
-		p.field("child", printable.Join(printable.Sanitize(c.SessionID), c.Words()))
+		p.field("child", document.Join(document.Sanitize(c.SessionID), c.Words()))
 	}
 	for _, prompt := range doc.SystemPrompts {
 		p.field("prompt", promptLine(prompt))
@@ -147,16 +146,16 @@ func (p *printer) fields(doc *document.Document) {
 	}
 	for i, trace := range doc.Traces {
 		if i == 3 && !p.Full {
-			p.field("trace", printable.Plural(len(doc.Traces)-i, "more", "more")+" (--full)")
+			p.field("trace", document.Plural(len(doc.Traces)-i, "more", "more")+" (--full)")
 			break
 		}
-		p.field("trace", printable.Sanitize(trace))
+		p.field("trace", document.Sanitize(trace))
 	}
 	for i := range s.Annotations {
-		p.field(s.Annotations[i].Kind, printable.OneLine(s.Annotations[i].Text()))
+		p.field(s.Annotations[i].Kind, document.OneLine(s.Annotations[i].Text()))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
-		p.field("metadata", printable.OneLine(k)+": "+printable.OneLine(printable.Value(s.Metadata[k])))
+		p.field("metadata", document.OneLine(k)+": "+document.OneLine(document.Value(s.Metadata[k])))
 	}
 }
 
@@ -179,19 +178,19 @@ func (p *printer) fieldAt(indent int, name, value string) {
 }
 
 func promptLine(s *document.SystemPrompt) string {
-	text := printable.Bytes(int64(len(s.Body)))
+	text := document.Bytes(int64(len(s.Body)))
 	if !s.Resolved {
 		text = "unresolved, its text never arrived"
 	} else if s.Damaged {
 		text += ", damaged on the way"
 	}
-	return printable.Join(printable.Sanitize(printable.Short(s.Digest)), text, printable.Turns(s.Turns))
+	return document.Join(document.Sanitize(document.Short(s.Digest)), text, document.Turns(s.Turns))
 }
 
 func catalogLine(c *document.ToolCatalog) string {
 	names := make([]string, len(c.Tools))
 	for i := range c.Tools {
-		names[i] = printable.OneLine(c.Tools[i].Name)
+		names[i] = document.OneLine(c.Tools[i].Name)
 	}
 	text := strings.Join(names, ", ")
 	if !c.Resolved {
@@ -199,7 +198,7 @@ func catalogLine(c *document.ToolCatalog) string {
 	} else if c.Damaged {
 		text += ", damaged on the way"
 	}
-	return printable.Sanitize(printable.Short(c.Digest)) + " · " + text + " · " + printable.Turns(c.Turns)
+	return document.Sanitize(document.Short(c.Digest)) + " · " + text + " · " + document.Turns(c.Turns)
 }
 
 // state is a state in its color.
@@ -232,8 +231,8 @@ func (p *printer) folded(turns []*document.Turn) {
 		calls += len(t.ToolCalls())
 		numbers = append(numbers, t.Number)
 	}
-	p.header("┄", span{"⟲ " + printable.Capital(printable.Turns(numbers)) + " rewound", p.warn}, span{},
-		printable.Plural(messages, "message", "messages"), counted(calls, "tool call"), p.clock(at), "--full")
+	p.header("┄", span{"⟲ " + document.Capital(document.Turns(numbers)) + " rewound", p.warn}, span{},
+		document.Plural(messages, "message", "messages"), counted(calls, "tool call"), p.clock(at), "--full")
 }
 
 // counted is a number of things, "" for none.
@@ -241,7 +240,7 @@ func counted(n int, one string) string {
 	if n == 0 {
 		return ""
 	}
-	return printable.Plural(n, one, one+"s")
+	return document.Plural(n, one, one+"s")
 }
 
 func (p *printer) queued(m *document.Message) {
@@ -256,10 +255,10 @@ func (p *printer) queued(m *document.Message) {
 }
 
 func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
-	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), printable.OptionalDuration(t.DurationMS),
-		printable.Tokens(t.Usage),
-		printable.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
-		printable.OneLine(t.StopReason))
+	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), document.OptionalDuration(t.DurationMS),
+		document.Tokens(t.Usage),
+		document.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
+		document.OneLine(t.StopReason))
 	p.turnFacts(doc, t)
 	p.annotations("   ", t.Annotations)
 	if t.QuestionMissing {
@@ -277,7 +276,7 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 					calls++
 				}
 			}
-			text := printable.Join("⟲ answer rewound "+p.clock(session.Deref(hiddenRun[0].HiddenAt)),
+			text := document.Join("⟲ answer rewound "+p.clock(session.Deref(hiddenRun[0].HiddenAt)),
 				counted(calls, "tool call"))
 			p.line(span{text + " (--full)", p.warn})
 			hiddenRun = nil
@@ -302,7 +301,7 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 			}
 			p.assistant(doc, m, previousRules)
 		default:
-			p.line(span{printable.OneLine(m.Role), p.dim})
+			p.line(span{document.OneLine(m.Role), p.dim})
 			p.message(m, span{"# ", p.dim})
 		}
 	}
@@ -314,16 +313,16 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 }
 
 // toolName is the name of a tool in a line.
-func toolName(name string) string { return cmp.Or(printable.OneLine(name), printable.Unnamed) }
+func toolName(name string) string { return cmp.Or(document.OneLine(name), document.Unnamed) }
 
 // turnFacts prints what the turn was made with.
 func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
-	facts := []string{printable.FullModelName(t.Model)}
+	facts := []string{document.FullModelName(t.Model)}
 	if t.Temperature != nil {
 		facts = append(facts, "temperature "+strconv.FormatFloat(*t.Temperature, 'g', -1, 64))
 	}
 	if t.ModelCalls > 0 {
-		calls := printable.Plural(int(t.ModelCalls), "model call", "model calls")
+		calls := document.Plural(int(t.ModelCalls), "model call", "model calls")
 		failed := 0
 		for i := range t.Messages {
 			for _, c := range t.Messages[i].Calls {
@@ -339,21 +338,21 @@ func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
 	}
 	if t.Usage != nil {
 		u := t.Usage
-		in := "in " + printable.Brief(u.Input)
+		in := "in " + document.Brief(u.Input)
 		if u.CacheRead > 0 {
-			in += " + " + printable.Brief(u.CacheRead) + " cached"
+			in += " + " + document.Brief(u.CacheRead) + " cached"
 		}
 		if u.CacheWrite > 0 {
-			in += " + " + printable.Brief(u.CacheWrite) + " to cache"
+			in += " + " + document.Brief(u.CacheWrite) + " to cache"
 		}
-		out := "out " + printable.Brief(u.Output)
+		out := "out " + document.Brief(u.Output)
 		if u.Reasoning > 0 {
-			out += " + " + printable.Brief(u.Reasoning) + " reasoning"
+			out += " + " + document.Brief(u.Reasoning) + " reasoning"
 		}
 		facts = append(facts, in, out)
 	}
 	if d := t.SystemPromptDigest; d != "" {
-		text := "prompt " + printable.Sanitize(printable.Head(d, 8))
+		text := "prompt " + document.Sanitize(document.Head(d, 8))
 		if t.PromptChanged {
 			text += " (changed)"
 		}
@@ -378,7 +377,7 @@ func toolsCalled(t *document.Tools) string {
 		}
 		names = append(names, name)
 	}
-	called, offered := "called "+strings.Join(names, ", "), printable.Plural(len(t.Available), "tool", "tools")
+	called, offered := "called "+strings.Join(names, ", "), document.Plural(len(t.Available), "tool", "tools")
 	switch {
 	case names == nil && t.Available == nil:
 		return ""
@@ -397,7 +396,7 @@ func (p *printer) notices(notices []session.Notice) {
 	}
 	const maximum = 5
 	p.blank()
-	p.line(span{"! " + printable.Plural(len(notices), "notice", "notices"), p.warn},
+	p.line(span{"! " + document.Plural(len(notices), "notice", "notices"), p.warn},
 		span{": valid, and may not be what happened", p.dim})
 	shown := len(notices)
 	if !p.Full {
@@ -410,8 +409,8 @@ func (p *printer) notices(notices []session.Notice) {
 			n.MessageID = "" // the turn is below
 		}
 		p.hanging(span{"  ", p.plain}, indent,
-			printable.OneLine(cmp.Or(n.Where(), "session"))+": "+printable.OneLine(n.Detail), p.plain, 0)
-		p.block(indent, printable.OneLine(n.Remedy), p.dim, 0)
+			document.OneLine(cmp.Or(n.Where(), "session"))+": "+document.OneLine(n.Detail), p.plain, 0)
+		p.block(indent, document.OneLine(n.Remedy), p.dim, 0)
 	}
 	if more := len(notices) - shown; more > 0 {
 		p.line(span{"  … " + strconv.Itoa(more) + " more (--full)", p.dim})

@@ -15,7 +15,7 @@ import (
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Kind is what a Node is.
@@ -270,7 +270,7 @@ func (r *reader) inline(n ast.Node) []*node {
 	case *extast.TaskCheckBox:
 		return []*node{{Kind: nodeBox, Checked: n.IsChecked}}
 	case *ast.AutoLink:
-		label := printable.Sanitize(string(n.Label(r.source)))
+		label := document.Sanitize(string(n.Label(r.source)))
 		to := string(n.URL(r.source))
 		if n.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(strings.ToLower(to), "mailto:") {
 			to = "mailto:" + to
@@ -352,7 +352,7 @@ func (r *reader) words(segment []byte) string {
 	w := util.BufWriter(&plainWriter{&b})
 	render.DefaultWriter.Write(w, segment)
 	// What the writer wrote is escaped for HTML in full.
-	return oneLine(printable.Sanitize(html.UnescapeString(b.String())))
+	return oneLine(document.Sanitize(html.UnescapeString(b.String())))
 }
 
 func (r *reader) code(n ast.Node) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 var names = map[nodeKind]string{
@@ -102,7 +102,7 @@ func check(all []*node, in map[nodeKind]bool, blocks bool) error {
 			return fmt.Errorf("%v %s stands where it may not", n.Kind, name)
 		}
 		for _, s := range []string{n.Text, n.Lang, n.To} {
-			if printable.Sanitize(s) != s || strings.Contains(s, "\n") && n.Kind != nodeCode {
+			if document.Sanitize(s) != s || strings.Contains(s, "\n") && n.Kind != nodeCode {
 				return fmt.Errorf("%q is not clean", s)
 			}
 		}
@@ -149,11 +149,11 @@ func FuzzParse(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		all, ok := parse(printable.Sanitize(body))
+		all, ok := parse(document.Sanitize(body))
 		if err := check(all, map[nodeKind]bool{}, true); err != nil {
 			t.Errorf("%q: %v", body, err)
 		}
-		if ok && len(all) == 0 && strings.Trim(printable.Sanitize(body), " \n") != "" {
+		if ok && len(all) == 0 && strings.Trim(document.Sanitize(body), " \n") != "" {
 			t.Errorf("%q is lost", body)
 		}
 	})

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -22,8 +22,8 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 				p.blank()
 			}
 			previous = h.SessionID
-			p.line(span{printable.Sanitize(h.SessionID), p.accent},
-				span{"  " + printable.Join(printable.OneLine(h.Title), printable.OneLine(h.Agent)), p.title})
+			p.line(span{document.Sanitize(h.SessionID), p.accent},
+				span{"  " + document.Join(document.OneLine(h.Title), document.OneLine(h.Agent)), p.title})
 		}
 		where := []string{h.Role}
 		if h.Turn > 0 {
@@ -33,10 +33,10 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 			where[len(where)-1] += " (rewound)"
 		}
 		if h.Tool != "" {
-			where = append(where, printable.OneLine(h.Tool))
+			where = append(where, document.OneLine(h.Tool))
 		}
 		if h.Field != "text" {
-			where = append(where, printable.OneLine(h.Field))
+			where = append(where, document.OneLine(h.Field))
 		}
 		if h.Type == "reasoning" {
 			where = append(where, "reasoning")
@@ -44,7 +44,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 		if h.Matches > 1 {
 			where = append(where, strconv.Itoa(h.Matches)+" matches")
 		}
-		p.line(span{"  " + printable.Join(where...), p.dim})
+		p.line(span{"  " + document.Join(where...), p.dim})
 		for _, l := range fold(p.marked(h), p.Width-4) {
 			p.line(append([]span{{"    ", p.plain}}, l...)...)
 		}
@@ -55,7 +55,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 // marked is the context of a hit in one line.
 func (p *printer) marked(h *store.Hit) []span {
 	flat := func(s string) string {
-		line := " " + printable.Line(s) + " "
+		line := " " + document.Line(s) + " "
 		if s == "" || !strings.ContainsRune(" \t\r\n", rune(s[0])) {
 			line = line[1:]
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -63,12 +62,12 @@ func Sessions(w io.Writer, items []document.Item, o Options) error {
 func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool) *grid {
 	g := &grid{gap: 2, left: columnTokens, drop: drop, whole: p.Whole}
 	g.add(p.title, "ID", "", "TITLE", "AGENT", "MODEL", "TOKENS", "CONTEXT", "COST", "AGE")
-	fit, number := truncate, printable.Count
+	fit, number := truncate, document.Count
 	if p.Whole {
 		fit = func(text string, _ int) string { return text }
 	}
 	if p.Width < 100 && !p.Whole {
-		number = printable.Brief
+		number = document.Brief
 	}
 	for i := range items {
 		s := &items[i]
@@ -76,8 +75,8 @@ func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool)
 		if whole {
 			id = s.ID
 		}
-		g.addSpans(span{printable.Sanitize(id), p.accent}, p.sign(s), span{itemName(s), p.plain},
-			span{fit(printable.OneLine(s.Agent), 14), p.dim}, span{fit(printable.ModelName(s.Model), 20), p.dim},
+		g.addSpans(span{document.Sanitize(id), p.accent}, p.sign(s), span{itemName(s), p.plain},
+			span{fit(document.OneLine(s.Agent), 14), p.dim}, span{fit(document.ModelName(s.Model), 20), p.dim},
 			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim},
 			span{costOf(s), p.plain}, span{p.age(s.UpdatedAt), p.dim})
 	}
@@ -110,7 +109,7 @@ func isNoticed(s *document.Item) bool {
 
 // itemName is the title with what the list has of the session beside it.
 func itemName(s *document.Item) string {
-	name := printable.OneLine(s.Title)
+	name := document.OneLine(s.Title)
 	if s.ParentID != "" {
 		name = "↳ " + name
 	}
@@ -123,7 +122,7 @@ func itemName(s *document.Item) string {
 	var marks []string
 	for i := range s.Annotations {
 		if n := &s.Annotations[i]; n.MessageID == "" && n.Kind != store.AnnotationNote {
-			marks = append(marks, printable.OneLine(n.Short()))
+			marks = append(marks, document.OneLine(n.Short()))
 		}
 	}
 	if len(marks) > 0 {
@@ -137,7 +136,7 @@ func costOf(s *document.Item) string {
 	if s.Unpriced {
 		return absent
 	}
-	return cmp.Or(printable.Spent(s.CostUSD, s.EstimatedCostUSD), absent)
+	return cmp.Or(document.Spent(s.CostUSD, s.EstimatedCostUSD), absent)
 }
 
 // summary is the line below the list.
@@ -156,8 +155,8 @@ func summary(items []document.Item, prices string) []string {
 			marked++
 		}
 	}
-	sum := []string{printable.Plural(len(items), "session", "sessions")}
-	if text := printable.Spent(stated, estimated); text != "" && !unpriced {
+	sum := []string{document.Plural(len(items), "session", "sessions")}
+	if text := document.Spent(stated, estimated); text != "" && !unpriced {
 		if estimated != nil && prices != "" {
 			text += " (" + prices + ")"
 		}

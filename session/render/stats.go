@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -36,7 +36,7 @@ var statsColumns = []statsColumn{
 		if g.Unpriced {
 			return absent
 		}
-		return cmp.Or(printable.Spent(g.CostUSD, g.EstimatedCostUSD), absent)
+		return cmp.Or(document.Spent(g.CostUSD, g.EstimatedCostUSD), absent)
 	}},
 	{"CALLS", true, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.ToolCalls) }},
 	{"FAILED", true, 3, func(g *store.StatsGroup, n func(int64) string) string { return n(g.FailedCalls) }},
@@ -52,7 +52,7 @@ func percent(rate *float64) string {
 	return strconv.FormatFloat(*rate*100, 'f', 0, 64) + "%"
 }
 
-func durationOf(ms *int64) string { return cmp.Or(printable.OptionalDuration(ms), absent) }
+func durationOf(ms *int64) string { return cmp.Or(document.OptionalDuration(ms), absent) }
 
 // Stats prints figures for a person: a table of the groups and their total,
 // or, when nothing is grouped, a list.
@@ -67,18 +67,18 @@ func Stats(w io.Writer, s *store.Stats, by []store.StatsBy, o Options) error {
 }
 
 func (p *printer) statsList(g *store.StatsGroup) {
-	p.fieldAt(16, "sessions", printable.Count(g.Sessions))
-	p.fieldAt(16, "turns", printable.Count(g.Turns))
-	p.fieldAt(16, "errors", printable.Count(g.Errors))
+	p.fieldAt(16, "sessions", document.Count(g.Sessions))
+	p.fieldAt(16, "turns", document.Count(g.Turns))
+	p.fieldAt(16, "errors", document.Count(g.Errors))
 	if g.MedianMS != nil {
 		p.fieldAt(16, "duration", "median "+durationOf(g.MedianMS)+", 95% within "+durationOf(g.P95MS))
 	}
-	calls := printable.Count(g.ToolCalls)
+	calls := document.Count(g.ToolCalls)
 	if g.FailedCalls+g.DeniedCalls > 0 {
-		calls += " (" + printable.Count(g.FailedCalls) + " failed, " + printable.Count(g.DeniedCalls) + " denied)"
+		calls += " (" + document.Count(g.FailedCalls) + " failed, " + document.Count(g.DeniedCalls) + " denied)"
 	}
 	p.fieldAt(16, "tool calls", calls)
-	p.fieldAt(16, "tokens", printable.Count(g.TotalTokens))
+	p.fieldAt(16, "tokens", document.Count(g.TotalTokens))
 	u := &g.Usage
 	for _, bucket := range []struct {
 		name string
@@ -86,12 +86,12 @@ func (p *printer) statsList(g *store.StatsGroup) {
 	}{{"input", u.Input}, {"output", u.Output}, {"reasoning", u.Reasoning}, {"cache read", u.CacheRead},
 		{"cache write", u.CacheWrite}} {
 		p.line(span{"    " + pad(bucket.name, 12), p.dim},
-			span{padLeft(printable.Count(bucket.n), len(printable.Count(g.TotalTokens))), p.plain})
+			span{padLeft(document.Count(bucket.n), len(document.Count(g.TotalTokens))), p.plain})
 	}
 	if g.CacheHitRate != nil {
 		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")
 	}
-	switch cost := printable.Spent(g.CostUSD, g.EstimatedCostUSD); {
+	switch cost := document.Spent(g.CostUSD, g.EstimatedCostUSD); {
 	case g.Unpriced:
 		p.fieldAt(16, "cost", absent+" (a model has no price)")
 	case cost != "":
@@ -100,7 +100,7 @@ func (p *printer) statsList(g *store.StatsGroup) {
 			how += " with " + p.Prices
 		}
 		if g.CostUSD != 0 && g.EstimatedCostUSD != nil {
-			cost += " (" + printable.Dollars(g.CostUSD) + " stated, the rest " + how + ")"
+			cost += " (" + document.Dollars(g.CostUSD) + " stated, the rest " + how + ")"
 		} else if g.EstimatedCostUSD != nil {
 			cost += " (" + how + ")"
 		}
@@ -109,9 +109,9 @@ func (p *printer) statsList(g *store.StatsGroup) {
 }
 
 func (p *printer) statsTable(s *store.Stats, by []store.StatsBy) {
-	number := printable.Count
+	number := document.Count
 	if p.Width < 140 && !p.Whole {
-		number = printable.Brief
+		number = document.Brief
 	}
 	columns := slices.DeleteFunc(slices.Clone(statsColumns),
 		func(c statsColumn) bool { return !c.calls && slices.Contains(by, store.StatsByTool) })
@@ -133,7 +133,7 @@ func (p *printer) statsTable(s *store.Stats, by []store.StatsBy) {
 	for i := range s.Groups {
 		group := &s.Groups[i]
 		add(keysOf(func(key store.StatsBy) string {
-			return cmp.Or(printable.OneLine(group.Keys[key]), "(unknown)")
+			return cmp.Or(document.OneLine(group.Keys[key]), "(unknown)")
 		}), p.plain, func(c statsColumn) string { return c.cell(group, number) })
 	}
 	total := make([]string, len(by))

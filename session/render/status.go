@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // activity is what a session does, in its color. A session that does nothing has
@@ -47,9 +46,9 @@ func (p *printer) statusLine(st *document.Status) string {
 		facts = append(facts, "attempt "+strconv.FormatInt(st.Attempt, 10))
 	}
 	if slices.ContainsFunc(st.OpenCalls, func(c document.OpenCall) bool { return c.CallID == st.ToolCallID }) {
-		facts = append(facts, printable.OneLine(waitsFor(st)))
+		facts = append(facts, document.OneLine(waitsFor(st)))
 	}
-	return printable.Join(append(facts, printable.OneLine(st.Detail))...)
+	return document.Join(append(facts, document.OneLine(st.Detail))...)
 }
 
 // ago is a moment and its age.
@@ -69,12 +68,12 @@ func (p *printer) ago(ms int64) string {
 // Status prints the status on one screen.
 func Status(w io.Writer, st *document.Status, o Options) error {
 	p := newPrinter(o)
-	for _, l := range wrap(cmp.Or(printable.OneLine(st.Title), "(no title)"), p.Width) {
+	for _, l := range wrap(cmp.Or(document.OneLine(st.Title), "(no title)"), p.Width) {
 		p.line(span{l, p.title})
 	}
-	p.line(p.activity(st.State), span{" · " + printable.OneLine(st.Agent), p.dim})
+	p.line(p.activity(st.State), span{" · " + document.OneLine(st.Agent), p.dim})
 	p.blank()
-	p.field("session", printable.Sanitize(st.SessionID))
+	p.field("session", document.Sanitize(st.SessionID))
 	if st.State == document.ActivityInterrupted {
 		p.field("was", strings.ReplaceAll(string(st.Was), "_", " "))
 	} else if st.Since != 0 {
@@ -84,8 +83,8 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 	if st.Attempt > 0 {
 		p.field("attempt", strconv.FormatInt(st.Attempt, 10))
 	}
-	p.field("detail", printable.OneLine(st.Detail))
-	p.field("waits for", printable.OneLine(waitsFor(st)))
+	p.field("detail", document.OneLine(st.Detail))
+	p.field("waits for", document.OneLine(waitsFor(st)))
 	if !st.Declared {
 		p.field("source", "derived from the messages; the agent reports no state")
 	}
@@ -96,7 +95,7 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 			p.openCall(&st.OpenCalls[i])
 		}
 		if more := len(st.OpenCalls) - maximum; more > 0 {
-			p.line(span{"  … " + printable.Plural(more, "more open call", "more open calls") + " (--json)", p.dim})
+			p.line(span{"  … " + document.Plural(more, "more open call", "more open calls") + " (--json)", p.dim})
 		}
 	}
 	if m := st.LastMessage; m != nil {
@@ -124,7 +123,7 @@ func waitsFor(st *document.Status) string {
 	for _, c := range st.OpenCalls {
 		if c.CallID == st.ToolCallID {
 			what, _ := document.Subject(c.Input)
-			return strings.TrimSpace(cmp.Or(c.Tool, printable.Unnamed) + "  " + what)
+			return strings.TrimSpace(cmp.Or(c.Tool, document.Unnamed) + "  " + what)
 		}
 	}
 	return st.ToolCallID
@@ -132,12 +131,12 @@ func waitsFor(st *document.Status) string {
 
 func (p *printer) openCall(c *document.OpenCall) {
 	what, _ := document.Subject(c.Input)
-	p.callLine(c.Tool, what, span{cmp.Or(printable.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt),
+	p.callLine(c.Tool, what, span{cmp.Or(document.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt),
 		p.warn})
 }
 
 // lastLine is the last line of a text that is not blank.
 func lastLine(text string) string {
-	text = strings.TrimRight(printable.Sanitize(text), "\n ")
+	text = strings.TrimRight(document.Sanitize(text), "\n ")
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Options state how things are printed. The zero value prints without color at 80
@@ -96,7 +95,7 @@ func (p *printer) writeTo(w io.Writer) error {
 // before is now.
 func (p *printer) line(spans ...span) {
 	for i := range spans {
-		spans[i].text = printable.Flat(spans[i].text)
+		spans[i].text = document.Flat(spans[i].text)
 	}
 	room := p.Width
 	for i := range spans {
@@ -137,7 +136,7 @@ func (p *printer) block(lead span, text string, in paint, limit int) {
 // hanging is block with what the other lines have in the place of the lead.
 func (p *printer) hanging(lead, follow span, text string, in paint, limit int) {
 	room := p.Width - max(width(lead.text), width(follow.text))
-	lines := wrap(printable.Sanitize(text), room)
+	lines := wrap(document.Sanitize(text), room)
 	hidden := 0
 	if limit > 0 && !p.Full && len(lines) > limit+1 { // a line is not replaced by a line that reports so
 		hidden = len(lines) - limit
@@ -148,7 +147,7 @@ func (p *printer) hanging(lead, follow span, text string, in paint, limit int) {
 		lead = follow
 	}
 	if hidden > 0 {
-		more := "… " + printable.Plural(hidden, "more line", "more lines")
+		more := "… " + document.Plural(hidden, "more line", "more lines")
 		if !p.noHint {
 			more += " (--full)"
 		}
@@ -195,8 +194,8 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 		room -= width(state.text) + 3
 	}
 	right := ""
-	for _, f := range printable.Present(facts...) {
-		next := printable.Join(right, f)
+	for _, f := range document.Present(facts...) {
+		next := document.Join(right, f)
 		if width(next)+3 > room {
 			break
 		}

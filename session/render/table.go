@@ -8,7 +8,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // column is one of a table; the first is to the left, the others to the right.
@@ -43,9 +42,9 @@ func (p *printer) usageTable(d *document.Document) {
 		gap    int
 		label  int // the least that labels are cut to
 	}{
-		{func(c column) string { return c.title }, printable.Count, 2, 18},
-		{func(c column) string { return c.short }, printable.Count, 2, 18},
-		{func(c column) string { return c.short }, printable.Brief, 1, 11},
+		{func(c column) string { return c.title }, document.Count, 2, 18},
+		{func(c column) string { return c.short }, document.Count, 2, 18},
+		{func(c column) string { return c.short }, document.Brief, 1, 11},
 	} {
 		g := grid{gap: brevity.gap, left: 1}
 		titles := []string{"Tokens"}
@@ -75,7 +74,7 @@ func (p *printer) usageTable(d *document.Document) {
 	p.line(span{"Tokens", p.title})
 	for i := range all {
 		p.line(span{usageLabel(&all[i], len(rows) > i), p.plain})
-		cells := p.usageCells(&all[i], printable.Count)[:len(columns)]
+		cells := p.usageCells(&all[i], document.Count)[:len(columns)]
 		for k, c := range columns {
 			cells[k] = c.title + " " + cells[k]
 		}
@@ -90,7 +89,7 @@ func (p *printer) cost(r *document.UsageRow) string {
 	if r.Unpriced {
 		return absent
 	}
-	return cmp.Or(printable.Cost(r.CostUSD, r.EstimatedCostUSD), absent)
+	return cmp.Or(document.Cost(r.CostUSD, r.EstimatedCostUSD), absent)
 }
 
 func usageLabel(r *document.UsageRow, ofTurn bool) string {
@@ -100,13 +99,13 @@ func usageLabel(r *document.UsageRow, ofTurn bool) string {
 	case r.Number == 0:
 		return "     " + r.Label
 	}
-	return strings.TrimRight(padLeft(printable.Count(int64(r.Number)), 3)+"  "+r.Label, " ")
+	return strings.TrimRight(padLeft(document.Count(int64(r.Number)), 3)+"  "+r.Label, " ")
 }
 
 func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []string {
 	cells := slices.Repeat([]string{absent}, len(usageColumns)-1)
 	if u := r.Usage; u != nil {
-		for i, n := range printable.Buckets(u) {
+		for i, n := range document.Buckets(u) {
 			cells[i] = number(n)
 		}
 	}
@@ -200,7 +199,7 @@ func (p *printer) grid(g *grid) {
 // spent reports what a session used and cost, as far as it is known: "" where it is
 // not.
 func spent(u *session.Usage, stated, estimated *float64) string {
-	return strings.Join(printable.Present(printable.Tokens(u), printable.Cost(stated, estimated)), ", ")
+	return strings.Join(document.Present(document.Tokens(u), document.Cost(stated, estimated)), ", ")
 }
 
 // total is a part of a total, nil if something is missing in that.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -91,7 +90,7 @@ func TestSanitize(t *testing.T) {
 		{"line separators", "a\u2028b", "a\nb"},
 		{"a cut character", "caf\xc3", "caf\ufffd"},
 	} {
-		if got := printable.Sanitize(c.in); got != c.want {
+		if got := document.Sanitize(c.in); got != c.want {
 			t.Errorf("%s: Sanitize(%q) = %q, want %q", c.name, c.in, got, c.want)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Prompts prints every system prompt in full, with the turns that had it.
@@ -19,9 +18,9 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 		if i > 0 {
 			p.blank()
 		}
-		p.header("─", span{"Prompt " + printable.Sanitize(printable.Short(s.Digest)), p.title}, span{},
-			printable.Turns(s.Turns), printable.Bytes(int64(len(s.Body))))
-		p.line(span{"sha256 " + printable.Sanitize(s.Digest), p.dim})
+		p.header("─", span{"Prompt " + document.Sanitize(document.Short(s.Digest)), p.title}, span{},
+			document.Turns(s.Turns), document.Bytes(int64(len(s.Body))))
+		p.line(span{"sha256 " + document.Sanitize(s.Digest), p.dim})
 		p.blank()
 		switch {
 		case !s.Resolved:
@@ -43,8 +42,8 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 func Tools(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	for _, c := range doc.ToolCatalogs {
-		p.header("─", span{"Catalog " + printable.Sanitize(printable.Short(c.Digest)), p.title}, span{},
-			printable.Turns(c.Turns), printable.Plural(len(c.Tools), "tool", "tools"))
+		p.header("─", span{"Catalog " + document.Sanitize(document.Short(c.Digest)), p.title}, span{},
+			document.Turns(c.Turns), document.Plural(len(c.Tools), "tool", "tools"))
 		if !c.Resolved {
 			p.block(span{"◌ ", p.warn}, "unresolved: no span that had it has arrived", p.warn, 0)
 		}
@@ -53,12 +52,12 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 		}
 		widest := 0
 		for _, t := range c.Tools {
-			widest = max(widest, width(printable.OneLine(t.Name)))
+			widest = max(widest, width(document.OneLine(t.Name)))
 		}
 		widest = min(widest, p.Width/3)
 		indent := span{strings.Repeat(" ", widest+4), p.plain}
 		for _, t := range c.Tools {
-			name := span{"  " + pad(truncate(printable.OneLine(t.Name), widest), widest) + "  ", p.call}
+			name := span{"  " + pad(truncate(document.OneLine(t.Name), widest), widest) + "  ", p.call}
 			p.block(name, cmp.Or(t.Description, absent), p.plain, p.Lines)
 			if takes := parameters(t.InputSchema); takes != "" {
 				p.block(indent, takes, p.dim, p.Lines)
@@ -104,7 +103,7 @@ func parameters(schema json.RawMessage) string {
 	if len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
 		return ""
 	}
-	names, values, _ := printable.Object(s.Properties)
+	names, values, _ := document.Object(s.Properties)
 	for i, name := range names {
 		var p struct {
 			Type any `json:"type"`
@@ -136,7 +135,7 @@ func parameters(schema json.RawMessage) string {
 func Permissions(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	p.header("─", span{"Rules of the session", p.title}, span{},
-		printable.Plural(len(doc.Session.Rules), "rule", "rules"))
+		document.Plural(len(doc.Session.Rules), "rule", "rules"))
 	for _, r := range doc.Session.Rules {
 		line := document.RuleWords(&r)
 		if r.AddedAt > 0 {
@@ -176,9 +175,9 @@ func (p *printer) deciding(doc *document.Document) {
 	for _, t := range doc.Turns {
 		for _, c := range t.ToolCalls() {
 			for _, d := range c.Decisions {
-				rule := printable.OneLine(strings.TrimSpace(d.Action + " " + d.Pattern))
+				rule := document.OneLine(strings.TrimSpace(d.Action + " " + d.Pattern))
 				if d.Source != "" {
-					rule += " (" + printable.OneLine(d.Source) + ")"
+					rule += " (" + document.OneLine(d.Source) + ")"
 				} else if d.Pattern == "" {
 					rule += " (no rule is named)"
 				}
@@ -196,12 +195,12 @@ func (p *printer) deciding(doc *document.Document) {
 	p.blank()
 	p.header("─", span{"Rules that decided", p.title}, span{})
 	for _, rule := range rules {
-		p.line(span{padLeft(printable.Count(int64(calls[rule])), 5) + "×  ", p.dim}, span{rule, p.plain})
+		p.line(span{padLeft(document.Count(int64(calls[rule])), 5) + "×  ", p.dim}, span{rule, p.plain})
 	}
 }
 
 func (p *printer) permission(c *document.ToolCall, previousRules *string) {
-	text := strings.TrimSpace(toolName(c.Name) + "  " + printable.OneLine(c.Subject()))
+	text := strings.TrimSpace(toolName(c.Name) + "  " + document.OneLine(c.Subject()))
 	p.block(span{"▸ ", p.call}, text, p.plain, 2)
 	four := span{"    ", p.plain}
 	for i := range c.Decisions {
@@ -234,15 +233,15 @@ func Provenance(w io.Writer, doc *document.Document, o Options) error {
 	for t, m := range doc.Messages() {
 		where[m.ID] = "turn " + strconv.Itoa(t.Number)
 		for part, c := range m.ToolCalls() {
-			where[part.ID] = where[m.ID] + ", " + printable.OneLine(c.Name)
+			where[part.ID] = where[m.ID] + ", " + document.OneLine(c.Name)
 		}
 	}
 	kinds := 0
 	for _, s := range doc.Spans {
-		kinds = max(kinds, len(printable.OneLine(s.Kind)))
+		kinds = max(kinds, len(document.OneLine(s.Kind)))
 	}
 	for _, trace := range doc.Traces {
-		p.header("─", span{"Trace " + printable.Sanitize(trace), p.title}, span{})
+		p.header("─", span{"Trace " + document.Sanitize(trace), p.title}, span{})
 		for _, s := range doc.Spans {
 			if s.TraceID != trace {
 				continue
@@ -251,11 +250,11 @@ func Provenance(w io.Writer, doc *document.Document, o Options) error {
 			if s.Error {
 				mark = span{"✗ ", p.bad}
 			}
-			p.line(mark, span{printable.Sanitize(s.SpanID) + "  ", p.accent},
-				span{padLeft("+"+printable.Duration((s.StartNano-doc.Spans[0].StartNano)/1e6), 8) + "  ", p.dim},
-				span{padLeft(printable.Duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
-				span{pad(printable.OneLine(s.Kind), kinds) + "  ", p.plain},
-				span{printable.Join(cmp.Or(where[s.PartID], where[s.MessageID]), printable.OneLine(s.Dialect)), p.dim})
+			p.line(mark, span{document.Sanitize(s.SpanID) + "  ", p.accent},
+				span{padLeft("+"+document.Duration((s.StartNano-doc.Spans[0].StartNano)/1e6), 8) + "  ", p.dim},
+				span{padLeft(document.Duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
+				span{pad(document.OneLine(s.Kind), kinds) + "  ", p.plain},
+				span{document.Join(cmp.Or(where[s.PartID], where[s.MessageID]), document.OneLine(s.Dialect)), p.dim})
 		}
 	}
 	return p.writeTo(w)

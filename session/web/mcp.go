@@ -13,7 +13,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -300,7 +299,7 @@ func cut(text, remedy string) string {
 	if len(text) <= maxText {
 		return text
 	}
-	head := printable.Head(text, maxText)
+	head := document.Head(text, maxText)
 	return fmt.Sprintf("%s\n%d bytes are cut: %s\n", head, len(text)-len(head), remedy)
 }
 
@@ -327,7 +326,7 @@ func (s *mcpServer) part(ctx context.Context, in partArgs) (string, error) {
 		return "", fmt.Errorf("offset is %d; part %s has %d bytes", in.Offset, p.ID, len(p.DataJSON))
 	}
 	rest := p.DataJSON[in.Offset:]
-	head := printable.Head(rest, maxText)
+	head := document.Head(rest, maxText)
 	if len(head) < len(rest) {
 		return fmt.Sprintf("%s\n%d more bytes: pass offset=%d\n",
 			head, len(rest)-len(head), in.Offset+len(head)), nil

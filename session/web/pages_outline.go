@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // maxLandmarks is how many landmarks a group of the outline shows that is folded.
@@ -55,7 +54,7 @@ func (p *sessionPage) texts() {
 		for k := range p.Outline[i].Turns {
 			to := &p.Outline[i].Turns[k]
 			t := p.Doc.Turns[to.Number-1]
-			text := []rune(printable.OneLine(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())))
+			text := []rune(document.OneLine(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())))
 			if len(text) > 60 {
 				text = append(text[:59], '…')
 			}
@@ -195,7 +194,7 @@ func waterfall(t *document.Turn) []waterfallRow {
 	var bars []bar
 	for _, m := range t.Messages {
 		for _, c := range m.Calls {
-			b := bar{waterfallRow{Kind: "model", Name: cmp.Or(printable.ModelName(c.Model), "model call"),
+			b := bar{waterfallRow{Kind: "model", Name: cmp.Or(document.ModelName(c.Model), "model call"),
 				DurationMS: c.DurationMS, TraceID: c.TraceID, SpanID: c.SpanID}, c.StartedAt}
 			if c.Failed {
 				b.Class = document.OutcomeFailed
@@ -206,7 +205,7 @@ func waterfall(t *document.Turn) []waterfallRow {
 			if c.DurationMS == nil {
 				continue
 			}
-			row := waterfallRow{Kind: "tool", Name: printable.Line(cmp.Or(c.Name, printable.Unnamed)),
+			row := waterfallRow{Kind: "tool", Name: document.Line(cmp.Or(c.Name, document.Unnamed)),
 				Class: c.Outcome(), Link: "#" + partID(p.ID), DurationMS: *c.DurationMS}
 			bars = append(bars, bar{row, cmp.Or(c.StartedAt, p.CreatedAt)})
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -117,7 +116,7 @@ func linkPart(p *render.Part, doc *document.Document, t *document.Turn, m *docum
 	id := doc.Session.ID
 	p.ElementID, p.Self = partID(p.Part.ID), Address("s", id, "p", m.ID, p.Part.ID)
 	if len(p.Text) > maxProse {
-		p.Long = printable.Head(p.Text, headProse)
+		p.Long = document.Head(p.Text, headProse)
 	}
 	p.Images = nil
 	if f := p.Part.File; f != nil && f.Size != nil && slices.Contains(images, f.MediaType) {
@@ -190,7 +189,7 @@ func (v *pages) turns(ctx context.Context, o *document.Outline, open, first, las
 }
 
 func title(doc *document.Document) string {
-	return cmp.Or(printable.Line(doc.Session.Title), "Untitled session")
+	return cmp.Or(document.Line(doc.Session.Title), "Untitled session")
 }
 
 // live is where updates of the end of a session are, from its last turn on, for a page whose turns begin at first.
@@ -339,14 +338,14 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 			text := "in turn " + strconv.Itoa(t.Number)
 			if c.ContextBefore > 0 && c.ContextAfter > 0 {
 				text += fmt.Sprintf(", context %s → %s tokens",
-					printable.Brief(c.ContextBefore), printable.Brief(c.ContextAfter))
+					document.Brief(c.ContextBefore), document.Brief(c.ContextAfter))
 			}
 			p.Events = append(p.Events, treeEvent{m.CreatedAt, "compaction", text, turnLink(doc, t.Number)})
 		}
 	}
 	p.Rewound = len(rewinds) > 0
 	for at, n := range rewinds {
-		p.Events = append(p.Events, treeEvent{at, "rewind", printable.Plural(n, "message", "messages") + " hidden", ""})
+		p.Events = append(p.Events, treeEvent{at, "rewind", document.Plural(n, "message", "messages") + " hidden", ""})
 	}
 	numbers := make(map[string]int)
 	for t, m := range doc.Messages() {
@@ -357,11 +356,11 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 		if c.ToolCallID != "" {
 			kind = "sub-agent"
 		}
-		text := cmp.Or(printable.Line(c.Title), "Untitled session")
+		text := cmp.Or(document.Line(c.Title), "Untitled session")
 		if n := numbers[c.MessageID]; n > 0 {
 			text += fmt.Sprintf(" (turn %d)", n)
 		}
-		text += " · " + printable.Brief(c.TotalTokens) + " tokens"
+		text += " · " + document.Brief(c.TotalTokens) + " tokens"
 		p.Events = append(p.Events, treeEvent{c.CreatedAt, kind, text, Address("s", c.SessionID)})
 	}
 	slices.SortFunc(p.Events, func(x, y treeEvent) int {
@@ -507,7 +506,7 @@ func (v *pages) share(w http.ResponseWriter, r *http.Request) error {
 	if err := render.HTML(&b, doc, document.Words{Zone: v.Zone}); err != nil {
 		return err
 	}
-	p := sharePage{sessionPage{Doc: doc, Tab: "share"}, printable.Bytes(int64(b.Len()))}
+	p := sharePage{sessionPage{Doc: doc, Tab: "share"}, document.Bytes(int64(b.Len()))}
 	return v.show(w, r, http.StatusOK, page{Title: "Share · " + title(doc)}, "share", p)
 }
 
@@ -578,5 +577,5 @@ func (v *pages) showBlob(w http.ResponseWriter, r *http.Request, kind store.Blob
 		return err
 	}
 	p := digestPage{title, b.Digest, document.Pretty([]byte(b.Body)), b.Exact}
-	return v.show(w, r, http.StatusOK, page{Title: title + " " + printable.Short(b.Digest)}, "digest", p)
+	return v.show(w, r, http.StatusOK, page{Title: title + " " + document.Short(b.Digest)}, "digest", p)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -29,18 +28,18 @@ func (v *pages) functions() template.FuncMap {
 		"time":    words.Time,
 		"title":   title,
 		"queued":  func(d *document.Document) []render.Message { return render.Messages(words, d.Queued) },
-		"cost":    printable.Cost,
-		"spent":   printable.Spent,
+		"cost":    document.Cost,
+		"spent":   document.Spent,
 		"decision": func(d document.Decision) string {
 			text, _ := document.DecisionText(&d)
-			return printable.Line(text)
+			return document.Line(text)
 		},
 		"value":    func(keys map[store.StatsBy]string, by string) string { return keys[store.StatsBy(by)] },
-		"count":    printable.Count,
-		"model":    printable.FullModelName,
-		"tokens":   printable.Tokens,
-		"duration": printable.OptionalDuration,
-		"short":    printable.Short,
+		"count":    document.Count,
+		"model":    document.FullModelName,
+		"tokens":   document.Tokens,
+		"duration": document.OptionalDuration,
+		"short":    document.Short,
 		"tail":     tail,
 		"status":   statusText,
 		"buckets":  document.UsageCells,
@@ -48,12 +47,12 @@ func (v *pages) functions() template.FuncMap {
 		"pair":     func(a, b any) pair { return pair{a, b} },
 		"plus":     func(a, b int) int { return a + b },
 		"minus":    func(a, b int) int { return a - b },
-		"ms":       printable.Duration,
+		"ms":       document.Duration,
 		"percent":  percent,
-		"clip":     func(s string) string { return printable.Head(s, headProse) },
+		"clip":     func(s string) string { return document.Head(s, headProse) },
 		"marked":   pieces,
-		"short1":   func(a document.Annotation) string { return printable.Line(a.Short()) },
-		"text1":    func(a document.Annotation) string { return printable.Line(a.Text()) },
+		"short1":   func(a document.Annotation) string { return document.Line(a.Short()) },
+		"text1":    func(a document.Annotation) string { return document.Line(a.Text()) },
 	}
 }
 
@@ -113,7 +112,7 @@ func ago(d time.Duration) string {
 // tail is the last element of a path.
 func tail(path string) string {
 	path = strings.TrimRight(path, "/")
-	return printable.Line(path[strings.LastIndexByte(path, '/')+1:])
+	return document.Line(path[strings.LastIndexByte(path, '/')+1:])
 }
 
 // statusText is what a session is doing, in words.

@@ -11,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Encode writes the session as a file of Pi's.
@@ -168,8 +168,8 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 
 // resultBlocks are those of what a tool returned: a text, and its images.
 func resultBlocks(c *rows.Call, output json.RawMessage) (content []rows.Object) {
-	rest, media := printable.TakeMedia(output)
-	images := slices.DeleteFunc(media, func(m printable.Media) bool { return !m.IsImage() })
+	rest, media := document.TakeMedia(output)
+	images := slices.DeleteFunc(media, func(m document.Media) bool { return !m.IsImage() })
 	if len(images) == 0 || c.Failed {
 		return []rows.Object{rows.TextPart("text", *c.Result)}
 	}
@@ -185,7 +185,7 @@ func resultBlocks(c *rows.Call, output json.RawMessage) (content []rows.Object) 
 		if !ok {
 			text = string(v)
 		}
-		if !slices.ContainsFunc(images, func(m printable.Media) bool { return m.String() == text }) {
+		if !slices.ContainsFunc(images, func(m document.Media) bool { return m.String() == text }) {
 			content = append(content, rows.TextPart("text", text))
 		}
 	}

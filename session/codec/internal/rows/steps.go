@@ -11,7 +11,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -157,13 +157,13 @@ type Call struct {
 // Block is a piece of a result: a text, or an image.
 type Block struct {
 	Text  string
-	Image *printable.Media
+	Image *document.Media
 }
 
 // Blocks are the pieces of a result with files among them, nil of another. A file that is not an image is a text with
 // its type and size.
 func (c *Call) Blocks() (blocks []Block) {
-	shown, media := printable.TakeMedia(c.output)
+	shown, media := document.TakeMedia(c.output)
 	if len(media) == 0 {
 		return nil
 	}
@@ -194,7 +194,7 @@ func (c *Call) Blocks() (blocks []Block) {
 	return blocks
 }
 
-func blockOf(m *printable.Media) Block {
+func blockOf(m *document.Media) Block {
 	if m.IsImage() {
 		return Block{Image: m}
 	}

@@ -1,6 +1,4 @@
-// Package printable makes values fit to be shown: text from outside without characters
-// that a terminal or a browser obeys, numbers with units, JSON as a person reads it.
-package printable
+package document
 
 import (
 	"cmp"

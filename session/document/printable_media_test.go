@@ -1,11 +1,11 @@
-package printable_test
+package document_test
 
 import (
 	"encoding/base64"
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 var picture = base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n and more of it"))
@@ -28,9 +28,9 @@ func TestAFileIsShownAsItsTypeAndSize(t *testing.T) {
 		`{"mimeType":"image/png","data":"not base64, but text"}`: `{"mimeType":"image/png","data":"not base64, but text"}`,
 		`"data:text/plain,hello;base64,"`:                        `"data:text/plain,hello;base64,"`,
 	} {
-		got, media := printable.TakeMedia([]byte(strings.ReplaceAll(raw, `"P"`, `"`+picture+`"`)))
+		got, media := document.TakeMedia([]byte(strings.ReplaceAll(raw, `"P"`, `"`+picture+`"`)))
 		if strings.Contains(raw, ";base64,P") {
-			got, media = printable.TakeMedia([]byte(strings.ReplaceAll(raw, ";base64,P", ";base64,"+picture)))
+			got, media = document.TakeMedia([]byte(strings.ReplaceAll(raw, ";base64,P", ";base64,"+picture)))
 		}
 		if string(got) != want {
 			t.Errorf("%s is shown as\n%s, want\n%s", raw, got, want)
