@@ -52,8 +52,8 @@
 // One that sets providers up itself should know what follows.
 //
 // The SDK's batchers count spans and records, receivers count bytes and refuse for
-// good what is too large. Package session/otlpbatch, of this module, splits batches by
-// bytes; without it, a turn with many large tool outputs can be lost as a whole.
+// good what is too large. BoundSpans and BoundLogs of package setup split batches by
+// bytes; without them, a turn with many large tool outputs can be lost as a whole.
 //
 // The batcher's queue holds 2048 spans by default and silently drops
 // what comes while it is full, as in a burst of tool calls or with a collector

@@ -24,8 +24,8 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/internal/freeport"
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	sessions "github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -211,7 +211,7 @@ func (f *floor) close() {
 // startPipeline runs a collector with one exporter and returns its gRPC endpoint.
 func startPipeline(b *testing.B, exporter string) (endpoint string, stop func()) {
 	b.Helper()
-	endpoint = freeport.MustAddress()
+	endpoint = testscale.MustAddress()
 	name, _, _ := strings.Cut(exporter, ":")
 	config := fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: %q, max_recv_msg_size_mib: 64}}}}

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -399,7 +399,7 @@ func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 // The command prints where it listens and stops with its context.
 func TestCollect(t *testing.T) {
 	clean(t)
-	grpcAt, httpAt := freeport.MustAddress(), freeport.MustAddress()
+	grpcAt, httpAt := testscale.MustAddress(), testscale.MustAddress()
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	cmd := Command("test")
 	cmd.SetArgs([]string{"--store", path, "--grpc-endpoint", grpcAt, "--http-endpoint", httpAt})
@@ -448,7 +448,7 @@ func TestStartCanceled(t *testing.T) {
 // A second place that is down holds up nothing: what is acknowledged is stored.
 func TestSecondPlaceDown(t *testing.T) {
 	clean(t)
-	nobody := freeport.MustAddress()
+	nobody := testscale.MustAddress()
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	r := started(t, Options{Store: path, OTLPEndpoint: nobody})
 	if err := send(t, r.Endpoint(), oneRun("ses_1")); err != nil {

@@ -26,7 +26,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // fieldCore is in every secret of the test below; six digits after it are its place.
@@ -191,7 +191,7 @@ func frames(t *testing.T, b []byte) (plain []byte) {
 func TestNoFieldOfARequestLeavesASecretBehind(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)
-	grpcAt, httpAt := freeport.MustAddress(), freeport.MustAddress()
+	grpcAt, httpAt := testscale.MustAddress(), testscale.MustAddress()
 
 	dir := t.TempDir()
 	path, kept := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "kept")

@@ -28,7 +28,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -155,7 +155,7 @@ func stored(t *testing.T, path string, ids map[string]bool) (n int) {
 func TestKilled(t *testing.T) {
 	clean(t)
 	for _, queue := range []string{"", "    sending_queue: {storage: file_storage}"} {
-		endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
+		endpoint, path := testscale.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
 		config := configured(t, endpoint, path, queue)
 		all := make(map[string]bool)
 		for round := range 2 {
@@ -212,7 +212,7 @@ func TestStopDrains(t *testing.T) {
 	clean(t)
 	for _, options := range []string{"", "    sending_queue: {wait_for_result: false}",
 		"    sending_queue: {enabled: false}"} {
-		endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
+		endpoint, path := testscale.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
 		p := startProcess(t, "--config", configured(t, endpoint, path, options))
 		c := dial(t, endpoint)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -290,7 +290,7 @@ func TestSenderIsToldSoonThatTheStoreIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "sessions.db")
-			grpcEndpoint, httpEndpoint := freeport.MustAddress(), freeport.MustAddress()
+			grpcEndpoint, httpEndpoint := testscale.MustAddress(), testscale.MustAddress()
 			config := fmt.Sprintf(`yaml:
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
 exporters: {session: {path: %q, truncation: {max_bytes: 0}%s}}
@@ -368,7 +368,7 @@ func TestStoreFull(t *testing.T) {
 	}
 	for name, place := range places {
 		t.Run(name, func(t *testing.T) {
-			endpoint, path := freeport.MustAddress(), filepath.Join(place.dir, "sessions.db")
+			endpoint, path := testscale.MustAddress(), filepath.Join(place.dir, "sessions.db")
 			p := startProcess(t, "--config", configured(t, endpoint, path, place.options))
 			c := dial(t, endpoint)
 			n := 0
@@ -454,7 +454,7 @@ func TestRequestTooLarge(t *testing.T) {
 func TestAgentStaysBelowLimit(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
-	endpoint := freeport.MustAddress()
+	endpoint := testscale.MustAddress()
 	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint)
 	spanExporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithEndpoint(endpoint))
@@ -517,7 +517,7 @@ func (r *reporting) ExportSpans(ctx context.Context, all []sdktrace.ReadOnlySpan
 func TestForwardedCopyIsItsOwn(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)
-	endpoint, path := freeport.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
+	endpoint, path := testscale.MustAddress(), filepath.Join(t.TempDir(), "sessions.db")
 	r := started(t, Options{Config: []string{fmt.Sprintf(`yaml:
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}
 processors: {agent_redaction: {}}

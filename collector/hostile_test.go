@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // rawCodec sends a message as the bytes that it is.
@@ -211,7 +211,7 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 // otlpguard.
 func TestHalfOpenConnectionsAreClosed(t *testing.T) {
 	clean(t)
-	grpcEndpoint, httpEndpoint := freeport.MustAddress(), freeport.MustAddress()
+	grpcEndpoint, httpEndpoint := testscale.MustAddress(), testscale.MustAddress()
 	name := filepath.Join(t.TempDir(), "collector.yaml")
 	text := fmt.Sprintf(`
 receivers:

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 	"github.com/agenttrace/agenttrace/session/web"
 )
@@ -46,7 +46,7 @@ func request(t *testing.T, method, address string, header ...string) (*http.Resp
 // no log has.
 func TestSessionsAreForWhoeverHasTheKey(t *testing.T) {
 	clean(t)
-	dir, endpoint := t.TempDir(), freeport.MustAddress()
+	dir, endpoint := t.TempDir(), testscale.MustAddress()
 	store, log := filepath.Join(dir, "s.db"), filepath.Join(dir, "log")
 	r := started(t, Options{Config: []string{"yaml:" + fmt.Sprintf(`
 extensions: {session_view: {endpoint: %q}}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // post sends an empty request and returns the status and the text of the answer.
@@ -85,7 +85,7 @@ func TestPagesOfOtherHostsCannotReachTheReceiver(t *testing.T) {
 	check(r.HTTPEndpoint())
 
 	// A configuration of the user's own is guarded as well.
-	endpoint := freeport.MustAddress()
+	endpoint := testscale.MustAddress()
 	file := filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf(`
 receivers:

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 
 	"go.opentelemetry.io/collector/otelcol"
-
-	"github.com/agenttrace/agenttrace/internal/freeport"
 )
 
 // Running is a collector within this program.
@@ -116,5 +115,9 @@ func orFree(endpoint string) (string, error) {
 	if endpoint != "" {
 		return endpoint, nil
 	}
-	return freeport.Address()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
 }

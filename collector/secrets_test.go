@@ -22,7 +22,7 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // evidence is everything that a run left behind, by where.
@@ -165,7 +165,7 @@ func TestSecretsThroughCollector(t *testing.T) {
 
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sessions.db")
-	endpoint := freeport.MustAddress()
+	endpoint := testscale.MustAddress()
 	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
 	forward, err := forwarding(second.endpoint)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestSecretsThroughCollector(t *testing.T) {
 	}
 	t.Setenv(EnvStore, path)
 	t.Setenv(EnvGRPCEndpoint, endpoint)
-	t.Setenv(EnvHTTPEndpoint, freeport.MustAddress())
+	t.Setenv(EnvHTTPEndpoint, testscale.MustAddress())
 	p := startProcess(t, "--config", "config.yaml", "--config", forward, "--config", jsonlFiles(dir))
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -255,7 +255,7 @@ func startProcess(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	if !slices.Contains(args, "--config") {
-		args = append(args, "--http-endpoint", freeport.MustAddress())
+		args = append(args, "--http-endpoint", testscale.MustAddress())
 	}
 	p := &process{cmd: exec.Command(self, args...), printed: new(lockedBuffer), read: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), envCollect+"=1")

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestCollectorReportsOnItself: Prometheus reads the collector's metrics where the
@@ -18,7 +18,7 @@ import (
 func TestCollectorReportsOnItself(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()
-	host, port, err := net.SplitHostPort(freeport.MustAddress())
+	host, port, err := net.SplitHostPort(testscale.MustAddress())
 	if err != nil {
 		t.Fatal(err)
 	}

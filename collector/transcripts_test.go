@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/importer"
 )
@@ -46,7 +46,7 @@ func TestCollectorFollowsTranscripts(t *testing.T) {
 		}
 	}
 	grow(0)
-	endpoint := freeport.MustAddress()
+	endpoint := testscale.MustAddress()
 	path := filepath.Join(stores, "sessions.db")
 	config := filepath.Join(stores, "collector.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `

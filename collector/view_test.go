@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/extension/sessionview"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 	"github.com/agenttrace/agenttrace/session/web"
@@ -205,7 +205,7 @@ service:
   extensions: [bearertokenauth, session_view]
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
 `
-	endpoint := freeport.MustAddress()
+	endpoint := testscale.MustAddress()
 	config := fmt.Sprintf(yaml, endpoint, filepath.Join(t.TempDir(), "s.db"))
 	r := started(t, Options{Config: []string{"yaml:" + config}})
 	defer func() { _ = r.Shutdown(t.Context()) }()

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // Data sources point at services and their ports, and their links at each other or at ports that are published.
@@ -186,10 +186,10 @@ func TestDashboardShowsSessions(t *testing.T) {
 func composeCollector(t *testing.T) (view string) {
 	t.Helper()
 	dir := t.TempDir()
-	view, otlp := freeport.MustAddress(), freeport.MustAddress()
+	view, otlp := testscale.MustAddress(), testscale.MustAddress()
 	for name, value := range map[string]string{"AGENTTRACE_VIEW_ENDPOINT": view, "AGENTTRACE_HTTP_ENDPOINT": otlp,
-		"AGENTTRACE_GRPC_ENDPOINT": freeport.MustAddress(), "AGENTTRACE_HEALTH_ENDPOINT": freeport.MustAddress(),
-		"JAEGER_ENDPOINT": freeport.MustAddress(), "TEMPO_ENDPOINT": freeport.MustAddress(),
+		"AGENTTRACE_GRPC_ENDPOINT": testscale.MustAddress(), "AGENTTRACE_HEALTH_ENDPOINT": testscale.MustAddress(),
+		"JAEGER_ENDPOINT": testscale.MustAddress(), "TEMPO_ENDPOINT": testscale.MustAddress(),
 		"AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir} {
 		t.Setenv(name, value)
 	}

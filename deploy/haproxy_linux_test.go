@@ -34,7 +34,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -219,7 +219,7 @@ func freePorts(t *testing.T) ports {
 	var free [4]int
 	for i := range free {
 		var err error
-		if free[i], err = freeport.Port(append(hosts, "127.0.0.1")...); err != nil {
+		if free[i], err = testscale.Port(append(hosts, "127.0.0.1")...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/redact/redacttest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // entry is a text of the corpus with the secrets in it.
@@ -30,7 +30,7 @@ func readCorpus(t testing.TB, name string) []corpusEntry {
 		if line == "" || strings.HasPrefix(line, "# ") && i < 10 || strings.HasPrefix(line, "## ") {
 			continue
 		}
-		text, secrets := redacttest.Expand(line, uint64(i))
+		text, secrets := testscale.ExpandSecret(line, uint64(i))
 		entries = append(entries, corpusEntry{class, text, secrets})
 	}
 	return entries

@@ -43,8 +43,6 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-
-	"github.com/agenttrace/agenttrace/session/otlpbatch"
 )
 
 // Init sets the global tracer, logger and meter providers and the propagator, and returns
@@ -67,7 +65,7 @@ import (
 //     [SessionSampler], which is that sampler for all but runs of sessions.
 //   - OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…, OTEL_BLRP_… and OTEL_SDK_DISABLED.
 //
-// Requests are bounded in bytes by package otlpbatch. Nothing waits for a connection.
+// Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection.
 func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
 	var ends []func(context.Context) error
 	var once sync.Once
@@ -162,7 +160,7 @@ func tracerProvider(
 	d.endpoint = s.endpoint
 	options := []sdktrace.TracerProviderOption{
 		sdktrace.WithResource(service), sdktrace.WithSpanProcessor(spanProcessor{
-			sdktrace.NewBatchSpanProcessor(otlpbatch.Spans(spanExporter{exporter, d}), queue...), d}),
+			sdktrace.NewBatchSpanProcessor(BoundSpans(spanExporter{exporter, d}), queue...), d}),
 	}
 	if sampler != nil {
 		options = append(options, sdktrace.WithSampler(sampler))
@@ -192,7 +190,7 @@ func loggerProvider(
 	interval := when(os.Getenv("OTEL_BLRP_SCHEDULE_DELAY") == "", sdklog.WithExportInterval(time.Second/4))
 	d.endpoint = s.endpoint
 	return sdklog.NewLoggerProvider(sdklog.WithResource(service), sdklog.WithProcessor(logProcessor{
-		sdklog.NewBatchProcessor(otlpbatch.Logs(logExporter{exporter, d}), interval...), d})), nil
+		sdklog.NewBatchProcessor(BoundLogs(logExporter{exporter, d}), interval...), d})), nil
 }
 
 func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.MeterProvider, error) {

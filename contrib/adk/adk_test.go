@@ -7,7 +7,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
@@ -19,7 +18,7 @@ func TestAModelThatRefuses(t *testing.T) {
 	defer server.Close()
 	for _, stream := range []bool{false, true} {
 		rec := agenttracetest.NewRecorder()
-		err := weather(&conformance.Console{
+		err := weather(&modelserver.Console{
 			Context: t.Context(), Script: &modelserver.Weather, URL: server.URL, HTTP: server.Client(),
 			Tracer: agenttrace.New(agenttrace.Options{TracerProvider: rec}), Stream: stream,
 		})

@@ -16,19 +16,18 @@ import (
 	"google.golang.org/genai"
 
 	adktrace "github.com/agenttrace/agenttrace/contrib/adk"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: modelserver.Named("gemini with calls in one chunk"), Run: weather})
+	modelserver.Test(t, modelserver.Program{API: modelserver.Named("gemini with calls in one chunk"), Run: weather})
 }
 
 type place struct {
 	City string `json:"city"`
 }
 
-func weather(c *conformance.Console) error {
+func weather(c *modelserver.Console) error {
 	recorded, err := adktrace.New(c.Tracer, adktrace.Options{Agent: "weather"})
 	if err != nil {
 		return err

@@ -16,12 +16,11 @@ import (
 	"github.com/eino-contrib/jsonschema"
 
 	einotrace "github.com/agenttrace/agenttrace/contrib/eino"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: chat(), Run: weather})
+	modelserver.Test(t, modelserver.Program{API: chat(), Run: weather})
 }
 
 // chat is the API of the agent's model. The framework knows that a tool failed.
@@ -32,7 +31,7 @@ func chat() *modelserver.API {
 }
 
 // getWeather is the tool.
-type getWeather struct{ *conformance.Console }
+type getWeather struct{ *modelserver.Console }
 
 func (w getWeather) Info(context.Context) (*schema.ToolInfo, error) {
 	t := w.Script.Tools[0]
@@ -77,7 +76,7 @@ func hasCalls(_ context.Context, stream *schema.StreamReader[*schema.Message]) (
 	}
 }
 
-func weather(c *conformance.Console) error {
+func weather(c *modelserver.Console) error {
 	ctx := c.Context
 	handler := einotrace.New(c.Tracer, einotrace.Options{
 		Agent: "weather", SessionID: func(context.Context) string { return "session-1" },

@@ -13,12 +13,11 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	genkittrace "github.com/agenttrace/agenttrace/contrib/genkit"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: chat(), Run: weather})
+	modelserver.Test(t, modelserver.Program{API: chat(), Run: weather})
 }
 
 // chat is the API of the agent's model. The framework knows that a tool failed; its plugin does not
@@ -44,7 +43,7 @@ func explained(tool ai.ToolFunc[place, string]) ai.ToolFunc[place, string] {
 	}
 }
 
-func weather(c *conformance.Console) error {
+func weather(c *modelserver.Console) error {
 	h := genkittrace.New(c.Tracer, genkittrace.Options{
 		Agent: "weather", Model: agenttrace.Model{Provider: "openai", ID: "gpt-x"},
 		SessionID: func(context.Context) string { return "session-1" },

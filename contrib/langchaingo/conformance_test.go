@@ -12,12 +12,11 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	langchaintrace "github.com/agenttrace/agenttrace/contrib/langchaingo"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: chat(), Run: weather})
+	modelserver.Test(t, modelserver.Program{API: chat(), Run: weather})
 }
 
 // chat is the API of the agent's model. The framework knows that a tool failed.
@@ -28,7 +27,7 @@ func chat() *modelserver.API {
 }
 
 // getWeather is the tool.
-type getWeather struct{ *conformance.Console }
+type getWeather struct{ *modelserver.Console }
 
 func (w getWeather) Name() string        { return w.Script.Tools[0].Name }
 func (w getWeather) Description() string { return w.Script.Tools[0].Description }
@@ -52,7 +51,7 @@ func (e explained) Call(ctx context.Context, input string) (string, error) {
 	return output, nil
 }
 
-func weather(c *conformance.Console) error {
+func weather(c *modelserver.Console) error {
 	h := langchaintrace.New(c.Tracer, langchaintrace.Options{
 		Agent: "weather", Model: agenttrace.Model{Provider: "openai", ID: "gpt-x"},
 		SessionID: func(context.Context) string { return "session-1" },

@@ -8,17 +8,16 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	langchaintrace "github.com/agenttrace/agenttrace/contrib/langchaingo"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
 // TestConformanceOfALoop has an agent without chains, on a model whose answers have a choice for
 // each of their blocks. The tools do not get the ids of their calls.
 func TestConformanceOfALoop(t *testing.T) {
-	conformance.Test(t, conformance.Program{API: modelserver.Named("anthropic"), Run: loop})
+	modelserver.Test(t, modelserver.Program{API: modelserver.Named("anthropic"), Run: loop})
 }
 
-func loop(c *conformance.Console) error {
+func loop(c *modelserver.Console) error {
 	h := langchaintrace.New(c.Tracer, langchaintrace.Options{Model: agenttrace.Model{Provider: "anthropic"}})
 	llm, err := anthropic.New(anthropic.WithToken("key"), anthropic.WithModel("claude-x"),
 		anthropic.WithBaseURL(c.URL+"/v1"), anthropic.WithHTTPClient(c.HTTP))

@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	mcptrace "github.com/agenttrace/agenttrace/contrib/mcp"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
@@ -25,7 +24,7 @@ func chat() *modelserver.API {
 }
 
 // connect returns a client's session with a server that has the tools of the script.
-func connect(c *conformance.Console) (*mcp.ClientSession, error) {
+func connect(c *modelserver.Console) (*mcp.ClientSession, error) {
 	options := mcptrace.Options{TracerProvider: c.Provider}
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
 	server.AddReceivingMiddleware(mcptrace.Server(options))
@@ -63,7 +62,7 @@ type (
 	}
 )
 
-func agent(c *conformance.Console) error {
+func agent(c *modelserver.Console) error {
 	session, err := connect(c)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestCommandsThroughCollector: every command prints what it prints of a file when it asks a collector over HTTP, plain
@@ -50,7 +50,7 @@ func TestCommandsThroughCollector(t *testing.T) {
 	certificate, key := selfSigned(t)
 	remote := collecting(t, path("remote"), collector.Options{Store: path("remote")})
 	held := collecting(t, path("held"), collector.Options{Store: path("held")})
-	view, otlp := freeport.MustAddress(), freeport.MustAddress()
+	view, otlp := testscale.MustAddress(), testscale.MustAddress()
 	collecting(t, path("guarded"), collector.Options{Config: []string{"yaml:" + fmt.Sprintf(`
 extensions:
   bearertokenauth: {token: secret}
@@ -106,7 +106,7 @@ func TestHealthCheckOfCompose(t *testing.T) {
 	for _, test := range []struct {
 		address string
 		healthy bool
-	}{{"http://" + c.ViewEndpoint(), true}, {"http://" + freeport.MustAddress(), false}} {
+	}{{"http://" + c.ViewEndpoint(), true}, {"http://" + testscale.MustAddress(), false}} {
 		args := strings.Fields(strings.ReplaceAll(strings.Join(check[2:], " "), address, test.address))
 		out, err := exec.CommandContext(t.Context(), "agenttrace", args...).CombinedOutput()
 		if (err == nil) != test.healthy {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
-	"github.com/agenttrace/agenttrace/redact/redacttest"
 )
 
 // corpusSecrets reads the texts of the corpus that package redact is tested with. What the
@@ -28,7 +27,7 @@ func corpusSecrets(t *testing.T) (texts, secrets []string) {
 		if i%testscale.Rounds(8, 1) != 0 {
 			continue
 		}
-		text, hidden := redacttest.Expand(line, uint64(i))
+		text, hidden := testscale.ExpandSecret(line, uint64(i))
 		texts = append(texts, text)
 		for _, secret := range hidden {
 			if len(secret) >= 12 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/spool"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -18,7 +18,7 @@ import (
 func TestKilledCollector(t *testing.T) {
 	dir := t.TempDir()
 	path, root := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "spool")
-	grpcAt, httpAt := freeport.MustAddress(), freeport.MustAddress()
+	grpcAt, httpAt := testscale.MustAddress(), testscale.MustAddress()
 	var c *process
 	up := func() { c = startCollector(t, path, grpcAt, httpAt) }
 	down := func() { c.kill(t); _ = c.Wait() }

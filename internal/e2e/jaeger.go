@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // JaegerVersion is the version that tools/jaeger builds. Its binary is Jaeger v2.
@@ -81,7 +81,7 @@ func StartJaeger(ctx context.Context, binary, dir string) (*Jaeger, error) {
 	var ports [3]string
 	for i := range ports {
 		var err error
-		if ports[i], err = freeport.Address(); err != nil {
+		if ports[i], err = testscale.Address(); err != nil {
 			return nil, err
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/internal/e2e"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -98,11 +98,11 @@ func TestJaeger(t *testing.T) {
 // returns the store when both have everything.
 func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent.Result) {
 	t.Helper()
-	path, endpoint := filepath.Join(t.TempDir(), "sessions.db"), freeport.MustAddress()
+	path, endpoint := filepath.Join(t.TempDir(), "sessions.db"), testscale.MustAddress()
 	for key, value := range map[string]string{
 		"AGENTTRACE_STORE": path, "AGENTTRACE_JSONL": filesBeside(path),
-		"AGENTTRACE_GRPC_ENDPOINT": endpoint, "AGENTTRACE_HTTP_ENDPOINT": freeport.MustAddress(),
-		"AGENTTRACE_HEALTH_ENDPOINT": freeport.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT": freeport.MustAddress(),
+		"AGENTTRACE_GRPC_ENDPOINT": endpoint, "AGENTTRACE_HTTP_ENDPOINT": testscale.MustAddress(),
+		"AGENTTRACE_HEALTH_ENDPOINT": testscale.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT": testscale.MustAddress(),
 		"JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp,
 	} {
 		t.Setenv(key, value)

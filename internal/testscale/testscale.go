@@ -1,4 +1,6 @@
-// Package testscale says how much tests do. A newcomer's `go test ./...` runs few
+// Package testscale has what tests of many packages share: how much they do, ports for servers that are configured with
+// one before they listen, and the secrets of the corpus of package redact.
+// A newcomer's `go test ./...` runs few
 // rounds of the suites that deliver, generate or kill at random; with the build tag
 // long, as in `make long`, they run all of them:
 //

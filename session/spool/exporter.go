@@ -14,15 +14,15 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/agenttrace/agenttrace/agenttrace/setup"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-	"github.com/agenttrace/agenttrace/session/otlpbatch"
 )
 
 // Options configure an [Exporter]. The zero value spools everything, within 512 MiB, and syncs every second.
 type Options struct {
 	// Spans and Logs send to a collector, as the OTLP exporters of OpenTelemetry do. What they fail to send is
 	// spooled. If one is nil, everything of its kind is spooled, for others to drain or to import. All requests are
-	// limited by bytes, as package otlpbatch does it. The exporter owns them: Close shuts them down.
+	// limited by bytes, as package setup does it. The exporter owns them: Close shuts them down.
 	Spans sdktrace.SpanExporter
 	Logs  sdklog.Exporter
 
@@ -130,13 +130,13 @@ func Open(root string, o Options) (*Exporter, error) {
 	e := &Exporter{o: o, writer: w, left: true}
 	w.dropped = func(n Count) { e.count(&e.stats.Dropped, n) }
 	if o.Spans != nil {
-		e.o.Spans, e.shutdown = otlpbatch.Spans(o.Spans), append(e.shutdown, o.Spans.Shutdown)
+		e.o.Spans, e.shutdown = setup.BoundSpans(o.Spans), append(e.shutdown, o.Spans.Shutdown)
 		e.sink.Traces = func(ctx context.Context, td ptrace.Traces) error {
 			return within(ctx, func(ctx context.Context) error { return e.o.Spans.ExportSpans(ctx, otlpfile.Spans(td)) })
 		}
 	}
 	if o.Logs != nil {
-		e.o.Logs, e.shutdown = otlpbatch.Logs(o.Logs), append(e.shutdown, o.Logs.Shutdown)
+		e.o.Logs, e.shutdown = setup.BoundLogs(o.Logs), append(e.shutdown, o.Logs.Shutdown)
 		e.sink.Logs = func(ctx context.Context, ld plog.Logs) error {
 			return within(ctx, func(ctx context.Context) error { return e.o.Logs.Export(ctx, otlpfile.Records(ld)) })
 		}
@@ -166,7 +166,7 @@ type spanExporter struct{ *Exporter }
 
 func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	var errs []error
-	for piece := range otlpbatch.SplitSpans(spans, otlpbatch.DefaultMaxBytes) {
+	for piece := range setup.SplitSpans(spans) {
 		errs = append(errs, e.export(ctx, e.o.Spans != nil, Count{Spans: int64(len(piece))},
 			func(ctx context.Context) error { return e.o.Spans.ExportSpans(ctx, piece) },
 			func() ([]byte, error) { return (&ptrace.ProtoMarshaler{}).MarshalTraces(otlpfile.Traces(piece)) }))
@@ -180,7 +180,7 @@ type logExporter struct{ *Exporter }
 
 func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error {
 	var errs []error
-	for piece := range otlpbatch.SplitRecords(records, otlpbatch.DefaultMaxBytes) {
+	for piece := range setup.SplitRecords(records) {
 		errs = append(errs, e.export(ctx, e.o.Logs != nil, Count{Records: int64(len(piece))},
 			func(ctx context.Context) error { return e.o.Logs.Export(ctx, piece) },
 			func() ([]byte, error) { return (&plog.ProtoMarshaler{}).MarshalLogs(otlpfile.Logs(piece)) }))

@@ -17,7 +17,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -100,17 +100,17 @@ func (s *site) view(env ...string) string {
 var servers = map[string]func(*site, string) (path string){
 	"view": func(s *site, store string) string { return s.view("AGENTTRACE_STORE=" + store) },
 	"collect": func(s *site, store string) string {
-		env := []string{"AGENTTRACE_STORE=" + store, "AGENTTRACE_GRPC_ENDPOINT=" + freeport.MustAddress(),
-			"AGENTTRACE_HTTP_ENDPOINT=" + freeport.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT=" + freeport.MustAddress()}
+		env := []string{"AGENTTRACE_STORE=" + store, "AGENTTRACE_GRPC_ENDPOINT=" + testscale.MustAddress(),
+			"AGENTTRACE_HTTP_ENDPOINT=" + testscale.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT=" + testscale.MustAddress()}
 		s.run(true, env, "collect")
 		return s.view(env...)
 	},
 	"compose": func(s *site, store string) string { // and a user who has signed in
-		address := freeport.MustAddress()
+		address := testscale.MustAddress()
 		s.URL = "http://" + address
 		env := []string{"AGENTTRACE_STORE=" + store, "AGENTTRACE_JSONL=" + s.TempDir(),
-			"AGENTTRACE_GRPC_ENDPOINT=" + freeport.MustAddress(), "AGENTTRACE_HTTP_ENDPOINT=" + freeport.MustAddress(),
-			"AGENTTRACE_HEALTH_ENDPOINT=" + freeport.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT=" + address,
+			"AGENTTRACE_GRPC_ENDPOINT=" + testscale.MustAddress(), "AGENTTRACE_HTTP_ENDPOINT=" + testscale.MustAddress(),
+			"AGENTTRACE_HEALTH_ENDPOINT=" + testscale.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT=" + address,
 			"AGENTTRACE_LOG_LEVEL=info"}
 		s.run(true, env, "collect", "--config", "../../../deploy/collector.yaml")
 		for answered := false; !answered; {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/extension/sessionview"
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -45,7 +45,7 @@ func newSite(t testing.TB, path string, sessions ...*store.Imported) *site {
 	s := &site{TB: t, store: st}
 	t.Cleanup(func() { st.Close() })
 	s.add(sessions...)
-	s.start(freeport.MustAddress())
+	s.start(testscale.MustAddress())
 	t.Cleanup(func() { s.stop() })
 	return s
 }

@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/internal/e2e/conformance"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -41,7 +40,7 @@ var programs = []program{
 
 // console is what a program is run with, and what it prints.
 type console struct {
-	*conformance.Console
+	*modelserver.Console
 	t testing.TB
 	// middleware is used instead of the HTTP client's transport, if it is set.
 	middleware func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error)
@@ -51,7 +50,7 @@ type console struct {
 func (c *console) ctx() context.Context { return c.t.Context() }
 
 func newConsole(t testing.TB, script *modelserver.Script, url string, stream bool, client *http.Client) *console {
-	return &console{t: t, Console: &conformance.Console{Script: script, URL: url, HTTP: client, Stream: stream}}
+	return &console{t: t, Console: &modelserver.Console{Script: script, URL: url, HTTP: client, Stream: stream}}
 }
 
 // turns has ask answer the questions of the script.
@@ -82,13 +81,13 @@ func printed(d *document.Document) (lines []string) {
 // recording records what a client's transport does, and gives what is stored.
 type recording struct {
 	t *testing.T
-	*conformance.Recording
+	*modelserver.Recording
 	*modelhttp.Transport
 }
 
 func record(t *testing.T, base http.RoundTripper) *recording {
 	t.Helper()
-	r, err := conformance.Record(t.TempDir())
+	r, err := modelserver.Record(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
 // Package modelserver answers requests to models as the providers do, from a script. It is
-// what programs on the providers' clients, and those without a client, are tested with.
+// what programs on the providers' clients, and those without a client, are tested with: [Program] has one conversation
+// with agents that are built in different ways, and checks that each of them has the same session.
 package modelserver
 
 import (

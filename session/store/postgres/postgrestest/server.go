@@ -21,7 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // Server is a running server.
@@ -107,7 +107,7 @@ func start(data string, config []string) (s *Server, err error) {
 			}
 		}
 	}
-	if s.Port, err = freeport.Port(); err != nil {
+	if s.Port, err = testscale.Port(); err != nil {
 		return nil, err
 	}
 	initialize := s.command("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-X",
@@ -207,7 +207,7 @@ func (s *Server) Standby(t testing.TB, config ...string) *Server {
 	if out, err := copied.CombinedOutput(); err != nil {
 		t.Fatalf("pg_basebackup: %v\n%s", err, out)
 	}
-	if standby.Port, err = freeport.Port(); err != nil {
+	if standby.Port, err = testscale.Port(); err != nil {
 		t.Fatal(err)
 	}
 	if err := standby.configure(append(config, "port = "+strconv.Itoa(standby.Port))); err != nil {

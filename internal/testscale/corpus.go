@@ -1,6 +1,4 @@
-// Package redacttest makes the texts of redact's corpus, for the tests of all that redact.
-// The files of the corpus hold no secrets: what would be one is random, and made here.
-package redacttest
+package testscale
 
 import (
 	"math/rand/v2"
@@ -8,6 +6,9 @@ import (
 	"strings"
 	"unicode/utf8"
 )
+
+// The corpus of package redact holds no secrets: what would be one is random, and made here for the tests of all that
+// redact.
 
 // alphabets of what the corpus leaves to chance. No scanner takes its files for leaks
 // then.
@@ -83,10 +84,10 @@ func human(style int, rng *rand.Rand) string {
 	return title() + title() + digits
 }
 
-// Expand replaces what a line of the corpus leaves to chance: ‹KINDn› is a secret of n
+// ExpandSecret replaces what a line of the corpus leaves to chance: ‹KINDn› is a secret of n
 // random bytes, ⟨KINDn⟩ a random part that may stay. The same seed gives the same text. It
 // panics if the line is not of the corpus's form.
-func Expand(line string, seed uint64) (text string, secrets []string) {
+func ExpandSecret(line string, seed uint64) (text string, secrets []string) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	line = strings.NewReplacer("␤", "\n", "␛", "\x1b", "␍", "\r", "⇥", "\t").Replace(line)
 	var out strings.Builder

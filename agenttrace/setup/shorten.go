@@ -1,4 +1,4 @@
-package otlpbatch
+package setup
 
 import (
 	"slices"
@@ -77,7 +77,7 @@ func measure(lengths *[]int) texts {
 func cut(limit int) texts {
 	r, err := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
 	if err != nil {
-		panic("otlpbatch: " + err.Error()) // the limit is at least redact.MinLimit
+		panic("setup: " + err.Error()) // the limit is at least redact.MinLimit
 	}
 	return texts{
 		func(s string) string {

@@ -1,6 +1,4 @@
-// Package conformance has one conversation with agents that are built in different ways, and
-// checks that each of them has the same session.
-package conformance
+package modelserver
 
 import (
 	"bytes"
@@ -19,7 +17,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -29,7 +26,7 @@ import (
 type Program struct {
 	// API is that of the agent's model. What the agent's instrumentation sees of a failed tool
 	// or of the reason for which an answer ended may differ from what the API shows.
-	API *modelserver.API
+	API *API
 	// Run has the conversation, with the questions of [Console.Turns].
 	Run func(c *Console) error
 }
@@ -38,7 +35,7 @@ type Program struct {
 // concurrently.
 type Console struct {
 	Context context.Context
-	Script  *modelserver.Script
+	Script  *Script
 	// URL is that of the model's server, HTTP the client to use for it.
 	URL  string
 	HTTP *http.Client
@@ -137,10 +134,10 @@ func (r *Recording) Documents() (docs []*document.Document, err error) {
 }
 
 // run has the conversation of the script and returns its one session.
-func (p *Program) run(ctx context.Context, dir string, script *modelserver.Script, stream bool) (
+func (p *Program) run(ctx context.Context, dir string, script *Script, stream bool) (
 	*document.Document, error,
 ) {
-	server := httptest.NewServer(&modelserver.Server{API: p.API, Script: script})
+	server := httptest.NewServer(&Server{API: p.API, Script: script})
 	defer server.Close()
 	r, err := Record(dir)
 	if err != nil {
@@ -166,14 +163,14 @@ func (p *Program) run(ctx context.Context, dir string, script *modelserver.Scrip
 // Test has the conversation of the script with the program, with whole and with streamed
 // answers, and compares the session with the script.
 func Test(t *testing.T, p Program) {
-	script := modelserver.Weather
+	script := Weather
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streamed %v", stream), func(t *testing.T) {
 			doc, err := p.run(t.Context(), t.TempDir(), &script, stream)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(script.Want(p.API), modelserver.Lines(doc, p.API.IDs)); diff != "" {
+			if diff := cmp.Diff(script.Want(p.API), Lines(doc, p.API.IDs)); diff != "" {
 				t.Errorf("session (-script +stored):\n%s", diff)
 			}
 		})

@@ -1,4 +1,4 @@
-package otlpbatch
+package setup
 
 import (
 	"context"
@@ -14,78 +14,57 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// DefaultMaxBytes is the default maximum size of a request. It is below the 4 MiB that
-// OTLP receivers accept by default, because the computed size is an estimate.
-const DefaultMaxBytes = 3 << 20
+// The SDK's batch processors count spans and log records, and those of agents are large: 80 tool results of 1 MiB make
+// one request of 80 MiB. Receivers limit requests by bytes, to 4 MiB by default, and refuse a larger one for good, with
+// everything in it. So a batch is sent as several requests. A span or record that is larger by itself is sent alone and
+// unchanged. If it is refused, it is sent once more with its longest values truncated, and [otel.Handle] gets an error:
+// the rest of the session does not depend on it.
 
-// Option configures an exporter.
-type Option func(*options)
+// MaxRequestBytes is the maximum size of a request. It is below the 4 MiB that OTLP receivers accept by default, because
+// the computed size is an estimate.
+const MaxRequestBytes = 3 << 20
 
-type options struct{ maxBytes int }
+// BoundSpans returns an exporter that splits batches by [MaxRequestBytes] and passes the pieces to another exporter. If
+// a piece is refused, ExportSpans continues with the next until its context ends, and returns the joined errors. Shutdown
+// shuts the other exporter down. [Init] has it around its own.
+func BoundSpans(to sdktrace.SpanExporter) sdktrace.SpanExporter { return boundedSpans{to} }
 
-// WithMaxBytes limits requests to n bytes instead of DefaultMaxBytes. n must be below the
-// limit of the receiver; values below 64 KiB mean 64 KiB.
-func WithMaxBytes(n int) Option { return func(o *options) { o.maxBytes = max(n, 64<<10) } }
+// BoundLogs is BoundSpans for log records.
+func BoundLogs(to sdklog.Exporter) sdklog.Exporter { return boundedLogs{to} }
 
-func apply(all []Option) options {
-	o := options{maxBytes: DefaultMaxBytes}
-	for _, set := range all {
-		set(&o)
-	}
-	return o
-}
+type boundedSpans struct{ sdktrace.SpanExporter }
 
-// Spans returns an exporter that splits batches and passes the pieces to another
-// exporter. If a piece is refused, ExportSpans continues with the next until its context
-// ends, and returns the joined errors. Shutdown shuts the other exporter down.
-func Spans(to sdktrace.SpanExporter, opts ...Option) sdktrace.SpanExporter {
-	return spanExporter{to, apply(opts)}
-}
-
-// Logs is Spans for log records.
-func Logs(to sdklog.Exporter, opts ...Option) sdklog.Exporter { return logExporter{to, apply(opts)} }
-
-type spanExporter struct {
-	sdktrace.SpanExporter
-	options
-}
-
-func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	pieces := SplitSpans(spans, e.maxBytes)
-	return export(ctx, pieces, e.SpanExporter.ExportSpans,
+func (e boundedSpans) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	return exportPieces(ctx, SplitSpans(spans), e.SpanExporter.ExportSpans,
 		func(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, string) {
 			size := spanSize(s)
-			if size <= e.maxBytes {
+			if size <= MaxRequestBytes {
 				return nil, ""
 			}
-			shorter, limit := shortenSpan(s, size-e.maxBytes*9/10)
+			shorter, limit := shortenSpan(s, size-MaxRequestBytes*9/10)
 			sc := s.SpanContext()
 			return shorter, fmt.Sprintf("span %s %s of trace %s has about %d bytes; sent with its values cut to %d",
 				s.Name(), sc.SpanID(), sc.TraceID(), size, limit)
 		})
 }
 
-type logExporter struct {
-	sdklog.Exporter
-	options
-}
+type boundedLogs struct{ sdklog.Exporter }
 
-func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error {
-	pieces := SplitRecords(records, e.maxBytes)
-	return export(ctx, pieces, e.Exporter.Export, func(r sdklog.Record) (sdklog.Record, string) {
+func (e boundedLogs) Export(ctx context.Context, records []sdklog.Record) error {
+	return exportPieces(ctx, SplitRecords(records), e.Exporter.Export, func(r sdklog.Record) (sdklog.Record, string) {
 		size := recordSize(&r)
-		if size <= e.maxBytes {
+		if size <= MaxRequestBytes {
 			return r, ""
 		}
-		shorter, limit := shortenRecord(&r, size-e.maxBytes*9/10)
+		shorter, limit := shortenRecord(&r, size-MaxRequestBytes*9/10)
 		return shorter, fmt.Sprintf("log record %s of trace %s has about %d bytes; sent with its values cut to %d",
 			r.EventName(), r.TraceID(), size, limit)
 	})
 }
 
-// export sends pieces. shorten returns a shorter version of a single refused item that is
+// exportPieces sends pieces. shorten returns a shorter version of a single refused item that is
 // too large, and a message to report; the message is "" if the item is not too large.
-func export[T any](
+func exportPieces[T any](
 	ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error, shorten func(T) (T, string),
 ) error {
 	var errs []error
@@ -114,19 +93,19 @@ func export[T any](
 	return errors.Join(errs...)
 }
 
-// SplitSpans returns spans in pieces of at most maxBytes of OTLP, by estimate. A larger
-// span is a piece of its own.
-func SplitSpans(spans []sdktrace.ReadOnlySpan, maxBytes int) iter.Seq[[]sdktrace.ReadOnlySpan] {
-	return split(spans, maxBytes, spanSize, func(s sdktrace.ReadOnlySpan) *resource.Resource { return s.Resource() })
+// SplitSpans returns spans in pieces of at most [MaxRequestBytes] of OTLP, by estimate. A larger span is a piece of its
+// own.
+func SplitSpans(spans []sdktrace.ReadOnlySpan) iter.Seq[[]sdktrace.ReadOnlySpan] {
+	return split(spans, spanSize, func(s sdktrace.ReadOnlySpan) *resource.Resource { return s.Resource() })
 }
 
 // SplitRecords is SplitSpans for log records.
-func SplitRecords(records []sdklog.Record, maxBytes int) iter.Seq[[]sdklog.Record] {
-	return split(records, maxBytes, func(r sdklog.Record) int { return recordSize(&r) },
+func SplitRecords(records []sdklog.Record) iter.Seq[[]sdklog.Record] {
+	return split(records, func(r sdklog.Record) int { return recordSize(&r) },
 		func(r sdklog.Record) *resource.Resource { return r.Resource() })
 }
 
-func split[T any](all []T, maxBytes int, size func(T) int, of func(T) *resource.Resource) iter.Seq[[]T] {
+func split[T any](all []T, size func(T) int, of func(T) *resource.Resource) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		from, sum := 0, 0
 		var seen []*resource.Resource // a request has each once
@@ -135,7 +114,7 @@ func split[T any](all []T, maxBytes int, size func(T) int, of func(T) *resource.
 			if !slices.Contains(seen, res) {
 				n += resourceSize(res)
 			}
-			if sum+n > maxBytes && i > from {
+			if sum+n > MaxRequestBytes && i > from {
 				if !yield(all[from:i]) {
 					return
 				}

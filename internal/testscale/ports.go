@@ -1,6 +1,4 @@
-// Package freeport finds ports of this machine for servers that are configured with one before
-// they listen.
-package freeport
+package testscale
 
 import (
 	"errors"
@@ -15,14 +13,14 @@ import (
 // it must not be one that a system gives meanwhile to a connection, or to a server that leaves
 // the choice to it: Linux gives those from 32768 on, macOS and Windows those from 49152 on.
 const (
-	first = 10_000
-	end   = 32_768
+	firstPort = 10_000
+	endPort   = 32_768
 )
 
-var (
-	mu    sync.Mutex
-	found = make(map[int]bool)
-)
+var ports = struct {
+	sync.Mutex
+	found map[int]bool
+}{found: make(map[int]bool)}
 
 // Port returns a TCP port on which nobody listens on any of the hosts, and that it did not return
 // before in this process. Without hosts it is a port of 127.0.0.1. It is safe for concurrent use.
@@ -30,16 +28,16 @@ func Port(hosts ...string) (int, error) {
 	if len(hosts) == 0 {
 		hosts = []string{"127.0.0.1"}
 	}
-	mu.Lock()
-	defer mu.Unlock()
+	ports.Lock()
+	defer ports.Unlock()
 	err := errors.New("none is left")
 	for range 100 {
-		port := first + rand.IntN(end-first)
-		if found[port] {
+		port := firstPort + rand.IntN(endPort-firstPort)
+		if ports.found[port] {
 			continue
 		}
 		if err = listens(port, hosts); err == nil {
-			found[port] = true
+			ports.found[port] = true
 			return port, nil
 		}
 	}

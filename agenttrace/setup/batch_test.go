@@ -1,4 +1,4 @@
-package otlpbatch_test
+package setup_test
 
 import (
 	"context"
@@ -25,8 +25,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/setup"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-	"github.com/agenttrace/agenttrace/session/otlpbatch"
 )
 
 // refusing is a receiver that accepts requests of at most a number of bytes.
@@ -93,8 +93,8 @@ func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 		}
 		stubs = append(stubs, s)
 	}
-	to := &refusing{maximum: 1 << 20}
-	if err := otlpbatch.Spans(to, otlpbatch.WithMaxBytes(1<<20)).ExportSpans(t.Context(),
+	to := &refusing{maximum: setup.MaxRequestBytes}
+	if err := setup.BoundSpans(to).ExportSpans(t.Context(),
 		stubs.Snapshots()); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 	}
 	to := &refusing{maximum: 4 << 20}
 	errs := errorsOf(func() {
-		if err := otlpbatch.Spans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil {
+		if err := setup.BoundSpans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -167,7 +167,7 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 	}
 	// A span that the receiver accepts is not truncated, whatever its size.
 	to = &refusing{maximum: 64 << 20}
-	if err := otlpbatch.Spans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil ||
+	if err := setup.BoundSpans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil ||
 		len(to.spans[1].Events()[0].Attributes[0].Value.AsString()) != 1<<20 {
 		t.Errorf("error %v", err)
 	}
@@ -191,11 +191,11 @@ func TestAnExportEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	d := new(down)
-	err := otlpbatch.Spans(d).ExportSpans(ctx, stubs.Snapshots())
+	err := setup.BoundSpans(d).ExportSpans(ctx, stubs.Snapshots())
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "5 spans") || d.asked != 0 {
 		t.Errorf("asked %d times, error %v", d.asked, err)
 	}
-	if err := otlpbatch.Spans(d).ExportSpans(t.Context(), stubs.Snapshots()); err == nil || d.asked != 5 {
+	if err := setup.BoundSpans(d).ExportSpans(t.Context(), stubs.Snapshots()); err == nil || d.asked != 5 {
 		t.Errorf("asked %d times, error %v", d.asked, err)
 	}
 }
@@ -241,7 +241,7 @@ func TestLogRecordsAreBoundedLikewise(t *testing.T) {
 	}
 	all, to := kept.records, new(logSizes)
 	errs := errorsOf(func() {
-		if err := otlpbatch.Logs(to).Export(t.Context(), all); err != nil {
+		if err := setup.BoundLogs(to).Export(t.Context(), all); err != nil {
 			t.Error(err)
 		}
 	})
@@ -250,15 +250,15 @@ func TestLogRecordsAreBoundedLikewise(t *testing.T) {
 	}
 }
 
-// receiver is an OTLP receiver with the limit of gRPC: 4 MiB.
-type receiver struct {
+// grpcReceiver is an OTLP receiver with the limit of gRPC: 4 MiB.
+type grpcReceiver struct {
 	ptraceotlp.UnimplementedGRPCServer
 	mu    sync.Mutex
 	spans int
 	tools int
 }
 
-func (r *receiver) Export(_ context.Context, req ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
+func (r *grpcReceiver) Export(_ context.Context, req ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rs := range req.Traces().ResourceSpans().All() {
@@ -281,7 +281,7 @@ func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, server := new(receiver), grpc.NewServer()
+	r, server := new(grpcReceiver), grpc.NewServer()
 	ptraceotlp.RegisterGRPCServer(server, r)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
@@ -290,7 +290,7 @@ func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(client), sdktrace.WithBlocking()))
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(setup.BoundSpans(client), sdktrace.WithBlocking()))
 	ctx, run := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(),
 		agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})

@@ -1,4 +1,4 @@
-package freeport_test
+package testscale_test
 
 import (
 	"net"
@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/freeport"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // While a server starts, others of this machine listen and connect on ports that the system picks.
 func TestAPortIsNotOneThatTheSystemPicks(t *testing.T) {
 	seen := make(map[int]bool)
 	for range 1000 {
-		port, err := freeport.Port()
+		port, err := testscale.Port()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +30,7 @@ func TestAPortIsNotOneThatTheSystemPicks(t *testing.T) {
 func TestAPortIsFreeOnAllHosts(t *testing.T) {
 	for range 20 {
 		hosts := []string{"127.0.0.1", "::1"}
-		port, err := freeport.Port(hosts...)
+		port, err := testscale.Port(hosts...)
 		if err != nil && strings.Contains(err.Error(), "cannot assign requested address") {
 			t.Skip("this machine has no IPv6")
 		}
@@ -48,7 +48,7 @@ func TestAPortIsFreeOnAllHosts(t *testing.T) {
 }
 
 func TestNoPortIsAnErrorThatNamesTheCause(t *testing.T) {
-	_, err := freeport.Port("192.0.2.1") // a host of documents, which no machine is
+	_, err := testscale.Port("192.0.2.1") // a host of documents, which no machine is
 	if err == nil || strings.Count(err.Error(), "192.0.2.1") != 1 {
 		t.Errorf("the error is %v, want one that names the host", err)
 	}
