@@ -3,6 +3,8 @@ package importer
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,11 +81,11 @@ func (w *Watch) run(ctx context.Context) error {
 		return fmt.Errorf("watch directories: %w", err)
 	}
 	defer events.Close()
-	f := follower{Watch: w, events: events, levels: make(map[string]int), changed: make(map[string]bool),
-		ignored: make(map[string]bool)}
+	f := follower{Watch: w, events: events, levels: make(map[string]int), stamps: make(map[string]string),
+		warned: make(map[string]bool)}
 	f.quiet, f.least = cmp.Or(w.Quiet, 500*time.Millisecond), cmp.Or(w.Least, 2*time.Second)
 	f.missing, f.rescan = cmp.Or(w.Missing, time.Minute), cmp.Or(w.Rescan, 15*time.Minute)
-	if err := f.scan(ctx); err != nil {
+	if err := f.pass(ctx); err != nil {
 		return err
 	}
 	return f.follow(ctx)
@@ -145,7 +147,8 @@ func (w *Watch) inputs() ([]Input, error) {
 	return append(all, InputsOf(places)...), err
 }
 
-// follower is a Watch that runs.
+// follower is a Watch that runs. An event only shows that something changed: then all inputs are looked for, and those
+// are imported of which the system reports something else than before.
 type follower struct {
 	*Watch
 	quiet, least, missing, rescan time.Duration
@@ -154,55 +157,82 @@ type follower struct {
 	// levels are those of the directories that are followed; roots are where they begin.
 	levels map[string]int
 	roots  []directory
-	inputs map[string]Input // by absolute path
-	// wholes are the inputs that are directories, or that have files beside them, by the paths
-	// that they are read of.
-	wholes map[string]Input
-	// changed are the paths that changed since the last import, ignored those of no input.
-	changed, ignored map[string]bool
-	imported         time.Time     // when the last import began
-	took             time.Duration // and how long it took
-	full             bool          // whether events were lost, or the limit of the system is reached
+	// stamps are what the system reported of the inputs when they were imported, by absolute path.
+	stamps   map[string]string
+	warned   map[string]bool // of what cannot be read, by text
+	imported time.Time       // when the last import began
+	took     time.Duration   // and how long it took
+	full     bool            // whether the limit of the system is reached
 }
 
-// scan follows all directories and imports all inputs.
-func (f *follower) scan(ctx context.Context) error {
-	f.changed, f.full = make(map[string]bool), false
-	clear(f.ignored)
-	// Directories are followed before they are read, so that nothing is missed between.
-	if err := f.look(); err != nil {
+// pass imports the inputs that changed since the last import: at first, all of them.
+func (f *follower) pass(ctx context.Context) error {
+	f.imported = time.Now()
+	defer func() { f.took = time.Since(f.imported) }()
+	inputs, err := f.look()
+	if err != nil {
 		return err
 	}
-	all := make([]Input, 0, len(f.inputs))
-	for _, path := range slices.Sorted(maps.Keys(f.inputs)) {
-		all = append(all, f.inputs[path])
+	var changed []Input
+	stamps := make(map[string]string)
+	for _, path := range slices.Sorted(maps.Keys(inputs)) {
+		in := inputs[path]
+		// Before it is read: what changes meanwhile is read next time.
+		if now := stampOf(in, path); now != f.stamps[path] {
+			stamps[path] = now
+			changed = append(changed, in)
+		}
 	}
-	f.imported = time.Now()
-	if len(all) == 0 {
+	if len(changed) == 0 {
 		return nil
 	}
-	return f.read(ctx, all)
+	if err := f.read(ctx, changed); err != nil {
+		return err
+	}
+	maps.Copy(f.stamps, stamps)
+	return nil
 }
 
-// look looks for inputs, and follows their directories.
-func (f *follower) look() error {
+// stampOf returns a digest of what the system reports of an input: of a file with the log beside it that a database has,
+// of a directory with all that is read of it. What is beside a file of another kind changes with it, or does not matter
+// soon.
+func stampOf(in Input, path string) string {
+	if in.format != nil {
+		digest, known := beside(in.format, path)
+		if !known {
+			return time.Now().String() // the importer finds out
+		}
+		return "directory " + digest
+	}
+	h := sha256.New()
+	for _, part := range []string{path, path + "-wal", path + "-journal"} {
+		if err := noteFile(h, part); err != nil {
+			fmt.Fprintln(h, err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// look looks for inputs, by absolute path, and follows their directories. These are followed before they are read, so
+// that nothing is missed between.
+func (f *follower) look() (map[string]Input, error) {
 	roots, err := f.directories()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.roots = roots
+	f.roots, f.full = roots, false
 	f.followRoots()
-	inputs, err := f.Watch.inputs()
+	inputs, err := f.inputs()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.inputs, f.wholes = make(map[string]Input, len(inputs)), make(map[string]Input)
+	all := make(map[string]Input, len(inputs))
 	for _, in := range inputs {
 		if errors.Is(in.Err, errOther) {
 			continue
 		}
 		if in.Err != nil {
-			f.Warn(in.Name + ": " + in.Err.Error())
+			f.warnOnce(in.Name + ": " + in.Err.Error())
 			continue
 		}
 		path, err := filepath.Abs(in.path)
@@ -210,27 +240,22 @@ func (f *follower) look() error {
 			continue
 		}
 		in.found = true // what was deleted from the store does not come back by itself
-		f.inputs[path] = in
-		for _, read := range partsOfInput(in, path) {
-			f.wholes[read] = in
-			if in.format != nil {
+		all[path] = in
+		if in.format != nil && in.format.Beside != nil {
+			for _, read := range in.format.Beside(path) {
 				f.followTree(filepath.Dir(read), 0)
 				f.followTree(read, anyLevel)
 			}
 		}
 	}
-	return nil
+	return all, nil
 }
 
-// partsOfInput lists what is read of an input besides the file at its path.
-func partsOfInput(in Input, path string) []string {
-	if in.format != nil && in.format.Beside != nil {
-		return in.format.Beside(path)
+func (f *follower) warnOnce(text string) {
+	if !f.warned[text] {
+		f.warned[text] = true
+		f.Warn(text)
 	}
-	if strings.HasSuffix(path, ".jsonl") || strings.HasSuffix(path, ".json") {
-		return nil // what is beside one of them changes with it, or does not matter soon
-	}
-	return []string{path + "-wal", path + "-journal"}
 }
 
 func (f *follower) followRoots() {
@@ -250,7 +275,7 @@ func (f *follower) followTree(path string, levels int) {
 	}
 	if err := f.events.Add(path); err != nil {
 		if !f.full {
-			f.Warn(fmt.Sprintf("%s cannot be followed: %v; its files are looked for every %s", path, err, f.rescan))
+			f.warnOnce(fmt.Sprintf("%s cannot be followed: %v; its files are looked for every %s", path, err, f.rescan))
 		}
 		f.full = true
 		return
@@ -261,7 +286,7 @@ func (f *follower) followTree(path string, levels int) {
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		f.Warn(err.Error())
+		f.warnOnce(err.Error())
 	}
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
@@ -277,41 +302,33 @@ func (f *follower) follow(ctx context.Context) error {
 	defer rescan.Stop()
 	due := time.NewTimer(time.Hour)
 	due.Stop()
-	wait := func() {
-		// A file that grew is read as a whole: a large one is read less often, so that it takes a 20th of a processor.
-		due.Reset(max(f.quiet, max(f.least, 20*f.took)-time.Since(f.imported)))
-	}
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case e := <-f.events.Events:
 			if f.note(e) {
-				wait()
+				// A file that grew is read as a whole: a large one is read less often, so that it takes a 20th of a processor.
+				due.Reset(max(f.quiet, max(f.least, 20*f.took)-time.Since(f.imported)))
 			}
 			continue
 		case lost := <-f.events.Errors:
 			if !errors.Is(lost, fsnotify.ErrEventOverflow) {
 				f.Warn(lost.Error())
 			}
-			err = f.scan(ctx)
 		case <-rescan.C:
-			err = f.scan(ctx)
 		case <-missing.C:
 			before := len(f.levels)
-			if f.followRoots(); len(f.levels) > before {
-				err = f.scan(ctx)
+			if f.followRoots(); len(f.levels) == before {
+				continue
 			}
 		case <-due.C:
-			err = f.pass(ctx)
 		}
+		err := f.pass(ctx)
 		if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable) {
 			f.Warn(err.Error() + "; what changed is imported later")
-			f.imported, err = time.Now(), nil
 			due.Reset(10 * f.least)
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
 	}
@@ -319,85 +336,17 @@ func (f *follower) follow(ctx context.Context) error {
 
 // note notes an event, and reports whether something may have to be imported.
 func (f *follower) note(e fsnotify.Event) bool {
-	path := e.Name
-	if e.Op == fsnotify.Chmod || f.ignored[path] || strings.HasSuffix(path, "-shm") {
+	if e.Op == fsnotify.Chmod || strings.HasSuffix(e.Name, "-shm") {
 		return false
 	}
 	if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-		delete(f.levels, path) // what is gone loses nothing
+		delete(f.levels, e.Name) // what is gone loses nothing
 		return false
 	}
-	if _, known := f.inputs[path]; !known && e.Has(fsnotify.Create) {
-		if levels, followed := f.levels[filepath.Dir(path)]; followed && levels > 0 {
-			f.followTree(path, levels-1)
-		}
+	if levels := f.levels[filepath.Dir(e.Name)]; levels > 0 && e.Has(fsnotify.Create) {
+		f.followTree(e.Name, levels-1)
 	}
-	f.changed[path] = true
 	return true
-}
-
-// pass imports what changed since the last import.
-func (f *follower) pass(ctx context.Context) error {
-	inputs, unknown := f.affected()
-	if len(unknown) > 0 {
-		before := f.inputs
-		if err := f.look(); err != nil {
-			return err
-		}
-		for path, in := range f.inputs {
-			if _, known := before[path]; !known {
-				inputs[path] = in
-			}
-		}
-		for _, path := range unknown {
-			if info, err := os.Stat(path); f.inputs[path].path == "" && err == nil && !info.IsDir() {
-				f.ignored[path] = true
-			}
-		}
-	}
-	f.imported = time.Now()
-	if len(inputs) == 0 {
-		clear(f.changed)
-		return nil
-	}
-	var all []Input
-	for _, path := range slices.Sorted(maps.Keys(inputs)) {
-		in := inputs[path]
-		if info, err := os.Stat(path); err == nil {
-			in.info, in.Size = info, info.Size()
-			all = append(all, in)
-		}
-	}
-	err := f.read(ctx, all)
-	f.took = time.Since(f.imported)
-	if err == nil {
-		clear(f.changed)
-	}
-	return err
-}
-
-// affected returns the inputs that changed, and the paths of no input that is known.
-func (f *follower) affected() (inputs map[string]Input, unknown []string) {
-	inputs = make(map[string]Input)
-	for path := range f.changed {
-		if in, known := f.inputs[path]; known {
-			inputs[path] = in
-			continue
-		}
-		found := false
-		for at := path; !found && at != filepath.Dir(at); at = filepath.Dir(at) {
-			var whole Input
-			if whole, found = f.wholes[at]; found {
-				if abs, err := filepath.Abs(whole.path); err == nil {
-					inputs[abs] = whole
-				}
-			}
-		}
-		if !found {
-			unknown = append(unknown, path)
-		}
-	}
-	return inputs, unknown
 }
 
 // directoriesOf returns those in which files of the places are, or will be.
