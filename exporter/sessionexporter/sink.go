@@ -63,6 +63,9 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	}
 	s.unknown = unknownScopes{logger: s.logger, redact: redactor}
 	s.ingester = ingest.New(s.store, ingest.Options{SessionKeys: s.config.SessionKeys, Redactor: redactor})
+	if err := s.ingester.Resume(ctx); err != nil {
+		s.logger.Warn("what an earlier process left is built with the next spans", zap.Error(err))
+	}
 	var running context.Context
 	running, s.cancel = context.WithCancel(context.Background())
 	if err := errors.Join(s.writeFiles(running), s.importTranscripts(running)); err != nil {

@@ -137,19 +137,7 @@ func join(all []request) []request {
 
 func deliver(t testing.TB, s *sqlitestore.Store, all []request) ingest.Report {
 	t.Helper()
-	return deliverTo(t, ingest.New(s, ingest.Options{}), all)
-}
-
-// deliverSmall delivers requests where turns are cut wherever they can be.
-func deliverSmall(t testing.TB, s *sqlitestore.Store, all []request) ingest.Report {
-	t.Helper()
 	in := ingest.New(s, ingest.Options{})
-	in.SetWindowSize(1)
-	return deliverTo(t, in, all)
-}
-
-func deliverTo(t testing.TB, in *ingest.Ingester, all []request) ingest.Report {
-	t.Helper()
 	sum := ingest.Report{Dialects: make(map[string]int)}
 	for _, r := range all {
 		var report ingest.Report
@@ -171,6 +159,9 @@ func deliverTo(t testing.TB, in *ingest.Ingester, all []request) ingest.Report {
 		for name, n := range report.Dialects {
 			sum.Dialects[name] += n
 		}
+	}
+	if err := s.Rebuild(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	return sum
 }
@@ -228,27 +219,19 @@ func TestCaptures(t *testing.T) {
 
 // TestCaptureOrder: a capture's spans and records, mixed in any order, in any
 // batches and delivered again, give the same bytes in every table.
-func TestCaptureOrder(t *testing.T) { testCaptureOrder(t, deliver) }
-
-// TestCaptureOrderOfSteps: so they do where every step is a window.
-func TestCaptureOrderOfSteps(t *testing.T) { testCaptureOrder(t, deliverSmall) }
-
-func testCaptureOrder(t *testing.T, deliver deliverFunc) {
+func TestCaptureOrder(t *testing.T) {
 	for _, dir := range captures(t) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			rounds := testscale.Rounds(4, 12)
-			testOrder(t, readCapture(t, dir), rounds, deliver)
+			testOrder(t, readCapture(t, dir), rounds)
 		})
 	}
 }
 
-// deliverFunc is deliver or deliverSmall.
-type deliverFunc func(testing.TB, *sqlitestore.Store, []request) ingest.Report
-
 // testOrder delivers spans and records in as many orders, batches and repetitions as there
 // are rounds, and fails unless every table has the same bytes.
-func testOrder(t *testing.T, all []request, rounds int, deliver deliverFunc) {
+func testOrder(t *testing.T, all []request, rounds int) {
 	t.Helper()
 	reference := openStore(t)
 	deliver(t, reference, join(all))

@@ -39,9 +39,6 @@ type Ingester struct {
 	keys     *dialect.Keys
 	redactor *redact.Redactor
 	pool     sync.Pool
-	// windowSize is the least number of facts that are assembled together, 0 for as many
-	// as is best.
-	windowSize int
 }
 
 // New returns an Ingester that writes to w.
@@ -307,14 +304,19 @@ func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
 // Complete sets the functions of a batch by which a store makes rows of its observations. Those of an Ingester have
 // them; one that comes from another process has not.
 func Complete(b *store.Batch) {
-	b.Assemble, b.Adopt, b.Threads = assembler(0), adoptTranscript, dialect.HasThreads
+	b.Assemble, b.Adopt, b.Threads = assembleWindow, adoptTranscript, dialect.HasThreads
+}
+
+// Resume has the store rebuild what a process that ended has left. Otherwise that is done after the first delivery.
+func (i *Ingester) Resume(ctx context.Context) error {
+	var nothing store.Batch
+	Complete(&nothing)
+	_, err := i.writer.Apply(ctx, &nothing)
+	return err
 }
 
 func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {
 	Complete(&b.batch)
-	if i.windowSize > 0 {
-		b.batch.Assemble = assembler(i.windowSize)
-	}
 	if x := &b.redaction; x.Redactor != nil {
 		x.batch(&b.batch)
 		r.Redacted, r.Omitted, r.Truncated = x.redacted, x.omitted, x.truncated

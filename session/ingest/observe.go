@@ -301,13 +301,9 @@ func unreadable(o *store.Observation, err error) fact.Fact {
 	}
 }
 
-// assembler returns a [store.Assembler] of windows of at least so many facts, 0 for
-// as many as is best.
-func assembler(size int) store.Assembler {
-	return func(w *store.Window) (store.Assembly, error) {
-		return assemble.Windows{Owner: w.Owner, Proofs: w.Proofs, Carried: w.Carry, Around: factsOf(w.Around),
-			Facts: factsOf(w.Observations), Size: size}.Assemble()
-	}
+// assembleWindow is the [store.Assembler] of all batches.
+func assembleWindow(w *store.Window) (store.Assembly, error) {
+	return assemble.Assemble(w.Owner, factsOf(w.Observations), w.Proofs...), nil
 }
 
 // factsOf reads facts back from the store.
@@ -317,7 +313,7 @@ func factsOf(observations []store.Observation) []fact.Fact {
 		if err := decode(observations[i].Data, &facts[i]); err != nil {
 			facts[i] = unreadable(&observations[i], err)
 		}
-		facts[i].TraceRank, facts[i].Until = observations[i].TraceRank, observations[i].Until
+		facts[i].TraceRank = observations[i].TraceRank
 	}
 	return facts
 }

@@ -58,8 +58,9 @@ type observer struct {
 	// of its own.
 	changed map[string][]timeRange
 	touched map[string][]timeRange
-	// rebuilt are owners where more has changed than that observations were added.
-	rebuilt map[string]bool
+	// rebuilt are owners where more has changed than that observations were added: replacing has those where one was
+	// replaced, moving those to or from which one moved.
+	rebuilt, replacing, moving map[string]bool
 	// proofs are what the observations of owners proved before the batch, unread those of them that are not read yet.
 	// proofNews has the owners whose observations may prove something else now.
 	proofs    map[string]*Proven
@@ -71,6 +72,9 @@ type observer struct {
 	isThread func(dialect string) bool
 	// moved are observations that left an owner: what was built of them there is removed.
 	moved []Observation
+	// batch is what is stored, unbuilt are the marks of owners whose turns lack observations.
+	batch   *Batch
+	unbuilt map[string]*UnbuiltOf
 }
 
 // observe stores the batch's observations and adds what they come to to the work
@@ -82,14 +86,7 @@ func (a *applier) observe(b *Batch) {
 		}
 		return
 	}
-	o := observer{
-		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation),
-		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*OrphanTraces),
-		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
-		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange),
-		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), proofs: make(map[string]*Proven),
-		proofNews: make(map[string]bool), threads: make(map[thread]bool), isThread: b.Threads,
-	}
+	o := newObserver(a, b)
 	o.reportsOf(b.SpanRefs)
 	for i := range b.Observations {
 		if n := &b.Observations[i]; n.Session != "" &&
@@ -107,7 +104,23 @@ func (a *applier) observe(b *Batch) {
 	for trace, ranges := range o.changed {
 		o.touch(o.owners[trace], ranges...)
 	}
+	if b.Rebuilt != nil {
+		o.touch(b.Rebuilt.Owner(), timeRange{b.Rebuilt.mark.From, b.Rebuilt.mark.To})
+	}
 	o.rebuildAll()
+}
+
+func newObserver(a *applier, b *Batch) *observer {
+	return &observer{
+		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation),
+		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*OrphanTraces),
+		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
+		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange),
+		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), replacing: make(map[string]bool),
+		moving: make(map[string]bool), proofs: make(map[string]*Proven),
+		proofNews: make(map[string]bool), threads: make(map[thread]bool), isThread: b.Threads,
+		batch: b, unbuilt: make(map[string]*UnbuiltOf),
+	}
 }
 
 // compareKeys orders observations by how well they name a session.
@@ -255,6 +268,7 @@ func (o *observer) replaced(old, row *ObservationRow) {
 		w.observed.lost = append(w.observed.lost, lostAbout{bounds: timeRange{old.Start, old.End}})
 	}
 	o.rebuilt[old.Owner], o.rebuilt[row.Owner] = true, true
+	o.replacing[old.Owner], o.replacing[row.Owner] = true, true
 	switch {
 	case old.TraceID != "":
 		o.unsettled[old.TraceID] = true
@@ -286,9 +300,19 @@ func (o *observer) rebuildAll() {
 	owners := slices.Sorted(maps.Keys(o.touched))
 	for _, owner := range owners {
 		o.noteProofs(owner)
+		o.unbuilt[owner] = &UnbuiltOf{Owner: owner}
+		o.unread = append(o.unread, o.unbuilt[owner])
 	}
 	parts := make(map[string]*assembled)
-	o.rebuildOwners(owners, parts)
+	for _, owner := range owners {
+		parts[owner] = new(assembled)
+	}
+	if o.batch.Rebuilt != nil {
+		o.ask()
+		o.takeRebuilt(parts)
+	} else {
+		o.rebuildOwners(owners, parts)
+	}
 	again := o.reproven(owners)
 	o.rebuildOwners(again, parts)
 	var all assembled
@@ -358,22 +382,22 @@ func (o *observer) reproven(owners []string) (changed []string) {
 // rebuildOwners assembles the windows of owners that were touched.
 func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
 	windows := o.windows(owners)
-	var queries []Query
+	o.deferWindows(owners, windows)
+	o.read(windows)
 	for _, owner := range owners {
-		for i := range windows[owner] {
-			w := &windows[owner][i]
-			w.in = &ObservationsIn{Owner: owner, From: w.from, To: w.to, Around: w.cut != nil}
-			queries = append(queries, w.in)
+		if len(windows[owner]) == 0 {
+			continue
 		}
-	}
-	o.ask(queries...)
-	for _, owner := range owners {
 		part := new(assembled)
 		for i := range windows[owner] {
-			segments := o.changedSegments(owner, &windows[owner][i])
-			for k := range segments {
-				some := o.rebuild(owner, &segments[k])
-				part.rows = append(part.rows, segments[k].Observations...)
+			for _, rows := range o.changedSegments(owner, &windows[owner][i]) {
+				some, err := assembleRows(o.assemble, owner, o.proofs[owner].Proofs, rows)
+				if err != nil {
+					o.rows.fail(err)
+					some.Attribution = make([]Attribution, len(rows))
+				}
+				o.prove(owner, rows, &some)
+				part.rows = append(part.rows, rows...)
 				part.add(&some)
 			}
 		}
@@ -381,40 +405,47 @@ func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
 	}
 }
 
-// add appends what further observations come to. Their cuts are stored by then.
+// read reads the observations of windows.
+func (o *observer) read(windows map[string][]window) {
+	var queries []Query
+	for owner, all := range windows {
+		for i := range all {
+			all[i].in = &ObservationsIn{Owner: owner, From: all[i].from, To: all[i].to}
+			queries = append(queries, all[i].in)
+		}
+	}
+	o.ask(queries...)
+}
+
+// add appends what further observations come to.
 func (a *Assembly) add(part *Assembly) {
 	a.Messages = append(a.Messages, part.Messages...)
 	a.Decisions = append(a.Decisions, part.Decisions...)
 	a.Attribution = append(a.Attribution, part.Attribution...)
 }
 
-// rebuild assembles a segment and stores where it may be cut, and what it proves.
-func (o *observer) rebuild(owner string, s *segment) (part Assembly) {
-	if len(s.Observations) > 0 {
-		s.Proofs = o.proofs[owner].Proofs
-		var err error
-		if part, err = o.assemble(&s.Window); err == nil && len(part.Attribution) != len(s.Observations) {
-			err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(s.Observations))
-		}
-		if err != nil {
-			o.rows.fail(fmt.Errorf("assemble session %s: %w", owner, err))
-			part = Assembly{Attribution: make([]Attribution, len(s.Observations))}
-		}
-		for i := range s.Observations {
-			n := &s.Observations[i]
-			if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
-				o.rows.prove(n, proof)
-				o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) ||
-					!o.isProven(owner, proof)
-			}
+// assembleRows assembles observations of an owner.
+func assembleRows(assemble Assembler, owner string, proofs []UsageProof, rows []Observation) (Assembly, error) {
+	part, err := assemble(&Window{Owner: owner, Proofs: proofs, Observations: rows})
+	if err == nil && len(part.Attribution) != len(rows) {
+		err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(rows))
+	}
+	if err != nil {
+		return Assembly{}, fmt.Errorf("assemble session %s: %w", owner, err)
+	}
+	return part, nil
+}
+
+// prove stores what observations prove that were assembled.
+func (o *observer) prove(owner string, rows []Observation, part *Assembly) {
+	for i := range rows {
+		n := &rows[i]
+		if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
+			o.rows.prove(n, proof)
+			o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) ||
+				!o.isProven(owner, proof)
 		}
 	}
-	from := s.from
-	if s.Carry != nil {
-		from++ // the cut where it begins stays
-	}
-	o.rows.changes.Cuts = append(o.rows.changes.Cuts, CutRange{owner, from, s.to, part.Cuts})
-	return part
 }
 
 // isProven reports whether something was proven before the batch.

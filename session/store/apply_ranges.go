@@ -6,16 +6,15 @@ import (
 	"slices"
 )
 
-// window is a range of an owner's time that must be rebuilt. It begins at a cut, where
-// that is not nil.
+// window is a range of an owner's time that must be rebuilt.
 type window struct {
 	timeRange
-	cut *Cut
-	in  *ObservationsIn
+	size *WindowSize
+	in   *ObservationsIn
 }
 
 // windows are the windows of owners that must be rebuilt because of what was touched, in order of time: from an
-// opening or a cut to another opening, where nothing reaches across.
+// opening to another, where nothing reaches across.
 //
 // What is in a window that was found need not be looked for. So one is looked for first, then a few of what is left,
 // spread over the time, then many.
@@ -83,11 +82,10 @@ func unionWindows(windows []window) (all []window) {
 	return all
 }
 
-// window is the range from the last opening or cut before s to the first opening
-// after it. A cut counts only if nothing that changed in s can move it.
+// window is the range from the last opening before s to the first opening after it.
 func (o *observer) window(owner string, s timeRange) window {
 	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
-	from, to := &WindowFrom{Owner: owner, CutAt: s.from, At: s.from}, &WindowTo{Owner: owner, At: s.to + 1}
+	from, to := &WindowFrom{Owner: owner, At: s.from}, &WindowTo{Owner: owner, At: s.to + 1}
 	for from != nil || to != nil {
 		var queries []Query
 		if from != nil {
@@ -99,14 +97,12 @@ func (o *observer) window(owner string, s timeRange) window {
 		o.ask(queries...)
 		switch {
 		case from == nil:
-		case from.Cut != nil && (!from.OK || from.Start <= from.Cut.At):
-			w.from, w.cut, from = from.Cut.At, from.Cut, nil
 		case !from.OK:
 			from = nil
 		case from.Across == nil:
 			w.from, from = from.Start, nil
 		default:
-			from = &WindowFrom{Owner: owner, CutAt: s.from, At: min(from.Start, from.Across.From+1)}
+			from = &WindowFrom{Owner: owner, At: min(from.Start, from.Across.From+1)}
 		}
 		switch {
 		case to == nil:
@@ -121,61 +117,31 @@ func (o *observer) window(owner string, s timeRange) window {
 	return w
 }
 
-// segment is a part of a window that is assembled by itself, and the range of time
-// that it replaces.
-type segment struct {
-	timeRange
-	Window
-}
-
-// changedSegments cuts a window into segments and leaves out those that were the
+// changedSegments cuts a window into those that may be assembled by themselves and leaves out those that were the
 // same before the batch.
-func (o *observer) changedSegments(owner string, w *window) []segment {
+func (o *observer) changedSegments(owner string, w *window) [][]Observation {
 	all := w.in.Rows
-	first := Window{Owner: owner}
-	if w.cut != nil {
-		first.Carry, first.Around = w.cut.Carry, w.in.AroundRows
-	}
-	reach := int64(math.MinInt64)
-	if len(first.Around) > 0 {
-		reach = w.in.Until
-	}
 	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
-	cut := segments(all, reach)
-	if len(cut) == 0 {
-		return []segment{{w.timeRange, first}} // what was there has moved
-	}
-	segmented := make([]segment, len(cut))
-	for i := range cut {
-		segmented[i] = segment{timeRange{cut[i][0].Start, w.to}, Window{Owner: owner, Observations: cut[i]}}
-		if i > 0 {
-			segmented[i-1].to = cut[i][0].Start
-		}
-	}
-	segmented[0].from = w.from
-	segmented[0].Carry, segmented[0].Around = first.Carry, first.Around
+	cut := segments(all)
 	// Where observations were only added, segments without a new one are as they were, unless a new one moved their
 	// bounds. Of other changes it is not known what they may have been part of.
 	if o.rebuilt[owner] || len(cut) == 1 {
-		return segmented
+		return cut
 	}
 	isFresh := func(x Observation) bool { return o.fresh[keyOf(&x)] }
 	before := make(map[ObservationKey]int) // the first of each segment that there was, and its length
-	for _, s := range segments(slices.DeleteFunc(slices.Clone(all), isFresh), reach) {
+	for _, s := range segments(slices.DeleteFunc(slices.Clone(all), isFresh)) {
 		before[keyOf(&s[0])] = len(s)
 	}
-	return slices.DeleteFunc(segmented, func(s segment) bool {
-		first := s.Observations[0]
-		return before[keyOf(&first)] == len(s.Observations) &&
-			!slices.ContainsFunc(s.Observations, isFresh)
+	return slices.DeleteFunc(cut, func(s []Observation) bool {
+		return before[keyOf(&s[0])] == len(s) && !slices.ContainsFunc(s, isFresh)
 	})
 }
 
-// segments cuts observations, which are in order, where one opens and none reaches
-// across. What began before them reaches to a time.
-func segments(all []Observation, reach int64) [][]Observation {
+// segments cuts observations, which are in order, where one opens and none reaches across.
+func segments(all []Observation) [][]Observation {
 	var cut [][]Observation
-	from := 0
+	from, reach := 0, int64(math.MinInt64)
 	for i := range all {
 		// All that begin together are on one side of the cut.
 		if i > from && all[i].Start > all[i-1].Start && reach <= all[i].Start && opensAt(all[i:]) {

@@ -38,6 +38,8 @@ type observedWork struct {
 	targets     map[string]string
 	// folding is set while abouts are merged into the row.
 	folding bool
+	// unbuilt are answers of turns that lack observations.
+	unbuilt []string
 }
 
 // lostAbout is what an observation reports no more.
@@ -84,8 +86,8 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 		if rows[i].TraceID != "" {
 			set(&w.traces, rows[i].TraceID, true)
 		}
-		if attributed.SessionAttrs != nil {
-			w.abouts = append(w.abouts, attributed.SessionAttrs)
+		if attributed.SessionAttrs != nil && (old.SessionID != attributed.SessionID || before != about) {
+			w.abouts = append(w.abouts, attributed.SessionAttrs) // others are in the row already
 		}
 	}
 	for i := range assembled.Messages {
@@ -402,12 +404,7 @@ func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) {
 	if old := a.rows.message(m.ID); old == nil || old.SessionID != w.id {
 		return
 	}
-	stored := a.rows.partsFrom(m.ID, m.From)
-	for _, p := range m.before() {
-		if before := a.rows.part(p.ID); before != nil && before.MessageID == m.ID && before.Index < m.From {
-			stored = append(stored, *before)
-		}
-	}
+	stored := a.rows.partsFrom(m.ID, 0)
 	for i := range stored {
 		p := &stored[i]
 		if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
@@ -602,6 +599,7 @@ func (a *applier) applyObserved(w *sessionWork) {
 	for _, trace := range slices.Sorted(maps.Keys(o.left)) {
 		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id, Pruned: true})
 	}
+	a.markUnbuilt(w)
 	for _, m := range o.messages {
 		a.replaceMessage(w, m)
 	}

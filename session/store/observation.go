@@ -12,8 +12,8 @@ import (
 // Observation is what one span or log record of an agent that was not
 // instrumented with the SDK reports. No such span describes a whole message: what
 // it means depends on others that may come before or after it. So observations
-// are stored, and the window of the session that a new one falls into is built
-// again from all of them, by the batch's Assemble.
+// are stored, and the turn that a new one falls into is rebuilt
+// from all of its observations, by the batch's Assemble.
 type Observation struct {
 	// TraceID is lower-case hex, empty for a record that was emitted in no trace.
 	// Source distinguishes the observations of one trace.
@@ -114,15 +114,6 @@ type Assembly struct {
 	Decisions []Decision
 	// Attribution is what became of each observation, in their order.
 	Attribution []Attribution
-	// Cuts are where the window may be cut, in order of time.
-	Cuts []Cut
-}
-
-// Cut is a time within a turn before which nothing changes by what happens after
-// it. Carry is what the Assembler must know of what came before.
-type Cut struct {
-	At    int64  `column:"at_nano"`
-	Carry []byte `column:"carry"`
 }
 
 // AssembledMessage is a message with all its parts, in order of index from 0. They
@@ -131,22 +122,14 @@ type Cut struct {
 // its session: the observations do.
 type AssembledMessage struct {
 	session.Message
-	// From is the index from which all parts are in Parts. Of those before it Parts has
-	// some that may have changed; the rest stay as they are.
-	From  int64
 	Parts []session.Part
 }
 
-// Window is a range of a session's time whose observations are assembled together:
-// from where a turn opens, or from a cut within one, to where another turn opens,
-// with nothing reaching across either: no observation, and none from which another to
-// what is below it.
+// Window is a range of a session's time whose observations are assembled together: from where a turn opens to where
+// another one does, with nothing reaching across either: no observation, and none from which another to what is below
+// it. Most windows are one turn.
 type Window struct {
 	Owner string
-	// Carry is that of the cut where the window begins, nil where a turn opens. Around
-	// are the observations that begin before the cut and last until after it.
-	Carry  []byte
-	Around []Observation
 	// Proofs are what all observations of the owner prove, by Counter.
 	Proofs []UsageProof
 	// Observations are those that begin in the window.
@@ -156,19 +139,19 @@ type Window struct {
 // Assembler returns what the observations of a window come to. It depends on
 // nothing but the window, and not on the order in it. The UsageProof of an attribution must
 // not depend on the window's Proofs.
-//
-// It may return cuts. One at a time must depend on what begins before it and on the
-// [CutLookahead] observations that follow, and on nothing else; and the window that
-// begins at it must come to what it comes to when it is assembled with what comes
-// before.
 type Assembler func(w *Window) (Assembly, error)
 
-// MaxAround is how many observations that begin before a window and last until after its begin are known to it: the
-// outermost ones, and the last to begin.
-const MaxAround = 128
-
-// CutLookahead is how many observations after a cut may decide whether it is one.
-const CutLookahead = 16
+// UnbuiltTurns marks an owner whose rows lack some observations: Added batches have stored some between From and To,
+// Unix nanoseconds, whose turns were not built since. Version is another one when rows of the owner were built all the
+// same, or an observation was replaced. See [Batch.Defer].
+type UnbuiltTurns struct {
+	Owner string `column:"owner"`
+	From  int64  `column:"from_nano"`
+	To    int64  `column:"to_nano"`
+	Added int64  `column:"added"`
+	// Version is random.
+	Version int64 `column:"version"`
+}
 
 // DataVersion is the first byte of Data that states how it was understood: of two
 // observations with one identity the one whose byte is greater counts, because what

@@ -163,10 +163,7 @@ func (a *applier) prefetchRows() {
 		for _, m := range w.observed.messages {
 			want.messages.IDs = append(want.messages.IDs, m.ID)
 			if w.observed.known[m.ID] {
-				queries = append(queries, &PartsFrom{MessageID: m.ID, From: m.From})
-				if parts := m.before(); len(parts) > 0 {
-					queries = append(queries, &PartsByKey{Keys: parts})
-				}
+				queries = append(queries, &PartsFrom{MessageID: m.ID})
 			}
 		}
 	}
@@ -252,14 +249,4 @@ func (i *importer) prefetch(in *Imported) {
 	}
 	again := wanted{spans: SpanRefsByKey{Keys: i.rows.redelivered(links)}}
 	i.rows.ask(again.queries(queries...)...)
-}
-
-// before are the parts that may have changed before the index from which all parts are given.
-func (m *AssembledMessage) before() (parts []PartIndex) {
-	for i := range m.Parts {
-		if m.Parts[i].Index < m.From {
-			parts = append(parts, PartIndex{ID: m.Parts[i].ID})
-		}
-	}
-	return parts
 }

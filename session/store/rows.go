@@ -123,7 +123,7 @@ func (r *rows) ask(queries ...Query) {
 func (c *Changes) empty() bool {
 	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+
 		len(c.Decisions)+len(c.Blobs)+len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+
-		len(c.Proofs)+len(c.Cuts)+len(c.Traces)+len(c.Touched)+len(c.Sources)+
+		len(c.Proofs)+len(c.Unbuilt)+len(c.Traces)+len(c.Touched)+len(c.Sources)+
 		len(c.Annotations) == 0
 }
 

@@ -45,6 +45,9 @@ type Writer interface {
 	// Apply merges the batch and returns when its rows are committed, or with an
 	// error when none of it is. It does not retain b. Concurrent calls may share
 	// a transaction. Canceling ctx stops the wait, not a commit under way.
+	//
+	// The first batch with an Assemble, though it may have no changes, has turns rebuilt
+	// that a process has left unbuilt which ended before.
 	Apply(ctx context.Context, b *Batch) (Result, error)
 }
 
@@ -57,6 +60,8 @@ type Result struct {
 	Refused int64
 	// Pending is the number of observations of the batch that no session reports yet.
 	Pending int64
+	// Unbuilt reports that turns may lack observations, see [Batch.Defer].
+	Unbuilt bool
 	// Sessions are the ids of those that the batch reported, in no order.
 	Sessions []string
 }

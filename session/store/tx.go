@@ -93,7 +93,8 @@ type Changes struct {
 	Owners       []NewOwner
 	Attributed   []Attributed
 	Proofs       []Proof
-	Cuts         []CutRange
+	// Unbuilt replace those of the same owner; where nothing was Added, that is deleted.
+	Unbuilt []UnbuiltTurns
 
 	// Traces that have rows of a session, after all else.
 	Traces []SessionTrace
@@ -151,13 +152,6 @@ type Attributed struct {
 type Proof struct {
 	ObservationKey
 	UsageProof
-}
-
-// CutRange makes Cuts the only ones of an owner in [From, To), Unix nanoseconds.
-type CutRange struct {
-	Owner    string
-	From, To int64
-	Cuts     []Cut
 }
 
 // SessionTrace notes that a trace has spans of a session. Where Pruned is set, it may have none any more: the note
@@ -382,21 +376,18 @@ type (
 
 		Rows []SpanTime
 	}
-	// WindowFrom looks for where a window may begin. Cut is the last cut before the observation that is the
-	// CutLookahead-th of those that begin before CutAt, nil if there is none. Start is the last time before At when an
-	// observation that opens a turn begins. Across bounds the observations that begin before Start and last until after
-	// it, nil if there are none or Start is not after the cut. The cost depends on how many those are, not on how many
-	// come before or after.
+	// WindowFrom looks for where a window may begin. Start is the last time before At when an observation that opens a
+	// turn begins. Across bounds the observations that begin before Start and last until after it, nil if there are none.
+	// The cost depends on how many those are, not on how many come before or after.
 	WindowFrom struct {
-		Owner     string
-		CutAt, At int64
+		Owner string
+		At    int64
 
-		Cut    *Cut
 		OK     bool
 		Start  int64
 		Across *TimeRange
 	}
-	// WindowTo is like WindowFrom for the first time at At or after it, and has no cut.
+	// WindowTo is like WindowFrom for the first time at At or after it.
 	WindowTo struct {
 		Owner string
 		At    int64
@@ -405,16 +396,28 @@ type (
 		Start  int64
 		Across *TimeRange
 	}
-	// ObservationsIn are those that begin in [From, To), and if Around is set those that begin before From and last
-	// until after it; these by (start, trace, source), and of more than [MaxAround] the first and the last half of so
-	// many. Until is when the last of them ends, 0 if there are none. All of them have their TraceRank.
+	// ObservationsIn are those that begin in [From, To), with their TraceRank.
 	ObservationsIn struct {
 		Owner    string
 		From, To int64
-		Around   bool
 
-		Rows, AroundRows []Observation
-		Until            int64
+		Rows []Observation
+	}
+	// WindowSize counts the observations that begin in [From, To), up to Limit. Answer is the message to which the last of them that
+	// is attributed to a message of the owner is, "" if there is none.
+	WindowSize struct {
+		Owner    string
+		From, To int64
+		Limit    int
+
+		Count  int
+		Answer string
+	}
+	// UnbuiltOf finds the mark of an owner; if that is "", the mark of the first owner after another.
+	UnbuiltOf struct {
+		Owner, After string
+
+		Unbuilt *UnbuiltTurns
 	}
 	// Proven is what the observations of an owner prove, by Counter, without those of which nothing is proven. The cost
 	// does not depend on how many prove the same. Counted, if WithCounted is set, bounds the observations with a
@@ -451,6 +454,8 @@ func (q *SpanTimes) names(add AddNames)         { addTraces(add, q.Keys) }
 func (q *WindowFrom) names(add AddNames)        { add(NameSession, q.Owner) }
 func (q *WindowTo) names(add AddNames)          { add(NameSession, q.Owner) }
 func (q *ObservationsIn) names(add AddNames)    { add(NameSession, q.Owner) }
+func (q *WindowSize) names(add AddNames)        { add(NameSession, q.Owner) }
+func (q *UnbuiltOf) names(add AddNames)         { add(NameSession, q.Owner) }
 func (q *Proven) names(add AddNames)            { add(NameSession, q.Owner) }
 
 func (q *SpanRefsByKey) names(add AddNames) {

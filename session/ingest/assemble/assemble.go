@@ -3,14 +3,13 @@
 // writes the messages that they come to.
 //
 // It is a function of the facts alone. A fact that arrives later is not added to
-// what is there: the window of the session that it belongs to is rebuilt. A long
-// turn has several windows; see [Windows].
+// what is there: its turn is rebuilt, whole.
 package assemble
 
 import (
 	"cmp"
-	"math"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -18,25 +17,31 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Assemble reports what the facts of a window of the session owner come to. The
-// order of the facts has no meaning; attributions are in their order.
-func Assemble(owner string, facts []fact.Fact) store.Assembly {
-	out, _ := Windows{Owner: owner, Facts: facts}.Assemble()
+// Assemble reports what the facts of some turns of the session owner come to: of one, or of all that something reaches
+// across. proofs are what all facts of the session prove of how tokens were counted. The order of the facts has no
+// meaning; attributions are in their order.
+func Assemble(owner string, facts []fact.Fact, proofs ...store.UsageProof) store.Assembly {
+	a := &assembly{owner: owner, apart: apartOf(proofs)}
+	a.run(facts)
+	out := store.Assembly{
+		Messages: a.messages, Decisions: a.decisions, Attribution: make([]store.Attribution, len(facts)),
+	}
+	for _, n := range a.nodes {
+		n.attribution.UsageProof = n.usageProof()
+		out.Attribution[n.at] = n.attribution
+	}
 	return out
 }
 
-// run assembles the facts of one window. It reports false when the window cannot
-// end where it was to: more facts must be added then.
-func (a *assembly) run(around, facts []fact.Fact) bool {
+func (a *assembly) run(facts []fact.Fact) {
 	// Each stage needs the one before it: a span that was made for side calls only is found by the calls of its own
 	// session, and what has another purpose than the conversation is in none of its turns.
-	a.buildTree(around, facts)
+	a.buildTree(facts)
 	a.findSessions()
 	a.classify()
 	for _, id := range a.order {
-		a.sessions[id].findTurns(a.carried != nil)
+		a.sessions[id].findTurns()
 	}
-	a.keepOpen()
 	for _, id := range a.order {
 		s := a.sessions[id]
 		parentRefs := make(map[*turn][]*parentRef)
@@ -46,39 +51,19 @@ func (a *assembly) run(around, facts []fact.Fact) bool {
 			}
 		}
 		for _, t := range s.turns {
-			if begun := a.reportTurn(t, parentRefs[t]); !begun && t.open {
-				// The id of a message is made from the time at which it begins. If the window ended before
-				// that, the next one would give the message another id.
-				if !a.forced {
-					return false
-				}
-				t.open = false
-			}
+			a.reportTurn(t, parentRefs[t])
 		}
 		a.reportCompactions(s)
 		a.reportNotes(s)
 	}
 	a.reportSessions()
-	return true
 }
-
-// unbounded is when the last window of a turn ends.
-const unbounded = math.MaxInt64
 
 // assembly is one run of Assemble.
 type assembly struct {
 	owner string
 	// apart is what is proven of those who count tokens, by [counterOf].
 	apart map[string]fact.Apart
-	// from and until are where the window begins and ends, in Unix nanoseconds.
-	from, until int64
-	// forced reports that the window ends here even if a turn has not begun to be reported: that turn ends too.
-	forced bool
-	// carried is what the windows before leave to this one, nil where a turn opens.
-	carried *carry
-	// ahead are the facts with which the next window begins: what they repeat of this
-	// one counts.
-	ahead []fact.Fact
 	// nodes are the facts in order of time.
 	nodes  []*node
 	bySpan map[[2]string]*node
@@ -126,3 +111,27 @@ func (n *node) place(session, message, part string) {
 	}
 	p.PartID = cmp.Or(p.PartID, part)
 }
+
+func spanKey(f *fact.Fact) [2]string { return [2]string{f.TraceID, f.SpanID} }
+
+// isSpan reports whether the fact is what its span is known by.
+func isSpan(f *fact.Fact) bool { return f.Source == f.SpanID && f.SpanID != "" }
+
+// byTwo reports whether two instrumentations may report one call by the two facts.
+func byTwo(x, y *fact.Fact) bool {
+	return x.Dialect != y.Dialect || instrument(x.Name) != instrument(y.Name)
+}
+
+// toolName is the name of the tool that a fact is about.
+func toolName(f *fact.Fact) string {
+	switch {
+	case f.Tool != nil:
+		return f.Tool.Name
+	case f.Decision != nil:
+		return f.Decision.ToolName
+	}
+	return ""
+}
+
+// squeeze leaves out the blanks of a text.
+func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }

@@ -17,8 +17,8 @@ import (
 //     framework states an input of 104 and a cache of 24, the provider's library an input
 //     of 128 that includes them.
 //
-// A window sees a part of the session only. What its facts prove goes into their
-// attributions, from which the store puts together what the windows are assembled with. It
+// A turn is a part of the session only. What its facts prove goes into their
+// attributions, from which the store puts together what the turns are assembled with. It
 // does not depend on that: two passes settle it.
 
 // counterOf names who counted the tokens that a fact states, "" where it is known how.

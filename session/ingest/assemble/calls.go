@@ -14,6 +14,7 @@ import (
 type call struct {
 	nodes      []*node
 	span       *node // the outermost span, nil when only records report it
+	at         int   // the index among the calls that were found
 	start, end int64
 	output     []fact.Part
 	// named reports that a fact has the request's id.
@@ -35,13 +36,15 @@ type callFinder struct {
 	// is nil: some servers give every answer the same.
 	requests, responses map[string]*call
 	loose, orphans      []*node
+	// reach has the latest end of the calls up to each. What began later than that is none of them.
+	reach []int64
 }
 
 // findCalls gathers the turn's model calls, in order of time.
 func (t *turn) findCalls() []*call {
 	c := callFinder{of: make(map[*node]*call), requests: make(map[string]*call), responses: make(map[string]*call)}
 	c.addSpans(t.nodes)
-	t.joinOrphans(c.calls, c.orphans, c.join)
+	t.joinOrphans(newOngoing(c.calls), c.orphans, c.join)
 	spans := newOngoing(c.calls)
 	c.joinEach(c.tied)
 	// What no id ties is of the call that was going on, before one is looked for nearby.
@@ -58,8 +61,13 @@ func (t *turn) findCalls() []*call {
 }
 
 func (c *callFinder) begin(n *node) *call {
-	began := &call{start: n.Start, end: n.End}
+	began := &call{start: n.Start, end: n.End, at: len(c.calls)}
 	c.calls = append(c.calls, began)
+	reach := n.End
+	if began.at > 0 {
+		reach = max(reach, c.reach[began.at-1])
+	}
+	c.reach = append(c.reach, reach)
 	return began
 }
 
@@ -77,6 +85,9 @@ func (c *callFinder) join(to *call, n *node) {
 	}
 	if !n.record || to.span == nil {
 		to.start, to.end = min(to.start, n.Start), max(to.end, n.End)
+	}
+	for at := to.at; at < len(c.reach) && c.reach[at] < n.End; at++ {
+		c.reach[at] = n.End
 	}
 }
 
@@ -111,7 +122,7 @@ func (c *callFinder) sameCall(n *node) *call {
 	if same := c.requests[n.RequestID]; same != nil {
 		return same
 	}
-	return twinOf(c.calls, n)
+	return c.twinOf(n)
 }
 
 // tied finds the call that a record names, or is in.
@@ -156,29 +167,53 @@ func (c *callFinder) addRecords() {
 // joinOrphans gives calls the spans of the provider's own library that have come from
 // traces of their own, the best fitting first. What fits none does not belong to the turn:
 // another's call that was made at the same time, or a copy.
-func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *node)) {
-	for len(orphans) > 0 {
-		var best *call
-		var least int64
-		at := -1
-		for i, n := range orphans {
-			for _, c := range calls {
-				// Agents that work side by side call one model at the same time. An orphan of another agent
-				// must not take the place of the one that fits best, whichever arrived first.
-				if slack, same := c.twin(n); same && (best == nil || slack < least ||
-					slack == least && n.TraceID > orphans[at].TraceID) {
-					best, least, at = c, slack, i
-				}
+func (t *turn) joinOrphans(calls ongoing, orphans []*node, join func(*call, *node)) {
+	type pair struct {
+		slack int64
+		n     *node
+		c     *call
+	}
+	var pairs []pair
+	for _, n := range orphans {
+		for _, c := range calls.about(n) {
+			if slack, same := c.twin(n); same {
+				pairs = append(pairs, pair{slack, n, c})
 			}
 		}
-		if best == nil {
-			break
+	}
+	// Agents that work side by side call one model at the same time. An orphan of another agent must not take the place
+	// of the one that fits best, whichever arrived first.
+	compare := func(x, y pair) int {
+		return cmp.Or(cmp.Compare(x.slack, y.slack), strings.Compare(y.n.TraceID, x.n.TraceID), compareNodes(x.n, y.n),
+			cmp.Compare(x.c.at, y.c.at))
+	}
+	slices.SortFunc(pairs, compare)
+	joined := make(map[*node]bool)
+	for len(pairs) > 0 {
+		p := pairs[0]
+		pairs = pairs[1:]
+		if joined[p.n] {
+			continue
 		}
-		join(best, orphans[at])
-		orphans = slices.Delete(orphans, at, at+1)
+		// The call may have been joined by others since.
+		slack, same := p.c.twin(p.n)
+		switch {
+		case !same:
+		case slack != p.slack:
+			p.slack = slack
+			at, _ := slices.BinarySearchFunc(pairs, p, compare)
+			pairs = slices.Insert(pairs, at, p)
+		default:
+			join(p.c, p.n)
+			joined[p.n] = true
+		}
+	}
+	left := make(map[*node]bool)
+	for _, n := range orphans {
+		left[n] = !joined[n]
 	}
 	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool {
-		n.refused = n.refused || slices.Contains(orphans, n)
+		n.refused = n.refused || left[n]
 		return n.refused
 	})
 }
@@ -187,13 +222,16 @@ func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *nod
 // agent framework's span and that of the provider's own library, in one trace or in
 // two. They have one response id; or one happened within the other, and what both
 // report agrees. Of several, the one that takes least longer matches.
-func twinOf(calls []*call, n *node) *call {
+func (c *callFinder) twinOf(n *node) *call {
 	var best *call
 	var least int64
-	for _, c := range slices.Backward(calls) {
-		slack, same := c.twin(n)
+	for i, other := range slices.Backward(c.calls) {
+		if c.reach[i] < n.Start-near {
+			break
+		}
+		slack, same := other.twin(n)
 		if same && (best == nil || slack < least) {
-			best, least = c, slack
+			best, least = other, slack
 		}
 	}
 	return best
@@ -320,6 +358,15 @@ func newOngoing(calls []*call) ongoing {
 		o.reach[i] = last
 	}
 	return o
+}
+
+// about returns the calls that were going on while a node was, or nearly.
+func (o *ongoing) about(n *node) (calls []*call) {
+	i, _ := slices.BinarySearchFunc(o.calls, n.End+near, func(c *call, at int64) int { return cmp.Compare(c.start, at) })
+	for i--; i >= 0 && o.reach[i] >= n.Start-near; i-- {
+		calls = append(calls, o.calls[i])
+	}
+	return calls
 }
 
 // nearest returns the call that was going on when a record was written, or ended

@@ -20,21 +20,10 @@ type writer struct {
 	*bench
 	results *outcomes
 	seen    map[string]int // of keys that part ids are made from
-	// written are the calls with an id that have a part, rewritten the parts of those
-	// that windows before wrote, children the sessions that calls started, by part.
-	written   []*tool
-	rewritten []session.Part
-	children  map[string]string
-	// base is how many parts the windows before wrote.
-	base int64
 	// steps counts the calls that left parts.
 	steps int
-	// mute reports that a call reported nothing of its answer, answers are hashes of the last
-	// answers.
-	mute bool
-	// latestID is the last time that a part's id was made from.
-	latestID int64
-	answers  []string
+	// mute reports that a call reported nothing of its answer.
+	mute     bool
 	measures measures
 }
 
@@ -46,23 +35,18 @@ func newWriter(t *turn, sessionID, id, role string, at int64) *writer {
 	return w
 }
 
-// reportTurn writes what the window has of the turn's messages. parent references are those of
-// its tool calls. It reports whether the assistant's message has begun.
-func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
+// reportTurn writes the turn's messages. parent references are those of its tool calls.
+func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 	asker := a.reportUser(t)
-	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
+	calls, lost := t.restore(t.findCalls())
 	tools := t.findTools(calls)
-	if t.open && t.resumed == nil && len(calls)+len(tools) == 0 && !a.forced {
-		return false // when its message began is not known yet
-	}
-	w := a.writer(t, calls, tools)
+	w := t.writer(calls, tools)
 	if w == nil {
 		if asker != nil { // only the user's message
-			asker.place(t.session, t.user.ID, "")
+			asker.place(t.session, t.userID, "")
 		}
-		return false
+		return
 	}
-	w.rewriteOpen()
 	w.reportEarlier(calls)
 	for i, c := range calls {
 		until := int64(math.MaxInt64)
@@ -77,20 +61,18 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 	w.measures.addCalls(calls)
 	w.measures.addFacts(t.nodes)
 	w.measures.Elsewhere = w.measures.Elsewhere.Add(a.usageElsewhere(t, parentRefs))
-	lost = w.reportRoots(calls, a.from, a.until) || lost
-	w.measures.addRoots(t, a.from, a.until)
-	w.measures.Lost = w.measures.Lost || lost
-	w.measures.Pending = w.measures.Pending || slices.ContainsFunc(w.Parts, func(p session.Part) bool {
+	lost = w.reportRoots(calls) || lost
+	w.measures.addRoots(t)
+	w.measures.Lost = lost
+	w.measures.Pending = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
 		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
 	})
-	if w.base == 0 && len(w.Parts) == 0 && !t.open {
+	if len(w.Parts) == 0 {
 		w.reportAbsence()
 	}
 	w.HiddenAt = w.measures.HiddenAt
 	w.UpdatedAt = max(w.CreatedAt, w.measures.Latest/1e6)
 	w.MetadataJSON = w.measures.metadata(t)
-	a.messages = append(a.messages, w.AssembledMessage)
-	written := &a.messages[len(a.messages)-1]
 	a.decide(w)
 	for _, n := range t.nodes {
 		if n.Kind == fact.Prompt {
@@ -98,33 +80,16 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 		}
 		n.place(t.session, w.ID, "")
 		if n == asker {
-			n.place(t.session, t.user.ID, "")
+			n.place(t.session, t.userID, "")
 		}
 	}
-	for _, st := range parentRefs {
-		w.mention(st)
-	}
-	written.Parts = slices.Concat(w.rewritten, w.Parts)
-	if t.open {
-		t.now = a.sessions[t.session].now == t
-		t.keep(w, a.until)
-	}
-	return true
+	w.mention(parentRefs)
+	a.messages = append(a.messages, w.AssembledMessage)
 }
 
-// writer begins the assistant's message, or goes on with it. It returns nil when
-// there is none yet.
-func (a *assembly) writer(t *turn, calls []*call, tools []*tool) *writer {
-	w := &writer{turn: t, bench: newBench(tools), results: t.results(a.ahead), seen: make(map[string]int)}
-	if c := t.resumed; c != nil {
-		w.ID, w.SessionID, w.Role = c.Message, t.session, session.RoleAssistant
-		w.CreatedAt, w.From = c.CreatedAt, c.Parts
-		w.base, w.mute, w.answers, w.measures, w.latestID = c.Parts, c.Mute, c.Answers, c.Measures, c.LatestID
-		if c.Stepped {
-			w.steps = 1
-		}
-		return w
-	}
+// writer begins the assistant's message. It returns nil when there is none yet.
+func (t *turn) writer(calls []*call, tools []*tool) *writer {
+	w := &writer{turn: t, bench: newBench(tools), results: t.results(), seen: make(map[string]int)}
 	began := t.start
 	switch {
 	case len(calls) > 0 && len(tools) > 0:
@@ -137,9 +102,9 @@ func (a *assembly) writer(t *turn, calls []*call, tools []*tool) *writer {
 		return nil
 	}
 	began = max(began, t.start)
-	if t.user != nil {
+	if t.userID != "" {
 		// An id of the same instant would not sort after the user's.
-		began = max(began, t.user.At+instant)
+		began = max(began, t.userAt+instant)
 	}
 	w.ID = spans.DeriveIDNano(spans.PrefixMessage, began, t.session, t.key, "assistant")
 	w.SessionID, w.Role, w.CreatedAt = t.session, session.RoleAssistant, began/1e6
@@ -172,51 +137,14 @@ func (w *writer) reportEarlier(calls []*call) {
 // instant is the time between two ids that are made from times, in nanoseconds.
 const instant = 250
 
-// reportFurther adds the user's messages during the turn to the message that a
-// window before wrote.
-func (a *assembly) reportFurther(t *turn, prompts []*node) {
-	var c userCarry
-	switch {
-	case t.resumed.User != nil:
-		c = *t.resumed.User
-	case len(prompts) == 0:
-		return
-	default:
-		at := prompts[0].Start
-		c = userCarry{ID: spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user"), At: at, Metadata: "{}"}
-	}
-	t.user = &c
-	w := newWriter(t, t.session, c.ID, session.RoleUser, c.At)
-	w.MetadataJSON, w.HiddenAt = c.Metadata, c.HiddenAt
-	w.From, w.base, w.seen["asked"] = c.Parts, c.Parts, int(c.Parts)
-	for _, n := range once(prompts) {
-		asked := askedBy(n.Fact)
-		for i := range asked {
-			w.reportPart(&asked[i], "asked", c.At, c.At)
-		}
-	}
-	for _, n := range prompts {
-		n.place(t.session, c.ID, "")
-	}
-	if c.Parts == 0 && len(w.Parts) == 0 {
-		w.absent(session.TypeWithheld, "the prompt was not reported", "asked", c.At)
-	}
-	t.user.Parts += int64(len(w.Parts))
-	a.messages = append(a.messages, w.AssembledMessage)
-}
-
 // reportUser writes the user's message, and returns the fact that it was reported from, nil when
-// none reports one or a window before has written it.
+// none reports one.
 func (a *assembly) reportUser(t *turn) *node {
 	var prompts []*node
 	for _, n := range t.nodes {
 		if n.Kind == fact.Prompt {
 			prompts = append(prompts, n)
 		}
-	}
-	if t.resumed != nil {
-		a.reportFurther(t, prompts)
-		return nil
 	}
 	prompts = once(prompts)
 	reporter := t.setAsked(prompts)
@@ -242,7 +170,7 @@ func (a *assembly) reportUser(t *turn) *node {
 	for _, n := range prompts {
 		n.place(t.session, w.ID, "")
 	}
-	t.user = &userCarry{ID: w.ID, At: at, Parts: int64(len(w.Parts)), Metadata: w.MetadataJSON, HiddenAt: w.HiddenAt}
+	t.userID, t.userAt = w.ID, at
 	return reporter
 }
 
@@ -442,8 +370,6 @@ func sameWords(x, y *fact.Fact) bool {
 // reportCall writes the answer of a model call, and the tools that ran before the next.
 func (w *writer) reportCall(c *call, until int64) {
 	w.mute = w.mute || len(c.output) == 0
-	w.answers = append(w.answers[:len(w.answers):len(w.answers)], marks(c.output)...)
-	w.answers = w.answers[max(0, len(w.answers)-maxMarks):]
 	parts := len(w.Parts)
 	if w.steps > 0 && (len(c.output) > 0 || w.runs(c.start, until)) {
 		w.stepStart(c.start)
@@ -457,10 +383,6 @@ func (w *writer) reportCall(c *call, until int64) {
 		p := &c.output[i]
 		switch p.Kind {
 		case fact.PartCall:
-			if w.finished(p) {
-				w.asks[p.CallID]++
-				continue
-			}
 			x := w.take(p, w.results.peek(p.CallID, p.Name), c.start)
 			if x == nil {
 				x = &tool{start: c.start, end: c.end}
@@ -492,10 +414,9 @@ func (w *writer) runs(from, until int64) bool {
 	return slices.ContainsFunc(w.between(from, until), func(x *tool) bool { return !x.used })
 }
 
-// reportRoots writes what only those of the turn's roots report that end by a time: the
-// answer, where that of the model call was lost or not reported. It reports whether one
-// must have been lost.
-func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
+// reportRoots writes what only the turn's roots report: the answer, where that of the model call was lost or not
+// reported. It reports whether one must have been lost.
+func (w *writer) reportRoots(calls []*call) (lost bool) {
 	written := w.texts()
 	known := make(map[string]bool)
 	for i := range w.Parts {
@@ -503,24 +424,16 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 			known[*p.ToolCallID] = true
 		}
 	}
-	thought := w.thought()
-	if c := w.resumed(); c != nil && c.Text != "" {
-		written = append([]string{c.Text}, written...)
-	}
+	thought := slices.ContainsFunc(w.Parts, func(p session.Part) bool { return p.Type == fact.PartReasoning })
 	// What follows a call that requested a tool is the answer of another call.
-	again := w.ran()
-	called := len(calls) > 0 || w.measures.Calls > 0
-	rest := w.notReported(from)
+	again := len(w.Parts) > 0 && w.Parts[len(w.Parts)-1].ToolCallID != nil
+	called := len(calls) > 0
 	for _, r := range w.turn.roots {
-		if !r.due(from, until) {
-			continue
-		}
-		repeated := w.repeated(r.Output)
 		for i := range r.Output {
 			p := r.Output[i]
 			switch p.Kind {
 			case fact.PartText:
-				if p.Text = unreported(rest(r, p.Text), written); p.Text == "" || i < repeated {
+				if p.Text = unreported(p.Text, written); p.Text == "" {
 					continue
 				}
 				written = append(written, p.Text)
@@ -529,8 +442,7 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 					continue
 				}
 			case fact.PartCall:
-				// The root has nothing new about calls that earlier windows have reported.
-				if p.CallID == "" || known[p.CallID] || w.resumed() != nil {
+				if p.CallID == "" || known[p.CallID] {
 					continue
 				}
 				known[p.CallID] = true
@@ -551,19 +463,6 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 		}
 	}
 	return lost
-}
-
-// repeated returns how many of a root's parts the windows before have written: all to the
-// last of their answers. What graphs append to the state is in none of their texts.
-func (w *writer) repeated(parts []fact.Part) int {
-	c := w.resumed()
-	for i := len(parts) - 1; c != nil && i >= 0; i-- {
-		known := func(mark string) bool { return slices.Contains(c.Answers, mark) }
-		if slices.ContainsFunc(marks(parts[i:i+1]), known) {
-			return i + 1
-		}
-	}
-	return 0
 }
 
 // reportAbsence writes why the message has no content: the turn failed, the model's
@@ -596,19 +495,14 @@ func (w *writer) stepStart(at int64) {
 // id makes the id of a part.
 func (w *writer) id(key string, at int64) string {
 	w.seen[key]++
-	w.latestID = max(w.latestID, at)
-	identity := []string{w.ID, key, strconv.Itoa(w.seen[key])}
-	if c := w.resumed(); c != nil && w.Role == session.RoleAssistant && at <= c.LatestID+2*instant {
-		identity = append(identity, strconv.FormatInt(w.base, 10)) // a window before may have made the same
-	}
-	return spans.DeriveIDNano(spans.PrefixPart, at, identity...)
+	return spans.DeriveIDNano(spans.PrefixPart, at, w.ID, key, strconv.Itoa(w.seen[key]))
 }
 
 // add writes a part. Times are Unix nanoseconds.
 func (w *writer) add(partType, key string, from, to int64, data any) *session.Part {
 	partType, encoded := encodePart(partType, data)
 	w.Parts = append(w.Parts, session.Part{
-		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)),
+		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: int64(len(w.Parts)),
 		Type: partType, DataJSON: encoded, CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]

@@ -21,77 +21,75 @@ const (
 	maxRaw      = 16 << 10
 )
 
-// measures is what the facts of a turn report of its message, as far as they have been
-// added. Facts are added in order of time, window by window; what is kept of them
-// is bounded.
+// measures is what the facts of a turn report of its message. Facts are added in order of time.
 type measures struct {
 	// Message is that of the whole turn, its usage that of the model calls.
-	Message session.MessageMetadata `json:"message"`
-	Calls   int                     `json:"calls,omitempty"`
-	Raws    []json.RawMessage       `json:"raws,omitempty"`
+	Message session.MessageMetadata
+	Calls   int
+	Raws    []json.RawMessage
 	// ManyRaws reports that there are more than are kept, or that one is not JSON: then none is kept.
-	ManyRaws bool     `json:"many_raws,omitempty"`
-	Cost     *float64 `json:"cost,omitempty"`
-	Finish   string   `json:"finish,omitempty"`
+	ManyRaws bool
+	Cost     *float64
+	Finish   string
 	// Asks reports that the last call requested a tool, Failed the error that ended it.
-	Asks    bool   `json:"asks,omitempty"`
-	Failed  string `json:"failed,omitempty"`
-	Aborted bool   `json:"aborted,omitempty"`
-	Extra   []pair `json:"extra,omitempty"`
+	Asks    bool
+	Failed  string
+	Aborted bool
+	Extra   []pair
 
 	// Latest is when the turn was last seen, FirstRoot when its first root began.
-	Latest    int64  `json:"latest,omitempty"`
-	End       int64  `json:"end,omitempty"`
-	FirstRoot *int64 `json:"first_root,omitempty"`
+	Latest    int64
+	End       int64
+	FirstRoot *int64
 	// Root is what counts of the root that ended last; RootUsage and RootCost are what
 	// the roots counted, Elsewhere what sub-agents did.
-	Root      *rootEnd      `json:"root,omitempty"`
-	RootUsage *fact.Usage   `json:"root_usage,omitempty"`
-	RootCost  *float64      `json:"root_cost,omitempty"`
-	Elsewhere session.Usage `json:"elsewhere,omitzero"`
+	Root      *rootEnd
+	RootUsage *fact.Usage
+	RootCost  *float64
+	Elsewhere session.Usage
 
 	// RequiresTurn reports that there is always a root above one of the facts, Topped that there
 	// is one above which there need not be another.
-	RequiresTurn bool `json:"requires_turn,omitempty"`
-	Topped       bool `json:"topped,omitempty"`
+	RequiresTurn bool
+	Topped       bool
 	// Unfinished reports that a call was not seen to end, RootUnfinished that a root was not.
-	Unfinished     bool `json:"unfinished,omitempty"`
-	RootUnfinished bool `json:"root_unfinished,omitempty"`
+	Unfinished     bool
+	RootUnfinished bool
 	// Lost reports that a call was lost, Partial that not all calls report what they used,
 	// LastUsed that of the last one that reports it.
-	Lost     bool   `json:"lost,omitempty"`
-	Partial  bool   `json:"partial,omitempty"`
-	LastUsed *int64 `json:"last_used,omitempty"`
+	Lost     bool
+	Partial  bool
+	LastUsed *int64
 
 	// Sources are the names of the sources, Transcript reports that one is a transcript.
-	Sources    []string `json:"sources,omitempty"`
-	Transcript bool     `json:"transcript,omitempty"`
+	Sources    []string
+	Transcript bool
 	// HiddenAt is when the user took the answer back.
-	HiddenAt *int64 `json:"hidden_at,omitempty"`
+	HiddenAt *int64
 	// CallFailed and RootFailed are errors of any call and root, Finished reports that a
 	// source saw the end of a call, RootWent that a root was not aborted.
-	CallFailed string `json:"call_failed,omitempty"`
-	RootFailed string `json:"root_failed,omitempty"`
-	Finished   bool   `json:"finished,omitempty"`
-	RootWent   bool   `json:"root_went,omitempty"`
-	Pending    bool   `json:"pending,omitempty"`
+	CallFailed string
+	RootFailed string
+	Finished   bool
+	RootWent   bool
+	Pending    bool
 	// Asked reports that a request of the turn was seen: later ones repeat the turn itself.
-	Asked bool `json:"asked,omitempty"`
+	Asked bool
 }
 
 // pair is a key that no column has, and its value.
 type pair struct {
-	Key   string          `json:"key"`
-	Value json.RawMessage `json:"value"`
+	Key   string
+	Value json.RawMessage
 }
 
 // rootEnd is how a root ended.
 type rootEnd struct {
-	End       int64  `json:"end"`
-	Finish    string `json:"finish,omitempty"`
-	Failed    bool   `json:"failed,omitempty"`
-	Error     string `json:"error,omitempty"`
-	ErrorType string `json:"error_type,omitempty"`
+	End       int64
+	Finish    string
+	Failed    bool
+	Error     string
+	ErrorType string
 }
 
 // addCalls adds what model calls report.
@@ -117,7 +115,7 @@ func (m *measures) addCalls(calls []*call) {
 			m.Message.Usage = session.Sum(m.Message.Usage, &u.Tokens, session.Usage.Add)
 			trace.UsageBasis = cmp.Or(u.Basis, trace.UsageBasis)
 			if u.Raw != nil && !m.ManyRaws {
-				m.Raws = append(m.Raws[:len(m.Raws):len(m.Raws)], u.Raw)
+				m.Raws = append(m.Raws, u.Raw)
 			}
 			if len(m.Raws) > maxRaws || u.Raw != nil && !json.Valid(u.Raw) {
 				m.Raws, m.ManyRaws = nil, true
@@ -144,7 +142,7 @@ func (m *measures) addCalls(calls []*call) {
 		m.Finished = m.Finished || c.finished()
 		m.Unfinished = m.Unfinished || c.unfinished()
 		if m.Failed != "" && len(trace.ModelErrors) < maxProblems {
-			trace.ModelErrors = append(trace.ModelErrors[:len(trace.ModelErrors):len(trace.ModelErrors)], m.Failed)
+			trace.ModelErrors = append(trace.ModelErrors, m.Failed)
 		}
 		// Some models report that they stopped when they request tools.
 		m.Asks = slices.ContainsFunc(c.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
@@ -219,18 +217,14 @@ func (m *measures) addExtra(raw json.RawMessage) {
 			continue
 		}
 		if len(m.Extra) < maxExtra && !slices.ContainsFunc(m.Extra, func(p pair) bool { return p.Key == key }) {
-			m.Extra = append(m.Extra[:len(m.Extra):len(m.Extra)], pair{key, extra[key]})
+			m.Extra = append(m.Extra, pair{key, extra[key]})
 		}
 	}
 }
 
-// addRoots adds what the roots report that end between two times. One that is below
-// another that counts is part of that one's.
-func (m *measures) addRoots(t *turn, from, until int64) {
+// addRoots adds what the roots report. One that is below another that counts is part of that one's.
+func (m *measures) addRoots(t *turn) {
 	for _, r := range t.roots {
-		if !r.due(from, until) {
-			continue
-		}
 		if m.Root == nil || r.End > m.Root.End {
 			m.Root = &rootEnd{End: r.End, Finish: r.Finish, Failed: r.Failed, Error: r.Error, ErrorType: r.ErrorType}
 		}
@@ -241,8 +235,7 @@ func (m *measures) addRoots(t *turn, from, until int64) {
 		}
 		m.RootWent = m.RootWent || !r.Aborted && !r.Unfinished
 		m.RootUnfinished = m.RootUnfinished || r.Unfinished
-		if r.Usage == nil || r.Usage.Lifetime || slices.ContainsFunc(t.roots,
-			func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
+		if r.Usage == nil || r.Usage.Lifetime || t.countsAbove(r) {
 			continue
 		}
 		sum := *r.Usage
@@ -260,6 +253,16 @@ func (m *measures) addRoots(t *turn, from, until int64) {
 		}
 		m.RootUsage = &sum
 	}
+}
+
+// countsAbove reports whether a root above one states what was used.
+func (t *turn) countsAbove(r *node) bool {
+	for p := r.parent; p != nil; p = p.parent {
+		if p.turn == t && p.Kind == fact.Turn && p.Usage != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // metadata is what the message reports of the turn.
@@ -348,7 +351,7 @@ func (m *measures) addSource(n *node) {
 		m.Transcript = true
 	}
 	if len(m.Sources) < maxSources && !slices.Contains(m.Sources, name) {
-		m.Sources = append(m.Sources[:len(m.Sources):len(m.Sources)], name)
+		m.Sources = append(m.Sources, name)
 	}
 }
 
@@ -372,7 +375,7 @@ func (n *node) named() string {
 func (m *measures) problem(problem string) {
 	trace := &m.Message.Trace
 	if len(trace.Problems) < maxProblems && !slices.Contains(trace.Problems, problem) {
-		trace.Problems = append(trace.Problems[:len(trace.Problems):len(trace.Problems)], problem)
+		trace.Problems = append(trace.Problems, problem)
 	}
 }
 

@@ -111,10 +111,6 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	p.Input = validJSON(p.Input, "null")
 	p.Output = validJSON(p.Output, "")
 	w.writeTool(x, &p)
-	x.asked, x.callID = asked, id
-	if id != "" && w.Role == session.RoleAssistant {
-		w.written = append(w.written, x)
-	}
 }
 
 // requested begins the part with what the model requested, or else with what the execution
@@ -239,18 +235,12 @@ func (o *outcome) setState(p *session.UIPart) {
 	}
 }
 
-// writeTool adds the part of a call, or writes that of a window before again.
+// writeTool adds the part of a call.
 func (w *writer) writeTool(x *tool, p *session.UIPart) {
-	var row *session.Part
-	if x.carried != nil {
-		row = w.rewrite(x, p)
-	} else {
-		row = w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, *p)
-	}
+	row := w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, *p)
 	if row.Type == p.Type {
 		row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
 	}
-	x.row, x.state = *row, p.State
 	for _, n := range slices.Concat(x.nodes, x.decisions) {
 		n.place(w.SessionID, w.ID, row.ID)
 	}
@@ -315,31 +305,19 @@ func validJSON(raw json.RawMessage, absent string) json.RawMessage {
 	return quoted
 }
 
-// allParts are the parts that the window writes.
-func (w *writer) allParts() (all []*session.Part) {
-	for _, some := range [][]session.Part{w.rewritten, w.Parts} {
-		for i := range some {
-			all = append(all, &some[i])
-		}
+// mention notes on the parts of tools which sessions their calls started.
+func (w *writer) mention(parentRefs []*parentRef) {
+	children := make(map[string]string, len(parentRefs)) // by part
+	for _, st := range parentRefs {
+		children[st.from.attribution.PartID] = st.session
 	}
-	return all
-}
-
-// mention notes on a tool's part which session the call started.
-func (w *writer) mention(st *parentRef) {
-	if w.children == nil {
-		w.children = make(map[string]string)
-	}
-	w.children[st.from.attribution.PartID] = st.session
-	for _, p := range w.allParts() {
-		if p.ID != st.from.attribution.PartID {
+	for i := range w.Parts {
+		p := &w.Parts[i]
+		child, data := children[p.ID], session.UIPart{}
+		if child == "" || json.Unmarshal([]byte(p.DataJSON), &data) != nil {
 			continue
 		}
-		var data session.UIPart
-		if json.Unmarshal([]byte(p.DataJSON), &data) != nil {
-			return
-		}
-		data.ToolMetadata.Trace.ChildSessionID = st.session
+		data.ToolMetadata.Trace.ChildSessionID = child
 		if raw, err := marshal(data); err == nil {
 			p.DataJSON = string(raw)
 		}
@@ -352,7 +330,7 @@ func (a *assembly) decide(w *writer) {
 	for _, x := range w.tools {
 		var best *node
 		for _, n := range x.decisions {
-			if n.Decision != nil && n.context == nil && (best == nil || weight(n.Decision) > weight(best.Decision)) {
+			if n.Decision != nil && (best == nil || weight(n.Decision) > weight(best.Decision)) {
 				best = n
 			}
 		}
@@ -362,7 +340,7 @@ func (a *assembly) decide(w *writer) {
 		}
 		d := *best.Decision
 		for _, n := range x.decisions {
-			if o := n.Decision; o != nil && n.context == nil {
+			if o := n.Decision; o != nil {
 				d.Pattern, d.Reason = cmp.Or(d.Pattern, o.Pattern), cmp.Or(d.Reason, o.Reason)
 				d.Source, d.Reply = cmp.Or(d.Source, o.Source), cmp.Or(d.Reply, o.Reply)
 				d.WaitedMS = cmp.Or(d.WaitedMS, o.WaitedMS)
@@ -378,7 +356,7 @@ func (a *assembly) decide(w *writer) {
 // refuse writes the decision on a call of which only the tool's own facts report that
 // it was refused.
 func (a *assembly) refuse(w *writer, x *tool) {
-	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.context == nil && n.Tool != nil && n.Tool.Denied })
+	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.Tool != nil && n.Tool.Denied })
 	if i >= 0 {
 		n := x.nodes[i]
 		n.attribution.DecisionID = a.reportDecision(w, x, n,
@@ -390,9 +368,12 @@ func (a *assembly) refuse(w *writer, x *tool) {
 func (a *assembly) reportDecision(w *writer, x *tool, n *node, d fact.Decision) (id string) {
 	row := store.Decision{
 		SessionID: w.SessionID, MessageID: w.ID, PartID: n.attribution.PartID,
-		ToolCallID: cmp.Or(x.id, w.callOf(n.attribution.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
+		ToolCallID: x.id, ToolID: cmp.Or(d.ToolName, x.name),
 		Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason,
 		WaitedMS: d.WaitedMS, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
+	}
+	if x.id == "" {
+		row.ToolCallID = w.callOf(row.PartID)
 	}
 	row.ID = spans.DeriveIDNano(spans.PrefixPermission, n.End, w.ID, row.PartID, row.ToolCallID)
 	a.decisions = append(a.decisions, row)
@@ -400,12 +381,11 @@ func (a *assembly) reportDecision(w *writer, x *tool, n *node, d fact.Decision) 
 }
 
 func (w *writer) callOf(partID string) string {
-	for _, p := range w.allParts() {
-		if p.ID == partID && p.ToolCallID != nil {
-			return *p.ToolCallID
-		}
+	i := slices.IndexFunc(w.Parts, func(p session.Part) bool { return p.ID == partID && p.ToolCallID != nil })
+	if i < 0 {
+		return ""
 	}
-	return ""
+	return *w.Parts[i].ToolCallID
 }
 
 // weight orders what is reported of one decision: an answer before the question, a

@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -9,15 +10,14 @@ import (
 )
 
 // restore puts calls that were lost between those that are known: their answers
-// are in the input of later ones. from is where the window begins, ahead
-// are the facts that come after it.
-func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored []*call, lost bool) {
+// are in the input of later ones.
+func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 	var asked []fact.Message
 	before := 0 // calls from it on are not part of the input
 	for i, c := range calls {
 		for _, n := range c.nodes {
 			if given := answersIn(n.Input); len(given) > 0 {
-				asked, before = given, i
+				asked, before = goOn(asked, given, n.History > 0 && len(n.Input) > manyRepeated), i
 			}
 		}
 	}
@@ -26,17 +26,16 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 			asked = given
 		}
 	}
-	for i := range ahead {
-		if given := answersIn(ahead[i].Input); len(given) > 0 && t.answers(calls, given) {
-			asked, before = given, len(calls)
+	next, last := 0, 0
+	reported := func(m *fact.Message) bool { // looks behind the last one that was, where most are
+		for i := range before {
+			if at := (last + i) % before; calls[at].given(m) {
+				last = at
+				return true
+			}
 		}
+		return false
 	}
-	if rest, known := t.unrepeated(asked); known {
-		asked = rest
-	} else {
-		asked = nil // nothing shows which of it earlier windows have reported
-	}
-	next := 0
 	for i := range asked {
 		m := &asked[i]
 		for next < before && calls[next].blank() {
@@ -49,7 +48,7 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 			next++
 			continue
 		}
-		if slices.ContainsFunc(calls[:before], func(c *call) bool { return c.given(m) }) {
+		if reported(m) {
 			continue // reported in another order: nothing is lost
 		}
 		// Several messages in a row were joined: the supervisor of LangGraph appends one of its
@@ -62,13 +61,29 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 		if len(rest.Parts) == 0 {
 			continue
 		}
-		c := guess(rest.Parts, max(t.start, from), restored, calls[next:])
+		c := guess(rest.Parts, t.start, restored, calls[next:])
 		if c.appended = len(rest.Parts) < len(m.Parts) && t.ranNone(rest.Parts); !c.appended {
 			lost = true
 		}
 		restored = append(restored, c)
 	}
 	return append(restored, calls[next:]...), lost
+}
+
+// manyRepeated is how many messages a request repeats at least of which some were cut, see [fact.Fact.CutHistory].
+const manyRepeated = 48
+
+// goOn returns the answers that a request repeats. Where they were cut, those before are what earlier requests repeat.
+func goOn(before, given []fact.Message, cut bool) []fact.Message {
+	if !cut || len(given) > len(before) {
+		return given
+	}
+	for at, m := range slices.Backward(before) {
+		if reflect.DeepEqual(m.Parts, given[0].Parts) {
+			return append(before[:at], given...)
+		}
+	}
+	return given
 }
 
 // guess is a call that was made after those before it, and before the tools that it requested ran.
@@ -90,18 +105,14 @@ func (t *turn) ranNone(parts []fact.Part) bool {
 		if p.Kind != fact.PartCall {
 			return false
 		}
-		c := t.resumed
-		return c != nil && (hasMark(c.Closed, p.CallID) ||
-			slices.ContainsFunc(c.Open, func(o openCall) bool { return o.ID == p.CallID })) ||
-			slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID == p.CallID })
+		return slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID == p.CallID })
 	}
 	return t.executes() && has(parts, fact.PartCall) && !slices.ContainsFunc(parts, ran)
 }
 
 // executes reports whether a tool of the turn is known to have run by its call's id.
 func (t *turn) executes() bool {
-	return t.resumed != nil && t.resumed.Executes ||
-		slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID != "" })
+	return slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID != "" })
 }
 
 // saidAlone reports whether the call answered with a text alone, and the message begins
@@ -109,26 +120,6 @@ func (t *turn) executes() bool {
 func (c *call) saidAlone(m *fact.Message) bool {
 	return len(m.Parts) > 1 && m.Parts[0].Kind == fact.PartText && len(c.output) > 0 && !has(c.output, fact.PartCall) &&
 		c.given(&fact.Message{Parts: m.Parts[:1]})
-}
-
-// answers reports whether one of the messages is an answer of the turn: of a call, or
-// one that requested a tool that ran in it.
-func (t *turn) answers(calls []*call, given []fact.Message) bool {
-	if t.resumed != nil {
-		if _, known := t.unrepeated(given); known {
-			return true
-		}
-	}
-	ran := make(map[string]bool)
-	for _, n := range t.nodes {
-		if n.Kind == fact.ToolCall && n.CallID != "" {
-			ran[n.CallID] = true
-		}
-	}
-	return slices.ContainsFunc(given, func(m fact.Message) bool {
-		return slices.ContainsFunc(calls, func(c *call) bool { return len(c.output) > 0 && c.given(&m) }) ||
-			slices.ContainsFunc(m.Parts, func(p fact.Part) bool { return p.Kind == fact.PartCall && ran[p.CallID] })
-	})
 }
 
 // answersIn returns the model's messages after the user's last one. Some interfaces

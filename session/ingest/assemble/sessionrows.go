@@ -24,7 +24,7 @@ func (a *assembly) reportSessions() {
 		}
 	}
 	for _, n := range a.nodes {
-		if n.context != nil || n.refused {
+		if n.refused {
 			continue
 		}
 		if n.attribution.SessionID == "" && written[n.session] &&

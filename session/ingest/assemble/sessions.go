@@ -21,12 +21,6 @@ func (a *assembly) findSessions() {
 			a.children[[2]string{n.Session, n.StartedBy}] = n.Work()
 		}
 	}
-	a.resumeParentRefs()
-	for _, st := range a.parentRefs {
-		if st.named && st.from != nil && st.from.CallID != "" {
-			a.children[[2]string{cmp.Or(st.from.Session, st.from.given), st.from.CallID}] = st.session
-		}
-	}
 	// own is the session that a node names by the trace's best key. A lesser key
 	// names something else: a thread, a chat.
 	own := func(n *node) string {
@@ -49,7 +43,6 @@ func (a *assembly) findSessions() {
 		s := a.stream(n.session)
 		s.nodes = append(s.nodes, n)
 	}
-	a.resumeTurns()
 	for _, st := range a.parentRefs {
 		if s := a.sessions[st.session]; s != nil && (s.parentRef == nil ||
 			st.from != nil && (s.parentRef.from == nil || compareNodes(st.from, s.parentRef.from) < 0)) {
@@ -105,13 +98,6 @@ func (n *node) firstBelow(own func(*node) string) string {
 // setSessions gives n and what is below it their sessions. given is the name that
 // counts above n; instead of base, a sub-agent has the session of its parent reference.
 func (a *assembly) setSessions(n *node, own func(*node) string, given, base string, at *parentRef) {
-	if n.context != nil {
-		given, base, at = n.given, n.base, n.parentRef
-		for _, k := range n.kids {
-			a.setSessions(k, own, given, base, at)
-		}
-		return
-	}
 	from := parentRefOf(n)
 	if id := own(n); id != "" {
 		given = id
@@ -138,7 +124,7 @@ func (a *assembly) setSessions(n *node, own func(*node) string, given, base stri
 	if n.Subagent != "" && at != nil && a.subagents[[2]string{name, n.Subagent}] == nil {
 		a.subagents[[2]string{name, n.Subagent}] = at
 	}
-	n.session, n.given, n.base, n.parentRef = id, given, base, at
+	n.session, n.given = id, given
 	for _, k := range n.kids {
 		a.setSessions(k, own, given, base, at)
 	}
@@ -190,9 +176,9 @@ func (a *assembly) reportedChildren() {
 	for _, st := range a.parentRefs {
 		attached[st.session] = attached[st.session] || st.from != nil
 	}
-	for _, record := range []bool{false, true} { // a span may reach into the next window
+	for _, record := range []bool{false, true} { // a span before a record
 		for _, n := range a.nodes {
-			if n.Kind != fact.ToolCall || n.context != nil || n.record != record {
+			if n.Kind != fact.ToolCall || n.record != record {
 				continue
 			}
 			child := a.childOf(n)
@@ -239,9 +225,6 @@ func (a *assembly) parentMessage(st *parentRef) string {
 	for _, t := range parent.turns {
 		if t.start > child.nodes[0].Start {
 			break
-		}
-		if t.resumed != nil {
-			id = t.resumed.Message
 		}
 		for _, n := range t.nodes {
 			if n.attribution.MessageID != "" && n.Kind != fact.Prompt {
@@ -327,7 +310,7 @@ func sameExecution(outer, inner *fact.Fact) bool {
 // startsAgent reports whether a model is called below n, other than by a further tool.
 func (n *node) startsAgent() bool {
 	if n.starts == nil {
-		found := n.context.attached() || slices.ContainsFunc(n.kids, func(k *node) bool {
+		found := slices.ContainsFunc(n.kids, func(k *node) bool {
 			switch {
 			case k.record || k.Kind == fact.ToolCall:
 				return false

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -20,14 +19,6 @@ type tool struct {
 	// round counts the times that the model had used the id before.
 	round int
 	used  bool
-	// asked is the model's request, nil where it is not known; callID, row and
-	// state are those of the part that was written; carried is the call of a window
-	// before.
-	asked   *fact.Part
-	callID  string
-	row     session.Part
-	state   string
-	carried *openCall
 	// canonical is the input with its keys in order, once it was needed.
 	canonical []byte
 }
@@ -45,7 +36,7 @@ func (x *tool) add(n *node) {
 		}
 	}
 	x.id = cmp.Or(x.id, n.CallID)
-	if len(x.nodes)+len(x.decisions) == 1 && x.carried == nil || n.Start < x.start {
+	if len(x.nodes)+len(x.decisions) == 1 || n.Start < x.start {
 		x.start = n.Start
 	}
 	x.end, x.canonical = max(x.end, n.End), nil
@@ -55,12 +46,12 @@ func (x *tool) add(n *node) {
 // call are of the one in whose span they are. A call's id that the model calls used more
 // than once has several rounds.
 func (t *turn) findTools(calls []*call) []*tool {
-	asked, open := askedAt(calls), t.resumeCalls()
+	asked := askedAt(calls)
 	type key struct {
 		id    string
 		round int
 	}
-	all := executions(open)
+	var all executions
 	byID, of := make(map[key]*tool), make(map[*node]*tool)
 	var unnamed, steps []*node
 	for _, n := range t.nodes {
@@ -68,13 +59,6 @@ func (t *turn) findTools(calls []*call) []*tool {
 			steps = append(steps, n)
 		}
 		if n.Kind != fact.ToolCall && n.Kind != fact.Permission {
-			continue
-		}
-		if x, known := t.earlier(n, asked, open); known {
-			if x != nil {
-				x.add(n)
-				of[n] = x
-			}
 			continue
 		}
 		id := n.CallID
@@ -194,7 +178,7 @@ func (e executions) twin(n *node) *tool {
 // n, and of the same time, and by how much their times differ.
 func (x *tool) reportedWith(n *node) (slack int64, same bool) {
 	for _, o := range x.nodes {
-		if o.record || o.context != nil || o.Kind != fact.ToolCall {
+		if o.record || o.Kind != fact.ToolCall {
 			continue
 		}
 		if !byTwo(o.Fact, n.Fact) || !within(o, n, tick) ||
@@ -368,28 +352,18 @@ type outcomes struct {
 }
 
 // results collects the outcomes that the turn's requests report. Each repeats what
-// those before it reported; the one that reports most of a call takes precedence. ahead are the
-// facts that come next.
-func (t *turn) results(ahead []fact.Fact) *outcomes {
+// those before it reported; the one that reports most of a call takes precedence.
+func (t *turn) results() *outcomes {
 	o := &outcomes{
 		byID: make(map[string][]*fact.Part), byName: make(map[string][]*fact.Part), asks: make(map[string]int),
 	}
-	requests := make([]*fact.Fact, 0, len(t.nodes)+len(ahead))
 	for _, n := range t.nodes {
-		requests = append(requests, n.Fact)
-	}
-	for i := range ahead {
-		requests = append(requests, &ahead[i])
-	}
-	for _, f := range requests {
-		if len(f.Input) == 0 {
+		if len(n.Input) == 0 {
 			continue
 		}
 		ids, names := make(map[string][]*fact.Part), make(map[string][]*fact.Part)
-		asked, _ := t.unrepeated(f.Input)
-		t.collectOpen(f.Input, o)
-		for i := range asked {
-			collect(asked[i].Parts, ids, names)
+		for i := range n.Input {
+			collect(n.Input[i].Parts, ids, names)
 		}
 		keepLonger(o.byID, ids)
 		keepLonger(o.byName, names)
@@ -411,23 +385,6 @@ func keepLonger(known, reported map[string][]*fact.Part) {
 	for key, parts := range reported {
 		if len(parts) >= len(known[key]) {
 			known[key] = parts
-		}
-	}
-}
-
-// collectOpen adds the outcomes of the calls that windows before have written. A
-// request may repeat them before what those windows know of.
-func (t *turn) collectOpen(asked []fact.Message, o *outcomes) {
-	if t.resumed == nil || len(t.resumed.Open) == 0 {
-		return
-	}
-	ids := make(map[string][]*fact.Part)
-	for i := range asked {
-		collect(asked[i].Parts, ids, nil)
-	}
-	for i := range t.resumed.Open {
-		if c := &t.resumed.Open[i]; !c.Again && len(ids[c.ID]) >= len(o.byID[c.ID]) && len(ids[c.ID]) > 0 {
-			o.byID[c.ID] = ids[c.ID]
 		}
 	}
 }

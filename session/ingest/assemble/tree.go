@@ -42,13 +42,8 @@ type node struct {
 	// orphan is set on the call of a model that came here from a trace of its own because
 	// it may be one that is built here, refused where no such session exists.
 	orphan, refused bool
-	// context is set on what began in a window before and reaches into this one.
-	context *spine
-	// What is below n inherits: the session that is named above it and the one that
-	// counts in its stead, its sub-agent's parent reference, agent and purpose.
-	given, base                   string
-	parentRef                     *parentRef
-	inheritedAgent, inheritedSide string
+	// given is the session that is named for n and for what is below it.
+	given string
 }
 
 // parentRef is where a sub-agent's session hangs: on a tool call, or on a turn of
@@ -62,37 +57,28 @@ type parentRef struct {
 	named bool
 }
 
-// stream is a session's part of the window.
+// stream is a session's part of the facts.
 type stream struct {
 	id        string
 	parentRef *parentRef
 	nodes     []*node
 	turns     []*turn
-	// now is the turn that was going on last.
-	now *turn
 }
 
-// buildTree makes nodes of the facts, and of those around them, and ties them to each
-// other.
-func (a *assembly) buildTree(around, facts []fact.Fact) {
-	a.nodes = make([]*node, len(facts), len(facts)+len(around))
+// buildTree makes nodes of the facts and ties them to each other.
+func (a *assembly) buildTree(facts []fact.Fact) {
+	a.nodes = make([]*node, len(facts))
 	a.bySpan = make(map[[2]string]*node, len(facts))
 	for i := range facts {
 		f := &facts[i]
 		a.nodes[i] = &node{Fact: a.recount(f), at: i, begins: f.Start, record: isRecord(f)}
 		a.nodes[i].orphan = f.TraceRank == store.NoRank && IsOrphan(f) && a.owner != spans.TraceSession(f.TraceID)
 	}
-	for i := range around {
-		f := &around[i]
-		if sp := a.carried.spineOf(f); sp != nil {
-			a.nodes = append(a.nodes, &node{Fact: a.recount(f), begins: f.Start, context: sp})
-		}
-	}
 	// which of two that name each other is the parent must not depend on the order given
 	slices.SortFunc(a.nodes, compareNodes)
 	for _, n := range a.nodes {
-		if key := [2]string{n.TraceID, n.SpanID}; !n.record && n.Source == n.SpanID && n.SpanID != "" {
-			a.bySpan[key] = n
+		if !n.record && isSpan(n.Fact) {
+			a.bySpan[spanKey(n.Fact)] = n
 		}
 	}
 	for _, n := range a.nodes {
@@ -213,15 +199,6 @@ func (n *node) above(kinds ...fact.Kind) *node {
 
 // contains reports whether o happened while n did.
 func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
-
-// reaches reports whether n, or what is below it, goes on after a time.
-func (n *node) reaches(at int64) bool { return max(n.End, n.Until) > at }
-
-// due reports whether what only the end of n reports is to be written between two times:
-// windows before this one have written what ended in them.
-func (n *node) due(from, until int64) bool {
-	return n.End <= until && (n.context == nil || n.End > from)
-}
 
 // IsOrphan reports whether the fact is of a span that reports nothing but that a model was
 // called, in a trace of its own: the library's of a provider, on the way to which a

@@ -24,34 +24,23 @@ type turn struct {
 	// last is the last fact of a model call, spans reports whether one is a span's.
 	last  *node
 	spans bool
-	// resumed is what earlier windows reported of it, nil where it begins in this one.
-	// open reports that it goes on in the next.
-	resumed *turnCarry
-	open    bool
-	// kept is what the next window must know of it, now that it is the one going on
-	// last in its session, user the user's message.
-	kept *turnCarry
-	now  bool
-	user *userCarry
+	// userID is the id of the user's message, "" until it is reported, and userAt its time.
+	userID string
+	userAt int64
 }
 
 // title is the user's first message, as a title.
-func (t *turn) title() string {
-	if t.resumed != nil {
-		return t.resumed.Title
-	}
-	return headline(textOf(t.asked))
-}
+func (t *turn) title() string { return headline(textOf(t.asked)) }
 
 func (t *turn) add(n *node) {
-	if t.resumed == nil && (len(t.nodes) == 0 || n.Start < t.start) {
+	if len(t.nodes) == 0 || n.Start < t.start {
 		t.start = n.Start
 	}
 	n.turn = t
 	t.nodes = append(t.nodes, n)
 	if n.Kind == fact.ModelCall {
 		t.spans = t.spans || !n.record
-		if t.last == nil || t.last.context != nil || compareNodes(n, t.last) > 0 {
+		if t.last == nil || compareNodes(n, t.last) > 0 {
 			t.last = n
 		}
 	}
@@ -77,7 +66,7 @@ func (a *assembly) classify() {
 	for _, n := range a.nodes {
 		if n.parent == nil {
 			n.inherit("", "")
-			n.classify("", a.until)
+			n.classify("")
 		}
 	}
 	requests := make(map[string]string)
@@ -97,12 +86,6 @@ func (a *assembly) classify() {
 // inherit gives what is below a step the agent and the purpose that a record written
 // in the step reports it.
 func (n *node) inherit(agent, side string) {
-	if c := n.context; c != nil {
-		for _, k := range n.kids {
-			k.inherit(c.InheritedAgent, c.InheritedSide)
-		}
-		return
-	}
 	if n.Kind == fact.Step && !n.record {
 		for _, k := range n.kids {
 			if k.record && k.Kind == fact.Step {
@@ -114,7 +97,6 @@ func (n *node) inherit(agent, side string) {
 	if n.Kind == fact.ToolCall {
 		agent, side = "", "" // an agent that a tool calls has its own name
 	}
-	n.inheritedAgent, n.inheritedSide = agent, side
 	for _, k := range n.kids {
 		k.inherit(agent, side)
 	}
@@ -122,14 +104,11 @@ func (n *node) inherit(agent, side string) {
 
 // classify gives n and what is below it the purpose that its own fact states, or else
 // what is above it has. It returns a side call below, and whether there is other
-// work: a turn that was made for side calls only is one, unless it goes on after
-// until.
-func (n *node) classify(above string, until int64) (side *node, others bool) {
-	if n.context == nil {
-		n.setPurpose(above)
-	}
+// work: a turn that was made for side calls only is one.
+func (n *node) classify(above string) (side *node, others bool) {
+	n.setPurpose(above)
 	for _, k := range n.kids {
-		call, more := k.classify(n.side, until)
+		call, more := k.classify(n.side)
 		if k.session != n.session {
 			continue // a sub-agent's work is its own
 		}
@@ -143,8 +122,8 @@ func (n *node) classify(above string, until int64) (side *node, others bool) {
 		return n, others
 	case n.Kind == fact.ModelCall && !n.record, n.Kind == fact.ToolCall:
 		return nil, true
-	case side == nil || others || n.side != "" || n.context != nil:
-	case n.Kind == fact.Turn && n.End <= until && sameWork(n.Fact, side.Fact):
+	case side == nil || others || n.side != "":
+	case n.Kind == fact.Turn && sameWork(n.Fact, side.Fact):
 		n.devote(side.side)
 	}
 	return side, others
@@ -206,48 +185,30 @@ func purpose(f *fact.Fact) string {
 	return ""
 }
 
-// findTurns gathers the session's facts into turns, in order of time. later states
-// that there are windows before.
-func (s *stream) findTurns(later bool) {
+// findTurns gathers the session's facts into turns, in order of time.
+func (s *stream) findTurns() {
 	// The surest tie comes first. Time is the last: the records of two agents that work side by side, or of a call that
 	// is reported when its turn is over, would be of the wrong turn.
 	s.findRoots()
 	s.attachBelow()
 	s.attachByID()
 	s.attachByTime()
-	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool { return len(t.nodes) == 0 && t.resumed == nil })
+	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool { return len(t.nodes) == 0 })
 	for _, t := range s.turns {
 		slices.SortFunc(t.nodes, compareNodes)
 		slices.SortFunc(t.roots, compareNodes)
 	}
 	slices.SortFunc(s.turns, func(x, y *turn) int {
-		switch by := cmp.Compare(x.start, y.start); {
-		case by != 0:
-			return by
-		case x.resumed != nil || y.resumed != nil:
-			return cmp.Or(cmp.Compare(truth(x.resumed == nil), truth(y.resumed == nil)), strings.Compare(x.key, y.key))
-		}
-		return compareNodes(x.nodes[0], y.nodes[0])
+		return cmp.Or(cmp.Compare(x.start, y.start), compareNodes(x.nodes[0], y.nodes[0]))
 	})
 	taken := make(map[string]bool, len(s.turns))
 	for _, t := range s.turns {
-		if t.resumed != nil {
-			taken[t.key] = true
-		}
-	}
-	for _, t := range s.turns {
-		if t.resumed != nil {
-			continue
-		}
 		if t.key = t.id; t.key == "" || taken[t.key] {
 			first := t.nodes[0]
 			if len(t.roots) > 0 {
 				first = t.roots[0]
 			}
 			t.key = first.TraceID + "/" + first.Source
-		} else if later {
-			// One of the same id may have ended in a window before.
-			t.key += "/" + t.nodes[0].TraceID + "/" + t.nodes[0].Source
 		}
 		taken[t.key] = true
 	}
@@ -258,16 +219,8 @@ func (s *stream) findRoots() {
 	byID := make(map[string]*turn)
 	orphans := make(map[string]*turn) // by trace, what a span was above that did not come
 	var last *turn
-	for _, t := range s.turns { // those that go on
-		if t.resumed.Measures.FirstRoot != nil {
-			last = t
-			if t.id != "" {
-				byID[t.id] = t
-			}
-		}
-	}
 	for _, n := range s.nodes {
-		if n.Kind != fact.Turn || n.side != "" || n.context != nil {
+		if n.Kind != fact.Turn || n.side != "" {
 			continue
 		}
 		if p := n.above(fact.Turn); p != nil && p.session == n.session && p.turn != nil {
@@ -309,12 +262,17 @@ func goesOn(f *fact.Fact) bool {
 
 // attachBelow gives what is below a turn's root to that turn.
 func (s *stream) attachBelow() {
+	none := make(map[*node]bool) // those below no turn: a chain of them may be long
 	for _, n := range s.nodes {
-		if n.turn != nil || n.context != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
+		if n.turn != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
 			continue
 		}
-		if t := n.turnAbove(); t != nil {
+		if p := n.parent; p != nil && p.session == n.session && none[p] {
+			none[n] = true
+		} else if t := n.turnAbove(); t != nil {
 			t.add(n)
+		} else {
+			none[n] = true
 		}
 	}
 }
@@ -359,11 +317,6 @@ func (s *stream) attachByID() {
 			learn(n)
 		}
 	}
-	for _, t := range s.turns {
-		if t.id != "" && turns[t.id] == nil && t.resumed != nil {
-			turns[t.id] = t
-		}
-	}
 	for _, n := range s.nodes {
 		if n.turn != nil || !n.wants() {
 			continue
@@ -378,9 +331,6 @@ func (s *stream) attachByID() {
 
 // wants reports whether a fact belongs into a turn.
 func (n *node) wants() bool {
-	if n.context != nil {
-		return false
-	}
 	switch n.Kind {
 	case fact.ModelCall, fact.ToolCall, fact.Permission, fact.Prompt, fact.Answer:
 		return n.side == ""
@@ -405,7 +355,7 @@ func (s *stream) attachByTime() {
 	events := make([]*node, 0, len(s.nodes))
 	roots := make(map[*node]*turn)
 	for _, t := range s.turns {
-		if len(t.roots) > 0 && t.resumed == nil {
+		if len(t.roots) > 0 {
 			roots[t.roots[0]] = t
 		}
 	}
@@ -419,13 +369,12 @@ func (s *stream) attachByTime() {
 		}
 	}
 	open := newIntervals(s.turns)
-	now := s.now
-	defer func() { s.now = now }()
+	var now *turn
 	for _, n := range events {
 		if t := roots[n]; t != nil {
 			// A client writes the record of a prompt before the span of the work on it begins. Without this the
 			// prompt would be a turn of its own that nothing answers.
-			if now != nil && now != t && now.resumed == nil && now.only(fact.Prompt) && sameAsked(now, n) {
+			if now != nil && now != t && now.only(fact.Prompt) && sameAsked(now, n) {
 				absorbed := now
 				t.absorb(absorbed)
 			}
@@ -541,7 +490,7 @@ func begins(n *node, now *turn) bool {
 		if len(n.Input) == 0 && n.failedApart(before) {
 			return true
 		}
-		if len(n.Input) == 0 || goesOn(n.Fact) || now.resumed == nil && now.only(fact.Prompt) {
+		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
 		if before == nil || !sameQuestion(before, n) {
@@ -560,8 +509,7 @@ func begins(n *node, now *turn) bool {
 // failure is reported: it is in a trace of its own, and the call before it gave a last
 // answer. OpenLIT reports no input of a call that fails.
 func (n *node) failedApart(before *node) bool {
-	return n.Failed && !n.record && n.parent == nil && before != nil && before.context == nil &&
-		before.TraceID != n.TraceID &&
+	return n.Failed && !n.record && n.parent == nil && before != nil && before.TraceID != n.TraceID &&
 		!before.Failed && len(before.Output) > 0 && !has(before.Output, fact.PartCall)
 }
 
@@ -593,9 +541,6 @@ func (n *node) repeats(now *turn) bool {
 
 // sameQuestion reports whether two model calls have the same input.
 func sameQuestion(before, n *node) bool {
-	if before.context != nil {
-		return before.context.Asked == brief(textOf(askedBy(n.Fact)))
-	}
 	return textOf(askedBy(before.Fact)) == textOf(askedBy(n.Fact))
 }
 

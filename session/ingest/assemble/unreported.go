@@ -8,33 +8,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// notReported returns a function that leaves out of a root's texts what the windows
-// before this one and its own parts report, one after another.
-func (w *writer) notReported(from int64) func(r *node, text string) string {
-	if w.resumed() == nil {
-		return func(_ *node, text string) string { return text }
-	}
-	var first *node
-	for _, r := range w.turn.roots {
-		if first == nil && r.End > from && r.context != nil && textOf(r.Output) != "" {
-			first = r
-		}
-	}
-	written := -1
-	if first != nil {
-		written = w.reportedOf(squeeze(textOf(first.Output)))
-	}
-	return func(r *node, text string) string {
-		if r != first || written < 0 {
-			return text
-		}
-		n := len(squeeze(text))
-		text = afterSqueezed(text, written)
-		written = max(0, written-n)
-		return text
-	}
-}
-
 // texts returns the text parts that were written so far.
 func (w *writer) texts() []string {
 	var all []string

@@ -56,9 +56,6 @@ type Fact struct {
 	// Start and End are Unix nanoseconds. Those of a record are equal.
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
-	// Until is End, or past the start of what is below the fact's span and begins
-	// later. The store knows it.
-	Until int64 `json:"-"`
 	// Seq is the place of a record among those of its span and time that were sent
 	// together: clocks count milliseconds, and a request's messages are records of
 	// one instant.

@@ -324,7 +324,7 @@ var distribution = []struct{ table, column, with string }{
 	{"session_state", "session_id", "chat_sessions"},
 	{"requested_indexes", "session_id", "chat_sessions"},
 	{"export_outbox", "session_id", "chat_sessions"},
-	{"observation_windows", "owner", "chat_sessions"},
+	{"unbuilt_turns", "owner", "chat_sessions"},
 	{"observations", "trace_id", "none"},
 	{"tool_call_requests", "trace_id", "observations"},
 	{"import_sources", "path", "none"},

@@ -106,7 +106,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{options: o, clock: time.Now}
-	s.Writer = sqlstore.NewWriter(s.write)
+	s.Writer = sqlstore.NewWriter(s.write, s.view)
 	if err = migrate(ctx, pool, name, o); err == nil {
 		s.Reader, err = newReader(ctx, pool, name)
 	}
@@ -115,6 +115,12 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Close rebuilds the turns that are left, and closes the connections.
+func (s *Store) Close() error {
+	s.Finish()
+	return s.Reader.Close()
 }
 
 // Delete implements [store.Store].
@@ -131,7 +137,9 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		for _, statement := range []string{
 			`DELETE FROM tool_call_requests WHERE (trace_id, source) IN (
  SELECT trace_id, source FROM observations WHERE calls_json IS NOT NULL AND (` + ofSession + `))`,
-			`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofSession + `)`,
+			`DELETE FROM unbuilt_turns WHERE owner = $1`,
+			`UPDATE unbuilt_turns SET version = version + 1 WHERE owner IN (
+ SELECT owner FROM observations WHERE session_id = $1)`,
 			`DELETE FROM observations WHERE ` + ofSession,
 			`DELETE FROM export_outbox WHERE session_id = $1`,
 		} {
@@ -166,6 +174,22 @@ func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
 			return explain("write store", s.Name(), err)
 		}
 	}
+}
+
+// view has do read one state of the store. It takes no locks.
+func (s *Store) view(ctx context.Context, do func(store.Tx) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return explain("read store", s.Name(), err)
+	}
+	defer conn.Release()
+	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, reads: true}
+	err = do(t)
+	if t.begun && !t.conn.IsClosed() {
+		_, rollbackErr := t.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+		err = errors.Join(err, rollbackErr)
+	}
+	return explain("read store", s.Name(), err)
 }
 
 func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.Tx) error) error {
@@ -204,7 +228,7 @@ func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.
 
 // wide are the columns that take the most room, by their tables.
 var wide = [][2]string{{"chat_parts", "data_json"}, {"chat_messages", "metadata_json"}, {"span_refs", "facts_json"},
-	{"observations", "data"}, {"observation_windows", "carry"}, {"session_state", "state_json"},
+	{"observations", "data"}, {"session_state", "state_json"},
 	{"system_prompts", "body"}, {"tool_catalogs", "body"}}
 
 // Size implements [store.Sizer]: the values of the wide columns as they are compressed, and of each row a little for

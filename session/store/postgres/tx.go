@@ -17,6 +17,8 @@ type tx struct {
 	// needed are the keys that were locked in this transaction, or before it was undone or repeated; held those that
 	// are locked now.
 	needed, held lockKeys
+	// reads reports that the transaction reads one state of the store, and writes nothing.
+	reads bool
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 if there is no outbox.
 	now int64
 }
@@ -62,14 +64,20 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 // Do implements [store.Tx].
 func (t *tx) Do(c *store.Changes, queries []store.Query) error {
 	b := &batch{dialect: t.dialect}
-	if !t.begun {
+	switch {
+	case t.begun:
+	case t.reads:
+		b.Exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	default:
 		b.Exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}
-	if c != nil {
-		c.Names(t.needed.add)
-	}
-	for _, q := range queries {
-		store.NamesOf(q, t.needed.add)
+	if !t.reads {
+		if c != nil {
+			c.Names(t.needed.add)
+		}
+		for _, q := range queries {
+			store.NamesOf(q, t.needed.add)
+		}
 	}
 	if keys := t.needed.sorted(t.held); len(keys) > 0 {
 		b.Exec(lockQuery, keys)

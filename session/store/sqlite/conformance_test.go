@@ -24,9 +24,9 @@ func TestFailures(t *testing.T) {
 	storetest.RunFailures(t, func(t *testing.T) storetest.Store { return empty(t) })
 }
 
-// A window knows the observations around it.
-func TestAround(t *testing.T) {
-	storetest.RunAround(t, func(t *testing.T) storetest.Store { return empty(t) })
+// A long turn is built after it was stored.
+func TestLongTurn(t *testing.T) {
+	storetest.RunLongTurn(t, func(t *testing.T) storetest.Store { return empty(t) })
 }
 
 // A row that cannot be stored is left out with what refers to it, and nothing else changes.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // longTurn makes a turn of any number of steps of what a real agent sent of one of a
@@ -35,39 +38,11 @@ type longTurn struct {
 
 // stepShape says what of a capture is a step, in milliseconds after its beginning.
 type stepShape struct {
-	name, capture string
-	from, to      float64
-	// only is "spans" or "logs" where the agent sends nothing else. Logs then are of no
-	// trace.
-	only string
-	// root is "first" where it is sent before the steps, "never" where it is lost.
-	root string
-	// long has its cost measured after 5,000 steps too.
-	long bool
-	// uncounted has calls that prove, each again, that nobody knew how they are counted.
-	uncounted bool
+	capture  string
+	from, to float64
 }
 
-var stepShapes = []stepShape{
-	{name: "AI SDK, root last", capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39, long: true},
-	{name: "AI SDK, root first", capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39, root: "first"},
-	{name: "AI SDK, without a root", capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39, root: "never"},
-	{name: "OpenInference LangChain", capture: "openinference-langchain-4.1.1/openai-chat", from: 90, to: 509},
-	{name: "OpenInference Vercel, root first", capture: "openinference-vercel-2.8.1-on-ai-v6/multistep", from: 25,
-		to:   175,
-		root: "first", long: true},
-	{name: "Strands", capture: "strands-js-1.19.0/chat", from: 6, to: 131},
-	{name: "Strands, a model without its maker's name", capture: "strands-js-1.19.0/chat", from: 6, to: 131,
-		uncounted: true},
-	{name: "opencode", capture: "opencode-1.18.33/serve-bash", from: 8436.9, to: 10187.9},
-	{name: "Claude Code", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9},
-	{name: "Claude Code, logs", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9, only: "logs",
-		long: true},
-	{name: "Codex", capture: "codex-cli-0.169.0/exec-shell", from: 144, to: 993.7},
-	{name: "Codex, logs", capture: "codex-cli-0.169.0/exec-shell", from: 144, to: 993.7, only: "logs", long: true},
-	{name: "Gemini CLI", capture: "gemini-cli-0.61.0/prompt-shell", from: 88, to: 341},
-	{name: "Gemini CLI, logs", capture: "gemini-cli-0.61.0/prompt-shell", from: 88, to: 341, only: "logs"},
-}
+var steppedShape = stepShape{capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39}
 
 func eachSpan(td ptrace.Traces, do func(s ptrace.Span)) {
 	for _, rs := range td.ResourceSpans().All() {
@@ -137,29 +112,13 @@ func newLongTurn(t testing.TB, shape stepShape) *longTurn {
 				t.Fatal(err)
 			}
 			some.ResourceLogs().MoveAndAppendTo(ld.ResourceLogs())
-		} else if shape.only != "logs" {
+		} else {
 			some, err := new(ptrace.JSONUnmarshaler).UnmarshalTraces(raw)
 			if err != nil {
 				t.Fatal(err)
 			}
 			some.ResourceSpans().MoveAndAppendTo(td.ResourceSpans())
 		}
-	}
-	if shape.only == "spans" {
-		ld = plog.NewLogs()
-	}
-	if shape.uncounted {
-		eachSpan(td, func(s ptrace.Span) {
-			a := s.Attributes()
-			for _, key := range []string{"gen_ai.request.model", "gen_ai.response.model"} {
-				if v, ok := a.Get(key); ok {
-					v.SetStr("pilot")
-				}
-			}
-			if v, ok := a.Get("gen_ai.usage.input_tokens"); ok {
-				a.PutInt("gen_ai.usage.cache_read.input_tokens", v.Int()+1)
-			}
-		})
 	}
 	l := &longTurn{length: time.Duration((shape.to - shape.from) * 1e6)}
 	// Times are counted as in what an ingester reads of the capture.
@@ -183,17 +142,6 @@ func newLongTurn(t testing.TB, shape stepShape) *longTurn {
 			l.ids = append(l.ids, trace)
 		}
 	})
-	if shape.only == "logs" {
-		for _, ld := range []plog.Logs{l.headLogs, l.logs} {
-			eachRecord(ld, func(r plog.LogRecord) {
-				r.SetTraceID(pcommon.TraceID{})
-				r.SetSpanID(pcommon.SpanID{})
-			})
-		}
-	}
-	if shape.root == "never" {
-		l.root = ptrace.NewTraces()
-	}
 	return l
 }
 
@@ -340,74 +288,107 @@ func (l *longTurn) rootOf(n int) stepRequest {
 	return stepRequest{traces: td}
 }
 
-// TestStepCost: the work that a step of a turn costs does not grow with the turn.
-func TestStepCost(t *testing.T) {
-	for _, shape := range stepShapes[:testscale.Rounds(2, len(stepShapes))] {
-		t.Run(shape.name, func(t *testing.T) {
-			l := newLongTurn(t, shape)
-			s := open(t, newPath(t), Options{})
-			in := ingest.New(s, ingest.Options{})
-			at := []int{50, testscale.Rounds(200, 500)}
-			if testscale.Long && shape.long {
-				at = append(at, 5000)
-			}
-			stepRequest{l.head, l.headLogs}.deliver(t, in)
-			if shape.root == "first" {
-				l.rootOf(6000).deliver(t, in)
-			}
-			costs := make(map[int]int64)
-			next := 0
-			const some = 48 // as many windows as come to the same
-			for _, after := range at {
-				l.deliver(t, in, next, after)
-				next = after
-				steps(t, s)
-				for range some {
-					l.at(t, next).deliver(t, in)
-					next++
+// BenchmarkLongTurn has a turn arrive step by step, and at once: what a step costs in a turn of 200 steps, and how much
+// more the whole turn does.
+func BenchmarkLongTurn(b *testing.B) {
+	for _, n := range []int{200, 2000, 10000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l := newLongTurn(b, steppedShape)
+			cost := func(all func(in *ingest.Ingester)) float64 {
+				s := open(b, newPath(b), Options{})
+				in := ingest.New(s, ingest.Options{})
+				begin := cpuSeconds()
+				stepRequest{l.head, l.headLogs}.deliver(b, in)
+				all(in)
+				l.rootOf(n).deliver(b, in)
+				if err := s.Rebuild(b.Context()); err != nil {
+					b.Fatal(err)
 				}
-				costs[after] = steps(t, s) / some
-				t.Logf("after %d steps: %d SQLite steps each", after, costs[after])
-				if costs[after] > costs[50]*13/10 {
-					t.Errorf("a step costs %d SQLite steps after %d, %d after 50", costs[after], after, costs[50])
-				}
+				return cpuSeconds() - begin
+			}
+			for range b.N {
+				one := cost(func(in *ingest.Ingester) {
+					for i := range n {
+						l.at(b, i).deliver(b, in)
+					}
+				})
+				all := cost(func(in *ingest.Ingester) {
+					l.deliver(b, in, 0, n)
+				})
+				b.ReportMetric(one/float64(n)*1000, "CPU-ms/step")
+				b.ReportMetric(all, "CPU-s/at-once")
+				b.ReportMetric(one/all, "times")
 			}
 		})
 	}
 }
 
-// BenchmarkStep prints what a request of one step costs in a turn of so many.
-func BenchmarkStep(b *testing.B) {
-	for _, shape := range stepShapes {
-		b.Run(shape.name, func(b *testing.B) {
-			l := newLongTurn(b, shape)
-			for range b.N {
-				s := open(b, newPath(b), Options{})
-				in := ingest.New(s, ingest.Options{})
-				stepRequest{l.head, l.headLogs}.deliver(b, in)
-				if shape.root == "first" {
-					l.rootOf(6000).deliver(b, in)
-				}
-				next := 0
-				for _, after := range []int{50, 1133, 5000} {
-					for ; next < after; next++ {
-						l.at(b, next).deliver(b, in)
-					}
-					var took time.Duration
-					for range 48 {
-						r := l.at(b, next)
-						next++
-						began := time.Now()
-						r.deliver(b, in)
-						took += time.Since(began)
-					}
-					b.ReportMetric(float64(took.Microseconds())/48/1000, fmt.Sprintf("ms/at-%d", after))
-				}
-				began := time.Now()
-				l.rootOf(next).deliver(b, in)
-				b.ReportMetric(time.Since(began).Seconds()*1000, "ms/root")
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// deferring stores batches as its store does, and rebuilds nothing afterwards.
+type deferring struct{ *Store }
+
+func (d deferring) Apply(ctx context.Context, b *store.Batch) (result store.Result, err error) {
+	some := *b
+	some.Defer = true
+	err = d.Transact(ctx, func(tx store.Tx) (err error) {
+		result, err = store.Apply(tx, &some)
+		return err
+	})
+	return result, err
+}
+
+// TestALongTurnIsRebuiltLater: what is added to a long turn is stored and marked at first, and its answer is incomplete;
+// when it is rebuilt, all of it is there, also by a process that opens the store after the one that stored it has died.
+func TestALongTurnIsRebuiltLater(t *testing.T) {
+	l := newLongTurn(t, steppedShape)
+	const n = 100
+	path := newPath(t)
+	s := open(t, path, Options{})
+	in := ingest.New(deferring{s}, ingest.Options{})
+	l.rootOf(2*n).deliver(t, in)
+	l.deliver(t, in, 0, n)
+	counts := func(s *Store) (parts, marks, incomplete int64) {
+		for query, to := range map[string]*int64{
+			`SELECT count(*) FROM chat_parts WHERE tool_call_id IS NOT NULL`:                    &parts,
+			`SELECT count(*) FROM unbuilt_turns`:                                                &marks,
+			`SELECT count(*) FROM chat_messages WHERE metadata_json LIKE '%"incomplete":true%'`: &incomplete,
+		} {
+			if err := s.run(t.Context(), func(tx *tx) (err error) {
+				*to, err = sqlitex.ResultInt64(tx.prep(query))
+				return err
+			}); err != nil {
+				t.Fatal(err)
 			}
-		})
+		}
+		return parts, marks, incomplete
+	}
+	rebuild := func(s *Store) {
+		if err := ingest.New(s, ingest.Options{}).Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Rebuild(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rebuild(s)
+	before, _, _ := counts(s)
+	l.at(t, n).deliver(t, in)
+	if parts, marks, incomplete := counts(s); parts != before || marks != 1 || incomplete != 1 {
+		t.Errorf("after a step: %d parts of %d, %d marks, %d incomplete answers", parts, before, marks, incomplete)
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := s.Backup(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	later := open(t, copied, Options{})
+	rebuild(later)
+	if parts, marks, _ := counts(later); parts != before+2 || marks != 0 {
+		t.Errorf("rebuilt: %d parts of %d, %d marks", parts, before+2, marks)
 	}
 }
 
@@ -418,7 +399,7 @@ func TestManyToolCallsInOneRequest(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("TOOL_CALLS")); err == nil {
 		many = n
 	}
-	l := newLongTurn(t, stepShapes[0])
+	l := newLongTurn(t, steppedShape)
 	all := ptrace.NewTraces()
 	for n := range many / 2 { // each step calls two tools
 		r := l.at(t, n)
@@ -428,6 +409,9 @@ func TestManyToolCallsInOneRequest(t *testing.T) {
 	s := open(t, newPath(t), Options{})
 	began := time.Now()
 	if _, err := ingest.New(s, ingest.Options{}).Traces(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Rebuild(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d tool calls in %v", many, time.Since(began))

@@ -38,8 +38,11 @@ ALTER TABLE observations RENAME COLUMN said_session TO declared_session;
 ALTER TABLE observations RENAME COLUMN said_rank TO declared_rank;
 ALTER TABLE observations RENAME COLUMN own TO default_session;
 ALTER TABLE observations RENAME COLUMN stray_call TO orphan_call;
-ALTER TABLE observations RENAME COLUMN about_json TO session_attrs_json;
-ALTER TABLE observation_windows RENAME COLUMN home TO owner;`},
+ALTER TABLE observations RENAME COLUMN about_json TO session_attrs_json;`},
+	// Until version 7 long turns were built in windows.
+	{`SELECT name FROM sqlite_schema WHERE type = 'table' AND name = 'observation_windows'`, `
+DROP TRIGGER IF EXISTS delete_observations;
+DROP TABLE observation_windows;`},
 	{lacks("observations", "until_nano"), `
 DROP INDEX IF EXISTS idx_observations_reach;
 ALTER TABLE observations ADD COLUMN until_nano INTEGER NOT NULL DEFAULT 0;

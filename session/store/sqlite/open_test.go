@@ -560,7 +560,7 @@ func TestAStoreIsNamedByItsPath(t *testing.T) {
 func TestColumnsThatAreAddedLater(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
-	newLongTurn(t, stepShapes[0]).deliver(t, ingest.New(s, ingest.Options{}), 0, 3)
+	newLongTurn(t, steppedShape).deliver(t, ingest.New(s, ingest.Options{}), 0, 3)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -594,7 +594,7 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	in := ingest.New(s, ingest.Options{})
-	l := newLongTurn(t, stepShapes[0])
+	l := newLongTurn(t, steppedShape)
 	l.deliver(t, in, 0, 30)
 	ids := query(t, path, "SELECT id FROM chat_sessions")
 	if err := s.Close(); err != nil {
@@ -608,7 +608,8 @@ DROP INDEX idx_observations_usage_proof; DROP INDEX idx_observations_across;
 ALTER TABLE observations DROP COLUMN until_nano;
 ALTER TABLE observations DROP COLUMN usage_counter;
 ALTER TABLE observations DROP COLUMN usage_proof;
-ALTER TABLE observation_windows RENAME COLUMN owner TO home;
+DROP TABLE unbuilt_turns;
+CREATE TABLE observation_windows (home TEXT, at_nano INTEGER, carry BLOB);
 ALTER TABLE observations RENAME COLUMN session_attrs_json TO about_json;
 ALTER TABLE observations RENAME COLUMN orphan_call TO stray_call;
 ALTER TABLE observations RENAME COLUMN default_session TO own;

@@ -253,11 +253,12 @@ CREATE INDEX IF NOT EXISTS idx_observations_guest ON observations(declared_sessi
 CREATE INDEX IF NOT EXISTS idx_observations_orphan ON observations(orphan_call, start_nano, trace_id) WHERE orphan_call IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_orphan_trace ON observations(trace_id, start_nano, source) WHERE orphan_call IS NOT NULL;
 
-CREATE TABLE IF NOT EXISTS observation_windows (
-  owner   TEXT NOT NULL,
-  at_nano INTEGER NOT NULL,
-  carry   BLOB NOT NULL,
-  PRIMARY KEY (owner, at_nano)
+CREATE TABLE IF NOT EXISTS unbuilt_turns (
+  owner     TEXT PRIMARY KEY NOT NULL,
+  from_nano INTEGER NOT NULL,
+  to_nano   INTEGER NOT NULL,
+  added     INTEGER NOT NULL,
+  version   INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS tool_call_requests (
@@ -275,8 +276,9 @@ WHEN EXISTS (SELECT 1 FROM session_state WHERE session_id = old.id) BEGIN
   DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN (
     SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, json_each(o.calls_json) c
     WHERE o.calls_json IS NOT NULL AND (o.session_id = old.id OR o.owner = old.id AND o.session_id IS NULL));
-  DELETE FROM observation_windows WHERE owner IN (
-    SELECT owner FROM observations WHERE session_id = old.id OR owner = old.id AND session_id IS NULL);
+  DELETE FROM unbuilt_turns WHERE owner = old.id;
+  UPDATE unbuilt_turns SET version = random() WHERE owner IN (
+    SELECT owner FROM observations WHERE session_id = old.id);
   DELETE FROM observations WHERE session_id = old.id OR owner = old.id AND session_id IS NULL;
 END;
 

@@ -11,12 +11,18 @@ import (
 
 // Writer has the methods of [store.Store] that write, for any engine that speaks SQL. Each is one transaction.
 type Writer struct {
-	write func(ctx context.Context, do func(Tx) error) error
+	write     func(ctx context.Context, do func(Tx) error) error
+	view      func(ctx context.Context, do func(store.Tx) error) error
+	rebuilder *rebuilder
 }
 
 // NewWriter returns a Writer. write has do executed in a transaction, which others may share, and returns when it
-// is committed, or with an error if nothing that do changed is.
-func NewWriter(write func(ctx context.Context, do func(Tx) error) error) Writer { return Writer{write} }
+// is committed, or with an error if nothing that do changed is. view has do executed in a transaction that reads one
+// state of the store, beside those that write.
+func NewWriter(write func(ctx context.Context, do func(Tx) error) error,
+	view func(ctx context.Context, do func(store.Tx) error) error) Writer {
+	return Writer{write, view, new(rebuilder)}
+}
 
 // Transact implements [store.Store].
 func (w *Writer) Transact(ctx context.Context, do func(store.Tx) error) error {
@@ -48,9 +54,18 @@ func committed[T any](ctx context.Context, w *Writer, do func(Tx) (T, error)) (r
 // Apply implements [store.Writer].
 func (w *Writer) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
 	if b.Len() == 0 {
+		if b.Assemble != nil {
+			w.applied(b, false)
+		}
 		return store.Result{}, nil
 	}
-	return committed(ctx, w, func(t Tx) (store.Result, error) { return store.Apply(t, b) })
+	some := *b
+	some.Defer = b.Assemble != nil
+	result, err := committed(ctx, w, func(t Tx) (store.Result, error) { return store.Apply(t, &some) })
+	if err == nil && some.Defer {
+		w.applied(b, result.Unbuilt)
+	}
+	return result, err
 }
 
 // Import implements [store.Store].
@@ -162,8 +177,6 @@ func deleteObservations(t Tx) error {
 		`DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN
  (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, ` + calls + `
  WHERE o.calls_json IS NOT NULL AND ` + ofGoneSessions + `)`,
-		// What is carried from window to window would name them still.
-		`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + ofGoneSessions + `)`,
 		`DELETE FROM observations WHERE ` + ofGoneSessions,
 		`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`,
 	} {

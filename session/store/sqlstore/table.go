@@ -106,7 +106,7 @@ var (
 	ReachingTable    = newTable[ReachingRow]("observations", "trace_id,source")
 	AttributionTable = newTable[AttributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
 	ProofTable       = newTable[store.Proof]("observations", "trace_id,source")
-	CutTable         = newTable[store.Cut]("observation_windows", "at_nano")
+	UnbuiltTable     = newTable[store.UnbuiltTurns]("unbuilt_turns", "owner")
 	// What is read of observations by columns of its own.
 	OwnerTable     = newTable[store.TraceOwner]("observations", "trace_id")
 	OrphanTable    = newTable[store.OrphanCall]("observations", "orphan_call")

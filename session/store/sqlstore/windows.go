@@ -15,20 +15,28 @@ func askWindow(s Statements, q store.Query) bool {
 			SelectRows(s, SpanTimeTable, &q.Rows, s.Dialect().SpanTimes, key.TraceID, key.Source)
 		}
 	case *store.WindowFrom:
-		selectOne(s, CutTable, &q.Cut, cutQuery, q.Owner, q.CutAt, store.CutLookahead-1)
 		askOpening(s, "max(start_nano)", "start_nano < ?2", q.Owner, q.At, func(row Row) {
 			q.Start, q.OK = row.ColumnInt64(0), !row.ColumnIsNull(0)
-		}, func(across *store.TimeRange) {
-			if q.Cut == nil || q.Start > q.Cut.At {
-				q.Across = across
-			}
-		})
+		}, func(across *store.TimeRange) { q.Across = across })
 	case *store.WindowTo:
 		askOpening(s, "min(start_nano)", "start_nano >= ?2", q.Owner, q.At, func(row Row) {
 			q.Start, q.OK = row.ColumnInt64(0), !row.ColumnIsNull(0)
 		}, func(across *store.TimeRange) { q.Across = across })
 	case *store.ObservationsIn:
 		askObservationsIn(s, q)
+	case *store.WindowSize:
+		s.Select(`SELECT count(*) FROM (SELECT 1`+inWindow+` LIMIT ?4) AS w`, func(row Row) error {
+			q.Count = row.ColumnInt(0)
+			return nil
+		}, q.Owner, q.From, q.To, q.Limit)
+		s.Select(`SELECT message_id`+inWindow+` AND message_id IS NOT NULL AND session_id = ?1
+ ORDER BY start_nano DESC LIMIT 1`, func(row Row) error {
+			q.Answer = row.ColumnText(0)
+			return nil
+		}, q.Owner, q.From, q.To)
+	case *store.UnbuiltOf:
+		selectOne(s, UnbuiltTable, &q.Unbuilt, `SELECT `+UnbuiltTable.List+` FROM unbuilt_turns
+ WHERE owner = ?1 OR ?1 = '' AND owner > ?2 ORDER BY owner LIMIT 1`, q.Owner, q.After)
 	case *store.Proven:
 		askProven(s, q)
 	default:
@@ -37,9 +45,9 @@ func askWindow(s Statements, q store.Query) bool {
 	return true
 }
 
-const cutQuery = `SELECT at_nano, carry FROM observation_windows WHERE owner = ?1 AND at_nano < (
-  SELECT start_nano FROM observations INDEXED BY idx_observations_owner_start WHERE owner = ?1 AND start_nano < ?2
-  ORDER BY start_nano DESC LIMIT 1 OFFSET ?3) ORDER BY at_nano DESC LIMIT 1`
+// inWindow are the observations of an owner that begin in a range of time.
+const inWindow = ` FROM observations INDEXED BY idx_observations_owner_start
+ WHERE owner = ?1 AND start_nano >= ?2 AND start_nano < ?3`
 
 // across joins the observations o of the owner ?1 that begin before a time and last until after it. One whose reach is
 // n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked for by itself, so
@@ -83,51 +91,31 @@ func selectRange(s Statements, found func(*store.TimeRange), query string, args 
 }
 
 // askObservationsIn finds the ranks of the traces first, and then the observations, which take them. An engine may answer
-// all statements together, so none depends on what another one finds.
+// all statements together, so neither depends on what the other one finds.
 func askObservationsIn(s Statements, q *store.ObservationsIn) {
 	ranks := make(map[string]int)
-	read := func(add func(*store.Observation), prefix, from, order string, args ...any) {
-		s.Select(`SELECT t.trace_id, (
+	s.Select(`SELECT t.trace_id, (
  SELECT min(d.declared_rank) FROM observations d INDEXED BY idx_observations_declared
  WHERE d.trace_id = t.trace_id AND d.declared_session IS NOT NULL)
- FROM (SELECT DISTINCT `+prefix+`trace_id AS trace_id FROM `+from+`) t`, func(row Row) error {
-			if !row.ColumnIsNull(1) {
-				ranks[row.ColumnText(0)] = row.ColumnInt(1)
+ FROM (SELECT DISTINCT trace_id`+inWindow+`) t`, func(row Row) error {
+		if !row.ColumnIsNull(1) {
+			ranks[row.ColumnText(0)] = row.ColumnInt(1)
+		}
+		return nil
+	}, q.Owner, q.From, q.To)
+	s.Select(`SELECT `+ObservationTable.List+inWindow, func(row Row) error {
+		var o store.ObservationRow
+		err := ObservationTable.Scan(row, &o)
+		if o.TraceRank = o.Rank; o.TraceID != "" {
+			rank, named := ranks[o.TraceID]
+			if !named {
+				rank = store.NoRank
 			}
-			return nil
-		}, args...)
-		s.Select(`SELECT `+ObservationTable.Prefixed(prefix)+` FROM `+from+order, func(row Row) error {
-			var o store.ObservationRow
-			err := ObservationTable.Scan(row, &o)
-			if o.TraceRank = o.Rank; o.TraceID != "" {
-				rank, named := ranks[o.TraceID]
-				if !named {
-					rank = store.NoRank
-				}
-				o.TraceRank = rank
-			}
-			add(&o.Observation)
-			return err
-		}, args...)
-	}
-	read(func(o *store.Observation) { q.Rows = append(q.Rows, *o) }, "", `observations INDEXED BY idx_observations_owner_start
- WHERE owner = ?1 AND start_nano >= ?2 AND start_nano < ?3`, "", q.Owner, q.From, q.To)
-	if !q.Around {
-		return
-	}
-	selectRange(s, func(at *store.TimeRange) { q.Until = at.To },
-		`SELECT min(o.start_nano), max(o.until_nano) FROM `+across("?2"), q.Owner, q.From)
-	known := make(map[store.ObservationKey]bool) // the first and the last may be the same
-	for _, by := range []string{"", "DESC"} {
-		half := fmt.Sprintf(`(SELECT o.* FROM %s ORDER BY o.start_nano %[2]s, o.trace_id %[2]s, o.source %[2]s LIMIT %d) o`,
-			across("?2"), by, store.MaxAround/2)
-		read(func(o *store.Observation) {
-			if key := (store.ObservationKey{TraceID: o.TraceID, Source: o.Source}); !known[key] {
-				known[key] = true
-				q.AroundRows = append(q.AroundRows, *o)
-			}
-		}, "o.", half, ` ORDER BY o.start_nano, o.trace_id, o.source`, q.Owner, q.From)
-	}
+			o.TraceRank = rank
+		}
+		q.Rows = append(q.Rows, o.Observation)
+		return err
+	}, q.Owner, q.From, q.To)
 }
 
 // askProven goes from each counter and proof to the next one in the index. An engine that distributes rows over nodes

@@ -186,8 +186,15 @@ func writeObservations(s Statements, c *store.Changes) {
 		row := AttributionRow{Attribution: *n.Attribution, ObservationKey: n.ObservationKey}
 		put(s, AttributionTable, &row, store.Update, nil)
 	}
-	for i := range c.Cuts {
-		replaceCuts(s, &c.Cuts[i])
+	for _, u := range c.Unbuilt {
+		if u.Added == 0 {
+			s.Exec(`DELETE FROM unbuilt_turns WHERE owner = ?`, u.Owner)
+			continue
+		}
+		s.Exec(`INSERT INTO unbuilt_turns(owner, from_nano, to_nano, added, version) VALUES (?, ?, ?, ?, ?)
+ ON CONFLICT (owner) DO UPDATE SET from_nano = excluded.from_nano, to_nano = excluded.to_nano, added = excluded.added,
+ version = excluded.version`,
+			u.Owner, u.From, u.To, u.Added, u.Version)
 	}
 }
 
@@ -205,20 +212,4 @@ func putObservation(s Statements, p *store.Put[store.ObservationRow]) {
 		s.Exec(`INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source) VALUES (?, ?, ?, ?)
  ON CONFLICT DO NOTHING`, call, row.Start, row.TraceID, row.Source)
 	}
-}
-
-// replaceCuts deletes the cuts between those that are to be there, and leaves alone those that stay as they are.
-func replaceCuts(s Statements, r *store.CutRange) {
-	cuts := slices.Clone(r.Cuts)
-	slices.SortFunc(cuts, func(x, y store.Cut) int { return cmp.Compare(x.At, y.At) })
-	const deleteCuts = `DELETE FROM observation_windows WHERE owner = ? AND at_nano >= ? AND at_nano < ?`
-	from := r.From
-	for _, c := range cuts {
-		s.Exec(deleteCuts, r.Owner, from, c.At)
-		s.Exec(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES (?, ?, ?)
- ON CONFLICT (owner, at_nano) DO UPDATE SET carry = excluded.carry
- WHERE observation_windows.carry <> excluded.carry`, r.Owner, c.At, append([]byte{}, c.Carry...))
-		from = c.At + 1
-	}
-	s.Exec(deleteCuts, r.Owner, from, r.To)
 }

@@ -70,49 +70,79 @@ func (f *failing) Do(changes *store.Changes, queries []store.Query) error {
 	return f.Tx.Do(changes, queries)
 }
 
-// RunAround examines what a window knows of the observations that begin before it and last until after its begin: all of
-// them, or of more than [store.MaxAround] the outermost and the last to begin, and when the last of all ends. open is as
-// in [Run], and what it returns a [Transactor].
-func RunAround(t *testing.T, open func(t *testing.T) Store) {
-	const half = store.MaxAround / 2
-	for _, n := range []int{0, 1, half, half + 1, 2 * half, 2*half + 1, 4 * half} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			h := &harness{T: t, open: open}
-			h.with(func(s Store) {
-				batches := []store.Batch{observed("a", "t0", 0, 5, script{}, opens, of("s1", 0)),
-					observed("a", "in", 2000, 2001, script{})}
-				var want []string
-				var until int64
-				for i := range n {
-					source, to := fmt.Sprintf("x%04d", i), int64(9000-i)
-					if i == n/2 {
-						to = 9500 // what lasts longest is one that is left out
-					}
-					batches = append(batches, observed("a", source, int64(10+i), to, script{}))
-					if until = max(until, nano(to)); i < half || i >= n-half {
-						want = append(want, source)
-					}
-				}
-				h.apply(s, batches...)
-				in := store.ObservationsIn{Owner: "s1", From: nano(2000), To: nano(3000), Around: true}
-				if err := s.(Transactor).Transact(t.Context(), func(tx store.Tx) error {
-					return tx.Do(nil, []store.Query{&in})
-				}); err != nil {
-					t.Fatal(err)
-				}
-				var got []string
-				for i := range in.AroundRows {
-					got = append(got, in.AroundRows[i].Source)
-				}
-				if d := cmp.Diff(want, got); d != "" {
-					t.Errorf("around the window (-want +got):\n%s", d)
-				}
-				if in.Until != until || len(in.Rows) != 1 || in.Rows[0].Source != "in" {
-					t.Errorf("until %d, want %d; %d observations in the window", in.Until, until, len(in.Rows))
-				}
-			})
-		})
+// rebuilder is a store that builds what a long turn lacks after it was stored.
+type rebuilder interface {
+	Transactor
+	Rebuild(ctx context.Context) error
+}
+
+// RunLongTurn examines that a long turn is built after it was stored: though observations were added since it was read,
+// and from the beginning if any of its rows were built since. open is as in [Run], and what it returns a Transactor that
+// has a method Rebuild.
+func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
+	h := &harness{T: t, open: open}
+	const n = 400
+	turn := []store.Batch{observed("a", "root", 0, 9000, script{}, opens, of("s1", 0))}
+	for i := range n {
+		turn = append(turn, observed("a", fmt.Sprintf("x%04d", i), int64(10+i), int64(11+i), script{}))
 	}
+	long := join(turn...)
+	late := func(i int) store.Batch { return observed("a", fmt.Sprintf("late%d", i), int64(1000+i), 1100, script{}) }
+	apply := func(s rebuilder, b store.Batch) (result store.Result) {
+		h.check(s.Transact(t.Context(), func(tx store.Tx) (err error) {
+			result, err = store.Apply(tx, &b)
+			return err
+		}))
+		return result
+	}
+	want := ""
+	h.with(func(s Store) {
+		for _, b := range []store.Batch{long, late(0), late(1), late(2)} {
+			apply(s.(rebuilder), b)
+		}
+		want = h.transcripts(s)
+	})
+	h.with(func(s Store) {
+		st := s.(rebuilder)
+		functions := long
+		functions.Observations, functions.Defer = nil, true
+		deferred := func(b store.Batch) {
+			b.Defer = true
+			h.equal("unbuilt", apply(st, b).Unbuilt, true)
+		}
+		find := func() (u *store.Unbuilt) {
+			h.check(st.Transact(t.Context(), func(tx store.Tx) (err error) {
+				u, err = store.FindUnbuilt(tx, &functions, "")
+				return err
+			}))
+			if u != nil {
+				h.check(u.Assemble())
+			}
+			return u
+		}
+		rebuilt := func(what string, u *store.Unbuilt, left, stale bool, texts int) {
+			b := functions
+			b.Rebuilt = u
+			h.equal(what+": left", apply(st, b).Unbuilt, left)
+			h.equal(what+": stale", u.Stale(), stale)
+			h.equal(what+": parts", len(h.textsOf(s, "s1")), texts)
+		}
+		deferred(long)
+		first := find()
+		deferred(late(0))
+		rebuilt("before an observation that came later", first, true, false, n+1)
+		second, third := find(), find()
+		rebuilt("with that observation", second, false, false, n+2)
+		rebuilt("built by another", third, true, true, n+2)
+		h.equal("a mark is left", find() != nil, false)
+		deferred(late(1))
+		h.apply(s, late(2)) // as a client stores it
+		h.check(st.Rebuild(t.Context()))
+		h.equal("a mark is left", find() != nil, false)
+		if got := h.transcripts(s); got != want {
+			t.Errorf("built later (-want +got):\n%s", cmp.Diff(want, got))
+		}
+	})
 }
 
 // RunRefusals examines what becomes of a batch of which the engine cannot hold a row. open is as in [Run], and what it

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -83,10 +83,10 @@ func callsOf(t *testing.T, out *store.Assembly) map[string]map[string]any {
 	return all
 }
 
-// TestAToolCallIsOnePartHoweverLateItsResult: a call and its result are one part, in
-// whatever windows of the turn they are.
+// TestAToolCallIsOnePartHoweverLateItsResult: a call and its result are one part, however much
+// of the turn is between them.
 func TestAToolCallIsOnePartHoweverLateItsResult(t *testing.T) {
-	const late = 2_000 // 20 steps and 80 facts after the call
+	const late = 20_000 // 200 steps and 800 facts after the call
 	decision := fact.Fact{
 		Kind: fact.Permission, TraceID: "t", SpanID: "asked", Source: "asked", ParentID: "root", Start: at(late),
 		End: at(late + 1), CallID: "bg",
@@ -124,20 +124,16 @@ func TestAToolCallIsOnePartHoweverLateItsResult(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			facts := background(25, c.facts...)
+			facts := background(250, c.facts...)
 			rankTraces(facts)
-			got := goesOn(t, facts)
-			if len(got.Cuts) < 18 {
-				t.Errorf("%d cuts", len(got.Cuts))
+			got := assemble.Assemble("home", facts)
+			verify(t, facts, &got)
+			if d := gocmp.Diff(got, shuffled("home", facts, 1)); d != "" {
+				t.Errorf("in another order (-want +got):\n%s", d)
 			}
 			p := callsOf(t, &got)["bg"]
 			if p["state"] != c.state || c.output != "" && p["output"] != c.output {
 				t.Errorf("the part of the call is %v", p)
-			}
-			for _, cut := range got.Cuts {
-				if len(cut.Carry) > 8<<10 {
-					t.Fatalf("%d bytes are carried", len(cut.Carry))
-				}
 			}
 		})
 	}
@@ -163,67 +159,47 @@ func TestHundredsOfToolCallsInOneStep(t *testing.T) {
 			}
 			facts := background(n, append(more, requested("ask", 5, ids...))...)
 			rankTraces(facts)
-			out, err := assemble.Windows{Owner: "home", Facts: facts}.Assemble()
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := assemble.Assemble("home", facts)
 			verify(t, facts, &out)
 			calls := callsOf(t, &out)
-			unanswered := 0
 			for _, id := range ids {
-				switch p := calls[id]; {
-				case p["state"] == "input-available":
-					unanswered++
-				case p["output"] != "of "+id:
+				if p := calls[id]; p["output"] != "of "+id {
 					t.Errorf("the part of call %s is %v", id, p)
 				}
 			}
-			if unanswered > 0 && apart < 1900 {
-				t.Errorf("%d calls have no result", unanswered)
-			}
-			if d := gocmp.Diff(out.Messages, shuffledWindows(t, facts)); d != "" {
+			if d := gocmp.Diff(out, shuffled("home", facts, 3)); d != "" {
 				t.Errorf("in another order (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-func shuffledWindows(t *testing.T, facts []fact.Fact) []store.AssembledMessage {
-	t.Helper()
-	mixed := make([]fact.Fact, len(facts))
-	for i, j := range rand.New(rand.NewPCG(3, 4)).Perm(len(facts)) {
-		mixed[i] = facts[j]
-	}
-	out, err := assemble.Windows{Owner: "home", Facts: mixed}.Assemble()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.Messages
-}
-
-// TestCallsWithoutResultsCarryNoMoreAndMore: where no result is ever reported, a turn
-// is cut as often as another, and what its cuts carry does not grow.
-func TestCallsWithoutResultsCarryNoMoreAndMore(t *testing.T) {
+// TestALostCallOfALongTurnIsRestored: requests repeat the end of a long turn only, and each call that was lost is known
+// from those that followed it.
+func TestALostCallOfALongTurnIsRestored(t *testing.T) {
+	const n, lost = 200, 20
 	var facts []fact.Fact
-	for i := range 1500 {
-		facts = append(facts, requested(fmt.Sprint("m", i), int64(i*10), fmt.Sprint("lost", i)))
+	asked := []fact.Message{{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: "Build it."}}}}
+	for i := range n {
+		f := requested(fmt.Sprint("m", i), int64(i*10), fmt.Sprint("c", i))
+		f.ParentID, f.Input = "", slices.Clone(asked)
+		f.CutHistory()
+		if i != lost {
+			facts = append(facts, f)
+		}
+		asked = append(asked, fact.Message{Role: "assistant", Parts: f.Output}, fact.Message{Role: "tool", Parts: []fact.Part{
+			{Kind: fact.PartResult, CallID: fmt.Sprint("c", i), Name: "build", Output: json.RawMessage(`"built"`)}}})
 	}
 	rankTraces(facts)
-	out, err := assemble.Windows{Owner: "home", Facts: facts}.Assemble()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(callsOf(t, &out)); n != 1500 || len(out.Cuts) < 1500/assemble.DefaultSize*9/10 {
-		t.Fatalf("%d calls, %d cuts", n, len(out.Cuts))
-	}
-	maximum := len(out.Cuts[len(out.Cuts)/2].Carry)
-	for i, cut := range out.Cuts {
-		if len(cut.Carry) > maximum*11/10 {
-			t.Fatalf("cut %d carries %d bytes, %d half way", i, len(cut.Carry), maximum)
+	out := assemble.Assemble("home", facts)
+	verify(t, facts, &out)
+	var ids []string
+	for _, p := range out.Messages[len(out.Messages)-1].Parts {
+		if p.ToolCallID != nil {
+			ids = append(ids, *p.ToolCallID)
 		}
 	}
-	if strings.Count(string(out.Cuts[len(out.Cuts)-1].Carry), `"lost`) == 0 {
-		t.Error("no open call is carried")
+	if len(ids) != n || ids[lost] != fmt.Sprint("c", lost) {
+		t.Errorf("calls %v", ids)
 	}
-	t.Logf("%d cuts carry %d bytes each", len(out.Cuts), maximum)
 }

@@ -1,0 +1,9 @@
+-- Turns are rebuilt whole.
+DROP TABLE observation_windows;
+CREATE TABLE unbuilt_turns (
+  owner     TEXT COLLATE "C" PRIMARY KEY,
+  from_nano BIGINT NOT NULL,
+  to_nano   BIGINT NOT NULL,
+  added     BIGINT NOT NULL,
+  version   BIGINT NOT NULL
+);
