@@ -51,7 +51,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func transcript(t testing.TB, encode func(io.Writer, *document.Document, document.Words) error, said string, o document.Words) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := encode(&b, story(said), o); err != nil {
+	if err := encode(&b, story(t, said), o); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -39,6 +39,7 @@ type storyFile struct {
 		Metadata      json.RawMessage `json:"metadata"`
 		Usage         session.Usage   `json:"usage"`
 		At            int64           `json:"at"`
+		UpdatedAt     int64           `json:"updated_at"`
 		Archived      *int64          `json:"archived_at"`
 	} `json:"session"`
 	Messages []struct {
@@ -90,7 +91,7 @@ func orObject(raw json.RawMessage, otherwise string) string {
 	return b.String()
 }
 
-func readStory(t *testing.T, text string) document.Input {
+func readStory(t testing.TB, text string) document.Input {
 	t.Helper()
 	var s storyFile
 	d := json.NewDecoder(strings.NewReader(text))
@@ -117,7 +118,7 @@ func readStory(t *testing.T, text string) document.Input {
 		ParentID:      s.Session.ParentID, ParentMessageID: s.Session.ParentMessage,
 		PermissionsJSON: orObject(s.Session.Permissions, "[]"),
 		MetadataJSON:    orObject(s.Session.Metadata, "{}"), CreatedAt: epoch + s.Session.At,
-		UpdatedAt:  epoch + s.Session.At,
+		UpdatedAt:  epoch + max(s.Session.At, s.Session.UpdatedAt),
 		ArchivedAt: s.Session.Archived,
 	}
 	if s.Session.Model != nil {
@@ -176,6 +177,20 @@ func readStory(t *testing.T, text string) document.Input {
 		in.Parent = &session.Session{ID: s.Parent.ID, Title: s.Parent.Title}
 	}
 	return in
+}
+
+// story is a session with one of everything that a transcript shows, in which every text that telemetry may choose
+// contains said.
+func story(t testing.TB, said string) *document.Document {
+	t.Helper()
+	text, err := os.ReadFile("testdata/story.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted, _ := json.Marshal(said) // a string always encodes
+	words := string(quoted[1 : len(quoted)-1])
+	return document.Build(readStory(t, strings.NewReplacer("SAID", words, "120 LINES OF FAIL",
+		strings.Repeat("FAIL "+words+`\n`, 120)).Replace(string(text))))
 }
 
 // render prints a timeline as the name of a section wants: a width, and words

@@ -17,8 +17,8 @@ import (
 
 // twoStories are the story, and one in which something of every kind differs: the words
 // of inB are B's alone.
-func twoStories(said, inB string) (a, b *document.Document) {
-	a, b = story(said), story(said)
+func twoStories(tb testing.TB, said, inB string) (a, b *document.Document) {
+	a, b = story(tb, said), story(tb, said)
 	for i, doc := range []*document.Document{a, b} {
 		t := conversation(100+i, "First of all: "+said, "The same answer "+said)
 		last := conversation(200+i, "And the end.", "Only tokens differ.")
@@ -89,7 +89,7 @@ func diffHTML(t testing.TB, a, b *document.Document, o document.Words) string {
 }
 
 func TestDiffGolden(t *testing.T) {
-	a, b := twoStories("the <b>*test*</b>", "B & alone")
+	a, b := twoStories(t, "the <b>*test*</b>", "B & alone")
 	golden(t, "diff.html", diffHTML(t, a, b, document.Words{}))
 }
 
@@ -97,18 +97,18 @@ func TestDiffGolden(t *testing.T) {
 // have leaves the page as it is; what one of them has adds no element but those of a
 // diff.
 func TestDiffIsNoMarkup(t *testing.T) {
-	a, b := twoStories("x", "y")
+	a, b := twoStories(t, "x", "y")
 	want := frame(t, diffHTML(t, a, b, document.Words{Full: true}))
 	for _, said := range codectest.Hostile {
 		var page string
 		if len(said) < 100 && !strings.ContainsAny(document.Sanitize(said), "\n") { // or it has rows of its own
-			a, b := twoStories(said, "y")
+			a, b := twoStories(t, said, "y")
 			page = diffHTML(t, a, b, document.Words{Full: true})
 			if d := cmp.Diff(want, frame(t, page)); d != "" {
 				t.Errorf("%q in both (-want +got):\n%s", said, d)
 			}
 		}
-		a, b = twoStories("x", said)
+		a, b = twoStories(t, "x", said)
 		page += diffHTML(t, a, b, document.Words{Full: true})
 		for _, element := range frame(t, page) {
 			if !slices.Contains(want, element) {
@@ -123,7 +123,7 @@ func TestDiffIsNoMarkup(t *testing.T) {
 
 // TestDiffNamesFactsOnce: the table of what both sessions are has a row for each fact.
 func TestDiffNamesFactsOnce(t *testing.T) {
-	page := diffHTML(t, story("x"), story("y"), document.Words{})
+	page := diffHTML(t, story(t, "x"), story(t, "y"), document.Words{})
 	facts, _, _ := strings.Cut(page, "</header>")
 	for _, name := range []string{"Title", "Session", "Tokens", "Cost"} {
 		if n := strings.Count(facts, `<th scope="row">`+name+"</th>"); n != 1 {
@@ -135,7 +135,7 @@ func TestDiffNamesFactsOnce(t *testing.T) {
 // TestDiffLinks: every link leads to the one element that has its name, and the first
 // divergence to where it stands.
 func TestDiffLinks(t *testing.T) {
-	a, b := twoStories("x", "y")
+	a, b := twoStories(t, "x", "y")
 	page := diffHTML(t, a, b, document.Words{})
 	links := strings.Split(page, `href="#`)[1:]
 	if len(links) < 8 {
@@ -153,7 +153,7 @@ func TestDiffLinks(t *testing.T) {
 }
 
 func TestDiffOfEqual(t *testing.T) {
-	a, b := twoStories("x", "y")
+	a, b := twoStories(t, "x", "y")
 	if page := diffHTML(t, a, a, document.Words{}); !strings.Contains(page, "no difference") ||
 		strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
 		t.Error("a session and itself differ")
@@ -165,7 +165,7 @@ func TestDiffOfEqual(t *testing.T) {
 
 // TestDiffIsBounded: what differs without end is cut, unless all is wanted.
 func TestDiffIsBounded(t *testing.T) {
-	a, b := twoStories("x", "y")
+	a, b := twoStories(t, "x", "y")
 	text := func(doc *document.Document) *string { return &doc.Turns[0].Messages[1].Parts[0].Text }
 	for i := range maxLines + 100 {
 		*text(a) += fmt.Sprintf("a%d\n", i)
@@ -191,10 +191,10 @@ func FuzzHTMLDiff(f *testing.F) {
 		f.Add(said, "y")
 		f.Add("x", said)
 	}
-	a, b := twoStories("x", "y")
+	a, b := twoStories(f, "x", "y")
 	known := frame(f, diffHTML(f, a, b, document.Words{}))
 	f.Fuzz(func(t *testing.T, said, inB string) {
-		a, b := twoStories(said, inB)
+		a, b := twoStories(t, said, inB)
 		for _, element := range frame(t, diffHTML(t, a, b, document.Words{})) {
 			if !slices.Contains(known, element) {
 				t.Errorf("%q and %q add %s", said, inB, element)
