@@ -416,27 +416,3 @@ func TestTailSilence(t *testing.T) {
 		t.Errorf("interrupted is reported %d times, want once:\n%s", n, got)
 	}
 }
-
-// TestTailErrors: what cannot be followed is reported.
-func TestTailErrors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	run := func(name string) error {
-		o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1, now: time.Now,
-			notice: new(bytes.Buffer),
-			sink:   &jsonSink{w: new(bytes.Buffer)}}
-		return newTailer(o).follow(t.Context(), nil)
-	}
-	if err := os.WriteFile(path, []byte("this is a letter, not a database"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(""); !errors.Is(err, store.ErrNotStore) {
-		t.Errorf("a file that is no store: %v", err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	openAgent(t, path, "ses_1").begin("One")
-	if err := run("ses_2"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("a session that is not there: %v", err)
-	}
-}

@@ -194,25 +194,3 @@ func checkContext(t *testing.T, what string, doc *document.Document, turn *docum
 		t.Errorf("%s: the answer itself was given", what)
 	}
 }
-
-// BenchmarkReplay judges every turn of a long session, each of which was given all
-// before it.
-func BenchmarkReplay(b *testing.B) {
-	t := &session.Transcript{Session: session.Session{ID: "ses_1", PermissionsJSON: "[]", MetadataJSON: "{}"}}
-	text := `{"type":"text","text":"` + strings.Repeat("word ", 2000) + `"}`
-	for i := range 1000 {
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%04d", i), SessionID: "ses_1",
-			Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: int64(i)}}
-		if i%2 == 1 {
-			m.Message.Role = session.RoleAssistant
-		}
-		m.Parts = []session.Part{{ID: fmt.Sprintf("prt_%04d", i), MessageID: m.Message.ID, SessionID: "ses_1",
-			Type:     "text",
-			DataJSON: text}}
-		t.Messages = append(t.Messages, m)
-	}
-	doc := document.Build(document.Input{Transcript: t})
-	for b.Loop() {
-		doc.Eligibility()
-	}
-}

@@ -179,18 +179,24 @@ func readStory(t testing.TB, text string) document.Input {
 	return in
 }
 
-// story is a session with one of everything that a transcript shows, in which every text that telemetry may choose
-// contains said.
-func story(t testing.TB, said string) *document.Document {
+// readStoryOf reads a story of testdata in which said stands for SAID: in hostile.json wherever a session has a text.
+func readStoryOf(t testing.TB, name, said string) document.Input {
 	t.Helper()
-	text, err := os.ReadFile("testdata/story.json")
+	text, err := os.ReadFile("testdata/" + name + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	quoted, _ := json.Marshal(said) // a string always encodes
 	words := string(quoted[1 : len(quoted)-1])
-	return document.Build(readStory(t, strings.NewReplacer("SAID", words, "120 LINES OF FAIL",
-		strings.Repeat("FAIL "+words+`\n`, 120)).Replace(string(text))))
+	return readStory(t, strings.NewReplacer("SAID", words, "120 LINES OF FAIL",
+		strings.Repeat("FAIL "+words+`\n`, 120)).Replace(string(text)))
+}
+
+// story is a session with one of everything that a transcript shows, in which every text that telemetry may choose
+// contains said.
+func story(t testing.TB, said string) *document.Document {
+	t.Helper()
+	return document.Build(readStoryOf(t, "story", said))
 }
 
 // render prints a timeline as the name of a section wants: a width, and words

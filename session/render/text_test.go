@@ -8,7 +8,6 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -96,70 +95,6 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
-// hostile puts a text wherever a session has one.
-func hostile(text string) document.Input {
-	quote := func(s string) string {
-		m := session.Message{ID: s}
-		b := m.AppendJSON(nil)
-		_, after, _ := strings.Cut(string(b), `{"id":`)
-		id, _, _ := strings.Cut(after, `,"session_id":""`)
-		return id
-	}
-	q := quote(text)
-	model := `{"provider_id":` + q + `,"model_id":` + q + `,"variant":` + q + `}`
-	meta := `{"model":` + model + `,"agent":` + q + `,"system_prompt_digest":` + q + `,"trigger":{"source":` + q +
-		`},"agenttrace":{"end_reason":"error","stop_reason":` +
-		q + `,"error":` + q + `,"problems":[` + q + `],"tool_catalog_digest":` + q + `}}`
-	state := session.StateOutputError
-	parts := []session.Part{}
-	for i, data := range []string{
-		`{"type":"text","text":` + q + `}`,
-		`{"type":"reasoning","text":` + q + `}`,
-		`{"type":"dynamic-tool","toolName":` + q + `,"toolCallId":` + q + `,"state":"output-error","input":{` + q +
-			`:` + q +
-			`,"path":` + q + `},"errorText":` + q +
-			`,"toolMetadata":{"agenttrace":{"truncated":true,"output_path":` + q + `,"child_session_id":` + q +
-			`,"error_type":` + q + `,"partial_output":` + q + `,"problems":[` + q + `]}}}`,
-		`{"type":"file","filename":` + q + `,"mediaType":` + q + `,"url":` + q + `}`,
-		`{"type":"source-url","sourceId":` + q + `,"url":` + q + `,"title":` + q + `}`,
-		`{"type":"data-x","data":{` + q + `:[` + q + `]}}`,
-		text,
-	} {
-		kind := "data-" + text
-		if rest, ok := strings.CutPrefix(data, `{"type":"`); ok {
-			kind, _, _ = strings.Cut(rest, `"`)
-		}
-		parts = append(parts, session.Part{ID: text + string(rune('a'+i)), MessageID: "m", SessionID: "s",
-			Index: int64(i),
-			Type:  kind, DataJSON: data, ToolState: &state})
-	}
-	parent := text
-	row := session.Session{
-		ID: text, Title: text, Agent: text, Mode: &text, WorkspaceRoot: &text, ModelJSON: &model, ParentID: &parent,
-		ParentMessageID: &parent,
-		PermissionsJSON: `[{"permission":` + q + `,"pattern":` + q + `,"action":` + q + `,"source":` + q + `}]`,
-		MetadataJSON:    `{` + q + `:` + q + `,"agenttrace":{"outcome":"error","error":` + q + `}}`,
-	}
-	child := row
-	return document.Input{
-		Transcript: &session.Transcript{Session: row, Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "m", SessionID: "s", Role: session.RoleAssistant, MetadataJSON: meta},
-				Parts: parts},
-			{Message: session.Message{ID: "n", SessionID: "s", Role: text, MetadataJSON: text}},
-		}},
-		Decisions: []store.Decision{
-			{ID: "d", ToolCallID: text, ToolID: text, Pattern: text, Action: text, Source: text, Outcome: text,
-				Reply:  text,
-				Reason: text},
-			{ID: "e", ToolID: text, Action: text},
-		},
-		SpanRefs: []store.SpanRef{{TraceID: text, SpanID: text, Kind: text, Dialect: text, MessageID: "m"}},
-		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: text, Body: text},
-			{Kind: store.BlobToolCatalog, Digest: text, Body: `[{"name":` + q + `,"description":` + q + `}]`}},
-		Children: []session.Session{child}, Parent: &row,
-	}
-}
-
 // views prints every view of a timeline, and a list that has its session.
 func views(t *testing.T, in document.Input, o Options) {
 	t.Helper()
@@ -189,7 +124,7 @@ func TestNothingReachesTheTerminal(t *testing.T) {
 	for _, o := range []Options{{Width: 40}, {Width: 80}, {Width: 120, Full: true},
 		{Width: 80, Color: true, Full: true}} {
 		o.Now = time.UnixMilli(0)
-		views(t, hostile(attack), o)
+		views(t, readStoryOf(t, "hostile", attack), o)
 	}
 }
 
@@ -205,6 +140,6 @@ func FuzzViews(f *testing.F) {
 		if width < 0 {
 			o.Width = 1
 		}
-		views(t, hostile(text), o)
+		views(t, readStoryOf(t, "hostile", text), o)
 	})
 }

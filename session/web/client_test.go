@@ -10,27 +10,9 @@ import (
 	"testing"
 	"time"
 
-	zombie "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
-
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
-
-// remote is a store that is read and managed through a client. What a client cannot do, the store does.
-type remote struct {
-	*Client
-	local *sqlite.Store
-}
-
-func served(t *testing.T) *remote {
-	local, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &remote{clientOf(t, local, NewCounter(sqlite.Follow(local.Path()))), local}
-}
 
 // clientOf returns a client of a server of a store.
 func clientOf(t testing.TB, s store.Service, changes *Counter) *Client {
@@ -46,36 +28,6 @@ func clientOf(t testing.TB, s store.Service, changes *Counter) *Client {
 	}
 	t.Cleanup(func() { client.Close() })
 	return client
-}
-
-func (r *remote) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
-	if b.Assemble != nil || b.Adopt != nil || b.Threads != nil { // functions of the suite's own
-		return r.local.Apply(ctx, b)
-	}
-	return r.Client.Apply(ctx, b)
-}
-
-func (r *remote) Transact(ctx context.Context, do func(store.Tx) error) error {
-	return r.local.Transact(ctx, do)
-}
-
-func (r *remote) Outbox(ctx context.Context, fn func(string, int64)) error {
-	return r.local.Outbox(ctx, fn)
-}
-
-func (r *remote) Exported(ctx context.Context, id string, at int64) error {
-	return r.local.Exported(ctx, id, at)
-}
-
-func (r *remote) Close() error { return errors.Join(r.Client.Close(), r.local.Close()) }
-
-// Script implements [storetest.SQL].
-func (r *remote) Script(statements string) error {
-	conn, err := zombie.OpenConn(r.local.Path(), zombie.OpenReadWrite)
-	if err != nil {
-		return err
-	}
-	return errors.Join(sqlitex.ExecuteScript(conn, statements, nil), conn.Close())
 }
 
 // A server that is not there, or is none of sessions, is named with what to do.

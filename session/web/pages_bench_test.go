@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	zombiezen "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
-
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -130,67 +127,6 @@ func BenchmarkPages(b *testing.B) {
 	}
 	for _, path := range []string{"/now", "/sessions"} {
 		b.Run(path[1:], func(b *testing.B) { measure(b, pages, path) })
-	}
-}
-
-// BenchmarkLists lists the sessions of stores with 1,000 and 100,000, in each order and with each filter.
-func BenchmarkLists(b *testing.B) {
-	for _, sessions := range []int{1000, 100_000} {
-		path := filepath.Join(b.TempDir(), "s.db")
-		s, err := sqlite.Open(b.Context(), path, sqlite.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer s.Close()
-		fill(b, path, sessions)
-		pages := web.New(web.Backend{Sessions: document.Reader{Reader: s}}, web.Options{})
-		for _, query := range []string{"", "sort=created", "sort=title", "sort=context", "sort=cost", "errors=1",
-			"denials=1",
-			"loops=1", "tool=bash", "tool=rare", "tool=none", "model=common", "model=rare", "model=none",
-			"provider=none", "tag=common", "tag=rare", "tag=none", "score=none", "user=ann", "user=none",
-			"project=/p/7", "project=none", "agent=coder", "agent=none", "since=2026-01-01", "until=2020-01-01",
-			"errors=1&tool=rare", "errors=1&sort=cost",
-			"status=busy"} {
-			b.Run(fmt.Sprintf("%d/%s", sessions, query), func(b *testing.B) { measure(b, pages, "/sessions?"+query) })
-		}
-		b.Run(fmt.Sprintf("%d/now", sessions), func(b *testing.B) { measure(b, pages, "/now") })
-	}
-}
-
-// fill makes sessions of one turn with two calls. Of 20 sessions one has a call that failed, of 500 one that was
-// denied, and of 10,000 one has a rare tool, model or tag.
-func fill(b *testing.B, path string, sessions int) {
-	b.Helper()
-	conn, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	rows := fmt.Sprintf(` WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n LIMIT %d) `, sessions)
-	model := `CASE n %% 10000 WHEN 77 THEN 'rare' ELSE 'common' END`
-	script := `
-INSERT INTO chat_sessions(id, title, agent, workspace_root, model_json, metadata_json, total_tokens, cost_usd, created_at,
- updated_at)` + rows + `SELECT 's' || n, 'title ' || (n * 7919 % 1000), 'coder', '/p/' || (n % 1000),
- '{"provider_id":"p","model_id":"' || MODEL || '"}', '{"user_id":"' || iif(n % 50 = 0, 'ann', 'bob') ||
- '","agenttrace":{"outcome":"finish"}}', n * 31 % 99991, n * 17 % 9973 / 100.0, 1760000000000 + n, 1760000000000 + n FROM n;
-INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updated_at)` + rows + `
- SELECT 'u' || n, 's' || n, 'user', '{}', 1760000000000 + n, 0 FROM n;
-INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updated_at)` + rows + `
- SELECT 'a' || n, 's' || n, 'assistant', '{"model":{"provider_id":"p","model_id":"' || MODEL ||
- '"},"usage":{"input":5,"output":7},"agenttrace":{"end_reason":"finish","duration_ms":9}}', 1760000000001 + n, 0 FROM n;
-INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at,
- updated_at)` + rows + `, k(k) AS (VALUES (0), (1), (2), (3)) SELECT 'p' || n || '-' || k, iif(k = 0, 'u', 'a') || n, 's' || n,
- k, CASE WHEN k IN (0, 3) THEN 'text' WHEN k = 2 AND n % 10000 = 77 THEN 'tool-rare' ELSE 'tool-bash' END,
- CASE WHEN k IN (0, 3) THEN '{"type":"text","text":"' || n || '"}' ELSE '{"type":"tool","toolCallId":"c' || n || '-' || k ||
- '","output":"' || hex(zeroblob(500)) || '"}' END, iif(k IN (1, 2), 'c' || n || '-' || k, NULL), CASE WHEN k NOT IN (1, 2)
- THEN NULL WHEN k = 1 AND n % 20 = 3 THEN 'output-error' WHEN k = 1 AND n % 500 = 9 THEN 'output-denied'
- ELSE 'output-available' END, 0, 0 FROM n, k;
-INSERT INTO annotations(id, session_id, kind, name, created_at, updated_at)` + rows + `
- SELECT 't', 's' || n, 'tag', iif(n % 10000 = 77, 'rare', 'common'), 0, 0 FROM n WHERE n % 7 = 0;
-`
-	script = strings.ReplaceAll(script, "MODEL", strings.ReplaceAll(model, "%%", "%"))
-	if err := sqlitex.ExecuteScript(conn, script, nil); err != nil {
-		b.Fatal(err)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -146,37 +145,6 @@ func TestAnEmptyStoreSaysHowToGetSessions(t *testing.T) {
 	newSite(t).has("/sessions", "No sessions yet", "agenttrace demo")
 }
 
-func TestContentOfASessionIsShownAsText(t *testing.T) {
-	in := conversation("ses/..%2f<b>", 1)
-	hostile := "<script>alert(1)</script> [x](javascript:alert(1)) <img src=x onerror=alert(1)> \u202e \u001b[31mred"
-	in.Session.Title = hostile
-	in.Messages[0].Parts[0].DataJSON = fmt.Sprintf(`{"type":"text","text":%q}`,
-		strings.ReplaceAll(hostile, "\u001b", ""))
-	s := newSite(t, in)
-	paths := []string{"/sessions", web.Address("s", in.Session.ID)}
-	for _, tail := range [][]any{{"t", 1}, {"t", 1, "context"}, {"tree"}, {"share"},
-		{"p", "msg_00000_a", "prt_00000_q"}} {
-		paths = append(paths, web.Address(append([]any{"s", in.Session.ID}, tail...)...))
-	}
-	for _, path := range paths {
-		body, header := s.get(path, http.StatusOK)
-		for _, bad := range []string{"<script>alert", "<img src=x", `href="javascript:`, "\u202e", "\u001b", " style=",
-			"onerror=alert(1)>\n"} {
-			if strings.Contains(body, bad) {
-				t.Errorf("%s has %q", path, bad)
-			}
-		}
-		if policy := header.Get("Content-Security-Policy"); policy == "" || strings.Contains(policy, "unsafe") {
-			t.Errorf("%s has the policy %q", path, policy)
-		}
-	}
-	for _, id := range []string{".", "..", "~", "a b", "a?b#c"} {
-		if _, err := url.Parse(web.Address("s", id)); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestFormsChangeASession(t *testing.T) {
 	s := newSite(t, conversation("ses_one", 1))
 	post := func(values ...string) {
@@ -211,49 +179,4 @@ func TestFormsChangeASession(t *testing.T) {
 	}
 	s.has("/sessions", "Nothing to list")
 	s.has("/sessions?archived=1", "Another title")
-}
-
-func TestAnOpenPageIsUpdatedWhenItsSessionChanges(t *testing.T) {
-	s := newSite(t, conversation("ses_one", 2))
-	body, _ := s.get("/s/ses_one", http.StatusOK)
-	_, rest, _ := strings.Cut(body, `data-live="`)
-	live, _, _ := strings.Cut(rest, `"`)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+strings.ReplaceAll(live, "&amp;", "&"), nil)
-	answer, err := s.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	wait := func(text string) {
-		t.Helper()
-		var read strings.Builder
-		b := make([]byte, 4096)
-		for !strings.Contains(read.String(), text) {
-			n, err := answer.Body.Read(b)
-			read.Write(b[:n])
-			if err != nil {
-				t.Fatalf("no %q in the updates: %v", text, err)
-			}
-		}
-	}
-	wait("data: turn-2\n")
-	if _, err := s.store.Import(t.Context(), conversation("ses_one", 3)); err != nil {
-		t.Fatal(err)
-	}
-	wait("Question 3")
-}
-
-// TestALongSessionOpensAsQuicklyAsPromised has the limits of the page: 500 KB, and 300 ms on an idle machine.
-func TestALongSessionOpensAsQuicklyAsPromised(t *testing.T) {
-	s := newSite(t, conversation("ses_long", 5000))
-	for _, path := range []string{"/s/ses_long", "/s/ses_long?at=2500"} {
-		begin := time.Now()
-		body, _ := s.get(path, http.StatusOK)
-		t.Logf("%s: %d bytes in %s", path, len(body), time.Since(begin))
-		if len(body) > 500_000 {
-			t.Errorf("%s has %d bytes", path, len(body))
-		}
-	}
 }
