@@ -41,8 +41,11 @@ type conversation struct {
 	history    []mark
 	base, done int
 	consumed   bool
-	// responses are the keys of the last responses, oldest first.
-	responses []string
+	// keys are those by which the registry knows it, with how often it has them; responses are the last ones, and calls
+	// the keys of the last tool calls, oldest first.
+	keys      map[digest]int
+	responses []response
+	calls     []digest
 	// head is the beginning of the last answer, answerHead and askedHead have the letters of that and of the user's
 	// text.
 	head, answerHead, askedHead string
@@ -50,16 +53,17 @@ type conversation struct {
 	choices []digest
 	// summary is that which was made of the conversation, and of which no request has made use yet.
 	summary string
-	// caller is the tool call of which this is the sub-agent, owner the turn of the agent's own in which it is.
+	// caller is the tool call of which this is the sub-agent, owner the turn of the agent's own in which it is: its key
+	// is its address, which no other turn may get.
 	caller *openCall
 	owner  *agenttrace.Turn
 	// turnSize is how much of size is content of the open turn.
 	turnSize int64
-	calls    []string
 	awaited  []*openCall
-	remotes  []string
 	held     *flight
-	hop      string
+	// hop is the call that was interrupted, and goes on with the token of hopKey.
+	hop    *flight
+	hopKey digest
 	// open reports that the turn is; work is the context of its last request, setup is how that was.
 	open  bool
 	work  context.Context
@@ -462,8 +466,8 @@ func (f *flight) finish(a *answer, err error) {
 		return
 	}
 	if hop {
-		c.hop = f.scope + a.Continuation
-		g.hops[c.hop] = f
+		c.hop, c.hopKey = f, keyOf(byHop, f.scope, a.Continuation)
+		g.know(c, c.hopKey)
 		return
 	}
 	g.grow(c, -c.turnSize)
@@ -541,7 +545,7 @@ func (g *registry) settle(f *flight, a *answer, calls []*openCall, s settled) {
 		c.choices = append(c.choices, choice.content.after(f.begin, modelapi.Assistant))
 	}
 	if a.ID != "" {
-		g.respond(c, f.scope+a.ID, s.answered)
+		g.respond(c, keyOf(byResponse, f.scope, a.ID))
 	}
 	for _, o := range calls {
 		g.addCall(c, o)
@@ -551,10 +555,5 @@ func (g *registry) settle(f *flight, a *answer, calls []*openCall, s settled) {
 // summarized remembers what a call that asks for a summary came to. The caller holds mu.
 func (g *registry) summarized(c *conversation, text string) {
 	g.grow(c, int64(len(text)-len(c.summary)))
-	if c.summary = text; slices.Contains(g.summaries, c) {
-		return
-	}
-	if g.summaries = append(g.summaries, c); len(g.summaries) > maxSummaries {
-		g.summaries = slices.Delete(g.summaries, 0, 1)
-	}
+	c.summary = text
 }

@@ -145,7 +145,7 @@ func (g *registry) find(l *lookup) match {
 	}
 	var m match
 	for _, rule := range [...]func(*lookup, []*conversation) match{
-		g.byResult, g.byResponse, g.byHistory, g.byKnownCall, g.bySummary,
+		g.byResult, g.byResponseID, g.byHistory, g.byKnownCall, g.bySummary,
 	} {
 		if m = rule(l, within); m.conv != nil || m.parent != nil || m.ambiguous {
 			break
@@ -176,13 +176,15 @@ func (g *registry) find(l *lookup) match {
 // named returns the conversations that have the name that the request has. A turn of the agent's own has one that its
 // calls are added to.
 func (g *registry) named(l *lookup) []*conversation {
-	if l.turn == nil {
-		return g.declared[l.declared] // nil without one
-	}
-	if g.turns[l.turn] == nil {
+	switch {
+	case l.turn == nil && l.declared == "":
+		return nil
+	case l.turn == nil:
+		return g.known[keyOf(byName, l.declared)]
+	case g.known[turnKey(l.turn)] == nil:
 		g.add(l, nil).external = l.turn
 	}
-	return g.turns[l.turn]
+	return g.known[turnKey(l.turn)]
 }
 
 // sees reports whether a request may belong to a conversation by what it has.
@@ -305,7 +307,7 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 				continue
 			}
 			var found []spot
-			for _, c := range g.calls[l.scope+it.ID] {
+			for _, c := range g.known[keyOf(byCall, l.scope, it.ID)] {
 				if !c.awaits(it.ID) || !l.sees(within, c) {
 					continue
 				}
@@ -329,25 +331,28 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 // follows reports whether a request names the last response of a conversation.
 func (l *lookup) follows(c *conversation) bool {
 	n := len(c.responses)
-	return l.r.Previous != "" && n > 0 && c.responses[n-1] == l.scope+l.r.Previous
+	return l.r.Previous != "" && n > 0 && c.responses[n-1].key == keyOf(byResponse, l.scope, l.r.Previous)
 }
 
-// byResponse finds the conversation by the ids of the provider.
-func (g *registry) byResponse(l *lookup, within []*conversation) match {
+// byResponseID finds the conversation by the ids of the provider.
+func (g *registry) byResponseID(l *lookup, within []*conversation) match {
 	if l.r.Previous != "" {
 		var found []spot
-		for _, p := range g.responses[l.scope+l.r.Previous] {
-			if l.sees(within, p.conv) {
-				found = append(found, spot{conv: p.conv, at: p.at})
+		key := keyOf(byResponse, l.scope, l.r.Previous)
+		for _, c := range g.known[key] {
+			i := slices.IndexFunc(c.responses, func(r response) bool { return r.key == key })
+			if l.sees(within, c) {
+				found = append(found, spot{conv: c, at: c.responses[i].at})
 			}
 		}
 		if len(found) > 0 {
 			return g.best(l, found)
 		}
 	}
-	c := g.remote[l.scope+l.r.Conversation]
-	if l.r.Conversation != "" && c != nil && l.sees(within, c) && c.flights == 0 {
-		return match{conv: c, from: l.last + 1}
+	for _, c := range g.known[keyOf(byRemote, l.scope, l.r.Conversation)] {
+		if l.sees(within, c) && c.flights == 0 {
+			return match{conv: c, from: l.last + 1}
+		}
 	}
 	return match{}
 }
@@ -492,7 +497,7 @@ func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 			if (it.Kind != modelapi.Call && it.Kind != modelapi.Result) || len(it.ID) < strongID {
 				continue
 			}
-			all := g.calls[l.scope+it.ID]
+			all := g.known[keyOf(byCall, l.scope, it.ID)]
 			if len(all) == 1 && l.sees(within, all[0]) && all[0].flights == 0 {
 				return match{conv: all[0], from: l.last + 1}
 			}
@@ -503,8 +508,9 @@ func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 
 // bySummary finds the conversation whose history the request replaces by the summary that was made of it.
 func (g *registry) bySummary(l *lookup, within []*conversation) (m match) {
-	for _, c := range slices.Backward(g.summaries) {
-		if c.scope == l.scope && c.flights == 0 && l.sees(within, c) && l.beginsWith(c.summary) {
+	for e := g.used.Back(); e != nil; e = e.Prev() {
+		c := e.Value.(*conversation)
+		if c.summary != "" && c.scope == l.scope && c.flights == 0 && l.sees(within, c) && l.beginsWith(c.summary) {
 			return match{conv: c, from: l.last + 1}
 		}
 	}

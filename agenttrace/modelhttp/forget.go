@@ -11,29 +11,14 @@ func (g *registry) addCall(c *conversation, o *openCall) {
 	if o.id == "" {
 		return
 	}
-	key := c.scope + o.id
-	if !slices.Contains(g.calls[key], c) {
-		g.calls[key] = append(g.calls[key], c)
+	if key := keyOf(byCall, c.scope, o.id); c.keys[key] == 0 {
+		g.know(c, key)
 		c.calls = append(c.calls, key)
-		g.grow(c, 64+int64(len(key)))
 	}
-	for len(c.calls) > maxCalls {
-		g.dropCall(c, c.calls[0])
+	if len(c.calls) > maxCalls {
+		g.forget(c, c.calls[0])
 		c.calls = slices.Delete(c.calls, 0, 1)
 	}
-}
-
-// drop takes a conversation out of the list of a key.
-func drop[K comparable](m map[K][]*conversation, key K, c *conversation) {
-	all := slices.DeleteFunc(m[key], func(o *conversation) bool { return o == c })
-	if m[key] = all; len(all) == 0 {
-		delete(m, key)
-	}
-}
-
-func (g *registry) dropCall(c *conversation, key string) {
-	drop(g.calls, key, c)
-	g.grow(c, -64-int64(len(key)))
 }
 
 func (g *registry) grow(c *conversation, n int64) {
@@ -61,26 +46,14 @@ func (g *registry) evict() (evicted []*conversation) {
 
 // remove forgets a conversation. The caller holds mu.
 func (g *registry) remove(c *conversation) {
-	g.unindex(c, c.history)
-	for _, id := range c.responses {
-		g.dropResponse(c, id)
+	for key := range c.keys {
+		c.keys[key] = 1
+		g.forget(c, key)
 	}
-	g.summaries = slices.DeleteFunc(g.summaries, func(o *conversation) bool { return o == c })
-	for _, key := range c.calls {
-		g.dropCall(c, key)
-	}
-	for _, key := range c.remotes {
-		delete(g.remote, key)
-	}
-	drop(g.declared, c.declared, c)
-	drop(g.turns, c.owner, c)
 	if c.held != nil {
 		g.unhold(c.held)
 	}
-	if c.hop != "" {
-		delete(g.hops, c.hop)
-	}
-	c.history, c.responses, c.calls, c.remotes = nil, nil, nil, nil
+	c.history, c.responses, c.calls, c.hop = nil, nil, nil, nil
 	g.used.Remove(c.elem)
 	g.bytes -= c.size
 	c.elem = nil

@@ -172,29 +172,13 @@ func (g *registry) setHistory(c *conversation, base int, next []mark) {
 		next[same-gone].key == c.history[same].key {
 		same++
 	}
-	g.unindex(c, c.history[:gone])
-	g.unindex(c, c.history[same:])
+	for _, m := range slices.Concat(c.history[:gone], c.history[same:]) {
+		g.forget(c, m.key)
+	}
 	for _, m := range next[same-gone:] {
-		g.known[m.key] = append(g.known[m.key], c)
+		g.know(c, m.key)
 	}
-	g.grow(c, int64(len(next)-(same-gone))*markSize)
 	c.history, c.base = next, base
-}
-
-// markSize is about what a known message takes.
-const markSize = 160
-
-func (g *registry) unindex(c *conversation, marks []mark) {
-	for _, m := range marks {
-		all := g.known[m.key]
-		if i := slices.Index(all, c); i >= 0 {
-			all = slices.Delete(all, i, i+1)
-		}
-		if g.known[m.key] = all; len(all) == 0 {
-			delete(g.known, m.key)
-		}
-	}
-	g.grow(c, -int64(len(marks))*markSize)
 }
 
 // answered adds an answer to the history. The caller holds mu.
@@ -203,41 +187,35 @@ func (g *registry) answered(c *conversation, key digest, answer string) {
 	c.done = c.base + len(c.history)
 }
 
-// respond remembers the id of a response. The caller holds mu.
-func (g *registry) respond(c *conversation, id, answer string) {
-	const maxResponses = 64
-	if c.responses = append(c.responses, id); len(c.responses) > maxResponses {
-		g.dropResponse(c, c.responses[0])
-		c.responses = slices.Delete(c.responses, 0, 1)
-	}
-	g.responses[id] = append(g.responses[id], &point{c, c.done, answer})
-	g.grow(c, 128+int64(len(id)))
+// response is the key of one, and how many messages the conversation had with it.
+type response struct {
+	key digest
+	at  int
 }
 
-func (g *registry) dropResponse(c *conversation, id string) {
-	all := g.responses[id]
-	if i := slices.IndexFunc(all, func(p *point) bool { return p.conv == c }); i >= 0 {
-		all = slices.Delete(all, i, i+1)
+// respond remembers a response. The caller holds mu.
+func (g *registry) respond(c *conversation, key digest) {
+	if c.responses = append(c.responses, response{key, c.done}); len(c.responses) > maxResponses {
+		g.forget(c, c.responses[0].key)
+		c.responses = slices.Delete(c.responses, 0, 1)
 	}
-	if g.responses[id] = all; len(all) == 0 {
-		delete(g.responses, id)
-	}
-	g.grow(c, -128-int64(len(id)))
+	g.know(c, key)
 }
 
 // add adds a conversation, which a tool call began or, most often, none did. The caller holds mu.
 func (g *registry) add(l *lookup, caller *openCall) *conversation {
-	c := &conversation{t: g.t, scope: l.scope, declared: l.declared, owner: l.turn, caller: caller, size: 2048}
+	c := &conversation{t: g.t, scope: l.scope, declared: l.declared, owner: l.turn, caller: caller, size: 2048,
+		keys: make(map[digest]int)}
 	c.elem = g.used.PushBack(c)
 	g.bytes += c.size
 	if l.turn != nil {
-		g.turns[l.turn] = append(g.turns[l.turn], c)
+		g.know(c, turnKey(l.turn))
 	}
 	if l.declared == "" {
 		return c
 	}
-	others := g.declared[l.declared]
-	g.declared[l.declared] = append(others, c)
+	others := slices.Clone(g.known[keyOf(byName, l.declared)])
+	g.know(c, keyOf(byName, l.declared))
 	if caller != nil {
 		return c // its session is another one
 	}

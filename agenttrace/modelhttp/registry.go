@@ -3,9 +3,11 @@ package modelhttp
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,32 +26,55 @@ type registry struct {
 	// used has the conversations, the one used longest ago first.
 	used  *list.List
 	bytes int64
-	// known are the conversations that have a message, by its digest, once for each time that they have it.
+	// known are the conversations by what a later request may have of them: the digest of a message, or what keyOf
+	// returns of a name. Each is in a list once.
 	known map[digest][]*conversation
-	// summaries are the conversations of which a summary was made lately.
-	summaries []*conversation
-	// calls are the conversations that have a tool call, by scope and id.
-	calls map[string][]*conversation
-	// responses are points by scope and the id of the response, declared conversations by
-	// the id of their session, remote by that of the provider's conversation.
-	responses map[string][]*point
-	declared  map[string][]*conversation
-	remote    map[string]*conversation
-	turns     map[*agenttrace.Turn][]*conversation
 	// held are the calls whose last attempt failed, by the digest of the request.
-	held map[bodyKey][]*flight
-	// hops are the calls that were interrupted, by scope and token.
-	hops  map[string]*flight
+	held  map[bodyKey][]*flight
 	timer *time.Timer
 	due   time.Time
 }
 
 func (g *registry) init(t *Transport) {
 	g.t, g.used = t, list.New()
-	g.known, g.calls = make(map[digest][]*conversation), make(map[string][]*conversation)
-	g.responses, g.declared = make(map[string][]*point), make(map[string][]*conversation)
-	g.remote, g.turns = make(map[string]*conversation), make(map[*agenttrace.Turn][]*conversation)
-	g.held, g.hops = make(map[bodyKey][]*flight), make(map[string]*flight)
+	g.known, g.held = make(map[digest][]*conversation), make(map[bodyKey][]*flight)
+}
+
+// Kinds of names by which a conversation is known: of a session, of a turn of the agent's own, and in a scope of a tool
+// call, of a response, of the provider's conversation, and of an answer that was interrupted.
+const byName, byTurn, byCall, byResponse, byRemote, byHop = "name", "turn", "call", "response", "remote", "hop"
+
+func keyOf(kind string, names ...string) digest {
+	return digestOf(kind, "\x00", strings.Join(names, "\x00"))
+}
+
+func turnKey(t *agenttrace.Turn) digest { return keyOf(byTurn, fmt.Sprintf("%p", t)) }
+
+// keySize is about what a key takes.
+const keySize = 160
+
+// know has a conversation found by a key, which it may have several times. The caller holds mu.
+func (g *registry) know(c *conversation, key digest) {
+	if c.keys[key]++; c.keys[key] == 1 {
+		g.known[key] = append(g.known[key], c)
+	}
+	g.grow(c, keySize)
+}
+
+// forget takes back what know did once.
+func (g *registry) forget(c *conversation, key digest) {
+	if c.keys[key] == 0 {
+		return
+	}
+	g.grow(c, -keySize)
+	if c.keys[key]--; c.keys[key] > 0 {
+		return
+	}
+	delete(c.keys, key)
+	all := slices.DeleteFunc(g.known[key], func(o *conversation) bool { return o == c })
+	if g.known[key] = all; len(all) == 0 {
+		delete(g.known, key)
+	}
 }
 
 // point is a place in a conversation, at as many messages, that a request may go on from.
@@ -81,9 +106,9 @@ type openCall struct {
 }
 
 const (
-	// maxHistory bounds the messages of a conversation that are known, maxCalls the ids of its tool calls, and
-	// maxSummaries the conversations with a summary.
-	maxHistory, maxCalls, maxSummaries = 64, 256, 256
+	// maxHistory bounds the messages of a conversation that are known, maxCalls and maxResponses the ids of its tool
+	// calls and responses.
+	maxHistory, maxCalls, maxResponses = 64, 256, 64
 	// maxAge is how long a conversation without an open turn is remembered.
 	maxAge = 24 * time.Hour
 	// strongID is how long the id of a tool call is that no two conversations share. Some
@@ -123,16 +148,14 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 			g.unhold(held)
 			held.superseded = true
 		}
-		if c.hop != "" {
-			delete(g.hops, c.hop)
-			c.hop = ""
+		if c.hop != nil {
+			g.forget(c, c.hopKey)
+			c.hop = nil
 		}
 	}
 	if r.Conversation != "" {
-		key := l.scope + r.Conversation
-		if g.remote[key] == nil {
-			g.remote[key] = c
-			c.remotes = append(c.remotes, key)
+		if key := keyOf(byRemote, l.scope, r.Conversation); g.known[key] == nil {
+			g.know(c, key)
 		}
 	}
 	evicted := g.evict()
@@ -150,11 +173,12 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 
 // again returns the call that a request tries again, or goes on with. The caller holds mu.
 func (g *registry) again(l *lookup) *flight {
-	if key := l.scope + l.r.Continuation; l.r.Continuation != "" {
-		if f := g.hops[key]; f != nil {
-			delete(g.hops, key)
-			f.x, f.conv.hop = l.x, ""
-			f.conv.flights++
+	if l.r.Continuation != "" {
+		for _, c := range g.known[keyOf(byHop, l.scope, l.r.Continuation)] {
+			f := c.hop
+			g.forget(c, c.hopKey)
+			f.x, c.hop = l.x, nil
+			c.flights++
 			return f
 		}
 	}
