@@ -1,6 +1,6 @@
 //go:build long
 
-package crash
+package e2e
 
 import (
 	"path/filepath"
