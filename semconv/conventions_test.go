@@ -163,7 +163,7 @@ func TestEveryKeyConstantIsListed(t *testing.T) {
 		}
 	}
 	for name := range constants {
-		if !used[name] && name != "ReplayKey" { // package session/ingest/replay uses it
+		if !used[name] && name != "ReplayKey" { // package session/ingest uses it
 			t.Errorf("semconv.%s is used by no record of package spans", name)
 		}
 	}

@@ -295,7 +295,7 @@ func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 		}
 		for _, a := range semconv.Attributes() {
 			if a.Key == semconv.ReplayKey {
-				continue // added by session/ingest/replay for stored sessions
+				continue // added by session/ingest for stored sessions
 			}
 			if slices.Contains(a.Spans, spanName(r)) && !appended[a.Key] {
 				t.Errorf("%s is listed for %s, which never appends it", a.Key, spanName(r))

@@ -16,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
-	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -51,7 +50,7 @@ func attributeAgenttrace(b *builder, s ptrace.Span) bool {
 	if done, accepted := o.replayed(record); done {
 		return accepted
 	}
-	if sessionID, _ := replay.Described(record); !o.identify(sessionID) {
+	if sessionID, _ := Described(record); !o.identify(sessionID) {
 		return false
 	}
 	switch r := record.(type) {

@@ -3,7 +3,6 @@ package ingest
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -23,31 +21,32 @@ import (
 
 // carriesRows reports whether a span was written from a stored session.
 func carriesRows(s ptrace.Span) bool {
-	_, ok := s.Attributes().Get(replay.Key)
+	_, ok := s.Attributes().Get(RowsKey)
 	return ok
 }
 
 // replayed places the rows of a span that was written from a stored session. It
 // reports false, and has added nothing, when there are none that can be read.
 func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
-	v, ok := o.span.Attributes().Get(replay.Key)
+	v, ok := o.span.Attributes().Get(RowsKey)
 	if !ok {
 		return false, false
 	}
 	carried, _ := text(v.AsString())
-	rows, err := replay.Parse(carried)
-	if err == nil && hasNUL(carried) {
-		err = errors.New("a value holds NUL, which no column can")
-	}
-	if err != nil {
-		o.problem(replay.Key + ": " + err.Error())
+	rows := new(EmbeddedRows)
+	switch err := json.Unmarshal([]byte(carried), rows); {
+	case err != nil:
+		o.problem(RowsKey + ": read rows: " + err.Error())
+		return false, false
+	case hasNUL(carried):
+		o.problem(RowsKey + ": a value holds NUL, which no column can")
 		return false, false
 	}
 	parts, ok := o.replayedParts(rows, record)
 	if !ok {
 		return false, false
 	}
-	sessionID, ref := replay.Described(record)
+	sessionID, ref := Described(record)
 	if !o.identify(sessionID) {
 		return true, false
 	}
@@ -71,7 +70,7 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	o.batch.Parts = append(o.batch.Parts, parts...)
 	for _, b := range rows.Blobs {
 		if b.Kind == store.BlobSystemPrompt || b.Kind == store.BlobToolCatalog {
-			o.blob(b.Kind, o.digest(replay.Key+": "+string(b.Kind), b.Digest), b.Body)
+			o.blob(b.Kind, o.digest(RowsKey+": "+string(b.Kind), b.Digest), b.Body)
 		}
 	}
 	if d := rows.Decision; d != nil && d.ID != "" {
@@ -82,7 +81,7 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 		n := &rows.Annotations[i]
 		n.SessionID = o.sessionID
 		if err := n.Check(); err != nil {
-			o.problem(replay.Key + ": " + err.Error())
+			o.problem(RowsKey + ": " + err.Error())
 			continue
 		}
 		o.batch.Annotations = append(o.batch.Annotations, *n)
@@ -118,7 +117,7 @@ func (o *own) replayTurn(t *spans.Turn) {
 
 // replayedParts are the parts that rows hold. ok is false when one has lost what was
 // cut out of it: then the span's attributes report more.
-func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []store.PartChange, ok bool) {
+func (o *own) replayedParts(rows *EmbeddedRows, record spans.SpanData) (parts []store.PartChange, ok bool) {
 	var input, output string
 	if t, isTool := record.(*spans.ToolCall); isTool {
 		input, output = t.Input, t.Output
@@ -131,11 +130,11 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []s
 		p := &rows.Parts[i]
 		data, err := p.Whole(input, output)
 		if err == nil && (p.InputAt != nil || p.OutputAt != nil) && !validJSON([]byte(data)) {
-			o.problem(replay.Key + ": part " + p.ID + ": what was cut out of it is no JSON")
+			o.problem(RowsKey + ": part " + p.ID + ": what was cut out of it is no JSON")
 			return nil, false
 		}
 		if err != nil || p.ID == "" || p.MessageID == "" {
-			o.problem(replay.Key + ": a part is not whole")
+			o.problem(RowsKey + ": a part is not whole")
 			return nil, false
 		}
 		c := store.PartChange{
@@ -160,7 +159,7 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []s
 }
 
 // replaySession states what the row reports, except for what breaks a rule.
-func (o *own) replaySession(rows *replay.Rows) {
+func (o *own) replaySession(rows *EmbeddedRows) {
 	reported := rows.Session
 	row := session.Session{ID: o.sessionID, PermissionsJSON: "[]", MetadataJSON: "{}"}
 	if v := reported.Permissions; v != nil {
@@ -204,9 +203,9 @@ func (o *own) replaySession(rows *replay.Rows) {
 	}
 }
 
-func (o *own) replayMessage(m *replay.Message) {
+func (o *own) replayMessage(m *EmbeddedMessage) {
 	if m.ID == "" {
-		o.problem(replay.Key + ": a message has no id")
+		o.problem(RowsKey + ": a message has no id")
 		return
 	}
 	c := store.MessageChange{

@@ -19,7 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -63,17 +62,17 @@ type encoder struct {
 // span is what a span has beside its place.
 type span struct {
 	name       string
-	described  replay.Span // by the attributes
+	described  ingest.EmbeddedSpan // by the attributes
 	attributes []attribute.KeyValue
-	rows       replay.Rows
+	rows       ingest.EmbeddedRows
 	// failed is the text of an error. A span that is known has the status that it had.
 	failed *string
 }
 
 // spanOf is the span of a record of ours.
-func spanOf(record spans.SpanData, rows replay.Rows, failed *string) span {
+func spanOf(record spans.SpanData, rows ingest.EmbeddedRows, failed *string) span {
 	sp := span{name: record.Kind(), attributes: record.Append(nil), rows: rows, failed: failed}
-	_, sp.described = replay.Described(record)
+	_, sp.described = ingest.Described(record)
 	if m, ok := record.(*spans.ModelCall); ok {
 		sp.name += " " + m.Model.ModelID
 	}
@@ -84,7 +83,7 @@ func spanOf(record spans.SpanData, rows replay.Rows, failed *string) span {
 func (e *encoder) write(at place, s span) error {
 	s.rows.From, s.rows.To = e.s.Session.CreatedAt, e.s.Session.UpdatedAt
 	if r := at.ref; r != nil {
-		s.rows.Span = &replay.Span{Kind: r.Kind, Dialect: r.Dialect, MessageID: r.MessageID, PartID: r.PartID}
+		s.rows.Span = &ingest.EmbeddedSpan{Kind: r.Kind, Dialect: r.Dialect, MessageID: r.MessageID, PartID: r.PartID}
 		if e.facts[r.MessageID] || r.MessageID == "" {
 			s.rows.TurnStats = r.TurnStats
 		}
@@ -118,7 +117,7 @@ func (e *encoder) write(at place, s span) error {
 		sp.Status().SetMessage(*s.failed)
 	}
 	otlpfile.PutAttributes(sp.Attributes(), s.attributes)
-	sp.Attributes().PutStr(replay.Key, carried)
+	sp.Attributes().PutStr(ingest.RowsKey, carried)
 	return nil
 }
 
@@ -176,10 +175,10 @@ func (e *encoder) run() error {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	rows := replay.Rows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}
+	rows := ingest.EmbeddedRows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}
 	for _, b := range e.s.Blobs {
 		if _, left := e.blobs[blobKey{b.Kind, b.Digest}]; left {
-			rows.Blobs = append(rows.Blobs, replay.Blob{Kind: b.Kind, Digest: b.Digest, Body: b.Body})
+			rows.Blobs = append(rows.Blobs, ingest.EmbeddedBlob{Kind: b.Kind, Digest: b.Digest, Body: b.Body})
 		}
 	}
 	return e.write(e.ids.run, spanOf(record, rows, failed))
@@ -319,7 +318,7 @@ func (e *encoder) pairs(all []session.MessageAndParts, i int) bool {
 
 // message writes the span of m, and of the user's message that it answers.
 func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
-	var rows replay.Rows
+	var rows ingest.EmbeddedRows
 	start := m.Message.CreatedAt
 	if user != nil {
 		start = min(start, user.Message.CreatedAt)
@@ -333,7 +332,7 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 		kind = semconv.SpanCompactionRun
 	}
 	at := e.ids.message(kind, m, start)
-	rows.Span = &replay.Span{Kind: kind, Dialect: store.DialectSDK, MessageID: m.Message.ID}
+	rows.Span = &ingest.EmbeddedSpan{Kind: kind, Dialect: store.DialectSDK, MessageID: m.Message.ID}
 	var failed *string
 	if meta.Trace.EndReason == semconv.EndError || meta.Trace.Error != "" {
 		failed = &meta.Trace.Error
@@ -364,8 +363,8 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 	return at, e.write(at, spanOf(record, rows, failed))
 }
 
-func (e *encoder) messageRow(m *session.Message) replay.Message {
-	row := replay.Message{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, HiddenAt: m.HiddenAt}
+func (e *encoder) messageRow(m *session.Message) ingest.EmbeddedMessage {
+	row := ingest.EmbeddedMessage{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, HiddenAt: m.HiddenAt}
 	if !e.facts[m.ID] {
 		row.Metadata = m.MetadataJSON
 	}
@@ -427,7 +426,7 @@ func (e *encoder) calls(turn place, m *session.MessageAndParts) error {
 		case len(good) == 1:
 			record.Usage, record.ResponseID, record.StopReason = usage(&meta), meta.Trace.ResponseID, meta.Trace.StopReason
 		}
-		if err := e.write(at, spanOf(record, replay.Rows{}, nil)); err != nil {
+		if err := e.write(at, spanOf(record, ingest.EmbeddedRows{}, nil)); err != nil {
 			return err
 		}
 	}
@@ -436,7 +435,7 @@ func (e *encoder) calls(turn place, m *session.MessageAndParts) error {
 		if record.Error == "" && len(failures) == len(bad) {
 			record.Error = failures[n]
 		}
-		err := e.write(at, spanOf(record, replay.Rows{}, &record.Error))
+		err := e.write(at, spanOf(record, ingest.EmbeddedRows{}, &record.Error))
 		if err != nil {
 			return err
 		}
@@ -520,13 +519,13 @@ func (e *encoder) others() error {
 		var sp span
 		switch r.Kind {
 		case spans.KindModelCall:
-			sp = spanOf(e.call(r, r.MessageID, nil), replay.Rows{}, &failed)
+			sp = spanOf(e.call(r, r.MessageID, nil), ingest.EmbeddedRows{}, &failed)
 		case semconv.SpanSessionRun:
-			sp = spanOf(e.runRecord(), replay.Rows{}, &failed)
+			sp = spanOf(e.runRecord(), ingest.EmbeddedRows{}, &failed)
 		case semconv.SpanSessionTurn:
-			sp = spanOf(e.turn(&stats), replay.Rows{}, &failed)
+			sp = spanOf(e.turn(&stats), ingest.EmbeddedRows{}, &failed)
 		case semconv.SpanCompactionRun:
-			sp = spanOf(&spans.Compaction{SessionID: e.s.Session.ID, Error: failed}, replay.Rows{}, &failed)
+			sp = spanOf(&spans.Compaction{SessionID: e.s.Session.ID, Error: failed}, ingest.EmbeddedRows{}, &failed)
 		default:
 			sp = span{name: r.Kind, failed: &failed, attributes: []attribute.KeyValue{
 				semconv.SessionIDKey.String(e.s.Session.ID), semconv.GenAIConversationIDKey.String(e.s.Session.ID)}}
@@ -561,7 +560,7 @@ func usage(meta *session.MessageMetadata) spans.Usage {
 
 // said is a message as a turn carries it. What of its parts a turn cannot say exactly
 // goes to rows.
-func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
+func said(m *session.MessageAndParts, rows *ingest.EmbeddedRows) spans.Message {
 	out := spans.Message{ID: m.Message.ID, CreatedAt: m.Message.CreatedAt}
 	if m.Message.Role == session.RoleUser {
 		out.Metadata = json.RawMessage(m.Message.MetadataJSON)
@@ -598,8 +597,8 @@ func isPlain(p *session.Part) bool {
 		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
 }
 
-func partRow(p *session.Part) replay.Part {
-	return replay.Part{
+func partRow(p *session.Part) ingest.EmbeddedPart {
+	return ingest.EmbeddedPart{
 		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON,
 		ToolCallID: session.Deref(p.ToolCallID),
 		ToolState:  session.Deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
@@ -618,7 +617,7 @@ func compaction(m *session.MessageAndParts) *session.Part {
 }
 
 func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, meta *session.MessageMetadata,
-	rows *replay.Rows) *spans.Compaction {
+	rows *ingest.EmbeddedRows) *spans.Compaction {
 	c := &spans.Compaction{SessionID: e.s.Session.ID, MessageID: m.Message.ID, MessageCreatedAt: m.Message.CreatedAt,
 		PartID: marker.ID, Error: meta.Trace.Error}
 	if data, err := session.ParseCompaction(marker.DataJSON); err == nil {
@@ -675,7 +674,7 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 	if record.State == session.StateOutputError {
 		failed = &failure
 	}
-	return e.write(e.ids.part(turn, p), spanOf(&record, replay.Rows{Parts: []replay.Part{row}}, failed))
+	return e.write(e.ids.part(turn, p), spanOf(&record, ingest.EmbeddedRows{Parts: []ingest.EmbeddedPart{row}}, failed))
 }
 
 func (e *encoder) decision(turn place, d *store.Decision) error {
@@ -685,7 +684,7 @@ func (e *encoder) decision(turn place, d *store.Decision) error {
 		Pattern: d.Pattern,
 		Action:  d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
 	}
-	return e.write(e.ids.decision(turn, d), spanOf(&record, replay.Rows{Decision: d}, nil))
+	return e.write(e.ids.decision(turn, d), spanOf(&record, ingest.EmbeddedRows{Decision: d}, nil))
 }
 
 func isTool(p *session.Part) bool {

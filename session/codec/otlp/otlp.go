@@ -16,7 +16,7 @@
 //
 // The attributes are those that an agent would have set, as far as the rows have them. What
 // they cannot say exactly, such as a message of the system, is in the attribute
-// agenttrace.replay; see package replay. Nothing reads spans back but ingest, which
+// agenttrace.replay; see [ingest.EmbeddedRows]. Nothing reads spans back but ingest, which
 // reads a replay as it does all telemetry.
 //
 // # Ids

@@ -23,7 +23,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -295,7 +294,7 @@ func TestCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, sp := range td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().All() {
-		if v, ok := sp.Attributes().Get(replay.Key); ok && sp.Name() == semconv.SpanToolCall {
+		if v, ok := sp.Attributes().Get(ingest.RowsKey); ok && sp.Name() == semconv.SpanToolCall {
 			v.SetStr(v.Str()[:len(v.Str())/2])
 		}
 	}

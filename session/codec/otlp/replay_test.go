@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session/ingest/replay"
+	"github.com/agenttrace/agenttrace/session/ingest"
 )
 
 // FuzzReplay delivers spans whose rows anybody may have written: whatever they say,
@@ -21,7 +21,7 @@ func FuzzReplay(f *testing.F) {
 			f.Fatal(err)
 		}
 		for _, sp := range td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().All() {
-			if v, ok := sp.Attributes().Get(replay.Key); ok {
+			if v, ok := sp.Attributes().Get(ingest.RowsKey); ok {
 				f.Add(uint8(max(0, slices.Index(kinds, sp.Name()))), v.Str())
 			}
 		}
@@ -50,7 +50,7 @@ func FuzzReplay(f *testing.F) {
 		sp.SetStartTimestamp(1_795_198_540_000 * 1e6)
 		sp.SetEndTimestamp(1_795_198_540_000 * 1e6)
 		sp.Attributes().PutStr(string(semconv.SessionIDKey), "ses_f")
-		sp.Attributes().PutStr(replay.Key, rows)
+		sp.Attributes().PutStr(ingest.RowsKey, rows)
 		deliver(t, emptyStore(t), td)
 	})
 }

@@ -1,13 +1,4 @@
-// Package replay is what a span carries when it was written from a stored session
-// and not by an agent: the rows as they are, beside the attributes that report the
-// same for any back end of traces.
-//
-// An agent reports of a message what it knows, and rows are made of it. Of a row that
-// another agent's telemetry, an import or another program came to, the SDK's
-// attributes cannot report all: a message of the system, an answer without a
-// turn_index, a time that no clock gave. So whoever writes stored rows as spans adds
-// the attribute [Key], and ingest takes the rows from there, as they are.
-package replay
+package ingest
 
 import (
 	"encoding/json"
@@ -19,36 +10,41 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Key is the attribute in which a [Rows] travels, as JSON.
-const Key = string(semconv.ReplayKey)
+// RowsKey is the attribute with [EmbeddedRows] as JSON, which a span has that was written from a stored session and
+// not by an agent: the rows as they are, beside the attributes that report the same for any back end of traces.
+//
+// An agent reports of a message what it knows, and rows are made of it. Of a row that another agent's telemetry, an
+// import or another program came to, the SDK's attributes cannot report all: a message of the system, an answer
+// without a turn_index, a time that no clock gave.
+const RowsKey = string(semconv.ReplayKey)
 
-// Rows are those that a span was made of. What its record reports as well need not be
+// EmbeddedRows are those that a span was made of. What its record reports as well need not be
 // repeated: the parts of a session.turn that have data, and prompts and catalogs,
 // are taken from the record.
-type Rows struct {
+type EmbeddedRows struct {
 	// Span is how the store has the span itself, nil if it is as [Described].
-	Span *Span `json:"span,omitempty"`
+	Span *EmbeddedSpan `json:"span,omitempty"`
 	// From and To are created_at and updated_at of the session, in Unix milliseconds.
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
 	// Session is the session's row. Its id is the span's; a fork in it is ignored.
 	Session *store.SessionChange `json:"session,omitempty"`
 	// Messages are rows of messages without their parts.
-	Messages []Message `json:"messages,omitempty"`
+	Messages []EmbeddedMessage `json:"messages,omitempty"`
 	// TurnStats are what the span measured of its message.
 	TurnStats *store.TurnStats `json:"facts,omitempty"`
 	// Parts are rows of parts.
-	Parts []Part `json:"parts,omitempty"`
+	Parts []EmbeddedPart `json:"parts,omitempty"`
 	// Blobs are prompts and catalogs that no other span of the session has.
-	Blobs []Blob `json:"blobs,omitempty"`
+	Blobs []EmbeddedBlob `json:"blobs,omitempty"`
 	// Decision is a row of permission_decisions.
 	Decision *store.Decision `json:"decision,omitempty"`
 	// Annotations are rows of annotations.
 	Annotations []store.Annotation `json:"annotations,omitempty"`
 }
 
-// Span is a row of span_refs, without what the span itself has.
-type Span struct {
+// EmbeddedSpan is a row of span_refs, without what the span itself has.
+type EmbeddedSpan struct {
 	Kind      string `json:"kind"`
 	Dialect   string `json:"dialect"`
 	MessageID string `json:"message_id,omitempty"`
@@ -57,8 +53,8 @@ type Span struct {
 
 // Described is what a span's own attributes report of it: its session, and the row of span_refs of a span
 // of the SDK.
-func Described(record spans.SpanData) (sessionID string, s Span) {
-	s = Span{Kind: record.Kind(), Dialect: store.DialectSDK}
+func Described(record spans.SpanData) (sessionID string, s EmbeddedSpan) {
+	s = EmbeddedSpan{Kind: record.Kind(), Dialect: store.DialectSDK}
 	switch r := record.(type) {
 	case *spans.Run:
 		sessionID = r.SessionID
@@ -76,15 +72,15 @@ func Described(record spans.SpanData) (sessionID string, s Span) {
 	return sessionID, s
 }
 
-// Blob is a row of system_prompts or tool_catalogs.
-type Blob struct {
+// EmbeddedBlob is a row of system_prompts or tool_catalogs.
+type EmbeddedBlob struct {
 	Kind   store.BlobKind `json:"kind"`
 	Digest string         `json:"digest"`
 	Body   string         `json:"body"`
 }
 
-// Message is a row of chat_messages.
-type Message struct {
+// EmbeddedMessage is a row of chat_messages.
+type EmbeddedMessage struct {
 	ID   string `json:"id"`
 	Role string `json:"role"`
 	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown.
@@ -95,10 +91,10 @@ type Message struct {
 	Metadata string `json:"metadata,omitempty"`
 }
 
-// Part is a row of chat_parts. The values of "input" and "output" in Data may be cut
+// EmbeddedPart is a row of chat_parts. The values of "input" and "output" in Data may be cut
 // out and are in the span's gen_ai.tool.call.arguments and result alone: what is
 // big is not sent twice.
-type Part struct {
+type EmbeddedPart struct {
 	ID         string `json:"id"`
 	MessageID  string `json:"message_id"`
 	Index      int64  `json:"index"`
@@ -115,17 +111,8 @@ type Part struct {
 	OutputAt *int `json:"output_at,omitempty"`
 }
 
-// Parse reads the attribute.
-func Parse(text string) (*Rows, error) {
-	r := new(Rows)
-	if err := json.Unmarshal([]byte(text), r); err != nil {
-		return nil, fmt.Errorf("read rows: %w", err)
-	}
-	return r, nil
-}
-
 // Encode returns the attribute.
-func (r *Rows) Encode() (string, error) {
+func (r *EmbeddedRows) Encode() (string, error) {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return "", fmt.Errorf("write rows: %w", err)
@@ -135,7 +122,7 @@ func (r *Rows) Encode() (string, error) {
 
 // Cut takes the raw JSON values of input and output, each of which may be empty, out
 // of Data and notes where they were. at are the bytes of Data at which they begin.
-func (p *Part) Cut(input string, inputAt int, output string, outputAt int) {
+func (p *EmbeddedPart) Cut(input string, inputAt int, output string, outputAt int) {
 	first, at, out := input, inputAt, false
 	second, next := output, outputAt
 	if output != "" && (input == "" || outputAt < inputAt) {
@@ -152,7 +139,7 @@ func (p *Part) Cut(input string, inputAt int, output string, outputAt int) {
 	}
 }
 
-func (p *Part) place(output bool, at int) {
+func (p *EmbeddedPart) place(output bool, at int) {
 	if output {
 		p.OutputAt = &at
 	} else {
@@ -161,7 +148,7 @@ func (p *Part) place(output bool, at int) {
 }
 
 // Whole returns Data with the values that were cut out.
-func (p *Part) Whole(input, output string) (string, error) {
+func (p *EmbeddedPart) Whole(input, output string) (string, error) {
 	data := p.Data
 	put := func(at *int, value string) error {
 		if at == nil {
