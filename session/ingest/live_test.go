@@ -2,7 +2,6 @@ package ingest_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -16,11 +15,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -78,201 +75,6 @@ func record(e *spans.Event, atNano int64) plog.LogRecord {
 	r.SetTimestamp(pcommon.Timestamp(atNano))
 	otlpfile.PutAttributes(r.Attributes(), e.Append(nil))
 	return r
-}
-
-// decode reads a span's record back.
-func decode(s ptrace.Span) spans.SpanData {
-	r := spans.New(s.Name())
-	if r == nil {
-		return nil
-	}
-	for key, v := range s.Attributes().All() {
-		var val attribute.Value
-		switch v.Type() {
-		case pcommon.ValueTypeStr:
-			val = attribute.StringValue(v.Str())
-		case pcommon.ValueTypeInt:
-			val = attribute.Int64Value(v.Int())
-		case pcommon.ValueTypeDouble:
-			val = attribute.Float64Value(v.Double())
-		case pcommon.ValueTypeBool:
-			val = attribute.BoolValue(v.Bool())
-		case pcommon.ValueTypeSlice:
-			var all []string
-			for _, e := range v.Slice().All() {
-				all = append(all, e.Str())
-			}
-			val = attribute.StringSliceValue(all)
-		}
-		if _, err := r.Set(key, spans.AttributeValue(val)); err != nil {
-			panic(err)
-		}
-	}
-	return r
-}
-
-// eventsOf is what the SDK would have reported of the spans while they were open.
-func eventsOf(all []ptrace.Span) []plog.LogRecord {
-	calls := make(map[string]*spans.ToolCall)
-	times := make(map[string][2]int64)
-	for _, s := range all {
-		if t, ok := decode(s).(*spans.ToolCall); ok {
-			calls[t.PartID], times[t.PartID] = t, [2]int64{int64(s.StartTimestamp()), int64(s.EndTimestamp())}
-		}
-	}
-	var records []plog.LogRecord
-	emit := func(e spans.Event, at int64) { records = append(records, record(&e, at)) }
-	for _, s := range all {
-		from, to := int64(s.StartTimestamp()), int64(s.EndTimestamp())
-		switch r := decode(s).(type) {
-		case *spans.Run:
-			if r.Operation != "" {
-				continue
-			}
-			early := *r
-			early.Outcome, early.Error, early.Metadata = "", "", nil
-			if early.Title != "" {
-				early.Title = "Not yet named"
-			}
-			emit(spans.Event{Name: semconv.EventSession, Session: &early}, from)
-			named := *r
-			named.Outcome, named.Error = "", ""
-			emit(spans.Event{Name: semconv.EventSession, Session: &named}, to-1)
-			emit(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusBusy}, from)
-			emit(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying,
-				Attempt: 2,
-				Detail:  "429"}, from+5)
-			emit(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusIdle}, to)
-		case *spans.Turn:
-			user := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.User.ID,
-				Role:             session.RoleUser,
-				MessageCreatedAt: r.User.CreatedAt, MessageMetadata: r.User.Metadata, Parts: r.User.Parts}
-			emit(user, from)
-			answer := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.Assistant.ID,
-				Role:             session.RoleAssistant,
-				MessageCreatedAt: r.Assistant.CreatedAt,
-				MessageMetadata:  json.RawMessage(`{"agent":"` + r.Agent + `"}`)}
-			emit(answer, from+1)
-			answer.Name, answer.MessageMetadata = semconv.EventPart, nil
-			for _, p := range r.Assistant.Parts {
-				if call := calls[p.ID]; call != nil {
-					for i, state := range []string{session.StateInputStreaming, session.StateInputAvailable,
-						p.ToolState} {
-						part := p
-						part.ToolState = state
-						part.UpdatedAt = p.CreatedAt + int64(i)
-						part.Data = toolData(call, state)
-						answer.Parts = []spans.Part{part}
-						emit(answer, min(times[p.ID][0]+int64(i)*1e6, times[p.ID][1]))
-					}
-					continue
-				}
-				var whole struct{ Type, Text string }
-				if json.Unmarshal(p.Data, &whole) != nil || whole.Text == "" {
-					answer.Parts = []spans.Part{p}
-					emit(answer, from+2)
-					continue
-				}
-				for n := range len(whole.Text) + 1 {
-					part := p
-					part.Data = must(json.Marshal(map[string]string{"type": whole.Type, "text": whole.Text[:n]}))
-					answer.Parts = []spans.Part{part}
-					emit(answer, p.CreatedAt*1e6+int64(n))
-				}
-			}
-		}
-	}
-	return records
-}
-
-func toolData(t *spans.ToolCall, state string) json.RawMessage {
-	data := map[string]any{"type": "tool-" + t.ToolID, "toolCallId": t.CallID, "state": state}
-	if state != session.StateInputStreaming {
-		data["input"] = json.RawMessage(t.Input)
-	}
-	switch state {
-	case session.StateOutputAvailable:
-		data["output"] = json.RawMessage(t.Output)
-	case session.StateOutputError:
-		data["errorText"] = t.Error
-	}
-	return must(json.Marshal(data))
-}
-
-// TestLiveAndSpans: events and spans in any order and batching, with any of the
-// events lost or sent twice, end in the bytes that the spans alone give.
-func TestLiveAndSpans(t *testing.T) {
-	all := whole().spans
-	events := eventsOf(all)
-	alone := openStore(t)
-	ingestAll(t, alone, traces(all...))
-	want := dump(t, alone.Path())
-	rounds := testscale.Rounds(6, 30)
-	for seed := range rounds {
-		r := rand.New(rand.NewPCG(uint64(seed), 7))
-		var order []delivery
-		lost := []float64{0, 0.3, 0.9}[seed%3]
-		for _, e := range events {
-			if r.Float64() >= lost {
-				ld := logs(e)
-				order = append(order, delivery{events: &ld})
-			}
-		}
-		for _, s := range all {
-			td := traces(s)
-			order = append(order, delivery{spans: &td})
-		}
-		order = append(order, order[r.IntN(len(order))], order[r.IntN(len(order))])
-		if seed > 2 { // before, all events come first
-			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-		}
-		s := openStore(t)
-		report := deliverLive(t, s, order)
-		if report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
-			t.Fatalf("seed %d: the scenario itself has a problem: %+v", seed, report)
-		}
-		check(t, s)
-		if got := dump(t, s.Path()); got != want {
-			t.Fatalf("seed %d: tables differ (-spans alone +with events):\n%s", seed,
-				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-		}
-	}
-}
-
-// TestLiveAlone: events give the same rows in any order, with any spans missing,
-// and the rows are valid.
-func TestLiveAlone(t *testing.T) {
-	all := whole().spans
-	events := eventsOf(all)
-	for seed := range testscale.Rounds(3, 12) {
-		r := rand.New(rand.NewPCG(uint64(seed), 11))
-		var kept []delivery
-		for _, e := range events {
-			ld := logs(e)
-			kept = append(kept, delivery{events: &ld})
-		}
-		for _, s := range all {
-			if r.Float64() < float64(seed%4)/4 {
-				td := traces(s)
-				kept = append(kept, delivery{spans: &td})
-			}
-		}
-		var rows [2]string
-		for i := range rows {
-			s := openStore(t)
-			deliverLive(t, s, kept)
-			check(t, s)
-			rows[i] = dump(t, s.Path())
-			r.Shuffle(len(kept), func(i, j int) { kept[i], kept[j] = kept[j], kept[i] })
-		}
-		if rows[0] != rows[1] {
-			t.Fatalf("seed %d: tables differ (-one order +another):\n%s", seed,
-				cmp.Diff(strings.Split(rows[0], "\n"), strings.Split(rows[1], "\n")))
-		}
-		if seed%4 == 0 && strings.Contains(rows[0], "input-available") {
-			t.Fatalf("a call is not in its last state:\n%s", rows[0])
-		}
-	}
 }
 
 // TestLiveGolden reads the scenarios of testdata/live: the events, in the form in

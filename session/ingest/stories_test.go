@@ -3,8 +3,10 @@ package ingest_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,11 +14,14 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // TestStories reads the stories of testdata/stories, several in a file, each a section: spans and
 // records in the form of parseText, and behind => how many the dialects took, and the sessions that
-// they come to, as TestCaptureFacts has them, in whatever order they arrive.
+// they come to, as TestCaptureFacts has them, in whatever order they arrive. Where calls were counted,
+// there is a line for each answer: its session, its usage and how its source counted.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/stories/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -38,7 +43,7 @@ func TestStories(t *testing.T) {
 				report := deliver(t, s, join(all))
 				check(t, s)
 				dialects, _ := json.Marshal(report.Dialects)
-				got := "=> " + string(dialects) + "\n" + recount(t, s)
+				got := "=> " + string(dialects) + "\n" + recount(t, s) + usages(t, s)
 				if archive.Files[i].Data = []byte(given + got); want != got && !*update {
 					t.Errorf("run with -update to accept (-want +got):\n%s",
 						cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
@@ -52,4 +57,33 @@ func TestStories(t *testing.T) {
 			}
 		}
 	}
+}
+
+// usages is a line for every answer: its session, its usage and how its source counted.
+func usages(t testing.TB, r store.Reader) string {
+	t.Helper()
+	var lines []string
+	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := r.Transcript(t.Context(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range transcript.Messages {
+			var meta session.MessageMetadata
+			if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {
+				t.Fatal(err)
+			}
+			if u := meta.Usage; u != nil {
+				lines = append(lines, fmt.Sprintf("counted %s: %d+%d+%d in, %d+%d out, %s, %d calls\n", s.ID, u.Input,
+					u.CacheRead,
+					u.CacheWrite, u.Output, u.Reasoning,
+					meta.Trace.UsageBasis, meta.Trace.ModelCalls))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }

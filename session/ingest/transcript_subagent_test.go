@@ -27,74 +27,25 @@ import (
 // the transcripts, one file for each agent.
 type delegatedRun struct {
 	decode codec.FileDecoder
-	// want has a line for each session: its parent, its agent, its tokens, and a line for
-	// each of its messages.
-	want []string
+}
+
+// wanted is the file sessions.txt of a run: a line for each session, with its parent, its agent and its
+// tokens, and a line for each of its messages.
+func wanted(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata/delegated", name, "sessions.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
 // delegatedRuns are by their folder of testdata/delegated.
 var delegatedRuns = map[string]delegatedRun{
-	"claude-code": {programs.Claude.DecodeFile, []string{
-		"9b02 below - by claude-code: 7300 tokens",
-		"  user MAIN-SYNC",
-		"  assistant I delegate. | Agent → 9b02-a0a2 | Agent → 9b02-aada | Both came back.",
-		"  user MAIN-ONE",
-		"  assistant I delegate. | Agent → 9b02-a567 | Agent → 9b02-afb6 | Both came back.",
-		"  system <task-notification>",
-		"  assistant Both came back.",
-		"  system <task-notification>",
-		"  assistant Both came back.",
-		"9b02-a0a2 below 9b02 by general-purpose: 2416 tokens",
-		"  user SUB-A: run echo",
-		"  assistant Bash | A is done.",
-		"9b02-a567 below 9b02 by general-purpose: 2442 tokens",
-		"  user SUB-A: run echo",
-		"  assistant Bash | A is done.",
-		"9b02-aada below 9b02 by general-purpose: 2420 tokens",
-		"  user SUB-B: nest",
-		"  assistant Agent → 9b02-ae23 | B is done.",
-		"9b02-ae23 below 9b02-aada by general-purpose: 2421 tokens",
-		"  user SUB-D: deep",
-		"  assistant Bash | D is done.",
-		"9b02-afb6 below 9b02 by Explore: 2445 tokens",
-		"  user SUB-B: nest",
-		"  assistant Bash | B is done.",
-	}},
-	"claude-code-older": {programs.Claude.DecodeFile, []string{
-		"9b02 below - by claude-code: 2416 tokens",
-		"  user MAIN-SYNC",
-		"  assistant I delegate. | Agent → 9b02-a0a2 | Agent → 9b02-aada | Both came back.",
-		"9b02-a0a2 below 9b02 by general-purpose: 2416 tokens",
-		"  user SUB-A: run echo",
-		"  assistant Bash | A is done.",
-		"9b02-aada below 9b02 by general-purpose: 2420 tokens",
-		"  user SUB-B: nest",
-		"  assistant Agent → 9b02-ae23 | B is done.",
-		"9b02-ae23 below 9b02-aada by general-purpose: 2421 tokens",
-		"  user SUB-D: deep",
-		"  assistant Bash | D is done.",
-	}},
-	"codex": {programs.Codex.DecodeFile, []string{
-		"01a2033b-dd3e below - by codex_exec: 3436 tokens",
-		"  user MAIN-ONE: delegate",
-		"  system <environment_context>",
-		"  assistant spawn_agent → 01a2033b-de32 | wait_agent | The helper is back.",
-		"  system <subagent_notification>",
-		"01a2033b-de32 below 01a2033b-dd3e by codex_exec: 2294 tokens",
-		"  user SUB-A: look around",
-		"  system <environment_context>",
-		"  assistant exec_command | A is done.",
-	}},
-	"codex-v2": {programs.Codex.DecodeFile, []string{
-		"01a20361-56e9 below - by codex_exec: 3436 tokens",
-		"  user MAIN-ONE: delegate",
-		"  system <environment_context>",
-		"  assistant spawn_agent → 01a20361-58ac | wait_agent | The helper is back.",
-		"  system Message Type: FINAL_ANSWER",
-		"01a20361-58ac below 01a20361-56e9 by codex: 2294 tokens",
-		"  user Message Type: NEW_TASK",
-		"  assistant exec_command | A is done.",
-	}},
+	"claude-code":       {decode: programs.Claude.DecodeFile},
+	"claude-code-older": {decode: programs.Claude.DecodeFile},
+	"codex":             {decode: programs.Codex.DecodeFile},
+	"codex-v2":          {decode: programs.Codex.DecodeFile},
 }
 
 // files are the transcripts of the run, and a copy of each that ends earlier.
@@ -165,7 +116,7 @@ func briefID(id *string) string {
 	return (*id)[:4]
 }
 
-// delegated is what the store holds, in the form of [delegatedRun.want].
+// delegated is what the store holds, in the form of [wanted].
 func delegated(t testing.TB, s *sqlitestore.Store) []string {
 	t.Helper()
 	var lines []string
@@ -250,7 +201,7 @@ func TestSubagentThatOneSourceReportsIsComplete(t *testing.T) {
 			if name == "claude-code-older" {
 				lines = totals // without an id, telemetry has another for the session, and the files name no parent
 			}
-			want := lines(run.want)
+			want := lines(wanted(t, name))
 			compare := func(source string, fill func(*sqlitestore.Store)) {
 				s := openStore(t)
 				fill(s)
@@ -287,7 +238,7 @@ func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 				run.importFile(t, first, path)
 			}
 			check(t, first)
-			if d := cmp.Diff(run.want, delegated(t, first)); d != "" {
+			if d := cmp.Diff(wanted(t, name), delegated(t, first)); d != "" {
 				t.Errorf("sessions (-want +got):\n%s", d)
 			}
 			want := strings.Split(dump(t, first.Path()), "\n")

@@ -1,7 +1,6 @@
 package ingest_test
 
 import (
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -16,33 +15,11 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// The transcripts that two programs kept of the runs whose telemetry was captured.
-const (
-	claudeTranscript = `{"type":"user","sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5","uuid":"9e2458a6-4121-4270-a1aa-19a31ad4e9fc","promptId":"535dbdcb-308b-46c6-90e3-7d0b086f5b0a","cwd":"/w","version":"2.1.329","timestamp":"2026-11-20T18:19:17.335Z","message":{"role":"user","content":"List the files here"}}
-{"type":"assistant","sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5","uuid":"a1","requestId":"req_5","timestamp":"2026-11-20T18:19:18.010Z","message":{"id":"msg_5","model":"claude-opus-5-5","content":[{"type":"thinking","thinking":"the user wants a listing"},{"type":"tool_use","id":"toolu_5","name":"Bash","input":{"command":"ls -la","description":"List files"}}],"stop_reason":"tool_use","usage":{"input_tokens":305,"output_tokens":42,"cache_read_input_tokens":640,"cache_creation_input_tokens":120}}}
-{"type":"user","sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5","uuid":"a2","timestamp":"2026-11-20T18:19:18.101Z","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_5","content":"main.go"}]}}
-{"type":"assistant","sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5","uuid":"a3","requestId":"req_6","timestamp":"2026-11-20T18:19:18.140Z","message":{"id":"msg_6","model":"claude-opus-5-5","content":[{"type":"text","text":"All done: the listing has been read. "}],"stop_reason":"end_turn","usage":{"input_tokens":306,"output_tokens":42,"cache_read_input_tokens":640,"cache_creation_input_tokens":120}}}
-`
-	codexTranscript = `{"timestamp":"2026-11-20T18:19:14.400Z","type":"session_meta","payload":{"id":"01a1fa2f-1e4a-7b31-a55d-4564d5182253","cwd":"/home/dev/project","model_provider":"fake","base_instructions":{"text":"be brief"}}}
-{"timestamp":"2026-11-20T18:19:14.410Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>x</environment_context>"}]}}
-{"timestamp":"2026-11-20T18:19:14.430Z","type":"event_msg","payload":{"type":"task_started","turn_id":"01a1fa2f-1e6a-7be1-9dc2-f4de804e6548"}}
-{"timestamp":"2026-11-20T18:19:14.435Z","type":"turn_context","payload":{"turn_id":"01a1fa2f-1e6a-7be1-9dc2-f4de804e6548","model":"fake-model","approval_policy":"never","sandbox_policy":{"type":"danger-full-access"}}}
-{"timestamp":"2026-11-20T18:19:14.440Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"List the files here"}]}}
-{"timestamp":"2026-11-20T18:19:14.580Z","type":"response_item","payload":{"type":"function_call","name":"exec_command","arguments":"{\"cmd\":\"ls -la\"}","call_id":"call_3"}}
-{"timestamp":"2026-11-20T18:19:14.583Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"total_tokens":1243},"last_token_usage":{"input_tokens":1203,"cached_input_tokens":800,"output_tokens":40,"reasoning_output_tokens":16,"total_tokens":1243}}}}
-{"timestamp":"2026-11-20T18:19:15.385Z","type":"response_item","payload":{"type":"function_call_output","call_id":"call_3","output":"main.go"}}
-{"timestamp":"2026-11-20T18:19:15.404Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"There is one file."}]}}
-{"timestamp":"2026-11-20T18:19:15.405Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"total_tokens":2487},"last_token_usage":{"input_tokens":1204,"cached_input_tokens":800,"output_tokens":40,"reasoning_output_tokens":16,"total_tokens":1244}}}}
-{"timestamp":"2026-11-20T18:19:15.414Z","type":"event_msg","payload":{"type":"task_complete","turn_id":"01a1fa2f-1e6a-7be1-9dc2-f4de804e6548","duration_ms":988}}
-`
-)
-
-type transcriptDecoder = func(report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-
-// imported reads the one session of a transcript.
-func imported(t testing.TB, decode transcriptDecoder) *store.Imported {
+// imported reads the one session of a transcript that a program kept of a run whose telemetry was captured.
+func imported(t testing.TB, name string, decode codec.FileDecoder) *store.Imported {
 	t.Helper()
-	for s, err := range decode(func(p codec.Problem) { t.Error(p) }) {
+	path := "testdata/joined/" + name + ".jsonl"
+	for s, err := range decode(t.Context(), path, nil, func(p codec.Problem) { t.Error(p) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +32,7 @@ func imported(t testing.TB, decode transcriptDecoder) *store.Imported {
 // joinedRun is a run of which there are telemetry and a transcript.
 type joinedRun struct {
 	capture string
-	decode  transcriptDecoder
+	decode  codec.FileDecoder
 	want    []string // a line per part
 	facts   []string // in the answer's metadata
 }
@@ -102,9 +79,7 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 	for name, tt := range map[string]joinedRun{
 		"claude-code": {
 			"claude-code-2.1.329/print-bash",
-			func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return programs.Claude.Decode(strings.NewReader(claudeTranscript), report)
-			},
+			programs.Claude.DecodeFile,
 			[]string{
 				`user {"type":"text","text":"List the files here"}`,
 				`assistant {"type":"reasoning","text":"the user wants a listing"}`,
@@ -119,9 +94,7 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 		},
 		"codex": {
 			"codex-cli-0.169.0/exec-shell",
-			func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return programs.Codex.Decode(strings.NewReader(codexTranscript), report)
-			},
+			programs.Codex.DecodeFile,
 			[]string{
 				`system {"type":"text","text":"<environment_context>x</environment_context>"}`,
 				`user {"type":"text","text":"List the files here"}`,
@@ -149,13 +122,13 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 					deliver(t, s, order)
 				},
 				"rows": func(s *sqlitestore.Store) { // as an import into a store without telemetry has it
-					if _, err := s.Import(t.Context(), imported(t, tt.decode)); err != nil {
+					if _, err := s.Import(t.Context(), imported(t, name, tt.decode)); err != nil {
 						t.Fatal(err)
 					}
 				},
 				"transcript": func(s *sqlitestore.Store) {
 					if _, err := ingest.New(s, ingest.Options{}).Transcript(t.Context(),
-						imported(t, tt.decode)); err != nil {
+						imported(t, name, tt.decode)); err != nil {
 						t.Fatal(err)
 					}
 				},
