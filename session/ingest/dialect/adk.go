@@ -20,12 +20,6 @@ var adk = Dialect{
 	Records:    func(r *Record) bool { return r.Scope.Name() == adkScope && isGenAIRecord(r) },
 	ReadSpan:   readADK,
 	ReadRecord: readADKRecord,
-	Capabilities: capabilities{
-		"span": {TopicSession, TopicTurn, TopicToolInput, TopicToolOutput, TopicToolError, TopicPermission,
-			TopicCompaction, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicAbort},
-		"span; opt-in: log": {TopicUser, TopicText, TopicReasoning, TopicPrompt},
-		"span, log":         {TopicFinish},
-	}.byTopic(),
 }
 
 const (

@@ -24,12 +24,6 @@ var aiSDK = Dialect{
 	Title:    "Vercel AI SDK",
 	Spans:    isAISDK,
 	ReadSpan: readAISDK,
-	Capabilities: capabilities{
-		"opt-in: span": {TopicSession},
-		"span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError,
-			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
-		"span (unless streamed)": {TopicAbort},
-	}.byTopic(),
 }
 
 // aiOperations are the operations that report a session. The others, such as ai.embed, do not.

@@ -26,16 +26,6 @@ var claudeCode = Dialect{
 	Records:    isClaudeRecord,
 	ReadSpan:   readClaudeSpan,
 	ReadRecord: readClaudeRecord,
-	Capabilities: capabilities{
-		"span, log": {TopicSession, TopicTurn, TopicToolError, TopicPermission, TopicModel, TopicTokens, TopicCache,
-			TopicAbort},
-		"opt-in: span, log":           {TopicUser},
-		"opt-in: log":                 {TopicText, TopicTitle},
-		"opt-in: span (in part), log": {TopicToolInput},
-		"opt-in: span":                {TopicToolOutput},
-		"log":                         {TopicCompaction, TopicCost},
-		"span, log (refusals)":        {TopicFinish},
-	}.byTopic(),
 }
 
 const (

@@ -26,14 +26,6 @@ var codex = Dialect{
 	Records:    isCodexRecord,
 	ReadSpan:   readCodexSpan,
 	ReadRecord: readCodexRecord,
-	Capabilities: capabilities{
-		"span, log":                    {TopicSession, TopicModel, TopicTokens, TopicCache, TopicThinking},
-		"span":                         {TopicTurn, TopicCompaction},
-		"opt-in: log":                  {TopicUser},
-		"log":                          {TopicToolInput, TopicToolOutput, TopicPermission},
-		"span (without the text), log": {TopicToolError},
-		"span (of tools)":              {TopicAbort},
-	}.byTopic(),
 }
 
 func isCodexSpan(s *Span) bool {

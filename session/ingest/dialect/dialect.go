@@ -44,9 +44,6 @@ type Dialect struct {
 	// Threads reports that a sub-agent has a session of its own name in the trace of the session
 	// that started it. Its records outside of any trace belong there too.
 	Threads bool
-
-	// Capabilities is what the dialect can report, for the documentation.
-	Capabilities Capabilities
 }
 
 // Table names every dialect. The first that recognizes a span or record reads it, so clients come

@@ -68,7 +68,6 @@ func TestDocumentation(t *testing.T) {
 	want := string(page)
 	for _, part := range []struct{ name, text string }{
 		{"dialects", dialectList()},
-		{"topics", topicTable() + remarkList()},
 		{"keys", keyList()},
 		{"example", "```go\n" + example + "```\n"},
 	} {
@@ -96,16 +95,49 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// form is that of a value of Capabilities: places with remarks, what a user must ask
-// for last.
-var form = func() *regexp.Regexp {
-	const places = `(span|log)( \([^()]+\))?(, log( \([^()]+\))?)?`
-	return regexp.MustCompile(`^(opt-in: )?` + places + `(; opt-in: ` + places + `)?$`)
-}()
+// topics are what a session needs to know from its source, in the order of the page's tables.
+var topics = []string{"session id", "turn", "user text", "assistant text", "reasoning", "tool input", "tool output",
+	"tool error", "permission", "compaction", "system prompt", "tool catalog", "model", "tokens", "cache tokens",
+	"reasoning tokens", "cost", "finish reason", "abort", "title"}
 
-// TestCapabilities: dialects report their capabilities in the same words, and nothing of what
-// they do not read.
-func TestCapabilities(t *testing.T) {
+// reports are the tables of docs/dialects.md: where a dialect reports a topic, by dialect and topic.
+func reports(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "dialects.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "\n## What each reports\n")
+	text, _, _ = strings.Cut(text, "\n### ")
+	all := make(map[string]map[string]string)
+	var names []string
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		switch topic := cells[0]; {
+		case !strings.HasPrefix(line, "|"), strings.HasPrefix(topic, "-"):
+		case topic == "":
+			names = cells[1:]
+			for _, name := range names {
+				all[name] = make(map[string]string)
+			}
+		default:
+			for i, name := range names {
+				all[name][topic] = cells[i+1]
+			}
+		}
+	}
+	return all
+}
+
+// where is what a cell of the tables may have: spans and records, in brackets where a user must ask for them.
+var where = regexp.MustCompile(`^(\(?S\)?(\\\*)?)?( ?\(?L\)?(\\\*)?)?$|^\(?L\)?(\\\*)?( \(S\)(\\\*)?)$`)
+
+// TestTables: the tables of the page have every dialect and topic, and nothing of what is not read.
+func TestTables(t *testing.T) {
+	all := reports(t)
 	names := make(map[string]bool)
 	for _, d := range append(slices.Clone(Table), acmeCoder) {
 		if d.Name == "" || d.Title == "" || names[d.Name] {
@@ -115,38 +147,31 @@ func TestCapabilities(t *testing.T) {
 		if (d.Spans == nil) != (d.ReadSpan == nil) || (d.Records == nil) != (d.ReadRecord == nil) {
 			t.Errorf("%s recognizes what it does not read, or the other way about", d.Name)
 		}
-		for topic, where := range d.Capabilities {
-			if !slices.Contains(Topics, topic) {
-				t.Errorf("%s reports %q, which is no topic", d.Name, topic)
-			}
-			if !form.MatchString(where) {
-				t.Errorf("%s, %s: %q is not of the form %s", d.Name, topic, where, form)
-			}
-			places := remark.ReplaceAllString(where, "")
-			if strings.Contains(places, "span") && d.Spans == nil || strings.Contains(places, "log") &&
-				d.Records == nil {
-				t.Errorf("%s, %s: %q, which it does not read", d.Name, topic, where)
+		if d.Name == Generic || d.Name == acmeCoder.Name {
+			continue // the former finds whatever there is
+		}
+		if len(all[d.Name]) != len(topics) {
+			t.Errorf("%s has %d topics in docs/dialects.md, want %d", d.Name, len(all[d.Name]), len(topics))
+		}
+		for _, topic := range topics {
+			cell, has := all[d.Name][topic]
+			if !has || !where.MatchString(cell) || strings.Contains(cell, "S") && d.Spans == nil ||
+				strings.Contains(cell, "L") && d.Records == nil {
+				t.Errorf("%s, %s: %q, which is missing, of another form, or not read", d.Name, topic, cell)
 			}
 		}
-		for _, topic := range []Topic{TopicSession, TopicTurn, TopicModel, TopicTokens} {
-			if d.Capabilities[topic] == "" {
-				t.Errorf("%s does not state where it reports the %s", d.Name, topic)
+		for _, topic := range []string{"session id", "turn", "model", "tokens"} {
+			if all[d.Name][topic] == "" {
+				t.Errorf("docs/dialects.md does not state where %s reports the %s", d.Name, topic)
 			}
-		}
-	}
-	for i, topic := range Topics {
-		if slices.Contains(Topics[:i], topic) {
-			t.Errorf("%s is listed twice", topic)
-		}
-		if !slices.ContainsFunc(Table, func(d Dialect) bool { return d.Capabilities[topic] != "" }) {
-			t.Errorf("no dialect reports the topic %s", topic)
 		}
 	}
 }
 
-// TestCapabilitiesAreWhatCapturesReport: what the captures of clients report of a topic, and
-// where, their dialect states.
-func TestCapabilitiesAreWhatCapturesReport(t *testing.T) {
+// TestTablesAreWhatCapturesReport: what the captures of clients report of a topic, and where, the
+// page states.
+func TestTablesAreWhatCapturesReport(t *testing.T) {
+	all := reports(t)
 	bodies, err := filepath.Glob("../testdata/captures/*/*/*.json")
 	if err != nil || len(bodies) == 0 {
 		t.Fatal("no captures", err)
@@ -160,7 +185,7 @@ func TestCapabilitiesAreWhatCapturesReport(t *testing.T) {
 			for _, rs := range traces.ResourceSpans().All() {
 				for _, ss := range rs.ScopeSpans().All() {
 					for _, s := range ss.Spans().All() {
-						checkCapabilities(t, "span", readSpan(s, ss.Scope(), rs.Resource()))
+						checkReports(t, all, "S", readSpan(s, ss.Scope(), rs.Resource()))
 					}
 				}
 			}
@@ -169,7 +194,7 @@ func TestCapabilitiesAreWhatCapturesReport(t *testing.T) {
 			for _, rl := range logs.ResourceLogs().All() {
 				for _, sl := range rl.ScopeLogs().All() {
 					for _, r := range sl.LogRecords().All() {
-						checkCapabilities(t, "log", readRecord(r, sl.Scope(), rl.Resource()))
+						checkReports(t, all, "L", readRecord(r, sl.Scope(), rl.Resource()))
 					}
 				}
 			}
@@ -177,44 +202,43 @@ func TestCapabilitiesAreWhatCapturesReport(t *testing.T) {
 	}
 }
 
-func checkCapabilities(t *testing.T, place string, got read) {
+func checkReports(t *testing.T, all map[string]map[string]string, place string, got read) {
 	t.Helper()
-	i := slices.IndexFunc(Table, func(d Dialect) bool { return d.Name == got.dialect })
 	for _, f := range got.facts {
 		for topic, reported := range topicsOf(&f) {
-			if reported && !strings.Contains(remark.ReplaceAllString(Table[i].Capabilities[topic], ""), place) {
-				t.Errorf("%s reports the %s in a %s (%s), and states %q", got.dialect, topic, place, f.Name,
-					Table[i].Capabilities[topic])
+			if reported && got.dialect != Generic && !strings.Contains(all[got.dialect][topic], place) {
+				t.Errorf("%s reports the %s in %s (%s), and the page states %q", got.dialect, topic, place, f.Name,
+					all[got.dialect][topic])
 			}
 		}
 	}
 }
 
 // topicsOf returns the topics that a fact reports.
-func topicsOf(f *fact.Fact) map[Topic]bool {
+func topicsOf(f *fact.Fact) map[string]bool {
 	has := func(parts []fact.Part, kind string) bool {
 		return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 	}
-	reported := map[Topic]bool{
-		TopicSession: f.Session != "", TopicTurn: f.Kind == fact.Turn || f.TurnID != "" && f.Kind != fact.Step,
-		TopicModel: f.Model != nil && f.Model.ModelID != "", TopicText: has(f.Output, fact.PartText),
-		TopicReasoning: has(f.Output, fact.PartReasoning), TopicPermission: f.Decision != nil,
-		TopicCompaction: f.Kind == fact.Compaction, TopicPrompt: f.SystemPrompt != "",
-		TopicCatalog: f.ToolCatalog != "",
-		TopicCost:    f.CostUSD != nil, TopicFinish: f.Finish != "", TopicAbort: f.Aborted,
-		TopicTitle: f.SessionAttrs != nil && f.SessionAttrs.Title != "",
+	reported := map[string]bool{
+		"session id": f.Session != "", "turn": f.Kind == fact.Turn || f.TurnID != "" && f.Kind != fact.Step,
+		"model": f.Model != nil && f.Model.ModelID != "", "assistant text": has(f.Output, fact.PartText),
+		"reasoning": has(f.Output, fact.PartReasoning), "permission": f.Decision != nil,
+		"compaction": f.Kind == fact.Compaction, "system prompt": f.SystemPrompt != "",
+		"tool catalog": f.ToolCatalog != "",
+		"cost":         f.CostUSD != nil, "finish reason": f.Finish != "", "abort": f.Aborted,
+		"title": f.SessionAttrs != nil && f.SessionAttrs.Title != "",
 	}
 	for _, m := range f.Input {
-		reported[TopicUser] = reported[TopicUser] || m.Role == "user" && has(m.Parts, fact.PartText)
+		reported["user text"] = reported["user text"] || m.Role == "user" && has(m.Parts, fact.PartText)
 	}
 	if tool := f.Tool; tool != nil {
-		reported[TopicToolInput], reported[TopicToolOutput], reported[TopicToolError] = tool.Input != nil,
+		reported["tool input"], reported["tool output"], reported["tool error"] = tool.Input != nil,
 			tool.Output != nil,
 			f.Failed
 	}
 	if u := f.Usage; u != nil {
-		reported[TopicTokens] = true
-		reported[TopicCache], reported[TopicThinking] = u.Tokens.CacheRead+u.Tokens.CacheWrite > 0,
+		reported["tokens"] = true
+		reported["cache tokens"], reported["reasoning tokens"] = u.Tokens.CacheRead+u.Tokens.CacheWrite > 0,
 			u.Tokens.Reasoning > 0
 	}
 	return reported
@@ -231,67 +255,6 @@ func dialectList() string {
 	}
 	for _, d := range Table {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Name, d.Title, yes(d.Spans != nil), yes(d.Records != nil))
-	}
-	return b.String()
-}
-
-// topicTable has a column for each dialect, with S for a span and L for a log
-// record, in brackets where a user must ask for it.
-func topicTable() string {
-	var b strings.Builder
-	// The generic reading comes last, and finds whatever there is. A table of all others
-	// would be too wide.
-	clients := slices.DeleteFunc(slices.Clone(Table), func(d Dialect) bool { return d.Name == generic.Name })
-	const columns = 8
-	for some := range slices.Chunk(clients, columns) {
-		b.WriteString("|")
-		for _, d := range some {
-			b.WriteString(" | " + d.Name)
-		}
-		b.WriteString(" |\n|---" + strings.Repeat("|---", len(some)) + "|\n")
-		for _, topic := range Topics {
-			b.WriteString("| " + string(topic))
-			for _, d := range some {
-				b.WriteString(" | " + short(d.Capabilities[topic]))
-			}
-			b.WriteString(" |\n")
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-var remark = regexp.MustCompile(` \(([^()]+)\)`)
-
-// short is a value of Capabilities in letters.
-func short(where string) string {
-	var letters []string
-	for group := range strings.SplitSeq(remark.ReplaceAllString(where, "*"), "; ") {
-		group, asked := strings.CutPrefix(group, "opt-in: ")
-		for place := range strings.SplitSeq(group, ", ") {
-			place = strings.NewReplacer("span", "S", "log", "L").Replace(place)
-			if asked {
-				place = "(" + strings.TrimSuffix(place, "*") + ")" + strings.Repeat("*", strings.Count(place, "*"))
-			}
-			letters = append(letters, place)
-		}
-	}
-	if where == "" {
-		return ""
-	}
-	return strings.ReplaceAll(strings.Join(letters, " "), "*", `\*`)
-}
-
-// remarkList has what the table only marks.
-func remarkList() string {
-	remarked := regexp.MustCompile(`(span|log) \(([^()]+)\)`)
-	var b strings.Builder
-	for _, d := range Table {
-		for _, topic := range Topics {
-			for _, m := range remarked.FindAllStringSubmatch(d.Capabilities[topic], -1) {
-				fmt.Fprintf(&b, "- `%s`, %s, in the %s: %s\n", d.Name, topic, m[1], m[2])
-			}
-		}
 	}
 	return b.String()
 }

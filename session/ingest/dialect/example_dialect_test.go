@@ -31,19 +31,6 @@ var acmeCoder = Dialect{
 	Records:    func(r *Record) bool { return r.Scope.Name() == "acme-coder" },
 	ReadSpan:   readAcmeSpan,
 	ReadRecord: readAcmeRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "span, log",
-		TopicTurn:       "span, log",
-		TopicUser:       "opt-in: log",
-		TopicText:       "opt-in: log",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicFinish:     "span",
-	},
 }
 
 func readAcmeSpan(s *Span, out *Emitter) {

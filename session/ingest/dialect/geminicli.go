@@ -26,13 +26,6 @@ var geminiCLI = Dialect{
 	},
 	ReadSpan:   readGeminiSpan,
 	ReadRecord: readGeminiRecord,
-	Capabilities: capabilities{
-		"span, log": {TopicSession, TopicToolError, TopicAbort},
-		"log; opt-in: span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicModel,
-			TopicTokens},
-		"opt-in: span": {TopicToolOutput, TopicPrompt, TopicCatalog},
-		"log":          {TopicPermission, TopicCompaction, TopicCache, TopicThinking, TopicFinish},
-	}.byTopic(),
 }
 
 const (

@@ -22,13 +22,6 @@ var genAI = Dialect{
 	Records:    isGenAIRecord,
 	ReadSpan:   readGenAI,
 	ReadRecord: readGenAIRecord,
-	Capabilities: capabilities{
-		"span, log": {TopicSession, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish,
-			TopicAbort},
-		"span": {TopicTurn, TopicToolError, TopicCompaction},
-		"opt-in: span, log": {TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicPrompt,
-			TopicCatalog},
-	}.byTopic(),
 }
 
 // operations are the values of gen_ai.operation.name and what they report. What maps to nothing is

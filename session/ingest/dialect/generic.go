@@ -31,11 +31,6 @@ var generic = Dialect{
 	Records:    isGenericRecord,
 	ReadSpan:   readGeneric,
 	ReadRecord: readGenericRecord,
-	Capabilities: capabilities{
-		"span, log": {TopicSession, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput,
-			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish},
-		"span": {TopicTurn, TopicToolError},
-	}.byTopic(),
 }
 
 // evidence is what the names of attributes, and the shapes of their values, report what a span is.

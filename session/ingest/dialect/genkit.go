@@ -20,13 +20,6 @@ var genkit = Dialect{
 	Spans: func(s *Span) bool { return s.Has(MarkGenkit) || s.Scope.Name() == "genkit-tracer" },
 
 	ReadSpan: readGenkit,
-
-	Capabilities: capabilities{
-		"span (of chats and agents)": {TopicSession},
-		"span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError,
-			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
-		"span (of interrupts)": {TopicPermission},
-	}.byTopic(),
 }
 
 // genkitSessionRank comes after the keys that are looked up on every span.

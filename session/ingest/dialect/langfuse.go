@@ -18,11 +18,6 @@ var langfuse = Dialect{
 	Title:    "Langfuse SDK",
 	Spans:    isLangfuse,
 	ReadSpan: readLangfuse,
-	Capabilities: capabilities{
-		"opt-in: span": {TopicSession},
-		"span": {TopicTurn, TopicUser, TopicText, TopicToolInput, TopicToolOutput, TopicToolError, TopicPrompt,
-			TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost},
-	}.byTopic(),
 }
 
 func isLangfuse(s *Span) bool {

@@ -16,11 +16,6 @@ var langSmith = Dialect{
 	Title:    "LangSmith",
 	Spans:    func(s *Span) bool { return s.Has(MarkLangSmith) && s.Attrs().Str("langsmith.span.kind") != "" },
 	ReadSpan: readLangSmith,
-	Capabilities: capabilities{
-		"opt-in: span": {TopicSession},
-		"span": {TopicTurn, TopicUser, TopicText, TopicToolInput, TopicToolOutput, TopicToolError, TopicPrompt,
-			TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
-	}.byTopic(),
 }
 
 func readLangSmith(s *Span, out *Emitter) {

@@ -22,12 +22,6 @@ var mastra = Dialect{
 	Title:    "Mastra",
 	Spans:    isMastra,
 	ReadSpan: readMastra,
-	Capabilities: capabilities{
-		"span": {TopicSession, TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput,
-			TopicToolError, TopicPrompt, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish, TopicAbort},
-		"span (what is asked or refused)": {TopicPermission},
-		"span (names)":                    {TopicCatalog},
-	}.byTopic(),
 }
 
 // isMastra leaves the spans of Mastra's exporter for Arize to OpenInference.

@@ -24,13 +24,6 @@ var openCode = Dialect{
 	Records:    isOpenCodeRecord,
 	ReadSpan:   readOpenCode,
 	ReadRecord: readOpenCodeRecord,
-	Capabilities: capabilities{
-		"span, log": {TopicSession, TopicPermission},
-		"span":      {TopicTurn, TopicToolError, TopicCompaction, TopicAbort},
-		"opt-in: span": {TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicPrompt,
-			TopicCatalog, TopicTokens, TopicCache, TopicThinking, TopicFinish},
-		"log; opt-in: span": {TopicModel, TopicTitle},
-	}.byTopic(),
 }
 
 // openCodeKinds are opencode's own spans that are needed. The steps are, from the inside out,

@@ -19,12 +19,6 @@ var openInference = Dialect{
 	Title:    "OpenInference",
 	Spans:    isOpenInference,
 	ReadSpan: readOpenInference,
-	Capabilities: capabilities{
-		"opt-in: span": {TopicSession},
-		"span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError,
-			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish,
-			TopicAbort},
-	}.byTopic(),
 }
 
 // isOpenInference reports whether the span has a kind of OpenInference, or a model call's

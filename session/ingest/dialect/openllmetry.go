@@ -24,14 +24,6 @@ var openLLMetry = Dialect{
 	Records:    func(r *Record) bool { return openLLMetryScope(r.Scope.Name()) && isGenAIRecord(r) },
 	ReadSpan:   readOpenLLMetry,
 	ReadRecord: readGenAIRecord,
-	Capabilities: capabilities{
-		"opt-in: span": {TopicSession},
-		"span": {TopicTurn, TopicReasoning, TopicToolInput, TopicToolOutput, TopicPrompt, TopicCatalog, TopicModel,
-			TopicCache, TopicThinking, TopicFinish, TopicAbort},
-		"span; opt-in: log":        {TopicUser, TopicText},
-		"span (Python)":            {TopicToolError},
-		"span (seldom of streams)": {TopicTokens},
-	}.byTopic(),
 }
 
 func isOpenLLMetry(s *Span) bool {

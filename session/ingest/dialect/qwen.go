@@ -26,15 +26,6 @@ var qwenCode = Dialect{
 	},
 	ReadSpan:   readQwenSpan,
 	ReadRecord: readQwenRecord,
-	Capabilities: capabilities{
-		"span, log": {
-			TopicSession, TopicTurn, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicAbort},
-		"log; opt-in: span":                     {TopicUser, TopicText, TopicToolInput},
-		"opt-in: span":                          {TopicReasoning, TopicToolOutput, TopicPrompt, TopicCatalog},
-		"span (of some, without the text), log": {TopicToolError},
-		"log":                                   {TopicPermission, TopicCompaction},
-		"span":                                  {TopicFinish},
-	}.byTopic(),
 }
 
 const (

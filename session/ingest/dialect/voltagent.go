@@ -22,10 +22,6 @@ var voltAgent = Dialect{
 	Title:    "VoltAgent",
 	Spans:    isVoltAgent,
 	ReadSpan: readVoltAgent,
-	Capabilities: capabilities{
-		"span": {TopicSession, TopicTurn, TopicUser, TopicText, TopicToolInput, TopicToolOutput, TopicToolError,
-			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
-	}.byTopic(),
 }
 
 func isVoltAgent(s *Span) bool {
