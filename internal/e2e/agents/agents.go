@@ -19,7 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/npm"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -77,16 +77,16 @@ type Program struct {
 }
 
 // Suite is an npm project, installed: a program in variants.
-type Suite struct{ project *npm.Project }
+type Suite struct{ project *e2e.Project }
 
 // InstallSuite installs the npm project of the name, npm or clients, in dir, which
-// must exist: see [npm.Install].
+// must exist: see [e2e.InstallProject].
 func InstallSuite(ctx context.Context, name, dir string) (*Suite, error) {
 	files, err := fs.Sub(projects, name)
 	if err != nil {
 		return nil, fmt.Errorf("read npm project: %w", err)
 	}
-	p, err := npm.Install(ctx, files, dir)
+	p, err := e2e.InstallProject(ctx, files, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/npm"
+	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // patience is how long a test waits for what must happen.
@@ -53,7 +53,7 @@ func run(m *testing.M) int {
 		return failed(err)
 	}
 	defer os.RemoveAll(dir)
-	p, err := npm.Install(context.Background(), project, dir)
+	p, err := e2e.InstallProject(context.Background(), project, dir)
 	if err != nil {
 		return failed(err)
 	}

@@ -1,6 +1,4 @@
-// Package npm installs and runs npm projects that pin the software of others, to test
-// ours with it. It needs node 20 or newer and npm in PATH.
-package npm
+package e2e
 
 import (
 	"bytes"
@@ -15,16 +13,17 @@ import (
 	"strings"
 )
 
-// Project is an installed project. It is safe for concurrent use.
+// Project is an installed npm project that pins the software of others, to test ours with it. It needs node 20 or
+// newer and npm in PATH. It is safe for concurrent use.
 type Project struct {
 	// Dir is its directory.
 	Dir string
 }
 
-// Install writes the files of a project into dir, which must exist, and installs the
+// InstallProject writes the files of a project into dir, which must exist, and installs the
 // packages that it pins, from npm's cache or from the configured registry. It runs no
 // scripts of packages. Everything is in dir, which the caller removes.
-func Install(ctx context.Context, files fs.FS, dir string) (*Project, error) {
+func InstallProject(ctx context.Context, files fs.FS, dir string) (*Project, error) {
 	if err := os.CopyFS(dir, files); err != nil {
 		return nil, fmt.Errorf("write npm project: %w", err)
 	}
