@@ -181,7 +181,7 @@ func (e *encoder) initialize() {
 		inSession.Set("compaction", none)
 	}
 	can.Add(rows.NonEmpty("session", inSession))
-	if e.has[typeLog] && !e.foreign {
+	if e.has[typeLog] {
 		can.Set("logging", none)
 	}
 	params := rows.Of("protocolVersion", 1, "clientCapabilities", can)
@@ -363,13 +363,12 @@ func (e *encoder) other(p *session.Part, data rows.Object) {
 	if p.Type == session.TypeCompaction {
 		e.compaction(p)
 	}
-	if inner == nil || e.foreign || p.Type == session.TypeCompaction {
-		return
-	}
 	kind, _ := strings.CutPrefix(p.Type, "data-")
 	switch {
-	case p.Type == typeLog:
+	case inner == nil || p.Type == session.TypeCompaction:
+	case p.Type == typeLog && (!e.foreign || isLog(inner)): // acplog writes some, too
 		e.notify(methodLog, inner)
+	case e.foreign:
 	case p.Type == typeUpdate:
 		e.notify(methodUpdate, rows.Of("update", inner))
 	case slices.Contains(dataUpdates, kind):
@@ -377,6 +376,14 @@ func (e *encoder) other(p *session.Part, data rows.Object) {
 	case slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type):
 		e.exchange(p.Type, inner)
 	}
+}
+
+// logLevels are those of RFC 5424.
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// isLog reports whether the data of a data-log part is a valid notification.
+func isLog(o rows.Object) bool {
+	return isString(o, "message") && slices.Contains(logLevels, o.Text("level"))
 }
 
 // isQuestion reports whether the data of a data-permission part is a request for permission.
